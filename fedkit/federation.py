@@ -1,0 +1,362 @@
+"""The round loop: select -> train -> value -> aggregate.
+
+Several federations (replicates, one seed each) run in lockstep, so that local training of all
+their participants is one stacked program.  Every draw comes from a stream named by seed, round
+and client: a replicate gives the same numbers alone, among others, or after a resume.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from fedkit.aggregation import Aggregation
+from fedkit.checkpoints import fingerprint, load_checkpoint, save_checkpoint
+from fedkit.coalitions import Evaluator
+from fedkit.contribution import Round, ValuePolicy
+from fedkit.history import History
+from fedkit.models import Architecture
+from fedkit.partition import Federation
+from fedkit.selection import ClientTable, Selection
+from fedkit.streams import Streams
+from fedkit.training import LocalSGD, train_clients
+from fedkit.valuation import Valuation
+
+__all__ = ["Plan", "Strategy", "keep_latest", "keep_mean", "keep_total", "run"]
+
+FloatArray = npt.NDArray[np.float64]
+Remember = Callable[[FloatArray, FloatArray, npt.NDArray[np.int64]], FloatArray]
+Probe = Callable[[Round, Valuation], dict[str, float]]
+Tamper = Callable[[Round], torch.Tensor]
+
+
+def keep_latest(old: FloatArray, new: FloatArray, counts: npt.NDArray[np.int64]) -> FloatArray:
+    """A client's value is that of its last round (FedOwen: 'the latest contribution estimate')."""
+    return new
+
+
+def keep_mean(old: FloatArray, new: FloatArray, counts: npt.NDArray[np.int64]) -> FloatArray:
+    """A client's value is the mean over its rounds; `counts` includes the current one."""
+    c = counts.reshape(-1, *[1] * (new.ndim - 1))
+    return old + (new - old) / c
+
+
+def keep_total(old: FloatArray, new: FloatArray, counts: npt.NDArray[np.int64]) -> FloatArray:
+    """A client's value is the sum over its rounds."""
+    return old + new
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """Who takes part, how participants are valued, and how their updates are weighted.
+
+    Parameters
+    ----------
+    select, value, aggregate
+        The three policies.
+    remember : callable
+        Maps (remembered values, new values, selections so far) of the participants to the values
+        that the server keeps.  Clients that did not take part keep theirs.
+    outputs : int or None
+        Values per client; None for one number (a vector-valued utility has one per output).
+    """
+
+    select: Selection
+    value: ValuePolicy
+    aggregate: Aggregation
+    remember: Remember = keep_latest
+    outputs: int | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What all strategies of a comparison share.
+
+    Parameters
+    ----------
+    rounds, participants : int
+        Communication rounds, and clients per round.
+    local : LocalSGD
+        Local training.
+    utility : {"accuracy", "negative_loss", "class_accuracy"}
+        Utility on the server's validation set.
+    weighting : {"size", "uniform"}
+        How the updates of a coalition are averaged inside v(S).
+    evaluate_every : int
+        Test accuracy is measured after every so many rounds and after the last.
+    """
+
+    rounds: int
+    participants: int
+    local: LocalSGD
+    utility: Literal["accuracy", "negative_loss", "class_accuracy"] = "accuracy"
+    weighting: Literal["size", "uniform"] = "size"
+    evaluate_every: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("rounds", "participants", "evaluate_every"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1")
+
+
+@dataclass
+class _Replicate:
+    federation: Federation
+    streams: Streams
+    evaluator: Evaluator
+    test: Evaluator
+    table: ClientTable
+    model: torch.Tensor
+
+
+def _start(
+    federation: Federation,
+    seed: int,
+    architecture: Architecture,
+    strategy: Strategy,
+    plan: Plan,
+    device: torch.device,
+    shared: dict[int, Evaluator],
+) -> _Replicate:
+    if not (federation.sizes > 0).any():
+        raise ValueError("no client of this federation owns data; nothing can be trained")
+    streams = Streams(seed)
+    if id(federation.x_test) not in shared:  # replicates share one test set on the device
+        shared[id(federation.x_test)] = Evaluator(
+            architecture, federation.x_test, federation.y_test, "accuracy", device=device
+        )
+    return _Replicate(
+        federation,
+        streams,
+        Evaluator(architecture, federation.x_val, federation.y_val, plan.utility, device=device),
+        shared[id(federation.x_test)],
+        ClientTable.new(federation.sizes, federation.label_counts, strategy.outputs),
+        architecture.init(streams.generator("model")).to(device),
+    )
+
+
+def _train(
+    replicates: Sequence[_Replicate],
+    chosen: Sequence[npt.NDArray[np.int64]],
+    t: int,
+    architecture: Architecture,
+    plan: Plan,
+    device: torch.device,
+) -> list[torch.Tensor]:
+    """Local training of all participants of all replicates; updates [k, P] per replicate."""
+    starts, data, rngs = [], [], []
+    for replicate, ids in zip(replicates, chosen, strict=True):
+        for i in ids:
+            starts.append(replicate.model)
+            data.append(replicate.federation.client_data(int(i)))
+            rngs.append(replicate.streams.generator("round", t, "client", int(i)))
+    start = torch.stack(starts)
+    ended = train_clients(architecture, start, data, plan.local, rngs, device=device)
+    return list((ended.to(device) - start).split([len(ids) for ids in chosen]))
+
+
+def _close(replicate: _Replicate, r: Round, valuation: Valuation, strategy: Strategy) -> FloatArray:
+    """Remember the values, aggregate, and return the weights of the participants."""
+    table, ids = replicate.table, r.participants
+    table.counts[ids] += 1
+    table.values[ids] = strategy.remember(table.values[ids], valuation.values, table.counts[ids])
+    weights = strategy.aggregate.weights(valuation.values, r.sizes)
+    step = torch.as_tensor(weights, dtype=r.updates.dtype, device=r.updates.device)
+    replicate.model = r.base + step @ r.updates
+    return weights
+
+
+def run(
+    federations: Sequence[Federation],
+    architecture: Architecture,
+    strategy: Strategy,
+    plan: Plan,
+    seeds: Sequence[int],
+    *,
+    device: str | torch.device | None = None,
+    probe: Probe | None = None,
+    tamper: Tamper | None = None,
+    checkpoint: str | Path | None = None,
+    checkpoint_every: int = 10,
+    progress: bool = False,
+) -> History:
+    """Run federations in lockstep under one strategy.
+
+    Parameters
+    ----------
+    federations : sequence of Federation
+        One per replicate; they may share their tensors.
+    architecture, strategy, plan
+        The model, the policies, and what is fixed across strategies.
+    seeds : sequence of int
+        Root seed per replicate.  Equal seeds give equal initial models, client batches and
+        selection draws under different strategies, so comparisons can be paired.
+    device : str, torch.device or None
+        None takes CUDA where it is available.
+    probe : callable or None
+        Called with every round and its valuation; the numbers that it returns join the history.
+    tamper : callable or None
+        Maps a round to the updates that reach the server, float32[k, P]: misbehaving clients.
+    checkpoint : path or None
+        File in which the state is kept every `checkpoint_every` rounds; an existing one of the
+        same run is continued.
+    progress : bool
+        Show a progress bar.
+
+    Returns
+    -------
+    History
+
+    Raises
+    ------
+    ValueError
+        If seeds and federations do not match, no client owns data, all updates of a round are
+        non-finite, or the checkpoint belongs to another run.
+
+    Notes
+    -----
+    An update that is not finite is left out of its round: neither valued nor aggregated, and the
+    client's remembered value stays.
+    """
+    if len(federations) != len(seeds) or len(set(seeds)) != len(seeds) or not seeds:
+        raise ValueError(
+            f"{len(federations)} federations and seeds {list(seeds)}; "
+            "give one distinct seed per federation"
+        )
+    place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    shared: dict[int, Evaluator] = {}
+    replicates = [
+        _start(f, s, architecture, strategy, plan, place, shared)
+        for f, s in zip(federations, seeds, strict=True)
+    ]
+    history, first = History(), 0
+    mark = fingerprint(architecture, strategy, plan, seeds, [f.settings for f in federations])
+    if checkpoint is not None and Path(checkpoint).exists():
+        first, history, states = load_checkpoint(checkpoint, mark)
+        for replicate, (model, table) in zip(replicates, states, strict=True):
+            replicate.model, replicate.table = model.to(place), table
+
+    for t in _bar(range(first, plan.rounds), progress, first, plan.rounds):
+        _round(replicates, seeds, t, architecture, strategy, plan, place, history, probe, tamper)
+        if checkpoint is not None and ((t + 1) % checkpoint_every == 0 or t + 1 == plan.rounds):
+            states = [(r.model.cpu(), r.table) for r in replicates]
+            save_checkpoint(checkpoint, mark, t + 1, history, states)
+    history.models = torch.stack([r.model for r in replicates]).cpu()
+    return history
+
+
+def _round(
+    replicates: Sequence[_Replicate],
+    seeds: Sequence[int],
+    t: int,
+    architecture: Architecture,
+    strategy: Strategy,
+    plan: Plan,
+    device: torch.device,
+    history: History,
+    probe: Probe | None,
+    tamper: Tamper | None,
+) -> None:
+    clock = time.perf_counter()
+
+    def lap(phase: str) -> None:
+        nonlocal clock
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        now = time.perf_counter()
+        history.seconds[phase] = history.seconds.get(phase, 0.0) + now - clock
+        clock = now
+
+    chosen = []
+    for replicate in replicates:
+        replicate.table.round = t
+        rng = replicate.streams.generator("round", t, "select")
+        chosen.append(strategy.select.select(replicate.table, plan.participants, rng))
+    updates = _train(replicates, chosen, t, architecture, plan, device)
+    lap("train")
+
+    rounds = []
+    for replicate, ids, update in zip(replicates, chosen, updates, strict=True):
+        r = Round(
+            t, architecture, replicate.model, update, ids, replicate.table.sizes[ids],
+            replicate.evaluator, plan.local, plan.weighting, replicate.streams.child("round", t),
+        )  # fmt: skip
+        rounds.append(_finite(r if tamper is None else _replace_updates(r, tamper(r))))
+    valuations = strategy.value.value(rounds)
+    lap("value")
+
+    for replicate, seed, ids, r, valuation in zip(
+        replicates, seeds, chosen, rounds, valuations, strict=True
+    ):
+        weights = _close(replicate, r, valuation, strategy)
+        key = {"seed": int(seed), "round": t + 1}
+        last = t + 1 == plan.rounds
+        measured = last or (t + 1) % plan.evaluate_every == 0
+        history.rounds.append(
+            key
+            | {
+                "accuracy": float(replicate.test.utilities(replicate.model[None])[0])
+                if measured
+                else float("nan"),
+                "evaluations": valuation.evaluations,
+                "calls": valuation.calls,
+                "left_out": len(ids) - len(r.participants),
+                "last": last,
+            }
+            | (probe(r, valuation) if probe is not None else {})
+        )
+        for j, i in enumerate(r.participants):
+            value, error = valuation.values[j], valuation.standard_errors[j]
+            history.clients.append(
+                key
+                | {
+                    "client": int(i),
+                    "value": value.tolist(),
+                    "standard_error": error.tolist(),
+                    "weight": float(weights[j]),
+                }
+            )
+    lap("aggregate and test")
+
+
+def _replace_updates(r: Round, updates: torch.Tensor) -> Round:
+    if updates.shape != r.updates.shape:
+        raise ValueError(
+            f"tamper returned updates of shape {tuple(updates.shape)} for {tuple(r.updates.shape)}; "
+            "it must return one update per participant"
+        )
+    return _subset(r, updates, np.arange(len(r.participants)))
+
+
+def _subset(r: Round, updates: torch.Tensor, keep: npt.NDArray[np.int64]) -> Round:
+    rows = torch.as_tensor(keep, device=updates.device)
+    return replace(r, updates=updates[rows], participants=r.participants[keep], sizes=r.sizes[keep])
+
+
+def _finite(r: Round) -> Round:
+    """Leave out participants whose update is not finite."""
+    good = torch.isfinite(r.updates).all(dim=1).cpu().numpy()
+    if good.all():
+        return r
+    if not good.any():
+        raise ValueError(
+            f"round {r.index + 1}: no participant's update is finite (clients "
+            f"{r.participants.tolist()}); local training diverged, lower the learning rate "
+            f"(it is {r.local.lr})"
+        )
+    return _subset(r, r.updates, np.flatnonzero(good))
+
+
+def _bar(steps: range, progress: bool, first: int, total: int) -> Any:
+    if not progress:
+        return steps
+    from fedkit.extras import need
+
+    return need("tqdm", "run").tqdm(steps, initial=first, total=total, unit="round", leave=False)

@@ -1,0 +1,250 @@
+import numpy as np
+import pytest
+import torch
+
+from fedkit import estimators as est
+from fedkit.aggregation import Proportional, SizeWeighted, Softmax, UniformWeights
+from fedkit.checkpoints import CheckpointError
+from fedkit.coalitions import Evaluator
+from fedkit.contribution import (
+    ClassCosine,
+    Estimated,
+    Exact,
+    NoValue,
+    RandomValues,
+    Round,
+    SizeAsValue,
+)
+from fedkit.federation import Plan, Strategy, keep_latest, keep_mean, keep_total, run
+from fedkit.models import build
+from fedkit.partition import Federation
+from fedkit.selection import EpsilonGreedy, UniformSelection
+from fedkit.streams import Streams
+from fedkit.training import LocalSGD, train_clients
+
+MLP = build("mlp-5", (1, 2, 3), 3)
+LOCAL = LocalSGD(lr=0.2, batch_size=4)
+PLAN = Plan(rounds=4, participants=3, local=LOCAL)
+OWEN = Strategy(
+    EpsilonGreedy(0.3), Estimated(est.OwenSampling(levels=2, eta=0.01), 12), Softmax(), keep_latest
+)
+
+
+def toy(seed=0, sizes=(9, 0, 14, 5, 7)):
+    """A separable three-class federation of unequal clients, one of them without data."""
+    rng = np.random.default_rng(seed)
+    n = sum(sizes) + 60
+    y = rng.integers(3, size=n)
+    x = rng.normal(size=(n, 6)) + 2 * np.eye(3, 6)[y]
+    x, y = torch.tensor(x, dtype=torch.float32).view(n, 1, 2, 3), torch.tensor(y)
+    ends = np.cumsum(sizes)
+    clients = tuple(np.arange(e - s, e, dtype=np.int64) for s, e in zip(sizes, ends, strict=True))
+    m = sum(sizes)
+    return Federation(
+        x=x[:m], y=y[:m], clients=clients, x_val=x[m : m + 30], y_val=y[m : m + 30],
+        x_test=x[m + 30 :], y_test=y[m + 30 :], n_classes=3, name="toy", settings={"seed": seed},
+    )  # fmt: skip
+
+
+def rows(history):
+    """History without what may be not a number, as comparable lists."""
+    return [{k: v for k, v in r.items() if v == v} for r in history.rounds], [
+        {k: v for k, v in r.items() if v == v} for r in history.clients
+    ]
+
+
+def test_fedavg_equals_the_written_out_loop():
+    federation = toy()
+    plan = Plan(rounds=3, participants=3, local=LOCAL)
+    history = run(
+        [federation], MLP, Strategy(UniformSelection(), NoValue(), SizeWeighted()), plan, [5]
+    )
+    streams = Streams(5)
+    model = MLP.init(streams.generator("model"))
+    for t in range(3):
+        owners = np.array([0, 2, 3, 4])
+        chosen = np.sort(streams.generator("round", t, "select").permutation(owners)[:3])
+        local = torch.stack(
+            [
+                train_clients(
+                    MLP, model[None], [federation.client_data(i)], LOCAL,
+                    [streams.generator("round", t, "client", int(i))],
+                )[0]
+                for i in chosen
+            ]
+        )  # fmt: skip
+        sizes = torch.tensor(federation.sizes[chosen], dtype=torch.float32)
+        model = (sizes[:, None] * local).sum(0) / sizes.sum()
+        assert [r["client"] for r in history.clients if r["round"] == t + 1] == chosen.tolist()
+    assert torch.allclose(history.models[0], model, atol=1e-6)
+    hits = MLP.forward(model[None], federation.x_test)[0].argmax(1) == federation.y_test
+    assert history.final_accuracy()[5] == pytest.approx(hits.double().mean().item())
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        OWEN,
+        Strategy(EpsilonGreedy(0.0), Exact(), Proportional(), keep_mean),
+        Strategy(EpsilonGreedy(0.5), ClassCosine(), Softmax(3.0), keep_total),
+        Strategy(UniformSelection(), RandomValues(), UniformWeights()),
+    ],
+)
+def test_replicates_in_lockstep_equal_replicates_alone(strategy):
+    federations = [toy(0), toy(1)]
+    both = run(federations, MLP, strategy, PLAN, [7, 8])
+    for i, seed in enumerate((7, 8)):
+        alone = run([federations[i]], MLP, strategy, PLAN, [seed])
+        assert torch.allclose(both.models[i], alone.models[0], atol=1e-6)
+        mine = [r for r in both.clients if r["seed"] == seed]
+        assert [r["client"] for r in mine] == [r["client"] for r in alone.clients]
+        assert [r["value"] for r in mine] == pytest.approx(
+            [r["value"] for r in alone.clients], abs=1e-6
+        )
+
+
+def test_the_same_seed_gives_the_same_run_and_another_seed_another():
+    first, again = (run([toy()], MLP, OWEN, PLAN, [1]) for _ in range(2))
+    other = run([toy()], MLP, OWEN, PLAN, [2])
+    assert rows(first) == rows(again)
+    assert torch.equal(first.models, again.models)
+    assert not torch.equal(first.models, other.models)
+
+
+def test_the_test_set_decides_nothing():
+    federation = toy()
+    swapped = toy()
+    object.__setattr__(swapped, "x_test", -swapped.x_test)
+    a, b = (run([f], MLP, OWEN, PLAN, [1]) for f in (federation, swapped))
+    assert torch.equal(a.models, b.models)
+
+
+def test_a_client_without_data_never_takes_part():
+    history = run([toy()], MLP, OWEN, Plan(rounds=10, participants=3, local=LOCAL), [3])
+    assert 1 not in {r["client"] for r in history.clients}
+
+
+class Stop(Exception):
+    """Stands for a process that dies."""
+
+
+def dies_in_round(t):
+    def probe(r, valuation):
+        if r.index == t:
+            raise Stop
+        return {}
+
+    return probe
+
+
+def test_resume_equals_an_uninterrupted_run(tmp_path):
+    file = tmp_path / "run.pt"
+    plan = Plan(rounds=7, participants=3, local=LOCAL)
+    whole = run([toy(0), toy(1)], MLP, OWEN, plan, [4, 5])
+    arguments = {"checkpoint": file, "checkpoint_every": 2}
+    with pytest.raises(Stop):
+        run([toy(0), toy(1)], MLP, OWEN, plan, [4, 5], probe=dies_in_round(5), **arguments)
+    resumed = run([toy(0), toy(1)], MLP, OWEN, plan, [4, 5], **arguments)
+    assert rows(resumed) == rows(whole)
+    assert torch.equal(resumed.models, whole.models)
+    assert list(tmp_path.iterdir()) == [file]  # nothing half-written beside it
+    finished = run([toy(0), toy(1)], MLP, OWEN, plan, [4, 5], **arguments)
+    assert rows(finished) == rows(whole)
+
+
+def test_a_checkpoint_of_another_run_or_a_damaged_one_is_refused(tmp_path):
+    file = tmp_path / "run.pt"
+    run([toy()], MLP, OWEN, PLAN, [4], checkpoint=file)
+    with pytest.raises(CheckpointError, match="another run"):
+        run([toy()], MLP, OWEN, PLAN, [5], checkpoint=file)
+    with pytest.raises(CheckpointError, match="another run"):
+        run([toy()], MLP, Strategy(UniformSelection(), NoValue(), Softmax()), PLAN, [4],
+            checkpoint=file)  # fmt: skip
+    file.write_bytes(file.read_bytes()[:200])
+    with pytest.raises(CheckpointError, match="delete it"):
+        run([toy()], MLP, OWEN, PLAN, [4], checkpoint=file)
+
+
+def test_updates_that_are_not_finite_are_left_out():
+    def poison(r):
+        updates = r.updates.clone()
+        updates[r.participants == 0] = float("nan")
+        return updates
+
+    history = run([toy()], MLP, OWEN, Plan(rounds=6, participants=3, local=LOCAL), [3],
+                  tamper=poison)  # fmt: skip
+    assert 0 not in {r["client"] for r in history.clients}
+    assert sum(r["left_out"] for r in history.rounds) > 0
+    assert torch.isfinite(history.models).all()
+    with pytest.raises(ValueError, match="learning rate"):
+        run([toy()], MLP, OWEN, PLAN, [3], tamper=lambda r: r.updates * float("inf"))
+    with pytest.raises(ValueError, match="one update per participant"):
+        run([toy()], MLP, OWEN, PLAN, [3], tamper=lambda r: r.updates[:1])
+
+
+def test_bad_calls_are_refused():
+    with pytest.raises(ValueError, match="distinct seed"):
+        run([toy(), toy()], MLP, OWEN, PLAN, [1, 1])
+    with pytest.raises(ValueError, match="owns data"):
+        run([toy(sizes=(0, 0))], MLP, OWEN, PLAN, [1])
+    with pytest.raises(ValueError, match="rounds is 0"):
+        Plan(rounds=0, participants=1, local=LOCAL)
+
+
+def a_round():
+    federation, streams = toy(), Streams(0)
+    base = MLP.init(streams.generator("model"))
+    ids = np.array([0, 2, 3])
+    data = [federation.client_data(int(i)) for i in ids]
+    rngs = [streams.generator("batch", int(i)) for i in ids]
+    updates = train_clients(MLP, base.expand(3, -1), data, LOCAL, rngs) - base
+    evaluator = Evaluator(MLP, federation.x_val, federation.y_val, "negative_loss")
+    return Round(
+        0, MLP, base, updates, ids, federation.sizes[ids], evaluator, LOCAL, "size", streams
+    )
+
+
+def test_policies_that_need_no_game():
+    r = a_round()
+    assert SizeAsValue().value([r])[0].values == pytest.approx(np.array([9, 14, 5]) / 28)
+    assert NoValue().value([r])[0].values.tolist() == [0, 0, 0]
+    a, b = (RandomValues().value([r])[0].values for _ in range(2))
+    assert a.tolist() == b.tolist()
+    assert a.sum() == pytest.approx(1)
+
+
+def test_class_cosine_by_the_written_out_formula():
+    r = a_round()
+    weight, bias = MLP.last_layer(r.updates)
+    expected = []
+    for i in range(3):
+        total = 0.0
+        for c in range(3):
+            own = np.append(weight[i, c].numpy(), bias[i, c])
+            mean = sum(
+                n / 28 * np.append(weight[j, c].numpy(), bias[j, c])
+                for j, n in enumerate((9, 14, 5))
+            )
+            total += own @ mean / (np.linalg.norm(own) * np.linalg.norm(mean))
+        expected.append(total / 3)
+    assert ClassCosine().value([r])[0].values == pytest.approx(expected, abs=1e-6)
+
+
+def test_estimates_respect_their_budget_and_exact_is_efficient():
+    r = a_round()
+    exact = Exact(normalised=False).value([r])[0]
+    game = r.game()
+    gain = game.value(np.array([[1, 1, 1]], bool)) - game.value(np.array([[0, 0, 0]], bool))
+    assert exact.values.sum() == pytest.approx(gain[0])
+    for estimator in (est.PermutationSampling(), est.OwenSampling(levels=2, eta=0.0)):
+        v = Estimated(estimator, budget=12).value([r, r])
+        assert all(x.calls <= 12 for x in v)
+
+
+def test_remembering():
+    old, new, counts = np.array([1.0, 4.0]), np.array([3.0, 0.0]), np.array([1, 4])
+    assert keep_latest(old, new, counts).tolist() == [3, 0]
+    assert keep_mean(old, new, counts).tolist() == [3, 3]
+    assert keep_total(old, new, counts).tolist() == [4, 4]
+    vectors = keep_mean(np.zeros((2, 3)), np.ones((2, 3)), counts)
+    assert vectors[1] == pytest.approx(0.25)
