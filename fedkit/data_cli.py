@@ -1,0 +1,76 @@
+"""The commands ``fedkit data list | get | verify``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedkit.datafetch import get, verify
+from fedkit.datafiles import DownloadError
+from fedkit.dataregistry import SETS, available, canonical, data_root, names
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    help="Data sets: what is there, fetch what is missing, check the files.",
+    no_args_is_help=True,
+)
+
+Root = Annotated[
+    Path | None,
+    typer.Option(help="Data folder; default FEDKIT_DATA, else the user's cache folder."),
+]
+
+
+def _checked(wanted: list[str]) -> list[str]:
+    """Turn the names of the command line into known ones, or stop with one clear sentence."""
+    try:
+        return [canonical(name) for name in wanted]
+    except ValueError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(2) from error
+
+
+@app.command("list")
+def list_sets(root: Root = None) -> None:
+    """List the known data sets and the edition that is there."""
+    width = max(len(name) for name in names())
+    typer.echo(f"data folder: {data_root(root)}")
+    for name, spec in SETS.items():
+        edition = available(name, root) or "missing"
+        typer.echo(f"{name:<{width}}  {len(spec.classes):>2} classes  {edition:<50}  {spec.title}")
+
+
+@app.command("get")
+def get_sets(
+    wanted: Annotated[list[str], typer.Argument(metavar="NAME...", help="Data sets to fetch.")],
+    root: Root = None,
+) -> None:
+    """Download data sets, check them and put them into the data folder."""
+    for name in _checked(wanted):
+        try:
+            typer.echo(f"{name}: {get(name, root)}")
+        except (DownloadError, ImportError, ValueError) as error:
+            typer.echo(f"error: {error}", err=True)
+            raise typer.Exit(1) from error
+
+
+@app.command("verify")
+def verify_sets(
+    wanted: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME...]", help="Data sets to check; default all that are there."),
+    ] = None,
+    root: Root = None,
+) -> None:
+    """Check every file against its published digest; fails if one is damaged or missing."""
+    chosen = _checked(wanted or []) or [name for name in names() if available(name, root)]
+    failed = False
+    for name in chosen:
+        for report in verify(name, root):
+            failed = failed or report.status in ("damaged", "missing")
+            typer.echo(f"{report.status:<9}  {name:<15}  {report.name}  {report.detail}".rstrip())
+    if failed:
+        raise typer.Exit(1)

@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from tinydata import is_partition
+
+from fedkit import data
+from fedkit.partition import (
+    IID,
+    Dirichlet,
+    Federation,
+    Mavericks,
+    Mixed,
+    QuantitySkew,
+    make_federation,
+)
+from fedkit.streams import Streams
+
+
+@pytest.fixture(scope="module")
+def digits() -> data.Dataset:
+    return data.load("digits")
+
+
+@pytest.fixture(scope="module")
+def federation(digits: data.Dataset) -> Federation:
+    return make_federation(
+        digits, 20, Dirichlet(0.1), 5, validation=0.05, imbalance_factor=0.1, empty="refill"
+    )
+
+
+def test_summary_by_hand() -> None:
+    x = torch.zeros(6, 1, 2, 2)
+    y = torch.tensor([0, 0, 0, 1, 2, 2])
+    clients = (np.array([0, 1, 2, 3]), np.array([4, 5]), np.empty(0, dtype=np.int64))
+    f = Federation(x, y, clients, x, y, x, y, 3, "made up", {"seed": 0})
+    assert f.summary() == {
+        "clients": 3.0, "empty": 1.0, "smallest": 0.0, "median": 2.0, "largest": 4.0,
+        "classes": 1.5, "dominance": 0.875,
+    }  # fmt: skip
+
+
+def test_federation_shapes(federation: Federation, digits: data.Dataset) -> None:
+    f = federation
+    assert f.n_clients == 20
+    assert f.name == "digits"
+    assert f.x.dtype == f.x_val.dtype == f.x_test.dtype == torch.float32
+    assert f.y.dtype == f.y_val.dtype == f.y_test.dtype == torch.int64
+    assert is_partition(list(f.clients), len(f.y))
+    assert len(f.x) == len(f.y) < len(digits.y_train) - len(f.y_val)
+    assert f.sizes.tolist() == f.label_counts.sum(1).tolist()
+    assert f.sizes.min() >= 1
+    assert f.label_counts.shape == (20, 10)
+    assert f.label_counts.sum(0).tolist() == f.y.bincount().tolist()
+    assert len(f.x_test) == 355
+    assert f.y_val.unique().tolist() == list(range(10))
+    x_3, y_3 = f.client_data(3)
+    assert torch.equal(x_3, f.x[torch.from_numpy(f.clients[3])])
+    assert y_3.bincount(minlength=10).tolist() == f.label_counts[3].tolist()
+    with pytest.raises(ValueError, match="client 20 does not exist"):
+        f.client_data(20)
+
+
+def test_validation_pool_and_test_are_disjoint(digits: data.Dataset) -> None:
+    f = make_federation(digits, 5, IID(), 0, validation=0.1)
+    n = len(digits.y_train)
+    assert len(f.y) + len(f.y_val) == n
+    both = torch.cat([f.x, f.x_val]).flatten(1)
+    all_rows = digits.to_float(digits.x_train).flatten(1)
+    order = lambda rows: sorted(map(tuple, rows.tolist()))  # noqa: E731
+    assert order(both) == order(all_rows)
+
+
+def test_same_seed_same_federation(federation: Federation, digits: data.Dataset) -> None:
+    again = make_federation(
+        digits, 20, Dirichlet(0.1), 5, validation=0.05, imbalance_factor=0.1, empty="refill"
+    )
+    assert torch.equal(again.x, federation.x)
+    assert all(np.array_equal(a, b) for a, b in zip(again.clients, federation.clients, strict=True))
+    other = make_federation(
+        digits, 20, Dirichlet(0.1), 6, validation=0.05, imbalance_factor=0.1, empty="refill"
+    )
+    assert not np.array_equal(other.sizes, federation.sizes)
+    # Another scheme under the same seed sees the same pool and the same validation images.
+    iid = make_federation(digits, 20, IID(), 5, validation=0.05, imbalance_factor=0.1)
+    assert torch.equal(iid.x, federation.x)
+    assert torch.equal(iid.x_val, federation.x_val)
+
+
+def test_settings_are_whole_and_fit_json(digits: data.Dataset) -> None:
+    scheme = Mixed(
+        (
+            (4, Mavericks(1, classes=(3,), others=Dirichlet(0.5, by="client"))),
+            (6, QuantitySkew(proportions=(1.0,) * 6)),
+        )
+    )
+    f = make_federation(digits, 10, scheme, 1, tail_order=list(range(10)), imbalance_factor=0.5)
+    text = json.dumps(f.settings)
+    assert json.loads(text) == f.settings
+    assert f.settings["scheme"]["scheme"] == "Mixed"
+    inner = f.settings["scheme"]["groups"][0][1]
+    assert inner["others"] == {
+        "scheme": "Dirichlet", "alpha": 0.5, "by": "client", "capped": False, "attempts": 20,
+    }  # fmt: skip
+    assert f.settings["source"] == digits.source
+    assert f.settings["fingerprint"] == digits.fingerprint
+
+
+def test_transforms_are_per_client_and_repeatable(federation: Federation) -> None:
+    def flip(
+        x: torch.Tensor, y: torch.Tensor, rng: np.random.Generator
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        return x, (y + int(rng.integers(1, 10))) % 10
+
+    bad = federation.with_transforms({2: flip, 4: flip})
+    assert not torch.equal(bad.client_data(2)[1], federation.client_data(2)[1])
+    assert torch.equal(bad.client_data(2)[1], bad.client_data(2)[1])
+    assert torch.equal(bad.client_data(3)[1], federation.client_data(3)[1])
+    assert torch.equal(bad.y, federation.y)
+    assert np.array_equal(bad.label_counts, federation.label_counts)
+    expected = int(Streams(5).generator("client", 2, "transform").integers(1, 10))
+    assert torch.equal(bad.client_data(2)[1], (federation.client_data(2)[1] + expected) % 10)
+    with pytest.raises(ValueError, match=r"clients \[99\] do not exist"):
+        federation.with_transforms({99: flip})
+
+
+def test_make_federation_refuses(digits: data.Dataset) -> None:
+    with pytest.raises(ValueError, match="validation fraction is 0"):
+        make_federation(digits, 5, IID(), 0, validation=0.0)
+    with pytest.raises(ValueError, match="imbalance_factor is 0"):
+        make_federation(digits, 5, IID(), 0, imbalance_factor=0.0)
+    with pytest.raises(ValueError, match="n_clients is 5000"):
+        make_federation(digits, 5000, IID(), 0)
+    with pytest.raises(ValueError, match="clients have fewer than 1 samples"):
+        make_federation(digits, 100, Dirichlet(0.01), 0, empty="error")
+    with pytest.raises(ValueError, match="seed is -1"):
+        make_federation(digits, 5, IID(), -1)
+
+
+def test_fedowen_setting_on_mnist() -> None:
+    """The setting of FedOwen's Table 1: one per cent held out, long tail, 100 clients."""
+    if data.available("mnist") is None:
+        pytest.skip("mnist is not in FEDKIT_DATA")
+    mnist = data.load("mnist")
+    f = make_federation(mnist, 100, Dirichlet(0.01, by="client"), 0, imbalance_factor=0.01)
+    assert len(f.y_val) == 600
+    counts = f.y.bincount().tolist()
+    assert counts == sorted(counts, reverse=True)
+    assert counts[9] == 59  # floor(59,400 / 10 * 0.01)
+    assert f.sizes.max() - f.sizes.min() <= 1

@@ -1,0 +1,212 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tinydata import is_partition
+
+from fedkit.partition import IID, ClassesPerClient, Dirichlet, Mavericks, Mixed, QuantitySkew
+from fedkit.schemes import cut_by_shares
+
+
+def schemes(n_clients: int, n_classes: int) -> list:
+    alphas = (1e-3, 0.05, 5.0)
+    found = [IID(), QuantitySkew(0.3), ClassesPerClient(min(2, n_classes))]
+    found += [Dirichlet(a, by=b) for a in alphas for b in ("class", "client", "blocks")]
+    found += [Dirichlet(a, capped=True) for a in alphas]
+    if n_clients >= 2:
+        found.append(Mixed(((1, IID()), (n_clients - 1, Dirichlet(0.1)))))
+        if n_classes >= 2:
+            found.append(Mavericks(1))
+            found.append(Mavericks(1, others=Dirichlet(0.1), mixed=True))
+    return found
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    labels=st.lists(st.integers(0, 6), min_size=12, max_size=120),
+    n_clients=st.integers(1, 12),
+    seed=st.integers(0, 2**32),
+)
+def test_every_scheme_makes_a_partition(labels: list[int], n_clients: int, seed: int) -> None:
+    y = np.array(labels)
+    n_classes = len(np.unique(y))
+    refusals = ("cannot hold", "but there are", "leave no clients")
+    for scheme in schemes(n_clients, n_classes):
+        try:
+            parts = scheme.split(y, n_clients, np.random.default_rng(seed))
+        except ValueError as error:
+            if not any(reason in str(error) for reason in refusals):
+                raise
+            continue
+        assert len(parts) == n_clients
+        assert is_partition(parts, len(y)), scheme
+        again = scheme.split(y, n_clients, np.random.default_rng(seed))
+        assert all(np.array_equal(a, b) for a, b in zip(parts, again, strict=True)), scheme
+
+
+POOL = np.repeat(np.arange(5), [400, 250, 200, 100, 50])
+
+
+def test_iid_sizes_and_labels() -> None:
+    parts = IID().split(POOL, 7, np.random.default_rng(0))
+    sizes = [len(p) for p in parts]
+    assert max(sizes) - min(sizes) <= 1
+    shares = np.stack([np.bincount(POOL[p], minlength=5) / len(p) for p in parts])
+    assert np.abs(shares - [0.4, 0.25, 0.2, 0.1, 0.05]).max() < 0.12
+
+
+def test_dirichlet_by_client_is_equal_in_size_and_skewed_in_label() -> None:
+    parts = Dirichlet(0.05, by="client").split(POOL, 20, np.random.default_rng(0))
+    assert [len(p) for p in parts] == [50] * 20
+    top = np.mean([np.bincount(POOL[p]).max() / len(p) for p in parts])
+    even = Dirichlet(1000.0, by="client").split(POOL, 20, np.random.default_rng(0))
+    top_even = np.mean([np.bincount(POOL[p]).max() / len(p) for p in even])
+    assert top > 0.75 > 0.55 > top_even
+
+
+def test_dirichlet_by_class_has_the_moments_of_its_law() -> None:
+    """Shares of Dir(a) over n have mean 1/n and variance (1/n)(1 - 1/n) / (n a + 1)."""
+    n, alpha, y = 4, 0.5, np.zeros(2000, dtype=np.int64)
+    rng = np.random.default_rng(3)
+    shares = np.array(
+        [[len(p) / 2000 for p in Dirichlet(alpha).split(y, n, rng)] for _ in range(600)]
+    )
+    variance = (1 / n) * (1 - 1 / n) / (n * alpha + 1)
+    assert np.abs(shares.mean(0) - 1 / n).max() < 5 * np.sqrt(variance / 600)
+    assert shares.var() == pytest.approx(variance, rel=0.1)
+
+
+def test_dirichlet_capped_stops_dealing_to_full_clients() -> None:
+    n = 10
+    largest_last = 0.0
+    for seed in range(20):
+        parts = Dirichlet(0.05, capped=True).split(POOL, n, np.random.default_rng(seed))
+        for part in parts:
+            # Before its last class a client was below the mean size.
+            counts = np.bincount(POOL[part], minlength=5)
+            last = np.flatnonzero(counts)[-1] if len(part) else 0
+            assert len(part) - counts[last] < len(POOL) / n
+            largest_last = max(largest_last, len(part))
+    assert largest_last > len(POOL) / n  # one class may still carry a client beyond the mean
+
+
+def test_dirichlet_blocks_are_equal_in_size() -> None:
+    parts = Dirichlet(0.01, by="blocks").split(POOL, 23, np.random.default_rng(1))
+    sizes = [len(p) for p in parts]
+    assert max(sizes) - min(sizes) <= 1
+    assert np.mean([len(np.unique(POOL[p])) for p in parts]) < 4
+
+
+def test_classes_per_client() -> None:
+    parts = ClassesPerClient(2).split(POOL, 10, np.random.default_rng(0))
+    assert all(len(np.unique(POOL[p])) == 2 for p in parts)
+    holders = [sum(np.any(POOL[p] == c) for p in parts) for c in range(5)]
+    assert holders == [4] * 5
+    counts = np.array([np.bincount(POOL[p], minlength=5) for p in parts])
+    for c in range(5):
+        held = counts[counts[:, c] > 0, c]
+        assert held.max() - held.min() <= 1
+    with pytest.raises(ValueError, match="k is 6 but there are 5 classes"):
+        ClassesPerClient(6).split(POOL, 10, np.random.default_rng(0))
+    with pytest.raises(ValueError, match="cannot hold 5 classes"):
+        ClassesPerClient(1).split(POOL, 4, np.random.default_rng(0))
+    with pytest.raises(ValueError, match="k is 0"):
+        ClassesPerClient(0)
+
+
+def test_shares_are_cut_by_largest_remainder() -> None:
+    parts = cut_by_shares(np.arange(10), np.array([3.6, 4.5, 1.9]))
+    assert [p.tolist() for p in parts] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    parts = cut_by_shares(np.arange(7), np.array([1.0, 1.0, 1.0]))
+    assert [len(p) for p in parts] == [3, 2, 2]
+
+
+def test_quantity_skew() -> None:
+    parts = QuantitySkew(proportions=(1.0, 2.0, 7.0)).split(POOL, 3, np.random.default_rng(0))
+    assert [len(p) for p in parts] == [100, 200, 700]
+    sizes = [len(p) for p in QuantitySkew(0.5).split(POOL, 10, np.random.default_rng(0))]
+    assert max(sizes) > 3 * np.median(sizes)
+    with pytest.raises(ValueError, match="3 entries for 4 clients"):
+        QuantitySkew(proportions=(1.0, 2.0, 7.0)).split(POOL, 4, np.random.default_rng(0))
+    with pytest.raises(ValueError, match="a proportion is 0"):
+        QuantitySkew(proportions=(1.0, 0.0))
+
+
+def counts_of(parts: list[np.ndarray]) -> np.ndarray:
+    return np.array([np.bincount(POOL[p], minlength=5) for p in parts])
+
+
+def test_exclusive_mavericks() -> None:
+    scheme = Mavericks(2, classes=(1, 4), others=IID())
+    counts = counts_of(scheme.split(POOL, 6, np.random.default_rng(0)))
+    assert counts[0].tolist() == [0, 250, 0, 0, 0]
+    assert counts[1].tolist() == [0, 0, 0, 0, 50]
+    assert counts[2:, [1, 4]].sum() == 0
+    assert counts[2:, 0].tolist() == pytest.approx([100] * 4, abs=25)
+
+
+def test_shared_and_mixed_mavericks() -> None:
+    shared = Mavericks(2, classes=(4,), shared=True)
+    counts = counts_of(shared.split(POOL, 6, np.random.default_rng(0)))
+    assert counts[:, 4].tolist() == [25, 25, 0, 0, 0, 0]
+    assert counts[:2, :4].sum() == 0
+    mixed = Mavericks(1, classes=(4,), mixed=True)
+    counts = counts_of(mixed.split(POOL, 5, np.random.default_rng(0)))
+    assert counts[:, 4].tolist() == [50, 0, 0, 0, 0]
+    assert counts[:, :4].sum(1).tolist() == [190] * 5
+    drawn = counts_of(Mavericks(2).split(POOL, 6, np.random.default_rng(0)))
+    assert [np.count_nonzero(row) for row in drawn[:2]] == [1, 1]
+
+
+def test_mavericks_refuse() -> None:
+    rng = np.random.default_rng(0)
+    with pytest.raises(ValueError, match=r"\[7\] have no samples"):
+        Mavericks(1, classes=(7,)).split(POOL, 4, rng)
+    with pytest.raises(ValueError, match="leave no clients"):
+        Mavericks(2).split(POOL, 2, rng)
+    with pytest.raises(ValueError, match="shared=True"):
+        Mavericks(2, classes=(1,))
+    with pytest.raises(ValueError, match="shared=True"):
+        Mavericks(6).split(POOL, 8, rng)
+    with pytest.raises(ValueError, match="n_mavericks is 0"):
+        Mavericks(0)
+
+
+def test_mixed_groups() -> None:
+    scheme = Mixed(((6, IID()), (4, Dirichlet(0.01, by="client"))))
+    counts = counts_of(scheme.split(POOL, 10, np.random.default_rng(0)))
+    top = counts.max(1) / counts.sum(1)
+    assert top[:6].max() < 0.6 < top[6:].mean()
+    with pytest.raises(ValueError, match="groups have 10 clients and n_clients is 9"):
+        scheme.split(POOL, 9, np.random.default_rng(0))
+    with pytest.raises(ValueError, match="expected pairs"):
+        Mixed(())
+
+
+@pytest.mark.parametrize("alpha", [0.0, -1.0, float("nan"), float("inf")])
+def test_alpha_refused(alpha: float) -> None:
+    with pytest.raises(ValueError, match="alpha is"):
+        Dirichlet(alpha)
+    with pytest.raises(ValueError, match="alpha is"):
+        QuantitySkew(alpha)
+
+
+def test_bad_arguments_of_schemes() -> None:
+    rng = np.random.default_rng(0)
+    with pytest.raises(ValueError, match="expected 'class', 'client' or 'blocks'"):
+        Dirichlet(1.0, by="size")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="attempts is 0"):
+        Dirichlet(1.0, by="blocks", attempts=0)
+    for scheme in schemes(5, 5):
+        with pytest.raises(ValueError, match="n_clients is 6 but there are 5 samples"):
+            scheme.split(np.arange(5), 6, rng)
+        with pytest.raises(ValueError, match="labels have dtype float64; expected integers"):
+            scheme.split(np.array([0.0, 1.0, 1.0]), 2, rng)
+    with pytest.raises(ValueError, match="n_clients is 0"):
+        IID().split(POOL, 0, rng)
+    with pytest.raises(ValueError, match="labels contain -1"):
+        IID().split(np.array([0, -1]), 1, rng)
+    with pytest.raises(ValueError, match="labels have shape"):
+        IID().split(np.zeros((3, 1), dtype=int), 1, rng)
