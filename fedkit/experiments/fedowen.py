@@ -74,6 +74,8 @@ class Setting:
         How v(S) averages the updates of S.
     normalised : bool
         Value the game scaled to v(empty) = 0 and v(N) = 1, as section 3.2 says, or the raw one.
+    budget_grows : bool
+        Keep the walks per level at M / 2, those of Q = 2, so that the budget grows with Q.
     exact_every : int
         Every so many rounds the exact values are computed beside the estimate; 0 is never.
     evaluate_every : int
@@ -105,13 +107,15 @@ class Setting:
     split: str = "blocks"
     weighting: str = "size"
     normalised: bool = True
+    budget_grows: bool = False
     exact_every: int = 10
     evaluate_every: int = 2
 
     @property
     def budget(self) -> int:
         """Utility calls per round: N x M (section 4.2)."""
-        return self.participants * self.samples_per_client
+        calls = self.participants * self.samples_per_client
+        return calls * self.levels // 2 if self.budget_grows else calls
 
 
 def estimators(s: Setting) -> dict[str, est.Estimator]:
@@ -167,6 +171,12 @@ def strategy(s: Setting) -> Strategy:
 @lru_cache(maxsize=2)
 def _dataset(name: str) -> Dataset:
     return load(name)
+
+
+def identity(s: Setting) -> dict[str, str]:
+    """Return which data a setting runs on, for the record's manifest."""
+    data = _dataset(s.data)
+    return {"name": data.name, "source": data.source, "checksum": data.fingerprint}
 
 
 def federation(s: Setting, seed: int) -> Federation:
@@ -258,7 +268,7 @@ def run_round_errors(cell: Cell, device: str | None, progress: bool) -> list[dic
                       for t, g in enumerate(tables[seed])]  # fmt: skip
             for name in ("error", "correlation", "same_best"):
                 metrics[f"{name}.{method}"] = float(np.nanmean([x[name] for x in scores]))
-        results.append({"seed": int(seed), "metrics": metrics, "series": {}})
+        results.append({"seed": int(seed), "metrics": metrics, "series": {}, "data": identity(s)})
     return results
 
 
@@ -319,6 +329,8 @@ def run_cell(cell: Cell, device: str | None, progress: bool) -> list[dict[str, A
                     "round": tested["round"].tolist(),
                     "accuracy": (100 * tested.accuracy).tolist(),
                 },
+                "data": identity(s),
+                "evaluations": int(rows.evaluations.sum()),
             }
         )
     return results

@@ -123,7 +123,10 @@ SENSITIVITY: dict[str, tuple[Any, ...]] = {
 # What reads files is left out: the digest of the data is part of each record's manifest.
 _SOURCES = sources_of(
     "fedkit.experiments.fedowen",
-    skip=("fedkit.dataregistry", "fedkit.datalayouts", "fedkit.datafiles", "fedkit.datafetch"),
+    skip=(
+        *("fedkit.dataregistry", "fedkit.datalayouts", "fedkit.datafiles", "fedkit.datafetch"),
+        *("fedkit.closed_forms", "fedkit.checkpoints"),
+    ),
 )
 
 
@@ -162,7 +165,11 @@ _register(
 _register(
     "sweep_levels",
     "Inclusion levels Q (Figure 3)",
-    lambda p: _sweep(p, ("fedowen", "fedowen-corrected"), "levels", LEVELS),
+    # Section 4.3 says that more levels cost more computation, so the walks per level are fixed.
+    lambda p: [
+        replace(s, budget_grows=True)
+        for s in _sweep(p, ("fedowen", "fedowen-corrected"), "levels", LEVELS)
+    ],
 )
 _register(
     "sweep_epsilon",

@@ -1,0 +1,248 @@
+"""The command line: ``fedkit list | run | resume | compare | data | book``."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+from fedkit.extras import need
+
+need("typer", extra="run")
+
+import typer  # noqa: E402
+
+from fedkit._requests import Request, check_profile, find_device, pending, select  # noqa: E402
+from fedkit.experiments import all_experiments, get, papers  # noqa: E402
+from fedkit.records import PROFILES, CellError, Outcome, RecordError, Store, parse_seeds  # noqa: E402
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="fedkit",
+    help="Run the experiments of the book, resume them, and compare them with the papers.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+Paper = Annotated[str, typer.Argument(help="Name of a paper, as 'fedkit list' shows it.")]
+Profile = Annotated[str, typer.Option(help=f"Size of the run: {', '.join(PROFILES)}.")]
+Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+KeepGoing = Annotated[bool, typer.Option("--keep-going", help="Go on after a cell that fails.")]
+
+
+def _complain(message: object) -> None:
+    """Print one line on standard error, whatever line breaks the message holds."""
+    typer.echo(f"fedkit: {' '.join(str(message).split())}", err=True)
+
+
+def _report(outcome: Outcome) -> bool:
+    """Print what happened to the cells; tell whether none failed."""
+    typer.echo(
+        f"{len(outcome.computed)} computed, {len(outcome.skipped)} finished before, "
+        f"{len(outcome.busy)} in another run, {len(outcome.failed)} failed"
+    )
+    for cell, error in outcome.failed:
+        _complain(f"cell {cell.key} failed: {error}")
+    return not outcome.failed
+
+
+@app.command("list")
+def list_command(
+    paper: Annotated[str | None, typer.Argument(help="One paper only.")] = None,
+) -> None:
+    """List the experiments: cells done, missing and stale at each profile."""
+    store = Store()
+    memo: dict[str, list[str]] = {}
+    width = max((len(e.name) for e in all_experiments(paper)), default=0)
+    for name in papers() if paper is None else [paper]:
+        typer.echo(name)
+        for experiment in all_experiments(name):
+            typer.echo(f"  {experiment.name:<{width}}  {experiment.title}")
+            for profile in PROFILES:
+                cells = experiment.cells(profile, None)
+                if not cells:
+                    continue
+                states = [store.state(cell, memo)[0] for cell in cells]
+                counts = {state: states.count(state) for state in dict.fromkeys(states)}
+                counts["done"] = counts.pop("fresh", 0)
+                text = ", ".join(
+                    f"{counts[state]} {state}"
+                    for state in ("done", "stale", "missing", "unreadable")
+                    if counts.get(state)
+                )
+                typer.echo(f"  {'':<{width}}  {profile:<7} {len(cells)} cells: {text}")
+
+
+@app.command()
+def run(
+    paper: Paper,
+    experiment: Annotated[
+        str | None, typer.Argument(help="Name of an experiment; all of the paper's by default.")
+    ] = None,
+    profile: Profile = "smoke",
+    device: Device = "auto",
+    seeds: Annotated[
+        str | None, typer.Option(help="Such as 0-4 or 0,2,7; the profile's own by default.")
+    ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(help="name=value[,name=value...]: the cells with these settings."),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the cells, run none.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Make finished cells anew.")] = False,
+    stale: Annotated[
+        bool, typer.Option("--stale", help="Make anew the cells older than the code.")
+    ] = False,
+    keep_going: KeepGoing = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress bars.")] = False,
+) -> None:
+    """Run the cells of a paper, or of one experiment, that have no record yet."""
+    chosen = parse_seeds(seeds) if seeds is not None else None
+    check_profile(profile)
+    experiments = all_experiments(paper) if experiment is None else [get(paper, experiment)]
+    anew = "all" if force else "stale" if stale else "none"
+    requests: list[Request] = []
+    errors: list[ValueError] = []
+    for item in experiments:
+        try:
+            cells = select(item.cells(profile, chosen), only or ())
+        except ValueError as error:  # another experiment of the paper may have the setting
+            errors.append(error)
+            continue
+        if cells:
+            requests.append(Request(item, tuple(cells), anew))
+    if not requests:
+        raise errors[0] if errors else ValueError(f"{paper} has no cells at profile {profile}")
+    store = Store()
+    if dry_run:
+        for request in requests:
+            for cell in request.cells:
+                typer.echo(f"{request.experiment.name}  {cell.key}  {store.state(cell)[0]}")
+        return
+    where = find_device(device)
+    fine = True
+    for request in requests:
+        name = request.experiment.name
+        typer.echo(f"{paper} {name}, profile {profile}: {len(request.cells)} cells on {where}")
+        old = sum(store.state(cell)[0] == "stale" for cell in request.cells)
+        if old and anew == "none":
+            typer.echo(f"{old} finished cells are older than the code; --stale makes them anew")
+        fine &= _report(request.run(store, where, keep_going=keep_going, quiet=quiet))
+    if not fine:
+        raise typer.Exit(1)
+
+
+@app.command()
+def resume(
+    paper: Annotated[str | None, typer.Argument(help="One paper only.")] = None,
+    profile: Annotated[str | None, typer.Option(help="One profile only.")] = None,
+    device: Device = "auto",
+    keep_going: KeepGoing = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress bars.")] = False,
+) -> None:
+    """Continue every run that was stopped, killed or failed: its cells, and no others."""
+    store = Store()
+    requests = pending(store, paper, None if profile is None else check_profile(profile))
+    if not requests:
+        typer.echo("nothing is left of an earlier run; start one with: fedkit run PAPER")
+        return
+    where = find_device(device)
+    fine = True
+    for request in requests:
+        cell = request.cells[0]
+        left = len(store.missing(request.cells))
+        typer.echo(
+            f"{cell.paper} {cell.experiment}, profile {cell.profile}: "
+            f"{left} of {len(request.cells)} cells missing, on {where}"
+        )
+        fine &= _report(request.run(store, where, keep_going=keep_going, quiet=quiet))
+    if not fine:
+        raise typer.Exit(1)
+
+
+@app.command()
+def compare(
+    paper: Paper,
+    profile: Profile = "paper",
+    table: Annotated[
+        str | None, typer.Option(help="Write one table of the paper as markdown, e.g. t1.")
+    ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Fail if a record is damaged, or stale and not listed.")
+    ] = False,
+) -> None:
+    """Set a paper's claims beside the records, with a verdict on each."""
+    from fedkit.comparing import join
+    from fedkit.reporting import claims_table, comparison_table, summary
+    from fedkit.staleness import check_records
+
+    store = Store()
+    frame = join(paper, store, profile=check_profile(profile))
+    if table is not None:
+        typer.echo(comparison_table(frame, table))
+    else:
+        typer.echo(claims_table(frame[frame["mean"].notna()], commands=True))
+        typer.echo("")
+        typer.echo(summary(frame).to_string())
+    if check:
+        problems = check_records(store)
+        for problem in problems:
+            _complain(problem)
+        if problems:
+            raise typer.Exit(1)
+        typer.echo("all records are sound, and fresh or listed in STALE.md")
+
+
+@app.command(
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    add_help_option=False,
+)
+def book(context: typer.Context) -> None:
+    """Build the book: run the notebooks, check them, render the pages."""
+    module = importlib.import_module("fedkit.bookbuild")
+    code = module.main(list(context.args))
+    if code:
+        raise typer.Exit(int(code))
+
+
+def _mount_data() -> None:
+    """Mount ``fedkit data`` where its module is there."""
+    try:
+        module = importlib.import_module("fedkit.data_cli")
+    except ImportError as error:
+        if error.name not in ("fedkit.data_cli", "fedkit.data"):
+            raise
+        return
+    app.add_typer(module.app, name="data", help="List, get and verify data sets.")
+
+
+_mount_data()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; return its exit status, with one line on what went wrong."""
+    try:
+        code = app(args=None if arguments is None else list(arguments), standalone_mode=False)
+    except typer.Exit as stop:
+        code = stop.exit_code
+    except (typer.Abort, KeyboardInterrupt):
+        _complain("stopped; finished cells are kept, go on with: fedkit resume")
+        code = 130
+    except (ValueError, RecordError, CellError, OSError, ImportError) as error:
+        _complain(error)
+        code = 1
+    except Exception as error:
+        # click's own errors (unknown command or option) know how to show themselves
+        show = getattr(error, "show", None)
+        if show is None:
+            raise
+        show()
+        code = getattr(error, "exit_code", 2)
+    return int(code or 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

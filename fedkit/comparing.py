@@ -1,0 +1,223 @@
+"""Claimed and measured, side by side: the join of a paper's claims with the records."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from fedkit._measured import Lookup, numbers_of
+from fedkit.claims import Claim, Claims, ClaimsError, load_claims
+from fedkit.extras import need
+from fedkit.intervals import (
+    Interval,
+    holm,
+    kendalls_w,
+    mean_interval,
+    paired_interval,
+    paired_p_value,
+)
+from fedkit.printed import printed_statistic
+from fedkit.records import Store
+from fedkit.verdicts import (
+    NOT_ATTEMPTED,
+    NOT_REPRODUCED,
+    NOT_TESTABLE,
+    REPRODUCED,
+    Judgement,
+    judge_bound,
+    judge_equal,
+    judge_ordering,
+    judge_value,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["COLUMNS", "join"]
+
+FloatArray = npt.NDArray[np.float64]
+
+COLUMNS = [
+    "claim", "kind", "where", "says", "paper", "unit", "mean", "low", "high", "seeds", "difference",
+    "rule", "verdict", "note", "profile", "stale", "command",
+]  # fmt: skip
+"""Columns of :func:`join`."""
+
+
+def _interval(claim: Claim, values: FloatArray) -> Interval:
+    level = claim.test.get("level", 0.95)
+    if claim.test["rule"] == "concordance":
+        if not len(values):
+            return Interval(math.nan, math.nan, math.nan, 0)
+        w = float(kendalls_w(values.mean(axis=0)))
+        rng = np.random.default_rng(0)
+        draws = rng.integers(0, len(values), size=(2000, len(values)))
+        spread = kendalls_w(values[draws].mean(axis=1))
+        low, high = np.quantile(spread, [(1 - level) / 2, (1 + level) / 2])
+        return Interval(w, float(low), float(high), len(values))
+    if claim.against is not None or "sweep" in claim.ours:
+        return paired_interval(values, level)
+    return mean_interval(values, level)
+
+
+# ------------------------------------------------------------------------------ verdicts
+
+
+def _judge(claim: Claim, values: FloatArray, p_value: float | None, seeds: int) -> Judgement:
+    """Apply a claim's rule to our numbers."""
+    test, paper = claim.test, claim.number
+    least = int(test.get("min_seeds", 3))
+    common = {"min_seeds": least, "level": test.get("level", 0.95)}
+    rule = test["rule"]
+    if rule == "value":
+        assert paper is not None
+        return judge_value(values, paper, margin=test["margin"], paper_seeds=seeds, **common)
+    if rule == "ordering":
+        return judge_ordering(values, paper, margin=test["margin"], p_value=p_value, **common)
+    if rule in ("slope", "taper"):
+        return judge_ordering(values, paper, margin=test["margin"], sign=test["sign"], **common)
+    if rule in ("at_most", "at_least", "concordance"):
+        assert paper is not None
+        interval = _interval(claim, values)
+        return judge_bound(interval, paper, at_most=rule == "at_most", min_seeds=least)
+    if rule == "equal":
+        assert paper is not None
+        tolerance = float(test["rtol"]) * abs(paper)
+        return judge_equal(values, paper, tolerance=tolerance, min_seeds=least)
+    return Judgement(NOT_TESTABLE, note=claim.untestable)
+
+
+def _on_paper(claim: Claim, claims: Claims) -> tuple[float, Judgement]:
+    """Judge a claim that needs no run: on the printed tables, or on an exact game."""
+    test, paper = claim.test, claim.number
+    assert paper is not None
+    if test["rule"] == "exact":
+        module, _, name = str(claim.ours["check"]).partition(":")
+        if not module.startswith("fedkit."):
+            raise ClaimsError(f"claim {claim.id} names the check {module}; checks are of fedkit")
+        value = float(getattr(importlib.import_module(module), name)())
+        judged = judge_equal([value], paper, tolerance=float(test["tolerance"]))
+        return value, Judgement(judged.verdict, judged.difference, "exact, no sampling")
+    value = printed_statistic(claims, test)
+    difference = value - paper
+    held = {
+        "printed": abs(difference) <= test.get("margin", 0.0) + 1e-9,
+        "printed_below": value < paper,
+        "printed_above": value > paper,
+    }[test["rule"]]
+    verdict = REPRODUCED if held else NOT_REPRODUCED
+    return value, Judgement(verdict, difference, "computed from the paper's own tables")
+
+
+def _rule_text(claim: Claim) -> str:
+    test = dict(claim.test)
+    rule = test.pop("rule")
+    shown = ", ".join(f"{name} {value}" for name, value in test.items() if name != "level")
+    return f"{rule} ({shown})" if shown else rule
+
+
+def _command(claim: Claim, paper: str, profile: str) -> str:
+    experiment = claim.ours.get("experiment")
+    if experiment is None:
+        return f"fedkit compare {paper} --profile {profile}"
+    settings = {**claim.ours.get("settings", {})}
+    if claim.against is not None and claim.against["experiment"] == experiment:
+        settings = {
+            k: v for k, v in settings.items() if claim.against.get("settings", {}).get(k) == v
+        }
+    only = ",".join(f"{name}={value}" for name, value in settings.items())
+    return f"fedkit run {paper} {experiment} --profile {profile}" + (only and f" --only {only}")
+
+
+def join(
+    paper: str | Claims, store: Store | None = None, *, profile: str = "paper"
+) -> pd.DataFrame:
+    """Judge every claim of a paper by the records of one profile.
+
+    Only records of the ``paper`` profile, made by the paper's protocol on the paper's data, are
+    judged; numbers of other runs are shown with the verdict "not attempted (cost)" and what sets
+    them apart.  Claims about the printed tables and about exact games need no records.
+
+    Parameters
+    ----------
+    paper : str or Claims
+        Name of a claims file, or its content.
+    store : Store, optional
+        By default the store at :func:`fedkit.records.default_root`.
+    profile : {"smoke", "laptop", "paper"}
+        Which records are looked up.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per claim, in the order of the file, with the columns :data:`COLUMNS`; ``mean``,
+        ``low``, ``high`` and ``difference`` are in the claim's unit and NaN where there is none.
+
+    Raises
+    ------
+    ClaimsError
+        If a claim's settings fit records of several settings.
+    RecordError
+        If a record is damaged.
+    """
+    pd = need("pandas", extra="run")
+    claims = load_claims(paper) if isinstance(paper, str) else paper
+    lookup = Lookup(claims, Store() if store is None else store, profile)
+    found = {claim.id: numbers_of(claim, lookup) for claim in claims.claims}
+    blank = partial(Interval, math.nan, math.nan, math.nan, 0)
+
+    def judgeable(claim: Claim) -> bool:
+        numbers = found[claim.id]
+        return profile == "paper" and numbers is not None and not (numbers.bar or claim.untestable)
+
+    adjusted: dict[str, float] = {}
+    for family in dict.fromkeys(claim.family for claim in claims.claims if claim.family):
+        members = [c for c in claims.claims if c.family == family and judgeable(c)]
+        p_values = [paired_p_value(found[c.id].values)[0] for c in members]  # type: ignore[union-attr]
+        adjusted.update(zip((c.id for c in members), holm(p_values).tolist(), strict=True))
+
+    rows = []
+    for claim in claims.claims:
+        numbers = found[claim.id]
+        interval = blank() if numbers is None else _interval(claim, numbers.values)
+        if claim.test["rule"] == "exact" or claim.test["rule"].startswith("printed"):
+            value, judged = _on_paper(claim, claims)
+            interval = Interval(value, math.nan, math.nan, 0)
+        elif claim.untestable:
+            judged = Judgement(NOT_TESTABLE, note=claim.untestable)
+        elif numbers is None:
+            judged = Judgement(NOT_ATTEMPTED, note=f"no record at profile {profile}")
+        elif not judgeable(claim):
+            judged = Judgement(NOT_ATTEMPTED, note=numbers.bar or f"profile {profile}, not paper")
+        else:
+            seeds = int(claims.paper.get("seeds") or 1)
+            judged = _judge(claim, numbers.values, adjusted.get(claim.id), seeds)
+        rows.append(
+            {
+                "claim": claim.id,
+                "kind": claim.kind,
+                "where": claim.where,
+                "says": claim.says,
+                "paper": claim.paper_value,
+                "unit": claim.unit,
+                "mean": interval.mean,
+                "low": interval.low,
+                "high": interval.high,
+                "seeds": interval.n,
+                "difference": judged.difference,
+                "rule": _rule_text(claim),
+                "verdict": judged.verdict,
+                "note": judged.note,
+                "profile": profile if numbers is not None else "",
+                "stale": bool(numbers is not None and numbers.keys & lookup.stale),
+                "command": _command(claim, str(claims.paper["key"]), profile),
+            }
+        )
+    frame = pd.DataFrame(rows, columns=COLUMNS)
+    frame.attrs["claims"] = claims
+    return frame

@@ -1,0 +1,150 @@
+"""The registry of experiments: which cells a table or figure has, and how one is computed.
+
+A paper's module (``fedkit/experiments/<paper>.py``) registers its experiments when it is
+imported, and it is imported when somebody asks for one of them.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fedkit.records import PROFILES, Cell, CellError, Outcome, RecordError, Store, run_cells
+
+__all__ = [
+    "PROFILES",
+    "Cell",
+    "CellError",
+    "Experiment",
+    "Outcome",
+    "RecordError",
+    "Store",
+    "all_experiments",
+    "get",
+    "papers",
+    "register",
+    "run_cells",
+    "unregister",
+]
+
+CellsFunction = Callable[[str, Sequence[int] | None], list[Cell]]
+RunFunction = Callable[[Cell, Any, bool], Sequence[dict[str, Any]]]
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One table or figure of a paper as something that can be run.
+
+    Parameters
+    ----------
+    paper, name : str
+        Names as on the command line: ``fedkit run <paper> <name>``.
+    title : str
+        One line for people.
+    sources : tuple of str
+        Modules whose code the numbers depend on; a package stands for all of its modules
+        (:func:`fedkit.provenance.sources_of` finds them).
+    cells : callable
+        ``cells(profile, seeds)`` lists the cells of a profile; ``seeds=None`` means the
+        profile's own seeds.
+    run : callable
+        ``run(cell, device, progress)`` returns one result per seed (see
+        :meth:`fedkit.records.Store.save`).
+    """
+
+    paper: str
+    name: str
+    title: str
+    sources: tuple[str, ...]
+    cells: CellsFunction
+    run: RunFunction
+
+    def execute(
+        self,
+        cells: Sequence[Cell],
+        store: Store,
+        *,
+        device: Any = "cpu",
+        progress: bool = True,
+        force: bool = False,
+        on_error: str = "stop",
+    ) -> Outcome:
+        """Run the cells that have no record yet (:func:`fedkit.records.run_cells`)."""
+        return run_cells(
+            cells,
+            lambda cell: self.run(cell, device, progress),
+            store,
+            progress=progress,
+            force=force,
+            on_error=on_error,
+            sources=self.sources,
+            device=device,
+        )
+
+
+_registry: dict[tuple[str, str], Experiment] = {}
+
+
+def register(experiment: Experiment) -> Experiment:
+    """Add an experiment to the registry, in the place of one of the same name.
+
+    A module that is imported again (in a notebook, say) thus replaces its own experiments.
+    """
+    _registry[experiment.paper, experiment.name] = experiment
+    return experiment
+
+
+def unregister(paper: str, name: str) -> None:
+    """Remove an experiment from the registry; unknown names are ignored."""
+    _registry.pop((paper, name), None)
+
+
+def _paper_modules() -> list[str]:
+    """Return the paper modules beside this file; a name with '_' in front is a helper."""
+    found = pkgutil.iter_modules(__path__)
+    return sorted(item.name for item in found if not item.name.startswith("_"))
+
+
+def _load(paper: str | None = None) -> None:
+    for module in _paper_modules():
+        # A paper may spread over several modules: fedowen, fedowen_tables, ...
+        if paper is None or module == paper or module.startswith(f"{paper}_"):
+            importlib.import_module(f"{__name__}.{module}")
+
+
+def papers() -> list[str]:
+    """Return the papers that have experiments, sorted."""
+    _load()
+    return sorted({paper for paper, _ in _registry})
+
+
+def all_experiments(paper: str | None = None) -> list[Experiment]:
+    """Return the experiments of a paper, or of all of them, in the order of registration.
+
+    Raises
+    ------
+    ValueError
+        If the paper is unknown; the message lists those there are.
+    """
+    _load(paper)
+    found = [item for item in _registry.values() if paper in (None, item.paper)]
+    if paper is not None and not found:
+        raise ValueError(f"paper {paper!r} is unknown; choose from {papers()}")
+    return found
+
+
+def get(paper: str, name: str) -> Experiment:
+    """Return one experiment.
+
+    Raises
+    ------
+    ValueError
+        If the paper or the experiment is unknown; the message lists those there are.
+    """
+    found = {item.name: item for item in all_experiments(paper)}
+    if name not in found:
+        raise ValueError(f"{paper} has no experiment {name!r}; choose from {list(found)}")
+    return found[name]

@@ -1,0 +1,212 @@
+"""Intervals and tests over a handful of seeds, each with its assumption stated."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
+
+__all__ = [
+    "NONPARAMETRIC_FROM",
+    "Interval",
+    "finite",
+    "holm",
+    "kendalls_w",
+    "mean_interval",
+    "paired_interval",
+    "paired_p_value",
+    "prediction_half_width",
+    "prediction_interval",
+    "slopes",
+]
+
+FloatArray = npt.NDArray[np.float64]
+
+NONPARAMETRIC_FROM = 10
+"""Seeds from which paired tests use ranks and the bootstrap instead of Student's t."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean over seeds with its confidence interval.
+
+    Attributes
+    ----------
+    mean, low, high : float
+        NaN ends where one seed gives no interval.
+    n : int
+        Number of seeds.
+    """
+
+    mean: float
+    low: float
+    high: float
+    n: int
+
+    @property
+    def half_width(self) -> float:
+        """The larger distance from the mean to an end; NaN where there is no interval."""
+        return float(np.fmax(self.high - self.mean, self.mean - self.low))
+
+
+def finite(values: npt.ArrayLike) -> FloatArray:
+    """Return the finite values as one row."""
+    array = np.asarray(values, dtype=np.float64).ravel()
+    return array[np.isfinite(array)]
+
+
+def mean_interval(values: npt.ArrayLike, level: float = 0.95) -> Interval:
+    """Mean over seeds with Student's t interval.
+
+    Parameters
+    ----------
+    values : float64[n]
+        One number per seed; those that are not finite are left out.
+    level : float
+        Confidence level.
+    """
+    x = finite(values)
+    n = len(x)
+    if n == 0:
+        return Interval(math.nan, math.nan, math.nan, 0)
+    mean = float(x.mean())
+    if n == 1:
+        return Interval(mean, math.nan, math.nan, 1)
+    half = float(stats.t.ppf((1 + level) / 2, n - 1) * x.std(ddof=1) / math.sqrt(n))
+    return Interval(mean, mean - half, mean + half, n)
+
+
+def prediction_half_width(values: npt.ArrayLike, seeds: int = 1, level: float = 0.95) -> float:
+    """Half-width of the interval for the mean of `seeds` further runs like ours.
+
+    ``t * s * sqrt(1/n + 1/m)``, for normal runs of equal spread; NaN below two values.
+    """
+    x = finite(values)
+    n = len(x)
+    if n < 2:
+        return math.nan
+    t = float(stats.t.ppf((1 + level) / 2, n - 1))
+    return t * float(x.std(ddof=1)) * math.sqrt(1 / n + 1 / seeds)
+
+
+def prediction_interval(
+    reference: npt.ArrayLike, seeds: int = 1, level: float = 0.95
+) -> tuple[float, float]:
+    """Interval in which the mean of `seeds` further runs falls (rule T2, with k >= 5 runs).
+
+    Raises
+    ------
+    ValueError
+        If there are fewer than five reference runs.
+    """
+    x = finite(reference)
+    if len(x) < 5:
+        raise ValueError(f"{len(x)} reference runs; a regression check needs at least 5")
+    half = prediction_half_width(x, seeds, level)
+    return float(x.mean()) - half, float(x.mean()) + half
+
+
+def paired_interval(differences: npt.ArrayLike, level: float = 0.95) -> Interval:
+    """Mean paired difference: t interval below ten seeds, BCa bootstrap from ten on."""
+    d = finite(differences)
+    if len(d) < NONPARAMETRIC_FROM or np.ptp(d) == 0:
+        return mean_interval(d, level)
+    low, high = _bca(tuple(d.tolist()), level)
+    return Interval(float(d.mean()), low, high, len(d))
+
+
+@lru_cache(maxsize=32)
+def _draws(n: int) -> npt.NDArray[np.int64]:
+    """Bootstrap draws; they are fixed, so a page shows the same digits twice."""
+    return np.random.default_rng(0).integers(0, n, size=(9999, n))
+
+
+@lru_cache(maxsize=4096)
+def _bca(values: tuple[float, ...], level: float) -> tuple[float, float]:
+    """Bias-corrected and accelerated bootstrap interval of the mean (Efron 1987)."""
+    x = np.array(values)
+    n, mean = len(x), x.mean()
+    means = np.sort(x[_draws(n)].mean(axis=1))
+    bias = stats.norm.ppf(((means < mean).mean() + (means <= mean).mean()) / 2)
+    influence = (x - mean) / (n - 1)  # the mean's jackknife deviations, sign turned
+    power = (influence**2).sum() ** 1.5
+    acceleration = (influence**3).sum() / (6 * power)
+    z = bias + stats.norm.ppf([(1 - level) / 2, (1 + level) / 2])
+    low, high = np.quantile(means, stats.norm.cdf(bias + z / (1 - acceleration * z)))
+    return float(low), float(high)
+
+
+def paired_p_value(differences: npt.ArrayLike) -> tuple[float, str]:
+    """Two-sided p-value of "no difference", and the test's name.
+
+    Below ten seeds this is the paired t test, which assumes normal differences: with three
+    seeds no sign or rank test can fall below 0.25.  From ten seeds on it is Wilcoxon's
+    signed-rank test.
+    """
+    d = finite(differences)
+    if len(d) < 2:
+        return 1.0, "no test (fewer than two seeds)"
+    if np.ptp(d) == 0:
+        if len(d) >= NONPARAMETRIC_FROM and d[0] != 0:
+            return float(stats.binomtest(len(d), len(d)).pvalue), "sign test (equal differences)"
+        return (1.0 if d[0] == 0 else 0.5 ** (len(d) - 1)), "sign test (equal differences)"
+    if len(d) < NONPARAMETRIC_FROM:
+        return float(stats.ttest_1samp(d, 0.0).pvalue), "paired t, normal differences assumed"
+    return float(stats.wilcoxon(d).pvalue), "Wilcoxon signed-rank"
+
+
+def holm(p_values: Sequence[float]) -> FloatArray:
+    """Holm's adjusted p-values of a family, in the order given."""
+    p = np.asarray(p_values, dtype=np.float64)
+    order = np.argsort(p, kind="stable")
+    steps = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1))
+    adjusted = np.empty_like(p)
+    adjusted[order] = np.minimum(steps, 1.0)
+    return adjusted
+
+
+def slopes(levels: npt.ArrayLike, values: npt.ArrayLike) -> FloatArray:
+    """Least-squares slope of each seed's values on the levels (rule T5).
+
+    Parameters
+    ----------
+    levels : float64[k]
+        Two or more different levels, already on the scale of the claim.
+    values : float64[n, k]
+        One row per seed.
+    """
+    x = np.asarray(levels, dtype=np.float64)
+    y = np.asarray(values, dtype=np.float64)
+    centred = x - x.mean()
+    if len(x) < 2 or not centred.any():
+        raise ValueError(f"levels are {x.tolist()}; a slope needs two different ones")
+    return np.asarray(y @ centred / (centred @ centred))
+
+
+def kendalls_w(scores: npt.ArrayLike) -> FloatArray:
+    """Kendall's coefficient of concordance of rankings, corrected for ties (rule T6).
+
+    Parameters
+    ----------
+    scores : float64[..., columns, methods]
+        Each column ranks the methods.
+
+    Returns
+    -------
+    float64[...]
+        1 where all columns rank alike, about 1 / columns for independent rankings.
+    """
+    ranks = stats.rankdata(np.asarray(scores, dtype=np.float64), axis=-1)
+    columns, methods = ranks.shape[-2:]
+    total = ranks.sum(axis=-2)
+    spread = ((total - columns * (methods + 1) / 2) ** 2).sum(axis=-1)
+    # sum(t**3 - t) of a column's tie groups follows from its ranks' own sum of squares
+    ties = methods * (methods**2 - 1) - 12 * ((ranks - (methods + 1) / 2) ** 2).sum(axis=-1)
+    scale = columns**2 * methods * (methods**2 - 1) - columns * ties.sum(axis=-1)
+    with np.errstate(invalid="ignore"):
+        return np.asarray(12 * spread / scale)

@@ -1,0 +1,152 @@
+"""The comparison as tables for a page: markdown, verdicts as icon and words, never colour."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from fedkit.extras import need
+from fedkit.verdicts import ICONS, VERDICTS
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from fedkit.claims import Claims
+
+__all__ = ["claims_table", "comparison_table", "ours_text", "summary", "verdict_text"]
+
+
+def verdict_text(verdict: str) -> str:
+    """Write a verdict as its icon and its words."""
+    return f"{ICONS[verdict]} {verdict}"
+
+
+def _number(value: float, digits: int) -> str:
+    """Write a number with some decimals; whole ones plain, tiny ones by their leading digits."""
+    if digits == 2 and value == int(value):
+        return str(int(value))
+    if value != 0 and abs(value) < 0.5 * 10**-digits:
+        return f"{value:.1e}"
+    return f"{value:.{digits}f}"
+
+
+def _digits(printed: str | None) -> int:
+    """Decimals for our numbers: those of the printed one, but two at the least."""
+    return max(len(printed.partition(".")[2]), 2) if printed else 2
+
+
+def ours_text(row: Any) -> str:
+    """Write our side of one row of :func:`fedkit.comparing.join`: ``mean [low, high], n = k``.
+
+    A dash stands for no number; a dagger marks records that are older than the code.
+    """
+    if not math.isfinite(row["mean"]):
+        return "–"
+    digits = _digits(row["paper"] if isinstance(row["paper"], str) else None)
+    text = _number(row["mean"], digits)
+    if math.isfinite(row["low"]):
+        text += f" [{_number(row['low'], digits)}, {_number(row['high'], digits)}]"
+    if row["seeds"]:
+        text += f", n = {int(row['seeds'])}"
+    return text + (" †" if row["stale"] else "")
+
+
+def _markdown(head: list[str], rows: list[list[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(
+        "| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |" for line in lines
+    )
+
+
+def claims_table(frame: pd.DataFrame, *, commands: bool = False) -> str:
+    """Write claims one per line, as a markdown table.
+
+    Parameters
+    ----------
+    frame : pandas.DataFrame
+        Rows of :func:`fedkit.comparing.join`, filtered as you like.
+    commands : bool
+        Add the command that produces each of our numbers.
+
+    Returns
+    -------
+    str
+        Columns: claim, where, paper, ours with its interval and seeds, difference, rule,
+        verdict, and the command.
+    """
+    head = ["claim", "where", "paper", "ours [95% CI]", "difference", "rule", "verdict"]
+    rows = []
+    for row in frame.to_dict("records"):
+        paper = row["paper"] if isinstance(row["paper"], str) else None
+        unit = f" {row['unit']}" if row["unit"] else ""
+        difference = row["difference"]
+        line = [
+            f"{row['says']}",
+            str(row["where"]),
+            "not printed" if paper is None else f"{paper}{unit}",
+            ours_text(row),
+            _number(difference, _digits(paper)) if math.isfinite(difference) else "–",
+            str(row["rule"]),
+            verdict_text(row["verdict"]) + (f" ({row['note']})" if row["note"] else ""),
+        ]
+        rows.append([*line, f"`{row['command']}`"] if commands else line)
+    return _markdown([*head, "command"] if commands else head, rows)
+
+
+def comparison_table(frame: pd.DataFrame, table: str, **column: Any) -> str:
+    """Write one of the paper's tables with our numbers and the verdict in each cell.
+
+    Parameters
+    ----------
+    frame : pandas.DataFrame
+        All rows of :func:`fedkit.comparing.join`.
+    table : str
+        Id of the block in the claims file: ``"t1"``, ``"t2"``, ``"t3"``, or an ordering
+        block such as ``"o1"``.
+    **column
+        Keep the columns with these values only, e.g. ``dataset="mnist"``.
+
+    Returns
+    -------
+    str
+        A markdown table; a cell reads paper, then ours with its interval and seeds, then the
+        verdict.
+
+    Raises
+    ------
+    ValueError
+        If nothing fits.
+    """
+    claims: Claims = frame.attrs["claims"]
+    rows = {row["claim"]: row for row in frame.to_dict("records")}
+    cells: dict[str, dict[str, str]] = {}
+    heads: list[str] = []
+    for claim in claims.claims:
+        place = dict(claim.place)
+        if place.pop("table", None) != table or claim.id not in rows:
+            continue
+        name = str(place.pop("row"))
+        if any(place.get(key) != value for key, value in column.items()):
+            continue
+        shown = [(k, v) for k, v in place.items() if k not in column]
+        head = ", ".join(str(v) if isinstance(v, str) else f"{k} {v}" for k, v in shown)
+        if head not in heads:
+            heads.append(head)
+        row = rows[claim.id]
+        cells.setdefault(name, {})[head] = (
+            f"{row['paper']}<br>{ours_text(row)}<br>{verdict_text(row['verdict'])}"
+        )
+    if not cells:
+        known = sorted({str(c.place.get("table")) for c in claims.claims})
+        raise ValueError(f"no claims in table {table!r} with {column}; tables are {known}")
+    body = [[name, *(cells[name].get(head, "") for head in heads)] for name in cells]
+    return _markdown(["paper / ours / verdict", *heads], body)
+
+
+def summary(frame: pd.DataFrame) -> pd.DataFrame:
+    """Count the verdicts by kind of claim; every verdict of the list has a column."""
+    pd = need("pandas", extra="run")
+    counts = pd.crosstab(frame["kind"], frame["verdict"])
+    counts = counts.reindex(columns=list(VERDICTS), fill_value=0)
+    counts.columns = [verdict_text(name) for name in counts.columns]
+    return counts

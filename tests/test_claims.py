@@ -1,0 +1,470 @@
+"""Claims: every printed number once, every claim a rule, every verdict from the list."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from fedkit.claims import Claim, ClaimsError, load_claims, parse_claims
+from fedkit.comparing import COLUMNS, join
+from fedkit.intervals import (
+    holm,
+    kendalls_w,
+    mean_interval,
+    paired_interval,
+    paired_p_value,
+    prediction_interval,
+    slopes,
+)
+from fedkit.printed import printed_statistic
+from fedkit.records import Cell, Store
+from fedkit.reporting import claims_table, comparison_table, summary
+from fedkit.verdicts import (
+    DIRECTION,
+    ICONS,
+    INCONCLUSIVE,
+    NOT_ATTEMPTED,
+    NOT_REPRODUCED,
+    NOT_TESTABLE,
+    REPRODUCED,
+    VERDICTS,
+    Judgement,
+    judge_bound,
+    judge_equal,
+    judge_equivalence,
+    judge_ordering,
+    judge_value,
+)
+
+FEDOWEN = load_claims("fedowen")
+
+# ------------------------------------------------------------------- transcription
+
+# Sum of a row, and sum of place x number, of the numbers as a program read them from the text.
+SUMS = {
+    ("t1", "fedavg"): (656.74, 4702.31),
+    ("t1", "mc"): (714.86, 5108.84),
+    ("t1", "gtg"): (674.37, 4824.89),
+    ("t1", "banzhaf"): (688.89, 4924.47),
+    ("t1", "weightedshap"): (694.2, 4980.8),
+    ("t1", "shapfed"): (661.5, 4742.58),
+    ("t1", "fedowen"): (729.73, 5220.11),
+    ("t2", "fedavg"): (707.33, 5092.78),
+    ("t2", "mc"): (760.28, 5440.65),
+    ("t2", "gtg"): (727.62, 5231.49),
+    ("t2", "banzhaf"): (735.37, 5262.88),
+    ("t2", "weightedshap"): (740.0, 5308.77),
+    ("t2", "shapfed"): (713.41, 5134.9),
+    ("t2", "fedowen"): (773.21, 5550.12),
+    ("t3", "no-adaptive-0.01"): (689.53, 4875.34),
+    ("t3", "adaptive-0.01"): (729.73, 5220.11),
+    ("t3", "no-adaptive-0.05"): (737.65, 5288.14),
+    ("t3", "adaptive-0.05"): (773.21, 5550.12),
+}
+
+
+@pytest.mark.parametrize(("table", "row"), SUMS)
+def test_rows_add_up(table: str, row: str) -> None:
+    numbers = [float(text) for text in FEDOWEN.tables[table].rows[row]]
+    weighted = sum(place * number for place, number in enumerate(numbers, start=1))
+    assert (round(sum(numbers), 2), round(weighted, 2)) == SUMS[table, row]
+
+
+def test_every_printed_number_has_one_claim() -> None:
+    assert {(t.id, row) for t in FEDOWEN.tables.values() for row in t.rows} == set(SUMS)
+    counts = Counter(c.place["table"] for c in FEDOWEN.select(kind="value"))
+    assert counts == {"t1": 105, "t2": 105, "t3": 60}
+    ids = [claim.id for claim in FEDOWEN.claims]
+    assert len(ids) == len(set(ids))
+    claim = FEDOWEN["fedowen.t1.fashionmnist.a0.01.fedowen"]
+    assert claim.paper_value == "69.79"
+    assert claim.where == "Table 1, row fedowen, fashionmnist, alpha 0.01"
+    assert claim.ours["experiment"] == "table1"
+    assert claim.ours["settings"] == {
+        "method": "fedowen", "dataset": "fashionmnist", "alpha": 0.01, "imbalance": 0.01
+    }  # fmt: skip
+    assert FEDOWEN["fedowen.t3.medmnist.a0.1.no-adaptive-0.01"].paper_value == "38.1"  # as printed
+
+
+def test_table_3_repeats_tables_1_and_2() -> None:
+    tables = FEDOWEN.tables
+    for table, imbalance in (("t1", "0.01"), ("t2", "0.05")):
+        assert tables["t3"].rows[f"adaptive-{imbalance}"] == tables[table].rows["fedowen"]
+        for column in tables[table].columns:
+            name = f"{column['dataset']}.a{column['alpha']}"
+            one = FEDOWEN[f"fedowen.{table}.{name}.fedowen"]
+            two = FEDOWEN[f"fedowen.t3.{name}.adaptive-{imbalance}"]
+            assert (one.ours, one.paper_value) == (two.ours, two.paper_value)
+
+
+def test_every_claim_is_declared_in_full() -> None:
+    for claim in FEDOWEN.claims:
+        rule = claim.test["rule"]
+        if rule in ("value", "ordering", "slope", "taper"):
+            assert claim.test["margin"] > 0, claim.id
+            assert claim.test["min_seeds"] >= 3, claim.id
+        if claim.kind == "value":
+            assert set(claim.transcription) == {"by", "checked_by"}
+        if rule == "ordering":
+            assert claim.against is not None
+            assert claim.family
+            assert claim.paper_value is not None
+            assert claim.paper_value[0] in "+-"
+
+
+def test_medmnist_cannot_be_tested() -> None:
+    named = [c for c in FEDOWEN.claims if "medmnist" in c.id]
+    assert len(named) > 50
+    assert all("which MedMNIST" in c.untestable for c in named)
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("a: 1 2", "2 numbers for 3 columns"),
+        ("a: 1 2 x", "no numbers"),
+    ],
+)
+def test_bad_tables_are_refused(text: str, word: str) -> None:
+    source = f"""
+    paper: {{key: toy}}
+    tables:
+      - id: t
+        where: Table 9
+        unit: "%"
+        columns: {{alpha: [1, 2, 3]}}
+        ours: {{experiment: e, metric: m}}
+        test: {{rule: value, margin: 1}}
+        rows: {{ {text} }}
+    """
+    with pytest.raises(ClaimsError, match=word):
+        parse_claims(source)
+
+
+def test_bad_claims_are_refused() -> None:
+    good = {"id": "x", "where": "a", "says": "b", "kind": "value", "paper_value": "1", "unit": ""}
+    with pytest.raises(ClaimsError, match="kind 'guess'"):
+        Claim(**{**good, "kind": "guess"}, ours={}, test={"rule": "value"})  # type: ignore[arg-type]
+    with pytest.raises(ClaimsError, match="rule 'looks good'"):
+        Claim(**good, ours={}, test={"rule": "looks good"})  # type: ignore[arg-type]
+    with pytest.raises(ClaimsError, match="no claims file"):
+        load_claims("nobody2020")
+
+
+# ------------------------------------------------------------------- the paper's own tables
+
+
+def _matrix(table: str) -> np.ndarray:
+    return np.array([[float(x) for x in row] for row in FEDOWEN.tables[table].rows.values()])
+
+
+def test_statistics_of_the_printed_tables() -> None:
+    both = np.concatenate([_matrix("t1"), _matrix("t2")], axis=1)
+    ours, others = both[-1], both[:-1]
+
+    def gain(**test: object) -> float:
+        return printed_statistic(FEDOWEN, {"statistic": "max_gain", **test})
+
+    assert gain(against="worst", relative=True) == pytest.approx(
+        100 * (ours / others.min(axis=0)).max() - 100
+    )
+    assert gain(against="best", relative=False) == pytest.approx((ours - others.max(axis=0)).max())
+    assert gain(against="mean", relative=False) == pytest.approx((ours - others.mean(axis=0)).max())
+    assert gain(against="fedavg", relative=True) == pytest.approx(
+        100 * (ours / both[0]).max() - 100
+    )
+    not_best = np.flatnonzero(ours < others.max(axis=0))
+    statistic = printed_statistic(FEDOWEN, {"statistic": "columns_not_best"})
+    assert statistic == len(not_best)
+    # By hand: Table 1, MNIST, 0.05 (column 4) and Table 2, CIFAR-10, 0.1 (column 15 + 11).
+    assert not_best.tolist() == [4, 26]
+    assert printed_statistic(FEDOWEN, {"statistic": "largest_shortfall"}) == pytest.approx(0.31)
+    with pytest.raises(ClaimsError, match="statistic 'vibes'"):
+        printed_statistic(FEDOWEN, {"statistic": "vibes"})
+
+
+def test_kendalls_w() -> None:
+    assert kendalls_w([[1, 2, 3, 4], [10, 20, 30, 40]]) == 1
+    assert kendalls_w([[1, 2, 3], [3, 2, 1]]) == 0
+    assert kendalls_w([[1, 1, 3], [5, 5, 9], [2, 2, 4]]) == pytest.approx(1)  # ties agree too
+    scores = np.random.default_rng(3).normal(size=(5, 7))
+    pairs = [stats.spearmanr(a, b).statistic for a, b in itertools.combinations(scores, 2)]
+    assert kendalls_w(scores) == pytest.approx((4 * np.mean(pairs) + 1) / 5)  # textbook identity
+    assert kendalls_w(np.stack([scores, scores])).shape == (2,)
+
+
+# ------------------------------------------------------------------- intervals and tests
+
+
+def test_intervals() -> None:
+    x = [1.0, 2.0, 4.0, math.nan]
+    interval = mean_interval(x)
+    low, high = stats.t.interval(0.95, 2, np.mean(x[:3]), stats.sem(x[:3]))
+    assert (interval.n, interval.low, interval.high) == (3, pytest.approx(low), pytest.approx(high))
+    assert math.isnan(mean_interval([5.0]).low)
+    assert mean_interval([]).n == 0
+    d = np.random.default_rng(1).exponential(size=12)
+    bca = stats.bootstrap((d,), np.mean, n_resamples=9999).confidence_interval
+    assert paired_interval(d).low == pytest.approx(bca.low, abs=0.05)
+    assert paired_interval(d).high == pytest.approx(bca.high, abs=0.2)
+    assert paired_interval(d) == paired_interval(d)
+    assert paired_interval(d[:9]) == mean_interval(d[:9])
+
+
+def test_paired_tests_are_honest_about_few_seeds() -> None:
+    few = [1.0, 1.1, 0.9]
+    p, test = paired_p_value(few)
+    assert "t, normal differences assumed" in test
+    assert p == pytest.approx(stats.ttest_1samp(few, 0).pvalue)
+    assert paired_p_value(np.arange(1.0, 11))[1] == "Wilcoxon signed-rank"
+    assert paired_p_value([2.0, 2.0, 2.0])[0] == 0.25  # equal differences prove little
+    assert paired_p_value([0.0, 0.0, 0.0])[0] == 1
+    assert paired_p_value([3.0])[0] == 1
+
+
+def test_holm() -> None:
+    assert holm([0.01, 0.04, 0.03]).tolist() == pytest.approx([0.03, 0.06, 0.06])
+    assert holm([0.5, 0.9]).tolist() == [1.0, 1.0]
+    assert holm([]).tolist() == []
+
+
+def test_slopes() -> None:
+    assert slopes([0, 1, 3], [[1, 3, 7], [5, 5, 5]]).tolist() == pytest.approx([2, 0])
+    with pytest.raises(ValueError, match="two different"):
+        slopes([2, 2], [[1, 1]])
+
+
+def test_regression_interval_needs_five_runs() -> None:
+    low, high = prediction_interval([1, 2, 3, 4, 5.0])
+    half = stats.t.ppf(0.975, 4) * np.std([1, 2, 3, 4, 5], ddof=1) * math.sqrt(1 + 1 / 5)
+    assert (low, high) == (pytest.approx(3 - half), pytest.approx(3 + half))
+    with pytest.raises(ValueError, match="at least 5"):
+        prediction_interval([1, 2, 3.0])
+
+
+# ------------------------------------------------------------------- verdicts
+
+TIGHT = np.array([-0.3, 0.0, 0.3])  # half-width of the interval of a mean of three: 0.75
+WIDE = 40 * TIGHT
+
+
+def test_the_list_of_verdicts_is_closed() -> None:
+    assert len(VERDICTS) == 6
+    assert len(set(ICONS.values())) == 6
+    with pytest.raises(ValueError, match="not on the list"):
+        Judgement("nearly reproduced")
+
+
+@pytest.mark.parametrize(
+    ("values", "paper", "verdict"),
+    [
+        (70 + TIGHT, 70.2, REPRODUCED),
+        (70 + TIGHT, 75.0, NOT_REPRODUCED),
+        (70 + TIGHT, 71.9, INCONCLUSIVE),  # differs, but perhaps by less than the margin
+        (70 + WIDE, 70.0, INCONCLUSIVE),  # right on the number, and no evidence
+        (70 + WIDE, 40.0, INCONCLUSIVE),
+        (70 + WIDE, 0.0, NOT_REPRODUCED),  # far outside even a wide interval
+        (70 + TIGHT[:2], 70.0, INCONCLUSIVE),
+        ([70.0, 70.0, 70.0], 70.5, REPRODUCED),
+        ([math.nan] * 3, 70.0, INCONCLUSIVE),
+    ],
+)
+def test_value_claims(values: np.ndarray, paper: float, verdict: str) -> None:
+    assert judge_value(values, paper, margin=2.0, paper_seeds=10).verdict == verdict
+
+
+def test_a_mean_of_ten_is_predicted_more_closely_than_one_run() -> None:
+    spread = 70 + 0.9 * np.array([-1.0, 0.0, 1.0])
+    assert judge_value(spread, 70.0, margin=3.0, paper_seeds=10).verdict == REPRODUCED
+    assert judge_value(spread, 70.0, margin=3.0, paper_seeds=1).verdict == INCONCLUSIVE
+
+
+@pytest.mark.parametrize("width", [10.0, 30.0, 100.0])
+def test_reproduced_never_comes_from_a_wide_interval(width: float) -> None:
+    rng = np.random.default_rng(5)
+    for _ in range(200):
+        x = rng.normal(0, width, size=3)
+        half = stats.t.ppf(0.975, 2) * x.std(ddof=1) / math.sqrt(3)
+        if half > 2.0:
+            assert judge_value(x, 0.0, margin=2.0).verdict != REPRODUCED
+            assert judge_ordering(x, 1.0, margin=2.0).verdict != REPRODUCED
+            assert judge_equivalence(x, 0.0, 1.0, 10, margin=2.0).verdict != REPRODUCED
+
+
+@pytest.mark.parametrize(
+    ("differences", "paper", "verdict"),
+    [
+        (5 + TIGHT, 5.5, REPRODUCED),
+        (5 + TIGHT, 12.0, DIRECTION),
+        (5 + TIGHT, -5.0, NOT_REPRODUCED),
+        (0.1 * TIGHT, 5.0, NOT_REPRODUCED),  # a narrow interval round zero
+        (0.5 + TIGHT, 5.0, INCONCLUSIVE),
+        (5 + WIDE, 5.0, INCONCLUSIVE),
+        (60 + WIDE, 60.0, DIRECTION),  # surely positive, but of unknown size
+        ([5.0, 5.0, 5.0], 5.0, INCONCLUSIVE),  # three equal differences: no test can be sure
+    ],
+)
+def test_ordering_claims(differences: np.ndarray, paper: float, verdict: str) -> None:
+    assert judge_ordering(differences, paper, margin=2.0).verdict == verdict
+
+
+def test_ordering_claims_use_the_corrected_p_value() -> None:
+    d = 5 + TIGHT
+    assert judge_ordering(d, 5.0, margin=2.0, p_value=0.2).verdict == INCONCLUSIVE
+    assert "Holm" in judge_ordering(d, 5.0, margin=2.0, p_value=0.2).note
+    assert judge_ordering(d, None, sign=1, margin=2.0).verdict == REPRODUCED
+    assert judge_ordering(d, None, sign=-1, margin=2.0).verdict == NOT_REPRODUCED
+    assert judge_ordering(TIGHT, 0.0, margin=2.0).verdict == REPRODUCED  # a printed tie
+    with pytest.raises(ValueError, match="needs a sign"):
+        judge_ordering(d, None, margin=2.0)
+
+
+def test_other_rules() -> None:
+    narrow, wide = mean_interval(3 + TIGHT), mean_interval(3 + WIDE)
+    assert judge_bound(narrow, 4.0, at_most=True).verdict == REPRODUCED
+    assert judge_bound(narrow, 2.0, at_most=True).verdict == NOT_REPRODUCED
+    assert judge_bound(narrow, 2.0, at_most=False).verdict == REPRODUCED
+    assert judge_bound(wide, 4.0, at_most=True).verdict == INCONCLUSIVE
+    assert judge_bound(mean_interval([40.0] * 3), 40.0, at_most=True).verdict == REPRODUCED
+    assert judge_equal([40.0, 40.0], 40.0, tolerance=0.0).verdict == REPRODUCED
+    assert judge_equal([40.0, 39.0], 40.0, tolerance=0.5).verdict == NOT_REPRODUCED
+    assert judge_equal([], 40.0, tolerance=0.5).verdict == INCONCLUSIVE
+    x = 70 + np.array([-0.4, -0.1, 0.0, 0.2, 0.3])
+    assert judge_equivalence(x, 70.3, 0.5, 10, margin=1.0).verdict == REPRODUCED
+    assert judge_equivalence(x, 73.0, 0.5, 10, margin=1.0).verdict == NOT_REPRODUCED
+    assert judge_equivalence(x, 70.3, 9.0, 10, margin=1.0).verdict == INCONCLUSIVE
+
+
+# ------------------------------------------------------------------- the join
+
+
+def _save(
+    store: Store, method: str, accuracy: list[float], profile: str = "paper", **change: object
+) -> None:
+    settings = {
+        "method": method, "dataset": "mnist", "data": "mnist", "alpha": 0.05, "imbalance": 0.01,
+        "clients": 100, "rounds": 100, "levels": 2, "epsilon": 0.1, **change,
+    }  # fmt: skip
+    cell = Cell(profile, "fedowen", "table1", settings, tuple(range(len(accuracy))))
+    results = [
+        {"seed": s, "metrics": {"accuracy": a, "calls": 40.0}} for s, a in enumerate(accuracy)
+    ]
+    store.save(cell, results, {"sources": {"fedkit.gone": "0"}})
+
+
+VALUE = "fedowen.t1.mnist.a0.05.fedowen"  # printed: 88.12
+ORDER = "fedowen.o1.mnist.a0.05.vs-fedavg"  # printed: +4.38
+
+
+def _rows(store: Store, profile: str = "paper") -> dict[str, dict]:
+    frame = join("fedowen", store, profile=profile)
+    assert list(frame.columns) == COLUMNS
+    assert set(frame["verdict"]) <= set(VERDICTS)
+    assert len(frame) == len(FEDOWEN.claims)
+    return {row["claim"]: row for row in frame.to_dict("records")}
+
+
+def test_join_of_an_empty_store(tmp_path: Path) -> None:
+    rows = _rows(Store(tmp_path))
+    assert rows[VALUE]["verdict"] == NOT_ATTEMPTED
+    assert rows[VALUE]["command"].startswith("fedkit run fedowen table1 --profile paper --only ")
+    assert rows["fedowen.t1.medmnist.a0.05.fedowen"]["verdict"] == NOT_TESTABLE
+    assert rows["fedowen.not-best"]["verdict"] == REPRODUCED
+    for name in ("worst", "best", "fedavg", "mean"):
+        assert rows[f"fedowen.gain.relative.{name}"]["verdict"] == NOT_REPRODUCED
+    # Algorithm 1's statements about itself, on exact games.
+    for name in ("unbiased", "consistent", "truncation"):
+        assert rows[f"fedowen.{name}"]["verdict"] == NOT_REPRODUCED
+        assert rows[f"fedowen.{name}"]["mean"] > 0.01
+
+
+def test_join_judges_the_paper_profile(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    _save(store, "fedowen", [88.0, 88.2, 88.4])
+    _save(store, "fedavg", [83.9, 84.0, 84.2, 90.0])  # the fourth seed has no partner
+    rows = _rows(store)
+    assert rows[VALUE]["verdict"] == REPRODUCED
+    assert rows[VALUE]["seeds"] == 3
+    assert rows[VALUE]["mean"] == pytest.approx(88.2)
+    assert rows[VALUE]["difference"] == pytest.approx(0.08)
+    assert rows[VALUE]["stale"]
+    assert rows[ORDER]["seeds"] == 3
+    assert rows[ORDER]["mean"] == pytest.approx(np.mean([4.1, 4.2, 4.2]))
+    assert rows[ORDER]["verdict"] == REPRODUCED
+    assert rows["fedowen.budget.fedowen"]["verdict"] == REPRODUCED
+    assert rows["fedowen.o1.mnist.a0.05.vs-mc"]["verdict"] == NOT_ATTEMPTED
+
+
+@pytest.mark.parametrize(
+    ("profile", "change", "word"),
+    [
+        ("smoke", {}, "profile smoke"),
+        ("laptop", {}, "profile laptop"),
+        ("paper", {"data": "digits"}, "run on digits"),
+        ("paper", {"rounds": 40}, "rounds 40, the paper has 100"),
+    ],
+)
+def test_other_runs_are_shown_and_never_judged(
+    tmp_path: Path, profile: str, change: dict[str, object], word: str
+) -> None:
+    store = Store(tmp_path)
+    _save(store, "fedowen", [88.1, 88.1, 88.2], profile, **change)
+    _save(store, "fedavg", [83.7, 83.8, 83.7], profile, **change)
+    rows = _rows(store, profile)
+    for name in (VALUE, ORDER):
+        assert rows[name]["verdict"] == NOT_ATTEMPTED
+        assert word in rows[name]["note"]
+        assert math.isfinite(rows[name]["mean"])
+
+
+def test_records_of_two_settings_are_ambiguous(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    _save(store, "fedowen", [88.1, 88.1, 88.2], lr=0.1)
+    _save(store, "fedowen", [88.1, 88.1, 88.2], lr=0.2)
+    with pytest.raises(ClaimsError, match=r"differ in \['lr'\]"):
+        join("fedowen", store)
+
+
+def test_trends_and_rankings(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    rng = np.random.default_rng(0)
+    methods = list(FEDOWEN.tables["t1"].rows)
+    for column in FEDOWEN.tables["t1"].columns:
+        if column["dataset"] == "mnist":
+            for rank, method in enumerate(methods):
+                numbers = 70 + 30 * column["alpha"] + 2 * rank + rng.normal(0, 0.1, size=4)
+                _save(store, method, numbers.tolist(), alpha=column["alpha"])
+    rows = _rows(store)
+    assert rows["fedowen.ranking"]["mean"] == pytest.approx(1)
+    assert rows["fedowen.ranking"]["verdict"] == REPRODUCED
+    trend = rows["fedowen.heterogeneity.mnist"]
+    levels = np.log10([0.01, 0.05, 0.1])
+    assert trend["mean"] == pytest.approx(np.polyfit(levels, [0.3, 1.5, 3.0], 1)[0], abs=0.3)
+    assert trend["verdict"] == REPRODUCED
+    assert rows["fedowen.levels.gain.mnist"]["verdict"] == NOT_ATTEMPTED
+
+
+def test_tables_for_a_page(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    _save(store, "fedowen", [88.0, 88.2, 88.4])
+    frame = join("fedowen", store)
+    table = comparison_table(frame, "t1", dataset="mnist")
+    lines = table.splitlines()
+    assert lines[0] == "| paper / ours / verdict | alpha 0.01 | alpha 0.05 | alpha 0.1 |"
+    assert len(lines) == 2 + 7
+    assert "88.12<br>88.20 [87.70, 88.70], n = 3 †<br>✓ reproduced" in lines[-1]
+    assert "not attempted (cost)" in lines[2]
+    with pytest.raises(ValueError, match="tables are"):
+        comparison_table(frame, "t9")
+    text = claims_table(frame[frame["claim"] == VALUE], commands=True)
+    assert "`fedkit run fedowen table1" in text
+    assert "✓ reproduced" in text
+    counts = summary(frame)
+    assert counts.to_numpy().sum() == len(frame)
+    assert [name.split(" ", 1)[1] for name in counts.columns] == list(VERDICTS)

@@ -1,0 +1,263 @@
+"""The command line, on an experiment made up for the purpose and a store of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from fedkit import cli
+from fedkit.experiments import Cell, Experiment, Store, register, unregister
+
+CALLS: list[str] = []
+BROKEN: set[str] = set()
+
+
+def cells(profile: str, seeds: Sequence[int] | None) -> list[Cell]:
+    chosen = tuple(range(2) if seeds is None else seeds)
+    return [
+        Cell(profile, "toy", "table1", {"method": m, "alpha": a, "flag": m == "b"}, chosen)
+        for m in ("a", "b")
+        for a in (0.1, 1.0)
+    ]
+
+
+def run_cell(cell: Cell, device: object, progress: bool) -> list[dict]:
+    method = str(cell.settings["method"])
+    if method in BROKEN:
+        raise ZeroDivisionError("no clients\nat all")
+    CALLS.append(method)
+    return [{"seed": s, "metrics": {"accuracy": s + 0.25}} for s in cell.seeds]
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+    monkeypatch.setenv("FEDKIT_RESULTS", str(tmp_path))
+    CALLS.clear()
+    BROKEN.clear()
+    register(Experiment("toy", "table1", "A toy table", ("fedkit.streams",), cells, run_cell))
+    register(
+        Experiment(
+            "toy", "other", "No cells but at smoke", ("fedkit.streams",),
+            lambda profile, seeds: [Cell(profile, "toy", "other", {"q": 1}, (0,))]
+            if profile == "smoke" else [],
+            run_cell,
+        )
+    )  # fmt: skip
+    yield Store(tmp_path)
+    unregister("toy", "table1")
+    unregister("toy", "other")
+
+
+def fedkit(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    code = cli.main(arguments)
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def test_help_names_every_command() -> None:
+    result = CliRunner().invoke(cli.app, ["--help"])
+    assert result.exit_code == 0
+    for command in ("list", "run", "resume", "compare", "book"):
+        assert command in result.output
+    for command in ("list", "run", "resume", "compare"):
+        assert CliRunner().invoke(cli.app, [command, "--help"]).exit_code == 0
+
+
+def test_run_list_and_resume(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = fedkit(capsys, "run", "toy", "table1", "--only", "method=b", "--quiet")
+    assert code == 0
+    assert "2 computed" in out
+    assert CALLS == ["b", "b"]
+    code, out, _ = fedkit(capsys, "list", "toy")
+    assert "A toy table" in out
+    assert "smoke   4 cells: 2 done, 2 missing" in out
+    assert "laptop  4 cells: 4 missing" in out
+    code, out, _ = fedkit(capsys, "resume", "toy", "--quiet")
+    assert (code, CALLS) == (0, ["b", "b"])
+    assert "nothing is left" in out
+    code, out, _ = fedkit(capsys, "run", "toy", "table1", "--quiet")
+    assert "2 computed, 2 finished before" in out
+
+
+def test_seeds_only_and_dry_run(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = fedkit(
+        capsys, "run", "toy", "table1", "--profile", "laptop", "--seeds", "3-5",
+        "--only", "method=a,alpha=1.0", "--only", "flag=false", "--dry-run",
+    )  # fmt: skip
+    assert code == 0
+    (line,) = out.splitlines()
+    assert line.startswith("table1  a-alpha1-s3-5-")
+    assert line.endswith("missing")
+    assert not list(store.root.rglob("*"))
+    cell = cells("laptop", (3, 4, 5))[1]
+    assert fedkit(capsys, *cell.command.split()[1:], "--quiet")[0] == 0  # the command of a record
+    assert store.load(cell).results[2]["metrics"] == {"accuracy": 5.25}
+    assert len(CALLS) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["run", "nobody"], "paper 'nobody' is unknown; choose from"),
+        (["run", "toy", "table9"], "no experiment 'table9'; choose from ['table1', 'other']"),
+        (["run", "toy", "--profile", "huge"], "choose from smoke, laptop, paper"),
+        (["run", "toy", "--device", "abacus"], "choose auto, cpu or cuda"),
+        (["run", "toy", "--seeds", "4-0"], "run backwards"),
+        (["run", "toy", "table1", "--only", "colour=red"], "settings are method, alpha, flag, key"),
+        (["run", "toy", "table1", "--only", "method=z"], "method is one of a, b"),
+        (["run", "toy", "table1", "--only", "method"], "write name=value"),
+        (["run", "toy", "other", "--profile", "paper"], "no cells at profile paper"),
+        (["list", "nobody"], "is unknown"),
+        (["resume", "--profile", "huge"], "choose from"),
+        (["compare", "toy"], "no claims file; choose from"),
+    ],
+)
+def test_mistakes_get_one_clear_line(
+    store: Store, capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
+) -> None:
+    code, _, err = fedkit(capsys, *arguments)
+    assert code == 1
+    assert words in err
+    assert len(err.splitlines()) == 1
+    assert err.startswith("fedkit: ")
+
+
+def test_unknown_commands_and_options(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fedkit(capsys, "dance")[0] == 2
+    code, _, err = fedkit(capsys, "run", "toy", "--sede", "1")
+    assert code == 2
+    assert "--sede" in err
+
+
+def test_a_failing_cell(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    BROKEN.add("a")
+    code, _, err = fedkit(capsys, "run", "toy", "table1", "--quiet")
+    assert code == 1
+    assert "failed: no clients at all" in err
+    assert CALLS == []
+    code, out, err = fedkit(capsys, "run", "toy", "table1", "--quiet", "--keep-going")
+    assert code == 1
+    assert "2 computed, 0 finished before, 0 in another run, 2 failed" in out
+    assert len(err.splitlines()) == 2
+    BROKEN.clear()
+    code, out, _ = fedkit(capsys, "resume", "--quiet")
+    assert code == 0
+    assert CALLS == ["b", "b", "a", "a"]
+    assert "2 of 4 cells missing" in out
+    assert "nothing is left" in fedkit(capsys, "resume")[1]
+
+
+def test_stale_and_forced_cells(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    fedkit(capsys, "run", "toy", "table1", "--quiet")
+    first = cells("smoke", None)[0]
+    store.save(first, store.load(first).results, {"sources": {"fedkit.streams": "0"}})
+    code, out, _ = fedkit(capsys, "run", "toy", "table1", "--quiet")
+    assert "1 finished cells are older than the code; --stale" in out
+    assert len(CALLS) == 4
+    code, out, _ = fedkit(capsys, "run", "toy", "table1", "--quiet", "--stale")
+    assert code == 0
+    assert len(CALLS) == 5
+    assert store.state(first)[0] == "fresh"
+    time.sleep(0.02)  # a forced run renews the records that are older than itself
+    fedkit(capsys, "run", "toy", "table1", "--quiet", "--force")
+    assert len(CALLS) == 9
+
+
+def test_damaged_request(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = store.root / ".pending"
+    folder.mkdir()
+    (folder / "x.json").write_text("{")
+    code, _, err = fedkit(capsys, "resume")
+    assert code == 1
+    assert "is damaged" in err
+
+
+SCRIPT = """
+import sys, time
+from fedkit.experiments import Cell, Experiment, register
+from fedkit import cli
+
+def cells(profile, seeds):
+    return [Cell(profile, "toy", "slow", {"method": str(i)}, (0,)) for i in range(4)]
+
+def run(cell, device, progress):
+    print("start", flush=True)
+    time.sleep(float(sys.argv[1]))
+    return [{"seed": 0, "metrics": {"accuracy": 1.0}}]
+
+register(Experiment("toy", "slow", "Slow", ("fedkit.streams",), cells, run))
+sys.exit(cli.main(sys.argv[2:]))
+"""
+
+
+def test_resume_after_kill(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    environment = {**os.environ, "FEDKIT_RESULTS": str(tmp_path)}
+
+    def start(pause: str, *arguments: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", SCRIPT, pause, *arguments]
+        return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+
+    first = start("0.2", "run", "toy", "slow", "--quiet", "--device", "cpu")
+    assert first.stdout is not None
+    starts = 0
+    for line in first.stdout:
+        starts += line == "start\n"
+        if starts == 3:
+            break
+    first.send_signal(signal.SIGKILL)
+    first.wait()
+    first.stdout.close()
+    done = list(tmp_path.rglob("slow/*.json"))
+    assert len(done) == 2
+    out, _ = start("0", "resume", "--quiet", "--device", "cpu").communicate(timeout=60)
+    assert out.count("start") == 2
+    assert "2 of 4 cells missing" in out
+    records = [json.loads(path.read_text()) for path in tmp_path.rglob("slow/*.json")]
+    assert sorted(r["cell"]["settings"]["method"] for r in records) == ["0", "1", "2", "3"]
+    assert not list((tmp_path / ".pending").iterdir())
+
+
+def test_compare(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = fedkit(capsys, "compare", "fedowen", "--check")
+    assert code == 0
+    assert "✓ reproduced" in out
+    assert "all records are sound" in out
+    code, out, _ = fedkit(capsys, "compare", "fedowen", "--table", "t1")
+    assert "88.12<br>–<br>– not attempted (cost)" in out
+    fedkit(capsys, "run", "toy", "table1", "--quiet")
+    first = cells("smoke", None)[0]
+    store.save(first, store.load(first).results, {"sources": {"fedkit.streams": "0"}})
+    code, _, err = fedkit(capsys, "compare", "fedowen", "--check")
+    assert code == 1
+    assert "is stale" in err
+    store.path(first).write_text("{")
+    assert fedkit(capsys, "compare", "fedowen", "--check")[0] == 1
+
+
+def test_book_passes_its_arguments_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bookbuild = pytest.importorskip("fedkit.bookbuild")
+    seen: list[list[str]] = []
+
+    def main(arguments: list[str]) -> int:
+        seen.append(arguments)
+        return 3
+
+    monkeypatch.setattr(bookbuild, "main", main)
+    assert fedkit(capsys, "book", "build", "--profile", "smoke")[0] == 3
+    assert seen == [["build", "--profile", "smoke"]]
+
+
+def test_data_is_mounted(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("fedkit.data_cli")
+    assert CliRunner().invoke(cli.app, ["data", "--help"]).exit_code == 0

@@ -1,0 +1,420 @@
+"""Records: written whole or not at all, checked when read, computed once."""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedkit import _running, records
+from fedkit._locks import try_lock
+from fedkit.records import Cell, CellError, RecordError, Store, parse_seeds, run_cells
+from fedkit.staleness import SIZE_LIMIT, accepted_stale, check_records
+
+SOURCES = ("fedkit.streams",)
+
+
+def cell(method: str = "b", seeds: tuple[int, ...] = (0, 1, 2), **more: object) -> Cell:
+    return Cell("smoke", "toy", "table1", {"method": method, "alpha": 0.1, **more}, seeds)
+
+
+def compute(c: Cell) -> list[dict[str, object]]:
+    bias = {"a": 1.0, "b": 2.0}.get(str(c.settings["method"]), 3.0)
+    return [
+        {
+            "seed": s,
+            "metrics": {"accuracy": bias + s / 7, "absent": math.nan},
+            "series": {"accuracy": [bias / 3, math.inf, s]},
+            "data": {"name": "toy", "source": "made here", "checksum": "0"},
+            "evaluations": 5,
+        }
+        for s in c.seeds
+    ]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path)
+
+
+# -------------------------------------------------------------------------- cells
+
+
+def test_key_depends_on_content_alone() -> None:
+    one = Cell("smoke", "toy", "table1", {"method": "b", "alpha": 1, "rounds": 3}, (0, 1))
+    two = Cell(
+        "smoke", "toy", "table1", {"rounds": 3, "alpha": np.float64(1.0), "method": "b"}, (0, 1)
+    )
+    assert one == two
+    assert one.key == two.key
+    assert hash(one) == hash(two)
+    assert one.key.startswith("b-alpha1-s0-1-")
+    different = [
+        Cell("laptop", "toy", "table1", one.settings, (0, 1)),
+        Cell("smoke", "toy", "table2", one.settings, (0, 1)),
+        Cell("smoke", "toy", "table1", {**one.settings, "rounds": 4}, (0, 1)),
+        Cell("smoke", "toy", "table1", one.settings, (1, 0)),
+    ]
+    assert len({c.key for c in [one, *different]}) == 5
+    assert Cell.from_dict(json.loads(json.dumps(one.to_dict()))) == one
+
+
+def test_key_is_a_file_name() -> None:
+    key = cell("a/../b c", seeds=tuple(range(0, 60, 2)), text="x" * 500).key
+    assert len(key) < 120
+    assert "/" not in key
+    assert not key.startswith(".")
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"profile": "huge"}, "profile 'huge'"),
+        ({"paper": "../up"}, "not a name"),
+        ({"settings": {"alpha": math.nan}}, "alpha is nan"),
+        ({"settings": {"alpha": {1, 2}}}, "of type set"),
+        ({"settings": {"seed": 3}}, "rename"),
+        ({"seeds": ()}, "at least one"),
+        ({"seeds": (1, 1)}, "each once"),
+        ({"seeds": (-1,)}, "negative"),
+    ],
+)
+def test_bad_cells_are_refused(change: dict[str, object], word: str) -> None:
+    fields: dict = {
+        "profile": "smoke",
+        "paper": "p",
+        "experiment": "e",
+        "settings": {},
+        "seeds": (0,),
+    }
+    with pytest.raises(ValueError, match=word):
+        Cell(**{**fields, **change})
+
+
+def test_seeds_are_read() -> None:
+    assert parse_seeds("0-3") == (0, 1, 2, 3)
+    assert parse_seeds("7, 1-2") == (7, 1, 2)
+    for text in ("", "x", "3-1", "1,1", "-2", "0--1"):
+        with pytest.raises(ValueError, match="seeds"):
+            parse_seeds(text)
+
+
+# -------------------------------------------------------------------------- the store
+
+
+def test_round_trip(store: Store) -> None:
+    c = cell()
+    path = store.save(c, compute(c), {"sources": {}})
+    record = store.load(c)
+    assert path == store.root / "smoke" / "toy" / "table1" / f"{c.key}.json"
+    assert record.cell == c
+    assert [r["metrics"]["accuracy"] for r in record.results] == [2 + s / 7 for s in range(3)]
+    assert math.isnan(record.results[0]["metrics"]["absent"])
+    assert record.results[1]["series"]["accuracy"] == [0.6666667, math.inf, 1.0]
+    assert "NaN" not in path.read_text()
+    assert "null" in path.read_text()
+    assert os.listdir(path.parent) == [path.name]
+
+
+@pytest.mark.parametrize(
+    ("results", "word"),
+    [
+        ([{"seed": 0, "metrics": {}}], "asks for"),
+        ([{"seed": 0}] * 3, "needs seed and metrics"),
+        ([{"seed": s, "metrics": {}, "curve": []} for s in range(3)], "curve"),
+        ([{"seed": s, "metrics": {"a": "good"}} for s in range(3)], "numbers"),
+        ([{"seed": s, "metrics": {}, "series": {"a": [[1.0]]}} for s in range(3)], "shape"),
+    ],
+)
+def test_bad_results_are_refused(store: Store, results: list[dict], word: str) -> None:
+    with pytest.raises(ValueError, match=word):
+        store.save(cell(), results)
+    assert not list(store.root.rglob("*.json"))
+
+
+def test_damage_is_found_and_named(store: Store) -> None:
+    c = cell()
+    path = store.save(c, compute(c))
+    whole = path.read_text()
+    broken = {
+        "truncated": whole[: len(whole) // 2],
+        "one digit": whole.replace("0.6666667", "0.6666668"),
+        "empty": "",
+        "no fields": "[]",
+        "other cell": whole.replace('"method":"b"', '"method":"a"'),
+    }
+    for damage, text in broken.items():
+        path.write_text(text)
+        with pytest.raises(RecordError, match=r"damaged.*fedkit run toy table1 --profile smoke"):
+            store.load(c)
+        assert store.missing([c]) == [c], damage
+    path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(RecordError, match="damaged"):
+        store.load(c)
+    # The next run makes a damaged record anew.
+    assert run_cells([c], compute, store, progress=False).computed == [c]
+    assert store.load(c).cell == c
+
+
+def test_a_record_under_another_cells_name_is_refused(store: Store) -> None:
+    a, b = cell("a"), cell("b")
+    os.rename(store.save(a, compute(a)), store.path(b))
+    with pytest.raises(RecordError, match="another cell"):
+        store.load(b)
+    assert any("move it" in problem for problem in check_records(store))
+
+
+def test_schemas_of_the_past_and_of_the_future(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    c = cell()
+    path = store.save(c, compute(c))
+    body = json.loads(path.read_text())
+    path.write_text(json.dumps({**body, "schema": records.SCHEMA - 1}))
+    with pytest.raises(RecordError, match=r"schema 0 .*make it anew"):
+        store.load(c)
+    assert run_cells([c], compute, store, progress=False).computed == [c]  # replaced
+    newer = json.dumps({**body, "schema": records.SCHEMA + 1})
+    path.write_text(newer)
+    with pytest.raises(CellError, match="install the fedkit"):
+        run_cells([c], compute, store, progress=False)
+    assert path.read_text() == newer  # never replaced
+
+
+def test_a_missing_record_names_its_command(store: Store) -> None:
+    with pytest.raises(FileNotFoundError, match=r"fedkit run toy table1 .*--seeds 0-2"):
+        store.load(cell())
+
+
+@pytest.mark.parametrize("call", ["fsync", "replace"])
+def test_full_disk_leaves_the_old_record(
+    store: Store, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    c = cell()
+    path = store.save(c, compute(c))
+    before = path.read_bytes()
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, call, full)
+    other = [{"seed": s, "metrics": {"accuracy": 9.0}} for s in c.seeds]
+    with pytest.raises(OSError, match=r"disk is full.*fedkit resume"):
+        store.save(c, other)
+    monkeypatch.undo()
+    assert path.read_bytes() == before
+    assert os.listdir(path.parent) == [path.name]
+
+
+def test_tables_are_tidy(store: Store) -> None:
+    run_cells([cell("a"), cell("b", levels=[1, 2])], compute, store, progress=False)
+    frame = store.frame("toy", "table1")
+    assert len(frame) == 2 * 3 * 2
+    row = frame[(frame.method == "b") & (frame.seed == 2) & (frame.metric == "accuracy")]
+    assert row.value.item() == 2 + 2 / 7
+    assert row.levels.item() == (1, 2)
+    series = store.series("toy")
+    assert list(series[(series.method == "a") & (series.seed == 1)]["index"]) == [0, 1, 2]
+    assert store.frame("none").empty
+
+
+def test_overlapping_blocks_of_seeds_count_once(store: Store) -> None:
+    run_cells([cell(seeds=(1, 2, 3)), cell(seeds=(0, 1))], compute, store, progress=False)
+    frame = store.frame()
+    assert sorted(frame[frame.metric == "accuracy"].seed) == [0, 1, 2, 3]
+
+
+def test_default_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEDKIT_RESULTS", str(tmp_path))
+    assert Store().root == tmp_path
+    monkeypatch.delenv("FEDKIT_RESULTS")
+    assert Store().root == Path(records.__file__).parent.parent / "results"
+
+
+# -------------------------------------------------------------------------- running
+
+
+def test_finished_cells_are_skipped(store: Store) -> None:
+    cells = [cell("a"), cell("b"), cell("a")]
+    calls: list[str] = []
+
+    def counted(c: Cell) -> list[dict[str, object]]:
+        calls.append(str(c.settings["method"]))
+        return compute(c)
+
+    assert len(run_cells(cells, counted, store, progress=False, sources=SOURCES).computed) == 2
+    assert len(run_cells(cells, counted, store, progress=False, sources=SOURCES).skipped) == 2
+    assert calls == ["a", "b"]
+    assert len(run_cells(cells, counted, store, progress=False, force=True).computed) == 2
+    assert calls == ["a", "b", "a", "b"]
+    manifest = store.load(cells[0]).manifest
+    assert manifest["evaluations"] == 15
+    assert manifest["data"] == [{"name": "toy", "source": "made here", "checksum": "0"}]
+
+
+def test_failures_stop_or_are_kept(store: Store) -> None:
+    def fails(c: Cell) -> list[dict[str, object]]:
+        if c.settings["method"] == "a":
+            raise ZeroDivisionError("no clients")
+        return compute(c)
+
+    with pytest.raises(CellError, match=r"cell a-alpha0.1.* failed: no clients"):
+        run_cells([cell("a"), cell("b")], fails, store, progress=False)
+    assert not list(store.root.rglob("*.json"))
+    assert not list(store.root.rglob("*.lock"))
+    outcome = run_cells([cell("a"), cell("b")], fails, store, progress=False, on_error="continue")
+    assert [c.settings["method"] for c, _ in outcome.failed] == ["a"]
+    assert outcome.computed == [cell("b")]
+    with pytest.raises(ValueError, match="on_error"):
+        run_cells([], fails, store, on_error="ignore")
+
+
+def test_a_cell_has_one_runner(store: Store) -> None:
+    c = cell()
+    lock = store.path(c).with_suffix(".lock")
+    lock.parent.mkdir(parents=True)
+    with try_lock(lock) as first:
+        assert first
+        assert run_cells([c], compute, store, progress=False).busy == [c]
+    lock.write_text("999999\n")  # left by a process that is gone
+    assert run_cells([c], compute, store, progress=False).computed == [c]
+    assert not lock.exists()
+
+
+def test_a_cell_finished_while_we_waited_is_not_computed_again(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @contextmanager
+    def late(path: Path) -> Iterator[bool]:
+        store.save(cell(), compute(cell()))  # another runner, between our look and our lock
+        with try_lock(path) as ours:
+            yield ours
+
+    monkeypatch.setattr(_running, "try_lock", late)
+    assert run_cells([cell()], pytest.fail, store, progress=False).skipped == [cell()]
+
+
+RUNNER = """
+import sys, time
+from pathlib import Path
+from fedkit.records import Cell, Store, run_cells
+
+root, log = Path(sys.argv[1]), Path(sys.argv[2])
+
+def compute(c):
+    with open(log, "a") as file:
+        file.write(f"start {c.settings['method']}\\n")
+    time.sleep(float(sys.argv[3]))
+    with open(log, "a") as file:
+        file.write(f"end {c.settings['method']}\\n")
+    return [{"seed": s, "metrics": {"accuracy": s + 0.5}} for s in c.seeds]
+
+cells = [Cell("smoke", "toy", "t", {"method": str(i)}, (0, 1)) for i in range(6)]
+run_cells(cells, compute, Store(root), progress=False)
+"""
+
+
+def _runner(root: Path, pause: float) -> subprocess.Popen[bytes]:
+    log = root / "log.txt"
+    return subprocess.Popen([sys.executable, "-c", RUNNER, str(root / "r"), str(log), str(pause)])
+
+
+def _lines(root: Path) -> list[str]:
+    log = root / "log.txt"
+    return log.read_text().split("\n")[:-1] if log.exists() else []
+
+
+def test_killed_run_resumes_with_nothing_lost_or_doubled(tmp_path: Path) -> None:
+    first = _runner(tmp_path, 0.3)
+    deadline = time.monotonic() + 60
+    while _lines(tmp_path).count("end 1") == 0 or _lines(tmp_path)[-1] != "start 2":
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    first.send_signal(signal.SIGKILL)  # in the middle of cell 2
+    first.wait()
+    folder = tmp_path / "r" / "smoke" / "toy" / "t"
+    assert len(list(folder.glob("*.json"))) == 2
+    assert len(list(folder.glob("*.lock"))) == 1  # the dead runner's
+    before = {path.name: path.read_bytes() for path in folder.glob("*.json")}
+
+    pair = [_runner(tmp_path, 0.05), _runner(tmp_path, 0.05)]  # two at once take it up
+    assert [process.wait(timeout=60) for process in pair] == [0, 0]
+    store = Store(tmp_path / "r")
+    ends = [line for line in _lines(tmp_path) if line.startswith("end")]
+    assert sorted(ends) == [f"end {i}" for i in range(6)]  # each finished exactly once
+    assert sorted(store.frame().value) == [0.5] * 6 + [1.5] * 6
+    assert {name: (folder / name).read_bytes() for name in before} == before
+    assert check_records(store)  # these records name no sources, and the check says so
+    assert not [path for path in folder.iterdir() if path.suffix != ".json"]
+
+
+def test_leftovers_of_a_killed_write_go(store: Store) -> None:
+    c = cell()
+    path = store.path(c)
+    path.parent.mkdir(parents=True)
+    left = path.with_name(f".{path.name}.123.tmp")
+    left.write_text("half")
+    assert check_records(store)
+    store.save(c, compute(c))
+    assert not left.exists()
+
+
+# -------------------------------------------------------------------------- staleness
+
+
+def _save(store: Store, c: Cell, sources: dict[str, str]) -> str:
+    path = store.save(c, compute(c), {"sources": sources})
+    return path.relative_to(store.root).with_suffix("").as_posix()
+
+
+def test_stale_records_fail_unless_listed_with_a_reason(store: Store) -> None:
+    run_cells([cell("a")], compute, store, progress=False, sources=SOURCES)
+    assert check_records(store) == []
+    key = _save(store, cell("b"), {"fedkit.streams": "0" * 16})
+    assert store.load(cell("b")).stale() == ["fedkit.streams"]
+    (problem,) = check_records(store)
+    assert "fedkit.streams" in problem
+    assert key in problem
+    stale = store.root / "STALE.md"
+    stale.write_text(f"# Stale\n\n- `{key}`: waits for a free device\n")
+    assert check_records(store) == []
+    stale.write_text("- smoke/toy/table1/b-*: waits\n- smoke/toy/table1/zzz*: waits\n")
+    assert [problem for problem in check_records(store) if "zzz" in problem]
+    stale.write_text("- smoke/toy/table1/b-*:\n")
+    with pytest.raises(ValueError, match="expected"):
+        accepted_stale(store.root)
+
+
+def test_status(store: Store) -> None:
+    run_cells([cell("a")], compute, store, progress=False, sources=SOURCES)
+    _save(store, cell("b"), {"fedkit.gone": "0" * 16})
+    status = store.status([cell("a"), cell("b"), cell("c")])
+    assert list(status.state) == ["fresh", "stale", "missing"]
+    assert status.reason[1] == "fedkit.gone"
+    assert "fedkit run toy table1" in status.command[2]
+    store.path(cell("a")).write_text("{}")
+    assert sorted(store.status().state) == ["stale", "unreadable"]
+
+
+def test_large_records_are_reported(store: Store) -> None:
+    c = cell(seeds=(0,))
+    values = list(np.linspace(0.1, 0.9, SIZE_LIMIT // 6))
+    store.save(c, [{"seed": 0, "metrics": {}, "series": {"x": values}}], {"sources": {"x": ""}})
+    assert any("over the limit" in problem for problem in check_records(store))
+
+
+def test_committed_records_are_sound() -> None:
+    """Every record in the repository is whole, small, in its place, and fresh or excused."""
+    root = Path(records.__file__).parent.parent / "results"
+    assert check_records(Store(root)) == []
