@@ -8,7 +8,7 @@ game theory come in through :class:`Estimated`; the other policies need no game.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 import numpy as np
@@ -88,6 +88,46 @@ class Round:
         """
         game = RoundGame(self.evaluator, self.base, self.updates, self.sizes, self.weighting)
         return normalise(game) if normalised else game
+
+    def with_updates(self, updates: torch.Tensor) -> Round:
+        """Return the round with other updates, float32[k, P], in the place of the trained ones.
+
+        Raises
+        ------
+        ValueError
+            If there is not one update per participant.
+        """
+        if updates.shape != self.updates.shape:
+            raise ValueError(
+                f"updates have shape {tuple(updates.shape)}, expected "
+                f"{tuple(self.updates.shape)}: one update per participant"
+            )
+        return replace(self, updates=updates)
+
+    def finite(self) -> Round:
+        """Leave out the participants whose update is not finite.
+
+        Raises
+        ------
+        ValueError
+            If none is left.
+        """
+        good = torch.isfinite(self.updates).all(dim=1)
+        if bool(good.all()):
+            return self
+        if not bool(good.any()):
+            raise ValueError(
+                f"round {self.index + 1}: no participant's update is finite (clients "
+                f"{self.participants.tolist()}); local training diverged, lower the learning "
+                f"rate (it is {self.local.lr})"
+            )
+        kept = good.cpu().numpy()
+        return replace(
+            self,
+            updates=self.updates[good],
+            participants=self.participants[kept],
+            sizes=self.sizes[kept],
+        )
 
 
 class ValuePolicy(Protocol):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -288,7 +288,7 @@ def _round(
             t, architecture, replicate.model, update, ids, replicate.table.sizes[ids],
             replicate.evaluator, plan.local, plan.weighting, replicate.streams.child("round", t),
         )  # fmt: skip
-        rounds.append(_finite(r if tamper is None else _replace_updates(r, tamper(r))))
+        rounds.append((r if tamper is None else r.with_updates(tamper(r))).finite())
     valuations = strategy.value.value(rounds)
     lap("value")
 
@@ -324,34 +324,6 @@ def _round(
                 }
             )
     lap("aggregate and test")
-
-
-def _replace_updates(r: Round, updates: torch.Tensor) -> Round:
-    if updates.shape != r.updates.shape:
-        raise ValueError(
-            f"tamper returned updates of shape {tuple(updates.shape)} for {tuple(r.updates.shape)}; "
-            "it must return one update per participant"
-        )
-    return _subset(r, updates, np.arange(len(r.participants)))
-
-
-def _subset(r: Round, updates: torch.Tensor, keep: npt.NDArray[np.int64]) -> Round:
-    rows = torch.as_tensor(keep, device=updates.device)
-    return replace(r, updates=updates[rows], participants=r.participants[keep], sizes=r.sizes[keep])
-
-
-def _finite(r: Round) -> Round:
-    """Leave out participants whose update is not finite."""
-    good = torch.isfinite(r.updates).all(dim=1).cpu().numpy()
-    if good.all():
-        return r
-    if not good.any():
-        raise ValueError(
-            f"round {r.index + 1}: no participant's update is finite (clients "
-            f"{r.participants.tolist()}); local training diverged, lower the learning rate "
-            f"(it is {r.local.lr})"
-        )
-    return _subset(r, r.updates, np.flatnonzero(good))
 
 
 def _bar(steps: range, progress: bool, first: int, total: int) -> Any:
