@@ -108,8 +108,8 @@ class Setting:
     weighting: str = "size"
     normalised: bool = True
     budget_grows: bool = False
-    exact_every: int = 10
-    evaluate_every: int = 2
+    exact_every: int = 25
+    evaluate_every: int = 5
 
     @property
     def budget(self) -> int:

@@ -43,7 +43,8 @@ _ANY = Setting("fedavg", "mnist", "mnist", 0.01, 0.01)
 SCALES = {
     "smoke": Scale(
         replace(_ANY, dataset="digits", data="digits", model="mlp-32", clients=20, participants=6,
-                rounds=30, validation=0.1, exact_every=5, batch_size=10),
+                rounds=30, validation=0.1, exact_every=5, evaluate_every=2,
+                batch_size=10),
         ("digits",), (0.1,), (0.1,), (0, 1, 2), 3,
     ),
     "laptop": Scale(
