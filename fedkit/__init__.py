@@ -1,0 +1,120 @@
+"""fedkit: who contributed what in federated learning.
+
+Games, exact values and estimators need numpy and scipy and are imported at once; what needs
+torch (models, training, federations) is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from fedkit.estimators import (
+    BanzhafSampling,
+    BetaShapleySampling,
+    GTGShapley,
+    MultilinearSampling,
+    OwenSampling,
+    PermutationSampling,
+    TruncatedMonteCarlo,
+    banzhaf,
+    beta_shapley,
+    estimate,
+    estimate_many,
+    leave_one_out,
+    shapley,
+)
+from fedkit.games import (
+    FunctionGame,
+    Game,
+    MemoGame,
+    TableGame,
+    airport,
+    all_coalitions,
+    coalition_index,
+    glove,
+    normalise,
+    random_unanimity_sum,
+    tabulate,
+    unanimity,
+    weighted_majority,
+)
+from fedkit.streams import Streams
+from fedkit.valuation import Valuation
+
+__version__ = "0.1.0"
+
+_LATER = {
+    "Architecture": "models",
+    "ClassCosine": "contribution",
+    "Dataset": "data",
+    "Dirichlet": "partition",
+    "EpsilonGreedy": "selection",
+    "Estimated": "contribution",
+    "Evaluator": "coalitions",
+    "Exact": "contribution",
+    "Federation": "partition",
+    "History": "history",
+    "IID": "partition",
+    "LocalSGD": "training",
+    "Mavericks": "partition",
+    "NoValue": "contribution",
+    "Plan": "federation",
+    "Proportional": "aggregation",
+    "RandomValues": "contribution",
+    "RoundGame": "coalitions",
+    "SizeAsValue": "contribution",
+    "SizeWeighted": "aggregation",
+    "Softmax": "aggregation",
+    "Strategy": "federation",
+    "UniformSelection": "selection",
+    "UniformWeights": "aggregation",
+    "build": "models",
+    "load": "data",
+    "make_federation": "partition",
+    "run": "federation",
+    "stamp": "provenance",
+    "train_clients": "training",
+}
+
+__all__ = [
+    "BanzhafSampling",
+    "BetaShapleySampling",
+    "FunctionGame",
+    "GTGShapley",
+    "Game",
+    "MemoGame",
+    "MultilinearSampling",
+    "OwenSampling",
+    "PermutationSampling",
+    "Streams",
+    "TableGame",
+    "TruncatedMonteCarlo",
+    "Valuation",
+    "airport",
+    "all_coalitions",
+    "banzhaf",
+    "beta_shapley",
+    "coalition_index",
+    "estimate",
+    "estimate_many",
+    "glove",
+    "leave_one_out",
+    "normalise",
+    "random_unanimity_sum",
+    "shapley",
+    "tabulate",
+    "unanimity",
+    "weighted_majority",
+    *_LATER,
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LATER:
+        return getattr(importlib.import_module(f"fedkit.{_LATER[name]}"), name)
+    raise AttributeError(f"module 'fedkit' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,171 @@
+"""The style of the figures: palette, markers, ink, and the figure that shows itself.
+
+Backgrounds are transparent; text, axes and grid are a grey that has about the same contrast on
+white as on a dark page.  Colours are Okabe and Ito's, which colour-blind readers can tell
+apart, less black and yellow, which vanish on one of the two pages.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedkit.extras import need
+
+need("matplotlib", extra="run")
+
+from matplotlib import patheffects  # noqa: E402
+from matplotlib.axes import Axes  # noqa: E402
+from matplotlib.colors import LinearSegmentedColormap  # noqa: E402
+from matplotlib.figure import Figure  # noqa: E402
+from matplotlib.ticker import AutoLocator, MaxNLocator  # noqa: E402
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+__all__ = [
+    "INK",
+    "MARKERS",
+    "PALETTE",
+    "Picture",
+    "finish",
+    "looks",
+    "panels",
+    "require",
+    "t_interval",
+]
+
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C8C8C")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h")
+INK = "#767676"  # contrast 4.5:1 on white, 4.1:1 on #121212
+WIDTH = 7.2  # inches, every figure
+_DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 2, 1, 2)))
+HEAT = LinearSegmentedColormap.from_list("fedkit", ["#D9E9F4", "#7FBCE3", "#0072B2", "#00476F"])
+# a black line with a white edge is seen on white, on dark and on every bar
+ERROR_BAR: dict[str, Any] = {
+    "fmt": "none",
+    "ecolor": "black",
+    "elinewidth": 1.2,
+    "capsize": 0,
+    "path_effects": [patheffects.withStroke(linewidth=3.2, foreground="white")],
+}
+
+
+class Picture(Figure):
+    """A matplotlib Figure that shows itself in a notebook, with no pyplot state behind it."""
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self.entries: dict[str, Any] = {}  # label -> artist, of the legend
+
+    def png(self, dpi: int = 144) -> bytes:
+        """Return the figure as PNG bytes, the same bytes for the same figure."""
+        buffer = io.BytesIO()
+        self.savefig(buffer, format="png", dpi=dpi, metadata={"Software": None})
+        return buffer.getvalue()
+
+    def _repr_png_(self) -> bytes:
+        return self.png()
+
+
+def panels(
+    rows: int = 1, columns: int = 1, *, height: float = 3.4, share_y: bool = False
+) -> tuple[Picture, NDArray[Any]]:
+    """Return an empty figure in the book's style and its axes, ``object[rows, columns]``.
+
+    Parameters
+    ----------
+    rows, columns : int
+        Grid of panels.
+    height : float
+        Height in inches of the whole figure; the width is fixed.
+    share_y : bool
+        Whether the panels share the vertical axis.
+    """
+    picture = Picture(figsize=(WIDTH, height), layout="constrained", facecolor="none")
+    axes = picture.subplots(rows, columns, squeeze=False, sharey=share_y)
+    for axis in axes.flat:
+        axis.set_facecolor("none")
+        axis.grid(True, color=INK, alpha=0.22, linewidth=0.6)
+        axis.set_axisbelow(True)
+        for side, spine in axis.spines.items():
+            spine.set_visible(side in ("left", "bottom"))
+            spine.set_color(INK)
+        axis.tick_params(which="both", colors=INK, labelsize=9)
+    return picture, axes
+
+
+def t_interval(values: ArrayLike, level: float = 0.95) -> tuple[float, float, float]:
+    """Return mean, lower and upper end of Student's interval; both ends nan for one value.
+
+    Raises
+    ------
+    ValueError
+        If there is no value, or `level` is not between 0 and 1.
+    """
+    from scipy.stats import t
+
+    sample = np.asarray(values, dtype=np.float64)
+    if sample.size == 0:
+        raise ValueError("values is empty; an interval needs at least one value")
+    if not 0.0 < level < 1.0:
+        raise ValueError(f"level is {level}; expected a number strictly between 0 and 1, as 0.95")
+    mean = float(sample.mean())
+    if sample.size == 1:
+        return mean, float("nan"), float("nan")
+    half = float(t.ppf(0.5 + level / 2, sample.size - 1) * sample.std(ddof=1))
+    half /= float(np.sqrt(sample.size))
+    return mean, mean - half, mean + half
+
+
+def require(tidy: DataFrame, columns: Sequence[str]) -> None:
+    """Refuse an empty table, or one without some of `columns`."""
+    missing = [name for name in columns if name not in tidy]
+    if missing:
+        raise ValueError(f"columns {missing} are missing; the table has {list(tidy)}")
+    if len(tidy) == 0:
+        raise ValueError("the table is empty; a figure needs at least one row")
+
+
+def looks(hue: Iterable[object], order: Sequence[str] | None) -> dict[str, dict[str, Any]]:
+    """Return colour, marker and dashes of each series, fixed by its place in `order`."""
+    present = [str(name) for name in dict.fromkeys(hue)]
+    names = list(order) if order is not None else present
+    if set(present) - set(names):
+        raise ValueError(f"order is {names}; it misses {sorted(set(present) - set(names))}")
+    return {
+        name: {
+            "color": PALETTE[i % len(PALETTE)],
+            "marker": MARKERS[i % len(MARKERS)],
+            "linestyle": _DASHES[(i + 2 * (i // len(PALETTE))) % len(_DASHES)],
+        }
+        for i, name in enumerate(names)
+    }
+
+
+def finish(
+    axis: Axes, xlabel: str, ylabel: str, handles: Sequence[Any], *, below: bool = False
+) -> Picture:
+    """Label the axes, put the legend beside (or below) the panel, return the figure."""
+    axis.set_xlabel(xlabel, color=INK, fontsize=10)
+    axis.set_ylabel(ylabel, color=INK, fontsize=10)
+    axis.title.set_color(INK)
+    axis.title.set_fontsize(10.5)
+    if isinstance(axis.xaxis.get_major_locator(), AutoLocator):
+        axis.xaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 2.5, 5, 10]))
+    picture = axis.figure
+    if not isinstance(picture, Picture):
+        raise ValueError(f"axis belongs to a {type(picture).__name__}; take it from panels()")
+    picture.entries.update({handle.get_label(): handle for handle in handles})
+    for old in list(picture.legends):  # panels share one legend, grown by each of them
+        old.remove()
+    if picture.entries:
+        below = below or len(picture.axes) > 1  # panels need the width
+        place = "outside lower center" if below else "outside right upper"
+        look: dict[str, Any] = {"loc": place, "ncols": 4 if below else 1, "labelcolor": INK}
+        picture.legend(handles=list(picture.entries.values()), frameon=False, fontsize=9, **look)
+    return picture

@@ -1,0 +1,196 @@
+"""The figures: what is drawn is what was given, on any page, with no global state."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.colors import same_color, to_rgb
+from PIL import Image
+from scipy import stats
+
+from fedkit import plots
+
+
+@pytest.fixture
+def tidy() -> pd.DataFrame:
+    rows = [
+        {
+            "estimator": name,
+            "evaluations": budget,
+            "seed": seed,
+            "error": scale * (1 + seed) / budget,
+        }
+        for name, scale in (("plain", 1.0), ("paired", 0.5))
+        for budget in (16, 64, 256)
+        for seed in range(4)
+    ]
+    return pd.DataFrame(rows)
+
+
+def legend_of(picture: plots.Picture) -> list[str]:
+    return [text.get_text() for legend in picture.legends for text in legend.get_texts()]
+
+
+def every_picture(tidy: pd.DataFrame) -> dict[str, plots.Picture]:
+    table = pd.DataFrame(
+        {"label": ["a", "b"], "mean": [1.0, 3.0], "low": [0.5, 2.0], "high": [1.5, 4.0]}
+    ).assign(paper=[1.2, np.nan])
+    values = {"Shapley": [0.3, 0.5], "Banzhaf": [0.2, 0.6]}
+    return {
+        "error": plots.error_against_evaluations(tidy, exact=1024),
+        "curves": plots.curves_with_bands(tidy, "evaluations", "error", "estimator", paper=0.02),
+        "dots": plots.dots_with_intervals(table, xlabel="accuracy (%)"),
+        "histogram": plots.class_histogram([5, 4, 3], [5, 2, 1]),
+        "heat": plots.heatmap_clients([[3, 0, 1], [0, 2, 9]]),
+        "bars": plots.bars_with_errors(values, {"Shapley": [0.01, np.nan]}, names=["A", "B"]),
+        "scatter": plots.scatter_estimates([1.0, 2.0], {"x": [1.1, 1.8]}),
+    }
+
+
+def test_every_axis_is_labelled_and_every_background_transparent(tidy: pd.DataFrame) -> None:
+    for name, picture in every_picture(tidy).items():
+        axis = picture.axes[0]
+        assert axis.get_xlabel(), name
+        assert axis.get_ylabel() or name == "dots", name  # its rows are labelled instead
+        image = np.asarray(Image.open(io.BytesIO(picture.png(50))).convert("RGBA"))
+        assert image[0, 0, 3] == 0, name
+        assert np.mean(image[..., 3] == 0) > 0.15, name
+
+
+def test_text_is_legible_on_white_and_on_dark(tidy: pd.DataFrame) -> None:
+    def luminance(colour: str) -> float:
+        linear = [
+            c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(colour)
+        ]
+        return float(np.dot([0.2126, 0.7152, 0.0722], linear))
+
+    def contrast(one: str, other: str) -> float:
+        high, low = sorted((luminance(one), luminance(other)), reverse=True)
+        return (high + 0.05) / (low + 0.05)
+
+    assert min(contrast(plots.INK, page) for page in ("white", "#121212")) > 4
+    for colour in plots.PALETTE:
+        assert min(contrast(colour, page) for page in ("white", "#121212")) > 2, colour
+    for picture in every_picture(tidy).values():
+        for axis in picture.axes:
+            texts = [axis.xaxis.label, axis.yaxis.label, *axis.get_xticklabels()]
+            assert {text.get_color() for text in texts if text.get_text()} <= {plots.INK}
+        for legend in picture.legends:
+            assert all(same_color(text.get_color(), plots.INK) for text in legend.get_texts())
+
+
+def test_series_differ_by_marker_and_by_dash_not_by_colour_alone() -> None:
+    names = [f"method {i}" for i in range(11)]
+    table = pd.DataFrame({"x": 1.0, "y": 1.0, "m": names})
+    lines = plots.curves_with_bands(table, "x", "y", "m").axes[0].get_lines()
+    assert len({line.get_marker() for line in lines}) == 11
+    looks = {(line.get_color(), str(line._dash_pattern)) for line in lines}
+    assert len(looks) == 11
+
+
+def test_band_is_students_interval_of_the_seeds(tidy: pd.DataFrame) -> None:
+    sample = tidy.query("estimator == 'plain' and evaluations == 64").error
+    low, high = stats.t.interval(0.9, 3, sample.mean(), stats.sem(sample))
+    assert np.allclose(plots.t_interval(sample, 0.9), [sample.mean(), low, high])
+    axis = plots.curves_with_bands(tidy, "evaluations", "error", "estimator", level=0.9).axes[0]
+    band = axis.collections[0].get_paths()[0].vertices
+    at = band[band[:, 0] == 64][:, 1]
+    assert np.isclose(at.min(), low)
+    assert np.isclose(at.max(), high)
+    assert np.isclose(axis.get_lines()[0].get_ydata()[1], sample.mean())
+
+
+def test_one_seed_has_no_band() -> None:
+    mean, low, high = plots.t_interval([2.5])
+    assert mean == 2.5
+    assert np.isnan([low, high]).all()
+
+
+def test_look_of_a_method_is_fixed_by_order(tidy: pd.DataFrame) -> None:
+    order = ["absent", "paired", "plain"]
+    picture = plots.error_against_evaluations(tidy, order=order)
+    assert legend_of(picture) == ["paired", "plain"]
+    assert picture.axes[0].get_lines()[0].get_color() == plots.PALETTE[1]
+    with pytest.raises(ValueError, match="misses"):
+        plots.error_against_evaluations(tidy, order=["plain"])
+
+
+def test_zero_error_has_no_place_on_a_log_axis_and_nothing_breaks(tidy: pd.DataFrame) -> None:
+    tidy.loc[tidy.evaluations == 256, "error"] = 0.0
+    picture = plots.error_against_evaluations(tidy, exact=1024)
+    assert list(picture.axes[0].get_lines()[0].get_xdata()) == [16, 64]
+    assert any("1,024" in text.get_text() for text in picture.axes[0].texts)
+
+
+def test_paper_is_hollow_beside_our_interval() -> None:
+    table = pd.DataFrame({"label": ["a", "b"], "mean": [1.0, 3.0], "low": [0.5, 2], "high": [2, 4]})
+    axis = plots.dots_with_intervals(table.assign(paper=[1.2, np.nan]), xlabel="x (%)").axes[0]
+    paper = next(line for line in axis.get_lines() if line.get_label() == "paper")
+    assert paper.get_markerfacecolor() == "none"
+    assert paper.get_xdata()[0] == 1.2
+    ends = np.array([path.vertices[:, 0] for path in axis.collections[0].get_paths()])
+    assert np.allclose(ends, [[0.5, 2], [2, 4]])
+    assert [label.get_text() for label in axis.get_yticklabels()] == ["a", "b"]
+    assert axis.yaxis_inverted()
+
+
+def test_bars_have_the_given_height_and_error_bars_only_where_there_is_an_error() -> None:
+    picture = plots.bars_with_errors([0.3, 0.5, -0.1], [0.1, np.nan, 0.0], multiple=2)
+    axis = picture.axes[0]
+    assert [bar.get_height() for bar in axis.patches] == [0.3, 0.5, -0.1]
+    (bars,) = [c for c in axis.collections if len(c.get_paths())]
+    assert np.allclose(bars.get_paths()[0].vertices[:, 1], [0.1, 0.5])
+    assert len(bars.get_paths()) == 1
+
+
+def test_heatmap_writes_counts_and_leaves_empty_cells_empty() -> None:
+    axis = plots.heatmap_clients([[3, 0, 1], [0, 2, 9]], clients=["x", "y"]).axes[0]
+    assert sorted(text.get_text() for text in axis.texts) == ["1", "2", "3", "9"]
+    assert np.ma.getmaskarray(axis.collections[0].get_array()).sum() == 2
+
+
+def test_panels_share_one_legend() -> None:
+    picture, axes = plots.panels(1, 2)
+    for axis, names in zip(axes[0], (["a", "b"], ["b", "c"]), strict=True):
+        table = pd.DataFrame({"x": [0, 0], "y": [1, 2], "m": names})
+        assert plots.curves_with_bands(table, "x", "y", "m", axis=axis) is picture
+    assert len(picture.legends) == 1
+    assert legend_of(picture) == ["a", "b", "c"]
+
+
+def test_same_figure_gives_the_same_bytes(tidy: pd.DataFrame) -> None:
+    first, second = (plots.error_against_evaluations(tidy).png(60) for _ in range(2))
+    assert first == second
+    assert first.startswith(b"\x89PNG")
+
+
+def test_no_pyplot_and_no_settings_are_touched(tidy: pd.DataFrame) -> None:
+    before = dict(mpl.rcParams)
+    every_picture(tidy)
+    assert dict(mpl.rcParams) == before
+    code = "import sys, fedkit.plots as p; p.class_histogram([1]).png(); "
+    code += "sys.exit('matplotlib.pyplot' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: plots.t_interval([]), "empty"),
+        (lambda: plots.t_interval([1, 2], 95), "level is 95"),
+        (lambda: plots.error_against_evaluations(pd.DataFrame({"error": [1]})), "missing"),
+        (lambda: plots.class_histogram([1, 2], [1, 2, 3]), "shapes"),
+        (lambda: plots.heatmap_clients([1, 2]), "shape"),
+        (lambda: plots.scatter_estimates([1, 2], [1, 2, 3]), "3 estimates for 2"),
+        (lambda: plots.bars_with_errors({"a": [1, 2], "b": [1]}), "shape"),
+    ],
+)
+def test_bad_input_is_refused(call, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        call()
