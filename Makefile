@@ -1,0 +1,87 @@
+# fedkit: two commands matter, `make test` and `make book`; each sets itself up.
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help setup test lint format book draft check-book bench figure sync lock serve clean distclean
+
+PYTHON ?= python3
+PROFILE ?= smoke
+JOBS ?= 2
+VENV := .venv
+BIN := $(VENV)/bin
+RUN := OMP_NUM_THREADS=1 $(BIN)/python
+
+help: ## show this help
+	@echo "fedkit: who contributed what in federated learning"
+	@echo
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
+	@echo
+	@echo "  Variables: PROFILE=$(PROFILE) (smoke, laptop, paper), JOBS=$(JOBS), PYTHON=$(PYTHON),"
+	@echo "  FEDKIT_DATA=folder with data sets (see README.md)"
+
+# The environment is made once; its stamp holds a hash of everything that it was made from, so a
+# second call is instant and a changed lock is never overlooked.
+setup: ## make or update .venv from requirements.lock
+	@want=$$(cat requirements.lock pyproject.toml | cksum); \
+	if [ "$$(cat $(VENV)/.fedkit-stamp 2>/dev/null)" != "$$want" ]; then \
+	  $(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if v >= (3, 11) else f"fedkit needs Python 3.11 or later, and $(PYTHON) is {v[0]}.{v[1]}: call make PYTHON=python3.11")'; \
+	  echo "==> setting up $(VENV) (once; the packages of requirements.lock, torch among them)"; \
+	  [ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV); \
+	  $(BIN)/python -c 'import uv' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check uv; \
+	  $(BIN)/uv pip sync --quiet --python $(BIN)/python requirements.lock; \
+	  $(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps -e .; \
+	  echo "$$want" > $(VENV)/.fedkit-stamp; \
+	  echo "==> $(VENV) is ready"; \
+	fi
+
+test: setup ## run the tests
+	@echo "==> tests"
+	@$(RUN) -m pytest -n $(JOBS) -m "not book"
+
+lint: setup ## ruff, formatting, mypy
+	@echo "==> lint"
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+format: setup ## mend formatting and what ruff can mend
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+book: setup ## run every notebook and render the book (strict)
+	@echo "==> book"
+	@$(RUN) -m fedkit.bookbuild --profile $(PROFILE) build --jobs $(JOBS)
+
+draft: setup ## build what there is of the book; ONLY="name ..." for some notebooks
+	@$(RUN) -m fedkit.bookbuild --profile $(PROFILE) build --jobs $(JOBS) --draft $(if $(ONLY),--only $(ONLY))
+
+check-book: setup ## check the rendered book: links, pictures, assets, claims, search
+	@echo "==> checks of the rendered book"
+	@$(RUN) -m pytest -m book tests/test_book.py
+
+bench: setup ## speed and memory, side by side with peers
+	@$(RUN) -m benchmarks
+
+figure: setup ## draw the figure of the README
+	@$(RUN) book/figures.py
+
+sync: setup ## write the .ipynb of every notebook source
+	@$(BIN)/python -m fedkit.bookbuild sync
+
+lock: ## resolve requirements.lock anew from pyproject.toml (UPGRADE=1: newest of everything)
+	@[ -x $(BIN)/uv ] || { $(PYTHON) -m venv $(VENV) && $(BIN)/python -m pip install --quiet uv; }
+	@$(BIN)/uv pip compile pyproject.toml --quiet --all-extras --universal --python-version 3.11 \
+	  --no-emit-index-url --no-emit-find-links --no-annotate --no-header $(if $(UPGRADE),--upgrade) \
+	  --output-file requirements.lock
+	@{ echo '# Every package of every extra, for Python 3.11 to 3.13: written by "make lock".'; \
+	  cat requirements.lock; } > requirements.lock.new && mv requirements.lock.new requirements.lock
+
+serve: book ## build the book and show it on http://localhost:8000
+	@$(BIN)/python -m http.server --directory _build/html --bind 127.0.0.1 8000
+
+clean: ## remove what builds leave behind (keeps .venv)
+	@rm -rf _build _stage _runs .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@find . -path ./$(VENV) -prune -o -name __pycache__ -type d -print | xargs -r rm -rf
+
+distclean: clean ## remove the environment too
+	@rm -rf $(VENV) *.egg-info

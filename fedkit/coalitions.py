@@ -1,0 +1,398 @@
+"""Utilities of coalition models: the game that the clients of one round play.
+
+The model of a coalition is linear in the clients' updates, and so are the outputs of its first
+linear or convolutional layer, before any activation.  The first layer of ``2^k`` models is then
+one matrix product of coalition weights with k + 1 outputs that are computed once.  A max pool
+behind it is a maximum over strided convolutions, so it too is taken on whole blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from fedkit.firstlayer import FirstLayer
+from fedkit.layers import Linear, run_layers
+from fedkit.models import Architecture
+
+__all__ = ["Evaluator", "Prepared", "RoundGame", "value_many"]
+
+Utility = Literal["accuracy", "negative_loss", "class_accuracy"]
+Weights = np.ndarray | Tensor
+
+# Bytes that a group of coalitions, and one activation of one model, may fill on a CPU: shares of
+# its last-level cache (chosen by measurement).
+_CPU_GROUP_BYTES = 1 << 25
+_CPU_TILE_BYTES = 1 << 22
+
+
+@dataclass
+class Prepared:
+    """One round's base and updates on the device, made by :meth:`Evaluator.prepare`.
+
+    `first` holds the first layer's outputs once they were needed, if they fit in memory.
+    """
+
+    base: Tensor
+    updates: Tensor
+    first: Tensor | None = None
+
+
+class Evaluator:
+    """Utility of many models on one validation set.
+
+    Parameters
+    ----------
+    arch : Architecture
+    x : float32 tensor ``[N, C, H, W]``
+        Validation images, at least one.
+    y : int64 tensor ``[N]``
+    utility : {"accuracy", "negative_loss", "class_accuracy"}
+        Share of correct predictions in [0, 1]; minus the mean cross-entropy in nats; or the
+        accuracy on each class, a vector.  Models that overflowed give what the arithmetic gives:
+        a NaN for the loss, and predictions of the class that ``argmax`` picks.
+    device : optional
+        CUDA if there is one, otherwise the CPU.
+    memory_mb : int, optional
+        Bound on the working memory of one call, in MiB, beside parameters and images; the
+        default is 1024 on the CPU and 8192 on CUDA.  Results do not depend on it (up to the
+        rounding of float32).
+    path : {"auto", "stacked", "loop"}
+        Whether the layers behind the first run for many coalitions at once.  "auto" does so on
+        CUDA and for architectures without a second convolution, as measured.
+
+    Raises
+    ------
+    ValueError
+        If the validation set is empty or misshapen, the utility is unknown, or
+        `class_accuracy` is asked for and a class has no validation image.
+    """
+
+    def __init__(
+        self,
+        arch: Architecture,
+        x: Tensor,
+        y: Tensor,
+        utility: Utility = "accuracy",
+        *,
+        device: str | torch.device | None = None,
+        memory_mb: int | None = None,
+        path: Literal["auto", "stacked", "loop"] = "auto",
+    ) -> None:
+        counts = _check_validation(arch, x, y, utility)
+        if memory_mb is not None and memory_mb < 1:
+            raise ValueError(f"memory_mb is {memory_mb}; at least 1 is expected")
+        if path not in ("auto", "stacked", "loop"):
+            raise ValueError(f'path is {path!r}; expected "auto", "stacked" or "loop"')
+        self.arch, self.utility = arch, utility
+        self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        cuda = self.device.type == "cuda"
+        self._bytes = (memory_mb or (8192 if cuda else 1024)) << 20
+        self.x = x.to(self.device, torch.float32).contiguous()
+        self.y = y.to(self.device)
+        self._counts = counts.to(self.device, torch.float64)
+        self._head = FirstLayer.of(arch)
+        rest = self._head.rest if self._head else [layer for _, layer in arch.layers]
+        flat = all(isinstance(layer, Linear) or not layer.specs for layer in rest)
+        self._stacked = path == "stacked" or (path == "auto" and (cuda or flat))
+        self._peak = 3 * 4 * arch.widest  # bytes of live activations per image and model
+
+    def prepare(self, base: Tensor, updates: Tensor) -> Prepared:
+        """Move one round's parameters to the device; base ``[P]``, updates ``[k, P]``."""
+        return Prepared(base.to(self.device, torch.float32), updates.to(self.device, torch.float32))
+
+    def utilities(self, params: Tensor) -> np.ndarray:
+        """Utility of each model ``[B, P]``: float64 ``[B]``, or ``[B, classes]``."""
+        one = np.eye(len(params), dtype=np.float32)
+        zero = torch.zeros_like(params[0]) if len(params) else params.new_zeros(0)
+        return self._run([(self.prepare(zero, params), one)], direct=True)[0]
+
+    def coalition_utilities(self, base: Tensor, updates: Tensor, weights: Weights) -> np.ndarray:
+        """Utility of ``base + weights @ updates``.
+
+        Parameters
+        ----------
+        base : float32 tensor ``[P]``
+        updates : float32 tensor ``[k, P]``
+        weights : array or tensor ``[B, k]``
+
+        Returns
+        -------
+        float64 array ``[B]``, or ``[B, classes]`` for "class_accuracy"
+        """
+        return self.many([(base, updates, weights)])[0]
+
+    def many(self, requests: Sequence[tuple[Tensor, Tensor, Weights]]) -> list[np.ndarray]:
+        """Answer ``(base, updates, weights)`` of several federations, merged into one batch."""
+        return self.evaluate([(self.prepare(b, u), w) for b, u, w in requests])
+
+    def evaluate(self, requests: Sequence[tuple[Prepared, Weights]]) -> list[np.ndarray]:
+        """Answer requests on prepared rounds; see :meth:`coalition_utilities`.
+
+        The first layer's outputs are kept in `Prepared` for the next call where the memory
+        bound allows it.
+        """
+        for prepared, w in requests:
+            if len(w.shape) != 2 or w.shape[1] != len(prepared.updates):
+                raise ValueError(
+                    f"weights have shape {tuple(w.shape)}; [B, {len(prepared.updates)}] is "
+                    "expected, one column per update"
+                )
+        # Preparing costs about k + 1 models: too dear for a few coalitions of a round.
+        direct = self._head is None or all(
+            len(w) <= len(p.updates) and p.first is None for p, w in requests
+        )
+        return self._run(requests, direct)
+
+    def _run(self, requests: Sequence[tuple[Prepared, Weights]], direct: bool) -> list[np.ndarray]:
+        rounds = [prepared for prepared, _ in requests]
+        weights = [torch.as_tensor(w, dtype=torch.float32, device=self.device) for _, w in requests]
+        ends = np.cumsum([len(w) for w in weights])
+        wide = self.utility == "class_accuracy"
+        sums = torch.zeros(
+            int(ends[-1]) if len(ends) else 0,
+            self.arch.n_classes if wide else 1,
+            dtype=torch.float64,
+            device=self.device,
+        )
+        with torch.no_grad():
+            for lo, hi in self._image_blocks(rounds, direct):
+                firsts = [] if direct else [self._first(prepared, lo, hi) for prepared in rounds]
+                for first, last in self._tiles(lo, hi):
+                    y = self.y[first:last]
+                    for rows in self._row_groups(weights, last - first, direct):
+                        start = rows[0][1]
+                        for logits in self._logits(rounds, firsts, rows, first, last, lo):
+                            sums[start : start + len(logits)] += self._score(logits, y)
+                            start += len(logits)
+        out = (sums / self._counts if wide else sums[:, 0] / len(self.y)).cpu().numpy()
+        return np.split(out, ends[:-1]) if len(ends) else []
+
+    def _image_blocks(self, rounds: list[Prepared], direct: bool) -> Iterator[tuple[int, int]]:
+        """Blocks of images, outside the loop over coalitions, which all read the same outputs."""
+        # Three quarters of the memory for what the coalitions share, the rest for their groups.
+        per_image = 4 * self._peak
+        if not direct and self._head:
+            outputs = 4 * self._head.size * sum(1 + len(p.updates) for p in rounds)
+            per_image = max(per_image, outputs * 4 // 3)
+        step = max(1, self._bytes // per_image)
+        for lo in range(0, len(self.x), step):
+            yield lo, min(lo + step, len(self.x))
+
+    def _tiles(self, lo: int, hi: int) -> Iterator[tuple[int, int]]:
+        """Tiles of a block whose activations of one model stay in a CPU's cache."""
+        step = hi - lo
+        if self.device.type == "cpu":
+            step = min(step, max(64, _CPU_TILE_BYTES // (4 * self.arch.widest)))
+        for first in range(lo, hi, step):
+            yield first, min(first + step, hi)
+
+    def _row_groups(
+        self, weights: list[Tensor], images: int, direct: bool
+    ) -> Iterator[list[tuple[int, int, Tensor]]]:
+        """Groups of (index of the round, first row overall, weights), bounded in memory."""
+        per_row = 4 * self.arch.n_parameters + (images * self._peak if self._stacked else 0)
+        if not direct and self._head:
+            per_row = 4 * (self.arch.n_parameters - self._head.n_parameters)
+            per_row += images * (8 * self._head.width + (self._peak if self._stacked else 0))
+        most = max(1, self._bytes // (4 * per_row))
+        if self.device.type == "cpu":
+            most = min(most, max(8, _CPU_GROUP_BYTES // per_row))
+        group: list[tuple[int, int, Tensor]] = []
+        room, first = most, 0
+        for index, rows in enumerate(weights):
+            while len(rows):
+                part, rows = rows[:room], rows[room:]
+                group.append((index, first, part))
+                room, first = room - len(part), first + len(part)
+                if room == 0:
+                    yield group
+                    group, room = [], most
+        if group:
+            yield group
+
+    def _first(self, prepared: Prepared, lo: int, hi: int) -> Tensor:
+        """First layer's outputs of base and updates; kept when they cover all images."""
+        assert self._head is not None
+        if prepared.first is not None and (lo, hi) == (0, len(self.x)):
+            return prepared.first
+        outputs = self._head.outputs(prepared.base, prepared.updates, self.x[lo:hi])
+        if (lo, hi) == (0, len(self.x)):
+            prepared.first = outputs
+        return outputs
+
+    def _logits(
+        self,
+        rounds: list[Prepared],
+        firsts: list[Tensor],
+        rows: list[tuple[int, int, Tensor]],
+        lo: int,
+        hi: int,
+        origin: int,
+    ) -> Iterator[Tensor]:
+        """Logits ``[b, N, classes]`` of consecutive pieces of a group on images lo to hi.
+
+        `firsts` are the first layer's outputs on the images from `origin` on.
+        """
+        total = sum(len(part) for _, _, part in rows)
+        head = self._head if firsts else None
+        skip = head.n_parameters if head else 0
+        params = torch.empty(total, self.arch.n_parameters - skip, device=self.device)
+        columns = (hi - lo) * head.width if head else 0
+        hidden = torch.empty(total, columns, device=self.device)
+        start = 0
+        for index, _, part in rows:
+            one, stop = rounds[index], start + len(part)
+            torch.addmm(one.base[skip:], part, one.updates[:, skip:], out=params[start:stop])
+            if head:
+                first = (lo - origin) * head.width
+                outputs = firsts[index][:, :, first : first + columns]
+                head.combine(part, outputs, out=hidden[start:stop])
+            start = stop
+        layers = head.rest if head else [layer for _, layer in self.arch.layers]
+        x = head.activations(hidden, hi - lo) if head else self.x[lo:hi]
+        tensors = self.arch.split(params, skip)
+        if self._stacked:
+            yield run_layers(layers, tensors, x)
+            return
+        for b in range(total):
+            yield run_layers(layers, [t[b : b + 1] for t in tensors], x[b : b + 1] if head else x)
+
+    def _score(self, logits: Tensor, y: Tensor) -> Tensor:
+        """Sums over images of the utility, float64 ``[B, 1]`` or ``[B, classes]``."""
+        if self.utility == "negative_loss":
+            labels = y.expand(len(logits), -1).flatten()
+            loss = F.cross_entropy(logits.flatten(0, 1), labels, reduction="none")
+            return -loss.view(len(logits), -1).double().sum(dim=1, keepdim=True)
+        hits = (logits.argmax(dim=-1) == y).double()
+        if self.utility == "accuracy":
+            return hits.sum(dim=1, keepdim=True)
+        sums = hits.new_zeros(len(logits), self.arch.n_classes)
+        return sums.index_add_(1, y, hits)
+
+
+def _check_validation(arch: Architecture, x: Tensor, y: Tensor, utility: str) -> Tensor:
+    """Refuse what cannot be evaluated; return the number of images of each class."""
+    if utility not in ("accuracy", "negative_loss", "class_accuracy"):
+        raise ValueError(
+            f'utility is {utility!r}; expected "accuracy", "negative_loss" or "class_accuracy"'
+        )
+    if len(x) != len(y) or len(y) == 0 or tuple(x.shape[1:]) != arch.input_shape:
+        raise ValueError(
+            f"validation images {tuple(x.shape)} and {len(y)} labels were given; "
+            f"[N, {', '.join(map(str, arch.input_shape))}] and N >= 1 labels are expected"
+        )
+    if int(y.min()) < 0 or int(y.max()) >= arch.n_classes:
+        raise ValueError(
+            f"validation labels lie in [{int(y.min())}, {int(y.max())}]; classes 0 to "
+            f"{arch.n_classes - 1} are expected"
+        )
+    counts = torch.bincount(y.cpu(), minlength=arch.n_classes)
+    if utility == "class_accuracy" and bool((counts == 0).any()):
+        raise ValueError(
+            f"classes {torch.nonzero(counts == 0).flatten().tolist()} have no validation image, so "
+            "their accuracy is undefined: draw the validation set by class, or use another utility"
+        )
+    return counts
+
+
+class RoundGame:
+    """The cooperative game of one round: clients are players, the value is the model's utility.
+
+    The model of a coalition S is ``base + sum_{i in S} w_i(S) updates_i`` with
+    ``w_i(S) = n_i / n_S`` (weighting "size", the M_S of Liu et al., 2022) or ``1 / |S|``
+    ("uniform").  The empty coalition keeps `base`, so ``v(empty) = utility(base)``.
+
+    Parameters
+    ----------
+    evaluator : Evaluator
+    base : float32 tensor ``[P]``
+        Global model that the clients received.
+    updates : float32 tensor ``[k, P]``
+        Client models minus `base`.
+    sizes : array of k numbers, optional
+        Data sizes; needed for weighting "size".  A coalition whose sizes sum to zero holds no
+        data: its model is `base`.
+    weighting : {"size", "uniform"}
+
+    Raises
+    ------
+    ValueError
+        If shapes disagree, sizes are negative or not finite, or an update holds a NaN or an
+        infinity (the message names the client).
+    """
+
+    def __init__(
+        self,
+        evaluator: Evaluator,
+        base: Tensor,
+        updates: Tensor,
+        sizes: Sequence[float] | np.ndarray | None = None,
+        weighting: Literal["size", "uniform"] = "size",
+    ) -> None:
+        p = evaluator.arch.n_parameters
+        if base.shape != (p,) or updates.dim() != 2 or updates.shape[1] != p or not len(updates):
+            raise ValueError(
+                f"base has shape {tuple(base.shape)} and updates {tuple(updates.shape)}; "
+                f"({p},) and (k, {p}) with k >= 1 are expected"
+            )
+        if weighting not in ("size", "uniform"):
+            raise ValueError(f'weighting is {weighting!r}; expected "size" or "uniform"')
+        if not bool(torch.isfinite(base).all()):
+            raise ValueError("base holds a NaN or an infinity: the global model has diverged")
+        bad = torch.nonzero(~torch.isfinite(updates).all(dim=1)).flatten().tolist()
+        if bad:
+            raise ValueError(
+                f"the update of client {bad[0]} holds a NaN or an infinity ({len(bad)} of "
+                f"{len(updates)} clients): leave it out, or lower the learning rate"
+            )
+        if weighting == "size" and sizes is None:
+            raise ValueError('weighting "size" needs sizes; pass them, or use "uniform"')
+        shares = np.ones(len(updates))
+        if weighting == "size":
+            shares = np.asarray(sizes, dtype=np.float64)
+        if shares.shape != (len(updates),) or not (np.isfinite(shares) & (shares >= 0)).all():
+            raise ValueError(
+                f"sizes are {sizes}; {len(updates)} finite numbers of at least 0 are expected"
+            )
+        self.evaluator = evaluator
+        self.n_players = len(updates)
+        self.prepared = evaluator.prepare(base, updates)
+        self._shares = shares
+
+    def weights(self, coalitions: np.ndarray) -> np.ndarray:
+        """Weight of each client in each coalition, float64 ``[B, k]``; rows sum to 1 (or 0)."""
+        members = np.asarray(coalitions, dtype=bool)
+        if members.ndim != 2 or members.shape[1] != self.n_players:
+            raise ValueError(
+                f"coalitions have shape {members.shape}; [B, {self.n_players}] is expected"
+            )
+        masses = members * self._shares
+        total = masses.sum(axis=1, keepdims=True)
+        return np.divide(masses, total, out=np.zeros_like(masses), where=total > 0)
+
+    def value(self, coalitions: np.ndarray) -> np.ndarray:
+        """Utilities of coalitions bool ``[B, k]``: float64 ``[B]``, or ``[B, classes]``."""
+        return value_many([self], [coalitions])[0]
+
+
+def value_many(games: Sequence[RoundGame], coalitions: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Values of several rounds' games as one batch on the device (replicates in lockstep).
+
+    Games of the same evaluator are merged; the answers are those of ``game.value`` for each.
+    """
+    answers: list[np.ndarray] = [np.zeros(0)] * len(games)
+    pending: dict[int, list[int]] = {}
+    for i, game in enumerate(games):
+        pending.setdefault(id(game.evaluator), []).append(i)
+    for members in pending.values():
+        requests = [(games[i].prepared, games[i].weights(coalitions[i])) for i in members]
+        for i, part in zip(members, games[members[0]].evaluator.evaluate(requests), strict=True):
+            answers[i] = part
+    return answers

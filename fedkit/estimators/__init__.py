@@ -1,0 +1,45 @@
+"""Exact solution concepts and the sampling estimators, behind one driver."""
+
+from __future__ import annotations
+
+from fedkit.estimators.base import Budget, ContrastTally, Estimator, MeanTally
+from fedkit.estimators.driver import estimate, estimate_many
+from fedkit.estimators.exact import (
+    banzhaf,
+    banzhaf_weights,
+    beta_shapley,
+    beta_weights,
+    leave_one_out,
+    semivalue,
+    shapley,
+    shapley_weights,
+)
+from fedkit.estimators.multilinear import MultilinearSampling
+from fedkit.estimators.owen import OwenSampling
+from fedkit.estimators.permutation import BetaShapleySampling, PermutationSampling
+from fedkit.estimators.semivalues import BanzhafSampling
+from fedkit.estimators.truncated import GTGShapley, TruncatedMonteCarlo
+
+__all__ = [
+    "BanzhafSampling",
+    "BetaShapleySampling",
+    "Budget",
+    "ContrastTally",
+    "Estimator",
+    "GTGShapley",
+    "MeanTally",
+    "MultilinearSampling",
+    "OwenSampling",
+    "PermutationSampling",
+    "TruncatedMonteCarlo",
+    "banzhaf",
+    "banzhaf_weights",
+    "beta_shapley",
+    "beta_weights",
+    "estimate",
+    "estimate_many",
+    "leave_one_out",
+    "semivalue",
+    "shapley",
+    "shapley_weights",
+]

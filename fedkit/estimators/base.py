@@ -1,0 +1,292 @@
+"""What an estimator is: a generator that asks for utilities and tallies what it learns."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Budget", "ContrastTally", "Count", "Estimator", "MeanTally", "Requests", "Tally"]
+
+Count = Literal["distinct", "calls"]
+Floats = NDArray[np.float64]
+Requests = Generator[NDArray[np.bool_], Floats, None]
+
+PATIENCE = 100  # calls per unit of a budget in distinct evaluations before giving up
+UNLIMITED = 2**62
+LARGEST_BLOCK = 128
+
+
+@dataclass
+class Budget:
+    """What may be spent and what has been; kept by the driver, read by the estimator.
+
+    Attributes
+    ----------
+    total : int or None
+        The budget; None is unlimited.
+    count : {"distinct", "calls"}
+        ``"distinct"`` counts distinct coalitions, the empty one included.  ``"calls"`` counts
+        every non-empty coalition asked for, as FedOwen's N x M does.
+    evaluations, calls : int
+        Spent so far in either way of counting.
+    closed : bool
+        True once a request could not be granted in full: nothing more will be answered.
+    """
+
+    total: int | None
+    count: Count
+    evaluations: int = 0
+    calls: int = 0
+    closed: bool = False
+
+    @property
+    def spent(self) -> int:
+        """What has been spent, in the budget's own way of counting."""
+        return self.evaluations if self.count == "distinct" else self.calls
+
+    @property
+    def remaining(self) -> int:
+        """What is left, in the budget's own way of counting."""
+        return UNLIMITED if self.total is None else self.total - self.spent
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether nothing more will be answered."""
+        return self.closed or (self.total is not None and self.left_until(self.total) == 0)
+
+    def left_until(self, limit: int) -> int:
+        """What is left of the part of the budget that ends at `limit`; 0 out of patience."""
+        if self.count == "distinct" and self.calls >= PATIENCE * limit:
+            return 0
+        return max(limit - self.spent, 0)
+
+
+class Tally(Protocol):
+    """Running estimate of the values; what an estimator writes and the driver reads."""
+
+    info: dict[str, Any]
+
+    def values(self) -> Floats | None:
+        """Return the current values, None before the first sample."""
+        ...
+
+    def standard_errors(self) -> Floats | None:
+        """Return their standard errors, None before the first sample."""
+        ...
+
+
+class Estimator(Protocol):
+    """What every estimator offers."""
+
+    @property
+    def stops(self) -> bool:
+        """Whether it ends by itself, without a budget."""
+        ...
+
+    def minimum(self, n_players: int, count: Count) -> int:
+        """Smallest budget that gives every player a value."""
+        ...
+
+    def weights(self, n_players: int) -> Floats | None:
+        """Weight of a coalition of each size in the expectation; None when not of this form."""
+        ...
+
+    def tally(self, n_players: int) -> Tally:
+        """Return an empty tally for a game of `n_players`."""
+        ...
+
+    def sample(
+        self, n_players: int, rng: np.random.Generator, tally: Any, budget: Budget
+    ) -> Requests:
+        """Yield ``bool[b, n]``, receive ``float[b]`` or ``[b, m]``, write into `tally`.
+
+        An answer shorter than the request means that the budget is spent: it holds the first
+        rows, and nothing more will be answered.
+        """
+        ...
+
+
+class MeanTally:
+    """Mean of independent samples ``[n]`` or ``[n, m]``, within weighted strata.
+
+    Means and sums of squares are merged block by block (Chan, Golub & LeVeque 1983), so that a
+    large common offset does not cancel the variance.
+
+    Parameters
+    ----------
+    weights : array, shape (strata,)
+        Weight of each stratum's mean in the estimate.
+    """
+
+    def __init__(self, weights: NDArray[np.float64] | None = None) -> None:
+        self.weights = np.ones(1) if weights is None else np.asarray(weights, dtype=np.float64)
+        self.counts = np.zeros(len(self.weights), dtype=np.int64)
+        self.scale: Floats | float = 1.0
+        self.info: dict[str, Any] = {}
+        self._mean: Floats | None = None
+        self._squares: Floats = np.zeros(0)
+
+    def add(self, samples: Floats, stratum: int = 0) -> None:
+        """Add ``[k, n]`` or ``[k, n, m]`` independent samples of one stratum."""
+        k = len(samples)
+        if k == 0:
+            return
+        if self._mean is None:
+            self._mean = np.zeros((len(self.weights), *samples.shape[1:]))
+            self._squares = np.zeros_like(self._mean)
+        # walks of nobody are zeros that do not know yet how many outputs the game has
+        if samples.ndim > self._mean.ndim:
+            self._mean = np.repeat(self._mean[..., None], samples.shape[-1], axis=-1)
+            self._squares = np.repeat(self._squares[..., None], samples.shape[-1], axis=-1)
+        elif samples.ndim < self._mean.ndim:
+            samples = np.repeat(samples[..., None], self._mean.shape[-1], axis=-1)
+        before = int(self.counts[stratum])
+        mean = samples.mean(axis=0)
+        shift = mean - self._mean[stratum]
+        self._mean[stratum] += shift * (k / (before + k))
+        self._squares[stratum] += ((samples - mean) ** 2).sum(axis=0)
+        self._squares[stratum] += shift**2 * (before * k / (before + k))
+        self.counts[stratum] += k
+
+    def values(self) -> Floats | None:
+        """Return the weighted sum of the strata's means; NaN while a stratum is empty."""
+        if self._mean is None:
+            return None
+        result: Floats = np.tensordot(self.weights, self._mean, axes=1) * self.scale
+        return np.full_like(result, np.nan) if (self.counts == 0).any() else result
+
+    def standard_errors(self) -> Floats | None:
+        """Return the standard errors; NaN while a stratum has fewer than two samples."""
+        if self._mean is None:
+            return None
+        if (self.counts < 2).any():
+            return np.full(self._mean.shape[1:], np.nan)
+        variance_weights = self.weights**2 / (self.counts * (self.counts - 1.0))
+        variance = np.tensordot(variance_weights, self._squares, axes=1)
+        result: Floats = np.sqrt(variance) * np.abs(self.scale)
+        return result
+
+
+@dataclass
+class ContrastTally:
+    """Mean utility of the coalitions with a player minus that of those without.
+
+    Every utility informs all players: Wang & Jia's (2023) maximum sample reuse.
+    """
+
+    n_players: int
+    info: dict[str, Any] = field(default_factory=dict)
+    _sums: Floats | None = None  # [2, n(, m)]: without, with
+    _squares: Floats | None = None
+    _counts: NDArray[np.int64] | None = None  # [2, n]
+    _origin: Floats | float = 0.0
+
+    def add(self, coalitions: NDArray[np.bool_], utilities: Floats) -> None:
+        """Add the utilities of independent random coalitions."""
+        if len(utilities) == 0:
+            return
+        if self._sums is None or self._squares is None or self._counts is None:
+            self._sums = np.zeros((2, self.n_players, *utilities.shape[1:]))
+            self._squares = np.zeros_like(self._sums)
+            self._counts = np.zeros((2, self.n_players), dtype=np.int64)
+            self._origin = utilities[0].copy()  # centred sums of squares do not cancel
+        centred = utilities - self._origin
+        for side, mask in enumerate((~coalitions, coalitions)):
+            self._sums[side] += mask.T.astype(np.float64) @ centred
+            self._squares[side] += mask.T.astype(np.float64) @ centred**2
+            self._counts[side] += mask.sum(axis=0)
+
+    def _moments(self) -> tuple[Floats, Floats, NDArray[np.int64]]:
+        assert self._sums is not None
+        assert self._squares is not None
+        assert self._counts is not None
+        counts = self._counts.reshape(2, self.n_players, *(1,) * (self._sums.ndim - 2))
+        return self._sums, self._squares, counts
+
+    def values(self) -> Floats | None:
+        """Return the contrasts; NaN for a player seen on one side only."""
+        if self._sums is None:
+            return None
+        sums, _, counts = self._moments()
+        means = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
+        return means[1] - means[0]
+
+    def standard_errors(self) -> Floats | None:
+        """Return the standard errors; NaN with fewer than two coalitions on a side."""
+        if self._sums is None:
+            return None
+        sums, squares, counts = self._moments()
+        safe = np.maximum(counts, 2)
+        variance = np.maximum(squares - sums**2 / safe, 0.0) / (safe - 1) / safe
+        return np.sqrt(np.where(counts >= 2, variance, np.nan).sum(axis=0))
+
+
+def blocks(limit: int | None, unit: int = 1, largest: int = LARGEST_BLOCK) -> Iterator[int]:
+    """Yield sizes of successive blocks of walks, growing from `unit` to `largest`.
+
+    Small first blocks give a fine trace and keep small budgets cheap; the schedule is fixed, so
+    results do not depend on how the driver batches the requests.
+    """
+    done, size = 0, unit
+    while limit is None or done < limit:
+        take = size if limit is None else min(size, limit - done)
+        yield take
+        done += take
+        if done >= 2 * size:
+            size = min(2 * size, max(largest // unit, 1) * unit)
+
+
+def random_orders(rng: np.random.Generator, k: int, n: int) -> NDArray[np.int64]:
+    """Return `k` uniform permutations of the players, shape ``(k, n)``."""
+    return rng.permuted(np.tile(np.arange(n), (k, 1)), axis=1)
+
+
+def prefixes(orders: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return the n non-empty prefixes of each order, walk after walk: ``bool[k * n, n]``."""
+    k, n = orders.shape
+    ranks = np.argsort(orders, axis=1)
+    return (ranks[:, None, :] <= np.arange(n)[:, None]).reshape(k * n, n)
+
+
+def by_player(orders: NDArray[np.int64], by_position: Floats) -> Floats:
+    """Rearrange ``[k, n]`` or ``[k, n, m]`` numbers from walk positions to players."""
+    result = np.empty_like(by_position)
+    result[np.arange(len(orders))[:, None], orders] = by_position
+    return result
+
+
+def walk_marginals(orders: NDArray[np.int64], utilities: Floats, empty: Floats) -> Floats:
+    """Return the marginals by walk position from the utilities of :func:`prefixes`."""
+    k, n = orders.shape
+    steps = utilities[: k * n].reshape(k, n, *utilities.shape[1:])
+    start = np.broadcast_to(empty, (k, 1, *utilities.shape[1:]))
+    return np.diff(np.concatenate([start, steps], axis=1), axis=1)
+
+
+def neighbourhoods(coalitions: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return each coalition followed by its n neighbours, player by player changed.
+
+    Shape ``(k * (n + 1), n)`` for ``bool[k, n]`` coalitions.
+    """
+    k, n = coalitions.shape
+    changes = np.concatenate([np.zeros((1, n), dtype=np.bool_), np.eye(n, dtype=np.bool_)])
+    rows: NDArray[np.bool_] = np.logical_xor(coalitions[:, None, :], changes)
+    return rows.reshape(k * (n + 1), n)
+
+
+def neighbour_marginals(coalitions: NDArray[np.bool_], utilities: Floats) -> Floats:
+    """Return every player's marginal at each coalition from :func:`neighbourhoods`.
+
+    Only coalitions whose neighbours are all there count.
+    """
+    n = coalitions.shape[1]
+    whole = len(utilities) // (n + 1)
+    outputs = utilities.shape[1:]
+    groups = utilities[: whole * (n + 1)].reshape(whole, n + 1, *outputs)
+    sign: Floats = np.where(coalitions[:whole], 1.0, -1.0).reshape(whole, n, *(1,) * len(outputs))
+    marginals: Floats = sign * (groups[:, :1] - groups[:, 1:])
+    return marginals

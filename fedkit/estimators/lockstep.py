@@ -1,0 +1,107 @@
+"""Truncated walks that advance side by side: one coalition of every walk per step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedkit.estimators.base import LARGEST_BLOCK, UNLIMITED, Budget, Floats
+
+__all__ = ["Walks", "affordable", "walk_together"]
+
+
+@dataclass(frozen=True)
+class Walks:
+    """What a group of walks brought.
+
+    Attributes
+    ----------
+    increments : float64 array, shape (W, n) or (W, n, m)
+        What each walk credits to each player; 0 for players that it did not reach.
+    cut : bool array, shape (W,)
+        Walks that the end of the budget stopped.
+    truncated : bool array, shape (W,)
+        Walks that their own rule stopped, in at least one output.
+    """
+
+    increments: Floats
+    cut: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+
+
+def affordable(budget: Budget, limit: int | None, cost: int, wanted: int) -> int:
+    """Return how many of `wanted` walks to start together.
+
+    As many as surely fit if each costs all of `cost`; but at least one, which the budget may
+    then cut.  So walks started together never compete for the budget, the result is that of
+    walking one after another, and what truncation saves is spent on the next group.
+    """
+    left = UNLIMITED if limit is None else budget.left_until(limit)
+    return int(min(wanted, max(left // max(cost, 1), 1), LARGEST_BLOCK))
+
+
+def walk_together(
+    orders: NDArray[np.int64],
+    lengths: NDArray[np.int64],
+    start: Floats,
+    is_open: Callable[[Floats], NDArray[np.bool_]],
+    budget: Budget,
+    limit: int | None = None,
+    grand: Floats | None = None,
+) -> Generator[NDArray[np.bool_], Floats, Walks]:
+    """Add the players of each walk one by one and credit the increments.
+
+    Parameters
+    ----------
+    orders : int64 array, shape (W, n)
+        Order of the players in each walk.
+    lengths : int64 array, shape (W,)
+        How many of them the walk visits.
+    start : float64 array, shape () or (m,)
+        Utility from which every walk starts.
+    is_open : callable
+        From the utilities before a step, ``(W,)`` or ``(W, m)``, to whether the step is looked
+        at.  An output for which it is not keeps its utility: increment 0.
+    budget : Budget
+        What is left to spend.
+    limit : int, optional
+        Stop when the budget has spent this much.
+    grand : float64 array, optional
+        The utility of all `n` players where it is known already; it is not asked for again.
+    """
+    walks, n = orders.shape
+    ranks = np.argsort(orders, axis=1)
+    previous = np.array(np.broadcast_to(start, (walks, *np.shape(start))))
+    increments = np.zeros((walks, n, *previous.shape[1:]))
+    cut = np.zeros(walks, dtype=np.bool_)
+    truncated = np.zeros(walks, dtype=np.bool_)
+    for step in range(n):
+        opened = is_open(previous)
+        inside = (step < lengths) & ~cut
+        truncated |= inside & ~opened.reshape(walks, -1).all(axis=1)
+        going = np.flatnonzero(inside & opened.reshape(walks, -1).any(axis=1))
+        if len(going) == 0:
+            continue
+        if grand is not None and step == n - 1:
+            utilities = np.broadcast_to(grand, (len(going), *np.shape(grand)))
+        elif limit is not None and budget.left_until(limit) == 0:
+            cut[going] = True
+            break
+        else:
+            utilities = yield ranks[going] <= step
+            cut[going[len(utilities) :]] = True
+            going = going[: len(utilities)]
+            if len(going) == 0:
+                break
+        if utilities.ndim > previous.ndim:  # the first answer shows how many outputs there are
+            outputs = utilities.shape[1]
+            previous = np.repeat(previous[:, None], outputs, axis=1)
+            increments = np.repeat(increments[:, :, None], outputs, axis=2)
+            opened = np.repeat(opened[:, None], outputs, axis=1)
+        gained = np.where(opened[going], utilities - previous[going], 0.0)
+        increments[going, orders[going, step]] = gained
+        previous[going] += gained
+    return Walks(increments, cut, truncated)

@@ -1,0 +1,197 @@
+"""Unbiased sampling of Owen's multilinear extension."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from fedkit.estimators.base import (
+    LARGEST_BLOCK,
+    Budget,
+    Count,
+    Floats,
+    MeanTally,
+    Requests,
+    blocks,
+    by_player,
+    neighbour_marginals,
+    neighbourhoods,
+    prefixes,
+    random_orders,
+    walk_marginals,
+)
+from fedkit.estimators.exact import shapley_weights
+from fedkit.estimators.permutation import check_size
+
+__all__ = ["MultilinearSampling"]
+
+GOLDEN = (np.sqrt(5.0) - 1.0) / 2.0
+
+
+@dataclass(frozen=True)
+class MultilinearSampling:
+    """The Shapley value as ``integral of e_j(q) dq`` (Owen 1972; FedOwen, Eq. 6), unbiased.
+
+    What FedOwen's text describes and its Algorithm 1 does not do: inclusion levels spread over
+    [0, 1], and each mask paired with its complement at level 1 - q.
+
+    Parameters
+    ----------
+    nodes : {"strata", "gauss"}
+        ``"strata"``: every player j draws its own level ``u_j``, uniform on [0, 1], and a mask
+        at level q holds the players with ``u_j <= q``.  As q grows from 0 to 1 the mask changes
+        n times, and player j enters it at ``q = u_j``: one walk, in which each of the n
+        evaluations gives a marginal at a level drawn for it.  The levels of a player are then
+        shifted by k/levels (modulo 1), k = 0..levels-1, which puts one into every stratum; and
+        the n players' levels are a Latin hypercube, so that a shift moves the same number of
+        players each time.
+        ``"gauss"``: masks at Gauss-Legendre nodes, chosen with the nodes' weights; a mask and
+        its n neighbours give every player a marginal.
+    levels : int, optional
+        Number of strata (default 2), or of Gauss nodes (default ``ceil(n / 2)``, which removes
+        the quadrature bias: the integrand is a polynomial of degree n - 1).
+    antithetic : bool
+        Pair each mask at q with its complement at 1 - q.
+    draws : int, optional
+        Number of independent draws, each of `levels` walks (or one mask), twice as many when
+        antithetic; where the budget does not stop earlier.
+
+    Notes
+    -----
+    Every single walk or mask is unbiased by itself, whatever the number of strata, so that the
+    pairs which a small budget leaves of a draw still count; half a pair counts only where there
+    is no whole one, for it would bring the noise back that pairing removed.  The independent
+    unit of the standard errors is the draw; with fewer than two of them it is the antithetic
+    pair, or the walk, which makes the errors conservative.  Gauss nodes follow a Kronecker
+    sequence with a random start, so that their standard errors are conservative too.
+
+    Neither kind of mask beats walks per evaluation: masks with their n neighbours cost n + 1
+    for a marginal of each player, walks cost n and share their utilities between neighbours.
+    """
+
+    nodes: Literal["strata", "gauss"] = "strata"
+    levels: int | None = None
+    antithetic: bool = True
+    draws: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.nodes not in ("strata", "gauss"):
+            raise ValueError(f"nodes is {self.nodes!r}; expected 'strata' or 'gauss'")
+        check_size("levels", self.levels)
+        check_size("draws", self.draws)
+
+    @property
+    def stops(self) -> bool:
+        """Whether it ends without a budget."""
+        return self.draws is not None
+
+    def minimum(self, n_players: int, count: Count) -> int:
+        """One walk, or one mask with its neighbours."""
+        return n_players + (count == "distinct" or self.nodes == "gauss")
+
+    def rule(self, n_players: int) -> tuple[Floats, Floats]:
+        """Return the Gauss-Legendre nodes in (0, 1) and their weights, which sum to 1."""
+        points = (n_players + 1) // 2 if self.levels is None else self.levels
+        nodes, weights = np.polynomial.legendre.leggauss(points)
+        return (nodes + 1.0) / 2.0, weights / 2.0
+
+    def weights(self, n_players: int) -> Floats:
+        """Shapley's weights; with too few Gauss nodes, those of the quadrature."""
+        if self.nodes == "strata" or self.levels is None:
+            return shapley_weights(n_players)
+        q, weight = self.rule(n_players)
+        s = np.arange(n_players)[:, None]
+        result: Floats = (weight * q**s * (1.0 - q) ** (n_players - 1 - s)).sum(axis=1)
+        return result
+
+    def tally(self, n_players: int) -> GroupTally:
+        """Return an empty tally."""
+        pair = 2 if self.antithetic else 1
+        strata = 1 if self.nodes == "gauss" else (self.levels or 2)
+        return GroupTally(sorted({1, pair, pair * strata}), pair)
+
+    def sample(
+        self, n_players: int, rng: np.random.Generator, tally: GroupTally, budget: Budget
+    ) -> Requests:
+        """Walk through the levels, or visit Gauss nodes."""
+        if self.nodes == "strata":
+            yield from self._strata(n_players, rng, tally)
+        else:
+            yield from self._gauss(n_players, rng, tally)
+
+    def _strata(self, n: int, rng: np.random.Generator, tally: GroupTally) -> Requests:
+        empty = yield np.zeros((1, n), dtype=np.bool_)
+        strata = self.levels or 2
+        shifts = np.array(sorted(range(strata), key=_reversed_bits))[:, None] / strata
+        largest = max(LARGEST_BLOCK // tally.sizes[-1], 1)
+        for size in blocks(self.draws, largest=largest):
+            ranks = random_orders(rng, size, n)
+            levels = (ranks + rng.random((size, 1))) / n  # u_j: a Latin hypercube
+            shifted = (levels[:, None, :] + shifts) % 1.0  # one level in every stratum
+            orders = np.argsort(shifted, axis=2)  # players in the order in which masks grow
+            if self.antithetic:  # u_j -> 1 - u_j: every mask becomes a complement
+                orders = np.stack([orders, orders[:, :, ::-1]], axis=2)
+            orders = orders.reshape(-1, n)
+            utilities = yield prefixes(orders)
+            walks = orders[: len(utilities) // n]
+            tally.add(by_player(walks, walk_marginals(walks, utilities, empty[0])))
+
+    def _gauss(self, n: int, rng: np.random.Generator, tally: GroupTally) -> Requests:
+        q, weight = self.rule(n)
+        edges = np.cumsum(weight)[:-1]
+        start, visited = rng.random(), 0
+        for size in blocks(self.draws, largest=LARGEST_BLOCK // 2):
+            turn = (start + GOLDEN * np.arange(visited, visited + size)) % 1.0
+            visited += size
+            level = q[np.searchsorted(edges, turn)][:, None]
+            masks = rng.random((size, n)) < level
+            if self.antithetic:
+                masks = np.stack([masks, ~masks], axis=1).reshape(-1, n)
+            utilities = yield neighbourhoods(masks)
+            tally.add(neighbour_marginals(masks, utilities))
+
+
+def _reversed_bits(k: int) -> float:
+    """Return the van der Corput number of k: successive shifts then lie far apart."""
+    return sum((k >> bit & 1) / 2.0 ** (bit + 1) for bit in range(k.bit_length()))
+
+
+class GroupTally:
+    """Mean of samples that come in dependent groups, with errors from the largest unit.
+
+    Parameters
+    ----------
+    sizes : list of int
+        Sizes of the units, from 1 to that of the independent group, ascending.
+    pair : int
+        The unit over which the mean is taken, one of `sizes`; where not even one is whole, the
+        single samples are.
+    """
+
+    def __init__(self, sizes: list[int], pair: int) -> None:
+        self.sizes = sizes
+        self._pair = sizes.index(pair)
+        self.info: dict[str, Any] = {}
+        self._units = [MeanTally() for _ in sizes]
+
+    def add(self, samples: Floats) -> None:
+        """Add whole groups of samples, the last of which may be short once only."""
+        for size, unit in zip(self.sizes, self._units, strict=True):
+            whole = len(samples) // size
+            grouped = samples[: whole * size].reshape(whole, size, *samples.shape[1:])
+            unit.add(grouped.mean(axis=1))
+        self.info["samples"] = int(self._units[0].counts[0])
+
+    def values(self) -> Floats | None:
+        """Return the mean over all whole pairs."""
+        paired = self._units[self._pair].values()
+        return self._units[0].values() if paired is None else paired
+
+    def standard_errors(self) -> Floats | None:
+        """Return the error from the largest unit that occurs at least twice."""
+        for unit in reversed(self._units):
+            if unit.counts[0] >= 2:
+                return unit.standard_errors()
+        return self._units[0].standard_errors()  # NaN: nothing occurs twice

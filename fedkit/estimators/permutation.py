@@ -1,0 +1,167 @@
+"""Estimators that walk through whole permutations: Shapley and Beta-Shapley."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedkit.estimators.base import (
+    Budget,
+    Count,
+    Floats,
+    MeanTally,
+    Requests,
+    blocks,
+    by_player,
+    prefixes,
+    random_orders,
+    walk_marginals,
+)
+from fedkit.estimators.exact import beta_weights, shapley_weights
+
+__all__ = ["BetaShapleySampling", "PermutationSampling"]
+
+
+def check_size(name: str, size: int | None) -> None:
+    """Refuse a number of walks or draws below one."""
+    if size is not None and size < 1:
+        raise ValueError(f"{name} is {size}; expected at least 1, or None for a budget alone")
+
+
+def full_walks(
+    n: int,
+    rng: np.random.Generator,
+    tally: MeanTally,
+    limit: int | None,
+    antithetic: bool,
+    position_weights: Floats | None = None,
+) -> Requests:
+    """Walk through whole permutations and tally the marginals of every walk.
+
+    A walk that the budget cuts is left out.  Whether it is cut depends on how coalitions repeat
+    and not on who is who, so by symmetry the walks that remain are still uniform permutations
+    and the mean stays unbiased.
+    """
+    empty = yield np.zeros((1, n), dtype=np.bool_)
+    unit = 2 if antithetic else 1
+    for size in blocks(limit, unit):
+        orders = random_orders(rng, size // unit, n)
+        if antithetic:  # a walk and the same walk backwards
+            orders = np.stack([orders, orders[:, ::-1]], axis=1).reshape(size, n)
+        utilities = yield prefixes(orders)
+        whole = len(utilities) // (unit * n) * unit
+        marginals = walk_marginals(orders[:whole], utilities, empty[0])
+        if position_weights is not None:
+            marginals *= position_weights.reshape(1, n, *(1,) * (marginals.ndim - 2))
+        samples = by_player(orders[:whole], marginals)
+        if antithetic:
+            samples = (samples[0::2] + samples[1::2]) / 2
+        tally.add(samples)
+        tally.info["walks"] = int(tally.counts[0]) * unit
+        if len(utilities) < len(orders) * n:
+            return
+
+
+@dataclass(frozen=True)
+class PermutationSampling:
+    """Mean marginal over random permutations (Castro et al. 2009; FedOwen, Algorithm 3).
+
+    Parameters
+    ----------
+    antithetic : bool
+        Walk each permutation forwards and backwards (Mitchell et al. 2022); the pair is then
+        the independent unit of the standard error.
+    walks : int, optional
+        Number of walks, where the budget does not stop earlier; even with `antithetic`.
+
+    Notes
+    -----
+    A walk costs `n` calls.  In distinct evaluations the first costs ``n + 1`` with the empty
+    coalition, later ones at most ``n - 1``.
+    """
+
+    antithetic: bool = False
+    walks: int | None = None
+
+    def __post_init__(self) -> None:
+        check_size("walks", self.walks)
+        if self.antithetic and self.walks is not None and self.walks % 2:
+            raise ValueError(f"walks is {self.walks}; antithetic walks come in pairs")
+
+    @property
+    def stops(self) -> bool:
+        """Whether it ends without a budget."""
+        return self.walks is not None
+
+    def minimum(self, n_players: int, count: Count) -> int:
+        """One walk, or one pair of walks."""
+        if count == "calls":
+            return (2 if self.antithetic else 1) * n_players
+        return n_players + 1 + (n_players - 1) * self.antithetic
+
+    def weights(self, n_players: int) -> Floats:
+        """Shapley's weights."""
+        return shapley_weights(n_players)
+
+    def tally(self, n_players: int) -> MeanTally:
+        """Return an empty tally."""
+        return MeanTally()
+
+    def sample(
+        self, n_players: int, rng: np.random.Generator, tally: MeanTally, budget: Budget
+    ) -> Requests:
+        """Walk through random permutations."""
+        yield from full_walks(n_players, rng, tally, self.walks, self.antithetic)
+
+
+@dataclass(frozen=True)
+class BetaShapleySampling:
+    """Permutation walks whose j-th marginal is weighted ``w_j = n p_j`` (FedOwen, Algorithm 6).
+
+    The expectation is the Beta(alpha, beta) semivalue of Kwon & Zou (2022), the family from
+    which their WeightedSHAP chooses.
+
+    Parameters
+    ----------
+    alpha, beta : float
+        Positive; large `alpha` favours small coalitions, ``alpha = beta = 1`` is Shapley.
+    antithetic : bool
+        Walk each permutation forwards and backwards.
+    walks : int, optional
+        Number of walks, where the budget does not stop earlier.
+    """
+
+    alpha: float = 4.0
+    beta: float = 1.0
+    antithetic: bool = False
+    walks: int | None = None
+
+    def __post_init__(self) -> None:
+        beta_weights(1, self.alpha, self.beta)  # refuses bad parameters
+        PermutationSampling(self.antithetic, self.walks)
+
+    @property
+    def stops(self) -> bool:
+        """Whether it ends without a budget."""
+        return self.walks is not None
+
+    def minimum(self, n_players: int, count: Count) -> int:
+        """One walk, or one pair of walks."""
+        return PermutationSampling(self.antithetic).minimum(n_players, count)
+
+    def weights(self, n_players: int) -> Floats:
+        """Weights of the Beta semivalue."""
+        return beta_weights(n_players, self.alpha, self.beta)
+
+    def tally(self, n_players: int) -> MeanTally:
+        """Return an empty tally."""
+        return MeanTally()
+
+    def sample(
+        self, n_players: int, rng: np.random.Generator, tally: MeanTally, budget: Budget
+    ) -> Requests:
+        """Walk through random permutations, weighting positions."""
+        # n p_j: how often a position's size class should count, over how often walks visit it
+        ratio = self.weights(n_players) / shapley_weights(n_players)
+        yield from full_walks(n_players, rng, tally, self.walks, self.antithetic, ratio)

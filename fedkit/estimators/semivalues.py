@@ -1,0 +1,113 @@
+"""Sampling the Banzhaf value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from fedkit.estimators.base import (
+    Budget,
+    ContrastTally,
+    Count,
+    Floats,
+    MeanTally,
+    Requests,
+    blocks,
+    neighbour_marginals,
+    neighbourhoods,
+)
+from fedkit.estimators.exact import banzhaf_weights
+from fedkit.estimators.permutation import check_size
+
+__all__ = ["BanzhafSampling"]
+
+
+@dataclass(frozen=True)
+class BanzhafSampling:
+    """Banzhaf values from uniformly random coalitions, the empty and the grand one included.
+
+    Parameters
+    ----------
+    variant : {"msr", "marginal", "as_printed"}
+        ``"msr"`` is Wang & Jia's (2023) maximum sample reuse: mean utility of the coalitions
+        with a player minus that of those without; 1 evaluation informs all players.
+        ``"marginal"`` evaluates a random coalition and the coalitions that differ from it by
+        one player: ``n + 1`` evaluations give every player a marginal.
+        ``"as_printed"`` is FedOwen's Algorithm 4: marginals of the absent players alone, but
+        divided by all M draws, so that the expectation is half the Banzhaf value.
+    draws : int, optional
+        Number of random coalitions, where the budget does not stop earlier.
+
+    Notes
+    -----
+    A draw of ``"marginal"`` that the budget cuts is left out.  For ``"as_printed"`` it is kept:
+    line 5 has credited its marginals by then, and the draw counts.
+    """
+
+    variant: Literal["msr", "marginal", "as_printed"] = "msr"
+    draws: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.variant not in ("msr", "marginal", "as_printed"):
+            raise ValueError(
+                f"variant is {self.variant!r}; expected 'msr', 'marginal' or 'as_printed'"
+            )
+        check_size("draws", self.draws)
+
+    @property
+    def stops(self) -> bool:
+        """Whether it ends without a budget."""
+        return self.draws is not None
+
+    def minimum(self, n_players: int, count: Count) -> int:
+        """Two coalitions for a contrast; one draw and its neighbours for marginals."""
+        return 2 if self.variant == "msr" else n_players + 1
+
+    def weights(self, n_players: int) -> Floats:
+        """Banzhaf's weights; half of them as printed."""
+        return banzhaf_weights(n_players) * (0.5 if self.variant == "as_printed" else 1.0)
+
+    def tally(self, n_players: int) -> MeanTally | ContrastTally:
+        """Return an empty tally."""
+        return ContrastTally(n_players) if self.variant == "msr" else MeanTally()
+
+    def sample(
+        self, n_players: int, rng: np.random.Generator, tally: Any, budget: Budget
+    ) -> Requests:
+        """Draw coalitions of independent fair coins."""
+        n = n_players
+        if self.variant == "msr":
+            for size in blocks(self.draws, largest=1024):
+                coalitions = rng.random((size, n)) < 0.5
+                utilities = yield coalitions
+                tally.add(coalitions[: len(utilities)], utilities)
+                tally.info["draws"] = tally.info.get("draws", 0) + len(utilities)
+            return
+        sizes = blocks(self.draws)
+        if self.variant == "marginal":
+            for size in sizes:
+                coalitions = rng.random((size, n)) < 0.5
+                utilities = yield neighbourhoods(coalitions)
+                tally.add(neighbour_marginals(coalitions, utilities))
+                tally.info["draws"] = int(tally.counts[0])
+            return
+        for size in sizes:  # FedOwen, Algorithm 4, line 2
+            coalitions = rng.random((size, n)) < 0.5  # line 3
+            draw, player = np.nonzero(~coalitions)  # line 4: the absent players
+            first = np.searchsorted(draw, np.arange(size)) + np.arange(size)
+            joined = np.arange(len(draw)) + draw + 1  # places of S and of S + i in the request
+            rows = np.empty((size + len(draw), n), dtype=np.bool_)
+            rows[first] = coalitions
+            rows[joined] = coalitions[draw]
+            rows[joined, player] = True
+            utilities = yield rows
+            got = int(np.searchsorted(joined, len(utilities)))
+            started = int(np.searchsorted(first, len(utilities)))
+            samples = np.zeros((size, n, *utilities.shape[1:]))
+            samples[draw[:got], player[:got]] = (  # line 5
+                utilities[joined[:got]] - utilities[first[draw[:got]]]
+            )
+            tally.add(samples[:started])  # line 8: divided by the number of draws
+            tally.info["draws"] = int(tally.counts[0])

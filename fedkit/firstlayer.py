@@ -1,0 +1,136 @@
+"""The first layer of many coalition models, from the layer's outputs for base and updates.
+
+Before any activation, a linear or convolutional layer is linear in its weights and bias.  For a
+coalition with weights w, ``(W_0 + sum w_i D_i) x = W_0 x + sum w_i D_i x``: k + 1 outputs give
+those of every coalition by one matrix product.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from fedkit.layers import Conv2d, Flatten, Layer, Linear, MaxPool, ReLU, Residual
+from fedkit.models import Architecture
+
+__all__ = ["FirstLayer"]
+
+# Columns of one matrix product on a CPU, so that its output is still in the L2 cache when the
+# next pass reads it (measured).
+_CPU_COLUMNS = 1 << 14
+
+
+@dataclass(frozen=True)
+class FirstLayer:
+    """The first layer of an architecture with the ReLU and max pool that follow it.
+
+    Outputs are laid out as ``[models, pool * pool, images * width]``: the positions of a pooling
+    square lie in slabs, so pooling is an elementwise maximum of slabs.  Channels come last.
+
+    Parameters
+    ----------
+    layer : Linear or Conv2d
+    pool : int
+        Side of the max pool, 1 for none.
+    relu : bool
+    shape : tuple of int
+        ``(features,)`` or, for images, ``(height, width, channels)`` after pooling.
+    rest : tuple of Layer
+        The layers that remain.
+    """
+
+    layer: Linear | Conv2d
+    pool: int
+    relu: bool
+    shape: tuple[int, ...]
+    rest: tuple[Layer, ...]
+
+    @classmethod
+    def of(cls, arch: Architecture) -> FirstLayer | None:
+        """Take the first layer off, or return None where that gains nothing.
+
+        In a residual network the first layer is a hundredth of the work.
+        """
+        layers = [layer for _, layer in arch.layers]
+        if any(isinstance(layer, Residual) for layer in layers):
+            return None
+        if isinstance(layers[0], Flatten):
+            layers.pop(0)
+        layer = layers.pop(0)
+        if not isinstance(layer, Linear | Conv2d):
+            return None
+        pool, relu = 1, False
+        while layers and isinstance(layers[0], ReLU | MaxPool):
+            following = layers.pop(0)
+            if isinstance(following, MaxPool):
+                pool *= following.size  # ReLU and max commute
+            else:
+                relu = True
+        if isinstance(layer, Linear):
+            return cls(layer, 1, relu, (layer.n_out,), tuple(layers))
+        height, width = (layer.out_size(size) // pool for size in arch.input_shape[1:])
+        return cls(layer, pool, relu, (height, width, layer.c_out), tuple(layers))
+
+    @property
+    def n_parameters(self) -> int:
+        """Number of scalars of the layer, which come first in the flat vector."""
+        return sum(spec.size for spec in self.layer.specs)
+
+    @property
+    def width(self) -> int:
+        """Scalars per image after pooling."""
+        return int(torch.Size(self.shape).numel())
+
+    @property
+    def size(self) -> int:
+        """Scalars per image before pooling."""
+        return self.pool**2 * self.width
+
+    def outputs(self, base: Tensor, updates: Tensor, x: Tensor) -> Tensor:
+        """Outputs of base and k updates on x: ``[k + 1, pool * pool, N * width]``."""
+        stack = torch.cat([base[None], updates])[:, : self.n_parameters]
+        sizes = [spec.size for spec in self.layer.specs]
+        tensors = [
+            part.unflatten(1, spec.shape)
+            for part, spec in zip(stack.split(sizes, dim=1), self.layer.specs, strict=True)
+        ]
+        out = x.new_empty(len(stack), self.pool**2, len(x), *self.shape)
+        if isinstance(self.layer, Linear):
+            flat = x.flatten(1)
+            for z, weight, bias in zip(out, *tensors, strict=True):
+                torch.addmm(bias, flat, weight.t(), out=z[0])
+            return out.flatten(2)
+        conv, (height, width, _) = self.layer, self.shape
+        padded = F.pad(x, [conv.padding] * 4)
+        weights = tensors[0].contiguous()
+        for j in range(self.pool**2):
+            dy, dx = (conv.stride * d for d in divmod(j, self.pool))
+            reach = [conv.kernel + (side - 1) * conv.stride * self.pool for side in (height, width)]
+            shifted = padded[:, :, dy : dy + reach[0], dx : dx + reach[1]].contiguous()
+            for i in range(len(stack)):
+                bias = tensors[1][i] if conv.bias else None
+                weight = weights[i].contiguous(memory_format=torch.channels_last)
+                z = F.conv2d(shifted, weight, bias, conv.stride * self.pool)
+                out[i, j] = z.permute(0, 2, 3, 1)
+        return out.flatten(2)
+
+    def combine(self, weights: Tensor, outputs: Tensor, out: Tensor) -> None:
+        """Activations of coalitions with `weights` ``[B, k]`` into `out` ``[B, N * width]``."""
+        a = torch.cat([weights.new_ones(len(weights), 1), weights], dim=1)
+        columns = out.shape[1]
+        step = _CPU_COLUMNS if out.device.type == "cpu" else columns
+        for lo in range(0, columns, step):
+            part = out[:, lo : lo + step]
+            torch.mm(a, outputs[:, 0, lo : lo + step], out=part)
+            for j in range(1, self.pool**2):
+                torch.maximum(part, a @ outputs[:, j, lo : lo + step], out=part)
+            if self.relu:
+                part.relu_()
+
+    def activations(self, hidden: Tensor, images: int) -> Tensor:
+        """``[B, N * width]`` as the stacked activation that the rest expects."""
+        x = hidden.view(len(hidden), images, *self.shape)
+        return x.permute(0, 1, 4, 2, 3) if len(self.shape) == 3 else x

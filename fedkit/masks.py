@@ -1,0 +1,212 @@
+"""Coalitions as bit masks: checks, indices, and the store of utilities already known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+__all__ = [
+    "Coalitions",
+    "Memo",
+    "Utilities",
+    "all_coalitions",
+    "check_coalitions",
+    "check_table_size",
+    "check_utilities",
+    "coalition_index",
+    "first_occurrences",
+    "take",
+]
+
+Coalitions = NDArray[np.bool_]
+Utilities = NDArray[np.float64]
+
+MAX_TABLE_PLAYERS = 24  # 2**24 coalitions: 128 MiB of utilities, 384 MiB of coalition rows
+MAX_INDEX_PLAYERS = 62  # the index of a coalition is a non-negative int64
+
+
+def check_coalitions(coalitions: ArrayLike, n_players: int) -> Coalitions:
+    """Return `coalitions` as ``bool[B, n_players]``, or refuse them.
+
+    Raises
+    ------
+    ValueError
+        If the array is not a matrix with one column per player, or holds anything other than
+        true and false (0 and 1).
+    """
+    array = np.asarray(coalitions)
+    if array.ndim != 2 or array.shape[1] != n_players:
+        raise ValueError(
+            f"coalitions have shape {array.shape}; expected (B, {n_players}), one row per "
+            "coalition and one column per player"
+        )
+    if array.dtype != np.bool_:
+        if not np.isin(array, (0, 1)).all():
+            raise ValueError(
+                f"coalitions have dtype {array.dtype} with entries other than 0 and 1; "
+                "pass a boolean matrix"
+            )
+        array = array.astype(np.bool_)
+    return array
+
+
+def check_utilities(utilities: ArrayLike, coalitions: Coalitions) -> Utilities:
+    """Return `utilities` as finite ``float64`` with one row per coalition, or refuse them.
+
+    A utility that is not finite is never averaged away: the first coalition that has one is
+    named in the error.  Whoever wants a rule for diverged models (a floor, for instance) puts
+    it into the game.
+
+    Raises
+    ------
+    ValueError
+        If the number of rows is wrong, there are more than two axes, or a utility is NaN or
+        infinite.
+    """
+    array = np.asarray(utilities, dtype=np.float64)
+    if array.ndim not in (1, 2) or len(array) != len(coalitions):
+        raise ValueError(
+            f"the game returned utilities of shape {array.shape} for {len(coalitions)} "
+            f"coalitions; expected ({len(coalitions)},) or ({len(coalitions)}, m)"
+        )
+    finite = np.isfinite(array) if array.ndim == 1 else np.isfinite(array).all(axis=1)
+    if not finite.all():
+        bad = int(np.argmin(finite))
+        members = np.flatnonzero(coalitions[bad]).tolist()
+        raise ValueError(
+            f"the utility of coalition {members} is {array[bad]}; utilities must be finite, so "
+            "replace it inside the game (by a floor, say) if its model has diverged"
+        )
+    return array
+
+
+def coalition_index(coalitions: ArrayLike) -> NDArray[np.int64]:
+    """Return the bit-mask index of each row of ``bool[B, n]``, for `n` up to 62.
+
+    Examples
+    --------
+    >>> coalition_index([[True, False, True]])
+    array([5])
+    """
+    array = np.asarray(coalitions)
+    if array.ndim != 2 or array.shape[1] > MAX_INDEX_PLAYERS:
+        raise ValueError(
+            f"coalitions have shape {array.shape}; an index needs (B, n) with "
+            f"n <= {MAX_INDEX_PLAYERS} (MemoGame packs any n)"
+        )
+    packed = np.packbits(array.astype(np.bool_, copy=False), axis=1, bitorder="little")
+    if packed.shape[1] < 8:
+        wide = np.zeros((len(packed), 8), dtype=np.uint8)
+        wide[:, : packed.shape[1]] = packed
+        packed = wide
+    return packed.view("<i8").astype(np.int64, copy=False).reshape(-1)
+
+
+def all_coalitions(n_players: int) -> Coalitions:
+    """Return every coalition as ``bool[2**n, n]``; row `k` is the coalition of index `k`.
+
+    Raises
+    ------
+    ValueError
+        If ``n_players`` is below 1 or above 24.
+    """
+    check_table_size(n_players)
+    codes = np.arange(2**n_players, dtype="<u4").view(np.uint8).reshape(-1, 4)
+    bits = np.unpackbits(codes, axis=1, bitorder="little", count=n_players)
+    return bits.view(np.bool_)
+
+
+def check_table_size(n_players: int) -> None:
+    """Refuse a table of all coalitions that would not fit."""
+    if n_players < 1:
+        raise ValueError(f"n_players is {n_players}; a game has at least one player")
+    if n_players > MAX_TABLE_PLAYERS:
+        raise ValueError(
+            f"{n_players} players make 2**{n_players} = {2**n_players:,} coalitions; a table "
+            f"holds at most {MAX_TABLE_PLAYERS} players, so use a sampling estimator"
+        )
+
+
+class Memo:
+    """Rows already known, by bit mask: the store behind MemoGame and the estimators' driver.
+
+    Up to 20 players a dense table of row numbers is used; above that a dictionary whose keys
+    are the packed bits, so any number of players works.
+    """
+
+    dense_players = 20
+
+    def __init__(self, n_players: int) -> None:
+        self.n_players = n_players
+        self.size = 0
+        self._utilities: Utilities | None = None
+        self._row: NDArray[np.int32] | None = None
+        self._rows: dict[int | bytes, int] = {}
+        if n_players <= self.dense_players:
+            self._row = np.full(2**n_players, -1, dtype=np.int32)
+
+    def keys(self, coalitions: Coalitions) -> Any:
+        """Return one hashable key per coalition (an int64 array, or a list of bytes)."""
+        if self.n_players <= MAX_INDEX_PLAYERS:
+            return coalition_index(coalitions)
+        return [row.tobytes() for row in np.packbits(coalitions, axis=1)]
+
+    def rows(self, keys: Any) -> NDArray[np.int64]:
+        """Return the row of each key in the store, -1 where it is not known."""
+        if self._row is not None:
+            return self._row[keys].astype(np.int64)
+        listed = keys if isinstance(keys, list) else keys.tolist()
+        return np.array([self._rows.get(key, -1) for key in listed], dtype=np.int64)
+
+    def missing(self, keys: Any) -> NDArray[np.int64]:
+        """Return the positions of unknown keys, first occurrences only, in order."""
+        unknown = np.flatnonzero(self.rows(keys) < 0)
+        return unknown[first_occurrences(keys, unknown)]
+
+    def add(self, keys: Any, utilities: Utilities) -> None:
+        """Store new distinct keys with their utilities."""
+        start, stop = self.size, self.size + len(utilities)
+        if self._utilities is None:
+            self._utilities = np.empty((max(64, stop), *utilities.shape[1:]))
+        elif utilities.shape[1:] != self._utilities.shape[1:]:
+            raise ValueError(
+                f"the game returned utilities of shape {utilities.shape} after rows of shape "
+                f"{self._utilities.shape[1:]}; the number of outputs must not change"
+            )
+        if stop > len(self._utilities):
+            grown = np.empty((max(stop, 2 * len(self._utilities)), *utilities.shape[1:]))
+            grown[:start] = self._utilities[:start]
+            self._utilities = grown
+        self._utilities[start:stop] = utilities
+        if self._row is not None:
+            self._row[keys] = np.arange(start, stop, dtype=np.int32)
+        else:
+            listed = keys if isinstance(keys, list) else keys.tolist()
+            self._rows.update(zip(listed, range(start, stop), strict=True))
+        self.size = stop
+
+    def utilities(self, keys: Any) -> Utilities:
+        """Return the utilities of known keys."""
+        if self._utilities is None:
+            raise ValueError("no coalition has been evaluated yet")
+        return self._utilities[self.rows(keys)]
+
+
+def take(keys: Any, positions: NDArray[np.int64]) -> Any:
+    """Select keys by position, whatever container holds them."""
+    if isinstance(keys, list):
+        return [keys[i] for i in positions.tolist()]
+    return keys[positions]
+
+
+def first_occurrences(keys: Any, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return which of `positions` hold a key for the first time, in order."""
+    chosen = take(keys, positions)
+    if isinstance(chosen, list):
+        first: dict[bytes, int] = {}
+        for place, key in enumerate(chosen):
+            first.setdefault(key, place)
+        return np.array(list(first.values()), dtype=np.int64)
+    return np.sort(np.unique(chosen, return_index=True)[1])

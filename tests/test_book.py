@@ -1,0 +1,284 @@
+"""Checks of the rendered book; ``make book`` builds it, ``make check-book`` runs them."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+from functools import cache
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+import yaml
+
+from fedkit.bookbuild import Book, rendering
+
+bs4 = pytest.importorskip("bs4")
+
+ROOT = Path(__file__).resolve().parent.parent
+HTML = ROOT / "_build" / "html"
+BOOK = Book(ROOT)
+NOTEBOOKS = [p for p in BOOK.pages if p.startswith("notebooks/")]
+
+pytestmark = [
+    pytest.mark.book,
+    pytest.mark.skipif(
+        not (HTML / "index.html").is_file(), reason="the book is not rendered: run 'make book'"
+    ),
+]
+
+each_page = pytest.mark.parametrize("page", BOOK.pages)
+each_notebook = pytest.mark.parametrize("page", NOTEBOOKS)
+
+
+@cache
+def soup(path: Path) -> bs4.BeautifulSoup:
+    return bs4.BeautifulSoup(path.read_text("utf-8"), "html.parser")
+
+
+def article(page: str) -> bs4.Tag:
+    found = soup(HTML / f"{page}.html").find("article")
+    assert found is not None, f"{page} has no article"
+    return found
+
+
+def remote(address: str) -> bool:
+    return urlsplit(address).scheme in ("http", "https") or address.startswith("//")
+
+
+# ------------------------------------------------------------------------------- pages
+
+
+@each_page
+def test_every_page_is_rendered_with_a_title(page: str) -> None:
+    assert (HTML / f"{page}.html").is_file()
+    title = article(page).find("h1")
+    assert title is not None
+    assert len(title.get_text(strip=True)) > 3
+
+
+@each_page
+def test_nothing_is_left_unrendered(page: str) -> None:
+    body = copy.copy(article(page))
+    assert not body.select(".system-message, .problematic")
+    for code in body.select("pre, code, script"):
+        code.extract()
+    text = body.get_text(" ")
+    for leftover in ("{glue", "{term}", "{ref}", "{cite", "{numref}", "{doc}", ":::", "```", "$$"):
+        assert leftover not in text, f"{leftover} is shown as text in {page}"
+
+
+@each_page
+def test_no_traceback_and_no_missing_number(page: str) -> None:
+    text = article(page).get_text(" ")
+    assert "Traceback (most recent call last)" not in text
+    assert not re.search(r"\[(nan|None), (nan|None)\]", text)
+
+
+# ------------------------------------------------------------------------------ images
+
+
+@each_page
+def test_every_picture_has_a_real_alternative_text(page: str) -> None:
+    for image in article(page).find_all("img"):
+        alt = image.get("alt", "")
+        assert len(alt) > 20, f"{image.get('src')} has the alternative text {alt!r}"
+        assert not alt.startswith(("_images/", "../_images/"))
+        assert not alt.endswith((".png", ".svg"))
+
+
+@each_page
+def test_every_picture_is_there(page: str) -> None:
+    path = HTML / f"{page}.html"
+    for image in soup(path).find_all("img"):
+        source = image["src"]
+        assert not remote(source)
+        if not source.startswith("data:"):
+            assert (path.parent / unquote(urlsplit(source).path)).is_file(), source
+
+
+# ------------------------------------------------------------------------------- links
+
+
+@cache
+def anchors(path: Path) -> frozenset[str]:
+    page = bs4.BeautifulSoup(path.read_text("utf-8"), "html.parser")
+    return frozenset(t.get("id") or t.get("name") for t in page.find_all(id=True)) | frozenset(
+        t["name"] for t in page.find_all("a", attrs={"name": True})
+    )
+
+
+@each_page
+def test_no_internal_link_is_broken(page: str) -> None:
+    path = HTML / f"{page}.html"
+    broken = []
+    for link in soup(path).find_all("a", href=True):
+        parts = urlsplit(link["href"])
+        if parts.scheme or parts.netloc:
+            continue
+        target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+        fragment = unquote(parts.fragment)
+        there = target.exists() and (
+            not fragment or target.suffix != ".html" or fragment in anchors(target)
+        )
+        if not there:
+            broken.append(link["href"])
+    assert not broken, f"{page}: {sorted(set(broken))}"
+
+
+@each_page
+def test_nothing_is_loaded_from_elsewhere(page: str) -> None:
+    parsed = soup(HTML / f"{page}.html")
+    loaded = [t["src"] for t in parsed.find_all(["script", "img", "iframe", "source"], src=True)]
+    for link in parsed.find_all("link", href=True):
+        if set(link.get("rel", [])) & {"stylesheet", "preload", "icon", "modulepreload"}:
+            loaded.append(link["href"])
+    assert not [address for address in loaded if remote(address)]
+    for style in parsed.find_all("style"):
+        assert "url(http" not in style.get_text()
+
+
+def test_mathematics_is_typeset_offline() -> None:
+    assert (HTML / "_static/mathjax/tex-chtml.js").is_file()
+    scripts = [t["src"] for t in soup(HTML / "book/notation.html").find_all("script", src=True)]
+    assert any("_static/mathjax/tex-chtml.js" in s for s in scripts)
+
+
+# ---------------------------------------------------------------- launch and download
+
+
+@each_notebook
+def test_launch_and_download_buttons(page: str) -> None:
+    links = [a["href"] for a in soup(HTML / f"{page}.html").find_all("a", href=True)]
+    repository = "fedkit/fedkit"
+    colab = f"https://colab.research.google.com/github/{repository}/blob/main/{page}.ipynb"
+    binder = f"https://mybinder.org/v2/gh/{repository}/main?urlpath=lab/tree/{page}.ipynb"
+    assert colab in links
+    assert binder in links
+    assert (ROOT / f"{page}.ipynb").is_file()
+    download = [link for link in links if link.endswith(".ipynb") and not remote(link)]
+    assert download
+    for link in download:
+        notebook = json.loads((HTML / page).parent.joinpath(link).resolve().read_text("utf-8"))
+        assert notebook["nbformat"] == 4
+
+
+# ------------------------------------------------------------------------------ search
+
+
+def test_the_search_finds_words_of_the_chapters() -> None:
+    text = (HTML / "searchindex.js").read_text("utf-8")
+    index = json.loads(text[text.index("(") + 1 : text.rindex(")")])
+    assert {f"{page}" for page in BOOK.pages} <= set(index["docnames"])
+    for word in ("shaplei", "banzhaf", "coalit", "feder", "semivalu"):
+        assert word in index["terms"], f"nothing is found for {word}"
+    assert len(index["terms"]) > 1000
+
+
+# ------------------------------------------------------------------------ what is shown
+
+
+def test_every_claim_is_on_the_report() -> None:
+    from fedkit.claims import claims_papers, load_claims
+
+    shown = re.sub(r"\s+", " ", article("notebooks/claims").get_text(" "))
+    for paper in claims_papers():
+        for claim in load_claims(paper).claims:
+            # what mathematics and quotes become is another matter: compare words
+            words = re.findall(r"[A-Za-z]{3,}", claim.says)[:8]
+            pattern = r"[^|]{0,40}?".join(map(re.escape, words))
+            assert re.search(pattern, shown), f"{claim.id} is not on the page: {claim.says}"
+    rows = article("notebooks/claims").select("table tr")
+    assert len(rows) > sum(len(load_claims(p).claims) for p in claims_papers())
+
+
+@each_notebook
+def test_every_run_says_how_to_repeat_it(page: str) -> None:
+    text = article(page).get_text(" ")
+    assert f"fedkit book run {Path(page).name}" in text
+
+
+def test_the_api_page_lists_every_public_name() -> None:
+    import fedkit as fk
+    from fedkit._api import public_modules
+
+    text = article("book/api").get_text(" ")
+    for name in fk.__all__:
+        if not hasattr(getattr(fk, name), "__path__") and name != "__version__":
+            assert name in text, name
+    for module in public_modules():
+        for name in module.__all__:
+            value = getattr(module, name)
+            if callable(value) and getattr(value, "__module__", "").startswith("fedkit"):
+                assert value.__doc__, f"{module.__name__}.{name} has no docstring"
+
+
+def test_theorems_and_algorithms_are_numbered_and_referred_to() -> None:
+    kinds = [d for page in BOOK.pages for d in article(page).select("div.proof")]
+    assert len(kinds) >= 5
+    labels = {d.get("id") for d in kinds if d.get("id")}
+    links = {
+        urlsplit(a["href"]).fragment
+        for page in BOOK.pages
+        for a in article(page).find_all("a", href=True)
+    }
+    assert len(labels & links) >= 3
+
+
+def test_dark_and_light_are_both_there() -> None:
+    page = soup(HTML / "book/intro.html")
+    assert page.select("button.theme-switch-button")
+    logos = [i["src"] for i in page.select("a.navbar-brand img")]
+    assert any("logo-dark" in s for s in logos)
+    assert any(s.endswith("logo.svg") for s in logos)
+
+
+# --------------------------------------------------------------- determinism, no network
+
+
+def digest(folder: Path) -> dict[str, str]:
+    files = [p for p in folder.rglob("*") if p.is_file() and "mathjax" not in p.parts]
+    return {
+        p.relative_to(folder).as_posix(): hashlib.sha256(p.read_bytes()).hexdigest() for p in files
+    }
+
+
+def offline() -> list[str]:
+    """Return what to put before a command to run it without a network."""
+    command = ["unshare", "-rn"]
+    if shutil.which("unshare") is None:
+        return []
+    works = subprocess.run([*command, "true"], capture_output=True, check=False).returncode == 0
+    return command if works else []
+
+
+@pytest.mark.slow
+def test_a_second_rendering_without_a_network_is_the_same_book(tmp_path: Path) -> None:
+    command, environment = rendering(ROOT / "_stage", tmp_path)
+    done = subprocess.run(
+        [*offline(), *command],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
+    first, second = digest(HTML), digest(tmp_path / "_build" / "html")
+    differing = [name for name in first if first[name] != second.get(name)]
+    assert set(first) == set(second)
+    assert not differing
+
+
+def test_the_table_of_contents_is_complete() -> None:
+    toc = yaml.safe_load((ROOT / "_toc.yml").read_text("utf-8"))
+    assert toc["root"] == "book/intro"
+    pages = {p.relative_to(ROOT).with_suffix("").as_posix() for p in (ROOT / "book").glob("*.md")}
+    pages |= {
+        p.relative_to(ROOT).with_suffix("").as_posix() for p in (ROOT / "notebooks").glob("*.md")
+    }
+    assert pages == set(BOOK.pages)

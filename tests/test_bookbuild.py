@@ -1,0 +1,294 @@
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from fedkit.bookbuild import Book, main
+from fedkit.notebookparameters import guard_parameters, parameters_of
+from fedkit.notebookruns import execute
+from fedkit.notebooks import NotebookError, check_pair, pair_text, read_source, write_pair
+
+HEADER = """---
+jupytext:
+  text_representation:
+    extension: .md
+    format_name: myst
+kernelspec:
+  display_name: Python 3
+  language: python
+  name: python3
+---
+
+# A page
+"""
+
+PARAMETERS = """
+```{code-cell} ipython3
+:tags: [parameters]
+
+seed: int = 0  # root seed
+rate: float = 0.5  # a step size
+name: str = "digits"  # a data set
+exact: bool = False  # whether to be exact
+```
+"""
+
+
+def cell(code: str) -> str:
+    return f"\n```{{code-cell}} ipython3\n{code}\n```\n"
+
+
+@pytest.fixture
+def write(tmp_path: Path):
+    def make(body: str, stem: str = "page") -> Path:
+        path = tmp_path / "notebooks" / f"{stem}.md"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(HEADER + body, encoding="utf-8")
+        return path
+
+    return make
+
+
+# ------------------------------------------------------------------------------- pairs
+
+
+def test_the_pair_is_stable_and_follows_the_content(write) -> None:
+    page = write(PARAMETERS + cell("print(seed)"))
+    assert pair_text(page) == pair_text(page)
+    assert write_pair(page)
+    assert not write_pair(page)  # nothing to do the second time
+    check_pair(page)
+    os.utime(page.with_suffix(".ipynb"), (1, 1))  # time stamps decide nothing
+    check_pair(page)
+    page.write_text(page.read_text("utf-8").replace("print(seed)", "print(rate)"), "utf-8")
+    os.utime(page, (0, 0))
+    with pytest.raises(NotebookError, match=r"differs in cell 2 \(id\); .*make sync"):
+        check_pair(page)
+
+
+def test_a_committed_output_is_drift(write) -> None:
+    page = write(cell("1 + 1"))
+    write_pair(page)
+    pair = page.with_suffix(".ipynb")
+    notebook = json.loads(pair.read_text("utf-8"))
+    notebook["cells"][1]["outputs"] = [{"output_type": "stream", "name": "stdout", "text": ["2"]}]
+    pair.write_text(json.dumps(notebook), "utf-8")
+    with pytest.raises(NotebookError, match=r"cell 1 \(outputs\)"):
+        check_pair(page)
+
+
+@pytest.mark.parametrize("damage", ["", "{", '{"cells": []}'])
+def test_a_damaged_pair_is_named(write, damage: str) -> None:
+    page = write(cell("1 + 1"))
+    page.with_suffix(".ipynb").write_text(damage, "utf-8")
+    with pytest.raises(NotebookError, match=r"page\.ipynb .*make sync"):
+        check_pair(page)
+
+
+def test_a_page_without_header_is_refused(tmp_path: Path) -> None:
+    page = tmp_path / "plain.md"
+    page.write_text("# Only prose\n", "utf-8")
+    with pytest.raises(NotebookError, match="format_name: myst"):
+        read_source(page)
+    with pytest.raises(NotebookError, match="does not exist"):
+        read_source(tmp_path / "missing.md")
+
+
+# -------------------------------------------------------------------------- parameters
+
+
+def test_parameters_are_read_with_type_default_and_help(write) -> None:
+    known = parameters_of(write(PARAMETERS))
+    assert [(p.name, p.type, p.default) for p in known.values()] == [
+        ("seed", "int", 0),
+        ("rate", "float", 0.5),
+        ("name", "str", "digits"),
+        ("exact", "bool", False),
+    ]
+    assert known["rate"].help == "a step size"
+
+
+def test_values_typed_on_a_command_line_get_their_type(write) -> None:
+    page = write(PARAMETERS)
+    given = {"seed": "7", "rate": "1e-3", "name": "05", "exact": "true"}
+    assert guard_parameters(page, given) == {
+        "seed": 7,
+        "rate": 0.001,
+        "name": "05",
+        "exact": True,
+    }
+    assert guard_parameters(page, {"rate": 1}) == {"rate": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("sede", "1", r"no parameter 'sede'; it knows seed, rate"),
+        ("seed", "one", r"seed is 'one'; expected int"),
+        ("seed", "1.5", r"seed is 1\.5; expected int"),
+        ("seed", "true", r"seed is True; expected int"),
+        ("rate", "fast", r"rate is 'fast'; expected float"),
+        ("exact", "1", r"exact is 1; expected bool"),
+    ],
+)
+def test_a_wrong_parameter_is_an_error(write, name: str, value: str, said: str) -> None:
+    with pytest.raises(NotebookError, match=said):
+        guard_parameters(write(PARAMETERS), {name: value})
+
+
+@pytest.mark.parametrize("line", ["seed = 0  # no type", "seed: int = 2 * 3", "import math"])
+def test_a_parameters_cell_holds_typed_literals_only(write, line: str) -> None:
+    with pytest.raises(NotebookError, match="literal"):
+        parameters_of(write(PARAMETERS.replace("seed: int = 0  # root seed", line)))
+
+
+def test_the_command_line_refuses_before_anything_runs(write, capsys, tmp_path: Path) -> None:
+    write(PARAMETERS)
+    (tmp_path / "_toc.yml").write_text("format: jb-book\nroot: notebooks/page\n", "utf-8")
+    root = ["--root", str(tmp_path)]
+    assert main([*root, "run", "page", "-p", "sede", "3"]) == 1
+    assert "no parameter 'sede'" in capsys.readouterr().err
+    assert main([*root, "run", "pages"]) == 1
+    assert "no notebook 'pages'; there are page" in capsys.readouterr().err
+    assert main([*root, "run", "page", "-p", "seed", "1", "-p", "seed", "2"]) == 1
+    assert "given twice" in capsys.readouterr().err
+    assert not (tmp_path / "_runs").exists()
+    assert main([*root, "parameters"]) == 0
+    assert "-p rate (float, default 0.5)" in capsys.readouterr().out
+
+
+# --------------------------------------------------------------------------- execution
+
+
+def test_two_runs_give_the_same_bytes(write, tmp_path: Path) -> None:
+    body = PARAMETERS + cell(
+        "import os, sys\n"
+        'print(seed, rate, os.environ["OMP_NUM_THREADS"])\n'
+        "print(sys.executable)\n"
+        'print("progress", file=sys.stderr)'
+    )
+    page = write(body)
+    texts = []
+    for n in range(2):
+        target = tmp_path / f"{n}.ipynb"
+        execute(page, target, {"rate": "0.25"}, 60, page.parent)
+        texts.append(target.read_text("utf-8"))
+    assert texts[0] == texts[1]
+    cells = json.loads(texts[0])["cells"]
+    printed = "".join(cells[3]["outputs"][0]["text"]).splitlines()
+    assert printed[0] == "0 0.25 1"
+    assert os.path.realpath(printed[1]) == os.path.realpath(__import__("sys").executable)
+    assert len(cells[3]["outputs"]) == 1  # standard error is not shown
+    table = "".join(cells[2]["source"])
+    assert "fedkit book run page -p rate 0.25" in table
+    assert "| `rate` | `0.25` | a step size |" in table
+    assert not any("injected-parameters" in c["metadata"].get("tags", []) for c in cells)
+
+
+@pytest.mark.parametrize(
+    ("code", "limit", "said"),
+    [
+        ("import os\nos._exit(3)", 60, "kernel died"),
+        ("x = 1\nassert x == 2, 'the sum is off'", 60, "cell 1 raised AssertionError: the sum is"),
+        ("import time\ntime.sleep(60)", 4, "limit"),
+        ("import warnings\nwarnings.warn('old name', stacklevel=1)", 60, "UserWarning: old name"),
+    ],
+)
+def test_a_failing_notebook_is_one_clear_error(
+    write, tmp_path: Path, code: str, limit: float, said: str
+) -> None:
+    page = write(cell(code))
+    target = tmp_path / "kept.ipynb"
+    target.write_text("the run before", "utf-8")
+    with pytest.raises(NotebookError, match=said):
+        execute(page, target, {}, limit, page.parent)
+    assert target.read_text("utf-8") == "the run before"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["kept.ipynb", "notebooks"]
+
+
+# ------------------------------------------------------------------------------- cache
+
+
+@pytest.fixture
+def small_book(write, tmp_path: Path, monkeypatch) -> Path:
+    monkeypatch.delenv("FEDKIT_DATA", raising=False)
+    write(PARAMETERS.replace("seed: int = 0", 'profile: str = "smoke"'))
+    for name in ("fedkit", "results"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.txt").write_text("one", "utf-8")
+    (tmp_path / "requirements.lock").write_text("numpy==1\n", "utf-8")
+    toc = "format: jb-book\nroot: book/intro\nparts:\n- chapters:\n  - file: notebooks/page\n"
+    (tmp_path / "_toc.yml").write_text(toc, "utf-8")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "changed",
+    ["fedkit/a.txt", "fedkit/new.py", "results/a.txt", "requirements.lock", "notebooks/page.md"],
+)
+def test_whatever_a_run_depends_on_changes_its_key(small_book: Path, changed: str) -> None:
+    source = small_book / "notebooks" / "page.md"
+    before = Book(small_book).key(source)
+    assert Book(small_book).key(source) == before
+    path = small_book / changed
+    path.write_text((path.read_text("utf-8") if path.exists() else "") + "\nmore", "utf-8")
+    assert Book(small_book).key(source) != before
+
+
+def test_profile_and_data_folder_are_part_of_the_key(small_book: Path, monkeypatch) -> None:
+    source = small_book / "notebooks" / "page.md"
+    keys = {Book(small_book).key(source), Book(small_book, "laptop").key(source)}
+    data = small_book / "data"
+    data.mkdir()
+    monkeypatch.setenv("FEDKIT_DATA", str(data))
+    keys.add(Book(small_book).key(source))
+    (data / "images.gz").write_bytes(b"12345")
+    keys.add(Book(small_book).key(source))
+    assert len(keys) == 4
+
+
+def test_a_kept_run_is_used_only_while_it_is_whole(small_book: Path, monkeypatch) -> None:
+    source = small_book / "notebooks" / "page.md"
+    ran: list[str] = []
+
+    def fake(source, target, parameters, limit, cwd) -> None:
+        ran.append(source.stem)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text("executed", "utf-8")
+
+    monkeypatch.setattr("fedkit.bookbuild.execute", fake)
+    assert Book(small_book).run(source).startswith("ran")
+    assert Book(small_book).run(source).startswith("kept")
+    Book(small_book).executed(source).write_text("damaged", "utf-8")
+    assert Book(small_book).run(source).startswith("ran")
+    assert Book(small_book).run(source, use_cache=False).startswith("ran")
+    assert len(ran) == 3
+
+
+def test_a_run_during_which_sources_change_is_not_kept(small_book: Path, monkeypatch) -> None:
+    source = small_book / "notebooks" / "page.md"
+
+    def fake(source, target, parameters, limit, cwd) -> None:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text("executed", "utf-8")
+        (small_book / "fedkit" / "a.txt").write_text("edited meanwhile", "utf-8")
+
+    monkeypatch.setattr("fedkit.bookbuild.execute", fake)
+    assert "will run again" in Book(small_book).run(source)
+    assert Book(small_book).run(source).startswith("ran")
+
+
+def test_a_missing_page_stops_the_build(small_book: Path, capsys) -> None:
+    assert main(["--root", str(small_book), "build"]) == 1
+    assert "pages without a source: book/intro" in capsys.readouterr().err
+
+
+def test_a_drifted_pair_stops_the_build(small_book: Path, capsys) -> None:
+    (small_book / "book").mkdir()
+    (small_book / "book" / "intro.md").write_text("# Hello\n", "utf-8")
+    assert main(["--root", str(small_book), "build"]) == 1
+    assert "page.ipynb is missing" in capsys.readouterr().err
+    assert not (small_book / "_stage").exists()

@@ -1,0 +1,240 @@
+"""Coalition utilities against averaging state dictionaries and running a torch.nn module."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import fedkit.coalitions as coalitions_module
+from fedkit.coalitions import Evaluator, RoundGame, value_many
+from fedkit.firstlayer import FirstLayer
+from fedkit.models import Architecture, build
+
+torch.set_num_threads(1)
+
+K = 4
+ALL = np.array(list(itertools.product([False, True], repeat=K)))
+SIZES = [5, 1, 0, 12]
+ARCHS = [
+    ("mlp-9", (1, 8, 8)),
+    ("mlp-9-6", (2, 5, 7)),
+    ("lenet5", (1, 28, 28)),
+    ("lenet5", (3, 9, 11)),
+    ("cnn", (3, 10, 8)),
+    ("resnet20", (1, 8, 8)),
+]
+
+
+def setting(
+    name: str, shape: tuple[int, int, int], n: int = 61, seed: int = 0
+) -> tuple[Architecture, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Architecture, base, updates large enough to change predictions, images, labels."""
+    arch, rng = build(name, shape, 3), np.random.default_rng(seed)
+    base = arch.init(rng)
+    updates = torch.stack([arch.init(rng) for _ in range(K)]) * torch.tensor([[2], [1], [3], [4]])
+    x = torch.from_numpy(rng.standard_normal((n, *shape), dtype=np.float32))
+    return arch, base, updates, x, torch.from_numpy(rng.integers(0, 3, n))
+
+
+def plain_logits(
+    arch: Architecture, base: torch.Tensor, updates: torch.Tensor, x: torch.Tensor, w: np.ndarray
+) -> torch.Tensor:
+    """Average, then one forward pass, in double precision (the oracle)."""
+    params = base.double() + torch.from_numpy(w) @ updates.double()
+    with torch.no_grad():
+        return arch.forward(params[None], x.double())[0]
+
+
+def plain_utility(utility: str, logits: torch.Tensor, y: torch.Tensor) -> np.ndarray:
+    if utility == "negative_loss":
+        return np.array(-float(nn.functional.cross_entropy(logits, y)))
+    hits = (logits.argmax(1) == y).double()
+    if utility == "accuracy":
+        return np.array(float(hits.mean()))
+    return np.array([float(hits[y == c].mean()) for c in range(3)])
+
+
+@pytest.mark.parametrize("path", ["auto", "stacked", "loop"])
+@pytest.mark.parametrize(("name", "shape"), ARCHS)
+def test_values_are_those_of_averaged_models(
+    name: str, shape: tuple[int, int, int], path: str
+) -> None:
+    arch, base, updates, x, y = setting(name, shape)
+    weights = RoundGame(Evaluator(arch, x, y), base, updates, SIZES).weights(ALL)
+    logits = [plain_logits(arch, base, updates, x, w) for w in weights]
+    for utility in ("accuracy", "negative_loss", "class_accuracy"):
+        evaluator = Evaluator(arch, x, y, utility, path=path)  # type: ignore[arg-type]
+        expected = np.array([plain_utility(utility, z, y) for z in logits])
+        assert len(np.unique(expected, axis=0)) > 1
+        got = RoundGame(evaluator, base, updates, SIZES).value(ALL)
+        assert got.dtype == np.float64
+        np.testing.assert_allclose(got, expected, rtol=1e-6, atol=1e-6)
+        few = evaluator.coalition_utilities(base, updates, weights[5:7])  # the direct way
+        np.testing.assert_allclose(few, expected[5:7], rtol=1e-6, atol=1e-6)
+        models = base + torch.from_numpy(weights[:3]).float() @ updates
+        np.testing.assert_allclose(evaluator.utilities(models), expected[:3], rtol=1e-6, atol=1e-6)
+
+
+def test_lenet_by_hand_with_a_state_dict_loop() -> None:
+    arch, base, updates, x, y = setting("lenet5", (1, 28, 28), n=40)
+    module = nn.Sequential(
+        nn.Conv2d(1, 6, 5, padding=2),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(6, 16, 5),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(400, 120),
+        nn.ReLU(),
+        nn.Linear(120, 84),
+        nn.ReLU(),
+        nn.Linear(84, 3),
+    )
+    states = []
+    for update in updates:
+        nn.utils.vector_to_parameters(base + update, module.parameters())
+        states.append({k: v.clone() for k, v in module.state_dict().items()})
+    game = RoundGame(Evaluator(arch, x, y, "negative_loss"), base, updates, weighting="uniform")
+    values = game.value(ALL)
+    for members, value in zip(ALL[1:], values[1:], strict=True):
+        chosen = [states[i] for i in np.flatnonzero(members)]
+        module.load_state_dict({k: sum(s[k] for s in chosen) / len(chosen) for k in states[0]})
+        with torch.no_grad():
+            loss = float(nn.functional.cross_entropy(module(x), y))
+        assert value == pytest.approx(-loss, rel=1e-6)
+
+
+def test_weights_and_empty_coalitions() -> None:
+    arch, base, updates, x, y = setting("mlp-9", (1, 8, 8))
+    evaluator = Evaluator(arch, x, y, "negative_loss")
+    game = RoundGame(evaluator, base, updates, SIZES)
+    assert game.n_players == K
+    weights = game.weights(np.array([[0, 0, 0, 0], [0, 0, 1, 0], [1, 1, 1, 0], [1, 0, 0, 1]]) > 0)
+    np.testing.assert_allclose(weights[0], 0)
+    np.testing.assert_allclose(weights[1], 0)  # client 2 has no data: its coalition is the base
+    np.testing.assert_allclose(weights[2], [5 / 6, 1 / 6, 0, 0])
+    np.testing.assert_allclose(weights[3], [5 / 17, 0, 0, 12 / 17])
+    values = game.value(ALL)
+    assert values[0] == pytest.approx(evaluator.utilities(base[None])[0], abs=1e-6)
+    uniform = RoundGame(evaluator, base, updates, weighting="uniform")
+    np.testing.assert_allclose(uniform.weights(ALL[-1:]), [[0.25] * 4])
+    assert uniform.value(ALL[2:3])[0] != pytest.approx(values[0], abs=1e-4)
+
+
+@pytest.mark.parametrize(("name", "shape"), [("mlp-9", (1, 8, 8)), ("lenet5", (1, 12, 12))])
+@pytest.mark.parametrize("path", ["stacked", "loop"])
+def test_chunks_do_not_change_the_result(
+    name: str, shape: tuple[int, int, int], path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arch, base, updates, x, y = setting(name, shape, n=301)
+    values = RoundGame(
+        Evaluator(arch, x, y, "negative_loss", path=path),  # type: ignore[arg-type]
+        base,
+        updates,
+        SIZES,
+    ).value(ALL)
+    tight = Evaluator(arch, x, y, "negative_loss", memory_mb=1, path=path)  # type: ignore[arg-type]
+    assert tight._bytes // tight._peak < 301 or name == "mlp-9"
+    game = RoundGame(tight, base, updates, SIZES)
+    np.testing.assert_allclose(game.value(ALL), values, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(game.value(ALL[::-1])[::-1], values, rtol=0, atol=1e-6)
+    monkeypatch.setattr(coalitions_module, "_CPU_TILE_BYTES", 1)
+    monkeypatch.setattr(coalitions_module, "_CPU_GROUP_BYTES", 1)
+    monkeypatch.setattr("fedkit.firstlayer._CPU_COLUMNS", 100)
+    np.testing.assert_allclose(game.value(ALL), values, rtol=0, atol=1e-6)
+    one_by_one = np.concatenate([game.value(row[None]) for row in ALL])
+    np.testing.assert_allclose(one_by_one, values, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("path", ["stacked", "loop"])
+def test_replicates_merge_into_one_batch(path: str) -> None:
+    arch, _, _, x, y = setting("lenet5", (1, 8, 8))
+    evaluator = Evaluator(arch, x, y, "class_accuracy", path=path)  # type: ignore[arg-type]
+    games, requests = [], []
+    for seed, k in ((1, 4), (2, 3), (3, 2)):
+        _, own_base, own, _, _ = setting("lenet5", (1, 8, 8), seed=seed)
+        game = RoundGame(evaluator, own_base, own[:k], weighting="uniform")
+        rows = ALL[seed : seed + 9 - k, :k]
+        games.append((game, rows))
+        requests.append((own_base, own[:k], game.weights(rows)))
+    alone = [game.value(rows) for game, rows in games]
+    merged = value_many([game for game, _ in games], [rows for _, rows in games])
+    for a, m, q in zip(alone, merged, evaluator.many(requests), strict=True):
+        assert a.shape == m.shape == q.shape
+        np.testing.assert_allclose(m, a, atol=1e-12)
+        np.testing.assert_allclose(q, a, atol=1e-12)
+    assert evaluator.many([]) == []
+
+
+def test_a_game_of_twelve_clients_in_chunks() -> None:
+    arch, base, _, x, y = setting("mlp-9", (1, 8, 8))
+    rng = np.random.default_rng(4)
+    updates = torch.stack([arch.init(rng) for _ in range(12)])
+    rows = (np.arange(1 << 12)[:, None] >> np.arange(12) & 1).astype(bool)
+    game = RoundGame(Evaluator(arch, x, y, memory_mb=2), base, updates, np.arange(1, 13))
+    values = game.value(rows)
+    assert values.shape == (4096,)
+    pick = rng.choice(4096, 20, replace=False)
+    models = base + torch.from_numpy(game.weights(rows[pick])).float() @ updates
+    np.testing.assert_allclose(Evaluator(arch, x, y).utilities(models), values[pick], atol=1e-6)
+
+
+def test_shapes_of_empty_requests() -> None:
+    arch, base, updates, x, y = setting("mlp-9", (1, 8, 8))
+    for utility, shape in (("accuracy", (0,)), ("class_accuracy", (0, 3))):
+        evaluator = Evaluator(arch, x, y, utility)  # type: ignore[arg-type]
+        assert RoundGame(evaluator, base, updates, SIZES).value(ALL[:0]).shape == shape
+        assert evaluator.utilities(updates[:0]).shape == shape
+
+
+def test_only_plain_networks_have_a_first_layer_to_take() -> None:
+    assert FirstLayer.of(build("resnet18", (3, 32, 32), 10)) is None
+    first = FirstLayer.of(build("lenet5", (1, 28, 28), 10))
+    assert first is not None
+    assert (first.pool, first.relu, first.shape) == (2, True, (14, 14, 6))
+    assert first.n_parameters == 156
+
+
+def test_bad_input_is_refused() -> None:
+    arch, base, updates, x, y = setting("mlp-9", (1, 8, 8))
+    evaluator = Evaluator(arch, x, y)
+    broken = updates.clone()
+    broken[2, 7] = float("nan")
+    with pytest.raises(ValueError, match="update of client 2 holds a NaN"):
+        RoundGame(evaluator, base, broken, SIZES)
+    with pytest.raises(ValueError, match="global model has diverged"):
+        RoundGame(evaluator, base * float("inf"), updates, SIZES)
+    with pytest.raises(ValueError, match="needs sizes"):
+        RoundGame(evaluator, base, updates)
+    for sizes in ([1, 2, 3], [1, 2, 3, -1], [1, 2, 3, np.nan]):
+        with pytest.raises(ValueError, match="sizes are"):
+            RoundGame(evaluator, base, updates, sizes)
+    with pytest.raises(ValueError, match="base has shape"):
+        RoundGame(evaluator, base[1:], updates, SIZES)
+    with pytest.raises(ValueError, match="base has shape"):
+        RoundGame(evaluator, base, updates[:0], [])
+    with pytest.raises(ValueError, match="weighting is"):
+        RoundGame(evaluator, base, updates, SIZES, weighting="mean")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="coalitions have shape"):
+        RoundGame(evaluator, base, updates, SIZES).value(ALL[:, :3])
+    with pytest.raises(ValueError, match=r"weights have shape \(16, 3\)"):
+        evaluator.coalition_utilities(base, updates, ALL[:, :3] / 2)
+    with pytest.raises(ValueError, match="utility is"):
+        Evaluator(arch, x, y, "f1")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="validation images"):
+        Evaluator(arch, x[:0], y[:0])
+    with pytest.raises(ValueError, match="validation images"):
+        Evaluator(arch, x, y[1:])
+    with pytest.raises(ValueError, match="labels lie in"):
+        Evaluator(arch, x, y + 1)
+    with pytest.raises(ValueError, match=r"classes \[2\] have no validation image"):
+        Evaluator(arch, x[y < 2], y[y < 2], "class_accuracy")
+    with pytest.raises(ValueError, match="memory_mb is 0"):
+        Evaluator(arch, x, y, memory_mb=0)
+    with pytest.raises(ValueError, match="path is"):
+        Evaluator(arch, x, y, path="fast")  # type: ignore[arg-type]

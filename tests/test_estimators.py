@@ -1,0 +1,428 @@
+"""Exact values and the driver: axioms, budgets, determinism, refusals."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedkit.estimators import (
+    BanzhafSampling,
+    BetaShapleySampling,
+    GTGShapley,
+    MultilinearSampling,
+    OwenSampling,
+    PermutationSampling,
+    TruncatedMonteCarlo,
+    banzhaf,
+    beta_shapley,
+    beta_weights,
+    estimate,
+    estimate_many,
+    leave_one_out,
+    semivalue,
+    shapley,
+    shapley_weights,
+)
+from fedkit.games import (
+    FunctionGame,
+    MemoGame,
+    TableGame,
+    airport,
+    all_coalitions,
+    coalition_index,
+    normalise,
+    random_unanimity_sum,
+    tabulate,
+)
+from fedkit.streams import Streams
+
+ALL = [
+    PermutationSampling(),
+    PermutationSampling(antithetic=True),
+    TruncatedMonteCarlo(0.0),
+    TruncatedMonteCarlo(0.3),
+    GTGShapley(),
+    GTGShapley(official_normalisation=True),
+    GTGShapley(as_printed=True),
+    OwenSampling(levels=2, eta=0.05),
+    OwenSampling(levels=3, eta=None),
+    OwenSampling(levels=2, eta=0.3, cut="drop"),
+    MultilinearSampling(),
+    MultilinearSampling(levels=3, antithetic=False),
+    MultilinearSampling("gauss"),
+    BanzhafSampling(),
+    BanzhafSampling("marginal"),
+    BanzhafSampling("as_printed"),
+    BetaShapleySampling(4.0, 1.0),
+]
+UNTRUNCATED = [e for e in ALL if e.weights(4) is not None]
+WALKING = [e for e in UNTRUNCATED if e != BanzhafSampling()]
+SHAPLEY_WALKS = [
+    PermutationSampling(),
+    PermutationSampling(antithetic=True),
+    TruncatedMonteCarlo(0.0),
+    GTGShapley(0.0, 0.0),
+    MultilinearSampling(),
+    OwenSampling(levels=1, eta=None, draws=5),
+]
+
+
+def random_table(n, seed, outputs=()):
+    return TableGame(np.random.default_rng(seed).normal(size=(2**n, *outputs)))
+
+
+def same(a, b):
+    np.testing.assert_array_equal(a.values, b.values)
+    np.testing.assert_array_equal(a.standard_errors, b.standard_errors)
+    assert (a.evaluations, a.calls, a.info) == (b.evaluations, b.calls, b.info)
+
+
+# --- exact values -----------------------------------------------------------------------------
+
+SEMIVALUES = [shapley, banzhaf, lambda game: beta_shapley(game, 4.0, 1.0), leave_one_out]
+sizes = st.integers(1, 7)
+seeds = st.integers(0, 10**6)
+
+
+def test_beta_one_one_is_shapley_and_weights_sum_to_one():
+    for n in (1, 2, 7, 30):
+        np.testing.assert_allclose(beta_weights(n, 1, 1), shapley_weights(n), rtol=1e-11)
+        counts = np.array([float(len(_combinations(n - 1, s))) for s in range(n)]) if n < 8 else 0
+        if n < 8:
+            np.testing.assert_allclose((counts * beta_weights(n, 3.0, 0.5)).sum(), 1.0)
+    # Beta(2, 1), n = 2: p_j = C(1, j-1) B(j, 4-j) / B(2, 1): 2/3 and 1/3
+    np.testing.assert_allclose(beta_weights(2, 2.0, 1.0), [2 / 3, 1 / 3])
+    for bad in ((0.0, 1.0), (1.0, -1.0), (np.nan, 1.0), (np.inf, 1.0)):
+        with pytest.raises(ValueError, match="positive"):
+            beta_weights(3, *bad)
+
+
+def _combinations(n, k):
+    from itertools import combinations
+
+    return list(combinations(range(n), k))
+
+
+@given(sizes, seeds)
+def test_efficiency(n, seed):
+    table = random_table(n, seed)
+    gain = table.values[-1] - table.values[0]
+    np.testing.assert_allclose(shapley(table).values.sum(), gain, atol=1e-10)
+
+
+@given(sizes, seeds, st.sampled_from(SEMIVALUES))
+def test_symmetry_under_relabelling(n, seed, solve):
+    table = random_table(n, seed)
+    order = np.random.default_rng(seed + 1).permutation(n)
+    renamed = TableGame(table.value(all_coalitions(n)[:, order]))  # player i is now order[i]
+    np.testing.assert_allclose(solve(renamed).values[order], solve(table).values, atol=1e-10)
+
+
+@given(sizes, seeds, st.sampled_from(SEMIVALUES))
+def test_null_player_and_linearity(n, seed, solve):
+    one, two = random_table(n, seed), random_table(n, seed + 1)
+    both = TableGame(2.0 * one.values - 3.0 * two.values)
+    np.testing.assert_allclose(
+        solve(both).values, 2 * solve(one).values - 3 * solve(two).values, atol=1e-9
+    )
+    null = TableGame(np.concatenate([one.values, one.values]))  # player n changes nothing
+    assert solve(null).values[n] == 0.0
+
+
+@given(sizes, seeds, st.sampled_from(SEMIVALUES))
+def test_outputs_are_columns(n, seed, solve):
+    table = random_table(n, seed, (3,))
+    together = solve(table).values
+    assert together.shape == (n, 3)
+    for column in range(3):
+        alone = solve(TableGame(table.values[:, column])).values
+        np.testing.assert_allclose(together[:, column], alone, atol=1e-12)
+
+
+def test_leave_one_out_costs_n_plus_one():
+    game = MemoGame(airport([1.0, 4.0, 2.0]))
+    result = leave_one_out(game)
+    np.testing.assert_array_equal(result.values, [0.0, 2.0, 0.0])
+    assert result.evaluations == game.evaluations == 4
+
+
+# --- budgets ----------------------------------------------------------------------------------
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.sampled_from(ALL),
+    st.integers(1, 7),
+    st.integers(0, 80),
+    st.sampled_from(["distinct", "calls"]),
+    seeds,
+)
+def test_the_budget_is_never_exceeded(estimator, n, extra, count, seed):
+    budget = estimator.minimum(n, count) + extra
+    asked = []
+    table = normalise(random_table(n, seed))
+    game = FunctionGame(n, lambda rows: asked.extend(coalition_index(rows)) or table.value(rows))
+    result = estimate(game, estimator, budget, seed % 1000, count=count)
+    spent = result.evaluations if count == "distinct" else result.calls
+    assert spent <= budget
+    assert len(asked) == len(set(asked)) == result.evaluations
+    assert np.isfinite(result.values).all() or isinstance(estimator, BanzhafSampling)
+    assert not (result.standard_errors < 0).any()
+
+
+@pytest.mark.parametrize("count", ["distinct", "calls"])
+@pytest.mark.parametrize("estimator", ALL, ids=repr)
+def test_below_one_walk_is_refused(estimator, count):
+    game = normalise(random_table(5, 0))
+    smallest = estimator.minimum(5, count)
+    estimate(game, estimator, smallest, count=count)
+    with pytest.raises(ValueError, match=f"needs at least {smallest}"):
+        estimate(game, estimator, smallest - 1, count=count)
+
+
+@pytest.mark.parametrize("levels", [1, 2, 3, 4])
+@pytest.mark.parametrize("eta", [None, 0.05, 0.5])
+def test_owen_spends_its_calls_exactly(levels, eta):
+    game = normalise(airport([1.0, 3.0, 2.0, 5.0, 5.5, 0.5, 4.0, 4.5, 2.5, 6.0]))
+    for seed in range(20):
+        result = estimate(game, OwenSampling(levels, eta=eta), 43, seed, count="calls")
+        assert result.calls == 43
+        assert all(walks >= 1 for walks in result.info["walks"])
+
+
+def test_owen_without_budget_walks_draws_times_per_level():
+    game = normalise(random_table(6, 1))
+    result = estimate(game, OwenSampling(levels=3, draws=7, eta=None))
+    assert result.info["walks"] == [7, 7, 7]
+
+
+def test_fedowen_budget_of_forty_calls_serves_every_estimator():
+    game = normalise(airport(np.arange(1.0, 11.0)))
+    for estimator in ALL:
+        result = estimate(game, estimator, 40, 3, count="calls")
+        assert 29 <= result.calls <= 40, estimator
+        assert np.isfinite(result.values).all(), estimator
+
+
+@pytest.mark.parametrize("estimator", UNTRUNCATED, ids=repr)
+@pytest.mark.parametrize("outputs", [(), (2,)])
+def test_the_full_budget_is_exact(estimator, outputs):
+    table = random_table(5, 7, outputs)
+    result = estimate(table, estimator, 32)
+    np.testing.assert_allclose(
+        result.values, semivalue(table, estimator.weights(5)), rtol=0, atol=1e-14
+    )
+    assert result.exact
+    assert result.evaluations == 32
+    assert (result.standard_errors == 0).all()
+    assert not estimate(table, estimator, 31).exact
+    assert not estimate(table, estimator, 32, count="calls").exact
+
+
+def test_a_budget_just_below_all_coalitions_ends():
+    for estimator in ALL:
+        result = estimate(normalise(random_table(4, 2)), estimator, 15)
+        assert result.evaluations <= 15
+
+
+def test_patience_ends_a_search_for_what_is_never_drawn():
+    anyone = TableGame(np.array([0.0] + [1.0] * 63))  # truncation never looks beyond one player
+    for estimator, reached in (
+        (OwenSampling(eta=0.5), 6),
+        (TruncatedMonteCarlo(0.5), 8),
+        (GTGShapley(as_printed=True), 7),
+    ):
+        result = estimate(anyone, estimator, 60, 1)
+        assert result.evaluations == reached
+        assert result.calls <= 6200  # patience is looked at between requests
+        np.testing.assert_allclose(result.values, 1 / 6, atol=0.05)
+
+
+def test_budget_or_own_stop_is_needed():
+    game = random_table(3, 0)
+    for estimator in (
+        PermutationSampling(),
+        OwenSampling(),
+        BanzhafSampling(),
+        MultilinearSampling(),
+        TruncatedMonteCarlo(),
+        GTGShapley(as_printed=True),
+    ):
+        with pytest.raises(ValueError, match="no stop of its own"):
+            estimate(game, estimator)
+    assert estimate(game, PermutationSampling(walks=9)).info["walks"] == 9
+    assert estimate(game, PermutationSampling(walks=9), 1000, count="calls").calls == 27
+    assert estimate(game, TruncatedMonteCarlo(0.0, walks=9)).info["walks"] == 9
+    assert estimate(game, BanzhafSampling(draws=9)).info["draws"] == 9
+    assert estimate(game, MultilinearSampling(draws=3)).info["samples"] == 12
+
+
+@pytest.mark.parametrize(
+    ("call", "match"),
+    [
+        (lambda g: estimate(g, PermutationSampling(), 20.5), "whole number"),
+        (lambda g: estimate(g, PermutationSampling(), 20, count="all"), "count is 'all'"),
+        (lambda g: estimate(g, PermutationSampling(), 20, batch_size=0), "batch_size is 0"),
+        (lambda g: estimate(g, PermutationSampling(), 10, seed=-1), "seed is -1"),
+        (lambda g: estimate_many([g, g], [PermutationSampling()] * 3, 20), "common length"),
+        (lambda g: estimate_many([], PermutationSampling(), 20), "common length"),
+        (lambda g: estimate_many(g, PermutationSampling(), 20, evaluate=lambda b: []), "0 arrays"),
+        (lambda g: PermutationSampling(walks=0), "walks is 0"),
+        (lambda g: PermutationSampling(antithetic=True, walks=3), "pairs"),
+        (lambda g: TruncatedMonteCarlo(-0.1), "tolerance is -0.1"),
+        (lambda g: TruncatedMonteCarlo(np.nan), "tolerance is nan"),
+        (lambda g: GTGShapley(within=-1.0), "within is -1"),
+        (lambda g: GTGShapley(as_printed=True, official_normalisation=True), "one of the two"),
+        (lambda g: OwenSampling(levels=0), "levels is 0"),
+        (lambda g: OwenSampling(eta=1.5), "eta is 1.5"),
+        (lambda g: OwenSampling(cut="lose"), "cut is 'lose'"),
+        (lambda g: MultilinearSampling("grid"), "nodes is 'grid'"),
+        (lambda g: MultilinearSampling(levels=0), "levels is 0"),
+        (lambda g: BanzhafSampling("mean"), "variant is 'mean'"),
+        (lambda g: BetaShapleySampling(0.0, 1.0), "positive"),
+    ],
+)
+def test_bad_input_is_refused(call, match):
+    with pytest.raises(ValueError, match=match):
+        call(random_table(4, 0))
+
+
+@pytest.mark.parametrize("estimator", ALL, ids=repr)
+def test_a_diverged_coalition_is_named(estimator):
+    def function(rows):
+        return np.where(rows.sum(axis=1) == 2, np.nan, rows.sum(axis=1) / 4.0)
+
+    with pytest.raises(ValueError, match=r"the utility of coalition \[\d, \d\] is nan"):
+        estimate(FunctionGame(4, function), estimator, 15, count="calls")
+
+
+# --- determinism ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("estimator", ALL, ids=repr)
+def test_same_seed_same_bits_whatever_the_batches(estimator):
+    game = normalise(tabulate(random_unanimity_sum(6, 15, 3)))
+    first = estimate(game, estimator, 50, 11)
+    same(first, estimate(game, estimator, 50, 11))
+    same(first, estimate(game, estimator, 50, Streams(11)))
+    for batch_size in (1, 7):
+        same(first, estimate(game, estimator, 50, 11, batch_size=batch_size))
+    assert (first.values != estimate(game, estimator, 50, 12).values).any()
+    assert first.seed == 11
+    assert type(estimator).__name__ in first.method
+
+
+def test_lockstep_equals_one_by_one_and_merges_the_work():
+    games = [normalise(tabulate(random_unanimity_sum(6, 15, seed))) for seed in range(3)]
+    jobs = [(game, e, seed) for game in games for e in ALL for seed in (0, 1)]
+    steps = []
+
+    def evaluate(batch):
+        steps.append(len(batch))
+        return [game.value(rows) for game, rows in batch]
+
+    columns = [list(column) for column in zip(*jobs, strict=True)]
+    together = estimate_many(
+        columns[0], columns[1], 50, columns[2], count="calls", evaluate=evaluate, batch_size=100
+    )
+    for (game, estimator, seed), result in zip(jobs, together, strict=True):
+        same(result, estimate(game, estimator, 50, seed, count="calls"))
+    assert max(steps) == 3  # the games share batches
+    assert len(steps) < 60  # 102 estimations took fewer batches than that
+
+
+def test_shared_game_objects_are_evaluated_once_but_paid_by_each():
+    game = MemoGame(random_table(6, 0))
+    results = estimate_many(game, PermutationSampling(), 40, range(50))
+    assert game.calls == game.evaluations <= 64
+    assert [r.evaluations for r in results] == [40] * 50
+
+
+def test_trace_ends_at_the_result():
+    game = normalise(random_table(6, 0))
+    for estimator in ALL:
+        result = estimate(game, estimator, 60, trace=True)
+        assert result.trace is not None
+        np.testing.assert_array_equal(result.trace.values[-1], result.values)
+        assert result.trace.evaluations[-1] == result.evaluations
+        assert (np.diff(result.trace.calls) > 0).all()
+        same(result, estimate(game, estimator, 60))
+
+
+def test_more_players_than_an_index_holds():
+    game = random_unanimity_sum(70, 20, 0)
+    for estimator in ALL:
+        budget = max(estimator.minimum(70, "distinct"), 300)
+        result = estimate(game, estimator, budget, 1)
+        assert result.values.shape == (70,)
+        assert result.evaluations <= budget
+
+
+def test_one_player():
+    game = TableGame(np.array([0.0, 1.0]))
+    for estimator in SHAPLEY_WALKS:
+        budget = 5 if estimator.weights(1) is None else 2
+        np.testing.assert_allclose(estimate(game, estimator, budget).values, [1.0])
+        np.testing.assert_allclose(estimate(game, estimator, 5, count="calls").values, [1.0])
+
+
+# --- axioms of the estimators -----------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(SHAPLEY_WALKS), st.integers(2, 6), seeds)
+def test_walks_are_efficient(estimator, n, seed):
+    table = random_table(n, seed)
+    if isinstance(estimator, OwenSampling):
+        table = TableGame(table.values - table.values[0])
+    budget = 30 if not estimator.stops else None
+    total = estimate(table, estimator, budget, 1, count="calls").values.sum()
+    np.testing.assert_allclose(total, table.values[-1] - table.values[0], atol=1e-10)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(WALKING), st.integers(1, 6), seeds)
+def test_a_null_player_gets_exactly_nothing(estimator, n, seed):
+    table = random_table(n, seed)
+    values = table.values - table.values[0]
+    null = TableGame(np.concatenate([values, values]))
+    result = estimate(null, estimator, 40, 1, count="calls")
+    np.testing.assert_allclose(result.values[n], 0.0, atol=1e-15)
+    np.testing.assert_allclose(np.nan_to_num(result.standard_errors[n]), 0.0, atol=1e-15)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(UNTRUNCATED), st.integers(2, 6), seeds)
+def test_linearity_on_the_same_sample(estimator, n, seed):
+    one, two = random_table(n, seed), random_table(n, seed + 1)
+    both = TableGame(2.0 * one.values - 3.0 * two.values)
+    single = [estimate(g, estimator, 40, 5, count="calls").values for g in (one, two, both)]
+    np.testing.assert_allclose(single[2], 2 * single[0] - 3 * single[1], atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        *UNTRUNCATED,
+        TruncatedMonteCarlo(0.3, walks=20),
+        GTGShapley(0.3, 0.0, walks=20),
+        GTGShapley(0.3, as_printed=True, walks=20),
+        OwenSampling(3, draws=6, eta=0.3),
+        GTGShapley(0.3, 0.5, walks=20, official_normalisation=True),
+    ],
+    ids=repr,
+)
+def test_outputs_of_an_estimate_are_columns(estimator):
+    table = random_table(5, 3, (3,))
+    budget = None if estimator.stops else 40
+    together = estimate(table, estimator, budget, 2, count="calls")
+    assert together.values.shape == together.standard_errors.shape == (5, 3)
+    for column in range(3):
+        one = TableGame(table.values[:, column])
+        alone = estimate(one, estimator, budget, 2, count="calls")
+        np.testing.assert_allclose(together.values[:, column], alone.values, atol=1e-12)
+        np.testing.assert_allclose(
+            together.standard_errors[:, column], alone.standard_errors, atol=1e-12
+        )

@@ -1,0 +1,294 @@
+"""What estimators estimate: z-tests and coverage over many seeds, run in lockstep.
+
+The seeds are fixed, so the tests are deterministic; bounds are set so that an unbiased
+estimator with honest standard errors passes with room, and a wrong weight, an inclusion
+probability of 1 - q for q, or a skipped marginal fails by tens of standard errors.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fedkit.estimators import (
+    BanzhafSampling,
+    BetaShapleySampling,
+    GTGShapley,
+    MultilinearSampling,
+    OwenSampling,
+    PermutationSampling,
+    TruncatedMonteCarlo,
+    banzhaf,
+    beta_shapley,
+    estimate,
+    estimate_many,
+    semivalue,
+    shapley,
+)
+from fedkit.games import TableGame, airport, all_coalitions, random_unanimity_sum, tabulate
+
+N = 6
+REPEATS = 300
+
+
+def _asymmetric_game() -> TableGame:
+    """A game without symmetric players, v(empty) = 0.4, neither monotone nor convex."""
+    rows = all_coalitions(N)
+    noise = np.random.default_rng(5).normal(size=2**N)
+    lean = rows @ np.array([0.3, -0.2, 1.0, 0.1, 0.6, -0.5])
+    return TableGame(0.4 + lean * (0.5 + rows.sum(axis=1) / N) + 0.3 * noise)
+
+
+GAME = _asymmetric_game()
+ZERO = TableGame(GAME.values - GAME.values[0])  # for Algorithm 1, which assumes v(empty) = 0
+
+
+def run(estimator, budget, count="calls", game=GAME, repeats=REPEATS):
+    results = estimate_many(game, estimator, budget, range(repeats), count=count)
+    return (
+        np.array([result.values for result in results]),
+        np.array([result.standard_errors for result in results]),
+    )
+
+
+def assert_unbiased(values, target):
+    z = (values.mean(axis=0) - target) / (values.std(axis=0, ddof=1) / np.sqrt(len(values)))
+    assert np.abs(z).max() < 4.5, z
+
+
+def assert_calibrated(values, errors, target, conservative=False):
+    covered = (np.abs(values - target) < 1.959964 * errors).mean()
+    assert 0.90 < covered < (1.0 if conservative else 0.975), covered
+    ratio = np.sqrt((errors**2).mean() / values.var(axis=0, ddof=1).mean())
+    assert 0.93 < ratio < (2.0 if conservative else 1.07), ratio
+
+
+def banzhaf_half(game):
+    return banzhaf(game).values / 2
+
+
+def of_shapley(game):
+    return shapley(game).values
+
+
+CASES = {
+    "permutation": (PermutationSampling(), 180, of_shapley, False),
+    "antithetic": (PermutationSampling(antithetic=True), 360, of_shapley, False),
+    "MC-Shapley": (TruncatedMonteCarlo(0.0), 180, of_shapley, False),
+    "GTG": (GTGShapley(0.0, 0.0, walks=36), None, of_shapley, True),
+    "strata": (MultilinearSampling(draws=30), None, of_shapley, False),
+    "strata unpaired": (
+        MultilinearSampling(antithetic=False, draws=40), None, of_shapley, False,
+    ),
+    "gauss": (MultilinearSampling("gauss", draws=30), None, of_shapley, True),
+    "gauss unpaired": (
+        MultilinearSampling("gauss", antithetic=False, draws=50), None, of_shapley, True,
+    ),
+    "banzhaf msr": (BanzhafSampling(), 200, lambda g: banzhaf(g).values, False),
+    "banzhaf marginal": (BanzhafSampling("marginal", 40), None, lambda g: banzhaf(g).values, False),
+    "banzhaf as printed": (BanzhafSampling("as_printed", 40), None, banzhaf_half, False),
+    "beta": (BetaShapleySampling(4.0, 1.0), 240, lambda g: beta_shapley(g, 4, 1).values, False),
+    "beta late": (
+        BetaShapleySampling(1.0, 2.0, antithetic=True), 360,
+        lambda g: beta_shapley(g, 1, 2).values, False,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_unbiased_with_honest_standard_errors(name):
+    estimator, budget, target, conservative = CASES[name]
+    values, errors = run(estimator, budget)
+    assert_unbiased(values, target(GAME))
+    assert_calibrated(values, errors, target(GAME), conservative)
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [PermutationSampling(), PermutationSampling(antithetic=True), MultilinearSampling()],
+    ids=repr,
+)
+@pytest.mark.parametrize("budget", [14, 33])
+def test_a_walk_cut_by_a_distinct_budget_leaves_no_bias(estimator, budget):
+    values, _ = run(estimator, budget, "distinct", repeats=600)
+    assert_unbiased(values, shapley(GAME).values)
+
+
+@pytest.mark.parametrize("levels", [1, 2, 3, 4, 5, 7, 10])
+@pytest.mark.parametrize("antithetic", [True, False])
+def test_strata_are_unbiased_at_every_number(levels, antithetic):
+    estimator = MultilinearSampling(levels=levels, antithetic=antithetic, draws=2)
+    values, _ = run(estimator, None)
+    assert_unbiased(values, shapley(GAME).values)
+
+
+def test_a_part_of_a_draw_is_unbiased_and_its_error_conservative():
+    estimator = MultilinearSampling(levels=8)  # 96 calls make a draw
+    values, errors = run(estimator, 50)
+    assert_unbiased(values, shapley(GAME).values)
+    assert (errors**2).mean() > values.var(axis=0).mean()
+
+
+def test_too_few_gauss_nodes_are_biased_as_predicted_and_enough_are_not():
+    for levels in (1, 2, 3):
+        estimator = MultilinearSampling("gauss", levels=levels, draws=20)
+        values, _ = run(estimator, None)
+        assert_unbiased(values, semivalue(GAME, estimator.weights(N)))
+    np.testing.assert_allclose(
+        semivalue(GAME, MultilinearSampling("gauss", levels=3).weights(N)),
+        shapley(GAME).values,
+        atol=1e-12,
+    )
+    few = semivalue(GAME, MultilinearSampling("gauss", levels=1).weights(N))
+    assert np.abs(few - shapley(GAME).values).max() > 0.02
+
+
+def test_strata_beat_permutations_at_fedowens_budget():
+    rows = all_coalitions(10)
+    share = np.random.default_rng(1).exponential(size=10) / 5
+    game = TableGame(1.0 - np.exp(-(rows @ share)))  # saturating, as accuracies are
+    exact = shapley(game).values
+    error = [
+        np.sqrt(((run(e, 40, game=game, repeats=60)[0] - exact) ** 2).mean())
+        for e in (PermutationSampling(), PermutationSampling(antithetic=True),
+                  MultilinearSampling())
+    ]  # fmt: skip
+    assert error[2] < 0.8 * error[1]
+    assert error[2] < 0.4 * error[0]
+
+
+# --- FedOwen as printed -----------------------------------------------------------------------
+
+
+def level_means(game, levels):
+    """``(1/Q) sum_i integral_0^{i/Q} e_j(q) dq`` by quadrature of the multilinear extension."""
+    rows, n = all_coalitions(game.n_players), game.n_players
+    nodes, weights = np.polynomial.legendre.leggauss(n)
+    result = np.zeros(n)
+    for i in range(1, levels + 1):
+        for node, weight in zip(nodes, weights, strict=True):
+            q = (node + 1) / 2 * i / levels
+            for j in range(n):
+                others = np.delete(rows, j, axis=1)
+                chance = np.where(others, q, 1 - q).prod(axis=1) * ~rows[:, j]
+                marginal = game.values[np.arange(2**n) | 1 << j] - game.values
+                result[j] += (chance * marginal).sum() * weight / 2 * i / levels / levels
+    return result
+
+
+@pytest.mark.parametrize("levels", [1, 2, 3])
+def test_algorithm_1_has_the_mean_of_its_partial_integrals(levels):
+    target = level_means(ZERO, levels)
+    estimator = OwenSampling(levels, draws=30, eta=None)
+    np.testing.assert_allclose(semivalue(ZERO, estimator.weights(N)), target, atol=1e-12)
+    values, errors = run(estimator, None, game=ZERO)
+    assert_unbiased(values, target)
+    assert_calibrated(values, errors, target)
+    full = shapley(ZERO).values
+    if levels == 1:
+        np.testing.assert_allclose(target, full, atol=1e-12)
+    else:  # efficiency is lost
+        assert abs(target.sum() - full.sum()) > 0.1 * abs(full.sum())
+
+
+def test_algorithm_1_with_one_level_is_permutation_sampling():
+    one, _ = run(OwenSampling(1, eta=None), 60, game=ZERO)
+    assert_unbiased(one, shapley(ZERO).values)
+    np.testing.assert_allclose(one.sum(axis=1), ZERO.values[-1], atol=1e-12)
+
+
+def test_re_spent_budget_keeps_the_mean_up_to_one_over_walks():
+    target = level_means(ZERO, 2)
+    for cut in ("keep", "drop"):
+        values, _ = run(OwenSampling(2, eta=None, cut=cut), 1200, game=ZERO, repeats=100)
+        np.testing.assert_allclose(values.mean(axis=0), target, atol=0.02)
+
+
+def late_burden():
+    """Additive: +0.6, +0.6, -0.2.  Once both helpers are in, v = 1.2 exceeds v(N) = 1."""
+    return TableGame(all_coalitions(3) @ np.array([0.6, 0.6, -0.2]))
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        OwenSampling(1, draws=60, eta=0.1),
+        TruncatedMonteCarlo(0.25, walks=60),
+        GTGShapley(0.25, 0.0, walks=60),
+        GTGShapley(0.25, as_printed=True, walks=60),
+    ],
+    ids=repr,
+)
+def test_truncation_spares_the_late_player_a_loss(estimator):
+    # the burden comes last in a third of the walks, and is then not looked at
+    values, _ = run(estimator, None, game=late_burden())
+    assert_unbiased(values[:, 2], -0.2 * 2 / 3)
+    np.testing.assert_allclose(values[:, :2], 0.6, atol=1e-12)
+
+
+def test_truncation_saves_evaluations_that_are_spent_again():
+    game = tabulate(airport(np.array([1.0, 1.1, 0.9, 0.95, 1.05]) / 1.1))
+    for estimator in (OwenSampling(1, eta=0.2), TruncatedMonteCarlo(0.2)):
+        kept = estimate(game, estimator, 50, count="calls")
+        walks = np.sum(kept.info["walks"])
+        assert walks > 20  # whole walks would be 10
+        assert kept.calls == 50
+
+
+def test_gtg_algorithm_5_credits_the_empty_coalition_to_whoever_is_first():
+    estimator = GTGShapley(0.0, as_printed=True, walks=40)
+    values, _ = run(estimator, None)
+    assert_unbiased(values, shapley(GAME).values + GAME.values[0] / N)
+
+
+def test_gtg_stops_by_its_rule_and_cap():
+    small = estimate(GAME, GTGShapley())
+    assert 30 < small.info["walks"] <= GTGShapley().cap(N) == 51
+    easy = estimate(airport(np.linspace(1.0, 2.0, 10)), GTGShapley())
+    assert easy.info["converged"]
+    assert easy.info["walks"] % 10 == 0  # judged between sweeps
+    assert estimate(GAME, GTGShapley(convergence=0.0)).info == {"walks": 51, "converged": False}
+    flat = estimate(TableGame(np.full(8, 0.7)), GTGShapley())
+    assert flat.evaluations == 2
+    np.testing.assert_array_equal(flat.values, np.zeros(3))
+
+
+def test_gtg_sweeps_let_each_player_lead_once():
+    first = []
+
+    class Spy:
+        n_players = 5
+
+        def value(self, rows):
+            first.extend(np.flatnonzero(row)[0] for row in rows if row.sum() == 1)
+            return rows.sum(axis=1) ** 2.0
+
+    result = estimate(Spy(), GTGShapley(0.0, 0.0, walks=5))
+    assert sorted(first) == [0, 1, 2, 3, 4]
+    assert result.info["walks"] == 5
+
+
+def test_gtg_half_a_sweep_is_unbiased():
+    values, _ = run(GTGShapley(0.0, 0.0), 12, repeats=600)  # v(N) and two walks of a sweep
+    assert_unbiased(values, shapley(GAME).values)
+
+
+def test_gtg_official_normalisation_rescales_to_the_gain():
+    plain = estimate(GAME, GTGShapley(), seed=3)
+    rescaled = estimate(GAME, GTGShapley(official_normalisation=True), seed=3)
+    gain = GAME.values[-1] - GAME.values[0]
+    mass = plain.values.clip(min=0).sum() if gain >= 0 else plain.values.clip(max=0).sum()
+    np.testing.assert_allclose(rescaled.values, plain.values * gain / mass)
+    assert abs(rescaled.values.sum() - gain) > 0.01  # mixed signs: efficiency is lost
+    flat = TableGame(np.zeros(4))
+    np.testing.assert_array_equal(
+        estimate(flat, GTGShapley(official_normalisation=True)).values, [0, 0]
+    )
+
+
+def test_tmc_stops_when_converged():
+    game = tabulate(random_unanimity_sum(5, 8, 1))
+    loose = estimate(game, TruncatedMonteCarlo(0.0, convergence=0.5, window=20))
+    tight = estimate(game, TruncatedMonteCarlo(0.0, convergence=0.005, window=20))
+    assert loose.info["converged"]
+    assert loose.info["walks"] < tight.info["walks"]

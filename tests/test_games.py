@@ -1,0 +1,240 @@
+"""Games: contract, closed forms, memo, normalisation, refusals."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+
+from fedkit.estimators import banzhaf, shapley
+from fedkit.games import (
+    FunctionGame,
+    Game,
+    MemoGame,
+    TableGame,
+    airport,
+    all_coalitions,
+    coalition_index,
+    glove,
+    normalise,
+    random_unanimity_sum,
+    tabulate,
+    unanimity,
+    weighted_majority,
+)
+
+CLOSED = {
+    "airport": airport([1.0, 3.0, 2.0, 5.0, 5.5]),
+    "airport with ties": airport([2.0, 0.0, 2.0, 7.0]),
+    "glove": glove(2, 4),
+    "glove reversed": glove(3, 1),
+    "majority": weighted_majority([4, 3, 2, 1, 0], 6),
+    "dictator": weighted_majority([9, 1, 1], 5),
+    "unanimity": unanimity(6, [1, 3, 4]),
+    "sum": random_unanimity_sum(7, 20, 3),
+    "vector sum": random_unanimity_sum(6, 10, 1, 3),
+}
+
+
+def by_enumeration(game: Game) -> np.ndarray:
+    """Shapley values over all n! orders, with the value of one coalition at a time."""
+    n = game.n_players
+    total, count = 0.0, 0
+    for order in permutations(range(n)):
+        row = np.zeros((1, n), dtype=bool)
+        before = game.value(row)[0]
+        marginals = np.zeros((n, *np.shape(before)))
+        for player in order:
+            row[0, player] = True
+            after = game.value(row)[0]
+            marginals[player] = after - before
+            before = after
+        total, count = total + marginals, count + 1
+    return total / count
+
+
+@pytest.mark.parametrize("name", ["airport", "glove", "majority", "vector sum"])
+def test_closed_shapley_is_the_mean_over_all_orders(name):
+    game = CLOSED[name]
+    np.testing.assert_allclose(game.shapley(), by_enumeration(game), atol=1e-12)
+
+
+@pytest.mark.parametrize("name", CLOSED)
+def test_closed_forms_agree_with_the_exact_values(name):
+    game = CLOSED[name]
+    assert isinstance(game, Game)
+    np.testing.assert_allclose(game.shapley(), shapley(game).values, atol=1e-12)
+    np.testing.assert_allclose(game.banzhaf(), banzhaf(game).values, atol=1e-12)
+
+
+def test_hand_worked_three_clients():
+    # v(1)=6, v(2)=0, v(3)=12, v(12)=18, v(13)=18, v(23)=24, v(123)=36
+    table = TableGame(np.array([0, 6, 0, 18, 12, 18, 24, 36.0]))
+    np.testing.assert_allclose(shapley(table).values, [10, 10, 16], atol=1e-12)
+
+
+def test_bits_of_the_index_are_players():
+    rows = all_coalitions(5)
+    assert rows.dtype == np.bool_
+    assert rows.shape == (32, 5)
+    np.testing.assert_array_equal(coalition_index(rows), np.arange(32))
+    assert coalition_index([[True, False, True]])[0] == 5
+    wide = np.zeros((1, 62), dtype=bool)
+    wide[0, 61] = True
+    assert coalition_index(wide)[0] == 2**61
+    with pytest.raises(ValueError, match="n <= 62"):
+        coalition_index(np.zeros((1, 63), dtype=bool))
+
+
+def test_table_is_a_copy_and_read_only():
+    values = np.arange(4.0)
+    table = TableGame(values)
+    values[0] = 9
+    assert table.values[0] == 0
+    with pytest.raises(ValueError, match="read-only"):
+        table.values[0] = 1
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (1,), (3,), (6, 2), (4, 2, 2)])
+def test_bad_tables_are_refused(shape):
+    with pytest.raises(ValueError, match="2\\*\\*n"):
+        TableGame(np.zeros(shape))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_utilities_that_are_not_finite_name_their_coalition(bad):
+    values = np.zeros(8)
+    values[5] = bad
+    with pytest.raises(ValueError, match=r"coalition \[0, 2\]"):
+        TableGame(values)
+    game = FunctionGame(3, lambda rows: np.where(rows[:, 1] & ~rows[:, 0], bad, 1.0))
+    with pytest.raises(ValueError, match=r"coalition \[1\]"):
+        tabulate(game)
+    with pytest.raises(ValueError, match=r"coalition \[1\]"):
+        MemoGame(game).value(all_coalitions(3))
+    vector = FunctionGame(2, lambda rows: np.stack([rows[:, 0], rows[:, 0] * bad], axis=1))
+    with pytest.raises(ValueError, match="coalition"), np.errstate(invalid="ignore"):
+        tabulate(vector)
+
+
+def test_wrong_shapes_are_refused():
+    game = airport([1.0, 2.0, 3.0])
+    for rows in (np.zeros(3, dtype=bool), np.zeros((2, 4), dtype=bool), np.zeros((1, 1, 3))):
+        with pytest.raises(ValueError, match="one column per player"):
+            game.value(rows)
+    with pytest.raises(ValueError, match="other than 0 and 1"):
+        game.value(np.array([[0, 2, 1]]))
+    np.testing.assert_array_equal(game.value([[0, 1, 0]]), [2.0])
+    with pytest.raises(ValueError, match="returned utilities of shape"):
+        tabulate(FunctionGame(3, lambda rows: np.zeros(len(rows) + 1)))
+    with pytest.raises(ValueError, match="returned utilities of shape"):
+        FunctionGame(3, lambda rows: np.zeros((len(rows), 1, 1))).value(all_coalitions(3))
+
+
+@pytest.mark.parametrize(
+    ("make", "match"),
+    [
+        (lambda: airport([]), "at least one"),
+        (lambda: airport([1.0, -1.0]), "non-negative"),
+        (lambda: airport([1.0, np.nan]), "finite"),
+        (lambda: glove(0, 2), "at least one of each"),
+        (lambda: weighted_majority([1, -1], 1), "non-negative integers"),
+        (lambda: weighted_majority([0.5, 1.0], 1), "non-negative integers"),
+        (lambda: weighted_majority([1, 1], 0), "quota is 0"),
+        (lambda: unanimity(3, []), "at least one player"),
+        (lambda: unanimity(3, [3]), "from 0 to 2"),
+        (lambda: random_unanimity_sum(0, 1, 0), "at least one of each"),
+        (lambda: FunctionGame(0, len), "at least one player"),
+        (lambda: all_coalitions(0), "at least one player"),
+    ],
+)
+def test_bad_games_are_refused(make, match):
+    with pytest.raises(ValueError, match=match):
+        make()
+
+
+def test_too_many_players_for_a_table_says_how_many_coalitions():
+    with pytest.raises(ValueError, match="33,554,432"):
+        all_coalitions(25)
+    with pytest.raises(ValueError, match=r"2\*\*40"):
+        shapley(FunctionGame(40, lambda rows: rows.sum(axis=1)))
+
+
+@pytest.mark.parametrize("n", [3, 21, 63, 70, 130])
+def test_memo_evaluates_each_coalition_once(n):
+    asked = []
+    base = random_unanimity_sum(n, 30, 1)
+    game = MemoGame(FunctionGame(n, lambda rows: asked.append(len(rows)) or base.value(rows)))
+    rng = np.random.default_rng(0)
+    rows = rng.random((40, n)) < rng.random((40, 1))
+    rows[0], rows[1] = False, True
+    distinct = len(np.unique(rows, axis=0))
+    np.testing.assert_array_equal(
+        game.value(np.concatenate([rows, rows])), base.value(np.concatenate([rows, rows]))
+    )
+    np.testing.assert_array_equal(game.value(rows[::-1]), base.value(rows[::-1]))
+    assert game.evaluations == distinct == sum(asked)
+    assert game.calls == 120
+    more = rng.random((300, n)) < 0.5  # grows beyond its first allocation
+    np.testing.assert_array_equal(game.value(more), base.value(more))
+    assert game.evaluations == len(np.unique(np.concatenate([rows, more]), axis=0))
+
+
+def test_memo_keeps_the_last_player_beyond_62():
+    n = 64
+    game = MemoGame(FunctionGame(n, lambda rows: rows[:, 63] * 1.0))
+    row = np.zeros((2, n), dtype=bool)
+    row[1, 63] = True
+    np.testing.assert_array_equal(game.value(row), [0.0, 1.0])
+    assert game.evaluations == 2
+
+
+def test_memo_refuses_a_changing_number_of_outputs():
+    game = MemoGame(FunctionGame(3, lambda rows: np.zeros((len(rows), len(rows)))))
+    game.value(np.eye(3, dtype=bool))
+    with pytest.raises(ValueError, match="must not change"):
+        game.value(all_coalitions(3))
+
+
+def test_normalise_puts_the_ends_at_zero_and_one():
+    table = tabulate(random_unanimity_sum(5, 9, 2))
+    shifted = TableGame(table.values * np.sign(table.values[-1]) + 3.0)
+    scaled = normalise(shifted)
+    ends = scaled.value(np.array([[False] * 5, [True] * 5]))
+    np.testing.assert_allclose(ends, [0.0, 1.0], atol=1e-12)
+    np.testing.assert_allclose(
+        scaled.restore(shapley(scaled).values), shapley(shifted).values, atol=1e-12
+    )
+
+
+def test_normalise_without_gain_never_flips_signs():
+    # outputs: gain 2, gain -4, no gain
+    rows = all_coalitions(2)
+    game = TableGame(np.stack([1 + rows.sum(1), 5 - 2 * rows.sum(1), rows[:, 0] ^ rows[:, 1]], 1))
+    plain = shapley(game).values
+    for rule, scale in (("shift", [2, 1, 1]), ("absolute", [2, 4, 1])):
+        scaled = normalise(game, no_gain=rule)
+        np.testing.assert_array_equal(scaled.scale, scale)
+        values = shapley(scaled).values
+        np.testing.assert_array_equal(np.sign(values), np.sign(plain))
+        np.testing.assert_allclose(scaled.restore(values), plain)
+    np.testing.assert_array_equal(normalise(game, minimum_gain=3.0).scale, [1, 1, 1])
+    with pytest.raises(ValueError, match="no_gain='shift'"):
+        normalise(game, no_gain="raise")
+    with pytest.raises(ValueError, match="no_gain is"):
+        normalise(game, no_gain="flip")
+    with pytest.raises(ValueError, match="minimum_gain"):
+        normalise(game, minimum_gain=np.nan)
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 64])
+def test_tabulate_in_batches(batch_size):
+    game = random_unanimity_sum(6, 12, 4, 2)
+    sizes = []
+    counted = FunctionGame(6, lambda rows: sizes.append(len(rows)) or game.value(rows))
+    table = tabulate(counted, batch_size=batch_size)
+    np.testing.assert_allclose(table.values, tabulate(game).values, atol=1e-14)
+    assert max(sizes) <= batch_size
+    with pytest.raises(ValueError, match="batch_size"):
+        tabulate(game, batch_size=0)

@@ -1,0 +1,194 @@
+"""Architectures against torch.nn modules with the same weights."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from fedkit.models import build
+
+torch.set_num_threads(1)
+
+
+class Block(nn.Module):
+    """A basic residual block with GroupNorm, in the usual torch.nn way."""
+
+    def __init__(self, c_in: int, c_out: int, stride: int, groups: int) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Conv2d(c_in, c_out, 3, stride, 1, bias=False),
+            nn.GroupNorm(groups, c_out),
+            nn.ReLU(),
+            nn.Conv2d(c_out, c_out, 3, 1, 1, bias=False),
+            nn.GroupNorm(groups, c_out),
+        )
+        self.skip = nn.Sequential()
+        if stride != 1 or c_in != c_out:
+            self.skip = nn.Sequential(
+                nn.Conv2d(c_in, c_out, 1, stride, bias=False), nn.GroupNorm(groups, c_out)
+            )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.body(x) + self.skip(x))
+
+
+def resnet(widths: tuple[int, ...], blocks: int, groups: int) -> nn.Module:
+    layers: list[nn.Module] = [
+        nn.Conv2d(3, widths[0], 3, 1, 1, bias=False),
+        nn.GroupNorm(groups, widths[0]),
+        nn.ReLU(),
+    ]
+    c_in = widths[0]
+    for stage, c_out in enumerate(widths):
+        for block in range(blocks):
+            layers.append(Block(c_in, c_out, 2 if stage and not block else 1, groups))
+            c_in = c_out
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(c_in, 10))
+
+
+def lenet(c: int, first: int, second: int, flat: int) -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(c, 6, 5, padding=first),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(6, 16, 5, padding=second),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(flat, 120),
+        nn.ReLU(),
+        nn.Linear(120, 84),
+        nn.ReLU(),
+        nn.Linear(84, 10),
+    )
+
+
+def cnn() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(3, 32, 5, padding=2),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(32, 64, 5, padding=2),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(64 * 64, 512),
+        nn.ReLU(),
+        nn.Linear(512, 10),
+    )
+
+
+def mlp(*sizes: int) -> nn.Module:
+    layers: list[nn.Module] = [nn.Flatten()]
+    for a, b in pairwise(sizes):
+        layers += [nn.Linear(a, b), nn.ReLU()]
+    return nn.Sequential(*layers[:-1])
+
+
+CASES = {
+    "mlp-20": ((1, 28, 28), lambda: mlp(784, 20, 10)),
+    "mlp-20-7": ((3, 8, 8), lambda: mlp(192, 20, 7, 10)),
+    "lenet5": ((1, 28, 28), lambda: lenet(1, 2, 0, 400)),
+    "lenet5 ": ((3, 32, 32), lambda: lenet(3, 0, 0, 400)),
+    "lenet5  ": ((1, 8, 8), lambda: lenet(1, 2, 2, 64)),
+    "cnn": ((3, 32, 32), cnn),
+    "resnet20": ((3, 32, 32), lambda: resnet((16, 32, 64), 3, 8)),
+    "resnet18": ((3, 32, 32), lambda: resnet((64, 128, 256, 512), 2, 32)),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_logits_are_those_of_a_torch_module(case: str) -> None:
+    shape, make = CASES[case]
+    arch, module = build(case.strip(), shape, 10), make()
+    rng = np.random.default_rng(3)
+    params = torch.stack([arch.init(rng) for _ in range(2)])
+    params += 0.01 * torch.from_numpy(rng.standard_normal(params.shape, dtype=np.float32))
+    own = torch.from_numpy(rng.standard_normal((2, 3, *shape), dtype=np.float32))
+    with torch.no_grad():
+        for x in (own, own[0]):  # images of each model, and images that both share
+            logits = arch.forward(params, x)
+            assert logits.shape == (2, 3, 10)
+            for s in range(2):
+                nn.utils.vector_to_parameters(params[s], module.parameters())
+                reference = module(x[s] if x.dim() == 5 else x)
+                torch.testing.assert_close(logits[s], reference, rtol=1e-4, atol=1e-5)
+                alone = arch.forward(params[s : s + 1], x[s : s + 1] if x.dim() == 5 else x)
+                torch.testing.assert_close(alone[0], reference, rtol=1e-4, atol=1e-5)
+
+
+def test_gradients_reach_every_parameter_of_every_model() -> None:
+    arch = build("resnet20", (3, 16, 16), 4)
+    params = torch.stack([arch.init(np.random.default_rng(s)) for s in range(2)])
+    params.requires_grad_()
+    x = torch.from_numpy(np.random.default_rng(0).standard_normal((2, 5, 3, 16, 16)))
+    arch.forward(params, x.float()).square().sum().backward()
+    assert params.grad is not None
+    assert (params.grad != 0).float().mean() > 0.9
+
+
+def test_init_is_pytorchs_default_rule_and_depends_on_the_generator_alone() -> None:
+    arch = build("lenet5", (1, 28, 28), 10)
+    first, again = (arch.init(np.random.default_rng(7)) for _ in range(2))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, arch.init(np.random.default_rng(8)))
+    assert first.dtype == torch.float32
+    module = lenet(1, 2, 0, 400)
+    for ours, theirs in zip(arch.split(first[None]), module.parameters(), strict=True):
+        assert ours[0].shape == theirs.shape
+        fan_in = ours.flatten(2).shape[-1] if ours.dim() > 2 else 0
+        if fan_in:
+            bound = 1 / np.sqrt(theirs[0].numel())
+            assert ours.abs().max() <= bound
+            assert ours.abs().max() > 0.8 * bound
+
+
+def test_flat_vectors_split_into_names_and_back() -> None:
+    arch = build("lenet5", (1, 28, 28), 10)
+    assert arch.n_parameters == 61706
+    params = torch.arange(2 * arch.n_parameters, dtype=torch.float32).view(2, -1)
+    named = arch.unflatten(params)
+    assert list(named)[:2] == ["conv1.weight", "conv1.bias"]
+    assert named["conv2.weight"].shape == (2, 16, 6, 5, 5)
+    assert torch.equal(arch.flatten(list(named.values())), params)
+    assert arch.unflatten(params[0])["fc3.bias"].shape == (10,)
+    weight, bias = arch.last_layer(params)
+    assert weight.shape == (2, 10, 84)
+    assert torch.equal(bias, params[:, -10:])
+    tail = arch.split(params[:, 156:], skip=156)
+    assert torch.equal(tail[0], named["conv2.weight"])
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "classes", "message"),
+    [
+        ("alexnet", (1, 28, 28), 10, "unknown architecture 'alexnet'"),
+        ("mlp-0", (1, 28, 28), 10, "unknown architecture"),
+        ("mlp", (1, 28, 28), 10, "unknown architecture"),
+        ("lenet5", (1, 3, 3), 10, "at least 4 x 4"),
+        ("resnet18", (3, 4, 4), 10, "at least 8 x 8"),
+        ("mlp-10", (1, 28, 28), 1, "at least 2 classes"),
+    ],
+)
+def test_what_cannot_be_built_is_refused(
+    name: str, shape: tuple[int, int, int], classes: int, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        build(name, shape, classes)
+
+
+def test_wrong_shapes_are_refused() -> None:
+    arch = build("mlp-5", (1, 4, 4), 3)
+    params = torch.zeros(2, arch.n_parameters)
+    with pytest.raises(ValueError, match=r"params\[None\]"):
+        arch.forward(params[0], torch.zeros(1, 1, 4, 4))
+    with pytest.raises(ValueError, match="images have shape"):
+        arch.forward(params, torch.zeros(6, 1, 5, 4))
+    with pytest.raises(ValueError, match="images have shape"):
+        arch.forward(params, torch.zeros(3, 6, 1, 4, 4))
+    with pytest.raises(ValueError, match="parameters of length"):
+        arch.unflatten(params[:, 1:])

@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+import ast
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from fedkit.bookbuild import Book
+from fedkit.notebookparameters import parameters_of
+from fedkit.notebooks import check_pair, pair_text, read_source
+
+ROOT = Path(__file__).resolve().parent.parent
+BOOK = Book(ROOT)
+SOURCES = sorted((ROOT / "notebooks").glob("*.md"))
+EXPERIMENTS = [s for s in SOURCES if s.stem in ("fedowen", "claims")]
+MOST_LINES = 25
+
+each_notebook = pytest.mark.parametrize("source", SOURCES, ids=lambda s: s.stem)
+
+
+def code_cells(source: Path) -> list:
+    return [c for c in read_source(source).cells if c.cell_type == "code"]
+
+
+def prose(source: Path) -> list[str]:
+    """Lines of the text cells without code, mathematics, roles, options and headings."""
+    text = "\n".join(c.source for c in read_source(source).cells if c.cell_type == "markdown")
+    for pattern in (
+        r"^(`{3,}|~{3,})(?!\{).*?^\1",  # blocks of code
+        r"\$\$.*?\$\$",
+        r"\$[^$\n]+\$",
+        r"\{[\w:]+\}`[^`]*`",
+        r"`[^`]*`",
+        r"^:[\w-]+:.*$",
+        r"^#.*$",
+    ):
+        text = re.sub(pattern, " ", text, flags=re.DOTALL | re.MULTILINE)
+    return [line for line in text.splitlines() if line.strip()]
+
+
+def test_the_table_of_contents_lists_every_notebook() -> None:
+    assert {s.stem for s in BOOK.notebooks} == {s.stem for s in SOURCES}
+
+
+@each_notebook
+def test_a_pair_has_one_content(source: Path) -> None:
+    check_pair(source)
+    assert source.with_suffix(".ipynb").read_text("utf-8") == pair_text(source)
+
+
+@each_notebook
+def test_committed_notebooks_have_no_outputs_and_stable_ids(source: Path) -> None:
+    notebook = json.loads(source.with_suffix(".ipynb").read_text("utf-8"))
+    assert notebook["metadata"]["kernelspec"]["name"] == "python3"
+    ids = [cell["id"] for cell in notebook["cells"]]
+    assert len(set(ids)) == len(ids)
+    assert all(re.fullmatch(r"\d{3}-[0-9a-f]{10}", i) for i in ids)
+    for cell in notebook["cells"]:
+        assert not cell.get("outputs")
+        assert cell.get("execution_count") is None
+        assert set(cell["metadata"]) <= {"tags", "mystnb"}
+
+
+@each_notebook
+def test_parameters_are_typed_literals_with_help(source: Path) -> None:
+    known = parameters_of(source)
+    assert known, "a notebook needs a cell tagged 'parameters'"
+    assert "profile" not in known or known["profile"].default == "smoke"
+    for parameter in known.values():
+        assert parameter.help, f"{parameter.name} has no comment that explains it"
+        assert type(parameter.default).__name__ in (parameter.type, "int", "NoneType"), parameter
+    for cell in code_cells(source):
+        if "parameters" in cell.metadata.get("tags", []):
+            nodes = ast.parse(cell.source).body
+            assert all(isinstance(node, ast.AnnAssign) for node in nodes)
+
+
+@each_notebook
+def test_cells_are_short(source: Path) -> None:
+    lengths = {i: len(c.source.splitlines()) for i, c in enumerate(code_cells(source))}
+    long = {i: n for i, n in lengths.items() if n > MOST_LINES}
+    assert not long, f"code cells (number: lines) with more than {MOST_LINES} lines"
+
+
+@each_notebook
+def test_cells_silence_nothing_and_install_nothing(source: Path) -> None:
+    for cell in code_cells(source):
+        for word in ("filterwarnings", "simplefilter", "%pip", "!pip", "%%capture", "%matplotlib"):
+            assert word not in cell.source
+        assert not re.search(r"np\.random\.(?!default_rng|Generator|SeedSequence)", cell.source)
+        assert "allow_errors" not in cell.source
+
+
+@each_notebook
+def test_every_notebook_ends_with_its_stamp(source: Path) -> None:
+    assert "stamp(" in code_cells(source)[-1].source
+
+
+@each_notebook
+def test_no_name_is_made_and_never_used(source: Path) -> None:
+    """A name that is assigned at top level is read, glued or shown somewhere."""
+    made: dict[str, int] = {}
+    read: set[str] = set()
+    for number, cell in enumerate(code_cells(source)):
+        tree = ast.parse(cell.source)
+        for node in tree.body:
+            targets = node.targets if isinstance(node, ast.Assign) else []
+            for name in [n for t in targets for n in ast.walk(t) if isinstance(n, ast.Name)]:
+                if isinstance(name.ctx, ast.Store) and not name.id.startswith("_"):
+                    made.setdefault(name.id, number)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+                read.add(node.id)
+    dead = {name: number for name, number in made.items() if name not in read}
+    assert not dead, f"made in code cell n and never used: {dead}"
+
+
+@each_notebook
+def test_figures_have_alternative_text_and_caption(source: Path) -> None:
+    for number, cell in enumerate(code_cells(source)):
+        figure = cell.metadata.get("mystnb", {})
+        draws = re.search(r"\bplots\.|\bplt\.|\.savefig|imshow", cell.source)
+        if figure or draws:
+            alt = figure.get("image", {}).get("alt", "")
+            caption = figure.get("figure", {}).get("caption", "")
+            assert not figure.get("figure") or len(caption) > 20, f"code cell {number}: no caption"
+            if figure.get("figure"):
+                assert len(alt) > 20, f"code cell {number}: a figure without alternative text"
+
+
+RESULT = re.compile(r"\d+(?:\.\d+)?\s*(?:%|per cent|±)|±\s*\d|\b\d+\.\d{2,}\b")
+
+
+@pytest.mark.parametrize("source", EXPERIMENTS, ids=lambda s: s.stem)
+def test_no_result_is_typed_into_the_prose_of_an_experiment(source: Path) -> None:
+    """Results are glued; what a paper says may be quoted, in quotation marks."""
+    found = []
+    for line in prose(source):
+        for quoted in (r"“[^”]*”", r"\"[^\"]*\"", r"(?<!\w)'[^']*'(?!\w)"):
+            line = re.sub(quoted, " ", line)
+        line = re.sub(r"95 ?% (confidence |t-)?(intervals?|bands?|level)", " ", line)
+        line = re.sub(r"\{[\w:]+\}", " ", line)
+        if RESULT.search(line) and not line.startswith("|"):
+            found.append(line.strip())
+    assert not found, f"glue these numbers, or quote the paper: {found}"
+
+
+# ------------------------------------------------------------------------- launch links
+
+
+@each_notebook
+def test_launch_links_lead_to_committed_notebooks(source: Path) -> None:
+    config = yaml.safe_load((ROOT / "_config.yml").read_text("utf-8"))
+    buttons = config["launch_buttons"]
+    assert buttons["binderhub_url"] == "https://mybinder.org"
+    assert buttons["colab_url"].startswith("https://colab.research.google.com")
+    assert "path_to_book" not in config["repository"]  # a page's path is its repository path
+    target = source.with_suffix(".ipynb")
+    assert target.is_file()
+    if shutil.which("git") and (ROOT / ".git").exists():
+        command = ["git", "check-ignore", "-q", str(target)]
+        assert subprocess.run(command, cwd=ROOT, check=False).returncode == 1, "git ignores it"
+
+
+def test_every_notebook_has_a_time_limit() -> None:
+    for source in SOURCES:
+        assert 0 < BOOK.limit(source) <= 600

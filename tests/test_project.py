@@ -1,0 +1,283 @@
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+
+yaml = pytest.importorskip("yaml")
+
+ROOT = Path(__file__).resolve().parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+README = (ROOT / "README.md").read_text("utf-8")
+EXTRAS = PROJECT["project"]["optional-dependencies"]
+
+
+def canonical(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def locked() -> list[Requirement]:
+    lines = (ROOT / "requirements.lock").read_text("utf-8").splitlines()
+    return [Requirement(x) for x in lines if x.strip() and not x.startswith("#")]
+
+
+def locked_for(python: str, system: str = "linux") -> dict[str, str]:
+    """Versions that the lock gives on a platform."""
+    place = {
+        "python_version": python,
+        "python_full_version": f"{python}.7",
+        "sys_platform": system,
+        "platform_system": {"linux": "Linux", "darwin": "Darwin"}[system],
+        "platform_machine": {"linux": "x86_64", "darwin": "arm64"}[system],
+        "platform_python_implementation": "CPython",
+        "implementation_name": "cpython",
+        "os_name": "posix",
+    }
+    found: dict[str, str] = {}
+    for line in locked():
+        if line.marker is None or line.marker.evaluate(place):
+            assert canonical(line.name) not in found, f"{line.name} is locked twice for {place}"
+            found[canonical(line.name)] = str(line.specifier).removeprefix("==")
+    return found
+
+
+def declared() -> list[Requirement]:
+    lines = list(PROJECT["project"]["dependencies"])
+    for extra in EXTRAS.values():
+        lines += [line for line in extra if not line.startswith("fedkit[")]
+    return [Requirement(line) for line in lines]
+
+
+def tracked() -> list[Path]:
+    """Every text file that is, or could be, committed."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    if shutil.which("git") is None or not (ROOT / ".git").exists():
+        pytest.skip("needs a git checkout")
+    names = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    files = [ROOT / name for name in names.splitlines()]
+    return [f for f in files if f.is_file() and f.suffix not in (".png", ".gz", ".npz", ".zip")]
+
+
+# -------------------------------------------------------------------------- environment
+
+
+@pytest.mark.parametrize("python", ["3.11", "3.12", "3.13"])
+@pytest.mark.parametrize("system", ["linux", "darwin"])
+def test_the_lock_meets_every_declared_requirement(python: str, system: str) -> None:
+    versions = locked_for(python, system)
+    for wanted in declared():
+        marker = {"python_version": python, "python_full_version": f"{python}.7"}
+        if wanted.marker is not None and not wanted.marker.evaluate(marker):
+            continue
+        name = canonical(wanted.name)
+        assert name in versions, f"{name} is not in requirements.lock: run 'make lock'"
+        assert wanted.specifier.contains(versions[name]), (name, versions[name])
+
+
+def test_the_lock_is_only_names_and_versions() -> None:
+    for line in locked():
+        assert line.url is None
+        assert re.fullmatch(r"==[\w.!+]+", str(line.specifier)), f"{line} is not pinned"
+    text = (ROOT / "requirements.lock").read_text("utf-8")
+    for word in ("--", "://", "file:", "sha256", str(Path.home())):
+        assert word not in text
+
+
+def test_the_extras_are_those_that_the_readme_names() -> None:
+    assert set(EXTRAS) == {"run", "vertical", "book", "flower", "ray", "bench", "dev", "all"}
+    listed = re.search(r"Extras: (.*)\.", README)
+    assert listed is not None
+    assert re.findall(r"`(\w+)`", listed[1]) == list(EXTRAS)
+    everything = re.fullmatch(r"fedkit\[(.*)\]", EXTRAS["all"][0])
+    assert everything is not None
+    assert set(everything[1].split(",")) == set(EXTRAS) - {"all"}
+
+
+def test_the_conda_environment_is_the_same_environment() -> None:
+    environment = yaml.safe_load((ROOT / "environment.yml").read_text("utf-8"))
+    python, pip, nested = environment["dependencies"]
+    assert pip == "pip"
+    assert nested == {"pip": ["-r requirements.lock", "-e ."]}
+    version = python.removeprefix("python=")
+    assert SpecifierSet(PROJECT["project"]["requires-python"]).contains(version)
+    workflow = (ROOT / ".github/workflows/ci.yml").read_text("utf-8")
+    assert f'"{version}"' in workflow
+
+
+def test_what_is_installed_is_what_is_locked() -> None:
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    system = {"linux": "linux", "darwin": "darwin"}.get(sys.platform)
+    if system is None or python not in ("3.11", "3.12", "3.13"):
+        pytest.skip("the lock is checked on Linux and macOS with Python 3.11 to 3.13")
+    other = {}
+    for name, version in locked_for(python, system).items():
+        try:
+            there = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue  # an environment may hold fewer extras
+        if there.partition("+")[0] != version:
+            other[name] = (there, version)
+    assert not other, f"installed and locked differ: {other}; run 'make setup' or 'make lock'"
+
+
+def test_the_core_imports_with_numpy_scipy_and_torch_alone() -> None:
+    names = [p.stem for p in (ROOT / "fedkit").glob("*.py")]
+    core = "games valuation estimators models training coalitions partition federation selection"
+    assert set(core.split()) - {"estimators"} <= set(names)
+    lines = [
+        "import sys",
+        "class Refuse:",
+        "    def find_spec(self, name, path=None, target=None):",
+        "        if name.partition('.')[0] in refused: raise ImportError(name)",
+        "refused = set('pandas typer tqdm yaml torchvision sklearn medmnist matplotlib PIL "
+        "jupytext papermill nbformat psutil'.split())",
+        "sys.meta_path.insert(0, Refuse())",
+        "import numpy as np, fedkit as fk",
+        *[f"import fedkit.{name}" for name in core.split()],
+        "assert np.allclose(fk.shapley(fk.TableGame([0, 1, 3, 10])).values, [4, 6])",
+    ]
+    command = [sys.executable, "-W", "error::ImportWarning", "-c", "\n".join(lines)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+# ------------------------------------------------------------------------------- README
+
+
+def test_the_reuse_example_of_the_readme_runs() -> None:
+    blocks = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+    assert len(blocks) == 1
+    lines = [line for line in blocks[0].splitlines() if line.strip()]
+    assert len(lines) <= 10
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", blocks[0]],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    printed = done.stdout
+    assert "Ada" in printed
+    assert "400" in printed.splitlines()[-1]
+    values = [float(v) for v in re.findall(r"(?:Ada|Bo|Cy)\s+([\d.]+)", printed)]
+    assert sum(values) == pytest.approx(85 - 10)  # efficiency: v(N) - v(empty)
+
+
+def test_every_make_target_that_is_mentioned_exists() -> None:
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    targets = set(re.findall(r"^([a-z-]+):", makefile, flags=re.MULTILINE))
+    pages = [README, (ROOT / "CONTRIBUTING.md").read_text("utf-8")]
+    pages += [p.read_text("utf-8") for p in (ROOT / "book").glob("*.md")]
+    mentioned = {
+        word
+        for page in pages
+        for block in re.findall(r"```bash\n(.*?)```|`(make [^`]*)`", page, flags=re.DOTALL)
+        for line in "\n".join(block).splitlines()
+        if line.strip().startswith("make ")
+        for word in line.split("#")[0].split()[1:]
+        if "=" not in word and '"' not in word
+    }
+    assert mentioned <= targets, mentioned - targets
+    assert {"book", "test"} <= mentioned
+
+
+def test_make_alone_prints_help_with_every_target() -> None:
+    if shutil.which("make") is None:
+        pytest.skip("needs make")
+    done = subprocess.run(["make"], cwd=ROOT, capture_output=True, text=True, check=True)
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    for target in re.findall(r"^([a-z-]+):.*##", makefile, flags=re.MULTILINE):
+        assert f"make {target}" in done.stdout
+
+
+def test_every_command_that_is_mentioned_exists() -> None:
+    pytest.importorskip("typer")
+    import typer
+
+    from fedkit.cli import app
+
+    known = set(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
+    text = README + (ROOT / "book/how-to-read.md").read_text("utf-8")
+    blocks = "\n".join(re.findall(r"```bash\n(.*?)```", text, flags=re.DOTALL))
+    used = set(re.findall(r"^(?:\S*/)?fedkit ([a-z]+)", blocks, flags=re.MULTILINE))
+    assert used
+    assert used <= known
+
+
+def test_links_of_the_readme_lead_somewhere() -> None:
+    for text, target in re.findall(r"!?\[([^\]]*)\]\(([^)#]+)\)", README):
+        assert text.strip(), f"{target} has no text"
+        assert target.startswith("https://") or (ROOT / target).exists(), target
+
+
+# ---------------------------------------------------------------------- licences, release
+
+
+def test_licences_and_citation() -> None:
+    assert (ROOT / "LICENSE").read_text("utf-8").startswith("MIT License")
+    assert PROJECT["project"]["license"] == "MIT"
+    content = (ROOT / "LICENSE-CONTENT").read_text("utf-8")
+    assert "creativecommons.org/licenses/by/4.0/legalcode" in content
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))
+    assert citation["cff-version"] == "1.2.0"
+    for key in ("message", "title", "authors", "version", "license", "date-released"):
+        assert citation[key]
+    version = PROJECT["project"]["version"]
+    assert citation["version"] == version == metadata.version("fedkit")
+    changelog = (ROOT / "CHANGELOG.md").read_text("utf-8")
+    assert f"## [{version}] - {citation['date-released']}" in changelog
+
+
+def test_one_script_is_the_continuous_integration() -> None:
+    script = ROOT / ".ci" / "run"
+    assert os.access(script, os.X_OK)
+    text = script.read_text("utf-8")
+    assert "set -euo pipefail" in text
+    for stage in ("make lint", "make test", "make book", "make check-book", "../shared/data"):
+        assert stage in text
+    for workflow in (ROOT / ".github/workflows").glob("*.yml"):
+        assert yaml.safe_load(workflow.read_text("utf-8"))["jobs"]
+        assert ".ci/run" in workflow.read_text("utf-8")
+
+
+def test_the_totals_of_several_runs_are_added_up(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("x\n==== 3 passed, 2 skipped, 1 warning in 3.20s ====\n", "utf-8")
+    (tmp_path / "b").write_text("1 failed, 10 passed, 2 warnings, 1 error in 0.80s\n", "utf-8")
+    command = [
+        sys.executable,
+        str(ROOT / ".ci/totals.py"),
+        str(tmp_path / "a"),
+        str(tmp_path / "b"),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    said = "1 failed, 13 passed, 2 skipped, 3 warnings, 1 error in 4.00s"
+    assert done.stdout.strip() == said
+    command[2:] = [str(tmp_path / "nothing")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "no tests ran in 0.00s"
+
+
+def test_no_local_paths_and_no_package_index() -> None:
+    words = ["/wo" + "rk/", "/ro" + "ot/", "/ho" + "me/", "py" + "pi.org", "index" + "-url"]
+    words += ["files.python" + "hosted", "/tm" + "p/"]
+    allowed = {("Makefile", "index" + "-url")}  # the switch that keeps an address out of the lock
+    found = []
+    for path in tracked():
+        name = path.relative_to(ROOT).as_posix()
+        text = path.read_text("utf-8", errors="ignore")
+        found += [(name, word) for word in words if word in text and (name, word) not in allowed]
+    assert not found
+
+
+def test_nothing_large_is_committed() -> None:
+    large = {p.name: p.stat().st_size for p in tracked() if p.stat().st_size > 400_000}
+    assert not large

@@ -1,0 +1,195 @@
+"""Stacked local training against a plain loop over clients with torch.nn and torch.optim."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from fedkit.models import build
+from fedkit.training import LocalSGD, diverged, train_clients
+
+torch.set_num_threads(1)
+
+SIZES = [37, 0, 16, 5, 40]
+
+
+def module_of(name: str) -> nn.Module:
+    if name == "lenet5":
+        return nn.Sequential(
+            nn.Conv2d(1, 6, 5, padding=2),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(6, 16, 5, padding=2),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Flatten(),
+            nn.Linear(64, 120),
+            nn.ReLU(),
+            nn.Linear(120, 84),
+            nn.ReLU(),
+            nn.Linear(84, 4),
+        )
+    if name == "mlp-9":
+        return nn.Sequential(nn.Flatten(), nn.Linear(64, 9), nn.ReLU(), nn.Linear(9, 4))
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(64, 9), nn.ReLU(), nn.Linear(9, 6), nn.ReLU(), nn.Linear(6, 4)
+    )
+
+
+def clients(sizes: list[int] = SIZES) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    rng = np.random.default_rng(11)
+    return [
+        (
+            torch.from_numpy(rng.standard_normal((n, 1, 8, 8), dtype=np.float32)),
+            torch.from_numpy(rng.integers(0, 4, n)),
+        )
+        for n in sizes
+    ]
+
+
+def generators(n: int = len(SIZES)) -> list[np.random.Generator]:
+    return [np.random.default_rng([5, i]) for i in range(n)]
+
+
+def plain(
+    name: str,
+    start: torch.Tensor,
+    data: tuple[torch.Tensor, torch.Tensor],
+    config: LocalSGD,
+    rng: np.random.Generator,
+) -> torch.Tensor:
+    """One client, the way a textbook would train it."""
+    x, y = data
+    model = module_of(name)
+    nn.utils.vector_to_parameters(start.clone(), model.parameters())
+    anchor = [p.detach().clone() for p in model.parameters()]
+    optimiser = torch.optim.SGD(
+        model.parameters(), config.lr, config.momentum, weight_decay=config.weight_decay
+    )
+    done, epoch = 0, 0
+    while len(y) and (done < config.steps if config.steps is not None else epoch < config.epochs):
+        order = rng.permutation(len(y))
+        for i in range(0, len(y), config.batch_size):
+            if config.steps is not None and done == config.steps:
+                break
+            batch = torch.from_numpy(order[i : i + config.batch_size])
+            optimiser.zero_grad()
+            loss = nn.functional.cross_entropy(model(x[batch]), y[batch])
+            for p, a in zip(model.parameters(), anchor, strict=True):
+                loss = loss + config.proximal / 2 * (p - a).square().sum()
+            loss.backward()
+            optimiser.step()
+            done += 1
+        epoch += 1
+    return nn.utils.parameters_to_vector(model.parameters()).detach()
+
+
+CONFIGS = {
+    "plain": LocalSGD(0.1, batch_size=8, epochs=2),
+    "momentum": LocalSGD(0.05, momentum=0.9, batch_size=8),
+    "decay": LocalSGD(0.1, weight_decay=0.05, batch_size=16),
+    "proximal": LocalSGD(0.1, proximal=0.5, batch_size=7, epochs=3),
+    "everything": LocalSGD(0.05, 0.8, 0.02, 8, 2, proximal=0.3),
+    "steps": LocalSGD(0.1, momentum=0.5, batch_size=16, steps=7),
+    "full batch": LocalSGD(0.1, batch_size=1000, epochs=3),
+}
+
+
+@pytest.mark.parametrize("path", ["loop", "stacked", "auto"])
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+@pytest.mark.parametrize("name", ["mlp-9", "mlp-9-6", "lenet5"])
+def test_equals_a_plain_loop(name: str, config: LocalSGD, path: str) -> None:
+    arch, data = build(name, (1, 8, 8), 4), clients()
+    start = torch.stack([arch.init(np.random.default_rng(i)) for i in range(len(data))])
+    kept = start.clone()
+    got = train_clients(arch, start, data, config, generators(), path=path)
+    for i, rng in enumerate(generators()):
+        expected = plain(name, start[i], data[i], config, rng)
+        torch.testing.assert_close(got[i], expected, rtol=0, atol=1e-5)
+    assert torch.equal(got[1], start[1])  # no data: unchanged
+    assert (got[0] - start[0]).abs().max() > 1e-3
+    assert torch.equal(start, kept)
+
+
+@pytest.mark.parametrize("name", ["mlp-9", "resnet20"])
+def test_a_client_does_not_depend_on_its_neighbours(name: str) -> None:
+    arch, data = build(name, (1, 8, 8), 4), clients([9, 21, 14])
+    start = arch.init(np.random.default_rng(0)).expand(3, -1)
+    config = LocalSGD(0.05, momentum=0.9, batch_size=8)
+    together = train_clients(arch, start, data, config, generators(3), path="stacked")
+    pairs = train_clients(arch, start, data, config, generators(3), path="stacked", chunk=2)
+    one = train_clients(arch, start[2:], data[2:], config, generators(3)[2:], path="loop")
+    torch.testing.assert_close(pairs, together, rtol=0, atol=1e-5)
+    torch.testing.assert_close(one[0], together[2], rtol=0, atol=1e-5)
+
+
+def test_same_seed_same_bits() -> None:
+    arch, data = build("lenet5", (1, 8, 8), 4), clients()
+    start = arch.init(np.random.default_rng(0)).expand(len(data), -1)
+    runs = [train_clients(arch, start, data, LocalSGD(0.1), generators()) for _ in range(2)]
+    assert torch.equal(*runs)
+
+
+@pytest.mark.parametrize("path", ["loop", "stacked"])
+def test_an_overflow_stays_with_its_client(path: str) -> None:
+    arch, data = build("mlp-9", (1, 8, 8), 4), clients([20, 20, 20])
+    data[1] = (data[1][0] * 1e30, data[1][1])
+    start = arch.init(np.random.default_rng(0)).expand(3, -1)
+    config = LocalSGD(1.0, batch_size=8, epochs=2)
+    got = train_clients(arch, start, data, config, generators(3), path=path)
+    assert diverged(got).tolist() == [False, True, False]
+    assert diverged(got[0]).item() is False
+
+
+def test_zero_steps_or_epochs_change_nothing() -> None:
+    arch, data = build("mlp-9", (1, 8, 8), 4), clients()
+    start = arch.init(np.random.default_rng(0)).expand(len(data), -1)
+    for config in (LocalSGD(0.1, steps=0), LocalSGD(0.1, epochs=0)):
+        assert torch.equal(train_clients(arch, start, data, config, generators()), start)
+
+
+def test_progress_bar_does_not_change_the_result(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("tqdm")
+    arch, data = build("mlp-9", (1, 8, 8), 4), clients()
+    start = arch.init(np.random.default_rng(0)).expand(len(data), -1)
+    quiet = train_clients(arch, start, data, LocalSGD(0.1), generators())
+    assert capsys.readouterr().err == ""
+    shown = train_clients(arch, start, data, LocalSGD(0.1), generators(), progress=True)
+    assert torch.equal(quiet, shown)
+    assert "clients" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("lr", -0.1),
+        ("lr", float("nan")),
+        ("momentum", -1.0),
+        ("weight_decay", float("inf")),
+        ("batch_size", 0),
+        ("epochs", -1),
+        ("steps", 2.5),
+    ],
+)
+def test_bad_settings_are_refused(field: str, value: float) -> None:
+    with pytest.raises(ValueError, match=f"{field} is"):
+        LocalSGD(**{"lr": 0.1, field: value})  # type: ignore[arg-type]
+
+
+def test_bad_input_is_refused() -> None:
+    arch, data = build("mlp-9", (1, 8, 8), 4), clients()
+    start = arch.init(np.random.default_rng(0)).expand(len(data), -1)
+    config = LocalSGD(0.1)
+    with pytest.raises(ValueError, match="start has shape"):
+        train_clients(arch, start[:, 1:], data, config, generators())
+    with pytest.raises(ValueError, match="one of each per client"):
+        train_clients(arch, start, data[:3], config, generators())
+    with pytest.raises(ValueError, match="client 0 has images"):
+        train_clients(arch, start, [(data[0][0], data[0][1][1:]), *data[1:]], config, generators())
+    bad = [*data[:4], (data[4][0], data[4][1] + 1)]
+    with pytest.raises(ValueError, match="client 4 has labels"):
+        train_clients(arch, start, bad, config, generators())
+    with pytest.raises(ValueError, match="path is"):
+        train_clients(arch, start, data, config, generators(), path="fast")  # type: ignore[arg-type]

@@ -1,0 +1,78 @@
+"""The result of a valuation: intervals, tables, and the way to and from JSON."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from fedkit.estimators import PermutationSampling, estimate, shapley
+from fedkit.games import airport, random_unanimity_sum
+from fedkit.valuation import Valuation
+
+
+def make(shape=(3,)):
+    values = np.arange(np.prod(shape), dtype=float).reshape(shape)
+    errors = np.full(shape, 0.5)
+    errors.flat[0] = np.nan
+    return Valuation(values, errors, 7, 6, "test", seed=3)
+
+
+def test_interval_is_normal():
+    low, high = make().interval(0.95)
+    np.testing.assert_allclose((high - low)[1:], 2 * 1.959963984540054 * 0.5)
+    np.testing.assert_allclose(((high + low) / 2)[1:], [1.0, 2.0])
+    assert np.isnan(low[0])
+    for level in (0.0, 1.0, 95):
+        with pytest.raises(ValueError, match="strictly inside"):
+            make().interval(level)
+
+
+def test_exact_values_have_intervals_of_no_width():
+    result = shapley(airport([1.0, 2.0]))
+    low, high = result.interval()
+    np.testing.assert_array_equal(low, high)
+    assert result.exact
+    assert (result.evaluations, result.calls) == (4, 3)
+
+
+def test_frame_is_tidy():
+    pytest.importorskip("pandas")
+    frame = make((2, 3)).to_frame(["a", "b"])
+    assert list(frame.columns) == ["player", "output", "value", "standard_error", "low", "high"]
+    assert frame["player"].tolist() == ["a"] * 3 + ["b"] * 3
+    assert frame["output"].tolist() == [0, 1, 2] * 2
+    assert frame["value"].tolist() == [0, 1, 2, 3, 4, 5]
+    assert make().to_frame()["player"].tolist() == [0, 1, 2]
+    with pytest.raises(ValueError, match="2 names for 3 players"):
+        make().to_frame(["a", "b"])
+
+
+@pytest.mark.parametrize("outputs", [None, 2])
+def test_json_and_back_loses_nothing(outputs):
+    game = random_unanimity_sum(5, 8, 1, outputs)
+    result = estimate(game, PermutationSampling(), 15, seed=4, trace=True)
+    again = Valuation.from_dict(json.loads(json.dumps(result.to_dict(), allow_nan=False)))
+    np.testing.assert_array_equal(again.values, result.values)
+    np.testing.assert_array_equal(again.standard_errors, result.standard_errors)
+    assert again.trace is not None
+    assert result.trace is not None
+    np.testing.assert_array_equal(again.trace.values, result.trace.values)
+    np.testing.assert_array_equal(again.trace.evaluations, result.trace.evaluations)
+    for name in ("evaluations", "calls", "method", "seed", "exact", "info"):
+        assert getattr(again, name) == getattr(result, name)
+
+
+def test_nan_survives_strict_json():
+    again = Valuation.from_dict(json.loads(json.dumps(make((2, 2)).to_dict(), allow_nan=False)))
+    np.testing.assert_array_equal(again.standard_errors, make((2, 2)).standard_errors)
+
+
+def test_bad_results_are_refused():
+    with pytest.raises(ValueError, match="shape"):
+        Valuation(np.zeros(3), np.zeros(2), 1, 1, "test")
+    record = make().to_dict()
+    del record["calls"]
+    with pytest.raises(ValueError, match=r"lacks \['calls'\]"):
+        Valuation.from_dict(record)
