@@ -70,18 +70,21 @@ def peak_mb(device: str) -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def seconds(run: Callable[[], Any], device: str, repeats: int = 3) -> tuple[float, Any]:
-    """Fastest of some runs, after one to warm up; and the last result."""
-    result, best = run(), float("inf")
+def alternate(
+    runs: dict[str, Callable[[], Any]], device: str, repeats: int = 3
+) -> dict[str, tuple[float, Any]]:
+    """Fastest time and last result of each side; the sides take turns, so load hits all alike."""
+    best = {key: (float("inf"), run()) for key, run in runs.items()}  # a run to warm up
     for _ in range(repeats):
-        if device == "cuda":
-            torch.cuda.synchronize()
-        start = time.perf_counter()
-        result = run()
-        if device == "cuda":
-            torch.cuda.synchronize()
-        best = min(best, time.perf_counter() - start)
-    return best, result
+        for key, run in runs.items():
+            if device == "cuda":
+                torch.cuda.synchronize()
+            start = time.perf_counter()
+            result = run()
+            if device == "cuda":
+                torch.cuda.synchronize()
+            best[key] = (min(best[key][0], time.perf_counter() - start), result)
+    return best
 
 
 def state_dict_loop(
@@ -131,13 +134,16 @@ def compare(name: str, images: int, coalitions: int, loop_coalitions: int, devic
     def fresh() -> np.ndarray:
         return RoundGame(evaluator, base, updates, sizes).value(rows)  # first layer included
 
-    ours, values = seconds(fresh, device)
     module = MODULES[name]().to(device).eval()
     states = [named(arch, module, base + update) for update in updates]
     weights = RoundGame(evaluator, base, updates, sizes).weights(rows[:loop_coalitions])
-    loop, plain = seconds(
-        lambda: state_dict_loop(module, states, named(arch, module, base), weights, x, y), device, 2
-    )
+    start = named(arch, module, base)
+
+    def one_by_one() -> np.ndarray:
+        return state_dict_loop(module, states, start, weights, x, y)
+
+    times = alternate({"fedkit": fresh, "loop": one_by_one}, device)
+    (ours, values), (loop, plain) = times["fedkit"], times["loop"]
     per_second, loop_per_second = len(rows) / ours, len(weights) / loop
     difference = float(np.abs(values[: len(plain)] - plain).max())
     line = {

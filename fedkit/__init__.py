@@ -47,6 +47,7 @@ __version__ = "0.1.0"
 _LATER = {
     "Architecture": "models",
     "ClassCosine": "contribution",
+    "ClientTable": "selection",
     "Dataset": "data",
     "Dirichlet": "partition",
     "EpsilonGreedy": "selection",

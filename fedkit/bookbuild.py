@@ -110,8 +110,10 @@ class Book:
     def _shared(self) -> str:
         """Hash what all notebooks depend on (once per build)."""
         if "shared" not in self._digests:
-            files = [p for p in (self.root / "fedkit").rglob("*") if "__pycache__" not in p.parts]
-            files += [*(self.root / "results").rglob("*"), self.root / "requirements.lock"]
+            files = [*(self.root / "fedkit").rglob("*"), *(self.root / "results").rglob("*")]
+            # neither byte code nor what an experiment that runs right now keeps under .pending
+            files = [p for p in files if not _passing(p.relative_to(self.root))]
+            files.append(self.root / "requirements.lock")
             parts = [hash_files(files, self.root), installed_packages(), data_identity()]
             parts += [sys.version, commit_of(self.root)]
             self._digests["shared"] = hashlib.sha256("\n".join(parts).encode()).hexdigest()
@@ -215,6 +217,11 @@ def rendering(
     env = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONWARNINGS": "ignore::SyntaxWarning"}
     env.pop("SOURCE_DATE_EPOCH", None)  # it would rewrite the year of copyright
     return command, env
+
+
+def _passing(path: Path) -> bool:
+    """Tell files that come and go by themselves."""
+    return any(part == "__pycache__" or part.startswith(".") for part in path.parts)
 
 
 def say(text: str) -> None:

@@ -198,7 +198,7 @@ def test_every_claim_is_on_the_report() -> None:
 
 @each_notebook
 def test_every_run_says_how_to_repeat_it(page: str) -> None:
-    text = article(page).get_text(" ")
+    text = re.sub(r"\s+", " ", article(page).get_text(" "))
     assert f"fedkit book run {Path(page).name}" in text
 
 

@@ -238,6 +238,15 @@ def test_whatever_a_run_depends_on_changes_its_key(small_book: Path, changed: st
     assert Book(small_book).key(source) != before
 
 
+def test_what_comes_and_goes_by_itself_changes_no_key(small_book: Path) -> None:
+    source = small_book / "notebooks" / "page.md"
+    before = Book(small_book).key(source)
+    for name in ("fedkit/__pycache__/a.pyc", "results/.pending/cell.json"):
+        (small_book / name).parent.mkdir()
+        (small_book / name).write_text("passing", "utf-8")
+    assert Book(small_book).key(source) == before
+
+
 def test_profile_and_data_folder_are_part_of_the_key(small_book: Path, monkeypatch) -> None:
     source = small_book / "notebooks" / "page.md"
     keys = {Book(small_book).key(source), Book(small_book, "laptop").key(source)}

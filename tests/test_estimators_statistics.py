@@ -28,7 +28,7 @@ from fedkit.estimators import (
 from fedkit.games import TableGame, airport, all_coalitions, random_unanimity_sum, tabulate
 
 N = 6
-REPEATS = 300
+REPEATS = 240
 
 
 def _asymmetric_game() -> TableGame:
@@ -110,7 +110,7 @@ def test_unbiased_with_honest_standard_errors(name):
 )
 @pytest.mark.parametrize("budget", [14, 33])
 def test_a_walk_cut_by_a_distinct_budget_leaves_no_bias(estimator, budget):
-    values, _ = run(estimator, budget, "distinct", repeats=600)
+    values, _ = run(estimator, budget, "distinct", repeats=400)
     assert_unbiased(values, shapley(GAME).values)
 
 
@@ -157,6 +157,27 @@ def test_strata_beat_permutations_at_fedowens_budget():
     assert error[2] < 0.4 * error[0]
 
 
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        PermutationSampling(antithetic=True, walks=2),
+        MultilinearSampling(levels=1, draws=1),
+        MultilinearSampling(levels=3, draws=1),
+        MultilinearSampling("gauss", draws=1),
+    ],
+    ids=repr,
+)
+def test_one_antithetic_pair_is_exact_where_marginals_are_linear(estimator):
+    # pairwise interactions: a marginal is linear in the others, who are there once in each pair
+    rng = np.random.default_rng(0)
+    rows = all_coalitions(N).astype(float)
+    pairs = TableGame(((rows @ rng.normal(size=(N, N))) * rows).sum(axis=1))
+    values = estimate(pairs, estimator, seed=3).values
+    np.testing.assert_allclose(values, shapley(pairs).values, atol=1e-12)
+    lone = estimate(pairs, PermutationSampling(walks=2), seed=3).values
+    assert np.abs(lone - shapley(pairs).values).max() > 0.05
+
+
 # --- FedOwen as printed -----------------------------------------------------------------------
 
 
@@ -189,6 +210,22 @@ def test_algorithm_1_has_the_mean_of_its_partial_integrals(levels):
         np.testing.assert_allclose(target, full, atol=1e-12)
     else:  # efficiency is lost
         assert abs(target.sum() - full.sum()) > 0.1 * abs(full.sum())
+
+
+def test_algorithm_1_climbs_its_levels():
+    sizes = []
+
+    class Spy:
+        n_players = N
+
+        def value(self, rows):
+            sizes.append(rows.sum(axis=1).max())
+            return ZERO.value(rows)
+
+    result = estimate(Spy(), OwenSampling(4, eta=None), 400, count="calls")
+    assert result.info["walks"] == sorted(result.info["walks"], reverse=True)
+    assert sizes[0] == 1
+    assert result.info["walks"][0] > 2 * result.info["walks"][3]
 
 
 def test_algorithm_1_with_one_level_is_permutation_sampling():
@@ -269,7 +306,7 @@ def test_gtg_sweeps_let_each_player_lead_once():
 
 
 def test_gtg_half_a_sweep_is_unbiased():
-    values, _ = run(GTGShapley(0.0, 0.0), 12, repeats=600)  # v(N) and two walks of a sweep
+    values, _ = run(GTGShapley(0.0, 0.0), 12, repeats=400)  # v(N) and two walks of a sweep
     assert_unbiased(values, shapley(GAME).values)
 
 

@@ -104,19 +104,20 @@ def test_every_notebook_ends_with_its_stamp(source: Path) -> None:
 @each_notebook
 def test_no_name_is_made_and_never_used(source: Path) -> None:
     """A name that is assigned at top level is read, glued or shown somewhere."""
-    made: dict[str, int] = {}
+    made: dict[tuple[str, ...], int] = {}  # what is unpacked together is used together
     read: set[str] = set()
     for number, cell in enumerate(code_cells(source)):
         tree = ast.parse(cell.source)
-        for node in tree.body:
-            targets = node.targets if isinstance(node, ast.Assign) else []
-            for name in [n for t in targets for n in ast.walk(t) if isinstance(n, ast.Name)]:
-                if isinstance(name.ctx, ast.Store) and not name.id.startswith("_"):
-                    made.setdefault(name.id, number)
+        targets = [t for node in tree.body if isinstance(node, ast.Assign) for t in node.targets]
+        for target in targets:
+            stored = [n for n in ast.walk(target) if isinstance(n, ast.Name)]
+            names = tuple(n.id for n in stored if isinstance(n.ctx, ast.Store))
+            if names and not all(name.startswith("_") for name in names):
+                made.setdefault(names, number)
         for node in ast.walk(tree):
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
                 read.add(node.id)
-    dead = {name: number for name, number in made.items() if name not in read}
+    dead = {names: number for names, number in made.items() if not read & set(names)}
     assert not dead, f"made in code cell n and never used: {dead}"
 
 

@@ -67,8 +67,9 @@ class MultilinearSampling:
     pair, or the walk, which makes the errors conservative.  Gauss nodes follow a Kronecker
     sequence with a random start, so that their standard errors are conservative too.
 
-    Neither kind of mask beats walks per evaluation: masks with their n neighbours cost n + 1
-    for a marginal of each player, walks cost n and share their utilities between neighbours.
+    A mask with its n neighbours costs n + 1 evaluations for a marginal of each player; a walk
+    costs n, and its marginals share their utilities.  ``benchmarks/estimators.py`` measures the
+    error of both per evaluation.
     """
 
     nodes: Literal["strata", "gauss"] = "strata"

@@ -1,0 +1,1 @@
+"""Speed and memory, side by side with other libraries: ``python -m benchmarks``."""

@@ -1,0 +1,30 @@
+"""All benchmarks in one run: ``python -m benchmarks [--device cpu|cuda] [--no-flower]``.
+
+One thread unless asked otherwise: with two threads on two shared cores the spinning of OpenMP
+can cost more than the second core gives.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from benchmarks import coalitions, estimators, rounds
+
+
+def main() -> None:
+    """Run coalition values, training rounds and estimators, one after another."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--device", choices=["cpu", "cuda"])
+    parser.add_argument("--no-flower", action="store_true")
+    parser.add_argument("--threads", type=int, default=1)
+    given = parser.parse_args()
+    print("\n=== coalition values")
+    coalitions.main(given.device, given.threads)
+    print("\n=== rounds of local training")
+    rounds.main(given.device, not given.no_flower, given.threads)
+    print("\n=== estimators")
+    estimators.main()
+
+
+if __name__ == "__main__":
+    main()
