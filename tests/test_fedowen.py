@@ -1,0 +1,125 @@
+import math
+from dataclasses import asdict, replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fedkit.experiments import Cell, get
+from fedkit.experiments import fedowen as paper
+from fedkit.experiments import fedowen_tables as tables
+from fedkit.experiments.fedowen_cells import SCALES
+from fedkit.federation import run
+from fedkit.models import build
+from fedkit.selection import EpsilonGreedy, UniformSelection
+
+SMALL = replace(SCALES["smoke"].base, alpha=0.1, imbalance=0.1, rounds=4, exact_every=2)
+ALL = (*paper.METHODS, "fedowen-no-adaptive")
+
+
+def one(method, **changes):
+    setting = replace(SMALL, method=method, **changes)
+    return paper.run_cell(Cell("smoke", "fedowen", "table1", asdict(setting), (0,)), "cpu", False)[
+        0
+    ]
+
+
+@pytest.mark.parametrize("method", ALL)
+def test_every_method_runs_within_the_budget(method):
+    result = one(method)
+    metrics = result["metrics"]
+    calls = metrics["calls"]
+    if method in paper.estimators(SMALL):
+        assert 0 < calls <= SMALL.budget
+        assert math.isfinite(metrics["error"])
+    if method in ("mc", "banzhaf", "weightedshap", "fedowen", "fedowen-corrected"):
+        assert calls == SMALL.budget  # saved calls are spent again
+    if method in ("fedavg", "shapfed", "random-values", "size-values", "uniform"):
+        assert calls == 0
+    assert 0 <= metrics["accuracy"] <= 100
+    assert result["series"]["round"][-1] == SMALL.rounds
+
+
+def test_the_papers_budget_is_forty_calls():
+    setting = SCALES["paper"].base
+    assert setting.budget == 10 * 4
+    assert replace(setting, levels=4, budget_grows=True).budget == 80
+
+
+def test_rows_share_scheduler_and_aggregation():
+    shared = [paper.strategy(replace(SMALL, method=m)) for m in ("mc", "gtg", "fedowen", "exact")]
+    assert len({(s.select, s.aggregate) for s in shared}) == 1
+    assert isinstance(shared[0].select, EpsilonGreedy)
+    without = paper.strategy(replace(SMALL, method="fedowen-no-adaptive"))
+    assert isinstance(without.select, UniformSelection)
+    assert without.value == paper.strategy(replace(SMALL, method="fedowen")).value
+    with pytest.raises(ValueError, match="unknown method 'best'"):
+        paper.strategy(replace(SMALL, method="best"))
+
+
+def test_methods_of_one_seed_share_partition_and_first_model():
+    a, b = (paper.federation(replace(SMALL, method=m), 3) for m in ("mc", "fedowen"))
+    assert all(np.array_equal(x, y) for x, y in zip(a.clients, b.clients, strict=True))
+    model = build("mlp-8", a.input_shape, a.n_classes)
+    settings = [replace(SMALL, method=m) for m in ("uniform", "fedavg")]
+    from fedkit.federation import Plan
+    from fedkit.training import LocalSGD
+
+    plan = Plan(rounds=1, participants=4, local=LocalSGD(lr=0.1))
+    first = [run([a], model, paper.strategy(s), plan, [3]) for s in settings]
+    assert [r["client"] for r in first[0].clients] == [r["client"] for r in first[1].clients]
+
+
+def test_same_rounds_compare_estimators_with_exact_values():
+    cell = get("fedowen", "round_errors").cells("smoke", [0])[0]
+    small = replace(paper.setting(cell), rounds=4, exact_every=2)
+    result = paper.run_round_errors(
+        Cell("smoke", "fedowen", "round_errors", asdict(small), (0,)), "cpu", False
+    )[0]
+    for method in paper.estimators(small):
+        assert result["metrics"][f"error.{method}"] > 0
+        assert 0 <= result["metrics"][f"same_best.{method}"] <= 1
+
+
+def test_cells_cover_the_papers_tables():
+    for name in ("table1", "table2"):
+        cells = get("fedowen", name).cells("paper", range(10))
+        places = {(c.settings["dataset"], c.settings["alpha"]) for c in cells}
+        assert len(places) == 15
+        assert {c.settings["method"] for c in cells} == set(paper.METHODS)
+    assert {c.settings["model"] for c in cells if c.settings["dataset"] == "cifar10"} == {
+        "resnet18"
+    }
+    with pytest.raises(ValueError, match="unknown profile"):
+        get("fedowen", "table1").cells("huge", None)
+
+
+def frame(rows):
+    return pd.DataFrame(rows, columns=["method", "seed", "metric", "value", "alpha"])
+
+
+ROWS = [
+    (m, s, "accuracy", v + 10 * s, 0.1)
+    for m, values in {"fedavg": (1, 1, 1), "fedowen": (3, 4, 5)}.items()
+    for s, v in enumerate(values)
+]
+
+
+def test_gains_are_paired_by_seed():
+    table = tables.gains(tables.by_seed(frame(ROWS)), "fedavg")
+    row = table.loc["fedowen"]
+    assert row.gain == pytest.approx(3)
+    half = 4.302652729911275 / math.sqrt(3)  # t(0.975, 2), differences 2, 3, 4
+    assert (row.low, row.high) == pytest.approx((3 - half, 3 + half))
+    text = tables.as_text(tables.overview(frame(ROWS), ("fedavg",)), {"fedavg": 12.0})
+    assert "| FedAvg | 12.00 | 11.00 " in text
+    assert "+3.00 [+0.52, +5.48]" in text
+
+
+def test_tables_refuse_what_they_cannot_show():
+    with pytest.raises(ValueError, match="no record"):
+        tables.by_seed(frame(ROWS), alpha=0.5)
+    with pytest.raises(ValueError, match="several records"):
+        tables.by_seed(frame([*ROWS, ("fedavg", 0, "accuracy", 2, 0.2)]))
+    with pytest.raises(ValueError, match="'exact' has no record"):
+        tables.gains(tables.by_seed(frame(ROWS)), "exact")
