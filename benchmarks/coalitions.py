@@ -17,8 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedkit.coalitions import Evaluator, RoundGame
+from fedkit.coalitions import Evaluator
 from fedkit.models import Architecture, build
+from fedkit.roundgame import RoundGame
 
 CLIENTS = 10
 

@@ -63,7 +63,7 @@ _LATER = {
     "Plan": "federation",
     "Proportional": "aggregation",
     "RandomValues": "contribution",
-    "RoundGame": "coalitions",
+    "RoundGame": "roundgame",
     "SizeAsValue": "contribution",
     "SizeWeighted": "aggregation",
     "Softmax": "aggregation",

@@ -18,7 +18,7 @@ MARK_NAMES, MARK_MODULES = "<!-- names -->", "<!-- modules -->"
 #: Modules in the order of the page; what is not named here follows under the last heading.
 SECTIONS = {
     "Games and values": "games closed_forms masks valuation estimators streams",
-    "Models and training": "models layers training firstlayer coalitions",
+    "Models and training": "models layers training firstlayer pooling workers coalitions roundgame",
     "Data and federations": "data dataregistry datafetch datalayouts datafiles partition schemes "
     "dirichlet splits",
     "Rounds": "federation contribution selection aggregation history checkpoints",

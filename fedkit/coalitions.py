@@ -1,4 +1,4 @@
-"""Utilities of coalition models: the game that the clients of one round play.
+"""Utilities of coalition models on one validation set.
 
 The model of a coalition is linear in the clients' updates, and so are the outputs of its first
 linear or convolutional layer, before any activation.  The first layer of ``2^k`` models is then
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -20,11 +21,13 @@ from torch.nn import functional as F
 from fedkit.firstlayer import FirstLayer
 from fedkit.layers import Linear, run_layers
 from fedkit.models import Architecture
+from fedkit.workers import for_each
 
-__all__ = ["Evaluator", "Prepared", "RoundGame", "value_many"]
+__all__ = ["Evaluator", "Prepared"]
 
 Utility = Literal["accuracy", "negative_loss", "class_accuracy"]
 Weights = np.ndarray | Tensor
+Rows = list[tuple[int, int, Tensor]]  # index of the round, first row overall, weights
 
 # Bytes that a group of coalitions, and one activation of one model, may fill on a CPU: shares of
 # its last-level cache (chosen by measurement).
@@ -165,14 +168,32 @@ class Evaluator:
             for lo, hi in self._image_blocks(rounds, direct):
                 firsts = [] if direct else [self._first(prepared, lo, hi) for prepared in rounds]
                 for first, last in self._tiles(lo, hi):
-                    y = self.y[first:last]
-                    for rows in self._row_groups(weights, last - first, direct):
-                        start = rows[0][1]
-                        for logits in self._logits(rounds, firsts, rows, first, last, lo):
-                            sums[start : start + len(logits)] += self._score(logits, y)
-                            start += len(logits)
+                    groups = self._row_groups(weights, last - first, direct)
+                    add = partial(self._add, sums, rounds, firsts, first, last, lo)
+                    if self.device.type == "cpu":
+                        for_each(add, groups)
+                    else:
+                        for rows in groups:
+                            add(rows)
         out = (sums / self._counts if wide else sums[:, 0] / len(self.y)).cpu().numpy()
         return np.split(out, ends[:-1]) if len(ends) else []
+
+    @torch.no_grad()
+    def _add(
+        self,
+        sums: Tensor,
+        rounds: list[Prepared],
+        firsts: list[Tensor],
+        lo: int,
+        hi: int,
+        origin: int,
+        rows: Rows,
+    ) -> None:
+        """Add the scores of a group of coalitions on images lo to hi to `sums`."""
+        start = rows[0][1]
+        for logits in self._logits(rounds, firsts, rows, lo, hi, origin):
+            sums[start : start + len(logits)] += self._score(logits, self.y[lo:hi])
+            start += len(logits)
 
     def _image_blocks(self, rounds: list[Prepared], direct: bool) -> Iterator[tuple[int, int]]:
         """Blocks of images, outside the loop over coalitions, which all read the same outputs."""
@@ -193,18 +214,18 @@ class Evaluator:
         for first in range(lo, hi, step):
             yield first, min(first + step, hi)
 
-    def _row_groups(
-        self, weights: list[Tensor], images: int, direct: bool
-    ) -> Iterator[list[tuple[int, int, Tensor]]]:
-        """Groups of (index of the round, first row overall, weights), bounded in memory."""
+    def _row_groups(self, weights: list[Tensor], images: int, direct: bool) -> Iterator[Rows]:
+        """Groups of coalitions, bounded in memory and enough of them for every core."""
         per_row = 4 * self.arch.n_parameters + (images * self._peak if self._stacked else 0)
         if not direct and self._head:
             per_row = 4 * (self.arch.n_parameters - self._head.n_parameters)
             per_row += images * (8 * self._head.width + (self._peak if self._stacked else 0))
         most = max(1, self._bytes // (4 * per_row))
         if self.device.type == "cpu":
-            most = min(most, max(8, _CPU_GROUP_BYTES // per_row))
-        group: list[tuple[int, int, Tensor]] = []
+            threads = torch.get_num_threads()
+            share = -(-sum(len(rows) for rows in weights) // threads)
+            most = max(1, min(most // threads, max(8, _CPU_GROUP_BYTES // per_row), share))
+        group: Rows = []
         room, first = most, 0
         for index, rows in enumerate(weights):
             while len(rows):
@@ -231,7 +252,7 @@ class Evaluator:
         self,
         rounds: list[Prepared],
         firsts: list[Tensor],
-        rows: list[tuple[int, int, Tensor]],
+        rows: Rows,
         lo: int,
         hi: int,
         origin: int,
@@ -300,99 +321,3 @@ def _check_validation(arch: Architecture, x: Tensor, y: Tensor, utility: str) ->
             "their accuracy is undefined: draw the validation set by class, or use another utility"
         )
     return counts
-
-
-class RoundGame:
-    """The cooperative game of one round: clients are players, the value is the model's utility.
-
-    The model of a coalition S is ``base + sum_{i in S} w_i(S) updates_i`` with
-    ``w_i(S) = n_i / n_S`` (weighting "size", the M_S of Liu et al., 2022) or ``1 / |S|``
-    ("uniform").  The empty coalition keeps `base`, so ``v(empty) = utility(base)``.
-
-    Parameters
-    ----------
-    evaluator : Evaluator
-    base : float32 tensor ``[P]``
-        Global model that the clients received.
-    updates : float32 tensor ``[k, P]``
-        Client models minus `base`.
-    sizes : array of k numbers, optional
-        Data sizes; needed for weighting "size".  A coalition whose sizes sum to zero holds no
-        data: its model is `base`.
-    weighting : {"size", "uniform"}
-
-    Raises
-    ------
-    ValueError
-        If shapes disagree, sizes are negative or not finite, or an update holds a NaN or an
-        infinity (the message names the client).
-    """
-
-    def __init__(
-        self,
-        evaluator: Evaluator,
-        base: Tensor,
-        updates: Tensor,
-        sizes: Sequence[float] | np.ndarray | None = None,
-        weighting: Literal["size", "uniform"] = "size",
-    ) -> None:
-        p = evaluator.arch.n_parameters
-        if base.shape != (p,) or updates.dim() != 2 or updates.shape[1] != p or not len(updates):
-            raise ValueError(
-                f"base has shape {tuple(base.shape)} and updates {tuple(updates.shape)}; "
-                f"({p},) and (k, {p}) with k >= 1 are expected"
-            )
-        if weighting not in ("size", "uniform"):
-            raise ValueError(f'weighting is {weighting!r}; expected "size" or "uniform"')
-        if not bool(torch.isfinite(base).all()):
-            raise ValueError("base holds a NaN or an infinity: the global model has diverged")
-        bad = torch.nonzero(~torch.isfinite(updates).all(dim=1)).flatten().tolist()
-        if bad:
-            raise ValueError(
-                f"the update of client {bad[0]} holds a NaN or an infinity ({len(bad)} of "
-                f"{len(updates)} clients): leave it out, or lower the learning rate"
-            )
-        if weighting == "size" and sizes is None:
-            raise ValueError('weighting "size" needs sizes; pass them, or use "uniform"')
-        shares = np.ones(len(updates))
-        if weighting == "size":
-            shares = np.asarray(sizes, dtype=np.float64)
-        if shares.shape != (len(updates),) or not (np.isfinite(shares) & (shares >= 0)).all():
-            raise ValueError(
-                f"sizes are {sizes}; {len(updates)} finite numbers of at least 0 are expected"
-            )
-        self.evaluator = evaluator
-        self.n_players = len(updates)
-        self.prepared = evaluator.prepare(base, updates)
-        self._shares = shares
-
-    def weights(self, coalitions: np.ndarray) -> np.ndarray:
-        """Weight of each client in each coalition, float64 ``[B, k]``; rows sum to 1 (or 0)."""
-        members = np.asarray(coalitions, dtype=bool)
-        if members.ndim != 2 or members.shape[1] != self.n_players:
-            raise ValueError(
-                f"coalitions have shape {members.shape}; [B, {self.n_players}] is expected"
-            )
-        masses = members * self._shares
-        total = masses.sum(axis=1, keepdims=True)
-        return np.divide(masses, total, out=np.zeros_like(masses), where=total > 0)
-
-    def value(self, coalitions: np.ndarray) -> np.ndarray:
-        """Utilities of coalitions bool ``[B, k]``: float64 ``[B]``, or ``[B, classes]``."""
-        return value_many([self], [coalitions])[0]
-
-
-def value_many(games: Sequence[RoundGame], coalitions: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Values of several rounds' games as one batch on the device (replicates in lockstep).
-
-    Games of the same evaluator are merged; the answers are those of ``game.value`` for each.
-    """
-    answers: list[np.ndarray] = [np.zeros(0)] * len(games)
-    pending: dict[int, list[int]] = {}
-    for i, game in enumerate(games):
-        pending.setdefault(id(game.evaluator), []).append(i)
-    for members in pending.values():
-        requests = [(games[i].prepared, games[i].weights(coalitions[i])) for i in members]
-        for i, part in zip(members, games[members[0]].evaluator.evaluate(requests), strict=True):
-            answers[i] = part
-    return answers

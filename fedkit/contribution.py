@@ -15,10 +15,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from fedkit.coalitions import Evaluator, RoundGame
+from fedkit.coalitions import Evaluator
 from fedkit.estimators import Estimator, estimate_many, shapley
 from fedkit.games import Game, normalise
 from fedkit.models import Architecture
+from fedkit.roundgame import RoundGame
 from fedkit.streams import Streams
 from fedkit.training import LocalSGD
 from fedkit.valuation import Valuation

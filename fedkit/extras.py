@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterable
 from types import ModuleType
+from typing import Any, TypeVar
 
-__all__ = ["need"]
+__all__ = ["bar", "need"]
+
+T = TypeVar("T")
 
 
 def need(module: str, extra: str) -> ModuleType:
@@ -29,3 +33,14 @@ def need(module: str, extra: str) -> ModuleType:
         raise ImportError(
             f'{module} is needed here and is not installed: pip install "fedkit[{extra}]"'
         ) from error
+
+
+def bar(items: Iterable[T], show: bool, unit: str, **options: Any) -> Iterable[T]:
+    """Return the items, behind a progress bar where one is to be shown.
+
+    `options` are those of ``tqdm.tqdm``, such as ``total`` and ``initial``.
+    """
+    if not show:
+        return items
+    shown: Iterable[T] = need("tqdm.auto", "run").tqdm(items, unit=unit, leave=False, **options)
+    return shown

@@ -10,8 +10,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +22,7 @@ from fedkit.aggregation import Aggregation
 from fedkit.checkpoints import fingerprint, load_checkpoint, save_checkpoint
 from fedkit.coalitions import Evaluator
 from fedkit.contribution import Round, ValuePolicy
+from fedkit.extras import bar
 from fedkit.history import History
 from fedkit.models import Architecture
 from fedkit.partition import Federation
@@ -32,25 +34,28 @@ from fedkit.valuation import Valuation
 __all__ = ["Plan", "Strategy", "keep_latest", "keep_mean", "keep_total", "run"]
 
 FloatArray = npt.NDArray[np.float64]
-Remember = Callable[[FloatArray, FloatArray, npt.NDArray[np.int64]], FloatArray]
+IntArray = npt.NDArray[np.int64]
+Remember = Callable[[ClientTable, IntArray, Valuation], None]
+Weigh = Callable[[Round, Valuation, ClientTable], FloatArray]
 Probe = Callable[[Round, Valuation], dict[str, float]]
 Tamper = Callable[[Round], torch.Tensor]
 
 
-def keep_latest(old: FloatArray, new: FloatArray, counts: npt.NDArray[np.int64]) -> FloatArray:
+def keep_latest(clients: ClientTable, ids: IntArray, valuation: Valuation) -> None:
     """A client's value is that of its last round (FedOwen: 'the latest contribution estimate')."""
-    return new
+    clients.values[ids] = valuation.values
 
 
-def keep_mean(old: FloatArray, new: FloatArray, counts: npt.NDArray[np.int64]) -> FloatArray:
-    """A client's value is the mean over its rounds; `counts` includes the current one."""
-    c = counts.reshape(-1, *[1] * (new.ndim - 1))
-    return old + (new - old) / c
+def keep_mean(clients: ClientTable, ids: IntArray, valuation: Valuation) -> None:
+    """A client's value is the mean over its rounds."""
+    old = clients.values[ids]
+    rounds = clients.counts[ids].reshape(-1, *[1] * (old.ndim - 1))
+    clients.values[ids] = old + (valuation.values - old) / rounds
 
 
-def keep_total(old: FloatArray, new: FloatArray, counts: npt.NDArray[np.int64]) -> FloatArray:
+def keep_total(clients: ClientTable, ids: IntArray, valuation: Valuation) -> None:
     """A client's value is the sum over its rounds."""
-    return old + new
+    clients.values[ids] += valuation.values
 
 
 @dataclass(frozen=True)
@@ -60,17 +65,17 @@ class Strategy:
     Parameters
     ----------
     select, value, aggregate
-        The three policies.
+        The three policies.  `aggregate` is a rule on values and sizes, or a function of the
+        round, its valuation and the clients' table, to which the round was added.
     remember : callable
-        Maps (remembered values, new values, selections so far) of the participants to the values
-        that the server keeps.  Clients that did not take part keep theirs.
+        Writes a valuation into the clients' table, whose `counts` include the current round.
     outputs : int or None
         Values per client; None for one number (a vector-valued utility has one per output).
     """
 
     select: Selection
     value: ValuePolicy
-    aggregate: Aggregation
+    aggregate: Aggregation | Weigh
     remember: Remember = keep_latest
     outputs: int | None = None
 
@@ -142,9 +147,21 @@ def _start(
     )
 
 
+def _local_losses(
+    replicate: _Replicate, architecture: Architecture, device: torch.device, ids: IntArray
+) -> FloatArray:
+    """Mean loss of the global model on the data of some clients, which must own data."""
+    losses = []
+    for i in ids:
+        x, y = replicate.federation.client_data(int(i))
+        evaluator = Evaluator(architecture, x, y, "negative_loss", device=device)
+        losses.append(-evaluator.utilities(replicate.model[None])[0])
+    return np.array(losses, dtype=np.float64)
+
+
 def _train(
     replicates: Sequence[_Replicate],
-    chosen: Sequence[npt.NDArray[np.int64]],
+    chosen: Sequence[IntArray],
     t: int,
     architecture: Architecture,
     plan: Plan,
@@ -166,8 +183,11 @@ def _close(replicate: _Replicate, r: Round, valuation: Valuation, strategy: Stra
     """Remember the values, aggregate, and return the weights of the participants."""
     table, ids = replicate.table, r.participants
     table.counts[ids] += 1
-    table.values[ids] = strategy.remember(table.values[ids], valuation.values, table.counts[ids])
-    weights = strategy.aggregate.weights(valuation.values, r.sizes)
+    strategy.remember(table, ids, valuation)
+    if callable(strategy.aggregate):
+        weights = strategy.aggregate(r, valuation, table)
+    else:
+        weights = strategy.aggregate.weights(valuation.values, r.sizes)
     step = torch.as_tensor(weights, dtype=r.updates.dtype, device=r.updates.device)
     replicate.model = r.base + step @ r.updates
     return weights
@@ -243,7 +263,7 @@ def run(
         for replicate, (model, table) in zip(replicates, states, strict=True):
             replicate.model, replicate.table = model.to(place), table
 
-    for t in _bar(range(first, plan.rounds), progress, first, plan.rounds):
+    for t in bar(range(first, plan.rounds), progress, "round", initial=first, total=plan.rounds):
         _round(replicates, seeds, t, architecture, strategy, plan, place, history, probe, tamper)
         if checkpoint is not None and ((t + 1) % checkpoint_every == 0 or t + 1 == plan.rounds):
             states = [(r.model.cpu(), r.table) for r in replicates]
@@ -277,6 +297,7 @@ def _round(
     chosen = []
     for replicate in replicates:
         replicate.table.round = t
+        replicate.table.losses = partial(_local_losses, replicate, architecture, device)
         rng = replicate.streams.generator("round", t, "select")
         chosen.append(strategy.select.select(replicate.table, plan.participants, rng))
     updates = _train(replicates, chosen, t, architecture, plan, device)
@@ -324,11 +345,3 @@ def _round(
                 }
             )
     lap("aggregate and test")
-
-
-def _bar(steps: range, progress: bool, first: int, total: int) -> Any:
-    if not progress:
-        return steps
-    from fedkit.extras import need
-
-    return need("tqdm", "run").tqdm(steps, initial=first, total=total, unit="round", leave=False)

@@ -18,6 +18,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from fedkit.pooling import max_pool_2x2
+
 __all__ = [
     "AvgPool",
     "Conv2d",
@@ -67,11 +69,13 @@ class Layer(Protocol):
 def _fold(x: Tensor) -> tuple[Tensor, int]:
     """``[S, N, C, H, W]`` to ``[N, S * C, H, W]``: a view when `x` came from `_unfold`."""
     s, n, c, h, w = x.shape
+    if s == 1:
+        return x.squeeze(0), 1
     return x.transpose(0, 1).reshape(n, s * c, h, w), s
 
 
 def _unfold(x: Tensor, s: int) -> Tensor:
-    return x.view(x.shape[0], s, -1, *x.shape[2:]).transpose(0, 1)
+    return x[None] if s == 1 else x.view(x.shape[0], s, -1, *x.shape[2:]).transpose(0, 1)
 
 
 @dataclass(frozen=True)
@@ -92,7 +96,8 @@ class Linear:
         weight, bias = parameters
         s = weight.shape[0]
         if s == 1:
-            return F.linear(x if x.dim() == 2 else x[0], weight[0], bias[0])[None]
+            # squeeze, not [0]: the gradient of an index is a new tensor of zeros.
+            return F.linear(x.reshape(-1, self.n_in), weight.squeeze(0), bias.squeeze(0))[None]
         if x.dim() == 2:
             out = x @ weight.reshape(s * self.n_out, self.n_in).t()
             return out.view(-1, s, self.n_out).transpose(0, 1) + bias[:, None]
@@ -179,7 +184,8 @@ class MaxPool(_Plain):
     def forward(self, parameters: Sequence[Tensor], x: Tensor) -> Tensor:
         """Map ``[S, N, C, H, W]`` to ``[S, N, C, H // size, W // size]``."""
         folded, s = _fold(x)
-        return _unfold(F.max_pool2d(folded, self.size), s)
+        pool = max_pool_2x2 if self.size == 2 and x.device.type == "cpu" else F.max_pool2d
+        return _unfold(pool(folded, self.size), s)
 
 
 @dataclass(frozen=True)

@@ -168,6 +168,7 @@ def make_federation(
     seed: int,
     *,
     validation: float = 0.01,
+    validation_from: Literal["train", "test"] = "train",
     imbalance_factor: float | None = None,
     tail_order: Literal["index", "random"] | Sequence[int] = "index",
     stratified: bool = True,
@@ -188,7 +189,9 @@ def make_federation(
         Root seed.  Validation, long tail, split and refill draw from streams of their own, so
         federations that differ in the scheme alone share validation set and pool.
     validation : float
-        Fraction of the training images that the server holds out, before the long tail.
+        Fraction of the images that the server holds out, before the long tail.
+    validation_from : {"train", "test"}
+        Which images they are taken from.  "test" leaves the rest of the test set for testing.
     imbalance_factor : float, optional
         See :func:`long_tail`; None leaves the classes as they are.
     tail_order : {"index", "random"} or sequence of int
@@ -205,8 +208,15 @@ def make_federation(
         images that are used are kept.
     """
     streams = Streams(seed).child("federation")
-    y_all = dataset.y_train.numpy()
-    pool, held = hold_out(y_all, validation, streams.generator("validation"), stratified)
+    if validation_from not in ("train", "test"):
+        raise ValueError(f'validation_from is {validation_from!r}; expected "train" or "test"')
+    y_all, y_test = dataset.y_train.numpy(), dataset.y_test.numpy()
+    own = validation_from == "train"
+    rest, held = hold_out(
+        y_all if own else y_test, validation, streams.generator("validation"), stratified
+    )
+    pool, tested = (rest, np.arange(len(y_test))) if own else (np.arange(len(y_all)), rest)
+    x_held, y_held = (dataset.x_train, dataset.y_train) if own else (dataset.x_test, dataset.y_test)
     if imbalance_factor is not None:
         tail = long_tail(y_all[pool], imbalance_factor, streams.generator("tail"), tail_order)
         pool = pool[tail]
@@ -222,6 +232,7 @@ def make_federation(
         "scheme": _described(scheme),
         "seed": int(seed),
         "validation": float(validation),
+        "validation_from": validation_from,
         "imbalance_factor": imbalance_factor,
         "tail_order": tail_order if isinstance(tail_order, str) else list(tail_order),
         "stratified": stratified,
@@ -232,10 +243,10 @@ def make_federation(
         x=dataset.to_float(dataset.x_train[torch.from_numpy(pool)]),
         y=torch.from_numpy(y.copy()),
         clients=tuple(parts),
-        x_val=dataset.to_float(dataset.x_train[torch.from_numpy(held)]),
-        y_val=dataset.y_train[torch.from_numpy(held)],
-        x_test=dataset.to_float(dataset.x_test),
-        y_test=dataset.y_test,
+        x_val=dataset.to_float(x_held[torch.from_numpy(held)]),
+        y_val=y_held[torch.from_numpy(held)],
+        x_test=dataset.to_float(dataset.x_test[torch.from_numpy(tested)]),
+        y_test=dataset.y_test[torch.from_numpy(tested)],
         n_classes=dataset.n_classes,
         name=dataset.name,
         settings=settings,

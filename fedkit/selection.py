@@ -7,6 +7,7 @@ stopped and resumed at any round.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -37,6 +38,9 @@ class ClientTable:
         Index of the coming round, from 0.
     memory : dict of str to array
         Further arrays that policies keep from round to round; saved with checkpoints.
+    losses : callable
+        ``losses(ids)`` asks clients for the mean loss of the global model on their data,
+        float64[len(ids)], in nats.  Set by the round loop; not saved.
     """
 
     sizes: IntArray
@@ -45,6 +49,7 @@ class ClientTable:
     counts: IntArray
     round: int = 0
     memory: dict[str, FloatArray] = field(default_factory=dict)
+    losses: Callable[[IntArray], FloatArray] | None = field(default=None, repr=False)
 
     @classmethod
     def new(
@@ -65,7 +70,10 @@ class Selection(Protocol):
     """Chooses the participants of a round."""
 
     def select(self, clients: ClientTable, k: int, rng: np.random.Generator) -> IntArray:
-        """Return at most `k` distinct client indices, sorted."""
+        """Return distinct client indices, sorted.
+
+        At most `k` of them, except where a method asks all clients in its first round.
+        """
         ...
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,8 +12,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from fedkit.extras import bar
 from fedkit.layers import Flatten, Linear, ReLU
 from fedkit.models import Architecture
+from fedkit.workers import for_each
 
 __all__ = ["LocalSGD", "diverged", "train_clients"]
 
@@ -131,11 +133,20 @@ def train_clients(
     # Longest first: the clients that still train are then always a prefix of the stack.
     order = [int(i) for i in np.argsort(-steps, kind="stable") if steps[i] > 0]
     size = 1 if path == "loop" else chunk or _stack_size(arch, config, where, path == "auto")
+    if where.type == "cpu" and chunk is None:  # something to do for every core
+        size = max(1, min(size, -(-len(order) // torch.get_num_threads())))
     groups = [order[i : i + size] for i in range(0, len(order), size)]
-    for group in _bar(groups, progress):
+
+    def work(group: list[int]) -> None:
         batches = [config.batches(sizes[i], rngs[i]) for i in group]
         data = [datasets[i] for i in group]
         result[group] = _train(arch, result[group].to(where), data, config, batches).cpu()
+
+    if where.type == "cpu":
+        for_each(work, groups, progress=progress, unit="group of clients")
+    else:
+        for group in bar(groups, progress, "group of clients"):
+            work(group)
     return result
 
 
@@ -182,14 +193,6 @@ def _check(
                 f"client {i} has labels in [{int(y.min())}, {int(y.max())}]; 0 to "
                 f"{arch.n_classes - 1} are expected"
             )
-
-
-def _bar(groups: list[list[int]], progress: bool) -> Iterator[list[int]] | list[list[int]]:
-    if not progress:
-        return groups
-    from fedkit.extras import need
-
-    return iter(need("tqdm", extra="run").tqdm(groups, desc="clients", leave=False))
 
 
 class _Batches:
@@ -265,7 +268,7 @@ def _autograd_step(
     leaves = [w.detach().requires_grad_() for w in weights]
     logits = arch.apply(leaves, x)
     if len(y) == 1:
-        loss = F.cross_entropy(logits[0], y[0])
+        loss = F.cross_entropy(logits.squeeze(0), y.squeeze(0))
     else:
         losses = F.cross_entropy(logits.flatten(0, 1), y.flatten(), reduction="none")
         loss = (losses.view_as(share) * share).sum()

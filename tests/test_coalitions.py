@@ -10,9 +10,10 @@ import torch
 from torch import nn
 
 import fedkit.coalitions as coalitions_module
-from fedkit.coalitions import Evaluator, RoundGame, value_many
+from fedkit.coalitions import Evaluator
 from fedkit.firstlayer import FirstLayer
 from fedkit.models import Architecture, build
+from fedkit.roundgame import RoundGame, value_many
 
 torch.set_num_threads(1)
 

@@ -1,3 +1,5 @@
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 import torch
@@ -18,9 +20,10 @@ from fedkit.contribution import (
 from fedkit.federation import Plan, Strategy, keep_latest, keep_mean, keep_total, run
 from fedkit.models import build
 from fedkit.partition import Federation
-from fedkit.selection import EpsilonGreedy, UniformSelection
+from fedkit.selection import ClientTable, EpsilonGreedy, UniformSelection
 from fedkit.streams import Streams
 from fedkit.training import LocalSGD, train_clients
+from fedkit.valuation import Valuation
 
 MLP = build("mlp-5", (1, 2, 3), 3)
 LOCAL = LocalSGD(lr=0.2, batch_size=4)
@@ -242,9 +245,57 @@ def test_estimates_respect_their_budget_and_exact_is_efficient():
 
 
 def test_remembering():
-    old, new, counts = np.array([1.0, 4.0]), np.array([3.0, 0.0]), np.array([1, 4])
-    assert keep_latest(old, new, counts).tolist() == [3, 0]
-    assert keep_mean(old, new, counts).tolist() == [3, 3]
-    assert keep_total(old, new, counts).tolist() == [4, 4]
-    vectors = keep_mean(np.zeros((2, 3)), np.ones((2, 3)), counts)
-    assert vectors[1] == pytest.approx(0.25)
+    def remembered(keep, values, new, counts):
+        table = ClientTable.new(np.ones(3, dtype=int), np.ones((3, 2), dtype=int))
+        table.values, table.counts = np.array(values), np.array(counts)
+        new = np.array(new)
+        keep(table, np.array([0, 2]), Valuation(new, np.zeros_like(new), 0, 0, "none"))
+        return table.values
+
+    latest, mean, total = (
+        remembered(keep, [1.0, 7.0, 4.0], [3.0, 0.0], [1, 9, 4])
+        for keep in (keep_latest, keep_mean, keep_total)
+    )
+    assert latest.tolist() == [3, 7, 0]
+    assert mean.tolist() == [3, 7, 3]
+    assert total.tolist() == [4, 7, 4]
+    vectors = remembered(keep_mean, np.zeros((3, 2)), np.ones((2, 2)), [1, 9, 4])
+    np.testing.assert_allclose(vectors, [[1, 1], [0, 0], [0.25, 0.25]])
+
+
+@dataclass(frozen=True)
+class HighestLoss:
+    """Asks everybody, and takes those on whose data the global model is worst."""
+
+    def select(self, clients, k, rng):
+        pool = clients.available
+        return np.sort(pool[np.argsort(-clients.losses(pool))[:k]])
+
+
+def test_selection_may_ask_clients_for_their_loss():
+    federation = toy()
+    plan = Plan(rounds=1, participants=2, local=LocalSGD(lr=0.1))
+    history = run([federation], MLP, Strategy(HighestLoss(), NoValue(), SizeWeighted()), plan, [3])
+    start = MLP.init(Streams(3).generator("model"))[None]
+    losses = np.full(federation.n_clients, -np.inf)
+    for i in np.flatnonzero(federation.sizes > 0):
+        x, y = federation.client_data(int(i))
+        losses[i] = float(torch.nn.functional.cross_entropy(MLP.forward(start, x)[0], y))
+    expected = np.sort(np.argsort(-losses)[:2])
+    assert history.clients_frame().client.tolist() == expected.tolist()
+
+
+def test_aggregation_may_read_the_round_the_valuation_and_the_table():
+    seen = []
+
+    def weigh(r, valuation, clients):
+        seen.append((r.index, valuation.method, clients.counts[r.participants].tolist()))
+        return np.zeros(len(r.participants))  # keep the global model
+
+    federation = toy()
+    plan = Plan(rounds=2, participants=2, local=LocalSGD(lr=0.1))
+    strategy = Strategy(UniformSelection(), SizeAsValue(), weigh)
+    history = run([federation], MLP, strategy, plan, [3])
+    assert [t for t, _, _ in seen] == [0, 1]
+    assert seen[0] == (0, "size", [1, 1])
+    assert torch.equal(history.models[0], MLP.init(Streams(3).generator("model")))

@@ -74,6 +74,19 @@ def test_validation_pool_and_test_are_disjoint(digits: data.Dataset) -> None:
     assert order(both) == order(all_rows)
 
 
+def test_validation_may_come_from_the_test_images(digits: data.Dataset) -> None:
+    f = make_federation(digits, 4, IID(), 3, validation=0.2, validation_from="test")
+    assert len(f.x) == len(digits.x_train)
+    assert len(f.x_val) + len(f.x_test) == len(digits.x_test)
+    assert len(f.x_val) == pytest.approx(0.2 * len(digits.x_test), abs=10)
+    rows = torch.cat([f.x_val, f.x_test]).flatten(1)
+    assert len(torch.unique(rows, dim=0)) == len(
+        torch.unique(digits.to_float(digits.x_test).flatten(1), dim=0)
+    )
+    with pytest.raises(ValueError, match='"train" or "test"'):
+        make_federation(digits, 4, IID(), 3, validation_from="else")  # type: ignore[arg-type]
+
+
 def test_same_seed_same_federation(federation: Federation, digits: data.Dataset) -> None:
     again = make_federation(
         digits, 20, Dirichlet(0.1), 5, validation=0.05, imbalance_factor=0.1, empty="refill"

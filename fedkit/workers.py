@@ -1,0 +1,44 @@
+"""Independent pieces of CPU work on as many cores as torch may use.
+
+Threads *inside* an operation meet at a barrier after each of a step's hundred small kernels, and
+wait there spinning: on shared cores two such threads can be slower than one.  Whole clients, or
+whole groups of coalitions, meet once, at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import torch
+
+from fedkit.extras import bar
+
+__all__ = ["for_each"]
+
+T = TypeVar("T")
+
+
+def for_each(
+    work: Callable[[T], None], items: Iterable[T], *, progress: bool = False, unit: str = "it"
+) -> None:
+    """Call ``work(item)`` for all items, on ``torch.get_num_threads()`` threads.
+
+    Each call computes with one torch thread.  The items must not depend on each other; the first
+    exception is raised here, after the calls that already run.
+    """
+    todo, threads = list(items), torch.get_num_threads()
+    if threads == 1 or len(todo) == 1:
+        for item in bar(todo, progress, unit):
+            work(item)
+        return
+    # set_num_threads counts for the calling thread in OpenMP, and for the process in MKL.
+    count = min(threads, len(todo))
+    pool = ThreadPoolExecutor(count, initializer=torch.set_num_threads, initargs=(1,))
+    try:
+        for _ in bar(pool.map(work, todo), progress, unit, total=len(todo)):
+            pass
+    finally:
+        pool.shutdown(cancel_futures=True)
+        torch.set_num_threads(threads)

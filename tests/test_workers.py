@@ -1,0 +1,81 @@
+import threading
+
+import numpy as np
+import pytest
+import torch
+
+from fedkit.coalitions import Evaluator
+from fedkit.models import build
+from fedkit.roundgame import RoundGame
+from fedkit.training import LocalSGD, train_clients
+from fedkit.workers import for_each
+
+
+@pytest.fixture
+def two_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+def test_all_items_once_on_threads_of_one_core_each(two_threads):
+    seen, names = [], set()
+    both = threading.Barrier(2, timeout=20)
+
+    def work(item):
+        if item < 2:
+            both.wait()  # passes only if two threads work at the same time
+        seen.append((item, torch.get_num_threads()))
+        names.add(threading.current_thread().name)
+
+    for_each(work, range(7))
+    assert sorted(item for item, _ in seen) == list(range(7))
+    assert {threads for _, threads in seen} == {1}
+    assert len(names) == 2
+    assert torch.get_num_threads() == 2
+
+
+def test_one_thread_works_here():
+    torch.set_num_threads(1)
+    names = set()
+    for_each(lambda item: names.add(threading.current_thread().name), range(3))
+    assert names == {threading.current_thread().name}
+
+
+def test_an_exception_is_raised_and_the_threads_are_given_back(two_threads):
+    def work(item):
+        if item == 1:
+            raise ValueError("item 1 is bad")
+
+    with pytest.raises(ValueError, match="item 1 is bad"):
+        for_each(work, range(50))
+    assert torch.get_num_threads() == 2
+
+
+@pytest.mark.parametrize("name", ["mlp-6", "lenet5"])
+def test_two_threads_give_the_numbers_of_one(name, two_threads):
+    arch = build(name, (1, 8, 8), 3)
+    rng = np.random.default_rng(0)
+    sizes = (9, 0, 21, 4, 13)
+    data = [
+        (
+            torch.tensor(rng.normal(size=(n, 1, 8, 8)), dtype=torch.float32),
+            torch.tensor(rng.integers(3, size=n)),
+        )
+        for n in sizes
+    ]
+    base = arch.init(rng)
+    start = base.expand(5, -1)
+    x, y = data[2]
+    trained, values = [], []
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        rngs = [np.random.default_rng(i) for i in range(5)]
+        config = LocalSGD(lr=0.1, batch_size=4, epochs=2)
+        trained.append(train_clients(arch, start, data, config, rngs, device="cpu"))
+        evaluator = Evaluator(arch, x, y, "negative_loss", device="cpu")
+        game = RoundGame(evaluator, base, trained[0] - start, sizes)
+        values.append(game.value(np.random.default_rng(1).random((40, 5)) < 0.5))
+    torch.testing.assert_close(trained[0], trained[1], rtol=0, atol=1e-6)
+    np.testing.assert_allclose(values[0], values[1], rtol=1e-5)
