@@ -3,8 +3,9 @@
 Run ``python benchmarks/rounds.py [--device cpu|cuda] [--no-flower]``.  Ten clients of 600 images
 train for one epoch with batches of 32.  All sides start from the same parameters and take the
 same batches, and the averaged models are compared at the end.  Flower runs as its users run it: a
-NumPyClient, FedAvg, ``run_simulation``; its start-up is removed by subtracting a run of 3 rounds
-from one of 13.
+NumPyClient, FedAvg, ``run_simulation``, one actor per core; its start-up is removed by subtracting
+a run of 3 rounds from one of 13.  fedkit and the loop are measured with one torch thread and with
+one per core; beside Flower, fedkit has every core, as Flower has.
 """
 
 from __future__ import annotations
@@ -86,6 +87,7 @@ def compare(name: str, device: str, clients: int = CLIENTS, repeats: int = 5) ->
     line = {
         "model": name,
         "clients": clients,
+        "threads": torch.get_num_threads(),
         "fedkit_s": fast,
         "loop_s": slow,
         "ratio": slow / fast,
@@ -95,9 +97,9 @@ def compare(name: str, device: str, clients: int = CLIENTS, repeats: int = 5) ->
         "limit": LIMITS[name] if device == "cpu" else "launches of small kernels",
     }
     print(
-        f"{name:8} {clients:7} {fast:9.3f} {slow:9.3f} {line['ratio']:7.2f}x "
-        f"{line['fedkit_images_per_s']:10.0f} {line['largest_difference']:9.1e} "
-        f"{line['peak_mb']:9.0f}  {line['limit']}"
+        f"{name:8} {line['threads']:6} {clients:7} {fast:8.3f} {slow:9.3f} "
+        f"{line['ratio']:7.2f}x {line['fedkit_images_per_s']:10.0f} "
+        f"{line['largest_difference']:9.1e} {line['peak_mb']:9.0f}  {line['limit']}"
     )
     return line
 
@@ -164,11 +166,14 @@ def compare_flower(name: str, few: int = 3, many: int = 13) -> dict[str, Any]:
     arch = build(name, (1, 28, 28), 10)
     params = arch.init(np.random.default_rng(0))
     data = [client_data(i) for i in range(CLIENTS)]
+    before, cores = torch.get_num_threads(), os.cpu_count() or 1
+    torch.set_num_threads(cores)
     begin = time.perf_counter()
     for r in range(1, many + 1):
         stack = params.expand(CLIENTS, -1)
         params = train_clients(arch, stack, data, CONFIG, generators(r), device="cpu").mean(0)
     fedkit = (time.perf_counter() - begin) / many
+    torch.set_num_threads(before)
     flower = (long - short) / (many - few)
     x, y = client_data(CLIENTS)
     accuracy = [
@@ -177,6 +182,7 @@ def compare_flower(name: str, few: int = 3, many: int = 13) -> dict[str, Any]:
     ]
     line = {
         "model": name,
+        "cores": cores,
         "fedkit_s": fedkit,
         "flower_s": flower,
         "flower_start_s": short - few * flower,
@@ -187,7 +193,7 @@ def compare_flower(name: str, few: int = 3, many: int = 13) -> dict[str, Any]:
         "limit": "Flower: serialisation and actors; fedkit: arithmetic",
     }
     print(
-        f"{name:8} fedkit {fedkit:.3f} s/round, Flower {flower:.3f} s/round after "
+        f"{name:8} {cores} cores: fedkit {fedkit:.3f} s/round, Flower {flower:.3f} s/round after "
         f"{line['flower_start_s']:.1f} s of start-up: {line['ratio']:.1f}x; largest difference "
         f"{line['largest_difference']:.1e}, accuracies {accuracy[0]:.4f} and {accuracy[1]:.4f}"
     )
@@ -202,11 +208,14 @@ def main(device: str | None = None, flower: bool = True, threads: int = 1) -> di
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     result: dict[str, Any] = {"environment": environment(device), "loop": [], "flower": []}
     print(
-        "model    clients  fedkit s    loop s   ratio   images/s    differ  peak MiB  limit\n"
+        "model   threads clients fedkit s    loop s   ratio   images/s    differ  peak MiB  limit\n"
         "(differ: largest difference of a parameter; peak: of the whole process)"
     )
     for name in MODULES:
-        result["loop"].append(compare(name, device))
+        for count in sorted({threads, os.cpu_count() or 1} if device == "cpu" else {threads}):
+            torch.set_num_threads(count)
+            result["loop"].append(compare(name, device))
+    torch.set_num_threads(threads)
     if device == "cuda":
         result["loop"].append(compare("lenet5", device, clients=100, repeats=2))
     if flower:

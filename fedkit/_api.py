@@ -24,7 +24,7 @@ SECTIONS = {
     "Rounds": "federation contribution selection aggregation history checkpoints",
     "Experiments, records and claims": "records experiments staleness provenance claims comparing "
     "verdicts intervals reporting printed",
-    "Figures": "plots plotstyle",
+    "Figures": "plots plotclients plotstyle",
     "The book and the command line": "",
 }
 

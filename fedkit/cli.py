@@ -202,7 +202,7 @@ def compare(
 )
 def book(context: typer.Context) -> None:
     """Build the book: run the notebooks, check them, render the pages."""
-    module = importlib.import_module("fedkit.bookbuild")
+    module = importlib.import_module("fedkit.bookcli")
     code = module.main(list(context.args))
     if code:
         raise typer.Exit(int(code))

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from fedkit.plotclients import bars_with_errors, class_histogram, heatmap_clients
 from fedkit.plotstyle import (
-    ERROR_BAR,
-    HEAT,
     INK,
     MARKERS,
     PALETTE,
     Picture,
     finish,
+    logarithmic,
     looks,
     panels,
     require,
@@ -117,10 +117,9 @@ def curves_with_bands(
         from matplotlib.lines import Line2D
 
         handles.append(Line2D([], [], color=INK, linestyle=(0, (2, 3)), label="paper"))
-    if log_x:
-        axis.set_xscale("log")
-    if log_y:
-        axis.set_yscale("log")
+    for wanted, side, name in ((log_x, axis.xaxis, "x"), (log_y, axis.yaxis, "y")):
+        if wanted:
+            logarithmic(side, name)
     return finish(axis, xlabel or x, ylabel or y, handles)
 
 
@@ -209,126 +208,6 @@ def dots_with_intervals(
     axis.set_yticks(rows, [str(name) for name in table[label]])
     axis.set_ylim(len(table) - 0.5, -0.5)
     return finish(axis, xlabel, "", handles, below=True)
-
-
-def class_histogram(
-    before: ArrayLike,
-    after: ArrayLike | None = None,
-    *,
-    classes: Sequence[str] | None = None,
-    names: tuple[str, str] = ("before", "after"),
-    xlabel: str = "class",
-    ylabel: str = "training examples (count)",
-) -> Picture:
-    """Draw label counts, before and (if given) after a long tail was cut into them.
-
-    Parameters
-    ----------
-    before, after : array of shape (classes,)
-        Counts.
-    classes : sequence of str, optional
-        Names of the classes; their numbers if left out.
-    names : pair of str
-        Legend of the two series.
-    xlabel, ylabel : str
-        Axis labels.
-    """
-    series = {names[0]: before} if after is None else {names[0]: before, names[1]: after}
-    return bars_with_errors(series, names=classes, xlabel=xlabel, ylabel=ylabel)
-
-
-def heatmap_clients(
-    counts: ArrayLike,
-    *,
-    classes: Sequence[str] | None = None,
-    clients: Sequence[str] | None = None,
-    label: str = "examples (count)",
-) -> Picture:
-    """Draw how many examples of each class each client holds.
-
-    Parameters
-    ----------
-    counts : array of shape (clients, classes)
-        Label counts; a cell with none is left empty.
-    classes, clients : sequence of str, optional
-        Names; their numbers if left out.
-    label : str
-        What the colour means, with its unit.
-    """
-    table = np.asarray(counts, dtype=np.float64)
-    if table.ndim != 2:
-        raise ValueError(f"counts have shape {table.shape}; expected (clients, classes)")
-    rows, columns = table.shape
-    picture, axes = panels(height=1.2 + 0.26 * min(rows, 24))
-    axis = axes[0, 0]
-    axis.grid(False)
-    shown = np.where(table > 0, table, np.nan)
-    image = axis.pcolormesh(shown, cmap=HEAT, vmin=0, edgecolors="none")
-    if rows <= 12 and columns <= 12:
-        for (i, j), number in np.ndenumerate(table):
-            if number > 0:
-                colour = "white" if number > 0.6 * table.max() else "black"
-                look = {"ha": "center", "va": "center", "fontsize": 7.5, "color": colour}
-                axis.text(j + 0.5, i + 0.5, f"{number:g}", **look)
-    bar = picture.colorbar(image, ax=axis, pad=0.02)
-    bar.set_label(label, color=INK, fontsize=9.5)
-    bar.ax.tick_params(colors=INK, labelsize=9)
-    bar.outline.set_edgecolor(INK)
-    sides = ((columns, classes, axis.set_xticks), (rows, clients, axis.set_yticks))
-    for steps, given, put in sides:
-        every = max(1, steps // 20)
-        names = [str(name) for name in (given if given is not None else range(steps))]
-        put(np.arange(steps)[::every] + 0.5, names[::every])
-    axis.invert_yaxis()
-    return finish(axis, "class", "client", [])
-
-
-def bars_with_errors(
-    values: Mapping[str, ArrayLike] | ArrayLike,
-    errors: Mapping[str, ArrayLike] | ArrayLike | None = None,
-    *,
-    names: Sequence[str] | None = None,
-    multiple: float = 1.96,
-    xlabel: str = "client",
-    ylabel: str = "value (units of utility)",
-    axis: Axes | None = None,
-) -> Picture:
-    """Draw the values of the clients as bars, with error bars of `multiple` standard errors.
-
-    Parameters
-    ----------
-    values : array of shape (n,), or mapping from series to such arrays
-        Values; several series stand side by side.
-    errors : the same, optional
-        Standard errors; nan or zero draws no error bar.
-    names : sequence of str, optional
-        Names of the clients; their numbers if left out.
-    multiple : float
-        Length of an error bar in standard errors (1.96: 95% for a normal estimate).
-    xlabel, ylabel, axis
-        As in :func:`curves_with_bands`.
-    """
-    series = dict(values) if isinstance(values, Mapping) else {"": values}
-    spreads = dict(errors) if isinstance(errors, Mapping) else {name: errors for name in series}
-    axis = panels(height=3.0)[1][0, 0] if axis is None else axis
-    shapes = {name: np.asarray(numbers).shape for name, numbers in series.items()}
-    if len(set(shapes.values())) != 1 or len(next(iter(shapes.values()))) != 1:
-        raise ValueError(f"values have shapes {shapes}; expected one number per bar in each")
-    width, handles = 0.8 / len(series), []
-    places = np.arange(next(iter(shapes.values()))[0])
-    for j, (name, numbers) in enumerate(series.items()):
-        at = places + (j - (len(series) - 1) / 2) * width
-        tall = np.asarray(numbers, dtype=float)
-        look: dict[str, Any] = {"color": PALETTE[j % len(PALETTE)]}
-        look["hatch"] = ("", "///", "...", "xx")[j % 4]
-        handles.append(axis.bar(at, tall, width, edgecolor=INK, linewidth=0.5, label=name, **look))
-        if spreads.get(name) is not None:
-            bar = multiple * np.nan_to_num(np.asarray(spreads[name], dtype=float))
-            axis.errorbar(at[bar > 0], tall[bar > 0], yerr=bar[bar > 0], **ERROR_BAR)
-    axis.axhline(0, color=INK, linewidth=0.8)
-    axis.set_xticks(places, [str(name) for name in (names if names is not None else places)])
-    axis.grid(False, axis="x")
-    return finish(axis, xlabel, ylabel, handles if len(series) > 1 else [])
 
 
 def scatter_estimates(

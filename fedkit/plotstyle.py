@@ -20,9 +20,16 @@ need("matplotlib", extra="run")
 
 from matplotlib import patheffects  # noqa: E402
 from matplotlib.axes import Axes  # noqa: E402
+from matplotlib.axis import Axis  # noqa: E402
 from matplotlib.colors import LinearSegmentedColormap  # noqa: E402
 from matplotlib.figure import Figure  # noqa: E402
-from matplotlib.ticker import AutoLocator, MaxNLocator  # noqa: E402
+from matplotlib.ticker import (  # noqa: E402
+    AutoLocator,
+    FuncFormatter,
+    LogLocator,
+    MaxNLocator,
+    NullFormatter,
+)
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -33,6 +40,7 @@ __all__ = [
     "PALETTE",
     "Picture",
     "finish",
+    "logarithmic",
     "looks",
     "panels",
     "require",
@@ -145,6 +153,22 @@ def looks(hue: Iterable[object], order: Sequence[str] | None) -> dict[str, dict[
         }
         for i, name in enumerate(names)
     }
+
+
+def logarithmic(side: Axis, name: str) -> None:
+    """Make one side ("x" or "y") of an axes logarithmic, with few and plain labels.
+
+    Matplotlib's own labels of a range below one decade run into each other.
+    """
+    axis = side.axes
+    axis.set_xscale("log") if name == "x" else axis.set_yscale("log")
+    low, high = side.get_view_interval()
+    if high / low < 300:
+        side.set_major_locator(
+            LogLocator(subs=(1, 2, 5) if high / low > 4 else (1, 1.5, 2, 3, 5, 7))
+        )
+        side.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
+    side.set_minor_formatter(NullFormatter())
 
 
 def finish(

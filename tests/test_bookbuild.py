@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fedkit.bookbuild import Book, main
+from fedkit.bookbuild import Book
+from fedkit.bookcli import main
 from fedkit.notebookparameters import guard_parameters, parameters_of
 from fedkit.notebookruns import execute
 from fedkit.notebooks import NotebookError, check_pair, pair_text, read_source, write_pair

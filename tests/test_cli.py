@@ -246,7 +246,7 @@ def test_compare(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
 def test_book_passes_its_arguments_on(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    bookbuild = pytest.importorskip("fedkit.bookbuild")
+    bookbuild = pytest.importorskip("fedkit.bookcli")
     seen: list[list[str]] = []
 
     def main(arguments: list[str]) -> int:

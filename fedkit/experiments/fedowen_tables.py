@@ -6,7 +6,7 @@ it did not print: controls, the corrected estimator, exact values, and paired di
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from fedkit.intervals import holm, mean_interval, paired_interval, paired_p_valu
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["GROUPS", "LABELS", "as_text", "by_seed", "gains", "overview"]
+__all__ = ["GROUPS", "LABELS", "as_text", "by_seed", "gains", "overview", "sensitivity"]
 
 LABELS = {
     "fedavg": "FedAvg",
@@ -87,7 +87,8 @@ def gains(wide: pd.DataFrame, reference: str, level: float = 0.95) -> pd.DataFra
     others = [m for m in wide.columns if m != reference]
     rows, p_values = {}, []
     for method in others:
-        difference = (wide[method] - wide[reference]).to_numpy(dtype=np.float64)
+        # Rows may differ in their seeds; a difference is taken where both have run.
+        difference = (wide[method] - wide[reference]).dropna().to_numpy(dtype=np.float64)
         interval = paired_interval(difference, level)
         p_values.append(paired_p_value(difference)[0])
         rows[method] = [interval.mean, interval.low, interval.high, interval.n]
@@ -109,7 +110,7 @@ def overview(
     """
     pd = need("pandas", "run")
     wide = by_seed(frame, **settings)
-    intervals = {m: mean_interval(wide[m].to_numpy(dtype=np.float64)) for m in wide}
+    intervals = {m: mean_interval(wide[m].dropna().to_numpy(dtype=np.float64)) for m in wide}
     table = pd.DataFrame(
         {m: [i.mean, i.low, i.high, i.n] for m, i in intervals.items()},
         index=["mean", "low", "high", "seeds"],
@@ -120,6 +121,52 @@ def overview(
         for column in ("low", "high", "p"):
             table[f"{column} {reference}"] = difference[column]
     return table
+
+
+def sensitivity(
+    frame: pd.DataFrame,
+    fields: Sequence[str],
+    defaults: Mapping[str, Any],
+    metric: str = "accuracy",
+) -> pd.DataFrame:
+    """One row per setting that the paper does not give: methods, and their paired difference.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Records of the experiment ``sensitivity``, and of ``table1`` for the defaults: one row
+        per method, seed and setting.
+    fields : sequence of str
+        The settings that are varied, one at a time.
+    defaults : mapping
+        Our choice for each of them.
+    metric : str
+        Name of the metric.
+
+    Returns
+    -------
+    DataFrame
+        Index (setting, value), our choices first; columns fedavg, fedowen (means), gain, low,
+        high (FedOwen minus FedAvg, paired by seed, 95%) and seeds.
+    """
+    pd = need("pandas", "run")
+    part = frame[frame.metric == metric]
+    rows: dict[tuple[str, str], list[float]] = {}
+    for name in ("our choice", *fields):
+        others = [f for f in fields if f != name]
+        kept = part[np.logical_and.reduce([part[f] == defaults[f] for f in others])]
+        if name != "our choice":
+            kept = kept[kept[name] != defaults[name]]
+        for value, group in [("", kept)] if name == "our choice" else kept.groupby(name):
+            wide = group.pivot_table(index="seed", columns="method", values="value").dropna()
+            difference = paired_interval((wide["fedowen"] - wide["fedavg"]).to_numpy())
+            rows[name, str(value)] = [
+                *(float(wide[m].mean()) for m in ("fedavg", "fedowen")),
+                *(difference.mean, difference.low, difference.high, difference.n),
+            ]
+    index = pd.MultiIndex.from_tuples(rows, names=["setting", "value"])
+    columns = ["fedavg", "fedowen", "gain", "low", "high", "seeds"]
+    return pd.DataFrame(list(rows.values()), index=index, columns=columns)
 
 
 def as_text(table: pd.DataFrame, paper: dict[str, float] | None = None) -> str:
@@ -135,7 +182,7 @@ def as_text(table: pd.DataFrame, paper: dict[str, float] | None = None) -> str:
     references = [
         c.removeprefix("gain over ") for c in map(str, table) if c.startswith("gain over ")
     ]
-    head = ["method", *(["paper"] if paper else []), "ours [95% CI]"]
+    head = ["method", *(["paper"] if paper else []), "ours [95% CI]", "seeds"]
     head += [f"gain over {LABELS[r].removeprefix('control: ')}" for r in references]
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for method, row in table.iterrows():
@@ -144,6 +191,7 @@ def as_text(table: pd.DataFrame, paper: dict[str, float] | None = None) -> str:
             printed = paper.get(str(method))
             cells.append("–" if printed is None else f"{printed:.2f}")
         cells.append(f"{row['mean']:.2f} [{row['low']:.2f}, {row['high']:.2f}]")
+        cells.append(f"{row['seeds']:.0f}")
         for r in references:
             gain = row[f"gain over {r}"]
             sure = " \\*" if row[f"p {r}"] < 0.05 else ""
