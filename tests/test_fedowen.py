@@ -123,3 +123,26 @@ def test_tables_refuse_what_they_cannot_show():
         tables.by_seed(frame([*ROWS, ("fedavg", 0, "accuracy", 2, 0.2)]))
     with pytest.raises(ValueError, match="'exact' has no record"):
         tables.gains(tables.by_seed(frame(ROWS)), "exact")
+
+
+def test_rows_with_fewer_seeds_are_compared_on_the_seeds_they_share():
+    wide = tables.by_seed(frame([*ROWS, ("exact", 0, "accuracy", 30.0, 0.1)]))
+    assert tables.gains(wide, "fedavg").loc["exact", "seeds"] == 1
+    table = tables.overview(frame([*ROWS, ("exact", 0, "accuracy", 30.0, 0.1)]), ("fedavg",))
+    assert table.loc["exact", "mean"] == 30.0
+    assert np.isfinite(table.drop(index="exact")["mean"]).all()
+
+
+def test_sensitivity_varies_one_setting_at_a_time():
+    rows = [
+        (method, seed, "accuracy", base + seed + shift, lr, c)
+        for method, base in (("fedavg", 10.0), ("fedowen", 12.0))
+        for seed in (0, 1, 2)
+        for shift, lr, c in ((0, 0.1, 0.5), (5, 0.2, 0.5), (7 * (method == "fedowen"), 0.1, 0.9))
+    ]
+    records = pd.DataFrame(rows, columns=["method", "seed", "metric", "value", "lr", "c"])
+    table = tables.sensitivity(records, ["lr", "c"], {"lr": 0.1, "c": 0.5})
+    assert list(table.index) == [("our choice", ""), ("lr", "0.2"), ("c", "0.9")]
+    assert table.gain.tolist() == pytest.approx([2, 2, 9])
+    assert table.fedavg.tolist() == pytest.approx([11, 16, 11])
+    assert (table.seeds == 3).all()
