@@ -1,0 +1,132 @@
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from test_federation import MLP, toy
+
+from fedkit.aggregation import SizeWeighted
+from fedkit.contribution import NoValue
+from fedkit.corruption import (
+    Backdoor,
+    Cast,
+    FreeRider,
+    LabelFlip,
+    LabelNoise,
+    LabelPermutation,
+    RandomData,
+    RandomUpdate,
+)
+from fedkit.federation import Plan, Strategy, run
+from fedkit.selection import UniformSelection
+from fedkit.training import LocalSGD
+
+RNG = np.random.default_rng
+X = torch.arange(40 * 1 * 4 * 5, dtype=torch.float32).view(40, 1, 4, 5)
+Y = torch.tensor([0, 1, 2, 3, 4] * 8)
+EVERYBODY = Strategy(UniformSelection(), NoValue(), SizeWeighted())
+PLAN = Plan(2, 4, LocalSGD(lr=0.2, batch_size=4))
+
+
+def test_flipped_labels_are_mirrored():
+    x, y = LabelFlip(5)(X, Y, RNG(0))
+    assert x is X
+    assert y[:5].tolist() == [4, 3, 2, 1, 0]
+
+
+def test_a_permutation_has_no_fixed_point_and_is_the_clients_own():
+    orders = {tuple(LabelPermutation(5)(X, Y, RNG(s))[1][:5].tolist()) for s in range(20)}
+    assert len(orders) > 5
+    for order in orders:
+        assert sorted(order) == [0, 1, 2, 3, 4]
+        assert all(a != b for a, b in enumerate(order))
+    with pytest.raises(ValueError, match="nothing to permute"):
+        LabelPermutation(1)(X, Y, RNG(0))
+
+
+@pytest.mark.parametrize("share", [0, 0.1, 0.4, 1])
+def test_noise_changes_exactly_its_share_of_the_labels(share):
+    _, y = LabelNoise(share, 5)(X, Y, RNG(0))
+    assert int((y != Y).sum()) == round(40 * share)
+    assert int(y.min()) >= 0
+    assert int(y.max()) <= 4
+
+
+def test_random_data_has_the_clients_shape():
+    x, y = RandomData(5)(X, Y, RNG(0))
+    assert x.shape == X.shape
+    assert x.dtype == torch.float32
+    assert abs(float(x.mean())) < 0.2
+    assert set(y.tolist()) == {0, 1, 2, 3, 4}
+
+
+def test_a_backdoor_marks_its_share():
+    x, y = Backdoor(0.25, target=3, size=2)(X, Y, RNG(0))
+    marked = (x[:, 0, 2:, 3:] == X.max()).all(dim=(1, 2))
+    assert 10 <= int(marked.sum()) <= 11  # the brightest image may look marked by itself
+    assert (y[marked & (x != X).flatten(1).any(1)] == 3).all()
+    assert torch.equal(x[~marked], X[~marked])
+    with pytest.raises(ValueError, match="size is 9"):
+        Backdoor(0.5, size=9)(X, Y, RNG(0))
+
+
+def test_updates_by_hand():
+    honest = torch.tensor([3.0, 4.0, 0.0])
+    assert float(RandomUpdate().update(honest, RNG(0)).norm()) == pytest.approx(5)
+    assert float(RandomUpdate("unit", 2.0).update(honest, RNG(0)).norm()) == pytest.approx(2)
+    assert FreeRider().update(honest, RNG(0)).tolist() == [0, 0, 0]
+    assert float(FreeRider(0.1).update(honest, RNG(0)).norm()) == pytest.approx(0.5)
+
+
+def test_a_cast_acts_on_its_own_clients_only():
+    honest = toy()
+    cast = Cast.of((LabelFlip(3), [0]), (FreeRider(), [2]), (RandomUpdate(), [4]))
+    assert cast.kinds(5) == ["LabelFlip", "honest", "FreeRider", "honest", "RandomUpdate"]
+    federation = cast.data(honest)
+    assert torch.equal(federation.client_data(0)[1], 2 - honest.client_data(0)[1])
+    assert torch.equal(federation.client_data(3)[1], honest.client_data(3)[1])
+    json.dumps(federation.settings)
+    assert federation.settings["cast"]["2"] == {"part": "FreeRider", "noise": 0.0}
+
+    seen = []
+
+    def probe(r, v):
+        seen.append(r)
+        return {}
+
+    plan = replace(PLAN, rounds=1)
+    for f, tamper in ((honest, None), (federation, cast.tamper)):
+        run([f], MLP, EVERYBODY, plan, [5], tamper=tamper, probe=probe)
+    before, after = (r.updates for r in seen)
+    assert seen[1].participants.tolist() == [0, 2, 3, 4]
+    assert not torch.equal(before[0], after[0])  # trained on flipped labels
+    assert (after[1] == 0).all()  # the free-rider
+    assert torch.equal(before[2], after[2])  # an honest client
+    assert after[3].norm() == pytest.approx(float(before[3].norm()), rel=1e-5)
+    assert not torch.equal(before[3], after[3])
+
+
+def test_misbehaviour_is_repeatable():
+    cast = Cast.of((RandomData(3), [0]), (RandomUpdate(), [4]))
+    models = [
+        run([cast.data(toy())], MLP, EVERYBODY, PLAN, [5], tamper=cast.tamper).models
+        for _ in range(2)
+    ]
+    assert torch.equal(*models)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: LabelNoise(1.2, 5), "share is 1.2"),
+        (lambda: Backdoor(-0.1), "share is -0.1"),
+        (lambda: RandomUpdate("long"), "norm is 'long'"),
+        (lambda: Cast.of((FreeRider(), [1]), (LabelFlip(3), [1])), "client 1 plays two parts"),
+        (lambda: Cast.of((FreeRider(), [7])).data(toy()), r"clients \[7\] do not exist"),
+        (lambda: Cast.of((FreeRider(), [0, 2, 3, 4])).data(toy()), "at least one honest"),
+    ],
+)
+def test_bad_input(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()

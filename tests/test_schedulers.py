@@ -1,0 +1,176 @@
+import numpy as np
+import pytest
+import torch
+from test_federation import MLP, toy
+
+from fedkit import estimators as est
+from fedkit.aggregation import SizeWeighted, UniformWeights
+from fedkit.contribution import Estimated, Exact, NoValue
+from fedkit.federation import Plan, Strategy, run
+from fedkit.schedulers import (
+    FedEMD,
+    GreedyFed,
+    Oracle,
+    PowerOfChoice,
+    RunningValue,
+    SFedAvg,
+)
+from fedkit.selection import ClientTable
+from fedkit.training import LocalSGD
+from fedkit.valuation import Valuation
+
+LABELS = np.array([[8, 2, 0], [5, 5, 0], [0, 0, 20], [0, 0, 0], [6, 4, 0]])
+LOSSES = np.array([0.3, 0.9, 0.5, np.nan, 0.7])
+
+
+def table(t=0, counts=(0, 0, 0, 0, 0), values=(0, 0, 0, 0, 0)):
+    clients = ClientTable.new(LABELS.sum(axis=1), LABELS)
+    clients.round, clients.counts = t, np.array(counts)
+    clients.values = np.array(values, dtype=float)
+    clients.losses = lambda ids: LOSSES[ids]
+    return clients
+
+
+def frequencies(policy, clients, draws=4000):
+    hits, rng = np.zeros(5), np.random.default_rng(0)
+    for _ in range(draws):
+        hits[policy.select(clients, 1, rng)] += 1
+    return hits / draws
+
+
+def agrees(found, p, draws=4000):
+    z = (found - p) / np.sqrt(np.maximum(p * (1 - p), 1e-9) / draws)
+    return np.abs(z).max() < 4.5
+
+
+def test_power_of_choice_takes_the_largest_losses():
+    rng = np.random.default_rng(0)
+    assert PowerOfChoice().select(table(), 2, rng).tolist() == [1, 4]
+    assert PowerOfChoice().select(table(), 3, rng).tolist() == [1, 2, 4]
+
+
+def test_power_of_choice_draws_candidates_by_data_size():
+    late = PowerOfChoice(decay=0.5)
+    assert [late.candidates(8, 2, t) for t in range(5)] == [8, 4, 2, 2, 2]
+    assert [PowerOfChoice(decay=0.9).candidates(50, 5, t) for t in (0, 1, 2, 99)] == [50, 45, 41, 5]
+    own = PowerOfChoice(decay=None, rounds=10)
+    assert [own.candidates(8, 2, t) for t in (0, 4, 5, 9)] == [8, 8, 2, 2]
+    sizes = LABELS.sum(axis=1)
+    assert agrees(frequencies(late, table(t=9)), sizes / sizes.sum())
+
+
+def test_fedemd_by_hand():
+    clients = table(t=20, counts=(3, 0, 1, 0, 0))
+    everybody = np.array([19, 11, 20]) / 50
+    chosen = np.array([24, 6, 20]) / 50
+    own = LABELS[[0, 1, 2, 4]] / LABELS[[0, 1, 2, 4]].sum(axis=1, keepdims=True)
+    g = np.abs(own - everybody).sum(axis=1)
+    c = np.abs(own - chosen).sum(axis=1)
+    logits = g / g.max() - 20 * 0.05 * c / c.max()
+    policy = FedEMD(beta=0.05)
+    np.testing.assert_allclose(policy.logits(clients)[[0, 1, 2, 4]], logits)
+    p = np.zeros(5)
+    p[[0, 1, 2, 4]] = np.exp(logits) / np.exp(logits).sum()
+    assert agrees(frequencies(policy, clients), p)
+
+
+def test_fedemd_prefers_the_rare_labels_first_only():
+    assert FedEMD().logits(table()).argmax() == 2
+    late = FedEMD(beta=1.0).logits(table(t=50, counts=(0, 0, 0, 0, 9)))
+    assert late[2] == late[[0, 1, 2, 4]].min()
+
+
+def test_running_values():
+    clients = table(counts=(1, 2, 0, 0, 0), values=(9.0, 1.0, 0, 0, 0))
+    new = Valuation(np.array([2.0, 3.0]), np.zeros(2), 0, 0, "made up")
+    RunningValue(0.75)(clients, np.array([0, 1]), new)
+    np.testing.assert_allclose(clients.values[:2], [0.75 * 0.2 + 0.5, 0.75 + 0.75])
+    clients.values[:2] = [9.0, 1.0]
+    RunningValue(0.75, "first")(clients, np.array([0, 1]), new)
+    np.testing.assert_allclose(clients.values[:2], [2.0, 1.5])
+
+
+def test_s_fedavg_samples_with_the_softmax():
+    clients = table(counts=(1, 1, 0, 0, 1), values=(1.0, 2.0, 7.0, 0.0, -0.5))
+    logits = np.array([1.0, 2.0, 0.2, -np.inf, -0.5])  # client 2 was never asked: 1 / n
+    p = np.exp(logits) / np.exp(logits).sum()
+    assert agrees(frequencies(SFedAvg(), clients), p)
+
+
+def test_greedyfed_asks_everybody_once_then_the_best():
+    rng = np.random.default_rng(0)
+    clients = table(counts=(1, 0, 1, 0, 0), values=(5.0, 0, 9.0, 0, 0))
+    assert GreedyFed().select(clients, 2, rng).tolist() == [1, 4]
+    clients.counts = np.array([1, 1, 1, 0, 0])
+    assert 4 in GreedyFed().select(clients, 2, rng)
+    clients.counts[4] = 1
+    assert GreedyFed().select(clients, 2, rng).tolist() == [0, 2]
+    tied = table(counts=(1, 1, 1, 0, 1))
+    assert agrees(frequencies(GreedyFed(), tied), np.array([0.25, 0.25, 0.25, 0, 0.25]))
+
+
+def test_an_oracle_keeps_its_favourites_and_excludes_the_others():
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        chosen = Oracle((2,), (1,)).select(table(), 2, rng)
+        assert 2 in chosen
+        assert 1 not in chosen
+        assert 3 not in chosen  # no data
+    with pytest.raises(ValueError, match="every client with data is excluded"):
+        Oracle(excluded=(0, 1, 2, 4)).select(table(), 2, rng)
+
+
+GTG = Estimated(est.GTGShapley(), count="distinct", normalised=False)
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        Strategy(PowerOfChoice(0.9), NoValue(), UniformWeights()),
+        Strategy(FedEMD(), NoValue(), SizeWeighted()),
+        Strategy(SFedAvg(), Exact(normalised=False), SizeWeighted(), RunningValue()),
+        Strategy(GreedyFed(), GTG, SizeWeighted(), RunningValue(start="first")),
+        Strategy(Oracle((0,), (2,)), NoValue(), SizeWeighted()),
+    ],
+    ids=lambda s: type(s.select).__name__,
+)
+def test_end_to_end_and_resume(strategy, tmp_path):
+    plan = Plan(4, 2, LocalSGD(lr=0.2, batch_size=4))
+    whole = run([toy()], MLP, strategy, plan, [5])
+    rounds = []
+
+    def stop(r, v):
+        rounds.append(r.index)
+        if r.index == 3:
+            raise KeyboardInterrupt
+        return {}
+
+    path = tmp_path / "run.pt"
+    with pytest.raises(KeyboardInterrupt):
+        run([toy()], MLP, strategy, plan, [5], probe=stop, checkpoint=path, checkpoint_every=2)
+    again = run([toy()], MLP, strategy, plan, [5], checkpoint=path)
+    assert torch.equal(whole.models, again.models)
+    assert len(whole.clients_frame()) == 8
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: PowerOfChoice(0.0), "decay is 0.0"),
+        (lambda: PowerOfChoice(rounds=0), "rounds is 0"),
+        (lambda: FedEMD(beta=-1), "beta is -1"),
+        (lambda: RunningValue(1.5), "alpha is 1.5"),
+        (lambda: RunningValue(start="zero"), "start is 'zero'"),
+        (lambda: Oracle((1,), (1,)), r"clients \[1\] are favourites and excluded"),
+    ],
+)
+def test_bad_settings(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_power_of_choice_needs_a_round():
+    clients = table()
+    clients.losses = None
+    with pytest.raises(ValueError, match="asks clients for their loss"):
+        PowerOfChoice().select(clients, 2, np.random.default_rng(0))
