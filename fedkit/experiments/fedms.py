@@ -1,0 +1,336 @@
+"""FedMS: its methods, baselines and controls, and one run of its evaluation (section 5).
+
+Every row of Tables 1 and 2 is one :class:`~fedkit.federation.Strategy`.  What the paper does not
+give, or gives in two ways, is a field of :class:`Setting`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from fedkit.aggregation import Aggregation, SizeWeighted, UniformWeights
+from fedkit.classwise import MaverickMR
+from fedkit.classwise_gtg import MaverickGTG
+from fedkit.coalitions import Evaluator
+from fedkit.contribution import Estimated, Exact, NoValue, Round, ValuePolicy
+from fedkit.corruption import (
+    Cast,
+    DataPart,
+    FreeRider,
+    LabelFlip,
+    RandomData,
+    RandomUpdate,
+    UpdatePart,
+)
+from fedkit.data import Dataset, load
+from fedkit.estimators import Estimator, GTGShapley
+from fedkit.experiments import Cell
+from fedkit.federation import Plan, Probe, Strategy, keep_latest, run
+from fedkit.history import History
+from fedkit.maverick import FedMS, rewards
+from fedkit.models import build
+from fedkit.partition import IID, Dirichlet, Federation, Mavericks, make_federation
+from fedkit.schedulers import FedEMD, GreedyFed, Oracle, PowerOfChoice, RunningValue, SFedAvg
+from fedkit.selection import Selection, UniformSelection
+from fedkit.training import LocalSGD
+from fedkit.valuation import Valuation
+
+PAPER_METHODS = ("fedavg", "fedprox", "poc", "fedemd", "s-fedavg", "greedyfed", "fedms")
+READINGS = ("fedms-printed", "fedms-fraction")
+CONTROLS = ("uniform-coreset", "oracle")
+METHODS = PAPER_METHODS + READINGS + CONTROLS
+#: gamma of the Dirichlet split by scenario
+SCENARIOS = {"dir10": 10.0, "dir1": 1.0, "dir0.1": 0.1}
+KINDS = ("LabelFlip", "RandomData", "RandomUpdate", "FreeRider")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One run of FedMS's evaluation, all seeds apart.
+
+    Attributes
+    ----------
+    method : str
+        A row of Tables 1 and 2, another reading of FedMS, or a control.
+    dataset, data : str
+        Column of the paper's tables, and the data set that was loaded for it.
+    scenario : str
+        "dir10", "dir1" or "dir0.1".
+    adversaries : int
+        Clients of each of the four kinds of misbehaviour; Table 2 has 2 of each.
+    mavericks, shared : int, bool
+        Clients that alone hold classes, one class each; or all of them share these classes.
+    clients, participants, rounds : int
+        Well-behaved clients (the paper: 50), participants per round (10% of them), rounds.
+    local : str
+        What '5 local rounds' means: "steps", one mini-batch each (UserUpdate of Algorithm 2), or
+        "epochs", passes over the data.
+    local_rounds, lr, batch_size : int, float, int
+        The paper: 5 (MNIST) or 1 (CIFAR-10), 0.05, 64.
+    validation : float
+        Share of the test images that the server holds; the paper's 20%.
+    mu, poc_decay, emd_beta, sv_alpha : float
+        FedProx, Power-of-Choice, FedEMD, and the decay of S-FedAvg and GreedyFed (section 5.1).
+    alpha, temperature, tolerance, last_tolerance : float
+        FedMS: decay of S, T, and eps_d at the first and the last round.
+    estimator : str
+        "gtg" (MS-GTG, as in the paper) or "mr" (exact).
+    evaluate_every : int
+        Test accuracy is measured every so many rounds.
+    """
+
+    method: str
+    dataset: str
+    data: str
+    scenario: str
+    adversaries: int = 0
+    mavericks: int = 2
+    shared: bool = False
+    model: str = "mlp-200"
+    clients: int = 50
+    participants: int = 5
+    rounds: int = 100
+    local: str = "steps"
+    local_rounds: int = 5
+    lr: float = 0.05
+    batch_size: int = 64
+    validation: float = 0.2
+    mu: float = 1.0
+    poc_decay: float = 0.9
+    emd_beta: float = 0.01
+    sv_alpha: float = 0.7
+    alpha: float = 0.6
+    temperature: float = 0.01
+    tolerance: float = 3.0
+    last_tolerance: float = 0.1
+    estimator: str = "gtg"
+    evaluate_every: int = 5
+
+    def __post_init__(self) -> None:
+        if self.local not in ("steps", "epochs"):
+            raise ValueError(f'local is {self.local!r}; expected "steps" or "epochs"')
+        if self.scenario not in (*SCENARIOS, "iid"):
+            raise ValueError(
+                f"scenario is {self.scenario!r}; there are {', '.join(SCENARIOS)}, iid"
+            )
+
+    @property
+    def everybody(self) -> int:
+        """All clients, with those that misbehave."""
+        return self.clients + len(KINDS) * self.adversaries
+
+
+def cast(s: Setting, n_classes: int) -> Cast:
+    """Return who misbehaves: the last clients, `adversaries` of each kind (section 5.1)."""
+    parts: tuple[DataPart | UpdatePart, ...] = (
+        LabelFlip(n_classes), RandomData(n_classes), RandomUpdate(), FreeRider(),
+    )  # fmt: skip
+    ids = np.arange(s.clients, s.everybody).reshape(len(KINDS), s.adversaries)
+    return Cast.of(*((part, group.tolist()) for part, group in zip(parts, ids, strict=True)))
+
+
+def fedms(s: Setting) -> FedMS:
+    """Return FedMS in the reading of a setting."""
+    estimators: dict[str, Estimator] = {
+        "gtg": MaverickGTG(temperature=s.temperature),
+        "mr": MaverickMR(temperature=s.temperature),
+    }
+    return FedMS(
+        estimators[s.estimator],
+        alpha=s.alpha,
+        units="fraction" if s.method == "fedms-fraction" else "percent",
+        aggregate="all" if s.method == "fedms-printed" else "coreset",
+        tolerance=(s.tolerance, s.last_tolerance),
+    )
+
+
+class _FromTheStart(UniformSelection):
+    """Uniform selection of the control that uses FedMS's aggregation alone: all in round 0."""
+
+    def select(self, clients: Any, k: int, rng: np.random.Generator) -> Any:
+        return clients.available if clients.round == 0 else super().select(clients, k, rng)
+
+
+def strategy(s: Setting, n_classes: int) -> Strategy:
+    """Return the strategy of a setting."""
+    if s.method in ("fedms", *READINGS):
+        return fedms(s).strategy(n_classes, s.rounds)
+    if s.method == "uniform-coreset":
+        return replace(fedms(s).strategy(n_classes, s.rounds), select=_FromTheStart())
+    mavericks = tuple(range(s.mavericks))
+    bad = tuple(range(s.clients, s.everybody))
+    gtg = Estimated(GTGShapley(), count="distinct", normalised=False)
+    rows: dict[str, tuple[Selection, ValuePolicy, Aggregation, Any]] = {
+        "fedavg": (UniformSelection(), NoValue(), SizeWeighted(), keep_latest),
+        "fedprox": (UniformSelection(), NoValue(), SizeWeighted(), keep_latest),
+        "poc": (PowerOfChoice(s.poc_decay, s.rounds), NoValue(), UniformWeights(), keep_latest),
+        "fedemd": (FedEMD(s.emd_beta), NoValue(), SizeWeighted(), keep_latest),
+        "s-fedavg": (
+            SFedAvg(), Exact(normalised=False), SizeWeighted(), RunningValue(s.sv_alpha),
+        ),
+        "greedyfed": (GreedyFed(), gtg, SizeWeighted(), RunningValue(s.sv_alpha, "first")),
+        "oracle": (Oracle(mavericks, bad), NoValue(), SizeWeighted(), keep_latest),
+    }  # fmt: skip
+    if s.method not in rows:
+        raise ValueError(f"unknown method {s.method!r}; there are {', '.join(METHODS)}")
+    return Strategy(*rows[s.method])
+
+
+@lru_cache(maxsize=2)
+def _dataset(name: str) -> Dataset:
+    return load(name)
+
+
+def identity(s: Setting) -> dict[str, str]:
+    """Return which data a setting runs on, for the record's manifest."""
+    data = _dataset(s.data)
+    return {"name": data.name, "source": data.source, "checksum": data.fingerprint}
+
+
+def federation(s: Setting, seed: int) -> Federation:
+    """Return the clients of a setting: Mavericks first, misbehaving clients last."""
+    others = IID() if s.scenario == "iid" else Dirichlet(SCENARIOS[s.scenario], by="class")
+    made = make_federation(
+        _dataset(s.data),
+        s.everybody,
+        Mavericks(s.mavericks, others=others, shared=s.shared, mixed=s.scenario != "iid"),
+        seed,
+        validation=s.validation,
+        validation_from="test",
+        empty="refill",
+    )
+    return cast(s, made.n_classes).data(made) if s.adversaries else made
+
+
+def setting(cell: Cell) -> Setting:
+    """Return the setting of a cell."""
+    known = {f.name for f in fields(Setting)}
+    return Setting(**{k: v for k, v in cell.settings.items() if k in known})
+
+
+def classwise(s: Setting) -> bool:
+    """Whether a method values classes."""
+    return s.method in ("fedms", *READINGS, "uniform-coreset")
+
+
+def simulate(
+    s: Setting,
+    federations: Sequence[Federation],
+    seeds: Sequence[int],
+    *,
+    probe: Probe | None = None,
+    rows: Strategy | None = None,
+    utility: str | None = None,
+    device: str | None = None,
+    progress: bool = False,
+) -> History:
+    """Run the federations of a setting, one per seed, in lockstep."""
+    n_classes = federations[0].n_classes
+    how = {"steps": s.local_rounds} if s.local == "steps" else {"epochs": s.local_rounds}
+    local = LocalSGD(
+        lr=s.lr,
+        batch_size=s.batch_size,
+        proximal=s.mu if s.method == "fedprox" else 0.0,
+        **how,  # type: ignore[arg-type]
+    )
+    plan = Plan(
+        rounds=s.rounds,
+        participants=s.participants,
+        local=local,
+        utility=utility or ("class_accuracy" if classwise(s) else "accuracy"),  # type: ignore[arg-type]
+        evaluate_every=s.evaluate_every,
+    )
+    return run(
+        federations,
+        build(s.model, federations[0].input_shape, n_classes),
+        rows or strategy(s, n_classes),
+        plan,
+        seeds,
+        device=device,
+        probe=probe,
+        tamper=cast(s, n_classes).tamper if s.adversaries else None,
+        progress=progress,
+    )
+
+
+def reward_probe(s: Setting) -> Probe:
+    """Mean Shapley reward of the round's Mavericks and of its other participants, in points."""
+
+    def probe(r: Round, v: Valuation) -> dict[str, float]:
+        kinds = {"maverick": r.participants < s.mavericks}
+        kinds["other"] = ~kinds["maverick"] & (r.participants < s.clients)
+        if s.method in ("s-fedavg", "greedyfed"):
+            paid = 100 * v.values
+        elif classwise(s) and not v.info.get("initial"):
+            paid = rewards(v) * (100 if fedms(s).units == "fraction" else 1)
+        else:
+            return dict.fromkeys(("reward_maverick", "reward_other"), np.nan)
+        return {
+            f"reward_{kind}": float(paid[rows].mean()) if rows.any() else np.nan
+            for kind, rows in kinds.items()
+        }
+
+    return probe
+
+
+def _rates(s: Setting, participants: np.ndarray, rounds: int) -> dict[str, float]:
+    """Percent of the rounds in which a client of each kind took part, mean over its kind."""
+    counts = np.bincount(participants, minlength=s.everybody)
+    groups = {"maverick": slice(0, s.mavericks), "honest": slice(s.mavericks, s.clients)}
+    for j, kind in enumerate(KINDS if s.adversaries else ()):
+        first = s.clients + j * s.adversaries
+        groups[kind] = slice(first, first + s.adversaries)
+    return {f"rate.{k}": 100 * float(counts[rows].mean()) / rounds for k, rows in groups.items()}
+
+
+def run_cell(cell: Cell, device: str | None, progress: bool) -> list[dict[str, Any]]:
+    """Run one cell: a setting on a block of seeds, in lockstep."""
+    s = setting(cell)
+    federations = [federation(s, seed) for seed in cell.seeds]
+    history = simulate(
+        s, federations, cell.seeds, probe=reward_probe(s), device=device, progress=progress
+    )
+    frame, clients = history.rounds_frame(), history.clients_frame()
+    architecture = build(s.model, federations[0].input_shape, federations[0].n_classes)
+    seconds = history.seconds["value"] / s.rounds / len(cell.seeds)
+    assert history.models is not None
+    results = []
+    for seed, f, model in zip(cell.seeds, federations, history.models, strict=True):
+        rows = frame[frame.seed == seed]
+        mine = clients[(clients.seed == seed) & (clients["round"] > 1)]  # the query apart
+        tested = rows[rows.accuracy.notna()]
+        test = Evaluator(architecture, f.x_test, f.y_test, "class_accuracy", device=device)
+        by_class = test.utilities(model[None])[0]
+        owned = f.label_counts[s.mavericks : s.clients].sum(axis=0) == 0  # Mavericks' classes
+        results.append(
+            {
+                "seed": int(seed),
+                "metrics": {
+                    "accuracy": 100 * float(tested.accuracy.iloc[-1]),
+                    "accuracy_last_10_rounds": 100
+                    * float(tested[tested["round"] > s.rounds - 10].accuracy.mean()),
+                    "accuracy_best": 100 * float(tested.accuracy.max()),
+                    "accuracy_maverick_classes": 100 * float(by_class[owned].mean()),
+                    "accuracy_other_classes": 100 * float(by_class[~owned].mean()),
+                    "reward_maverick": float(rows.reward_maverick.mean()),
+                    "reward_other": float(rows.reward_other.mean()),
+                    "rewards_maverick_total": float(rows.reward_maverick.sum()),
+                    "coreset_share": float((mine.weight > 0).mean()),
+                    "evaluations": float(rows.evaluations.mean()),
+                    "value_seconds_per_round": seconds,
+                    **_rates(s, mine.client.to_numpy(), s.rounds - 1),
+                },
+                "series": {
+                    "round": tested["round"].tolist(),
+                    "accuracy": (100 * tested.accuracy).tolist(),
+                },
+                "data": identity(s),
+                "evaluations": int(rows.evaluations.sum()),
+            }
+        )
+    return results
