@@ -55,6 +55,8 @@ class Claim:
     paper_value : str or None
         As printed, digits kept; None where it is only plotted or said.
     unit : str
+    spread : str or None
+        What is printed behind the number's "±"; None where nothing is.
     ours : mapping
         Where our number is: ``experiment``, ``settings``, ``metric``, or ``check``.
     against : mapping, optional
@@ -84,6 +86,7 @@ class Claim:
     untestable: str = ""
     place: Mapping[str, Any] = field(default_factory=dict)
     transcription: Mapping[str, str] = field(default_factory=dict)
+    spread: str | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -104,13 +107,14 @@ class Claim:
 
 @dataclass(frozen=True)
 class Table:
-    """A table as printed: rows of numbers as text, over named columns."""
+    """A table as printed: rows of numbers as text, over named columns; spreads where given."""
 
     id: str
     where: str
     columns: tuple[Mapping[str, Any], ...]
     rows: Mapping[str, tuple[str, ...]]
     settings: Mapping[str, Any]
+    spreads: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -196,11 +200,13 @@ def _product(axes: Mapping[str, list[Any]]) -> Iterator[dict[str, Any]]:
 
 def _table(block: Mapping[str, Any]) -> Table:
     columns = tuple(_product(block["columns"]))
-    rows = {}
+    rows, spreads = {}, {}
     for name, line in block["rows"].items():
-        numbers = tuple(str(line).split())
+        pairs = [entry.partition("±") for entry in str(line).split()]
+        numbers = tuple(number for number, _, _ in pairs)
+        spread = tuple(text for _, mark, text in pairs if mark)
         try:
-            [Decimal(number) for number in numbers]
+            [Decimal(number) for number in numbers + spread]
         except InvalidOperation:
             raise ClaimsError(f"{block['where']}, row {name}: {line!r} holds no numbers") from None
         if len(numbers) != len(columns):
@@ -208,8 +214,12 @@ def _table(block: Mapping[str, Any]) -> Table:
                 f"{block['where']}, row {name} has {len(numbers)} numbers "
                 f"for {len(columns)} columns"
             )
+        if len(spread) not in (0, len(numbers)):
+            raise ClaimsError(f"{block['where']}, row {name}: give all numbers a spread, or none")
         rows[str(name)] = numbers
-    return Table(block["id"], block["where"], columns, rows, block.get("settings", {}))
+        if spread:
+            spreads[str(name)] = spread
+    return Table(block["id"], block["where"], columns, rows, block.get("settings", {}), spreads)
 
 
 def _place(place: Mapping[str, Any]) -> str:
@@ -238,10 +248,13 @@ def _table_claims(
     key: str, block: Mapping[str, Any], table: Table, untestable: Mapping[str, str]
 ) -> Iterator[Claim]:
     lookups = block.get("row_lookup", {})
+    metric = block["ours"]["metric"]  # may name a column: "rate.{kind}"
     for row, numbers in table.rows.items():
         lookup = lookups.get(row, {"settings": {"method": row}})
-        for column, number in zip(table.columns, numbers, strict=True):
-            settings = {**table.settings, **lookup.get("settings", {}), **column}
+        spreads = table.spreads.get(row, (None,) * len(numbers))
+        for column, number, spread in zip(table.columns, numbers, spreads, strict=True):
+            named = {k: v for k, v in column.items() if f"{{{k}}}" not in metric}
+            settings = {**table.settings, **lookup.get("settings", {}), **named}
             yield Claim(
                 id=f"{key}.{table.id}.{_column_id(column)}.{row}",
                 where=f"{table.where}, row {row}, {_column_words(column)}",
@@ -251,13 +264,14 @@ def _table_claims(
                 unit=block["unit"],
                 ours={
                     "experiment": lookup.get("experiment", block["ours"]["experiment"]),
-                    "metric": block["ours"]["metric"],
+                    "metric": metric.format(**column),
                     "settings": settings,
                 },
                 test=block["test"],
                 untestable=_reason(column, untestable),
                 place={"table": table.id, "row": row, **column},
                 transcription=block.get("transcription", {}),
+                spread=spread,
             )
 
 

@@ -31,6 +31,7 @@ from fedkit.verdicts import (
     Judgement,
     judge_bound,
     judge_equal,
+    judge_equivalence,
     judge_ordering,
     judge_value,
 )
@@ -76,6 +77,10 @@ def _judge(claim: Claim, values: FloatArray, p_value: float | None, seeds: int) 
     rule = test["rule"]
     if rule == "value":
         assert paper is not None
+        if claim.spread is not None:
+            return judge_equivalence(
+                values, paper, float(claim.spread), seeds, margin=test["margin"], **common
+            )
         return judge_value(values, paper, margin=test["margin"], paper_seeds=seeds, **common)
     if rule == "ordering":
         return judge_ordering(values, paper, margin=test["margin"], p_value=p_value, **common)

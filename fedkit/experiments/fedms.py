@@ -317,6 +317,7 @@ def run_cell(cell: Cell, device: str | None, progress: bool) -> list[dict[str, A
                     "accuracy_best": 100 * float(tested.accuracy.max()),
                     "accuracy_maverick_classes": 100 * float(by_class[owned].mean()),
                     "accuracy_other_classes": 100 * float(by_class[~owned].mean()),
+                    "reward_gap": float(rows.reward_maverick.mean() - rows.reward_other.mean()),
                     "reward_maverick": float(rows.reward_maverick.mean()),
                     "reward_other": float(rows.reward_other.mean()),
                     "rewards_maverick_total": float(rows.reward_maverick.sum()),

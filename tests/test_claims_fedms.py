@@ -1,0 +1,93 @@
+"""FedMS's claims: what was typed is what a program read from the paper's text."""
+
+import numpy as np
+import pytest
+
+from fedkit.claims import ClaimsError, load_claims, parse_claims
+from fedkit.comparing import join
+from fedkit.records import Cell, Store
+
+FEDMS = load_claims("fedms")
+
+# Sum of a row, sum of place x number, and sum of place x spread, as a program read them.
+SUMS = {
+    ("t1", "fedavg"): (406.24, 1353.76, 22.31),
+    ("t2", "fedavg"): (43.5, 135.5, 0),
+    ("t1", "fedprox"): (389.12, 1280.87, 53.17),
+    ("t2", "fedprox"): (44.0, 126.0, 0),
+    ("t1", "poc"): (406.68, 1304.18, 71.78),
+    ("t2", "poc"): (42.5, 127.0, 0),
+    ("t1", "fedemd"): (387.63, 1264.01, 26.28),
+    ("t2", "fedemd"): (3.0, 11.5, 0),
+    ("t1", "s-fedavg"): (410.8, 1361.82, 36.52),
+    ("t2", "s-fedavg"): (44.0, 136.5, 0),
+    ("t1", "greedyfed"): (423.84, 1442.45, 47.59),
+    ("t2", "greedyfed"): (151.5, 529.0, 0),
+    ("t1", "fedms"): (466.84, 1573.09, 20.43),
+    ("t2", "fedms"): (58.0, 283.5, 0),
+}
+
+
+@pytest.mark.parametrize(("table", "row"), SUMS)
+def test_rows_add_up(table, row):
+    numbers = [float(text) for text in FEDMS.tables[table].rows[row]]
+    spreads = [float(text) for text in FEDMS.tables[table].spreads.get(row, ())]
+    found = (
+        round(sum(numbers), 2),
+        round(sum(i * x for i, x in enumerate(numbers, 1)), 2),
+        round(sum(i * x for i, x in enumerate(spreads, 1)), 2),
+    )
+    assert found == SUMS[table, row]
+
+
+def test_every_printed_number_has_one_claim():
+    assert {(t.id, row) for t in FEDMS.tables.values() for row in t.rows} == set(SUMS)
+    assert len(FEDMS.select("fedms.t1")) == 42
+    assert len(FEDMS.select("fedms.t2")) == 35
+    assert all(c.spread is not None for c in FEDMS.select("fedms.t1"))
+
+
+def test_a_column_may_name_the_metric():
+    claim = FEDMS["fedms.t2.maverick.fedms"]
+    assert claim.paper_value == "54.0"
+    assert claim.ours["metric"] == "rate.maverick"
+    assert "kind" not in claim.ours["settings"]
+
+
+@pytest.mark.parametrize(
+    ("ours", "verdict"),
+    [
+        ((79.0, 79.3, 79.1, 79.2), "reproduced"),
+        ((60.0, 60.3, 60.1, 60.2), "not reproduced"),
+        ((60.0, 95.0, 70.0, 90.0), "inconclusive"),
+    ],
+)
+def test_a_number_with_a_spread_is_judged_by_equivalence(tmp_path, ours, verdict):
+    store = Store(tmp_path)
+    settings = {
+        "method": "fedavg", "dataset": "mnist", "data": "mnist", "scenario": "dir10",
+        "adversaries": 0, "clients": 50, "participants": 5, "local": "steps", "lr": 0.05,
+        "batch_size": 64, "validation": 0.2, "mavericks": 2,
+    }  # fmt: skip
+    cell = Cell("paper", "fedms", "table1", settings, tuple(range(len(ours))))
+    data = {"name": "mnist", "source": "made up", "checksum": "0"}
+    results = [
+        {"seed": i, "metrics": {"accuracy": x}, "series": {}, "data": data}
+        for i, x in enumerate(ours)
+    ]
+    store.save(cell, results)
+    table = join("fedms", store, profile="paper").set_index("claim")
+    row = table.loc["fedms.t1.dir10.mnist.fedavg"]
+    assert row.verdict == verdict
+    assert row["mean"] == pytest.approx(np.mean(ours))
+
+
+def test_a_row_with_some_spreads_is_refused():
+    text = """
+paper: {key: x}
+tables:
+  - {id: t, where: Table, unit: "%", columns: {a: [1, 2]}, ours: {experiment: e, metric: m},
+     test: {rule: value, margin: 1}, rows: {r: "1.0±0.1 2.0"}}
+"""
+    with pytest.raises(ClaimsError, match="give all numbers a spread, or none"):
+        parse_claims(text)

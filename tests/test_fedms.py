@@ -1,0 +1,143 @@
+from dataclasses import asdict, replace
+
+import numpy as np
+import pytest
+
+import fedkit as fk
+from fedkit.coalitions import Evaluator
+from fedkit.contribution import Round
+from fedkit.experiments import Cell, get
+from fedkit.experiments import fedms as paper
+from fedkit.experiments.fedms_cells import tuned
+from fedkit.experiments.fedms_values import auc, scores_of_round
+from fedkit.models import build
+from fedkit.streams import Streams
+from fedkit.training import LocalSGD
+
+BASE = paper.Setting(
+    "fedavg", "digits", "digits", "dir1", model="mlp-8", clients=8, participants=3, rounds=4,
+    batch_size=8, validation=0.4, evaluate_every=2,
+)  # fmt: skip
+
+
+def cell(s, seeds=(0, 1)):
+    return Cell("smoke", "fedms", "table1", asdict(s), seeds)
+
+
+@pytest.mark.parametrize("method", paper.METHODS)
+def test_every_method_runs_with_and_without_adversaries(method):
+    for adversaries in (0, 1):
+        s = replace(BASE, method=method, adversaries=adversaries)
+        for result in paper.run_cell(cell(s), None, False):
+            metrics = result["metrics"]
+            assert 0 <= metrics["accuracy"] <= 100
+            kinds = ("maverick", "honest", *(paper.KINDS if adversaries else ()))
+            rates = np.array([metrics[f"rate.{kind}"] for kind in kinds])
+            sizes = np.array([2, 6, *[1] * (len(kinds) - 2)])
+            assert (rates * sizes).sum() / 100 == pytest.approx(3)  # participants per round
+
+
+def test_replicates_do_not_depend_on_each_other():
+    s = replace(BASE, method="fedms", adversaries=1)
+    both = paper.run_cell(cell(s), None, False)
+    alone = paper.run_cell(cell(s, (1,)), None, False)
+    for name, value in alone[0]["metrics"].items():
+        if name != "value_seconds_per_round":
+            assert both[1]["metrics"][name] == pytest.approx(value, nan_ok=True), name
+
+
+def test_mavericks_alone_hold_their_classes():
+    for s in (BASE, replace(BASE, shared=True), replace(BASE, adversaries=1)):
+        f = paper.federation(s, 3)
+        others = f.label_counts[2:].sum(axis=0)
+        assert (others == 0).sum() == 2
+        assert (f.label_counts[:2, others == 0].sum(axis=0) > 0).all()
+        assert (f.sizes > 0).all()
+        assert len(f.x_val) + len(f.x_test) == len(fk.load("digits").x_test)
+
+
+def test_the_cast_is_two_of_each_kind_at_the_end():
+    kinds = paper.cast(replace(BASE, clients=50, adversaries=2), 10).kinds(58)
+    assert kinds[:50] == ["honest"] * 50
+    assert kinds[50:] == [kind for kind in paper.KINDS for _ in range(2)]
+
+
+def test_the_two_readings_of_five_local_rounds():
+    f = paper.federation(BASE, 0)
+    data = [f.client_data(i) for i in range(2)]
+    arch = build("mlp-8", f.input_shape, f.n_classes)
+    moved = {}
+    for local in ("steps", "epochs"):
+        s = replace(BASE, local=local, rounds=1, participants=8)
+        history = paper.simulate(s, [f], [0])
+        start = arch.init(Streams(0).generator("model"))
+        moved[local] = float((history.models[0] - start).norm())
+    assert len(data[0][1]) > 5 * BASE.batch_size
+    assert moved["epochs"] > 2 * moved["steps"]
+
+
+def test_hyper_parameters_are_those_of_section_5_1():
+    mnist = replace(BASE, dataset="mnist")
+    assert tuned(replace(mnist, scenario="dir10")).alpha == 0.8
+    assert tuned(replace(mnist, scenario="dir10")).poc_decay == 1.0
+    assert tuned(replace(mnist, scenario="dir0.1")).last_tolerance == 0.2
+    assert tuned(replace(mnist, scenario="dir1")).emd_beta == 0.01
+
+
+def test_cells_cover_the_papers_tables():
+    cells = get("fedms", "table1").cells("paper", None)
+    for local in ("steps", "epochs"):
+        places = {
+            (c.settings["method"], c.settings["scenario"], c.settings["dataset"])
+            for c in cells
+            if c.settings["local"] == local and c.settings["method"] in paper.PAPER_METHODS
+        }
+        assert len(places) == 42
+    assert {c.settings["everybody"] for c in cells if "everybody" in c.settings} == set()
+    table2 = get("fedms", "table2").cells("paper", None)
+    assert {c.settings["dataset"] for c in table2} == {"mnist"}
+    with pytest.raises(ValueError, match="unknown profile"):
+        get("fedms", "table1").cells("huge", None)
+
+
+def test_auc_by_hand():
+    assert auc(np.array([3.0, 1.0]), np.array([2.0, 1.0, 0.0])) == pytest.approx(4.5 / 6)
+    assert np.isnan(auc(np.array([]), np.array([1.0])))
+
+
+def test_scores_of_a_round_agree_with_each_other():
+    f = paper.federation(BASE, 0)
+    arch = build("mlp-8", f.input_shape, f.n_classes)
+    rng = np.random.default_rng(0)
+    base = arch.init(rng)
+    ids = np.array([0, 3, 5])
+    starts = base.expand(3, -1)
+    local = LocalSGD(lr=0.5, batch_size=8, epochs=3)
+    rngs = [np.random.default_rng(i) for i in range(3)]
+    ended = fk.train_clients(arch, starts, [f.client_data(int(i)) for i in ids], local, rngs)
+    evaluator = Evaluator(arch, f.x_val, f.y_val, "class_accuracy", device="cpu")
+    r = Round(
+        3, arch, base, ended - base, ids, f.sizes[ids], evaluator, local, "size",
+        Streams(0).child("round", 3),
+    )  # fmt: skip
+    frequency = np.bincount(f.y_val.numpy(), minlength=f.n_classes) / len(f.y_val)
+    scores = scores_of_round(r, 0.01, frequency)
+    plain = Evaluator(arch, f.x_val, f.y_val, "accuracy", device="cpu")
+    exact = fk.shapley(fk.RoundGame(plain, base, ended - base, f.sizes[ids])).values
+    np.testing.assert_allclose(scores["MR"], 100 * exact, atol=1e-6)
+    assert set(scores) >= {"GTG", "MS-MR", "MS-GTG", "class mean", "cosine", "size"}
+    assert all(v.shape == (3,) for v in scores.values())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [({"local": "rounds"}, "local is 'rounds'"), ({"scenario": "dir5"}, "scenario is 'dir5'")],
+)
+def test_bad_settings(change, message):
+    with pytest.raises(ValueError, match=message):
+        replace(BASE, **change)
+
+
+def test_an_unknown_method_is_refused():
+    with pytest.raises(ValueError, match="unknown method 'fedsv'"):
+        paper.strategy(replace(BASE, method="fedsv"), 10)
