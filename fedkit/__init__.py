@@ -46,6 +46,7 @@ __version__ = "0.1.0"
 
 _LATER = {
     "Architecture": "models",
+    "Cast": "corruption",
     "ClassCosine": "contribution",
     "ClientTable": "selection",
     "Dataset": "data",
@@ -54,10 +55,14 @@ _LATER = {
     "Estimated": "contribution",
     "Evaluator": "coalitions",
     "Exact": "contribution",
+    "FedMS": "maverick",
     "Federation": "partition",
     "History": "history",
     "IID": "partition",
     "LocalSGD": "training",
+    "MaverickGTG": "classwise_gtg",
+    "MaverickMR": "classwise",
+    "MaverickTMR": "classwise",
     "Mavericks": "partition",
     "NoValue": "contribution",
     "Plan": "federation",

@@ -17,11 +17,13 @@ MARK_NAMES, MARK_MODULES = "<!-- names -->", "<!-- modules -->"
 
 #: Modules in the order of the page; what is not named here follows under the last heading.
 SECTIONS = {
-    "Games and values": "games closed_forms masks valuation estimators streams",
+    "Games and values": "games closed_forms masks valuation estimators classwise classwise_gtg "
+    "streams",
     "Models and training": "models layers training firstlayer pooling workers coalitions roundgame",
     "Data and federations": "data dataregistry datafetch datalayouts datafiles partition schemes "
     "dirichlet splits",
-    "Rounds": "federation contribution selection aggregation history checkpoints",
+    "Rounds": "federation contribution selection aggregation maverick schedulers corruption "
+    "history checkpoints",
     "Experiments, records and claims": "records experiments staleness provenance claims comparing "
     "verdicts intervals reporting printed",
     "Figures": "plots plotclients plotstyle",

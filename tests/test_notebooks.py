@@ -17,7 +17,7 @@ from fedkit.notebooks import check_pair, pair_text, read_source
 ROOT = Path(__file__).resolve().parent.parent
 BOOK = Book(ROOT)
 SOURCES = sorted((ROOT / "notebooks").glob("*.md"))
-EXPERIMENTS = [s for s in SOURCES if s.stem in ("fedowen", "claims")]
+EXPERIMENTS = [s for s in SOURCES if s.stem in ("fedowen", "fedms", "claims")]
 MOST_LINES = 25
 
 each_notebook = pytest.mark.parametrize("source", SOURCES, ids=lambda s: s.stem)
