@@ -20,6 +20,7 @@ from fedkit.classwise_gtg import MaverickGTG
 from fedkit.contribution import Round
 from fedkit.estimators import Estimator, estimate_many
 from fedkit.federation import Strategy
+from fedkit.games import Game, tabulate
 from fedkit.selection import ClientTable
 from fedkit.valuation import Valuation
 
@@ -70,7 +71,7 @@ class MaverickValues:
         """Return one valuation ``[k, classes]`` per round, with beta and coreset in its info."""
         later = [r for r in rounds if r.index > 0]
         seeds = [r.streams.child("valuation") for r in later]
-        games = [r.game() for r in later]
+        games = [_game(r) for r in later]
         found = iter(estimate_many(games, self.estimator, seeds=seeds) if later else [])
         return [self._scaled(next(found) if r.index else self._first(r)) for r in rounds]
 
@@ -96,6 +97,18 @@ class MaverickValues:
         )
 
 
+def _game(r: Round) -> Game:
+    """The round's game; one batch of all coalitions where a walk would ask for most of them.
+
+    The numbers are the same, and a batch shares the first layer among the coalitions.
+    """
+    game = r.game()
+    return tabulate(game) if len(r.participants) <= _TABULATED else game
+
+
+_TABULATED = 7  # participants
+
+
 @dataclass(frozen=True)
 class Accumulate:
     """What the server remembers of a round: S (Eq. 8), beta, and whether the coreset holds.
@@ -108,21 +121,27 @@ class Accumulate:
         eps_d at the first and at the last round, in percentage points: 3.0 and 0.1.
     rounds : int
         Rounds over which it decays, exponentially.
+    against : {"found", "kept"}
+        Which coreset is the previous one: that of the last round, or the last that was not
+        discarded, whose aggregate is the global model.
 
     Notes
     -----
     "If the model performance of coreset diverges significantly from the global model (i.e. d < 0
     and |d| > eps_d), the server discards the coreset for this round" (section 5.1), where d is
     "the class-wise accuracy difference between the coreset and the previous set".  We take the
-    mean over classes, in points, of the coreset's accuracies minus those of the last coreset
-    that was kept.
+    mean over classes, in points.  With "kept" the rule can lock the model: once every coreset is
+    worse than a lucky model by more than a shrinking eps_d, none is ever aggregated again.
     """
 
     alpha: float = 0.8
     tolerance: tuple[float, float] = (3.0, 0.1)
     rounds: int = 100
+    against: Literal["found", "kept"] = "found"
 
     def __post_init__(self) -> None:
+        if self.against not in ("found", "kept"):
+            raise ValueError(f'against is {self.against!r}; expected "found" or "kept"')
         accumulate(np.zeros(1), np.zeros(1), self.alpha)
         if len(self.tolerance) != 2 or not min(self.tolerance) > 0:
             raise ValueError(f"tolerance is {self.tolerance}; expected two positive numbers")
@@ -147,7 +166,7 @@ class Accumulate:
         change = 0.0 if before is None else 100 * float((accuracy - before).mean())
         kept = change >= -self.threshold(clients.round)
         memory["coreset kept"] = np.array(float(kept))
-        if kept:
+        if kept or self.against == "found":
             memory["coreset accuracy"] = accuracy
 
 
@@ -225,7 +244,7 @@ class FedMS:
         about e-fold; the paper's eps_d = 3.0 and its Table 2 fit percent.
     aggregate, first
         As in :class:`CoresetWeights`.
-    tolerance : tuple of float
+    tolerance, against
         As in :class:`Accumulate`.
     """
 
@@ -235,6 +254,7 @@ class FedMS:
     aggregate: Literal["coreset", "all"] = "coreset"
     first: Literal["query", "aggregate"] = "query"
     tolerance: tuple[float, float] = (3.0, 0.1)
+    against: Literal["found", "kept"] = "found"
 
     def __post_init__(self) -> None:
         if self.units not in ("percent", "fraction"):
@@ -246,6 +266,6 @@ class FedMS:
             ScoreSelection(),
             MaverickValues(self.estimator, 100.0 if self.units == "percent" else 1.0),
             CoresetWeights(self.aggregate, self.first),
-            Accumulate(self.alpha, self.tolerance, rounds),
+            Accumulate(self.alpha, self.tolerance, rounds, self.against),
             outputs=n_classes,
         )

@@ -41,7 +41,7 @@ def test_values_accumulate_with_decay_and_start_from_the_query():
 
 
 def test_a_coreset_much_worse_than_the_last_is_discarded():
-    clients, rule = table(), Accumulate(tolerance=(3.0, 0.1), rounds=11)
+    clients, rule = table(), Accumulate(tolerance=(3.0, 0.1), rounds=11, against="kept")
     assert rule.threshold(0) == pytest.approx(3.0)
     assert rule.threshold(5) == pytest.approx(np.sqrt(0.3))
     assert rule.threshold(10) == rule.threshold(99) == pytest.approx(0.1)
@@ -52,6 +52,17 @@ def test_a_coreset_much_worse_than_the_last_is_discarded():
         kept.append(bool(clients.memory["coreset kept"]))
     # from 80 to 79 points is within 1.5; 78.5 is not; 78.99 and 78.91 are within 0.1 of 79
     assert kept == [True, True, False, True, True]
+
+
+def test_against_the_coreset_as_found_a_discarded_one_is_forgotten_after_a_round():
+    for against, expected in (("found", [True, False, True]), ("kept", [True, False, False])):
+        clients, rule = table(), Accumulate(rounds=11, against=against)
+        kept = []
+        for t, accuracy in ((9, 0.80), (10, 0.70), (11, 0.71)):
+            clients.round = t
+            rule(clients, np.array([0]), valuation([[1, 1]], accuracy=(accuracy, accuracy)))
+            kept.append(bool(clients.memory["coreset kept"]))
+        assert kept == expected
 
 
 def test_weights_of_the_two_readings():
@@ -164,6 +175,7 @@ def test_a_class_without_validation_images_is_refused():
         (lambda: Accumulate(alpha=-0.1), "alpha is -0.1"),
         (lambda: Accumulate(tolerance=(3.0, 0.0)), "two positive numbers"),
         (lambda: Accumulate(rounds=0), "rounds is 0"),
+        (lambda: Accumulate(against="last"), "against is 'last'"),
     ],
 )
 def test_bad_settings(make, message):
@@ -174,3 +186,14 @@ def test_bad_settings(make, message):
 def test_accuracy_as_utility_is_refused():
     with pytest.raises(ValueError, match="class_accuracy"):
         run([toy()], MLP, FedMS().strategy(3, 4), replace(PLAN, utility="accuracy"), [5])
+
+
+def test_many_participants_are_not_tabulated(monkeypatch):
+    import fedkit.maverick as module
+
+    federation, strategy = toy(), FedMS(MaverickGTG()).strategy(3, 4)
+    before = run([federation], MLP, strategy, PLAN, [5])
+    monkeypatch.setattr(module, "_TABULATED", 0)
+    after = run([federation], MLP, strategy, PLAN, [5])
+    assert torch.equal(before.models, after.models)
+    assert [r["evaluations"] for r in before.rounds] == [r["evaluations"] for r in after.rounds]

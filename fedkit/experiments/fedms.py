@@ -41,7 +41,7 @@ from fedkit.training import LocalSGD
 from fedkit.valuation import Valuation
 
 PAPER_METHODS = ("fedavg", "fedprox", "poc", "fedemd", "s-fedavg", "greedyfed", "fedms")
-READINGS = ("fedms-printed", "fedms-fraction")
+READINGS = ("fedms-printed", "fedms-fraction", "fedms-kept")
 CONTROLS = ("uniform-coreset", "oracle")
 METHODS = PAPER_METHODS + READINGS + CONTROLS
 #: gamma of the Dirichlet split by scenario
@@ -146,6 +146,7 @@ def fedms(s: Setting) -> FedMS:
         units="fraction" if s.method == "fedms-fraction" else "percent",
         aggregate="all" if s.method == "fedms-printed" else "coreset",
         tolerance=(s.tolerance, s.last_tolerance),
+        against="kept" if s.method == "fedms-kept" else "found",
     )
 
 
