@@ -171,3 +171,24 @@ def test_launch_links_lead_to_committed_notebooks(source: Path) -> None:
 def test_every_notebook_has_a_time_limit() -> None:
     for source in SOURCES:
         assert 0 < BOOK.limit(source) <= 600
+
+
+# ------------------------------------------------------------------------ commands in prose
+
+COMMAND = re.compile(
+    r"(?:fedkit book run |papermill )(?:notebooks/)?([\w-]+)(?:\.md|\.ipynb)?((?: [^`\n#]*)?)"
+)
+PAGES = [ROOT / "README.md", *sorted((ROOT / "book").glob("*.md")), *SOURCES]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
+def test_commands_in_the_prose_name_parameters_that_exist(page: Path) -> None:
+    for name, rest in COMMAND.findall(page.read_text("utf-8")):
+        known = parameters_of(ROOT / "notebooks" / f"{name}.md")
+        for parameter in re.findall(r"-p (\w+) ", f"{rest} "):
+            assert parameter in known, f"{page.name}: {name} has no parameter {parameter}"
+
+
+def test_the_pattern_of_commands_finds_them() -> None:
+    text = "`fedkit book run fedowen -p seeds 5`, papermill notebooks/claims.ipynb out -p x 1"
+    assert [name for name, _ in COMMAND.findall(text)] == ["fedowen", "claims"]
