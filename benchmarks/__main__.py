@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 
-from benchmarks import coalitions, estimators, rounds
+from benchmarks import classwise, coalitions, estimators, rounds
 
 
 def main() -> None:
@@ -22,6 +22,8 @@ def main() -> None:
     coalitions.main(given.device, given.threads)
     print("\n=== rounds of local training")
     rounds.main(given.device, not given.no_flower, given.threads)
+    print("\n=== class-wise values")
+    classwise.main()
     print("\n=== estimators")
     estimators.main()
 

@@ -24,7 +24,15 @@ from fedkit.games import Game, tabulate
 from fedkit.selection import ClientTable
 from fedkit.valuation import Valuation
 
-__all__ = ["Accumulate", "CoresetWeights", "FedMS", "MaverickValues", "ScoreSelection", "rewards"]
+__all__ = [
+    "Accumulate",
+    "CoresetWeights",
+    "FedMS",
+    "MaverickValues",
+    "ScoreSelection",
+    "game_of",
+    "rewards",
+]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -71,7 +79,7 @@ class MaverickValues:
         """Return one valuation ``[k, classes]`` per round, with beta and coreset in its info."""
         later = [r for r in rounds if r.index > 0]
         seeds = [r.streams.child("valuation") for r in later]
-        games = [_game(r) for r in later]
+        games = [game_of(r.game()) for r in later]
         found = iter(estimate_many(games, self.estimator, seeds=seeds) if later else [])
         return [self._scaled(next(found) if r.index else self._first(r)) for r in rounds]
 
@@ -97,16 +105,15 @@ class MaverickValues:
         )
 
 
-def _game(r: Round) -> Game:
-    """The round's game; one batch of all coalitions where a walk would ask for most of them.
+def game_of(game: Game) -> Game:
+    """Tabulate a game of few players, in one batch, where a walk would ask for most of it.
 
     The numbers are the same, and a batch shares the first layer among the coalitions.
     """
-    game = r.game()
-    return tabulate(game) if len(r.participants) <= _TABULATED else game
+    return tabulate(game) if game.n_players <= _TABULATED else game
 
 
-_TABULATED = 7  # participants
+_TABULATED = 7
 
 
 @dataclass(frozen=True)
