@@ -19,7 +19,8 @@ MARK_NAMES, MARK_MODULES = "<!-- names -->", "<!-- modules -->"
 SECTIONS = {
     "Games and values": "games closed_forms masks valuation estimators classwise classwise_gtg "
     "streams",
-    "Models and training": "models layers training firstlayer pooling workers coalitions roundgame",
+    "Models and training": "models layers training firstlayer pooling workers arithmetic "
+    "coalitions roundgame",
     "Data and federations": "data dataregistry datafetch datalayouts datafiles partition schemes "
     "dirichlet splits",
     "Rounds": "federation contribution selection aggregation maverick schedulers corruption "
