@@ -134,9 +134,9 @@ class Accumulate:
 
     Notes
     -----
-    "If the model performance of coreset diverges significantly from the global model (i.e. d < 0
-    and |d| > eps_d), the server discards the coreset for this round" (section 5.1), where d is
-    "the class-wise accuracy difference between the coreset and the previous set".  We take the
+    "If the model performance of coreset diverges significantly from the global model", the server
+    "discards the coreset for this round" (section 5.1): if d is below minus eps_d, where d is "the
+    class-wise accuracy difference between the coreset and the previous set".  We take the
     mean over classes, in points.  With "kept" the rule can lock the model: once every coreset is
     worse than a lucky model by more than a shrinking eps_d, none is ever aggregated again.
     """
