@@ -8,7 +8,8 @@ from fedkit.coalitions import Evaluator
 from fedkit.contribution import Round
 from fedkit.experiments import Cell, get
 from fedkit.experiments import fedms as paper
-from fedkit.experiments.fedms_cells import tuned
+from fedkit.experiments.fedms_cells import READINGS, tuned
+from fedkit.experiments.fedms_runs import run_cell
 from fedkit.experiments.fedms_values import auc, scores_of_round
 from fedkit.models import build
 from fedkit.streams import Streams
@@ -28,7 +29,7 @@ def cell(s, seeds=(0, 1)):
 def test_every_method_runs_with_and_without_adversaries(method):
     for adversaries in (0, 1):
         s = replace(BASE, method=method, adversaries=adversaries)
-        for result in paper.run_cell(cell(s), None, False):
+        for result in run_cell(cell(s), None, False):
             metrics = result["metrics"]
             assert 0 <= metrics["accuracy"] <= 100
             kinds = ("maverick", "honest", *(paper.KINDS if adversaries else ()))
@@ -39,8 +40,8 @@ def test_every_method_runs_with_and_without_adversaries(method):
 
 def test_replicates_do_not_depend_on_each_other():
     s = replace(BASE, method="fedms", adversaries=1)
-    both = paper.run_cell(cell(s), None, False)
-    alone = paper.run_cell(cell(s, (1,)), None, False)
+    both = run_cell(cell(s), None, False)
+    alone = run_cell(cell(s, (1,)), None, False)
     for name, value in alone[0]["metrics"].items():
         if name != "value_seconds_per_round":
             assert both[1]["metrics"][name] == pytest.approx(value, nan_ok=True), name
@@ -86,11 +87,12 @@ def test_hyper_parameters_are_those_of_section_5_1():
 
 def test_cells_cover_the_papers_tables():
     cells = get("fedms", "table1").cells("paper", None)
-    for local in ("steps", "epochs"):
+    for local, owned in READINGS:
         places = {
             (c.settings["method"], c.settings["scenario"], c.settings["dataset"])
             for c in cells
-            if c.settings["local"] == local and c.settings["method"] in paper.PAPER_METHODS
+            if (c.settings["local"], c.settings["owned"]) == (local, owned)
+            and c.settings["method"] in paper.PAPER_METHODS
         }
         assert len(places) == 42
     assert {c.settings["everybody"] for c in cells if "everybody" in c.settings} == set()
@@ -141,3 +143,49 @@ def test_bad_settings(change, message):
 def test_an_unknown_method_is_refused():
     with pytest.raises(ValueError, match="unknown method 'fedsv'"):
         paper.strategy(replace(BASE, method="fedsv"), 10)
+
+
+def test_a_maverick_can_own_less_of_its_class():
+    whole, tenth = (paper.federation(replace(BASE, owned=x), 2) for x in (1.0, 0.1))
+    rare = paper.maverick_classes(whole, BASE)
+    assert rare.sum() == 2
+    assert (rare == paper.maverick_classes(tenth, BASE)).all()
+    before, after = whole.label_counts, tenth.label_counts
+    np.testing.assert_array_equal(before[:, ~rare], after[:, ~rare])
+    np.testing.assert_allclose(
+        after[:2, rare].sum(axis=1), 0.1 * before[:2, rare].sum(axis=1), atol=1
+    )
+    for x in (0, 1.5):
+        with pytest.raises(ValueError, match="it is a share"):
+            replace(BASE, owned=x)
+
+
+def test_poisoned_validation_swaps_two_classes_and_nothing_else():
+    clean, bad = (paper.federation(replace(BASE, poisoned=x), 2) for x in (False, True))
+    changed = clean.y_val != bad.y_val
+    classes = set(clean.y_val[changed].tolist())
+    assert len(classes) == 2
+    assert set(bad.y_val[changed].tolist()) == classes
+    assert changed.sum() == sum((clean.y_val == c).sum() for c in classes)
+    rare = paper.maverick_classes(clean, BASE)
+    assert sorted(rare[list(classes)]) == [False, True]
+    assert (clean.y_test == bad.y_test).all()
+
+
+def test_rewards_are_kept_per_window():
+    result = run_cell(cell(replace(BASE, method="greedyfed", participants=6)), None, False)[0]
+    series = result["series"]
+    assert series["round"] == [2, 4]
+    assert len(series["reward_maverick"]) == len(series["reward_other"]) == 2
+    mean = np.nanmean(series["reward_other"])
+    assert mean == pytest.approx(result["metrics"]["reward_other"])
+
+
+def test_the_study_changes_one_thing_at_a_time():
+    found = [c.settings for c in get("fedms", "study").cells("laptop", None)]
+    plain = next(s for s in found if s["method"] == "fedms")
+    for s in found:
+        differs = {k for k in s if s[k] != plain[k]} - {"method"}
+        assert len(differs) <= 1
+    points = [c.settings for c in get("fedms", "tuning").cells("laptop", None)]
+    assert len({tuple(sorted(p.items())) for p in points}) == len(points) == 54

@@ -1,4 +1,4 @@
-"""FedMS: its methods, baselines and controls, and one run of its evaluation (section 5).
+"""FedMS: its methods, baselines and controls, and the federations of its evaluation (section 5).
 
 Every row of Tables 1 and 2 is one :class:`~fedkit.federation.Strategy`.  What the paper does not
 give, or gives in two ways, is a field of :class:`Setting`.
@@ -12,12 +12,12 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import torch
 
 from fedkit.aggregation import Aggregation, SizeWeighted, UniformWeights
 from fedkit.classwise import MaverickMR
 from fedkit.classwise_gtg import MaverickGTG
-from fedkit.coalitions import Evaluator
-from fedkit.contribution import Estimated, Exact, NoValue, Round, ValuePolicy
+from fedkit.contribution import Estimated, Exact, NoValue, ValuePolicy
 from fedkit.corruption import (
     Cast,
     DataPart,
@@ -32,13 +32,13 @@ from fedkit.estimators import Estimator, GTGShapley
 from fedkit.experiments import Cell
 from fedkit.federation import Plan, Probe, Strategy, keep_latest, run
 from fedkit.history import History
-from fedkit.maverick import FedMS, rewards
+from fedkit.maverick import FedMS
 from fedkit.models import build
 from fedkit.partition import IID, Dirichlet, Federation, Mavericks, make_federation
 from fedkit.schedulers import FedEMD, GreedyFed, Oracle, PowerOfChoice, RunningValue, SFedAvg
 from fedkit.selection import Selection, UniformSelection
+from fedkit.streams import Streams
 from fedkit.training import LocalSGD
-from fedkit.valuation import Valuation
 
 PAPER_METHODS = ("fedavg", "fedprox", "poc", "fedemd", "s-fedavg", "greedyfed", "fedms")
 READINGS = ("fedms-printed", "fedms-fraction", "fedms-kept")
@@ -65,6 +65,10 @@ class Setting:
         Clients of each of the four kinds of misbehaviour; Table 2 has 2 of each.
     mavericks, shared : int, bool
         Clients that alone hold classes, one class each; or all of them share these classes.
+    owned : float
+        Share of the images of their own classes that Mavericks keep; the rest is nobody's.
+    poisoned : bool
+        Validation images of the first Maverick's class and of the next class have swapped labels.
     clients, participants, rounds : int
         Well-behaved clients (the paper: 50), participants per round (10% of them), rounds.
     local : str
@@ -91,6 +95,8 @@ class Setting:
     adversaries: int = 0
     mavericks: int = 2
     shared: bool = False
+    owned: float = 1.0
+    poisoned: bool = False
     model: str = "mlp-200"
     clients: int = 50
     participants: int = 5
@@ -114,6 +120,8 @@ class Setting:
     def __post_init__(self) -> None:
         if self.local not in ("steps", "epochs"):
             raise ValueError(f'local is {self.local!r}; expected "steps" or "epochs"')
+        if not 0 < self.owned <= 1:
+            raise ValueError(f"owned is {self.owned}; it is a share, above 0 and at most 1")
         if self.scenario not in (*SCENARIOS, "iid"):
             raise ValueError(
                 f"scenario is {self.scenario!r}; there are {', '.join(SCENARIOS)}, iid"
@@ -205,7 +213,43 @@ def federation(s: Setting, seed: int) -> Federation:
         validation_from="test",
         empty="refill",
     )
+    if s.owned < 1:
+        made = _shrink(made, s, seed)
+    if s.poisoned:
+        made = replace(made, y_val=_swap(made.y_val, *_two_classes(made, s)))
     return cast(s, made.n_classes).data(made) if s.adversaries else made
+
+
+def maverick_classes(made: Federation, s: Setting) -> np.ndarray:
+    """Return which classes nobody but the Mavericks holds, bool (classes,)."""
+    return np.asarray(made.label_counts[s.mavericks : s.clients].sum(axis=0) == 0)
+
+
+def _shrink(made: Federation, s: Setting, seed: int) -> Federation:
+    """Let Mavericks keep a share of the images of their own classes, at least one each."""
+    rng = Streams(seed).generator("fedms", "owned")
+    rare, clients = maverick_classes(made, s)[made.y.numpy()], list(made.clients)
+    for i in range(s.mavericks):
+        mine = clients[i]
+        special = rng.permutation(mine[rare[mine]])
+        kept = special[: max(1, round(s.owned * len(special)))]
+        clients[i] = np.sort(np.concatenate([mine[~rare[mine]], kept]))
+    return replace(made, clients=tuple(clients))
+
+
+def _two_classes(made: Federation, s: Setting) -> tuple[int, int]:
+    """Return the first Maverick's class and a class that everybody may hold."""
+    rare = maverick_classes(made, s)
+    first = int((made.label_counts[0] * rare).argmax())
+    common = np.flatnonzero(~rare)
+    return first, int(common[(common > first).argmax()])
+
+
+def _swap(y: torch.Tensor, a: int, b: int) -> torch.Tensor:
+    """Exchange two labels."""
+    swapped = y.clone()
+    swapped[y == a], swapped[y == b] = b, a
+    return swapped
 
 
 def setting(cell: Cell) -> Setting:
@@ -257,82 +301,3 @@ def simulate(
         tamper=cast(s, n_classes).tamper if s.adversaries else None,
         progress=progress,
     )
-
-
-def reward_probe(s: Setting) -> Probe:
-    """Mean Shapley reward of the round's Mavericks and of its other participants, in points."""
-
-    def probe(r: Round, v: Valuation) -> dict[str, float]:
-        kinds = {"maverick": r.participants < s.mavericks}
-        kinds["other"] = ~kinds["maverick"] & (r.participants < s.clients)
-        if s.method in ("s-fedavg", "greedyfed"):
-            paid = 100 * v.values
-        elif classwise(s) and not v.info.get("initial"):
-            paid = rewards(v) * (100 if fedms(s).units == "fraction" else 1)
-        else:
-            return dict.fromkeys(("reward_maverick", "reward_other"), np.nan)
-        return {
-            f"reward_{kind}": float(paid[rows].mean()) if rows.any() else np.nan
-            for kind, rows in kinds.items()
-        }
-
-    return probe
-
-
-def _rates(s: Setting, participants: np.ndarray, rounds: int) -> dict[str, float]:
-    """Percent of the rounds in which a client of each kind took part, mean over its kind."""
-    counts = np.bincount(participants, minlength=s.everybody)
-    groups = {"maverick": slice(0, s.mavericks), "honest": slice(s.mavericks, s.clients)}
-    for j, kind in enumerate(KINDS if s.adversaries else ()):
-        first = s.clients + j * s.adversaries
-        groups[kind] = slice(first, first + s.adversaries)
-    return {f"rate.{k}": 100 * float(counts[rows].mean()) / rounds for k, rows in groups.items()}
-
-
-def run_cell(cell: Cell, device: str | None, progress: bool) -> list[dict[str, Any]]:
-    """Run one cell: a setting on a block of seeds, in lockstep."""
-    s = setting(cell)
-    federations = [federation(s, seed) for seed in cell.seeds]
-    history = simulate(
-        s, federations, cell.seeds, probe=reward_probe(s), device=device, progress=progress
-    )
-    frame, clients = history.rounds_frame(), history.clients_frame()
-    architecture = build(s.model, federations[0].input_shape, federations[0].n_classes)
-    seconds = history.seconds["value"] / s.rounds / len(cell.seeds)
-    assert history.models is not None
-    results = []
-    for seed, f, model in zip(cell.seeds, federations, history.models, strict=True):
-        rows = frame[frame.seed == seed]
-        mine = clients[(clients.seed == seed) & (clients["round"] > 1)]  # the query apart
-        tested = rows[rows.accuracy.notna()]
-        test = Evaluator(architecture, f.x_test, f.y_test, "class_accuracy", device=device)
-        by_class = test.utilities(model[None])[0]
-        owned = f.label_counts[s.mavericks : s.clients].sum(axis=0) == 0  # Mavericks' classes
-        results.append(
-            {
-                "seed": int(seed),
-                "metrics": {
-                    "accuracy": 100 * float(tested.accuracy.iloc[-1]),
-                    "accuracy_last_10_rounds": 100
-                    * float(tested[tested["round"] > s.rounds - 10].accuracy.mean()),
-                    "accuracy_best": 100 * float(tested.accuracy.max()),
-                    "accuracy_maverick_classes": 100 * float(by_class[owned].mean()),
-                    "accuracy_other_classes": 100 * float(by_class[~owned].mean()),
-                    "reward_gap": float(rows.reward_maverick.mean() - rows.reward_other.mean()),
-                    "reward_maverick": float(rows.reward_maverick.mean()),
-                    "reward_other": float(rows.reward_other.mean()),
-                    "rewards_maverick_total": float(rows.reward_maverick.sum()),
-                    "coreset_share": float((mine.weight > 0).mean()),
-                    "evaluations": float(rows.evaluations.mean()),
-                    "value_seconds_per_round": seconds,
-                    **_rates(s, mine.client.to_numpy(), s.rounds - 1),
-                },
-                "series": {
-                    "round": tested["round"].tolist(),
-                    "accuracy": (100 * tested.accuracy).tolist(),
-                },
-                "data": identity(s),
-                "evaluations": int(rows.evaluations.sum()),
-            }
-        )
-    return results
