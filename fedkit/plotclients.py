@@ -13,7 +13,7 @@ from fedkit.plotstyle import ERROR_BAR, HEAT, INK, PALETTE, Picture, finish, pan
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["bars_with_errors", "class_histogram", "heatmap_clients"]
+__all__ = ["bars_with_errors", "circles_of_clients", "class_histogram", "heatmap_clients"]
 
 
 def class_histogram(
@@ -86,6 +86,43 @@ def heatmap_clients(
         put(np.arange(steps)[::every] + 0.5, names[::every])
     axis.invert_yaxis()
     return finish(axis, "class", "client", [])
+
+
+def circles_of_clients(
+    counts: Mapping[str, ArrayLike],
+    special: int = 0,
+    names: tuple[str, str] = ("special", "others"),
+) -> Picture:
+    """Draw who holds what as circles: clients along, classes up, area = number of examples.
+
+    Parameters
+    ----------
+    counts : mapping of str to array of shape (clients, classes)
+        Label counts; one panel each, with the key as its title.
+    special : int
+        The first so many clients get a colour of their own.
+    names : pair of str
+        Legend: the special clients, and the rest.
+    """
+    picture, axes = panels(1, len(counts), height=3.2, share_y=True)
+    largest = max(float(np.max(table)) for table in counts.values())
+    for place, (title, table) in enumerate(counts.items()):
+        axis, held = axes[0, place], np.asarray(table, dtype=np.float64)
+        if held.ndim != 2:
+            raise ValueError(f"counts have shape {held.shape}; expected (clients, classes)")
+        handles = []
+        for part, name, colour in (
+            (slice(special, None), names[1], 1),
+            (slice(special), names[0], 0),
+        ):
+            client, label = np.nonzero(held[part])
+            area = 120 * held[part][client, label] / largest
+            look = {"color": PALETTE[colour], "alpha": 0.75, "linewidths": 0, "label": name}
+            handles.append(axis.scatter(client + (part.start or 0), label, area, **look))
+        axis.set_yticks(range(held.shape[1]))
+        axis.set_title(title, color=INK, fontsize=10)
+        finish(axis, "client", "class" if place == 0 else "", handles if place == 0 else [])
+    return picture
 
 
 def bars_with_errors(

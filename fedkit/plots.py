@@ -15,7 +15,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedkit.plotclients import bars_with_errors, class_histogram, heatmap_clients
+from fedkit.plotclients import (
+    bars_with_errors,
+    circles_of_clients,
+    class_histogram,
+    heatmap_clients,
+)
 from fedkit.plotstyle import (
     INK,
     MARKERS,
@@ -39,6 +44,7 @@ __all__ = [
     "PALETTE",
     "Picture",
     "bars_with_errors",
+    "circles_of_clients",
     "class_histogram",
     "curves_with_bands",
     "dots_with_intervals",

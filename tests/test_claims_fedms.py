@@ -66,8 +66,8 @@ def test_a_number_with_a_spread_is_judged_by_equivalence(tmp_path, ours, verdict
     store = Store(tmp_path)
     settings = {
         "method": "fedavg", "dataset": "mnist", "data": "mnist", "scenario": "dir10",
-        "adversaries": 0, "clients": 50, "participants": 5, "local": "epochs", "lr": 0.05,
-        "batch_size": 64, "validation": 0.2, "mavericks": 2,
+        "adversaries": 0, "clients": 50, "participants": 5, "local": "steps", "owned": 0.1,
+        "lr": 0.05, "batch_size": 64, "validation": 0.2, "mavericks": 2,
     }  # fmt: skip
     cell = Cell("paper", "fedms", "table1", settings, tuple(range(len(ours))))
     data = {"name": "mnist", "source": "made up", "checksum": "0"}

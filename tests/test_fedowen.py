@@ -111,7 +111,9 @@ def test_gains_are_paired_by_seed():
     assert row.gain == pytest.approx(3)
     half = 4.302652729911275 / math.sqrt(3)  # t(0.975, 2), differences 2, 3, 4
     assert (row.low, row.high) == pytest.approx((3 - half, 3 + half))
-    text = tables.as_text(tables.overview(frame(ROWS), ("fedavg",)), {"fedavg": 12.0})
+    text = tables.as_text(
+        tables.overview(frame(ROWS), references=("fedavg",)), paper={"fedavg": 12.0}
+    )
     assert "| FedAvg | 12.00 | 11.00 " in text
     assert "+3.00 [+0.52, +5.48]" in text
 
@@ -128,7 +130,9 @@ def test_tables_refuse_what_they_cannot_show():
 def test_rows_with_fewer_seeds_are_compared_on_the_seeds_they_share():
     wide = tables.by_seed(frame([*ROWS, ("exact", 0, "accuracy", 30.0, 0.1)]))
     assert tables.gains(wide, "fedavg").loc["exact", "seeds"] == 1
-    table = tables.overview(frame([*ROWS, ("exact", 0, "accuracy", 30.0, 0.1)]), ("fedavg",))
+    table = tables.overview(
+        frame([*ROWS, ("exact", 0, "accuracy", 30.0, 0.1)]), references=("fedavg",)
+    )
     assert table.loc["exact", "mean"] == 30.0
     assert np.isfinite(table.drop(index="exact")["mean"]).all()
 

@@ -7,7 +7,7 @@ and curves of Table 1's cells.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 from typing import Any
@@ -31,20 +31,32 @@ _DIGITS = replace(
 READINGS = (("steps", 0.1), ("steps", 1.0), ("epochs", 1.0), ("epochs", 0.1))
 
 
+#: CIFAR-10 for a machine without a GPU: a smaller network, fewer rounds, half the validation
+_CIFAR_REDUCED = replace(_CIFAR, model="lenet5", rounds=50, validation=0.1)
+
+
 @dataclass(frozen=True)
 class Scale:
-    """What a profile runs."""
+    """What a profile runs: its settings, and the readings in which each is run."""
 
-    bases: tuple[Setting, ...]
-    readings: tuple[tuple[str, float], ...]
+    bases: Mapping[Setting, Sequence[tuple[str, float]]]
     seeds: tuple[int, ...]
     adversaries: int
 
+    def usual(self) -> Setting:
+        """Return the first setting in its first reading."""
+        base, readings = next(iter(self.bases.items()))
+        return replace(base, local=readings[0][0], owned=readings[0][1])
+
 
 SCALES = {
-    "smoke": Scale((_DIGITS,), (("steps", 1.0),), (0, 1, 2), 1),
-    "laptop": Scale((replace(_MNIST, rounds=40),), (("steps", 0.1),), (0, 1, 2), 2),
-    "paper": Scale((_MNIST, _CIFAR), READINGS, (0, 1, 2, 3, 4), 2),
+    "smoke": Scale({_DIGITS: (("steps", 1.0),)}, (0, 1, 2), 1),
+    "laptop": Scale(
+        {replace(_MNIST, rounds=40): READINGS[:1], _CIFAR_REDUCED: (("epochs", 0.1),)},
+        (0, 1, 2),
+        2,
+    ),
+    "paper": Scale({_MNIST: READINGS, _CIFAR: READINGS}, (0, 1, 2, 3, 4), 2),
 }
 
 
@@ -75,9 +87,9 @@ def _grid(profile: str, scenarios: Iterable[str], adversaries: bool) -> list[Set
                 adversaries=scale.adversaries if adversaries else 0,
             )
         )
-        for base in scale.bases
+        for base, readings in scale.bases.items()
         if not adversaries or base.dataset != "cifar10"  # Table 2 is MNIST alone
-        for local, owned in scale.readings
+        for local, owned in readings
         for scenario in scenarios
         for method in METHODS
     ]
@@ -102,10 +114,8 @@ STUDIED = ("fedavg", "s-fedavg", "greedyfed", "fedms", *CONTROLS)
 
 def _study(profile: str) -> list[Setting]:
     """One change at a time, Mavericks + Dir(1); only the methods that a change can touch."""
-    scale = _scale(profile)
     own = ("estimator", "temperature")  # settings of FedMS and of its control alone
-    local, owned = scale.readings[0]
-    base = tuned(replace(scale.bases[0], scenario="dir1", local=local, owned=owned))
+    base = tuned(replace(_scale(profile).usual(), scenario="dir1"))
     found = []
     for change in CHANGES.values():
         touched = ("fedms", "uniform-coreset") if set(change) & set(own) else STUDIED
@@ -129,9 +139,7 @@ RATES = (0.05, 0.1, 0.2)
 
 def _tuning(profile: str) -> list[Setting]:
     """Every method at every point of its grid and every learning rate, Mavericks + Dir(1)."""
-    scale = _scale(profile)
-    local, owned = scale.readings[0]
-    base = tuned(replace(scale.bases[0], scenario="dir1", local=local, owned=owned))
+    base = tuned(replace(_scale(profile).usual(), scenario="dir1"))
     return [
         replace(base, method=method, lr=lr, **dict(zip(grid, point, strict=True)))
         for lr in RATES
@@ -142,11 +150,10 @@ def _tuning(profile: str) -> list[Setting]:
 
 def _five(profile: str) -> list[Setting]:
     """Five clients that all take part: four alike and one Maverick (Figure 2)."""
-    scale = _scale(profile)
     return [
         replace(base, scenario="iid", clients=5, participants=5, mavericks=1, local=local)
-        for base in scale.bases
-        for local in dict(scale.readings)
+        for base, readings in _scale(profile).bases.items()
+        for local in dict(readings)
     ]
 
 
@@ -155,14 +162,16 @@ def _detection(profile: str) -> list[Setting]:
     return [s for s in _grid(profile, ("dir0.1",), True) if s.method == "fedavg"]
 
 
+#: modules that find and store data: what they hand on is told by its checksum in every record
+NOT_HASHED = (
+    *("fedkit.dataregistry", "fedkit.datalayouts", "fedkit.datafiles", "fedkit.datafetch"),
+    *("fedkit.closed_forms", "fedkit.checkpoints"),
+)
 _SOURCES = sources_of(
     "fedkit.experiments.fedms",
     "fedkit.experiments.fedms_runs",
     "fedkit.experiments.fedms_values",
-    skip=(
-        *("fedkit.dataregistry", "fedkit.datalayouts", "fedkit.datafiles", "fedkit.datafetch"),
-        *("fedkit.closed_forms", "fedkit.checkpoints"),
-    ),
+    skip=NOT_HASHED,
 )
 
 
