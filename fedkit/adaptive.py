@@ -1,0 +1,186 @@
+"""Aggregation by contribution, and the baselines of FedTSV: cosine-gradient values, leave-one-out.
+
+Every method here is a :class:`~fedkit.federation.Strategy`: what a participant's value is, what the
+server remembers of it, and which weights follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from fedkit.aggregation import Proportional
+from fedkit.contribution import Round
+from fedkit.estimators import leave_one_out, shapley
+from fedkit.masks import check_coalitions
+from fedkit.selection import ClientTable
+from fedkit.trajectory import gram_matrix
+from fedkit.valuation import Valuation
+
+__all__ = [
+    "ContributionWeights",
+    "CosineGame",
+    "CosineValues",
+    "LeaveOneOut",
+    "OracleWeights",
+    "RunningCosine",
+]
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class ContributionWeights:
+    """Weights proportional to ``max(c_i, 0)``, c_i the remembered contribution (FedTSV, Eq. 13).
+
+    The sum runs over the round's participants; if none of them has a positive contribution the
+    weights are uniform.
+    """
+
+    def __call__(self, r: Round, valuation: Valuation, clients: ClientTable) -> FloatArray:
+        """Return float64[k], non-negative, summing to 1."""
+        return Proportional().weights(clients.values[r.participants], r.sizes)
+
+
+@dataclass(frozen=True)
+class OracleWeights:
+    """Control: a server that is told who misbehaves, and averages the others.
+
+    Parameters
+    ----------
+    excluded : tuple of int
+        Clients whose updates get weight zero; where all participants are such, all count.
+    """
+
+    excluded: tuple[int, ...]
+
+    def __call__(self, r: Round, valuation: Valuation, clients: ClientTable) -> FloatArray:
+        """Return float64[k], non-negative, summing to 1."""
+        good = ~np.isin(r.participants, self.excluded)
+        return Proportional().weights(good.astype(np.float64), r.sizes)
+
+
+@dataclass(frozen=True)
+class LeaveOneOut:
+    """``v(N) - v(N without i)`` on the round's reconstructed models (Wang et al. 2019)."""
+
+    def value(self, rounds: Sequence[Round]) -> list[Valuation]:
+        """Return one valuation per round, over its participants."""
+        return [leave_one_out(r.game()) for r in rounds]
+
+
+@dataclass(frozen=True, eq=False)
+class CosineGame:
+    """CGSV's game: cosine between a coalition's summed update and everybody's (Xu et al. 2021).
+
+    Parameters
+    ----------
+    gram : float64[k, k]
+        Inner products of the updates, after normalisation if there is any.
+
+    Notes
+    -----
+    The cosine with a sum of length zero is 0; so is the value of the empty coalition.
+    """
+
+    gram: FloatArray
+
+    def __post_init__(self) -> None:
+        gram = np.asarray(self.gram, dtype=np.float64)
+        if gram.ndim != 2 or gram.shape[0] != gram.shape[1] or not len(gram):
+            raise ValueError(f"gram has shape {gram.shape}; expected (k, k) with k >= 1")
+        if not np.isfinite(gram).all():
+            raise ValueError("an update is not finite; leave such clients out")
+        object.__setattr__(self, "gram", gram)
+
+    @property
+    def n_players(self) -> int:
+        """Number of updates."""
+        return len(self.gram)
+
+    def value(self, coalitions: npt.ArrayLike) -> FloatArray:
+        """Cosine per coalition, float64[B], in [-1, 1]."""
+        members = check_coalitions(coalitions, self.n_players).astype(np.float64)
+        inner = members @ self.gram
+        length = np.sqrt(np.maximum((inner * members).sum(axis=1), 0) * max(self.gram.sum(), 0))
+        along = inner.sum(axis=1)
+        return np.divide(along, length, out=np.zeros_like(along), where=length > 0)
+
+
+@dataclass(frozen=True)
+class CosineValues:
+    """Cosine-gradient Shapley values of a round's participants, or their approximation.
+
+    Parameters
+    ----------
+    exact : bool
+        True: the Shapley value of :class:`CosineGame`.  False: ``cos(u_i, u_N)``, which Xu et al.
+        use in their experiments.
+    normalised : bool
+        True: updates are brought to equal length before they are averaged, as CGSV does.  False:
+        they are averaged as they are, which is what FedTSV's explanation of CGSV's weakness
+        presumes (section IV-B).
+
+    Notes
+    -----
+    The reference is the plain mean of the round's updates, as FedTSV describes it; Xu et al. weigh
+    it with the importances of the rounds before.
+    """
+
+    exact: bool = False
+    normalised: bool = True
+
+    def value(self, rounds: Sequence[Round]) -> list[Valuation]:
+        """Return one valuation per round, over its participants."""
+        return [self._one(gram_matrix(r.updates)) for r in rounds]
+
+    def _one(self, gram: FloatArray) -> Valuation:
+        if self.normalised:
+            length = np.sqrt(np.diag(gram))
+            inverse = np.divide(1.0, length, out=np.zeros_like(length), where=length > 0)
+            gram = gram * np.outer(inverse, inverse)
+        game = CosineGame(gram)
+        if self.exact:
+            return shapley(game)
+        alone = game.value(np.eye(len(gram), dtype=bool))
+        return Valuation(alone, np.full_like(alone, np.nan), 0, 0, "cosine to the mean")
+
+
+@dataclass(frozen=True)
+class RunningCosine:
+    """CGSV's importances: ``r <- alpha r + (1 - alpha) psi``, at least `floor`, then normalised.
+
+    Parameters
+    ----------
+    alpha, floor : float
+        0.95 and 1e-3 in the authors' code.
+
+    Notes
+    -----
+    Xu et al. have all clients take part in all rounds.  Where some do, the rule runs among them
+    as if they were all, and the sum of their importances stays what it was; with everybody present
+    this is their rule.  Importances start as the shares of the data.
+    """
+
+    alpha: float = 0.95
+    floor: float = 1e-3
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.alpha <= 1 or not self.floor > 0:
+            raise ValueError(
+                f"alpha is {self.alpha} and floor {self.floor}; expected a share and a number > 0"
+            )
+
+    def __call__(self, clients: ClientTable, ids: IntArray, valuation: Valuation) -> None:
+        """Write a round into the table."""
+        if "importances" not in clients.memory:
+            clients.values[:] = clients.sizes / clients.sizes.sum()
+            clients.memory["importances"] = np.ones(1)
+        total = clients.values[ids].sum()
+        mixed = self.alpha * clients.values[ids] / total + (1 - self.alpha) * valuation.values
+        mixed = np.maximum(mixed, self.floor)
+        clients.values[ids] = total * mixed / mixed.sum()
