@@ -1,0 +1,104 @@
+"""The cells of FedTSV's figures and of the study around them, at every profile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from fedkit.experiments import Cell, Experiment, register
+from fedkit.experiments.fedms_cells import NOT_HASHED
+from fedkit.experiments.fedtsv import METHODS, PAPER_METHODS, Setting
+from fedkit.experiments.fedtsv_runs import run_cell
+from fedkit.provenance import sources_of
+
+_MNIST = Setting("fedavg", "mnist", "mnist")
+_CIFAR = Setting(
+    "fedavg", "cifar10", "cifar10", model="resnet20", rounds=1000, batch_size=8, lr=0.1
+)
+#: CIFAR-10 for a machine without a GPU: a smaller network, larger batches, a tenth of the rounds
+_CIFAR_REDUCED = replace(_CIFAR, model="lenet5", rounds=100, batch_size=32, lr=0.05)
+_DIGITS = Setting(
+    "fedavg", "digits", "digits", model="mlp-32", clients=20, skewed=3, malicious=5, rounds=40,
+    lr=0.1, batch_size=16, validation=100, evaluate_every=5,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Scale:
+    """What a profile runs."""
+
+    bases: tuple[Setting, ...]
+    seeds: tuple[int, ...]
+
+
+SCALES = {
+    "smoke": Scale((_DIGITS,), (0, 1, 2)),
+    "laptop": Scale((replace(_MNIST, rounds=100), _CIFAR_REDUCED), (0, 1, 2)),
+    "paper": Scale((_MNIST, _CIFAR), tuple(range(10))),
+}
+#: one change at a time of what the paper leaves open or does not try
+CHANGES: dict[str, dict[str, Any]] = {
+    "as in Figure 1": {},
+    "utility 1 / (1 + d / sigma)": {"utility": "rational"},
+    "utility exp(-(d / sigma)^2)": {"utility": "gaussian"},
+    "utility of the angle": {"utility": "angular"},
+    "100 validation images": {"validation": 100},
+    "validation short of five classes": {"one_sided": 0.1},
+    "40% malicious": {"malicious": 40},
+    "malicious updates times 10": {"scale": 10.0},
+    "one permutation for all": {"collusion": True},
+    "Dirichlet parameter 0.1": {"gamma": 0.1},
+    "learning rate 0.001": {"lr": 0.001},
+    "learning rate 0.1": {"lr": 0.1},
+}
+STUDIED = ("fedavg", "cgsv", "cgsv-raw", "loo", "tsv", "oracle")
+
+
+def _scale(profile: str) -> Scale:
+    if profile not in SCALES:
+        raise ValueError(f"unknown profile {profile!r}; there are {', '.join(SCALES)}")
+    return SCALES[profile]
+
+
+def changed(s: Setting, change: dict[str, Any]) -> Setting:
+    """Apply a change of the study, in proportion where the federation is a small one."""
+    if "malicious" in change:
+        change = {"malicious": change["malicious"] * s.clients // 100}
+    if "validation" in change:
+        change = {"validation": min(change["validation"], s.validation // 2)}
+    return replace(s, **change)
+
+
+def _figures(profile: str) -> list[Setting]:
+    return [
+        replace(base, method=method)
+        for base in _scale(profile).bases
+        for method in (METHODS if base.dataset != "cifar10" else (*PAPER_METHODS, "oracle"))
+    ]
+
+
+def _study(profile: str) -> list[Setting]:
+    base = _scale(profile).bases[0]
+    found = []
+    for change in CHANGES.values():
+        methods = ("tsv",) if "utility" in change else STUDIED
+        found += [replace(changed(base, change), method=m) for m in methods]
+    return list(dict.fromkeys(found))
+
+
+_SOURCES = sources_of(
+    "fedkit.experiments.fedtsv", "fedkit.experiments.fedtsv_runs", skip=NOT_HASHED
+)
+
+
+def _register(name: str, title: str, settings: Callable[[str], list[Setting]]) -> None:
+    def cells(profile: str, seeds: Sequence[int] | None = None) -> list[Cell]:
+        chosen = tuple(_scale(profile).seeds if seeds is None else seeds)
+        return [Cell(profile, "fedtsv", name, asdict(s), chosen) for s in settings(profile)]
+
+    register(Experiment("fedtsv", name, title, _SOURCES, cells, run_cell))
+
+
+_register("figures", "Accuracy, loss and final weights (Figures 1 and 2)", _figures)
+_register("study", "Does the separation of clients survive", _study)

@@ -1,0 +1,146 @@
+from dataclasses import asdict, replace
+
+import numpy as np
+import pytest
+
+from fedkit.experiments import Cell, get
+from fedkit.experiments import fedtsv as paper
+from fedkit.experiments.fedtsv_cells import CHANGES, changed
+from fedkit.experiments.fedtsv_runs import chance_above, final_weights, run_cell
+from fedkit.selection import ClientTable
+
+BASE = paper.Setting(
+    "tsv", "digits", "digits", model="mlp-8", clients=12, skewed=2, malicious=3, rounds=6,
+    participants=4, lr=0.1, batch_size=8, validation=60, evaluate_every=2,
+)  # fmt: skip
+
+
+def cell(s, seeds=(0, 1)):
+    return Cell("smoke", "fedtsv", "figures", asdict(s), seeds)
+
+
+@pytest.mark.parametrize("method", paper.METHODS)
+def test_every_method_runs(method):
+    for result in run_cell(cell(replace(BASE, method=method)), None, False):
+        metrics, series = result["metrics"], result["series"]
+        assert 0 <= metrics["accuracy"] <= 100
+        assert series["round"] == [2, 4, 6]
+        assert len(series["loss"]) == len(series["loss_round"])
+        assert sum(series["weight"]) == pytest.approx(100)
+        assert series["kind"] == [0] * 7 + [1] * 2 + [2] * 3
+
+
+def test_replicates_do_not_depend_on_each_other():
+    both, alone = run_cell(cell(BASE), None, False), run_cell(cell(BASE, (1,)), None, False)
+    for name, value in alone[0]["metrics"].items():
+        if not name.endswith("seconds_per_round"):
+            assert both[1]["metrics"][name] == pytest.approx(value, abs=1e-4, nan_ok=True), name
+
+
+def test_a_federation_is_what_the_paper_describes():
+    f = paper.federation(replace(BASE, clients=100, skewed=10, malicious=20), 0)
+    assert f.n_clients == 100
+    assert len(f.y_val) == 60
+    kinds = replace(BASE, clients=100, skewed=10, malicious=20).kinds()
+    assert np.bincount(kinds).tolist() == [70, 10, 20]
+    shares = f.label_counts / f.sizes[:, None]
+    assert shares[kinds == 1].max(axis=1).mean() > 1.5 * shares[kinds == 0].max(axis=1).mean()
+    liars = [f.client_data(i)[1] for i in np.flatnonzero(kinds == 2)]
+    truth = [f.y[f.clients[i]] for i in np.flatnonzero(kinds == 2)]
+    assert all((a != b).all() for a, b in zip(liars, truth, strict=True))
+    assert (f.client_data(0)[1] == f.y[f.clients[0]]).all()
+
+
+def maps(f, clients):
+    """Which label each true label becomes, per client; -1 where it has none."""
+    found = np.full((len(clients), 10), -1)
+    for row, i in enumerate(clients):
+        for a, b in zip(f.y[f.clients[i]].tolist(), f.client_data(i)[1].tolist(), strict=True):
+            assert found[row, a] in (-1, b)
+            found[row, a] = b
+    return found
+
+
+def test_liars_lie_alone_or_together():
+    for together in (False, True):
+        f = paper.federation(replace(BASE, collusion=together), 0)
+        found = maps(f, [9, 10, 11])
+        both = (found[0] >= 0) & (found[1] >= 0)
+        assert (found[0] == found[1])[both].all() == together
+
+
+def test_a_one_sided_validation_set_loses_half_of_its_classes():
+    f, full = (paper.federation(replace(BASE, one_sided=x), 0) for x in (0.2, 1.0))
+    counts, before = (np.bincount(x.y_val, minlength=10) for x in (f, full))
+    assert (counts[:5] == before[:5]).all()
+    assert (counts[5:] >= 1).all()
+    assert counts[5:].sum() < 0.4 * before[5:].sum()
+
+
+def test_loud_liars_change_what_the_server_sees_and_nothing_else():
+    quiet, loud = (replace(BASE, method="fedavg", scale=x, rounds=1) for x in (1.0, 10.0))
+    f = paper.federation(quiet, 0)
+    seen = {}
+    for s in (quiet, loud):
+
+        def probe(r, v, s=s):
+            seen[s.scale] = (r.participants, r.updates.norm(dim=1).numpy())
+            return {}
+
+        paper.simulate(replace(s, participants=12), [f], [0], probe=probe)
+    ratio = seen[10.0][1] / seen[1.0][1]
+    np.testing.assert_allclose(ratio, np.where(seen[1.0][0] >= 9, 10, 1), rtol=1e-4)
+
+
+def test_tsv_gives_liars_less_weight_than_their_share():
+    s = replace(BASE, rounds=15, participants=6)
+    found = {m: run_cell(cell(replace(s, method=m)), None, False) for m in ("tsv", "fedavg")}
+    share = {m: np.mean([r["metrics"]["weight_malicious"] for r in found[m]]) for m in found}
+    assert share["tsv"] < 0.5 * share["fedavg"]
+    assert np.mean([r["metrics"]["auc.iid-malicious"] for r in found["tsv"]]) > 0.9
+
+
+def test_final_weights():
+    values = np.array([3.0, -1, 1, *[0.0] * 9])
+    table = ClientTable(np.ones(12), np.ones((12, 10)), values, np.ones(12, dtype=np.int64))
+    np.testing.assert_allclose(final_weights(BASE, table)[:3], [0.75, 0, 0.25])
+    np.testing.assert_allclose(final_weights(replace(BASE, method="fedavg"), table), 1 / 12)
+    oracle = final_weights(replace(BASE, method="oracle"), table)
+    assert oracle[9:].sum() == 0
+    table.values[:] = -1
+    np.testing.assert_allclose(final_weights(BASE, table), 1 / 12)
+
+
+def test_chance_above_by_hand():
+    assert chance_above(np.array([3.0, 1.0]), np.array([2.0, 1.0, 0.0])) == pytest.approx(4.5 / 6)
+    assert np.isnan(chance_above(np.array([]), np.array([1.0])))
+
+
+def test_the_study_changes_one_thing_at_a_time():
+    for name, change in CHANGES.items():
+        assert len(change) <= 1, name
+    small = changed(BASE, {"malicious": 40})
+    assert small.malicious == 4
+    cells = get("fedtsv", "study").cells("paper")
+    assert len({c.key for c in cells}) == len(cells)
+    assert {c.settings["rounds"] for c in cells} == {400}
+    with pytest.raises(ValueError, match="unknown profile"):
+        get("fedtsv", "study").cells("huge")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"malicious": 12}, "leave at least one IID client"),
+        ({"one_sided": 0}, "one_sided is 0"),
+        ({"validation": 0}, "the reference needs images"),
+    ],
+)
+def test_bad_settings(change, message):
+    with pytest.raises(ValueError, match=message):
+        replace(BASE, **change)
+
+
+def test_an_unknown_method_is_refused():
+    with pytest.raises(ValueError, match="unknown method 'fedsv'"):
+        paper.strategy(replace(BASE, method="fedsv"))
