@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 
-from benchmarks import classwise, coalitions, estimators, rounds
+from benchmarks import classwise, coalitions, estimators, rounds, trajectory
 
 
 def main() -> None:
@@ -24,6 +24,8 @@ def main() -> None:
     rounds.main(given.device, not given.no_flower, given.threads)
     print("\n=== class-wise values")
     classwise.main()
+    print("\n=== trajectory values")
+    trajectory.main(threads=given.threads)
     print("\n=== estimators")
     estimators.main()
 

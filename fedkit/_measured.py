@@ -102,6 +102,12 @@ class Lookup:
         keys = self.fitting(ours["experiment"], ours["metric"], wanted)
         if not keys:
             return None
+        swept = ours.get("sweep", {})
+        # Readings of what a paper leaves open stand beside each other; the protocol names one.
+        within = [key for key in keys if not self.bar([key], swept)]
+        if not within and len(keys) > 1 and self._only_the_protocol_differs(keys):
+            return None
+        keys = within or keys
         if "pool" not in ours:
             self._require_one_setting(keys, ours["experiment"], wanted)
         lists: dict[int, list[float]] = {}
@@ -111,16 +117,23 @@ class Lookup:
                     lists.setdefault(seed, []).append(value)
         pool = _POOLS[ours.get("pool", "mean")]
         by_seed = {seed: pool(lists[seed]) for seed in sorted(lists)}
-        return Found(by_seed, frozenset(keys), self.bar(keys, ours.get("sweep", {})))
+        return Found(by_seed, frozenset(keys), self.bar(keys, swept))
 
-    def _require_one_setting(
-        self, keys: Iterable[str], experiment: str, wanted: Mapping[str, Any]
-    ) -> None:
+    def _several(self, keys: Iterable[str]) -> list[str]:
+        """Name the settings in which some records differ."""
         texts = {
             name: {canonical_json(self.settings[key].get(name)) for key in keys}
             for name in dict.fromkeys(name for key in keys for name in self.settings[key])
         }
-        several = [name for name, found in texts.items() if len(found) > 1]
+        return [name for name, found in texts.items() if len(found) > 1]
+
+    def _only_the_protocol_differs(self, keys: Iterable[str]) -> bool:
+        return set(self._several(keys)) <= set(self.claims.protocol)
+
+    def _require_one_setting(
+        self, keys: Iterable[str], experiment: str, wanted: Mapping[str, Any]
+    ) -> None:
+        several = self._several(keys)
         if several:
             raise ClaimsError(
                 f"records of {experiment} with {dict(wanted)} differ in {several}; add these to "

@@ -326,6 +326,8 @@ def _worded_claims(
             paper_value=entry["paper_value"],
             unit=entry.get("unit", ""),
             ours=entry.get("ours", {}),
+            against=entry.get("against"),
+            family=f"{key}.{entry['family']}" if "family" in entry else "",
             test=entry["test"],
             untestable=entry.get("untestable", "") or _reason(fields, untestable),
             place={"table": "words", "row": entry["id"]},

@@ -83,7 +83,10 @@ def _judge(claim: Claim, values: FloatArray, p_value: float | None, seeds: int) 
             )
         return judge_value(values, paper, margin=test["margin"], paper_seeds=seeds, **common)
     if rule == "ordering":
-        return judge_ordering(values, paper, margin=test["margin"], p_value=p_value, **common)
+        sign = test.get("sign")  # where only a direction is claimed
+        return judge_ordering(
+            values, paper, margin=test["margin"], sign=sign, p_value=p_value, **common
+        )
     if rule in ("slope", "taper"):
         return judge_ordering(values, paper, margin=test["margin"], sign=test["sign"], **common)
     if rule in ("at_most", "at_least", "concordance"):

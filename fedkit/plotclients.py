@@ -8,12 +8,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedkit.plotstyle import ERROR_BAR, HEAT, INK, PALETTE, Picture, finish, panels
+from fedkit.plotstyle import ERROR_BAR, HEAT, INK, MARKERS, PALETTE, Picture, finish, panels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["bars_with_errors", "circles_of_clients", "class_histogram", "heatmap_clients"]
+__all__ = [
+    "bars_with_errors",
+    "circles_of_clients",
+    "class_histogram",
+    "dots_of_clients",
+    "heatmap_clients",
+]
 
 
 def class_histogram(
@@ -122,6 +128,51 @@ def circles_of_clients(
         axis.set_yticks(range(held.shape[1]))
         axis.set_title(title, color=INK, fontsize=10)
         finish(axis, "client", "class" if place == 0 else "", handles if place == 0 else [])
+    return picture
+
+
+def dots_of_clients(
+    values: Mapping[str, ArrayLike],
+    kinds: Sequence[str],
+    *,
+    ylabel: str,
+    level: float | None = None,
+) -> Picture:
+    """Draw one dot per client, in panels of one method each; kinds differ in colour and marker.
+
+    Parameters
+    ----------
+    values : mapping of str to array of shape (clients,)
+        One panel each, with the key as its title.
+    kinds : sequence of str
+        Kind of each client; kinds appear in the order in which they are first met.
+    ylabel : str
+        Quantity and unit.
+    level : float, optional
+        A horizontal line, such as the weight of everybody alike.
+    """
+    columns = min(len(values), 4)
+    rows = -(-len(values) // columns)
+    picture, axes = panels(rows, columns, height=0.7 + 2.2 * rows, share_y=True)
+    names = np.asarray(kinds)
+    for place, (title, numbers) in enumerate(values.items()):
+        axis, heights = axes.flat[place], np.asarray(numbers, dtype=np.float64)
+        if heights.shape != names.shape:
+            raise ValueError(
+                f"values have shape {heights.shape}; expected one per kind {names.shape}"
+            )
+        handles = []
+        for j, kind in enumerate(dict.fromkeys(kinds)):
+            at = np.flatnonzero(names == kind)
+            look = {"color": PALETTE[j], "marker": MARKERS[j], "linestyle": "none"}
+            handles += axis.plot(at, heights[at], markersize=3.5, label=kind, **look)
+        if level is not None:
+            axis.axhline(level, color=INK, linewidth=0.8, linestyle="--")
+        axis.set_title(title, color=INK, fontsize=10)
+        last_row, first = place >= len(values) - columns, place % columns == 0
+        finish(axis, "client" if last_row else "", ylabel if first else "", handles)
+    for axis in axes.flat[len(values) :]:
+        axis.set_visible(False)
     return picture
 
 

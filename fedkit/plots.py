@@ -19,6 +19,7 @@ from fedkit.plotclients import (
     bars_with_errors,
     circles_of_clients,
     class_histogram,
+    dots_of_clients,
     heatmap_clients,
 )
 from fedkit.plotstyle import (
@@ -47,6 +48,7 @@ __all__ = [
     "circles_of_clients",
     "class_histogram",
     "curves_with_bands",
+    "dots_of_clients",
     "dots_with_intervals",
     "error_against_evaluations",
     "heatmap_clients",

@@ -1,11 +1,14 @@
 """FedMS's claims: what was typed is what a program read from the paper's text."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from fedkit.claims import ClaimsError, load_claims, parse_claims
 from fedkit.comparing import join
+from fedkit.experiments.fedms_tables import readings, study, tuned_on_validation
 from fedkit.records import Cell, Store
+from fedkit.verdicts import NOT_ATTEMPTED
 
 FEDMS = load_claims("fedms")
 
@@ -91,3 +94,71 @@ tables:
 """
     with pytest.raises(ClaimsError, match="give all numbers a spread, or none"):
         parse_claims(text)
+
+
+def save(store, method="fedavg", value=80.0, **change):
+    settings = {
+        "method": method, "dataset": "mnist", "data": "mnist", "scenario": "dir10",
+        "adversaries": 0, "clients": 50, "participants": 5, "local": "steps", "owned": 0.1,
+        "lr": 0.05, "batch_size": 64, "validation": 0.2, "mavericks": 2, **change,
+    }  # fmt: skip
+    data = {"name": "mnist", "source": "made up", "checksum": "0"}
+    results = [
+        {"seed": i, "metrics": {"accuracy": value + i / 10}, "series": {}, "data": data}
+        for i in range(4)
+    ]
+    store.save(Cell("paper", "fedms", "table1", settings, (0, 1, 2, 3)), results)
+
+
+def test_of_several_readings_the_protocol_names_one(tmp_path):
+    store, place = Store(tmp_path), "fedms.t1.dir10.mnist.fedavg"
+    for local, owned, value in (("steps", 1.0, 60.0), ("epochs", 1.0, 90.0)):
+        save(store, value=value, local=local, owned=owned)
+    row = join("fedms", store).set_index("claim").loc[place]
+    assert row.verdict == NOT_ATTEMPTED
+    save(store, value=79.0)
+    row = join("fedms", store).set_index("claim").loc[place]
+    assert row["mean"] == pytest.approx(79.15)
+
+
+def test_readings_are_judged_one_by_one(tmp_path):
+    store = Store(tmp_path)
+    save(store, value=79.0)
+    save(store, "fedms", 92.9)
+    save(store, "fedms", 50.0, local="epochs", owned=1.0)
+    table = readings(store)
+    assert table["cells"].tolist() == [2, 1]
+    assert table["FedMS first"].tolist() == ["1 of 1", "1 of 1"]
+    assert table["mean distance"].iloc[0] == pytest.approx((0.02 + 0.09) / 2)
+    assert table["within 3 points"].tolist() == [2, 0]
+
+
+def test_the_study_and_the_tuning_as_tables(tmp_path):
+    store = Store(tmp_path)
+    common = {"shared": False, "poisoned": False, "estimator": "gtg", "temperature": 0.01}
+    rows = []
+    for mavericks, gain in ((2, 3.0), (5, -1.0)):
+        for method, more in (("fedms", gain), ("uniform-coreset", 0.0)):
+            for seed in range(3):
+                setting = {**common, "owned": 0.1, "mavericks": mavericks, "method": method}
+                value = 80 + more + seed
+                rows += [
+                    {**setting, "seed": seed, "metric": "accuracy", "value": value},
+                    {**setting, "seed": seed, "metric": "rate.maverick", "value": 40.0},
+                ]
+    table = study(pd.DataFrame(rows))
+    assert table.index.tolist() == ["as in Table 1", "five Mavericks"]
+    assert table["gain"].tolist() == pytest.approx([3.0, -1.0])
+    assert store.frame("fedms", "study").empty
+
+    rows = [
+        {"method": "fedms", "lr": lr, "alpha": a, "seed": seed, "metric": metric,
+         "value": 100 * lr + a + (metric == "accuracy") * 10 * (lr < 0.1),
+         "mu": 1.0, "poc_decay": 0.9, "emd_beta": 0.01, "sv_alpha": 0.7}
+        for lr in (0.05, 0.2) for a in (0.6, 0.8) for seed in range(3)
+        for metric in ("accuracy", "accuracy_validation")
+    ]  # fmt: skip
+    best = tuned_on_validation(pd.DataFrame(rows)).iloc[0]
+    assert best["chosen"] == "lr 0.2, alpha 0.8"  # not the one that tests best
+    assert best["points"] == 4
+    assert best["mean"] == pytest.approx(20.8)

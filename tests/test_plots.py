@@ -48,6 +48,9 @@ def every_picture(tidy: pd.DataFrame) -> dict[str, plots.Picture]:
         "dots": plots.dots_with_intervals(table, xlabel="accuracy (%)"),
         "histogram": plots.class_histogram([5, 4, 3], [5, 2, 1]),
         "heat": plots.heatmap_clients([[3, 0, 1], [0, 2, 9]]),
+        "client dots": plots.dots_of_clients(
+            {"a": [1, 2], "b": [3, 1]}, ["x", "y"], ylabel="weight (%)"
+        ),
         "circles": plots.circles_of_clients({"a": [[3, 0], [0, 2]], "b": [[1, 1], [9, 0]]}, 1),
         "bars": plots.bars_with_errors(values, {"Shapley": [0.01, np.nan]}, names=["A", "B"]),
         "scatter": plots.scatter_estimates([1.0, 2.0], {"x": [1.1, 1.8]}),
@@ -189,6 +192,7 @@ def test_no_pyplot_and_no_settings_are_touched(tidy: pd.DataFrame) -> None:
         (lambda: plots.class_histogram([1, 2], [1, 2, 3]), "shapes"),
         (lambda: plots.heatmap_clients([1, 2]), "shape"),
         (lambda: plots.circles_of_clients({"a": [1, 2]}), "shape"),
+        (lambda: plots.dots_of_clients({"a": [1, 2]}, ["x"], ylabel="weight (%)"), "shape"),
         (lambda: plots.scatter_estimates([1, 2], [1, 2, 3]), "3 estimates for 2"),
         (lambda: plots.bars_with_errors({"a": [1, 2], "b": [1]}), "shape"),
     ],

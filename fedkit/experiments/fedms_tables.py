@@ -50,7 +50,7 @@ def reading_name(local: str, owned: float) -> str:
     return f"5 {local}, a Maverick owns {share}"
 
 
-def readings(store: Store, profile: str = "paper") -> pd.DataFrame:
+def readings(store: Store) -> pd.DataFrame:
     """Judge Table 1 on MNIST under every reading of what the paper leaves open.
 
     Returns
@@ -65,13 +65,13 @@ def readings(store: Store, profile: str = "paper") -> pd.DataFrame:
     rows: dict[str, list[Any]] = {}
     for local, owned in READINGS:
         changed = replace(claims, protocol={**claims.protocol, "local": local, "owned": owned})
-        joined = join(changed, store, profile=profile).set_index("claim")
+        joined = join(changed, store).set_index("claim")
         cells = [
             (dict(c.place), joined.loc[c.id].to_dict())
             for c in claims.claims
             if dict(c.place).get("table") == "t1" and dict(c.place)["dataset"] == "mnist"
         ]
-        found = [(p, r) for p, r in cells if np.isfinite(r["mean"])]
+        found = [(p, r) for p, r in cells if r["verdict"] != NOT_ATTEMPTED]
         if not found:
             continue
         off = np.array([abs(r["mean"] - float(r["paper"])) for _, r in found])

@@ -1,0 +1,80 @@
+"""FedTSV's results as tables: accuracy, separation and weights; the study beside them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedkit import overviews
+from fedkit.experiments.fedtsv_cells import CHANGES, SCALES, STUDIED, changed
+from fedkit.extras import need
+from fedkit.intervals import mean_interval
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["LABELS", "study", "summary"]
+
+LABELS = {
+    "fedavg": "FedAvg",
+    "cgsv": "CGSV",
+    "loo": "LOO",
+    "tsv": "FedTSV (exact)",
+    "tsv-sampled": "FedTSV, sampled",
+    "cgsv-game": "CGSV, its game",
+    "cgsv-raw": "CGSV, not normalised",
+    "mr": "control: values of accuracy (MR)",
+    "random": "control: random values",
+    "oracle": "control: oracle",
+}
+_COLUMNS = {
+    "accuracy_lowest_late": "lowest late accuracy (%)",
+    "test_loss": "test loss (nats)",
+    "auc.iid-malicious": "iid above malicious",
+    "auc.skewed-malicious": "skewed above malicious",
+    "auc.iid-skewed": "iid above skewed",
+    "weight_malicious": "weight of malicious (%)",
+}
+
+
+def summary(frame: pd.DataFrame) -> pd.DataFrame:
+    """One row per method: late accuracy with its interval, and the means of the other metrics.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Records of the experiment ``figures`` in one setting.
+    """
+    pd = need("pandas", "run")
+    late = overviews.by_seed(frame, LABELS, "accuracy_late")
+    cuts = {m: mean_interval(late[m].dropna().to_numpy(dtype=np.float64)) for m in late}
+    text = {m: f"{c.mean:.1f} [{c.low:.1f}, {c.high:.1f}]" for m, c in cuts.items()}
+    table = pd.DataFrame({"late accuracy (%)": text})
+    for metric, name in _COLUMNS.items():
+        table[name] = overviews.by_seed(frame, LABELS, metric).mean()
+    return table.rename(index=LABELS)
+
+
+def study(frame: pd.DataFrame, profile: str = "paper") -> pd.DataFrame:
+    """One row per change: late accuracy by method, and how well liars are told from the rest."""
+    pd = need("pandas", "run")
+    base = SCALES[profile].bases[0]
+    fields = list(dict.fromkeys(f for change in CHANGES.values() for f in change))
+    rows: dict[str, dict[str, float]] = {}
+    for name, change in CHANGES.items():
+        s = changed(base, change)
+        part = frame[np.logical_and.reduce([frame[f] == getattr(s, f) for f in fields])]
+        if "tsv" not in set(part.method):
+            continue
+        late = overviews.by_seed(part, LABELS, "accuracy_late").mean()
+        told = overviews.by_seed(part, LABELS, "auc.iid-malicious").mean()
+        rows[name] = {
+            **{LABELS[m]: float(late[m]) for m in STUDIED if m in late},
+            **{
+                f"AUC, {LABELS[m]}": float(told[m])
+                for m in ("tsv", "cgsv", "cgsv-raw")
+                if m in told
+            },
+        }
+    return pd.DataFrame.from_dict(rows, orient="index")
