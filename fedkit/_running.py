@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from fedkit.records import Store
 
 __all__ = ["CellError", "Outcome", "run_cells"]
+
+_COLLECT_AFTER = 2.0  # seconds that a cell took
 
 
 class CellError(RuntimeError):
@@ -94,6 +97,7 @@ def run_cells(
         for cell in dict.fromkeys(cells):
             if bar is not None:
                 bar.set_description(cell.key)
+            start = time.perf_counter()
             try:
                 done = _run_cell(cell, function, store, force, hashes, device)
             except Exception as error:
@@ -102,6 +106,8 @@ def run_cells(
                 outcome.failed.append((cell, error))
             else:
                 getattr(outcome, done).append(cell)
+            if time.perf_counter() - start > _COLLECT_AFTER:
+                gc.collect()  # federations sit in reference cycles; tensors do not alarm Python
             if bar is not None:
                 bar.update(1)
     finally:

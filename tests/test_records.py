@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import json
 import math
 import os
@@ -10,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -261,6 +263,31 @@ def test_finished_cells_are_skipped(store: Store) -> None:
     manifest = store.load(cells[0]).manifest
     assert manifest["evaluations"] == 15
     assert manifest["data"] == [{"name": "toy", "source": "made here", "checksum": "0"}]
+
+
+def test_what_a_cell_leaves_in_a_cycle_is_freed(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Large:
+        """Stands for a federation: its table refers to itself."""
+
+    left: list[weakref.ref[Large]] = []
+    alive: list[int] = []
+
+    def leaves(c: Cell) -> list[dict[str, object]]:
+        alive.append(sum(item() is not None for item in left))
+        large = Large()
+        large.itself = large  # type: ignore[attr-defined]
+        left.append(weakref.ref(large))
+        return compute(c)
+
+    monkeypatch.setattr(_running, "_COLLECT_AFTER", -1.0)
+    gc.disable()
+    try:
+        run_cells([cell("a"), cell("b"), cell("c")], leaves, store, progress=False)
+    finally:
+        gc.enable()
+    assert alive == [0, 0, 0]
 
 
 def test_failures_stop_or_are_kept(store: Store) -> None:
