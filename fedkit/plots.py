@@ -128,7 +128,8 @@ def curves_with_bands(
     for wanted, side, name in ((log_x, axis.xaxis, "x"), (log_y, axis.yaxis, "y")):
         if wanted:
             logarithmic(side, name)
-    return finish(axis, xlabel or x, ylabel or y, handles)
+    names = [x if xlabel is None else xlabel, y if ylabel is None else ylabel]
+    return finish(axis, *names, handles)
 
 
 def error_against_evaluations(
