@@ -188,4 +188,4 @@ def test_the_study_changes_one_thing_at_a_time():
         differs = {k for k in s if s[k] != plain[k]} - {"method"}
         assert len(differs) <= 1
     points = [c.settings for c in get("fedms", "tuning").cells("laptop", None)]
-    assert len({tuple(sorted(p.items())) for p in points}) == len(points) == 54
+    assert len({tuple(sorted(p.items())) for p in points}) == len(points) == 36

@@ -134,7 +134,7 @@ GRIDS: dict[str, dict[str, tuple[Any, ...]]] = {
     "fedms": {"alpha": (0.6, 0.7, 0.8)},
     "uniform-coreset": {},
 }
-RATES = (0.05, 0.1, 0.2)
+RATES = (0.05, 0.2)
 
 
 def _tuning(profile: str) -> list[Setting]:
