@@ -197,3 +197,64 @@ def test_many_participants_are_not_tabulated(monkeypatch):
     after = run([federation], MLP, strategy, PLAN, [5])
     assert torch.equal(before.models, after.models)
     assert [r["evaluations"] for r in before.rounds] == [r["evaluations"] for r in after.rounds]
+
+
+def test_clients_of_one_class_and_without_data_take_part_or_do_not():
+    federation = toy()  # client 1 owns nothing
+    y = federation.y.numpy()
+    clients = list(federation.clients)
+    clients[0] = np.array([i for i in clients[0] if y[i] == y[clients[0][0]]])  # one class
+    federation = replace(federation, clients=tuple(clients))
+    assert len(np.unique(y[clients[0]])) == 1
+    history = run([federation], MLP, FedMS(MaverickMR()).strategy(3, 4), PLAN, [5])
+    asked = set(history.clients_frame().client)
+    assert 0 in asked
+    assert 1 not in asked
+    assert torch.isfinite(history.models).all()
+
+
+def test_zero_rewards_leave_selection_uniform():
+    clients = table(5)
+    Accumulate(alpha=0.5)(clients, np.arange(5), valuation(np.zeros((5, 2))))
+    assert (rewards(valuation(np.zeros((5, 2)))) == 0).all()
+    rng = np.random.default_rng(0)
+    counts = np.zeros(5)
+    for _ in range(4000):
+        counts[ScoreSelection().select(clients, 2, rng)] += 1
+    np.testing.assert_allclose(counts / 4000, 0.4, atol=4.5 * np.sqrt(0.24 / 4000))
+
+
+def test_a_coreset_discarded_in_every_round_leaves_the_model_alone(monkeypatch):
+    monkeypatch.setattr(Accumulate, "threshold", lambda self, t: -1e9)  # nothing is good enough
+    models = []
+
+    def probe(r, v):
+        models.append(r.base.clone())
+        return {}
+
+    history = run([toy()], MLP, FedMS(MaverickMR()).strategy(3, 4), PLAN, [5], probe=probe)
+    assert all(torch.equal(models[0], m) for m in [*models, history.models[0]])
+    later = history.clients_frame().query("round > 1")
+    assert (later.weight == 0).all()
+
+
+@pytest.mark.parametrize("temperature", [1e-300, 1e-12])
+def test_a_temperature_near_zero_weighs_the_worst_classes_alone(temperature):
+    np.testing.assert_array_equal(
+        class_difficulty(np.array([0.9, 0.2, 0.2]), temperature), [0, 0.5, 0.5]
+    )
+    history = run(
+        [toy()], MLP, FedMS(MaverickMR(temperature=temperature)).strategy(3, 4), PLAN, [5]
+    )
+    assert torch.isfinite(history.models).all()
+
+
+def test_updates_of_a_federation_of_liars_are_left_to_the_server():
+    """All clients may send nonsense through the tamper hook: nothing diverges, nothing is NaN."""
+
+    def nonsense(r):
+        return torch.zeros_like(r.updates)
+
+    history = run([toy()], MLP, FedMS(MaverickGTG()).strategy(3, 4), PLAN, [5], tamper=nonsense)
+    assert torch.isfinite(history.models).all()
+    assert np.isfinite(np.stack(history.clients_frame().value.to_list())).all()
