@@ -128,8 +128,8 @@ def curves_with_bands(
     for wanted, side, name in ((log_x, axis.xaxis, "x"), (log_y, axis.yaxis, "y")):
         if wanted:
             logarithmic(side, name)
-    names = [x if xlabel is None else xlabel, y if ylabel is None else ylabel]
-    return finish(axis, *names, handles)
+    across, up = x if xlabel is None else xlabel, y if ylabel is None else ylabel
+    return finish(axis, across, up, handles)
 
 
 def error_against_evaluations(

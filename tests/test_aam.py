@@ -1,0 +1,197 @@
+import numpy as np
+import pytest
+import torch
+
+import fedkit as fk
+from fedkit.aam import (
+    AccuracyApproximation,
+    Simulations,
+    contribution_index,
+    contribution_values,
+    fit_aam,
+    padded_inputs,
+    sample_sizes,
+    simulate,
+)
+from fedkit.coalitions import Evaluator
+from fedkit.partition import QuantitySkew
+from fedkit.retraining import InOrder, RetrainingGame, train_with_sizes
+from fedkit.streams import Streams
+
+LOCAL = fk.LocalSGD(lr=0.2, batch_size=8, epochs=2)
+
+
+@pytest.fixture(scope="module")
+def problem():
+    f = fk.make_federation(
+        fk.load("digits"), 4, QuantitySkew(1.0), 0, validation=0.1, empty="refill", min_size=10
+    )
+    return f, fk.build("mlp-8", f.input_shape, f.n_classes)
+
+
+def plainly(f, arch, local, sizes, seed):
+    """Algorithm 1's rounds for one simulation, one client after another."""
+    model = arch.init(Streams(seed).generator("model"))
+    test, found = Evaluator(arch, f.x_test, f.y_test, "accuracy", device="cpu"), []
+    for used in sizes:
+        locals_, weights = [], []
+        for i, d in enumerate(used):
+            if d:
+                x, y = f.client_data(i)
+                ended = fk.train_clients(
+                    arch, model[None], [(x[:d], y[:d])], local, [InOrder()], device="cpu"
+                )
+                locals_.append(ended[0])
+                weights.append(d)
+        if locals_:
+            share = torch.tensor(weights, dtype=torch.float32) / sum(weights)
+            model = share @ torch.stack(locals_)
+        found.append(float(test.utilities(model[None])[0]))
+    return found
+
+
+def test_lockstep_is_the_plain_loop(problem):
+    f, arch = problem
+    sizes = sample_sizes(f.sizes, 5, 3, seed=1)
+    sizes[2, 1] = 0  # a round in which nobody uses data
+    sizes[3, :, 2] = 0  # a client that never does
+    together = train_with_sizes(f, arch, LOCAL, sizes, seed=7, device="cpu")
+    for s, mine in enumerate(sizes):
+        alone = plainly(f, arch, LOCAL, mine, 7)
+        np.testing.assert_allclose(together[s], alone, atol=2.5 / len(f.y_test))
+    assert together[2, 1] == together[2, 0]
+    last = train_with_sizes(f, arch, LOCAL, sizes, seed=7, every_round=False, device="cpu")
+    np.testing.assert_array_equal(last[:, 0], together[:, -1])
+
+
+def test_nothing_is_shuffled():
+    assert InOrder().permutation(5).tolist() == [0, 1, 2, 3, 4]
+    batches = LOCAL.batches(20, InOrder())
+    assert [b.tolist() for b in batches[:3]] == [b.tolist() for b in batches[3:]]
+
+
+def test_sizes_are_uniform_shares_and_grow_by_prefix():
+    sizes = np.array([100, 300, 50])
+    drawn = sample_sizes(sizes, 200, 10, seed=3)
+    shares = drawn / sizes
+    assert (drawn < sizes).all()
+    error = 4.5 * np.sqrt(1 / 12 / 2000)
+    np.testing.assert_allclose(shares.mean(axis=(0, 1)), 0.5, atol=error + 0.02)
+    np.testing.assert_array_equal(drawn[:5], sample_sizes(sizes, 5, 10, seed=3))
+    assert not np.array_equal(drawn[0], drawn[1])
+
+
+def test_inputs_are_padded_as_in_figure_3():
+    sizes = np.arange(1, 13, dtype=float).reshape(2, 3, 2)
+    inputs = padded_inputs(sizes)
+    assert inputs.shape == (6, 3, 2)
+    np.testing.assert_array_equal(inputs[0], [[1, 2], [0, 0], [0, 0]])
+    np.testing.assert_array_equal(inputs[4], [[7, 8], [9, 10], [0, 0]])
+    np.testing.assert_array_equal(inputs[5], sizes[1])
+
+
+@pytest.mark.parametrize("sigmoid", ["shared", "connected"])
+def test_the_model_is_what_the_paper_draws(sigmoid):
+    rng = np.random.default_rng(0)
+    model = AccuracyApproximation(3, 4, 10, sigmoid, rng=rng)
+    x = torch.rand(5, 4, 3)
+    z = x @ model.quality
+    if sigmoid == "shared":
+        z = torch.sigmoid(z)
+    h = z @ model.inner + model.inner_bias
+    if sigmoid == "connected":
+        h = torch.sigmoid(h)
+    torch.testing.assert_close(model(x), h @ model.outer + model.outer_bias)
+    assert model.inner.shape == (4, 10)
+    with torch.no_grad():
+        model.quality[1] = -1.0
+    model.constrain()
+    assert model.quality[1] == 0
+    assert (model.quality >= 0).all()
+
+
+def planted(simulations, noise=0.005, rounds=10, seed=0):
+    """Accuracies that a known quality made, through a saturating law."""
+    rng = np.random.default_rng(seed)
+    quality = np.array([0.0, 0.2, 0.4, 0.6, 0.8, 1.0])
+    sizes = rng.random((simulations, rounds, 6))
+    used = np.cumsum(sizes @ quality, axis=1)
+    accuracy = 0.9 * (1 - np.exp(-used / 8)) + noise * rng.standard_normal(used.shape)
+    return quality, Simulations(sizes, accuracy)
+
+
+@pytest.mark.parametrize("sigmoid", ["shared", "connected"])
+def test_planted_qualities_are_found(sigmoid):
+    quality, simulations = planted(60)
+    fit = fit_aam(simulations, sigmoid=sigmoid, epochs=120)
+    assert fit.error < 0.03
+    assert np.corrcoef(fit.quality, quality)[0, 1] > 0.95
+    assert fit.quality.min() >= 0
+    again = fit_aam(simulations, sigmoid=sigmoid, epochs=120)
+    np.testing.assert_array_equal(fit.quality, again.quality)
+
+
+def test_it_stops_when_the_loss_no_longer_falls():
+    _, simulations = planted(10)
+    seen = []
+    fit = fit_aam(simulations, epochs=300, patience=3, watch=lambda e, loss: seen.append(loss))
+    assert len(fit.losses) == len(seen) < 300
+    assert fit.predicted.shape == (10, 10)
+
+
+def test_the_simulator_end_to_end(problem):
+    f, arch = problem
+    found = simulate(f, arch, LOCAL, simulations=6, rounds=3, device="cpu")
+    assert found.sizes.shape == (6, 3, 4)
+    assert found.accuracy.shape == (6, 3)
+    fit = fit_aam(found, epochs=5)
+    index = contribution_index(contribution_values(fit.quality, f.sizes))
+    assert index.sum() == pytest.approx(1)
+
+
+def test_retraining_is_a_game(problem):
+    f, arch = problem
+    game = RetrainingGame(f, arch, LOCAL, rounds=2, chunk=5, device="cpu")
+    masks = fk.all_coalitions(4)
+    found = game.value(masks)
+    whole = RetrainingGame(f, arch, LOCAL, rounds=2, chunk=64, device="cpu").value(masks)
+    np.testing.assert_allclose(found, whole, atol=2.5 / len(f.y_test))
+    start = arch.init(Streams(0).generator("model"))
+    test = Evaluator(arch, f.x_test, f.y_test, "accuracy", device="cpu")
+    assert found[0] == pytest.approx(test.utilities(start[None])[0])
+    assert found[-1] > found[0]
+    sampled = fk.estimate(game, fk.TruncatedMonteCarlo(), budget=10, seed=0)
+    assert sampled.evaluations <= 10
+
+
+def test_index_by_hand():
+    np.testing.assert_allclose(contribution_index([3.0, -1.0, 1.0]), [0.75, 0, 0.25])
+    np.testing.assert_allclose(contribution_index([0.0, -2.0]), [0.5, 0.5])
+    np.testing.assert_allclose(contribution_values(np.array([1.0, 2.0]), [10, 30]), [0.5, 3.0])
+
+
+def bad_shape(f, arch):
+    return train_with_sizes(f, arch, LOCAL, np.ones((2, 3)))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (bad_shape, "sizes have shape"),
+        (lambda f, a: train_with_sizes(f, a, LOCAL, np.full((1, 1, 4), 10**6)), "larger than"),
+        (lambda f, a: RetrainingGame(f, a, LOCAL, rounds=0), "rounds is 0"),
+        (lambda f, a: sample_sizes(f.sizes, 0, 5), "simulations is 0"),
+        (lambda f, a: contribution_index([np.nan]), "not finite"),
+        (lambda f, a: contribution_values(np.ones(2), [0, 0]), "not all zero"),
+        (lambda f, a: Simulations(np.ones((2, 3, 4)), np.ones((2, 4))), r"\(S, R, n\)"),
+        (lambda f, a: Simulations(np.full((2, 3, 4), np.nan), np.ones((2, 3))), "diverged"),
+        (lambda f, a: fit_aam(Simulations(np.ones((1, 3, 4)), np.ones((1, 3)))), "at least 2"),
+        (
+            lambda f, a: AccuracyApproximation(2, 2, sigmoid="no", rng=np.random.default_rng(0)),
+            "sigmoid is 'no'",
+        ),
+    ],
+)
+def test_bad_input(problem, call, message):
+    with pytest.raises(ValueError, match=message):
+        call(*problem)

@@ -1,0 +1,48 @@
+"""FedTSV's claims: the paper's two numbers, and what its text says of its figures."""
+
+import pytest
+
+from fedkit.claims import load_claims
+from fedkit.comparing import join
+from fedkit.experiments.fedtsv import METHODS
+from fedkit.records import Cell, Store
+
+FEDTSV = load_claims("fedtsv")
+
+
+def test_the_two_numbers_are_those_of_the_text():
+    numbers = {c.id: c.number for c in FEDTSV.claims if c.kind == "value"}
+    assert numbers == {"fedtsv.fedavg.mnist": 75.0, "fedtsv.fedavg.cifar10": 65.0}
+
+
+def test_every_method_that_is_named_exists():
+    for claim in FEDTSV.claims:
+        for place in (claim.ours, claim.against or {}):
+            method = place.get("settings", {}).get("method")
+            assert method is None or method in METHODS
+
+
+def save(store, method, values):
+    settings = {
+        "method": method, "dataset": "mnist", "data": "mnist", "clients": 100, "skewed": 10,
+        "malicious": 20, "participants": 5, "batch_size": 64, "lr": 0.01, "gamma": 0.5,
+        "scale": 1.0, "collusion": False,
+    }  # fmt: skip
+    data = {"name": "mnist", "source": "made up", "checksum": "0"}
+    results = [
+        {"seed": i, "metrics": {"accuracy_late": x}, "series": {}, "data": data}
+        for i, x in enumerate(values)
+    ]
+    store.save(Cell("paper", "fedtsv", "figures", settings, tuple(range(len(values)))), results)
+
+
+@pytest.mark.parametrize(("gain", "verdict"), [(2.0, "reproduced"), (-2.0, "not reproduced")])
+def test_a_direction_without_a_number_is_judged_by_pairs(tmp_path, gain, verdict):
+    store = Store(tmp_path)
+    base = [90.0, 91.0, 89.5, 90.4, 90.9, 90.2]
+    save(store, "fedavg", base)
+    save(store, "tsv", [x + gain + 0.02 * i for i, x in enumerate(base)])
+    row = join("fedtsv", store).set_index("claim").loc["fedtsv.above-fedavg.tsv.mnist"]
+    assert row["mean"] == pytest.approx(gain + 0.05)
+    assert verdict in row.verdict
+    assert ("not" in row.verdict) == (gain < 0)
