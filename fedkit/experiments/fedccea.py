@@ -1,0 +1,279 @@
+"""FedCCEA: the federations of its evaluation, and the three methods on equal terms (section 4).
+
+One run values the clients of one federation by FedCCEA, by truncated Monte Carlo on retraining
+(TMC-SV) and by leave-one-out on retraining (LOO), and then retrains without some of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from fedkit.aam import Fit, Simulations, contribution_values, fit_aam, simulate
+from fedkit.corruption import Backdoor, Cast, DataPart, LabelNoise
+from fedkit.data import Dataset, load
+from fedkit.estimators import TruncatedMonteCarlo, estimate, leave_one_out
+from fedkit.experiments import Cell
+from fedkit.games import Game, MemoGame
+from fedkit.models import Architecture, build
+from fedkit.partition import IID, ClassesPerClient, Federation, Scheme, make_federation
+from fedkit.retraining import RetrainingGame, train_with_sizes
+from fedkit.streams import Streams
+from fedkit.training import LocalSGD
+
+METHODS = ("fedccea", "tmc-sv", "loo")
+#: controls of the removal experiments: they know nothing, or what the server may not know
+CONTROLS = ("random", "size", "oracle")
+DISTRIBUTIONS = ("iid", "weak", "strong")
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One run of FedCCEA's evaluation, all seeds apart.
+
+    Attributes
+    ----------
+    dataset, data : str
+        Column of the paper's tables, and the data set that was loaded for it.
+    distribution : str
+        "iid", "weak" or "strong" (non-IID).
+    weak, strong : int
+        Classes per client in the two non-IID distributions: 5 and 2 (MNIST), 30 and 5 (EMNIST).
+    noise : str
+        "none", "label-S" or "backdoor-S" with a share S in percent of the samples of the noisy
+        clients; the paper: label-10, label-20, label-40, backdoor-20.
+    noisy : float
+        Share of noisy clients; 0.2 in the paper.
+    clients, rounds, simulations : int
+        20, 50 and 100.
+    samples : int or None
+        Training samples per client; None for all there are.  Appendix C.1 has 300.
+    epochs, batch_size, lr : int, int, float
+        (3, 32, 0.001) for MNIST and (1, 256, 0.05) for EMNIST.
+    aam_lr : float
+        Learning rate of the AAM: 0.01 (MNIST), 0.05 (EMNIST).
+    budget : int
+        Distinct coalitions that TMC-SV may train.
+    tolerance : float
+        Its truncation, in accuracy.
+    validation : float
+        Unused images, so that every data set is cut in the same way; the paper tests on all.
+    """
+
+    dataset: str
+    data: str
+    distribution: str
+    noise: str = "none"
+    weak: int = 5
+    strong: int = 2
+    noisy: float = 0.2
+    model: str = "mlp-128-64"
+    clients: int = 20
+    rounds: int = 50
+    simulations: int = 100
+    samples: int | None = None
+    epochs: int = 3
+    batch_size: int = 32
+    lr: float = 0.001
+    aam_lr: float = 0.01
+    budget: int = 200
+    tolerance: float = 0.01
+    validation: float = 0.01
+
+    def __post_init__(self) -> None:
+        if self.distribution not in DISTRIBUTIONS:
+            raise ValueError(
+                f"distribution is {self.distribution!r}; there are {', '.join(DISTRIBUTIONS)}"
+            )
+        noise_of(self.noise, 10)
+
+    @property
+    def local(self) -> LocalSGD:
+        """Local training."""
+        return LocalSGD(lr=self.lr, batch_size=self.batch_size, epochs=self.epochs)
+
+    def noisy_clients(self) -> IntArray:
+        """The clients whose data are noisy: the last ones."""
+        if self.noise == "none":
+            return np.zeros(0, dtype=np.int64)
+        return np.arange(self.clients - round(self.noisy * self.clients), self.clients)
+
+
+def noise_of(name: str, n_classes: int) -> DataPart | None:
+    """Return what a noisy client does to its data.
+
+    Raises
+    ------
+    ValueError
+        If the name is not "none", "label-S" or "backdoor-S".
+    """
+    kind, _, percent = name.partition("-")
+    if name == "none":
+        return None
+    if kind not in ("label", "backdoor") or not percent.isdigit():
+        raise ValueError(f'noise is {name!r}; expected "none", "label-40" or "backdoor-20", say')
+    share = int(percent) / 100
+    return LabelNoise(share, n_classes) if kind == "label" else Backdoor(share)
+
+
+@lru_cache(maxsize=2)
+def _dataset(name: str) -> Dataset:
+    return load(name)
+
+
+def identity(s: Setting) -> dict[str, str]:
+    """Return which data a setting runs on, for the record's manifest."""
+    data = _dataset(s.data)
+    return {"name": data.name, "source": data.source, "checksum": data.fingerprint}
+
+
+def federation(s: Setting, seed: int) -> Federation:
+    """Return the clients of a setting; the noisy ones come last."""
+    schemes: dict[str, Scheme] = {
+        "iid": IID(), "weak": ClassesPerClient(s.weak), "strong": ClassesPerClient(s.strong),
+    }  # fmt: skip
+    made = make_federation(
+        _dataset(s.data), s.clients, schemes[s.distribution], seed, validation=s.validation,
+        validation_from="train", empty="refill",
+    )  # fmt: skip
+    if s.samples is not None:
+        rng = Streams(seed).generator("fedccea", "samples")
+        kept = [np.sort(rng.permutation(c)[: s.samples]) for c in made.clients]
+        made = replace(made, clients=tuple(kept))
+    # "the order of samples": drawn once, and kept for every simulation and test (appendix B.1)
+    rng = Streams(seed).generator("fedccea", "order")
+    made = replace(made, clients=tuple(rng.permutation(c) for c in made.clients))
+    part = noise_of(s.noise, made.n_classes)
+    if part is None:
+        return made
+    return Cast.of((part, s.noisy_clients().tolist())).data(made)
+
+
+def architecture(s: Setting, f: Federation) -> Architecture:
+    """Return the network of a setting."""
+    return build(s.model, f.input_shape, f.n_classes)
+
+
+def setting(cell: Cell) -> Setting:
+    """Return the setting of a cell."""
+    known = {f.name for f in fields(Setting)}
+    return Setting(**{k: v for k, v in cell.settings.items() if k in known})
+
+
+class Tally:
+    """A game that adds up the data of the coalitions that are asked for.
+
+    Parameters
+    ----------
+    game : Game
+    sizes : int64[n]
+        Samples per client.
+
+    Attributes
+    ----------
+    trained : float
+        Sum of the coalitions' shares of all data: federations trained, in units of everybody's.
+    """
+
+    def __init__(self, game: Game, sizes: IntArray) -> None:
+        self.game, self.share, self.trained = game, sizes / sizes.sum(), 0.0
+
+    @property
+    def n_players(self) -> int:
+        """Number of players."""
+        return self.game.n_players
+
+    def value(self, coalitions: npt.NDArray[np.bool_]) -> FloatArray:
+        """Utilities of the coalitions."""
+        self.trained += float((coalitions @ self.share).sum())
+        return self.game.value(coalitions)
+
+
+@dataclass(frozen=True)
+class Valued:
+    """The clients of one federation, valued by each method.
+
+    Attributes
+    ----------
+    values : dict of str to float64[n]
+        Contribution values; FedCCEA's are at full participation.
+    trained : dict of str to float
+        Cost: data that went through R rounds of training, in units of everybody's.
+    base : float
+        Test accuracy with everybody, in [0, 1].
+    simulations, fit
+        What FedCCEA measured and fitted.
+    """
+
+    values: dict[str, FloatArray]
+    trained: dict[str, float]
+    base: float
+    simulations: Simulations
+    fit: Fit
+
+
+def value_clients(
+    s: Setting, f: Federation, seed: int, *, device: str | None = None, progress: bool = False
+) -> Valued:
+    """Value the clients of a federation by all methods.
+
+    The retraining methods share a memory, so no coalition is trained twice; each pays for what it
+    asks.
+    """
+    arch = architecture(s, f)
+    sims = simulate(
+        f, arch, s.local, simulations=s.simulations, rounds=s.rounds, seed=seed, device=device,
+        progress=progress,
+    )  # fmt: skip
+    fit = fit_aam(sims, lr=s.aam_lr, seed=seed)
+    game = MemoGame(RetrainingGame(f, arch, s.local, s.rounds, seed, device=device))
+    for_loo, for_tmc = Tally(game, f.sizes), Tally(game, f.sizes)
+    loo = leave_one_out(for_loo)
+    tmc = estimate(
+        for_tmc, TruncatedMonteCarlo(s.tolerance), budget=s.budget, seed=Streams(seed).child("tmc")
+    )
+    sizes = f.sizes / f.sizes.mean()
+    honest = ~np.isin(np.arange(s.clients), s.noisy_clients())
+    return Valued(
+        values={
+            "fedccea": contribution_values(fit.quality, f.sizes),
+            "tmc-sv": tmc.values,
+            "loo": loo.values,
+            "random": Streams(seed).generator("fedccea", "random").random(s.clients),
+            "size": sizes,
+            "oracle": sizes * honest,
+        },
+        trained={
+            "fedccea": float(sims.sizes.mean(axis=2).sum() / s.rounds),
+            "tmc-sv": for_tmc.trained,
+            "loo": for_loo.trained,
+        },
+        base=float(game.value(np.ones((1, s.clients), dtype=bool))[0]),
+        simulations=sims,
+        fit=fit,
+    )
+
+
+def kept_after_removal(values: FloatArray, proportions: FloatArray, highest: bool) -> np.ndarray:
+    """Say who stays when the lowest (or highest) clients go, bool[len(proportions), n]."""
+    order = np.argsort(-values if highest else values, kind="stable")
+    kept = np.ones((len(proportions), len(values)), dtype=bool)
+    for row, share in enumerate(proportions):
+        kept[row, order[: round(share * len(values))]] = False
+    return kept
+
+
+def retrain(
+    s: Setting, f: Federation, kept: npt.NDArray[np.bool_], seed: int, device: str | None = None
+) -> FloatArray:
+    """Final test accuracy of federations that keep some clients, with all their data."""
+    sizes = (kept * f.sizes)[:, None, :].repeat(s.rounds, axis=1)
+    return train_with_sizes(
+        f, architecture(s, f), s.local, sizes, seed=seed, every_round=False, device=device
+    )[:, 0]

@@ -1,0 +1,101 @@
+from dataclasses import asdict, replace
+
+import numpy as np
+import pytest
+
+import fedkit as fk
+from fedkit.experiments import Cell, get
+from fedkit.experiments import fedccea as paper
+from fedkit.experiments.fedccea_runs import PROPORTIONS, area_between, run_cell
+
+BASE = paper.Setting(
+    "digits", "digits", "strong", model="mlp-8", clients=5, rounds=3, simulations=6, samples=30,
+    epochs=1, batch_size=16, lr=0.3, budget=12,
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def result():
+    s = replace(BASE, noise="label-40")
+    return run_cell(Cell("smoke", "fedccea", "contribution", asdict(s), (0,)), "cpu", False)[0]
+
+
+def test_a_run_measures_what_the_tables_show(result):
+    metrics, series = result["metrics"], result["series"]
+    for m in paper.METHODS:
+        assert sum(series[f"index.{m}"]) == pytest.approx(1)
+        assert metrics[f"zeros.{m}"] == sum(x == 0 for x in series[f"index.{m}"])
+        assert 0 <= metrics[f"auc.{m}"] <= 1
+        if metrics[f"zeros.{m}"] == 0:
+            assert metrics[f"excluded.{m}"] == pytest.approx(metrics["base"])
+        # nobody removed: everybody's accuracy
+        assert series[f"{m}.lowest"][0] == series[f"{m}.highest"][0]
+        assert series[f"{m}.lowest"][0] == pytest.approx(metrics["base"], abs=0.3)
+    assert metrics["trained.loo"] == pytest.approx(1 + 4)  # N, and each N without one
+    assert metrics["trained.fedccea"] == pytest.approx(6 / 2, rel=0.3)
+    assert len(series["partial.lowest"]) == len(PROPORTIONS)
+
+
+def test_areas_by_hand():
+    rising = {"a.lowest": np.array([90.0, 90, 90]), "a.highest": np.array([90.0, 60, 30])}
+    assert area_between(rising, "a") == pytest.approx((30 + 60) / 2)
+
+
+def test_distributions_and_noise_are_those_of_the_paper():
+    for distribution, classes in (("iid", 10), ("weak", 5), ("strong", 2)):
+        s = replace(BASE, distribution=distribution, samples=None, clients=20)
+        counts = paper.federation(s, 0).label_counts
+        assert (counts > 0).sum(axis=1).max() <= classes
+    s = replace(BASE, noise="label-40", clients=10, distribution="iid")
+    assert s.noisy_clients().tolist() == [8, 9]
+    f = paper.federation(s, 0)
+    wrong = [(f.client_data(i)[1] != f.y[f.clients[i]]).float().mean() for i in range(10)]
+    np.testing.assert_allclose(wrong, [0] * 8 + [0.4] * 2, atol=0.02)
+    assert paper.federation(replace(s, samples=7), 0).sizes.tolist() == [7] * 10
+
+
+def test_the_order_of_samples_is_drawn_once():
+    f, again = (paper.federation(BASE, 0) for _ in range(2))
+    assert all((a == b).all() for a, b in zip(f.clients, again.clients, strict=True))
+    assert any((np.diff(c) < 0).any() for c in f.clients)  # mixed, so that a prefix is a sample
+
+
+def test_removal_keeps_the_right_clients():
+    values = np.array([0.3, -1.0, 2.0, 0.0, 1.0])
+    kept = paper.kept_after_removal(values, np.array([0.0, 0.4]), highest=False)
+    assert kept.tolist() == [[True] * 5, [True, False, True, False, True]]
+    kept = paper.kept_after_removal(values, np.array([0.2]), highest=True)
+    assert kept.tolist() == [[True, True, False, True, True]]
+
+
+def test_a_tally_adds_up_shares():
+    game = fk.TableGame(np.arange(8.0))
+    tally = paper.Tally(game, np.array([10, 30, 60]))
+    tally.value(np.array([[True, False, True], [False, False, False], [True, True, True]]))
+    assert tally.trained == pytest.approx(0.7 + 0 + 1)
+
+
+def test_cells_cover_the_papers_settings():
+    cells = get("fedccea", "contribution").cells("paper")
+    places = {
+        (c.settings["dataset"], c.settings["distribution"], c.settings["noise"]) for c in cells
+    }
+    assert len(places) == len(cells) == 2 * 3 * 5
+    mnist = next(c.settings for c in cells if c.settings["dataset"] == "mnist")
+    assert (mnist["epochs"], mnist["batch_size"], mnist["lr"]) == (3, 32, 0.001)
+    assert (mnist["clients"], mnist["rounds"], mnist["simulations"]) == (20, 50, 100)
+    with pytest.raises(ValueError, match="unknown profile"):
+        get("fedccea", "contribution").cells("huge")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"distribution": "skewed"}, "distribution is 'skewed'"),
+        ({"noise": "label"}, "noise is 'label'"),
+        ({"noise": "salt-20"}, "noise is 'salt-20'"),
+    ],
+)
+def test_bad_settings(change, message):
+    with pytest.raises(ValueError, match=message):
+        replace(BASE, **change)
