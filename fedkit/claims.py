@@ -248,9 +248,10 @@ def _table_claims(
     key: str, block: Mapping[str, Any], table: Table, untestable: Mapping[str, str]
 ) -> Iterator[Claim]:
     lookups = block.get("row_lookup", {})
-    metric = block["ours"]["metric"]  # may name a column: "rate.{kind}"
     for row, numbers in table.rows.items():
         lookup = lookups.get(row, {"settings": {"method": row}})
+        # may name a column: "rate.{kind}"
+        metric = str(lookup.get("metric", block["ours"]["metric"]))
         spreads = table.spreads.get(row, (None,) * len(numbers))
         for column, number, spread in zip(table.columns, numbers, spreads, strict=True):
             named = {k: v for k, v in column.items() if f"{{{k}}}" not in metric}

@@ -1,0 +1,42 @@
+"""FedCCEA's claims: what was typed is what a program read from the paper's text."""
+
+import pytest
+
+from fedkit.claims import load_claims
+
+FEDCCEA = load_claims("fedccea")
+
+# Sum of a row, and sum of place x number, as a program read them.
+SUMS = {
+    ("t3", "base"): (479.51, 1572.93),
+    ("t3", "fedccea"): (479.51, 1572.93),
+    ("t3", "tmc-sv"): (451.2, 1461.46),
+    ("t3", "loo"): (474.25, 1542.14),
+    ("t2", "fedccea"): (107.31, 468.96),
+    ("t2", "tmc-sv"): (1208.66, 5879.38),
+    ("t2", "loo"): (1231.67, 6003.09),
+}
+
+
+@pytest.mark.parametrize(("table", "row"), SUMS)
+def test_rows_add_up(table, row):
+    numbers = [float(text) for text in FEDCCEA.tables[table].rows[row]]
+    weighted = sum(i * x for i, x in enumerate(numbers, 1))
+    assert (round(sum(numbers), 2), round(weighted, 2)) == SUMS[table, row]
+
+
+def test_every_printed_number_has_one_claim():
+    assert {(t.id, row) for t in FEDCCEA.tables.values() for row in t.rows} == set(SUMS)
+    assert len(FEDCCEA.select("fedccea.t3")) == 24
+    assert len(FEDCCEA.select("fedccea.t2")) == 18
+
+
+def test_a_row_may_name_its_metric():
+    claim = FEDCCEA["fedccea.t3.mnist.strong.tmc-sv"]
+    assert claim.ours["metric"] == "excluded.tmc-sv"
+    assert "method" not in claim.ours["settings"]
+    assert claim.paper_value == "74.29"
+
+
+def test_seconds_cannot_be_tested():
+    assert all(c.untestable for c in FEDCCEA.select("fedccea.t2"))
