@@ -162,3 +162,5 @@ def test_the_study_and_the_tuning_as_tables(tmp_path):
     assert best["chosen"] == "lr 0.2, alpha 0.8"  # not the one that tests best
     assert best["points"] == 4
     assert best["mean"] == pytest.approx(20.8)
+    one = pd.DataFrame(rows).query("lr == 0.2 and alpha == 0.6")  # a run that has just begun
+    assert tuned_on_validation(one).iloc[0]["chosen"] == "lr 0.2"

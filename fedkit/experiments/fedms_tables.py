@@ -136,7 +136,7 @@ def tuned_on_validation(frame: pd.DataFrame) -> pd.DataFrame:
     rows = {}
     for method in (m for m in LABELS if m in set(frame.method)):
         mine = frame[frame.method == method]
-        varied = [f for f in fields if mine[f].nunique() > 1]
+        varied = [f for f in fields if mine[f].nunique() > 1] or ["lr"]
         means = mine.pivot_table(index=varied, columns="metric", values="value")
         best = means["accuracy_validation"].idxmax()
         best = best if isinstance(best, tuple) else (best,)
