@@ -32,7 +32,7 @@ READINGS = (("steps", 0.1), ("steps", 1.0), ("epochs", 1.0), ("epochs", 0.1))
 
 
 #: CIFAR-10 for a machine without a GPU: a smaller network, fewer rounds, half the validation
-_CIFAR_REDUCED = replace(_CIFAR, model="lenet5", rounds=50, validation=0.1)
+_CIFAR_REDUCED = replace(_CIFAR, model="lenet5", rounds=30, validation=0.1)
 
 
 @dataclass(frozen=True)
