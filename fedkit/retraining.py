@@ -138,8 +138,9 @@ class RetrainingGame:
 
     Notes
     -----
-    The empty coalition keeps the initial model.  Wrap the game in :class:`~fedkit.MemoGame`, or
-    leave that to :func:`~fedkit.estimate`, so that no coalition is trained twice.
+    The empty coalition keeps the initial model.  Wrap the game in
+    ``fedkit.MemoGame``, or leave that to ``fk.estimate``, so that no coalition is
+    trained twice.
     """
 
     federation: Federation
