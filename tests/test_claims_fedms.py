@@ -131,6 +131,7 @@ def test_readings_are_judged_one_by_one(tmp_path):
     assert table["FedMS first"].tolist() == ["1 of 1", "1 of 1"]
     assert table["mean distance"].iloc[0] == pytest.approx((0.02 + 0.09) / 2)
     assert table["within 3 points"].tolist() == [2, 0]
+    assert table["on the 1 common cells"].tolist() == pytest.approx([0.09, 42.81])
 
 
 def test_the_study_and_the_tuning_as_tables(tmp_path):
