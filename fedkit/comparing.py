@@ -203,7 +203,7 @@ def join(
         elif not judgeable(claim):
             judged = Judgement(NOT_ATTEMPTED, note=numbers.bar or f"profile {profile}, not paper")
         else:
-            seeds = int(claims.paper.get("seeds") or 1)
+            seeds = int(claim.test.get("paper_seeds") or claims.paper.get("seeds") or 1)
             judged = _judge(claim, numbers.values, adjusted.get(claim.id), seeds)
         rows.append(
             {

@@ -27,7 +27,7 @@ _DIGITS = replace(
 
 
 #: what "5 local rounds" are, and the share of its class that a Maverick owns: the paper says
-#: neither.  The first is the only one that gives FedAvg's 79.13 at Dir(10); see the page.
+#: neither.  The first comes closest to FedAvg's 79.13 at Dir(10); see the page.
 READINGS = (("steps", 0.1), ("steps", 1.0), ("epochs", 1.0), ("epochs", 0.1))
 
 

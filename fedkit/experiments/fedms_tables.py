@@ -11,6 +11,7 @@ import numpy as np
 from fedkit import overviews
 from fedkit.claims import load_claims
 from fedkit.comparing import join
+from fedkit.experiments.fedms import PAPER_METHODS
 from fedkit.experiments.fedms_cells import CHANGES, READINGS, SCALES, STUDIED
 from fedkit.extras import need
 from fedkit.intervals import mean_interval, paired_interval
@@ -80,13 +81,14 @@ def readings(store: Store) -> pd.DataFrame:
         places = [(p["scenario"], p["row"]) for p, _ in found]
         distances[reading_name(local, owned)] = dict(zip(places, off.tolist(), strict=True))
         means = pd.DataFrame([(p["scenario"], p["row"], r["mean"]) for p, r in found])
-        best = means.loc[means.groupby(0)[2].idxmax()]
+        means = means.groupby(0).filter(lambda part: len(part) == len(PAPER_METHODS))
+        best = means.loc[means.groupby(0)[2].idxmax()] if len(means) else means
         rows[reading_name(local, owned)] = [
             len(found),
             off.mean(),
             int((off <= 3).sum()),
             sum(r["verdict"] == REPRODUCED for _, r in found),
-            f"{int((best[1] == 'fedms').sum())} of {len(best)}",
+            f"{int((best[1] == 'fedms').sum())} of {len(best)}" if len(best) else "–",
         ]
     columns = ["cells", "mean distance", "within 3 points", "reproduced", "FedMS first"]
     table = pd.DataFrame.from_dict(rows, orient="index", columns=columns)
@@ -135,9 +137,8 @@ def tuned_on_validation(frame: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        Index: methods; columns ``points`` (tried), ``chosen``, and the test accuracy with its 95%
-        interval at the paper's values of section 5.1 (learning rate 0.05; the mean alone) and at
-        the chosen ones.
+        Index: methods; columns ``points`` (tried), ``chosen``, and the test accuracy at the chosen
+        point with its 95% interval: ``mean``, ``low``, ``high``.
     """
     pd = need("pandas", "run")
     fields = ["lr", "mu", "poc_decay", "emd_beta", "sv_alpha", "alpha"]
