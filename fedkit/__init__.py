@@ -120,10 +120,13 @@ __all__ = [
     "unanimity",
     "weighted_majority",
     *_LATER,
+    "fedvalue",
 ]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "fedvalue":
+        return importlib.import_module("fedkit.fedvalue")
     if name in _LATER:
         return getattr(importlib.import_module(f"fedkit.{_LATER[name]}"), name)
     raise AttributeError(f"module 'fedkit' has no attribute {name!r}")

@@ -25,6 +25,7 @@ SECTIONS = {
     "dirichlet splits",
     "Rounds": "federation contribution selection aggregation maverick schedulers corruption "
     "history checkpoints",
+    "Vertical federated learning": "fedvalue tabular movielens",
     "Experiments, records and claims": "records experiments staleness provenance claims comparing "
     "verdicts intervals reporting printed",
     "Figures": "plots plotclients plotstyle",

@@ -1,0 +1,30 @@
+"""FedValue: valuing the data parties of vertical federated learning before any model is trained.
+
+``tables`` and ``information`` hold the metric MShapley-CMI, ``protocol`` the verifiable counting
+protocol, ``service`` the same protocol between processes.  Each name is imported when it is used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+_NAMES = {
+    "Table": "messages",
+    "Upload": "messages",
+    "CMIGame": "information",
+    "mshapley_cmi": "information",
+    "count_securely": "protocol",
+}
+
+__all__ = sorted(_NAMES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _NAMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_NAMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__
