@@ -54,15 +54,23 @@ def _build(book: Book, args: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
-def _run_one(book: Book, args: argparse.Namespace) -> int:
-    """Execute one notebook with a reader's parameters."""
-    source = book.root / "notebooks" / f"{Path(args.notebook).stem}.md"
+def _source(book: Book, name: str) -> Path:
+    """Find the source of a notebook by its name or path."""
+    source = book.root / "notebooks" / f"{Path(name).stem}.md"
     if not source.is_file():
         offer = ", ".join(p.stem for p in sorted((book.root / "notebooks").glob("*.md")))
-        raise BookError(f"there is no notebook {args.notebook!r}; there are {offer or 'none'}")
+        raise BookError(f"there is no notebook {name!r}; there are {offer or 'none'}")
+    return source
+
+
+def _run_one(book: Book, args: argparse.Namespace) -> int:
+    """Execute one notebook with a reader's parameters."""
+    source = _source(book, args.notebook)
     given = dict(args.parameter)
     if len(given) != len(args.parameter):
         raise BookError("a parameter is given twice; name each once")
+    if "profile" in parameters_of(source):
+        given.setdefault("profile", book.profile)
     target = Path(args.output) if args.output else book.root / "_runs" / f"{source.stem}.ipynb"
     limit = args.limit or Book(book.root, str(given.get("profile", "smoke"))).limit(source)
     execute(source, target, given, limit, source.parent)
@@ -72,8 +80,9 @@ def _run_one(book: Book, args: argparse.Namespace) -> int:
 
 def _describe(book: Book, args: argparse.Namespace) -> int:
     """List the parameters of notebooks."""
-    for source in book.notebooks:
-        if source.is_file() and (not args.notebook or source.stem in args.notebook):
+    named = [_source(book, name) for name in args.notebook]
+    for source in named or book.notebooks:
+        if source.is_file():
             say(f"{source.stem} (limit {book.limit(source):g} s at profile {book.profile!r})")
             for p in parameters_of(source).values():
                 say(f"  -p {p.name} ({p.type}, default {p.default!r})  {p.help}")

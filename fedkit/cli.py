@@ -144,6 +144,8 @@ def resume(
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress bars.")] = False,
 ) -> None:
     """Continue every run that was stopped, killed or failed: its cells, and no others."""
+    if paper is not None:
+        all_experiments(paper)  # or an error that lists the papers
     store = Store()
     requests = pending(store, paper, None if profile is None else check_profile(profile))
     if not requests:
@@ -184,8 +186,14 @@ def compare(
     if table is not None:
         typer.echo(comparison_table(frame, table))
     else:
-        typer.echo(claims_table(frame[frame["mean"].notna()], commands=True))
-        typer.echo("")
+        measured = frame[frame["mean"].notna()]
+        if measured.empty:
+            typer.echo(
+                f"no record of {paper} at profile {profile}: fedkit run {paper} makes them\n"
+            )
+        else:
+            typer.echo(claims_table(measured, commands=True))
+            typer.echo("")
         typer.echo(summary(frame).to_string())
     if check:
         problems = check_records(store)

@@ -157,6 +157,8 @@ def test_the_command_line_refuses_before_anything_runs(write, capsys, tmp_path: 
     assert main([*root, "run", "page", "-p", "seed", "1", "-p", "seed", "2"]) == 1
     assert "given twice" in capsys.readouterr().err
     assert not (tmp_path / "_runs").exists()
+    assert main([*root, "parameters", "pages"]) == 1
+    assert "no notebook 'pages'" in capsys.readouterr().err
     assert main([*root, "parameters"]) == 0
     assert "-p rate (float, default 0.5)" in capsys.readouterr().out
 

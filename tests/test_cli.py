@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fedkit import cli
-from fedkit.experiments import Cell, Experiment, Store, register, unregister
+from fedkit.experiments import Cell, Experiment, Store, get, register, unregister
 
 CALLS: list[str] = []
 BROKEN: set[str] = set()
@@ -118,6 +118,7 @@ def test_seeds_only_and_dry_run(store: Store, capsys: pytest.CaptureFixture[str]
         (["run", "toy", "other", "--profile", "paper"], "no cells at profile paper"),
         (["list", "nobody"], "is unknown"),
         (["resume", "--profile", "huge"], "choose from"),
+        (["resume", "nobody"], "paper 'nobody' is unknown; choose from"),
         (["compare", "toy"], "no claims file; choose from"),
     ],
 )
@@ -129,6 +130,16 @@ def test_mistakes_get_one_clear_line(
     assert words in err
     assert len(err.splitlines()) == 1
     assert err.startswith("fedkit: ")
+
+
+def test_cells_are_selected_by_their_settings(store: Store) -> None:
+    table = get("toy", "table1")
+    assert {c.settings["method"] for c in table.select("smoke", method="a")} == {"a"}
+    assert table.select("smoke") == table.cells("smoke", None)
+    with pytest.raises(ValueError, match=r"method is 'z', and toy table1 .* has only a, b"):
+        table.select("smoke", method="z")
+    with pytest.raises(ValueError, match="has no such setting"):
+        table.select("smoke", colour="red")
 
 
 def test_unknown_commands_and_options(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
@@ -157,6 +168,8 @@ def test_a_failing_cell(store: Store, capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_stale_and_forced_cells(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    out = fedkit(capsys, "compare", "fedowen", "--profile", "laptop")[1]
+    assert "no record of fedowen at profile laptop" in out
     fedkit(capsys, "run", "toy", "table1", "--quiet")
     first = cells("smoke", None)[0]
     store.save(first, store.load(first).results, {"sources": {"fedkit.streams": "0"}})
@@ -233,6 +246,8 @@ def test_compare(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
     assert "all records are sound" in out
     code, out, _ = fedkit(capsys, "compare", "fedowen", "--table", "t1")
     assert "88.12<br>–<br>– not attempted (cost)" in out
+    out = fedkit(capsys, "compare", "fedowen", "--profile", "laptop")[1]
+    assert "no record of fedowen at profile laptop" in out
     fedkit(capsys, "run", "toy", "table1", "--quiet")
     first = cells("smoke", None)[0]
     store.save(first, store.load(first).results, {"sources": {"fedkit.streams": "0"}})

@@ -62,6 +62,28 @@ class Experiment:
     cells: CellsFunction
     run: RunFunction
 
+    def select(
+        self, profile: str, seeds: Sequence[int] | None = None, **settings: Any
+    ) -> list[Cell]:
+        """Return the cells of a profile that have these settings.
+
+        Raises
+        ------
+        ValueError
+            If a setting is unknown, or no cell has its value; the message lists those there are.
+        """
+        cells = self.cells(profile, seeds)
+        for name, value in settings.items():
+            kept = [cell for cell in cells if cell.settings.get(name) == value]
+            if not kept:
+                there = sorted({str(c.settings[name]) for c in cells if name in c.settings})
+                raise ValueError(
+                    f"{name} is {value!r}, and {self.paper} {self.name} at profile {profile!r} has "
+                    + (f"only {', '.join(there)}" if there else "no such setting")
+                )
+            cells = kept
+        return cells
+
     def execute(
         self,
         cells: Sequence[Cell],
