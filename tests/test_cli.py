@@ -244,8 +244,8 @@ def test_compare(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
     assert "all records are sound" in out
     code, out, _ = fedkit(capsys, "compare", "fedowen", "--table", "t1")
     assert "88.12<br>–<br>– not attempted (cost)" in out
-    out = fedkit(capsys, "compare", "fedowen", "--profile", "smoke")[1]
-    assert "no record of fedowen at profile smoke" in out
+    out = fedkit(capsys, "compare", "fedccea", "--profile", "smoke")[1]
+    assert "no record of fedccea at profile smoke" in out
     fedkit(capsys, "run", "toy", "table1", "--quiet")
     first = cells("smoke", None)[0]
     store.save(first, store.load(first).results, {"sources": {"fedkit.streams": "0"}})
