@@ -1,0 +1,217 @@
+"""Keys, encrypted IDs and sealed messages of the counting protocol.
+
+Everything rests on one key of 32 random bytes that the task party and the data parties share out of
+band; the counting server never holds it.  An ID becomes 12 bytes by a keyed hash, gets a 4-byte
+index of its copy, and the 16 bytes are one block of AES-256.  Encrypting *different* single blocks
+is deterministic by design: equal IDs must look equal at the server, and nothing else may.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedkit.extras import need
+from fedkit.fedvalue.messages import ID_BYTES
+
+__all__ = [
+    "HASH_BYTES",
+    "SealError",
+    "Stream",
+    "derive",
+    "encrypt_blocks",
+    "hash_ids",
+    "new_key",
+    "seal",
+    "unseal",
+]
+
+#: bytes of an ID after the keyed hash; the other 4 bytes of a block hold the index of the copy
+HASH_BYTES = 12
+KEY_BYTES = 32
+_NONCE_BYTES = 12
+
+
+class SealError(ValueError):
+    """A sealed message that was damaged, swapped, or sealed with another key."""
+
+
+def new_key() -> bytes:
+    """Return 32 random bytes for the parties to share; never hand them to the server."""
+    return secrets.token_bytes(KEY_BYTES)
+
+
+def derive(key: bytes, *names: str | int | bytes) -> bytes:
+    """Return the 32-byte key of a purpose: keyed BLAKE2b of the names, each with its length.
+
+    Raises
+    ------
+    ValueError
+        If the key does not have 32 bytes.
+    """
+    if not isinstance(key, bytes) or len(key) != KEY_BYTES:
+        size = f"{len(key)} bytes" if isinstance(key, bytes) else type(key).__name__
+        raise ValueError(f"the key is {size}; 32 random bytes are expected (crypto.new_key())")
+    return hashlib.blake2b(_joined(names), key=key, digest_size=KEY_BYTES).digest()
+
+
+def _joined(names: Iterable[str | int | bytes]) -> bytes:
+    """Write names so that no two lists of names give the same bytes."""
+    parts = []
+    for name in names:
+        part = name if isinstance(name, bytes) else f"{type(name).__name__}:{name}".encode()
+        parts.append(len(part).to_bytes(8, "little") + part)
+    return b"".join(parts)
+
+
+def hash_ids(ids: Any, key: bytes) -> npt.NDArray[np.uint8]:
+    """Turn IDs into 12 bytes each by a keyed hash.
+
+    Parameters
+    ----------
+    ids : sequence of str, int or bytes
+        The same person must have the same ID of the same type at every party: 7 is not "7".
+    key : bytes
+        The shared key.
+
+    Returns
+    -------
+    uint8[n, 12]
+        Keyed BLAKE2b.  Two of 10^6 different IDs meet with probability below 10^-16.
+
+    Raises
+    ------
+    ValueError
+        If an ID is neither str, int nor bytes.
+    """
+    own = derive(key, "hash")
+    items = ids.tolist() if isinstance(ids, np.ndarray) else list(ids)
+    kinds = set(map(type, items))
+    if kinds == {int}:
+        texts: Iterable[bytes] = (b"i%d" % item for item in items)
+    elif kinds == {str}:
+        texts = (b"s" + item.encode() for item in items)
+    elif kinds <= {int, str, bytes}:
+        texts = (_text(item) for item in items)
+    else:
+        wrong = next(item for item in items if type(item) not in (int, str, bytes))
+        raise ValueError(f"an ID is {wrong!r} ({type(wrong).__name__}); use str, int or bytes")
+    start = hashlib.blake2b(key=own, digest_size=HASH_BYTES).copy
+
+    def one(text: bytes) -> bytes:
+        state = start()
+        state.update(text)
+        return state.digest()
+
+    joined = b"".join(map(one, texts))
+    return np.frombuffer(joined, dtype=np.uint8).reshape(-1, HASH_BYTES)
+
+
+def _text(item: str | int | bytes) -> bytes:
+    if isinstance(item, bytes):
+        return b"b" + item
+    return b"s" + item.encode() if isinstance(item, str) else b"i%d" % item
+
+
+def encrypt_blocks(blocks: npt.NDArray[np.uint8], key: bytes) -> npt.NDArray[np.uint8]:
+    """Encrypt single blocks with AES-256, each by itself.
+
+    Parameters
+    ----------
+    blocks : uint8[N, 16]
+        Different blocks: equal ones give equal ciphertexts.
+    key : bytes
+        A key of 32 bytes, derived for this query.
+    """
+    if blocks.dtype != np.uint8 or blocks.ndim != 2 or blocks.shape[1] != ID_BYTES:
+        raise ValueError(f"blocks are {blocks.dtype}{list(blocks.shape)}; uint8[N, 16] is expected")
+    encryptor = _ciphers().Cipher(
+        _ciphers().algorithms.AES(key), _ciphers().modes.ECB()
+    ).encryptor()  # fmt: skip
+    text = encryptor.update(np.ascontiguousarray(blocks).data.cast("B")) if len(blocks) else b""
+    return np.frombuffer(text, dtype=np.uint8).reshape(-1, ID_BYTES)
+
+
+class Stream:
+    """Secret random numbers from a key and a name: the keystream of AES-256 in counter mode.
+
+    The same key and name give the same numbers, so that a party that starts again after a crash
+    sends the same bytes; nobody without the key can tell them from coin tosses.
+    """
+
+    def __init__(self, key: bytes, *names: str | int | bytes):
+        own = derive(key, "stream", *names)
+        modes = _ciphers().modes
+        self._encryptor = _ciphers().Cipher(
+            _ciphers().algorithms.AES(own), modes.CTR(bytes(16))
+        ).encryptor()  # fmt: skip
+
+    def bytes(self, size: int) -> bytes:
+        """Return the next `size` bytes."""
+        out: bytes = self._encryptor.update(bytes(size))
+        return out
+
+    def words(self, size: int) -> npt.NDArray[np.uint64]:
+        """Return the next `size` words of 64 bits."""
+        return np.frombuffer(self.bytes(8 * size), dtype="<u8").astype(np.uint64, copy=False)
+
+    def integers(self, low: int, high: int, size: int) -> npt.NDArray[np.int64]:
+        """Return whole numbers in low, ..., high - 1 (bias below (high - low) / 2^64)."""
+        return (self.words(size) % np.uint64(high - low)).astype(np.int64) + low
+
+    def integer(self, low: int, high: int) -> int:
+        """Return one whole number in low, ..., high - 1."""
+        return int(self.integers(low, high, 1)[0])
+
+    def permutation(self, size: int) -> npt.NDArray[np.int64]:
+        """Return 0, ..., size - 1 in random order."""
+        return np.argsort(self.words(size), kind="stable")
+
+
+def seal(message: bytes, key: bytes, *context: str | int) -> bytes:
+    """Encrypt and authenticate a message (AES-256-GCM), bound to its context.
+
+    The nonce is a keyed hash of context and message: sealing the same message again gives the same
+    bytes, and different messages never share a nonce by accident.
+    """
+    bound, nonce_key = _joined(context), derive(key, "nonce")
+    nonce = hashlib.blake2b(
+        _joined([bound, message]), key=nonce_key, digest_size=_NONCE_BYTES
+    ).digest()  # fmt: skip
+    sealed: bytes = _gcm(key).encrypt(nonce, message, bound)
+    return nonce + sealed
+
+
+def unseal(sealed: bytes, key: bytes, *context: str | int) -> bytes:
+    """Open what :func:`seal` made for the same context.
+
+    Raises
+    ------
+    SealError
+        If the message was changed, or belongs to another key, job or party.
+    """
+    invalid = need("cryptography.exceptions", "vertical").InvalidTag
+    try:
+        message: bytes = _gcm(key).decrypt(
+            sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], _joined(context)
+        )  # fmt: skip
+    except (invalid, ValueError) as error:
+        raise SealError(
+            f"a sealed message for {' / '.join(map(str, context))} does not open: it was changed, "
+            "belongs elsewhere, or the parties' keys differ"
+        ) from error
+    return message
+
+
+def _gcm(key: bytes) -> Any:
+    aead = need("cryptography.hazmat.primitives.ciphers.aead", "vertical")
+    return aead.AESGCM(derive(key, "seal"))
+
+
+def _ciphers() -> Any:
+    return need("cryptography.hazmat.primitives.ciphers", "vertical")

@@ -1,0 +1,108 @@
+"""The verifiable counting protocol of FedValue (Algorithm 1), cell by cell or a table at a time.
+
+A task party and data parties, who share a key, have an untrusted server count their joint cells
+without showing it an ID, a feature or a label.  ``variant="cells"`` asks for one cardinality after
+another, as printed; ``variant="table"`` gets the whole contingency table from one upload of each
+party per iteration.  ``hardened=False`` makes only the paper's checks, ``hardened=True`` also
+ours: see :mod:`.verification`, and :mod:`.attacks` for what each stops.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fedkit.fedvalue.counting import CountingServer
+from fedkit.fedvalue.crypto import derive, new_key
+from fedkit.fedvalue.messages import Counter
+from fedkit.fedvalue.roles import DataParty
+from fedkit.fedvalue.tables import How, Missing, VerticalData
+from fedkit.fedvalue.taskparty import PartyMissing, SecureCounts, TaskParty, Variant
+from fedkit.fedvalue.verification import AlignmentError, CheatingDetected
+
+__all__ = [
+    "AlignmentError",
+    "CheatingDetected",
+    "CountingServer",
+    "DataParty",
+    "PartyMissing",
+    "SecureCounts",
+    "TaskParty",
+    "count_securely",
+    "parties_of",
+]
+
+
+def count_securely(
+    data: VerticalData, *, iterations: int = 2, duplications: int | tuple[int, int] = (2, 9),
+    artificial: int | tuple[int, int] = (1, 50), seed: int | None = None,
+    counter: Counter | None = None, variant: Variant = "table", hardened: bool = True,
+    key: bytes | None = None, bins: int = 5, how: How = "width", missing: Missing = "own",
+    timeout: float = 600.0, **options: Any,
+) -> SecureCounts:  # fmt: skip
+    """Count the joint cells of vertical data through the protocol, all roles in this process.
+
+    Parameters
+    ----------
+    data : VerticalData
+        The data of all parties; each role gets its own only.
+    iterations, duplications, artificial, variant, hardened
+        As for :class:`TaskParty`, as are further `options`.
+    seed : int, optional
+        Fixes key and secrets, for lessons and tests; by default they come from the system.
+    counter : Counter, optional
+        The server; an honest one in this process by default.
+    key : bytes, optional
+        The shared key; a new one by default.
+    bins, how, missing
+        As for :meth:`~fedkit.fedvalue.tables.VerticalData.codes`.
+    timeout : float
+        Seconds that one query may take.
+
+    Raises
+    ------
+    CheatingDetected, AlignmentError, PartyMissing, ValueError
+        As :meth:`TaskParty.count`.
+    """
+    codes = data.codes(bins, how, missing)
+    task, others = parties_of(
+        codes, data.ids, data.names, key=key, seed=seed, iterations=iterations,
+        duplications=duplications, artificial=artificial, variant=variant, hardened=hardened,
+        **options,
+    )  # fmt: skip
+    server = CountingServer() if counter is None else counter
+
+    def serve() -> None:
+        for party in others:
+            party.serve(server)
+
+    return task.count(server, wait=serve, timeout=timeout)
+
+
+def parties_of(
+    codes: tuple[Any, Any, Sequence[Any]], ids: Any = None, names: Sequence[str] | None = None, *,
+    key: bytes | None = None, seed: int | None = None, **options: Any,
+) -> tuple[TaskParty, list[DataParty]]:  # fmt: skip
+    """Set up the roles from the codes of task party, label and data parties.
+
+    `ids` is one list for all (``0..n-1`` by default); `options` are those of :class:`TaskParty`.
+    """
+    x_task, y, cells = codes
+    root = secrets.token_bytes(32) if seed is None else derive(bytes(32), "lesson", seed)
+    shared = key or (new_key() if seed is None else derive(root, "key"))
+    who = np.arange(len(y)) if ids is None else ids
+    titles = tuple(names) if names else tuple(f"party {i + 1}" for i in range(len(cells)))
+    others = [
+        DataParty(name, who, column, shared, secret=derive(root, "secret", name))
+        for name, column in zip(titles, cells, strict=True)
+    ]
+    if options.get("variant") == "cells":
+        options.setdefault("n_cells", {party.name: party.n_cells for party in others})
+    task = TaskParty(
+        "task", who, x_task, y, shared, titles, secret=derive(root, "secret of the task party"),
+        **options,
+    )  # fmt: skip
+    return task, others

@@ -1,0 +1,274 @@
+"""What a party does with a counting job: encrypted IDs, opaque tokens, a sealed report."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedkit.fedvalue.crypto import (
+    HASH_BYTES,
+    Stream,
+    derive,
+    encrypt_blocks,
+    hash_ids,
+    seal,
+    unseal,
+)
+from fedkit.fedvalue.messages import ID_BYTES, Counter, Job, MessageError, Upload
+
+__all__ = ["DataParty", "Order", "Party", "Report", "artificial_cells"]
+
+#: index of an artificial ID in its block; copies of real IDs count from 0
+_ARTIFICIAL = b"\xff\xff\xff\xff"
+
+
+@dataclass(frozen=True)
+class Order:
+    """What the task party asks of every party in one job, sealed in ``Job.envelopes``.
+
+    Attributes
+    ----------
+    duplications : int
+        q, copies of each ID (Definition 6).
+    artificial : int
+        n_r, number of artificial IDs (Definition 8); they follow from the key and the job's name.
+    cell : int or None
+        The cell that the job asks for (the printed protocol), or None for the whole table.
+    fresh : bool
+        Whether IDs are encrypted under a key of this job, or of the federation.
+    padding : int
+        Each party adds up to this many private IDs that nobody else has.
+    blocks : int
+        Each cell hides behind this many tokens.
+    """
+
+    duplications: int
+    artificial: int
+    cell: int | None = None
+    fresh: bool = True
+    padding: int = 255
+    blocks: int = 2
+
+    def to_bytes(self) -> bytes:
+        """Write the order."""
+        return json.dumps(asdict(self), sort_keys=True).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Order:
+        """Read the order.
+
+        Raises
+        ------
+        MessageError
+            If it is not one.
+        """
+        try:
+            order = cls(**json.loads(data))
+            sound = order.duplications >= 1 and order.blocks >= 1
+            sound = sound and order.artificial >= 0 and order.padding >= 0
+        except (TypeError, ValueError) as error:
+            raise MessageError("the task party's order is damaged") from error
+        if not sound:
+            raise MessageError(f"the task party's order is out of range: {order}")
+        return order
+
+
+@dataclass(frozen=True, eq=False)
+class Report:
+    """What a party tells the task party about one upload, sealed.
+
+    Attributes
+    ----------
+    rows : int
+        Number of real rows of the party.
+    digest : str
+        Keyed digest of its set of IDs: equal sets, equal digests.
+    cells : int64[T]
+        Cell that each token stands for.
+    margin : int64[T]
+        How many of the IDs that the parties share carry each token (padding left out).
+    """
+
+    rows: int
+    digest: str
+    cells: npt.NDArray[np.int64]
+    margin: npt.NDArray[np.int64]
+
+    def to_bytes(self) -> bytes:
+        """Write the report."""
+        head = [self.rows, self.digest, self.cells.tolist(), self.margin.tolist()]
+        return json.dumps(head).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Report:
+        """Read what :meth:`to_bytes` wrote; only an authenticated message is read."""
+        rows, digest, cells, margin = json.loads(data)
+        return cls(rows, digest, np.array(cells, np.int64), np.array(margin, np.int64))
+
+
+class Party:
+    """A party's own data and how it answers; the base of both roles.
+
+    Parameters
+    ----------
+    name : str
+        Name in the federation.
+    ids : sequence of str, int or bytes
+        Who its rows are, in any order; each once.
+    cells : int array[n]
+        Cell of each row: one code for all the discretised columns together.
+    key : bytes
+        The key that the parties share.
+    secret : bytes, optional
+        32 bytes of its own, from which all its random choices follow.  Keep it to answer a job in
+        the same way after a crash.
+
+    Raises
+    ------
+    ValueError
+        If there are no rows, the lengths differ, or an ID occurs twice.
+    """
+
+    def __init__(self, name: str, ids: Any, cells: Any, key: bytes, *, secret: bytes | None = None):
+        codes = np.asarray(cells)
+        if codes.ndim != 1 or codes.dtype.kind not in "iu":
+            raise ValueError(
+                f"{name}'s cells are {codes.dtype}{list(codes.shape)}; expected whole numbers, one "
+                "per row (fedvalue.joint_codes)"
+            )
+        if len(ids) == 0 or len(ids) != len(codes):
+            raise ValueError(
+                f"{name} has {len(ids)} IDs and {len(codes)} rows; expected as many, at least one"
+            )
+        self.name, self._key = name, key
+        self._secret = secrets.token_bytes(32) if secret is None else secret
+        self._hashes = hash_ids(ids, key)
+        self._digest = _digest(self._hashes, ids, name, key)
+        levels, dense = np.unique(codes, return_inverse=True)
+        number = Stream(self._secret, "cell numbers").permutation(len(levels))
+        #: code of the party's cell that goes by each number; the party's own secret
+        self.levels = levels[np.argsort(number)].astype(np.int64)
+        self._cells = number[dense]
+
+    @property
+    def n_cells(self) -> int:
+        """Number of cells that occur."""
+        return len(self.levels)
+
+    def upload(self, job: str, order: Order) -> Upload:
+        """Prepare the upload for a job: lines 7 to 11 of Algorithm 1, with tokens."""
+        random = Stream(self._secret, "upload", job)
+        rows = slice(None) if order.cell is None else np.flatnonzero(self._cells == order.cell)
+        hashes, q, extra = self._hashes[rows], order.duplications, order.artificial
+        real = len(hashes) * q
+        blocks = np.empty((real + extra, ID_BYTES), dtype=np.uint8)
+        copies = blocks[:real].reshape(-1, q, ID_BYTES)
+        copies[:, :, :HASH_BYTES] = hashes[:, None, :]
+        copies[:, :, HASH_BYTES:] = np.arange(q, dtype="<u4").view(np.uint8).reshape(q, 4)
+        made = Stream(self._key, "artificial IDs", job).bytes(extra * HASH_BYTES)
+        blocks[real:, :HASH_BYTES] = np.frombuffer(made, np.uint8).reshape(extra, HASH_BYTES)
+        blocks[real:, HASH_BYTES:] = np.frombuffer(_ARTIFICIAL, np.uint8)
+        name = ("ids", job) if order.fresh else ("ids",)
+        ids = encrypt_blocks(blocks, derive(self._key, *name))
+
+        if order.cell is None:
+            cells = np.concatenate(
+                [np.repeat(self._cells, q),
+                 artificial_cells(self._key, job, self.name, self.n_cells, extra)]
+            )  # fmt: skip
+            tokens, cell_of = self._tokens(cells, order.blocks, random)
+            margin = np.bincount(tokens, minlength=len(cell_of))
+        else:
+            tokens = np.zeros(len(ids), dtype=np.uint32)
+            cell_of, margin = np.array([order.cell]), np.array([len(hashes)])
+        if order.padding:
+            size = random.integer(0, order.padding + 1)
+            own = np.frombuffer(random.bytes(size * ID_BYTES), np.uint8).reshape(-1, ID_BYTES)
+            ids = np.concatenate([ids, own])
+            more = random.integers(0, len(cell_of), size).astype(np.uint32)
+            tokens = np.concatenate([tokens, more])
+        # ascending order of what is encrypted: the order of the rows would tell copies apart
+        sort = np.argsort(ids.view(">u8")[:, 0].astype(np.uint64))
+        report = Report(len(self._hashes), self._digest, cell_of, margin)
+        return Upload(
+            ids.view(f"V{ID_BYTES}")[:, 0][sort].view(np.uint8).reshape(-1, ID_BYTES),
+            tokens[sort],
+            seal(report.to_bytes(), self._key, "report", job, self.name),
+        )
+
+    def _tokens(
+        self, cells: npt.NDArray[np.int64], blocks: int, random: Stream
+    ) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
+        """Hide each cell behind `blocks` fresh tokens; return one per row, and their cells."""
+        m = self.n_cells
+        token = random.permutation(m * blocks).astype(np.uint32)
+        cell_of = np.empty(m * blocks, dtype=np.int64)
+        cell_of[token] = np.repeat(np.arange(m), blocks)
+        if blocks == 1:
+            return token[cells], cell_of
+        # uneven shares, so that the size of a block does not tell the size of its cell
+        share = random.integers(1, 9, m * blocks).reshape(m, blocks).astype(np.float64)
+        ends = np.cumsum(share, axis=1) / share.sum(axis=1, keepdims=True)
+        coin = random.words(len(cells)) * 2.0**-64
+        block = np.zeros(len(cells), dtype=np.int64)
+        for b in range(blocks - 1):
+            block += coin >= ends[cells, b]
+        return token[cells * blocks + block], cell_of
+
+
+class DataParty(Party):
+    """A data party: it answers the task party's jobs, and keeps its columns to itself.
+
+    Parameters are those of :class:`Party`.
+    """
+
+    def answer(self, job: Job) -> Upload:
+        """Open the envelope for this party and prepare its upload; the same job, the same bytes.
+
+        Raises
+        ------
+        SealError
+            If the envelope was not sealed by someone with the key, for this job and this party.
+        MessageError
+            If there is no envelope for this party.
+        """
+        if self.name not in job.envelopes:
+            raise MessageError(f"job {job.id} brings no envelope for {self.name!r}")
+        order = unseal(job.envelopes[self.name], self._key, "order", job.id, self.name)
+        return self.upload(job.id, Order.from_bytes(order))
+
+    def serve(self, counter: Counter) -> int:
+        """Answer all jobs that wait for this party; return how many."""
+        jobs = counter.pending(self.name)
+        for job in jobs:
+            counter.submit(job.id, self.name, self.answer(job))
+        return len(jobs)
+
+
+def artificial_cells(
+    key: bytes, job: str, party: str, n_cells: int, count: int
+) -> npt.NDArray[np.int64]:
+    """Return the cell of each artificial ID at one party: whoever holds the key can tell."""
+    return Stream(key, "artificial cells", job, party).integers(0, n_cells, count)
+
+
+def _digest(hashes: npt.NDArray[np.uint8], ids: Any, name: str, key: bytes) -> str:
+    """Return the keyed digest of a set of IDs, and refuse an ID that occurs twice."""
+    words = np.ascontiguousarray(hashes).view("<u4")
+    high = words[:, 0].astype(np.uint64) << np.uint64(32) | words[:, 1].astype(np.uint64)
+    order = np.argsort(high, kind="stable")
+    if np.any(high[order][1:] == high[order][:-1]):
+        order = np.lexsort((words[:, 2], high))
+        same = (words[order[1:]] == words[order[:-1]]).all(axis=1)
+        if same.any():
+            twice = ids[int(order[1:][same][0])]
+            raise ValueError(f"{name} holds the ID {twice!r} more than once; an ID is one row")
+    return hashlib.blake2b(
+        hashes[order].tobytes(), key=derive(key, "set"), digest_size=16
+    ).hexdigest()

@@ -1,0 +1,185 @@
+"""How the task party checks the server's counts: Algorithm 1's checks, and two of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from fedkit.fedvalue.counting import count_tuples
+from fedkit.fedvalue.crypto import SealError, unseal
+from fedkit.fedvalue.messages import Table
+from fedkit.fedvalue.roles import Order, Report, artificial_cells
+
+__all__ = [
+    "AlignmentError",
+    "CheatingDetected",
+    "Counts",
+    "check_alignment",
+    "check_consistency",
+    "check_counts",
+    "check_margins",
+    "check_table",
+    "open_reports",
+]
+
+Counts = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
+#: no honest count is larger: sums of many stay exact
+_LARGEST = 2**40
+
+
+class CheatingDetected(RuntimeError):
+    """The server's answer failed a check.
+
+    Attributes
+    ----------
+    check : str
+        "seal", "well-formed", "non-negativity", "divisibility", "consistency", "total", "margin".
+    iteration : int
+        Iteration that failed, from 1.
+    """
+
+    def __init__(self, check: str, iteration: int, detail: str):
+        super().__init__(f"iteration {iteration}, {check}: {detail}")
+        self.check, self.iteration = check, iteration
+
+
+class AlignmentError(ValueError):
+    """The parties do not hold the same set of IDs."""
+
+
+def open_reports(
+    sealed: Mapping[str, bytes], parties: Sequence[str], key: bytes, job: str, iteration: int
+) -> list[Report]:
+    """Open the parties' reports, in the order of the parties.
+
+    Raises
+    ------
+    CheatingDetected
+        If one is missing, or was changed, or belongs to another job.
+    """
+    reports = []
+    for name in parties:
+        if name not in sealed:
+            raise CheatingDetected("seal", iteration, f"the report of {name!r} is missing")
+        try:
+            reports.append(Report.from_bytes(unseal(sealed[name], key, "report", job, name)))
+        except SealError as error:
+            raise CheatingDetected("seal", iteration, str(error)) from error
+    return reports
+
+
+def check_alignment(reports: Sequence[Report], parties: Sequence[str]) -> None:
+    """Refuse parties whose sets of IDs differ from the task party's.
+
+    Raises
+    ------
+    AlignmentError
+        With the numbers of rows.
+    """
+    for name, report in zip(parties, reports, strict=True):
+        if report.digest != reports[0].digest:
+            raise AlignmentError(
+                f"{name!r} holds other IDs ({report.rows} rows) than {parties[0]!r} "
+                f"({reports[0].rows} rows); keep the rows that all parties share"
+            )
+
+
+def check_table(table: Table, reports: Sequence[Report], iteration: int) -> None:
+    """Refuse an answer that is no table of the tokens that were sent ("well-formed")."""
+    problem = ""
+    if table.tokens.shape[1] != len(reports):
+        problem = f"tuples have {table.tokens.shape[1]} tokens for {len(reports)} parties"
+    elif any(
+        column.size and int(column.max()) >= len(report.cells)
+        for column, report in zip(table.tokens.T, reports, strict=True)
+    ):
+        problem = "a token was never sent"
+    elif np.any(np.abs(table.counts) > _LARGEST):
+        problem = "a count is beyond all bounds"
+    elif len(count_tuples(list(table.tokens.T))[1]) < len(table.counts):
+        problem = "a tuple occurs twice"
+    if problem:
+        raise CheatingDetected("well-formed", iteration, problem)
+
+
+def check_counts(
+    table: Table, reports: Sequence[Report], parties: Sequence[str], key: bytes, job: str,
+    order: Order, iteration: int,
+) -> Counts:  # fmt: skip
+    """Merge tokens into cells, subtract the artificial IDs, and apply lines 14 to 22.
+
+    Returns
+    -------
+    cells : int64[C, P], counts : int64[C]
+        Cells with at least one row, in ascending order, and N of each.
+
+    Raises
+    ------
+    CheatingDetected
+        "non-negativity" or "divisibility".
+    """
+    seen = [report.cells[column] for report, column in zip(reports, table.tokens.T, strict=True)]
+    made = [
+        artificial_cells(key, job, name, int(report.cells.max()) + 1, order.artificial)
+        if order.cell is None
+        else np.full(order.artificial, report.cells[0])
+        for name, report in zip(parties, reports, strict=True)
+    ]
+    weights = np.concatenate([table.counts, np.full(order.artificial, -1)])
+    columns = [np.concatenate(pair) for pair in zip(seen, made, strict=True)]
+    if len(weights) == 0:
+        return np.zeros((0, len(parties)), np.int64), np.zeros(0, np.int64)
+    cells, rest = count_tuples(columns, weights)
+    if np.any(rest < 0):
+        raise CheatingDetected(
+            "non-negativity", iteration,
+            f"{-int(rest.min())} of the artificial IDs of a cell are missing",
+        )  # fmt: skip
+    odd = rest % order.duplications != 0
+    if np.any(odd):
+        raise CheatingDetected(
+            "divisibility", iteration,
+            f"{int(odd.sum())} of {len(odd)} counts are no multiple of the number of copies",
+        )  # fmt: skip
+    return cells[rest > 0], rest[rest > 0] // order.duplications
+
+
+def check_consistency(counts: Counts, first: Counts, iteration: int) -> None:
+    """Compare an iteration with the first (lines 23 to 26).
+
+    Raises
+    ------
+    CheatingDetected
+        "consistency".
+    """
+    if not all(np.array_equal(a, b) for a, b in zip(counts, first, strict=True)):
+        raise CheatingDetected("consistency", iteration, "the table differs from iteration 1")
+
+
+def check_margins(
+    columns: Sequence[npt.NDArray[np.integer]], counts: npt.NDArray[np.int64],
+    margins: Sequence[npt.NDArray[np.int64]], parties: Sequence[str], iteration: int,
+) -> None:  # fmt: skip
+    """Compare the total and every one-party margin with what the parties know of themselves.
+
+    Not in the paper.  The parties hold the same IDs, so all that each sent and all that it shares
+    must have been counted, under its own tokens.
+
+    Raises
+    ------
+    CheatingDetected
+        "total" or "margin".
+    """
+    total, expected = int(counts.sum()), int(margins[0].sum())
+    if total != expected:
+        raise CheatingDetected("total", iteration, f"{total} IDs were counted of {expected}")
+    for name, column, margin in zip(parties, columns, margins, strict=True):
+        found = np.zeros(len(margin), dtype=np.int64)
+        np.add.at(found, column, counts)
+        if not np.array_equal(found, margin):
+            wrong = int((found != margin).sum())
+            raise CheatingDetected(
+                "margin", iteration, f"{wrong} of {len(margin)} margins of {name!r} are wrong"
+            )
