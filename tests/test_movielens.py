@@ -1,0 +1,156 @@
+"""MovieLens in its official layouts, from tiny files that are made up here."""
+
+import io
+import urllib.error
+import urllib.request
+import zipfile
+
+import numpy as np
+import pytest
+
+from fedkit import movielens
+from fedkit.datafiles import DamagedDataError, DownloadError, MissingDataError
+from fedkit.movielens import MovieLens, fetch, load_movielens, made_up_ratings
+
+FILES = {
+    "ml-1m": {
+        # users out of order, a movie number that nobody rated (2), years of age in bands
+        "users.dat": b"3::M::25::15::55117\n1::F::1::10::48067\n2::M::56::16::70072-1234\n",
+        "ratings.dat": b"1::7::5::978300760\n3::1::2::978302109\n1::1::4::0\n2::7::1::0\n",
+        "movies.dat": "1::Caf\xe9 (1995)::Comedy\n".encode("latin-1"),
+    },
+    "ml-100k": {
+        "u.user": b"1|24|M|technician|85711\n2|7|F|artist|94043\n3|61|F|technician|V3N4P\n",
+        "u.data": b"1\t1\t4\t881250949\n1\t7\t5\t891717742\n2\t7\t1\t878887116\n3\t1\t2\t88\n",
+    },
+}
+
+
+def place(folder, name, **changed):
+    (folder / name).mkdir()
+    for file, content in {**FILES[name], **changed}.items():
+        (folder / name / file).write_bytes(content)
+    return folder
+
+
+def test_both_editions_are_read(tmp_path):
+    matrix = [[4, 5], [0, 1], [2, 0]]  # users 1, 2, 3; movies 1 and 7
+    large = load_movielens("ml-1m", place(tmp_path, "ml-1m"))
+    assert large.ratings.dtype == np.uint8
+    assert large.ratings.tolist() == matrix
+    assert large.demographics.tolist() == [[0, 1, 10], [1, 56, 16], [1, 25, 15]]
+    small = load_movielens("ml-100k", place(tmp_path, "ml-100k"))
+    assert small.ratings.tolist() == matrix
+    # ages 24, 7, 61 in the bands of the 1M edition; occupations numbered by name
+    assert small.demographics.tolist() == [[1, 18, 1], [0, 1, 0], [0, 56, 1]]
+    assert large.fingerprint != small.fingerprint
+
+
+def test_the_official_archive_is_read_as_it_is(tmp_path, monkeypatch):
+    with zipfile.ZipFile(tmp_path / "ml-1m.zip", "w") as archive:
+        for file, content in FILES["ml-1m"].items():
+            archive.writestr(f"ml-1m/{file}", content)
+    monkeypatch.setenv("FEDKIT_DATA", str(tmp_path))
+    zipped = load_movielens("ml-1m")
+    assert zipped.source == "ml-1m.zip"
+    unpacked = load_movielens("ml-1m", place(tmp_path, "ml-1m"))
+    assert zipped.fingerprint == unpacked.fingerprint
+
+
+def test_missing_data_say_how_to_get_them(tmp_path):
+    with pytest.raises(MissingDataError, match=r"movielens\.fetch\('ml-1m'\).*grouplens"):
+        load_movielens("ml-1m", tmp_path)
+    with pytest.raises(ValueError, match="'ml-25m' is unknown"):
+        load_movielens("ml-25m", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "why"),
+    [
+        ("ratings.dat", b"1::1::6::0\n", "from 1 to 5"),
+        ("ratings.dat", b"1::1::4\n", "damaged"),
+        ("ratings.dat", b"1::1::x::0\n", "damaged"),
+        ("ratings.dat", b"9::1::4::0\n", "a user that users.dat does not have"),
+        ("ratings.dat", b"1::1::4::0\n1::1::5::0\n", "same movie twice"),
+        ("ratings.dat", b"", "damaged"),
+        ("users.dat", b"1::F::1::10\n", "five fields"),
+        ("users.dat", b"1::X::1::10::0\n", "makes no sense"),
+        ("users.dat", b"1::F::1::10::0\n1::F::1::10::0\n", "repeated user"),
+        ("users.dat", b"1::F::young::10::0\n", "damaged"),
+        ("users.dat", b"", "five fields"),
+    ],
+)
+def test_damaged_files_are_refused(tmp_path, file, content, why):
+    place(tmp_path, "ml-1m", **{file: content})
+    with pytest.raises(DamagedDataError, match=why):
+        load_movielens("ml-1m", tmp_path)
+
+
+def test_a_damaged_archive_is_refused(tmp_path):
+    (tmp_path / "ml-1m.zip").write_bytes(b"PK but not a zip")
+    with pytest.raises(DamagedDataError, match="damaged or not the official archive"):
+        load_movielens("ml-1m", tmp_path)
+
+
+def test_fetch_checks_what_comes_and_leaves_nothing_behind(tmp_path, monkeypatch):
+    asked = []
+
+    def answer(content):
+        def urlopen(url, timeout):
+            asked.append(url)
+            return io.BytesIO(content)
+
+        return urlopen
+
+    monkeypatch.setattr(urllib.request, "urlopen", answer(b"something else"))
+    with pytest.raises(DownloadError, match="is published"):
+        fetch("ml-100k", tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    assert asked == ["https://files.grouplens.org/datasets/movielens/ml-100k.zip"]
+
+    def offline(url, timeout):
+        raise urllib.error.URLError("no network")
+
+    monkeypatch.setattr(urllib.request, "urlopen", offline)
+    with pytest.raises(DownloadError, match=r"no network.*by hand"):
+        fetch("ml-1m", tmp_path)
+
+    edition = movielens._EDITIONS["ml-1m"]
+    content = b"the archive"
+    good = movielens.hashlib.md5(content).hexdigest()
+    changed = movielens._Edition(edition.ratings, edition.users, edition.separator, good)
+    monkeypatch.setitem(movielens._EDITIONS, "ml-1m", changed)
+    monkeypatch.setattr(urllib.request, "urlopen", answer(content))
+    assert fetch("ml-1m", tmp_path).read_bytes() == content
+    assert [p.name for p in tmp_path.iterdir()] == ["ml-1m.zip"]
+
+
+def test_made_up_ratings_are_of_the_seed_and_hold_taste():
+    one, same, other = made_up_ratings(), made_up_ratings(), made_up_ratings(seed=1)
+    assert one.fingerprint == same.fingerprint != other.fingerprint
+    assert one.ratings.shape == (600, 400)
+    assert 0.02 < (one.ratings > 0).mean() < 0.3
+    assert set(np.unique(one.ratings)) == {0, 1, 2, 3, 4, 5}
+    # two halves of the movies know the same about a user
+    liked = (one.ratings >= 4).astype(float)
+    halves = np.corrcoef(liked[:, ::2].sum(axis=1), liked[:, 1::2].sum(axis=1))[0, 1]
+    assert halves > 0.5
+
+
+@pytest.mark.parametrize(
+    ("ratings", "people", "why"),
+    [
+        (np.zeros((2, 3)), np.zeros((2, 3), dtype=np.int64), "uint8"),
+        (np.full((2, 3), 6, dtype=np.uint8), np.zeros((2, 3), dtype=np.int64), "a rating is 6"),
+        (np.ones((2, 3), dtype=np.uint8), np.zeros((1, 3), dtype=np.int64), "one row for each"),
+        (np.ones((0, 3), dtype=np.uint8), np.zeros((0, 3), dtype=np.int64), "at least one"),
+    ],
+)
+def test_a_made_up_matrix_is_checked(ratings, people, why):
+    with pytest.raises(ValueError, match=why):
+        MovieLens("x", ratings, people)
+
+
+def test_too_small_a_made_up_matrix_is_refused():
+    with pytest.raises(ValueError, match="at least two"):
+        made_up_ratings(users=1)
