@@ -175,7 +175,7 @@ def mshapley_cmi(
     estimator: Estimator | None = None,
     budget: int | None = None,
     seed: int = 0,
-    draws: int = 50,
+    draws: int = 20,
     names: Sequence[str] | None = None,
 ) -> PartyValues:
     """Return the MShapley-CMI value of every data party (FedValue, Definition 5).
@@ -228,7 +228,7 @@ def mshapley_from_table(
     estimator: Estimator | None = None,
     budget: int | None = None,
     seed: int = 0,
-    draws: int = 50,
+    draws: int = 20,
     names: Sequence[str] | None = None,
 ) -> PartyValues:
     """Return the values from a contingency table: the secure path's last step (Eq. 13).

@@ -1,0 +1,175 @@
+"""Mutual information of continuous columns and a label from distances, without bins.
+
+Ross (2014) extends the nearest-neighbour estimator of Kraskov, Stogbauer & Grassberger to a
+discrete label: where rows of one label crowd together, a neighbourhood that holds `k` rows of
+that label holds few of the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.spatial import cKDTree
+from scipy.special import digamma
+
+from fedkit.fedvalue.binning import columns_of, label_codes
+from fedkit.masks import Coalitions, Utilities, check_coalitions
+from fedkit.streams import Streams
+
+__all__ = ["KNNGame", "knn_information", "standardise"]
+
+Floats = NDArray[np.float64]
+
+JITTER = 1e-10  # of a standard deviation: breaks ties and changes no distance that matters
+
+
+def knn_information(x: ArrayLike, y: ArrayLike, neighbours: int = 3, *, seed: int = 0) -> float:
+    """Return the estimate of ``I(X; Y)`` for numbers `x` and a discrete label `y`, in nats.
+
+    The mean over rows of ``psi(N) - psi(N_q) + psi(k) - psi(m_q)``: ``N_q`` rows have the label
+    of row `q`, the k-th nearest of them is at some distance, and ``m_q`` rows of any label (not
+    counting `q`) are no farther.  Labels with a single row are left out, as they have no
+    neighbour; labels with few rows use all they have.
+
+    Parameters
+    ----------
+    x : float array, shape (n,) or (n, f)
+        Finite numbers on comparable scales (see :func:`standardise`).
+    y : array, shape (n,)
+        Discrete labels.
+    neighbours : int
+        The number `k` of neighbours.
+    seed : int
+        Seed of the tiny noise that breaks ties; columns without ties get none.
+
+    Returns
+    -------
+    float
+        May be below 0: cutting it there would give noise a positive value.
+
+    Raises
+    ------
+    ValueError
+        If a value is not finite, lengths differ, or `neighbours` is below 1.
+    """
+    if neighbours < 1:
+        raise ValueError(f"neighbours is {neighbours}; expected at least 1")
+    points = _numbers(x, "x")
+    labels = label_codes(y)
+    if len(labels) != len(points):
+        raise ValueError(f"x has {len(points)} rows and y has {len(labels)}; align them")
+    if points.shape[1] == 0:
+        return 0.0
+    sizes = np.bincount(labels)
+    kept = sizes[labels] > 1
+    points, labels = points[kept], labels[kept]
+    if not len(points):
+        return 0.0
+    points = _untied(points, seed)
+    reach, k = np.empty(len(points)), np.empty(len(points))
+    for label in np.flatnonzero(sizes > 1):
+        own = labels == label
+        nearest = min(neighbours, int(sizes[label]) - 1)
+        tree = cKDTree(points[own])
+        reach[own] = tree.query(points[own], k=[nearest + 1])[0][
+            :, 0
+        ]  # the first is the row itself
+        k[own] = nearest
+    # strictly nearer, the row itself included: as many as no farther without it
+    within = cKDTree(points).query_ball_point(points, reach * (1 - 1e-12), return_length=True)
+    terms = digamma(len(points)) - digamma(sizes[labels]) + digamma(k) - digamma(within)
+    return float(terms.mean())
+
+
+def standardise(x: Any, name: str = "x") -> Floats:
+    """Return the columns with mean 0 and standard deviation 1, ``float64[n, f]``.
+
+    Constant columns are left out: they are worth nothing and have no scale.
+
+    Raises
+    ------
+    ValueError
+        If a value is missing, infinite or not a number.
+    """
+    numbers = _numbers(x, name)
+    spread = numbers.std(axis=0)
+    varying = spread > 1e-12 * np.abs(numbers).max(axis=0, initial=0.0)
+    numbers = numbers[:, varying]
+    scaled: Floats = (numbers - numbers.mean(axis=0)) / spread[varying]
+    return scaled
+
+
+def _numbers(x: Any, name: str) -> Floats:
+    columns = columns_of(x, name)
+    try:
+        numbers = np.array(columns, dtype=np.float64).T
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} holds text; nearest neighbours need numbers") from error
+    if not np.isfinite(numbers).all():
+        raise ValueError(
+            f"{name} has missing or infinite values; nearest neighbours need all of them, so fill "
+            "them in or use a correction that works with bins"
+        )
+    return numbers if columns else np.zeros((len(x), 0))
+
+
+def _untied(points: Floats, seed: int) -> Floats:
+    """Add tiny noise to the columns in which a value occurs twice."""
+    tied = [j for j, c in enumerate(points.T) if len(np.unique(c)) < len(c)]
+    if not tied:
+        return points
+    points = points.copy()
+    scale = JITTER * np.maximum(np.abs(points[:, tied]).mean(axis=0), 1.0)
+    rng = Streams(seed).generator("fedvalue-ties")
+    points[:, tied] += scale * rng.normal(size=(len(points), len(tied)))
+    return points
+
+
+class KNNGame:
+    """The game of the data parties with ``v(D) = I(X_t X_D; Y)`` from nearest neighbours.
+
+    A marginal contribution, a conditional mutual information, is the difference of two such
+    estimates; it may be negative.
+
+    Parameters
+    ----------
+    x_task, y, parties
+        As in :class:`~fedkit.fedvalue.tables.VerticalData`; numbers only, none missing.  Each
+        column is standardised.
+    neighbours : int
+        The number `k` of neighbours.
+    seed : int
+        Seed of the noise that breaks ties.
+
+    Attributes
+    ----------
+    master : float
+        ``I(X_t; Y)``; 0 where the task party has no features.
+    """
+
+    def __init__(
+        self, x_task: Any, y: ArrayLike, parties: Sequence[Any], neighbours: int = 3, seed: int = 0
+    ) -> None:
+        self._task = standardise(np.zeros((len(np.asarray(y)), 0)) if x_task is None else x_task)
+        self._parties = [standardise(x, f"party {i + 1}") for i, x in enumerate(parties)]
+        self._label = label_codes(y)
+        self.neighbours, self.seed = neighbours, seed
+        self.master = float(self.value(np.zeros((1, self.n_players), dtype=np.bool_))[0])
+
+    @property
+    def n_players(self) -> int:
+        """Number of data parties."""
+        return len(self._parties)
+
+    def value(self, coalitions: Coalitions) -> Utilities:
+        """Return the estimates for ``bool[B, d]`` coalitions, in nats."""
+        rows = check_coalitions(coalitions, self.n_players)
+        values = np.empty(len(rows))
+        for b, members in enumerate(rows):
+            chosen = [x for x, taken in zip(self._parties, members, strict=True) if taken]
+            points = np.concatenate([self._task, *chosen], axis=1)
+            values[b] = knn_information(points, self._label, self.neighbours, seed=self.seed)
+        return values
