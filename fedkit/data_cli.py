@@ -10,6 +10,7 @@ import typer
 from fedkit.datafetch import get, verify
 from fedkit.datafiles import DownloadError
 from fedkit.dataregistry import SETS, available, canonical, data_root, names
+from fedkit.tabular import TABLES, find_table, get_table, load_table
 
 __all__ = ["app"]
 
@@ -27,7 +28,7 @@ Root = Annotated[
 def _checked(wanted: list[str]) -> list[str]:
     """Turn the names of the command line into known ones, or stop with one clear sentence."""
     try:
-        return [canonical(name) for name in wanted]
+        return [name if name in TABLES else canonical(name) for name in wanted]
     except ValueError as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(2) from error
@@ -36,11 +37,15 @@ def _checked(wanted: list[str]) -> list[str]:
 @app.command("list")
 def list_sets(root: Root = None) -> None:
     """List the known data sets and the edition that is there."""
-    width = max(len(name) for name in names())
+    width = max(len(name) for name in (*names(), *TABLES))
     typer.echo(f"data folder: {data_root(root)}")
     for name, spec in SETS.items():
         edition = available(name, root) or "missing"
         typer.echo(f"{name:<{width}}  {len(spec.classes):>2} classes  {edition:<50}  {spec.title}")
+    for name, table in TABLES.items():
+        edition = find_table(name, root) or "missing"
+        classes = f"{len(table.counts):>2} classes"
+        typer.echo(f"{name:<{width}}  {classes}  {edition:<50}  {table.title} (table)")
 
 
 @app.command("get")
@@ -51,7 +56,8 @@ def get_sets(
     """Download data sets, check them and put them into the data folder."""
     for name in _checked(wanted):
         try:
-            typer.echo(f"{name}: {get(name, root)}")
+            edition = get_table(name, root) if name in TABLES else get(name, root)
+            typer.echo(f"{name}: {edition}")
         except (DownloadError, ImportError, ValueError) as error:
             typer.echo(f"error: {error}", err=True)
             raise typer.Exit(1) from error
@@ -66,11 +72,29 @@ def verify_sets(
     root: Root = None,
 ) -> None:
     """Check every file against its published digest; fails if one is damaged or missing."""
-    chosen = _checked(wanted or []) or [name for name in names() if available(name, root)]
+    chosen = _checked(wanted or []) or [
+        *(name for name in names() if available(name, root)),
+        *(name for name in TABLES if find_table(name, root)),
+    ]
     failed = False
     for name in chosen:
+        if name in TABLES:
+            failed = not _verify_table(name, root) or failed
+            continue
         for report in verify(name, root):
             failed = failed or report.status in ("damaged", "missing")
             typer.echo(f"{report.status:<9}  {name:<15}  {report.name}  {report.detail}".rstrip())
     if failed:
         raise typer.Exit(1)
+
+
+def _verify_table(name: str, root: Path | None) -> bool:
+    """Check a table's rows, columns and classes (no digests are published), and say the result."""
+    try:
+        table = load_table(name, root)
+        typer.echo(f"{'ok':<9}  {name:<15}  {table.source}  shape, gaps and classes (Table 2)")
+    except (FileNotFoundError, ValueError) as error:
+        state = "missing" if isinstance(error, FileNotFoundError) else "damaged"
+        typer.echo(f"{state:<9}  {name:<15}  {error}")
+        return False
+    return True

@@ -1,0 +1,276 @@
+"""What FedValue is compared with: SHAP values of five trained models, added up per party.
+
+Each model gets the explainer that suits it, see :func:`explain`.  The paper names the models and
+not their hyperparameters; ours are the libraries' defaults, in :func:`train`.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedkit.extras import need
+
+__all__ = ["MODELS", "Fitted", "KernelSVM", "ensemble", "explain", "party_values", "train"]
+
+Floats = NDArray[np.float64]
+How = Literal["together", "apart"]
+
+MODELS = {
+    "svm": "SVM",
+    "gbt": "GBT",
+    "lr": "LR",
+    "rf": "RF",
+    "nn": "NN",
+}
+"""The paper's five models and their names in its tables."""
+
+
+class KernelSVM:
+    """Support vector machines with an RBF kernel, one class against the rest.
+
+    The machines are scikit-learn's (``C = 1``, ``gamma = 1 / (f Var(x))``).  Their decision values
+    are worked out here, from one kernel matrix for all classes: an explainer asks for tens of
+    thousands.
+    """
+
+    def fit(self, x: Floats, y: NDArray[np.int64]) -> KernelSVM:
+        """Train one machine per class, or a single one for two classes."""
+        svm = need("sklearn.svm", "run")
+        self.classes = np.unique(y)
+        self.gamma = 1.0 / (x.shape[1] * x.var())
+        positive = self.classes[1:] if len(self.classes) == 2 else self.classes
+        machines = [svm.SVC(gamma=self.gamma).fit(x, y == label) for label in positive]
+        weights = np.zeros((len(x), len(machines)))
+        for column, machine in zip(weights.T, machines, strict=True):
+            column[machine.support_] = machine.dual_coef_[0]
+        used = weights.any(axis=1)
+        self.vectors, self.weights = x[used], weights[used]
+        self.intercepts = np.array([machine.intercept_[0] for machine in machines])
+        return self
+
+    def decide(self, x: Floats) -> Floats:
+        """Return the decision values ``float64[n, classes]``, one column for two classes."""
+        parts = np.array_split(x, max(1, len(x) * len(self.vectors) // 4_000_000))
+        return np.concatenate([self._decide(part) for part in parts])
+
+    def _decide(self, x: Floats) -> Floats:
+        squares = (x**2).sum(axis=1)[:, None] + (self.vectors**2).sum(axis=1)
+        kernel = np.exp(-self.gamma * (squares - 2 * x @ self.vectors.T))
+        decided: Floats = kernel @ self.weights + self.intercepts
+        return decided
+
+    def predict(self, x: Floats) -> NDArray[np.int64]:
+        """Return the label with the largest decision value."""
+        values = self.decide(x)
+        if values.shape[1] == 1:
+            return np.asarray(self.classes[(values[:, 0] > 0).astype(int)])
+        return np.asarray(self.classes[values.argmax(axis=1)])
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """A trained model behind the scaling of its inputs.
+
+    Attributes
+    ----------
+    name : str
+        A name of :data:`MODELS`.
+    model : object
+        The model, trained on ``(x - centre) / scale``.
+    centre, scale : float64[f]
+        Mean and standard deviation of the training rows (1 for a constant column).
+    """
+
+    name: str
+    model: Any
+    centre: Floats
+    scale: Floats
+
+    def scaled(self, x: ArrayLike) -> Floats:
+        """Return the inputs that the model sees."""
+        return (np.asarray(x, dtype=np.float64) - self.centre) / self.scale
+
+    def accuracy(self, x: ArrayLike, y: ArrayLike) -> float:
+        """Return the share of right predictions."""
+        return float((self.model.predict(self.scaled(x)) == np.asarray(y)).mean())
+
+
+def train(name: str, x: ArrayLike, y: ArrayLike, seed: int = 0) -> Fitted:
+    """Train one of the five models.
+
+    SVM: RBF kernel, ``C = 1``.  GBT: XGBoost, 100 trees of depth 6, learning rate 0.3.  LR: L2
+    penalty with ``C = 1``.  RF: 100 trees, grown out.  NN: one hidden layer of 64 ReLU units,
+    Adam, at most 500 epochs.
+
+    Parameters
+    ----------
+    name : str
+        A name of :data:`MODELS`.
+    x : array, shape (n, f)
+    y : int array, shape (n,)
+        Labels 0, 1, ..., each of them present.
+    seed : int
+        For the forest and the initial weights of the network.
+
+    Raises
+    ------
+    ValueError
+        If the name is unknown, shapes differ, or there is one label only.
+    """
+    inputs, labels = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.int64)
+    if name not in MODELS:
+        raise ValueError(f"unknown model {name!r}; expected one of {', '.join(MODELS)}")
+    if inputs.ndim != 2 or labels.shape != inputs.shape[:1]:
+        raise ValueError(
+            f"x has shape {inputs.shape} and y {labels.shape}; expected (n, f) and (n,)"
+        )
+    if len(np.unique(labels)) < 2:
+        raise ValueError("y has one label only; a classifier needs at least two")
+    centre, spread = inputs.mean(axis=0), inputs.std(axis=0)
+    scale = np.where(spread > 0, spread, 1.0)
+    scaled = (inputs - centre) / scale
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # networks that end at 500 epochs, still improving
+        model = _untrained(name, seed).fit(scaled, labels)
+    return Fitted(name, model, centre, scale)
+
+
+def _untrained(name: str, seed: int) -> Any:
+    if name == "svm":
+        return KernelSVM()
+    if name == "gbt":
+        return need("xgboost", "vertical").XGBClassifier(n_estimators=100, n_jobs=1)
+    if name == "lr":
+        return need("sklearn.linear_model", "run").LogisticRegression(max_iter=2000)
+    if name == "rf":
+        forest = need("sklearn.ensemble", "run").RandomForestClassifier
+        return forest(n_estimators=100, random_state=seed)
+    network = need("sklearn.neural_network", "run").MLPClassifier
+    return network((64,), max_iter=500, random_state=seed)
+
+
+def explain(fitted: Fitted, x: ArrayLike, background: ArrayLike, seed: int = 0) -> Floats:
+    """Return the SHAP values of some rows (Lundberg and Lee 2017).
+
+    Explained are margins or log-odds, for the forest probabilities; the explainers are
+
+    - SVM: ``shap.PermutationExplainer``, one permutation and its reverse per row;
+    - GBT: TreeSHAP as built into XGBoost (``pred_contribs``; ``shap.TreeExplainer`` runs the same
+      algorithm and cannot read the models of XGBoost 3.1 and later);
+    - LR: ``shap.LinearExplainer``, exact;
+    - RF: ``shap.TreeExplainer``, exact for the trees' own distribution;
+    - NN: ``shap.DeepExplainer`` on the same weights in torch.
+
+    Parameters
+    ----------
+    fitted : Fitted
+    x : array, shape (n, f)
+        Rows to explain.
+    background : array, shape (b, f)
+        Rows that stand for "feature unknown"; GBT and RF do not need them.
+    seed : int
+        Of the permutations.
+
+    Returns
+    -------
+    float64 array, shape (n, f, outputs)
+        One output for two classes (two for the forest), else one per class.
+    """
+    rows, base = fitted.scaled(x), fitted.scaled(background)
+    model = fitted.model
+    if fitted.name == "gbt":
+        # XGBoost's own file format: no dependence on shap's reader of it
+        inputs = need("xgboost", "vertical").DMatrix(rows)
+        found = model.get_booster().predict(inputs, pred_contribs=True)
+        found = found[:, None, :] if found.ndim == 2 else found
+        return np.asarray(found[:, :, :-1].transpose(0, 2, 1), dtype=np.float64)
+    shap = need("shap", "vertical")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if fitted.name == "svm":
+            masker = shap.maskers.Independent(base, max_samples=len(base))
+            explainer = shap.PermutationExplainer(model.decide, masker, seed=seed)
+            values = explainer(rows, max_evals=2 * rows.shape[1] + 1, silent=True).values
+        elif fitted.name == "lr":
+            masker = shap.maskers.Independent(base, max_samples=len(base))
+            values = shap.LinearExplainer(model, masker).shap_values(rows)
+        elif fitted.name == "rf":
+            values = shap.TreeExplainer(model).shap_values(rows)
+        else:
+            values = _deep(shap, model, rows, base)
+    values = np.asarray(values, dtype=np.float64)
+    return values[:, :, None] if values.ndim == 2 else values
+
+
+def _deep(shap: Any, network: Any, rows: Floats, base: Floats) -> Any:
+    """Explain the logits of a scikit-learn network with its weights in torch."""
+    import torch
+
+    layers: list[torch.nn.Module] = []
+    for weights, bias in zip(network.coefs_, network.intercepts_, strict=True):
+        linear = torch.nn.Linear(*weights.shape).double()
+        with torch.no_grad():
+            linear.weight.copy_(torch.from_numpy(weights.T.copy()))
+            linear.bias.copy_(torch.from_numpy(bias.copy()))
+        layers += [linear, torch.nn.ReLU()]
+    model = torch.nn.Sequential(*layers[:-1])
+    explainer = shap.DeepExplainer(model, torch.from_numpy(base))
+    return explainer.shap_values(torch.from_numpy(rows), check_additivity=False)
+
+
+def party_values(phi: Floats, parties: Sequence[Sequence[int]], how: How = "together") -> Floats:
+    """Return the SHAP value of each party: the mean size of what its features contribute.
+
+    Parameters
+    ----------
+    phi : float64[n, f, outputs]
+        From :func:`explain`.
+    parties : sequence of sequences of int
+        Columns of each party.
+    how : {"together", "apart"}
+        "together" takes the size of a party's sum over its features, as if they were one
+        (appendix D: "each party's aggregated feature"); "apart" adds the sizes of the features.
+
+    Returns
+    -------
+    float64[d]
+        Means over rows and outputs.
+
+    Raises
+    ------
+    ValueError
+        If `how` is unknown.
+    """
+    if how == "together":
+        return np.array([np.abs(phi[:, list(p)].sum(axis=1)).mean() for p in parties])
+    if how == "apart":
+        return np.array([np.abs(phi[:, list(p)]).sum(axis=1).mean() for p in parties])
+    raise ValueError(f"how is {how!r}; expected 'together' or 'apart'")
+
+
+def ensemble(
+    values: Mapping[str, Floats], accuracies: Mapping[str, float], threshold: float
+) -> Floats:
+    """Return SHAP-ensemble: the mean over the models near the best (appendix D).
+
+    A model counts if its accuracy is above the best one minus `threshold`.  The models explain
+    quantities of different units (margins, log-odds, probabilities), so each model's values are
+    divided by their sum first; the paper does not say.
+
+    Raises
+    ------
+    ValueError
+        If `threshold` is not positive: the best model itself would not count.
+    """
+    if not threshold > 0:
+        raise ValueError(f"threshold is {threshold}; expected a positive difference of accuracies")
+    best = max(accuracies.values())
+    chosen = [name for name, accuracy in accuracies.items() if accuracy > best - threshold]
+    shares = [values[name] / max(float(values[name].sum()), 1e-300) for name in chosen]
+    return np.asarray(np.mean(shares, axis=0))

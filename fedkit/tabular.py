@@ -1,0 +1,308 @@
+"""The six tables of FedValue's evaluation (Table 2), as numbers, labels and names of columns.
+
+Wine and Breast are embedded in scikit-learn.  The others are looked for below the data folder
+(``FEDKIT_DATA``) in the files in which they are usually passed on; the three of the UCI
+repository can be fetched through ``ucimlrepo``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedkit.datafiles import DamagedDataError, DownloadError, MissingDataError
+from fedkit.dataregistry import data_root
+from fedkit.extras import need
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["TABLES", "Tabular", "TabularSpec", "find_table", "get_table", "load_table"]
+
+
+@dataclass(frozen=True)
+class TabularSpec:
+    """What is known of a table before a file is opened.
+
+    Attributes
+    ----------
+    title, licence, citation : str
+    features : int
+        Columns (Table 2).
+    counts : tuple of int
+        Rows per class, in the order of the sorted labels; their sum is Table 2's number.
+    files : tuple of str
+        Where the usual files lie below the data folder; read one below the other.
+    label : str or int
+        Name (or place, where the files have no header) of the label's column.
+    dropped : tuple of str
+        Columns that are no features.
+    discrete : range or tuple of int
+        Places of the columns that keep their levels; the others are continuous.
+    uci : int or None
+        Number in the UCI repository; None where it is not there.
+    get : str
+        How to get it where `uci` is None.
+    """
+
+    title: str
+    features: int
+    counts: tuple[int, ...]
+    citation: str
+    licence: str = "CC BY 4.0 (UCI)"
+    files: tuple[str, ...] = ()
+    label: str | int = -1
+    dropped: tuple[str, ...] = ()
+    discrete: Sequence[int] = ()
+    uci: int | None = None
+    get: str = ""
+
+    @property
+    def embedded(self) -> bool:
+        """Whether scikit-learn brings the table along."""
+        return not self.files
+
+
+TABLES: dict[str, TabularSpec] = {
+    "wine": TabularSpec("Wine, chemical analysis", 13, (59, 71, 48), "Aeberhard et al. 1994"),
+    "parkinsons": TabularSpec(
+        "Parkinsons, measures of voice", 22, (48, 147), "Little et al. 2007",
+        files=("uci/parkinsons.data",), label="status", dropped=("name",), uci=174,
+    ),
+    "spect": TabularSpec(
+        "SPECT, heart images, binary features", 22, (55, 212), "Kurgan et al. 2001",
+        files=("uci/SPECT.train", "uci/SPECT.test"), label=0, discrete=range(22), uci=95,
+    ),
+    "breast": TabularSpec(
+        "Breast cancer Wisconsin, cell nuclei", 30, (212, 357), "Mangasarian et al. 1995"
+    ),
+    "music": TabularSpec(
+        "Music, audio features of GTZAN", 57, (100,) * 10, "Tzanetakis and Cook 2002",
+        licence="none stated", files=("gtzan/features_30_sec.csv",), label="label",
+        dropped=("filename", "length"),
+        get="download the data set 'GTZAN Dataset - Music Genre Classification' from Kaggle (an "
+        "account is needed) and place its features_30_sec.csv there",
+    ),
+    "credit": TabularSpec(
+        "Default of credit card clients", 23, (23_364, 6_636), "Yeh and Lien 2009",
+        files=("uci/UCI_Credit_Card.csv",), label="default.payment.next.month", dropped=("ID",),
+        discrete=(1, 2, 3, *range(5, 11)), uci=350,  # sex, education, marriage, six of repayment
+    ),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class Tabular:
+    """A table with one discrete label.
+
+    Attributes
+    ----------
+    name : str
+    x : float64[n, f]
+        Features.
+    y : int64[n]
+        Labels from 0, in the order of the sorted labels.
+    features, classes : tuple of str
+        Names of columns and labels.
+    discrete : bool[f]
+        Which columns keep their levels instead of being binned.
+    source : str
+        Which edition was read.
+    """
+
+    name: str
+    x: NDArray[np.float64]
+    y: NDArray[np.int64]
+    features: tuple[str, ...]
+    classes: tuple[str, ...]
+    discrete: NDArray[np.bool_]
+    source: str
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Digest of the values and labels, whatever file they came in; of 16 digits."""
+        digest = hashlib.sha256(np.ascontiguousarray(self.x).tobytes())
+        digest.update(self.y.tobytes())
+        return digest.hexdigest()[:16]
+
+
+def _spec(name: str) -> TabularSpec:
+    if name not in TABLES:
+        raise ValueError(f"unknown table {name!r}; expected one of {', '.join(TABLES)}")
+    return TABLES[name]
+
+
+def _fetched(name: str) -> str:
+    """Return where a table fetched by :func:`get_table` lies: features, then ``label``."""
+    return f"uci/{name}.csv"
+
+
+def _paths(name: str, root: Path) -> tuple[str, ...] | None:
+    """Return the files from which a table would be read; None where it is not there."""
+    spec = TABLES[name]
+    for files in (spec.files, (_fetched(name),)):
+        if all((root / file).is_file() for file in files):
+            return files
+    return None
+
+
+def find_table(name: str, root: str | os.PathLike[str] | None = None) -> str | None:
+    """Return the edition that :func:`load_table` would read, None where there is none."""
+    if _spec(name).embedded:
+        return "embedded in scikit-learn"
+    files = _paths(name, data_root(root))
+    return None if files is None else " and ".join(files)
+
+
+def load_table(name: str, root: str | os.PathLike[str] | None = None) -> Tabular:
+    """Load one of the tables and check it against Table 2.
+
+    Parameters
+    ----------
+    name : str
+        A name of :data:`TABLES`.
+    root : path, optional
+        The data folder; by default ``FEDKIT_DATA``, else the user's cache folder.
+
+    Raises
+    ------
+    MissingDataError
+        If the table is not there; the message says how to get it.
+    DamagedDataError
+        If a file cannot be read, values are missing, or rows, columns or classes are not those
+        of Table 2.
+    ValueError
+        If the name is unknown.
+    """
+    spec = _spec(name)
+    if spec.embedded:
+        sets = need("sklearn.datasets", "run")
+        bunch = {"wine": sets.load_wine, "breast": sets.load_breast_cancer}[name]()
+        return _build(
+            name, spec, np.asarray(bunch.data), bunch.target, [*map(str, bunch.feature_names)],
+            "scikit-learn",
+        )  # fmt: skip
+    folder = data_root(root)
+    files = _paths(name, folder)
+    if files is None:
+        looked = " and ".join(spec.files)
+        how = f"fetch it with `fedkit data get {name}`" if spec.uci is not None else spec.get
+        raise MissingDataError(
+            f"table {name!r} is not in {folder} (looked for {looked}); {how}, or set FEDKIT_DATA "
+            "to a folder that has it"
+        )
+    own = files == spec.files
+    frame, source = _read(name, folder, files, header=not (own and isinstance(spec.label, int)))
+    label = frame.columns[spec.label] if isinstance(spec.label, int) else spec.label
+    label = label if own else "label"
+    if label not in frame:
+        raise _damaged(source, f"a column {label!r}", f"the columns {', '.join(frame.columns)}")
+    features = frame.drop(columns=[label, *(c for c in spec.dropped if c in frame)])
+    if isinstance(spec.label, int) and own:
+        features.columns = [f"F{j + 1}" for j in range(features.shape[1])]
+    try:
+        x = features.to_numpy(dtype=np.float64)
+    except ValueError as error:
+        raise _damaged(source, "numbers in every column of features", str(error)) from error
+    return _build(name, spec, x, frame[label].to_numpy(), list(features.columns), source)
+
+
+def _read(name: str, folder: Path, files: Sequence[str], header: bool) -> tuple[pd.DataFrame, str]:
+    """Read CSV files one below the other."""
+    pd = need("pandas", "run")
+    source = " and ".join(files)
+    try:
+        parts = [pd.read_csv(folder / file, header=0 if header else None) for file in files]
+        frame = pd.concat(parts, ignore_index=True)
+    except (ValueError, pd.errors.ParserError) as error:  # also: empty files, text that is none
+        raise _damaged(
+            source, f"the table {name!r} as comma-separated values", str(error)
+        ) from error
+    frame.columns = [str(column) for column in frame.columns]
+    return frame, source
+
+
+def _damaged(source: str, expected: str, found: str) -> DamagedDataError:
+    return DamagedDataError(
+        f"{source} is damaged: expected {expected}, found {' '.join(found.split())[:200]}; "
+        "replace it by a whole copy"
+    )
+
+
+def _build(
+    name: str,
+    spec: TabularSpec,
+    x: NDArray[np.float64],
+    labels: NDArray[Any],
+    features: list[str],
+    source: str,
+) -> Tabular:
+    """Check the numbers against Table 2 and give them names."""
+    rows = sum(spec.counts)
+    if x.shape != (rows, spec.features):
+        raise _damaged(source, f"{rows} rows and {spec.features} features", f"{x.shape}")
+    if not np.isfinite(x).all():
+        raise _damaged(source, "a number in every place", f"{int((~np.isfinite(x)).sum())} gaps")
+    classes, y, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    if tuple(counts.tolist()) != spec.counts:
+        raise _damaged(source, f"{spec.counts} rows per class", f"{tuple(counts.tolist())}")
+    discrete = np.isin(np.arange(spec.features), list(spec.discrete))
+    return Tabular(
+        name, np.ascontiguousarray(x, dtype=np.float64), y.reshape(-1).astype(np.int64),
+        tuple(features), tuple(str(c) for c in classes), discrete, source,
+    )  # fmt: skip
+
+
+def get_table(name: str, root: str | os.PathLike[str] | None = None) -> str:
+    """Download a table of the UCI repository through ``ucimlrepo``, and check it.
+
+    Returns
+    -------
+    str
+        The edition that is now there.
+
+    Raises
+    ------
+    DownloadError
+        If the table has no download, it fails, or what came is not the table of the paper;
+        nothing is left behind then.
+    """
+    spec, there = _spec(name), find_table(name, root)
+    if there is not None:
+        load_table(name, root)
+        return there
+    folder = data_root(root)
+    if spec.uci is None:
+        raise DownloadError(f"table {name!r} has no download: {spec.get} ({spec.files[0]})")
+    ucimlrepo = need("ucimlrepo", "vertical")
+    try:
+        bunch = ucimlrepo.fetch_ucirepo(id=spec.uci)
+        # "features" repeats a column where two share a name; "original" has each once
+        label = bunch.data.targets.iloc[:, 0].to_numpy()
+        others = [part for part in (bunch.data.targets, bunch.data.ids) if part is not None]
+        frame = bunch.data.original.drop(columns=[c for part in others for c in part.columns])
+        frame.columns = [str(c) for c in frame.columns]
+        _build(
+            name, spec, frame.to_numpy(dtype=np.float64), label, list(frame.columns),
+            f"UCI data set {spec.uci}",
+        )  # fmt: skip
+        target = folder / _fetched(name)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        partial = target.with_suffix(".partial")
+        frame.assign(label=label).to_csv(partial, index=False)  # whole, then in its place
+        os.replace(partial, target)
+    except Exception as error:  # ucimlrepo raises errors of its own, derived from Exception
+        reason = " ".join(str(error).split())[:200]
+        raise DownloadError(
+            f"table {name!r} could not be fetched: {reason}; place {' and '.join(spec.files)} "
+            f"below {folder} by hand, or try again"
+        ) from error
+    return _fetched(name)
