@@ -169,10 +169,16 @@ def count_tuples(
     Returns
     -------
     tuples : int64[C, P]
-        The tuples that occur, in ascending order.
+        The tuples that occur, in an order that depends on them alone: ascending by all columns,
+        or by one whose values all differ.
     counts : int64[C]
         Their counts.
     """
+    if weights is None:
+        for column in columns:
+            if (order := _order_if_distinct(column)) is not None:
+                found = np.stack([other[order].astype(np.int64) for other in columns], axis=1)
+                return found, np.ones(len(order), dtype=np.int64)
     code = np.zeros(len(columns[0]), dtype=np.int64)
     span = 1
     for column in columns:
@@ -186,7 +192,17 @@ def count_tuples(
         _, first, counts = np.unique(code, return_index=True, return_counts=True)
     else:
         _, first, inverse = np.unique(code, return_index=True, return_inverse=True)
-        counts = np.zeros(len(first), dtype=np.int64)
-        np.add.at(counts, inverse, weights)
+        counts = np.bincount(inverse, weights=weights, minlength=len(first))  # exact to 2^53
     tuples = np.stack([column[first].astype(np.int64) for column in columns], axis=1)
     return tuples, counts.astype(np.int64)
+
+
+def _order_if_distinct(column: npt.NDArray[Any]) -> npt.NDArray[np.int64] | None:
+    """Return the ascending order of numbers that all differ and are not spread wide, else None."""
+    size = int(column.max()) + 1 if len(column) else 0
+    if size < len(column) or size > 8 * len(column):
+        return None
+    place = np.full(size, -1)
+    place[column] = np.arange(len(column))
+    order = place[place >= 0]
+    return order if len(order) == len(column) else None

@@ -6,7 +6,7 @@ import hashlib
 import json
 import secrets
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,9 @@ from fedkit.fedvalue.crypto import (
 )
 from fedkit.fedvalue.messages import ID_BYTES, Counter, Job, MessageError, Upload
 
-__all__ = ["DataParty", "Order", "Party", "Report", "artificial_cells"]
+__all__ = ["DataParty", "Order", "Party", "Report"]
+
+Tokens = Literal["row", "cell"]
 
 #: index of an artificial ID in its block; copies of real IDs count from 0
 _ARTIFICIAL = b"\xff\xff\xff\xff"
@@ -44,8 +46,8 @@ class Order:
         Whether IDs are encrypted under a key of this job, or of the federation.
     padding : int
         Each party adds up to this many private IDs that nobody else has.
-    blocks : int
-        Each cell hides behind this many tokens.
+    tokens : {"row", "cell"}
+        A token of its own for every encrypted ID, or one for every cell.
     """
 
     duplications: int
@@ -53,7 +55,7 @@ class Order:
     cell: int | None = None
     fresh: bool = True
     padding: int = 255
-    blocks: int = 2
+    tokens: Tokens = "row"
 
     def to_bytes(self) -> bytes:
         """Write the order."""
@@ -70,7 +72,7 @@ class Order:
         """
         try:
             order = cls(**json.loads(data))
-            sound = order.duplications >= 1 and order.blocks >= 1
+            sound = order.duplications >= 1 and order.tokens in ("row", "cell")
             sound = sound and order.artificial >= 0 and order.padding >= 0
         except (TypeError, ValueError) as error:
             raise MessageError("the task party's order is damaged") from error
@@ -90,26 +92,33 @@ class Report:
     digest : str
         Keyed digest of its set of IDs: equal sets, equal digests.
     cells : int64[T]
-        Cell that each token stands for.
+        Cell that each token stands for; -1 for tokens of private IDs only.
     margin : int64[T]
-        How many of the IDs that the parties share carry each token (padding left out).
+        How many of the IDs that the parties share carry each token (cell by cell: how many rows
+        are in the cell that is asked for).
+    artificial : int64[n_r]
+        Token of each artificial ID.
     """
 
     rows: int
     digest: str
     cells: npt.NDArray[np.int64]
     margin: npt.NDArray[np.int64]
+    artificial: npt.NDArray[np.int64]
 
     def to_bytes(self) -> bytes:
         """Write the report."""
-        head = [self.rows, self.digest, self.cells.tolist(), self.margin.tolist()]
-        return json.dumps(head).encode()
+        head = json.dumps([self.rows, self.digest, len(self.cells)]).encode()
+        arrays = [self.cells, self.margin, self.artificial]
+        return head + b"\n" + b"".join(array.astype("<i4").tobytes() for array in arrays)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Report:
         """Read what :meth:`to_bytes` wrote; only an authenticated message is read."""
-        rows, digest, cells, margin = json.loads(data)
-        return cls(rows, digest, np.array(cells, np.int64), np.array(margin, np.int64))
+        head, _, body = data.partition(b"\n")
+        rows, digest, tokens = json.loads(head)
+        values = np.frombuffer(body, dtype="<i4").astype(np.int64)
+        return cls(rows, digest, *np.split(values, [tokens, 2 * tokens]))
 
 
 class Party:
@@ -177,49 +186,43 @@ class Party:
         name = ("ids", job) if order.fresh else ("ids",)
         ids = encrypt_blocks(blocks, derive(self._key, *name))
 
-        if order.cell is None:
-            cells = np.concatenate(
-                [np.repeat(self._cells, q),
-                 artificial_cells(self._key, job, self.name, self.n_cells, extra)]
-            )  # fmt: skip
-            tokens, cell_of = self._tokens(cells, order.blocks, random)
-            margin = np.bincount(tokens, minlength=len(cell_of))
-        else:
-            tokens = np.zeros(len(ids), dtype=np.uint32)
-            cell_of, margin = np.array([order.cell]), np.array([len(hashes)])
+        # artificial IDs fall into the party's cells as its own rows do, and so look like them
+        some = random.integers(0, len(self._cells), extra)
+        like = self._cells[some] if order.cell is None else np.full(extra, order.cell)
+        cells = np.concatenate([np.repeat(self._cells[rows], q), like])
         if order.padding:
             size = random.integer(0, order.padding + 1)
             own = np.frombuffer(random.bytes(size * ID_BYTES), np.uint8).reshape(-1, ID_BYTES)
             ids = np.concatenate([ids, own])
-            more = random.integers(0, len(cell_of), size).astype(np.uint32)
-            tokens = np.concatenate([tokens, more])
+        tokens, cell_of = self._tokens(cells, len(ids), order, random)
+        margin = np.bincount(tokens[: len(cells)], minlength=len(cell_of))
+        if order.cell is not None:
+            margin = np.array([len(hashes)])
         # ascending order of what is encrypted: the order of the rows would tell copies apart
-        sort = np.argsort(ids.view(">u8")[:, 0].astype(np.uint64))
-        report = Report(len(self._hashes), self._digest, cell_of, margin)
+        sort = np.argsort(ids.view(">u8")[:, 0].astype(np.uint64), kind="stable")
+        report = Report(
+            len(self._hashes), self._digest, cell_of, margin, tokens[real : real + extra]
+        )
         return Upload(
             ids.view(f"V{ID_BYTES}")[:, 0][sort].view(np.uint8).reshape(-1, ID_BYTES),
-            tokens[sort],
+            tokens[sort].astype(np.uint32),
             seal(report.to_bytes(), self._key, "report", job, self.name),
         )
 
     def _tokens(
-        self, cells: npt.NDArray[np.int64], blocks: int, random: Stream
-    ) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
-        """Hide each cell behind `blocks` fresh tokens; return one per row, and their cells."""
-        m = self.n_cells
-        token = random.permutation(m * blocks).astype(np.uint32)
-        cell_of = np.empty(m * blocks, dtype=np.int64)
-        cell_of[token] = np.repeat(np.arange(m), blocks)
-        if blocks == 1:
-            return token[cells], cell_of
-        # uneven shares, so that the size of a block does not tell the size of its cell
-        share = random.integers(1, 9, m * blocks).reshape(m, blocks).astype(np.float64)
-        ends = np.cumsum(share, axis=1) / share.sum(axis=1, keepdims=True)
-        coin = random.words(len(cells)) * 2.0**-64
-        block = np.zeros(len(cells), dtype=np.int64)
-        for b in range(blocks - 1):
-            block += coin >= ends[cells, b]
-        return token[cells * blocks + block], cell_of
+        self, cells: npt.NDArray[np.int64], size: int, order: Order, random: Stream
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return one fresh token per ID, the private ones at the end, and the tokens' cells."""
+        if order.cell is not None:
+            return np.zeros(size, dtype=np.int64), np.array([order.cell])
+        if order.tokens == "row":
+            token = random.permutation(size)
+            cell_of = np.full(size, -1)
+            cell_of[token[: len(cells)]] = cells
+            return token, cell_of
+        of_cell = random.permutation(self.n_cells)
+        spare = random.integers(0, self.n_cells, size - len(cells))
+        return np.concatenate([of_cell[cells], spare]), np.argsort(of_cell)
 
 
 class DataParty(Party):
@@ -249,13 +252,6 @@ class DataParty(Party):
         for job in jobs:
             counter.submit(job.id, self.name, self.answer(job))
         return len(jobs)
-
-
-def artificial_cells(
-    key: bytes, job: str, party: str, n_cells: int, count: int
-) -> npt.NDArray[np.int64]:
-    """Return the cell of each artificial ID at one party: whoever holds the key can tell."""
-    return Stream(key, "artificial cells", job, party).integers(0, n_cells, count)
 
 
 def _digest(hashes: npt.NDArray[np.uint8], ids: Any, name: str, key: bytes) -> str:

@@ -15,7 +15,7 @@ from fedkit.fedvalue.crypto import Stream, seal
 from fedkit.fedvalue.information import mshapley_from_table
 from fedkit.fedvalue.messages import Counter, Job, Table
 from fedkit.fedvalue.partyvalues import PartyValues
-from fedkit.fedvalue.roles import Order, Party, Report
+from fedkit.fedvalue.roles import Order, Party, Report, Tokens
 from fedkit.fedvalue.verification import (
     Counts,
     check_alignment,
@@ -99,8 +99,8 @@ class TaskParty(Party):
         Fresh keys, padding, hidden tokens, and checks of total and margins.
     padding : int
         Hardened only: each party adds 0 to this many private IDs.
-    blocks : int
-        Hardened only: tokens per cell.
+    tokens : {"row", "cell"}
+        Hardened only: data parties give every encrypted ID its own token, or every cell.
     n_cells : mapping of str to int, optional
         Cells of each data party, which ``variant="cells"`` must know to ask for them.
 
@@ -114,7 +114,7 @@ class TaskParty(Party):
         self, name: str, ids: Any, x_task: Any, y: Any, key: bytes, parties: Sequence[str], *,
         iterations: int = 2, duplications: int | tuple[int, int] = (2, 9),
         artificial: int | tuple[int, int] = (1, 50), variant: Variant = "table",
-        hardened: bool = True, padding: int = 255, blocks: int = 2,
+        hardened: bool = True, padding: int = 255, tokens: Tokens = "row",
         n_cells: Mapping[str, int] | None = None, secret: bytes | None = None,
     ):  # fmt: skip
         features, labels = np.asarray(x_task), np.asarray(y)
@@ -141,7 +141,9 @@ class TaskParty(Party):
         self.artificial = _range("artificial", artificial, 0)
         self.variant, self.hardened = variant, bool(hardened)
         self.padding = _at_least("padding", padding, 0) if hardened else 0
-        self.blocks = _at_least("blocks", blocks, 1) if hardened else 1
+        if tokens not in ("row", "cell"):
+            raise ValueError(f'tokens is {tokens!r}; expected "row" or "cell"')
+        self.tokens: Tokens = tokens if hardened else "cell"
         self.n_cells_of = {name: self.n_cells, **(n_cells or {})}
 
     def count(
@@ -175,11 +177,17 @@ class TaskParty(Party):
         used: dict[int, tuple[int, int]] = {}
         for number, (iteration, cell, order) in enumerate(queries):
             job = f"{session}-{number}"
-            envelopes = {}
+            envelopes, own = {}, order
             for e, name in enumerate(self.parties):
-                told = order if cell is None else replace(order, cell=cell[e])
+                # the task party knows its rows by their tokens: one per cell, or it would learn
+                # the data parties' cells of each row
+                told = replace(
+                    order,
+                    cell=None if cell is None else cell[e],
+                    tokens=order.tokens if e else "cell",
+                )
                 envelopes[name] = seal(told.to_bytes(), self._key, "order", job, name)
-            own = order if cell is None else replace(order, cell=cell[0])
+                own = told if e == 0 else own
             table = self._ask(counter, Job(job, self.parties, envelopes), own, wait, timeout)
             counts, reports = self._check(table, job, own, iteration)
             used.setdefault(iteration, (order.duplications, order.artificial))
@@ -209,7 +217,7 @@ class TaskParty(Party):
             for j in range(self.iterations):
                 q = int(deck[j]) if distinct else random.integer(low, high + 1)
                 extra = random.integer(self.artificial[0], self.artificial[1] + 1)
-                order = Order(q, extra, None, self.hardened, self.padding, self.blocks)
+                order = Order(q, extra, None, self.hardened, self.padding, self.tokens)
                 out.append((j + 1, cell, order))
         if self.hardened and self.variant == "cells":
             out = [out[i] for i in random.permutation(len(out))]
@@ -240,7 +248,7 @@ class TaskParty(Party):
         reports = open_reports(table.sealed, self.parties, self._key, job, iteration)
         check_alignment(reports, self.parties)
         check_table(table, reports, iteration)
-        counts = check_counts(table, reports, self.parties, self._key, job, order, iteration)
+        counts = check_counts(table, reports, order, iteration)
         if self.hardened and order.cell is None:
             margins = [report.margin for report in reports]
             check_margins(list(table.tokens.T), table.counts, margins, self.parties, iteration)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from fedkit.fedvalue.counting import count_tuples
 from fedkit.fedvalue.crypto import SealError, unseal
 from fedkit.fedvalue.messages import Table
-from fedkit.fedvalue.roles import Order, Report, artificial_cells
+from fedkit.fedvalue.roles import Order, Report
 
 __all__ = [
     "AlignmentError",
@@ -25,8 +25,8 @@ __all__ = [
 ]
 
 Counts = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
-#: no honest count is larger: sums of many stay exact
-_LARGEST = 2**40
+#: up to here sums of counts are exact, in integers and in doubles
+_LARGEST = 2.0**52
 
 
 class CheatingDetected(RuntimeError):
@@ -96,19 +96,22 @@ def check_table(table: Table, reports: Sequence[Report], iteration: int) -> None
         for column, report in zip(table.tokens.T, reports, strict=True)
     ):
         problem = "a token was never sent"
-    elif np.any(np.abs(table.counts) > _LARGEST):
-        problem = "a count is beyond all bounds"
-    elif len(count_tuples(list(table.tokens.T))[1]) < len(table.counts):
-        problem = "a tuple occurs twice"
+    elif any(
+        np.any(report.cells[column] < 0)
+        for column, report in zip(table.tokens.T, reports, strict=True)
+    ):
+        problem = "an ID was counted that one party alone has"
+    elif float(np.abs(table.counts.astype(np.float64)).sum()) > _LARGEST:
+        problem = "the counts are beyond all bounds"
     if problem:
         raise CheatingDetected("well-formed", iteration, problem)
 
 
-def check_counts(
-    table: Table, reports: Sequence[Report], parties: Sequence[str], key: bytes, job: str,
-    order: Order, iteration: int,
-) -> Counts:  # fmt: skip
-    """Merge tokens into cells, subtract the artificial IDs, and apply lines 14 to 22.
+def check_counts(table: Table, reports: Sequence[Report], order: Order, iteration: int) -> Counts:
+    """Take off the artificial IDs, merge tokens into cells, and apply lines 14 to 22.
+
+    Artificial IDs are known answers: each must be in the table under the very tokens that the
+    parties gave it.  With a token per cell this is the paper's non-negativity.
 
     Returns
     -------
@@ -120,30 +123,30 @@ def check_counts(
     CheatingDetected
         "non-negativity" or "divisibility".
     """
-    seen = [report.cells[column] for report, column in zip(reports, table.tokens.T, strict=True)]
-    made = [
-        artificial_cells(key, job, name, int(report.cells.max()) + 1, order.artificial)
-        if order.cell is None
-        else np.full(order.artificial, report.cells[0])
-        for name, report in zip(parties, reports, strict=True)
-    ]
-    weights = np.concatenate([table.counts, np.full(order.artificial, -1)])
-    columns = [np.concatenate(pair) for pair in zip(seen, made, strict=True)]
-    if len(weights) == 0:
-        return np.zeros((0, len(parties)), np.int64), np.zeros(0, np.int64)
-    cells, rest = count_tuples(columns, weights)
-    if np.any(rest < 0):
-        raise CheatingDetected(
-            "non-negativity", iteration,
-            f"{-int(rest.min())} of the artificial IDs of a cell are missing",
-        )  # fmt: skip
-    odd = rest % order.duplications != 0
+    columns = list(table.tokens.T)
+    known = np.ones(len(table.counts), dtype=bool)
+    for report, column in zip(reports, columns, strict=True):
+        made = np.zeros(len(report.cells), dtype=bool)
+        made[report.artificial] = True
+        known &= made[column]
+    made_up = [report.artificial for report in reports]
+    weights = np.concatenate([table.counts[known], np.full(order.artificial, -1)])
+    parts = [np.concatenate(p) for p in zip([c[known] for c in columns], made_up, strict=True)]
+    tokens, rest = count_tuples(parts, weights)
+    lowest = min(int(rest.min(initial=0)), int(table.counts.min(initial=0)))
+    if lowest < 0:
+        detail = f"{-lowest} artificial IDs are missing where they must be"
+        raise CheatingDetected("non-negativity", iteration, detail)
+    parts = [np.concatenate(p) for p in zip([c[~known] for c in columns], tokens.T, strict=True)]
+    cells, counts = count_tuples(
+        [report.cells[part] for report, part in zip(reports, parts, strict=True)],
+        np.concatenate([table.counts[~known], rest]),
+    )
+    odd = counts % order.duplications != 0
     if np.any(odd):
-        raise CheatingDetected(
-            "divisibility", iteration,
-            f"{int(odd.sum())} of {len(odd)} counts are no multiple of the number of copies",
-        )  # fmt: skip
-    return cells[rest > 0], rest[rest > 0] // order.duplications
+        detail = f"{int(odd.sum())} of {len(odd)} counts are no multiple of the number of copies"
+        raise CheatingDetected("divisibility", iteration, detail)
+    return cells[counts > 0], counts[counts > 0] // order.duplications
 
 
 def check_consistency(counts: Counts, first: Counts, iteration: int) -> None:
