@@ -291,7 +291,7 @@ def _ordering_claims(
                 says=block["says"].format(against=against, **column),
                 kind="ordering",
                 paper_value=f"{printed:+}",
-                unit="points",
+                unit=block.get("unit", "points"),
                 ours=first.ours,
                 against=second.ours,
                 test=block["test"],
