@@ -262,7 +262,7 @@ def _ratings(name: str, content: bytes, users: npt.NDArray[np.int64]) -> npt.NDA
     return matrix
 
 
-def made_up_ratings(users: int = 600, movies: int = 400, seed: int = 0) -> MovieLens:
+def made_up_ratings(users: int = 2000, movies: int = 300, seed: int = 0) -> MovieLens:
     """Draw a small matrix of ratings from a latent-factor model, for tests and quick runs.
 
     Users differ in activity and movies in popularity (both log-normal); four factors of taste
@@ -288,7 +288,7 @@ def made_up_ratings(users: int = 600, movies: int = 400, seed: int = 0) -> Movie
         [
             rng.random(users) < 1 / (1 + np.exp(-taste[:, 0])),
             rng.choice(AGE_BANDS, size=users),
-            rng.integers(0, 21, size=users),
+            rng.integers(0, 6, size=users),
         ]
     ).astype(np.int64)
     return MovieLens("made-up", (rated * stars).astype(np.uint8), demographics)

@@ -128,7 +128,7 @@ def test_fetch_checks_what_comes_and_leaves_nothing_behind(tmp_path, monkeypatch
 def test_made_up_ratings_are_of_the_seed_and_hold_taste():
     one, same, other = made_up_ratings(), made_up_ratings(), made_up_ratings(seed=1)
     assert one.fingerprint == same.fingerprint != other.fingerprint
-    assert one.ratings.shape == (600, 400)
+    assert one.ratings.shape == (2000, 300)
     assert 0.02 < (one.ratings > 0).mean() < 0.3
     assert set(np.unique(one.ratings)) == {0, 1, 2, 3, 4, 5}
     # two halves of the movies know the same about a user

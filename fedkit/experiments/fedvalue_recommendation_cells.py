@@ -1,0 +1,67 @@
+"""The cells of Tables 5, 6, 7 and 9, and those that read the paper's silences otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from fedkit.experiments import Cell, Experiment, register
+from fedkit.experiments.fedms_cells import NOT_HASHED
+from fedkit.experiments.fedvalue_recommendation import Setting, run_cell
+from fedkit.fedvalue.recommendation import SCENARIOS, Case, Trees
+from fedkit.provenance import sources_of
+
+__all__ = ["MAIN", "READINGS", "TABLE9"]
+
+#: Tables 5, 6 and 7
+MAIN = tuple(Case(scenario=scenario) for scenario in SCENARIOS)
+#: Table 9, one parameter at a time
+TABLE9 = (
+    *(Case(movies=n) for n in (30, 40)),
+    *(Case(candidates=n) for n in (4, 6)),
+    *(Case(features=n) for n in (1, 3)),
+    *(Case(high=share) for share in (0.05, 0.2)),
+    *(Case(scenario="redundant", ratio=share) for share in (0.4, 0.6)),
+    *(Case(scenario="free-riders", ratio=share) for share in (0.4, 0.6)),
+)
+#: other readings of what is not said, at the default parameters
+READINGS = (
+    *(Case(scenario="redundant", redundancy=how) for how in ("copy", "given")),
+    *(Case(scenario="free-riders", fabrication=how) for how in ("permuted", "uniform")),
+    *(replace(case, demographics="bins") for case in MAIN),
+)
+_MILD = Trees(depth=3, rate=0.1)  # scikit-learn's settings for gradient boosting
+
+
+def _settings(profile: str) -> list[Setting]:
+    if profile == "smoke":
+        return [
+            Setting("made-up", replace(case, movies=8, low=0.02, high=0.2), Trees())
+            for case in MAIN
+        ]
+    if profile not in ("laptop", "paper"):
+        raise ValueError(f"unknown profile {profile!r}; there are smoke, laptop and paper")
+    name = "ml-1m" if profile == "paper" else "ml-100k"
+    return [Setting(name, case, Trees()) for case in (*MAIN, *TABLE9, *READINGS)] + [
+        Setting(name, case, _MILD) for case in MAIN
+    ]
+
+
+def _cells(profile: str, seeds: Sequence[int] | None = None) -> list[Cell]:
+    own = range(3 if profile == "smoke" else 20)
+    chosen = tuple(own if seeds is None else seeds)
+    return [
+        Cell(profile, "fedvalue", "recommendation", s.to_dict(), chosen) for s in _settings(profile)
+    ]
+
+
+register(
+    Experiment(
+        "fedvalue",
+        "recommendation",
+        "Federated recommendation: which parties to pay (Tables 5, 6, 7 and 9)",
+        sources_of("fedkit.experiments.fedvalue_recommendation", skip=NOT_HASHED),
+        _cells,
+        run_cell,
+    )
+)
