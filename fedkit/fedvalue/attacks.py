@@ -1,4 +1,4 @@
-"""Servers that cheat, and how often the task party believes them.
+"""What a cheating server may answer.
 
 Each attack sees what a server sees (:class:`View`) and falsifies the counts.  A server that says
 anything about tokens or sealed messages that it cannot know is refused at once; these attacks
@@ -9,19 +9,39 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from fedkit.fedvalue.bounds import best_shift
-from fedkit.fedvalue.counting import CountingServer, count_tuples
-from fedkit.fedvalue.messages import Job, Table, Upload
-from fedkit.fedvalue.protocol import CheatingDetected, parties_of
-from fedkit.streams import as_generator
+from fedkit.fedvalue.messages import Table
 
-__all__ = ["ATTACKS", "Attack", "CheatingServer", "Trial", "View", "attempt", "guess_q"]
+__all__ = ["ATTACKS", "Attack", "Knowledge", "View", "guess_q"]
+
+
+@dataclass(frozen=True)
+class Knowledge:
+    """What the server knows beforehand: the protocol, and the rest except key and secrets.
+
+    Attributes
+    ----------
+    rows : int
+        Number of people.
+    duplications, artificial : (int, int)
+        Ranges of q and n_r.
+    iterations : int
+        tau.
+    cells : int
+        Queries per iteration: 1 for whole tables.
+    """
+
+    rows: int
+    duplications: tuple[int, int]
+    artificial: tuple[int, int]
+    iterations: int
+    cells: int = 1
 
 
 @dataclass
@@ -38,12 +58,8 @@ class View:
         The true answer.
     sizes : tuple of int
         How many IDs each party sent.
-    rows : int
-        Number of people, which a server may well know.
-    duplications : (int, int)
-        Range of q.
-    iterations : int
-        tau.
+    known : Knowledge
+        What it knew before.
     memory : dict
         What it kept from earlier queries of the same count.
     rng : numpy Generator
@@ -53,9 +69,7 @@ class View:
     target: bool
     table: Table
     sizes: tuple[int, ...]
-    rows: int
-    duplications: tuple[int, int]
-    iterations: int
+    known: Knowledge
     memory: dict[str, Any]
     rng: np.random.Generator
 
@@ -68,69 +82,6 @@ class View:
 Attack = Callable[[View], Table]
 
 
-@dataclass
-class CheatingServer:
-    """A counting server that falsifies its answers; otherwise the honest one.
-
-    Parameters
-    ----------
-    attack : callable
-        ``attack(view) -> Table``.
-    rows, duplications, iterations : see :class:`View`
-    cells : int
-        Queries per iteration: 1 for whole tables.  Cell by cell it attacks one cell, by chance.
-    seed : int or numpy Generator
-    """
-
-    attack: Attack
-    rows: int
-    duplications: tuple[int, int] = (2, 9)
-    iterations: int = 2
-    cells: int = 1
-    seed: int | np.random.Generator = 0
-    inner: CountingServer = field(default_factory=CountingServer)
-
-    def __post_init__(self) -> None:
-        self._rng = as_generator(self.seed)
-        self._target = int(self._rng.integers(self.cells))
-        self._sizes: dict[str, dict[str, int]] = {}
-        self._memory: dict[str, Any] = {}
-        self._number = 0
-        self._answers: dict[str, Table] = {}
-
-    def open(self, job: Job) -> None:
-        """Announce a job."""
-        self.inner.open(job)
-
-    def pending(self, party: str) -> list[Job]:
-        """Return the jobs that wait for a party."""
-        return self.inner.pending(party)
-
-    def submit(self, job: str, party: str, upload: Upload) -> None:
-        """Take an upload, and a look at it."""
-        self._sizes.setdefault(job, {})[party] = len(upload.ids)
-        self.inner.submit(job, party, upload)
-
-    def table(self, job: str) -> Table | None:
-        """Return falsified counts."""
-        if job not in self._answers:
-            table = self.inner.table(job)
-            if table is None:
-                return None
-            cell, iteration = divmod(self._number, self.iterations)
-            self._number += 1
-            view = View(
-                iteration, cell == self._target, table, tuple(self._sizes[job].values()),
-                self.rows, self.duplications, self.iterations, self._memory, self._rng,
-            )  # fmt: skip
-            self._answers[job] = self.attack(view)
-        return self._answers[job]
-
-    def close(self, job: str) -> None:
-        """Forget a job."""
-        self.inner.close(job)
-
-
 def guess_q(view: View) -> int:
     """Guess q: cell by cell from the gcd of all differences, for a table from the total.
 
@@ -138,10 +89,11 @@ def guess_q(view: View) -> int:
     out of differences, and their greatest common divisor is a multiple of q, most often q itself.
     For a table all sets have the same size, and q n + n_r betrays q to whoever knows n.
     """
-    low, high = view.duplications
+    low, high = view.known.duplications
     total = int(view.table.counts.sum())
     if not view.cellwise:
-        return int(np.clip(total // view.rows, low, high))
+        guess = (total - sum(view.known.artificial) / 2) / view.known.rows
+        return int(np.clip(round(guess), low, high))
     divisor = math.gcd(*(size - total for size in view.sizes))
     fits = [q for q in range(high, low - 1, -1) if divisor % q == 0]
     return fits[0] if fits and divisor else low
@@ -210,7 +162,9 @@ def single_cell(view: View) -> Table:
 
 def best_bet(view: View) -> Table:
     """One count, more by what every q of the range divides (:func:`.bounds.best_shift`)."""
-    return _shift_one(view, best_shift(view.duplications, view.iterations)[1][view.iteration])
+    return _shift_one(
+        view, best_shift(view.known.duplications, view.known.iterations)[1][view.iteration]
+    )
 
 
 def gcd_forgery(view: View) -> Table:
@@ -285,59 +239,3 @@ ATTACKS: dict[str, Attack] = {
     "random swap": random_swap,
     "rank linking": rank_linking,
 }
-
-
-@dataclass(frozen=True)
-class Trial:
-    """How one attack ended.
-
-    Attributes
-    ----------
-    passed : bool
-        All checks passed.
-    changed : bool
-        And the table is not the true one: the task party was deceived.
-    check : str
-        The check that failed, or "".
-    """
-
-    passed: bool
-    changed: bool
-    check: str
-
-
-def attempt(attack: Attack, codes: Any, *, seed: int, **options: Any) -> Trial:
-    """Let a server attack one count of the cells of `codes` and see how it ends.
-
-    Parameters
-    ----------
-    attack : callable
-        One of :data:`ATTACKS`.
-    codes : (x_task, y, parties)
-        Codes of the rows, as :meth:`~fedkit.fedvalue.tables.VerticalData.codes` gives them.
-    seed : int
-        Of the parties' secrets and the attack's chance.
-    options
-        Of :class:`~fedkit.fedvalue.taskparty.TaskParty`.
-    """
-    task, others = parties_of(codes, seed=seed, **options)
-    cells = math.prod(task.n_cells_of.values()) if task.variant == "cells" else 1
-    server = CheatingServer(
-        attack, len(codes[1]), task.duplications, task.iterations, cells, as_generator(seed)
-    )
-
-    def serve() -> None:
-        for party in others:
-            party.serve(server)
-
-    try:
-        found = task.count(server, wait=serve)
-    except CheatingDetected as caught:
-        return Trial(False, False, caught.check)
-    columns = [*task.task_cells[found.cells[:, 0]].T]
-    columns += [party.levels[found.cells[:, 1 + d]] for d, party in enumerate(others)]
-    clear = [np.asarray(column) for column in (codes[0], codes[1], *codes[2])]
-    got = count_tuples(columns, found.counts)
-    true = count_tuples(clear, np.ones(len(clear[0]), dtype=np.int64))
-    same = all(np.array_equal(a, b) for a, b in zip(got, true, strict=True))
-    return Trial(True, not same, "")
