@@ -1,0 +1,162 @@
+import itertools
+from collections import Counter as Tally
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedkit.fedvalue import bounds
+from fedkit.fedvalue.attacks import ATTACKS, Knowledge, View, guess_q
+from fedkit.fedvalue.cheating import attempt
+from fedkit.fedvalue.messages import Table
+from fedkit.streams import Streams
+
+PRINTED = {"variant": "cells", "hardened": False}
+PRINTED_TABLE = {"hardened": False}
+CELL_TOKENS = {"tokens": "cell"}
+
+
+def example(n: int = 80, seed: int = 0):
+    """Binary label and feature; a data party whose feature tells much of the label."""
+    rng = Streams(seed).generator("example")
+    x, y = rng.integers(0, 2, (2, n))
+    flip = rng.random(n) < 0.2
+    return x, y, [np.where(flip, 1 - y, y)]
+
+
+def outcomes(name, trials: int, codes=None, **options):
+    codes = codes or example()
+    return [attempt(ATTACKS[name], codes, seed=seed, **options) for seed in range(trials)]
+
+
+def deceived(name, trials: int, **options) -> float:
+    return float(np.mean([trial.changed for trial in outcomes(name, trials, **options)]))
+
+
+def test_honest_server_passes():
+    for options in (PRINTED, PRINTED_TABLE, CELL_TOKENS, {}, {"variant": "cells"}):
+        trial = attempt(lambda view: view.table, example(), seed=0, **options)
+        assert (trial.passed, trial.changed, trial.check) == (True, False, "")
+
+
+@pytest.mark.parametrize("options", [PRINTED, PRINTED_TABLE, {}], ids=["printed", "table", "hard"])
+def test_crude_forgeries_are_caught(options):
+    for name in ("zeros", "constant", "random", "scaled", "off by one", "single cell"):
+        assert deceived(name, 5, **options) == 0, name
+
+
+def test_each_of_the_papers_checks_is_the_one_that_catches():
+    assert {t.check for t in outcomes("zeros", 5, **PRINTED)} == {"non-negativity"}
+    assert {t.check for t in outcomes("off by one", 5, **PRINTED)} == {"divisibility"}
+    late = {t.check for t in outcomes("best bet", 20, duplications=(2, 9), **PRINTED_TABLE)}
+    assert late <= {"consistency", ""}
+    assert "consistency" in late
+
+
+def test_our_checks_catch_what_the_papers_pass():
+    """Two IDs more at a known q pass the paper's checks; the total does not let them."""
+    known = {"duplications": 2}
+    assert deceived("best bet", 10, **known, **PRINTED_TABLE) == 1
+    assert {t.check for t in outcomes("best bet", 10, **known)} == {"total"}
+
+    def move(view: View):  # from one cell to another: the total stays
+        counts = view.table.counts.copy()
+        first, last = np.argsort(-counts)[:2]
+        counts[first] -= 2
+        counts[last] += 2
+        return replace(view.table, counts=counts)
+
+    caught = {attempt(move, example(), seed=s, **known, **CELL_TOKENS).check for s in range(5)}
+    assert caught == {"margin"}
+
+
+def test_reports_of_another_job_are_refused():
+    def stale(view: View):
+        return replace(view.table, sealed=view.memory.setdefault("sealed", view.table.sealed))
+
+    trial = attempt(stale, example(), seed=0)
+    assert trial.check == "seal"
+
+
+def test_an_id_that_one_party_alone_sent_is_noticed():
+    def count_padding(view: View):
+        table = view.table
+        missing = np.setdiff1d(np.arange(view.sizes[1]), table.tokens[:, 1])
+        tokens = table.tokens.copy()
+        tokens[0, 1] = missing[0]
+        return replace(table, tokens=tokens)
+
+    found = {attempt(count_padding, example(), seed=s).check for s in range(5)}
+    assert found == {"well-formed"}
+
+
+def test_gcd_attack_beats_the_printed_protocol_and_not_the_hardened():
+    assert deceived("gcd", 12, **PRINTED) > 0.3
+    assert deceived("gcd", 12, variant="cells") == 0
+    assert deceived("gcd", 25) == 0
+
+
+def test_gcd_of_what_the_server_sees_is_q():
+    """Three parties, so four sizes with the intersection: q in more than half of all cases."""
+    rng, hits = Streams(0).generator("gcd"), 0
+    known = Knowledge(1000, (2, 9), (1, 50), 2, 16)
+    for _ in range(200):
+        q, extra = int(rng.integers(2, 10)), int(rng.integers(1, 51))
+        sizes = tuple((q * rng.integers(20, 200, 3) + extra).tolist())
+        count = np.array([q * int(rng.integers(0, 20)) + extra])
+        table = Table(np.zeros((1, 3), np.uint32), count)
+        hits += guess_q(View(0, True, table, sizes, known, {}, rng)) == q
+    assert 0.6 < hits / 200 < 0.98
+
+
+def test_rank_linking_passes_with_cell_tokens_and_not_with_row_tokens():
+    assert deceived("rank linking", 25, **CELL_TOKENS) > 0.4
+    assert deceived("rank linking", 25) == 0
+
+
+def test_known_answers_bound_holds_and_is_tight():
+    """The worst case: the data party's cell is the label, so any swap of rows does the same."""
+    y = Streams(1).generator("y").integers(0, 2, 100)
+    codes = (np.zeros(100, int), y, [y])
+    rate = np.mean(
+        [t.changed for t in outcomes("rank linking", 250, codes, duplications=(2, 3),
+                                     artificial=50)]
+    )  # fmt: skip
+    bound = bounds.known_answers(100, (2, 3), (50, 50))
+    assert bound == pytest.approx(0.8**4 * (6 / 7) ** 6)
+    assert abs(rate - bound) < 0.08
+    assert bounds.known_answers(100, (2, 3), (200, 300)) == pytest.approx(2.0**-10)
+
+
+def test_best_shift_against_all_shifts_that_could_pass():
+    for low, high, iterations in ((2, 2, 2), (2, 3, 2), (2, 4, 2), (2, 9, 2), (2, 4, 3)):
+        draws = list(itertools.product(range(low, high + 1), repeat=iterations))
+        best = 0.0
+        size = 2 * int(np.lcm.reduce(np.arange(low, high + 1)))
+        if size <= 24:  # every shift of every iteration
+            for shifts in itertools.product(range(1, size + 1), repeat=iterations):
+                ratios = [[d / q for d, q in zip(shifts, q_, strict=True)] for q_ in draws]
+                ok = [len(set(r)) == 1 and r[0] == int(r[0]) for r in ratios]
+                best = max(best, float(np.mean(ok)))
+        probability, shifts = bounds.best_shift((low, high), iterations)
+        passed = Tally(len({d / q for d, q in zip(shifts, q_, strict=True)}) == 1 for q_ in draws)
+        assert probability == pytest.approx(passed[True] / len(draws))
+        if best:
+            assert probability == pytest.approx(best)
+        assert probability == pytest.approx((high - low + 1) ** (1 - iterations))
+
+
+def test_proposition_2_and_its_step_for_one_count():
+    assert bounds.proposition_2(2, 2, 16) == pytest.approx(2.0**-32)
+    assert bounds.per_cell(2, 2) == 0.25
+    assert bounds.best_shift((2, 2), 2)[0] == 1  # q known: no bound at all
+    assert bounds.best_shift((2, 3), 2)[0] > bounds.per_cell(2, 2)
+    assert bounds.best_shift((2, 9), 2, distinct=True)[0] == pytest.approx(3 / 56)
+    with pytest.raises(ValueError, match="do not fit"):
+        bounds.best_shift((2, 3), 3, distinct=True)
+
+
+def test_best_bet_passes_as_often_as_computed():
+    rate = deceived("best bet", 300, duplications=(2, 4), **PRINTED_TABLE)
+    # the largest count must be the same cell twice; artificial IDs now and then change that
+    assert 0.2 < rate <= 1 / 3 + 0.08

@@ -1,0 +1,453 @@
+import dataclasses
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedkit.fedvalue import crypto
+from fedkit.fedvalue.counting import CountingServer, count_tuples, count_uploads
+from fedkit.fedvalue.information import CMIGame, mshapley_cmi
+from fedkit.fedvalue.messages import Job, MessageError, Table, Upload
+from fedkit.fedvalue.protocol import (
+    AlignmentError,
+    CheatingDetected,
+    DataParty,
+    PartyMissing,
+    TaskParty,
+    count_securely,
+    parties_of,
+)
+from fedkit.fedvalue.roles import Order, Report
+from fedkit.fedvalue.tables import VerticalData
+from fedkit.streams import Streams
+
+KEY = bytes(range(32))
+WAYS = [
+    {"variant": variant, "hardened": hardened, "tokens": tokens}
+    for variant, hardened, tokens in [
+        ("table", True, "row"), ("table", True, "cell"), ("table", False, "cell"),
+        ("cells", True, "row"), ("cells", False, "cell"),
+    ]
+]  # fmt: skip
+
+
+def random_codes(n: int, levels: tuple[int, ...], seed: int):
+    rng = Streams(seed).generator("codes")
+    x, y, *parties = (rng.integers(0, m, n) for m in levels)
+    return x, y, parties
+
+
+def clear_table(codes):
+    columns = [codes[0], codes[1], *codes[2]]
+    found = {}
+    for row in zip(*(np.asarray(c).tolist() for c in columns), strict=True):
+        found[row] = found.get(row, 0) + 1
+    return found
+
+
+def run(task: TaskParty, others: list[DataParty], server=None, **options):
+    server = server or CountingServer()
+    return task.count(server, wait=lambda: [party.serve(server) for party in others], **options)
+
+
+def decoded(counts, task, others):
+    table = {}
+    for cell, n in zip(counts.cells, counts.counts.tolist(), strict=True):
+        own = tuple(task.task_cells[cell[0]].tolist())
+        rest = (int(party.levels[c]) for party, c in zip(others, cell[1:], strict=True))
+        table[(*own, *rest)] = n
+    return table
+
+
+# ---- the counts
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    n=st.integers(1, 40),
+    levels=st.lists(st.integers(1, 4), min_size=3, max_size=5),
+    way=st.sampled_from(WAYS[:3]),
+    seed=st.integers(0, 10**6),
+)
+def test_counts_are_those_in_the_clear(n, levels, way, seed):
+    codes = random_codes(n, tuple(levels), seed)
+    task, others = parties_of(codes, seed=seed, **way)
+    assert decoded(run(task, others), task, others) == clear_table(codes)
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda w: "-".join(map(str, w.values())))
+def test_values_are_those_in_the_clear_bit_for_bit(way):
+    rng = Streams(3).generator("data")
+    data = VerticalData(
+        rng.normal(size=(60, 1)), rng.integers(0, 2, 60),
+        [rng.normal(size=(60, 1)), rng.integers(0, 2, (60, 2))],
+    )  # fmt: skip
+    bins = 2
+    clear = mshapley_cmi(data.x_task, data.y, data.parties, bins=bins)
+    found = count_securely(data, bins=bins, seed=1, **way)
+    assert np.array_equal(found.values().values, clear.values)
+    assert found.values().task_value == clear.task_value
+    assert found.counts.sum() == 60
+    queries = 2 if way["variant"] == "table" else 2 * 4 * 2 * 4
+    assert found.queries == queries
+
+
+def test_parties_need_not_list_people_in_the_same_order():
+    codes = random_codes(30, (2, 2, 3), 5)
+    ids = np.array([f"u{i:02d}" for i in range(30)])
+    mixed = Streams(5).generator("order").permutation(30)
+    task = TaskParty("task", ids, codes[0], codes[1], KEY, ["a"])
+    party = DataParty("a", ids[mixed].tolist(), codes[2][0][mixed], KEY)
+    assert decoded(run(task, [party]), task, [party]) == clear_table(codes)
+
+
+def test_table_without_task_features_and_values_from_it():
+    y = np.array([0, 0, 1, 1])
+    found = count_securely(VerticalData(None, y, [y.reshape(-1, 1)]), seed=0)
+    game = CMIGame(None, y, [y.reshape(-1, 1)])
+    assert found.values().values[0] == game.value(np.array([[True]]))[0]
+
+
+def test_same_seed_same_bytes_and_no_seed_fresh_ones():
+    codes = random_codes(20, (2, 2, 2), 0)
+    order = Order(2, 3)
+
+    def bytes_of(**options):
+        return parties_of(codes, **options)[1][0].upload("job", order).to_bytes()
+
+    assert bytes_of(seed=1) == bytes_of(seed=1)
+    assert len({bytes_of(seed=1), bytes_of(seed=2), bytes_of(), bytes_of()}) == 4
+
+
+# ---- the server
+
+
+def test_join_and_count_against_plain_sets():
+    rng = Streams(1).generator("join")
+    universe = rng.integers(0, 256, (40, 16), dtype=np.uint8)
+    universe[:20, :8] = 7  # many share their first 8 bytes: all 16 count
+    uploads, plain = [], []
+    for _ in range(3):
+        rows = rng.permutation(40)[:30]
+        tokens = rng.integers(0, 3, 30).astype(np.uint32)
+        uploads.append(Upload(universe[rows], tokens))
+        plain.append(dict(zip((universe[r].tobytes() for r in rows), tokens.tolist(), strict=True)))
+    expected: dict = {}
+    for key in set.intersection(*map(set, plain)):
+        name = tuple(p[key] for p in plain)
+        expected[name] = expected.get(name, 0) + 1
+    table = count_uploads(uploads, ["a", "b", "c"])
+    assert (
+        dict(zip(map(tuple, table.tokens.tolist()), table.counts.tolist(), strict=True)) == expected
+    )
+
+
+def test_count_tuples_on_codes_too_wide_for_one_word():
+    rng = Streams(2).generator("wide")
+    columns = [rng.integers(0, 3, 50) * (2**31 - 1) // 2 for _ in range(5)]
+    tuples, counts = count_tuples(columns)
+    plain: dict = {}
+    for row in zip(*(c.tolist() for c in columns), strict=True):
+        plain[row] = plain.get(row, 0) + 1
+    assert dict(zip(map(tuple, tuples.tolist()), counts.tolist(), strict=True)) == plain
+
+
+def test_rows_of_the_answer_do_not_follow_the_encrypted_ids():
+    """Else the task party, who can encrypt every ID, could tell whose cell is whose."""
+    codes = random_codes(50, (1, 2, 3), 0)
+    task, (party,) = parties_of(codes, seed=0)
+    order = Order(2, 3)
+    own, other = (
+        task.upload("j", dataclasses.replace(order, tokens="cell")),
+        party.upload("j", order),
+    )
+    table = count_uploads([own, other], ["task", "party 1"])
+    assert np.array_equal(np.sort(table.tokens[:, 1]), table.tokens[:, 1])
+    assert not np.array_equal(np.sort(other.tokens), other.tokens)
+
+
+def test_server_refuses_strangers_second_thoughts_and_unknown_jobs():
+    server = CountingServer()
+    job = Job("j", ("a", "b"))
+    server.open(job)
+    server.open(Job("j", ("a", "b")))
+    with pytest.raises(MessageError, match="another"):
+        server.open(Job("j", ("a", "c")))
+    with pytest.raises(MessageError, match="each once"):
+        server.open(Job("k", ("a", "a")))
+    upload = Upload(np.zeros((1, 16), np.uint8), np.zeros(1, np.uint32))
+    server.submit("j", "a", upload)
+    server.submit("j", "a", Upload(upload.ids.copy(), upload.tokens.copy()))
+    with pytest.raises(MessageError, match="already sent"):
+        server.submit("j", "a", Upload(upload.ids + np.uint8(1), upload.tokens))
+    with pytest.raises(MessageError, match="no part"):
+        server.submit("j", "c", upload)
+    with pytest.raises(MessageError, match="no job"):
+        server.submit("x", "a", upload)
+    assert server.table("j") is None
+    assert [j.id for j in server.pending("b")] == ["j"]
+    server.submit("j", "b", Upload(np.zeros((2, 16), np.uint8), np.zeros(2, np.uint32)))
+    with pytest.raises(MessageError, match="twice"):
+        server.table("j")
+    server.close("j")
+    server.close("j")
+    with pytest.raises(MessageError, match="no job"):
+        server.table("j")
+
+
+# ---- what the server sees
+
+
+class Watching(CountingServer):
+    """Keeps every byte that it received."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = b""
+        self.uploads: list[Upload] = []
+
+    def open(self, job):
+        self.seen += repr((job.id, job.parties)).encode() + b"".join(job.envelopes.values())
+        super().open(job)
+
+    def submit(self, job, party, upload):
+        self.seen += upload.to_bytes()
+        self.uploads.append(upload)
+        super().submit(job, party, upload)
+
+
+@pytest.mark.parametrize("way", [WAYS[0], WAYS[2], WAYS[4]], ids=["hardened", "table", "printed"])
+def test_server_receives_no_id_feature_or_label(way):
+    ids = np.array([f"customer-{i:05d}" for i in range(64)])
+    codes = random_codes(64, (2, 2, 3), 9)
+    codes = (codes[0] + 90001, codes[1] + 80001, [codes[2][0] + 70001])
+    task, others = parties_of(codes, ids, seed=4, **way)
+    server = Watching()
+    run(task, others, server)
+    low = server.seen.lower()
+    for person in ids.tolist():
+        assert person.encode() not in low
+        assert person.encode()[::-1] not in low
+    hashes = task._hashes
+    assert all(h.tobytes() not in server.seen for h in hashes)
+    assert all(crypto.derive(task._key, n) not in server.seen for n in ("ids", "seal", "hash"))
+    assert task._key not in server.seen
+    for secret in (90001, 80001, 70001, 90002, 80002):
+        assert str(secret).encode() not in server.seen
+        assert int(secret).to_bytes(8, "little") not in server.seen
+    for upload in server.uploads:  # tokens are no codes, and encrypted IDs come in their own order
+        assert upload.tokens.max() < 9 * 64 + 50 + 256
+        words = upload.ids.view(">u8")[:, 0]
+        assert np.all(words[1:] >= words[:-1])
+
+
+def test_fresh_keys_unlink_iterations_and_the_printed_protocol_does_not():
+    codes = random_codes(30, (2, 2, 2), 0)
+    for hardened, shared in ((True, 0), (False, 30)):
+        party = parties_of(codes, seed=0)[1][0]
+        first, second = (
+            {row.tobytes() for row in party.upload(job, Order(1, 0, fresh=hardened)).ids}
+            for job in ("a", "b")
+        )
+        assert len(first & second) == shared
+
+
+def test_padding_hides_the_size_of_a_set():
+    party = parties_of(random_codes(30, (2, 2, 2), 0), seed=0)[1][0]
+    sizes = {len(party.upload(f"j{i}", Order(2, 3)).ids) for i in range(30)}
+    assert len(sizes) > 20
+    assert min(sizes) >= 63
+    assert {len(party.upload(f"j{i}", Order(2, 3, padding=0)).ids) for i in range(3)} == {63}
+
+
+# ---- keys, seals, messages
+
+
+def test_ids_hash_by_value_type_and_key():
+    one = crypto.hash_ids([7, 8], KEY)
+    assert np.array_equal(one, crypto.hash_ids(np.array([7, 8]), KEY))
+    assert not np.array_equal(one, crypto.hash_ids(["7", "8"], KEY))
+    assert not np.array_equal(one, crypto.hash_ids([7, 8], bytes(32)))
+    mixed = crypto.hash_ids([7, "7", b"7"], KEY)
+    assert len({h.tobytes() for h in mixed}) == 3
+    assert np.array_equal(mixed[0], one[0])
+    with pytest.raises(ValueError, match="use str, int or bytes"):
+        crypto.hash_ids([1.5], KEY)
+    with pytest.raises(ValueError, match="32 random bytes"):
+        crypto.hash_ids([1], b"short")
+
+
+def test_aes_matches_a_published_vector():
+    key = bytes(range(32))  # FIPS 197, C.3
+    text = bytes.fromhex("00112233445566778899aabbccddeeff")
+    out = crypto.encrypt_blocks(np.frombuffer(text, np.uint8).reshape(1, 16), key)
+    assert out.tobytes().hex() == "8ea2b7ca516745bfeafc49904b496089"
+    with pytest.raises(ValueError, match="uint8"):
+        crypto.encrypt_blocks(np.zeros((1, 15), np.uint8), key)
+
+
+def test_seals_open_in_their_context_only():
+    sealed = crypto.seal(b"q = 3", KEY, "order", "j", "a")
+    assert crypto.unseal(sealed, KEY, "order", "j", "a") == b"q = 3"
+    for broken, key, context in [
+        (sealed, KEY, ("order", "j", "b")), (sealed, bytes(32), ("order", "j", "a")),
+        (sealed[:-1], KEY, ("order", "j", "a")), (b"", KEY, ("order", "j", "a")),
+        (sealed[:20] + bytes([sealed[20] ^ 1]) + sealed[21:], KEY, ("order", "j", "a")),
+    ]:  # fmt: skip
+        with pytest.raises(crypto.SealError, match="does not open"):
+            crypto.unseal(broken, key, *context)
+    assert crypto.seal(b"x", KEY, "ab", "c") != crypto.seal(b"x", KEY, "a", "bc")
+
+
+def test_streams_are_fair_and_repeatable():
+    stream = crypto.Stream(KEY, "s")
+    draws = stream.integers(2, 10, 8000)
+    assert set(draws.tolist()) == set(range(2, 10))
+    assert abs(np.bincount(draws)[2:] - 1000).max() < 150
+    assert sorted(stream.permutation(50).tolist()) == list(range(50))
+    assert crypto.Stream(KEY, "s").integer(0, 10**9) == crypto.Stream(KEY, "s").integer(0, 10**9)
+
+
+def test_orders_and_reports_survive_the_trip():
+    order = Order(3, 5, 2, False, 0, "cell")
+    assert Order.from_bytes(order.to_bytes()) == order
+    for wrong in (b"{}", b"[1]", b"not json", Order(0, 1).to_bytes(), Order(2, -1).to_bytes()):
+        with pytest.raises(MessageError):
+            Order.from_bytes(wrong)
+    report = Report(4, "ab", np.array([1, -1]), np.array([3, 0]), np.array([1, 1, 0]))
+    again = Report.from_bytes(report.to_bytes())
+    assert (again.rows, again.digest, again.artificial.tolist()) == (4, "ab", [1, 1, 0])
+    assert again.cells.tolist() == [1, -1]
+    assert again.margin.tolist() == [3, 0]
+
+
+# ---- bad input
+
+
+def test_unaligned_duplicate_and_missing_rows():
+    codes = random_codes(6, (2, 2, 2), 0)
+    task = TaskParty("bank", list(range(6)), codes[0], codes[1], KEY, ["shop"])
+    other = DataParty("shop", [0, 1, 2, 3, 4, 9], codes[2][0], KEY)
+    with pytest.raises(AlignmentError, match=r"'shop' holds other IDs \(6 rows\)"):
+        run(task, [other])
+    with pytest.raises(ValueError, match="shop holds the ID 4 more than once"):
+        DataParty("shop", [0, 4, 2, 3, 4, 5], codes[2][0], KEY)
+    with pytest.raises(ValueError, match="0 IDs and 0 rows"):
+        DataParty("shop", [], np.zeros(0, int), KEY)
+    with pytest.raises(ValueError, match="6 IDs and 5 rows"):
+        DataParty("shop", range(6), np.zeros(5, int), KEY)
+    with pytest.raises(ValueError, match="whole numbers"):
+        DataParty("shop", range(6), np.zeros(6), KEY)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"iterations": 0}, "iterations is 0"),
+        ({"duplications": 0}, "duplications is 0"),
+        ({"duplications": (2, -3)}, "duplications is -3"),
+        ({"duplications": (5, 2)}, "low at most high"),
+        ({"artificial": -1}, "artificial is -1"),
+        ({"artificial": (1, 2, 3)}, "a pair"),
+        ({"duplications": 2.5}, "whole number"),
+        ({"iterations": True}, "whole number"),
+        ({"padding": -1}, "padding is -1"),
+        ({"tokens": "none"}, "tokens is"),
+        ({"variant": "both"}, "variant is"),
+    ],
+)
+def test_settings_out_of_range(options, message):
+    with pytest.raises(ValueError, match=message):
+        parties_of(random_codes(4, (2, 2, 2), 0), seed=0, **options)
+
+
+def test_names_cells_and_lengths_are_checked():
+    with pytest.raises(ValueError, match="different names"):
+        TaskParty("a", [1, 2], [0, 1], [0, 1], KEY, ["a"])
+    with pytest.raises(ValueError, match="different names"):
+        TaskParty("a", [1, 2], [0, 1], [0, 1], KEY, [])
+    with pytest.raises(ValueError, match="needs n_cells"):
+        TaskParty("a", [1, 2], [0, 1], [0, 1], KEY, ["b"], variant="cells")
+    with pytest.raises(ValueError, match="one code per row"):
+        TaskParty("a", [1, 2], [0, 1], [0, 1, 1], KEY, ["b"])
+    with pytest.raises(MessageError, match="no envelope"):
+        DataParty("b", [1], [0], KEY).answer(Job("j", ("a", "b")))
+
+
+def test_party_that_drops_out_ends_in_one_clear_error():
+    task, others = parties_of(random_codes(5, (2, 2, 2, 2), 0), seed=0)
+    server = CountingServer()
+    started = time.monotonic()
+    with pytest.raises(PartyMissing, match="party 1, party 2 has not answered"):
+        task.count(server, wait=lambda: others[0].serve(server), timeout=0.05)
+    assert time.monotonic() - started < 5
+    assert server.pending("party 2") == []  # the job was withdrawn
+
+
+def test_late_answer_is_waited_for_and_a_second_one_not_asked_for():
+    class Late(CountingServer):
+        asked = 0
+
+        def table(self, job):
+            self.asked += 1
+            return None if self.asked % 3 else super().table(job)
+
+    codes = random_codes(8, (2, 2, 2), 1)
+    task, others = parties_of(codes, seed=0)
+    server = Late()
+    assert decoded(run(task, others, server), task, others) == clear_table(codes)
+    assert server.asked == 6
+
+
+def test_server_that_answers_with_garbage():
+    class Garbage(CountingServer):
+        def __init__(self, change):
+            super().__init__()
+            self.change = change
+
+        def table(self, job):
+            table = super().table(job)
+            return table if table is None else self.change(table)
+
+    def replace(**columns):
+        return lambda table: dataclasses.replace(
+            table, **{name: make(table) for name, make in columns.items()}
+        )
+
+    def swapped(table):
+        return dict(zip(table.sealed, reversed(table.sealed.values()), strict=True))
+
+    for change, check in [
+        (replace(tokens=lambda t: t.tokens[:, :1]), "well-formed"),
+        (replace(tokens=lambda t: t.tokens + np.uint32(10**6)), "well-formed"),
+        (replace(counts=lambda t: t.counts + 2**60), "well-formed"),
+        (replace(counts=lambda t: -t.counts), "non-negativity"),
+        (replace(sealed=lambda t: {}), "seal"),
+        (replace(sealed=swapped), "seal"),
+        (lambda t: Table(t.tokens[:0], t.counts[:0], t.sealed), "non-negativity"),
+    ]:  # fmt: skip
+        for hardened in (True, False):
+            task, others = parties_of(random_codes(9, (2, 2, 2), 0), seed=0, hardened=hardened)
+            with pytest.raises(CheatingDetected) as caught:
+                run(task, others, Garbage(change))
+            assert (caught.value.check, caught.value.iteration) == (check, 1)
+
+
+def test_another_key_is_noticed():
+    codes = random_codes(6, (2, 2, 2), 0)
+    task = TaskParty("t", range(6), codes[0], codes[1], KEY, ["a"])
+    with pytest.raises(crypto.SealError, match="keys differ"):
+        run(task, [DataParty("a", range(6), codes[2][0], bytes(32))])
+
+
+def test_party_that_starts_again_sends_the_same_upload():
+    codes = random_codes(10, (2, 2, 2), 0)
+    server = CountingServer()
+    for _ in range(2):  # the second time after a crash, from the same secret
+        _, (party,) = parties_of(codes, seed=0)
+        order = crypto.seal(Order(2, 1).to_bytes(), party._key, "order", "j", "party 1")
+        job = Job("j", ("task", "party 1"), {"party 1": order})
+        server.open(job)
+        server.submit("j", "party 1", party.answer(job))
