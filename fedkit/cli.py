@@ -1,4 +1,4 @@
-"""The command line: ``fedkit list | run | resume | compare | data | book``."""
+"""The command line: ``fedkit list | run | resume | compare | data | fedvalue | book``."""
 
 from __future__ import annotations
 
@@ -228,6 +228,8 @@ def _mount_data() -> None:
 
 
 _mount_data()
+# the module imports what its commands need when they are called
+app.add_typer(importlib.import_module("fedkit.fedvalue.servecli").app, name="fedvalue")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

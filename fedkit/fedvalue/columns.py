@@ -1,0 +1,143 @@
+"""A party's own columns, read from a file."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedkit.extras import need
+
+__all__ = ["Columns", "read_columns"]
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """What one party holds.
+
+    Attributes
+    ----------
+    ids : list of str, length n
+        IDs as text, as they stand in the file: leading zeros count.
+    x : data frame, shape (n, f)
+        The features.
+    y : array, shape (n,), or None
+        The label.
+    names : tuple of str
+        Names of the features.
+    """
+
+    ids: list[str]
+    x: Any
+    y: npt.NDArray[Any] | None
+    names: tuple[str, ...]
+
+
+def read_columns(
+    path: Path,
+    *,
+    id_column: str = "id",
+    label: str | None = None,
+    columns: Sequence[str] | None = None,
+    min_columns: int = 1,
+) -> Columns:
+    """Read a CSV file with a line of names, or an .npz file with one array per column.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    id_column : str
+        Column that says which person, product, ... a row is about.
+    label : str, optional
+        Column of the label, for the task party.
+    columns : sequence of str, optional
+        The features to use; by default every other column.
+    min_columns : int
+        Features that there must be at least.
+
+    Raises
+    ------
+    ValueError
+        If the file is no table, a column is missing or named twice, there are no rows, an ID is
+        missing, has blanks around it or comes twice, or a label is missing.
+    OSError
+        If it cannot be read.
+    """
+    frame = _npz(path) if path.suffix == ".npz" else _csv(path, id_column)
+    chosen = [c for c in frame.columns if c not in (id_column, label)]
+    if columns is not None:
+        chosen = list(columns)
+        if len(set(chosen)) < len(chosen):
+            raise ValueError("a column is asked for twice")
+        if id_column in chosen or (label is not None and label in chosen):
+            raise ValueError("the ID and the label are not features; leave them out of the columns")
+    for name in [id_column, *([] if label is None else [label]), *chosen]:
+        if name not in frame.columns:
+            raise ValueError(
+                f"{path} has no column {name!r}; it has {', '.join(map(str, frame.columns))}"
+            )
+    if len(frame) == 0:
+        raise ValueError(f"{path} has no rows")
+    if len(chosen) < min_columns:
+        raise ValueError(f"{path} has no features: only {', '.join(map(str, frame.columns))}")
+    ids = _ids(frame[id_column], path, id_column)
+    y = None
+    if label is not None:
+        if frame[label].isna().any():
+            row = int(np.argmax(frame[label].isna().to_numpy()))
+            raise ValueError(f"{path} has no label in row {row + 1}; remove the row, or label it")
+        y = frame[label].to_numpy()
+        if y.dtype.kind not in "biuf":
+            y = y.astype(str)
+    return Columns(ids, frame[chosen], y, tuple(map(str, chosen)))
+
+
+def _csv(path: Path, id_column: str) -> Any:
+    pandas = need("pandas", "service")
+    try:
+        with path.open(encoding="utf-8-sig") as file:
+            head = pandas.read_csv(file, header=None, nrows=1, dtype=str, keep_default_na=False)
+            names = [str(name) for name in head.iloc[0]]
+            twice = sorted({name for name in names if names.count(name) > 1})
+            if twice:
+                raise ValueError(f"{path} has two columns named {twice[0]!r}")
+            file.seek(0)
+            # a converter keeps IDs as text: no lost zeros, and 'NA' is an ID like any other
+            return pandas.read_csv(
+                file, converters={id_column: str} if id_column in names else None
+            )
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not a CSV file in UTF-8") from error
+    except (pandas.errors.ParserError, pandas.errors.EmptyDataError) as error:
+        raise ValueError(f"{path} is not a CSV file with a line of names: {error}") from error
+
+
+def _npz(path: Path) -> Any:
+    pandas = need("pandas", "service")
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+    except (zipfile.BadZipFile, ValueError, EOFError) as error:
+        raise ValueError(f"{path} is not an .npz file of plain arrays: {error}") from error
+    sizes = {name: array.shape for name, array in arrays.items()}
+    if len(set(sizes.values())) > 1 or any(len(shape) != 1 for shape in sizes.values()):
+        raise ValueError(f"{path} must hold one array per column, all equally long: {sizes}")
+    return pandas.DataFrame(arrays)
+
+
+def _ids(column: Any, path: Path, name: str) -> list[str]:
+    ids = [str(i) for i in column.tolist()]
+    seen: set[str] = set()
+    for row, one in enumerate(ids, 1):
+        if not one or one != one.strip():
+            raise ValueError(f"{path}: the {name} of row {row} is {one!r}; it is empty, or padded")
+        if one in seen:
+            raise ValueError(f"{path}: the {name} {one!r} comes twice (row {row}); one row per ID")
+        seen.add(one)
+    return ids

@@ -1,0 +1,305 @@
+"""A counting server elsewhere, used like one in the same process."""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+import json
+import ssl
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import quote, urlsplit
+
+from fedkit.extras import need
+from fedkit.fedvalue.messages import Job, MessageError, Table, Upload
+from fedkit.fedvalue.wire import check_job_id, check_party, clean, job_from_json, job_to_json
+
+__all__ = ["CounterError", "CounterRefused", "CounterUnavailable", "RemoteCounter", "is_local"]
+
+# worth another try: the server is busy, restarting, or behind a proxy that is
+_AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})
+
+
+class CounterUnavailable(ConnectionError):
+    """The counting server did not answer, or only with its own failures, at every try."""
+
+
+class CounterError(ValueError):
+    """The counting server answered something that makes no sense."""
+
+
+class CounterRefused(ValueError):
+    """The counting server refused a request, in its own words.
+
+    Attributes
+    ----------
+    status : int
+        HTTP status: 401 token unknown or expired, 403 not allowed, 404 and 410 no such job,
+        409 in conflict with what is there, 413 too large, 422 malformed, 507 no room.
+    """
+
+    def __init__(self, status: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status = status
+
+
+class RemoteCounter:
+    """A :class:`.messages.Counter` that speaks to :mod:`.service` over HTTP.
+
+    Every request is idempotent, so what failed on the way is simply sent again.
+
+    Parameters
+    ----------
+    url : str
+        Address of the server.
+    token : str
+        The party's token.
+    verify : bool or path
+        False accepts any certificate (tests only); a path names the authority to trust, PEM.
+    timeout : float
+        Seconds to connect, to send a piece, to wait for the answer, and to read it whole.
+    retries : int
+        Further tries after a failure.
+    backoff : float
+        Seconds before the first of them; each later pause is twice as long, 10 s at most.
+    max_bytes : int
+        Longest answer that is read, in bytes.
+    plain : bool
+        Allow ``http://`` to another computer, where the token can be read on the way.
+    sleep : callable
+        Waits; for tests.
+
+    Raises
+    ------
+    ValueError
+        If the address or the token cannot be right, or the authority's file not be read.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token: str,
+        *,
+        verify: bool | str | Path = True,
+        timeout: float = 60.0,
+        retries: int = 6,
+        backoff: float = 0.25,
+        max_bytes: int = 1 << 30,
+        plain: bool = False,
+        transport: Any = None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._httpx = need("httpx", extra="service")
+        place = urlsplit(url)
+        if place.scheme not in ("http", "https") or not place.hostname:
+            raise ValueError(f"{url!r} is no address of a server; such as https://host:8765")
+        if place.scheme == "http" and not plain and not is_local(place.hostname):
+            raise ValueError(
+                f"{url} would carry the token in the clear; use https, or allow it (--plain) on a "
+                "line that is protected otherwise"
+            )
+        if not token or not token.isascii() or not token.isprintable() or " " in token:
+            raise ValueError("the token is not one word of plain text; read it from its file")
+        self.url, self._timeout, self._retries = url.rstrip("/"), timeout, retries
+        self._backoff, self._max_bytes, self._sleep = backoff, max_bytes, sleep
+        self._tables: dict[str, bytes] = {}
+        self._missing: dict[str, tuple[str, ...]] = {}
+        self._client = self._httpx.Client(
+            headers={"Authorization": f"Bearer {token}"},
+            verify=_context(verify) if place.scheme == "https" else True,
+            timeout=timeout,
+            transport=transport,
+            trust_env=not is_local(place.hostname),  # no proxy on the way to ourselves
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.disconnect()
+
+    def disconnect(self) -> None:
+        """Drop the connections."""
+        self._client.close()
+
+    def open(self, job: Job) -> None:
+        """Announce a job; the same job again changes nothing.
+
+        Raises
+        ------
+        CounterRefused, CounterError, CounterUnavailable
+        """
+        self._ask("POST", "/jobs", json.dumps(job_to_json(job)).encode(), "application/json")
+
+    def pending(self, party: str) -> list[Job]:
+        """Return the jobs that wait for this party, oldest first.
+
+        Raises
+        ------
+        ValueError
+            If the token is another party's.
+        CounterRefused, CounterError, CounterUnavailable
+        """
+        _, body = self._ask("GET", "/pending")
+        data = self._json(body, "the list of jobs")
+        if data.get("party") != party:
+            raise CounterError(
+                f"the token is that of {clean(data.get('party'), 64)!r} and not of {party!r}"
+            )
+        jobs = data.get("jobs")
+        if not isinstance(jobs, list):
+            raise self._garbage("the list of jobs")
+        try:
+            return [job_from_json(job) for job in jobs]
+        except MessageError as error:
+            raise self._garbage("a job", error) from error
+
+    def submit(self, job: str, party: str, upload: Upload) -> None:
+        """Hand in an upload; the same one again changes nothing.
+
+        Raises
+        ------
+        CounterRefused, CounterError, CounterUnavailable
+        """
+        path = f"/jobs/{_quoted(job)}/uploads/{quote(check_party(party), safe='')}"
+        self._ask("PUT", path, upload.to_bytes(), "application/octet-stream")
+
+    def table(self, job: str) -> Table | None:
+        """Return the counts, or None while uploads are missing.
+
+        Raises
+        ------
+        CounterError
+            If the answer is no table, or another one than before.
+        CounterRefused, CounterUnavailable
+        """
+        status, body = self._ask("GET", f"/jobs/{_quoted(job)}/table")
+        if status == 202:
+            missing = self._json(body, "the state of a job").get("missing")
+            if not isinstance(missing, list):
+                raise self._garbage("the state of a job")
+            self._missing[job] = tuple(clean(name, 64) for name in missing)
+            return None
+        try:
+            table = Table.from_bytes(body)
+        except MessageError as error:
+            raise self._garbage("a table", error) from error
+        digest = hashlib.sha256(body).digest()
+        if self._tables.setdefault(job, digest) != digest:
+            raise CounterError(f"the server gave two different tables for job {job}")
+        self._missing.pop(job, None)
+        return table
+
+    def missing(self, job: str) -> tuple[str, ...]:
+        """Return the parties that the job waited for when its table was last asked for."""
+        return self._missing.get(job, ())
+
+    def close(self, job: str) -> None:
+        """Forget a job and its uploads; an unknown one is ignored.
+
+        Raises
+        ------
+        CounterRefused, CounterError, CounterUnavailable
+        """
+        self._ask("DELETE", f"/jobs/{_quoted(job)}")
+        self._tables.pop(job, None)
+        self._missing.pop(job, None)
+
+    def _ask(
+        self, method: str, path: str, body: bytes | None = None, kind: str | None = None
+    ) -> tuple[int, bytes]:
+        """Send a request, again where that helps; return the status and the body."""
+        trouble = ""
+        for attempt in range(self._retries + 1):
+            if attempt:
+                self._sleep(min(10.0, self._backoff * 2 ** (attempt - 1)))
+            try:
+                status, answer = self._once(method, path, body, kind)
+            except self._httpx.TransportError as error:
+                trouble = f"{type(error).__name__}: {clean(error)}"
+                if "CERTIFICATE_VERIFY_FAILED" in trouble:
+                    break  # trying again will not make it trustworthy
+                continue
+            except self._httpx.HTTPError as error:
+                raise self._garbage("HTTP", error) from error
+            if status in _AGAIN:
+                trouble = f"status {status}: {self._sentence(answer)}"
+                continue
+            if 200 <= status < 300:
+                return status, answer
+            if 400 <= status < 600:
+                raise CounterRefused(
+                    status, f"the counting server refuses ({status}): {self._sentence(answer)}"
+                )
+            raise self._garbage("an answer", f"status {status}")
+        tries = f"{attempt + 1} tries" if attempt else "one try"
+        raise CounterUnavailable(
+            f"the counting server at {self.url} gave no answer after {tries}: {trouble}"
+        )
+
+    def _once(
+        self, method: str, path: str, body: bytes | None, kind: str | None
+    ) -> tuple[int, bytes]:
+        headers = {"Content-Type": kind} if kind else None
+        with self._client.stream(
+            method, self.url + path, content=body, headers=headers
+        ) as answer:  # fmt: skip
+            end = time.monotonic() + self._timeout
+            parts: list[bytes] = []
+            size = 0
+            for part in answer.iter_raw():
+                size += len(part)
+                if size > self._max_bytes:
+                    raise self._garbage("an answer", f"it is longer than {self._max_bytes} bytes")
+                if time.monotonic() > end:
+                    raise self._httpx.ReadTimeout(f"the answer took over {self._timeout:g} s")
+                parts.append(part)
+            return answer.status_code, b"".join(parts)
+
+    def _json(self, body: bytes, what: str) -> dict[str, Any]:
+        try:
+            data = json.loads(body)
+        except (ValueError, RecursionError) as error:
+            raise self._garbage(what, error) from error
+        if not isinstance(data, dict):
+            raise self._garbage(what)
+        return data
+
+    def _sentence(self, body: bytes) -> str:
+        try:
+            return clean(json.loads(body)["error"])
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return "it does not say why"
+
+    def _garbage(self, what: str, why: object = "") -> CounterError:
+        reason = f" ({clean(why)})" if str(why) else ""
+        return CounterError(f"the server at {self.url} answered something else than {what}{reason}")
+
+
+def is_local(host: str) -> bool:
+    """Tell whether a host is this computer."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _quoted(job: str) -> str:
+    return quote(check_job_id(job), safe="")
+
+
+def _context(verify: bool | str | Path) -> ssl.SSLContext | bool:
+    if isinstance(verify, bool):
+        return verify
+    try:
+        return ssl.create_default_context(cafile=str(verify))
+    except OSError as error:
+        raise ValueError(f"the authority file {verify} cannot be used: {error}") from error

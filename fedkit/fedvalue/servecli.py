@@ -1,0 +1,275 @@
+"""The commands ``fedkit fedvalue keygen | tokens | serve | party | value | demo``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from fedkit.fedvalue.remote import RemoteCounter
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    help="FedValue between organisations: a counting server, data parties, a task party.",
+    no_args_is_help=True,
+)
+
+Url = Annotated[str, typer.Option(help="Address of the counting server.")]
+Data = Annotated[Path, typer.Option(help="CSV (or .npz) file of this party's own columns.")]
+IdColumn = Annotated[str, typer.Option(help="Column of the IDs.")]
+Columns = Annotated[str | None, typer.Option(help="Features, such as a,b,c; default: all others.")]
+KeyFile = Annotated[Path, typer.Option(help="The key that the parties share (keygen).")]
+TokenFile = Annotated[Path, typer.Option(help="This party's token (tokens).")]
+Authority = Annotated[
+    Path | None, typer.Option("--ca", help="Certificate of the authority to trust, PEM.")
+]
+Plain = Annotated[
+    bool, typer.Option("--plain", help="Allow http beyond this computer (a protected line).")
+]
+Bins = Annotated[int, typer.Option(help="Bins of a continuous column.")]
+How = Annotated[str, typer.Option(help="Bins of equal 'width', or by 'quantile'.")]
+Missing = Annotated[str, typer.Option(help="Missing values: a level of their 'own', or 'refuse'.")]
+
+
+@contextmanager
+def _plainly() -> Iterator[None]:
+    """Turn what may go wrong into one line and an exit status."""
+    from fedkit.fedvalue.verification import CheatingDetected
+
+    try:
+        yield
+    except CheatingDetected as error:
+        typer.echo(f"fedkit: the server's answer is refused: {error}", err=True)
+        raise typer.Exit(3) from error
+    except KeyboardInterrupt:
+        typer.echo("fedkit: stopped", err=True)
+        raise typer.Exit(130) from None
+
+
+def _say(line: str) -> None:
+    """Print one line at once: the reader may be a log."""
+    print(line, flush=True)
+
+
+def _counter(url: str, token: Path, ca: Path | None, plain: bool, **options: Any) -> RemoteCounter:
+    from fedkit.fedvalue.access import read_secret
+    from fedkit.fedvalue.remote import RemoteCounter
+
+    verify: bool | Path = True if ca is None else ca
+    return RemoteCounter(url, read_secret(token, "token"), verify=verify, plain=plain, **options)
+
+
+def _list(text: str | None) -> list[str] | None:
+    return None if text is None else [part.strip() for part in text.split(",") if part.strip()]
+
+
+@app.command()
+def keygen(
+    out: Annotated[Path, typer.Argument(help="File to write; never overwritten.")],
+) -> None:
+    """Make the key that the parties share and the server never sees."""
+    from fedkit.fedvalue.access import write_secret
+    from fedkit.fedvalue.crypto import new_key
+
+    write_secret(out, new_key().hex())
+    _say(f"{out}: hand it to every party by a channel of its own, and not to the server")
+
+
+@app.command()
+def tokens(
+    book: Annotated[Path, typer.Argument(help="The server's file, made or added to.")],
+    task: Annotated[list[str] | None, typer.Option(help="A task party (repeatable).")] = None,
+    data: Annotated[list[str] | None, typer.Option(help="A data party (repeatable).")] = None,
+    folder: Annotated[Path, typer.Option(help="Where PARTY.token files go.")] = Path("."),
+    days: Annotated[float, typer.Option(help="Days until they expire; 0 for never.")] = 90.0,
+    renew: Annotated[bool, typer.Option("--renew", help="Replace tokens that exist.")] = False,
+) -> None:
+    """Make tokens: hashes for the server, one file for each party."""
+    from fedkit.fedvalue.access import issue_tokens
+
+    made = issue_tokens(
+        book, folder, task=task or (), data=data or (), days=days or None, renew=renew
+    )
+    for path in made:
+        _say(f"{path}: hand it to {path.stem}")
+    _say(f"{book}: for the server; it holds hashes only")
+
+
+@app.command()
+def serve(
+    folder: Annotated[Path, typer.Option(help="Where jobs and uploads are kept.")],
+    tokens: Annotated[Path, typer.Option(help="The file of tokens' hashes (tokens).")],
+    host: Annotated[str, typer.Option(help="Address to listen at.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port; 0 takes a free one.")] = 8765,
+    tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain, PEM.")] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="Its private key, PEM.")] = None,
+    plain: Annotated[
+        bool, typer.Option("--plain", help="Allow other hosts without TLS (behind a proxy).")
+    ] = False,
+    max_upload_mb: Annotated[float, typer.Option(help="Largest upload.")] = 512.0,
+    max_folder_gb: Annotated[float, typer.Option(help="Largest size of the folder.")] = 16.0,
+    max_jobs: Annotated[int, typer.Option(help="Jobs open at a time.")] = 1000,
+    max_connections: Annotated[int, typer.Option(help="Connections at a time.")] = 200,
+    job_days: Annotated[float, typer.Option(help="Days after which a job is closed.")] = 7.0,
+    body_seconds: Annotated[float, typer.Option(help="Time for a request's body.")] = 600.0,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No line per request.")] = False,
+) -> None:
+    """Run the counting server."""
+    import logging
+
+    from fedkit.fedvalue import service
+    from fedkit.fedvalue.access import TokenBook
+    from fedkit.fedvalue.remote import is_local
+
+    if tls_cert is None and not plain and not is_local(host):
+        raise ValueError(
+            f"{host} can be reached from elsewhere, and without TLS every token could be read on "
+            "the way: give --tls-cert and --tls-key, or --plain behind a proxy that does TLS"
+        )
+    limits = service.Limits(
+        upload_bytes=int(max_upload_mb * 2**20), folder_bytes=int(max_folder_gb * 2**30),
+        jobs=max_jobs, lifetime=job_days * 86400, body_seconds=body_seconds,
+        connections=max_connections,
+    )  # fmt: skip
+    logging.basicConfig(format="%(asctime)s %(message)s")
+    logging.getLogger("fedkit.fedvalue").setLevel("WARNING" if quiet else "INFO")
+    with _plainly():
+        made = service.create_app(folder, TokenBook(tokens), limits=limits)
+        service.serve(made, host=host, port=port, cert=tls_cert, key=tls_key, say=_say, quiet=quiet)
+
+
+@app.command()
+def party(
+    name: Annotated[str, typer.Option(help="This party's name.")],
+    data: Data,
+    key_file: KeyFile,
+    token_file: TokenFile,
+    url: Url = "http://127.0.0.1:8765",
+    id_column: IdColumn = "id",
+    columns: Columns = None,
+    bins: Bins = 5,
+    how: How = "width",
+    missing: Missing = "own",
+    secret_file: Annotated[
+        Path | None, typer.Option(help="Its own secret, made if missing; default NAME.secret.")
+    ] = None,
+    once: Annotated[bool, typer.Option("--once", help="Answer what waits now, and stop.")] = False,
+    max_jobs: Annotated[int | None, typer.Option(help="Answer so many jobs and stop.")] = None,
+    max_rows: Annotated[int, typer.Option(help="Largest upload, in encrypted IDs.")] = 50_000_000,
+    allow_printed: Annotated[
+        bool, typer.Option("--allow-printed", help="Also answer the protocol as printed.")
+    ] = False,
+    poll: Annotated[float, typer.Option(help="Seconds between two looks.")] = 0.5,
+    timeout: Annotated[float, typer.Option(help="Seconds to wait for an answer.")] = 60.0,
+    ca: Authority = None,
+    plain: Plain = False,
+) -> None:
+    """Answer jobs as a data party, until stopped."""
+    with _plainly():
+        from fedkit.fedvalue import agents
+        from fedkit.fedvalue.columns import read_columns
+        from fedkit.fedvalue.roles import DataParty
+
+        held = read_columns(data, id_column=id_column, columns=_list(columns))
+        key = agents.read_key(key_file)
+        cells = agents.cells_of(held, bins, how, missing, str(data))
+        secret = agents.own_secret(secret_file or data.with_name(f"{name}.secret"))
+        who = DataParty(name, held.ids, cells, key, secret=secret)
+        policy = agents.Policy(max_rows, allow_printed, max_jobs)
+        with _counter(url, token_file, ca, plain, timeout=timeout) as counter:
+            _say(f"{name}: {len(held.ids)} rows, {len(held.names)} features; waiting for jobs")
+            answered = agents.answer_jobs(
+                who, key, counter, policy=policy, rows=len(held.ids), once=once, poll=poll,
+                say=lambda line: _say(f"{name}: {line}"),
+            )  # fmt: skip
+        _say(f"{name}: {answered} jobs answered")
+
+
+@app.command()
+def value(
+    name: Annotated[str, typer.Option(help="This party's name.")],
+    parties: Annotated[str, typer.Option(help="Names of the data parties, such as bank,telco.")],
+    data: Data,
+    label: Annotated[str, typer.Option(help="Column of the label.")],
+    key_file: KeyFile,
+    token_file: TokenFile,
+    url: Url = "http://127.0.0.1:8765",
+    id_column: IdColumn = "id",
+    columns: Columns = None,
+    bins: Bins = 5,
+    how: How = "width",
+    missing: Missing = "own",
+    correction: Annotated[
+        str, typer.Option(help="'plugin' (the paper's), 'miller-madow' or 'permutation'.")
+    ] = "plugin",
+    iterations: Annotated[int, typer.Option(help="Redundant computations (tau).")] = 2,
+    timeout: Annotated[float, typer.Option(help="Seconds to wait for one job.")] = 600.0,
+    answer_timeout: Annotated[float, typer.Option(help="Seconds to wait for an answer.")] = 60.0,
+    state_file: Annotated[
+        Path | None, typer.Option(help="Remembers a run while it lasts; default NAME.run.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--json", help="Write the values there.")] = None,
+    ca: Authority = None,
+    plain: Plain = False,
+) -> None:
+    """Value the data parties, as the task party."""
+    with _plainly():
+        from fedkit.fedvalue import agents
+        from fedkit.fedvalue.columns import read_columns
+
+        names = tuple(_list(parties) or ())
+        if correction not in ("plugin", "miller-madow", "permutation"):
+            raise ValueError(
+                f"correction is {correction!r}; from counts it is 'plugin', 'miller-madow' or "
+                "'permutation'"
+            )
+        held = read_columns(
+            data, id_column=id_column, columns=_list(columns), label=label, min_columns=0
+        )
+        key = agents.read_key(key_file)
+        cells = agents.cells_of(held, bins, how, missing, str(data))
+        _say(
+            f"{name}: {len(held.ids)} rows, {len(held.names)} features, label {label}; "
+            f"data parties {', '.join(names)}"
+        )
+        with _counter(url, token_file, ca, plain, timeout=answer_timeout) as counter:
+            counts = agents.run_task(
+                held, cells, key, counter, name=name, parties=names, timeout=timeout,
+                state=state_file or data.with_name(f"{name}.run"), iterations=iterations,
+                say=lambda line: _say(f"{name}: {line}"),
+            )  # fmt: skip
+        found = counts.values(correction=correction)
+        _say(
+            f"verified: {counts.queries} queries, with {_and(counts.duplications)} copies of an ID "
+            f"and {_and(counts.artificial)} artificial IDs; {int(counts.counts.sum())} IDs "
+            "counted; seals, non-negativity, divisibility, consistency, total and margins hold"
+        )
+        _say(found.to_frame().to_string(index=False))
+        _say(f"task party itself: {found.task_value:.6f}   (nats, correction: {correction})")
+        if out is not None:
+            text = {"task_value": found.task_value, "exact": found.exact,
+                    "values": dict(zip(names, map(float, found.values), strict=True)),
+                    "rows": int(counts.counts.sum()), "seconds": counts.seconds}  # fmt: skip
+            out.write_text(json.dumps(text, indent=1) + "\n", "utf-8")
+
+
+def _and(numbers: tuple[int, ...]) -> str:
+    return " and ".join(map(str, numbers))
+
+
+@app.command()
+def demo(
+    keep: Annotated[Path | None, typer.Option(help="Empty folder for all files; kept.")] = None,
+    tls: Annotated[bool, typer.Option("--tls", help="Speak HTTPS, self-signed.")] = False,
+) -> None:
+    """Show the whole: five programs on this computer, two of them killed on the way."""
+    with _plainly():
+        from fedkit.fedvalue.servedemo import run_demo
+
+        run_demo(keep, tls=tls, say=_say)

@@ -1,0 +1,269 @@
+"""A demonstration: server and parties as separate programs, two of them killed on the way."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+from fedkit.extras import need
+from fedkit.fedvalue.access import issue_tokens, write_secret
+from fedkit.fedvalue.crypto import new_key
+from fedkit.fedvalue.information import PartyValues, mshapley_cmi
+from fedkit.streams import Streams
+
+__all__ = ["Program", "run_demo", "self_signed", "until", "write_tables"]
+
+TASK, PARTIES = "hospital", ("lab", "imaging", "registry")
+_PATIENCE = 120.0
+
+
+class Program:
+    """One `fedkit fedvalue` command as a process, its output in a file.
+
+    Parameters
+    ----------
+    log : Path
+        Where its output goes.
+    *arguments : str
+        What follows ``fedkit fedvalue``.
+    """
+
+    def __init__(self, log: Path, *arguments: str | Path) -> None:
+        self.log = log
+        command = [sys.executable, "-m", "fedkit.cli", "fedvalue", *map(str, arguments)]
+        with log.open("ab") as file:
+            self.process = subprocess.Popen(
+                command, stdout=file, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+                env=os.environ | {"OMP_NUM_THREADS": "1"},
+            )  # fmt: skip
+
+    def text(self) -> str:
+        """Return what it has printed."""
+        return self.log.read_text("utf-8", "replace")
+
+    def wait_for(self, words: str, times: int = 1) -> str:
+        """Wait until its log holds some words, and return the log.
+
+        Raises
+        ------
+        RuntimeError
+            If the program ends, or does not print them in two minutes.
+        """
+
+        def there() -> bool:
+            if self.text().count(words) >= times:
+                return True
+            if self.process.poll() is not None and self.text().count(words) < times:
+                raise RuntimeError(f"the program ended without saying {words!r}: {self.text()}")
+            return False
+
+        until(there, f"{words!r} in {self.log.name}")
+        return self.text()
+
+    def kill(self) -> None:
+        """End it as a power cut would: it gets no chance to tidy up."""
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> None:
+        """End it."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(20)
+            except subprocess.TimeoutExpired:
+                self.kill()
+
+
+def until(condition: Callable[[], bool], what: str, patience: float = _PATIENCE) -> None:
+    """Wait for a condition.
+
+    Raises
+    ------
+    RuntimeError
+        If it does not come true.
+    """
+    end = time.monotonic() + patience
+    while not condition():
+        if time.monotonic() > end:
+            raise RuntimeError(f"waited {patience:g} s in vain for {what}")
+        time.sleep(0.05)
+
+
+def write_tables(folder: Path, features: int = 3) -> tuple[dict[str, Path], PartyValues]:
+    """Split scikit-learn's breast cancer data by columns, one CSV file per party.
+
+    Parameters
+    ----------
+    folder : Path
+        Where the files go.
+    features : int
+        Features of each party.
+
+    Returns
+    -------
+    files : dict of str to Path
+        File of each party, its rows in an order of its own.
+    values : PartyValues
+        What all columns together say, in the clear.
+    """
+    frame = need("sklearn.datasets", "vertical").load_breast_cancer(as_frame=True).frame
+    random = Streams(5).generator("demo", "columns")
+    names = [name for name in frame.columns if name != "target"]
+    order = random.permutation(len(names))
+    frame.insert(0, "id", [f"patient-{i:04d}" for i in random.permutation(len(frame))])
+    files, blocks = {}, []
+    for i, party in enumerate((TASK, *PARTIES)):
+        own = [names[j] for j in order[features * i : features * (i + 1)]]
+        blocks.append(frame[own])
+        kept = frame[["id", *own, *(["target"] if party == TASK else [])]]
+        files[party] = folder / f"{party}.csv"
+        kept.iloc[random.permutation(len(kept))].to_csv(files[party], index=False)
+    y = frame["target"].to_numpy()
+    return files, mshapley_cmi(blocks[0], y, blocks[1:], names=PARTIES)
+
+
+def self_signed(folder: Path) -> tuple[Path, Path]:
+    """Make a certificate for this computer that vouches for itself; return it and its key."""
+    x509, oid = need("cryptography.x509", "service"), need("cryptography.x509.oid", "service")
+    hashes = need("cryptography.hazmat.primitives.hashes", "service")
+    coding = need("cryptography.hazmat.primitives.serialization", "service")
+    key = need("cryptography.hazmat.primitives.asymmetric.ec", "service")
+    private = key.generate_private_key(key.SECP256R1())
+    name = x509.Name([x509.NameAttribute(oid.NameOID.COMMON_NAME, "localhost")])
+    now = datetime.datetime.now(datetime.UTC)
+    places = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name).issuer_name(name).public_key(private.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(minutes=5))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName(places), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .sign(private, hashes.SHA256())
+    )  # fmt: skip
+    cert, secret = folder / "server.crt", folder / "server.key"
+    cert.write_bytes(made.public_bytes(coding.Encoding.PEM))
+    text = private.private_bytes(
+        coding.Encoding.PEM, coding.PrivateFormat.PKCS8, coding.NoEncryption()
+    )
+    write_secret(secret, text.decode().strip())
+    return cert, secret
+
+
+def run_demo(keep: Path | None, *, tls: bool, say: Callable[[str], None]) -> None:
+    """Run the demonstration.
+
+    Parameters
+    ----------
+    keep : Path or None
+        Folder for all files, empty or not yet there; a temporary one by default.
+    tls : bool
+        Speak HTTPS with a self-signed certificate.
+    say : callable
+        Told each line.
+
+    Raises
+    ------
+    ValueError
+        If `keep` is not empty.
+    RuntimeError
+        If a program fails, or the values differ from those in the clear.
+    """
+    started = time.perf_counter()
+    with ExitStack() as stack:
+        if keep is None:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        else:
+            keep.mkdir(parents=True, exist_ok=True)
+            if any(keep.iterdir()):
+                raise ValueError(f"{keep} is not empty; the demo needs a folder of its own")
+            folder = keep
+
+        def note(line: str) -> None:
+            say(f"{time.perf_counter() - started:6.1f} s  {line}")
+
+        _play(folder, stack, tls, note, say)
+
+
+def _play(
+    folder: Path, stack: ExitStack, tls: bool, note: Callable[[str], None],
+    say: Callable[[str], None],
+) -> None:  # fmt: skip
+    files, clear = write_tables(folder)
+    issue_tokens(folder / "tokens.json", folder, task=[TASK], data=PARTIES, days=1)
+    write_secret(folder / "federation.key", new_key().hex())
+    secure = ["--tls-cert", "server.crt", "--tls-key", "server.key"] if tls else []
+    trust: list[str | Path] = ["--ca", self_signed(folder)[0]] if tls else []
+    secure = [part if part.startswith("--") else str(folder / part) for part in secure]
+    note(f"{TASK} has 3 features and the label of {len(_rows(files[TASK]))} patients; "
+         f"{', '.join(PARTIES)} have 3 features each")  # fmt: skip
+
+    def start(name: str, *arguments: str | Path) -> Program:
+        program = Program(folder / f"{name}.log", *arguments)
+        stack.callback(program.stop)
+        return program
+
+    def serve(port: str) -> Program:
+        return start("server", "serve", "--folder", folder / "kept", "--tokens",
+                     folder / "tokens.json", "--port", port, *secure)  # fmt: skip
+
+    def common(name: str) -> list[str | Path]:
+        return ["--name", name, "--data", files[name], "--key-file", folder / "federation.key",
+                "--token-file", folder / f"{name}.token", "--url", url, *trust]  # fmt: skip
+
+    server = serve("0")
+    url = server.wait_for("counting server at ").split("counting server at ")[1].split()[0]
+    note(f"the counting server listens at {url}")
+    task = start(TASK, "value", *common(TASK), "--parties", ",".join(PARTIES), "--label", "target",
+                 "--json", folder / "values.json")  # fmt: skip
+    first, second = (start(name, "party", *common(name)) for name in PARTIES[:2])
+    kept = folder / "kept" / "jobs"
+    until(lambda: len(list(kept.glob("*/*.upload"))) == 3, "three uploads")
+    first.wait_for("is answered")
+    second.wait_for("is answered")
+    note(f"{TASK}, {PARTIES[0]} and {PARTIES[1]} have been told that their uploads are kept")
+    server.kill()
+    first.kill()
+    note(f"the server and {PARTIES[0]} are killed, without warning")
+    stored = [path.read_bytes() for path in kept.glob("*/*")]
+    seen = sum(row[0].encode() in text for text in stored for row in _rows(files[TASK]))
+    size = sum(map(len, stored))
+    note(f"the dead server's disk holds {size} bytes; IDs of patients found in them: {seen}")
+    server = serve(url.rsplit(":", 1)[1])
+    server.wait_for("counting server at ", 2)
+    note("the server is back and takes up the job; nobody uploads again what it had")
+    start(PARTIES[0], "party", *common(PARTIES[0]))
+    start(PARTIES[2], "party", *common(PARTIES[2]))
+    note(f"{PARTIES[0]} is back, and {PARTIES[2]} joins")
+    task.process.wait(_PATIENCE)
+    if task.process.returncode:
+        raise RuntimeError(f"the task party failed: {task.text()}")
+    note("the task party has all counts and has verified them")
+    say("")
+    say(task.text().strip())
+    found = json.loads((folder / "values.json").read_text("utf-8"))
+    same = [found["values"][name] for name in PARTIES] == clear.values.tolist()
+    say("")
+    say("in the clear, from all columns in one place:")
+    say(clear.to_frame().to_string(index=False))
+    until(lambda: not any(kept.iterdir()), "the server to forget the jobs")
+    note("the server has forgotten the jobs")
+    if not same or found["task_value"] != clear.task_value or seen:
+        raise RuntimeError("the values differ, or the server saw an ID")
+    note("equal, to the last bit")
+
+
+def _rows(path: Path) -> list[list[str]]:
+    return [line.split(",") for line in path.read_text("utf-8").splitlines()[1:]]

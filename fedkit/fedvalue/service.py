@@ -1,0 +1,324 @@
+"""The counting server as an HTTP service (FastAPI, uvicorn).
+
+======  ===============================  ==========================  =============================
+method  path                             who                         answer
+======  ===============================  ==========================  =============================
+POST    ``/jobs``                        task party                  201 new, 200 the same again
+GET     ``/pending``                     any party                   200 its jobs, oldest first
+PUT     ``/jobs/{job}/uploads/{party}``  that party                  201 new, 200 the same again
+GET     ``/jobs/{job}/table``            task party of the job       200 table, 202 not yet
+DELETE  ``/jobs/{job}``                  task party of the job       204, also if unknown
+GET     ``/health``                      anyone                      200
+======  ===============================  ==========================  =============================
+
+A refusal is ``{"error": sentence}``.  The server holds no key: IDs, cells and sealed messages mean
+nothing to it.  Tokens are never logged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import logging
+import socket
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+from fedkit.extras import need
+from fedkit.fedvalue.access import AccessDenied, Grant, TokenBook
+from fedkit.fedvalue.desk import Desk, Limits, Refusal
+from fedkit.fedvalue.messages import Counter, MessageError
+from fedkit.fedvalue.shelf import Shelf
+from fedkit.fedvalue.wire import check_job_id, job_from_json, job_to_json
+
+for _module in ("fastapi", "uvicorn", "h11"):
+    need(_module, extra="service")
+
+import h11  # noqa: E402
+import uvicorn  # noqa: E402
+from fastapi import FastAPI, Request, Response  # noqa: E402
+from fastapi.responses import FileResponse, JSONResponse  # noqa: E402
+from starlette.concurrency import run_in_threadpool  # noqa: E402
+from starlette.exceptions import HTTPException  # noqa: E402
+from starlette.requests import ClientDisconnect  # noqa: E402
+from uvicorn.protocols.http.h11_impl import H11Protocol  # noqa: E402
+
+__all__ = ["Limits", "create_app", "make_server", "serve"]
+
+log = logging.getLogger("fedkit.fedvalue")
+
+
+def create_app(
+    folder: Path,
+    tokens: TokenBook,
+    *,
+    limits: Limits | None = None,
+    new_counter: Callable[[], Counter] | None = None,
+) -> FastAPI:
+    """Make the service.
+
+    Parameters
+    ----------
+    folder : Path
+        Where jobs and uploads are kept; what it holds is taken up again.
+    tokens : TokenBook
+        Who may speak to the server.
+    limits : Limits, optional
+        What it accepts.
+    new_counter : callable, optional
+        Makes an empty counter; by default :class:`.counting.CountingServer`.
+
+    Returns
+    -------
+    FastAPI
+        The ASGI application; ``app.state.desk`` holds its state.
+
+    Raises
+    ------
+    ValueError
+        If the folder is in use by another server, or holds a damaged job.
+    """
+    if new_counter is None:
+        from fedkit.fedvalue.counting import CountingServer
+
+        new_counter = CountingServer
+    limits = limits or Limits()
+    desk = Desk(Shelf(folder), tokens, new_counter, limits)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        tidier = asyncio.create_task(_tidy(desk))
+        yield
+        tidier.cancel()
+        await run_in_threadpool(desk.stop)
+
+    # no pages of documentation: they would tell strangers what runs here
+    app = FastAPI(title="fedkit counting server", docs_url=None, redoc_url=None, openapi_url=None,
+                  lifespan=lifespan)  # fmt: skip
+    app.state.desk = desk
+    _answer_errors(app)
+
+    @app.get("/health")
+    async def health() -> dict[str, Any]:
+        return {"status": "ok", "upload_bytes": limits.upload_bytes}
+
+    @app.post("/jobs")
+    async def open_job(request: Request) -> Response:
+        caller = await _caller(request, tokens)
+        async with asyncio.timeout(limits.body_seconds):
+            body = b"".join([chunk async for chunk in _body(request, limits.job_bytes)])
+        try:
+            job = job_from_json(json.loads(body))
+        except MessageError as error:
+            raise Refusal(422, str(error)) from error
+        except (ValueError, RecursionError) as error:
+            raise Refusal(400, "the job is not valid JSON") from error
+        new = await run_in_threadpool(desk.open, caller, job)
+        return JSONResponse({"job": job.id, "new": new}, 201 if new else 200)
+
+    @app.get("/pending")
+    async def pending(request: Request) -> Response:
+        caller = await _caller(request, tokens)
+        jobs = await run_in_threadpool(desk.pending, caller)
+        return JSONResponse({"party": caller.party, "jobs": [job_to_json(job) for job in jobs]})
+
+    @app.put("/jobs/{job}/uploads/{party}")
+    async def upload(request: Request, job: str, party: str) -> Response:
+        caller = await _caller(request, tokens)
+        await run_in_threadpool(desk.may_upload, caller, _job_id(job), party)
+        path, file = await run_in_threadpool(desk.shelf.incoming)
+        digest = hashlib.sha256()
+        try:
+            with file:
+                async with asyncio.timeout(limits.body_seconds):
+                    async for chunk in _body(request, limits.upload_bytes):
+                        digest.update(chunk)
+                        await run_in_threadpool(file.write, chunk)
+            new = await run_in_threadpool(
+                desk.upload, caller, job, party, path, digest.hexdigest()
+            )  # fmt: skip
+        finally:
+            path.unlink(missing_ok=True)
+        return JSONResponse({"job": job, "new": new}, 201 if new else 200)
+
+    @app.get("/jobs/{job}/table")
+    async def table(request: Request, job: str) -> Response:
+        caller = await _caller(request, tokens)
+        found = await run_in_threadpool(desk.table, caller, _job_id(job))
+        if isinstance(found, list):
+            return JSONResponse({"missing": found}, 202)
+        waiting = asyncio.shield(asyncio.wrap_future(found))
+        try:
+            path = await asyncio.wait_for(waiting, limits.wait_seconds)
+        except TimeoutError:
+            return JSONResponse({"missing": []}, 202)
+        except (ValueError, KeyError) as error:
+            raise Refusal(422, f"job {job} cannot be counted: {error}") from error
+        return FileResponse(path, media_type="application/octet-stream")
+
+    @app.delete("/jobs/{job}")
+    async def close(request: Request, job: str) -> Response:
+        caller = await _caller(request, tokens)
+        await run_in_threadpool(desk.close, caller, _job_id(job))
+        return Response(status_code=204)
+
+    return app
+
+
+def serve(
+    app: FastAPI,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8765,
+    cert: Path | None = None,
+    key: Path | None = None,
+    say: Callable[[str], None] = print,
+    quiet: bool = False,
+) -> None:
+    """Run the service until it is told to stop (SIGINT, SIGTERM).
+
+    Parameters
+    ----------
+    app : FastAPI
+        Made by :func:`create_app`.
+    host, port : str, int
+        Where to listen; port 0 takes a free one.
+    cert, key : Path, optional
+        Certificate chain and private key, PEM: then it speaks HTTPS.
+    say : callable
+        Told the address once the server listens.
+    quiet : bool
+        No line per request.
+
+    Raises
+    ------
+    ValueError
+        If only one of `cert` and `key` is given, or they cannot be used.
+    OSError
+        If the port is taken or the host unknown.
+    """
+    server = make_server(app, cert=cert, key=key, quiet=quiet)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.create_server((host, port), family=family, backlog=128) as place:
+        shown = f"[{host}]" if ":" in host else host
+        scheme = "http" if cert is None else "https"
+        say(f"counting server at {scheme}://{shown}:{place.getsockname()[1]}")
+        server.run(sockets=[place])
+
+
+def make_server(
+    app: FastAPI, *, cert: Path | None = None, key: Path | None = None, quiet: bool = False
+) -> uvicorn.Server:
+    """Return the uvicorn server of :func:`serve`, not yet running.  Parameters as there."""
+    if (cert is None) != (key is None):
+        raise ValueError("TLS needs both a certificate and its key: --tls-cert and --tls-key")
+    limits: Limits = app.state.desk.limits
+    config = uvicorn.Config(
+        app, http=_watched(limits.idle_seconds), ws="none", loop="asyncio", server_header=False,
+        limit_concurrency=limits.connections, access_log=not quiet, timeout_keep_alive=10,
+        log_level="warning" if quiet else "info", timeout_graceful_shutdown=10,
+        proxy_headers=False, ssl_certfile=cert, ssl_keyfile=key,
+    )  # fmt: skip
+    try:
+        config.load()
+    except OSError as error:  # ssl.SSLError among them
+        raise ValueError(f"certificate {cert} and key {key} cannot be used: {error}") from error
+    return uvicorn.Server(config)
+
+
+async def _caller(request: Request, tokens: TokenBook) -> Grant:
+    """Return who asks; nothing of the request's body has been read by then."""
+    kind, _, token = request.headers.get("authorization", "").partition(" ")
+    if kind.lower() != "bearer" or not token.strip():
+        raise Refusal(401, "a token is needed: Authorization: Bearer TOKEN")
+    try:
+        return await run_in_threadpool(tokens.whose, token.strip())
+    except AccessDenied as error:
+        raise Refusal(401, str(error)) from error
+    except (OSError, ValueError) as error:
+        log.error("the file of tokens cannot be used: %s", error)
+        raise Refusal(503, "the server's file of tokens cannot be used") from error
+
+
+async def _body(request: Request, limit: int) -> AsyncIterator[bytes]:
+    """Yield the body piece by piece; stop as soon as it is too large."""
+    sentence = f"the body is larger than the {limit} bytes that this server accepts"
+    declared = request.headers.get("content-length", "0")
+    if declared.isdigit() and int(declared) > limit:
+        raise Refusal(413, sentence)
+    size = 0
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size > limit:
+            raise Refusal(413, sentence)
+        yield chunk
+
+
+def _job_id(job: str) -> str:
+    try:
+        return check_job_id(job)
+    except MessageError as error:
+        raise Refusal(422, str(error)) from error
+
+
+def _answer_errors(app: FastAPI) -> None:
+    """Answer every error with one sentence, and tell strangers nothing about the inside."""
+
+    @app.exception_handler(Refusal)
+    async def refused(request: Request, error: Refusal) -> Response:
+        headers = {"WWW-Authenticate": "Bearer"} if error.status == 401 else None
+        return JSONResponse({"error": error.sentence}, error.status, headers)
+
+    @app.exception_handler(HTTPException)
+    async def unknown(request: Request, error: HTTPException) -> Response:
+        return JSONResponse({"error": str(error.detail)}, error.status_code, error.headers)
+
+    @app.exception_handler(TimeoutError)
+    async def slow(request: Request, error: TimeoutError) -> Response:
+        return JSONResponse({"error": "the body took too long to arrive"}, 408)
+
+    @app.exception_handler(ClientDisconnect)
+    async def gone(request: Request, error: ClientDisconnect) -> Response:
+        return JSONResponse({"error": "the sender went away"}, 400)  # nobody reads it
+
+    @app.exception_handler(Exception)
+    async def failed(request: Request, error: Exception) -> Response:
+        return JSONResponse({"error": "the server failed; its log says why"}, 500)
+
+
+async def _tidy(desk: Desk) -> None:
+    """Close old jobs even when nobody asks for anything."""
+    while True:
+        await asyncio.sleep(60)
+        try:
+            await run_in_threadpool(desk.tidy)
+        except OSError:
+            log.exception("old jobs could not be closed")
+
+
+def _watched(patience: float) -> type[H11Protocol]:
+    """Return uvicorn's HTTP protocol with a time limit on what it has none for: slow headers."""
+
+    class Watched(H11Protocol):
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self._before: object = None
+            self.loop.call_later(patience, self._look)
+
+        def _look(self) -> None:
+            if self.transport.is_closing():
+                return
+            busy = self.cycle is not None and not self.cycle.response_complete
+            if not busy and self._before is self.cycle:
+                # no request was begun since the last look: idle, or headers that never end
+                if self.conn.our_state is h11.IDLE:
+                    self.conn.send(h11.ConnectionClosed())
+                self.transport.close()
+                return
+            self._before = self if busy else self.cycle
+            self.loop.call_later(patience, self._look)
+
+    return Watched

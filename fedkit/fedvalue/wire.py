@@ -1,0 +1,118 @@
+"""How jobs and refusals are written as JSON between the parties and the counting service."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fedkit.fedvalue.messages import Job, MessageError
+
+__all__ = ["check_job_id", "check_party", "clean", "job_from_json", "job_to_json", "read_json"]
+
+# Names travel in addresses: no slash, no control character, no leading dot.
+_JOB = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_PARTY = re.compile(r"\w[\w .-]{0,63}")
+
+
+def check_job_id(name: object) -> str:
+    """Return the name of a job, or refuse one that cannot travel in an address.
+
+    Raises
+    ------
+    MessageError
+        If it is not 1 to 128 letters, digits, dots, dashes and underscores.
+    """
+    if not isinstance(name, str) or not _JOB.fullmatch(name):
+        raise MessageError(
+            f"{clean(name)!r} cannot name a job; expected are 1 to 128 of A-Z, a-z, 0-9, '.', "
+            "'_' and '-', the first a letter or digit"
+        )
+    return name
+
+
+def check_party(name: object) -> str:
+    """Return the name of a party, or refuse one that cannot travel in an address.
+
+    Raises
+    ------
+    MessageError
+        If it is not 1 to 64 letters, digits, spaces, dots, dashes and underscores.
+    """
+    if not isinstance(name, str) or not _PARTY.fullmatch(name) or name != name.strip():
+        raise MessageError(
+            f"{clean(name)!r} cannot name a party; expected are 1 to 64 letters, digits, spaces, "
+            "'.', '_' and '-', the first a letter or digit"
+        )
+    return name
+
+
+def clean(text: object, limit: int = 300) -> str:
+    """Return a foreign text as one short printable line."""
+    line = " ".join("".join(c if c.isprintable() else " " for c in str(text)).split())
+    return line if len(line) <= limit else line[: limit - 3] + "..."
+
+
+def job_to_json(job: Job) -> dict[str, Any]:
+    """Write a job: its envelopes in base 64."""
+    return {
+        "id": job.id,
+        "parties": list(job.parties),
+        "envelopes": {
+            name: base64.b64encode(text).decode() for name, text in sorted(job.envelopes.items())
+        },
+    }
+
+
+def job_from_json(data: object) -> Job:
+    """Read a job.
+
+    Raises
+    ------
+    MessageError
+        If it is anything else: unknown fields, odd names, a party twice, an envelope for a
+        stranger.
+    """
+    if not isinstance(data, dict) or set(data) != {"id", "parties", "envelopes"}:
+        raise MessageError("a job has the fields id, parties and envelopes, and no others")
+    parties, envelopes = data["parties"], data["envelopes"]
+    if not isinstance(parties, list) or len(parties) < 2:
+        raise MessageError("a job needs a task party and at least one data party")
+    names = tuple(check_party(name) for name in parties)
+    if len(set(names)) < len(names):
+        raise MessageError("a party is named twice in the job")
+    if not isinstance(envelopes, dict) or not set(envelopes) <= set(names):
+        raise MessageError("the envelopes of a job are for its parties, and for nobody else")
+    return Job(check_job_id(data["id"]), names, {k: _decode(v) for k, v in envelopes.items()})
+
+
+def _decode(text: object) -> bytes:
+    try:
+        if isinstance(text, str):
+            return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        pass
+    raise MessageError("an envelope is not written in base 64")
+
+
+def read_json(path: Path, what: str) -> Mapping[str, Any]:
+    """Read a JSON object from a file.
+
+    Raises
+    ------
+    ValueError
+        If the file holds anything else.
+    OSError
+        If it cannot be read.
+    """
+    try:
+        data = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise ValueError(f"{path} is not {what}: it is not valid JSON") from error
+    if not isinstance(data, dict):
+        raise ValueError(f"{path} is not {what}: a JSON object is expected")
+    return data

@@ -1,0 +1,145 @@
+"""A counting service in a thread, and a server that answers what a test wants."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+
+from fedkit.fedvalue.access import TokenBook, issue_tokens, read_secret
+from fedkit.fedvalue.counting import CountingServer
+from fedkit.fedvalue.desk import Limits
+from fedkit.fedvalue.messages import ID_BYTES, Job, Upload
+from fedkit.fedvalue.remote import RemoteCounter
+from fedkit.fedvalue.servedemo import until
+from fedkit.fedvalue.service import create_app, make_server
+
+PARTIES = ("shop", "bank", "telco")
+
+
+class House:
+    """A server in a thread, its folder, and tokens for all parties."""
+
+    def __init__(self, folder: Path, limits: Limits | None = None, **tls: Path) -> None:
+        self.folder, self.limits, self.tls = folder, limits or Limits(), tls
+        self.book = folder / "tokens.json"
+        self.clock = time.time()
+        issue_tokens(self.book, folder, task=["shop", "rival"], data=["bank", "telco"], days=1)
+        self.received: list[bytes] = []
+        self.counters: list[CountingServer] = []
+        self.start()
+
+    def start(self) -> None:
+        self.app = create_app(
+            self.folder / "kept", TokenBook(self.book, lambda: self.clock),
+            limits=self.limits, new_counter=self.new_counter,
+        )  # fmt: skip
+        self.app.state.desk._clock = lambda: self.clock
+        self.server = make_server(self.app, quiet=True, **self.tls)
+        self.server.config.loaded_app = self.spy(self.server.config.loaded_app)
+        place = socket.create_server(("127.0.0.1", 0))
+        self.port = place.getsockname()[1]
+        self.url = f"http{'s' if self.tls else ''}://127.0.0.1:{self.port}"
+        self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [place]})
+        self.thread.start()
+        until(lambda: self.server.started, "the server")
+
+    def new_counter(self) -> CountingServer:
+        self.counters.append(CountingServer())
+        return self.counters[-1]
+
+    def spy(self, app: Any) -> Any:
+        """Keep every byte that reaches the server."""
+
+        async def wrapped(scope: Any, receive: Any, send: Any) -> None:
+            if scope["type"] == "http":
+                self.received += [scope["raw_path"], scope["query_string"]]
+                self.received += [part for header in scope["headers"] for part in header]
+
+            async def heard() -> Any:
+                message = await receive()
+                self.received.append(message.get("body", b""))
+                return message
+
+            await app(scope, heard, send)
+
+        return wrapped
+
+    def stop(self) -> None:
+        self.server.should_exit = True
+        self.thread.join(60)
+        assert not self.thread.is_alive()
+
+    def token(self, party: str) -> str:
+        return read_secret(self.folder / f"{party}.token", "token")
+
+    def counter(self, party: str, **options: Any) -> RemoteCounter:
+        return RemoteCounter(self.url, self.token(party), **{"sleep": lambda _: None} | options)
+
+    def ask(self, party: str | None, method: str, path: str, **options: Any) -> Any:
+        headers = {} if party is None else {"Authorization": f"Bearer {self.token(party)}"}
+        return httpx.request(method, self.url + path, headers=headers, timeout=60, **options)
+
+    def jobs(self) -> list[Path]:
+        return list((self.folder / "kept" / "jobs").iterdir())
+
+    def uploads(self) -> list[Path]:
+        return list((self.folder / "kept" / "jobs").glob("*/*.upload"))
+
+
+def job(name: str = "j1", note: bytes = b"sealed", parties: tuple[str, ...] = PARTIES) -> Job:
+    return Job(name, parties, {"bank": note, "telco": b"for telco"})
+
+
+def upload(party: str = "bank", rows: int = 6, extra: bytes = b"") -> Upload:
+    ids = np.repeat(np.arange(rows, dtype=np.uint8), ID_BYTES).reshape(rows, ID_BYTES)
+    tokens = np.arange(rows, dtype=np.uint32) % (2 + PARTIES.index(party))
+    return Upload(ids, tokens, b"report of " + party.encode() + extra)
+
+
+def error_of(answer: Any) -> str:
+    body = answer.json()
+    assert set(body) == {"error"}
+    assert body["error"]
+    return str(body["error"])
+
+
+class Fake:
+    """A server that answers each request with the next of some bytes."""
+
+    def __init__(self, *answers: bytes | Callable[[socket.socket], None]) -> None:
+        self.answers, self.heard = list(answers), 0
+        self.place = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self.place.getsockname()[1]}"
+        threading.Thread(target=self.run, daemon=True).start()
+
+    def run(self) -> None:
+        while True:
+            try:
+                line, _ = self.place.accept()
+            except OSError:
+                return
+            with line:
+                line.recv(1 << 20)
+                answer = self.answers[min(self.heard, len(self.answers) - 1)]
+                self.heard += 1
+                with contextlib.suppress(OSError):
+                    line.sendall(answer) if isinstance(answer, bytes) else answer(line)
+
+    def counter(self, **options: Any) -> RemoteCounter:
+        return RemoteCounter(
+            self.url, "token", **{"retries": 2, "timeout": 60, "sleep": lambda _: None} | options
+        )
+
+
+def http(body: bytes, status: str = "200 OK", extra: str = "", size: int | None = None) -> bytes:
+    length = len(body) if size is None else size
+    head = f"HTTP/1.1 {status}\r\nContent-Length: {length}\r\nConnection: close\r\n{extra}\r\n"
+    return head.encode() + body
