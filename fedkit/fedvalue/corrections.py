@@ -226,19 +226,19 @@ class NullGame:
         return len(self._known)
 
     def marginal(self, members: NDArray[np.bool_], party: int) -> tuple[float, float, float]:
-        """Return plug-in, corrected and deviation of a party's contribution to a coalition."""
+        """Return plug-in, corrected and deviation (0 without draws) of one contribution."""
         key = (int.from_bytes(np.packbits(members, bitorder="little").tobytes(), "little"), party)
         if key not in self._known:
             base = self.cells.at(members)
             if not base.pure:
                 base.pure = _pure(base.key, self.cells.label)
-            answer = 0.0, 0.0, 0.0 if self.draws else np.nan
+            answer = 0.0, 0.0, 0.0
             if not base.pure:
                 plugin, mean, deviation = null_information(
                     base.key, self.cells.parties[party][0], self.cells.label, self.cells.weights,
                     draws=self.draws, rng=self._rng,
                 )  # fmt: skip
-                answer = plugin, plugin - mean, deviation
+                answer = plugin, plugin - mean, deviation if self.draws else 0.0
             self._known[key] = answer
         return self._known[key]
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedkit.estimators import Estimator
-from fedkit.fedvalue.cells import CoalitionCells, dense, sum_clogc
+from fedkit.fedvalue.cells import CoalitionCells, sum_clogc
 from fedkit.fedvalue.partyvalues import PartyValues, Sampling
 from fedkit.fedvalue.tables import How, Missing, VerticalData, joint_codes, pca
 from fedkit.masks import Coalitions, Memo, Utilities, check_coalitions, take
@@ -37,13 +37,12 @@ Correction = Literal["plugin", "miller-madow", "permutation", "knn"]
 
 def entropy(codes: ArrayLike) -> float:
     """Return the plug-in entropy of a column of codes, in nats (Eq. 3)."""
-    counts = np.bincount(dense(_column(codes))[0])
+    counts = np.bincount(joint_codes(codes))
     return float(np.log(counts.sum()) - sum_clogc(counts) / counts.sum())
 
 
 def mutual_information(x: ArrayLike, y: ArrayLike) -> float:
     """Return the plug-in mutual information of two columns (or matrices) of codes, in nats."""
-    x, y = _column(x), _column(y)
     return max(entropy(x) + entropy(y) - entropy(joint_codes(x, y)), 0.0)
 
 
@@ -52,16 +51,8 @@ def conditional_mutual_information(x: ArrayLike, y: ArrayLike, z: ArrayLike) -> 
 
     ``H(XZ) + H(YZ) - H(XYZ) - H(Z)``, never below 0.
     """
-    x, y, z = _column(x), _column(y), _column(z)
     xz, yz, xyz = joint_codes(x, z), joint_codes(y, z), joint_codes(x, y, z)
     return max(entropy(xz) + entropy(yz) - entropy(xyz) - entropy(z), 0.0)
-
-
-def _column(codes: ArrayLike) -> NDArray[np.int64]:
-    column = joint_codes(codes)
-    if not len(column):
-        raise ValueError("the column has no rows; an entropy needs at least one")
-    return column
 
 
 class CMIGame:
@@ -128,7 +119,9 @@ class CMIGame:
             )
         self.cells, self.correction = cells, correction
         labels = cells._bincount(cells.label, cells.n_labels)
-        self._label_entropy = np.log(cells.total) - sum_clogc(labels) / cells.total
+        # in the form of _information, so that a constant column tells exactly nothing
+        together = sum_clogc(np.array([cells.total]))
+        self._label_entropy = (together - sum_clogc(labels)) / cells.total
         self._occupied_labels = int((labels > 0).sum())
         self._memo = Memo(self.n_players)
         self.master = float(self.value(np.zeros((1, self.n_players), dtype=np.bool_))[0])

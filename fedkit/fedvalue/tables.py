@@ -43,12 +43,14 @@ def joint_codes(*columns: ArrayLike) -> Codes:
     Raises
     ------
     ValueError
-        If no column is given, lengths differ, or codes are not whole numbers.
+        If no column or no row is given, lengths differ, or codes are not whole numbers.
     """
     if not columns:
         raise ValueError("no columns are given; pass at least one, so that the rows are known")
     arrays = [np.asarray(column) for column in columns]
     rows = len(arrays[0])
+    if not rows:
+        raise ValueError("the columns have no rows; pass at least one row")
     joint, size = np.zeros(rows, dtype=np.int64), 1
     for array in arrays:
         if array.dtype.kind not in "biu":

@@ -1,0 +1,210 @@
+"""Vertical data: binning, joint cells, PCA, and every kind of bad input."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedkit.fedvalue.information import entropy, mshapley_cmi
+from fedkit.fedvalue.tables import VerticalData, discretise, joint_codes, label_codes, pca
+
+# ---------------------------------------------------------------------------- binning
+
+
+def test_equal_width_and_quantile_bins():
+    x = np.array([0.0, 0.9, 1.0, 2.5, 4.9, 5.0, 10.0])
+    assert discretise(x).tolist() == [0, 0, 0, 1, 2, 2, 4]
+    assert discretise(x, 2, "quantile").tolist() == [0, 0, 0, 0, 1, 1, 1]
+    assert discretise(np.r_[np.zeros(90), np.arange(1, 11)], how="quantile").max() <= 4
+    huge = np.array([-1.7e308, -1e308, 0.0, 1e307, 2e307, 1.7e308])
+    assert discretise(huge).tolist() == [0, 1, 2, 2, 2, 4]
+    assert discretise(np.array([1e-320, 2e-320, 3e-320, 4e-320, 5e-320, 6e-320])).max() == 4
+
+
+@given(
+    st.lists(st.floats(-1e6, 1e6, allow_subnormal=False), min_size=1, max_size=40),
+    st.integers(1, 7),
+    st.sampled_from(["width", "quantile"]),
+)
+def test_bins_are_intervals_in_order(values, bins, how):
+    x = np.array(values)
+    codes = discretise(x, bins, how)
+    assert codes.min() >= 0
+    assert codes.max() < bins or len(np.unique(x)) <= bins
+    assert (np.diff(codes[np.argsort(x, kind="stable")]) >= 0).all()
+
+
+def test_discrete_columns_keep_their_levels():
+    assert discretise(np.array([True, False, True])).tolist() == [1, 0, 1]
+    assert discretise(np.array(["b", "a", "c", "d", "e", "f"])).tolist() == [1, 0, 2, 3, 4, 5]
+    assert discretise(np.array([0, 100, 1, 100])).tolist() == [0, 2, 1, 2]  # few levels
+    ten = np.arange(10)
+    assert discretise(ten).tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
+    assert discretise(ten, discrete=True).tolist() == list(range(10))
+    both = discretise(np.stack([ten, ten], axis=1), discrete=[True, False])
+    assert both[:, 0].max() == 9
+    assert both[:, 1].max() == 4
+    assert discretise(np.array([1.0, 2.0, 9.0]), discrete=False).tolist() == [0, 0, 4]
+    frame = pd.DataFrame({"n": np.linspace(0, 1, 6), "t": list("xyxyxz"), "b": [True, False] * 3})
+    assert discretise(frame).tolist() == [
+        [0, 0, 1], [1, 1, 0], [2, 0, 1], [3, 1, 0], [4, 0, 1], [4, 2, 0],
+    ]  # fmt: skip
+
+
+def test_missing_values_are_a_level_of_their_own():
+    x = np.array([[0.0, np.nan], [np.nan, np.nan], [1.0, np.nan]])
+    assert discretise(x).tolist() == [[0, 0], [2, 0], [1, 0]]
+    binned = discretise(np.r_[np.linspace(0, 1, 9), np.nan])
+    assert binned[-1] == binned.max() == 5
+    text = np.array(["a", None, "b", float("nan")], dtype=object)
+    assert discretise(text).tolist() == [0, 2, 1, 2]
+    frame = pd.DataFrame({"n": pd.array([1, None, 3], dtype="Int64")})
+    assert discretise(frame)[:, 0].tolist() == [0, 2, 1]
+    with pytest.raises(ValueError, match="column 1 of the shop lacks 3 of 3 values"):
+        discretise(np.c_[[0, 1, 2], x[:, 1]], missing="refuse", name="the shop")
+
+
+@pytest.mark.parametrize(
+    ("x", "options", "message"),
+    [
+        (np.zeros((0, 2)), {}, "x has no rows"),
+        (np.zeros((2, 2, 2)), {}, "shape \\(2, 2, 2\\)"),
+        (np.array([1.0, np.inf]), {}, "column 0 of x holds an infinite value at row 1"),
+        (np.array([1j]), {}, "dtype complex128"),
+        (np.zeros(3), {"bins": 0}, "bins is 0"),
+        (np.zeros(3), {"bins": 2.5}, "bins is 2.5"),
+        (np.zeros(3), {"bins": True}, "bins is True"),
+        (np.zeros(3), {"how": "best"}, "how is 'best'"),
+        (np.zeros(3), {"missing": "mean"}, "missing is 'mean'"),
+        (np.zeros((3, 2)), {"discrete": [True]}, "discrete has 1 entries for 2 columns"),
+        (np.array(["a", "b"]), {"discrete": False}, "holds text, which has no bins"),
+    ],
+)
+def test_what_binning_refuses(x, options, message):
+    with pytest.raises(ValueError, match=message):
+        discretise(x, **options)
+
+
+# ------------------------------------------------------------------------ joint cells
+
+
+@given(
+    st.integers(1, 30).flatmap(
+        lambda n: st.lists(
+            st.lists(st.sampled_from([0, 1, 2, -7, 10**15]), min_size=n, max_size=n),
+            min_size=1, max_size=5,
+        )
+    )
+)  # fmt: skip
+def test_joint_codes_are_dense_and_tell_rows_apart(columns):
+    codes = joint_codes(*map(np.array, columns))
+    rows = list(zip(*columns, strict=True))
+    assert set(codes.tolist()) == set(range(len(set(rows))))
+    assert len({*zip(codes.tolist(), rows, strict=True)}) == len(set(rows))
+    assert np.array_equal(codes, joint_codes(np.array(columns).T))
+
+
+def test_no_columns_tell_nothing():
+    assert joint_codes(np.zeros((4, 0), dtype=int)).tolist() == [0, 0, 0, 0]
+    with pytest.raises(ValueError, match="no columns are given"):
+        joint_codes()
+    with pytest.raises(ValueError, match="3 rows and the first 2"):
+        joint_codes([0, 1], [0, 1, 2])
+    with pytest.raises(ValueError, match="dtype float64"):
+        joint_codes([0.5, 1.0])
+    with pytest.raises(ValueError, match="no rows"):
+        entropy([])
+
+
+# ----------------------------------------------------------------- what is bad in data
+
+Y = np.array([0, 1, 0, 1])
+X = np.array([[0.1], [0.2], [0.3], [0.4]])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((None, Y, []), "no data parties"),
+        ((X, Y, [np.zeros((0, 1))]), "party 1 has no rows"),
+        ((X, Y, [X, X[:3]]), "party 2 has 3 rows and y has 4"),
+        ((X[:2], Y, [X]), "the task party has 2 rows"),
+        ((X, Y[:0], [X]), "at least one row"),
+        ((X, Y[:, None], [X]), "y has shape \\(4, 1\\)"),
+        ((X, np.array([0.5, 1.5, 0.2, 0.1]), [X]), "y is continuous"),
+        ((X, np.array([0, 1, np.nan, 1]), [X]), "1 of 4 labels are missing"),
+        ((X, Y, [X], None, ("a", "b")), "expected 1 different names"),
+        ((X, Y, [X, X], None, ("a", "a")), "expected 2 different names"),
+        ((X, Y, [X], ["u1", "u2", "u1", "u4"]), "holds ID 'u1' more than once"),
+        ((X, Y, [X], [1, 2, 3]), "IDs of shape \\(3,\\) for 4 rows"),
+        ((X, Y, [X], [[1, 2, 3, 4], [1, 3, 2, 4]]), "party 1 has ID 3 in row 1"),
+        ((X, Y, [X], [[1, 2, 3, 4], [1, 2, 2, 4]]), "party 1 holds ID 2 more than once"),
+        ((X, Y, [X], [[1, 2, 3, 4]] * 3), "3 lists of IDs for 2 parties"),
+    ],
+)
+def test_what_vertical_data_refuse(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        VerticalData(*arguments)
+
+
+def test_what_vertical_data_hold():
+    ids = ["u1", "u2", "u3", "u4"]
+    data = VerticalData(None, Y, (X, X), [ids, ids, ids], ("bank", "shop"))
+    assert (data.n_rows, data.n_parties) == (4, 2)
+    assert data.ids.tolist() == ids
+    task, label, parties = data.codes()
+    assert task.tolist() == [0, 0, 0, 0]
+    assert label.tolist() == Y.tolist()
+    assert len(parties) == 2
+    assert VerticalData(X, Y, [X]).ids.tolist() == [0, 1, 2, 3]
+    assert VerticalData(X, Y, [X]).names == ("party 1",)
+
+
+def test_rules_for_what_is_odd_and_no_error():
+    """Constant and empty columns are worth 0; one label leaves nothing to tell."""
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(40, 2)), rng.integers(2, size=40)
+    constant, nothing = np.full((40, 2), 3.0), np.full((40, 1), np.nan)
+    for correction in ("plugin", "miller-madow", "permutation"):
+        result = mshapley_cmi(x[:, :1], y, [constant, nothing, x], correction=correction)
+        assert result.values[:2] == pytest.approx([0, 0], abs=1e-15)
+        one_label = mshapley_cmi(x[:, :1], np.zeros(40), [x], correction=correction)
+        assert one_label.values[0] == pytest.approx(0, abs=1e-15)
+        assert one_label.task_value == pytest.approx(0, abs=1e-15)
+        single = mshapley_cmi(x[:1], y[:1], [x[:1]], correction=correction)
+        assert single.values[0] == pytest.approx(0, abs=1e-15)
+    # far more cells than rows: values stay within what there is to know
+    wide = [rng.normal(size=(40, 6)) for _ in range(4)]
+    result = mshapley_cmi(x, y, wide)
+    assert result.values.sum() + result.task_value == pytest.approx(entropy(y))
+    missing = x.copy()
+    missing[rng.random((40, 2)) < 0.3] = np.nan
+    assert mshapley_cmi(None, y, [missing]).values[0] > 0
+    with pytest.raises(ValueError, match="lacks"):
+        mshapley_cmi(None, y, [missing], missing="refuse")
+
+
+def test_labels_may_be_text_or_whole_floats():
+    assert label_codes(np.array(["no", "yes", "no"])).tolist() == [0, 1, 0]
+    assert label_codes([2.0, 7.0, 2.0]).tolist() == [0, 1, 0]
+    assert label_codes([True, False]).tolist() == [1, 0]
+
+
+# ------------------------------------------------------------------------------- PCA
+
+
+@pytest.mark.parametrize("shape", [(30, 5), (5, 30)])
+def test_pca_keeps_the_largest_spread_with_fixed_signs(shape):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=shape) * np.linspace(5, 1, shape[1]) + 3
+    scores = pca(x, 3)
+    left, sizes, right = np.linalg.svd(x - x.mean(axis=0), full_matrices=False)
+    assert np.abs(scores) == pytest.approx(np.abs(left * sizes)[:, :3], abs=1e-9)
+    assert scores.mean(axis=0) == pytest.approx(np.zeros(3), abs=1e-9)
+    for k in range(3):
+        loading = right[k] * (1 if right[k][np.abs(right[k]).argmax()] > 0 else -1)
+        assert scores[:, k] == pytest.approx((x - x.mean(axis=0)) @ loading, abs=1e-9)
+    for bad, components in ((x, 0), (x, 6), (x[0], 1), (np.where(x > 3, np.nan, x), 1)):
+        with pytest.raises(ValueError, match=r"components is|x has shape"):
+            pca(bad, components)
