@@ -40,8 +40,8 @@ STRATEGIES = (
     "random", "volume", "vf-ps", "fedvalue", "fedvalue-corrected", "fedvalue-thrifty",
     "fedvalue-corrected-thrifty",
 )  # fmt: skip
-#: no party; all of them; the affordable set of the best AUC on held-out training users, which
-#: needs every party's features; and of the best AUC on the test users, a bound and no strategy
+#: no party; all of them; forward selection by AUC on held-out training users, which needs every
+#: party's features; and the affordable set of the best AUC on the test users, which is a bound
 CONTROLS = ("none", "all", "validated", "hindsight")
 #: name of the share of odd parties among those selected
 _SHARE = {"redundant": "rpsp", "free-riders": "frsp"}
@@ -83,9 +83,6 @@ def _choices(
 ) -> Iterator[tuple[str, int, str, dict[int, float]]]:
     """Yield scheme, budget, strategy, and the sets that it selects."""
     high = recommender.repetition.high
-    sets = affordable(prices(high, "fix"), max(BUDGETS))
-    tested = {m: recommender.test(m)[1] for m in sets}
-    validated = {m: recommender.validate(m) for m in sets}
     for scheme in SCHEMES:
         price = prices(high, scheme)
         for budget in BUDGETS:
@@ -93,9 +90,21 @@ def _choices(
                 score = scores[name.removesuffix("-thrifty")]
                 pays = not name.endswith("-thrifty")
                 yield scheme, budget, name, greedy(score, price, budget, worthless=pays)
+            yield scheme, budget, "validated", {_validated(recommender, price, budget): 1.0}
             sets = affordable(price, budget)
-            for name, found in (("validated", validated), ("hindsight", tested)):
-                yield scheme, budget, name, {max(sets, key=lambda m: found[m]): 1.0}
+            best = max(sets, key=lambda mask: recommender.test(mask)[1])
+            yield scheme, budget, "hindsight", {best: 1.0}
+
+
+def _validated(recommender: Recommender, price: np.ndarray, budget: int) -> int:
+    """Add the party whose model does best on held-out training users, until nothing is left."""
+    chosen, left = 0, budget
+    while True:
+        more = [i for i, p in enumerate(price) if p <= left and not chosen >> i & 1]
+        if not more:
+            return chosen
+        best = max(more, key=lambda i: recommender.validate(chosen | 1 << i))
+        chosen, left = chosen | 1 << best, left - int(price[best])
 
 
 def play(data: MovieLens, s: Setting, seed: int) -> dict[str, Any]:

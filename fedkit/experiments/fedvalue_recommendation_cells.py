@@ -29,6 +29,7 @@ READINGS = (
     *(Case(scenario="redundant", redundancy=how) for how in ("copy", "given")),
     *(Case(scenario="free-riders", fabrication=how) for how in ("permuted", "uniform")),
     *(replace(case, demographics="bins") for case in MAIN),
+    *(replace(case, known="all") for case in MAIN),
 )
 _MILD = Trees(depth=3, rate=0.1)  # scikit-learn's settings for gradient boosting
 

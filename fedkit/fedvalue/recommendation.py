@@ -81,6 +81,9 @@ class Case:
     demographics : {"levels", "bins"}
         Whether age bands and occupations keep their levels in MShapley-CMI, as discrete columns
         do, or are binned by their codes like continuous ones.
+    known : {"train", "all"}
+        Whose labels the scores are worked out on: those that the task party knows, or everybody's,
+        which it cannot have; a simulation may use them by mistake.
     bins : int
         Equal-width bins per component for MShapley-CMI.
     groups : int
@@ -98,13 +101,14 @@ class Case:
     redundancy: str = "own"
     fabrication: str = "density"
     demographics: str = "levels"
+    known: str = "train"
     bins: int = 5
     groups: int = 20
 
     def __post_init__(self) -> None:
         for name, choices in (
             ("scenario", SCENARIOS), ("redundancy", REDUNDANCIES), ("fabrication", FABRICATIONS),
-            ("demographics", ("levels", "bins")),
+            ("demographics", ("levels", "bins")), ("known", ("train", "all")),
         ):  # fmt: skip
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name} is {getattr(self, name)!r}; choose from {choices}")
@@ -227,7 +231,7 @@ def fabricate(
 
 
 def values(repetition: Repetition, case: Case, seed: int) -> dict[str, FloatArray]:
-    """Score the data parties by each strategy, on the users whose labels the task party knows.
+    """Score the data parties by each strategy, on the users whose labels are known.
 
     Returns
     -------
@@ -236,7 +240,8 @@ def values(repetition: Repetition, case: Case, seed: int) -> dict[str, FloatArra
         random.  ``fedvalue`` is the plug-in value of Eq. 6, ``fedvalue-corrected`` the same with
         the mean of a permutation null taken off.
     """
-    train, d = repetition.train, len(repetition.features)
+    d = len(repetition.features)
+    train = repetition.train | (case.known == "all")
     keep = True if case.demographics == "levels" else None
     # Text keeps its levels: what the task party knows is one column of joint cells.
     known = discretise(repetition.demographics[train], case.bins, discrete=keep)
@@ -370,7 +375,8 @@ class Recommender:
     trees: Trees = field(default_factory=Trees)
 
     def __post_init__(self) -> None:
-        self._known: dict[int, tuple[float, float]] = {}
+        self._tested: dict[int, tuple[float, float]] = {}
+        self._validated: dict[int, float] = {}
 
     def table(self, mask: int) -> FloatArray:
         """Return what the task party has with these parties, float64[U, F]."""
@@ -379,19 +385,21 @@ class Recommender:
 
     def test(self, mask: int) -> tuple[float, float]:
         """Return accuracy and AUC on the test users."""
-        if mask not in self._known:
+        if mask not in self._tested:
             r, x = self.repetition, self.table(mask)
             chance = self.trees.chance(x[r.train], r.label[r.train], x[~r.train])
             label = r.label[~r.train]
-            self._known[mask] = float(((chance > 0.5) == label).mean()), auc(label, chance)
-        return self._known[mask]
+            self._tested[mask] = float(((chance > 0.5) == label).mean()), auc(label, chance)
+        return self._tested[mask]
 
     def validate(self, mask: int) -> float:
         """Return the AUC on every third user with a label, of a model of the others (a control)."""
-        r, x = self.repetition, self.table(mask)
-        x, y = x[r.train], r.label[r.train]
-        held = np.arange(len(y)) % 3 == 0
-        return auc(y[held], self.trees.chance(x[~held], y[~held], x[held]))
+        if mask not in self._validated:
+            r, x = self.repetition, self.table(mask)
+            x, y = x[r.train], r.label[r.train]
+            held = np.arange(len(y)) % 3 == 0
+            self._validated[mask] = auc(y[held], self.trees.chance(x[~held], y[~held], x[held]))
+        return self._validated[mask]
 
     def expected(self, selected: dict[int, float]) -> tuple[float, float]:
         """Return accuracy and AUC, averaged over how ties are broken."""

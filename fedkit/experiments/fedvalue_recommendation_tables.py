@@ -1,0 +1,196 @@
+"""Federated recommendation as tables: strategies and controls, tests, other readings, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy import stats
+
+from fedkit.experiments.fedvalue_recommendation import Setting
+from fedkit.experiments.fedvalue_recommendation_cells import MAIN, READINGS, TABLE9
+from fedkit.extras import need
+from fedkit.fedvalue.recommendation import BUDGETS, SCHEMES, Case, Trees
+from fedkit.intervals import Interval, holm, mean_interval, paired_interval
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["LABELS", "against_best", "explanation", "performance", "readings", "robustness", "rows"]
+
+#: those of the paper first
+LABELS = {
+    "random": "RANDOM",
+    "volume": "VOLUME",
+    "vf-ps": "VF-PS",
+    "fedvalue": "FedValue",
+    "fedvalue-corrected": "FedValue, bias-corrected",
+    "fedvalue-thrifty": "FedValue, thrifty",
+    "fedvalue-corrected-thrifty": "bias-corrected, thrifty",
+    "validated": "control: best on held-out users",
+    "hindsight": "bound: best on test users",
+    "none": "control: no data party",
+    "all": "control: all data parties",
+}
+BENCHMARKS = ("random", "volume", "vf-ps")
+PLACES = tuple((scheme, budget) for scheme in SCHEMES for budget in BUDGETS)
+
+
+def rows(frame: pd.DataFrame, case: Case, trees: Trees | None = None) -> pd.DataFrame:
+    """Return the records of one case (and trees), of whatever data."""
+    wanted = Setting("", case, trees or Trees()).to_dict()
+    wanted.pop("dataset")
+    kept = np.ones(len(frame), dtype=bool)
+    for name, value in wanted.items():
+        kept &= frame[name].to_numpy() == value
+    return frame[kept]
+
+
+def per_seed(frame: pd.DataFrame, metric: str) -> np.ndarray:
+    """Return a metric of each repetition, by seed; empty where it is not on record."""
+    found = frame[frame.metric == metric].sort_values("seed")
+    return found.value.to_numpy(dtype=np.float64)
+
+
+def _text(interval: Interval, digits: int) -> str:
+    middle, low, high = (f"{x:.{digits}f}" for x in (interval.mean, interval.low, interval.high))
+    return f"{middle} [{low}, {high}]"
+
+
+def performance(
+    frame: pd.DataFrame, measure: str, names: Mapping[str, str] = LABELS
+) -> pd.DataFrame:
+    """One row per strategy and control, one column per scheme and budget: mean and 95% interval.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Records of one case (:func:`rows`).
+    measure : {"accuracy", "auc", "rpsp", "frsp", "spent"}
+    """
+    digits = 3 if measure in ("accuracy", "auc") else 1
+    table: dict[str, dict[str, str]] = {}
+    for scheme, budget in PLACES:
+        column = table.setdefault(f"{scheme.upper()}, {budget}α", {})
+        for name, label in names.items():
+            values = per_seed(frame, f"{measure}.{scheme}.{budget}.{name}")
+            if not len(values):
+                values = per_seed(frame, f"{measure}.{name}")  # the same at every budget
+            if len(values):
+                column[label] = _text(mean_interval(values), digits)
+    made: pd.DataFrame = need("pandas", "run").DataFrame(table)
+    return made
+
+
+def against_best(
+    frame: pd.DataFrame, name: str = "fedvalue", measures: tuple[str, ...] = ("accuracy", "auc")
+) -> pd.DataFrame:
+    """Compare a strategy with the best of the paper's benchmarks in each column.
+
+    The paper's paired t-test stands beside Holm's correction over the columns shown and the
+    interval of the difference.  Choosing the best benchmark on the same repetitions favours it.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    raw: list[float] = []
+    for measure in measures:
+        for scheme, budget in PLACES:
+            place = f"{measure}.{scheme}.{budget}"
+            ours = per_seed(frame, f"{place}.{name}")
+            others = {b: per_seed(frame, f"{place}.{b}") for b in BENCHMARKS}
+            if len(ours) < 2:
+                continue
+            best = max(others, key=lambda b: float(others[b].mean()))
+            d = ours - others[best]
+            raw.append(1.0 if np.ptp(d) == 0 else float(stats.ttest_1samp(d, 0.0).pvalue))
+            found[f"{measure}, {scheme.upper()}, {budget}α"] = {
+                "best benchmark": LABELS[best],
+                "mean difference": float(d.mean()),
+                "difference": _text(paired_interval(d), 3),
+                "p (paired t)": raw[-1],
+            }
+    made: pd.DataFrame = need("pandas", "run").DataFrame.from_dict(found, orient="index")
+    if raw:
+        made["p (Holm)"] = holm(raw)
+    return made
+
+
+def _words(case: Case) -> str:
+    default = Case(scenario=case.scenario)
+    names = Setting("", case, Trees()).to_dict()
+    changed = [
+        f"{name} {value}"
+        for name, value in names.items()
+        if hasattr(default, name) and getattr(default, name) != value
+    ]
+    return ", ".join([case.scenario, *changed])
+
+
+def robustness(
+    frame: pd.DataFrame, measure: str, names: tuple[str, ...] = (*BENCHMARKS, "fedvalue")
+) -> pd.DataFrame:
+    """Table 9: means under FIX with 2 alpha, one parameter changed at a time."""
+    return _lines(frame, measure, [(_words(c), c, Trees()) for c in (*MAIN, *TABLE9)], names)
+
+
+def readings(
+    frame: pd.DataFrame, measure: str, names: tuple[str, ...] = tuple(LABELS)[:5]
+) -> pd.DataFrame:
+    """The same for other readings of what the paper does not say, and for milder trees."""
+    lines = [(_words(c), c, Trees()) for c in (*MAIN, *READINGS)]
+    mild = Trees(depth=3, rate=0.1)
+    lines += [(f"{c.scenario}, milder trees", replace(c), mild) for c in MAIN]
+    return _lines(frame, measure, lines, names)
+
+
+def _lines(
+    frame: pd.DataFrame, measure: str, lines: list[tuple[str, Case, Trees]], names: tuple[str, ...]
+) -> pd.DataFrame:
+    table: dict[str, dict[str, float]] = {}
+    for words, case, trees in lines:
+        part = rows(frame, case, trees)
+        found = {n: per_seed(part, f"{measure}.fix.2.{n}") for n in names}
+        if all(len(values) for values in found.values()):
+            table[words] = {LABELS[n]: float(values.mean()) for n, values in found.items()}
+    made: pd.DataFrame = need("pandas", "run").DataFrame.from_dict(table, orient="index")
+    return made
+
+
+def explanation(series: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """What the scores follow: means by kind of party, and rank correlations within repetitions.
+
+    Parameters
+    ----------
+    series : DataFrame
+        Series of one case (:func:`rows` of :meth:`~fedkit.records.Store.series`).
+
+    Returns
+    -------
+    DataFrame
+        One row per kind (low volume, high volume, redundant or free-riding): gain in AUC when
+        alone, cells that its bins occupy, and its scores.
+    DataFrame
+        One row per score: mean rank correlation, over repetitions, with the gain and the cells.
+    """
+    pd = need("pandas", "run")
+    wide = series.pivot_table(index=["seed", "index"], columns="series", values="value")
+    kind = np.where(wide.odd == 1, "odd", np.where(wide.high == 1, "high volume", "low volume"))
+    scores = [c for c in wide.columns if c.startswith("score.") and c != "score.volume"]
+    means = wide[["gain", "cells", *scores]].groupby(kind).mean()
+    pairs: dict[str, dict[str, list[float]]] = {}
+    for _, party in wide.groupby(level="seed"):
+        for score in scores:
+            for other in ("gain", "cells"):
+                if np.ptp(party[score]) > 0 and np.ptp(party[other]) > 0:
+                    rank = float(stats.spearmanr(party[score], party[other]).statistic)
+                    pairs.setdefault(score, {}).setdefault(other, []).append(rank)
+    table = {
+        LABELS[score.removeprefix("score.")]: {
+            f"rank correlation with {other}": _text(mean_interval(found), 2)
+            for other, found in by_other.items()
+        }
+        for score, by_other in pairs.items()
+    }
+    names = {s: LABELS[s.removeprefix("score.")] for s in scores}
+    return means.rename(columns=names), pd.DataFrame.from_dict(table, orient="index")
