@@ -166,6 +166,12 @@ def test_rows_of_the_answer_do_not_follow_the_encrypted_ids():
     table = count_uploads([own, other], ["task", "party 1"])
     assert np.array_equal(np.sort(table.tokens[:, 1]), table.tokens[:, 1])
     assert not np.array_equal(np.sort(other.tokens), other.tokens)
+    cells = party._cells
+    made, cell_of = party._tokens(cells, 60, order, crypto.Stream(KEY, "t"))
+    assert sorted(made.tolist()) == list(range(60))
+    assert np.mean(made[1:] > made[:-1]) < 0.8  # tokens do not follow the rows
+    assert np.array_equal(cell_of[made[:50]], cells)
+    assert (cell_of[made[50:]] == -1).all()
 
 
 def test_server_refuses_strangers_second_thoughts_and_unknown_jobs():
