@@ -1,0 +1,122 @@
+"""The cells of FedValue's experiments on tables (Figures 4, 5, 8, 9 and Table 8), by profile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from fedkit.experiments import Cell, Experiment, RunFunction, register
+from fedkit.experiments.fedvalue import Setting
+from fedkit.experiments.fedvalue_approx import Approximation, run_approximation
+from fedkit.experiments.fedvalue_runs import run_correlation, run_models
+from fedkit.provenance import sources_of
+from fedkit.tabular import TABLES
+
+#: what reads files and checks them; the records keep a digest of the values that came of it
+NOT_HASHED = ("fedkit.dataregistry", "fedkit.datalayouts", "fedkit.datafiles", "fedkit.tabular")
+FEATURES = (1, 2, 3)
+#: other readings of what the paper leaves open, one change at a time
+READINGS: dict[str, dict[str, Any]] = {
+    "as in Figure 4": {},
+    "task party has the label only": {"task_has": "label"},
+    "models see the numbers": {"inputs": "raw"},
+    "five data parties, models of their columns": {"data_parties": 5, "trained_on": "dealt"},
+    "both: five data parties, label only": {
+        "data_parties": 5, "trained_on": "dealt", "task_has": "label",
+    },
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Scale:
+    """What a profile runs: data sets, repetitions behind a seed, and seeds."""
+
+    datasets: tuple[str, ...]
+    repetitions: int
+    readings: int  # repetitions behind a seed for the other readings; 0 leaves these out
+    seeds: tuple[int, ...]
+    models: tuple[int, ...]
+    change: dict[str, Any]
+
+
+SCALES = {
+    "smoke": Scale(
+        ("wine", "breast"), 1, 0, (0, 1, 2), (0, 1, 2), {"rows": 25, "background": 5, "walks": 25}
+    ),
+    "laptop": Scale(
+        ("wine", "parkinsons", "spect", "breast", "music"), 2, 0, tuple(range(5)),
+        tuple(range(5)), {},
+    ),
+    "paper": Scale(tuple(TABLES), 10, 2, tuple(range(5)), tuple(range(20)), {}),
+}  # fmt: skip
+#: Credit has 30,000 rows: its forest takes a second per explained row.  Fewer of both.
+CREDIT: dict[str, Any] = {"rows": 50, "repetitions": 2}
+
+
+def _scale(profile: str) -> Scale:
+    if profile not in SCALES:
+        raise ValueError(f"unknown profile {profile!r}; there are {', '.join(SCALES)}")
+    return SCALES[profile]
+
+
+def _correlation(profile: str) -> list[Setting]:
+    scale = _scale(profile)
+    found = []
+    for change in READINGS.values():
+        if change and not scale.readings:
+            continue
+        for dataset in scale.datasets:
+            if change and dataset == "credit":
+                continue
+            count = scale.readings if change else scale.repetitions
+            base = Setting(dataset, repetitions=count, **scale.change)
+            base = replace(base, **CREDIT) if dataset == "credit" else base
+            found += [replace(base, features=k, **change) for k in FEATURES]
+    return found
+
+
+def _models(profile: str) -> list[Setting]:
+    datasets = _scale(profile).datasets
+    found = [Setting(d, repetitions=1) for d in datasets]
+    return found + [Setting(d, inputs="raw", repetitions=1) for d in datasets]
+
+
+def _approximation(profile: str) -> list[Approximation]:
+    if profile == "smoke":
+        small = Approximation("breast", features=3, samplings=(25, 100, 1200), components=(2, 3, 4))
+        return [small]
+    found = [Approximation("breast", features=2), Approximation("music", features=4)]
+    return [a for a in found if a.dataset in _scale(profile).datasets]
+
+
+_SOURCES = sources_of(
+    "fedkit.experiments.fedvalue_runs", "fedkit.experiments.fedvalue_approx", skip=NOT_HASHED
+)
+
+
+def _register(
+    name: str, title: str, settings: Callable[[str], Sequence[Any]], run: RunFunction
+) -> None:
+    def cells(profile: str, seeds: Sequence[int] | None = None) -> list[Cell]:
+        scale = _scale(profile)
+        found = []
+        for s in settings(profile):
+            many = name == "models" and s.dataset != "credit"
+            own = scale.models if many else scale.seeds
+            chosen = tuple(own if seeds is None else seeds)
+            found.append(Cell(profile, "fedvalue", name, asdict(s), chosen))
+        return found
+
+    register(Experiment("fedvalue", name, title, _SOURCES, cells, run))
+
+
+_register("models", "Accuracy of the models (Table 8)", _models, run_models)
+_register(
+    "correlation", "MShapley-CMI beside SHAP values (Figures 4 and 5)", _correlation,
+    run_correlation,
+)  # fmt: skip
+_register(
+    "approximation", "Shapley sampling and PCA (Figures 8 and 9)", _approximation,
+    run_approximation,
+)  # fmt: skip
