@@ -36,7 +36,7 @@ class House:
         self.counters: list[CountingServer] = []
         self.start()
 
-    def start(self) -> None:
+    def start(self, port: int = 0) -> None:
         self.app = create_app(
             self.folder / "kept", TokenBook(self.book, lambda: self.clock),
             limits=self.limits, new_counter=self.new_counter,
@@ -44,7 +44,7 @@ class House:
         self.app.state.desk._clock = lambda: self.clock
         self.server = make_server(self.app, quiet=True, **self.tls)
         self.server.config.loaded_app = self.spy(self.server.config.loaded_app)
-        place = socket.create_server(("127.0.0.1", 0))
+        place = socket.create_server(("127.0.0.1", port))
         self.port = place.getsockname()[1]
         self.url = f"http{'s' if self.tls else ''}://127.0.0.1:{self.port}"
         self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [place]})

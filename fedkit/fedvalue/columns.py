@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -109,11 +110,16 @@ def _csv(path: Path, id_column: str) -> Any:
                 raise ValueError(f"{path} has two columns named {twice[0]!r}")
             file.seek(0)
             # a converter keeps IDs as text: no lost zeros, and 'NA' is an ID like any other
-            return pandas.read_csv(
-                file, converters={id_column: str} if id_column in names else None
-            )
+            with warnings.catch_warnings():
+                warnings.simplefilter("error", pandas.errors.ParserWarning)
+                return pandas.read_csv(
+                    file, index_col=False,
+                    converters={id_column: str} if id_column in names else None,
+                )  # fmt: skip
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not a CSV file in UTF-8") from error
+    except pandas.errors.ParserWarning as error:
+        raise ValueError(f"{path} has a row with more fields than there are names") from error
     except (pandas.errors.ParserError, pandas.errors.EmptyDataError) as error:
         raise ValueError(f"{path} is not a CSV file with a line of names: {error}") from error
 

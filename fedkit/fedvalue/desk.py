@@ -141,6 +141,7 @@ class Desk:
 
     def open(self, caller: Grant, job: Job) -> bool:
         """Announce a job; tell whether it is new."""
+        self.tidy()
         self._as_task(caller)
         if job.parties[0] != caller.party:
             raise Refusal(403, f"the task party of a job comes first, and you are {caller.party}")
@@ -166,6 +167,7 @@ class Desk:
 
     def pending(self, caller: Grant) -> list[Job]:
         """Return the jobs that wait for the caller, oldest first, with its own envelope only."""
+        self.tidy()
         with self._lock:
             entries = [
                 e for e in self._entries.values()

@@ -69,8 +69,8 @@ class RemoteCounter:
         Longest answer that is read, in bytes.
     plain : bool
         Allow ``http://`` to another computer, where the token can be read on the way.
-    sleep : callable
-        Waits; for tests.
+    transport, sleep : optional
+        Of httpx, and how to wait; for tests.
 
     Raises
     ------
@@ -90,7 +90,7 @@ class RemoteCounter:
         max_bytes: int = 1 << 30,
         plain: bool = False,
         transport: Any = None,
-        sleep: Callable[[float], None] = time.sleep,
+        sleep: Callable[[float], None] | None = None,
     ) -> None:
         self._httpx = need("httpx", extra="service")
         place = urlsplit(url)
@@ -104,7 +104,7 @@ class RemoteCounter:
         if not token or not token.isascii() or not token.isprintable() or " " in token:
             raise ValueError("the token is not one word of plain text; read it from its file")
         self.url, self._timeout, self._retries = url.rstrip("/"), timeout, retries
-        self._backoff, self._max_bytes, self._sleep = backoff, max_bytes, sleep
+        self._backoff, self._max_bytes, self._sleep = backoff, max_bytes, sleep or time.sleep
         self._tables: dict[str, bytes] = {}
         self._missing: dict[str, tuple[str, ...]] = {}
         self._client = self._httpx.Client(

@@ -1,0 +1,358 @@
+"""The parties as programs: their files, what they agree to, and runs that are interrupted."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("httpx")
+pytest.importorskip("fastapi")
+pytest.importorskip("uvicorn")
+pytest.importorskip("cryptography")
+pytest.importorskip("pandas")
+
+from countinghouse import PARTIES, House
+
+from fedkit.fedvalue import agents
+from fedkit.fedvalue.agents import Policy, answer_jobs, cells_of, own_secret, run_task
+from fedkit.fedvalue.columns import Columns, read_columns
+from fedkit.fedvalue.counting import CountingServer
+from fedkit.fedvalue.crypto import seal
+from fedkit.fedvalue.information import mshapley_cmi
+from fedkit.fedvalue.messages import Job, Table
+from fedkit.fedvalue.protocol import (
+    AlignmentError,
+    CheatingDetected,
+    DataParty,
+    PartyMissing,
+    SecureCounts,
+)
+from fedkit.fedvalue.remote import CounterRefused, CounterUnavailable
+from fedkit.fedvalue.roles import Order
+from fedkit.streams import Streams
+
+KEY = bytes(range(32))
+ROWS = 60
+
+
+class Federation:
+    """A service and the files of three parties."""
+
+    def __init__(self, house: House) -> None:
+        self.house, self.folder = house, house.folder
+        random = Streams(11).generator("federation")
+        self.x = random.normal(size=(ROWS, 6)).round(3)
+        self.y = (self.x[:, 0] + self.x[:, 2] > 0).astype(int)
+        for i, party in enumerate(PARTIES):
+            lines = [f"id,a,b{',label' if party == 'shop' else ''}"]
+            for row in random.permutation(ROWS):
+                a, b = self.x[row, 2 * i : 2 * i + 2]
+                label = f",{self.y[row]}" if party == "shop" else ""
+                lines.append(f"{row:05d},{a},{b}{label}")
+            (self.folder / f"{party}.csv").write_text("\n".join(lines), "utf-8")
+        self.said: list[str] = []
+
+    def columns(self, party: str) -> Columns:
+        label = "label" if party == "shop" else None
+        return read_columns(self.folder / f"{party}.csv", label=label)
+
+    def party(self, name: str, key: bytes = KEY) -> DataParty:
+        held = self.columns(name)
+        secret = own_secret(self.folder / f"{name}.secret")
+        return DataParty(
+            name, held.ids, cells_of(held, 5, "width", "own", name), key, secret=secret
+        )
+
+    def answer(self, name: str, key: bytes = KEY, **options: Any) -> int:
+        policy = options.pop("policy", Policy())
+        with self.house.counter(name, retries=1) as counter:
+            return answer_jobs(
+                self.party(name, key), key, counter, policy=policy, rows=ROWS, poll=0.01,
+                say=self.said.append, **{"once": True} | options,
+            )  # fmt: skip
+
+    def run(self, **options: Any) -> SecureCounts:
+        held = options.pop("held", None) or self.columns("shop")
+        retries = options.pop("retries", 1)
+        with self.house.counter("shop", retries=retries) as counter:
+            return run_task(
+                held, cells_of(held, 5, "width", "own", "shop"), KEY, counter, name="shop",
+                parties=PARTIES[1:], state=self.folder / "shop.run", poll=0.01,
+                say=self.said.append, **{"timeout": 60.0} | options,
+            )  # fmt: skip
+
+    def answering(self, name: str, jobs: int) -> threading.Thread:
+        """A data party in a thread that answers so many jobs and leaves."""
+        thread = threading.Thread(
+            target=self.answer, args=(name,), kwargs={"once": False, "policy": Policy(jobs=jobs)}
+        )
+        thread.start()
+        return thread
+
+    def check(self, counts: SecureCounts) -> None:
+        clear = mshapley_cmi(self.x[:, :2], self.y, [self.x[:, 2:4], self.x[:, 4:]])
+        found = counts.values()
+        assert found.values.tolist() == clear.values.tolist()
+        assert found.task_value == clear.task_value
+        assert not (self.folder / "shop.run").exists()
+        assert self.house.jobs() == []
+
+
+@pytest.fixture
+def federation(tmp_path: Path) -> Iterator[Federation]:
+    house = House(tmp_path)
+    yield Federation(house)
+    house.stop()
+
+
+# ------------------------------------------------------------------------ runs, whole and broken
+
+
+def test_values_equal_those_in_the_clear(federation: Federation) -> None:
+    threads = [federation.answering(name, 2) for name in PARTIES[1:]]
+    federation.check(federation.run())
+    for thread in threads:
+        thread.join(60)
+    assert sum("is answered" in line for line in federation.said) == 4
+
+
+def test_a_party_that_drops_out_is_named_and_the_run_goes_on_later(
+    federation: Federation,
+) -> None:
+    threads = [federation.answering("bank", 2), federation.answering("telco", 1)]
+    with pytest.raises(PartyMissing, match=r"missing: telco\. .*the same command goes on"):
+        federation.run(timeout=1.5)
+    for thread in threads:
+        thread.join(60)
+    assert (federation.folder / "shop.run").exists()
+    jobs = {place.name for place in federation.house.jobs()}
+    assert len(jobs) == 2
+    assert len(federation.house.uploads()) == 5
+    telco = federation.answering("telco", 1)
+    federation.check(federation.run())
+    telco.join(60)
+    assert any("taking up the run" in line for line in federation.said)
+    # nobody but telco had to send anything again
+    assert sum("is answered" in line for line in federation.said) == 4
+
+
+def test_a_task_party_that_was_killed_goes_on(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    threads = [federation.answering(name, 2) for name in PARTIES[1:]]
+    real = agents._Held.open
+
+    def dying(held: Any, job: Job) -> None:
+        real(held, job)
+        if job.id.endswith("-1"):
+            raise Killed
+
+    monkeypatch.setattr(agents._Held, "open", dying)
+    with pytest.raises(Killed):
+        federation.run()
+    monkeypatch.setattr(agents._Held, "open", real)
+    assert len(federation.house.jobs()) == 2
+    federation.check(federation.run())
+    for thread in threads:
+        thread.join(60)
+
+
+def test_a_run_with_other_options_begins_anew(federation: Federation) -> None:
+    with pytest.raises(PartyMissing, match="missing: bank, telco"):
+        federation.run(timeout=0.1)
+    for options in ({}, {"iterations": 1}, {"iterations": 1}):
+        with pytest.raises(PartyMissing):
+            federation.run(timeout=0.1, **options)
+    assert len(federation.house.jobs()) == 2
+
+
+def test_a_server_that_closed_the_jobs_ends_the_run_for_good(federation: Federation) -> None:
+    with pytest.raises(PartyMissing):
+        federation.run(timeout=0.1)
+    federation.house.clock += 8 * 86400
+    federation.house.app.state.desk.tokens._clock = lambda: 0.0
+    with pytest.raises(CounterRefused, match="cannot be used again"):
+        federation.run(timeout=0.1)
+    assert not (federation.folder / "shop.run").exists()
+
+
+def test_a_cheating_server_is_found_out(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = CountingServer.table
+
+    def cheat(self: CountingServer, job: str) -> Table | None:
+        table = honest(self, job)
+        if table is None or table.tokens.shape[1] < 3:
+            return table
+        counts = table.counts.copy()
+        counts[0] += 1
+        return replace(table, counts=counts)
+
+    monkeypatch.setattr(CountingServer, "table", cheat)
+    threads = [federation.answering(name, 1) for name in PARTIES[1:]]
+    with pytest.raises(CheatingDetected):
+        federation.run()
+    for thread in threads:
+        thread.join(60)
+    assert not (federation.folder / "shop.run").exists()
+    assert federation.house.jobs() == []
+
+
+def test_parties_with_other_people_are_refused(federation: Federation) -> None:
+    file = federation.folder / "bank.csv"
+    file.write_text(file.read_text("utf-8").replace("\n00007,", "\n7,"), "utf-8")
+    threads = [federation.answering(name, 1) for name in PARTIES[1:]]
+    with pytest.raises(AlignmentError, match="'bank' holds other IDs"):
+        federation.run()
+    for thread in threads:
+        thread.join(60)
+    assert federation.house.jobs() == []
+
+
+# --------------------------------------------------------------------- what a party agrees to
+
+
+def order_for(name: str, order: Order, job: str = "j1", key: bytes = KEY) -> Job:
+    return Job(job, PARTIES, {name: seal(order.to_bytes(), key, "order", job, name)})
+
+
+@pytest.mark.parametrize(
+    ("job", "words"),
+    [
+        (order_for("bank", Order(2, 5, cell=3)), "as printed"),
+        (order_for("bank", Order(2, 5, fresh=False)), "as printed"),
+        (order_for("bank", Order(2, 5, padding=0)), "as printed"),
+        (order_for("bank", Order(2, 5, tokens="cell")), "as printed"),
+        (order_for("bank", Order(10**7, 5)), "encrypted IDs, over 50000000"),
+        (order_for("bank", Order(2, 10**9)), "encrypted IDs, over 50000000"),
+        (order_for("bank", Order(2, 5, padding=10**9)), "encrypted IDs, over 50000000"),
+        (order_for("bank", Order(2, 5), key=bytes(32)), "does not open"),
+        (order_for("bank", Order(2, 5), job="j0"), "does not open"),
+        (order_for("telco", Order(2, 5)), "no envelope for 'bank'"),
+    ],
+)
+def test_a_party_leaves_alone_what_it_does_not_agree_to(
+    federation: Federation, job: Job, words: str
+) -> None:
+    federation.house.counter("shop").open(Job("j1", job.parties, job.envelopes))
+    assert federation.answer("bank") == 0
+    assert len(federation.said) == 1
+    assert "job j1 is not answered" in federation.said[0]
+    assert words in federation.said[0]
+    good = order_for("bank", Order(2, 5), job="j2")
+    federation.house.counter("shop").open(good)
+    assert federation.answer("bank") == 1
+    if words == "as printed":
+        assert federation.answer("bank", policy=Policy(printed=True)) == 1
+
+
+def test_a_party_waits_for_a_server_that_is_away(federation: Federation) -> None:
+    house = federation.house
+    house.counter("shop").open(order_for("bank", Order(2, 5)))
+    house.stop()
+    with pytest.raises(CounterUnavailable):
+        federation.answer("bank")
+    looks = 0
+
+    def sleep(_: float) -> None:
+        nonlocal looks
+        looks += 1
+        if looks == 2:
+            house.start(house.port)
+
+    assert federation.answer("bank", once=False, policy=Policy(jobs=1), sleep=sleep) == 1
+    assert ["trying on" in line for line in federation.said] == [True, False, False]
+    assert "the server is back" in federation.said
+
+
+def test_a_party_whose_token_has_expired_stops(federation: Federation) -> None:
+    federation.house.clock += 2 * 86400
+    with pytest.raises(CounterRefused, match="expired"):
+        federation.answer("bank", once=False)
+
+
+def test_a_party_answers_again_in_the_same_words(federation: Federation) -> None:
+    job = order_for("bank", Order(3, 7))
+    first, second = (federation.party("bank").answer(job).to_bytes() for _ in range(2))
+    assert first == second
+    (federation.folder / "bank.secret").unlink()
+    assert federation.party("bank").answer(job).to_bytes() != first
+
+
+# ---------------------------------------------------------------------------- files of columns
+
+
+def test_columns_from_csv_and_npz(tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    file.write_text("\ufeffid,age,town,label\n007,3.5,Ulm,yes\n7,,,no\nNA,1e3,Bonn,no\n", "utf-8")
+    found = read_columns(file, label="label")
+    assert found.ids == ["007", "7", "NA"]
+    assert found.names == ("age", "town")
+    assert found.y is not None
+    assert found.y.tolist() == ["yes", "no", "no"]
+    assert cells_of(found, 5, "width", "own", "a").tolist() == [0, 2, 1]
+    assert read_columns(file, columns=["town"]).names == ("town",)
+    nothing = read_columns(file, label="label", columns=[], min_columns=0)
+    assert cells_of(nothing, 5, "width", "own", "a").tolist() == [0, 0, 0]
+    packed = tmp_path / "a.npz"
+    np.savez(packed, id=np.array([7, 8]), age=np.array([1.5, 2.5]))
+    assert read_columns(packed).ids == ["7", "8"]
+    assert read_columns(packed).x["age"].tolist() == [1.5, 2.5]
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "words"),
+    [
+        ("", {}, "not a CSV file"),
+        ("id,a\n", {}, "has no rows"),
+        ("id\n1\n", {}, "has no features"),
+        ("key,a\n1,2\n", {}, "no column 'id'; it has key, a"),
+        ("id,a\n1,2\n", {"label": "y"}, "no column 'y'"),
+        ("id,a\n1,2\n", {"columns": ["b"]}, "no column 'b'"),
+        ("id,a\n1,2\n", {"columns": ["a", "a"]}, "asked for twice"),
+        ("id,a\n1,2\n", {"columns": ["id"]}, "are not features"),
+        ("id,a,a\n1,2,3\n", {}, "two columns named 'a'"),
+        ("id,a\n1,2\n2,3\n1,4\n", {}, r"'1' comes twice \(row 3\)"),
+        ("id,a\n1,2\n,3\n", {}, "row 2 is ''"),
+        ("id,a\n1,2\n 2,3\n", {}, "row 2 is ' 2'"),
+        ("id,a,y\n1,2,x\n2,3,\n", {"label": "y"}, "no label in row 2"),
+        ('id,a\n1,"2\n', {}, "not a CSV file"),
+        ("id,a\n1,2\n3,4,5\n", {}, "not a CSV file"),
+        ("id,a\n1,2,3\n4,5\n", {}, "more fields than there are names"),
+    ],
+)
+def test_files_that_are_refused(
+    tmp_path: Path, text: str, options: dict[str, Any], words: str
+) -> None:
+    file = tmp_path / "a.csv"
+    file.write_text(text, "utf-8")
+    with pytest.raises(ValueError, match=words):
+        read_columns(file, **options)
+
+
+def test_binary_files_that_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(b"id,a\n\xff\xfe,1\n")
+    with pytest.raises(ValueError, match="UTF-8"):
+        read_columns(tmp_path / "a.csv")
+    packed = tmp_path / "a.npz"
+    packed.write_bytes(b"id,a\n1,2\n")
+    with pytest.raises(ValueError, match=r"not an \.npz file"):
+        read_columns(packed)
+    np.savez(packed, id=np.arange(3), a=np.zeros((3, 2)))
+    with pytest.raises(ValueError, match="one array per column"):
+        read_columns(packed)
+    np.savez(packed, id=np.arange(3), a=np.array([{}, 1, 2], dtype=object), allow_pickle=True)
+    with pytest.raises(ValueError, match="plain arrays"):
+        read_columns(packed)
+    with pytest.raises(OSError, match="none"):
+        read_columns(tmp_path / "none.csv")
