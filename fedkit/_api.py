@@ -21,11 +21,13 @@ SECTIONS = {
     "streams",
     "Models and training": "models layers training firstlayer pooling workers arithmetic "
     "coalitions roundgame",
-    "Data and federations": "data dataregistry datafetch datalayouts datafiles partition schemes "
+    "Data and federations": "data tabular movielens dataregistry datafetch datalayouts datafiles partition schemes "
     "dirichlet splits",
     "Rounds": "federation contribution selection aggregation maverick schedulers corruption "
     "history checkpoints",
-    "Vertical federated learning": "fedvalue tabular movielens",
+    "Vertical federated learning": "fedvalue fedvalue.tables fedvalue.information "
+    "fedvalue.corrections fedvalue.knn fedvalue.protocol fedvalue.roles fedvalue.taskparty "
+    "fedvalue.verification fedvalue.messages",
     "Experiments, records and claims": "records experiments staleness provenance claims comparing "
     "verdicts intervals reporting printed",
     "Figures": "plots plotclients plotstyle",
@@ -53,7 +55,8 @@ def public_modules(*, draft: bool = False) -> Iterator[types.ModuleType]:
             if getattr(module, "__all__", None):
                 yield module
             if info.ispkg and (
-                module.__name__ == "fedkit.experiments" or not hasattr(module, "__all__")
+                module.__name__ in ("fedkit.experiments", "fedkit.fedvalue")
+                or not hasattr(module, "__all__")
             ):
                 yield from below(module)
 
@@ -102,8 +105,10 @@ def expand(text: str, *, draft: bool = False) -> str:
     for heading, wanted in SECTIONS.items():
         named = [f"fedkit.{short}" for short in wanted.split()] or list(left)
         found = [name for name in named if name in left]
-        if heading.startswith("Experiments"):
-            found += [name for name in left if name.startswith("fedkit.experiments.")]
+        for start, package in (("Experiments", "experiments"), ("Vertical", "fedvalue")):
+            if heading.startswith(start):
+                below = (name for name in left if name.startswith(f"fedkit.{package}."))
+                found += [name for name in below if name not in found]
         page += [f"## {heading}", ""] if found else []
         for name in found:
             page += _module(name, left.pop(name))
