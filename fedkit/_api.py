@@ -21,15 +21,15 @@ SECTIONS = {
     "streams",
     "Models and training": "models layers training firstlayer pooling workers arithmetic "
     "coalitions roundgame",
-    "Data and federations": "data tabular movielens dataregistry datafetch datalayouts datafiles partition schemes "
-    "dirichlet splits",
+    "Data and federations": "data tabular movielens dataregistry datafetch datalayouts datafiles "
+    "partition schemes dirichlet splits",
     "Rounds": "federation contribution selection aggregation maverick schedulers corruption "
-    "history checkpoints",
+    "history checkpoints trajectory adaptive retraining samplespace aam",
     "Vertical federated learning": "fedvalue fedvalue.tables fedvalue.information "
     "fedvalue.corrections fedvalue.knn fedvalue.protocol fedvalue.roles fedvalue.taskparty "
     "fedvalue.verification fedvalue.messages",
     "Experiments, records and claims": "records experiments staleness provenance claims comparing "
-    "verdicts intervals reporting printed",
+    "verdicts intervals overviews reporting printed",
     "Figures": "plots plotclients plotstyle",
     "The book and the command line": "",
 }
