@@ -51,7 +51,7 @@ SCALES = {
     "paper": Scale(tuple(TABLES), 10, 2, tuple(range(5)), tuple(range(20)), {}),
 }  # fmt: skip
 #: Credit has 30,000 rows: its forest takes a second per explained row.  Fewer of both.
-CREDIT: dict[str, Any] = {"rows": 50, "repetitions": 2}
+CREDIT: dict[str, Any] = {"rows": 50, "repetitions": 1}
 
 
 def _scale(profile: str) -> Scale:

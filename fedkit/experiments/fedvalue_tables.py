@@ -1,0 +1,226 @@
+"""FedValue's results on tables: models, correlations, shares above a level, approximations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy import stats
+
+from fedkit.claims import Claims
+from fedkit.experiments.fedvalue import CONTROLS, ESTIMATES
+from fedkit.experiments.fedvalue_cells import FEATURES, READINGS
+from fedkit.extras import need
+from fedkit.fedvalue.baselines import MODELS
+from fedkit.intervals import mean_interval
+from fedkit.plotstyle import Picture, finish, looks, panels
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = [
+    "BENCHMARKS", "ESTIMATE_LABELS", "accuracy", "approximations", "bars", "facts", "figure4",
+    "reading", "shares",
+]  # fmt: skip
+
+#: the six benchmarks of Figure 4; Figure 5 has the last of THRESHOLDS
+BENCHMARKS = (*MODELS, "ensemble5")
+BENCHMARK_LABELS = {**MODELS, "ensemble5": "ensemble, 0.05", "ensemble2": "ensemble, 0.02"}
+ESTIMATE_LABELS = {
+    "plugin": "MShapley-CMI, plug-in",
+    "permutation": "MShapley-CMI, bias taken off",
+    "alone": "control: each party's own information",
+    "entropy": "control: entropy of the party's cells, no label",
+    "shuffled": "control: MShapley-CMI of shuffled labels",
+}
+_FIELDS = ("task_has", "inputs", "data_parties", "trained_on")
+_BASE = {"task_has": "columns", "inputs": "binned", "data_parties": 0, "trained_on": "all"}
+
+
+def reading(frame: pd.DataFrame, name: str = "as in Figure 4") -> pd.DataFrame:
+    """Return the records of one reading (:data:`~fedkit.experiments.fedvalue_cells.READINGS`)."""
+    wanted = {**_BASE, **READINGS[name]}
+    if frame.empty:
+        return frame
+    return frame[np.logical_and.reduce([frame[f] == wanted[f] for f in _FIELDS])]
+
+
+def bars(frame: pd.DataFrame, estimate: str = "plugin", statistic: str = "pearson") -> pd.DataFrame:
+    """Return the mean correlations, the bars of Figure 4, over all repetitions.
+
+    Returns
+    -------
+    DataFrame
+        Columns dataset, features, benchmark, mean, low, high (95% over the batches), seeds.
+    """
+    pd = need("pandas", "run")
+    rows = []
+    for benchmark in (*BENCHMARKS, "ensemble2"):
+        part = frame[frame.metric == f"{statistic}.{estimate}.{benchmark}"]
+        for (dataset, features), group in part.groupby(["dataset", "features"], sort=False):
+            found = group.value.dropna().to_numpy(dtype=np.float64)
+            cut = mean_interval(found) if len(found) > 1 else None
+            rows.append(
+                {
+                    "dataset": dataset,
+                    "features": features,
+                    "benchmark": benchmark,
+                    "mean": float(found.mean()) if len(found) else np.nan,
+                    "low": np.nan if cut is None else cut.low,
+                    "high": np.nan if cut is None else cut.high,
+                    "seeds": len(found),
+                }
+            )
+    return pd.DataFrame(rows, columns=["dataset", "features", "benchmark", "mean", "low", "high", "seeds"])  # fmt: skip  # noqa: E501
+
+
+def shares(frame: pd.DataFrame, *, by_reading: bool = False) -> pd.DataFrame:
+    """Return how many of the bars are above 0.7 and 0.8, in percent, and their mean.
+
+    One row per estimate and control, or with `by_reading` one per reading of the setting (plug-in
+    values).
+    """
+    pd = need("pandas", "run")
+    if by_reading:
+        found = {name: bars(part) for name in READINGS if len(part := reading(frame, name))}
+    else:
+        base = reading(frame)
+        found = {ESTIMATE_LABELS[e]: bars(base, e) for e in (*ESTIMATES, *CONTROLS)}
+    rows = {}
+    for name, table in found.items():
+        table = table[table.benchmark.isin(BENCHMARKS)]
+        means = table["mean"].to_numpy(dtype=np.float64)
+        if len(means):
+            rows[name] = {
+                "above 0.7 (%)": 100 * float((means > 0.7).mean()),
+                "above 0.8 (%)": 100 * float((means > 0.8).mean()),
+                "mean correlation": float(np.nanmean(means)),
+                "bars": len(means),
+            }
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def accuracy(frame: pd.DataFrame, claims: Claims) -> pd.DataFrame:
+    """Return Table 8, claimed beside measured: mean and standard deviation over the splits."""
+    pd = need("pandas", "run")
+    table = claims.tables["t8"]
+    rows: dict[tuple[str, str], dict[str, str]] = {}
+    for dataset, printed in table.rows.items():
+        spreads = table.spreads[dataset]
+        rows[dataset, "paper"] = {
+            MODELS[str(c["model"])]: f"{n} ± {s}"
+            for c, n, s in zip(table.columns, printed, spreads, strict=True)
+        }
+        for inputs, label in (("binned", "five bins"), ("raw", "numbers")):
+            part = frame[(frame.dataset == dataset) & (frame.inputs == inputs)]
+            values = {m: part[part.metric == f"accuracy.{m}"].value for m in MODELS}
+            if all(len(v) for v in values.values()):
+                rows[dataset, label] = {
+                    MODELS[m]: f"{v.mean():.3f} ± {v.std():.3f}" for m, v in values.items()
+                }
+    found = pd.DataFrame.from_dict(rows, orient="index")
+    found.index = pd.MultiIndex.from_tuples(list(rows), names=["data set", "models see"])
+    return found
+
+
+def distance(frame: pd.DataFrame, claims: Claims) -> dict[str, float]:
+    """Return the root mean squared distance of our accuracies to Table 8's, by inputs."""
+    table, found = claims.tables["t8"], {}
+    for inputs in ("binned", "raw"):
+        means = frame[frame.inputs == inputs].groupby(["dataset", "metric"]).value.mean()
+        errors = [
+            means[dataset, f"accuracy.{c['model']}"] - float(n)
+            for dataset, row in table.rows.items()
+            for c, n in zip(table.columns, row, strict=True)
+            if (dataset, f"accuracy.{c['model']}") in means.index
+        ]
+        found[inputs] = float(np.sqrt(np.mean(np.square(errors)))) if errors else float("nan")
+    return found
+
+
+def facts(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return what the panels have in common, by data set and features per party (means)."""
+    part = frame[frame.metric.str.startswith("fact.")]
+    wide = part.assign(metric=part.metric.str.removeprefix("fact."))
+    wide = wide.pivot_table(
+        index=["dataset", "features"], columns="metric", values="value", sort=False
+    )
+    names = {
+        "parties": "data parties", "exact": "exact", "error": "sampling error / mean value",
+        "cells_per_row": "joint cells per row", "left": "H(Y | all columns) / H(Y)",
+        "task_share": "task party's share of H(Y)", "shuffled_share": "shuffled / real labels",
+        "bias_share": "bias in the plug-in total", "defined": "repetitions with a correlation",
+    }  # fmt: skip
+    return wide[[n for n in names if n in wide]].rename(columns=names)
+
+
+def approximations(frame: pd.DataFrame, what: str, number: str) -> pd.DataFrame:
+    """Return a tidy table of one approximation: dataset, seed, `number`, and each metric.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Records of the experiment ``approximation``.
+    what : {"sampling", "pca"}
+    number : str
+        Name for the column of permutations or components.
+    """
+    parts = frame[frame.metric.str.fullmatch(rf"{what}\.[a-z]+\.\d+")]
+    names = parts.metric.str.extract(r"\.(?P<metric>[a-z]+)\.(?P<number>\d+)")
+    tidy = parts.assign(metric=names.metric, **{number: names.number.astype(int)})
+    wide = tidy.pivot_table(index=["dataset", "seed", number], columns="metric", values="value")
+    return wide.reset_index()
+
+
+def figure4(tables: Mapping[str, pd.DataFrame], benchmarks: Sequence[str] = BENCHMARKS) -> Picture:
+    """Draw mean correlations by data set: a panel per number of features per party.
+
+    Parameters
+    ----------
+    tables : mapping from label to DataFrame
+        Of :func:`bars`; several estimates stand beside each other.
+    benchmarks : sequence of str
+        Which bars.
+    """
+    pd = need("pandas", "run")
+    everything = pd.concat([t.assign(estimate=name) for name, t in tables.items()])
+    everything = everything[everything.benchmark.isin(benchmarks)]
+    datasets = list(dict.fromkeys(everything.dataset))
+    series = [(e, b) for e in tables for b in benchmarks]
+    names = [BENCHMARK_LABELS[b] if len(tables) == 1 else e for e, b in series]
+    picture, axes = panels(len(FEATURES), 1, height=2.3 * len(FEATURES))
+    style = looks(names, names)
+    handles: list[Any] = []
+    for axis, features in zip(axes[:, 0], FEATURES, strict=True):
+        handles = []
+        for j, ((estimate, benchmark), name) in enumerate(zip(series, names, strict=True)):
+            part = everything[
+                (everything.features == features)
+                & (everything.benchmark == benchmark)
+                & (everything.estimate == estimate)
+            ].set_index("dataset")
+            place = np.array([datasets.index(d) for d in part.index], dtype=float)
+            place += (j - (len(series) - 1) / 2) * 0.8 / len(series)
+            middle = part["mean"].to_numpy(dtype=float)
+            ends = np.abs(part[["low", "high"]].to_numpy(dtype=float).T - middle)
+            look = {k: v for k, v in style[name].items() if k in ("color", "marker")}
+            handles.append(
+                axis.errorbar(
+                    place, middle, yerr=np.nan_to_num(ends), linestyle="none", markersize=5,
+                    linewidth=1.2, label=name, **look,
+                )
+            )  # fmt: skip
+        for level in (0.7, 0.8):
+            axis.axhline(level, color="#767676", linewidth=0.8, linestyle=(0, (2, 3)))
+        axis.set_xticks(range(len(datasets)), datasets)
+        plural = "" if features == 1 else "s"
+        finish(axis, f"{features} feature{plural} per party", "correlation", ())
+    finish(axes[-1, 0], f"{FEATURES[-1]} features per party", "correlation", handles, below=True)
+    return picture
+
+
+def slope_of_error(frame: pd.DataFrame) -> float:
+    """Return the slope of log error over log permutations, pooled over data sets and seeds."""
+    tidy = approximations(frame, "sampling", "permutations")
+    return float(stats.linregress(np.log(tidy.permutations), np.log(tidy.mape))[0])
