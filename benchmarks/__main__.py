@@ -8,7 +8,15 @@ from __future__ import annotations
 
 import argparse
 
-from benchmarks import classwise, coalitions, counting, estimators, rounds, trajectory
+from benchmarks import (
+    classwise,
+    coalitions,
+    counting,
+    estimators,
+    rounds,
+    secure_counting,
+    trajectory,
+)
 
 
 def main() -> None:
@@ -28,6 +36,8 @@ def main() -> None:
     trajectory.main(threads=given.threads)
     print("\n=== counting for the values of data parties")
     counting.main()
+    print("\n=== the counting protocol")
+    secure_counting.main()
     print("\n=== estimators")
     estimators.main()
 
