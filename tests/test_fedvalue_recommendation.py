@@ -3,12 +3,15 @@
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.integrate import trapezoid
 from scipy.special import digamma
+from scipy.stats import ttest_1samp
 from sklearn.feature_selection import mutual_info_classif
 from sklearn.metrics import roc_auc_score
 
+from fedkit.experiments import fedvalue_recommendation_tables as tables
 from fedkit.experiments import get
 from fedkit.experiments.fedvalue_recommendation import (
     CONTROLS,
@@ -19,18 +22,15 @@ from fedkit.experiments.fedvalue_recommendation import (
     setting,
 )
 from fedkit.fedvalue import vfps
+from fedkit.fedvalue.budgets import affordable, greedy, odd_share, prices
 from fedkit.fedvalue.recommendation import (
     Case,
     Recommender,
     Repetition,
     Trees,
-    affordable,
     auc,
     configure,
     fabricate,
-    greedy,
-    odd_share,
-    prices,
     values,
 )
 from fedkit.fedvalue.vfps import draw_groups, mixed_information, vfps_scores
@@ -349,3 +349,68 @@ def test_cells_hold_their_settings():
     assert {c.settings["dataset"] for c in experiment.cells("smoke", None)} == {"made-up"}
     with pytest.raises(ValueError, match="unknown profile"):
         experiment.cells("huge", None)
+
+
+# ------------------------------------------------------------------------------ the tables
+
+
+def frame_of(numbers, settings=None):
+    """Records of the default case, float[repetitions] by metric."""
+    base = {**Setting("ml-1m", Case(), Trees()).to_dict(), **(settings or {})}
+    return pd.DataFrame(
+        [
+            {**base, "seed": seed, "metric": metric, "value": value}
+            for metric, values in numbers.items()
+            for seed, value in enumerate(values)
+        ]
+    )
+
+
+def test_rows_of_a_case_and_no_other():
+    frame = pd.concat(
+        [frame_of({"auc.none": [0.5]}), frame_of({"auc.none": [0.7]}, {"movies": 30}),
+         frame_of({"auc.none": [0.9]}, {"trees_depth": 3, "trees_rate": 0.1})]
+    )  # fmt: skip
+    assert tables.rows(frame, Case()).value.tolist() == [0.5]
+    assert tables.rows(frame, Case(movies=30)).value.tolist() == [0.7]
+    assert tables.rows(frame, Case(), Trees(depth=3, rate=0.1)).value.tolist() == [0.9]
+    assert tables.rows(frame, Case(movies=40)).empty
+
+
+def test_strategies_are_compared_with_the_best_benchmark():
+    numbers = {}
+    for scheme, budget in tables.PLACES:
+        place = f"auc.{scheme}.{budget}"
+        numbers |= {
+            f"{place}.random": [0.5, 0.6, 0.7], f"{place}.volume": [0.6, 0.7, 0.9],
+            f"{place}.vf-ps": [0.4, 0.4, 0.4], f"{place}.fedvalue": [0.7, 0.9, 0.9],
+        }  # fmt: skip
+    table = tables.against_best(frame_of(numbers), measures=("auc",))
+    assert len(table) == 6
+    row = table.loc["auc, VAR, 2α"]
+    assert row["best benchmark"] == "VOLUME"
+    assert row["mean difference"] == pytest.approx(0.1)
+    p = ttest_1samp([0.1, 0.2, 0.0], 0.0).pvalue
+    assert row["p (paired t)"] == pytest.approx(p)
+    assert row["p (Holm)"] == pytest.approx(min(1.0, 6 * p))
+    shown = tables.performance(frame_of(numbers), "auc")
+    assert shown.loc["VF-PS", "FIX, 1α"] == "0.400 [0.400, 0.400]"
+    assert "FedValue, thrifty" not in shown.index
+
+
+def test_explanation_ranks_within_a_repetition():
+    records = []
+    for seed in (0, 1):
+        parties = {"high": [0, 0, 1], "odd": [0, 1, 0], "gain": [0.1, -0.1, 0.3],
+                   "cells": [3, 2, 1], "score.fedvalue": [2.0 + seed, 1.0, 0.5],
+                   "score.volume": [1, 1, 9]}  # fmt: skip
+        records += [
+            {"seed": seed, "series": name, "index": i, "value": value}
+            for name, values in parties.items()
+            for i, value in enumerate(values)
+        ]
+    means, ranks = tables.explanation(pd.DataFrame(records))
+    assert means.loc["odd", "gain"] == pytest.approx(-0.1)
+    assert means.loc["low volume", "FedValue"] == pytest.approx(2.5)
+    assert ranks.loc["FedValue", "rank correlation with cells"].startswith("1.00")
+    assert ranks.loc["FedValue", "rank correlation with gain"].startswith("-0.50")

@@ -15,19 +15,21 @@ import numpy as np
 
 from fedkit.experiments import Cell
 from fedkit.extras import bar
-from fedkit.fedvalue.recommendation import (
+from fedkit.fedvalue.budgets import (
     BUDGETS,
     SCHEMES,
-    Case,
-    Recommender,
-    Repetition,
-    Trees,
     affordable,
-    configure,
     greedy,
     members,
     odd_share,
     prices,
+)
+from fedkit.fedvalue.recommendation import (
+    Case,
+    Recommender,
+    Repetition,
+    Trees,
+    configure,
     values,
 )
 from fedkit.fedvalue.tables import discretise, joint_codes
@@ -49,15 +51,17 @@ _SHARE = {"redundant": "rpsp", "free-riders": "frsp"}
 
 @dataclass(frozen=True)
 class Setting:
-    """What a cell runs: data, the case, the trees."""
+    """What a cell runs: data, the case, the trees, and whether forward selection takes part."""
 
     dataset: str
     case: Case
     trees: Trees
+    validated: bool = True
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings of a cell."""
         parts = {f.name: getattr(self.case, f.name) for f in fields(Case)}
+        parts["validated"] = self.validated
         return {"dataset": self.dataset, **parts, **{f"trees_{f.name}": getattr(self.trees, f.name)
                 for f in fields(Trees)}}  # fmt: skip
 
@@ -69,6 +73,7 @@ def setting(cell: Cell) -> Setting:
         str(s["dataset"]),
         Case(**{f.name: s[f.name] for f in fields(Case) if f.name in s}),
         Trees(**{f.name: s[f"trees_{f.name}"] for f in fields(Trees) if f"trees_{f.name}" in s}),
+        bool(s.get("validated", True)),
     )
 
 
@@ -79,7 +84,7 @@ def dataset(name: str) -> MovieLens:
 
 
 def _choices(
-    scores: dict[str, np.ndarray], recommender: Recommender
+    scores: dict[str, np.ndarray], recommender: Recommender, validated: bool
 ) -> Iterator[tuple[str, int, str, dict[int, float]]]:
     """Yield scheme, budget, strategy, and the sets that it selects."""
     high = recommender.repetition.high
@@ -90,7 +95,8 @@ def _choices(
                 score = scores[name.removesuffix("-thrifty")]
                 pays = not name.endswith("-thrifty")
                 yield scheme, budget, name, greedy(score, price, budget, worthless=pays)
-            yield scheme, budget, "validated", {_validated(recommender, price, budget): 1.0}
+            if validated:
+                yield scheme, budget, "validated", {_validated(recommender, price, budget): 1.0}
             sets = affordable(price, budget)
             best = max(sets, key=lambda mask: recommender.test(mask)[1])
             yield scheme, budget, "hindsight", {best: 1.0}
@@ -127,7 +133,7 @@ def play(data: MovieLens, s: Setting, seed: int) -> dict[str, Any]:
     for name, mask in (("none", 0), ("all", everybody)):
         metrics[f"accuracy.{name}"], metrics[f"auc.{name}"] = recommender.test(mask)
     share = _SHARE.get(s.case.scenario)
-    for scheme, budget, name, selected in _choices(scores, recommender):
+    for scheme, budget, name, selected in _choices(scores, recommender, s.validated):
         place = f"{scheme}.{budget}.{name}"
         accuracy, area = recommender.expected(selected)
         price = prices(repetition.high, scheme)

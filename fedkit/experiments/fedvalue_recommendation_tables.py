@@ -12,7 +12,8 @@ from scipy import stats
 from fedkit.experiments.fedvalue_recommendation import Setting
 from fedkit.experiments.fedvalue_recommendation_cells import MAIN, READINGS, TABLE9
 from fedkit.extras import need
-from fedkit.fedvalue.recommendation import BUDGETS, SCHEMES, Case, Trees
+from fedkit.fedvalue.budgets import BUDGETS, SCHEMES
+from fedkit.fedvalue.recommendation import Case, Trees
 from fedkit.intervals import Interval, holm, mean_interval, paired_interval
 
 if TYPE_CHECKING:
@@ -41,7 +42,8 @@ PLACES = tuple((scheme, budget) for scheme in SCHEMES for budget in BUDGETS)
 def rows(frame: pd.DataFrame, case: Case, trees: Trees | None = None) -> pd.DataFrame:
     """Return the records of one case (and trees), of whatever data."""
     wanted = Setting("", case, trees or Trees()).to_dict()
-    wanted.pop("dataset")
+    for name in ("dataset", "validated"):
+        wanted.pop(name)
     kept = np.ones(len(frame), dtype=bool)
     for name, value in wanted.items():
         kept &= frame[name].to_numpy() == value
