@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,7 +21,7 @@ pytest.importorskip("pandas")
 
 from countinghouse import PARTIES, House
 
-from fedkit.fedvalue import agents
+from fedkit.fedvalue import agents, taskparty
 from fedkit.fedvalue.agents import Policy, answer_jobs, cells_of, own_secret, run_task
 from fedkit.fedvalue.columns import Columns, read_columns
 from fedkit.fedvalue.counting import CountingServer
@@ -123,11 +125,17 @@ def test_values_equal_those_in_the_clear(federation: Federation) -> None:
 
 
 def test_a_party_that_drops_out_is_named_and_the_run_goes_on_later(
-    federation: Federation,
+    federation: Federation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def now() -> float:  # time stands still until everybody but telco has answered
+        return 1e9 if len(federation.house.uploads()) == 5 else 0.0
+
     threads = [federation.answering("bank", 2), federation.answering("telco", 1)]
-    with pytest.raises(PartyMissing, match=r"missing: telco\. .*the same command goes on"):
-        federation.run(timeout=1.5)
+    with monkeypatch.context() as patched:
+        clock = SimpleNamespace(monotonic=now, perf_counter=time.perf_counter)
+        patched.setattr(taskparty, "time", clock)
+        with pytest.raises(PartyMissing, match=r"missing: telco\. .*the same command goes on"):
+            federation.run()
     for thread in threads:
         thread.join(60)
     assert (federation.folder / "shop.run").exists()
@@ -138,6 +146,7 @@ def test_a_party_that_drops_out_is_named_and_the_run_goes_on_later(
     federation.check(federation.run())
     telco.join(60)
     assert any("taking up the run" in line for line in federation.said)
+    assert any("waits for telco" in line for line in federation.said)
     # nobody but telco had to send anything again
     assert sum("is answered" in line for line in federation.said) == 4
 
@@ -183,6 +192,19 @@ def test_a_server_that_closed_the_jobs_ends_the_run_for_good(federation: Federat
     with pytest.raises(CounterRefused, match="cannot be used again"):
         federation.run(timeout=0.1)
     assert not (federation.folder / "shop.run").exists()
+
+
+def test_a_server_that_is_gone_ends_the_run_which_goes_on_later(federation: Federation) -> None:
+    with pytest.raises(PartyMissing):
+        federation.run(timeout=0.1)
+    federation.house.stop()
+    with pytest.raises(CounterUnavailable, match="the same command goes on"):
+        federation.run()
+    federation.house.start(federation.house.port)
+    threads = [federation.answering(name, 2) for name in PARTIES[1:]]
+    federation.check(federation.run())
+    for thread in threads:
+        thread.join(60)
 
 
 def test_a_cheating_server_is_found_out(

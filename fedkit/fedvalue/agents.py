@@ -30,6 +30,9 @@ from fedkit.fedvalue.tables import discretise, joint_codes, label_codes
 __all__ = ["Policy", "answer_jobs", "cells_of", "own_secret", "read_key", "run_task"]
 
 
+_KEPT = "What was uploaded is kept: the same command goes on"
+
+
 @dataclass(frozen=True)
 class Policy:
     """What a data party agrees to.
@@ -286,14 +289,24 @@ def run_task(
     secret = derive(own_secret(state), "run", *about)
     task = TaskParty(name, columns.ids, cells, labels, key, parties, secret=secret, **options)
     held = _Held(counter)
+    shown: tuple[str, ...] = ()
+
+    def wait() -> None:
+        nonlocal shown
+        if held.missing() not in ((), shown):
+            shown = held.missing()
+            say(f"job {held.last} waits for {', '.join(shown)}")
+        time.sleep(poll)
+
     try:
-        counts = task.count(held, wait=lambda: time.sleep(poll), timeout=timeout)
+        counts = task.count(held, wait=wait, timeout=timeout)
     except PartyMissing as error:
         missing = ", ".join(held.missing()) or "nobody: the server has not counted yet"
         raise PartyMissing(
-            f"no table of job {held.last} after {timeout:g} s; missing: {missing}. What was "
-            "uploaded is kept: the same command goes on"
+            f"no table of job {held.last} after {timeout:g} s; missing: {missing}. {_KEPT}"
         ) from error
+    except CounterUnavailable as error:
+        raise CounterUnavailable(f"{error}. {_KEPT}") from error
     except (CheatingDetected, AlignmentError):
         _end(held, state)
         raise

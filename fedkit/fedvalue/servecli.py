@@ -118,7 +118,7 @@ def serve(
     max_connections: Annotated[int, typer.Option(help="Connections at a time.")] = 200,
     job_days: Annotated[float, typer.Option(help="Days after which a job is closed.")] = 7.0,
     body_seconds: Annotated[float, typer.Option(help="Time for a request's body.")] = 600.0,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No line per request.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Log warnings only.")] = False,
 ) -> None:
     """Run the counting server."""
     import logging

@@ -117,7 +117,7 @@ def write_tables(folder: Path, features: int = 3) -> tuple[dict[str, Path], Part
     values : PartyValues
         What all columns together say, in the clear.
     """
-    frame = need("sklearn.datasets", "vertical").load_breast_cancer(as_frame=True).frame
+    frame = need("sklearn.datasets", "service").load_breast_cancer(as_frame=True).frame
     random = Streams(5).generator("demo", "columns")
     names = [name for name in frame.columns if name != "target"]
     order = random.permutation(len(names))

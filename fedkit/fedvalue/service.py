@@ -32,7 +32,7 @@ from fedkit.fedvalue.access import AccessDenied, Grant, TokenBook
 from fedkit.fedvalue.desk import Desk, Limits, Refusal
 from fedkit.fedvalue.messages import Counter, MessageError
 from fedkit.fedvalue.shelf import Shelf
-from fedkit.fedvalue.wire import check_job_id, job_from_json, job_to_json
+from fedkit.fedvalue.wire import check_job_id, clean, job_from_json, job_to_json
 
 for _module in ("fastapi", "uvicorn", "h11"):
     need(_module, extra="service")
@@ -191,7 +191,7 @@ def serve(
     say : callable
         Told the address once the server listens.
     quiet : bool
-        No line per request.
+        Warnings only.
 
     Raises
     ------
@@ -218,7 +218,7 @@ def make_server(
     limits: Limits = app.state.desk.limits
     config = uvicorn.Config(
         app, http=_watched(limits.idle_seconds), ws="none", loop="asyncio", server_header=False,
-        limit_concurrency=limits.connections, access_log=not quiet, timeout_keep_alive=10,
+        limit_concurrency=limits.connections, access_log=False, timeout_keep_alive=10,
         log_level="warning" if quiet else "info", timeout_graceful_shutdown=10,
         proxy_headers=False, ssl_certfile=cert, ssl_keyfile=key,
     )  # fmt: skip
@@ -269,6 +269,9 @@ def _answer_errors(app: FastAPI) -> None:
 
     @app.exception_handler(Refusal)
     async def refused(request: Request, error: Refusal) -> Response:
+        where = request.client.host if request.client else "?"
+        asked = f"{request.method} {clean(request.url.path, 120)}"
+        log.info("%s: %s refused (%d): %s", where, asked, error.status, error.sentence)
         headers = {"WWW-Authenticate": "Bearer"} if error.status == 401 else None
         return JSONResponse({"error": error.sentence}, error.status, headers)
 
