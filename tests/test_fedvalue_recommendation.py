@@ -3,15 +3,9 @@
 from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 import pytest
-from scipy.integrate import trapezoid
-from scipy.special import digamma
-from scipy.stats import ttest_1samp
-from sklearn.feature_selection import mutual_info_classif
 from sklearn.metrics import roc_auc_score
 
-from fedkit.experiments import fedvalue_recommendation_tables as tables
 from fedkit.experiments import get
 from fedkit.experiments.fedvalue_recommendation import (
     CONTROLS,
@@ -21,7 +15,6 @@ from fedkit.experiments.fedvalue_recommendation import (
     play,
     setting,
 )
-from fedkit.fedvalue import vfps
 from fedkit.fedvalue.budgets import affordable, greedy, odd_share, prices
 from fedkit.fedvalue.recommendation import (
     Case,
@@ -33,7 +26,6 @@ from fedkit.fedvalue.recommendation import (
     fabricate,
     values,
 )
-from fedkit.fedvalue.vfps import draw_groups, mixed_information, vfps_scores
 from fedkit.movielens import MovieLens, made_up_ratings
 from fedkit.streams import Streams
 
@@ -100,72 +92,6 @@ def test_share_of_odd_parties_by_hand():
     assert odd_share({0b011: 0.5, 0b100: 0.5}, odd) == pytest.approx(0.25)
     assert odd_share({0b001: 1.0}, odd) == 1.0
     assert odd_share({0: 1.0}, odd) == 0.0  # nobody is paid
-
-
-# ------------------------------------------------------------------------------ VF-PS
-
-
-def test_mixed_information_by_hand():
-    apart = mixed_information([[0.0], [1.0], [10.0], [11.0]], [0, 0, 1, 1], k=1)
-    assert apart == pytest.approx(1 / 2 + 1 / 3)  # psi(4) - psi(2)
-    mixed = mixed_information([[0.0], [1.0], [2.0], [3.0]], [0, 1, 0, 1], k=1)
-    by_hand = digamma(4) - digamma(2) + digamma(1) - (digamma(2) + digamma(3)) / 2
-    assert mixed == pytest.approx(by_hand)
-
-
-def test_mixed_information_agrees_with_theory_and_with_another_program():
-    rng = Streams(0).generator("test")
-    y = rng.integers(0, 2, size=1500)
-    x = rng.normal(size=1500) + 2.0 * y
-    grid = np.linspace(-7, 9, 20001)
-    one, two = (np.exp(-((grid - c) ** 2) / 2) / np.sqrt(2 * np.pi) for c in (0, 2))
-    mean = (one + two) / 2
-    truth = sum(trapezoid(p * np.log(p / mean), grid) / 2 for p in (one, two))
-    ours = mixed_information(x[:, None], y)
-    assert abs(ours - truth) < 0.06
-    assert ours == pytest.approx(mutual_info_classif(x[:, None], y, random_state=0)[0], abs=1e-6)
-
-
-def test_score_is_the_mean_over_the_groups_of_a_party(monkeypatch):
-    monkeypatch.setattr(vfps, "draw_groups", lambda parties, groups, seed: [1, 3, 3, 2])
-    seen = []
-
-    def information(x, y, k, seed):
-        seen.append(x.shape[1])
-        return {1: 1.0, 2: 2.0, 3: 3.0}[x.shape[1]]
-
-    monkeypatch.setattr(vfps, "mixed_information", information)
-    scores = vfps_scores([np.zeros((4, 1)), np.zeros((4, 2))], [0, 1, 0, 1])
-    assert scores.tolist() == pytest.approx([(1 + 3 + 3) / 3, (3 + 3 + 2) / 3])
-    assert sorted(seen) == [1, 2, 3]  # each group once
-
-
-def test_groups_cover_everybody():
-    for seed in range(5):
-        groups = draw_groups(4, 3, seed)
-        assert len(groups) >= 3
-        assert np.bitwise_or.reduce(groups) == 0b1111
-        assert min(groups) > 0
-    assert draw_groups(4, 3, 0) == draw_groups(4, 3, 0)
-
-
-@pytest.mark.parametrize(
-    ("x", "y", "k", "why"),
-    [
-        ([[0.0], [1.0]], [0], 1, "shape"),
-        ([[0.0], [np.nan]], [0, 0], 1, "not finite"),
-        ([[0.0], [1.0]], [0, 1], 1, "occurs once"),
-        ([[0.0], [1.0]], [0, 0], 0, "neighbour"),
-    ],
-)
-def test_bad_input_of_the_estimate(x, y, k, why):
-    with pytest.raises(ValueError, match=why):
-        mixed_information(x, y, k)
-
-
-def test_no_group_is_refused():
-    with pytest.raises(ValueError, match="0 groups"):
-        draw_groups(3, 0)
 
 
 # ------------------------------------------------------------------------------ the case
@@ -349,68 +275,3 @@ def test_cells_hold_their_settings():
     assert {c.settings["dataset"] for c in experiment.cells("smoke", None)} == {"made-up"}
     with pytest.raises(ValueError, match="unknown profile"):
         experiment.cells("huge", None)
-
-
-# ------------------------------------------------------------------------------ the tables
-
-
-def frame_of(numbers, settings=None):
-    """Records of the default case, float[repetitions] by metric."""
-    base = {**Setting("ml-1m", Case(), Trees()).to_dict(), **(settings or {})}
-    return pd.DataFrame(
-        [
-            {**base, "seed": seed, "metric": metric, "value": value}
-            for metric, values in numbers.items()
-            for seed, value in enumerate(values)
-        ]
-    )
-
-
-def test_rows_of_a_case_and_no_other():
-    frame = pd.concat(
-        [frame_of({"auc.none": [0.5]}), frame_of({"auc.none": [0.7]}, {"movies": 30}),
-         frame_of({"auc.none": [0.9]}, {"trees_depth": 3, "trees_rate": 0.1})]
-    )  # fmt: skip
-    assert tables.rows(frame, Case()).value.tolist() == [0.5]
-    assert tables.rows(frame, Case(movies=30)).value.tolist() == [0.7]
-    assert tables.rows(frame, Case(), Trees(depth=3, rate=0.1)).value.tolist() == [0.9]
-    assert tables.rows(frame, Case(movies=40)).empty
-
-
-def test_strategies_are_compared_with_the_best_benchmark():
-    numbers = {}
-    for scheme, budget in tables.PLACES:
-        place = f"auc.{scheme}.{budget}"
-        numbers |= {
-            f"{place}.random": [0.5, 0.6, 0.7], f"{place}.volume": [0.6, 0.7, 0.9],
-            f"{place}.vf-ps": [0.4, 0.4, 0.4], f"{place}.fedvalue": [0.7, 0.9, 0.9],
-        }  # fmt: skip
-    table = tables.against_best(frame_of(numbers), measures=("auc",))
-    assert len(table) == 6
-    row = table.loc["auc, VAR, 2α"]
-    assert row["best benchmark"] == "VOLUME"
-    assert row["mean difference"] == pytest.approx(0.1)
-    p = ttest_1samp([0.1, 0.2, 0.0], 0.0).pvalue
-    assert row["p (paired t)"] == pytest.approx(p)
-    assert row["p (Holm)"] == pytest.approx(min(1.0, 6 * p))
-    shown = tables.performance(frame_of(numbers), "auc")
-    assert shown.loc["VF-PS", "FIX, 1α"] == "0.400 [0.400, 0.400]"
-    assert "FedValue, thrifty" not in shown.index
-
-
-def test_explanation_ranks_within_a_repetition():
-    records = []
-    for seed in (0, 1):
-        parties = {"high": [0, 0, 1], "odd": [0, 1, 0], "gain": [0.1, -0.1, 0.3],
-                   "cells": [3, 2, 1], "score.fedvalue": [2.0 + seed, 1.0, 0.5],
-                   "score.volume": [1, 1, 9]}  # fmt: skip
-        records += [
-            {"seed": seed, "series": name, "index": i, "value": value}
-            for name, values in parties.items()
-            for i, value in enumerate(values)
-        ]
-    means, ranks = tables.explanation(pd.DataFrame(records))
-    assert means.loc["odd", "gain"] == pytest.approx(-0.1)
-    assert means.loc["low volume", "FedValue"] == pytest.approx(2.5)
-    assert ranks.loc["FedValue", "rank correlation with cells"].startswith("1.00")
-    assert ranks.loc["FedValue", "rank correlation with gain"].startswith("-0.50")
