@@ -1,0 +1,162 @@
+"""FedValue's security, leaks and times as tables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedkit.experiments.fedvalue_security import PROTOCOLS
+from fedkit.extras import need
+from fedkit.fedvalue.attacks import ATTACKS
+from fedkit.fedvalue.bounds import best_shift, known_answers, share_known
+from fedkit.intervals import mean_interval
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["attacks", "bets", "caught", "growth", "known", "leaks", "share"]
+
+_PLAIN = {"low": 2, "high": 9, "artificial_low": 1, "artificial_high": 50, "data": "example"}
+
+#: Figure 6, then Figure 7
+_ORDER = ["parties", "features", "rows", "duplications", "iterations", "artificial"]
+
+
+def share(part: pd.DataFrame, metric: str = "deceived") -> tuple[float, float, float]:
+    """Return the share of trials with its exact 95% interval (Clopper and Pearson), all in %.
+
+    Trials are independent within and between seeds and therefore pooled.
+    """
+    from scipy.stats import binomtest
+
+    trials = part[part.metric == "trials"].set_index("seed").value
+    hits = part[part.metric == metric].set_index("seed").value
+    n = round(float(trials.sum()))
+    k = round(float((hits * trials.reindex(hits.index)).sum()))
+    interval = binomtest(k, n).proportion_ci(method="exact")
+    return 100 * k / n, 100 * interval.low, 100 * interval.high
+
+
+def _text(numbers: tuple[float, float, float]) -> str:
+    return f"{numbers[0]:.1f} [{numbers[1]:.1f}, {numbers[2]:.1f}]"
+
+
+def _where(frame: pd.DataFrame, **settings: object) -> pd.DataFrame:
+    for name, value in settings.items():
+        frame = frame[frame[name] == value]
+    return frame
+
+
+def attacks(frame: pd.DataFrame) -> pd.DataFrame:
+    """Share of counts (%) in which the task party is deceived: attack by protocol."""
+    pd = need("pandas", "run")
+    plain = _where(frame, **_PLAIN)
+    rows = {
+        attack: {
+            protocol: _text(share(part))
+            for protocol in PROTOCOLS
+            if len(part := _where(plain, attack=attack, protocol=protocol))
+        }
+        for attack in ATTACKS
+    }
+    return pd.DataFrame.from_dict(rows, orient="index")[list(PROTOCOLS)].fillna("-")
+
+
+def caught(frame: pd.DataFrame, protocol: str) -> pd.DataFrame:
+    """Which check ended the count (% of trials), attack by attack; "deceived" passed them all."""
+    pd = need("pandas", "run")
+    plain = _where(frame, **_PLAIN, protocol=protocol)
+    checks = ["seal", "well-formed", "non-negativity", "divisibility", "total", "margin",
+              "consistency", "unchanged", "deceived"]  # fmt: skip
+    rows = {
+        attack: {c: share(part, c)[0] for c in checks if c in set(part.metric)}
+        for attack in ATTACKS
+        if len(part := _where(plain, attack=attack))
+    }
+    table = pd.DataFrame.from_dict(rows, orient="index").reindex(columns=checks).fillna(0.0)
+    return table.loc[:, (table > 0).any()]
+
+
+def bets(frame: pd.DataFrame) -> pd.DataFrame:
+    """The best bet on one count, printed protocol: measured, the paper's bounds, and ours (%)."""
+    pd = need("pandas", "run")
+    part = _where(frame, protocol="printed", attack="best bet")
+    rows = {}
+    for low, high in sorted({(int(a), int(b)) for a, b in zip(part.low, part.high, strict=True)}):
+        cut = _where(part, low=low, high=high)
+        value = cut.groupby("metric").value.mean()
+        rows[f"{low}" if low == high else f"{low} to {high}"] = {
+            "measured": _text(share(cut)),
+            "the server's best (ours)": 100 * best_shift((low, high), 2)[0],
+            "one count (paper's proof)": 100 * value["bound.per_cell"],
+            "Proposition 2": 100 * value["bound.paper"],
+        }
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("q")
+
+
+def known(frame: pd.DataFrame) -> pd.DataFrame:
+    """Known answers: rank linking in the attacker's best case, measured and bound."""
+    part = frame[frame.data == "label"]
+    rows = []
+    for extra in sorted({int(n) for n in part.artificial_low}):
+        cut = part[part.artificial_low == extra]
+        people = int(cut.people.iloc[0])
+        mean, low, high = share(cut)
+        rows.append(
+            {
+                "artificial IDs": extra,
+                "share f (q = 2)": share_known(people, 2, extra),
+                "deceived (%)": mean, "low": low, "high": high,
+                "bound (%)": 100 * known_answers(people, (2, 3), (extra, extra)),
+            }
+        )  # fmt: skip
+    return need("pandas", "run").DataFrame(rows).set_index("artificial IDs")
+
+
+def leaks(frame: pd.DataFrame, **settings: object) -> pd.DataFrame:
+    """What the task party concludes, and what a defence costs: means over the seeds."""
+    part = _where(frame, **settings)
+    wide = part.pivot_table(
+        index=["dataset", "parties", "features", "defence", "level"], columns="metric",
+        values="value", aggfunc="mean",
+    )  # fmt: skip
+    names = {
+        "unique": "alone in their cell (%)", "claimed": "concluded (%)",
+        "right": "of these right (%)", "guess": "right by guessing (%)",
+        "revealed": "revealed (%)", "error": "error of values (%)", "rank": "rank correlation",
+    }  # fmt: skip
+    wide = wide.reindex(columns=list(names)).rename(columns=names)
+    percent = [name for name in names.values() if "%" in name]
+    wide[percent] *= 100
+    return wide
+
+
+def growth(frame: pd.DataFrame) -> pd.DataFrame:
+    """Fit how the time grows: the exponent of a power, and the factor per step, with intervals.
+
+    The power is fitted to the upper half of the values, where the fixed part has faded.  Each seed
+    gives one fit; intervals are over the seeds.
+    """
+    rows = {}
+    seconds = frame[frame.metric == "seconds"]
+    pairs = set(zip(seconds.protocol, seconds.varied, strict=True))
+    for protocol, varied in sorted(pairs, key=lambda p: (p[0], _ORDER.index(p[1]))):
+        part = _where(seconds, protocol=protocol, varied=varied)
+        powers, factors = [], []
+        for _, cut in part.groupby("seed"):
+            x, took = cut.sort_values(varied)[[varied, "value"]].to_numpy(dtype=float).T
+            upper = slice(len(x) // 2, None)
+            powers.append(np.polyfit(np.log(x[upper]), np.log(took[upper]), 1)[0])
+            factors.append(np.exp(np.polyfit(x, np.log(took), 1)[0]))
+        power, factor = mean_interval(powers), mean_interval(factors)
+        few = varied in ("parties", "features")
+        rows[protocol, varied] = {
+            "from": part[varied].min(), "to": part[varied].max(),
+            "exponent of the power": f"{power.mean:.2f} [{power.low:.2f}, {power.high:.2f}]",
+            "factor per step": f"{factor.mean:.2f} [{factor.low:.2f}, {factor.high:.2f}]"
+            if few else "",
+        }  # fmt: skip
+    table = need("pandas", "run").DataFrame.from_dict(rows, orient="index")
+    table.index.names = ["protocol", "varied"]
+    return table
