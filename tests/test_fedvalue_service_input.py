@@ -106,6 +106,9 @@ def test_oversized_bodies_are_refused_while_they_arrive(tmp_path: Path) -> None:
         with pytest.raises(CounterRefused, match="larger than the 100000 bytes") as refused:
             house.counter("bank").submit("j1", "bank", upload(rows=200, extra=bytes(100_000)))
         assert refused.value.status == 413
+        # its size was declared: nothing of it was read
+        assert not any(b"report of bank" in part for part in house.received)
+        assert sum(map(len, house.received)) < 10_000
         house.received.clear()
         answer = house.ask("bank", "PUT", "/jobs/j1/uploads/bank", content=chunks(100, []))
         assert answer.status_code == 413

@@ -168,12 +168,11 @@ class Desk:
     def pending(self, caller: Grant) -> list[Job]:
         """Return the jobs that wait for the caller, oldest first, with its own envelope only."""
         self.tidy()
-        with self._lock:
+        with self._lock:  # oldest first: so they were opened, and so the shelf gives them back
             entries = [
                 e for e in self._entries.values()
                 if caller.party in e.job.parties and caller.party not in e.uploaded
             ]  # fmt: skip
-        entries.sort(key=lambda e: (e.opened, e.job.id))
         return [
             Job(e.job.id, e.job.parties,
                 {k: v for k, v in e.job.envelopes.items() if k == caller.party})
