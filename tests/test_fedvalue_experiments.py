@@ -1,0 +1,232 @@
+"""FedValue's experiments on tables: who gets which columns, what is correlated and recorded."""
+
+from dataclasses import asdict, replace
+
+import numpy as np
+import pytest
+
+from fedkit.claims import load_claims
+from fedkit.experiments import Cell, fedvalue, fedvalue_approx, fedvalue_tables, get
+from fedkit.experiments.fedvalue import Setting, correlate, deal, information_values, split
+from fedkit.experiments.fedvalue_approx import Approximation, mape, run_approximation
+from fedkit.experiments.fedvalue_cells import READINGS
+from fedkit.experiments.fedvalue_runs import run_correlation, run_models, summary
+from fedkit.fedvalue.baselines import MODELS
+from fedkit.fedvalue.information import conditional_mutual_information
+from fedkit.records import Store
+from fedkit.tabular import TABLES
+
+RNG = np.random.default_rng(1)
+WINE = Setting("wine", 3, repetitions=2, rows=12, background=5, walks=20)
+
+
+class Quick:
+    """Stands for a trained model: no training, and SHAP values that are known."""
+
+    def __init__(self, name, x, y, seed):
+        self.name, self.columns = name, x.shape[1]
+
+    def accuracy(self, x, y):
+        assert x.shape[1] == self.columns
+        return {"svm": 0.95, "gbt": 0.94, "lr": 0.9, "rf": 0.9, "nn": 0.5}[self.name]
+
+
+def quick_explain(model, x, background, seed):
+    assert x.shape[1] == background.shape[1] == model.columns
+    weights = 1.0 + np.arange(x.shape[1])
+    return np.broadcast_to(weights[:, None], (len(x), x.shape[1], 2)).copy()
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    monkeypatch.setattr(fedvalue, "train", Quick)
+    monkeypatch.setattr(fedvalue, "explain", quick_explain)
+    fedvalue._repetition.cache_clear()
+    yield
+    fedvalue._repetition.cache_clear()
+
+
+def cell(s, seeds=(0, 1), name="correlation"):
+    return Cell("smoke", "fedvalue", name, asdict(s), seeds)
+
+
+@pytest.mark.parametrize("features", [1, 2, 3])
+@pytest.mark.parametrize("task_has", ["columns", "label"])
+def test_columns_are_dealt_evenly(features, task_has):
+    s = replace(WINE, features=features, task_has=task_has)
+    own, *parties = deal(s, 13, RNG)
+    assert len(own) == (features if task_has == "columns" else 0)
+    assert {len(p) for p in parties} == {features}
+    assert len(parties) == (13 - len(own)) // features
+    together = np.concatenate([own, *parties])
+    assert len(np.unique(together)) == len(together)
+    assert len(deal(replace(s, data_parties=2), 13, RNG)) == 3
+
+
+def test_too_few_columns_are_refused():
+    with pytest.raises(ValueError, match="13 columns at 6 per party make 1 data parties"):
+        deal(replace(WINE, features=6), 13, RNG)
+    with pytest.raises(ValueError, match="make 0 data parties"):
+        deal(replace(WINE, features=0), 13, RNG)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"inputs": "both"}, {"sample": 1.0}, {"rows": 0}, {"task_has": "x"}, {"trained_on": "some"}],
+)
+def test_bad_settings_are_refused(change):
+    with pytest.raises(ValueError, match=next(iter(change))):
+        replace(WINE, **change)
+
+
+def test_a_sample_and_the_rest_are_all_rows():
+    chosen, rest = split(WINE, 0, 0)
+    assert len(chosen) == round(0.8 * 178)
+    assert np.array_equal(np.sort(np.concatenate([chosen, rest])), np.arange(178))
+    assert not np.array_equal(chosen, split(WINE, 0, 1)[0])
+    assert np.array_equal(chosen, split(replace(WINE, features=1), 0, 0)[0])
+
+
+def test_correlations_of_values_that_do_not_vary_are_undefined():
+    assert correlate(np.array([1.0, 2, 4]), np.array([2.0, 4, 8])) == pytest.approx((1, 1))
+    assert correlate(np.array([1.0, 2, 9]), np.array([3.0, 2, 1]))[1] == -1
+    assert np.isnan(correlate(np.zeros(3), np.array([1.0, 2, 3]))).all()
+    assert np.isnan(correlate(np.array([1.0, 2, 3]), np.array([0.1, 0.1 + 1e-17, 0.1]))).all()
+
+
+def test_values_and_controls_are_what_they_are_called():
+    x = RNG.integers(0, 3, (200, 4))
+    y = (x[:, 1] > 0).astype(np.int64)
+    parties = [np.array([0]), np.array([1]), np.array([2, 3])]
+    values, facts = information_values(WINE, x, y, parties, seed=0)
+    expected = [
+        conditional_mutual_information(a, y, x[:, 0])
+        + conditional_mutual_information(a, y, np.column_stack([x[:, 0], b]))
+        for a, b in ((x[:, 1], x[:, 2:]), (x[:, 2:], x[:, 1]))
+    ]
+    assert np.allclose(values["plugin"], np.array(expected) / 2)
+    assert np.allclose(values["alone"][0], conditional_mutual_information(x[:, 1], y, 0 * y))
+    assert values["entropy"].argmax() == 1
+    assert values["permutation"][1] < values["plugin"][1]
+    assert abs(values["shuffled"][0]) < 0.1 < values["plugin"][0]
+    assert facts["exact"] == 1
+    assert facts["left"] == pytest.approx(0)
+    assert facts["parties"] == 2
+    without, _ = information_values(WINE, x, y, [np.array([], dtype=int), *parties[1:]], seed=0)
+    assert without["plugin"].sum() > values["plugin"].sum() - 1e-9
+
+
+@pytest.mark.parametrize("change", READINGS.values(), ids=list(READINGS))
+def test_every_reading_runs(quick, change):
+    s = replace(WINE, **change)
+    for result in run_correlation(cell(s), None, False):
+        metrics = result["metrics"]
+        assert {f"pearson.{e}.{b}" for e in ("plugin", "permutation", "alone", "entropy")
+                for b in (*MODELS, "ensemble5", "ensemble2")} <= set(metrics)  # fmt: skip
+        assert all(len(v) == 2 for v in result["series"].values())
+        assert 0 <= metrics["above.80"] <= metrics["above.70"] <= 100
+        assert result["data"]["name"] == "wine"
+
+
+def test_batches_do_not_depend_on_each_other(quick):
+    both, alone = (
+        run_correlation(cell(WINE), None, False),
+        run_correlation(cell(WINE, (1,)), None, False),
+    )
+    assert both[1]["metrics"] == pytest.approx(alone[0]["metrics"], nan_ok=True)
+    assert both[0]["metrics"] != pytest.approx(both[1]["metrics"], nan_ok=True)
+
+
+def test_columns_that_nobody_has_are_not_explained(quick):
+    s = replace(WINE, data_parties=2, trained_on="dealt")
+    phi = fedvalue.repetition(s, 0, 0).phi["lr"]
+    dealt = np.concatenate(fedvalue.dealt(s, 0, 0))
+    assert (phi[:, dealt] > 0).all()
+    assert (np.delete(phi, dealt, axis=1) == 0).all()
+    assert (fedvalue.repetition(replace(s, trained_on="all"), 0, 0).phi["lr"] > 0).all()
+
+
+def test_the_summary_counts_bars():
+    metrics = {f"accuracy.{m}": a for m, a in zip(MODELS, (0.5, 0.6, 0.7, 0.8, 0.9), strict=True)}
+    bars = (0.1, 0.5, 0.71, 0.75, 0.85, 0.81, 0.8)
+    for estimate in ("plugin", "permutation", "alone", "entropy", "shuffled"):
+        for b, r in zip((*MODELS, "ensemble5", "ensemble2"), bars, strict=True):
+            metrics[f"pearson.{estimate}.{b}"] = r if estimate != "shuffled" else float("nan")
+    found = summary(metrics)
+    assert found["above.70"] == pytest.approx(100 * 4 / 6)
+    assert found["above.80"] == pytest.approx(100 * 2 / 6)
+    assert found["above.80.ensemble5"] == 100
+    assert found["above.80.ensemble2"] == 0
+    assert found["above.70.shuffled"] == 0
+    assert found["better"] > 0.9
+
+
+def test_models_are_tested_on_the_rest(quick):
+    (result,) = run_models(cell(replace(WINE, features=0), (3,), "models"), None, False)
+    assert result["metrics"]["accuracy.svm"] == 0.95
+    assert set(result["metrics"]) == {f"accuracy.{m}" for m in MODELS}
+
+
+def test_the_error_of_a_percentage():
+    assert mape(np.array([1.0, 3.0]), np.array([2.0, 2.0])) == 50
+    assert mape(np.array([1.0, 3.0]), np.array([2.0, 0.0])) == 50  # no percentage of zero
+
+
+def test_approximations_are_measured_against_exact_values():
+    s = Approximation("wine", features=2, wide=4, samplings=(100, 1200), components=(2, 4))
+    (result,) = run_approximation(cell(s, (0,), "approximation"), None, False)
+    m = result["metrics"]
+    assert m["sampling.exact.evaluations"] == 2 ** m["sampling.parties"] == 32
+    assert m["sampling.mape.1200"] < m["sampling.mape.100"] < 100
+    assert m["sampling.ratio"] == pytest.approx(m["sampling.mape.1200"] / m["sampling.mape.100"])
+    assert m["pca.cells.4"] == 625
+    assert m["pca.occupied.2"] <= m["pca.cells.2"]
+    # all components of one column are the column: its bins are those of the metric
+    x = RNG.normal(size=(50, 1)) * 100 + 7
+    codes = fedvalue_approx.reduce(x, 1, 5)
+    same = fedvalue_approx.discretise(x, 5)
+    assert np.array_equal(codes, same) or np.array_equal(codes, 4 - same)
+
+
+def test_the_profiles():
+    for name in ("models", "correlation", "approximation"):
+        experiment = get("fedvalue", name)
+        smoke = experiment.cells("smoke")
+        assert {c.settings["dataset"] for c in smoke} <= {"wine", "breast"}
+        assert len({c.key for c in experiment.cells("paper")}) == len(experiment.cells("paper"))
+    paper = get("fedvalue", "correlation").cells("paper")
+    base = [
+        c
+        for c in paper
+        if all(c.settings[k] == v for k, v in load_claims("fedvalue").protocol.items())
+    ]
+    assert {(c.settings["dataset"], c.settings["features"]) for c in base} == {
+        (d, k) for d in TABLES for k in (1, 2, 3)
+    }
+    with pytest.raises(ValueError, match="unknown profile 'huge'"):
+        get("fedvalue", "models").cells("huge")
+
+
+def test_records_become_tables_and_pictures(quick, tmp_path):
+    store = Store(tmp_path)
+    for name in ("correlation", "models"):
+        experiment = get("fedvalue", name)
+        cells = [c for c in experiment.cells("smoke", (0, 1)) if c.settings["dataset"] == "wine"]
+        experiment.execute(cells, store, progress=False)
+    frame = store.frame("fedvalue", "correlation", "smoke")
+    bars = fedvalue_tables.bars(fedvalue_tables.reading(frame))
+    assert len(bars) == 3 * 7
+    share = fedvalue_tables.shares(frame)
+    assert list(share.index) == list(fedvalue_tables.ESTIMATE_LABELS.values())
+    assert (share["bars"] == 18).all()
+    assert list(fedvalue_tables.shares(frame, by_reading=True).index) == ["as in Figure 4"]
+    facts = fedvalue_tables.facts(frame)
+    assert facts.loc[("wine", 1), "data parties"] == 12
+    assert fedvalue_tables.figure4({"plug-in": bars}).png()[:4] == b"\x89PNG"
+    models = store.frame("fedvalue", "models", "smoke")
+    table = fedvalue_tables.accuracy(models, load_claims("fedvalue"))
+    assert table.loc[("wine", "paper"), "SVM"] == "0.967 ± 0.027"
+    assert table.loc[("wine", "five bins"), "SVM"] == "0.950 ± 0.000"
+    far = fedvalue_tables.distance(models, load_claims("fedvalue"))
+    expected = np.array([0.967 - 0.95, 0.944 - 0.94, 0.967 - 0.9, 0.944 - 0.9, 0.967 - 0.5])
+    assert far["binned"] == pytest.approx(np.sqrt((expected**2).mean()))

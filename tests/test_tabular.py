@@ -1,0 +1,193 @@
+"""The tables of FedValue's evaluation: found, checked, fetched, and refused when they are wrong."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from fedkit import tabular
+from fedkit.data_cli import app
+from fedkit.datafiles import DamagedDataError, DownloadError, MissingDataError
+from fedkit.tabular import TABLES, TabularSpec, find_table, get_table, load_table
+
+TABLE2 = {
+    "wine": (13, 3, 178), "parkinsons": (22, 2, 195), "spect": (22, 2, 267),
+    "breast": (30, 2, 569), "music": (57, 10, 1000), "credit": (23, 2, 30_000),
+}  # fmt: skip
+
+
+def test_the_six_tables_are_those_of_table_2():
+    found = {n: (s.features, len(s.counts), sum(s.counts)) for n, s in TABLES.items()}
+    assert found == TABLE2
+
+
+@pytest.mark.parametrize("name", TABLE2)
+def test_a_table_that_is_there_has_its_shape(name):
+    if find_table(name) is None:
+        pytest.skip(f"table {name} is not on this machine")
+    table = load_table(name)
+    features, classes, rows = TABLE2[name]
+    assert table.x.shape == (rows, features)
+    assert len(table.classes) == classes == table.y.max() + 1
+    assert len(table.features) == features == len(table.discrete)
+    assert len(table.fingerprint) == 16
+    if name == "credit":
+        kept = [f for f, d in zip(table.features, table.discrete, strict=True) if d]
+        assert kept[:3] == ["SEX", "EDUCATION", "MARRIAGE"]
+        assert [k[:4] for k in kept[3:]] == ["PAY_"] * 6
+    if name == "music":
+        assert "length" not in table.features
+    if name == "spect":
+        assert table.discrete.all()
+        assert set(np.unique(table.x)) == {0, 1}
+
+
+@pytest.fixture
+def tiny(monkeypatch, tmp_path):
+    """Two small tables in the files of Parkinsons and SPECT."""
+    with_names = replace(TABLES["parkinsons"], features=3, counts=(2, 3), discrete=(2,))
+    without = replace(TABLES["spect"], features=2, counts=(2, 2), discrete=range(2))
+    monkeypatch.setitem(tabular.TABLES, "parkinsons", with_names)
+    monkeypatch.setitem(tabular.TABLES, "spect", without)
+    folder = tmp_path / "uci"
+    folder.mkdir()
+    (folder / "parkinsons.data").write_text(
+        "name,a,status,b,c\np1,1.5,1,2,0\np2,1,0,2,1\np3,0,1,7,0\np4,4,1,2,1\np5,1,0,3,1\n"
+    )
+    (folder / "SPECT.train").write_text("1,0,1\n0,1,1\n")
+    (folder / "SPECT.test").write_text("0,0,0\n1,1,0\n")
+    return tmp_path
+
+
+def test_label_and_names_are_taken_out(tiny):
+    table = load_table("parkinsons", tiny)
+    assert table.features == ("a", "b", "c")
+    assert table.y.tolist() == [1, 0, 1, 1, 0]
+    assert table.x[2].tolist() == [0, 7, 0]
+    assert table.discrete.tolist() == [False, False, True]
+    assert table.source == "uci/parkinsons.data"
+
+
+def test_files_are_read_one_below_the_other(tiny):
+    table = load_table("spect", tiny)
+    assert table.y.tolist() == [1, 0, 0, 1]
+    assert table.x.tolist() == [[0, 1], [1, 1], [0, 0], [1, 0]]
+    assert table.classes == ("0", "1")
+
+
+def test_the_fingerprint_is_of_the_values(tiny):
+    before = load_table("parkinsons", tiny).fingerprint
+    file = tiny / "uci/parkinsons.data"
+    file.write_text(file.read_text().replace("1.5", "1.50"))
+    assert load_table("parkinsons", tiny).fingerprint == before
+    file.write_text(file.read_text().replace("1.50", "1.51"))
+    assert load_table("parkinsons", tiny).fingerprint != before
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("p5,1,0,3,1\n", "", r"5 rows and 3 features, found \(4, 3\)"),
+        ("p5,1,0,3,1", "p5,1,1,3,1", r"\(2, 3\) rows per class, found \(1, 4\)"),
+        ("p5,1,0,3,1", "p5,1,0,,1", "a number in every place, found 1 gaps"),
+        ("p5,1,0,3,1", "p5,1,0,x,1", "numbers in every column"),
+        ("p5,1,0,3,1", "p5,1,0,3,1,9", "comma-separated values"),
+        ("status", "state", "a column 'status'"),
+    ],
+)
+def test_damaged_files_are_refused(tiny, old, new, words):
+    file = tiny / "uci/parkinsons.data"
+    file.write_text(file.read_text().replace(old, new))
+    with pytest.raises(DamagedDataError, match=words):
+        load_table("parkinsons", tiny)
+
+
+def test_an_empty_file_is_refused(tiny):
+    (tiny / "uci/parkinsons.data").write_text("")
+    with pytest.raises(DamagedDataError, match="is damaged"):
+        load_table("parkinsons", tiny)
+
+
+def test_missing_tables_say_how_to_get_them(tmp_path):
+    with pytest.raises(MissingDataError, match=r"SPECT\.train and uci/SPECT\.test.*data get spect"):
+        load_table("spect", tmp_path)
+    with pytest.raises(MissingDataError, match=r"GTZAN Dataset.*Kaggle"):
+        load_table("music", tmp_path)
+    with pytest.raises(DownloadError, match=r"has no download.*Kaggle"):
+        get_table("music", tmp_path)
+    with pytest.raises(ValueError, match="unknown table 'iris'; expected one of wine"):
+        load_table("iris", tmp_path)
+    assert find_table("credit", tmp_path) is None
+    assert get_table("wine", tmp_path) == "embedded in scikit-learn"
+
+
+def repository(frame, target, ids=None):
+    """Return what ``ucimlrepo.fetch_ucirepo`` returns."""
+    data = SimpleNamespace(
+        original=frame, targets=frame[[target]], ids=None if ids is None else frame[[ids]]
+    )
+    return SimpleNamespace(data=data)
+
+
+def test_a_table_is_fetched_checked_and_read_again(tiny, monkeypatch):
+    ucimlrepo = pytest.importorskip("ucimlrepo")
+    asked = []
+    frame = pd.read_csv(tiny / "uci/parkinsons.data")
+    (tiny / "uci/parkinsons.data").unlink()
+
+    def fetch(id):
+        asked.append(id)
+        return repository(frame, "status", "name")
+
+    monkeypatch.setattr(ucimlrepo, "fetch_ucirepo", fetch)
+    assert get_table("parkinsons", tiny) == "uci/parkinsons.csv"
+    table = load_table("parkinsons", tiny)
+    assert table.features == ("a", "b", "c")
+    assert table.y.tolist() == [1, 0, 1, 1, 0]
+    assert get_table("parkinsons", tiny) == "uci/parkinsons.csv"
+    assert asked == [174]
+
+
+def test_a_download_that_is_not_the_table_leaves_nothing(tiny, monkeypatch):
+    ucimlrepo = pytest.importorskip("ucimlrepo")
+    frame = pd.read_csv(tiny / "uci/parkinsons.data").iloc[:4]
+    (tiny / "uci/parkinsons.data").unlink()
+    monkeypatch.setattr(ucimlrepo, "fetch_ucirepo", lambda id: repository(frame, "status", "name"))
+    with pytest.raises(DownloadError, match="5 rows and 3 features"):
+        get_table("parkinsons", tiny)
+
+    def offline(id):
+        raise ConnectionError("Error connecting to server")
+
+    monkeypatch.setattr(ucimlrepo, "fetch_ucirepo", offline)
+    with pytest.raises(DownloadError, match=r"Error connecting.*place uci/parkinsons\.data"):
+        get_table("parkinsons", tiny)
+    assert sorted(f.name for f in (tiny / "uci").iterdir()) == ["SPECT.test", "SPECT.train"]
+
+
+def test_the_command_line_knows_the_tables(tiny):
+    run = CliRunner().invoke
+    listed = run(app, ["list", "--root", str(tiny)]).output
+    assert "uci/parkinsons.data" in listed
+    assert "music" in listed
+    good = run(app, ["verify", "parkinsons", "wine", "--root", str(tiny)])
+    assert good.exit_code == 0
+    assert good.output.count("ok ") == 2
+    (tiny / "uci/parkinsons.data").write_text("name,a\n")
+    bad = run(app, ["verify", "parkinsons", "music", "--root", str(tiny)])
+    assert bad.exit_code == 1
+    assert "damaged    parkinsons" in bad.output
+    assert "missing    music" in bad.output
+    assert (
+        run(app, ["get", "wine", "--root", str(tiny)]).output == "wine: embedded in scikit-learn\n"
+    )
+    assert run(app, ["get", "music", "--root", str(tiny)]).exit_code == 1
+
+
+def test_a_spec_says_whether_it_is_embedded():
+    assert TABLES["wine"].embedded
+    assert not TABLES["music"].embedded
+    assert TabularSpec("x", 1, (1, 1), "nobody").embedded
