@@ -10,7 +10,7 @@ from fedkit.experiments.fedvalue_security import PROTOCOLS
 from fedkit.extras import need
 from fedkit.fedvalue.attacks import ATTACKS
 from fedkit.fedvalue.bounds import best_shift, known_answers, share_known
-from fedkit.intervals import mean_interval
+from fedkit.intervals import mean_interval, slopes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -60,7 +60,7 @@ def attacks(frame: pd.DataFrame) -> pd.DataFrame:
         }
         for attack in ATTACKS
     }
-    return pd.DataFrame.from_dict(rows, orient="index")[list(PROTOCOLS)].fillna("-")
+    return pd.DataFrame.from_dict(rows, orient="index").reindex(columns=list(PROTOCOLS)).fillna("-")
 
 
 def caught(frame: pd.DataFrame, protocol: str) -> pd.DataFrame:
@@ -74,7 +74,8 @@ def caught(frame: pd.DataFrame, protocol: str) -> pd.DataFrame:
         for attack in ATTACKS
         if len(part := _where(plain, attack=attack))
     }
-    table = pd.DataFrame.from_dict(rows, orient="index").reindex(columns=checks).fillna(0.0)
+    table = pd.DataFrame.from_dict(rows, orient="index").reindex(index=list(rows), columns=checks)
+    table = table.fillna(0.0)
     return table.loc[:, (table > 0).any()]
 
 
@@ -143,13 +144,11 @@ def growth(frame: pd.DataFrame) -> pd.DataFrame:
     pairs = set(zip(seconds.protocol, seconds.varied, strict=True))
     for protocol, varied in sorted(pairs, key=lambda p: (p[0], _ORDER.index(p[1]))):
         part = _where(seconds, protocol=protocol, varied=varied)
-        powers, factors = [], []
-        for _, cut in part.groupby("seed"):
-            x, took = cut.sort_values(varied)[[varied, "value"]].to_numpy(dtype=float).T
-            upper = slice(len(x) // 2, None)
-            powers.append(np.polyfit(np.log(x[upper]), np.log(took[upper]), 1)[0])
-            factors.append(np.exp(np.polyfit(x, np.log(took), 1)[0]))
-        power, factor = mean_interval(powers), mean_interval(factors)
+        wide = part.pivot(index="seed", columns=varied, values="value")
+        x, took = wide.columns.to_numpy(dtype=np.float64), wide.to_numpy(dtype=np.float64)
+        upper = slice(max(0, min(len(x) // 2, len(x) - 3)), None)
+        power = mean_interval(slopes(np.log(x[upper]), np.log(took[:, upper])))
+        factor = mean_interval(np.exp(slopes(x, np.log(took))))
         few = varied in ("parties", "features")
         rows[protocol, varied] = {
             "from": part[varied].min(), "to": part[varied].max(),

@@ -1,0 +1,139 @@
+import math
+
+import numpy as np
+import pytest
+
+from fedkit.experiments import fedvalue_security_tables as tables
+from fedkit.experiments import get
+from fedkit.experiments.fedvalue_security import PROTOCOLS, Attacked, contingency, example
+from fedkit.fedvalue.attacks import ATTACKS
+from fedkit.fedvalue.counting import CountingServer
+from fedkit.fedvalue.information import mshapley_from_table
+from fedkit.fedvalue.leakage import claims, geometric_noise, measure, suppress, with_decoys
+from fedkit.fedvalue.protocol import parties_of
+from fedkit.fedvalue.roles import DataParty
+from fedkit.records import Store
+from fedkit.streams import Streams
+
+
+def codes(n: int = 60, seed: int = 0):
+    rng = Streams(seed).generator("codes")
+    x, y, first, second = (rng.integers(0, m, n) for m in (8, 2, 3, 4))
+    return x, y, [first, second]
+
+
+def test_claims_by_hand():
+    #        one person   two alike    two unlike    nobody left
+    cells = np.array([[0, 2], [1, 1], [2, 0], [2, 1], [3, 1]])
+    counts = np.array([1, 2, 1, 1, 0])
+    assert claims(cells, counts).ravel().tolist() == [2, 1, -1]
+    assert claims(cells[:0], counts[:0]).shape == (0, 1)
+
+
+def test_conclusions_from_the_protocols_own_table_are_all_true():
+    given = codes()
+    task, others = parties_of(given, seed=0)
+    server = CountingServer()
+    found = task.count(server, wait=lambda: [party.serve(server) for party in others])
+    own = task._cells  # what the task party knows of its rows
+    truth = [party._cells for party in others]
+    leak = measure(own, truth, found.cells, found.counts)
+    assert leak.right == 1
+    assert leak.claimed == leak.revealed > 0
+    assert leak.unique == np.mean(np.bincount(own)[own] == 1)
+    by_hand = np.mean([[len(set(t[own == cell].tolist())) == 1 for t in truth] for cell in own])
+    assert leak.claimed == pytest.approx(by_hand)
+
+
+def test_decoys_blur_and_keep_the_table():
+    given = codes(40)
+    before = contingency(given)
+    x, y, parties = with_decoys(given, 3, Streams(1).generator("decoys"))
+    pairs, task, cells, counts = contingency((x, y, parties))
+    assert np.array_equal(pairs, before[0])
+    assert len(x) == 40 + 3 * len(pairs)
+    assert np.array_equal(np.bincount(task[40:]), np.full(len(pairs), 3))
+    for d in (0, 1):  # decoys have cells that the party has
+        assert set(parties[d].tolist()) == set(given[2][d].tolist())
+    bare = measure(before[1], given[2], *before[2:])
+    blurred = measure(task[:40], given[2], cells, counts)
+    assert blurred.revealed < bare.revealed
+    assert counts.sum() == len(x)
+
+
+def test_suppression_and_noise():
+    pairs, _, cells, counts = contingency(codes())
+    kept, numbers = suppress(cells, counts, 2)
+    assert (numbers >= 2).all()
+    assert len(kept) == (counts >= 2).sum()
+    rng = Streams(0).generator("noise")
+    near = geometric_noise(cells, counts, 20.0, rng)  # next to no noise
+    assert np.array_equal(near[0], cells)
+    assert np.array_equal(near[1], counts)
+    far = geometric_noise(cells, counts, 0.5, rng)
+    assert (far[1] > 0).all()
+    assert len(far[1]) > len(counts)
+    mshapley_from_table(far[0], pairs, far[1])
+    with pytest.raises(ValueError, match="above 0"):
+        geometric_noise(cells, counts, 0.0, rng)
+    wide = np.array([[10**4, 10**4]])
+    with pytest.raises(ValueError, match="fewer parties or bins"):
+        geometric_noise(wide, np.array([1]), 1.0, rng)
+
+
+def test_noise_has_the_stated_distribution():
+    cells, counts = np.array([[49, 399]]), np.array([1])
+    rng, epsilon = Streams(3).generator("noise"), 1.0
+    found = geometric_noise(cells, counts, epsilon, rng)
+    alpha = math.exp(-epsilon)
+    for k in (1, 2, 3):
+        expected = (1 - alpha) / (1 + alpha) * alpha**k
+        assert np.mean(found[1] == k) * len(found[1]) / 20_000 == pytest.approx(expected, rel=0.08)
+
+
+def test_nothing_left_claims_nothing():
+    leak = measure(np.array([0, 1]), [np.array([0, 0])], np.zeros((0, 2), int), np.zeros(0, int))
+    assert (leak.unique, leak.claimed, leak.revealed) == (1.0, 0.0, 0.0)
+    assert math.isnan(leak.right)
+
+
+# ---- the experiments
+
+
+def test_experiments_run_and_their_tables_read_them(tmp_path):
+    store = Store(tmp_path)
+    wanted = {
+        "security": lambda s: (
+            s["protocol"] == "printed"
+            and (s["attack"], s["high"]) in {("zeros", 9), ("best bet", 2), ("best bet", 9)}
+        ),
+        "leak": lambda s: s["dataset"] == "wine" and s["features"] == 1 and s["level"] in (0, 2),
+        "scaling": lambda s: s["varied"] == "rows" and s["protocol"] == "hardened",
+    }
+    for name, fits in wanted.items():
+        cells = [c for c in get("fedvalue", name).cells("smoke", None) if fits(c.settings)]
+        get("fedvalue", name).execute(cells, store, progress=False)
+    frame = store.frame("fedvalue", "security", "smoke")
+    shown = tables.attacks(frame)
+    assert shown.loc["zeros", "printed"].startswith("0.0")
+    assert shown.loc["zeros", "hardened"] == "-"
+    assert tables.bets(frame).loc["2", "measured"].startswith("100.0")
+    assert tables.caught(frame, "printed").loc["zeros", "non-negativity"] == 100
+    leaks = tables.leaks(store.frame("fedvalue", "leak", "smoke"))
+    assert (leaks["revealed (%)"] <= leaks["concluded (%)"] + 1e-9).all()
+    growth = tables.growth(store.frame("fedvalue", "scaling", "smoke"))
+    assert list(growth.index) == [("hardened", "rows")]
+
+
+def test_examples_and_protocols():
+    assert set(PROTOCOLS) >= {"printed", "hardened"}
+    assert {c.settings["attack"] for c in get("fedvalue", "security").cells("paper", None)} == set(
+        ATTACKS
+    )
+    assert Attacked("printed", "zeros").people == 200
+    x, y, (cell,) = example("label", 20, Streams(0).generator("e"))
+    assert not x.any()
+    assert np.array_equal(cell, y)
+    assert isinstance(parties_of((x, y, [cell]), seed=0)[1][0], DataParty)
+    with pytest.raises(ValueError, match="unknown profile"):
+        get("fedvalue", "leak").cells("huge", None)
