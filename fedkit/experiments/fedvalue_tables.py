@@ -14,7 +14,8 @@ from fedkit.experiments.fedvalue_cells import FEATURES, READINGS
 from fedkit.extras import need
 from fedkit.fedvalue.baselines import MODELS
 from fedkit.intervals import mean_interval
-from fedkit.plotstyle import Picture, finish, looks, panels
+from fedkit.plotstyle import INK, Picture, finish, looks, panels
+from fedkit.tabular import TABLES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -72,7 +73,8 @@ def bars(frame: pd.DataFrame, estimate: str = "plugin", statistic: str = "pearso
                     "seeds": len(found),
                 }
             )
-    return pd.DataFrame(rows, columns=["dataset", "features", "benchmark", "mean", "low", "high", "seeds"])  # fmt: skip  # noqa: E501
+    columns = ["dataset", "features", "benchmark", "mean", "low", "high", "seeds"]
+    return pd.DataFrame(rows, columns=columns)
 
 
 def shares(frame: pd.DataFrame, *, by_reading: bool = False) -> pd.DataFrame:
@@ -186,10 +188,10 @@ def figure4(tables: Mapping[str, pd.DataFrame], benchmarks: Sequence[str] = BENC
     pd = need("pandas", "run")
     everything = pd.concat([t.assign(estimate=name) for name, t in tables.items()])
     everything = everything[everything.benchmark.isin(benchmarks)]
-    datasets = list(dict.fromkeys(everything.dataset))
+    datasets = [d for d in TABLES if d in set(everything.dataset)]
     series = [(e, b) for e in tables for b in benchmarks]
     names = [BENCHMARK_LABELS[b] if len(tables) == 1 else e for e, b in series]
-    picture, axes = panels(len(FEATURES), 1, height=2.3 * len(FEATURES))
+    picture, axes = panels(len(FEATURES), 1, height=2.3 * len(FEATURES), share_y=True)
     style = looks(names, names)
     handles: list[Any] = []
     for axis, features in zip(axes[:, 0], FEATURES, strict=True):
@@ -212,8 +214,9 @@ def figure4(tables: Mapping[str, pd.DataFrame], benchmarks: Sequence[str] = BENC
                 )
             )  # fmt: skip
         for level in (0.7, 0.8):
-            axis.axhline(level, color="#767676", linewidth=0.8, linestyle=(0, (2, 3)))
+            axis.axhline(level, color=INK, linewidth=0.8, linestyle=(0, (2, 3)))
         axis.set_xticks(range(len(datasets)), datasets)
+        axis.set_xlim(-0.5, len(datasets) - 0.5)
         plural = "" if features == 1 else "s"
         finish(axis, f"{features} feature{plural} per party", "correlation", ())
     finish(axes[-1, 0], f"{FEATURES[-1]} features per party", "correlation", handles, below=True)
