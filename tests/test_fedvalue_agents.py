@@ -10,7 +10,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 
 pytest.importorskip("httpx")
@@ -308,72 +307,3 @@ def test_a_party_answers_again_in_the_same_words(federation: Federation) -> None
     assert first == second
     (federation.folder / "bank.secret").unlink()
     assert federation.party("bank").answer(job).to_bytes() != first
-
-
-# ---------------------------------------------------------------------------- files of columns
-
-
-def test_columns_from_csv_and_npz(tmp_path: Path) -> None:
-    file = tmp_path / "a.csv"
-    file.write_text("\ufeffid,age,town,label\n007,3.5,Ulm,yes\n7,,,no\nNA,1e3,Bonn,no\n", "utf-8")
-    found = read_columns(file, label="label")
-    assert found.ids == ["007", "7", "NA"]
-    assert found.names == ("age", "town")
-    assert found.y is not None
-    assert found.y.tolist() == ["yes", "no", "no"]
-    assert cells_of(found, 5, "width", "own", "a").tolist() == [0, 2, 1]
-    assert read_columns(file, columns=["town"]).names == ("town",)
-    nothing = read_columns(file, label="label", columns=[], min_columns=0)
-    assert cells_of(nothing, 5, "width", "own", "a").tolist() == [0, 0, 0]
-    packed = tmp_path / "a.npz"
-    np.savez(packed, id=np.array([7, 8]), age=np.array([1.5, 2.5]))
-    assert read_columns(packed).ids == ["7", "8"]
-    assert read_columns(packed).x["age"].tolist() == [1.5, 2.5]
-
-
-@pytest.mark.parametrize(
-    ("text", "options", "words"),
-    [
-        ("", {}, "not a CSV file"),
-        ("id,a\n", {}, "has no rows"),
-        ("id\n1\n", {}, "has no features"),
-        ("key,a\n1,2\n", {}, "no column 'id'; it has key, a"),
-        ("id,a\n1,2\n", {"label": "y"}, "no column 'y'"),
-        ("id,a\n1,2\n", {"columns": ["b"]}, "no column 'b'"),
-        ("id,a\n1,2\n", {"columns": ["a", "a"]}, "asked for twice"),
-        ("id,a\n1,2\n", {"columns": ["id"]}, "are not features"),
-        ("id,a,a\n1,2,3\n", {}, "two columns named 'a'"),
-        ("id,a\n1,2\n2,3\n1,4\n", {}, r"'1' comes twice \(row 3\)"),
-        ("id,a\n1,2\n,3\n", {}, "row 2 is ''"),
-        ("id,a\n1,2\n 2,3\n", {}, "row 2 is ' 2'"),
-        ("id,a,y\n1,2,x\n2,3,\n", {"label": "y"}, "no label in row 2"),
-        ('id,a\n1,"2\n', {}, "not a CSV file"),
-        ("id,a\n1,2\n3,4,5\n", {}, "not a CSV file"),
-        ("id,a\n1,2,3\n4,5\n", {}, "more fields than there are names"),
-    ],
-)
-def test_files_that_are_refused(
-    tmp_path: Path, text: str, options: dict[str, Any], words: str
-) -> None:
-    file = tmp_path / "a.csv"
-    file.write_text(text, "utf-8")
-    with pytest.raises(ValueError, match=words):
-        read_columns(file, **options)
-
-
-def test_binary_files_that_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_bytes(b"id,a\n\xff\xfe,1\n")
-    with pytest.raises(ValueError, match="UTF-8"):
-        read_columns(tmp_path / "a.csv")
-    packed = tmp_path / "a.npz"
-    packed.write_bytes(b"id,a\n1,2\n")
-    with pytest.raises(ValueError, match=r"not an \.npz file"):
-        read_columns(packed)
-    np.savez(packed, id=np.arange(3), a=np.zeros((3, 2)))
-    with pytest.raises(ValueError, match="one array per column"):
-        read_columns(packed)
-    np.savez(packed, id=np.arange(3), a=np.array([{}, 1, 2], dtype=object), allow_pickle=True)
-    with pytest.raises(ValueError, match="plain arrays"):
-        read_columns(packed)
-    with pytest.raises(OSError, match="none"):
-        read_columns(tmp_path / "none.csv")
