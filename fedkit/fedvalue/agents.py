@@ -289,13 +289,13 @@ def run_task(
     secret = derive(own_secret(state), "run", *about)
     task = TaskParty(name, columns.ids, cells, labels, key, parties, secret=secret, **options)
     held = _Held(counter)
-    shown: tuple[str, ...] = ()
+    shown: tuple[str, tuple[str, ...]] = ("", ())
 
     def wait() -> None:
         nonlocal shown
-        if held.missing() not in ((), shown):
-            shown = held.missing()
-            say(f"job {held.last} waits for {', '.join(shown)}")
+        if held.missing() and (held.last, held.missing()) != shown:
+            shown = held.last, held.missing()
+            say(f"job {held.last} waits for {', '.join(held.missing())}")
         time.sleep(poll)
 
     try:
