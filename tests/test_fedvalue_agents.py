@@ -25,6 +25,7 @@ from fedkit.fedvalue.agents import Policy, answer_jobs, cells_of, own_secret, ru
 from fedkit.fedvalue.columns import Columns, read_columns
 from fedkit.fedvalue.counting import CountingServer
 from fedkit.fedvalue.crypto import seal
+from fedkit.fedvalue.desk import Limits
 from fedkit.fedvalue.information import mshapley_cmi
 from fedkit.fedvalue.messages import Job, Table
 from fedkit.fedvalue.protocol import (
@@ -91,8 +92,9 @@ class Federation:
     def answering(self, name: str, jobs: int) -> threading.Thread:
         """A data party in a thread that answers so many jobs and leaves."""
         thread = threading.Thread(
-            target=self.answer, args=(name,), kwargs={"once": False, "policy": Policy(jobs=jobs)}
-        )
+            target=self.answer, args=(name,), daemon=True,
+            kwargs={"once": False, "policy": Policy(jobs=jobs)},
+        )  # fmt: skip
         thread.start()
         return thread
 
@@ -277,6 +279,29 @@ def test_a_party_leaves_alone_what_it_does_not_agree_to(
     assert federation.answer("bank") == 1
     if words == "as printed":
         assert federation.answer("bank", policy=Policy(printed=True)) == 1
+
+
+def test_an_upload_that_the_server_refuses_is_reported_once(tmp_path: Path) -> None:
+    house = House(tmp_path, Limits(upload_bytes=500))
+    federation = Federation(house)
+    looks: list[float] = []
+
+    class Enough(Exception):
+        pass
+
+    def sleep(seconds: float) -> None:
+        looks.append(seconds)
+        if len(looks) == 3:
+            raise Enough
+
+    try:
+        house.counter("shop").open(order_for("bank", Order(2, 5)))
+        with pytest.raises(Enough):
+            federation.answer("bank", once=False, sleep=sleep)
+        assert len(federation.said) == 1
+        assert "refuses (413): the body is larger" in federation.said[0]
+    finally:
+        house.stop()
 
 
 def test_a_party_waits_for_a_server_that_is_away(federation: Federation) -> None:
