@@ -131,8 +131,9 @@ def test_replayed_and_stale_messages_are_refused(house: House) -> None:
 
 def test_strangers_learn_nothing(house: House) -> None:
     house.counter("shop").open(job())
-    for headers in ({}, {"Authorization": "Bearer fkv_wrong"}, {"Authorization": "Basic " + house.token("bank")},
-                    {"Authorization": "Bearer " + house.token("bank")[:-1]}):  # fmt: skip
+    token = house.token("bank")
+    for said in (None, "Bearer fkv_wrong", f"Basic {token}", f"Bearer {token[:-1]}"):
+        headers = {} if said is None else {"Authorization": said}
         for method, path in (("POST", "/jobs"), ("GET", "/pending"), ("GET", "/jobs/j1/table"),
                              ("PUT", "/jobs/j1/uploads/bank"), ("DELETE", "/jobs/j1")):  # fmt: skip
             answer = httpx.request(method, house.url + path, headers=headers, content=b"{}"
