@@ -275,3 +275,37 @@ def test_cells_hold_their_settings():
     assert {c.settings["dataset"] for c in experiment.cells("smoke", None)} == {"made-up"}
     with pytest.raises(ValueError, match="unknown profile"):
         experiment.cells("huge", None)
+
+
+class Watched(Trees):
+    """Trees that remember what they were trained on."""
+
+    def chance(self, x, y, wanted):
+        seen.append((x, y, wanted))
+        return wanted[:, 0].astype(float)
+
+
+seen: list = []
+
+
+def test_no_test_label_is_ever_used():
+    made = configure(DATA, SMALL, 0)
+    seen.clear()
+    recommender = Recommender(made, Watched())
+    recommender.test(0b00011)
+    recommender.validate(0b00011)
+    table, train = recommender.table(0b00011), made.train
+    assert table.shape == (2000, 3 + 2 + 2)
+    (x, y, wanted), (less, fewer, held) = seen
+    assert np.array_equal(x, table[train])
+    assert np.array_equal(y, made.label[train])
+    assert np.array_equal(wanted, table[~train])
+    third = np.arange(400) % 3 == 0
+    assert np.array_equal(less, x[~third])
+    assert np.array_equal(fewer, y[~third])
+    assert np.array_equal(held, x[third])
+    turned = replace(made, label=np.where(train, made.label, 1 - made.label))
+    one, two = values(made, SMALL, 0), values(turned, SMALL, 0)
+    assert all(np.array_equal(one[name], two[name]) for name in one)
+    everybody = values(turned, replace(SMALL, known="all"), 0)
+    assert not np.array_equal(one["fedvalue"], everybody["fedvalue"])
