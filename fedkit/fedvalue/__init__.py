@@ -13,7 +13,10 @@ _NAMES = {
     "Table": "messages",
     "Upload": "messages",
     "CMIGame": "information",
+    "PartyValues": "partyvalues",
+    "VerticalData": "tables",
     "mshapley_cmi": "information",
+    "mshapley_from_table": "information",
     "count_securely": "protocol",
 }
 
