@@ -24,7 +24,7 @@ __all__ = [
     "Claim",
     "Claims",
     "ClaimsError",
-    "Table",
+    "PrintedTable",
     "claims_papers",
     "load_claims",
 ]
@@ -106,7 +106,7 @@ class Claim:
 
 
 @dataclass(frozen=True)
-class Table:
+class PrintedTable:
     """A table as printed: rows of numbers as text, over named columns; spreads where given."""
 
     id: str
@@ -124,7 +124,7 @@ class Claims:
     paper: Mapping[str, Any]
     protocol: Mapping[str, Any]
     data: Mapping[str, tuple[str, ...]]
-    tables: Mapping[str, Table]
+    tables: Mapping[str, PrintedTable]
     claims: tuple[Claim, ...]
 
     def __getitem__(self, claim_id: str) -> Claim:
@@ -198,7 +198,7 @@ def _product(axes: Mapping[str, list[Any]]) -> Iterator[dict[str, Any]]:
         yield dict(zip(axes, values, strict=True))
 
 
-def _table(block: Mapping[str, Any]) -> Table:
+def _table(block: Mapping[str, Any]) -> PrintedTable:
     columns = tuple(_product(block["columns"]))
     rows, spreads = {}, {}
     for name, line in block["rows"].items():
@@ -219,7 +219,9 @@ def _table(block: Mapping[str, Any]) -> Table:
         rows[str(name)] = numbers
         if spread:
             spreads[str(name)] = spread
-    return Table(block["id"], block["where"], columns, rows, block.get("settings", {}), spreads)
+    return PrintedTable(
+        block["id"], block["where"], columns, rows, block.get("settings", {}), spreads
+    )
 
 
 def _place(place: Mapping[str, Any]) -> str:
@@ -245,7 +247,7 @@ def _reason(settings: Mapping[str, Any], untestable: Mapping[str, str]) -> str:
 
 
 def _table_claims(
-    key: str, block: Mapping[str, Any], table: Table, untestable: Mapping[str, str]
+    key: str, block: Mapping[str, Any], table: PrintedTable, untestable: Mapping[str, str]
 ) -> Iterator[Claim]:
     lookups = block.get("row_lookup", {})
     for row, numbers in table.rows.items():
@@ -277,7 +279,7 @@ def _table_claims(
 
 
 def _ordering_claims(
-    key: str, block: Mapping[str, Any], table: Table, by_place: Mapping[str, Claim]
+    key: str, block: Mapping[str, Any], table: PrintedTable, by_place: Mapping[str, Claim]
 ) -> Iterator[Claim]:
     for column in table.columns:
         first = by_place[_place({"table": table.id, "row": block["row"], **column})]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedkit.claims import Claims, ClaimsError, Table
+from fedkit.claims import Claims, ClaimsError, PrintedTable
 from fedkit.intervals import kendalls_w
 
 __all__ = ["STATISTICS", "printed_statistic"]
@@ -16,16 +16,16 @@ __all__ = ["STATISTICS", "printed_statistic"]
 FloatArray = npt.NDArray[np.float64]
 
 
-def _numbers(table: Table, row: str) -> FloatArray:
+def _numbers(table: PrintedTable, row: str) -> FloatArray:
     return np.array([float(number) for number in table.rows[row]])
 
 
-def _accuracy_tables(claims: Claims) -> list[Table]:
+def _accuracy_tables(claims: Claims) -> list[PrintedTable]:
     """Return the tables that compare methods: those with a row FedOwen and a row FedAvg."""
     return [t for t in claims.tables.values() if {"fedowen", "fedavg"} <= set(t.rows)]
 
 
-def _gains(table: Table, against: str, relative: bool) -> FloatArray:
+def _gains(table: PrintedTable, against: str, relative: bool) -> FloatArray:
     """Gain of FedOwen in each column, in points or in percent."""
     ours = _numbers(table, "fedowen")
     others = np.stack([_numbers(table, row) for row in table.rows if row != "fedowen"])
