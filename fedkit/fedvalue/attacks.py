@@ -85,7 +85,7 @@ Attack = Callable[[View], Table]
 def guess_q(view: View) -> int:
     """Guess q: cell by cell from the gcd of all differences, for a table from the total.
 
-    Every set that the server sees has q |I| + n_r members, and so has the intersection: n_r drops
+    Every set that the server sees has ``q * size + n_r`` members, and so has the intersection: n_r drops
     out of differences, and their greatest common divisor is a multiple of q, most often q itself.
     For a table all sets have the same size, and q n + n_r betrays q to whoever knows n.
     """

@@ -115,7 +115,7 @@ def geometric_noise(
     """Add two-sided geometric noise to every joint cell, empty ones too; negative counts become 0.
 
     One person changes one count by one, so the table is epsilon-differentially private for adding
-    or removing a person (Ghosh et al. 2009: P(k) proportional to exp(-epsilon |k|)).
+    or removing a person (Ghosh et al. 2009: ``P(k)`` proportional to ``exp(-epsilon * abs(k))``).
 
     Raises
     ------
