@@ -129,6 +129,30 @@ def test_oversized_bodies_are_refused_while_they_arrive(tmp_path: Path) -> None:
         house.stop()
 
 
+def test_a_party_sends_one_body_at_a_time(house: House) -> None:
+    house.counter("shop").open(job())
+    content = upload().to_bytes()
+    head = (
+        "PUT /jobs/j1/uploads/bank HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+        f"Content-Length: {len(content)}\r\nAuthorization: Bearer {house.token('bank')}\r\n\r\n"
+    )
+    incoming = house.folder / "kept" / "incoming"
+    lines = [socket.create_connection(("127.0.0.1", house.port), timeout=60) for _ in range(3)]
+    for line in lines:
+        line.sendall(head.encode() + content[:50])
+    until(lambda: len(list(incoming.iterdir())) == 1, "the first body")
+    house.counter("shop").submit("j1", "shop", upload("shop"))  # others are not held up
+    assert len(list(incoming.iterdir())) == 1
+    for line in lines:
+        line.sendall(content[50:])
+    statuses = []
+    for line in lines:
+        statuses.append(line.recv(12)[9:12])
+        line.close()
+    assert sorted(statuses) == [b"200", b"200", b"201"]
+    assert list(incoming.iterdir()) == []
+
+
 def test_slow_senders_are_cut_off(tmp_path: Path) -> None:
     house = House(tmp_path, Limits(idle_seconds=0.3, body_seconds=0.3))
     try:

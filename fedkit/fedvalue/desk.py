@@ -183,8 +183,11 @@ class Desk:
         """Refuse an upload that need not be read at all."""
         if caller.party != party:
             raise Refusal(403, f"you are {caller.party} and may upload only as yourself")
-        if party not in self._entry(job).job.parties:
+        entry = self._entry(job)
+        if party not in entry.job.parties:
             raise Refusal(403, f"{party} takes no part in job {job}")
+        if party not in entry.uploaded:
+            self._check_room()
 
     def upload(self, caller: Grant, job: str, party: str, path: Path, digest: str) -> bool:
         """Check and keep an upload that has arrived whole; tell whether it is new."""
@@ -199,7 +202,7 @@ class Desk:
                 return False
             with self._one:
                 rows = self._check(entry.job, party, path)
-            self._check_room()  # the bytes are in the folder already
+            self._check_room()  # again: its bytes are in the folder now
             self.shelf.put_upload(entry.job, party, path)
             entry.uploaded.add(party)
         log.info("job %s: upload of %s, %d rows", job, party, rows)

@@ -23,6 +23,7 @@ import hashlib
 import json
 import logging
 import socket
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -100,6 +101,8 @@ def create_app(
                   lifespan=lifespan)  # fmt: skip
     app.state.desk = desk
     _answer_errors(app)
+    # one body at a time from each party: what is not yet checked takes little of the disk
+    arriving: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     @app.get("/health")
     async def health() -> dict[str, Any]:
@@ -129,6 +132,10 @@ def create_app(
     async def upload(request: Request, job: str, party: str) -> Response:
         caller = await _caller(request, tokens)
         await run_in_threadpool(desk.may_upload, caller, _job_id(job), party)
+        async with arriving[party]:
+            return await receive(request, caller, job, party)
+
+    async def receive(request: Request, caller: Grant, job: str, party: str) -> Response:
         path, file = await run_in_threadpool(desk.shelf.incoming)
         digest = hashlib.sha256()
         try:
