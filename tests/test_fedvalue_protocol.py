@@ -274,6 +274,7 @@ def test_padding_hides_the_size_of_a_set():
 def test_ids_hash_by_value_type_and_key():
     one = crypto.hash_ids([7, 8], KEY)
     assert np.array_equal(one, crypto.hash_ids(np.array([7, 8]), KEY))
+    assert np.array_equal(one, crypto.hash_ids(list(np.array([7, 8])), KEY))
     assert not np.array_equal(one, crypto.hash_ids(["7", "8"], KEY))
     assert not np.array_equal(one, crypto.hash_ids([7, 8], bytes(32)))
     mixed = crypto.hash_ids([7, "7", b"7"], KEY)

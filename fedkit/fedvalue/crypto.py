@@ -90,7 +90,8 @@ def hash_ids(ids: Any, key: bytes) -> npt.NDArray[np.uint8]:
         If an ID is neither str, int nor bytes.
     """
     own = derive(key, "hash")
-    items = ids.tolist() if isinstance(ids, np.ndarray) else list(ids)
+    listed = ids.tolist() if isinstance(ids, np.ndarray) else list(ids)
+    items = [item.item() if isinstance(item, np.generic) else item for item in listed]
     kinds = set(map(type, items))
     if kinds == {int}:
         texts: Iterable[bytes] = (b"i%d" % item for item in items)
