@@ -127,8 +127,12 @@ def accuracy(frame: pd.DataFrame, claims: Claims) -> pd.DataFrame:
 
 
 def distance(frame: pd.DataFrame, claims: Claims) -> dict[str, float]:
-    """Return the root mean squared distance of our accuracies to Table 8's, by inputs."""
+    """Return the root mean squared distance of our accuracies to Table 8's, by inputs.
+
+    Over the data sets on which the models have seen both.
+    """
     table, found = claims.tables["t8"], {}
+    frame = frame.groupby("dataset").filter(lambda part: part.inputs.nunique() == 2)
     for inputs in ("binned", "raw"):
         means = frame[frame.inputs == inputs].groupby(["dataset", "metric"]).value.mean()
         errors = [
@@ -143,6 +147,7 @@ def distance(frame: pd.DataFrame, claims: Claims) -> dict[str, float]:
 
 def facts(frame: pd.DataFrame) -> pd.DataFrame:
     """Return what the panels have in common, by data set and features per party (means)."""
+    pd = need("pandas", "run")
     part = frame[frame.metric.str.startswith("fact.")]
     wide = part.assign(metric=part.metric.str.removeprefix("fact."))
     wide = wide.pivot_table(
@@ -154,6 +159,8 @@ def facts(frame: pd.DataFrame) -> pd.DataFrame:
         "task_share": "task party's share of H(Y)", "shuffled_share": "shuffled / real labels",
         "bias_share": "bias in the plug-in total", "defined": "repetitions with a correlation",
     }  # fmt: skip
+    order = [(d, k) for d in TABLES for k in FEATURES if (d, k) in wide.index]
+    wide = wide.reindex(pd.MultiIndex.from_tuples(order, names=["data set", "features"]))
     return wide[[n for n in names if n in wide]].rename(columns=names)
 
 
