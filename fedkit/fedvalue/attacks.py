@@ -85,8 +85,9 @@ Attack = Callable[[View], Table]
 def guess_q(view: View) -> int:
     """Guess q: cell by cell from the gcd of all differences, for a table from the total.
 
-    Every set that the server sees has ``q * size + n_r`` members, and so has the intersection: n_r drops
-    out of differences, and their greatest common divisor is a multiple of q, most often q itself.
+    Every set that the server sees has ``q * size + n_r`` members, and so has the intersection:
+    n_r drops out of differences, and their greatest common divisor is a multiple of q, most often
+    q itself.
     For a table all sets have the same size, and q n + n_r betrays q to whoever knows n.
     """
     low, high = view.known.duplications
