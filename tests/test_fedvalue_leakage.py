@@ -5,7 +5,8 @@ import pytest
 
 from fedkit.experiments import fedvalue_security_tables as tables
 from fedkit.experiments import get
-from fedkit.experiments.fedvalue_security import PROTOCOLS, Attacked, contingency, example
+from fedkit.experiments.fedvalue_leak import contingency
+from fedkit.experiments.fedvalue_security import PROTOCOLS, Attacked, example
 from fedkit.fedvalue.attacks import ATTACKS
 from fedkit.fedvalue.counting import CountingServer
 from fedkit.fedvalue.information import mshapley_from_table

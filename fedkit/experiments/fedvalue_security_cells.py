@@ -7,15 +7,9 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from fedkit.experiments import Cell, Experiment, RunFunction, register
-from fedkit.experiments.fedvalue_security import (
-    PROTOCOLS,
-    Attacked,
-    Leaking,
-    Timed,
-    run_leak,
-    run_scaling,
-    run_security,
-)
+from fedkit.experiments.fedvalue_leak import Leaking, run_leak
+from fedkit.experiments.fedvalue_scaling import Timed, run_scaling
+from fedkit.experiments.fedvalue_security import PROTOCOLS, Attacked, run_security
 from fedkit.fedvalue.attacks import ATTACKS
 from fedkit.provenance import sources_of
 from fedkit.tabular import find_table
@@ -129,10 +123,14 @@ def _register(name: str, title: str, run: RunFunction, settings: Any, skip: Sequ
             own = tuple(range(20))
         if name == "scaling":
             own = own[:3]
-        chosen = tuple(own if seeds is None else seeds)
-        return [Cell(profile, "fedvalue", name, asdict(s), chosen) for s in settings(profile)]
+        found = []
+        for s in settings(profile):
+            large = name == "scaling" and s.rows >= 300_000
+            chosen = tuple((own[:1] if large else own) if seeds is None else seeds)
+            found.append(Cell(profile, "fedvalue", name, asdict(s), chosen))
+        return found
 
-    sources = sources_of("fedkit.experiments.fedvalue_security", skip=tuple(skip))
+    sources = sources_of(f"fedkit.experiments.fedvalue_{name}", skip=tuple(skip))
     register(Experiment("fedvalue", name, title, sources, cells, run))
 
 
