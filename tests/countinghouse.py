@@ -33,6 +33,7 @@ class House:
         self.clock = time.time()
         issue_tokens(self.book, folder, task=["shop", "rival"], data=["bank", "telco"], days=1)
         self.received: list[bytes] = []
+        self.client = httpx.Client(timeout=60, verify=False, trust_env=False)
         self.counters: list[CountingServer] = []
         self.start()
 
@@ -73,6 +74,8 @@ class House:
         return wrapped
 
     def stop(self) -> None:
+        self.client.close()
+        self.client = httpx.Client(timeout=60, verify=False, trust_env=False)
         self.server.should_exit = True
         self.thread.join(60)
         assert not self.thread.is_alive()
@@ -85,7 +88,7 @@ class House:
 
     def ask(self, party: str | None, method: str, path: str, **options: Any) -> Any:
         headers = {} if party is None else {"Authorization": f"Bearer {self.token(party)}"}
-        return httpx.request(method, self.url + path, headers=headers, timeout=60, **options)
+        return self.client.request(method, self.url + path, headers=headers, **options)
 
     def jobs(self) -> list[Path]:
         return list((self.folder / "kept" / "jobs").iterdir())

@@ -136,7 +136,7 @@ def test_strangers_learn_nothing(house: House) -> None:
         headers = {} if said is None else {"Authorization": said}
         for method, path in (("POST", "/jobs"), ("GET", "/pending"), ("GET", "/jobs/j1/table"),
                              ("PUT", "/jobs/j1/uploads/bank"), ("DELETE", "/jobs/j1")):  # fmt: skip
-            answer = httpx.request(method, house.url + path, headers=headers, content=b"{}"
+            answer = house.client.request(method, house.url + path, headers=headers, content=b"{}"
                                    if method in ("POST", "PUT") else None)  # fmt: skip
             assert answer.status_code == 401
             assert answer.headers["www-authenticate"] == "Bearer"
