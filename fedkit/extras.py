@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import warnings
 from collections.abc import Iterable
 from types import ModuleType
 from typing import Any, TypeVar
@@ -28,7 +29,10 @@ def need(module: str, extra: str) -> ModuleType:
         If the module is not installed; the message names the extra.
     """
     try:
-        return importlib.import_module(module)
+        with warnings.catch_warnings():
+            # what packages say of each other when they are imported is not for our readers
+            warnings.simplefilter("ignore")
+            return importlib.import_module(module)
     except ImportError as error:
         raise ImportError(
             f'{module} is needed here and is not installed: pip install "fedkit[{extra}]"'
