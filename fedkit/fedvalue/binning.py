@@ -48,7 +48,10 @@ def discretise(
 ) -> Codes:
     """Replace every column by whole numbers: its levels, or the bins its values fall into.
 
-    Five equal-width bins are the paper's choice (section 5, after Brown et al. 2012).
+    Five equal-width bins are the paper's choice (section 5, after Brown et al. 2012).  Edges come
+    from the rows at hand.  A monotone map of a column moves rows between equal-width bins, so a
+    rescaled copy is not a copy any more; bins of equal weight stay the same (but for ties at an
+    edge).
 
     Parameters
     ----------
@@ -63,8 +66,9 @@ def discretise(
         NaN and None become a level of their own, the last one, or are refused.  A column
         without any value has this one level, so it is constant and worth nothing.
     discrete : bool or sequence of bool, optional
-        Whether (each) column keeps its levels.  By default text and truth values do, and
-        numbers with at most `bins` distinct values.
+        Whether (each) column keeps its levels.  By default truth values do, numbers with at most
+        `bins` distinct values (whole numbers with more are binned), and text with any number of
+        levels: leave out names and IDs, which as text are a level per row and seem to tell all.
     name : str
         What the data are called in an error.
 

@@ -8,8 +8,11 @@ estimated by what it would be if the data party knew nothing new:
 That keeps what the party holds, the label, and everything that the others know about either, and
 breaks only the link of ``X_d`` to ``Y`` given the others.  If there is no such link, the permuted
 data have the same distribution as the real ones, so the plug-in value minus the mean over
-permutations has expectation exactly 0, with any number of rows: for noise, and for a party whose
-data the others already hold (there a permutation of all rows would subtract too much).
+permutations has expectation exactly 0, with any number of rows.  "No link" is about the codes:
+``X_d`` independent of the label given the *binned* ``X_t X_D``.  So it covers noise, and a party
+whose codes follow from the others' (there a permutation of all rows would subtract too much).  It
+does not cover the same quantity in other bins, such as the logarithm of a column that is cut at
+equal widths: its bins refine the others' and may tell something new.
 
 The mean over permutations needs no drawing: within a cell the counts are hypergeometric, and the
 expectation is a finite sum (Vinh, Epps & Bailey 2010, who adjust the mutual information of
@@ -266,9 +269,11 @@ def corrected_values(
 
     Exact where ``2 d 2**d (n + 5000)`` stays below :data:`~fedkit.fedvalue.partyvalues.EXACT_WORK`;
     beyond, from random permutations of the parties (Eq. 16), one contribution per step.  The
-    z-score of a value divides by the weighted sum of its contributions' deviations: by the
-    triangle inequality their common deviation is at most that, so the score errs on the small
-    side.
+    z-score of a value divides by the weighted sum of its contributions' deviations; by the
+    triangle inequality their common deviation is at most that.  So it errs on the small side where
+    several contributions are added, and not for one: the null is skewed.  Where the drawn
+    deviation is 0, or rounding, it is 0 or huge.  A rough guide; for tests see
+    :mod:`~fedkit.fedvalue.significance`.
 
     Raises
     ------

@@ -61,11 +61,12 @@ class CMIGame:
     Parameters
     ----------
     x_task, y, parties
-        As in :class:`~fedkit.fedvalue.tables.VerticalData`.
+        As in :class:`~fedkit.fedvalue.tables.VerticalData`, rows in one order.
     bins, how, missing
         As in :func:`~fedkit.fedvalue.tables.discretise`.
     correction : {"plugin", "miller-madow"}
-        Plug-in entropies, or plus ``(K - 1) / 2n`` for `K` occupied cells (Miller 1955).
+        Plug-in entropies, or plus ``(K - 1) / 2n`` for `K` occupied cells: first order in
+        ``1 / n`` (Miller 1955), where cells hold many rows and all possible ones are occupied.
 
     Attributes
     ----------
@@ -176,7 +177,9 @@ def mshapley_cmi(
     Parameters
     ----------
     x_task, y, parties, names
-        As in :class:`~fedkit.fedvalue.tables.VerticalData`.
+        As in :class:`~fedkit.fedvalue.tables.VerticalData`: `parties` is a list with one array
+        or data frame per party.  Row `i` must be the same person everywhere; only the number of
+        rows is checked here, so give the IDs to VerticalData first, which compares them.
     bins, how, missing
         As in :func:`~fedkit.fedvalue.tables.discretise`; not used by "knn".
     correction : {"plugin", "miller-madow", "permutation", "knn"}
@@ -186,10 +189,11 @@ def mshapley_cmi(
         themselves (:mod:`~fedkit.fedvalue.knn`).
     estimator : Estimator, optional
         How coalitions are sampled.  By default values are exact while ``2**d (n + 5000)`` is at
-        most 4e8 (16 parties with 500 rows, 8 with a million) and come from 500 random
-        permutations beyond (Eq. 16).
+        most 4e8 (16 parties with a thousand rows, 8 with a million; "permutation" needs ``2 d``
+        times the work) and come from 500 random permutations beyond (Eq. 16).
     budget : int, optional
-        Distinct coalitions to evaluate; ``2**d`` gives exact values.
+        Distinct coalitions to evaluate; ``2**d`` gives exact values.  For "permutation":
+        marginal contributions, repeats included, and values stay sampled whatever the budget.
     seed : int
         Seed of the permutations and of the null's draws.
     draws : int
@@ -226,7 +230,10 @@ def mshapley_from_table(
 ) -> PartyValues:
     """Return the values from a contingency table: the secure path's last step (Eq. 13).
 
-    Equal, bit for bit, to :func:`mshapley_cmi` on the rows that were counted.
+    Equal to :func:`mshapley_cmi` on the rows that were counted where both are exact: bit for bit
+    for "plugin" and "miller-madow", to about 1e-12 nats for "permutation" (its `z` is drawn anew).
+    Whether values are exact is decided by the rows of the table, of which there are fewer than
+    people, so this may be exact where the other is sampled.
 
     Parameters
     ----------

@@ -132,7 +132,7 @@ class KNNGame:
     """The game of the data parties with ``v(D) = I(X_t X_D; Y)`` from nearest neighbours.
 
     A marginal contribution, a conditional mutual information, is the difference of two such
-    estimates; it may be negative.
+    estimates; it may be negative, and it tends to be for noise, which stretches all distances.
 
     Parameters
     ----------

@@ -50,7 +50,11 @@ class PartyValues:
     plugin : float64[d] or None
         Plug-in values from the same coalitions, where the correction works them out.
     z : float64[d] or None
-        For "permutation": by how many standard deviations of the null a value exceeds it.
+        For "permutation": the corrected value over the summed deviations of its null, a rough
+        guide and no test.  It is 0 or huge where the drawn null hardly varies (a rare label, a
+        constant column); it errs on the small side only where several contributions are added,
+        and with one or few parties noise exceeds 2 oftener than a normal score would.  For
+        decisions use :func:`~fedkit.fedvalue.significance.permutation_p_values`.
     """
 
     values: Floats

@@ -72,11 +72,12 @@ class VerticalData:
     Parameters
     ----------
     x_task : array or data frame, shape (n, f), or None
-        Features of the task party; None (or no columns) where it has only the label.
+        Features of the task party; None (or no columns) where it has only the label.  Row `i` is
+        the same person in all arrays: pass `ids` to have that checked, nothing else can.
     y : array, shape (n,)
         Label: whole numbers, truth values or text.
     parties : sequence of arrays or data frames, each of shape (n,) or (n, f_d)
-        Features of the data parties.
+        Features of the data parties, one entry per party: a list, not one matrix.
     ids : array, shape (n,), or sequence of 1 + d such arrays, optional
         Who each row is: one list for all, or one per party (the task party first), which must
         then agree.  ``0..n-1`` by default.
@@ -176,7 +177,10 @@ def _common_ids(ids: Any, rows: int, names: tuple[str, ...]) -> NDArray[Any]:
 
 
 def pca(x: ArrayLike, components: int, seed: int = 0) -> NDArray[np.float64]:
-    """Return the scores of a party's rows on its first principal components (fast-FedValue).
+    """Return the scores of a party's rows on its first principal components.
+
+    One half of the paper's fast-FedValue; the other is the sampling of permutations (Eq. 16), the
+    `estimator` of :func:`~fedkit.fedvalue.information.mshapley_cmi`.
 
     Columns are centred and not scaled.  The sign of a component is fixed: its loading of largest
     size is positive.
