@@ -18,7 +18,6 @@ from fedkit.experiments.fedccea import (
     federation,
     identity,
     kept_after_removal,
-    retrain,
     setting,
     value_clients,
 )
@@ -32,9 +31,7 @@ FloatArray = npt.NDArray[np.float64]
 PROPORTIONS = np.array([0.0, 0.1, 0.2, 0.3, 0.4, 0.5])
 
 
-def removal_curves(
-    s: Setting, f: Federation, valued: Valued, seed: int, device: str | None
-) -> dict[str, FloatArray]:
+def removal_curves(valued: Valued) -> dict[str, FloatArray]:
     """Accuracy after the lowest, or the highest, clients have gone, by every method's values.
 
     Returns
@@ -44,7 +41,7 @@ def removal_curves(
     """
     names = [(m, high) for m in (*METHODS, *CONTROLS) for high in (False, True)]
     kept = [kept_after_removal(valued.values[m], PROPORTIONS, high) for m, high in names]
-    found = 100 * retrain(s, f, np.concatenate(kept), seed, device)
+    found = 100 * valued.game.value(np.concatenate(kept))
     rows = found.reshape(len(names), len(PROPORTIONS))
     return {
         f"{m}.{'highest' if high else 'lowest'}": row
@@ -60,24 +57,20 @@ def partial_participation(
     In every round the clients are ranked by what they bring in that round, ``x_i omega_i``.
     """
     drawn = sample_sizes(f.sizes, 1, s.rounds, seed + 1)[0]
-    curves = {}
-    for high in (False, True):
-        sizes = np.stack(
-            [
-                [
-                    used * kept_after_removal(used * quality, np.array([share]), high)[0]
-                    for used in drawn
-                ]
-                for share in PROPORTIONS
-            ]
-        )
-        curves["highest" if high else "lowest"] = (
-            100
-            * train_with_sizes(
-                f, architecture(s, f), s.local, sizes, seed=seed, every_round=False, device=device
-            )[:, 0]
-        )
-    return {f"partial.{name}": curve for name, curve in curves.items()}
+    kept = np.stack(
+        [
+            [kept_after_removal(used * quality, PROPORTIONS, high) for used in drawn]
+            for high in (False, True)
+        ]
+    )  # [lowest or highest, round, proportion, client]
+    sizes = np.moveaxis(kept * drawn[None, :, None], 1, 2)
+    # Where nobody goes, highest and lowest are one federation.
+    jobs = np.concatenate([sizes[0], sizes[1, 1:]])
+    reached = 100 * train_with_sizes(
+        f, architecture(s, f), s.local, jobs, seed=seed, every_round=False, device=device
+    ).reshape(-1)
+    lowest, highest = reached[: len(PROPORTIONS)], reached[len(PROPORTIONS) :]
+    return {"partial.lowest": lowest, "partial.highest": np.append(lowest[:1], highest)}
 
 
 def area_between(curves: dict[str, FloatArray], method: str) -> float:
@@ -107,8 +100,8 @@ def run_cell(cell: Cell, device: str | None, progress: bool) -> list[dict[str, A
         f = federation(s, seed)
         valued = value_clients(s, f, seed, device=device, progress=progress)
         index = {m: contribution_index(valued.values[m]) for m in METHODS}
-        without_zeros = retrain(s, f, np.stack([index[m] > 0 for m in METHODS]), seed, device)
-        curves = removal_curves(s, f, valued, seed, device)
+        without_zeros = valued.game.value(np.stack([index[m] > 0 for m in METHODS]))
+        curves = removal_curves(valued)
         curves |= partial_participation(s, f, valued.fit.quality, seed, device)
         noisy = np.isin(np.arange(s.clients), s.noisy_clients())
         metrics = {"base": 100 * valued.base, "aam_error": 100 * valued.fit.error}
