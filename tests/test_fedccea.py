@@ -6,7 +6,7 @@ import pytest
 import fedkit as fk
 from fedkit.experiments import Cell, get
 from fedkit.experiments import fedccea as paper
-from fedkit.experiments.fedccea_runs import PROPORTIONS, area_between, run_cell
+from fedkit.experiments.fedccea_runs import PROPORTIONS, area_between, run_base, run_cell, run_cost
 
 BASE = paper.Setting(
     "digits", "digits", "strong", model="mlp-8", clients=5, rounds=3, simulations=6, samples=30,
@@ -99,3 +99,30 @@ def test_cells_cover_the_papers_settings():
 def test_bad_settings(change, message):
     with pytest.raises(ValueError, match=message):
         replace(BASE, **change)
+
+
+def test_a_reduced_run_keeps_all_but_samples_rate_and_simulations():
+    full = get("fedccea", "contribution").cells("paper")
+    reduced = get("fedccea", "reduced").cells("laptop")
+    assert len(reduced) == len(full)
+    for a, b in zip(full, reduced, strict=True):
+        differ = {k for k in a.settings if a.settings[k] != b.settings[k]}
+        assert differ == {"samples", "lr", "simulations", "budget"}
+        assert b.settings["budget"] == b.settings["simulations"]
+
+
+def test_learning_is_the_base_of_a_run():
+    cell = Cell("smoke", "fedccea", "learning", asdict(BASE), (0,))
+    found = run_base(cell, "cpu", False)[0]
+    valued = paper.value_clients(BASE, paper.federation(BASE, 0), 0, device="cpu")
+    assert found["metrics"]["base"] == pytest.approx(100 * valued.base, abs=0.3)
+    assert found["series"]["accuracy"][-1] == found["metrics"]["base"]
+
+
+def test_costs_are_counted_per_simulation_and_round():
+    found = run_cost(Cell("smoke", "fedccea", "cost", asdict(BASE), (0,)), "cpu", False)[0]
+    metrics = found["metrics"]
+    assert metrics["trained.loo"] == pytest.approx(1 + 4)
+    assert metrics["trained.walk"] == pytest.approx(3)
+    assert metrics["trained.lockstep"] == pytest.approx(0.5, rel=0.3)
+    assert all(metrics[f"seconds.{m}"] > 0 for m in ("simulation", "lockstep", "loo", "walk"))

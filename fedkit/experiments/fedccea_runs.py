@@ -1,7 +1,8 @@
-"""One run of FedCCEA's evaluation: indices, exclusion, removal, partial participation, cost."""
+"""FedCCEA's evaluation: indices, exclusion, removal, partial participation; seconds; scale."""
 
 from __future__ import annotations
 
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from fedkit.experiments.fedccea import (
 from fedkit.partition import Federation
 from fedkit.retraining import train_with_sizes
 
-__all__ = ["PROPORTIONS", "removal_curves", "run_cell", "stability"]
+__all__ = ["PROPORTIONS", "removal_curves", "run_base", "run_cell", "run_cost", "stability"]
 
 FloatArray = npt.NDArray[np.float64]
 #: share of the clients that are removed (the paper's figures reach from 0 to about 0.4 and more)
@@ -133,4 +134,56 @@ def run_cell(cell: Cell, device: str | None, progress: bool) -> list[dict[str, A
                 "data": identity(s),
             }
         )
+    return results
+
+
+def run_base(cell: Cell, device: str | None, progress: bool) -> list[dict[str, Any]]:
+    """Train a federation with everybody and all data, once per seed: does a scale learn enough?"""
+    s, results = setting(cell), []
+    for seed in cell.seeds:
+        f = federation(s, seed)
+        sizes = np.broadcast_to(f.sizes, (1, s.rounds, s.clients))
+        reached = (
+            100
+            * train_with_sizes(
+                f, architecture(s, f), s.local, sizes, seed=seed, device=device, progress=progress
+            )[0]
+        )
+        rounds = list(range(1, s.rounds + 1))
+        results.append(
+            {
+                "seed": int(seed),
+                "metrics": {"base": float(reached[-1])},
+                "series": {"round": rounds, "accuracy": reached.tolist()},
+                "data": identity(s),
+            }
+        )
+    return results
+
+
+def run_cost(cell: Cell, device: str | None, progress: bool) -> list[dict[str, Any]]:
+    """Time a simulation, alone and in lockstep, beside leave-one-out and one walk (Table 2)."""
+    s, results = setting(cell), []
+    for seed in cell.seeds:
+        f = federation(s, seed)
+        arch = architecture(s, f)
+        drawn = sample_sizes(f.sizes, s.simulations, s.rounds, seed)
+        everybody = np.ones((s.clients + 1, s.clients), dtype=bool)
+        without = everybody & ~np.eye(s.clients + 1, s.clients, dtype=bool)
+        prefixes = np.tril(np.ones((s.clients, s.clients), dtype=bool))
+        kept = {"loo": without, "walk": prefixes}
+        jobs = {"simulation": drawn[:1], "lockstep": drawn} | {
+            name: (rows * f.sizes)[:, None].repeat(s.rounds, axis=1) for name, rows in kept.items()
+        }
+        metrics = {}
+        for name, sizes in jobs.items():
+            start = perf_counter()
+            simulated = name in ("simulation", "lockstep")
+            train_with_sizes(
+                f, arch, s.local, sizes, seed=seed, every_round=simulated, device=device
+            )
+            share = s.simulations if name == "lockstep" else 1
+            metrics[f"seconds.{name}"] = (perf_counter() - start) / share / s.rounds
+            metrics[f"trained.{name}"] = float(sizes.sum() / f.sizes.sum()) / share / s.rounds
+        results.append({"seed": int(seed), "metrics": metrics, "data": identity(s)})
     return results
