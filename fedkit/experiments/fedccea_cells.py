@@ -43,10 +43,9 @@ class Scale:
 
 SCALES = {
     "smoke": Scale((_DIGITS,), ("none", "label-40"), (0, 1, 2)),
-    "laptop": Scale((_MNIST_300, _EMNIST_300, _MNIST_100, _EMNIST_100), NOISES, (0, 1, 2)),
+    "laptop": Scale((_MNIST_300, _EMNIST_300), NOISES, (0, 1, 2)),
     "paper": Scale((_MNIST, _EMNIST), NOISES, (0, 1, 2)),
 }
-
 
 #: what of a profile's settings a CPU manages in minutes each
 REDUCED = {
