@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 
-from benchmarks import classwise, coalitions, estimators, rounds, trajectory
+from benchmarks import classwise, coalitions, estimators, lockstep, rounds, trajectory
 
 
 def main() -> None:
@@ -26,6 +26,8 @@ def main() -> None:
     classwise.main()
     print("\n=== trajectory values")
     trajectory.main(threads=given.threads)
+    print("\n=== simulations in lockstep")
+    lockstep.main(given.device, given.threads)
     print("\n=== estimators")
     estimators.main()
 

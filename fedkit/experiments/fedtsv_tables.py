@@ -57,7 +57,20 @@ def summary(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def study(frame: pd.DataFrame, profile: str = "paper") -> pd.DataFrame:
-    """One row per change: late accuracy by method, and how well liars are told from the rest."""
+    """One row per change: late accuracy by method, and how well kinds of clients are told apart.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Records of the experiment ``study``; those of ``figures`` may stand in for its first row.
+    profile : str
+        Its base setting is what the changes are changes of.
+
+    Returns
+    -------
+    DataFrame
+        NaN where a method has no record.
+    """
     pd = need("pandas", "run")
     base = SCALES[profile].bases[0]
     fields = list(dict.fromkeys(f for change in CHANGES.values() for f in change))
@@ -65,16 +78,18 @@ def study(frame: pd.DataFrame, profile: str = "paper") -> pd.DataFrame:
     for name, change in CHANGES.items():
         s = changed(base, change)
         part = frame[np.logical_and.reduce([frame[f] == getattr(s, f) for f in fields])]
-        if "tsv" not in set(part.method):
+        if part.empty:
             continue
         late = overviews.by_seed(part, LABELS, "accuracy_late").mean()
         told = overviews.by_seed(part, LABELS, "auc.iid-malicious").mean()
+        kinds = overviews.by_seed(part, LABELS, "auc.iid-skewed").mean()
+        given = overviews.by_seed(part, LABELS, "weight_malicious").mean()
         rows[name] = {
-            **{LABELS[m]: float(late[m]) for m in STUDIED if m in late},
+            **{LABELS[m]: float(late.get(m, np.nan)) for m in STUDIED},
             **{
-                f"AUC, {LABELS[m]}": float(told[m])
-                for m in ("tsv", "cgsv", "cgsv-raw")
-                if m in told
+                f"AUC, {LABELS[m]}": float(told.get(m, np.nan)) for m in ("tsv", "cgsv", "cgsv-raw")
             },
+            "AUC of skewed, FedTSV": float(kinds.get("tsv", np.nan)),
+            "weight of malicious, FedTSV (%)": float(given.get("tsv", np.nan)),
         }
     return pd.DataFrame.from_dict(rows, orient="index")
