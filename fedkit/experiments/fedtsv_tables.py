@@ -14,7 +14,7 @@ from fedkit.intervals import mean_interval
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["LABELS", "study", "summary"]
+__all__ = ["LABELS", "STUDY_COLUMNS", "study", "summary"]
 
 LABELS = {
     "fedavg": "FedAvg",
@@ -36,6 +36,15 @@ _COLUMNS = {
     "auc.iid-skewed": "iid above skewed",
     "weight_malicious": "weight of malicious (%)",
 }
+
+_TOLD = ("tsv", "cgsv", "cgsv-raw")
+#: columns of :func:`study`
+STUDY_COLUMNS = (
+    *(LABELS[m] for m in STUDIED),
+    *(f"AUC, {LABELS[m]}" for m in _TOLD),
+    "AUC of skewed, FedTSV",
+    "weight of malicious, FedTSV (%)",
+)
 
 
 def summary(frame: pd.DataFrame) -> pd.DataFrame:
@@ -84,12 +93,11 @@ def study(frame: pd.DataFrame, profile: str = "paper") -> pd.DataFrame:
         told = overviews.by_seed(part, LABELS, "auc.iid-malicious").mean()
         kinds = overviews.by_seed(part, LABELS, "auc.iid-skewed").mean()
         given = overviews.by_seed(part, LABELS, "weight_malicious").mean()
-        rows[name] = {
-            **{LABELS[m]: float(late.get(m, np.nan)) for m in STUDIED},
-            **{
-                f"AUC, {LABELS[m]}": float(told.get(m, np.nan)) for m in ("tsv", "cgsv", "cgsv-raw")
-            },
-            "AUC of skewed, FedTSV": float(kinds.get("tsv", np.nan)),
-            "weight of malicious, FedTSV (%)": float(given.get("tsv", np.nan)),
-        }
+        found = [
+            *(late.get(m, np.nan) for m in STUDIED),
+            *(told.get(m, np.nan) for m in _TOLD),
+            kinds.get("tsv", np.nan),
+            given.get("tsv", np.nan),
+        ]
+        rows[name] = dict(zip(STUDY_COLUMNS, map(float, found), strict=True))
     return pd.DataFrame.from_dict(rows, orient="index")
