@@ -129,10 +129,12 @@ def learning_table(frame: pd.DataFrame) -> pd.DataFrame:
     pd = need("pandas", "run")
     rows: dict[str, dict[str, str]] = {}
     part = frame[frame.metric == "base"]
+    part = part.assign(samples=part.samples.astype(float).fillna(np.inf))
+    part = part.sort_values(["samples", "lr"], ascending=False, kind="stable")
     for (dataset, samples, lr, distribution), seeds in part.groupby(
-        ["dataset", part.samples.fillna(0), "lr", "distribution"], sort=False
+        ["dataset", "samples", "lr", "distribution"], sort=False
     ):
-        amount = f"{samples:.0f} samples" if samples else "all samples"
+        amount = "all samples" if str(samples) == "inf" else f"{samples:.0f} samples"
         row = rows.setdefault(f"{_DATA[str(dataset)]}, {amount}, learning rate {lr:g}", {})
         row[_SPLIT[str(distribution)]] = _text(mean_interval(seeds.value))
     return pd.DataFrame.from_dict(rows, orient="index").fillna("–")
