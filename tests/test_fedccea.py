@@ -166,7 +166,9 @@ def test_learning_and_times_by_hand():
     )
     assert tables.learning_table(frame)["IID"].tolist() == ["91.0", "90.0"]
     seconds = {"simulation": [0.3], "lockstep": [0.1], "walk": [1.0], "loo": [2.0]}
-    cost = records([({"clients": 4}, {f"seconds.{k}": v for k, v in seconds.items()})])
+    trained = {"trained.lockstep": [0.5], "trained.loo": [4.0]}
+    cost = records([({"clients": 4}, {f"seconds.{k}": v for k, v in seconds.items()} | trained)])
     times = tables.measured_times(cost, 100)
     assert times["FedCCEA over LOO"].item() == pytest.approx(5)
+    assert times["the same in data trained on"].item() == pytest.approx(12.5)
     assert times["one simulation (ms)"].item() == pytest.approx(300)
