@@ -13,6 +13,7 @@ from benchmarks import (
     coalitions,
     counting,
     estimators,
+    lockstep,
     rounds,
     secure_counting,
     trajectory,
@@ -34,6 +35,8 @@ def main() -> None:
     classwise.main()
     print("\n=== trajectory values")
     trajectory.main(threads=given.threads)
+    print("\n=== simulations in lockstep")
+    lockstep.main(given.device, given.threads)
     print("\n=== counting for the values of data parties")
     counting.main()
     print("\n=== the counting protocol")

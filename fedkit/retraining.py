@@ -8,18 +8,21 @@ some amounts to zero.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
 from fedkit.coalitions import Evaluator
 from fedkit.extras import bar
 from fedkit.masks import check_coalitions
 from fedkit.models import Architecture
 from fedkit.partition import Federation
+from fedkit.samplespace import SampleSpace, in_sample_space, plain_and_dense
 from fedkit.streams import Streams
 from fedkit.training import LocalSGD, train_clients
 
@@ -53,6 +56,7 @@ def train_with_sizes(
     seed: int = 0,
     every_round: bool = True,
     device: str | torch.device | None = None,
+    path: Literal["auto", "weights", "samples"] = "auto",
     progress: bool = False,
 ) -> FloatArray:
     """Train federations that differ in how much data each client uses in each round.
@@ -71,6 +75,10 @@ def train_with_sizes(
         False: test after the last round only.
     device : optional
         None takes CUDA where it is available.
+    path : {"auto", "weights", "samples"}
+        Local training by :func:`~fedkit.training.train_clients`, or in sample space
+        (:mod:`fedkit.samplespace`): equal up to the rounding of float32.  "auto" takes what was
+        faster in ``benchmarks/lockstep.py``.
     progress : bool
         Show a progress bar.
 
@@ -87,7 +95,8 @@ def train_with_sizes(
     Raises
     ------
     ValueError
-        If sizes have the wrong shape, or a client is asked for more than it has.
+        If sizes have the wrong shape, or a client is asked for more than it has; if `path` is
+        unknown, or "samples" for a network or an optimiser that it cannot serve.
     """
     used = np.asarray(sizes, dtype=np.int64)
     if used.ndim != 3 or used.shape[2] != federation.n_clients or not used.shape[1]:
@@ -96,31 +105,73 @@ def train_with_sizes(
         )
     if (used < 0).any() or (used > federation.sizes).any():
         raise ValueError("sizes are negative, or larger than what a client owns")
+    if path not in ("auto", "weights", "samples"):
+        raise ValueError(f'path is {path!r}; expected "auto", "weights" or "samples"')
+    if path == "samples" and not plain_and_dense(architecture, local):
+        raise ValueError(
+            f'path is "samples" for {architecture.name}; it needs linear layers and plain SGD by '
+            'epochs: take path="weights"'
+        )
     place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     test = Evaluator(architecture, federation.x_test, federation.y_test, "accuracy", device=place)
-    data = [federation.client_data(i) for i in range(federation.n_clients)]
+    if path == "auto":
+        cheaper = in_sample_space(architecture, local, int(federation.sizes.max()))
+        path = "samples" if cheaper and place.type == "cpu" else "weights"
+    if path == "samples":
+        advance = _in_sample_space(federation, architecture, local, place)
+    else:
+        advance = _on_weights(federation, architecture, local, place)
     start = architecture.init(Streams(seed).generator("model"))
     models = start.repeat(len(used), 1)
-    accuracy, order = [], InOrder()
+    accuracy = []
     for t in bar(range(used.shape[1]), progress, "round"):
-        jobs = np.argwhere(used[:, t] > 0)
-        if len(jobs):
-            amounts = used[jobs[:, 0], t, jobs[:, 1]]
-            parts = [
-                (data[i][0][:k], data[i][1][:k]) for i, k in zip(jobs[:, 1], amounts, strict=True)
-            ]
-            owner = torch.from_numpy(jobs[:, 0])
-            ended = train_clients(
-                architecture, models[owner], parts, local, [order] * len(jobs), device=place
-            )
-            share = amounts / used[jobs[:, 0], t].sum(axis=1)
-            weight = torch.as_tensor(share, dtype=torch.float32)[:, None]
-            busy = torch.from_numpy(used[:, t].sum(axis=1) > 0)
-            mean = torch.zeros_like(models).index_add_(0, owner, weight * ended)
-            models = torch.where(busy[:, None], mean, models)
+        busy = used[:, t].sum(axis=1) > 0
+        models[torch.from_numpy(busy)] = advance(models, used[:, t])[torch.from_numpy(busy)]
         if every_round or t + 1 == used.shape[1]:
             accuracy.append(test.utilities(models))
     return np.stack(accuracy, axis=1)
+
+
+Advance = Callable[[Tensor, IntArray], Tensor]
+
+
+def _on_weights(
+    federation: Federation, arch: Architecture, local: LocalSGD, device: torch.device
+) -> Advance:
+    """Return a round: models ``[B, P]`` and sizes ``[B, n]`` to the clients' means ``[B, P]``."""
+    data = [federation.client_data(i) for i in range(federation.n_clients)]
+    order = InOrder()
+
+    def advance(models: Tensor, used: IntArray) -> Tensor:
+        jobs = np.argwhere(used > 0)
+        amounts = used[jobs[:, 0], jobs[:, 1]]
+        parts = [(data[i][0][:k], data[i][1][:k]) for i, k in zip(jobs[:, 1], amounts, strict=True)]
+        owner = torch.from_numpy(jobs[:, 0])
+        ended = train_clients(arch, models[owner], parts, local, [order] * len(jobs), device=device)
+        share = torch.as_tensor(amounts / used[jobs[:, 0]].sum(axis=1), dtype=torch.float32)
+        return torch.zeros_like(models).index_add_(0, owner, share[:, None] * ended)
+
+    return advance
+
+
+def _in_sample_space(
+    federation: Federation, arch: Architecture, local: LocalSGD, device: torch.device
+) -> Advance:
+    """Return the same round, client by client in sample space."""
+    clients = [
+        SampleSpace(arch, federation.client_data(i), local, device)
+        for i in range(federation.n_clients)
+    ]
+
+    def advance(models: Tensor, used: IntArray) -> Tensor:
+        start = arch.split(models.to(device))
+        total = [t.clone() for t in start]
+        share = torch.from_numpy(used / np.maximum(used.sum(axis=1, keepdims=True), 1)).to(models)
+        for i, client in enumerate(clients):
+            client.add_updates(start, used[:, i], share[:, i].to(device), total)
+        return arch.flatten(total).cpu()
+
+    return advance
 
 
 @dataclass(frozen=True, eq=False)

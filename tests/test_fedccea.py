@@ -1,12 +1,14 @@
 from dataclasses import asdict, replace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import fedkit as fk
 from fedkit.experiments import Cell, get
 from fedkit.experiments import fedccea as paper
-from fedkit.experiments.fedccea_runs import PROPORTIONS, area_between, run_cell
+from fedkit.experiments import fedccea_tables as tables
+from fedkit.experiments.fedccea_runs import PROPORTIONS, area_between, run_base, run_cell, run_cost
 
 BASE = paper.Setting(
     "digits", "digits", "strong", model="mlp-8", clients=5, rounds=3, simulations=6, samples=30,
@@ -99,3 +101,74 @@ def test_cells_cover_the_papers_settings():
 def test_bad_settings(change, message):
     with pytest.raises(ValueError, match=message):
         replace(BASE, **change)
+
+
+def test_a_reduced_run_keeps_all_but_samples_rate_and_simulations():
+    full = get("fedccea", "contribution").cells("paper")
+    reduced = get("fedccea", "reduced").cells("laptop")
+    assert len(reduced) == len(full)
+    for a, b in zip(full, reduced, strict=True):
+        differ = {k for k in a.settings if a.settings[k] != b.settings[k]}
+        assert differ == {"samples", "lr", "simulations", "budget"}
+        assert b.settings["budget"] == b.settings["simulations"]
+
+
+def test_learning_is_the_base_of_a_run():
+    cell = Cell("smoke", "fedccea", "learning", asdict(BASE), (0,))
+    found = run_base(cell, "cpu", False)[0]
+    valued = paper.value_clients(BASE, paper.federation(BASE, 0), 0, device="cpu")
+    assert found["metrics"]["base"] == pytest.approx(100 * valued.base, abs=0.3)
+    assert found["series"]["accuracy"][-1] == found["metrics"]["base"]
+
+
+def test_costs_are_counted_per_simulation_and_round():
+    found = run_cost(Cell("smoke", "fedccea", "cost", asdict(BASE), (0,)), "cpu", False)[0]
+    metrics = found["metrics"]
+    assert metrics["trained.loo"] == pytest.approx(1 + 4)
+    assert metrics["trained.walk"] == pytest.approx(3)
+    assert metrics["trained.lockstep"] == pytest.approx(0.5, rel=0.3)
+    assert all(metrics[f"seconds.{m}"] > 0 for m in ("simulation", "lockstep", "loo", "walk"))
+
+
+def records(rows):
+    """A frame of records: settings, and metrics per seed."""
+    return pd.DataFrame(
+        [
+            {**settings, "seed": seed, "metric": name, "value": value}
+            for settings, metrics in rows
+            for name, values in metrics.items()
+            for seed, value in enumerate(values)
+        ]
+    )
+
+
+def test_tables_by_hand():
+    strong = {"dataset": "mnist", "distribution": "strong", "noise": "none"}
+    methods = {f"{k}.{m}": [1.0, 3.0] for k in ("excluded", "zeros", "area") for m in paper.METHODS}
+    controls = {f"area.{m}": [0.0, 1.0] for m in ("random", "size", "oracle", "partial")}
+    frame = records([(strong, {"base": [80.0, 82.0], **methods, **controls})])
+    table = tables.exclusion_table(frame)
+    assert table.index.tolist() == ["MNIST, strong non-IID"]
+    assert table["everybody"].item().startswith("81.0 [68.3, 93.7] (paper 85.60)")
+    assert "(paper 74.29)" in table["TMC-SV, retrained"].item()
+    areas = tables.areas_table(frame)
+    assert areas["FedCCEA over TMC-SV, retrained"].item() == "0.0 [0.0, 0.0]"
+    assert areas["FedCCEA over control: random order"].item().startswith("1.5 [")
+    assert (
+        tables.setting_name("emnist", "iid", "label-40") == "EMNIST letters, IID, 40% label noise"
+    )
+
+
+def test_learning_and_times_by_hand():
+    one = {"dataset": "mnist", "distribution": "iid", "lr": 0.01}
+    frame = records(
+        [({**one, "samples": None}, {"base": [91.0]}), ({**one, "samples": 300}, {"base": [90.0]})]
+    )
+    assert tables.learning_table(frame)["IID"].tolist() == ["91.0", "90.0"]
+    seconds = {"simulation": [0.3], "lockstep": [0.1], "walk": [1.0], "loo": [2.0]}
+    trained = {"trained.lockstep": [0.5], "trained.loo": [4.0]}
+    cost = records([({"clients": 4}, {f"seconds.{k}": v for k, v in seconds.items()} | trained)])
+    times = tables.measured_times(cost, 100)
+    assert times["FedCCEA over LOO"].item() == pytest.approx(5)
+    assert times["the same in data trained on"].item() == pytest.approx(12.5)
+    assert times["one simulation (ms)"].item() == pytest.approx(300)

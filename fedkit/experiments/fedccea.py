@@ -20,7 +20,7 @@ from fedkit.experiments import Cell
 from fedkit.games import Game, MemoGame
 from fedkit.models import Architecture, build
 from fedkit.partition import IID, ClassesPerClient, Federation, Scheme, make_federation
-from fedkit.retraining import RetrainingGame, train_with_sizes
+from fedkit.retraining import RetrainingGame
 from fedkit.streams import Streams
 from fedkit.training import LocalSGD
 
@@ -55,11 +55,13 @@ class Setting:
     samples : int or None
         Training samples per client; None for all there are.  Appendix C.1 has 300.
     epochs, batch_size, lr : int, int, float
-        (3, 32, 0.001) for MNIST and (1, 256, 0.05) for EMNIST.
+        (3, 32, 0.001) for MNIST and (1, 256, 0.05) for EMNIST, with plain SGD.  With fewer samples
+        the reduced settings take a larger rate, so that rate times steps stays about the same.
     aam_lr : float
         Learning rate of the AAM: 0.01 (MNIST), 0.05 (EMNIST).
     budget : int
-        Distinct coalitions that TMC-SV may train.
+        Distinct coalitions that TMC-SV may train; as many as there are simulations, for equal
+        cost: a simulation uses half of all data on average, and so does a random prefix.
     tolerance : float
         Its truncation, in accuracy.
     validation : float
@@ -82,7 +84,7 @@ class Setting:
     batch_size: int = 32
     lr: float = 0.001
     aam_lr: float = 0.01
-    budget: int = 200
+    budget: int = 100
     tolerance: float = 0.01
     validation: float = 0.01
 
@@ -209,6 +211,8 @@ class Valued:
         Test accuracy with everybody, in [0, 1].
     simulations, fit
         What FedCCEA measured and fitted.
+    game : Game
+        Final test accuracy of the federations that keep some clients; it remembers them.
     """
 
     values: dict[str, FloatArray]
@@ -216,6 +220,7 @@ class Valued:
     base: float
     simulations: Simulations
     fit: Fit
+    game: Game
 
 
 def value_clients(
@@ -257,6 +262,7 @@ def value_clients(
         base=float(game.value(np.ones((1, s.clients), dtype=bool))[0]),
         simulations=sims,
         fit=fit,
+        game=game,
     )
 
 
@@ -267,13 +273,3 @@ def kept_after_removal(values: FloatArray, proportions: FloatArray, highest: boo
     for row, share in enumerate(proportions):
         kept[row, order[: round(share * len(values))]] = False
     return kept
-
-
-def retrain(
-    s: Setting, f: Federation, kept: npt.NDArray[np.bool_], seed: int, device: str | None = None
-) -> FloatArray:
-    """Final test accuracy of federations that keep some clients, with all their data."""
-    sizes = (kept * f.sizes)[:, None, :].repeat(s.rounds, axis=1)
-    return train_with_sizes(
-        f, architecture(s, f), s.local, sizes, seed=seed, every_round=False, device=device
-    )[:, 0]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 
-from fedkit.experiments import Cell, Experiment, register
+from fedkit.experiments import Cell, CellsFunction, Experiment, register
 from fedkit.experiments.fedccea import DISTRIBUTIONS, Setting
-from fedkit.experiments.fedccea_runs import run_cell
+from fedkit.experiments.fedccea_runs import run_base, run_cell, run_cost
 from fedkit.experiments.fedms_cells import NOT_HASHED
 from fedkit.provenance import sources_of
 
@@ -20,8 +20,16 @@ _EMNIST = replace(
 )  # fmt: skip
 _DIGITS = replace(
     _MNIST, dataset="digits", data="digits", model="mlp-16", clients=8, rounds=6, simulations=24,
-    samples=60, epochs=2, batch_size=16, lr=0.2, budget=40,
+    samples=60, epochs=2, batch_size=16, lr=0.2, budget=24,
 )  # fmt: skip
+#: 300 samples per client (appendix C.1) and ten times the learning rate, for a tenth of the steps
+_MNIST_300, _EMNIST_300 = (
+    replace(_MNIST, samples=300, lr=0.01),
+    replace(_EMNIST, samples=300, lr=0.5),
+)
+#: what a CPU manages in minutes: 100 samples, 50 simulations, 50 coalitions
+_MNIST_100 = replace(_MNIST, samples=100, lr=0.03, simulations=50, budget=50)
+_EMNIST_100 = replace(_EMNIST, samples=100, lr=0.5, simulations=50, budget=50)
 
 
 @dataclass(frozen=True)
@@ -35,36 +43,87 @@ class Scale:
 
 SCALES = {
     "smoke": Scale((_DIGITS,), ("none", "label-40"), (0, 1, 2)),
-    "laptop": Scale(
-        (replace(_MNIST, samples=300), replace(_EMNIST, samples=300)), NOISES, (0, 1, 2)
-    ),
+    "laptop": Scale((_MNIST_300, _EMNIST_300), NOISES, (0, 1, 2)),
     "paper": Scale((_MNIST, _EMNIST), NOISES, (0, 1, 2)),
 }
 
+#: what of a profile's settings a CPU manages in minutes each
+REDUCED = {
+    "smoke": Scale((replace(_DIGITS, simulations=12, budget=12),), ("none",), (0, 1, 2)),
+    "laptop": Scale((_MNIST_100, _EMNIST_100), NOISES, (0, 1, 2)),
+    "paper": Scale((), (), (0, 1, 2)),
+}
+#: is a federation with fewer samples trained as far as the paper's?
+LEARNING = {
+    "smoke": (_DIGITS, replace(_DIGITS, lr=0.02)),
+    "laptop": (),
+    "paper": (
+        *(_MNIST, replace(_MNIST_300, lr=_MNIST.lr), _MNIST_300, _MNIST_100),
+        *(_EMNIST, replace(_EMNIST_300, lr=_EMNIST.lr), _EMNIST_300, _EMNIST_100),
+    ),
+}
+#: Table 2: seconds per round with 300 samples per client
+CLIENTS = (4, 8, 12, 16, 32, 64)
+COST = {
+    "smoke": [replace(_DIGITS, clients=n, rounds=2, simulations=8, samples=20) for n in (4, 8, 16)],
+    "laptop": [],
+    "paper": [replace(_MNIST_300, clients=n, rounds=2, simulations=20) for n in CLIENTS],
+}
 
-def _cells(profile: str, seeds: Sequence[int] | None = None) -> list[Cell]:
+
+def _listed(
+    name: str, profile: str, settings: Iterable[Setting], seeds: Sequence[int]
+) -> list[Cell]:
+    return [Cell(profile, "fedccea", name, asdict(s), tuple(seeds)) for s in settings]
+
+
+def _check(profile: str) -> None:
     if profile not in SCALES:
         raise ValueError(f"unknown profile {profile!r}; there are {', '.join(SCALES)}")
-    scale = SCALES[profile]
-    chosen = tuple(scale.seeds if seeds is None else seeds)
-    return [
-        Cell(profile, "fedccea", "contribution", asdict(s), chosen)
-        for base in scale.bases
+
+
+def _evaluation(name: str, scales: dict[str, Scale]) -> CellsFunction:
+    def cells(profile: str, seeds: Sequence[int] | None = None) -> list[Cell]:
+        _check(profile)
+        scale = scales[profile]
+        settings = [
+            replace(base, distribution=distribution, noise=noise)
+            for base in scale.bases
+            for distribution in DISTRIBUTIONS
+            for noise in scale.noises
+        ]
+        return _listed(name, profile, settings, scale.seeds if seeds is None else seeds)
+
+    return cells
+
+
+def _learning(profile: str, seeds: Sequence[int] | None = None) -> list[Cell]:
+    _check(profile)
+    settings = [
+        replace(base, distribution=distribution)
+        for base in LEARNING[profile]
         for distribution in DISTRIBUTIONS
-        for noise in scale.noises
-        for s in [replace(base, distribution=distribution, noise=noise)]
     ]
+    return _listed("learning", profile, settings, (0, 1, 2) if seeds is None else seeds)
 
 
-register(
-    Experiment(
-        "fedccea",
+def _cost(profile: str, seeds: Sequence[int] | None = None) -> list[Cell]:
+    _check(profile)
+    return _listed("cost", profile, COST[profile], (0,) if seeds is None else seeds)
+
+
+_SOURCES = sources_of(
+    "fedkit.experiments.fedccea", "fedkit.experiments.fedccea_runs", skip=NOT_HASHED
+)
+for _name, _title, _made, _run in (
+    (
         "contribution",
         "Indices, exclusion and removal (Tables 1 and 3, Figures 4 to 24)",
-        sources_of(
-            "fedkit.experiments.fedccea", "fedkit.experiments.fedccea_runs", skip=NOT_HASHED
-        ),
-        _cells,
+        _evaluation("contribution", SCALES),
         run_cell,
-    )
-)
+    ),
+    ("reduced", "The same with 100 samples per client", _evaluation("reduced", REDUCED), run_cell),
+    ("learning", "Accuracy with everybody, by samples and learning rate", _learning, run_base),
+    ("cost", "Seconds per round for 4 to 64 clients (Table 2)", _cost, run_cost),
+):
+    register(Experiment("fedccea", _name, _title, _SOURCES, _made, _run))

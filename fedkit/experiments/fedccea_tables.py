@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,16 +10,21 @@ import numpy as np
 from fedkit.claims import load_claims
 from fedkit.experiments.fedccea import CONTROLS, METHODS
 from fedkit.extras import need
+from fedkit.intervals import Interval, mean_interval, paired_interval
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["LABELS", "methods_table", "printed_times"]
+__all__ = [
+    "LABELS", "areas_table", "exclusion_table", "learning_table", "measured_times", "methods_table",
+    "printed_times", "setting_name",
+]  # fmt: skip
 
 LABELS = {
     "fedccea": "FedCCEA",
     "tmc-sv": "TMC-SV, retrained",
     "loo": "LOO, retrained",
+    "partial": "FedCCEA, partial participation",
     "random": "control: random order",
     "size": "control: size",
     "oracle": "control: oracle",
@@ -30,6 +36,137 @@ _COLUMNS = {
     "auc": "clean above noisy",
     "trained": "federations trained",
 }
+
+
+_DATA = {"mnist": "MNIST", "emnist": "EMNIST letters", "digits": "digits"}
+_SPLIT = {"iid": "IID", "weak": "weak non-IID", "strong": "strong non-IID"}
+_PLACE = ["dataset", "distribution", "noise"]
+
+
+def setting_name(dataset: str, distribution: str, noise: str = "none") -> str:
+    """Return a setting in words."""
+    kind, _, share = noise.partition("-")
+    words = {"none": "", "label": f", {share}% label noise", "backdoor": f", {share}% backdoor"}
+    return f"{_DATA[dataset]}, {_SPLIT[distribution]}{words[kind]}"
+
+
+def _text(cut: Interval, digits: int = 1) -> str:
+    """Write a mean, with its interval where there are several seeds."""
+    if not np.isfinite(cut.mean):
+        return "–"
+    ends = f" [{cut.low:.{digits}f}, {cut.high:.{digits}f}]" if cut.n > 1 else ""
+    return f"{cut.mean:.{digits}f}{ends}"
+
+
+def _places(frame: pd.DataFrame) -> Iterator[tuple[tuple[str, str, str], pd.DataFrame]]:
+    """Yield every setting with its metrics, one row per seed."""
+    for place, part in frame.groupby(_PLACE, sort=False):
+        dataset, distribution, noise = map(str, place)
+        yield (
+            (dataset, distribution, noise),
+            part.pivot(index="seed", columns="metric", values="value"),
+        )
+
+
+def exclusion_table(frame: pd.DataFrame) -> pd.DataFrame:
+    """The layout of Table 3: accuracy without the clients of index zero, and how many they are.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Records of the experiment ``contribution`` or ``reduced``; clean settings are shown.
+    """
+    pd = need("pandas", "run")
+    claims = load_claims("fedccea").tables["t3"]
+    rows = {}
+    for (dataset, distribution, noise), seeds in _places(frame):
+        if noise != "none":
+            continue
+        row: dict[str, str] = {"seeds": str(len(seeds))}
+        place = {"dataset": dataset, "distribution": distribution}
+        column = claims.columns.index(place) if place in claims.columns else None
+        for m in ("base", *METHODS):
+            metric = "base" if m == "base" else f"excluded.{m}"
+            printed = "" if column is None else f" (paper {claims.rows[m][column]})"
+            row["everybody" if m == "base" else LABELS[m]] = (
+                _text(mean_interval(seeds[metric])) + printed
+            )
+        for m in METHODS:
+            row[f"zeros, {LABELS[m]}"] = _text(mean_interval(seeds[f"zeros.{m}"]))
+        rows[setting_name(dataset, distribution)] = row
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def areas_table(frame: pd.DataFrame) -> pd.DataFrame:
+    """Area between the removal curves per setting, and FedCCEA's lead, paired by seed.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Records of the experiment ``contribution`` or ``reduced``.
+    """
+    pd = need("pandas", "run")
+    rows = {}
+    for place, seeds in _places(frame):
+        row = {"seeds": str(len(seeds))}
+        for m in (*METHODS, "partial", *CONTROLS):
+            row[LABELS[m]] = _text(mean_interval(seeds[f"area.{m}"]))
+        for m in ("tmc-sv", "loo", "random"):
+            lead = paired_interval(seeds["area.fedccea"] - seeds[f"area.{m}"])
+            row[f"FedCCEA over {LABELS[m]}"] = _text(lead)
+        rows[setting_name(*place)] = row
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def learning_table(frame: pd.DataFrame) -> pd.DataFrame:
+    """Accuracy with everybody by samples and learning rate, one column per distribution.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Records of the experiment ``learning``.
+    """
+    pd = need("pandas", "run")
+    rows: dict[str, dict[str, str]] = {}
+    part = frame[frame.metric == "base"]
+    part = part.assign(samples=part.samples.astype(float).fillna(np.inf))
+    part = part.sort_values(["samples", "lr"], ascending=False, kind="stable")
+    for (dataset, samples, lr, distribution), seeds in part.groupby(
+        ["dataset", "samples", "lr", "distribution"], sort=False
+    ):
+        amount = "all samples" if str(samples) == "inf" else f"{samples:.0f} samples"
+        row = rows.setdefault(f"{_DATA[str(dataset)]}, {amount}, learning rate {lr:g}", {})
+        row[_SPLIT[str(distribution)]] = _text(mean_interval(seeds.value))
+    return pd.DataFrame.from_dict(rows, orient="index").fillna("–")
+
+
+def measured_times(frame: pd.DataFrame, simulations: int = 100) -> pd.DataFrame:
+    """Our Table 2: milliseconds per round, by number of clients.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Records of the experiment ``cost``.
+    simulations : int
+        How many of them FedCCEA needs.
+    """
+    pd = need("pandas", "run")
+    wide = frame.pivot_table(index="clients", columns="metric", values="value")
+    table = pd.DataFrame(
+        {
+            "one simulation (ms)": 1000 * wide["seconds.simulation"],
+            "one of many in lockstep (ms)": 1000 * wide["seconds.lockstep"],
+            f"FedCCEA, {simulations} simulations (ms)": 1000
+            * simulations
+            * wide["seconds.lockstep"],
+            "one walk of Monte Carlo (ms)": 1000 * wide["seconds.walk"],
+            "LOO (ms)": 1000 * wide["seconds.loo"],
+        }
+    )
+    table["FedCCEA over LOO"] = table.iloc[:, 2] / table["LOO (ms)"]
+    data = simulations * wide["trained.lockstep"] / wide["trained.loo"]
+    table["the same in data trained on"] = data
+    return table
 
 
 def methods_table(frame: pd.DataFrame) -> pd.DataFrame:

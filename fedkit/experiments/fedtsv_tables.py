@@ -14,7 +14,7 @@ from fedkit.intervals import mean_interval
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["LABELS", "study", "summary"]
+__all__ = ["LABELS", "STUDY_COLUMNS", "study", "summary"]
 
 LABELS = {
     "fedavg": "FedAvg",
@@ -37,6 +37,15 @@ _COLUMNS = {
     "weight_malicious": "weight of malicious (%)",
 }
 
+_TOLD = ("tsv", "cgsv", "cgsv-raw")
+#: columns of :func:`study`
+STUDY_COLUMNS = (
+    *(LABELS[m] for m in STUDIED),
+    *(f"AUC, {LABELS[m]}" for m in _TOLD),
+    "AUC of skewed, FedTSV",
+    "weight of malicious, FedTSV (%)",
+)
+
 
 def summary(frame: pd.DataFrame) -> pd.DataFrame:
     """One row per method: late accuracy with its interval, and the means of the other metrics.
@@ -57,7 +66,20 @@ def summary(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def study(frame: pd.DataFrame, profile: str = "paper") -> pd.DataFrame:
-    """One row per change: late accuracy by method, and how well liars are told from the rest."""
+    """One row per change: late accuracy by method, and how well kinds of clients are told apart.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Records of the experiment ``study``; those of ``figures`` may stand in for its first row.
+    profile : str
+        Its base setting is what the changes are changes of.
+
+    Returns
+    -------
+    DataFrame
+        NaN where a method has no record.
+    """
     pd = need("pandas", "run")
     base = SCALES[profile].bases[0]
     fields = list(dict.fromkeys(f for change in CHANGES.values() for f in change))
@@ -65,16 +87,17 @@ def study(frame: pd.DataFrame, profile: str = "paper") -> pd.DataFrame:
     for name, change in CHANGES.items():
         s = changed(base, change)
         part = frame[np.logical_and.reduce([frame[f] == getattr(s, f) for f in fields])]
-        if "tsv" not in set(part.method):
+        if part.empty:
             continue
         late = overviews.by_seed(part, LABELS, "accuracy_late").mean()
         told = overviews.by_seed(part, LABELS, "auc.iid-malicious").mean()
-        rows[name] = {
-            **{LABELS[m]: float(late[m]) for m in STUDIED if m in late},
-            **{
-                f"AUC, {LABELS[m]}": float(told[m])
-                for m in ("tsv", "cgsv", "cgsv-raw")
-                if m in told
-            },
-        }
+        kinds = overviews.by_seed(part, LABELS, "auc.iid-skewed").mean()
+        given = overviews.by_seed(part, LABELS, "weight_malicious").mean()
+        found = [
+            *(late.get(m, np.nan) for m in STUDIED),
+            *(told.get(m, np.nan) for m in _TOLD),
+            kinds.get("tsv", np.nan),
+            given.get("tsv", np.nan),
+        ]
+        rows[name] = dict(zip(STUDY_COLUMNS, map(float, found), strict=True))
     return pd.DataFrame.from_dict(rows, orient="index")

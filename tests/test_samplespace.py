@@ -1,0 +1,88 @@
+import numpy as np
+import pytest
+import torch
+
+import fedkit as fk
+from fedkit import samplespace
+from fedkit.partition import QuantitySkew
+from fedkit.retraining import InOrder, train_with_sizes
+from fedkit.samplespace import SampleSpace, in_sample_space
+from fedkit.streams import Streams
+
+#: a small rate: at 0.2 training amplifies a change of 1e-7 of the start to 0.1
+LOCAL = fk.LocalSGD(lr=0.05, batch_size=7, epochs=3)
+
+
+@pytest.fixture(scope="module")
+def clients():
+    return fk.make_federation(
+        fk.load("digits"), 4, QuantitySkew(1.0), 0, validation=0.1, empty="refill", min_size=10
+    )
+
+
+def network(f, name="mlp-8"):
+    return fk.build(name, f.input_shape, f.n_classes)
+
+
+@pytest.mark.parametrize("name", ["mlp-8", "mlp-12-6"])
+@pytest.mark.parametrize("epochs", [1, 3])
+@pytest.mark.parametrize("group", [1, 3, 16])
+def test_updates_are_those_of_plain_training(clients, monkeypatch, name, epochs, group):
+    monkeypatch.setattr(samplespace, "_GROUP", group)
+    arch, local = network(clients, name), fk.LocalSGD(lr=0.2, batch_size=7, epochs=epochs)
+    x, y = clients.client_data(0)
+    used = np.array([5, 0, 20, 7, 1, 14, 13])  # full and broken batches, one sample, nobody
+    rng = Streams(1).generator("models")
+    start = torch.stack([arch.init(rng) for _ in used])
+    share = torch.rand(len(used), generator=torch.Generator().manual_seed(0))
+    parts = [(x[:k], y[:k]) for k in used]
+    ended = fk.train_clients(arch, start, parts, local, [InOrder()] * len(used), device="cpu")
+    total = [torch.ones_like(t) for t in arch.split(start)]
+    space = SampleSpace(arch, (x, y), local, torch.device("cpu"))
+    space.add_updates(arch.split(start), used, share, total)
+    expected = 1 + share[:, None] * (ended - start)
+    torch.testing.assert_close(arch.flatten(total), expected, atol=2e-6, rtol=0)
+    assert (ended - start).abs().max() > 0.1
+
+
+def test_paths_agree_through_rounds(clients):
+    rng = Streams(2).generator("sizes")
+    sizes = np.floor(rng.random((6, 4, 4)) * (clients.sizes + 1)).astype(np.int64)
+    sizes[1, 2] = 0  # a round in which nobody uses data
+    sizes[2, :, 1] = 0  # a client that never does
+    arch = network(clients, "mlp-12-6")
+    found = {
+        path: train_with_sizes(clients, arch, LOCAL, sizes, seed=3, device="cpu", path=path)
+        for path in ("weights", "samples")
+    }
+    one = 1 / len(clients.y_test)
+    np.testing.assert_allclose(found["samples"], found["weights"], atol=2.5 * one)
+    assert found["samples"][1, 2] == found["samples"][1, 1]
+    assert np.ptp(found["samples"][:, -1]) > 10 * one
+
+
+def test_it_is_taken_where_it_applies(clients):
+    wide, conv = network(clients), fk.build("lenet5", (1, 28, 28), 10)
+    assert in_sample_space(wide, LOCAL, 64)
+    assert not in_sample_space(wide, LOCAL, 65)  # digits have 64 pixels
+    assert not in_sample_space(conv, LOCAL, 10)
+    for other in (
+        fk.LocalSGD(lr=0.1, momentum=0.9),
+        fk.LocalSGD(lr=0.1, weight_decay=0.1),
+        fk.LocalSGD(lr=0.1, proximal=0.1),
+        fk.LocalSGD(lr=0.1, steps=3),
+    ):
+        assert not in_sample_space(wide, other, 10)
+
+
+@pytest.mark.parametrize(
+    ("path", "local", "message"),
+    [
+        ("fast", LOCAL, "path is 'fast'"),
+        ("samples", fk.LocalSGD(lr=0.1, momentum=0.9), "needs linear layers and plain SGD"),
+    ],
+)
+def test_bad_path(clients, path, local, message):
+    sizes = np.ones((1, 1, 4), dtype=int)
+    with pytest.raises(ValueError, match=message):
+        train_with_sizes(clients, network(clients), local, sizes, path=path)
