@@ -10,9 +10,13 @@ import typer
 from fedkit.datafetch import get, verify
 from fedkit.datafiles import DownloadError
 from fedkit.dataregistry import SETS, available, canonical, data_root, names
-from fedkit.tabular import TABLES, find_table, get_table, load_table
+from fedkit.movielens import MovieLens, fetch, load_movielens
+from fedkit.tabular import TABLES, Tabular, find_table, get_table, load_table
 
 __all__ = ["app"]
+
+#: ratings of movies; read by :func:`fedkit.movielens.load_movielens`
+RATINGS = {"ml-1m": "MovieLens 1M", "ml-100k": "MovieLens 100K"}
 
 app = typer.Typer(
     help="Data sets: what is there, fetch what is missing, check the files.",
@@ -28,7 +32,7 @@ Root = Annotated[
 def _checked(wanted: list[str]) -> list[str]:
     """Turn the names of the command line into known ones, or stop with one clear sentence."""
     try:
-        return [name if name in TABLES else canonical(name) for name in wanted]
+        return [name if name in (*TABLES, *RATINGS) else canonical(name) for name in wanted]
     except ValueError as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(2) from error
@@ -37,7 +41,7 @@ def _checked(wanted: list[str]) -> list[str]:
 @app.command("list")
 def list_sets(root: Root = None) -> None:
     """List the known data sets and the edition that is there."""
-    width = max(len(name) for name in (*names(), *TABLES))
+    width = max(len(name) for name in (*names(), *TABLES, *RATINGS))
     typer.echo(f"data folder: {data_root(root)}")
     for name, spec in SETS.items():
         edition = available(name, root) or "missing"
@@ -46,6 +50,9 @@ def list_sets(root: Root = None) -> None:
         edition = find_table(name, root) or "missing"
         classes = f"{len(table.counts):>2} classes"
         typer.echo(f"{name:<{width}}  {classes}  {edition:<50}  {table.title} (table)")
+    for name, title in RATINGS.items():
+        edition = _find_ratings(name, root) or "missing"
+        typer.echo(f"{name:<{width}}  {'':>10}  {edition:<50}  {title} (ratings)")
 
 
 @app.command("get")
@@ -56,7 +63,10 @@ def get_sets(
     """Download data sets, check them and put them into the data folder."""
     for name in _checked(wanted):
         try:
-            edition = get_table(name, root) if name in TABLES else get(name, root)
+            if name in RATINGS:
+                edition = _find_ratings(name, root) or fetch(name, root).name
+            else:
+                edition = get_table(name, root) if name in TABLES else get(name, root)
             typer.echo(f"{name}: {edition}")
         except (DownloadError, ImportError, ValueError) as error:
             typer.echo(f"error: {error}", err=True)
@@ -75,10 +85,11 @@ def verify_sets(
     chosen = _checked(wanted or []) or [
         *(name for name in names() if available(name, root)),
         *(name for name in TABLES if find_table(name, root)),
+        *(name for name in RATINGS if _find_ratings(name, root)),
     ]
     failed = False
     for name in chosen:
-        if name in TABLES:
+        if name in TABLES or name in RATINGS:
             failed = not _verify_table(name, root) or failed
             continue
         for report in verify(name, root):
@@ -88,11 +99,21 @@ def verify_sets(
         raise typer.Exit(1)
 
 
+def _find_ratings(name: str, root: Path | None) -> str | None:
+    """Return the folder or archive that is there."""
+    found = (place for place in (name, f"{name}.zip") if (data_root(root) / place).exists())
+    return next(found, None)
+
+
 def _verify_table(name: str, root: Path | None) -> bool:
-    """Check a table's rows, columns and classes (no digests are published), and say the result."""
+    """Read the files of a table or of ratings (no digests are published), and say the result."""
     try:
-        table = load_table(name, root)
-        typer.echo(f"{'ok':<9}  {name:<15}  {table.source}  shape, gaps and classes (Table 2)")
+        if name in RATINGS:
+            table: MovieLens | Tabular = load_movielens(name, root)
+            what = "users, movies and stars"
+        else:
+            table, what = load_table(name, root), "shape, gaps and classes (Table 2)"
+        typer.echo(f"{'ok':<9}  {name:<15}  {table.source}  {what}")
     except (FileNotFoundError, ValueError) as error:
         state = "missing" if isinstance(error, FileNotFoundError) else "damaged"
         typer.echo(f"{state:<9}  {name:<15}  {error}")

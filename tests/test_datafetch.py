@@ -116,6 +116,13 @@ def test_commands(mnist: tuple[Path, dict], monkeypatch: pytest.MonkeyPatch) -> 
     assert runner.invoke(app, ["verify", "cifar10", "--root", root]).exit_code == 1
     assert runner.invoke(app, ["verify", "minst"]).exit_code == 2
     assert runner.invoke(app, ["get", "digits"]).exit_code == 0
+    assert "missing" in listed.output.split("ml-1m")[1]
+    assert runner.invoke(app, ["verify", "ml-1m", "--root", root]).exit_code == 1
+    (mnist[0] / "ml-100k.zip").write_bytes(b"no archive")
+    assert "ml-100k: ml-100k.zip" in runner.invoke(app, ["get", "ml-100k", "--root", root]).output
+    damaged = runner.invoke(app, ["verify", "ml-100k", "--root", root])
+    assert damaged.exit_code == 1
+    assert "damaged    ml-100k" in damaged.output
 
     def offline(name: str, root: Path | None) -> str:
         raise data.DownloadError("data set 'cifar10' could not be fetched: no network")
