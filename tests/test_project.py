@@ -163,19 +163,21 @@ def test_the_core_imports_with_numpy_scipy_and_torch_alone() -> None:
 # ------------------------------------------------------------------------------- README
 
 
-def test_the_reuse_example_of_the_readme_runs() -> None:
-    blocks = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
-    assert len(blocks) == 1
-    lines = [line for line in blocks[0].splitlines() if line.strip()]
-    assert len(lines) <= 10
+def _printed(program: str) -> str:
+    """Run a program of the README as a reader would."""
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", blocks[0]],
-        capture_output=True,
-        text=True,
-        check=False,
+        [sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    printed = done.stdout
+    return done.stdout
+
+
+def test_the_reuse_examples_of_the_readme_run() -> None:
+    first, second = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+    for block in (first, second):
+        assert len([line for line in block.splitlines() if line.strip()]) <= 10
+    assert "party 2" in _printed(f"import fedkit as fk\n{second}")
+    printed = _printed(first)
     assert "Ada" in printed
     assert "400" in printed.splitlines()[-1]
     values = [float(v) for v in re.findall(r"(?:Ada|Bo|Cy)\s+([\d.]+)", printed)]
