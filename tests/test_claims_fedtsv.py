@@ -1,10 +1,13 @@
 """FedTSV's claims: the paper's two numbers, and what its text says of its figures."""
 
+import pandas as pd
 import pytest
 
 from fedkit.claims import load_claims
 from fedkit.comparing import join
+from fedkit.experiments import get
 from fedkit.experiments.fedtsv import METHODS
+from fedkit.experiments.fedtsv_tables import lead, weights_table
 from fedkit.records import Cell, Store
 
 FEDTSV = load_claims("fedtsv")
@@ -20,6 +23,37 @@ def test_every_method_that_is_named_exists():
         for place in (claim.ours, claim.against or {}):
             method = place.get("settings", {}).get("method")
             assert method is None or method in METHODS
+
+
+def test_every_record_of_the_figures_can_be_judged():
+    for cell in get("fedtsv", "figures").cells("paper"):
+        for name, value in FEDTSV.protocol.items():
+            assert cell.settings[name] == value, (cell.settings["dataset"], name)
+
+
+def test_weights_tell_less_than_scores_and_ties_count_half():
+    kinds, weights = [0, 0, 0, 1, 2, 2], [60.0, 40, 0, 0, 0, 0]
+    rows = [
+        {"method": "tsv", "seed": seed, "series": name, "index": i, "value": x}
+        for seed in (0, 1)
+        for name, values in (("kind", kinds), ("weight", weights), ("loss", [1.0]))
+        for i, x in enumerate(values)
+    ]
+    row = weights_table(pd.DataFrame(rows)).loc["FedTSV (exact)"]
+    assert row["iid above malicious"].startswith("0.83")  # (2 + 2 + 1/2 + 1/2) / 6
+    assert row["skewed above malicious"].startswith("0.50")
+    assert row["zero weight, iid (%)"].startswith("33")
+    assert row["zero weight, malicious (%)"].startswith("100")
+
+
+def test_a_lead_is_paired_by_seed():
+    rows = [
+        {"method": m, "seed": seed, "metric": "accuracy_late", "value": 90 + 5 * seed + gain}
+        for m, gain in (("tsv", 0.0), ("cgsv", 0.5))
+        for seed in range(3)
+    ]
+    cut = lead(pd.DataFrame(rows), "cgsv", "tsv")
+    assert (cut.mean, cut.low, cut.high) == pytest.approx((0.5, 0.5, 0.5))
 
 
 def save(store, method, values):

@@ -5,10 +5,23 @@ import pandas as pd
 import pytest
 
 import fedkit as fk
+from fedkit.aam import Fit, Simulations
 from fedkit.experiments import Cell, get
 from fedkit.experiments import fedccea as paper
+from fedkit.experiments import fedccea_runs as runs
 from fedkit.experiments import fedccea_tables as tables
-from fedkit.experiments.fedccea_runs import PROPORTIONS, area_between, run_base, run_cell, run_cost
+from fedkit.experiments.fedccea_runs import (
+    PARTIAL,
+    PROPORTIONS,
+    area_between,
+    explained,
+    partial_participation,
+    removal_curves,
+    run_base,
+    run_cell,
+    run_cost,
+)
+from fedkit.retraining import train_with_sizes
 
 BASE = paper.Setting(
     "digits", "digits", "strong", model="mlp-8", clients=5, rounds=3, simulations=6, samples=30,
@@ -36,6 +49,7 @@ def test_a_run_measures_what_the_tables_show(result):
     assert metrics["trained.loo"] == pytest.approx(1 + 4)  # N, and each N without one
     assert metrics["trained.fedccea"] == pytest.approx(6 / 2, rel=0.3)
     assert len(series["partial.lowest"]) == len(PROPORTIONS)
+    assert {"area.partial-size", "rank.seeds", "explained"} <= set(metrics)
 
 
 def test_areas_by_hand():
@@ -113,12 +127,83 @@ def test_a_reduced_run_keeps_all_but_samples_rate_and_simulations():
         assert b.settings["budget"] == b.settings["simulations"]
 
 
-def test_learning_is_the_base_of_a_run():
+def test_learning_is_the_base_of_a_run_on_both_halves_of_the_test_images():
     cell = Cell("smoke", "fedccea", "learning", asdict(BASE), (0,))
     found = run_base(cell, "cpu", False)[0]
-    valued = paper.value_clients(BASE, paper.federation(BASE, 0), 0, device="cpu")
-    assert found["metrics"]["base"] == pytest.approx(100 * valued.base, abs=0.3)
+    f = paper.federation(BASE, 0)
+    valuing, scoring = paper.halves(f, 0)
+    valued = paper.value_clients(BASE, f, 0, device="cpu")
+    both = len(valuing.y_test), len(scoring.y_test)
+    sizes = np.broadcast_to(f.sizes, (1, BASE.rounds, BASE.clients))
+    first = (
+        100
+        * train_with_sizes(
+            valuing, paper.architecture(BASE, f), BASE.local, sizes, every_round=False, device="cpu"
+        ).item()
+    )
+    total = (both[0] * first + both[1] * 100 * valued.base) / sum(both)
+    assert found["metrics"]["base"] == pytest.approx(total, abs=0.3)
     assert found["series"]["accuracy"][-1] == found["metrics"]["base"]
+
+
+def test_test_images_are_split_in_halves():
+    f = paper.federation(BASE, 0)
+    valuing, scoring = paper.halves(f, 0)
+    assert abs(len(valuing.y_test) - len(scoring.y_test)) <= 1
+    rows = {tuple(x.flatten().tolist()) for x in f.x_test}
+    parts = [{tuple(x.flatten().tolist()) for x in h.x_test} for h in (valuing, scoring)]
+    assert parts[0] | parts[1] == rows
+    assert len(parts[0] & parts[1]) <= len(f.x_test) - len(rows)  # but for images that occur twice
+
+
+def test_fits_that_are_compared_share_neither_simulations_nor_seed(monkeypatch):
+    rng = np.random.default_rng(0)
+    sims = Simulations(rng.random((20, 3, 5)), rng.random((20, 3)))
+    asked = []
+
+    def fit(part, *, lr, seed):
+        asked.append(({tuple(row.ravel()) for row in part.sizes}, seed))
+        return Fit(np.arange(5.0) * (1 if len(asked) % 2 else -1), [0.0], part.accuracy)
+
+    monkeypatch.setattr(runs, "fit_aam", fit)
+    found = runs.stability(BASE, sims, 7)
+    assert set(found) == {"rank.0.1", "rank.0.25", "rank.0.5", "rank.seeds"}
+    assert list(found.values()) == pytest.approx([-1] * 4)
+    pairs = list(zip(asked[::2], asked[1::2], strict=True))
+    assert all(a[1] != b[1] for a, b in pairs)
+    assert all(not (a[0] & b[0]) for a, b in pairs[:3])
+    assert [len(a[0]) for a, _ in pairs] == [2, 5, 10, 20]
+    assert pairs[3][0][0] == pairs[3][1][0]
+
+
+def test_explained_by_hand():
+    accuracy = np.array([[0.1, 0.5], [0.3, 0.7]])
+    sims = Simulations(np.ones((2, 2, 1)), accuracy)
+    fit = Fit(np.ones(1), [0.05**2], accuracy)
+    valued = paper.Valued({}, {}, 0.0, sims, fit, fk.TableGame(np.arange(2.0)))
+    assert explained(valued) == pytest.approx(
+        {"aam_error": 5.0, "round_error": 10.0, "explained": 0.75}
+    )
+
+
+def test_the_random_control_is_a_mean_over_orders():
+    game = fk.FunctionGame(4, lambda rows: rows @ np.array([0.1, 0.2, 0.3, 0.4]))
+    values = dict.fromkeys((*paper.METHODS, *paper.CONTROLS), np.arange(4.0))
+    values["random"] = np.array([[0.0, 1, 2, 3], [3.0, 2, 1, 0]])
+    valued = paper.Valued(values, {}, 1.0, None, None, game)
+    curves = removal_curves(valued)
+    assert area_between(curves, "random") == pytest.approx(0)
+    assert area_between(curves, "size") > 0
+
+
+def test_partial_participation_has_a_control_that_ranks_by_amounts():
+    f = paper.federation(BASE, 0)
+    curves = partial_participation(BASE, f, np.ones(BASE.clients), 0, "cpu")
+    for end in ("lowest", "highest"):
+        np.testing.assert_allclose(curves[f"partial.{end}"], curves[f"partial-size.{end}"])
+    upside = partial_participation(BASE, f, np.array([1.0, 0, 0, 0, 0]), 0, "cpu")
+    assert (upside["partial-size.lowest"] == curves["partial-size.lowest"]).all()
+    assert (upside["partial.lowest"] != curves["partial.lowest"]).any()
 
 
 def test_costs_are_counted_per_simulation_and_round():
@@ -145,7 +230,7 @@ def records(rows):
 def test_tables_by_hand():
     strong = {"dataset": "mnist", "distribution": "strong", "noise": "none"}
     methods = {f"{k}.{m}": [1.0, 3.0] for k in ("excluded", "zeros", "area") for m in paper.METHODS}
-    controls = {f"area.{m}": [0.0, 1.0] for m in ("random", "size", "oracle", "partial")}
+    controls = {f"area.{m}": [0.0, 1.0] for m in ("random", "size", "oracle", *PARTIAL)}
     frame = records([(strong, {"base": [80.0, 82.0], **methods, **controls})])
     table = tables.exclusion_table(frame)
     assert table.index.tolist() == ["MNIST, strong non-IID"]
@@ -153,10 +238,19 @@ def test_tables_by_hand():
     assert "(paper 74.29)" in table["TMC-SV, retrained"].item()
     areas = tables.areas_table(frame)
     assert areas["FedCCEA over TMC-SV, retrained"].item() == "0.0 [0.0, 0.0]"
-    assert areas["FedCCEA over control: random order"].item().startswith("1.5 [")
+    assert areas["FedCCEA over control: random orders"].item().startswith("1.5 [")
+    assert areas["partial over amounts alone"].item() == "0.0 [0.0, 0.0]"
     assert (
         tables.setting_name("emnist", "iid", "label-40") == "EMNIST letters, IID, 40% label noise"
     )
+
+
+def test_fits_by_hand():
+    place = {"dataset": "mnist", "distribution": "weak", "noise": "label-10"}
+    names = ("rank.0.1", "rank.0.25", "rank.0.5", "rank.seeds", "aam_error", "round_error")
+    frame = records([(place, {**{n: [0.5] for n in names}, "explained": [-0.25]})])
+    row = tables.fits_table(frame).loc["MNIST, weak non-IID, 10% label noise"]
+    assert (row["two halves"], row["explained share"]) == ("0.50", "-0.25")
 
 
 def test_learning_and_times_by_hand():

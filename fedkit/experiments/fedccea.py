@@ -11,6 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from fedkit.aam import Fit, Simulations, contribution_values, fit_aam, simulate
 from fedkit.corruption import Backdoor, Cast, DataPart, LabelNoise
@@ -27,6 +28,8 @@ from fedkit.training import LocalSGD
 METHODS = ("fedccea", "tmc-sv", "loo")
 #: controls of the removal experiments: they know nothing, or what the server may not know
 CONTROLS = ("random", "size", "oracle")
+#: random orders whose removal curves are averaged; each costs as many retrainings as a method
+RANDOM_ORDERS = 3
 DISTRIBUTIONS = ("iid", "weak", "strong")
 
 FloatArray = npt.NDArray[np.float64]
@@ -204,15 +207,15 @@ class Valued:
     Attributes
     ----------
     values : dict of str to float64[n]
-        Contribution values; FedCCEA's are at full participation.
+        Contribution values; FedCCEA's are at full participation.  "random" has a row per order.
     trained : dict of str to float
         Cost: data that went through R rounds of training, in units of everybody's.
     base : float
-        Test accuracy with everybody, in [0, 1].
+        Accuracy with everybody on the scoring half of the test images, in [0, 1].
     simulations, fit
         What FedCCEA measured and fitted.
-    game : Game
-        Final test accuracy of the federations that keep some clients; it remembers them.
+    scored : Game
+        Final accuracy, on the scoring half, of the federations that keep some clients.
     """
 
     values: dict[str, FloatArray]
@@ -220,7 +223,25 @@ class Valued:
     base: float
     simulations: Simulations
     fit: Fit
-    game: Game
+    scored: Game
+
+
+def halves(f: Federation, seed: int) -> tuple[Federation, Federation]:
+    """Split the test images: one half values the clients, the other scores what comes of it.
+
+    The paper does both on all test images, so its values are fitted to what they are judged by.
+
+    Returns
+    -------
+    valuing, scoring : Federation
+        The same clients with disjoint halves of the test images.
+    """
+    order = Streams(seed).generator("fedccea", "halves").permutation(len(f.y_test))
+    first, second = (torch.from_numpy(np.sort(part)) for part in np.array_split(order, 2))
+    return (
+        replace(f, x_test=f.x_test[first], y_test=f.y_test[first]),
+        replace(f, x_test=f.x_test[second], y_test=f.y_test[second]),
+    )
 
 
 def value_clients(
@@ -229,15 +250,19 @@ def value_clients(
     """Value the clients of a federation by all methods.
 
     The retraining methods share a memory, so no coalition is trained twice; each pays for what it
-    asks.
+    asks.  All methods see one half of the test images only (:func:`halves`).
     """
     arch = architecture(s, f)
+    valuing, scoring = halves(f, seed)
     sims = simulate(
-        f, arch, s.local, simulations=s.simulations, rounds=s.rounds, seed=seed, device=device,
-        progress=progress,
+        valuing, arch, s.local, simulations=s.simulations, rounds=s.rounds, seed=seed,
+        device=device, progress=progress,
     )  # fmt: skip
     fit = fit_aam(sims, lr=s.aam_lr, seed=seed)
-    game = MemoGame(RetrainingGame(f, arch, s.local, s.rounds, seed, device=device))
+    game, scored = (
+        MemoGame(RetrainingGame(half, arch, s.local, s.rounds, seed, device=device))
+        for half in (valuing, scoring)
+    )
     for_loo, for_tmc = Tally(game, f.sizes), Tally(game, f.sizes)
     loo = leave_one_out(for_loo)
     tmc = estimate(
@@ -250,7 +275,9 @@ def value_clients(
             "fedccea": contribution_values(fit.quality, f.sizes),
             "tmc-sv": tmc.values,
             "loo": loo.values,
-            "random": Streams(seed).generator("fedccea", "random").random(s.clients),
+            "random": Streams(seed)
+            .generator("fedccea", "random")
+            .random((RANDOM_ORDERS, s.clients)),
             "size": sizes,
             "oracle": sizes * honest,
         },
@@ -259,10 +286,10 @@ def value_clients(
             "tmc-sv": for_tmc.trained,
             "loo": for_loo.trained,
         },
-        base=float(game.value(np.ones((1, s.clients), dtype=bool))[0]),
+        base=float(scored.value(np.ones((1, s.clients), dtype=bool))[0]),
         simulations=sims,
         fit=fit,
-        game=game,
+        scored=scored,
     )
 
 

@@ -17,6 +17,7 @@ from fedkit.experiments.fedccea import (
     Valued,
     architecture,
     federation,
+    halves,
     identity,
     kept_after_removal,
     setting,
@@ -25,29 +26,46 @@ from fedkit.experiments.fedccea import (
 from fedkit.partition import Federation
 from fedkit.retraining import train_with_sizes
 
-__all__ = ["PROPORTIONS", "removal_curves", "run_base", "run_cell", "run_cost", "stability"]
+__all__ = [
+    "PARTIAL",
+    "PROPORTIONS",
+    "removal_curves",
+    "run_base",
+    "run_cell",
+    "run_cost",
+    "stability",
+]
 
 FloatArray = npt.NDArray[np.float64]
 #: share of the clients that are removed (the paper's figures reach from 0 to about 0.4 and more)
 PROPORTIONS = np.array([0.0, 0.1, 0.2, 0.3, 0.4, 0.5])
+#: FedCCEA's ranking with partial participation, and its control by amounts alone
+PARTIAL = ("partial", "partial-size")
+#: distance of the two seeds of the AAM that are compared
+OTHER_SEED = 1_000_003
 
 
 def removal_curves(valued: Valued) -> dict[str, FloatArray]:
     """Accuracy after the lowest, or the highest, clients have gone, by every method's values.
+
+    The random control is the mean over its orders.
 
     Returns
     -------
     dict of str to float64[len(PROPORTIONS)]
         Keys "method.lowest" and "method.highest"; in percent.
     """
-    names = [(m, high) for m in (*METHODS, *CONTROLS) for high in (False, True)]
-    kept = [kept_after_removal(valued.values[m], PROPORTIONS, high) for m, high in names]
-    found = 100 * valued.game.value(np.concatenate(kept))
-    rows = found.reshape(len(names), len(PROPORTIONS))
-    return {
-        f"{m}.{'highest' if high else 'lowest'}": row
-        for (m, high), row in zip(names, rows, strict=True)
-    }
+    jobs = [
+        (f"{m}.{'highest' if high else 'lowest'}", kept_after_removal(v, PROPORTIONS, high))
+        for m in (*METHODS, *CONTROLS)
+        for v in np.atleast_2d(valued.values[m])
+        for high in (False, True)
+    ]
+    found = 100 * valued.scored.value(np.concatenate([kept for _, kept in jobs]))
+    rows: dict[str, list[FloatArray]] = {}
+    for (name, _), row in zip(jobs, found.reshape(len(jobs), len(PROPORTIONS)), strict=True):
+        rows.setdefault(name, []).append(row)
+    return {name: np.mean(curves, axis=0) for name, curves in rows.items()}  # random orders
 
 
 def partial_participation(
@@ -55,23 +73,26 @@ def partial_participation(
 ) -> dict[str, FloatArray]:
     """The same for FedCCEA where clients use random shares of their data (section 4.4).
 
-    In every round the clients are ranked by what they bring in that round, ``x_i omega_i``.
+    In every round the clients are ranked by what they bring in that round, ``x_i omega_i``.  The
+    control "partial-size" ranks by the used amounts ``x_i`` alone, which nobody had to learn.
     """
     drawn = sample_sizes(f.sizes, 1, s.rounds, seed + 1)[0]
+    names = [f"{m}.{end}" for m in PARTIAL for end in ("lowest", "highest")]
     kept = np.stack(
         [
-            [kept_after_removal(used * quality, PROPORTIONS, high) for used in drawn]
+            [kept_after_removal(used * q, PROPORTIONS, high) for used in drawn]
+            for q in (quality, np.ones_like(quality))
             for high in (False, True)
         ]
-    )  # [lowest or highest, round, proportion, client]
+    )  # [curve, round, proportion, client]
     sizes = np.moveaxis(kept * drawn[None, :, None], 1, 2)
-    # Where nobody goes, highest and lowest are one federation.
-    jobs = np.concatenate([sizes[0], sizes[1, 1:]])
+    # Where nobody goes, all curves are one federation.
+    jobs = np.concatenate([sizes[0, :1], *sizes[:, 1:]])
     reached = 100 * train_with_sizes(
         f, architecture(s, f), s.local, jobs, seed=seed, every_round=False, device=device
     ).reshape(-1)
-    lowest, highest = reached[: len(PROPORTIONS)], reached[len(PROPORTIONS) :]
-    return {"partial.lowest": lowest, "partial.highest": np.append(lowest[:1], highest)}
+    rest = reached[1:].reshape(len(names), -1)
+    return {name: np.append(reached[0], row) for name, row in zip(names, rest, strict=True)}
 
 
 def area_between(curves: dict[str, FloatArray], method: str) -> float:
@@ -79,19 +100,42 @@ def area_between(curves: dict[str, FloatArray], method: str) -> float:
     return float((curves[f"{method}.lowest"] - curves[f"{method}.highest"])[1:].mean())
 
 
-def stability(s: Setting, valued: Valued, seed: int) -> dict[str, float]:
-    """Rank correlation of the shared weights from fewer simulations with those from all."""
+def stability(s: Setting, sims: Simulations, seed: int) -> dict[str, float]:
+    """How far two fits agree that share neither simulations nor the AAM's seed.
+
+    Returns
+    -------
+    dict of str to float
+        "rank.0.25": rank correlation of the shared weights from a quarter of the simulations with
+        those from another quarter; "rank.seeds": from all simulations twice, with two seeds of
+        the AAM's initial weights and batches.  NaN where all weights of a fit are equal.
+    """
     from scipy.stats import spearmanr
 
-    found = {}
+    def quality(start: int, stop: int, other: bool) -> FloatArray:
+        part = Simulations(sims.sizes[start:stop], sims.accuracy[start:stop])
+        return fit_aam(part, lr=s.aam_lr, seed=seed + OTHER_SEED * other).quality
+
+    def agreement(a: FloatArray, b: FloatArray) -> float:
+        constant = np.ptp(a) == 0 or np.ptp(b) == 0
+        return float("nan") if constant else float(spearmanr(a, b).statistic)
+
+    total, found = len(sims.sizes), {}
     for share in (0.1, 0.25, 0.5):
-        some = max(-(-s.clients // s.rounds), round(share * s.simulations))
-        part = Simulations(valued.simulations.sizes[:some], valued.simulations.accuracy[:some])
-        quality = fit_aam(part, lr=s.aam_lr, seed=seed).quality
-        constant = np.ptp(quality) == 0 or np.ptp(valued.fit.quality) == 0
-        rank = float("nan") if constant else spearmanr(quality, valued.fit.quality).statistic
-        found[f"rank.{share:g}"] = float(rank)
+        some = min(max(-(-s.clients // s.rounds), round(share * total)), total // 2)
+        pair = quality(0, some, False), quality(some, 2 * some, True)
+        found[f"rank.{share:g}"] = agreement(*pair)
+    found["rank.seeds"] = agreement(quality(0, total, False), quality(0, total, True))
     return found
+
+
+def explained(valued: Valued) -> dict[str, float]:
+    """Error of the AAM beside that of the round's mean, which knows nothing of the sizes."""
+    accuracy = 100 * valued.simulations.accuracy
+    left = np.sqrt(np.square(accuracy - accuracy.mean(axis=0)).mean())
+    error = 100 * valued.fit.error
+    share = 1 - (error / left) ** 2 if left > 0 else float("nan")
+    return {"aam_error": error, "round_error": float(left), "explained": float(share)}
 
 
 def run_cell(cell: Cell, device: str | None, progress: bool) -> list[dict[str, Any]]:
@@ -101,11 +145,12 @@ def run_cell(cell: Cell, device: str | None, progress: bool) -> list[dict[str, A
         f = federation(s, seed)
         valued = value_clients(s, f, seed, device=device, progress=progress)
         index = {m: contribution_index(valued.values[m]) for m in METHODS}
-        without_zeros = valued.game.value(np.stack([index[m] > 0 for m in METHODS]))
+        without_zeros = valued.scored.value(np.stack([index[m] > 0 for m in METHODS]))
         curves = removal_curves(valued)
-        curves |= partial_participation(s, f, valued.fit.quality, seed, device)
+        scoring = halves(f, seed)[1]
+        curves |= partial_participation(s, scoring, valued.fit.quality, seed, device)
         noisy = np.isin(np.arange(s.clients), s.noisy_clients())
-        metrics = {"base": 100 * valued.base, "aam_error": 100 * valued.fit.error}
+        metrics = {"base": 100 * valued.base, **explained(valued)}
         for m, excluded in zip(METHODS, without_zeros, strict=True):
             v = valued.values[m]
             metrics |= {
@@ -117,12 +162,12 @@ def run_cell(cell: Cell, device: str | None, progress: bool) -> list[dict[str, A
             if noisy.any():
                 above = v[~noisy][:, None] - v[noisy][None]
                 metrics[f"auc.{m}"] = float(((above > 0) + 0.5 * (above == 0)).mean())
-        for m in (*METHODS, *CONTROLS, "partial"):
+        for m in (*METHODS, *CONTROLS, *PARTIAL):
             metrics[f"area.{m}"] = area_between(curves, m)
         results.append(
             {
                 "seed": int(seed),
-                "metrics": metrics | stability(s, valued, seed),
+                "metrics": metrics | stability(s, valued.simulations, seed),
                 "series": {
                     "removed": (100 * PROPORTIONS).tolist(),
                     **{name: curve.tolist() for name, curve in curves.items()},

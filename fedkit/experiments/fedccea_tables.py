@@ -9,6 +9,7 @@ import numpy as np
 
 from fedkit.claims import load_claims
 from fedkit.experiments.fedccea import CONTROLS, METHODS
+from fedkit.experiments.fedccea_runs import PARTIAL
 from fedkit.extras import need
 from fedkit.intervals import Interval, mean_interval, paired_interval
 
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = [
-    "LABELS", "areas_table", "exclusion_table", "learning_table", "measured_times", "methods_table",
-    "printed_times", "setting_name",
+    "LABELS", "areas_table", "exclusion_table", "fits_table", "learning_table", "measured_times",
+    "methods_table", "printed_times", "setting_name",
 ]  # fmt: skip
 
 LABELS = {
@@ -25,7 +26,8 @@ LABELS = {
     "tmc-sv": "TMC-SV, retrained",
     "loo": "LOO, retrained",
     "partial": "FedCCEA, partial participation",
-    "random": "control: random order",
+    "partial-size": "control: partial, amounts alone",
+    "random": "control: random orders",
     "size": "control: size",
     "oracle": "control: oracle",
 }
@@ -109,12 +111,41 @@ def areas_table(frame: pd.DataFrame) -> pd.DataFrame:
     rows = {}
     for place, seeds in _places(frame):
         row = {"seeds": str(len(seeds))}
-        for m in (*METHODS, "partial", *CONTROLS):
+        for m in (*METHODS, *CONTROLS, *PARTIAL):
             row[LABELS[m]] = _text(mean_interval(seeds[f"area.{m}"]))
         for m in ("tmc-sv", "loo", "random"):
             lead = paired_interval(seeds["area.fedccea"] - seeds[f"area.{m}"])
             row[f"FedCCEA over {LABELS[m]}"] = _text(lead)
+        lead = paired_interval(seeds["area.partial"] - seeds["area.partial-size"])
+        row["partial over amounts alone"] = _text(lead)
         rows[setting_name(*place)] = row
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def fits_table(frame: pd.DataFrame) -> pd.DataFrame:
+    """How far fits of the AAM agree, and how well it predicts the simulations it was fitted to.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Records of the experiment ``contribution`` or ``reduced``.
+    """
+    pd = need("pandas", "run")
+    titles = {
+        "rank.0.1": "two tenths of the simulations",
+        "rank.0.25": "two quarters",
+        "rank.0.5": "two halves",
+        "rank.seeds": "all, two seeds of the AAM",
+        "aam_error": "error of the AAM (points)",
+        "round_error": "error of the round's mean (points)",
+        "explained": "explained share",
+    }
+    rows = {
+        setting_name(*place): {
+            title: _text(mean_interval(seeds[metric]), 2) for metric, title in titles.items()
+        }
+        for place, seeds in _places(frame)
+    }
     return pd.DataFrame.from_dict(rows, orient="index")
 
 

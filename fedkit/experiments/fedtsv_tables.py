@@ -5,16 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from fedkit import overviews
+from fedkit.experiments.fedtsv import KINDS
 from fedkit.experiments.fedtsv_cells import CHANGES, SCALES, STUDIED, changed
+from fedkit.experiments.fedtsv_runs import PAIRS, chance_above
 from fedkit.extras import need
-from fedkit.intervals import mean_interval
+from fedkit.intervals import Interval, mean_interval, paired_interval
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["LABELS", "STUDY_COLUMNS", "study", "summary"]
+__all__ = ["LABELS", "STUDY_COLUMNS", "lead", "study", "summary", "text", "weights_table"]
 
 LABELS = {
     "fedavg": "FedAvg",
@@ -45,6 +48,69 @@ STUDY_COLUMNS = (
     "AUC of skewed, FedTSV",
     "weight of malicious, FedTSV (%)",
 )
+
+
+def text(values: npt.ArrayLike, digits: int = 2) -> str:
+    """Write a mean over seeds with its 95% t-interval; a dash where there is none."""
+    cut = mean_interval(values)
+    if not np.isfinite(cut.mean):
+        return "–"
+    ends = f" [{cut.low:.{digits}f}, {cut.high:.{digits}f}]" if cut.n > 1 else ""
+    return f"{cut.mean:.{digits}f}{ends}"
+
+
+def lead(frame: pd.DataFrame, first: str, second: str, metric: str = "accuracy_late") -> Interval:
+    """Difference of two methods, paired by seed, with its 95% interval.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Records of one setting.
+    first, second : str
+        Methods; the first minus the second.
+    metric : str
+        What is compared.
+    """
+    wide = overviews.by_seed(frame, LABELS, metric)
+    return paired_interval((wide[first] - wide[second]).dropna().to_numpy(dtype=np.float64))
+
+
+def weights_table(series: pd.DataFrame) -> pd.DataFrame:
+    """How the final weights of Eq. 13, ``max(c, 0)`` over its sum, tell kinds of clients apart.
+
+    The metrics ``auc.*`` of a record judge the values c before they are cut at zero; weights have
+    ties at zero, which count half.
+
+    Parameters
+    ----------
+    series : DataFrame
+        Series of the experiment ``figures`` in one setting.
+
+    Returns
+    -------
+    DataFrame
+        One row per method: the probability that a client of the first kind weighs more than one
+        of the second, and the share of clients of each kind whose weight is zero; means over the
+        seeds with 95% t-intervals.
+    """
+    pd = need("pandas", "run")
+    rows: dict[str, dict[str, str]] = {}
+    for method in (m for m in LABELS if m in set(series.method)):
+        part = series[(series.method == method) & series.series.isin(["weight", "kind"])]
+        found: dict[str, list[float]] = {}
+        for _, one in part.groupby("seed"):
+            wide = one.pivot(index="index", columns="series", values="value")
+            groups = {k: wide.weight[wide.kind == j].to_numpy() for j, k in enumerate(KINDS)}
+            for a, b in PAIRS:
+                above = chance_above(groups[a], groups[b])
+                found.setdefault(f"{a} above {b}", []).append(above)
+            for kind, weights in groups.items():
+                zero = 100 * float((weights == 0).mean()) if len(weights) else np.nan
+                found.setdefault(f"zero weight, {kind} (%)", []).append(zero)
+        rows[LABELS[method]] = {
+            name: text(x, 0 if name.startswith("zero") else 2) for name, x in found.items()
+        }
+    return pd.DataFrame.from_dict(rows, orient="index")
 
 
 def summary(frame: pd.DataFrame) -> pd.DataFrame:
@@ -78,26 +144,27 @@ def study(frame: pd.DataFrame, profile: str = "paper") -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        NaN where a method has no record.
+        Means over the seeds with 95% t-intervals; a dash where a method has no record.
     """
     pd = need("pandas", "run")
     base = SCALES[profile].bases[0]
     fields = list(dict.fromkeys(f for change in CHANGES.values() for f in change))
-    rows: dict[str, dict[str, float]] = {}
+    rows: dict[str, dict[str, str]] = {}
     for name, change in CHANGES.items():
         s = changed(base, change)
         part = frame[np.logical_and.reduce([frame[f] == getattr(s, f) for f in fields])]
         if part.empty:
             continue
-        late = overviews.by_seed(part, LABELS, "accuracy_late").mean()
-        told = overviews.by_seed(part, LABELS, "auc.iid-malicious").mean()
-        kinds = overviews.by_seed(part, LABELS, "auc.iid-skewed").mean()
-        given = overviews.by_seed(part, LABELS, "weight_malicious").mean()
+        late = overviews.by_seed(part, LABELS, "accuracy_late")
+        told = overviews.by_seed(part, LABELS, "auc.iid-malicious")
+        kinds = overviews.by_seed(part, LABELS, "auc.iid-skewed")
+        given = overviews.by_seed(part, LABELS, "weight_malicious")
         found = [
-            *(late.get(m, np.nan) for m in STUDIED),
-            *(told.get(m, np.nan) for m in _TOLD),
-            kinds.get("tsv", np.nan),
-            given.get("tsv", np.nan),
+            *((late, m, 1) for m in STUDIED),
+            *((told, m, 2) for m in _TOLD),
+            (kinds, "tsv", 2),
+            (given, "tsv", 1),
         ]
-        rows[name] = dict(zip(STUDY_COLUMNS, map(float, found), strict=True))
+        cells = [text(w[m], digits) if m in w else "–" for w, m, digits in found]
+        rows[name] = dict(zip(STUDY_COLUMNS, cells, strict=True))
     return pd.DataFrame.from_dict(rows, orient="index")
