@@ -16,7 +16,7 @@ from fedkit.records import RecordError, Store
 __all__ = ["SIZE_LIMIT", "STALE_FILE", "accepted_stale", "check_records", "stale_records"]
 
 STALE_FILE = "STALE.md"
-SIZE_LIMIT = 100_000
+SIZE_LIMIT = 250_000
 """Bytes that a committed record may have at the most."""
 
 _LINE = re.compile(r"\s*[-*]\s+`?(?P<name>[^\s`:]+)`?\s*:\s*(?P<reason>.*)")
