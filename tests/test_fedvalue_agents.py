@@ -35,7 +35,7 @@ from fedkit.fedvalue.protocol import (
     PartyMissing,
     SecureCounts,
 )
-from fedkit.fedvalue.remote import CounterRefused, CounterUnavailable
+from fedkit.fedvalue.remote import CounterRefused, CounterUnavailable, RemoteCounter
 from fedkit.fedvalue.roles import Order
 from fedkit.streams import Streams
 
@@ -210,8 +210,9 @@ def test_a_server_that_is_gone_ends_the_run_which_goes_on_later(federation: Fede
         thread.join(60)
 
 
+@pytest.mark.parametrize("closes", [True, False])
 def test_a_cheating_server_is_found_out(
-    federation: Federation, monkeypatch: pytest.MonkeyPatch
+    federation: Federation, monkeypatch: pytest.MonkeyPatch, closes: bool
 ) -> None:
     honest = CountingServer.table
 
@@ -223,14 +224,19 @@ def test_a_cheating_server_is_found_out(
         counts[0] += 1
         return replace(table, counts=counts)
 
+    def refuse(self: RemoteCounter, job: str) -> None:
+        raise CounterUnavailable("no answer")
+
     monkeypatch.setattr(CountingServer, "table", cheat)
+    if not closes:  # must not hide what was found
+        monkeypatch.setattr(RemoteCounter, "close", refuse)
     threads = [federation.answering(name, 1) for name in PARTIES[1:]]
     with pytest.raises(CheatingDetected):
         federation.run()
     for thread in threads:
         thread.join(60)
     assert not (federation.folder / "shop.run").exists()
-    assert federation.house.jobs() == []
+    assert (federation.house.jobs() == []) is closes
 
 
 def test_parties_with_other_people_are_refused(federation: Federation) -> None:
