@@ -67,9 +67,11 @@ def share_known(rows: int, duplications: int, artificial: int) -> float:
 
 
 def known_answers(rows: int, duplications: Sequence[int], artificial: Sequence[int]) -> float:
-    """Return the bound of the hardened protocol, whatever the server knows.
+    """Return the bound of the hardened protocol if artificial IDs lie evenly over the task's cells.
 
-    To change the table by q_j times something without touching a margin, at least 2 q_j IDs of
+    The theorem's f_j is the smallest share of artificial IDs under any token of the task party;
+    here it is the overall share, so with uneven or small task cells a server may do better.  To
+    change the table by q_j times something without touching a margin, at least 2 q_j IDs of
     iteration j must be counted under other tokens, and none of them may be artificial: the product
     over j of (1 - f_j)^(2 q_j).
     """
