@@ -295,6 +295,18 @@ def test_a_table_of_counts_gives_the_same_bits(data, repeat):
             assert table.task_value == clear.task_value
 
 
+def test_the_rows_of_the_table_decide_whether_it_is_exact(monkeypatch):
+    rng = np.random.default_rng(0)
+    x_t, y, *parties = rng.integers(2, size=(5, 400))
+    tokens, counts = np.unique(
+        np.stack([2 * x_t + y, *parties], axis=1), axis=0, return_counts=True
+    )
+    task_cells = np.array([[0, 0], [0, 1], [1, 0], [1, 1]])
+    monkeypatch.setattr("fedkit.fedvalue.partyvalues.EXACT_WORK", 2**3 * (5000 + len(counts)))
+    assert mshapley_from_table(tokens, task_cells, counts).exact
+    assert not mshapley_cmi(x_t, y, parties).exact
+
+
 def test_a_table_that_is_no_table_is_refused():
     tokens, cells, counts = np.array([[0, 1], [1, 0]]), np.array([[0, 0], [0, 1]]), np.array([3, 4])
     assert mshapley_from_table(tokens, cells, counts).values[0] > 0

@@ -52,7 +52,7 @@ class Setting:
     Attributes
     ----------
     dataset : str
-        A name of :data:`fedkit.tabular.TABLES`.
+        A name of ``fedkit.tabular.TABLES``.
     features : int
         Features per party; 0 where it does not matter.
     inputs : {"binned", "raw"}

@@ -40,7 +40,7 @@ _BASE = {"task_has": "columns", "inputs": "binned", "data_parties": 0, "trained_
 
 
 def reading(frame: pd.DataFrame, name: str = "as in Figure 4") -> pd.DataFrame:
-    """Return the records of one reading (:data:`~fedkit.experiments.fedvalue_cells.READINGS`)."""
+    """Return the records of one reading (``fedvalue_cells.READINGS``)."""
     wanted = {**_BASE, **READINGS[name]}
     if frame.empty:
         return frame

@@ -63,7 +63,7 @@ class CMIGame:
     x_task, y, parties
         As in :class:`~fedkit.fedvalue.tables.VerticalData`, rows in one order.
     bins, how, missing
-        As in :func:`~fedkit.fedvalue.tables.discretise`.
+        As in :func:`~fedkit.fedvalue.binning.discretise`.
     correction : {"plugin", "miller-madow"}
         Plug-in entropies, or plus ``(K - 1) / 2n`` for `K` occupied cells: first order in
         ``1 / n`` (Miller 1955), where cells hold many rows and all possible ones are occupied.
@@ -181,7 +181,7 @@ def mshapley_cmi(
         or data frame per party.  Row `i` must be the same person everywhere; only the number of
         rows is checked here, so give the IDs to VerticalData first, which compares them.
     bins, how, missing
-        As in :func:`~fedkit.fedvalue.tables.discretise`; not used by "knn".
+        As in :func:`~fedkit.fedvalue.binning.discretise`; not used by "knn".
     correction : {"plugin", "miller-madow", "permutation", "knn"}
         The paper's plug-in estimate (Eq. 13), or one with less bias: Miller-Madow entropies, the
         expectation under independence taken off every marginal contribution

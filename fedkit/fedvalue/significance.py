@@ -138,7 +138,7 @@ def permutation_p_values(
         something only together with another data party's.  "others" finds these, and has next
         to no power once the others' cells hold one row each.
     bins, how, missing
-        As in :func:`~fedkit.fedvalue.tables.discretise`.
+        As in :func:`~fedkit.fedvalue.binning.discretise`.
     draws : int
         Permutations per party.  No p-value is below ``1 / (1 + draws)``, so `d` parties need at
         least ``d / 0.05`` of them for 5% after Holm's adjustment.
