@@ -185,6 +185,27 @@ def test_rules_for_what_is_odd_and_no_error():
         mshapley_cmi(None, y, [missing], missing="refuse")
 
 
+def test_a_rescaled_copy_stays_a_copy_in_quantile_bins_only():
+    rng = np.random.default_rng(3)
+    x = rng.uniform(1, 10, size=(501, 1))
+    y = ((x[:, 0] > 3.7) & (x[:, 0] < 7.6)).astype(int)  # both ends lie within bins of x
+    for rescaled in (np.log(x), x**2):
+        assert np.array_equal(discretise(x, how="quantile"), discretise(rescaled, how="quantile"))
+        for correction in ("plugin", "permutation"):
+            options = {"correction": correction, "draws": 0}
+            assert mshapley_cmi(x, y, [rescaled], how="quantile", **options).values[0] == 0
+            # equal widths: other bins, so other codes, and these do tell something new
+            assert mshapley_cmi(x, y, [rescaled], **options).values[0] > 0.01
+
+
+def test_an_id_as_text_seems_to_tell_everything():
+    y = np.arange(60) % 3
+    ids = np.arange(60).astype(str)
+    assert mshapley_cmi(None, y, [ids]).values[0] == pytest.approx(entropy(y))
+    assert mshapley_cmi(None, y, [ids], correction="permutation").values[0] == 0
+    assert mshapley_cmi(None, y, [np.arange(60)]).values[0] < 0.1  # as a number it is binned
+
+
 def test_labels_may_be_text_or_whole_floats():
     assert label_codes(np.array(["no", "yes", "no"])).tolist() == [0, 1, 0]
     assert label_codes([2.0, 7.0, 2.0]).tolist() == [0, 1, 0]
