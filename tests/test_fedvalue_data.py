@@ -1,12 +1,15 @@
 """Vertical data: binning, joint cells, PCA, and every kind of bad input."""
 
+import doctest
+
 import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedkit.fedvalue.information import entropy, mshapley_cmi
+from fedkit.fedvalue import tables
+from fedkit.fedvalue.information import CMIGame, entropy, mshapley_cmi
 from fedkit.fedvalue.tables import VerticalData, discretise, joint_codes, label_codes, pca
 
 # ---------------------------------------------------------------------------- binning
@@ -141,11 +144,71 @@ X = np.array([[0.1], [0.2], [0.3], [0.4]])
         ((X, Y, [X], [[1, 2, 3, 4], [1, 3, 2, 4]]), "party 1 has ID 3 in row 1"),
         ((X, Y, [X], [[1, 2, 3, 4], [1, 2, 2, 4]]), "party 1 holds ID 2 more than once"),
         ((X, Y, [X], [[1, 2, 3, 4]] * 3), "3 lists of IDs for 2 parties"),
+        ((X, Y, [X], []), "IDs of shape \\(0,\\) for 4 rows"),
+        ((X, Y, [X], [["1", "2", "3", "4"], [1, 2, 3, 4]]), "write the IDs alike"),
+        ((X, Y, X), "parties is one ndarray of shape \\(4, 1\\); pass a list with one array"),
+        ((X, Y, pd.DataFrame(X)), "parties is one DataFrame of shape \\(4, 1\\)"),
+        ((X, Y, "bank"), "parties is one str of text"),
+        ((X, Y, None), "parties is None; expected a list"),
+        ((X, Y, {}), "no data parties"),
+        ((X, Y, {"a": X}, None, ("a",)), "the keys of parties are the names"),
+        ((X, Y, {1: X, "1": X}), "expected 2 different names"),
+        ((X, Y, [X], None, None, True), "discrete is True; expected 2 entries"),
+        ((X, Y, [X], None, None, [True]), "expected 2 entries, one for the task party"),
     ],
 )
 def test_what_vertical_data_refuse(arguments, message):
     with pytest.raises(ValueError, match=message):
         VerticalData(*arguments)
+
+
+def test_parties_as_a_dict_and_levels_that_are_kept():
+    """Row numbers 0 to 39 as one column: forty levels if they are kept, else five bins."""
+    y, months = np.arange(40) % 2, np.arange(40)
+    offers = {"bank": months, "shop": pd.DataFrame({"a": months, "b": months})}
+    data = VerticalData(None, y, offers, ids=[range(40)] * 3, discrete=[None, True, [False, True]])
+    assert data.names == ("bank", "shop")
+    assert [len(np.unique(code)) for code in data.codes()[2]] == [40, 40]
+    plain = VerticalData(None, y, offers)
+    assert [len(np.unique(code)) for code in plain.codes()[2]] == [5, 5]
+    found = mshapley_cmi(data)
+    assert found.names == ("bank", "shop")
+    assert found.values == pytest.approx([entropy(y) / 2] * 2)
+    assert CMIGame(data).value([[1, 0]])[0] == pytest.approx(entropy(y))
+    assert mshapley_cmi(None, y, offers).values.tolist() == mshapley_cmi(plain).values.tolist()
+    with pytest.raises(ValueError, match="discrete has 1 entries for 2 columns of shop"):
+        mshapley_cmi(VerticalData(None, y, offers, discrete=[None, None, [True]]))
+    for beside in ({"y": y}, {"parties": offers}, {"names": ["a", "b"]}):
+        with pytest.raises(ValueError, match="pass nothing beside it"):
+            mshapley_cmi(data, **beside)
+    with pytest.raises(ValueError, match="parties is None"):
+        mshapley_cmi(months, y)
+
+
+def test_the_example_in_the_docstring():
+    found = doctest.testmod(tables, extraglobs={"np": np})
+    assert found.attempted == 4
+    assert found.failed == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((Y, Y, []), "there are 0 parties of 4 rows"),
+        ((Y[:0], Y[:0], [Y[:0]]), "there are 1 parties of 0 rows"),
+        ((X[:, 0], Y, [Y]), "task has shape \\(4,\\) and dtype float64"),
+        ((Y, Y[:3], [Y]), "label has shape \\(3,\\)"),
+        ((Y, Y, [Y, Y[:2]]), "party 2 has shape \\(2,\\)"),
+        ((Y, Y, [np.stack([Y, Y], axis=1)]), "party 1 has shape \\(4, 2\\)"),
+        ((Y, Y, [Y], [1, 2, 3]), "weights have shape \\(3,\\)"),
+        ((Y, Y, [Y], [0.5] * 4), "weights have shape \\(4,\\) and dtype float64"),
+        ((Y, Y, [Y], [1, -1, 1, 1]), "weights must not be negative"),
+        ((Y, Y, [Y], [0] * 4), "at least one must be positive"),
+    ],
+)
+def test_what_a_game_of_codes_refuses(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        CMIGame.from_codes(*arguments)
 
 
 def test_what_vertical_data_hold():

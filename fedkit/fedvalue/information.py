@@ -17,13 +17,14 @@ from numpy.typing import ArrayLike, NDArray
 from fedkit.estimators import Estimator
 from fedkit.fedvalue.cells import CoalitionCells, sum_clogc
 from fedkit.fedvalue.partyvalues import PartyValues, Sampling
-from fedkit.fedvalue.tables import How, Missing, VerticalData, joint_codes, pca
+from fedkit.fedvalue.tables import How, Missing, VerticalData, joint_codes, pca, vertical_data
 from fedkit.masks import Coalitions, Memo, Utilities, check_coalitions, take
 
 __all__ = [
     "CMIGame",
     "Correction",
     "PartyValues",
+    "cells_of_table",
     "conditional_mutual_information",
     "entropy",
     "mshapley_cmi",
@@ -61,7 +62,8 @@ class CMIGame:
     Parameters
     ----------
     x_task, y, parties
-        As in :class:`~fedkit.fedvalue.tables.VerticalData`, rows in one order.
+        As in :class:`~fedkit.fedvalue.tables.VerticalData`, rows in one order; or a VerticalData
+        alone.
     bins, how, missing
         As in :func:`~fedkit.fedvalue.binning.discretise`.
     correction : {"plugin", "miller-madow"}
@@ -81,16 +83,16 @@ class CMIGame:
 
     def __init__(
         self,
-        x_task: Any,
-        y: Any,
-        parties: Sequence[Any],
+        x_task: Any | VerticalData,
+        y: Any = None,
+        parties: Any = None,
         *,
         bins: int = 5,
         how: How = "width",
         missing: Missing = "own",
         correction: str = "plugin",
     ) -> None:
-        data = VerticalData(x_task, y, tuple(parties))
+        data = vertical_data(x_task, y, parties)
         self._set(CoalitionCells(*data.codes(bins, how, missing)), correction)
 
     @classmethod
@@ -102,7 +104,32 @@ class CMIGame:
         weights: ArrayLike | None = None,
         correction: str = "plugin",
     ) -> CMIGame:
-        """Build the game from cells ``int[n]``, each standing for `weights` people."""
+        """Build the game from cells ``int[n]``, each standing for `weights` people.
+
+        Raises
+        ------
+        ValueError
+            If there is no party, codes are no whole numbers or lengths differ, or weights are
+            negative or all 0.
+        """
+        rows = np.shape(task)
+        for name, codes in (("task", task), ("label", label), *enumerate(parties)):
+            what, array = f"party {name + 1}" if isinstance(name, int) else name, np.asarray(codes)
+            if array.ndim != 1 or array.shape != rows or array.dtype.kind not in "biu":
+                raise ValueError(
+                    f"{what} has shape {array.shape} and dtype {array.dtype} where task has shape "
+                    f"{rows}; expected one whole number per row, as joint_codes gives them"
+                )
+        if not len(parties) or rows == (0,):
+            raise ValueError(f"there are {len(parties)} parties of {rows[0]} rows; pass some")
+        if weights is not None:
+            often = np.asarray(weights)
+            if often.shape != rows or often.dtype.kind not in "iu":
+                raise ValueError(
+                    f"weights have shape {often.shape} and dtype {often.dtype}; expected {rows} "
+                    "whole numbers"
+                )
+            _check_counts(often, "weights")
         return cls.of(CoalitionCells(task, label, parties, weights), correction)
 
     @classmethod
@@ -158,9 +185,9 @@ class CMIGame:
 
 
 def mshapley_cmi(
-    x_task: Any,
-    y: Any,
-    parties: Sequence[Any],
+    x_task: Any | VerticalData,
+    y: Any = None,
+    parties: Any = None,
     *,
     bins: int = 5,
     how: How = "width",
@@ -178,10 +205,12 @@ def mshapley_cmi(
     ----------
     x_task, y, parties, names
         As in :class:`~fedkit.fedvalue.tables.VerticalData`: `parties` is a list with one array
-        or data frame per party.  Row `i` must be the same person everywhere; only the number of
-        rows is checked here, so give the IDs to VerticalData first, which compares them.
+        or data frame per party, or a dict of them.  Row `i` must be the same person everywhere.
+        Or a VerticalData alone: only that can check the order of the rows (`ids`), and say which
+        columns keep their levels (`discrete`).
     bins, how, missing
-        As in :func:`~fedkit.fedvalue.binning.discretise`; not used by "knn".
+        As in :func:`~fedkit.fedvalue.binning.discretise`; neither these nor `discrete` are used
+        by "knn".
     correction : {"plugin", "miller-madow", "permutation", "knn"}
         The paper's plug-in estimate (Eq. 13), or one with less bias: Miller-Madow entropies, the
         expectation under independence taken off every marginal contribution
@@ -204,7 +233,7 @@ def mshapley_cmi(
     ValueError
         If the data are refused or an argument is unknown.
     """
-    data = VerticalData(x_task, y, tuple(parties), names=None if names is None else tuple(names))
+    data = vertical_data(x_task, y, parties, names)
     assert data.names is not None
     how_to = Sampling(estimator, budget, seed)
     if correction == "knn":
@@ -251,30 +280,7 @@ def mshapley_from_table(
     ValueError
         If shapes do not fit, a token is unknown, a count is negative or all are 0.
     """
-    cells, what, weights = np.asarray(tokens), np.asarray(task_cells), np.asarray(counts)
-    if cells.ndim != 2 or cells.shape[1] < 2 or weights.shape != (len(cells),):
-        raise ValueError(
-            f"tokens have shape {cells.shape} and counts {weights.shape}; expected (C, 1 + d) "
-            "with at least one data party, and (C,)"
-        )
-    if any(array.dtype.kind not in "iu" for array in (cells, what, weights)):
-        raise ValueError("tokens, task_cells and counts must be whole numbers")
-    if what.ndim != 2 or what.shape[1] != 2:
-        raise ValueError(f"task_cells have shape {what.shape}; expected (T, 2): features and label")
-    if (weights < 0).any() or not (weights > 0).any():
-        raise ValueError("counts must not be negative, and at least one must be positive")
-    cells, weights = cells[weights > 0].astype(np.int64), weights[weights > 0]
-    if cells[:, 0].max() >= len(what) or cells[:, 0].min() < 0:
-        raise ValueError(
-            f"the table has task token {int(cells[:, 0].max())} and task_cells has {len(what)} "
-            "rows; every token needs its features and label"
-        )
-    d = cells.shape[1] - 1
-    known = tuple(f"party {i + 1}" for i in range(d)) if names is None else tuple(names)
-    if len(known) != d:
-        raise ValueError(f"there are {len(known)} names for {d} data parties")
-    task, label = what[cells[:, 0]].T
-    joint = CoalitionCells(task, label, list(cells[:, 1:].T), weights)
+    joint, known = cells_of_table(tokens, task_cells, counts, names)
     return _from_cells(joint, correction, Sampling(estimator, budget, seed), draws, known)
 
 
@@ -291,3 +297,43 @@ def _from_cells(
             + (" or 'knn'" if cells.weights is None else " from a table of counts")
         )
     return how_to.value(CMIGame.of(cells, correction), cells.rows, names, correction)
+
+
+def cells_of_table(
+    tokens: ArrayLike,
+    task_cells: ArrayLike,
+    counts: ArrayLike,
+    names: Sequence[str] | None = None,
+) -> tuple[CoalitionCells, tuple[str, ...]]:
+    """Return the cells of a contingency table, and the parties' names.
+
+    Parameters and errors are those of :func:`mshapley_from_table`.
+    """
+    cells, what, weights = np.asarray(tokens), np.asarray(task_cells), np.asarray(counts)
+    if cells.ndim != 2 or cells.shape[1] < 2 or weights.shape != (len(cells),):
+        raise ValueError(
+            f"tokens have shape {cells.shape} and counts {weights.shape}; expected (C, 1 + d) "
+            "with at least one data party, and (C,)"
+        )
+    if any(array.dtype.kind not in "iu" for array in (cells, what, weights)):
+        raise ValueError("tokens, task_cells and counts must be whole numbers")
+    if what.ndim != 2 or what.shape[1] != 2:
+        raise ValueError(f"task_cells have shape {what.shape}; expected (T, 2): features and label")
+    _check_counts(weights, "counts")
+    cells, weights = cells[weights > 0].astype(np.int64), weights[weights > 0]
+    if cells[:, 0].max() >= len(what) or cells[:, 0].min() < 0:
+        raise ValueError(
+            f"the table has task token {int(cells[:, 0].max())} and task_cells has {len(what)} "
+            "rows; every token needs its features and label"
+        )
+    d = cells.shape[1] - 1
+    known = tuple(f"party {i + 1}" for i in range(d)) if names is None else tuple(names)
+    if len(known) != d:
+        raise ValueError(f"there are {len(known)} names for {d} data parties")
+    task, label = what[cells[:, 0]].T
+    return CoalitionCells(task, label, list(cells[:, 1:].T), weights), known
+
+
+def _check_counts(counts: NDArray[Any], name: str) -> None:
+    if (counts < 0).any() or not (counts > 0).any():
+        raise ValueError(f"{name} must not be negative, and at least one must be positive")

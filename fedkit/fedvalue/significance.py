@@ -22,18 +22,25 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedkit.extras import need
 from fedkit.fedvalue.cells import sum_clogc
-from fedkit.fedvalue.corrections import _drawn_sums
-from fedkit.fedvalue.information import conditional_mutual_information
-from fedkit.fedvalue.tables import How, Missing, VerticalData, joint_codes
+from fedkit.fedvalue.corrections import CHUNK, _drawn_sums, null_information
+from fedkit.fedvalue.information import cells_of_table, conditional_mutual_information
+from fedkit.fedvalue.tables import How, Missing, VerticalData, joint_codes, vertical_data
 from fedkit.intervals import holm
 from fedkit.streams import Streams
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Evidence", "Given", "permutation_p_value", "permutation_p_values"]
+__all__ = [
+    "Evidence",
+    "Given",
+    "permutation_p_value",
+    "permutation_p_values",
+    "permutation_p_values_from_table",
+]
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 Given = Literal["task", "others"]
 
 ROUNDING = 1e-9  # equal sums differ by less, relative, when they are added in another order
@@ -103,19 +110,70 @@ def permutation_p_value(
     known, label = joint_codes(z), joint_codes(y)
     both = joint_codes(known, x)
     often = np.ones(len(known), dtype=np.int64) if weights is None else np.asarray(weights)
+    if often.shape != known.shape or often.dtype.kind not in "iu" or (often < 0).any():
+        raise ValueError("weights must be whole numbers of at least 0, one per row")
     cell = joint_codes(both, label)
     counts = np.zeros(int(cell.max()) + 1, dtype=np.int64)
     np.add.at(counts, cell, often)
     observed = sum_clogc(counts)  # all else in I(X; Y | Z) is the same in every permutation
-    drawn = _drawn_sums(known, both, label, often, draws, rng)
+    draw = _drawn_sums if weights is None else _drawn_tables
+    drawn = draw(known, both, label, often.astype(np.int64), draws, rng)
     reached = np.count_nonzero(drawn >= observed - ROUNDING * max(observed, 1.0))
     return (1 + reached) / (1 + draws)
 
 
+def _drawn_tables(
+    z: Ints, zx: Ints, y: Ints, weights: Ints, draws: int, rng: np.random.Generator
+) -> Floats:
+    """Return the sum of ``c log c`` over cells (z, x, y) for labels permuted within z.
+
+    Counts are drawn instead of rows: the rows of one label of a stratum `z` fall on its cells as
+    balls drawn from an urn, cell after cell.  Time goes with cells, labels and draws, not rows.
+    """
+    strata, labels = int(z.max()) + 1, int(y.max()) + 1
+    cell_of = np.argsort(_first(zx, z), kind="stable")  # cells, those of a stratum together
+    z_of = _first(zx, z)[cell_of]
+    place = np.empty(len(cell_of), dtype=np.int64)
+    place[cell_of] = np.arange(len(cell_of))
+    sizes = np.zeros(len(cell_of), dtype=np.int64)
+    np.add.at(sizes, place[zx], weights)
+    margins = np.zeros((labels, strata), dtype=np.int64)
+    np.add.at(margins, (y, z), weights)
+    width = np.bincount(z_of, minlength=strata)
+    start = np.cumsum(width) - width
+    table = np.arange(int(sizes.max()) + 1)
+    table = table * np.log(np.maximum(table, 1))
+    sums = np.zeros(draws)
+    batch = max(1, CHUNK // len(sizes))
+    for begin in range(0, draws, batch):
+        some = slice(begin, min(begin + batch, draws))
+        room = np.repeat(sizes[:, None], some.stop - begin, axis=1)
+        for margin in margins[:-1]:
+            left = np.repeat(margin[:, None], room.shape[1], axis=1)
+            rest = np.add.reduceat(room, start, axis=0)
+            for step in range(int(width.max())):
+                here = np.flatnonzero(width > step)
+                cell = start[here] + step
+                rest[here] -= room[cell]
+                fell = rng.hypergeometric(room[cell], rest[here], left[here])
+                left[here] -= fell
+                room[cell] -= fell
+                sums[some] += table[fell].sum(axis=0)
+        sums[some] += table[room].sum(axis=0)  # what is left has the last label
+    return sums
+
+
+def _first(cell: Ints, z: Ints) -> Ints:
+    """Return the stratum of each cell."""
+    found = np.empty(int(cell.max()) + 1, dtype=np.int64)
+    found[cell] = z
+    return found
+
+
 def permutation_p_values(
-    x_task: Any,
-    y: Any,
-    parties: Sequence[Any],
+    x_task: Any | VerticalData,
+    y: Any = None,
+    parties: Any = None,
     *,
     given: Given = "task",
     bins: int = 5,
@@ -131,7 +189,7 @@ def permutation_p_values(
     ----------
     x_task, y, parties, names
         As in :class:`~fedkit.fedvalue.tables.VerticalData`: one array or data frame per party,
-        with its rows in the order of `y`.
+        with its rows in the order of `y`; or a VerticalData alone, which can check that order.
     given : {"task", "others"}
         What is known already: the task party's columns, or all other parties' columns too.
         "task" has the most rows per cell, so the most power, and misses columns that tell
@@ -150,17 +208,62 @@ def permutation_p_values(
     ValueError
         If the data are refused, `given` is unknown or `draws` is below one.
     """
-    if given not in ("task", "others"):
-        raise ValueError(f"given is {given!r}; expected 'task' or 'others'")
-    data = VerticalData(x_task, y, tuple(parties), names=None if names is None else tuple(names))
+    data = vertical_data(x_task, y, parties, names)
     assert data.names is not None
     task, label, codes = data.codes(bins, how, missing)
+    return _evidence(task, label, codes, None, data.names, given, draws, seed)
+
+
+def permutation_p_values_from_table(
+    tokens: ArrayLike,
+    task_cells: ArrayLike,
+    counts: ArrayLike,
+    *,
+    given: Given = "task",
+    draws: int = 999,
+    seed: int = 0,
+    names: Sequence[str] | None = None,
+) -> Evidence:
+    """Test every data party from a contingency table, such as the secure protocol gives.
+
+    The same test as :func:`permutation_p_values` on the rows that were counted, with draws of
+    its own: the table says of each joint cell how many rows are in it, and a permutation needs
+    no more.
+
+    Parameters
+    ----------
+    tokens, task_cells, counts, names
+        As in :func:`~fedkit.fedvalue.information.mshapley_from_table`.
+    given, draws, seed
+        As in :func:`permutation_p_values`.
+
+    Raises
+    ------
+    ValueError
+        If the table is refused, `given` is unknown or `draws` is below one.
+    """
+    cells, known = cells_of_table(tokens, task_cells, counts, names)
+    task = cells.at(np.zeros(len(cells.parties), dtype=np.bool_)).key
+    codes = [code for code, _ in cells.parties]
+    return _evidence(task, cells.label, codes, cells.weights, known, given, draws, seed)
+
+
+def _evidence(
+    task: Ints, label: Ints, codes: Sequence[Ints], weights: Ints | None, names: tuple[str, ...],
+    given: Given, draws: int, seed: int,
+) -> Evidence:  # fmt: skip
+    if given not in ("task", "others"):
+        raise ValueError(f"given is {given!r}; expected 'task' or 'others'")
     found = []
     for party, code in enumerate(codes):
-        others = codes[:party] + codes[party + 1 :] if given == "others" else []
+        others = [*codes[:party], *codes[party + 1 :]] if given == "others" else []
         known = joint_codes(task, *others)
         rng = Streams(seed).generator("fedvalue-p", party)
-        p = permutation_p_value(known, code, label, draws=draws, rng=rng)
-        found.append((conditional_mutual_information(code, label, known), p))
+        p = permutation_p_value(known, code, label, weights, draws=draws, rng=rng)
+        if weights is None:
+            told = conditional_mutual_information(code, label, known)
+        else:
+            told = null_information(known, code, label, weights)[0]
+        found.append((told, p))
     contributions, p_values = np.array(found).T
-    return Evidence(contributions, p_values, holm(p_values.tolist()), data.names, given)
+    return Evidence(contributions, p_values, holm(p_values.tolist()), names, given)

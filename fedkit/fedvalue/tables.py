@@ -7,6 +7,7 @@ party become one number per row: its cell.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +23,16 @@ from fedkit.fedvalue.binning import (
 )
 from fedkit.fedvalue.cells import dense, densify
 
-__all__ = ["How", "Missing", "VerticalData", "discretise", "joint_codes", "label_codes", "pca"]
+__all__ = [
+    "How",
+    "Missing",
+    "VerticalData",
+    "discretise",
+    "joint_codes",
+    "label_codes",
+    "pca",
+    "vertical_data",
+]
 
 Codes = NDArray[np.int64]
 
@@ -76,19 +86,36 @@ class VerticalData:
         the same person in all arrays: pass `ids` to have that checked, nothing else can.
     y : array, shape (n,)
         Label: whole numbers, truth values or text.
-    parties : sequence of arrays or data frames, each of shape (n,) or (n, f_d)
-        Features of the data parties, one entry per party: a list, not one matrix.
+    parties : sequence of arrays or data frames, each of shape (n,) or (n, f_d), or a dict
+        Features of the data parties, one entry per party: a list, not one matrix.  The keys of a
+        dict are the parties' names.
     ids : array, shape (n,), or sequence of 1 + d such arrays, optional
         Who each row is: one list for all, or one per party (the task party first), which must
         then agree.  ``0..n-1`` by default.
     names : sequence of str, optional
         Names of the data parties; "party 1", "party 2", ... by default.
+    discrete : sequence of 1 + d entries, optional
+        Which columns keep their levels, the task party first: for each party what
+        :func:`~fedkit.fedvalue.binning.discretise` takes, so a truth value for all its columns,
+        one per column, or None.
 
     Raises
     ------
     ValueError
-        If there is no data party, a party has no rows or another number of rows, IDs repeat or
-        are not aligned, the label is continuous or has missing values, or names repeat.
+        If there is no data party, the parties are one matrix or data frame, a party has no rows
+        or another number of rows, IDs repeat or are not aligned, the label is continuous or has
+        missing values, names repeat, or `discrete` has another length.
+
+    Examples
+    --------
+    Six people, four columns: the task party owns the first, two suppliers the others.
+
+    >>> x = np.array([[0, 0, 5.1, 1], [0, 1, 4.9, 0], [1, 0, 3.0, 1],
+    ...               [1, 1, 2.2, 0], [0, 1, 6.3, 1], [1, 0, 1.7, 0]])
+    >>> offers = {"bank": x[:, [1]], "shop": x[:, [2, 3]]}
+    >>> data = VerticalData(x[:, [0]], [0, 1, 1, 0, 1, 1], offers)
+    >>> data.names, data.n_rows
+    (('bank', 'shop'), 6)
     """
 
     x_task: Any
@@ -96,18 +123,16 @@ class VerticalData:
     parties: tuple[Any, ...]
     ids: NDArray[Any] | None = None
     names: tuple[str, ...] | None = None
+    discrete: tuple[bool | Sequence[bool] | None, ...] | None = None
 
     def __post_init__(self) -> None:
         y = np.asarray(self.y)
         if y.ndim != 1 or len(y) == 0:
             raise ValueError(f"y has shape {y.shape}; expected one label per row, at least one row")
         label_codes(y)
-        parties = tuple(self.parties)
-        if not parties:
-            raise ValueError("there are no data parties; pass the columns of at least one")
+        parties, given = _each_party(self.parties, self.names)
         x_task = np.zeros((len(y), 0)) if self.x_task is None else self.x_task
-        names = self.names or tuple(f"party {i + 1}" for i in range(len(parties)))
-        names = tuple(str(name) for name in names)
+        names = tuple(f"party {i + 1}" for i in range(len(parties))) if given is None else given
         if len(names) != len(parties) or len(set(names)) != len(names):
             raise ValueError(
                 f"names are {list(names)}; expected {len(parties)} different names, one per party"
@@ -124,6 +149,13 @@ class VerticalData:
         object.__setattr__(self, "parties", parties)
         object.__setattr__(self, "names", names)
         object.__setattr__(self, "ids", _common_ids(self.ids, len(y), ("the task party", *names)))
+        kept = (None,) * (1 + len(parties)) if self.discrete is None else self.discrete
+        if isinstance(kept, bool | str) or len(kept) != 1 + len(parties):
+            raise ValueError(
+                f"discrete is {self.discrete!r}; expected {1 + len(parties)} entries, one for the "
+                "task party and one per data party"
+            )
+        object.__setattr__(self, "discrete", tuple(kept))
 
     @property
     def n_rows(self) -> int:
@@ -140,22 +172,66 @@ class VerticalData:
     ) -> tuple[Codes, Codes, list[Codes]]:
         """Return one dense code per row for the task party, the label, and each data party."""
         assert self.names is not None
+        assert self.discrete is not None
+        owners, held = ("the task party", *self.names), (self.x_task, *self.parties)
         task, *parties = (
             joint_codes(
-                discretise(x, bins, how, missing, name=name).reshape(self.n_rows, -1),
+                discretise(x, bins, how, missing, discrete=keep, name=name).reshape(
+                    self.n_rows, -1
+                ),
             )
-            for name, x in zip(
-                ("the task party", *self.names), (self.x_task, *self.parties), strict=True
-            )
+            for name, x, keep in zip(owners, held, self.discrete, strict=True)
         )
         return task, label_codes(self.y), parties
+
+
+def vertical_data(
+    x_task: Any, y: Any = None, parties: Any = None, names: Iterable[str] | None = None
+) -> VerticalData:
+    """Return the data of a call: a :class:`VerticalData` as it is, or one made of its parts.
+
+    Raises
+    ------
+    ValueError
+        If a VerticalData comes with other data, or the data are refused.
+    """
+    if not isinstance(x_task, VerticalData):
+        return VerticalData(x_task, y, parties, names=None if names is None else tuple(names))
+    if y is not None or parties is not None or names is not None:
+        raise ValueError(
+            "a VerticalData holds the label, the parties and their names; pass nothing beside it"
+        )
+    return x_task
+
+
+def _each_party(
+    parties: Any, names: Iterable[str] | None
+) -> tuple[tuple[Any, ...], tuple[str, ...] | None]:
+    """Return the columns of each data party, and the names where there are any."""
+    if hasattr(parties, "shape") or isinstance(parties, str | bytes):
+        what = f"of shape {tuple(parties.shape)}" if hasattr(parties, "shape") else "of text"
+        raise ValueError(
+            f"parties is one {type(parties).__name__} {what}; pass a list with one array or data "
+            "frame per party, such as [x[:, [0, 1]], x[:, [2]]]"
+        )
+    if isinstance(parties, Mapping):
+        if names is not None:
+            raise ValueError("the keys of parties are the names; do not pass names beside a dict")
+        parties, names = parties.values(), parties.keys()
+    if not isinstance(parties, Iterable):
+        raise ValueError(f"parties is {parties!r}; expected a list with one array per party")
+    each = tuple(parties)
+    if not each:
+        raise ValueError("there are no data parties; pass the columns of at least one")
+    return each, None if names is None else tuple(map(str, names))
 
 
 def _common_ids(ids: Any, rows: int, names: tuple[str, ...]) -> NDArray[Any]:
     """Check the IDs of the parties against each other and return the common list."""
     if ids is None:
         return np.arange(rows)
-    each = list(ids) if isinstance(ids, list | tuple) and np.ndim(ids[0]) == 1 else [ids]
+    listed = isinstance(ids, list | tuple) and len(ids) > 0 and np.ndim(ids[0]) == 1
+    each = list(ids) if listed else [ids]
     if len(each) not in (1, len(names)):
         raise ValueError(f"there are {len(each)} lists of IDs for {len(names)} parties")
     first = np.asarray(each[0])
@@ -171,7 +247,7 @@ def _common_ids(ids: Any, rows: int, names: tuple[str, ...]) -> NDArray[Any]:
             row = int(np.argmin(own == first))
             raise ValueError(
                 f"{name} has ID {own[row]!r} in row {row} where the task party has "
-                f"{first[row]!r}; align the parties' rows first"
+                f"{first[row]!r}; align the parties' rows first, or write the IDs alike"
             )
     return first
 
