@@ -81,7 +81,8 @@ def read_columns(
     for name in [id_column, *([] if label is None else [label]), *chosen]:
         if name not in frame.columns:
             raise ValueError(
-                f"{path} has no column {name!r}; it has {', '.join(map(str, frame.columns))}"
+                f"{path} has no column {name!r}; it has {', '.join(map(str, frame.columns))}: name "
+                "one of these, or write them alike (--id-column, --label, --columns)"
             )
     if len(frame) == 0:
         raise ValueError(f"{path} has no rows")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -40,13 +41,16 @@ Missing = Annotated[str, typer.Option(help="Missing values: a level of their 'ow
 @contextmanager
 def _plainly() -> Iterator[None]:
     """Turn what may go wrong into one line and an exit status."""
-    from fedkit.fedvalue.verification import CheatingDetected
+    from fedkit.fedvalue.verification import AlignmentError, CheatingDetected
 
     try:
         yield
     except CheatingDetected as error:
         typer.echo(f"fedkit: the server's answer is refused: {error}", err=True)
         raise typer.Exit(3) from error
+    except AlignmentError as error:
+        hint = ", or write the IDs alike (007 is not 7)" if "other IDs" in str(error) else ""
+        raise ValueError(f"{error}{hint}") from error
     except KeyboardInterrupt:
         typer.echo("fedkit: stopped", err=True)
         raise typer.Exit(130) from None
@@ -65,6 +69,45 @@ def _counter(url: str, token: Path, ca: Path | None, plain: bool, **options: Any
     return RemoteCounter(url, read_secret(token, "token"), verify=verify, plain=plain, **options)
 
 
+def _admit(counter: RemoteCounter, name: str, poll: float | None = None) -> None:
+    """Have the server say whose token this is, before a secret is made or used.
+
+    With `poll`, wait for a server that is away.
+    """
+    from fedkit.fedvalue.remote import CounterUnavailable
+
+    away = False
+    while True:
+        try:
+            counter.pending(name)
+            return
+        except CounterUnavailable as error:
+            if poll is None:
+                raise
+            if not away:
+                _say(f"{name}: {error}; trying on")
+            away = True
+            time.sleep(poll)
+
+
+def _check_bins(bins: int) -> None:
+    if bins == 1:
+        raise ValueError(
+            "bins is 1, and in one bin a continuous column tells nothing; give at least 2"
+        )
+
+
+def _pair(text: str) -> tuple[int, int]:
+    """Return LOW,HIGH (or one number for both)."""
+    try:
+        numbers = [int(part) for part in text.split(",")]
+    except ValueError:
+        numbers = []
+    if len(numbers) not in (1, 2):
+        raise ValueError(f"artificial is {text!r}; expected LOW,HIGH, such as 500,1000")
+    return numbers[0], numbers[-1]
+
+
 def _list(text: str | None) -> list[str] | None:
     return None if text is None else [part.strip() for part in text.split(",") if part.strip()]
 
@@ -73,32 +116,44 @@ def _list(text: str | None) -> list[str] | None:
 def keygen(
     out: Annotated[Path, typer.Argument(help="File to write; never overwritten.")],
 ) -> None:
-    """Make the key that the parties share and the server never sees."""
+    """Make the key that the parties share and the server never sees.
+
+    One party makes it and gives every other, the task party too, a copy,
+    by a channel that is not the server's: it is their --key-file.
+    Whoever has it can read what the parties send. Keep it from the server.
+    """
     from fedkit.fedvalue.access import write_secret
     from fedkit.fedvalue.crypto import new_key
 
     write_secret(out, new_key().hex())
-    _say(f"{out}: hand it to every party by a channel of its own, and not to the server")
+    _say(f"{out}: give every party a copy (--key-file), by a channel that is not the server's")
 
 
 @app.command()
 def tokens(
-    book: Annotated[Path, typer.Argument(help="The server's file, made or added to.")],
+    book: Annotated[
+        Path, typer.Argument(help="The server's file, made or added to.", metavar="TOKENS.json")
+    ],
     task: Annotated[list[str] | None, typer.Option(help="A task party (repeatable).")] = None,
     data: Annotated[list[str] | None, typer.Option(help="A data party (repeatable).")] = None,
     folder: Annotated[Path, typer.Option(help="Where PARTY.token files go.")] = Path("."),
     days: Annotated[float, typer.Option(help="Days until they expire; 0 for never.")] = 90.0,
     renew: Annotated[bool, typer.Option("--renew", help="Replace tokens that exist.")] = False,
 ) -> None:
-    """Make tokens: hashes for the server, one file for each party."""
+    """Make tokens, as the one who runs the server: hashes for it, one file for each party.
+
+    Give each PARTY.token to its party only, by a channel of its own, and
+    delete it here: it is that party's --token-file.
+    TOKENS.json stays at the server: it is for serve --tokens.
+    """
     from fedkit.fedvalue.access import issue_tokens
 
     made = issue_tokens(
         book, folder, task=task or (), data=data or (), days=days or None, renew=renew
     )
     for path in made:
-        _say(f"{path}: hand it to {path.stem}")
-    _say(f"{book}: for the server; it holds hashes only")
+        _say(f"{path}: give it to {path.stem} only (--token-file), and delete it here")
+    _say(f"{book}: for the server (serve --tokens); it holds hashes only")
 
 
 @app.command()
@@ -177,12 +232,16 @@ def party(
         from fedkit.fedvalue.roles import DataParty
 
         held = read_columns(data, id_column=id_column, columns=_list(columns))
+        _check_bins(bins)
         key = agents.read_key(key_file)
         cells = agents.cells_of(held, bins, how, missing, str(data))
-        secret = agents.own_secret(secret_file or data.with_name(f"{name}.secret"))
-        who = DataParty(name, held.ids, cells, key, secret=secret)
         policy = agents.Policy(max_rows, allow_printed, max_jobs)
         with _counter(url, token_file, ca, plain, timeout=timeout) as counter:
+            _admit(counter, name, None if once else poll)
+            place = secret_file or data.with_name(f"{name}.secret")
+            if place.exists():
+                _say(f"{name}: taking up with the secret in {place}")
+            who = DataParty(name, held.ids, cells, key, secret=agents.own_secret(place))
             _say(f"{name}: {len(held.ids)} rows, {len(held.names)} features; waiting for jobs")
             answered = agents.answer_jobs(
                 who, key, counter, policy=policy, rows=len(held.ids), once=once, poll=poll,
@@ -206,9 +265,16 @@ def value(
     how: How = "width",
     missing: Missing = "own",
     correction: Annotated[
-        str, typer.Option(help="'plugin' (the paper's), 'miller-madow' or 'permutation'.")
-    ] = "plugin",
+        str,
+        typer.Option(help="Beside the plug-in: 'permutation', 'miller-madow', or 'plugin': none."),
+    ] = "permutation",
+    test: Annotated[bool, typer.Option("--test", help="Add permutation p-values.")] = False,
+    draws: Annotated[int, typer.Option(help="Permutations of each test.")] = 999,
+    seed: Annotated[int, typer.Option(help="Seed of the tests and of sampled orders.")] = 0,
     iterations: Annotated[int, typer.Option(help="Redundant computations (tau).")] = 2,
+    artificial: Annotated[
+        str, typer.Option(help="LOW,HIGH: artificial IDs; as many as rows make cheating hopeless.")
+    ] = "1,50",
     timeout: Annotated[float, typer.Option(help="Seconds to wait for one job.")] = 600.0,
     answer_timeout: Annotated[float, typer.Option(help="Seconds to wait for an answer.")] = 60.0,
     state_file: Annotated[
@@ -218,49 +284,55 @@ def value(
     ca: Authority = None,
     plain: Plain = False,
 ) -> None:
-    """Value the data parties, as the task party."""
+    """Value the data parties, as the task party.
+
+    Start it before or after the data parties: it waits for them.
+    Stopped, it goes on where it was when the same command is given again.
+    """
     with _plainly():
         from fedkit.fedvalue import agents
         from fedkit.fedvalue.columns import read_columns
+        from fedkit.fedvalue.taskparty import TaskParty
+        from fedkit.fedvalue.valuereport import assess, check_correction
 
         names = tuple(_list(parties) or ())
-        if correction not in ("plugin", "miller-madow", "permutation"):
-            raise ValueError(
-                f"correction is {correction!r}; from counts it is 'plugin', 'miller-madow' or "
-                "'permutation'"
-            )
+        check_correction(correction)
+        _check_bins(bins)
+        if test and draws < 1:
+            raise ValueError(f"draws is {draws}; expected at least 1 permutation")
+        if out is not None and not out.absolute().parent.is_dir():
+            raise ValueError(f"{out} cannot be written: there is no folder {out.parent}")
+        options: dict[str, Any] = {"iterations": iterations, "artificial": _pair(artificial)}
         held = read_columns(
             data, id_column=id_column, columns=_list(columns), label=label, min_columns=0
         )
+        assert held.y is not None
+        if len(set(held.y.tolist())) == 1:
+            raise ValueError(
+                f"the label {label!r} is {held.y[0]!s} in all {len(held.y)} rows of {data}, so "
+                "there is nothing to tell about it; take rows with two labels or more"
+            )
         key = agents.read_key(key_file)
         cells = agents.cells_of(held, bins, how, missing, str(data))
+        TaskParty(name, ["?"], [0], [0], key, names, **options)  # refuses what is out of range
         _say(
             f"{name}: {len(held.ids)} rows, {len(held.names)} features, label {label}; "
             f"data parties {', '.join(names)}"
         )
         with _counter(url, token_file, ca, plain, timeout=answer_timeout) as counter:
+            _admit(counter, name)
             counts = agents.run_task(
                 held, cells, key, counter, name=name, parties=names, timeout=timeout,
-                state=state_file or data.with_name(f"{name}.run"), iterations=iterations,
-                say=lambda line: _say(f"{name}: {line}"),
+                state=state_file or data.with_name(f"{name}.run"),
+                say=lambda line: _say(f"{name}: {line}"), **options,
             )  # fmt: skip
-        found = counts.values(correction=correction)
-        _say(
-            f"verified: {counts.queries} queries, with {_and(counts.duplications)} copies of an ID "
-            f"and {_and(counts.artificial)} artificial IDs; {int(counts.counts.sum())} IDs "
-            "counted; seals, non-negativity, divisibility, consistency, total and margins hold"
+        report = assess(
+            counts, correction=correction, test=test, draws=draws, seed=seed, label=label
         )
-        _say(found.to_frame().to_string(index=False))
-        _say(f"task party itself: {found.task_value:.6f}   (nats, correction: {correction})")
+        for line in report.lines():
+            _say(line)
         if out is not None:
-            text = {"task_value": found.task_value, "exact": found.exact,
-                    "values": dict(zip(names, map(float, found.values), strict=True)),
-                    "rows": int(counts.counts.sum()), "seconds": counts.seconds}  # fmt: skip
-            out.write_text(json.dumps(text, indent=1) + "\n", "utf-8")
-
-
-def _and(numbers: tuple[int, ...]) -> str:
-    return " and ".join(map(str, numbers))
+            out.write_text(json.dumps(report.to_json(), indent=1) + "\n", "utf-8")
 
 
 @app.command()

@@ -119,9 +119,9 @@ class VerticalData:
     """
 
     x_task: Any
-    y: NDArray[Any]
-    parties: tuple[Any, ...]
-    ids: NDArray[Any] | None = None
+    y: Any
+    parties: Any  # a tuple, once made
+    ids: Any = None
     names: tuple[str, ...] | None = None
     discrete: tuple[bool | Sequence[bool] | None, ...] | None = None
 
