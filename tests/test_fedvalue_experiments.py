@@ -3,6 +3,7 @@
 from dataclasses import asdict, replace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from fedkit.claims import load_claims
@@ -188,21 +189,36 @@ def test_approximations_are_measured_against_exact_values():
     assert np.array_equal(codes, same) or np.array_equal(codes, 4 - same)
 
 
+def test_what_components_cost_to_count():
+    rows = [
+        {"dataset": "wine", "seed": seed, "metric": f"pca.{name}.{c}", "value": value + seed}
+        for seed in (0, 1)
+        for c in (1, 2)
+        for name, value in (("cells", 5**c - 0.5), ("occupied", 4.0), ("seconds", 0.1))
+    ]
+    table = fedvalue_tables.growth(pd.DataFrame(rows))
+    assert table["possible cells of a party"].to_dict() == {("wine", 1): 5, ("wine", 2): 25}
+    assert table.loc[("wine", 2), "occupied cells of a party"] == 4.5
+
+
 def test_the_profiles():
     for name in ("models", "correlation", "approximation"):
         experiment = get("fedvalue", name)
         smoke = experiment.cells("smoke")
         assert {c.settings["dataset"] for c in smoke} <= {"wine", "breast"}
         assert len({c.key for c in experiment.cells("paper")}) == len(experiment.cells("paper"))
-    paper = get("fedvalue", "correlation").cells("paper")
-    base = [
-        c
-        for c in paper
-        if all(c.settings[k] == v for k, v in load_claims("fedvalue").protocol.items())
-    ]
-    assert {(c.settings["dataset"], c.settings["features"]) for c in base} == {
-        (d, k) for d in TABLES for k in (1, 2, 3)
-    }
+    paper, protocol = (
+        get("fedvalue", "correlation").cells("paper"),
+        load_claims("fedvalue").protocol,
+    )
+    for change in ({}, {"task_has": "label"}):  # the two readings that are run in full
+        wanted = {**protocol, **change}
+        found = [c.settings for c in paper if all(c.settings[k] == v for k, v in wanted.items())]
+        assert {(s["dataset"], s["features"]) for s in found} == {
+            (d, k) for d in TABLES for k in (1, 2, 3)
+        }
+        behind = {s["dataset"]: s["repetitions"] for s in found}
+        assert behind == {**dict.fromkeys(TABLES, 10), "music": 4, "credit": 1}
     with pytest.raises(ValueError, match="unknown profile 'huge'"):
         get("fedvalue", "models").cells("huge")
 
@@ -219,9 +235,20 @@ def test_records_become_tables_and_pictures(quick, tmp_path):
     share = fedvalue_tables.shares(frame)
     assert list(share.index) == list(fedvalue_tables.ESTIMATE_LABELS.values())
     assert (share["bars"] == 18).all()
-    assert list(fedvalue_tables.shares(frame, by_reading=True).index) == ["as in Figure 4"]
+    (row,) = fedvalue_tables.by_reading(frame).to_dict("index").items()
+    assert (row[0], row[1]["repetitions"], row[1]["bars"]) == ("as in Figure 4", "2", 18)
+    assert row[1]["above 0.7 (%)"] == share.iloc[0]["above 0.7 (%)"]
+    assert row[1]["control above 0.7 (%)"] == share.iloc[2]["above 0.7 (%)"]
+    assert fedvalue_tables.shares(frame, "models see the numbers").empty
+    behind = fedvalue_tables.repetitions(frame)
+    assert behind.loc["wine"].to_dict() == {1: 2, 2: 2, 3: 2}
+    by_model = fedvalue_tables.by_model(frame)
+    assert by_model.loc["wine", "SVM"] == pytest.approx(
+        bars[bars.benchmark == "svm"]["mean"].mean()
+    )
     facts = fedvalue_tables.facts(frame)
     assert facts.loc[("wine", 1), "data parties"] == 12
+    assert facts["exact"].to_dict() == {("wine", 1): "no", ("wine", 2): "yes", ("wine", 3): "yes"}
     assert fedvalue_tables.figure4({"plug-in": bars}).png()[:4] == b"\x89PNG"
     models = store.frame("fedvalue", "models", "smoke")
     table = fedvalue_tables.accuracy(models, load_claims("fedvalue"))

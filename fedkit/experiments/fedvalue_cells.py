@@ -16,7 +16,7 @@ from fedkit.tabular import TABLES
 #: what reads files and checks them; the records keep a digest of the values that came of it
 NOT_HASHED = ("fedkit.dataregistry", "fedkit.datalayouts", "fedkit.datafiles", "fedkit.tabular")
 FEATURES = (1, 2, 3)
-#: other readings of what the paper leaves open, one change at a time
+#: readings of what the paper leaves open; Figure 4's claims are judged on the first, as declared
 READINGS: dict[str, dict[str, Any]] = {
     "as in Figure 4": {},
     "task party has the label only": {"task_has": "label"},
@@ -26,6 +26,8 @@ READINGS: dict[str, dict[str, Any]] = {
         "data_parties": 5, "trained_on": "dealt", "task_has": "label",
     },
 }  # fmt: skip
+#: the two that are run in full: the second once fewer repetitions had shown how much hangs on it
+FULL = ("as in Figure 4", "task party has the label only")
 
 
 @dataclass(frozen=True)
@@ -67,15 +69,15 @@ def _scale(profile: str) -> Scale:
 def _correlation(profile: str) -> list[Setting]:
     scale = _scale(profile)
     found = []
-    for change in READINGS.values():
+    for name, change in READINGS.items():
         if change and not scale.readings:
             continue
         for dataset in scale.datasets:
-            if change and dataset == "credit":
+            if name not in FULL and dataset == "credit":
                 continue
             base = Setting(dataset, repetitions=scale.repetitions, **scale.change)
             base = replace(base, **(REDUCED.get(dataset, {}) if profile == "paper" else {}))
-            base = replace(base, repetitions=scale.readings) if change else base
+            base = base if name in FULL else replace(base, repetitions=scale.readings)
             found += [replace(base, features=k, **change) for k in FEATURES]
     return found
 

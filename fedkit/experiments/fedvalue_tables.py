@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = [
-    "BENCHMARKS", "ESTIMATE_LABELS", "accuracy", "approximations", "bars", "facts", "figure4",
-    "reading", "shares",
+    "BENCHMARKS", "ESTIMATE_LABELS", "accuracy", "approximations", "bars", "by_model", "by_reading",
+    "distance", "facts", "figure4", "growth", "reading", "repetitions", "shares", "slope_of_error",
 ]  # fmt: skip
 
 #: the six benchmarks of Figure 4; Figure 5 has the last of THRESHOLDS
@@ -35,6 +35,8 @@ ESTIMATE_LABELS = {
     "entropy": "control: entropy of the party's cells, no label",
     "shuffled": "control: MShapley-CMI of shuffled labels",
 }
+#: panels in the order of Table 2
+PANELS = tuple((d, k) for d in TABLES for k in FEATURES)
 _FIELDS = ("task_has", "inputs", "data_parties", "trained_on")
 _BASE = {"task_has": "columns", "inputs": "binned", "data_parties": 0, "trained_on": "all"}
 
@@ -59,7 +61,9 @@ def bars(frame: pd.DataFrame, estimate: str = "plugin", statistic: str = "pearso
     rows = []
     for benchmark in (*BENCHMARKS, "ensemble2"):
         part = frame[frame.metric == f"{statistic}.{estimate}.{benchmark}"]
-        for (dataset, features), group in part.groupby(["dataset", "features"], sort=False):
+        panels = dict(list(part.groupby(["dataset", "features"])))
+        for dataset, features in (p for p in PANELS if p in panels):
+            group = panels[dataset, features]
             found = group.value.dropna().to_numpy(dtype=np.float64)
             cut = mean_interval(found) if len(found) > 1 else None
             rows.append(
@@ -77,30 +81,64 @@ def bars(frame: pd.DataFrame, estimate: str = "plugin", statistic: str = "pearso
     return pd.DataFrame(rows, columns=columns)
 
 
-def shares(frame: pd.DataFrame, *, by_reading: bool = False) -> pd.DataFrame:
+def shares(frame: pd.DataFrame, name: str = "as in Figure 4") -> pd.DataFrame:
     """Return how many of the bars are above 0.7 and 0.8, in percent, and their mean.
 
-    One row per estimate and control, or with `by_reading` one per reading of the setting (plug-in
-    values).
+    One row per estimate and control, of one reading of the setting.
     """
-    pd = need("pandas", "run")
-    if by_reading:
-        found = {name: bars(part) for name in READINGS if len(part := reading(frame, name))}
-    else:
-        base = reading(frame)
-        found = {ESTIMATE_LABELS[e]: bars(base, e) for e in (*ESTIMATES, *CONTROLS)}
+    part = reading(frame, name)
+    rows = {ESTIMATE_LABELS[e]: _share(bars(part, e)) for e in (*ESTIMATES, *CONTROLS)}
+    return need("pandas", "run").DataFrame.from_dict(rows, orient="index").dropna(how="all")
+
+
+def by_reading(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the shares of the plug-in value by reading of the setting, and a control's.
+
+    The control is the information that each party has alone.  `repetitions` are those behind a
+    bar: they differ between data sets in the readings that are run in full.
+    """
     rows = {}
-    for name, table in found.items():
-        table = table[table.benchmark.isin(BENCHMARKS)]
-        means = table["mean"].to_numpy(dtype=np.float64)
-        if len(means):
+    for name in READINGS:
+        part = reading(frame, name)
+        found = _share(bars(part))
+        if found:
+            behind = part.drop_duplicates(["key", "seed"]).groupby("key").repetitions.sum()
+            few, many = int(behind.min()), int(behind.max())
             rows[name] = {
-                "above 0.7 (%)": 100 * float((means > 0.7).mean()),
-                "above 0.8 (%)": 100 * float((means > 0.8).mean()),
-                "mean correlation": float(np.nanmean(means)),
-                "bars": len(means),
+                "above 0.7 (%)": found.pop("above 0.7 (%)"),
+                "control above 0.7 (%)": _share(bars(part, "alone"))["above 0.7 (%)"],
+                **found,
+                "repetitions": str(many) if few == many else f"{few} to {many}",
             }
-    return pd.DataFrame.from_dict(rows, orient="index")
+    return need("pandas", "run").DataFrame.from_dict(rows, orient="index")
+
+
+def _share(table: pd.DataFrame) -> dict[str, Any]:
+    """Return the shares of the bars of :func:`bars` above 0.7 and 0.8; nothing of no bars."""
+    means = table[table.benchmark.isin(BENCHMARKS)]["mean"].to_numpy(dtype=np.float64)
+    if not len(means):
+        return {}
+    return {
+        "above 0.7 (%)": 100 * float((means > 0.7).mean()),
+        "above 0.8 (%)": 100 * float((means > 0.8).mean()),
+        "mean correlation": float(np.nanmean(means)),
+        "bars": len(means),
+    }
+
+
+def by_model(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the means of the bars over the numbers of features, a row per data set."""
+    wide = bars(frame).pivot_table(index="dataset", columns="benchmark", values="mean", sort=False)
+    made: pd.DataFrame = wide.rename(columns=BENCHMARK_LABELS)
+    return made.rename_axis(index="data set", columns=None)
+
+
+def repetitions(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return how many repetitions are behind each bar: data sets by features per party."""
+    runs = frame.drop_duplicates(["key", "seed"])
+    wide = runs.groupby(["dataset", "features"]).repetitions.sum().unstack()
+    made: pd.DataFrame = wide.reindex([d for d in TABLES if d in wide.index])
+    return made.rename_axis(index="data set", columns="features per party")
 
 
 def accuracy(frame: pd.DataFrame, claims: Claims) -> pd.DataFrame:
@@ -159,9 +197,10 @@ def facts(frame: pd.DataFrame) -> pd.DataFrame:
         "task_share": "task party's share of H(Y)", "shuffled_share": "shuffled / real labels",
         "bias_share": "bias in the plug-in total", "defined": "repetitions with a correlation",
     }  # fmt: skip
-    order = [(d, k) for d in TABLES for k in FEATURES if (d, k) in wide.index]
+    order = [panel for panel in PANELS if panel in wide.index]
     wide = wide.reindex(pd.MultiIndex.from_tuples(order, names=["data set", "features"]))
-    return wide[[n for n in names if n in wide]].rename(columns=names)
+    wide = wide.assign(parties=wide.parties.astype(int), exact=np.where(wide.exact, "yes", "no"))
+    return wide[[n for n in names if n in wide]].rename(columns=names).rename_axis(columns=None)
 
 
 def approximations(frame: pd.DataFrame, what: str, number: str) -> pd.DataFrame:
@@ -228,6 +267,16 @@ def figure4(tables: Mapping[str, pd.DataFrame], benchmarks: Sequence[str] = BENC
         finish(axis, f"{features} feature{plural} per party", "correlation", ())
     finish(axes[-1, 0], f"{FEATURES[-1]} features per party", "correlation", handles, below=True)
     return picture
+
+
+def growth(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return what a party's components cost to count (Figure 9b): cells and seconds, means."""
+    tidy = approximations(frame, "pca", "components")
+    wide = tidy.groupby(["dataset", "components"])[["cells", "occupied", "seconds"]].mean()
+    wide = wide.astype({"cells": int}).rename_axis(["data set", "components"])
+    return wide.rename(
+        columns={"cells": "possible cells of a party", "occupied": "occupied cells of a party"}
+    )
 
 
 def slope_of_error(frame: pd.DataFrame) -> float:
