@@ -26,8 +26,8 @@ SECTIONS = {
     "Rounds": "federation contribution selection aggregation maverick schedulers corruption "
     "history checkpoints trajectory adaptive retraining samplespace aam",
     "Vertical federated learning": "fedvalue fedvalue.tables fedvalue.information "
-    "fedvalue.corrections fedvalue.knn fedvalue.protocol fedvalue.roles fedvalue.taskparty "
-    "fedvalue.verification fedvalue.messages",
+    "fedvalue.corrections fedvalue.significance fedvalue.knn fedvalue.protocol fedvalue.roles "
+    "fedvalue.taskparty fedvalue.verification fedvalue.messages",
     "Experiments, records and claims": "records experiments staleness provenance claims comparing "
     "verdicts intervals overviews reporting printed",
     "Figures": "plots plotclients plotstyle",

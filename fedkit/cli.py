@@ -187,14 +187,12 @@ def compare(
         typer.echo(comparison_table(frame, table))
     else:
         measured = frame[frame["mean"].notna()]
+        typer.echo(summary(frame).to_string())
+        typer.echo("")
         if measured.empty:
-            typer.echo(
-                f"no record of {paper} at profile {profile}: fedkit run {paper} makes them\n"
-            )
+            typer.echo(f"no record of {paper} at profile {profile}: fedkit run {paper} makes them")
         else:
             typer.echo(claims_table(measured, commands=True))
-            typer.echo("")
-        typer.echo(summary(frame).to_string())
     if check:
         problems = check_records(store)
         for problem in problems:

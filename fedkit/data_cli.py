@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from pathlib import Path
 from typing import Annotated
 
@@ -31,11 +32,22 @@ Root = Annotated[
 
 def _checked(wanted: list[str]) -> list[str]:
     """Turn the names of the command line into known ones, or stop with one clear sentence."""
-    try:
-        return [name if name in (*TABLES, *RATINGS) else canonical(name) for name in wanted]
-    except ValueError as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(2) from error
+    known = (*names(), *TABLES, *RATINGS)
+    chosen = [name.lower().replace("_", "-") for name in wanted]
+    for name, key in zip(wanted, chosen, strict=True):
+        if key in known:
+            continue
+        near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+        hint = f" (did you mean {near[0]!r}?)" if near else ""
+        try:
+            canonical(name)  # may know better why not
+        except ValueError as error:
+            sentence = str(error)
+            if sentence.startswith("unknown"):
+                sentence = f"unknown data set {name!r}{hint}; expected one of {', '.join(known)}"
+            typer.echo(f"error: {sentence}", err=True)
+            raise typer.Exit(2) from error
+    return chosen
 
 
 @app.command("list")

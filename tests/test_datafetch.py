@@ -114,7 +114,13 @@ def test_commands(mnist: tuple[Path, dict], monkeypatch: pytest.MonkeyPatch) -> 
     assert "damaged    mnist" in checked.output
     assert runner.invoke(app, ["verify", "digits"]).exit_code == 0
     assert runner.invoke(app, ["verify", "cifar10", "--root", root]).exit_code == 1
-    assert runner.invoke(app, ["verify", "minst"]).exit_code == 2
+    odd = runner.invoke(app, ["verify", "minst"])
+    assert odd.exit_code == 2
+    assert "did you mean 'mnist'?" in odd.output
+    table = runner.invoke(app, ["get", "Wines"])  # tables and ratings are known too
+    assert "did you mean 'wine'?" in table.output
+    assert "credit, ml-1m, ml-100k" in table.output
+    assert "several labels per image" in runner.invoke(app, ["get", "chestmnist"]).output
     assert runner.invoke(app, ["get", "digits"]).exit_code == 0
     assert "missing" in listed.output.split("ml-1m")[1]
     assert runner.invoke(app, ["verify", "ml-1m", "--root", root]).exit_code == 1
