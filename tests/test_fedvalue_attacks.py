@@ -5,10 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedkit.fedvalue import bounds
+from fedkit.fedvalue import attacks, bounds, roles
 from fedkit.fedvalue.attacks import ATTACKS, Knowledge, View, guess_q
 from fedkit.fedvalue.cheating import attempt
+from fedkit.fedvalue.counting import CountingServer
 from fedkit.fedvalue.messages import Table
+from fedkit.fedvalue.protocol import parties_of
 from fedkit.streams import Streams
 
 PRINTED = {"variant": "cells", "hardened": False}
@@ -122,10 +124,73 @@ def test_known_answers_bound_holds_and_is_tight():
         [t.changed for t in outcomes("rank linking", 250, codes, duplications=(2, 3),
                                      artificial=50)]
     )  # fmt: skip
-    bound = bounds.known_answers(100, (2, 3), (50, 50))
-    assert bound == pytest.approx(0.8**4 * (6 / 7) ** 6)
+    bound = bounds.known_answers(np.bincount(y).tolist(), (2, 3), (50, 50))
+    assert bound == pytest.approx(0.8**4 * (6 / 7) ** 6, abs=0.02)
     assert abs(rate - bound) < 0.08
-    assert bounds.known_answers(100, (2, 3), (200, 300)) == pytest.approx(2.0**-10)
+    assert bounds.known_answers([50, 50], (2, 3), (50, 50)) == pytest.approx(0.8**4 * (6 / 7) ** 6)
+    assert bounds.known_answers([50, 50], (2, 3), (200, 300)) == pytest.approx(2.0**-10)
+
+
+CELLS = np.repeat(np.arange(25), np.arange(4, 29))  # 25 task cells, 4 to 28 people
+
+
+def test_bound_holds_with_many_task_cells_and_uneven_shares_break_it(monkeypatch):
+    """The server is told where the fewest artificial IDs are, and the data party's cell is the
+    task party's, so that any swap of rows does the same."""
+    sizes = np.bincount(CELLS).tolist()
+    codes = (CELLS, CELLS % 2, [CELLS])
+    known = {"duplications": (2, 3), "artificial": 100}
+    bound = bounds.known_answers(sizes, (2, 3), (100, 100))
+    overall = bounds.known_answers([400], (2, 3), (100, 100))
+    rate = deceived("weak cells", 80, codes=codes, **known)
+    assert overall < bound == pytest.approx((1 - 6 / 60) ** 4 * (1 - 6 / 87) ** 6, rel=0.08)
+    assert bound - 0.18 < rate < bound + 0.17  # 0.43, and three standard errors
+
+    def unevenly(artificial, rows):
+        return np.array([artificial] + [0] * (len(rows) - 1))
+
+    monkeypatch.setattr(roles, "spread", unevenly)
+    monkeypatch.setattr(attacks, "spread", unevenly)
+    assert deceived("weak cells", 8, codes=codes, **known) == 1
+
+
+def test_spread_makes_the_smallest_share_as_large_as_can_be():
+    for sizes in ([5], [1, 1], [1, 4, 2], [7, 1, 3]):
+        for extra in range(8):
+            found = bounds.spread(extra, sizes)
+            ways = itertools.product(range(extra + 1), repeat=len(sizes))
+            best = max(
+                min(a / n for a, n in zip(way, sizes, strict=True))
+                for way in ways
+                if sum(way) == extra
+            )
+            assert found.sum() == extra
+            assert (found / np.array(sizes)).min() == pytest.approx(best)
+    found = bounds.spread(1000, [1, 10, 989])
+    assert found.tolist() == [1, 10, 989]
+    assert bounds.spread(3, [2, 9, 4, 8]).tolist() == [0, 1, 1, 1]
+    many = Streams(0).generator("sizes").integers(1, 10**6, 300)
+    even = bounds.spread(10**7, many)
+    assert even.sum() == 10**7
+    step = even / many  # nobody could give one away and stay above the smallest
+    assert ((even - 1) / many <= step.min() + 1e-15).all()
+    for wrong in ([], [3, 0]):
+        with pytest.raises(ValueError, match="at least one"):
+            bounds.spread(2, wrong)
+
+
+def test_count_says_what_was_proven():
+    task, others = parties_of((CELLS, CELLS % 2, [CELLS]), seed=0, artificial=200)
+    server = CountingServer()
+
+    def count(party):
+        return party.count(server, wait=lambda: [other.serve(server) for other in others])
+
+    found = count(task)
+    sizes = np.bincount(CELLS).tolist()
+    assert found.bound == bounds.known_answers(sizes, found.duplications, found.artificial) < 0.2
+    for options in (PRINTED_TABLE, CELL_TOKENS):
+        assert count(parties_of((CELLS, CELLS % 2, [CELLS]), seed=0, **options)[0]).bound == 1
 
 
 def test_best_shift_against_all_shifts_that_could_pass():

@@ -46,8 +46,9 @@ class Attacked:
         "example": binary label and task feature, two binary features of one data party (the
         example behind Proposition 2, 16 cells), drawn at random, the first telling much of the
         label.  "label": the data party's cell is the label itself, the attacker's best case.
+        "cells": the same with 25 cells of the task party, from small to large.
     people, iterations, trials : int
-        Rows; tau; counts that are attacked for each seed.
+        Rows (about, for "cells"); tau; counts that are attacked for each seed.
     """
 
     protocol: str
@@ -64,6 +65,10 @@ class Attacked:
 
 def example(kind: str, people: int, rng: np.random.Generator) -> Codes:
     """Draw the codes of people: see :class:`Attacked`."""
+    if kind == "cells":  # sizes grow evenly, the largest being seven times the smallest
+        sizes = np.maximum(1, np.round(people * np.arange(4, 29) / 400)).astype(np.int64)
+        x = np.repeat(np.arange(25), sizes)
+        return x, x % 2, [x]
     y = rng.integers(0, 2, people)
     if kind == "label":
         return np.zeros(people, dtype=np.int64), y, [y]
@@ -84,10 +89,15 @@ def run_security(cell: Cell, device: Any, progress: bool) -> list[dict[str, Any]
     for seed in cell.seeds:
         streams = Streams(seed).child("security")
         ended: Tally[str] = Tally()
+        known, share = [], []
         for trial in range(s.trials):
             codes = example(s.data, s.people, streams.generator("people", trial))
             end = attempt(ATTACKS[s.attack], codes, seed=seed * s.trials + trial, **options)
             ended["deceived" if end.changed else end.check or "unchanged"] += 1
+            sizes = np.unique(np.stack(codes[:2]), axis=1, return_counts=True)[1].tolist()
+            least = _smallest(s), [s.artificial_low] * s.iterations
+            known.append(bounds.known_answers(sizes, *least))
+            share.append(bounds.share_known(sizes, s.low, s.artificial_low))
         metrics = {"deceived": 0.0, "unchanged": 0.0} | {
             name: count / s.trials for name, count in ended.items()
         }
@@ -95,9 +105,8 @@ def run_security(cell: Cell, device: Any, progress: bool) -> list[dict[str, Any]
         metrics["bound.paper"] = bounds.proposition_2(s.low, s.iterations, 16)
         metrics["bound.per_cell"] = bounds.per_cell(s.low, s.iterations)
         metrics["bound.best_bet"] = bounds.best_shift((s.low, s.high), s.iterations)[0]
-        metrics["bound.known_answers"] = bounds.known_answers(
-            s.people, _smallest(s), [s.artificial_low] * s.iterations
-        )
+        metrics["bound.known_answers"] = float(np.mean(known))
+        metrics["share_known"] = float(np.mean(share))
         results.append({"seed": int(seed), "metrics": metrics, "series": {}})
     return results
 

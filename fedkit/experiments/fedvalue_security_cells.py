@@ -20,8 +20,13 @@ NOT_HASHED = (
     "fedkit.fedvalue",
 )  # fmt: skip
 #: the metric does not enter counts and times of counting
-NO_METRIC = (*NOT_HASHED, "fedkit.fedvalue.information", "fedkit.fedvalue.tables")
+NO_METRIC = (
+    *NOT_HASHED, "fedkit.fedvalue.information", "fedkit.fedvalue.partyvalues",
+    "fedkit.fedvalue.tables",
+)  # fmt: skip
 SEEDS = {"smoke": (0,), "laptop": (0, 1, 2), "paper": tuple(range(5))}
+#: attacks that move people between cells of a whole table
+SWAPS = ("random swap", "rank linking", "weak cells")
 TRIALS = {"smoke": 6, "laptop": 60, "paper": 100}
 
 
@@ -37,7 +42,7 @@ def _security(profile: str) -> list[Attacked]:
     for protocol, options in PROTOCOLS.items():
         single = options["variant"] == "cells"
         # cell by cell there is nothing to swap; such counts take 20 times as long
-        attacks = [a for a in ATTACKS if not (single and a in ("random swap", "rank linking"))]
+        attacks = [a for a in ATTACKS if not (single and a in SWAPS)]
         some = max(1, trials // 2) if single else trials
         found += [Attacked(protocol, attack, trials=some) for attack in attacks]
     # q known, or nearly: Table 3 has one q; q = tau = 2 is the example behind Proposition 2
@@ -45,20 +50,13 @@ def _security(profile: str) -> list[Attacked]:
         for protocol in ("printed", "hardened"):
             found.append(Attacked(protocol, "best bet", low, high, trials=max(1, trials // 2)))
     # the attacker's best case: every swap does the same, and the server is told all it can know
+    best = Attacked("hardened", "rank linking", 2, 3, data="label", people=100, trials=10 * trials)
     for extra in (5, 20, 50, 100, 200):
-        found.append(
-            Attacked(
-                "hardened",
-                "rank linking",
-                2,
-                3,
-                extra,
-                extra,
-                "label",
-                people=100,
-                trials=10 * trials,
-            )
-        )
+        found.append(replace(best, artificial_low=extra, artificial_high=extra))
+    # and the same with 25 task cells, where those with the fewest artificial IDs are the target
+    many = replace(best, attack="weak cells", data="cells", people=400, trials=3 * trials)
+    for extra in (25, 100, 400, 1600):
+        found.append(replace(many, artificial_low=extra, artificial_high=extra))
     return found
 
 
@@ -123,12 +121,8 @@ def _register(name: str, title: str, run: RunFunction, settings: Any, skip: Sequ
             own = tuple(range(10))
         if name == "scaling":
             own = own[:3]
-        found = []
-        for s in settings(profile):
-            large = name == "scaling" and s.rows >= 300_000
-            chosen = tuple((own[:1] if large else own) if seeds is None else seeds)
-            found.append(Cell(profile, "fedvalue", name, asdict(s), chosen))
-        return found
+        chosen = own if seeds is None else tuple(seeds)
+        return [Cell(profile, "fedvalue", name, asdict(s), chosen) for s in settings(profile)]
 
     sources = sources_of(f"fedkit.experiments.fedvalue_{name}", skip=tuple(skip))
     register(Experiment("fedvalue", name, title, sources, cells, run))

@@ -9,7 +9,7 @@ import numpy as np
 from fedkit.experiments.fedvalue_security import PROTOCOLS
 from fedkit.extras import need
 from fedkit.fedvalue.attacks import ATTACKS
-from fedkit.fedvalue.bounds import best_shift, known_answers, share_known
+from fedkit.fedvalue.bounds import best_shift
 from fedkit.intervals import mean_interval, slopes
 
 if TYPE_CHECKING:
@@ -96,20 +96,29 @@ def bets(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("q")
 
 
-def known(frame: pd.DataFrame) -> pd.DataFrame:
-    """Known answers: rank linking in the attacker's best case, measured and bound."""
-    part = frame[frame.data == "label"]
+def known(frame: pd.DataFrame, data: str = "label") -> pd.DataFrame:
+    """Known answers: the attacker's best case, measured and bound.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Records of the experiment.
+    data : {"label", "cells"}
+        Two task cells of about equal size, or 25 of different sizes.
+    """
+    part = frame[frame.data == data]
     rows = []
     for extra in sorted({int(n) for n in part.artificial_low}):
         cut = part[part.artificial_low == extra]
-        people = int(cut.people.iloc[0])
+        value = cut.groupby("metric").value.mean()
         mean, low, high = share(cut)
         rows.append(
             {
                 "artificial IDs": extra,
-                "share f (q = 2)": share_known(people, 2, extra),
+                "smallest share f (q = 2)": value["share_known"],
+                "overall share": extra / (2 * int(cut.people.iloc[0]) + extra),
                 "deceived (%)": mean, "low": low, "high": high,
-                "bound (%)": 100 * known_answers(people, (2, 3), (extra, extra)),
+                "bound (%)": 100 * value["bound.known_answers"],
             }
         )  # fmt: skip
     return need("pandas", "run").DataFrame(rows).set_index("artificial IDs")
@@ -136,8 +145,9 @@ def leaks(frame: pd.DataFrame, **settings: object) -> pd.DataFrame:
 def growth(frame: pd.DataFrame) -> pd.DataFrame:
     """Fit how the time grows: the exponent of a power, and the factor per step, with intervals.
 
-    The power is fitted to the upper half of the values, where the fixed part has faded.  Each seed
-    gives one fit; intervals are over the seeds.
+    The power is fitted to the upper half of the values, where the fixed part has faded, and only
+    to values that every seed ran.  Each seed gives one fit; intervals are over the seeds: they show
+    how runs differ, and not how far the times are from a power.
     """
     rows = {}
     seconds = frame[frame.metric == "core_seconds"]
@@ -145,14 +155,14 @@ def growth(frame: pd.DataFrame) -> pd.DataFrame:
     for protocol, varied in sorted(pairs, key=lambda p: (p[0], _ORDER.index(p[1]))):
         part = _where(seconds, protocol=protocol, varied=varied)
         wide = part.pivot(index="seed", columns=varied, values="value")
-        wide = wide.fillna(wide.mean())  # the largest were timed once
+        wide = wide.dropna(axis=1)
         x, took = wide.columns.to_numpy(dtype=np.float64), wide.to_numpy(dtype=np.float64)
         upper = slice(max(0, min(len(x) // 2, len(x) - 3)), None)
         power = mean_interval(slopes(np.log(x[upper]), np.log(took[:, upper])))
         factor = mean_interval(np.exp(slopes(x, np.log(took))))
         few = varied in ("parties", "features")
         rows[protocol, varied] = {
-            "from": part[varied].min(), "to": part[varied].max(),
+            "from": int(x[0]), "to": int(x[-1]), "runs": len(wide),
             "exponent of the power": f"{power.mean:.2f} [{power.low:.2f}, {power.high:.2f}]",
             "factor per step": f"{factor.mean:.2f} [{factor.low:.2f}, {factor.high:.2f}]"
             if few else "",

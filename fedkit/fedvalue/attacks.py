@@ -10,12 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from fedkit.fedvalue.bounds import best_shift
+from fedkit.fedvalue.bounds import best_shift, spread
 from fedkit.fedvalue.messages import Table
 
 __all__ = ["ATTACKS", "Attack", "Knowledge", "View", "guess_q"]
@@ -35,6 +35,8 @@ class Knowledge:
         tau.
     cells : int
         Queries per iteration: 1 for whole tables.
+    task_rows : tuple of int
+        Rows in each cell of the task party.
     """
 
     rows: int
@@ -42,6 +44,7 @@ class Knowledge:
     artificial: tuple[int, int]
     iterations: int
     cells: int = 1
+    task_rows: tuple[int, ...] = (1,)
 
 
 @dataclass
@@ -80,6 +83,7 @@ class View:
 
 
 Attack = Callable[[View], Table]
+Which = Literal["largest", "weakest", "random"]
 
 
 def guess_q(view: View) -> int:
@@ -180,20 +184,29 @@ def rank_linking(view: View) -> Table:
     cells in every iteration.  Where every ID has its own token there is no largest: then rows of
     the two task tokens swap places at random.
     """
-    return _swap(view, by_rank=True)
+    return _swap(view, "largest")
 
 
 def random_swap(view: View) -> Table:
     """As rank linking, with tokens chosen by chance."""
-    return _swap(view, by_rank=False)
+    return _swap(view, "random")
 
 
-def _swap(view: View, by_rank: bool) -> Table:
+def weak_cells(view: View) -> Table:
+    """As rank linking, between the two task cells with the fewest artificial IDs per row.
+
+    The server is told how many rows each task cell has, and so how many artificial IDs
+    (:func:`.bounds.spread`); the sizes of the tokens then tell which is which.
+    """
+    return _swap(view, "weakest")
+
+
+def _swap(view: View, which: Which) -> Table:
     if view.cellwise:
         return gcd_forgery(view)
     tokens, counts = view.table.tokens.astype(np.int64), view.table.counts
     q = guess_q(view)
-    task = _pair(tokens[:, 0], counts, view.rng, by_rank)
+    task = _pair(tokens[:, 0], counts, view, which)
     if len(task) < 2:
         return view.table
     if len(counts) > 1 and counts.max() == 1:  # a token for every ID: swap q rows
@@ -204,7 +217,7 @@ def _swap(view: View, by_rank: bool) -> Table:
         return replace(view.table, tokens=swapped)
     rest = tokens[np.argmax(counts), 2:]
     here = np.flatnonzero((tokens[:, 2:] == rest).all(axis=1))
-    data = _pair(tokens[here, 1], counts[here], view.rng, by_rank)
+    data = _pair(tokens[here, 1], counts[here], view, which)
     at = {(tokens[i, 0], tokens[i, 1]): i for i in here}
     corners = [(t, a) for t in task for a in data]
     if len(data) < 2 or any(corner not in at for corner in corners):
@@ -218,13 +231,18 @@ def _swap(view: View, by_rank: bool) -> Table:
 
 
 def _pair(
-    column: npt.NDArray[np.int64], counts: npt.NDArray[np.int64], rng: np.random.Generator,
-    by_rank: bool,
-) -> npt.NDArray[np.int64]:  # fmt: skip
+    column: npt.NDArray[np.int64], counts: npt.NDArray[np.int64], view: View, which: Which
+) -> npt.NDArray[np.int64]:
     sums = np.bincount(column, weights=counts)
     there = np.flatnonzero(sums)
-    order = np.argsort(-sums[there], kind="stable") if by_rank else rng.permutation(len(there))
-    return there[order[:2]]
+    if which == "random":
+        return there[view.rng.permutation(len(there))[:2]]
+    if which == "largest":
+        return there[np.argsort(-sums[there], kind="stable")[:2]]
+    q, rows = guess_q(view), np.array(view.known.task_rows)
+    given = spread(max(0, int(counts.sum()) - q * view.known.rows), rows)
+    weak = np.argsort(given / rows, kind="stable")[:2]
+    return np.unique([there[np.abs(sums[there] - q * rows[t] - given[t]).argmin()] for t in weak])
 
 
 ATTACKS: dict[str, Attack] = {
@@ -239,4 +257,5 @@ ATTACKS: dict[str, Attack] = {
     "gcd": gcd_forgery,
     "random swap": random_swap,
     "rank linking": rank_linking,
+    "weak cells": weak_cells,
 }

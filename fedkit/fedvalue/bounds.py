@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import heapq
 import itertools
 import math
 from collections import Counter as Tally
 from collections.abc import Sequence
 
-__all__ = ["best_shift", "known_answers", "per_cell", "proposition_2", "share_known"]
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["best_shift", "known_answers", "per_cell", "proposition_2", "share_known", "spread"]
 
 
 def proposition_2(duplications: int, iterations: int, cells: int) -> float:
@@ -61,21 +65,75 @@ def best_shift(
     return hits / draws, tuple(factor * value for value in best)
 
 
-def share_known(rows: int, duplications: int, artificial: int) -> float:
-    """Return the share f of artificial IDs among all that the parties have in common."""
-    return artificial / (rows * duplications + artificial)
+def spread(artificial: int, sizes: Sequence[int] | npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Allocate artificial IDs to cells so that the smallest share of them is as large as can be.
+
+    Adams' rule: the next ID goes where there are fewest per row; larger cells first among equals.
+    With as many IDs as cells, or more, every cell gets one at least.
+
+    Parameters
+    ----------
+    artificial : int
+        IDs to allocate.
+    sizes : int[T]
+        Rows in each cell, at least one.
+
+    Returns
+    -------
+    int64[T]
+        Artificial IDs of each cell; they add up to `artificial`.
+
+    Raises
+    ------
+    ValueError
+        If there is no cell, or one without rows.
+    """
+    rows = np.asarray(sizes, dtype=np.int64)
+    if rows.ndim != 1 or not len(rows) or rows.min() < 1:
+        raise ValueError(f"the cells have {rows.tolist()} rows; expected cells with at least one")
+    # rounded up, this part is never too many; what is left, fewer than the cells, goes one by one
+    sure = max(0, artificial - len(rows))
+    given = -(-rows * sure // rows.sum())
+    queue = [(g / n, -n, t) for t, (g, n) in enumerate(zip(given, rows, strict=True))]
+    heapq.heapify(queue)
+    for _ in range(artificial - int(given.sum())):
+        t = queue[0][2]
+        given[t] += 1
+        heapq.heapreplace(queue, (given[t] / rows[t], -rows[t], t))
+    return given
 
 
-def known_answers(rows: int, duplications: Sequence[int], artificial: Sequence[int]) -> float:
-    """Return the bound of the hardened protocol if artificial IDs lie evenly over the task's cells.
+def share_known(sizes: Sequence[int], duplications: int, artificial: int) -> float:
+    """Return f: the smallest share of artificial IDs among all IDs of one task cell.
 
-    The theorem's f_j is the smallest share of artificial IDs under any token of the task party;
-    here it is the overall share, so with uneven or small task cells a server may do better.  To
-    change the table by q_j times something without touching a margin, at least 2 q_j IDs of
-    iteration j must be counted under other tokens, and none of them may be artificial: the product
-    over j of (1 - f_j)^(2 q_j).
+    Parameters
+    ----------
+    sizes : sequence of int
+        Rows in each cell of the task party.
+    duplications, artificial : int
+        q, and n_r in all, allocated by :func:`spread`.
+    """
+    given, rows = spread(artificial, sizes), np.asarray(sizes, dtype=np.int64)
+    return float((given / (rows * duplications + given)).min())
+
+
+def known_answers(
+    sizes: Sequence[int], duplications: Sequence[int], artificial: Sequence[int]
+) -> float:
+    """Return the bound of the hardened protocol: the product over j of (1 - f_j)^(2 q_j).
+
+    To change the table by q_j times something without touching a margin, at least 2 q_j IDs of
+    iteration j must be counted under other tokens, and none of them may be artificial.  Those of
+    one task cell are artificial with probability f_j at least (:func:`share_known`).
+
+    Parameters
+    ----------
+    sizes : sequence of int
+        Rows in each cell of the task party.
+    duplications, artificial : sequence of int
+        q_j and n_r,j of each iteration.
     """
     return math.prod(
-        (1 - share_known(rows, q, extra)) ** (2 * q)
+        (1 - share_known(sizes, q, extra)) ** (2 * q)
         for q, extra in zip(duplications, artificial, strict=True)
     )

@@ -112,7 +112,11 @@ def attempt(attack: Attack, codes: Any, *, seed: int, **options: Any) -> Trial:
     """
     task, others = parties_of(codes, seed=seed, **options)
     cells = math.prod(task.n_cells_of.values()) if task.variant == "cells" else 1
-    known = Knowledge(len(codes[1]), task.duplications, task.artificial, task.iterations, cells)
+    rows = np.unique(np.stack(codes[:2]), axis=1, return_counts=True)[1]
+    known = Knowledge(
+        len(codes[1]), task.duplications, task.artificial, task.iterations, cells,
+        tuple(rows.tolist()),
+    )  # fmt: skip
     server = CheatingServer(attack, known, as_generator(seed))
 
     def serve() -> None:

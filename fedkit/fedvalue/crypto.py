@@ -61,10 +61,11 @@ def derive(key: bytes, *names: str | int | bytes) -> bytes:
 
 
 def _joined(names: Iterable[str | int | bytes]) -> bytes:
-    """Write names so that no two lists of names give the same bytes."""
+    """Write names, each with its type and length: different lists give different bytes."""
     parts = []
     for name in names:
-        part = name if isinstance(name, bytes) else f"{type(name).__name__}:{name}".encode()
+        text = name if isinstance(name, bytes) else str(name).encode()
+        part = type(name).__name__.encode() + b":" + text
         parts.append(len(part).to_bytes(8, "little") + part)
     return b"".join(parts)
 

@@ -110,21 +110,46 @@ def suppress(cells: Codes, counts: npt.NDArray[np.int64], minimum: int) -> Count
 
 
 def geometric_noise(
-    cells: Codes, counts: npt.NDArray[np.int64], epsilon: float, rng: np.random.Generator
-) -> Counts:
+    cells: Codes, counts: npt.NDArray[np.int64], epsilon: float, rng: np.random.Generator,
+    sizes: Sequence[int] | None = None,
+) -> Counts:  # fmt: skip
     """Add two-sided geometric noise to every joint cell, empty ones too; negative counts become 0.
 
-    One person changes one count by one, so the table is epsilon-differentially private for adding
-    or removing a person (Ghosh et al. 2009: ``P(k)`` proportional to ``exp(-epsilon * abs(k))``).
+    One person changes one count by one (Ghosh et al. 2009: ``P(k)`` proportional to
+    ``exp(-epsilon * abs(k))``).
+
+    Parameters
+    ----------
+    cells, counts
+        The table.
+    epsilon : float
+        Above 0; small is private.
+    rng : numpy Generator
+    sizes : sequence of int, optional
+        How many cells the task party and each data party could have, by a public rule.
+
+    Notes
+    -----
+    With `sizes`, and cells numbered by a public rule, the result is epsilon-differentially private
+    for adding or removing a person.  By default the sizes are those that occur, which one person
+    can change: a person alone in a cell brings it into the table, noise or not, and then the
+    guarantee holds for people with company in each party's cell only.  Bins whose edges are the
+    smallest and largest value in the data are no public rule either.
 
     Raises
     ------
     ValueError
-        If epsilon is not positive, or there are more than 5 million joint cells.
+        If epsilon is not positive, `sizes` do not fit, or there are more than 5 million joint
+        cells.
     """
     if not epsilon > 0:
         raise ValueError(f"epsilon is {epsilon}; it must be above 0")
-    sizes = [int(column.max()) + 1 for column in cells.T]
+    least = [int(column.max(initial=-1)) + 1 for column in cells.T]
+    sizes = least if sizes is None else list(sizes)
+    if len(sizes) != len(least) or any(m < n for m, n in zip(sizes, least, strict=False)):
+        raise ValueError(
+            f"sizes is {sizes}; the cells need at least {least}, a number for each party"
+        )
     if math.prod(sizes) > MOST_CELLS:
         raise ValueError(
             f"there are {math.prod(sizes)} joint cells, empty ones included; noise on all of them "
@@ -159,7 +184,10 @@ def with_decoys(
     -----
     A noise that needs nobody in the middle.  The parties run the protocol on more rows; every
     check works.  Each data party draws its decoys' cells from its own rows and tells nobody, so
-    the task party knows how many decoys are in its cell and not what they look like.
+    the task party knows how many decoys are in its cell and not what they look like.  The parties
+    draw independently of each other: decoys do not have the real people's joint distribution, so
+    values lose what parties know in common, and a decoy may stand out by a combination of cells
+    that no real person would have.
     """
     x_task, y, parties = (np.asarray(codes[0]), np.asarray(codes[1]), codes[2])
     own = np.unique(np.stack([x_task, y]), axis=1)

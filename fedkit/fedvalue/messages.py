@@ -21,7 +21,11 @@ __all__ = ["ID_BYTES", "Counter", "Job", "MessageError", "Table", "Upload"]
 
 #: bytes of an encrypted ID: one block of AES
 ID_BYTES = 16
+#: parties of one job, at most
+MOST_PARTIES = 1000
 _MAGIC = b"FKV1"
+#: bytes of a message's head, at most
+_HEAD_BYTES = 1 << 20
 
 
 class MessageError(ValueError):
@@ -153,12 +157,18 @@ class Table:
         """
         head, (tokens, counts, *sealed) = _unpack(data, "table", 2)
         rows, parties, names = _count(head, "rows"), _count(head, "parties"), head.get("sealed")
-        if not isinstance(names, list) or len(names) != len(sealed):
+        if not 1 <= parties <= MOST_PARTIES:
+            raise MessageError(f"the table is of {parties} parties; expected 1 to {MOST_PARTIES}")
+        if (
+            not isinstance(names, list)
+            or len(names) != len(sealed)
+            or not all(isinstance(name, str) for name in names)
+        ):
             raise MessageError("the table's sealed messages do not match their names")
         return cls(
             _array(tokens, "<u4", (rows, parties)).astype(np.uint32),
             _array(counts, "<i8", (rows,)).astype(np.int64),
-            dict(zip(map(str, names), sealed, strict=True)),
+            dict(zip(names, sealed, strict=True)),
         )
 
 
@@ -195,9 +205,11 @@ def _unpack(data: bytes, kind: str, at_least: int) -> tuple[dict[str, Any], list
     if data[:4] != _MAGIC or len(data) < 8:
         raise MessageError("this is not a message of fedkit's counting protocol")
     end = 8 + struct.unpack("<I", data[4:8])[0]
+    if end > _HEAD_BYTES:
+        raise MessageError(f"the head of the message has {end} bytes; {_HEAD_BYTES} are allowed")
     try:
         head = json.loads(data[8:end])
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:  # the second: brackets within brackets
         raise MessageError("the head of the message is damaged") from error
     if not isinstance(head, dict) or head.get("kind") != kind:
         raise MessageError(f"a message of kind {kind!r} is expected")

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from fedkit.fedvalue.bounds import spread
 from fedkit.fedvalue.crypto import (
     HASH_BYTES,
     Stream,
@@ -26,6 +27,8 @@ __all__ = ["DataParty", "Order", "Party", "Report"]
 
 Tokens = Literal["row", "cell"]
 
+#: largest number in an order: far beyond use, and below the index of an artificial ID
+MOST = 2**31 - 1
 #: index of an artificial ID in its block; copies of real IDs count from 0
 _ARTIFICIAL = b"\xff\xff\xff\xff"
 
@@ -72,12 +75,21 @@ class Order:
         """
         try:
             order = cls(**json.loads(data))
-            sound = order.duplications >= 1 and order.tokens in ("row", "cell")
-            sound = sound and order.artificial >= 0 and order.padding >= 0
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, RecursionError) as error:
             raise MessageError("the task party's order is damaged") from error
-        if not sound:
-            raise MessageError(f"the task party's order is out of range: {order}")
+        for name, low in (("duplications", 1), ("artificial", 0), ("padding", 0), ("cell", 0)):
+            value = getattr(order, name)
+            whole = type(value) is int and low <= value <= MOST
+            if not (whole or (name == "cell" and value is None)):
+                raise MessageError(
+                    f"the task party's order has {name} = {_shown(value)}; expected is a whole "
+                    f"number from {low} to {MOST}"
+                )
+        if type(order.fresh) is not bool or order.tokens not in ("row", "cell"):
+            raise MessageError(
+                f"the task party's order has fresh = {_shown(order.fresh)} and tokens = "
+                f"{_shown(order.tokens)}; expected are true or false, and row or cell"
+            )
         return order
 
 
@@ -114,11 +126,25 @@ class Report:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Report:
-        """Read what :meth:`to_bytes` wrote; only an authenticated message is read."""
+        """Read the report.
+
+        Raises
+        ------
+        MessageError
+            If it is not one.
+        """
         head, _, body = data.partition(b"\n")
-        rows, digest, tokens = json.loads(head)
-        values = np.frombuffer(body, dtype="<i4").astype(np.int64)
-        return cls(rows, digest, *np.split(values, [tokens, 2 * tokens]))
+        try:
+            rows, digest, tokens = json.loads(head)
+            values = np.frombuffer(body, dtype="<i4").astype(np.int64)
+            report = cls(rows, digest, *np.split(values, [tokens, 2 * tokens]))
+        except (TypeError, ValueError, RecursionError) as error:
+            raise MessageError("a party's report is damaged") from error
+        sound = type(rows) is int and isinstance(digest, str) and len(report.margin) == tokens >= 0
+        low, high = report.artificial.min(initial=0), report.artificial.max(initial=-1)
+        if not sound or low < 0 or high >= tokens or report.margin.min(initial=0) < 0:
+            raise MessageError("a party's report does not fit together")
+        return report
 
 
 class Party:
@@ -136,7 +162,7 @@ class Party:
         The key that the parties share.
     secret : bytes, optional
         32 bytes of its own, from which all its random choices follow.  Keep it to answer a job in
-        the same way after a crash.
+        the same way after a crash; a task party needs a new one for every run.
 
     Raises
     ------
@@ -186,9 +212,12 @@ class Party:
         name = ("ids", job) if order.fresh else ("ids",)
         ids = encrypt_blocks(blocks, derive(self._key, *name))
 
-        # artificial IDs fall into the party's cells as its own rows do, and so look like them
-        some = random.integers(0, len(self._cells), extra)
-        like = self._cells[some] if order.cell is None else np.full(extra, order.cell)
+        # artificial IDs fall into the party's cells in proportion to its rows: each has its share
+        if order.cell is None:
+            given = spread(extra, np.bincount(self._cells))
+            like = np.repeat(np.arange(len(given)), given)[random.permutation(extra)]
+        else:
+            like = np.full(extra, order.cell)
         cells = np.concatenate([np.repeat(self._cells[rows], q), like])
         if order.padding:
             size = random.integer(0, order.padding + 1)
@@ -246,12 +275,30 @@ class DataParty(Party):
         order = unseal(job.envelopes[self.name], self._key, "order", job.id, self.name)
         return self.upload(job.id, Order.from_bytes(order))
 
+    def content(self, job: Job) -> str:
+        """Return a digest of all that the answer to a job follows from, under the party's secret.
+
+        Keep it with the job's name: a job of the same name and another digest, because the order or
+        the party's data have changed, must not be answered.
+        """
+        total = hashlib.blake2b(key=derive(self._secret, "content"), digest_size=16)
+        total.update(hashlib.sha256(job.envelopes.get(self.name, b"")).digest())
+        total.update(self._hashes.tobytes())
+        total.update(self._cells.astype("<i8").tobytes())
+        return total.hexdigest()
+
     def serve(self, counter: Counter) -> int:
         """Answer all jobs that wait for this party; return how many."""
         jobs = counter.pending(self.name)
         for job in jobs:
             counter.submit(job.id, self.name, self.answer(job))
         return len(jobs)
+
+
+def _shown(value: Any) -> str:
+    """Return a foreign value in a few characters."""
+    plain = value is None or isinstance(value, bool | int | float | str)
+    return repr(value)[:40] if plain else f"a {type(value).__name__}"
 
 
 def _digest(hashes: npt.NDArray[np.uint8], ids: Any, name: str, key: bytes) -> str:

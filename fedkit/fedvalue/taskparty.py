@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -11,11 +12,12 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from fedkit.fedvalue.bounds import known_answers
 from fedkit.fedvalue.crypto import Stream, seal
 from fedkit.fedvalue.information import mshapley_from_table
 from fedkit.fedvalue.messages import Counter, Job, Table
 from fedkit.fedvalue.partyvalues import PartyValues
-from fedkit.fedvalue.roles import Order, Party, Report, Tokens
+from fedkit.fedvalue.roles import MOST, Order, Party, Report, Tokens
 from fedkit.fedvalue.verification import (
     Counts,
     check_alignment,
@@ -56,6 +58,10 @@ class SecureCounts:
         Jobs that the server was given.
     seconds : float
         Time from first job to last check.
+    bound : float
+        Probability, at most, with which a lying server could have changed this table undetected:
+        :func:`.bounds.known_answers` of what was drawn.  1, which says nothing, unless whole tables
+        are counted, hardened, with a token for every row.
     """
 
     cells: npt.NDArray[np.int64]
@@ -66,6 +72,7 @@ class SecureCounts:
     artificial: tuple[int, ...]
     queries: int
     seconds: float
+    bound: float = 1.0
 
     def values(self, **options: Any) -> PartyValues:
         """Return MShapley-CMI of the data parties.
@@ -145,11 +152,16 @@ class TaskParty(Party):
             raise ValueError(f'tokens is {tokens!r}; expected "row" or "cell"')
         self.tokens: Tokens = tokens if hardened else "cell"
         self.n_cells_of = {name: self.n_cells, **(n_cells or {})}
+        self._runs = 0
 
     def count(
         self, counter: Counter, *, wait: Callable[[], object] | None = None, timeout: float = 600.0
     ) -> SecureCounts:
         """Have the server count, check every answer, and return the table.
+
+        Each call has jobs, keys and random numbers of its own.  The first call of another object
+        with the same secret repeats those of this object's first: so a run is taken up after a
+        crash, and nothing else may be started that way.
 
         Parameters
         ----------
@@ -170,7 +182,8 @@ class TaskParty(Party):
             If a query is not answered in time.
         """
         started = time.perf_counter()
-        random = Stream(self._secret, "orders")
+        random = Stream(self._secret, "orders", self._runs)
+        self._runs += 1
         session = random.bytes(8).hex()
         queries = self._queries(random)
         rows: dict[int, list[tuple[Counts, list[Report]]]] = {}
@@ -196,10 +209,12 @@ class TaskParty(Party):
                 reports = []
             rows.setdefault(iteration, []).append((counts, reports))
         cells, counts_ = self._collect(rows)
+        copies, extra = (tuple(used[j][k] for j in sorted(used)) for k in (0, 1))
+        proven = self.hardened and self.variant == "table" and self.tokens == "row"
+        bound = known_answers(np.bincount(self._cells).tolist(), copies, extra) if proven else 1.0
         return SecureCounts(
-            cells, counts_, self.task_cells, self.parties,
-            tuple(used[j][0] for j in sorted(used)), tuple(used[j][1] for j in sorted(used)),
-            len(queries), time.perf_counter() - started,
+            cells, counts_, self.task_cells, self.parties, copies, extra, len(queries),
+            time.perf_counter() - started, bound,
         )  # fmt: skip
 
     def _queries(self, random: Stream) -> list[tuple[int, tuple[int, ...] | None, Order]]:
@@ -239,7 +254,9 @@ class TaskParty(Party):
                     )
                 (wait or _sleep)()
         finally:
-            counter.close(job.id)
+            # a server that will not forget a job hides no other error, and costs no table
+            with contextlib.suppress(Exception):
+                counter.close(job.id)
         return table
 
     def _check(
@@ -279,8 +296,9 @@ def _sleep() -> None:
 
 
 def _at_least(name: str, value: Any, low: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < low:
-        raise ValueError(f"{name} is {value!r}; expected a whole number of at least {low}")
+    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not whole or not low <= value <= MOST:
+        raise ValueError(f"{name} is {value!r}; expected a whole number from {low} to {MOST}")
     return int(value)
 
 

@@ -71,14 +71,19 @@ def open_reports(
 
 
 def check_alignment(reports: Sequence[Report], parties: Sequence[str]) -> None:
-    """Refuse parties whose sets of IDs differ from the task party's.
+    """Refuse parties whose sets of IDs, or of artificial ones, differ from the task party's.
 
     Raises
     ------
     AlignmentError
-        With the numbers of rows.
+        With the numbers of rows, or of artificial IDs.
     """
     for name, report in zip(parties, reports, strict=True):
+        if len(report.artificial) != len(reports[0].artificial):
+            raise AlignmentError(
+                f"{name!r} reports {len(report.artificial)} artificial IDs and {parties[0]!r} "
+                f"{len(reports[0].artificial)}; they must answer the same order"
+            )
         if report.digest != reports[0].digest:
             raise AlignmentError(
                 f"{name!r} holds other IDs ({report.rows} rows) than {parties[0]!r} "
