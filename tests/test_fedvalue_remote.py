@@ -14,7 +14,7 @@ pytest.importorskip("fastapi")
 pytest.importorskip("uvicorn")
 pytest.importorskip("cryptography")
 
-from countinghouse import Fake, House, http
+from countinghouse import Fake, House, error_of, http, job
 
 from fedkit.fedvalue.messages import Table
 from fedkit.fedvalue.remote import (
@@ -54,6 +54,7 @@ def test_tls(tmp_path: Path) -> None:
 
 
 TABLE = Table(np.zeros((1, 3), np.uint32), np.full(1, 6, np.int64), {"bank": b"s"}).to_bytes()
+DEEP = b"FKV1" + (1500).to_bytes(4, "little") + b"[" * 1500
 OTHER = Table(np.zeros((1, 3), np.uint32), np.full(1, 7, np.int64), {"bank": b"s"}).to_bytes()
 
 
@@ -70,6 +71,8 @@ OTHER = Table(np.zeros((1, 3), np.uint32), np.full(1, 7, np.int64), {"bank": b"s
         ([http(b"x" * 3000)], CounterError, "longer than 2000 bytes", 1),
         ([http(b"{}", "202 Accepted")], CounterError, "state of a job", 1),
         ([http(b"[]", "202 Accepted")], CounterError, "state of a job", 1),
+        ([http(b'{"missing": [[3]]}', "202 Accepted")], CounterError, "state of a job", 1),
+        ([http(DEEP)], CounterError, "something else than a table .*head of the message", 1),
         ([http(b"", "302 Found", "Location: http://evil.invalid/\r\n")], CounterError, "302", 1),
         ([http(b"no", "500 Oops")], CounterUnavailable, "3 tries: status 500: it does not", 3),
         ([http(b'{"error": "a\\u001b[31m\\nb"}', "422 No")], CounterRefused, r"a \[31m b", 1),
@@ -139,11 +142,25 @@ def test_a_server_that_answers_late_or_never() -> None:
 
 
 def test_a_server_that_lies_about_jobs() -> None:
-    for jobs in (b"3", b"[3]", b'[{"id": "/", "parties": ["a", "b"], "envelopes": {}}]'):
+    deep = b'[{"id": ' + b"[" * 900 + b"]" * 900 + b', "parties": ["a", "b"], "envelopes": {}}]'
+    for jobs in (b"3", b"[3]", b'[{"id": "/", "parties": ["a", "b"], "envelopes": {}}]', deep):
         fake = Fake(http(b'{"party": "bank", "jobs": ' + jobs + b"}"))
         with fake.counter() as counter, pytest.raises(CounterError, match="something else than"):
             counter.pending("bank")
         fake.place.close()
+
+
+def test_an_upload_in_brackets_is_refused_and_the_service_stays(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    try:
+        house.counter("shop").open(job())
+        deep = b"FKV1" + (10**5).to_bytes(4, "little") + b"[" * 10**5
+        answer = house.ask("bank", "PUT", "/jobs/j1/uploads/bank", content=deep)
+        assert answer.status_code == 400
+        assert "cannot be read" in error_of(answer)
+        assert [j.id for j in house.counter("bank").pending("bank")] == ["j1"]
+    finally:
+        house.stop()
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from fedkit.fedvalue.access import read_secret, write_secret
+from fedkit.fedvalue.answered import Answered
 from fedkit.fedvalue.columns import Columns
 from fedkit.fedvalue.crypto import KEY_BYTES, derive, unseal
 from fedkit.fedvalue.messages import Counter, Job, MessageError, Table, Upload
@@ -104,13 +105,15 @@ def answer_jobs(
     rows: int,
     once: bool = False,
     poll: float = 0.5,
+    answered: Path | None = None,
     say: Callable[[str], None] = print,
     sleep: Callable[[float], None] = time.sleep,
 ) -> int:
     """Answer the jobs that wait for a data party, until stopped.
 
     A job that the party does not understand or agree to is reported once and left alone; a server
-    that is away is waited for.
+    that is away is waited for.  A job that was answered before gets the same answer again, byte for
+    byte, and none at all if its order or the party's data have changed since.
 
     Parameters
     ----------
@@ -128,6 +131,8 @@ def answer_jobs(
         Answer what waits now and stop; a server that is away is then an error.
     poll : float
         Seconds between two looks.
+    answered : Path, optional
+        File of the jobs answered so far, which outlives the process; made if missing.
     say : callable
         Told what happens.
     sleep : callable
@@ -146,7 +151,8 @@ def answer_jobs(
         With `once`, if the server does not answer.
     """
     left_alone: set[str] = set()
-    answered, away = 0, False
+    known = Answered(answered)
+    done, away = 0, False
     while True:
         try:
             waiting = counter.pending(party.name)
@@ -156,10 +162,11 @@ def answer_jobs(
             for job in waiting:
                 if job.id in left_alone:
                     continue
-                if policy.jobs is not None and answered >= policy.jobs:
+                if policy.jobs is not None and done >= policy.jobs:
                     break
                 try:
                     _agree(job, party.name, key, rows, policy)
+                    known.remember(job, party.content(job))
                     counter.submit(job.id, party.name, party.answer(job))
                 except CounterRefused as error:
                     say(f"job {job.id}: {error}")
@@ -168,7 +175,7 @@ def answer_jobs(
                     say(f"job {job.id} is not answered: {error}")
                     left_alone.add(job.id)
                 else:
-                    answered += 1
+                    done += 1
                     say(f"job {job.id} is answered")
         except (CounterUnavailable, CounterError) as error:
             if once:
@@ -176,8 +183,8 @@ def answer_jobs(
             if not away:
                 say(f"{error}; trying on")
             away = True
-        if once or (policy.jobs is not None and answered >= policy.jobs):
-            return answered
+        if once or (policy.jobs is not None and done >= policy.jobs):
+            return done
         sleep(poll)
 
 

@@ -151,16 +151,14 @@ class RemoteCounter:
         """
         _, body = self._ask("GET", "/pending")
         data = self._json(body, "the list of jobs")
-        if data.get("party") != party:
-            raise CounterError(
-                f"the token is that of {clean(data.get('party'), 64)!r} and not of {party!r}"
-            )
-        jobs = data.get("jobs")
-        if not isinstance(jobs, list):
+        whose, jobs = data.get("party"), data.get("jobs")
+        if not isinstance(whose, str) or not isinstance(jobs, list):
             raise self._garbage("the list of jobs")
+        if whose != party:
+            raise CounterError(f"the token is that of {clean(whose, 64)!r} and not of {party!r}")
         try:
             return [job_from_json(job) for job in jobs]
-        except MessageError as error:
+        except (MessageError, RecursionError) as error:  # the second: brackets within brackets
             raise self._garbage("a job", error) from error
 
     def submit(self, job: str, party: str, upload: Upload) -> None:
@@ -185,7 +183,7 @@ class RemoteCounter:
         status, body = self._ask("GET", f"/jobs/{_quoted(job)}/table")
         if status == 202:
             missing = self._json(body, "the state of a job").get("missing")
-            if not isinstance(missing, list):
+            if not isinstance(missing, list) or not all(isinstance(n, str) for n in missing):
                 raise self._garbage("the state of a job")
             self._missing[job] = tuple(clean(name, 64) for name in missing)
             return None
