@@ -245,6 +245,7 @@ def party(
             _say(f"{name}: {len(held.ids)} rows, {len(held.names)} features; waiting for jobs")
             answered = agents.answer_jobs(
                 who, key, counter, policy=policy, rows=len(held.ids), once=once, poll=poll,
+                answered=place.with_name(f"{name}.answered"),
                 say=lambda line: _say(f"{name}: {line}"),
             )  # fmt: skip
         _say(f"{name}: {answered} jobs answered")
