@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from fedkit.models import Architecture
 from fedkit.partition import Federation
+from fedkit.projection import project, shared_weights
 from fedkit.retraining import train_with_sizes
 from fedkit.streams import Streams
 from fedkit.training import LocalSGD
@@ -197,7 +198,7 @@ class Fit:
     quality : float64[n]
         The shared weights omega, at least 0; known up to a common factor only.
     losses : list of float
-        Mean squared error after each epoch.
+        Mean squared error after each epoch or iteration.
     predicted : float64[S, R]
         Approximated accuracies.
     """
@@ -208,13 +209,14 @@ class Fit:
 
     @property
     def error(self) -> float:
-        """Root mean squared error of the last epoch, in units of accuracy."""
+        """Root mean squared error at the end, in units of accuracy."""
         return float(np.sqrt(self.losses[-1]))
 
 
 def fit_aam(
     simulations: Simulations,
     *,
+    solver: Literal["projection", "adam"] | None = None,
     lr: float = 0.01,
     batch_size: int = 64,
     epochs: int = 200,
@@ -229,16 +231,20 @@ def fit_aam(
     Parameters
     ----------
     simulations : Simulations
+    solver : {"projection", "adam"}, optional
+        How Eq. 2 is minimised "until convergence"; the paper names no optimiser.  "projection"
+        does converge (:mod:`fedkit.projection`), from three starts, and is the default where the
+        sigmoid stands behind the shared layer; "adam" trains the network by mini-batches.
     lr : float
-        0.01 for MNIST and 0.05 for EMNIST in the paper; with Adam, as no optimiser is named.
+        Of Adam; 0.01 for MNIST and 0.05 for EMNIST in the paper.
     batch_size, epochs, patience : int
-        "Until convergence": until the loss has not fallen by a thousandth for `patience` epochs.
+        Of Adam; it ends when the loss has not fallen by a thousandth for `patience` epochs.
     sigmoid, nodes
         As in :class:`AccuracyApproximation`.
     seed : int
         Root seed of initial weights and batches.
     watch : callable, optional
-        Called with the epoch and its loss.
+        Called with the epoch (of projection: the iteration) and its loss.
 
     Returns
     -------
@@ -247,7 +253,8 @@ def fit_aam(
     Raises
     ------
     ValueError
-        If there are fewer simulated rounds than clients: their weights are then not determined.
+        If there are fewer simulated rounds than clients: their weights are then not determined; if
+        the solver is unknown, or cannot serve the place of the sigmoid.
     """
     s, rounds, clients = simulations.sizes.shape
     if s * rounds < clients:
@@ -256,12 +263,48 @@ def fit_aam(
             f"{-(-clients // rounds)} simulations"
         )
     streams = Streams(seed).child("aam")
-    model = AccuracyApproximation(clients, rounds, nodes, sigmoid, rng=streams.generator("weights"))
+    solver = solver or ("projection" if sigmoid == "shared" else "adam")
+    if solver == "adam":
+        model = AccuracyApproximation(
+            clients, rounds, nodes, sigmoid, rng=streams.generator("weights")
+        )
+        return _by_adam(
+            model,
+            simulations,
+            streams.generator("batches"),
+            lr,
+            batch_size,
+            epochs,
+            patience,
+            watch,
+        )
+    if solver != "projection" or sigmoid != "shared":
+        raise ValueError(
+            f'solver is {solver!r} and sigmoid {sigmoid!r}; expected "adam", or "projection" with '
+            'sigmoid="shared"'
+        )
+    x, y = simulations.sizes, simulations.accuracy
+    starts = streams.generator("weights").uniform(0, 1 / np.sqrt(clients), (3, clients))
+    quality, losses = shared_weights(x, y, starts)
+    for i, loss in enumerate(losses if watch is not None else ()):
+        watch(i, loss)  # type: ignore[misc]
+    return Fit(quality, losses, project(quality, x, y)[2])
+
+
+def _by_adam(
+    model: AccuracyApproximation,
+    simulations: Simulations,
+    rng: np.random.Generator,
+    lr: float,
+    batch_size: int,
+    epochs: int,
+    patience: int,
+    watch: Callable[[int, float], None] | None,
+) -> Fit:
     inputs = torch.from_numpy(padded_inputs(simulations.sizes)).float()
     targets = torch.from_numpy(simulations.accuracy.reshape(-1)).float()
     with torch.no_grad():
         model.outer_bias.fill_(float(targets.mean()))
-    rng = streams.generator("batches")
     optimiser = torch.optim.Adam(model.parameters(), lr=lr)
     losses: list[float] = []
     best, since = np.inf, 0
@@ -283,7 +326,7 @@ def fit_aam(
             if since >= patience:
                 break
     with torch.no_grad():
-        predicted = model(inputs).double().numpy().reshape(s, rounds)
+        predicted = model(inputs).double().numpy().reshape(simulations.accuracy.shape)
     return Fit(model.quality.detach().double().numpy(), losses, predicted)
 
 

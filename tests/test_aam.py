@@ -15,6 +15,7 @@ from fedkit.aam import (
 )
 from fedkit.coalitions import Evaluator
 from fedkit.partition import QuantitySkew
+from fedkit.projection import project
 from fedkit.retraining import InOrder, RetrainingGame, train_with_sizes
 from fedkit.streams import Streams
 
@@ -120,21 +121,54 @@ def planted(simulations, noise=0.005, rounds=10, seed=0):
     return quality, Simulations(sizes, accuracy)
 
 
-@pytest.mark.parametrize("sigmoid", ["shared", "connected"])
-def test_planted_qualities_are_found(sigmoid):
+@pytest.mark.parametrize(
+    ("solver", "sigmoid"), [("projection", "shared"), ("adam", "shared"), ("adam", "connected")]
+)
+def test_planted_qualities_are_found(solver, sigmoid):
     quality, simulations = planted(60)
-    fit = fit_aam(simulations, sigmoid=sigmoid, epochs=120)
+    fit = fit_aam(simulations, solver=solver, sigmoid=sigmoid, epochs=120)
     assert fit.error < 0.03
     assert np.corrcoef(fit.quality, quality)[0, 1] > 0.95
     assert fit.quality.min() >= 0
-    again = fit_aam(simulations, sigmoid=sigmoid, epochs=120)
+    again = fit_aam(simulations, solver=solver, sigmoid=sigmoid, epochs=120)
     np.testing.assert_array_equal(fit.quality, again.quality)
+
+
+def test_projection_is_least_squares_on_padded_inputs():
+    _, sims = planted(7, rounds=4)
+    omega = np.array([0.5, 0.0, 1.0, 0.2, 0.7, 2.0])
+    loss, gradient, predicted = project(omega, sims.sizes, sims.accuracy)
+    columns = 1 / (1 + np.exp(-(padded_inputs(sims.sizes) @ omega)))  # the AAM's second layer
+    design = np.c_[columns, np.ones(len(columns))]
+    target = sims.accuracy.ravel()
+    plain = design @ np.linalg.lstsq(design, target, rcond=None)[0]
+    np.testing.assert_allclose(predicted.ravel(), plain, atol=1e-9)
+    assert loss == pytest.approx(np.square(plain - target).mean(), rel=1e-9)
+    for i, step in enumerate(1e-5 * np.eye(6)):
+        high, low = (project(omega + d, sims.sizes, sims.accuracy)[0] for d in (step, -step))
+        assert gradient[i] == pytest.approx((high - low) / 2e-5, rel=1e-4, abs=1e-12)
+
+
+def test_projection_has_converged_where_adam_has_not():
+    _, sims = planted(20)
+    fits = [fit_aam(sims, seed=seed) for seed in (0, 1)]
+    np.testing.assert_allclose(fits[0].predicted, fits[1].predicted, atol=1e-4)
+    assert fits[0].losses[-1] == min(fits[0].losses)
+    left = np.square(fits[0].predicted - sims.accuracy).mean()
+    assert fits[0].error == pytest.approx(np.sqrt(left))
+    by_adam = fit_aam(sims, solver="adam", epochs=100)
+    assert fits[0].error < by_adam.error
+    # a round without any size is the mean of the accuracies, for which every weight will do
+    still = Simulations(np.zeros((4, 3, 2)), np.tile([0.1, 0.2, 0.3], (4, 1)))
+    np.testing.assert_allclose(fit_aam(still).predicted, 0.2)
 
 
 def test_it_stops_when_the_loss_no_longer_falls():
     _, simulations = planted(10)
     seen = []
-    fit = fit_aam(simulations, epochs=300, patience=3, watch=lambda e, loss: seen.append(loss))
+    fit = fit_aam(
+        simulations, solver="adam", epochs=300, patience=3, watch=lambda e, loss: seen.append(loss)
+    )
     assert len(fit.losses) == len(seen) < 300
     assert fit.predicted.shape == (10, 10)
 
@@ -144,7 +178,7 @@ def test_the_simulator_end_to_end(problem):
     found = simulate(f, arch, LOCAL, simulations=6, rounds=3, device="cpu")
     assert found.sizes.shape == (6, 3, 4)
     assert found.accuracy.shape == (6, 3)
-    fit = fit_aam(found, epochs=5)
+    fit = fit_aam(found)
     index = contribution_index(contribution_values(fit.quality, f.sizes))
     assert index.sum() == pytest.approx(1)
 
@@ -186,6 +220,14 @@ def bad_shape(f, arch):
         (lambda f, a: Simulations(np.ones((2, 3, 4)), np.ones((2, 4))), r"\(S, R, n\)"),
         (lambda f, a: Simulations(np.full((2, 3, 4), np.nan), np.ones((2, 3))), "diverged"),
         (lambda f, a: fit_aam(Simulations(np.ones((1, 3, 4)), np.ones((1, 3)))), "at least 2"),
+        (
+            lambda f, a: fit_aam(
+                Simulations(np.ones((4, 3, 2)), np.ones((4, 3))),
+                solver="projection",
+                sigmoid="connected",
+            ),
+            'expected "adam", or "projection"',
+        ),
         (
             lambda f, a: AccuracyApproximation(2, 2, sigmoid="no", rng=np.random.default_rng(0)),
             "sigmoid is 'no'",

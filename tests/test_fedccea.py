@@ -50,6 +50,10 @@ def test_a_run_measures_what_the_tables_show(result):
     assert metrics["trained.fedccea"] == pytest.approx(6 / 2, rel=0.3)
     assert len(series["partial.lowest"]) == len(PROPORTIONS)
     assert {"area.partial-size", "rank.seeds", "explained"} <= set(metrics)
+    for name in runs.OTHER_FITS:
+        assert metrics[f"explained.{name}"] <= 1
+        assert -1 <= metrics[f"rank.{name}"] <= 1
+    assert metrics["explained"] >= metrics["explained.adam"]
 
 
 def test_areas_by_hand():
@@ -117,13 +121,13 @@ def test_bad_settings(change, message):
         replace(BASE, **change)
 
 
-def test_a_reduced_run_keeps_all_but_samples_rate_and_simulations():
+def test_a_reduced_run_keeps_all_but_samples_and_rate():
     full = get("fedccea", "contribution").cells("paper")
     reduced = get("fedccea", "reduced").cells("laptop")
     assert len(reduced) == len(full)
     for a, b in zip(full, reduced, strict=True):
         differ = {k for k in a.settings if a.settings[k] != b.settings[k]}
-        assert differ == {"samples", "lr", "simulations", "budget"}
+        assert differ == {"samples", "lr"}
         assert b.settings["budget"] == b.settings["simulations"]
 
 
@@ -161,7 +165,7 @@ def test_fits_that_are_compared_share_neither_simulations_nor_seed(monkeypatch):
     sims = Simulations(rng.random((20, 3, 5)), rng.random((20, 3)))
     asked = []
 
-    def fit(part, *, lr, seed):
+    def fit(part, *, seed):
         asked.append(({tuple(row.ravel()) for row in part.sizes}, seed))
         return Fit(np.arange(5.0) * (1 if len(asked) % 2 else -1), [0.0], part.accuracy)
 
@@ -180,8 +184,7 @@ def test_explained_by_hand():
     accuracy = np.array([[0.1, 0.5], [0.3, 0.7]])
     sims = Simulations(np.ones((2, 2, 1)), accuracy)
     fit = Fit(np.ones(1), [0.05**2], accuracy)
-    valued = paper.Valued({}, {}, 0.0, sims, fit, fk.TableGame(np.arange(2.0)))
-    assert explained(valued) == pytest.approx(
+    assert explained(sims, fit) == pytest.approx(
         {"aam_error": 5.0, "round_error": 10.0, "explained": 0.75}
     )
 

@@ -258,7 +258,7 @@ def value_clients(
         valuing, arch, s.local, simulations=s.simulations, rounds=s.rounds, seed=seed,
         device=device, progress=progress,
     )  # fmt: skip
-    fit = fit_aam(sims, lr=s.aam_lr, seed=seed)
+    fit = fit_aam(sims, seed=seed)
     game, scored = (
         MemoGame(RetrainingGame(half, arch, s.local, s.rounds, seed, device=device))
         for half in (valuing, scoring)

@@ -27,10 +27,10 @@ _MNIST_300, _EMNIST_300 = (
     replace(_MNIST, samples=300, lr=0.01),
     replace(_EMNIST, samples=300, lr=0.5),
 )
-#: what a CPU manages in minutes: 100 samples, 50 simulations, 50 coalitions
-_MNIST_100 = replace(_MNIST, samples=100, lr=0.03, simulations=50, budget=50)
+#: what a CPU manages in minutes: 100 samples per client
+_MNIST_100 = replace(_MNIST, samples=100, lr=0.03)
 #: one step of 1.25 for 25 of 0.05
-_EMNIST_100 = replace(_EMNIST, samples=100, lr=1.25, simulations=50, budget=50)
+_EMNIST_100 = replace(_EMNIST, samples=100, lr=1.25)
 
 
 @dataclass(frozen=True)

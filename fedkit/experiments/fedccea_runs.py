@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from time import perf_counter
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from fedkit.aam import Simulations, contribution_index, fit_aam, sample_sizes
+from fedkit.aam import Fit, Simulations, contribution_index, fit_aam, sample_sizes
+from fedkit.coalitions import Evaluator
 from fedkit.experiments import Cell
 from fedkit.experiments.fedccea import (
     CONTROLS,
@@ -25,6 +26,7 @@ from fedkit.experiments.fedccea import (
 )
 from fedkit.partition import Federation
 from fedkit.retraining import train_with_sizes
+from fedkit.streams import Streams
 
 __all__ = [
     "PARTIAL",
@@ -41,6 +43,8 @@ FloatArray = npt.NDArray[np.float64]
 PROPORTIONS = np.array([0.0, 0.1, 0.2, 0.3, 0.4, 0.5])
 #: FedCCEA's ranking with partial participation, and its control by amounts alone
 PARTIAL = ("partial", "partial-size")
+#: fits by Adam beside the converged one, by the place of the sigmoid
+OTHER_FITS: dict[str, Literal["shared", "connected"]] = {"adam": "shared", "connected": "connected"}
 #: distance of the two seeds of the AAM that are compared
 OTHER_SEED = 1_000_003
 
@@ -100,25 +104,34 @@ def area_between(curves: dict[str, FloatArray], method: str) -> float:
     return float((curves[f"{method}.lowest"] - curves[f"{method}.highest"])[1:].mean())
 
 
+def agreement(a: FloatArray, b: FloatArray) -> float:
+    """Rank correlation of two fits' weights; NaN where all weights of one are equal."""
+    from scipy.stats import spearmanr
+
+    constant = np.ptp(a) == 0 or np.ptp(b) == 0
+    return float("nan") if constant else float(spearmanr(a, b).statistic)
+
+
+def chance_above(values: FloatArray, noisy: npt.NDArray[np.bool_]) -> float:
+    """Probability that a clean client is valued above a noisy one; ties count one half."""
+    above = values[~noisy][:, None] - values[noisy][None]
+    return float(((above > 0) + 0.5 * (above == 0)).mean())
+
+
 def stability(s: Setting, sims: Simulations, seed: int) -> dict[str, float]:
-    """How far two fits agree that share neither simulations nor the AAM's seed.
+    """How far two fits agree that share neither simulations nor the fit's seed.
 
     Returns
     -------
     dict of str to float
         "rank.0.25": rank correlation of the shared weights from a quarter of the simulations with
-        those from another quarter; "rank.seeds": from all simulations twice, with two seeds of
-        the AAM's initial weights and batches.  NaN where all weights of a fit are equal.
+        those from another quarter; "rank.seeds": from all simulations twice, with two seeds.  NaN
+        where all weights of a fit are equal.
     """
-    from scipy.stats import spearmanr
 
     def quality(start: int, stop: int, other: bool) -> FloatArray:
         part = Simulations(sims.sizes[start:stop], sims.accuracy[start:stop])
-        return fit_aam(part, lr=s.aam_lr, seed=seed + OTHER_SEED * other).quality
-
-    def agreement(a: FloatArray, b: FloatArray) -> float:
-        constant = np.ptp(a) == 0 or np.ptp(b) == 0
-        return float("nan") if constant else float(spearmanr(a, b).statistic)
+        return fit_aam(part, seed=seed + OTHER_SEED * other).quality
 
     total, found = len(sims.sizes), {}
     for share in (0.1, 0.25, 0.5):
@@ -129,11 +142,32 @@ def stability(s: Setting, sims: Simulations, seed: int) -> dict[str, float]:
     return found
 
 
-def explained(valued: Valued) -> dict[str, float]:
+def other_fits(
+    s: Setting, valued: Valued, seed: int, noisy: npt.NDArray[np.bool_]
+) -> dict[str, float]:
+    """The same AAM trained by Adam, in both readings of where the sigmoid stands.
+
+    Returns
+    -------
+    dict of str to float
+        Explained share, rank correlation with the converged fit and, with noisy clients, the
+        probability that a clean one is above: "explained.adam", ..., "auc.connected".
+    """
+    found = {}
+    for name, place in OTHER_FITS.items():
+        fit = fit_aam(valued.simulations, solver="adam", sigmoid=place, lr=s.aam_lr, seed=seed)
+        found[f"explained.{name}"] = explained(valued.simulations, fit)["explained"]
+        found[f"rank.{name}"] = agreement(fit.quality, valued.fit.quality)
+        if noisy.any():
+            found[f"auc.{name}"] = chance_above(fit.quality, noisy)
+    return found
+
+
+def explained(sims: Simulations, fit: Fit) -> dict[str, float]:
     """Error of the AAM beside that of the round's mean, which knows nothing of the sizes."""
-    accuracy = 100 * valued.simulations.accuracy
+    accuracy = 100 * sims.accuracy
     left = np.sqrt(np.square(accuracy - accuracy.mean(axis=0)).mean())
-    error = 100 * valued.fit.error
+    error = 100 * fit.error
     share = 1 - (error / left) ** 2 if left > 0 else float("nan")
     return {"aam_error": error, "round_error": float(left), "explained": float(share)}
 
@@ -150,7 +184,7 @@ def run_cell(cell: Cell, device: str | None, progress: bool) -> list[dict[str, A
         scoring = halves(f, seed)[1]
         curves |= partial_participation(s, scoring, valued.fit.quality, seed, device)
         noisy = np.isin(np.arange(s.clients), s.noisy_clients())
-        metrics = {"base": 100 * valued.base, **explained(valued)}
+        metrics = {"base": 100 * valued.base, **explained(valued.simulations, valued.fit)}
         for m, excluded in zip(METHODS, without_zeros, strict=True):
             v = valued.values[m]
             metrics |= {
@@ -160,14 +194,14 @@ def run_cell(cell: Cell, device: str | None, progress: bool) -> list[dict[str, A
                 f"trained.{m}": valued.trained[m],
             }
             if noisy.any():
-                above = v[~noisy][:, None] - v[noisy][None]
-                metrics[f"auc.{m}"] = float(((above > 0) + 0.5 * (above == 0)).mean())
+                metrics[f"auc.{m}"] = chance_above(v, noisy)
         for m in (*METHODS, *CONTROLS, *PARTIAL):
             metrics[f"area.{m}"] = area_between(curves, m)
+        metrics |= stability(s, valued.simulations, seed) | other_fits(s, valued, seed, noisy)
         results.append(
             {
                 "seed": int(seed),
-                "metrics": metrics | stability(s, valued.simulations, seed),
+                "metrics": metrics,
                 "series": {
                     "removed": (100 * PROPORTIONS).tolist(),
                     **{name: curve.tolist() for name, curve in curves.items()},
@@ -220,15 +254,22 @@ def run_cost(cell: Cell, device: str | None, progress: bool) -> list[dict[str, A
         jobs = {"simulation": drawn[:1], "lockstep": drawn} | {
             name: (rows * f.sizes)[:, None].repeat(s.rounds, axis=1) for name, rows in kept.items()
         }
+        test = Evaluator(arch, f.x_test, f.y_test, "accuracy", device=device)
+        models = arch.init(Streams(seed).generator("model"))
+        test.utilities(models[None])  # what is done once only is not timed
         metrics = {}
         for name, sizes in jobs.items():
-            start = perf_counter()
             simulated = name in ("simulation", "lockstep")
+            share = (s.simulations if name == "lockstep" else 1) * s.rounds
+            start = perf_counter()
             train_with_sizes(
                 f, arch, s.local, sizes, seed=seed, every_round=simulated, device=device
             )
-            share = s.simulations if name == "lockstep" else 1
-            metrics[f"seconds.{name}"] = (perf_counter() - start) / share / s.rounds
-            metrics[f"trained.{name}"] = float(sizes.sum() / f.sizes.sum()) / share / s.rounds
+            metrics[f"seconds.{name}"] = (perf_counter() - start) / share
+            start = perf_counter()
+            test.utilities(models.repeat(len(sizes), 1))
+            tests = s.rounds if simulated else 1  # a simulation is tested after every round
+            metrics[f"testing.{name}"] = tests * (perf_counter() - start) / share
+            metrics[f"trained.{name}"] = float(sizes.sum() / f.sizes.sum()) / share
         results.append({"seed": int(seed), "metrics": metrics, "data": identity(s)})
     return results

@@ -1,0 +1,104 @@
+"""The AAM of FedCCEA fitted to convergence, by variable projection.
+
+With the sigmoid behind the shared layer the two linear layers of the AAM are one linear function,
+so the fitted accuracy after round r is, up to the constant that the zeros of later rounds add,
+
+    acc_r = b + sum over rho <= r of a_rho h_rho,      h_rho = sigmoid(x_rho . omega) - 1/2.
+
+For given shared weights omega the best a and b solve a linear least squares problem; what remains
+is a smooth function of omega alone (Golub and Pereyra 1973).  Its normal equations need no padded
+inputs: round rho reaches all of rounds rho to R, so the products of the columns of rho and rho' are
+those of h times the ``R - max(rho, rho')`` rounds (from 0) that both reach.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+from scipy.optimize import minimize
+from scipy.special import expit
+
+__all__ = ["project", "shared_weights"]
+
+FloatArray = npt.NDArray[np.float64]
+#: factor on the loss, so that L-BFGS-B's tolerances are small beside it
+_SCALE = 1e4
+
+
+def project(
+    quality: FloatArray, sizes: FloatArray, accuracy: FloatArray
+) -> tuple[float, FloatArray, FloatArray]:
+    """Least mean squared error at given shared weights, its gradient and the predictions.
+
+    Parameters
+    ----------
+    quality : float64[n]
+        omega.
+    sizes : float64[S, R, n]
+    accuracy : float64[S, R]
+
+    Returns
+    -------
+    loss : float
+    gradient : float64[n]
+        Of the loss by omega; a and b are at their best, so that they contribute nothing to it.
+    predicted : float64[S, R]
+    """
+    sigmoid = expit(sizes @ quality)
+    h = sigmoid - 0.5
+    rounds = h.shape[1]
+    reached = rounds - np.maximum.outer(np.arange(rounds), np.arange(rounds))
+    normal = np.empty((rounds + 1, rounds + 1))
+    normal[:-1, :-1] = (h.T @ h) * reached
+    normal[-1, :-1] = normal[:-1, -1] = h.sum(axis=0) * np.diagonal(reached)
+    normal[-1, -1] = accuracy.size
+    right = np.append((h * _from_here(accuracy)).sum(axis=0), accuracy.sum())
+    best = np.linalg.lstsq(normal, right, rcond=1e-12)[0]
+    a, b = best[:-1], best[-1]
+    predicted = b + np.cumsum(h * a, axis=1)
+    left = predicted - accuracy
+    by_h = 2 / left.size * a * _from_here(left)
+    gradient = np.einsum("sr,srn->n", by_h * sigmoid * (1 - sigmoid), sizes)
+    return float(np.square(left).mean()), gradient, predicted
+
+
+def _from_here(per_round: FloatArray) -> FloatArray:
+    """Sums over this and all later rounds."""
+    return np.asarray(np.cumsum(per_round[:, ::-1], axis=1)[:, ::-1])
+
+
+def shared_weights(
+    sizes: FloatArray, accuracy: FloatArray, starts: FloatArray, iterations: int = 1000
+) -> tuple[FloatArray, list[float]]:
+    """Fit the shared weights, at least 0, from several starts; the best one counts.
+
+    Parameters
+    ----------
+    sizes : float64[S, R, n]
+    accuracy : float64[S, R]
+    starts : float64[starts, n]
+    iterations : int
+        Of L-BFGS-B, per start at most.
+
+    Returns
+    -------
+    quality : float64[n]
+    losses : list of float
+        Mean squared errors at the start and after each iteration, of the best start.
+    """
+
+    def scaled(quality: FloatArray) -> tuple[float, FloatArray]:
+        loss, gradient, _ = project(quality, sizes, accuracy)
+        return _SCALE * loss, _SCALE * gradient
+
+    tried = []
+    for start in starts:
+        losses = [project(start, sizes, accuracy)[0]]
+        found = minimize(
+            scaled, start, jac=True, method="L-BFGS-B", bounds=[(0, None)] * len(start),
+            options={"maxiter": iterations, "ftol": 1e-12, "gtol": 1e-8},
+            callback=lambda q, kept=losses: kept.append(project(q, sizes, accuracy)[0]),
+        )  # fmt: skip
+        tried.append((found.fun, found.x, losses))
+    _, quality, losses = min(tried, key=lambda t: t[0])
+    return np.asarray(quality), losses
