@@ -1,6 +1,7 @@
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from fedkit.experiments import fedvalue_security_tables as tables
@@ -92,6 +93,39 @@ def test_noise_has_the_stated_distribution():
         assert np.mean(found[1] == k) * len(found[1]) / 20_000 == pytest.approx(expected, rel=0.08)
 
 
+def test_noise_on_a_public_domain_reaches_cells_that_nobody_is_in():
+    cells, counts = np.array([[0, 1], [1, 0]]), np.array([3, 2])
+    rng = Streams(4).generator("noise")
+    bare = [geometric_noise(cells, counts, 0.3, rng)[0].max(axis=0) for _ in range(20)]
+    assert np.max(bare, axis=0).tolist() == [1, 1]
+    wide = [geometric_noise(cells, counts, 0.3, rng, sizes=(2, 30))[0] for _ in range(20)]
+    assert max(found[:, 1].max() for found in wide) == 29
+    # a table without a person, or with one in a new cell, has the same cells to be noisy in
+    fewer = [geometric_noise(cells[:1], counts[:1], 0.3, rng, sizes=(2, 30))[0] for _ in range(20)]
+    assert {tuple(c) for f in fewer for c in f.tolist()} >= {(1, 0), (1, 29)}
+    assert len(geometric_noise(cells[:0], counts[:0], 0.1, rng, sizes=(9, 9))[1])
+    for wrong in ((2,), (2, 1), (2, 2, 2)):
+        with pytest.raises(ValueError, match=r"sizes is .*; the cells need at least \[2, 2\]"):
+            geometric_noise(cells, counts, 1.0, rng, sizes=wrong)
+    with pytest.raises(ValueError, match="fewer parties or bins"):
+        geometric_noise(cells, counts, 1.0, rng, sizes=(10**4, 10**4))
+
+
+def test_growth_fits_sizes_that_every_seed_ran():
+    frame = pd.DataFrame(
+        [
+            {"seed": seed, "metric": "core_seconds", "value": 2e-6 * rows**slope,
+             "protocol": "hardened", "varied": "rows", "rows": rows}
+            for seed, slope in enumerate((1.0, 1.1, 1.2))
+            for rows in (10, 100, 1_000, 10_000, 100_000)
+            if rows < 100_000 or seed == 0
+        ]
+    )  # fmt: skip
+    found = tables.growth(frame).loc[("hardened", "rows")]
+    assert (found["from"], found["to"], found["runs"]) == (10, 10_000, 3)
+    assert found["exponent of the power"] == "1.10 [0.85, 1.35]"  # 1.1 +- 4.303 * 0.1 / sqrt(3)
+
+
 def test_nothing_left_claims_nothing():
     leak = measure(np.array([0, 1]), [np.array([0, 0])], np.zeros((0, 2), int), np.zeros(0, int))
     assert (leak.unique, leak.claimed, leak.revealed) == (1.0, 0.0, 0.0)
@@ -105,8 +139,11 @@ def test_experiments_run_and_their_tables_read_them(tmp_path):
     store = Store(tmp_path)
     wanted = {
         "security": lambda s: (
-            s["protocol"] == "printed"
-            and (s["attack"], s["high"]) in {("zeros", 9), ("best bet", 2), ("best bet", 9)}
+            (
+                s["protocol"] == "printed"
+                and (s["attack"], s["high"]) in {("zeros", 9), ("best bet", 2), ("best bet", 9)}
+            )
+            or (s["data"], s["artificial_low"]) == ("cells", 400)
         ),
         "leak": lambda s: s["dataset"] == "wine" and s["features"] == 1 and s["level"] in (0, 2),
         "scaling": lambda s: s["varied"] == "rows" and s["protocol"] == "hardened",
@@ -118,6 +155,9 @@ def test_experiments_run_and_their_tables_read_them(tmp_path):
     shown = tables.attacks(frame)
     assert shown.loc["zeros", "printed"].startswith("0.0")
     assert shown.loc["zeros", "hardened"] == "-"
+    known = tables.known(frame, "cells").loc[400]
+    assert known["smallest share f (q = 2)"] == known["overall share"] == 1 / 3
+    assert known["bound (%)"] == pytest.approx(100 * (2 / 3) ** 4 * 0.75**6)
     assert tables.bets(frame).loc["2", "measured"].startswith("100.0")
     assert tables.caught(frame, "printed").loc["zeros", "non-negativity"] == 100
     leaks = tables.leaks(store.frame("fedvalue", "leak", "smoke"))
@@ -132,6 +172,10 @@ def test_examples_and_protocols():
         ATTACKS
     )
     assert Attacked("printed", "zeros").people == 200
+    x, y, (cell,) = example("cells", 400, Streams(0).generator("e"))
+    assert np.bincount(x).tolist() == list(range(4, 29))
+    assert np.array_equal(cell, x)
+    assert len(np.unique(np.stack([x, y]), axis=1).T) == 25
     x, y, (cell,) = example("label", 20, Streams(0).generator("e"))
     assert not x.any()
     assert np.array_equal(cell, y)
