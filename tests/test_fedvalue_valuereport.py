@@ -71,6 +71,7 @@ def test_values_beside_what_chance_would_give(counts: SecureCounts) -> None:
     assert f"undetected with probability {counts.bound:.2g} at most" in text
     assert counts.bound < 0.05
     assert "--artificial" not in text
+    assert max(map(len, text.splitlines())) < 110
 
 
 def test_what_is_not_asked_for_is_not_shown(counts: SecureCounts) -> None:
@@ -83,7 +84,7 @@ def test_what_is_not_asked_for_is_not_shown(counts: SecureCounts) -> None:
     first = assess(counts, correction="miller-madow")
     assert list(first.columns()) == ["party", "plug-in", "miller-madow"]
     few = count_securely(DATA, seed=1, artificial=1)
-    assert "close to 1 at most; as many artificial IDs as rows" in str(assess(few))
+    assert "close to 1\n  (as many artificial IDs as there are rows" in str(assess(few))
     with pytest.raises(ValueError, match="correction is 'knn'"):
         assess(counts, correction="knn")
 

@@ -76,17 +76,16 @@ class ValueReport:
         """Yield what is printed: the checks, the values, what each column is, and warnings."""
         counts = self.counts
         yield (
-            f"verified: {counts.queries} queries, with {_and(counts.duplications)} copies of an ID "
-            f"and {_and(counts.artificial)} artificial IDs; {int(counts.counts.sum())} IDs "
-            "counted; seals, non-negativity, divisibility, consistency, total and margins hold"
+            f"verified: {counts.queries} queries with {_and(counts.duplications)} copies of an ID "
+            f"and {_and(counts.artificial)} artificial IDs; {int(counts.counts.sum())} IDs counted"
         )
-        advice = ""
-        if counts.bound > 0.05:
-            advice = "; as many artificial IDs as rows, or more, lower it (--artificial)"
+        yield "checks that hold: seals, non-negativity, divisibility, consistency, total, margins"
         yield (
-            "a server that changed the table in the least would have stayed undetected with "
-            f"probability {_probability(counts.bound)} at most{advice}"
+            "a server that changed the table at all stayed undetected with probability "
+            f"{_probability(counts.bound)}{' at most' if counts.bound < 0.995 else ''}"
         )
+        if counts.bound > 0.05:
+            yield "  (as many artificial IDs as there are rows, or more, lower it: --artificial)"
         yield ""
         shown = self.columns()
         widths = [max(map(len, [title, *cells])) for title, cells in shown.items()]
@@ -108,7 +107,7 @@ class ValueReport:
             assert self.corrected is not None
             yield (
                 f"warning: {name} has {self.plugin.values[at]:.6f} by the plug-in and "
-                f"{self.corrected.values[at]:.6f} once chance is taken off: no reason to pay"
+                f"{self.corrected.values[at]:.6f} without chance: no reason to pay it"
             )
 
     def __str__(self) -> str:
