@@ -257,4 +257,5 @@ def explanation(series: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
         for score, by_other in pairs.items()
     }
     names = {s: LABELS[s.removeprefix("score.")] for s in scores}
-    return means.rename(columns=names), pd.DataFrame.from_dict(table, orient="index")
+    means = means.rename(columns=names).rename_axis(columns=None)
+    return means, pd.DataFrame.from_dict(table, orient="index")

@@ -274,7 +274,7 @@ def growth(frame: pd.DataFrame) -> pd.DataFrame:
     tidy = approximations(frame, "pca", "components")
     wide = tidy.groupby(["dataset", "components"])[["cells", "occupied", "seconds"]].mean()
     wide = wide.astype({"cells": int}).rename_axis(["data set", "components"])
-    return wide.rename(
+    return wide.rename_axis(columns=None).rename(
         columns={"cells": "possible cells of a party", "occupied": "occupied cells of a party"}
     )
 
