@@ -170,7 +170,8 @@ def dots_of_clients(
             axis.axhline(level, color=INK, linewidth=0.8, linestyle="--")
         axis.set_title(title, color=INK, fontsize=10)
         last_row, first = place >= len(values) - columns, place % columns == 0
-        finish(axis, "client" if last_row else "", ylabel if first else "", handles)
+        shown = handles if len(handles) > 1 else []  # one kind needs no legend
+        finish(axis, "client" if last_row else "", ylabel if first else "", shown)
     for axis in axes.flat[len(values) :]:
         axis.set_visible(False)
     return picture

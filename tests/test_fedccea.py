@@ -11,6 +11,7 @@ from fedkit.experiments import fedccea as paper
 from fedkit.experiments import fedccea_runs as runs
 from fedkit.experiments import fedccea_tables as tables
 from fedkit.experiments.fedccea_runs import (
+    OTHER_FITS,
     PARTIAL,
     PROPORTIONS,
     area_between,
@@ -50,7 +51,7 @@ def test_a_run_measures_what_the_tables_show(result):
     assert metrics["trained.fedccea"] == pytest.approx(6 / 2, rel=0.3)
     assert len(series["partial.lowest"]) == len(PROPORTIONS)
     assert {"area.partial-size", "rank.seeds", "explained"} <= set(metrics)
-    for name in runs.OTHER_FITS:
+    for name in OTHER_FITS:
         assert metrics[f"explained.{name}"] <= 1
         assert -1 <= metrics[f"rank.{name}"] <= 1
     assert metrics["explained"] >= metrics["explained.adam"]
@@ -251,9 +252,12 @@ def test_tables_by_hand():
 def test_fits_by_hand():
     place = {"dataset": "mnist", "distribution": "weak", "noise": "label-10"}
     names = ("rank.0.1", "rank.0.25", "rank.0.5", "rank.seeds", "aam_error", "round_error")
-    frame = records([(place, {**{n: [0.5] for n in names}, "explained": [-0.25]})])
+    others = {f"{k}.{n}": [v] for n in OTHER_FITS for k, v in (("explained", -0.5), ("rank", 0.3))}
+    metrics = {n: [0.5] for n in names} | {"explained": [-0.25]} | others
+    frame = records([(place, metrics)])
     row = tables.fits_table(frame).loc["MNIST, weak non-IID, 10% label noise"]
     assert (row["two halves"], row["explained share"]) == ("0.50", "-0.25")
+    assert (row["by Adam"], row["rank correlation with Adam's"]) == ("-0.50", "0.30")
 
 
 def test_learning_and_times_by_hand():
@@ -267,5 +271,10 @@ def test_learning_and_times_by_hand():
     cost = records([({"clients": 4}, {f"seconds.{k}": v for k, v in seconds.items()} | trained)])
     times = tables.measured_times(cost, 100)
     assert times["FedCCEA over LOO"].item() == pytest.approx(5)
-    assert times["the same in data trained on"].item() == pytest.approx(12.5)
+    assert times["data trained on"].item() == pytest.approx(12.5)
+    assert "training alone" not in times
+    tested = {"testing.lockstep": [0.05], "testing.loo": [1.0]}
+    metrics = {f"seconds.{k}": v for k, v in seconds.items()} | trained | tested
+    times = tables.measured_times(records([({"clients": 4}, metrics)]), 100)
+    assert times["training alone"].item() == pytest.approx(5)
     assert times["one simulation (ms)"].item() == pytest.approx(300)
