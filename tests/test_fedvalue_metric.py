@@ -236,10 +236,11 @@ def test_each_coalition_costs_one_pass(monkeypatch):
 def test_sampling_is_unbiased_and_its_errors_are_right():
     x_t, y, parties = federation(d=5, n=70)
     truth = mshapley_cmi(x_t, y, parties).values
-    runs = [
-        mshapley_cmi(x_t, y, parties, estimator=fk.PermutationSampling(walks=40), seed=seed)
-        for seed in range(150)
-    ]
+    walks, game = fk.PermutationSampling(walks=40), CMIGame(x_t, y, parties)
+    runs = [fk.estimate(game, walks, seed=seed) for seed in range(150)]
+    same = mshapley_cmi(x_t, y, parties, estimator=walks, seed=149)
+    assert np.array_equal(same.values, runs[-1].values)
+    assert np.array_equal(same.standard_errors, runs[-1].standard_errors)
     values = np.array([r.values for r in runs])
     errors = np.array([r.standard_errors for r in runs])
     assert not runs[0].exact

@@ -121,8 +121,8 @@ def test_the_file_holds_all_that_is_printed(counts: SecureCounts) -> None:
 
 
 @pytest.fixture
-def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[House]:
-    """A server, and a folder with the tables of three parties and their key."""
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the tables of three parties and their key."""
     monkeypatch.chdir(tmp_path)
     Path("federation.key").write_text(new_key().hex(), "ascii")
     for name, columns in (("shop", {"x": TASK, "churn": Y, "same": Y * 0}),
@@ -131,18 +131,24 @@ def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[House]:
         rows = zip(*columns.values(), strict=True)
         lines += [",".join([f"{i:03d}", *map(str, row)]) for i, row in enumerate(rows)]
         Path(f"{name}.csv").write_text("\n".join(lines), "utf-8")
-    found = House(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def house(files: Path) -> Iterator[House]:
+    """A server whose folder is that of the files."""
+    found = House(files)
     yield found
     found.stop()
 
 
-def command(name: str, house: House, *more: str) -> list[str]:
+def command(name: str, url: str, *more: str) -> list[str]:
     first = ["party"]
     if name == "shop":
         first = ["value", "--parties", "bank,telco", "--label", "churn"]
     files = ["--data", f"{name}.csv", "--key-file", "federation.key", "--token-file"]
     return [
-        "fedvalue", *first, "--name", name, *files, f"{name}.token", "--url", house.url, *more,
+        "fedvalue", *first, "--name", name, *files, f"{name}.token", "--url", url, *more,
     ]  # fmt: skip
 
 
@@ -150,7 +156,7 @@ def answering(house: House, jobs: int) -> list[threading.Thread]:
     """The data parties' programs, as threads."""
     more = ["--max-jobs", str(jobs), "--poll", "0.05"]
     threads = [
-        threading.Thread(target=cli.main, args=(command(name, house, *more),))
+        threading.Thread(target=cli.main, args=(command(name, house.url, *more),))
         for name in ("bank", "telco")
     ]
     for thread in threads:
@@ -163,7 +169,7 @@ def test_the_commands_from_files_to_values(
 ) -> None:
     threads = answering(house, 2)
     more = ["--test", "--draws", "199", "--artificial", "90,99", "--json", "values.json"]
-    assert cli.main(command("shop", house, *more)) == 0
+    assert cli.main(command("shop", house.url, *more)) == 0
     for thread in threads:
         thread.join(60)
     said = capsys.readouterr().out
@@ -174,7 +180,7 @@ def test_the_commands_from_files_to_values(
     assert "warning: telco has" in said
     assert "taking up" not in said
     assert len(Path("bank.answered").read_text("utf-8").split()) == 4  # digest and job, twice
-    assert cli.main(command("bank", house, "--once")) == 0
+    assert cli.main(command("bank", house.url, "--once")) == 0
     assert "bank: taking up with the secret in bank.secret" in capsys.readouterr().out
 
 
@@ -192,18 +198,28 @@ def test_the_commands_from_files_to_values(
         ("shop", ["--test", "--draws", "0"], "draws is 0"),
         ("shop", ["--json", "none/values.json"], "there is no folder none"),
         ("shop", ["--label", "Churn"], "name one of these, or write them alike"),
-        ("bank", ["--token-file", "telco.token"], "the token is that of 'telco' and not of 'bank'"),
-        ("shop", ["--token-file", "rival.token"], "the token is that of 'rival' and not of 'shop'"),
     ],
 )
-def test_what_is_refused_before_a_secret_is_made(
-    house: House, capsys: pytest.CaptureFixture[str], name: str, more: list[str], words: str
+def test_what_is_refused_before_anything_is_asked(
+    files: Path, capsys: pytest.CaptureFixture[str], name: str, more: list[str], words: str
 ) -> None:
-    before = set(Path().iterdir())
-    assert cli.main(command(name, house, *more)) == 1
+    before = set(files.iterdir())
+    Path(f"{name}.token").write_text("token", "ascii")
+    assert cli.main(command(name, "http://127.0.0.1:9", *more)) == 1
     error = capsys.readouterr().err
     assert words in error
     assert error.count("\n") == 1
+    assert set(files.iterdir()) - before == {files / f"{name}.token"}
+
+
+def test_a_token_of_another_party_is_refused_before_a_secret_is_made(
+    house: House, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = set(Path().iterdir())
+    for name, other in (("bank", "telco"), ("shop", "rival")):
+        assert cli.main(command(name, house.url, "--token-file", f"{other}.token")) == 1
+        error = capsys.readouterr().err
+        assert f"the token is that of {other!r} and not of {name!r}" in error
     assert set(Path().iterdir()) == before
     assert house.jobs() == []
 
@@ -214,7 +230,7 @@ def test_other_ids_may_be_the_same_written_otherwise(
     file = Path("bank.csv")
     file.write_text(file.read_text("utf-8").replace("\n007,", "\n7,"), "utf-8")
     threads = answering(house, 1)
-    assert cli.main(command("shop", house)) == 1
+    assert cli.main(command("shop", house.url)) == 1
     for thread in threads:
         thread.join(60)
     error = capsys.readouterr().err
