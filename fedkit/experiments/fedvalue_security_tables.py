@@ -9,7 +9,7 @@ import numpy as np
 from fedkit.experiments.fedvalue_security import PROTOCOLS
 from fedkit.extras import need
 from fedkit.fedvalue.attacks import ATTACKS
-from fedkit.fedvalue.bounds import best_shift
+from fedkit.fedvalue.bounds import best_shift, known_answers
 from fedkit.intervals import mean_interval, slopes
 
 if TYPE_CHECKING:
@@ -112,13 +112,15 @@ def known(frame: pd.DataFrame, data: str = "label") -> pd.DataFrame:
         cut = part[part.artificial_low == extra]
         value = cut.groupby("metric").value.mean()
         mean, low, high = share(cut)
+        people = int(cut.people.iloc[0])
         rows.append(
             {
                 "artificial IDs": extra,
                 "smallest share f (q = 2)": value["share_known"],
-                "overall share": extra / (2 * int(cut.people.iloc[0]) + extra),
+                "overall share": extra / (2 * people + extra),
                 "deceived (%)": mean, "low": low, "high": high,
                 "bound (%)": 100 * value["bound.known_answers"],
+                "by the overall share (%)": 100 * known_answers([people], (2, 3), (extra, extra)),
             }
         )  # fmt: skip
     return need("pandas", "run").DataFrame(rows).set_index("artificial IDs")
