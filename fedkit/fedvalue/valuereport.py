@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -74,6 +76,16 @@ class ValueReport:
 
     def lines(self) -> Iterator[str]:
         """Yield what is printed: the checks, the values, what each column is, and warnings."""
+        for line in self._sentences():
+            wide = line.startswith("\t")  # a row of the table is not folded
+            yield from (
+                [line[1:]]
+                if wide
+                else textwrap.wrap(line, 80, subsequent_indent="    ", break_on_hyphens=False)
+                or [""]
+            )
+
+    def _sentences(self) -> Iterator[str]:
         counts = self.counts
         yield (
             f"verified: {counts.queries} queries with {_and(counts.duplications)} copies of an ID "
@@ -91,7 +103,7 @@ class ValueReport:
         widths = [max(map(len, [title, *cells])) for title, cells in shown.items()]
         for row in zip(*([title, *cells] for title, cells in shown.items()), strict=True):
             first, *others = (text.rjust(w) for text, w in zip(row, widths, strict=True))
-            yield "  ".join([first.strip().ljust(widths[0]), *others])
+            yield "\t" + "  ".join([first.strip().ljust(widths[0]), *others])
         own = f"{self.plugin.task_value:.6f}"
         if self.corrected is not None:
             own += f"; {self.corrected.correction}: {self.corrected.task_value:.6f}"
@@ -114,6 +126,9 @@ class ValueReport:
         return "\n".join(self.lines())
 
     __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(str(self))}</pre>"
 
     def to_json(self) -> dict[str, Any]:
         """Return all of it as plain lists, numbers and text."""
