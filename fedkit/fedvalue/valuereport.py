@@ -77,13 +77,11 @@ class ValueReport:
     def lines(self) -> Iterator[str]:
         """Yield what is printed: the checks, the values, what each column is, and warnings."""
         for line in self._sentences():
-            wide = line.startswith("\t")  # a row of the table is not folded
-            yield from (
-                [line[1:]]
-                if wide
-                else textwrap.wrap(line, 80, subsequent_indent="    ", break_on_hyphens=False)
-                or [""]
-            )
+            if line.startswith("\t"):  # a row of the table is not folded
+                yield line[1:]
+            else:
+                folded = textwrap.wrap(line, 80, subsequent_indent="    ", break_on_hyphens=False)
+                yield from folded or [""]
 
     def _sentences(self) -> Iterator[str]:
         counts = self.counts
