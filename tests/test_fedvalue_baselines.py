@@ -60,6 +60,15 @@ def test_shap_values_add_up_to_differences_of_outputs(fitted, name):
         assert np.allclose(difference, expected, atol=1e-6 * np.ptp(outputs))
 
 
+def test_one_permutation_is_enough_for_the_values_of_parties(fitted):
+    rows, parties = X[REST[:20]], [[j] for j in range(13)]
+    one, other = (
+        party_values(explain(fitted["svm"], rows, BASE, seed=seed), parties) for seed in (0, 1)
+    )
+    assert not np.array_equal(one, other)
+    assert np.corrcoef(one, other)[0, 1] > 0.99
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_models_learn(fitted, name):
     assert fitted[name].accuracy(X[REST], Y[REST]) > 0.85
