@@ -191,7 +191,11 @@ def test_the_commands_from_files_to_values(
 @pytest.mark.parametrize(
     ("name", "more", "words"),
     [
-        ("shop", ["--label", "same"], "label 'same' is 0 in all 90 rows of shop.csv"),
+        (
+            "shop",
+            ["--label", "same"],
+            "label 'same' has the one value 0 in all 90 rows of shop.csv",
+        ),
         ("shop", ["--bins", "1"], "bins is 1, and in one bin"),
         ("bank", ["--bins", "1"], "bins is 1, and in one bin"),
         ("shop", ["--artificial", "many"], "artificial is 'many'; expected LOW,HIGH"),
@@ -224,6 +228,13 @@ def test_a_token_of_another_party_is_refused_before_a_secret_is_made(
         assert cli.main(command(name, house.url, "--token-file", f"{other}.token")) == 1
         error = capsys.readouterr().err
         assert f"the token is that of {other!r} and not of {name!r}" in error
+    for name, odd, words in (
+        ("shop", ["--parties", "bank,telko"], "no token was ever made for telko"),
+        ("bank", ["--parties", "telco", "--label", "a"], "bank is a data party"),
+    ):
+        asked = command("shop", house.url, "--name", name, "--data", f"{name}.csv", *odd)
+        assert cli.main([*asked, "--token-file", f"{name}.token"]) == 1
+        assert words in capsys.readouterr().err
     assert set(Path().iterdir()) == before
     assert house.jobs() == []
 

@@ -66,7 +66,7 @@ def read_columns(
     ------
     ValueError
         If the file is no table, a column is missing or named twice, there are no rows, an ID is
-        missing, has blanks around it or comes twice, or a label is missing.
+        missing, has blanks around it or comes twice, a label is missing, or all are the same.
     OSError
         If it cannot be read.
     """
@@ -97,6 +97,11 @@ def read_columns(
         y = frame[label].to_numpy()
         if y.dtype.kind not in "biuf":
             y = y.astype(str)
+        if (y == y[0]).all():
+            raise ValueError(
+                f"the label {label!r} has the one value {y[0]} in all {len(y)} rows of {path}, so "
+                "there is nothing to tell about it; take rows with two labels or more"
+            )
     return Columns(ids, frame[chosen], y, tuple(map(str, chosen)))
 
 

@@ -293,6 +293,7 @@ def value(
     with _plainly():
         from fedkit.fedvalue import agents
         from fedkit.fedvalue.columns import read_columns
+        from fedkit.fedvalue.remote import CounterRefused
         from fedkit.fedvalue.taskparty import TaskParty
         from fedkit.fedvalue.valuereport import assess, check_correction
 
@@ -307,12 +308,6 @@ def value(
         held = read_columns(
             data, id_column=id_column, columns=_list(columns), label=label, min_columns=0
         )
-        assert held.y is not None
-        if len(set(held.y.tolist())) == 1:
-            raise ValueError(
-                f"the label {label!r} is {held.y[0]!s} in all {len(held.y)} rows of {data}, so "
-                "there is nothing to tell about it; take rows with two labels or more"
-            )
         key = agents.read_key(key_file)
         cells = agents.cells_of(held, bins, how, missing, str(data))
         TaskParty(name, ["?"], [0], [0], key, names, **options)  # refuses what is out of range
@@ -322,11 +317,17 @@ def value(
         )
         with _counter(url, token_file, ca, plain, timeout=answer_timeout) as counter:
             _admit(counter, name)
-            counts = agents.run_task(
-                held, cells, key, counter, name=name, parties=names, timeout=timeout,
-                state=state_file or data.with_name(f"{name}.run"),
-                say=lambda line: _say(f"{name}: {line}"), **options,
-            )  # fmt: skip
+            place = state_file or data.with_name(f"{name}.run")
+            known = place.exists()
+            try:
+                counts = agents.run_task(
+                    held, cells, key, counter, name=name, parties=names, timeout=timeout,
+                    state=place, say=lambda line: _say(f"{name}: {line}"), **options,
+                )  # fmt: skip
+            except CounterRefused as error:
+                if error.status in (403, 422) and not known:  # it never began
+                    place.unlink(missing_ok=True)
+                raise
         report = assess(
             counts, correction=correction, test=test, draws=draws, seed=seed, label=label
         )
