@@ -25,7 +25,6 @@ from fedkit.fedvalue.cells import sum_clogc
 from fedkit.fedvalue.corrections import CHUNK, _drawn_sums, null_information
 from fedkit.fedvalue.information import cells_of_table, conditional_mutual_information
 from fedkit.fedvalue.tables import How, Missing, VerticalData, joint_codes, vertical_data
-from fedkit.intervals import holm
 from fedkit.streams import Streams
 
 if TYPE_CHECKING:
@@ -252,6 +251,8 @@ def _evidence(
     task: Ints, label: Ints, codes: Sequence[Ints], weights: Ints | None, names: tuple[str, ...],
     given: Given, draws: int, seed: int,
 ) -> Evidence:  # fmt: skip
+    from fedkit.intervals import holm  # it brings scipy.stats, which takes seconds to load
+
     if given not in ("task", "others"):
         raise ValueError(f"given is {given!r}; expected 'task' or 'others'")
     found = []
