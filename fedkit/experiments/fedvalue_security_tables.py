@@ -90,8 +90,8 @@ def bets(frame: pd.DataFrame) -> pd.DataFrame:
         rows[f"{low}" if low == high else f"{low} to {high}"] = {
             "measured": _text(share(cut)),
             "the server's best (ours)": 100 * best_shift((low, high), 2)[0],
-            "one count (paper's proof)": 100 * value["bound.per_cell"],
-            "Proposition 2": 100 * value["bound.paper"],
+            "one count (paper's proof)": f"{100 * value['bound.per_cell']:.1f}",
+            "Proposition 2": f"{100 * value['bound.paper']:.0e}",
         }
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("q")
 
