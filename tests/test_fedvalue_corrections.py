@@ -292,6 +292,12 @@ def test_what_neighbours_refuse():
         knn_information(x, y[1:])
     assert knn_information(x, np.arange(20)) == 0.0  # every label stands alone
     assert standardise(np.column_stack([x, np.full(20, 7.0)])).shape == (20, 2)
+    with pytest.raises(ValueError, match="parties is one ndarray"):
+        KNNGame(None, y, np.zeros((20, 2)))
+    with pytest.raises(ValueError, match="party 1 has 19 rows and y has 20"):
+        KNNGame(None, y, [np.zeros(19)])
+    with pytest.raises(ValueError, match="bank holds text"):
+        KNNGame(None, y, {"bank": np.array(["a"] * 20)})
     constant = mshapley_cmi(None, y, [np.full((20, 1), 3.3), x], correction="knn")
     assert constant.values[0] == 0.0
 

@@ -239,7 +239,7 @@ def mshapley_cmi(
     if correction == "knn":
         from fedkit.fedvalue.knn import KNNGame
 
-        game = KNNGame(data.x_task, data.y, data.parties, seed=seed)
+        game = KNNGame(data, seed=seed)
         return how_to.value(game, data.n_rows, data.names, correction)
     codes = data.codes(bins, how, missing)
     return _from_cells(CoalitionCells(*codes), correction, how_to, draws, data.names)

@@ -7,7 +7,6 @@ that label holds few of the others.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from scipy.spatial import cKDTree
 from scipy.special import digamma
 
 from fedkit.fedvalue.binning import columns_of, label_codes
+from fedkit.fedvalue.tables import VerticalData, vertical_data
 from fedkit.masks import Coalitions, Utilities, check_coalitions
 from fedkit.streams import Streams
 
@@ -137,8 +137,8 @@ class KNNGame:
     Parameters
     ----------
     x_task, y, parties
-        As in :class:`~fedkit.fedvalue.tables.VerticalData`; numbers only, none missing.  Each
-        column is standardised.
+        As in :class:`~fedkit.fedvalue.tables.VerticalData`, or one of these alone; numbers only,
+        none missing.  Each column is standardised.
     neighbours : int
         The number `k` of neighbours.
     seed : int
@@ -151,11 +151,14 @@ class KNNGame:
     """
 
     def __init__(
-        self, x_task: Any, y: ArrayLike, parties: Sequence[Any], neighbours: int = 3, seed: int = 0
-    ) -> None:
-        self._task = standardise(np.zeros((len(np.asarray(y)), 0)) if x_task is None else x_task)
-        self._parties = [standardise(x, f"party {i + 1}") for i, x in enumerate(parties)]
-        self._label = label_codes(y)
+        self, x_task: Any | VerticalData, y: Any = None, parties: Any = None, neighbours: int = 3,
+        seed: int = 0,
+    ) -> None:  # fmt: skip
+        data = vertical_data(x_task, y, parties)
+        self._task = standardise(data.x_task)
+        named = zip(data.parties, data.names or (), strict=True)
+        self._parties = [standardise(x, name) for x, name in named]
+        self._label = label_codes(data.y)
         self.neighbours, self.seed = neighbours, seed
         self.master = float(self.value(np.zeros((1, self.n_players), dtype=np.bool_))[0])
 
