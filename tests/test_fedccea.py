@@ -15,12 +15,14 @@ from fedkit.experiments.fedccea_runs import (
     PARTIAL,
     PROPORTIONS,
     area_between,
+    by_chance,
     explained,
     partial_participation,
     removal_curves,
     run_base,
     run_cell,
     run_cost,
+    same_round,
 )
 from fedkit.retraining import train_with_sizes
 
@@ -51,7 +53,8 @@ def test_a_run_measures_what_the_tables_show(result):
     assert metrics["trained.fedccea"] == pytest.approx(6 / 2, rel=0.3)
     assert len(series["partial.lowest"]) == len(PROPORTIONS)
     assert {"area.partial-size", "rank.seeds", "explained"} <= set(metrics)
-    for name in OTHER_FITS:
+    assert 0.05 <= metrics["explained.p"] <= 1
+    for name in (*OTHER_FITS, "same_round"):
         assert metrics[f"explained.{name}"] <= 1
         assert -1 <= metrics[f"rank.{name}"] <= 1
     assert metrics["explained"] >= metrics["explained.adam"]
@@ -179,6 +182,23 @@ def test_fits_that_are_compared_share_neither_simulations_nor_seed(monkeypatch):
     assert all(not (a[0] & b[0]) for a, b in pairs[:3])
     assert [len(a[0]) for a, _ in pairs] == [2, 5, 10, 20]
     assert pairs[3][0][0] == pairs[3][1][0]
+
+
+def test_the_same_round_is_found_and_chance_is_told_from_it():
+    rng = np.random.default_rng(0)
+    sizes = rng.random((30, 4, 3))
+    slope = np.array([0.3, 0.0, 0.1])
+    noise = 0.01 * rng.standard_normal((30, 4))
+    last = Simulations(sizes, np.linspace(0.1, 0.5, 4) + sizes @ slope + noise)
+    found, share = same_round(last)
+    np.testing.assert_allclose(found, slope, atol=0.02)
+    assert share > 0.9
+    assert same_round(Simulations(rng.random((30, 4, 3)), last.accuracy))[1] < 0.1
+    lasting = Simulations(sizes, 0.1 + 0.2 * np.cumsum(sizes @ slope, axis=1) + noise)
+    assert by_chance(lasting, 0)["explained.p"] == 0.05
+    apart = by_chance(Simulations(rng.random((30, 4, 3)), lasting.accuracy), 0)
+    assert apart["explained.p"] > 0.05
+    assert 0 < apart["explained.chance"] < 0.5
 
 
 def test_explained_by_hand():

@@ -45,6 +45,8 @@ PROPORTIONS = np.array([0.0, 0.1, 0.2, 0.3, 0.4, 0.5])
 PARTIAL = ("partial", "partial-size")
 #: fits by Adam beside the converged one, by the place of the sigmoid
 OTHER_FITS: dict[str, Literal["shared", "connected"]] = {"adam": "shared", "connected": "connected"}
+#: of the simulations, for the explained share by chance
+PERMUTATIONS = 19
 #: distance of the two seeds of the AAM that are compared
 OTHER_SEED = 1_000_003
 
@@ -145,21 +147,27 @@ def stability(s: Setting, sims: Simulations, seed: int) -> dict[str, float]:
 def other_fits(
     s: Setting, valued: Valued, seed: int, noisy: npt.NDArray[np.bool_]
 ) -> dict[str, float]:
-    """The same AAM trained by Adam, in both readings of where the sigmoid stands.
+    """The same AAM trained by Adam, in both readings of the sigmoid, and :func:`same_round`.
 
     Returns
     -------
     dict of str to float
         Explained share, rank correlation with the converged fit and, with noisy clients, the
-        probability that a clean one is above: "explained.adam", ..., "auc.connected".
+        probability that a clean one is above: "explained.adam", ..., "auc.same_round".
     """
-    found = {}
+    sims, fits, found = valued.simulations, {}, {}
     for name, place in OTHER_FITS.items():
-        fit = fit_aam(valued.simulations, solver="adam", sigmoid=place, lr=s.aam_lr, seed=seed)
-        found[f"explained.{name}"] = explained(valued.simulations, fit)["explained"]
-        found[f"rank.{name}"] = agreement(fit.quality, valued.fit.quality)
+        fit = fit_aam(sims, solver="adam", sigmoid=place, lr=s.aam_lr, seed=seed)
+        fits[name] = fit.quality, explained(sims, fit)["explained"]
+    fits["same_round"] = same_round(sims)
+    for name, (quality, share) in fits.items():
+        found[f"explained.{name}"] = share
+        found[f"rank.{name}"] = agreement(quality, valued.fit.quality)
         if noisy.any():
-            found[f"auc.{name}"] = chance_above(fit.quality, noisy)
+            found[f"auc.{name}"] = chance_above(quality, noisy)
+    half = len(sims.sizes) // 2
+    parts = (Simulations(sims.sizes[p], sims.accuracy[p]) for p in (slice(half), slice(half, None)))
+    found["rank.0.5.same_round"] = agreement(*(same_round(part)[0] for part in parts))
     return found
 
 
@@ -170,6 +178,53 @@ def explained(sims: Simulations, fit: Fit) -> dict[str, float]:
     error = 100 * fit.error
     share = 1 - (error / left) ** 2 if left > 0 else float("nan")
     return {"aam_error": error, "round_error": float(left), "explained": float(share)}
+
+
+def by_chance(sims: Simulations, seed: int) -> dict[str, float]:
+    """What the AAM explains where sizes and accuracies belong to different simulations.
+
+    Returns
+    -------
+    dict of str to float
+        "explained.chance": mean explained share over the permutations; "explained.p": the
+        permutation p-value of the share that is explained in truth.
+    """
+    order = Streams(seed).generator("fedccea", "permutations")
+
+    def share(accuracy: FloatArray) -> float:
+        other = Simulations(sims.sizes, accuracy)
+        return explained(other, fit_aam(other, seed=seed))["explained"]
+
+    found = share(sims.accuracy)
+    null = np.array(
+        [share(sims.accuracy[order.permutation(len(sims.sizes))]) for _ in range(PERMUTATIONS)]
+    )
+    return {
+        "explained.chance": float(null.mean()),
+        "explained.p": (1 + int((null >= found).sum())) / (1 + PERMUTATIONS),
+    }
+
+
+def same_round(sims: Simulations) -> tuple[FloatArray, float]:
+    """Regress what is left after the means of the rounds on the sizes of the same round.
+
+    The AAM gives round rho one weight in all accuracies that follow it, so it cannot say that the
+    last round matters most.  This straight line says nothing else.
+
+    Returns
+    -------
+    float64[n]
+        One coefficient per client, in accuracy per scaled size.
+    float
+        Share of the variance explained, adjusted for the coefficients.
+    """
+    rounds, n = sims.sizes.shape[1:]
+    x = (sims.sizes - sims.sizes.mean(axis=0)).reshape(-1, n)
+    y = (sims.accuracy - sims.accuracy.mean(axis=0)).reshape(-1)
+    slope = np.linalg.lstsq(x, y, rcond=None)[0]
+    free = y.size - rounds
+    left, total = np.square(y - x @ slope).sum() / (free - n), np.square(y).sum() / free
+    return slope, float(1 - left / total) if free > n and total > 0 else float("nan")
 
 
 def run_cell(cell: Cell, device: str | None, progress: bool) -> list[dict[str, Any]]:
@@ -197,7 +252,8 @@ def run_cell(cell: Cell, device: str | None, progress: bool) -> list[dict[str, A
                 metrics[f"auc.{m}"] = chance_above(v, noisy)
         for m in (*METHODS, *CONTROLS, *PARTIAL):
             metrics[f"area.{m}"] = area_between(curves, m)
-        metrics |= stability(s, valued.simulations, seed) | other_fits(s, valued, seed, noisy)
+        metrics |= stability(s, valued.simulations, seed) | by_chance(valued.simulations, seed)
+        metrics |= other_fits(s, valued, seed, noisy)
         results.append(
             {
                 "seed": int(seed),
