@@ -271,13 +271,17 @@ def test_tables_by_hand():
 
 def test_fits_by_hand():
     place = {"dataset": "mnist", "distribution": "weak", "noise": "label-10"}
-    names = ("rank.0.1", "rank.0.25", "rank.0.5", "rank.seeds", "aam_error", "round_error")
-    others = {f"{k}.{n}": [v] for n in OTHER_FITS for k, v in (("explained", -0.5), ("rank", 0.3))}
-    metrics = {n: [0.5] for n in names} | {"explained": [-0.25]} | others
-    frame = records([(place, metrics)])
+    found = {name: [0.5] for name in ("rank.0.1", "rank.0.25", "rank.0.5", "rank.seeds")}
+    found |= {f"rank.{n}": [0.3] for n in (*OTHER_FITS, "0.5.same_round")}
+    found |= {"aam_error": [3.0], "round_error": [2.9], "explained": [-0.25]}
+    others = ("chance", "p", "same_round", *OTHER_FITS)
+    found |= {f"explained.{n}": [0.1 * i] for i, n in enumerate(others)}
+    frame = records([(place, found)])
     row = tables.fits_table(frame).loc["MNIST, weak non-IID, 10% label noise"]
-    assert (row["two halves"], row["explained share"]) == ("0.50", "-0.25")
-    assert (row["by Adam"], row["rank correlation with Adam's"]) == ("-0.50", "0.30")
+    assert (row["two halves"], row["converged and Adam's"]) == ("0.50", "0.30")
+    row = tables.shares_table(frame).loc["MNIST, weak non-IID, 10% label noise"]
+    assert (row["explained share"], row["by chance"], row["p"]) == ("-0.25", "0.00", "0.10")
+    assert row["sizes of the same round"] == "0.20"
 
 
 def test_learning_and_times_by_hand():

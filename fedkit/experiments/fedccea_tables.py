@@ -123,27 +123,53 @@ def areas_table(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def fits_table(frame: pd.DataFrame) -> pd.DataFrame:
-    """How far fits of the AAM agree, and how well it predicts the simulations it was fitted to.
+    """Rank correlation of the weights of two fits.
 
     Parameters
     ----------
     frame : DataFrame
         Records of the experiment ``contribution`` or ``reduced``.
     """
+    return _titled(
+        frame,
+        {
+            "rank.0.1": "two tenths of the simulations",
+            "rank.0.25": "two quarters",
+            "rank.0.5": "two halves",
+            "rank.seeds": "all, two starts",
+            "rank.adam": "converged and Adam's",
+            "rank.connected": "the same, sigmoid behind the nodes",
+            "rank.0.5.same_round": "same round: two halves",
+        },
+    )
+
+
+def shares_table(frame: pd.DataFrame) -> pd.DataFrame:
+    """What the AAM explains of the accuracies within a round, and what others do.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Records of the experiment ``contribution`` or ``reduced``.
+    """
+    return _titled(
+        frame,
+        {
+            "round_error": "error of the round's mean (points)",
+            "aam_error": "error of the AAM (points)",
+            "explained": "explained share",
+            "explained.chance": "by chance",
+            "explained.p": "p",
+            "explained.adam": "Adam's fit",
+            "explained.connected": "Adam's, sigmoid behind the nodes",
+            "explained.same_round": "sizes of the same round",
+        },
+    )
+
+
+def _titled(frame: pd.DataFrame, titles: dict[str, str]) -> pd.DataFrame:
+    """One row per setting, one column per metric with its interval over the seeds."""
     pd = need("pandas", "run")
-    titles = {
-        "rank.0.1": "two tenths of the simulations",
-        "rank.0.25": "two quarters",
-        "rank.0.5": "two halves",
-        "rank.seeds": "all, two starts",
-        "aam_error": "error of the AAM (points)",
-        "round_error": "error of the round's mean (points)",
-        "explained": "explained share",
-        "explained.adam": "by Adam",
-        "rank.adam": "rank correlation with Adam's",
-        "explained.connected": "sigmoid behind the nodes, by Adam",
-        "rank.connected": "rank correlation with these",
-    }
     rows = {
         setting_name(*place): {
             title: _text(mean_interval(seeds[metric]), 2) for metric, title in titles.items()
