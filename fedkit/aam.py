@@ -125,8 +125,7 @@ def padded_inputs(sizes: FloatArray) -> FloatArray:
 
     Returns
     -------
-    float64[S * R, R, n]
-        Row ``s * R + r`` holds rounds 0 to r of simulation s.
+    float64[S * R, R, n]; row ``s * R + r`` holds rounds 0 to r of simulation s
     """
     s, r, n = sizes.shape
     past = np.tril(np.ones((r, r)))[None, :, :, None]  # [1, now, round, 1]
@@ -142,9 +141,8 @@ class AccuracyApproximation(nn.Module):
     nodes : int
         Nodes of the first fully connected layer; 10 in the paper.
     sigmoid : {"shared", "connected"}
-        Behind which layer the only non-linearity stands.  Appendix A puts it "in the first layer
-        of the AAM", which section 3.2.1 calls the one with the shared weights; the other reading is
-        the first fully connected one.
+        Layer with the only non-linearity: "the first layer of the AAM" (appendix A), so the shared
+        weights (section 3.2.1), or the first fully connected one.
     rng : numpy.random.Generator
         Initial weights.
     """
@@ -232,9 +230,9 @@ def fit_aam(
     ----------
     simulations : Simulations
     solver : {"projection", "adam"}, optional
-        How Eq. 2 is minimised "until convergence"; the paper names no optimiser.  "projection"
-        does converge (:mod:`fedkit.projection`), from three starts, and is the default where the
-        sigmoid stands behind the shared layer; "adam" trains the network by mini-batches.
+        How Eq. 2 is minimised; the paper names no optimiser.  "projection"
+        (:mod:`fedkit.projection`, three starts) is the default where the sigmoid stands behind the
+        shared layer; "adam" trains the network by mini-batches.
     lr : float
         Of Adam; 0.01 for MNIST and 0.05 for EMNIST in the paper.
     batch_size, epochs, patience : int
@@ -253,8 +251,7 @@ def fit_aam(
     Raises
     ------
     ValueError
-        If there are fewer simulated rounds than clients: their weights are then not determined; if
-        the solver is unknown, or cannot serve the place of the sigmoid.
+        If there are fewer simulated rounds than clients, or the solver cannot serve the sigmoid.
     """
     s, rounds, clients = simulations.sizes.shape
     if s * rounds < clients:
