@@ -261,9 +261,12 @@ def test_tables_by_hand():
     assert table["everybody"].item().startswith("81.0 [68.3, 93.7] (paper 85.60)")
     assert "(paper 74.29)" in table["TMC-SV, retrained"].item()
     areas = tables.areas_table(frame)
-    assert areas["FedCCEA over TMC-SV, retrained"].item() == "0.0 [0.0, 0.0]"
-    assert areas["FedCCEA over control: random orders"].item().startswith("1.5 [")
-    assert areas["partial over amounts alone"].item() == "0.0 [0.0, 0.0]"
+    assert areas["seeds"].item() == "2"
+    assert areas["FedCCEA"].item().startswith("2.0 [")
+    leads = tables.leads_table(frame)
+    assert leads["over TMC-SV, retrained"].item() == "0.0 [0.0, 0.0]"
+    assert leads["over control: random orders"].item().startswith("1.5 [")
+    assert leads["partial over amounts alone"].item() == "0.0 [0.0, 0.0]"
     assert (
         tables.setting_name("emnist", "iid", "label-40") == "EMNIST letters, IID, 40% label noise"
     )

@@ -100,7 +100,19 @@ def exclusion_table(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def areas_table(frame: pd.DataFrame) -> pd.DataFrame:
-    """Area between the removal curves per setting, and FedCCEA's lead, paired by seed.
+    """Area between the removal curves in points, per setting.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Records of the experiment ``contribution`` or ``reduced``.
+    """
+    shown = (m for m in (*METHODS, *CONTROLS, *PARTIAL) if m != "size")  # all sizes are equal
+    return _titled(frame, {f"area.{m}": LABELS[m] for m in shown}, digits=1, count=True)
+
+
+def leads_table(frame: pd.DataFrame) -> pd.DataFrame:
+    """FedCCEA's lead in area, paired by seed, and what its qualities add to the amounts.
 
     Parameters
     ----------
@@ -108,17 +120,15 @@ def areas_table(frame: pd.DataFrame) -> pd.DataFrame:
         Records of the experiment ``contribution`` or ``reduced``.
     """
     pd = need("pandas", "run")
-    rows = {}
-    for place, seeds in _places(frame):
-        row = {"seeds": str(len(seeds))}
-        for m in (*METHODS, *CONTROLS, *PARTIAL):
-            row[LABELS[m]] = _text(mean_interval(seeds[f"area.{m}"]))
-        for m in ("tmc-sv", "loo", "random"):
-            lead = paired_interval(seeds["area.fedccea"] - seeds[f"area.{m}"])
-            row[f"FedCCEA over {LABELS[m]}"] = _text(lead)
-        lead = paired_interval(seeds["area.partial"] - seeds["area.partial-size"])
-        row["partial over amounts alone"] = _text(lead)
-        rows[setting_name(*place)] = row
+    pairs = [("fedccea", m, f"over {LABELS[m]}") for m in ("tmc-sv", "loo", "random")]
+    pairs += [("partial", "partial-size", "partial over amounts alone")]
+    rows = {
+        setting_name(*place): {
+            title: _text(paired_interval(seeds[f"area.{a}"] - seeds[f"area.{b}"]))
+            for a, b, title in pairs
+        }
+        for place, seeds in _places(frame)
+    }
     return pd.DataFrame.from_dict(rows, orient="index")
 
 
@@ -167,13 +177,14 @@ def shares_table(frame: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def _titled(frame: pd.DataFrame, titles: dict[str, str]) -> pd.DataFrame:
+def _titled(
+    frame: pd.DataFrame, titles: dict[str, str], digits: int = 2, count: bool = False
+) -> pd.DataFrame:
     """One row per setting, one column per metric with its interval over the seeds."""
     pd = need("pandas", "run")
     rows = {
-        setting_name(*place): {
-            title: _text(mean_interval(seeds[metric]), 2) for metric, title in titles.items()
-        }
+        setting_name(*place): ({"seeds": str(len(seeds))} if count else {})
+        | {title: _text(mean_interval(seeds[metric]), digits) for metric, title in titles.items()}
         for place, seeds in _places(frame)
     }
     return pd.DataFrame.from_dict(rows, orient="index")
