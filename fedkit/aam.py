@@ -189,7 +189,7 @@ class AccuracyApproximation(nn.Module):
 
 @dataclass(frozen=True)
 class Fit:
-    """A fitted AAM.
+    """A fitted AAM, as of the least loss.
 
     Attributes
     ----------
@@ -207,8 +207,8 @@ class Fit:
 
     @property
     def error(self) -> float:
-        """Root mean squared error at the end, in units of accuracy."""
-        return float(np.sqrt(self.losses[-1]))
+        """Least root mean squared error, in units of accuracy."""
+        return float(np.sqrt(min(self.losses)))
 
 
 def fit_aam(
@@ -236,7 +236,8 @@ def fit_aam(
     lr : float
         Of Adam; 0.01 for MNIST and 0.05 for EMNIST in the paper.
     batch_size, epochs, patience : int
-        Of Adam; it ends when the loss has not fallen by a thousandth for `patience` epochs.
+        Of Adam; it ends when the loss has not fallen by a thousandth for `patience` epochs, and the
+        best epoch counts.  A few simulations make few steps per epoch: raise `epochs` for them.
     sigmoid, nodes
         As in :class:`AccuracyApproximation`.
     seed : int
@@ -304,7 +305,7 @@ def _by_adam(
         model.outer_bias.fill_(float(targets.mean()))
     optimiser = torch.optim.Adam(model.parameters(), lr=lr)
     losses: list[float] = []
-    best, since = np.inf, 0
+    mark, since, best, kept = np.inf, 0, np.inf, model.state_dict()
     for epoch in range(epochs):
         for batch in torch.from_numpy(rng.permutation(len(targets))).split(batch_size):
             optimiser.zero_grad()
@@ -316,12 +317,12 @@ def _by_adam(
             losses.append(float(nn.functional.mse_loss(model(inputs), targets)))
         if watch is not None:
             watch(epoch, losses[-1])
-        if losses[-1] < 0.999 * best:
-            best, since = losses[-1], 0
-        else:
-            since += 1
-            if since >= patience:
-                break
+        if losses[-1] < best:  # the last epoch need not be the best one
+            best, kept = losses[-1], {k: v.clone() for k, v in model.state_dict().items()}
+        mark, since = (best, 0) if best < 0.999 * mark else (mark, since + 1)
+        if since >= patience:
+            break
+    model.load_state_dict(kept)
     with torch.no_grad():
         predicted = model(inputs).double().numpy().reshape(simulations.accuracy.shape)
     return Fit(model.quality.detach().double().numpy(), losses, predicted)
@@ -339,10 +340,7 @@ def contribution_values(quality: FloatArray, sizes: npt.ArrayLike) -> FloatArray
 
 
 def contribution_index(values: npt.ArrayLike) -> FloatArray:
-    """Client Contribution Index: ``max(v, 0)`` over its sum (Eq. 3).
-
-    Where no value is positive the index says nothing about anybody: it is the same for all.
-    """
+    """Client Contribution Index: ``max(v, 0)`` over its sum (Eq. 3); all alike if all are 0."""
     positive = np.maximum(np.asarray(values, dtype=np.float64), 0.0)
     if not np.isfinite(positive).all():
         raise ValueError("a contribution value is not finite")

@@ -171,6 +171,11 @@ def test_it_stops_when_the_loss_no_longer_falls():
     )
     assert len(fit.losses) == len(seen) < 300
     assert fit.predicted.shape == (10, 10)
+    # the best epoch counts, not the last
+    left = np.square(fit.predicted - simulations.accuracy).mean()
+    assert fit.error == pytest.approx(np.sqrt(left), rel=1e-4)
+    assert fit.error**2 == pytest.approx(min(seen))
+    assert min(seen) < seen[-1]
 
 
 def test_the_simulator_end_to_end(problem):

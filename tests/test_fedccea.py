@@ -174,14 +174,18 @@ def test_fits_that_are_compared_share_neither_simulations_nor_seed(monkeypatch):
         return Fit(np.arange(5.0) * (1 if len(asked) % 2 else -1), [0.0], part.accuracy)
 
     monkeypatch.setattr(runs, "fit_aam", fit)
+    monkeypatch.setattr(runs, "SPLITS", 2)
     found = runs.stability(BASE, sims, 7)
-    assert set(found) == {"rank.0.1", "rank.0.25", "rank.0.5", "rank.seeds"}
-    assert list(found.values()) == pytest.approx([-1] * 4)
+    ranks = {"rank.0.1", "rank.0.25", "rank.0.5", "rank.seeds"}
+    assert {k for k in found if k.startswith("rank")} == ranks
+    assert [found[k] for k in sorted(ranks)] == pytest.approx([-1] * 4)
+    assert found["spread.0.5"] == pytest.approx(0)
     pairs = list(zip(asked[::2], asked[1::2], strict=True))
     assert all(a[1] != b[1] for a, b in pairs)
-    assert all(not (a[0] & b[0]) for a, b in pairs[:3])
-    assert [len(a[0]) for a, _ in pairs] == [2, 5, 10, 20]
-    assert pairs[3][0][0] == pairs[3][1][0]
+    assert all(not (a[0] & b[0]) for a, b in pairs[:-1])
+    assert [len(a[0]) for a, _ in pairs] == [2, 2, 5, 5, 10, 10, 20]
+    assert pairs[4][0][0] != pairs[5][0][0]  # another split
+    assert pairs[-1][0][0] == pairs[-1][1][0]
 
 
 def test_the_same_round_is_found_and_chance_is_told_from_it():

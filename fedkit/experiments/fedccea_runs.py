@@ -47,6 +47,8 @@ PARTIAL = ("partial", "partial-size")
 OTHER_FITS: dict[str, Literal["shared", "connected"]] = {"adam": "shared", "connected": "connected"}
 #: of the simulations, for the explained share by chance
 PERMUTATIONS = 19
+#: random pairs of parts of the simulations whose fits are compared
+SPLITS = 20
 #: distance of the two seeds of the AAM that are compared
 OTHER_SEED = 1_000_003
 
@@ -127,20 +129,26 @@ def stability(s: Setting, sims: Simulations, seed: int) -> dict[str, float]:
     -------
     dict of str to float
         "rank.0.25": rank correlation of the shared weights from a quarter of the simulations with
-        those from another quarter; "rank.seeds": from all simulations twice, with two seeds.  NaN
-        where all weights of a fit are equal.
+        those from another quarter, mean over random pairs of quarters, and "spread.0.25", their
+        standard deviation; "rank.seeds": from all simulations twice, with two seeds.  NaN where all
+        weights of a fit are equal.
     """
 
-    def quality(start: int, stop: int, other: bool) -> FloatArray:
-        part = Simulations(sims.sizes[start:stop], sims.accuracy[start:stop])
+    def quality(rows: npt.NDArray[np.int64], other: bool) -> FloatArray:
+        part = Simulations(sims.sizes[rows], sims.accuracy[rows])
         return fit_aam(part, seed=seed + OTHER_SEED * other).quality
 
-    total, found = len(sims.sizes), {}
+    rng, total = Streams(seed).generator("fedccea", "splits"), len(sims.sizes)
+    found = {}
     for share in (0.1, 0.25, 0.5):
         some = min(max(-(-s.clients // s.rounds), round(share * total)), total // 2)
-        pair = quality(0, some, False), quality(some, 2 * some, True)
-        found[f"rank.{share:g}"] = agreement(*pair)
-    found["rank.seeds"] = agreement(quality(0, total, False), quality(0, total, True))
+        orders = [rng.permutation(total) for _ in range(SPLITS)]
+        pairs = [(quality(o[:some], False), quality(o[some : 2 * some], True)) for o in orders]
+        ranks = [agreement(*pair) for pair in pairs]
+        found[f"rank.{share:g}"] = float(np.mean(ranks))
+        found[f"spread.{share:g}"] = float(np.std(ranks, ddof=1))
+    everybody = np.arange(total)
+    found["rank.seeds"] = agreement(quality(everybody, False), quality(everybody, True))
     return found
 
 
