@@ -33,6 +33,25 @@ def test_columns_from_csv_and_npz(tmp_path: Path) -> None:
     assert read_columns(packed).x["age"].tolist() == [1.5, 2.5]
 
 
+def test_ids_that_pandas_would_take_for_missing(tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    file.write_text('id,a\nNA,NA\nnull,1\nnan,2\nNone,\n"01",3\n', "utf-8")
+    found = read_columns(file)
+    assert found.ids == ["NA", "null", "nan", "None", "01"]
+    assert found.x["a"].isna().tolist() == [True, False, False, True, False]
+    file.write_text("a,id\n1,x\n2,\n", "utf-8")
+    with pytest.raises(ValueError, match="id of row 2 is ''; it is empty"):
+        read_columns(file)
+    file.write_text("a,id\n1,x\n2\n", "utf-8")  # the row is too short
+    with pytest.raises(ValueError, match="id of row 2 is "):
+        read_columns(file)
+    packed = tmp_path / "a.npz"
+    for bad, words in ((np.array([1, np.nan]), "row 1 is 1.0"), (np.array([True, False]), "True")):
+        np.savez(packed, id=bad, a=np.arange(2))
+        with pytest.raises(ValueError, match=f"{words}; expected text or a whole number"):
+            read_columns(packed)
+
+
 @pytest.mark.parametrize(
     ("text", "options", "words"),
     [
@@ -50,6 +69,9 @@ def test_columns_from_csv_and_npz(tmp_path: Path) -> None:
         ("id,a\n1,2\n 2,3\n", {}, "row 2 is ' 2'"),
         ("id,a,y\n1,2,x\n2,3,\n", {"label": "y"}, "no label in row 2"),
         ("id,a,y\n1,2,x\n2,3,x\n", {"label": "y"}, "has the one value x in all 2 rows"),
+        ("id,a,y\n1,2,0.5\n2,3,7\n", {"label": "y"}, r"'y' of .* is continuous, .* as 0\.5"),
+        ("id;a\n1;2,5\n", {}, "has ';' between its columns; save it with commas"),
+        ("id\ta\n1\t2\n", {}, "between its columns"),
         ('id,a\n1,"2\n', {}, "not a CSV file"),
         ("id,a\n1,2\n3,4,5\n", {}, "not a CSV file"),
         ("id,a\n1,2,3\n4,5\n", {}, "more fields than there are names"),

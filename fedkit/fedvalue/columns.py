@@ -65,8 +65,9 @@ def read_columns(
     Raises
     ------
     ValueError
-        If the file is no table, a column is missing or named twice, there are no rows, an ID is
-        missing, has blanks around it or comes twice, a label is missing, or all are the same.
+        If the file is no table with commas, a column is missing or named twice, there are no rows,
+        an ID is missing, is neither text nor a whole number, has blanks around it or comes twice, a
+        label is missing, or the labels are all the same or continuous.
     OSError
         If it cannot be read.
     """
@@ -102,6 +103,12 @@ def read_columns(
                 f"the label {label!r} has the one value {y[0]} in all {len(y)} rows of {path}, so "
                 "there is nothing to tell about it; take rows with two labels or more"
             )
+        if y.dtype.kind == "f" and (y != np.floor(y)).any():
+            raise ValueError(
+                f"the label {label!r} of {path} is continuous, with values such as "
+                f"{float(y[y != np.floor(y)][0])!r}; write classes into the file, such as "
+                "low and high, and name their column (--label)"
+            )
     return Columns(ids, frame[chosen], y, tuple(map(str, chosen)))
 
 
@@ -114,14 +121,19 @@ def _csv(path: Path, id_column: str) -> Any:
             twice = sorted({name for name in names if names.count(name) > 1})
             if twice:
                 raise ValueError(f"{path} has two columns named {twice[0]!r}")
+            other = [mark for mark in (";", "\t") if mark in names[0]]
+            if len(names) == 1 and other:
+                raise ValueError(f"{path} has {other[0]!r} between its columns; save it with commas")
             file.seek(0)
-            # a converter keeps IDs as text: no lost zeros, and 'NA' is an ID like any other
             with warnings.catch_warnings():
                 warnings.simplefilter("error", pandas.errors.ParserWarning)
-                return pandas.read_csv(
-                    file, index_col=False,
-                    converters={id_column: str} if id_column in names else None,
-                )  # fmt: skip
+                frame = pandas.read_csv(file, index_col=False)
+            if id_column in names:  # IDs are text: no lost zeros, and 'NA' is one like any other
+                file.seek(0)
+                frame[id_column] = pandas.read_csv(
+                    file, index_col=False, usecols=[id_column], dtype=str, keep_default_na=False
+                )[id_column]
+            return frame
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not a CSV file in UTF-8") from error
     except pandas.errors.ParserWarning as error:
@@ -144,12 +156,18 @@ def _npz(path: Path) -> Any:
 
 
 def _ids(column: Any, path: Path, name: str) -> list[str]:
-    ids = [str(i) for i in column.tolist()]
+    ids: list[str] = []
     seen: set[str] = set()
-    for row, one in enumerate(ids, 1):
+    for row, given in enumerate(column.tolist(), 1):
+        if not isinstance(given, str | int) or isinstance(given, bool):  # NaN is a float
+            raise ValueError(
+                f"{path}: the {name} of row {row} is {given!r}; expected text or a whole number"
+            )
+        one = str(given)
         if not one or one != one.strip():
             raise ValueError(f"{path}: the {name} of row {row} is {one!r}; it is empty, or padded")
         if one in seen:
             raise ValueError(f"{path}: the {name} {one!r} comes twice (row {row}); one row per ID")
         seen.add(one)
+        ids.append(one)
     return ids
