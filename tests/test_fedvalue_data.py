@@ -1,6 +1,7 @@
 """Vertical data: binning, joint cells, PCA, and every kind of bad input."""
 
 import doctest
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -66,6 +67,8 @@ def test_missing_values_are_a_level_of_their_own():
     assert discretise(frame)[:, 0].tolist() == [0, 2, 1]
     with pytest.raises(ValueError, match="column 1 of the shop lacks 3 of 3 values"):
         discretise(np.c_[[0, 1, 2], x[:, 1]], missing="refuse", name="the shop")
+    with pytest.raises(ValueError, match=r"column 'n' of x lacks 1 of 3 .*--missing own"):
+        discretise(frame, missing="refuse")
 
 
 @pytest.mark.parametrize(
@@ -160,6 +163,33 @@ X = np.array([[0.1], [0.2], [0.3], [0.4]])
 def test_what_vertical_data_refuse(arguments, message):
     with pytest.raises(ValueError, match=message):
         VerticalData(*arguments)
+
+
+def test_frames_in_another_order_are_refused_unless_ids_speak():
+    frame = pd.DataFrame({"a": range(6), "b": [1.5, 2, 3, 3, 1, 0]}, index=list("abcdef"))
+    label = pd.Series([0, 1, 0, 1, 1, 0], index=frame.index)
+    shuffled = frame[["b"]].sample(frac=1, random_state=0)
+    for arguments in (
+        (frame[["a"]], label, [shuffled]),
+        (None, label, [shuffled]),
+        (None, label.to_numpy(), [frame["a"], shuffled]),
+    ):
+        with pytest.raises(ValueError, match=r"indexes .* differ.*reset_index.*or pass ids"):
+            mshapley_cmi(*arguments)
+    assert VerticalData(frame[["a"]], label, [frame[["b"]], np.arange(6)]).n_parties == 2
+    VerticalData(frame[["a"]], label, [shuffled.reset_index(drop=True)], ids=list("uvwxyz"))
+
+
+def test_a_label_that_can_hardly_be_meant_is_warned_of():
+    x = np.arange(40) % 3
+    with pytest.warns(UserWarning, match="y is the same in all 40 rows"):
+        assert mshapley_cmi(None, np.ones(40), [x]).values == pytest.approx([0])
+    with pytest.warns(UserWarning, match="y has 9 levels in 40 rows: is it an amount, or an ID"):
+        VerticalData(None, np.arange(40) % 9, [x])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        VerticalData(None, np.arange(40) % 8, [x])
+        VerticalData(None, np.arange(5), [np.arange(5)])
 
 
 def test_parties_as_a_dict_and_levels_that_are_kept():

@@ -19,6 +19,8 @@ from fedkit.fedvalue.information import (
 )
 from fedkit.fedvalue.tables import discretise, joint_codes
 
+pytestmark = pytest.mark.filterwarnings("ignore:y (is the same|has .* levels)")  # drawn labels
+
 
 def federation(seed=0, n=30, d=3, levels=3):
     """Codes that depend on each other: a task column, a label, d parties of two columns."""

@@ -176,7 +176,9 @@ def test_the_reuse_examples_of_the_readme_run() -> None:
     first, second = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
     for block in (first, second):
         assert len([line for line in block.splitlines() if line.strip()]) <= 10
-    assert "symmetry" in _printed(f"import fedkit as fk\n{second}")
+    printed = _printed(f"import fedkit as fk\n{second}")
+    assert "symmetry" in printed
+    assert "p (Holm)" in printed
     printed = _printed(first)
     assert "Ada" in printed
     assert "400" in printed.splitlines()[-1]

@@ -18,6 +18,7 @@ _NAMES = {
     "mshapley_cmi": "information",
     "mshapley_from_table": "information",
     "count_securely": "protocol",
+    "permutation_p_values": "significance",
 }
 
 __all__ = sorted(_NAMES)

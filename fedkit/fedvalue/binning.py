@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["How", "Missing", "columns_of", "discretise", "label_codes"]
+__all__ = ["How", "Missing", "columns_of", "discretise", "label_codes", "label_doubt"]
 
 Codes = NDArray[np.int64]
 How = Literal["width", "quantile"]
@@ -90,18 +90,19 @@ def discretise(
     if missing not in ("own", "refuse"):
         raise ValueError(f"missing is {missing!r}; expected 'own' or 'refuse'")
     columns = columns_of(x, name)
+    titles = list(x.columns) if hasattr(x, "columns") else list(range(len(columns)))
     given = [discrete] * len(columns) if isinstance(discrete, bool | None) else list(discrete)
     if len(given) != len(columns):
         raise ValueError(f"discrete has {len(given)} entries for {len(columns)} columns of {name}")
     rows = len(x)
     codes = np.zeros((rows, len(columns)), dtype=np.int64)
     for j, (column, keep) in enumerate(zip(columns, given, strict=True)):
-        where = f"column {j} of {name}"
+        where = f"column {titles[j]!r} of {name}"
         values, absent = _parse(column, where)
         if missing == "refuse" and absent.any():
             raise ValueError(
-                f"{where} lacks {int(absent.sum())} of {rows} values; fill them in, or pass "
-                "missing='own' to make them a level of their own"
+                f"{where} lacks {int(absent.sum())} of {rows} values; fill them in, or make them a "
+                "level of their own: missing='own', at the command line --missing own"
             )
         present = values[~absent]
         codes[~absent, j] = _bin(present, int(bins), how, keep, where)
@@ -183,3 +184,24 @@ def label_codes(y: ArrayLike) -> Codes:
             "y is continuous; the metric needs a discrete label, so pass discretise(y, bins)"
         )
     return np.unique(values, return_inverse=True)[1].reshape(-1).astype(np.int64)
+
+
+def label_doubt(codes: Codes, what: str = "the label") -> str | None:
+    """Return a sentence on a label that can hardly be meant: constant, or a level for few rows.
+
+    Parameters
+    ----------
+    codes : int64[n]
+        As :func:`label_codes` gives them.
+    what : str
+        What the label is called.
+    """
+    rows, levels = len(codes), int(codes.max()) + 1
+    if levels == 1:
+        return f"{what} is the same in all {rows} rows, so everybody's value is 0"
+    if levels > max(5, rows / 5):
+        return (
+            f"{what} has {levels} levels in {rows} rows: is it an amount, or an ID? Nearly any "
+            "columns seem to tell it; put it in a few classes"
+        )
+    return None

@@ -123,7 +123,9 @@ def _csv(path: Path, id_column: str) -> Any:
                 raise ValueError(f"{path} has two columns named {twice[0]!r}")
             other = [mark for mark in (";", "\t") if mark in names[0]]
             if len(names) == 1 and other:
-                raise ValueError(f"{path} has {other[0]!r} between its columns; save it with commas")
+                raise ValueError(
+                    f"{path} has {other[0]!r} between its columns; save it with commas"
+                )
             file.seek(0)
             with warnings.catch_warnings():
                 warnings.simplefilter("error", pandas.errors.ParserWarning)

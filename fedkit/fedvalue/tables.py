@@ -7,6 +7,7 @@ party become one number per row: its cell.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,7 @@ from fedkit.fedvalue.binning import (
     columns_of,
     discretise,
     label_codes,
+    label_doubt,
 )
 from fedkit.fedvalue.cells import dense, densify
 
@@ -83,7 +85,8 @@ class VerticalData:
     ----------
     x_task : array or data frame, shape (n, f), or None
         Features of the task party; None (or no columns) where it has only the label.  Row `i` is
-        the same person in all arrays: pass `ids` to have that checked, nothing else can.
+        the same person in all arrays: pass `ids` to have that checked.  Without them only the
+        indexes of pandas objects are compared.
     y : array, shape (n,)
         Label: whole numbers, truth values or text.
     parties : sequence of arrays or data frames, each of shape (n,) or (n, f_d), or a dict
@@ -103,8 +106,15 @@ class VerticalData:
     ------
     ValueError
         If there is no data party, the parties are one matrix or data frame, a party has no rows
-        or another number of rows, IDs repeat or are not aligned, the label is continuous or has
-        missing values, names repeat, or `discrete` has another length.
+        or another number of rows, IDs repeat or are not aligned, there are no IDs and two pandas
+        objects have different indexes, the label is continuous or has missing values, names
+        repeat, or `discrete` has another length.
+
+    Warns
+    -----
+    UserWarning
+        If the label is the same in all rows (every value is then 0), or has more than 5 levels
+        and more than one for every five rows (an amount or an ID: any columns seem to tell it).
 
     Examples
     --------
@@ -129,7 +139,9 @@ class VerticalData:
         y = np.asarray(self.y)
         if y.ndim != 1 or len(y) == 0:
             raise ValueError(f"y has shape {y.shape}; expected one label per row, at least one row")
-        label_codes(y)
+        doubt = label_doubt(label_codes(y), "y")
+        if doubt is not None:
+            warnings.warn(doubt, stacklevel=3)
         parties, given = _each_party(self.parties, self.names)
         x_task = np.zeros((len(y), 0)) if self.x_task is None else self.x_task
         names = tuple(f"party {i + 1}" for i in range(len(parties))) if given is None else given
@@ -144,6 +156,8 @@ class VerticalData:
                     f"{name} has {len(x)} rows and y has {len(y)}; keep the rows that all parties "
                     "share, in one order"
                 )
+        if self.ids is None:
+            _check_index(self.x_task, self.y, *parties)
         object.__setattr__(self, "x_task", x_task)
         object.__setattr__(self, "y", y)
         object.__setattr__(self, "parties", parties)
@@ -224,6 +238,16 @@ def _each_party(
     if not each:
         raise ValueError("there are no data parties; pass the columns of at least one")
     return each, None if names is None else tuple(map(str, names))
+
+
+def _check_index(*held: Any) -> None:
+    """Refuse data frames and series whose rows go by different indexes."""
+    framed = [x.index for x in held if hasattr(x, "iloc")]
+    if not all(index.equals(framed[0]) for index in framed):
+        raise ValueError(
+            "the indexes of two data frames (or series) differ, so their rows may not be the same "
+            "people; align them and reset_index(drop=True), or pass ids"
+        )
 
 
 def _common_ids(ids: Any, rows: int, names: tuple[str, ...]) -> NDArray[Any]:
