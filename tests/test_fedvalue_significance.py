@@ -173,6 +173,28 @@ def test_a_table_is_tested_as_its_rows_are():
         permutation_p_values_from_table(table, meaning, counts, given="all")
 
 
+@pytest.mark.parametrize("given", ["task", "others"])
+def test_p_values_do_not_depend_on_the_numbers_of_cells(given):
+    """Between two runs the numbers of a data party's cells, and the order of rows, differ."""
+    rng = rng_of(9)
+    cells = np.stack(np.unravel_index(np.arange(6 * 4 * 5), (6, 4, 5)), axis=1)
+    meaning = np.stack([np.arange(6) // 2, np.arange(6) % 2], axis=1)
+    counts = rng.integers(0, 4, size=len(cells))
+    found = []
+    for _ in range(3):
+        task, *parties = (rng.permutation(levels) for levels in (6, 4, 5))
+        renamed = np.stack(
+            [task[cells[:, 0]], *(p[c] for p, c in zip(parties, cells.T[1:], strict=True))]
+        )
+        order = rng.permutation(len(cells))
+        table = permutation_p_values_from_table(
+            renamed.T[order], meaning[np.argsort(task)], counts[order], given=given, draws=199
+        )
+        found.append(table.p_values.tolist())
+    assert found[0] == found[1] == found[2]
+    assert 0.01 < min(found[0]) < 1
+
+
 def test_a_table_of_a_million_people_takes_its_cells_time():
     rng = rng_of(7)
     cells = np.stack([np.repeat(np.arange(6), 4), np.tile(np.arange(4), 6)], axis=1)

@@ -9,6 +9,13 @@ of rows, levels and labels: no normal distribution is assumed and no spread is d
 The statistic is one contribution and not the value.  The value mixes contributions beside
 different coalitions, and one permutation that serves all of them would also cut the party's link
 to the other data parties: a noise party that is correlated with them could be called significant.
+
+The null hypothesis is exact and narrow: the party's cells are independent of the label *given the
+cells of what is known*.  Beside the task party (``given="task"``) a proxy of the task party's own
+columns may be no null: bins are coarse, and inside a bin a proxy still tells of the label, so it
+passes.  Beside all others (``given="others"``) copies cancel each other: neither tells anything.
+A party that does not pass tells nothing *beside what is known* that these rows could show; that is
+not to say that it is worthless.
 """
 
 from __future__ import annotations
@@ -57,7 +64,7 @@ class Evidence:
         At least ``1 / (1 + draws)``.
     adjusted : float64[d]
         Holm's adjustment over the parties: choosing those at most `a` errs with probability at
-        most `a`, however many of them are worthless.
+        most `a`, however many of them tell nothing beside what was given.
     names : tuple of str
         Names of the data parties.
     given : {"task", "others"}
@@ -128,16 +135,15 @@ def _drawn_tables(
 
     Counts are drawn instead of rows: the rows of one label of a stratum `z` fall on its cells as
     balls drawn from an urn, cell after cell.  Time goes with cells, labels and draws, not rows.
+    Strata and cells go by their counts, so the draws do not depend on how either are numbered.
     """
-    strata, labels = int(z.max()) + 1, int(y.max()) + 1
-    cell_of = np.argsort(_first(zx, z), kind="stable")  # cells, those of a stratum together
-    z_of = _first(zx, z)[cell_of]
-    place = np.empty(len(cell_of), dtype=np.int64)
-    place[cell_of] = np.arange(len(cell_of))
-    sizes = np.zeros(len(cell_of), dtype=np.int64)
-    np.add.at(sizes, place[zx], weights)
-    margins = np.zeros((labels, strata), dtype=np.int64)
+    z_of = _first(zx, z)
+    sizes = np.zeros(len(z_of), dtype=np.int64)
+    np.add.at(sizes, zx, weights)
+    margins = np.zeros((int(y.max()) + 1, int(z.max()) + 1), dtype=np.int64)
     np.add.at(margins, (y, z), weights)
+    z_of, sizes, margins = _in_order(z_of, sizes, margins)
+    strata = margins.shape[1]
     width = np.bincount(z_of, minlength=strata)
     start = np.cumsum(width) - width
     table = np.arange(int(sizes.max()) + 1)
@@ -160,6 +166,21 @@ def _drawn_tables(
                 sums[some] += table[fell].sum(axis=0)
         sums[some] += table[room].sum(axis=0)  # what is left has the last label
     return sums
+
+
+def _in_order(z_of: Ints, sizes: Ints, margins: Ints) -> tuple[Ints, Ints, Ints]:
+    """Sort strata by the labels in them and then their cells' sizes, and cells by size."""
+    by_size = np.lexsort((sizes, z_of))
+    ends = np.cumsum(np.bincount(z_of, minlength=margins.shape[1]))[:-1]
+    profiles = [part.tolist() for part in np.split(sizes[by_size], ends)]
+    strata = sorted(
+        range(margins.shape[1]),
+        key=lambda s: (len(profiles[s]), margins[:, s].tolist(), profiles[s]),
+    )
+    rank = np.empty(len(strata), dtype=np.int64)
+    rank[strata] = np.arange(len(strata))
+    cells = np.lexsort((sizes, rank[z_of]))
+    return rank[z_of][cells], sizes[cells], margins[:, strata]
 
 
 def _first(cell: Ints, z: Ints) -> Ints:
@@ -193,7 +214,9 @@ def permutation_p_values(
         What is known already: the task party's columns, or all other parties' columns too.
         "task" has the most rows per cell, so the most power, and misses columns that tell
         something only together with another data party's.  "others" finds these, and has next
-        to no power once the others' cells hold one row each.
+        to no power once the others' cells hold one row each; of two copies neither passes.
+        Both are about binned columns: a proxy of the task party's own may pass, by what its
+        bins tell inside those of the task party.
     bins, how, missing
         As in :func:`~fedkit.fedvalue.binning.discretise`.
     draws : int
@@ -227,7 +250,8 @@ def permutation_p_values_from_table(
 
     The same test as :func:`permutation_p_values` on the rows that were counted, with draws of
     its own: the table says of each joint cell how many rows are in it, and a permutation needs
-    no more.
+    no more.  The cells may go by any numbers and stand in any order: the same table and seed give
+    the same p-values.
 
     Parameters
     ----------
