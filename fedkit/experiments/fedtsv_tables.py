@@ -124,7 +124,8 @@ def summary(frame: pd.DataFrame) -> pd.DataFrame:
     pd = need("pandas", "run")
     late = overviews.by_seed(frame, LABELS, "accuracy_late")
     cuts = {m: mean_interval(late[m].dropna().to_numpy(dtype=np.float64)) for m in late}
-    text = {m: f"{c.mean:.1f} [{c.low:.1f}, {c.high:.1f}]" for m, c in cuts.items()}
+    ends = {m: f" [{c.low:.1f}, {c.high:.1f}]" if c.n > 1 else "" for m, c in cuts.items()}
+    text = {m: f"{c.mean:.1f}{ends[m]}" for m, c in cuts.items() if c.n}
     table = pd.DataFrame({"late accuracy (%)": text})
     for metric, name in _COLUMNS.items():
         table[name] = overviews.by_seed(frame, LABELS, metric).mean()
