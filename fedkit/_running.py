@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from fedkit._cells import Cell, canonical_json
 from fedkit._locks import try_lock
 from fedkit._packing import NewerRecordError, RecordError, Result
-from fedkit.extras import need
+from fedkit.extras import need, seen
 from fedkit.provenance import make_manifest, source_hashes
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def run_cells(
     hashes = source_hashes(sources)  # now: an edit during the run is not what ran
     outcome = Outcome()
     bar = None
-    if progress:
+    if progress and seen():
         bar = need("tqdm.auto", extra="run").tqdm(total=len(cells), unit="cell")
     try:
         for cell in dict.fromkeys(cells):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import shutil
 import sys
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated
 
 from fedkit.extras import need
 
@@ -14,8 +15,12 @@ need("typer", extra="run")
 import typer  # noqa: E402
 
 from fedkit._requests import Request, check_profile, find_device, pending, select  # noqa: E402
+from fedkit.claims import claims_papers  # noqa: E402
 from fedkit.experiments import all_experiments, get, papers  # noqa: E402
 from fedkit.records import PROFILES, CellError, Outcome, RecordError, Store, parse_seeds  # noqa: E402
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["app", "main"]
 
@@ -131,6 +136,14 @@ def run(
         if old and anew == "none":
             typer.echo(f"{old} finished cells are older than the code; --stale makes them anew")
         fine &= _report(request.run(store, where, keep_going=keep_going, quiet=quiet))
+    folder = store.root / profile / paper / (experiment or "")
+    if not fine:
+        follow = "resume"
+    elif paper in claims_papers():
+        follow = f"compare {paper} --profile {profile}"
+    else:
+        follow = f"list {paper}"
+    typer.echo(f"records: {folder}; next: fedkit {follow}")
     if not fine:
         raise typer.Exit(1)
 
@@ -165,6 +178,26 @@ def resume(
         raise typer.Exit(1)
 
 
+def _remarks(
+    paper: str, store: Store, profile: str, frame: pd.DataFrame, shown: pd.DataFrame
+) -> Iterator[str]:
+    """Say what the table leaves unsaid: the dagger, and records that judge no claim."""
+    from fedkit.staleness import STALE_FILE
+
+    again = f"fedkit run {paper} --profile {profile}"
+    if shown["stale"].any():
+        why = f"{STALE_FILE} says why they may stay"
+        yield f"† by records older than the code; {why}, and {again} --stale makes them anew"
+    found = len(store.paths(profile, paper))
+    folder = store.root / profile / paper
+    if not found:
+        yield f"no record of {paper} at profile {profile} in {folder}: {again} makes them"
+    elif not frame["profile"].any():
+        yield f"{found} records at profile {profile} in {folder}; no claim is judged from them"
+    elif profile != "paper":
+        yield f"numbers of profile {profile} are shown and never judged; only those of paper are"
+
+
 @app.command()
 def compare(
     paper: Paper,
@@ -172,27 +205,44 @@ def compare(
     table: Annotated[
         str | None, typer.Option(help="Write one table of the paper as markdown, e.g. t1.")
     ] = None,
+    verdict: Annotated[
+        str | None, typer.Option(help="Only the claims of one verdict, e.g. 'not reproduced'.")
+    ] = None,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="All columns, as markdown, with each command.")
+    ] = False,
     check: Annotated[
         bool, typer.Option("--check", help="Fail if a record is damaged, or stale and not listed.")
     ] = False,
 ) -> None:
     """Set a paper's claims beside the records, with a verdict on each."""
     from fedkit.comparing import join
-    from fedkit.reporting import claims_table, comparison_table, summary
+    from fedkit.reporting import (
+        claims_table,
+        comparison_table,
+        summary,
+        terminal_table,
+        with_verdict,
+    )
     from fedkit.staleness import check_records
 
     store = Store()
     frame = join(paper, store, profile=check_profile(profile))
+    if table is not None and (verdict is not None or markdown):
+        raise ValueError("--table is markdown of a whole table; leave out --verdict and --markdown")
     if table is not None:
+        shown = frame
         typer.echo(comparison_table(frame, table))
     else:
-        measured = frame[frame["mean"].notna()]
-        typer.echo(summary(frame).to_string())
-        typer.echo("")
-        if measured.empty:
-            typer.echo(f"no record of {paper} at profile {profile}: fedkit run {paper} makes them")
-        else:
-            typer.echo(claims_table(measured, commands=True))
+        shown = frame[frame["mean"].notna()] if verdict is None else with_verdict(frame, verdict)
+        typer.echo(summary(frame).T.to_string() + "\n")
+        if markdown and len(shown):
+            typer.echo(claims_table(shown, commands=True))
+        elif len(shown):
+            # a pipe has no width of its own
+            typer.echo(terminal_table(shown, shutil.get_terminal_size((120, 24)).columns))
+    for line in _remarks(paper, store, profile, frame, shown):
+        typer.echo(line)
     if check:
         problems = check_records(store)
         for problem in problems:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -64,6 +65,14 @@ def _interval(claim: Claim, values: FloatArray) -> Interval:
     if claim.against is not None or "sweep" in claim.ours:
         return paired_interval(values, level)
     return mean_interval(values, level)
+
+
+def _within(claim: Claim, interval: Interval, values: FloatArray) -> Interval:
+    """Cut the interval of a percentage to [0, 100]; differences may be negative and stay."""
+    level = claim.against is None and "sweep" not in claim.ours and claim.kind != "ordering"
+    if not (level and claim.unit.startswith("%") and np.all((values >= 0) & (values <= 100))):
+        return interval
+    return replace(interval, low=max(interval.low, 0.0), high=min(interval.high, 100.0))
 
 
 # ------------------------------------------------------------------------------ verdicts
@@ -192,7 +201,9 @@ def join(
     rows = []
     for claim in claims.claims:
         numbers = found[claim.id]
-        interval = blank() if numbers is None else _interval(claim, numbers.values)
+        interval = blank()
+        if numbers is not None:
+            interval = _within(claim, _interval(claim, numbers.values), numbers.values)
         if claim.test["rule"] == "exact" or claim.test["rule"].startswith("printed"):
             value, judged = _on_paper(claim, claims)
             interval = Interval(value, math.nan, math.nan, 0)

@@ -55,16 +55,19 @@ def list_sets(root: Root = None) -> None:
     """List the known data sets and the edition that is there."""
     width = max(len(name) for name in (*names(), *TABLES, *RATINGS))
     typer.echo(f"data folder: {data_root(root)}")
+    typer.echo("images, read by fedkit.load:")
     for name, spec in SETS.items():
         edition = available(name, root) or "missing"
         typer.echo(f"{name:<{width}}  {len(spec.classes):>2} classes  {edition:<50}  {spec.title}")
+    typer.echo("tables, read by fedkit.tabular.load_table:")
     for name, table in TABLES.items():
         edition = find_table(name, root) or "missing"
         classes = f"{len(table.counts):>2} classes"
-        typer.echo(f"{name:<{width}}  {classes}  {edition:<50}  {table.title} (table)")
+        typer.echo(f"{name:<{width}}  {classes}  {edition:<50}  {table.title}")
+    typer.echo("ratings, read by fedkit.movielens.load_movielens:")
     for name, title in RATINGS.items():
         edition = _find_ratings(name, root) or "missing"
-        typer.echo(f"{name:<{width}}  {'':>10}  {edition:<50}  {title} (ratings)")
+        typer.echo(f"{name:<{width}}  {'':>10}  {edition:<50}  {title}")
 
 
 @app.command("get")

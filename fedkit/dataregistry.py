@@ -18,7 +18,17 @@ from fedkit.datalayouts import (
     NpzLayout,
 )
 
-__all__ = ["SETS", "Spec", "available", "canonical", "data_root", "find", "missing", "names"]
+__all__ = [
+    "ELSEWHERE",
+    "SETS",
+    "Spec",
+    "available",
+    "canonical",
+    "data_root",
+    "find",
+    "missing",
+    "names",
+]
 
 
 @dataclass(frozen=True)
@@ -198,6 +208,16 @@ SETS: dict[str, Spec] = {
 }  # fmt: skip
 
 
+ELSEWHERE = {
+    **dict.fromkeys(
+        ("wine", "parkinsons", "spect", "breast", "music", "credit"),
+        "fedkit.tabular.load_table",
+    ),
+    **dict.fromkeys(("ml-1m", "ml-100k"), "fedkit.movielens.load_movielens"),
+}
+"""Data sets without images (tables, ratings), and the function that loads each."""
+
+
 def names() -> list[str]:
     """Return the names that :func:`fedkit.data.load` knows."""
     return list(SETS)
@@ -221,6 +241,8 @@ def canonical(name: str) -> str:
             "data set 'chestmnist' has several labels per image, and fedkit needs one; choose "
             f"one of {', '.join(SETS)}"
         )
+    if key in ELSEWHERE:
+        raise ValueError(f"data set {key!r} has no images; load it with {ELSEWHERE[key]}({key!r})")
     near = difflib.get_close_matches(key, SETS, n=1, cutoff=0.5)
     hint = f" (did you mean {near[0]!r}?)" if near else ""
     raise ValueError(f"unknown data set {name!r}{hint}; expected one of {', '.join(SETS)}")

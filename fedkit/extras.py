@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import sys
 import warnings
 from collections.abc import Iterable
 from types import ModuleType
 from typing import Any, TypeVar
 
-__all__ = ["bar", "need"]
+__all__ = ["bar", "need", "seen"]
 
 T = TypeVar("T")
 
@@ -39,12 +40,17 @@ def need(module: str, extra: str) -> ModuleType:
         ) from error
 
 
+def seen() -> bool:
+    """Tell whether somebody watches a progress bar: a terminal or a notebook, not a log file."""
+    return sys.stderr.isatty() or "ipykernel" in sys.modules
+
+
 def bar(items: Iterable[T], show: bool, unit: str, **options: Any) -> Iterable[T]:
-    """Return the items, behind a progress bar where one is to be shown.
+    """Return the items, behind a progress bar where one is to be shown and can be seen.
 
     `options` are those of ``tqdm.tqdm``, such as ``total`` and ``initial``.
     """
-    if not show:
+    if not show or not seen():
         return items
     shown: Iterable[T] = need("tqdm.auto", "run").tqdm(items, unit=unit, leave=False, **options)
     return shown

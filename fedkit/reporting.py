@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 
     from fedkit.claims import Claims
 
-__all__ = ["claims_table", "comparison_table", "ours_text", "summary", "verdict_text"]
+__all__ = [
+    "claims_table", "comparison_table", "ours_text", "summary", "terminal_table", "verdict_text",
+    "with_verdict",
+]  # fmt: skip
 
 
 def verdict_text(verdict: str) -> str:
@@ -93,6 +96,53 @@ def claims_table(frame: pd.DataFrame, *, commands: bool = False) -> str:
     return _markdown([*head, "command"] if commands else head, rows)
 
 
+def _shorten(text: str, width: int) -> str:
+    """Leave out the middle of a text: claims of a family differ at their ends."""
+    if len(text) <= width:
+        return text
+    head = (width - 1) // 2
+    return f"{text[:head]}…{text[len(text) - (width - 1 - head) :]}"
+
+
+def terminal_table(frame: pd.DataFrame, width: int) -> str:
+    """Write claims one per line of a terminal: the claim (shortened), paper, ours, verdict.
+
+    Parameters
+    ----------
+    frame : pandas.DataFrame
+        Rows of :func:`fedkit.comparing.join`, filtered as you like.
+    width : int
+        Characters of a line; the claim keeps 20 at the least, whatever the width.
+    """
+    rows = [("claim", "paper", "ours [95% CI]", "verdict")]
+    for row in frame.to_dict("records"):
+        printed = row["paper"] if isinstance(row["paper"], str) else "–"
+        words = verdict_text(row["verdict"]).partition(",")[0].partition(" (")[0]
+        rows.append((str(row["says"]), printed, ours_text(row), words))
+    longest = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    says = min(longest[0], max(width - sum(longest[1:]) - 6, 20))
+    return "\n".join(
+        f"{_shorten(claim, says):<{says}}  {paper:>{longest[1]}}  {ours:<{longest[2]}}  {verdict}"
+        for claim, paper, ours, verdict in rows
+    )
+
+
+def with_verdict(frame: pd.DataFrame, words: str) -> pd.DataFrame:
+    """Keep the claims of one verdict, named in full or by a part that no other verdict has.
+
+    Raises
+    ------
+    ValueError
+        If the words name no verdict, or several.
+    """
+    wanted = words.strip().lower()
+    fitting = [v for v in VERDICTS if v == wanted] or [v for v in VERDICTS if wanted in v]
+    if len(fitting) != 1:
+        found = "several verdicts" if fitting else "no verdict"
+        raise ValueError(f"{words!r} names {found}; choose one of: {'; '.join(VERDICTS)}")
+    return frame[frame["verdict"] == fitting[0]]
+
+
 def comparison_table(frame: pd.DataFrame, table: str, **column: Any) -> str:
     """Write one of the paper's tables with our numbers and the verdict in each cell.
 
@@ -138,7 +188,8 @@ def comparison_table(frame: pd.DataFrame, table: str, **column: Any) -> str:
         )
     if not cells:
         known = sorted({str(c.place.get("table")) for c in claims.claims})
-        raise ValueError(f"no claims in table {table!r} with {column}; tables are {known}")
+        where = f" with {column}" if column else ""
+        raise ValueError(f"no claims in table {table!r}{where}; tables are {known}")
     body = [[name, *(cells[name].get(head, "") for head in heads)] for name in cells]
     return _markdown(["paper / ours / verdict", *heads], body)
 

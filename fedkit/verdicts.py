@@ -9,7 +9,7 @@ interval whose half-width is within the margin, so that it can never come from n
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -133,6 +133,8 @@ def judge_value(
     d = float(x.mean()) - paper
     h = prediction_half_width(x, paper_seeds, level)
     note = f"prediction half-width {h:.2g}, margin {margin:g}"
+    if np.ptp(x) == 0:
+        note += ", all seeds alike: the margin alone decides"
     if h <= margin and (abs(d) <= h or abs(d) + h <= margin):
         return Judgement(REPRODUCED, d, note)
     if abs(d) - h > margin or (h <= margin and abs(d) > margin):
@@ -222,7 +224,10 @@ def judge_ordering(
         if paper is None:
             raise ValueError("an ordering needs a sign or a printed difference; both are None")
         if paper == 0:  # a printed tie is a value, not an order
-            return judge_value(x, 0.0, margin=margin, min_seeds=min_seeds, level=level)
+            tie = judge_value(x, 0.0, margin=margin, min_seeds=min_seeds, level=level)
+            if len(x) and not x.any() and tie.verdict == REPRODUCED:
+                return replace(tie, note="the two are equal in every seed: it holds trivially")
+            return tie
         sign = 1 if paper > 0 else -1
     few = _too_few(len(x), min_seeds)
     if few is not None:
@@ -267,10 +272,15 @@ def judge_bound(
 def judge_equal(
     values: npt.ArrayLike, expected: float, *, tolerance: float, min_seeds: int = 1
 ) -> Judgement:
-    """Judge an identity: every value equals the expected one within the tolerance (T0)."""
+    """Judge an identity: every value equals the expected one within the tolerance (T0).
+
+    The difference is that of the mean; the note names the worst seed, which decides.
+    """
     x = finite(values)
     if len(x) < min_seeds or not len(x):
         return Judgement(INCONCLUSIVE, note=f"{len(x)} of at least {min_seeds} seeds")
     worst = float(x[np.argmax(np.abs(x - expected))] - expected)
     held = abs(worst) <= tolerance
-    return Judgement(REPRODUCED if held else NOT_REPRODUCED, worst, f"tolerance {tolerance:g}")
+    note = f"worst seed off by {worst:g}, tolerance {tolerance:g}"
+    difference = float(x.mean()) - expected
+    return Judgement(REPRODUCED if held else NOT_REPRODUCED, difference, note)

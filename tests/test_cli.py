@@ -240,12 +240,20 @@ def test_resume_after_kill(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 def test_compare(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = fedkit(capsys, "compare", "fedowen", "--check")
     assert code == 0
-    assert out.index("✓ reproduced") < out.index("| claim | where")  # the summary comes first
+    assert out.index("✓ reproduced") < out.index("\nclaim  ")  # the summary comes first
     assert "all records are sound" in out
+    assert "no record of fedowen at profile paper" in out
+    out = fedkit(capsys, "compare", "fedowen", "--markdown")[1]
+    assert out.index("✓ reproduced") < out.index("| claim | where")
     code, out, _ = fedkit(capsys, "compare", "fedowen", "--table", "t1")
     assert "88.12<br>–<br>– not attempted (cost)" in out
     out = fedkit(capsys, "compare", "fedccea", "--profile", "smoke")[1]
-    assert "no record of fedccea at profile smoke" in out
+    assert f"no record of fedccea at profile smoke in {store.root / 'smoke/fedccea'}" in out
+    assert "fedkit run fedccea --profile smoke makes them" in out
+    err = fedkit(capsys, "compare", "fedccea", "--table", "t1")[2]
+    assert "no claims in table 't1'; tables are" in err
+    err = fedkit(capsys, "compare", "fedccea", "--table", "t2", "--markdown")[2]
+    assert "leave out --verdict" in err
     fedkit(capsys, "run", "toy", "table1", "--quiet")
     first = cells("smoke", None)[0]
     store.save(first, store.load(first).results, {"sources": {"fedkit.streams": "0"}})
@@ -254,6 +262,67 @@ def test_compare(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
     assert "is stale" in err
     store.path(first).write_text("{")
     assert fedkit(capsys, "compare", "fedowen", "--check")[0] == 1
+
+
+def _record(store: Store, paper: str, experiment: str, profile: str, **settings: object) -> None:
+    cell = Cell(profile, paper, experiment, settings, (0, 1, 2))
+    results = [{"seed": s, "metrics": {"accuracy": 88.0 + s / 10}} for s in cell.seeds]
+    store.save(cell, results, {"sources": {"fedkit.gone": "0"}})
+
+
+def test_compare_counts_records_that_judge_nothing(
+    store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _record(store, "fedccea", "reduced", "smoke", samples=100)
+    out = fedkit(capsys, "compare", "fedccea", "--profile", "smoke")[1]
+    folder = store.root / "smoke" / "fedccea"
+    assert f"1 records at profile smoke in {folder}; no claim is judged from them" in out
+    assert "no record" not in out
+    assert "†" not in out
+
+
+def test_compare_is_compact_and_explains_itself(
+    store: Store, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell = {
+        "method": "fedowen", "dataset": "mnist", "data": "mnist", "alpha": 0.05,
+        "imbalance": 0.01, "clients": 100, "rounds": 100, "levels": 2, "epsilon": 0.1,
+    }  # fmt: skip
+    for profile in ("paper", "smoke"):
+        _record(store, "fedowen", "table1", profile, **cell)
+    monkeypatch.setenv("COLUMNS", "100")
+    out = fedkit(capsys, "compare", "fedowen")[1]
+    line = next(line for line in out.splitlines() if "n = 3 †" in line)
+    assert line.split("  ")[-1] == "✓ reproduced"
+    table = out[out.index("\nclaim  ") :].strip().splitlines()
+    assert max(map(len, table[:-1])) <= 100
+    assert any("…" in row for row in table)
+    assert table[-1].startswith("† by records older than the code")
+    assert "fedkit run fedowen --profile paper --stale" in table[-1]
+    assert "never judged" in fedkit(capsys, "compare", "fedowen", "--profile", "smoke")[1]
+    out = fedkit(capsys, "compare", "fedowen", "--verdict", "not testable")[1]
+    rows = out[out.index("\nclaim  ") :].strip().splitlines()[1:]
+    assert len(rows) > 1
+    assert all(row.endswith("∅ not testable") for row in rows)
+    assert "'repro' names several verdicts" in fedkit(
+        capsys, "compare", "fedowen", "--verdict", "repro"
+    )[2]  # fmt: skip
+    assert "names no verdict" in fedkit(capsys, "compare", "fedowen", "--verdict", "wrong")[2]
+
+
+def test_run_ends_with_the_folder_and_the_next_command(
+    store: Store, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = fedkit(capsys, "run", "toy", "table1", "--quiet")[1]
+    folder = store.root / "smoke" / "toy" / "table1"
+    assert out.splitlines()[-1] == f"records: {folder}; next: fedkit list toy"
+    monkeypatch.setattr(cli, "claims_papers", lambda: ["toy"])
+    out = fedkit(capsys, "run", "toy", "--only", "method=a", "--quiet")[1]
+    last = f"records: {folder.parent}; next: fedkit compare toy --profile smoke"
+    assert out.splitlines()[-1] == last
+    BROKEN.add("a")
+    out = fedkit(capsys, "run", "toy", "table1", "--quiet", "--force", "--keep-going")[1]
+    assert out.splitlines()[-1].endswith("next: fedkit resume")
 
 
 def test_book_passes_its_arguments_on(

@@ -108,6 +108,9 @@ def test_commands(mnist: tuple[Path, dict], monkeypatch: pytest.MonkeyPatch) -> 
     listed = runner.invoke(app, ["list", "--root", root])
     assert listed.exit_code == 0
     assert "idx files in MNIST/raw" in listed.output
+    heads = [line for line in listed.output.splitlines() if line.endswith(":")]
+    assert [head.split(",")[0] for head in heads] == ["images", "tables", "ratings"]
+    assert listed.output.index("tables, read by") < listed.output.index("wine ")
     assert "missing" in listed.output
     checked = runner.invoke(app, ["verify", "--root", root])
     assert checked.exit_code == 1

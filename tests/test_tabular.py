@@ -1,5 +1,6 @@
 """The tables of FedValue's evaluation: found, checked, fetched, and refused when they are wrong."""
 
+import importlib
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -8,9 +9,11 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
+import fedkit
 from fedkit import tabular
-from fedkit.data_cli import app
+from fedkit.data_cli import RATINGS, app
 from fedkit.datafiles import DamagedDataError, DownloadError, MissingDataError
+from fedkit.dataregistry import ELSEWHERE
 from fedkit.tabular import TABLES, TabularSpec, find_table, get_table, load_table
 
 TABLE2 = {
@@ -166,6 +169,17 @@ def test_a_download_that_is_not_the_table_leaves_nothing(tiny, monkeypatch):
     with pytest.raises(DownloadError, match=r"Error connecting.*place uci/parkinsons\.data"):
         get_table("parkinsons", tiny)
     assert sorted(f.name for f in (tiny / "uci").iterdir()) == ["SPECT.test", "SPECT.train"]
+
+
+def test_the_loader_of_images_names_the_other_loaders():
+    assert list(ELSEWHERE) == [*TABLES, *RATINGS]
+    for name in ELSEWHERE:
+        module, _, function = ELSEWHERE[name].rpartition(".")
+        assert callable(getattr(importlib.import_module(module), function))
+    with pytest.raises(ValueError, match=r"no images; .*tabular\.load_table\('wine'\)"):
+        fedkit.load("Wine")
+    with pytest.raises(ValueError, match=r"fedkit\.movielens\.load_movielens\('ml-1m'\)"):
+        fedkit.load("ml_1m")
 
 
 def test_the_command_line_knows_the_tables(tiny):

@@ -150,12 +150,17 @@ def test_zero_steps_or_epochs_change_nothing() -> None:
         assert torch.equal(train_clients(arch, start, data, config, generators()), start)
 
 
-def test_progress_bar_does_not_change_the_result(capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_bar_does_not_change_the_result(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("tqdm")
     arch, data = build("mlp-9", (1, 8, 8), 4), clients()
     start = arch.init(np.random.default_rng(0)).expand(len(data), -1)
     quiet = train_clients(arch, start, data, LocalSGD(0.1), generators())
     assert capsys.readouterr().err == ""
+    shown = train_clients(arch, start, data, LocalSGD(0.1), generators(), progress=True)
+    assert capsys.readouterr().err == ""  # a log file is not filled with bars
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     shown = train_clients(arch, start, data, LocalSGD(0.1), generators(), progress=True)
     assert torch.equal(quiet, shown)
     assert "clients" in capsys.readouterr().err
