@@ -22,7 +22,7 @@ pytest.importorskip("typer")
 from countinghouse import House
 
 from fedkit import cli
-from fedkit.fedvalue import partyvalues, servecli
+from fedkit.fedvalue import partyvalues, servewords, valuereport
 from fedkit.fedvalue.crypto import new_key
 from fedkit.fedvalue.information import mshapley_cmi
 from fedkit.fedvalue.protocol import SecureCounts, count_securely
@@ -77,13 +77,15 @@ def test_values_beside_what_chance_would_give(counts: SecureCounts) -> None:
 
 
 def test_what_is_not_asked_for_is_not_shown(counts: SecureCounts) -> None:
-    bare = assess(counts, correction="plugin")
+    bare = assess(counts, correction="plugin", test=False)
     assert list(bare.columns()) == ["party", "plug-in"]
     assert bare.doubtful == ()
-    assert "warning" not in str(bare)
+    assert bare.unproven == ()
+    assert "warning: nothing is tested, and a party of pure noise" in " ".join(str(bare).split())
     assert bare.to_json()["corrected"] is None
     assert bare.to_json()["tests"] is None
-    first = assess(counts, correction="miller-madow")
+    assert bare.to_json()["unproven"] is None
+    first = assess(counts, correction="miller-madow", test=False)
     assert list(first.columns()) == ["party", "plug-in", "miller-madow"]
     few = count_securely(DATA, seed=1, artificial=1)
     assert "close to 1 (as many artificial IDs as there are rows" in " ".join(
@@ -91,6 +93,23 @@ def test_what_is_not_asked_for_is_not_shown(counts: SecureCounts) -> None:
     )
     with pytest.raises(ValueError, match="correction is 'knn'"):
         assess(counts, correction="knn")
+
+
+def test_parties_are_tested_unasked_where_that_is_quick(
+    counts: SecureCounts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report = assess(counts, draws=99)
+    assert report.evidence is not None
+    assert report.unproven == ("telco",)
+    text = " ".join(str(report).split())
+    assert "warning: not shown to tell more than chance beside the task party" in text
+    assert "above 0.05): telco" in text
+    assert "nothing is tested" not in text
+    assert report.to_json()["unproven"] == ["telco"]
+    monkeypatch.setattr(valuereport, "TEST_WORK", 2 * len(counts.counts) * 99 - 1)
+    assert assess(counts, draws=99).evidence is None
+    assert assess(counts, draws=98).evidence is not None
+    assert assess(counts, draws=99, test=True).evidence is not None
 
 
 def test_standard_errors_where_orders_are_sampled(
@@ -204,6 +223,7 @@ def test_the_commands_from_files_to_values(
         ("shop", ["--artificial", "-1"], "artificial is -1"),
         ("shop", ["--iterations", "0"], "iterations is 0"),
         ("shop", ["--test", "--draws", "0"], "draws is 0"),
+        ("shop", ["--draws", "0"], "draws is 0"),
         ("shop", ["--json", "none/values.json"], "there is no folder none"),
         ("shop", ["--label", "Churn"], "name one of these, or write them alike"),
     ],
@@ -264,14 +284,49 @@ def test_a_party_waits_for_its_server_and_then_asks_who_it_is(
             raise CounterUnavailable("no answer")
         return []
 
-    monkeypatch.setattr(servecli.time, "sleep", lambda _: None)
+    monkeypatch.setattr(servewords.time, "sleep", lambda _: None)
     counter: Any = SimpleNamespace(pending=pending)
-    servecli._admit(counter, "bank", 0.5)
+    servewords.admit(counter, "bank", 0.5)
     assert asked == ["bank"] * 3
     assert capsys.readouterr().out == "bank: no answer; trying on\n"
     asked.clear()
     with pytest.raises(CounterUnavailable):
-        servecli._admit(counter, "bank")
+        servewords.admit(counter, "bank")
+
+
+def test_a_command_says_once_in_each_outage_that_it_waits(
+    house: House, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr(servewords.time, "sleep", pauses.append)
+    house.stop()
+    with servewords.connect(
+        house.url, Path("shop.token"), None, False, sleep=servewords.telling("shop")
+    ) as counter:
+        for _ in range(2):
+            with pytest.raises(CounterUnavailable):
+                counter.pending("shop")
+    assert capsys.readouterr().out == "shop: the server does not answer; trying on\n" * 2
+    assert pauses == [0.25, 0.5, 1, 2, 4, 8] * 2
+
+
+def test_what_a_command_says_of_its_file(house: House, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("odd.csv").write_text("id,amount\n" + "".join(f"{i},{i}\n" for i in range(30)), "utf-8")
+    more = ["--data", "odd.csv", "--label", "amount", "--parties", "bank", "--timeout", "0.05"]
+    assert cli.main(command("shop", house.url, *more)) == 1
+    said = capsys.readouterr().out
+    assert "shop: 30 rows, 0 features, label amount; data party bank\n" in said
+    assert "shop: warning: the label 'amount' has 30 levels in 30 rows: is it an amount" in said
+    assert cli.main(command("bank", house.url, "--once")) == 0
+    assert "bank: 90 rows, 1 feature; waiting" in capsys.readouterr().out
+
+
+def test_a_port_that_there_is_not(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for port in ("99999", "-1"):
+        asked = ["fedvalue", "serve", "--folder", "kept", "--tokens", "t.json", "--port", port]
+        assert cli.main(asked) == 2
+        assert "0<=x<=65535" in capsys.readouterr().err
+    assert not Path("kept").exists()
 
 
 def test_plug_in_zero_is_nothing_to_warn_of() -> None:

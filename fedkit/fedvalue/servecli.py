@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-if TYPE_CHECKING:
-    from fedkit.fedvalue.remote import RemoteCounter
+from fedkit.fedvalue.servewords import (
+    admit,
+    check_bins,
+    connect,
+    listed,
+    pair,
+    plainly,
+    say,
+    several,
+    size_of,
+    telling,
+)
 
 __all__ = ["app"]
 
@@ -38,80 +45,6 @@ How = Annotated[str, typer.Option(help="Bins of equal 'width', or by 'quantile'.
 Missing = Annotated[str, typer.Option(help="Missing values: a level of their 'own', or 'refuse'.")]
 
 
-@contextmanager
-def _plainly() -> Iterator[None]:
-    """Turn what may go wrong into one line and an exit status."""
-    from fedkit.fedvalue.verification import AlignmentError, CheatingDetected
-
-    try:
-        yield
-    except CheatingDetected as error:
-        typer.echo(f"fedkit: the server's answer is refused: {error}", err=True)
-        raise typer.Exit(3) from error
-    except AlignmentError as error:
-        hint = ", or write the IDs alike (007 is not 7)" if "other IDs" in str(error) else ""
-        raise ValueError(f"{error}{hint}") from error
-    except KeyboardInterrupt:
-        typer.echo("fedkit: stopped", err=True)
-        raise typer.Exit(130) from None
-
-
-def _say(line: str) -> None:
-    """Print one line at once: the reader may be a log."""
-    print(line, flush=True)
-
-
-def _counter(url: str, token: Path, ca: Path | None, plain: bool, **options: Any) -> RemoteCounter:
-    from fedkit.fedvalue.access import read_secret
-    from fedkit.fedvalue.remote import RemoteCounter
-
-    verify: bool | Path = True if ca is None else ca
-    return RemoteCounter(url, read_secret(token, "token"), verify=verify, plain=plain, **options)
-
-
-def _admit(counter: RemoteCounter, name: str, poll: float | None = None) -> None:
-    """Have the server say whose token this is, before a secret is made or used.
-
-    With `poll`, wait for a server that is away.
-    """
-    from fedkit.fedvalue.remote import CounterUnavailable
-
-    away = False
-    while True:
-        try:
-            counter.pending(name)
-            return
-        except CounterUnavailable as error:
-            if poll is None:
-                raise
-            if not away:
-                _say(f"{name}: {error}; trying on")
-            away = True
-            time.sleep(poll)
-
-
-def _check_bins(bins: int) -> None:
-    if bins == 1:
-        raise ValueError(
-            "bins is 1, and in one bin a continuous column tells nothing; give at least 2"
-        )
-
-
-def _pair(text: str) -> tuple[int, int]:
-    """Return LOW,HIGH (or one number for both)."""
-    try:
-        numbers = [int(part) for part in text.split(",")]
-    except ValueError:
-        numbers = []
-    if len(numbers) not in (1, 2):
-        raise ValueError(f"artificial is {text!r}; expected LOW,HIGH, such as 500,1000")
-    return numbers[0], numbers[-1]
-
-
-def _list(text: str | None) -> list[str] | None:
-    return None if text is None else [part.strip() for part in text.split(",") if part.strip()]
-
-
 @app.command()
 def keygen(
     out: Annotated[Path, typer.Argument(help="File to write; never overwritten.")],
@@ -126,7 +59,7 @@ def keygen(
     from fedkit.fedvalue.crypto import new_key
 
     write_secret(out, new_key().hex())
-    _say(f"{out}: give every party a copy (--key-file), by a channel that is not the server's")
+    say(f"{out}: give every party a copy (--key-file), by a channel that is not the server's")
 
 
 @app.command()
@@ -152,8 +85,8 @@ def tokens(
         book, folder, task=task or (), data=data or (), days=days or None, renew=renew
     )
     for path in made:
-        _say(f"{path}: give it to {path.stem} only (--token-file), and delete it here")
-    _say(f"{book}: for the server (serve --tokens); it holds hashes only")
+        say(f"{path}: give it to {path.stem} only (--token-file), and delete it here")
+    say(f"{book}: for the server (serve --tokens); it holds hashes only")
 
 
 @app.command()
@@ -161,7 +94,7 @@ def serve(
     folder: Annotated[Path, typer.Option(help="Where jobs and uploads are kept.")],
     tokens: Annotated[Path, typer.Option(help="The file of tokens' hashes (tokens).")],
     host: Annotated[str, typer.Option(help="Address to listen at.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port; 0 takes a free one.")] = 8765,
+    port: Annotated[int, typer.Option(help="Port; 0 takes a free one.", min=0, max=65535)] = 8765,
     tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain, PEM.")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Its private key, PEM.")] = None,
     plain: Annotated[
@@ -194,9 +127,9 @@ def serve(
     )  # fmt: skip
     logging.basicConfig(format="%(asctime)s %(message)s")
     logging.getLogger("fedkit.fedvalue").setLevel("WARNING" if quiet else "INFO")
-    with _plainly():
+    with plainly():
         made = service.create_app(folder, TokenBook(tokens), limits=limits)
-        service.serve(made, host=host, port=port, cert=tls_cert, key=tls_key, say=_say, quiet=quiet)
+        service.serve(made, host=host, port=port, cert=tls_cert, key=tls_key, say=say, quiet=quiet)
 
 
 @app.command()
@@ -226,29 +159,29 @@ def party(
     plain: Plain = False,
 ) -> None:
     """Answer jobs as a data party, until stopped."""
-    with _plainly():
+    with plainly():
         from fedkit.fedvalue import agents
         from fedkit.fedvalue.columns import read_columns
         from fedkit.fedvalue.roles import DataParty
 
-        held = read_columns(data, id_column=id_column, columns=_list(columns))
-        _check_bins(bins)
+        held = read_columns(data, id_column=id_column, columns=listed(columns))
+        check_bins(bins)
         key = agents.read_key(key_file)
         cells = agents.cells_of(held, bins, how, missing, str(data))
         policy = agents.Policy(max_rows, allow_printed, max_jobs)
-        with _counter(url, token_file, ca, plain, timeout=timeout) as counter:
-            _admit(counter, name, None if once else poll)
+        with connect(url, token_file, ca, plain, timeout=timeout) as counter:
+            admit(counter, name, None if once else poll)
             place = secret_file or data.with_name(f"{name}.secret")
             if place.exists():
-                _say(f"{name}: taking up with the secret in {place}")
+                say(f"{name}: taking up with the secret in {place}")
             who = DataParty(name, held.ids, cells, key, secret=agents.own_secret(place))
-            _say(f"{name}: {len(held.ids)} rows, {len(held.names)} features; waiting for jobs")
+            say(f"{name}: {size_of(held)}; waiting for jobs")
             answered = agents.answer_jobs(
                 who, key, counter, policy=policy, rows=len(held.ids), once=once, poll=poll,
                 answered=place.with_name(f"{name}.answered"),
-                say=lambda line: _say(f"{name}: {line}"),
+                say=lambda line: say(f"{name}: {line}"),
             )  # fmt: skip
-        _say(f"{name}: {answered} jobs answered")
+        say(f"{name}: {several(answered, 'job')} answered")
 
 
 @app.command()
@@ -269,7 +202,12 @@ def value(
         str,
         typer.Option(help="Beside the plug-in: 'permutation', 'miller-madow', or 'plugin': none."),
     ] = "permutation",
-    test: Annotated[bool, typer.Option("--test", help="Add permutation p-values.")] = False,
+    test: Annotated[
+        bool | None,
+        typer.Option(
+            "--test/--no-test", help="Permutation p-values; default: if they take seconds only."
+        ),
+    ] = None,
     draws: Annotated[int, typer.Option(help="Permutations of each test.")] = 999,
     seed: Annotated[int, typer.Option(help="Seed of the tests and of sampled orders.")] = 0,
     iterations: Annotated[int, typer.Option(help="Redundant computations (tau).")] = 2,
@@ -290,39 +228,46 @@ def value(
     Start it before or after the data parties: it waits for them.
     Stopped, it goes on where it was when the same command is given again.
     """
-    with _plainly():
+    with plainly():
         from fedkit.fedvalue import agents
+        from fedkit.fedvalue.binning import label_codes, label_doubt
         from fedkit.fedvalue.columns import read_columns
         from fedkit.fedvalue.remote import CounterRefused
         from fedkit.fedvalue.taskparty import TaskParty
         from fedkit.fedvalue.valuereport import assess, check_correction
 
-        names = tuple(_list(parties) or ())
+        names = tuple(listed(parties) or ())
         check_correction(correction)
-        _check_bins(bins)
-        if test and draws < 1:
+        check_bins(bins)
+        if test is not False and draws < 1:
             raise ValueError(f"draws is {draws}; expected at least 1 permutation")
         if out is not None and not out.absolute().parent.is_dir():
             raise ValueError(f"{out} cannot be written: there is no folder {out.parent}")
-        options: dict[str, Any] = {"iterations": iterations, "artificial": _pair(artificial)}
+        options: dict[str, Any] = {"iterations": iterations, "artificial": pair(artificial)}
         held = read_columns(
-            data, id_column=id_column, columns=_list(columns), label=label, min_columns=0
+            data, id_column=id_column, columns=listed(columns), label=label, min_columns=0
         )
         key = agents.read_key(key_file)
         cells = agents.cells_of(held, bins, how, missing, str(data))
+        assert held.y is not None
         TaskParty(name, ["?"], [0], [0], key, names, **options)  # refuses what is out of range
-        _say(
-            f"{name}: {len(held.ids)} rows, {len(held.names)} features, label {label}; "
-            f"data parties {', '.join(names)}"
+        say(
+            f"{name}: {size_of(held)}, label {label}; "
+            f"data part{'y' if len(names) == 1 else 'ies'} {', '.join(names)}"
         )
-        with _counter(url, token_file, ca, plain, timeout=answer_timeout) as counter:
-            _admit(counter, name)
+        doubt = label_doubt(label_codes(held.y), f"the label {label!r}")
+        if doubt is not None:
+            say(f"{name}: warning: {doubt}")
+        with connect(
+            url, token_file, ca, plain, timeout=answer_timeout, sleep=telling(name)
+        ) as counter:
+            admit(counter, name)
             place = state_file or data.with_name(f"{name}.run")
             known = place.exists()
             try:
                 counts = agents.run_task(
                     held, cells, key, counter, name=name, parties=names, timeout=timeout,
-                    state=place, say=lambda line: _say(f"{name}: {line}"), **options,
+                    state=place, say=lambda line: say(f"{name}: {line}"), **options,
                 )  # fmt: skip
             except CounterRefused as error:
                 if error.status in (403, 422) and not known:  # it never began
@@ -332,7 +277,7 @@ def value(
             counts, correction=correction, test=test, draws=draws, seed=seed, label=label
         )
         for line in report.lines():
-            _say(line)
+            say(line)
         if out is not None:
             out.write_text(json.dumps(report.to_json(), indent=1) + "\n", "utf-8")
 
@@ -343,7 +288,7 @@ def demo(
     tls: Annotated[bool, typer.Option("--tls", help="Speak HTTPS, self-signed.")] = False,
 ) -> None:
     """Show the whole: five programs on this computer, two of them killed on the way."""
-    with _plainly():
+    with plainly():
         from fedkit.fedvalue.servedemo import run_demo
 
-        run_demo(keep, tls=tls, say=_say)
+        run_demo(keep, tls=tls, say=say)

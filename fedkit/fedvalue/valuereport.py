@@ -16,6 +16,8 @@ __all__ = ["ValueReport", "assess"]
 
 CORRECTIONS = ("permutation", "miller-madow", "plugin")
 NOTHING = 1e-12  # nats: rounding, and no value
+LEVEL = 0.05  # of the adjusted p-values
+TEST_WORK = 20_000_000  # cells times labels times draws that are tested unasked: some seconds
 
 _LEGEND = {
     "plug-in": "the paper's value, straight from the counts; noise has one too",
@@ -25,6 +27,11 @@ _LEGEND = {
     "p": "share of shuffles that tell as much beside the task party alone",
     "p (Holm)": "p adjusted for the number of parties: up to 0.05, more than chance",
 }
+
+_UNTESTED = (
+    "warning: nothing is tested, and a party of pure noise has a corrected value above 0 in about "
+    "half of all runs: test before you pay (--test)"
+)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -40,7 +47,7 @@ class ValueReport:
     corrected : PartyValues or None
         With less bias, if that was asked for.
     evidence : Evidence or None
-        Permutation tests, if asked for.
+        Permutation tests, if made.
     label : str
         Name of the label.
     """
@@ -58,6 +65,19 @@ class ValueReport:
             return ()
         pairs = zip(self.plugin.names, self.plugin.values, self.corrected.values, strict=True)
         return tuple(n for n, plain, fair in pairs if plain > NOTHING >= fair)
+
+    @property
+    def unproven(self) -> tuple[str, ...]:
+        """Parties with a plug-in value above 0 and an adjusted p-value above 0.05.
+
+        These rows do not show that they tell more than chance beside the task party's binned
+        columns.  That is not to say that they are worthless: with more rows, or beside other
+        parties, they may tell something.
+        """
+        if self.evidence is None:
+            return ()
+        pairs = zip(self.plugin.names, self.plugin.values, self.evidence.adjusted, strict=True)
+        return tuple(name for name, value, p in pairs if value > NOTHING and p > LEVEL)
 
     def columns(self) -> dict[str, list[str]]:
         """Return the printed table: title of a column, and its text for each party."""
@@ -119,6 +139,13 @@ class ValueReport:
                 f"warning: {name} has {self.plugin.values[at]:.6f} by the plug-in and "
                 f"{self.corrected.values[at]:.6f} without chance: no reason to pay it"
             )
+        if self.evidence is None:
+            yield _UNTESTED
+        elif self.unproven:
+            yield (
+                f"warning: not shown to tell more than chance beside the task party (p (Holm) "
+                f"above {LEVEL}): {', '.join(self.unproven)}"
+            )
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
@@ -155,7 +182,9 @@ class ValueReport:
             "unit": "nats", "label": self.label, "parties": list(names),
             "rows": int(counts.counts.sum()), "cells": len(counts.counts),
             "plugin": values(self.plugin), "corrected": values(self.corrected), "tests": tests,
-            "doubtful": list(self.doubtful), "queries": counts.queries,
+            "doubtful": list(self.doubtful),
+            "unproven": None if self.evidence is None else list(self.unproven),
+            "queries": counts.queries,
             "duplications": list(counts.duplications), "artificial": list(counts.artificial),
             "undetected_at_most": counts.bound, "seconds": counts.seconds,
         }  # fmt: skip
@@ -165,7 +194,7 @@ def assess(
     counts: SecureCounts,
     *,
     correction: str = "permutation",
-    test: bool = False,
+    test: bool | None = None,
     draws: int = 999,
     seed: int = 0,
     label: str = "the label",
@@ -178,8 +207,11 @@ def assess(
         The table.
     correction : {"permutation", "miller-madow", "plugin"}
         What stands beside the plug-in value; "plugin" for nothing.
-    test : bool
-        Also test each party beside the task party alone.
+    test : bool, optional
+        Also test each party beside the task party alone: the null hypothesis is that its cells
+        are independent of the label given the task party's binned columns, see
+        :mod:`.significance` for what a proxy and a copy get.  By default where that takes some
+        seconds at most.
     draws, seed : int
         Of the tests, and of sampled orders where there are too many parties.
     label : str
@@ -196,6 +228,9 @@ def assess(
     if correction != "plugin":
         corrected = counts.values(correction=correction, draws=0, seed=seed)
     evidence = None
+    if test is None:
+        labels = len(set(counts.task_cells[:, 1].tolist()))
+        test = len(counts.counts) * labels * draws <= TEST_WORK
     if test:
         evidence = permutation_p_values_from_table(
             counts.cells, counts.task_cells, counts.counts,
