@@ -85,8 +85,8 @@ class Federation:
         with self.house.counter("shop", retries=retries) as counter:
             return run_task(
                 held, cells_of(held, 5, "width", "own", "shop"), KEY, counter, name="shop",
-                parties=PARTIES[1:], state=self.folder / "shop.run", poll=0.01,
-                say=self.said.append, **{"timeout": 60.0} | options,
+                state=self.folder / "shop.run", poll=0.01,
+                say=self.said.append, **{"timeout": 60.0, "parties": PARTIES[1:]} | options,
             )  # fmt: skip
 
     def answering(self, name: str, jobs: int) -> threading.Thread:
@@ -181,10 +181,28 @@ def test_a_task_party_that_was_killed_goes_on(
 def test_a_run_with_other_options_begins_anew(federation: Federation) -> None:
     with pytest.raises(PartyMissing, match="missing: bank, telco"):
         federation.run(timeout=0.1)
-    for options in ({}, {"iterations": 1}, {"iterations": 1}):
+    (old,) = federation.house.jobs()
+    assert not any("taking up" in line or "given up" in line for line in federation.said)
+    with pytest.raises(CounterRefused):  # a slip of the pen costs the run nothing
+        federation.run(parties=("bank", "telko"))
+    assert federation.house.jobs() == [old]
+    for options, words in (
+        ({}, "taking up the run"),
+        ({"iterations": 1}, "shop.run; it is given up"),
+        ({"iterations": 1}, "taking up the run"),
+    ):
+        federation.said.clear()
         with pytest.raises(PartyMissing):
             federation.run(timeout=0.1, **options)
-    assert len(federation.house.jobs()) == 2
+        said = [line for line in federation.said if "waits for" not in line]
+        assert len(said) == 1
+        assert words in said[0]
+        assert len(federation.house.jobs()) == 1
+    assert federation.house.jobs() != [old]
+    threads = [federation.answering(name, 1) for name in PARTIES[1:]]
+    federation.check(federation.run(iterations=1))
+    for thread in threads:
+        thread.join(60)
 
 
 def test_a_server_that_closed_the_jobs_ends_the_run_for_good(federation: Federation) -> None:

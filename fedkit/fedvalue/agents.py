@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import secrets
 import time
 from collections.abc import Callable
@@ -16,7 +15,7 @@ import numpy as np
 from fedkit.fedvalue.access import read_secret, write_secret
 from fedkit.fedvalue.answered import Answered
 from fedkit.fedvalue.columns import Columns
-from fedkit.fedvalue.crypto import KEY_BYTES, derive, unseal
+from fedkit.fedvalue.crypto import KEY_BYTES, unseal
 from fedkit.fedvalue.messages import Counter, Job, MessageError, Table, Upload
 from fedkit.fedvalue.protocol import (
     AlignmentError,
@@ -28,6 +27,7 @@ from fedkit.fedvalue.protocol import (
 from fedkit.fedvalue.remote import CounterError, CounterRefused, CounterUnavailable, RemoteCounter
 from fedkit.fedvalue.roles import DataParty, Order
 from fedkit.fedvalue.tables import discretise, joint_codes, label_codes
+from fedkit.fedvalue.unfinished import Unfinished, digest_of
 
 __all__ = ["Policy", "answer_jobs", "cells_of", "own_secret", "read_key", "run_task"]
 
@@ -207,14 +207,19 @@ def _agree(job: Job, name: str, key: bytes, rows: int, policy: Policy) -> None:
 class _Held:
     """A counter that keeps finished jobs until the run is over: it can be taken up again."""
 
-    def __init__(self, counter: RemoteCounter) -> None:
-        self._counter, self._jobs = counter, list[str]()
+    def __init__(self, counter: RemoteCounter, run: Unfinished, say: Callable[[str], None]) -> None:
+        self._counter, self._run, self._say = counter, run, say
+        self._jobs = list[str]()
         self.last = ""
 
     def open(self, job: Job) -> None:
         self.last = job.id
         self._jobs.append(job.id)
         self._counter.open(job)
+        self._run.opened(job.id)
+        # only now: a mistyped command that the server refuses must not cost another its run
+        if self._run.give_up_others(self._counter):
+            self._say(f"another command left a run unfinished in {self._run.path}; it is given up")
 
     def pending(self, party: str) -> list[Job]:
         return self._counter.pending(party)
@@ -253,7 +258,8 @@ def run_task(
     """Count with the data parties, as the task party.
 
     The run's secret lies in `state` while it lasts.  A run that was killed, or gave up waiting,
-    finds it there and goes on with the same jobs; a run with other data or options begins anew.
+    finds it there and goes on with the same jobs.  A run with other parties, options or data
+    begins anew, and gives up an unfinished one there once the server has taken its first job.
 
     Parameters
     ----------
@@ -268,7 +274,7 @@ def run_task(
     name, parties : str, tuple of str
         The task party, and the data parties.
     state : Path
-        File of the run's secret.
+        File of the run's secret and jobs.
     timeout, poll : float
         Seconds to wait for one job, and between two looks.
     say : callable
@@ -289,12 +295,12 @@ def run_task(
     """
     assert columns.y is not None
     labels = label_codes(columns.y)
-    if state.exists():
+    data = digest_of(columns.ids, cells, labels)
+    run = Unfinished(state, [name, *parties, repr(sorted(options.items())), data])
+    if run.known:
         say(f"taking up the run that {state} remembers")
-    about = [name, *parties, repr(sorted(options.items())), _digest(columns.ids, cells, labels)]
-    secret = derive(own_secret(state), "run", *about)
-    task = TaskParty(name, columns.ids, cells, labels, key, parties, secret=secret, **options)
-    held = _Held(counter)
+    task = TaskParty(name, columns.ids, cells, labels, key, parties, secret=run.secret, **options)
+    held = _Held(counter, run, say)
     shown: tuple[str, tuple[str, ...]] = ("", ())
 
     def wait() -> None:
@@ -314,28 +320,19 @@ def run_task(
     except CounterUnavailable as error:
         raise CounterUnavailable(f"{error}. {_KEPT}") from error
     except (CheatingDetected, AlignmentError):
-        _end(held, state)
+        _end(held, run)
         raise
     except CounterRefused as error:
         if error.status in (404, 409, 410):  # the server has closed or forgotten the run
-            _end(held, state)
+            _end(held, run)
         raise
-    _end(held, state)
+    _end(held, run)
     return counts
 
 
-def _end(held: _Held, state: Path) -> None:
+def _end(held: _Held, run: Unfinished) -> None:
     """Forget a run: a later one has other keys and other jobs."""
-    state.unlink(missing_ok=True)
+    run.forget()
     # A server that will not close a job must not hide what the checks found.
     with contextlib.suppress(CounterError, CounterRefused, CounterUnavailable):
         held.close_all()
-
-
-def _digest(ids: list[str], *codes: Any) -> str:
-    total = hashlib.sha256()
-    for text in ids:
-        total.update(f"{len(text)}:{text}".encode())
-    for array in codes:
-        total.update(np.ascontiguousarray(array, dtype=np.int64).tobytes())
-    return total.hexdigest()
