@@ -223,6 +223,17 @@ def test_the_profiles():
         get("fedvalue", "models").cells("huge")
 
 
+def test_better_models_are_judged_over_data_sets():
+    rows = [("wine", 0.2), ("wine", 0.4), ("breast", -0.1), ("music", 0.5)]
+    frame = pd.DataFrame(rows, columns=["dataset", "value"]).assign(metric="better")
+    found, cut = fedvalue_tables.better_models(frame)
+    assert found.to_dict() == pytest.approx({"wine": 0.3, "breast": -0.1, "music": 0.5})
+    half = 4.302653 * np.std([0.3, -0.1, 0.5], ddof=1) / np.sqrt(3)  # t with 2 degrees of freedom
+    assert (cut.n, cut.mean, cut.high - cut.mean) == pytest.approx((3, 0.7 / 3, half))
+    nothing, cut = fedvalue_tables.better_models(pd.DataFrame())
+    assert (len(nothing), cut.n) == (0, 0)
+
+
 def test_records_become_tables_and_pictures(quick, tmp_path):
     store = Store(tmp_path)
     for name in ("correlation", "models"):
@@ -245,6 +256,18 @@ def test_records_become_tables_and_pictures(quick, tmp_path):
     by_model = fedvalue_tables.by_model(frame)
     assert by_model.loc["wine", "SVM"] == pytest.approx(
         bars[bars.benchmark == "svm"]["mean"].mean()
+    )
+    gains = fedvalue_tables.gains(frame)
+    after = fedvalue_tables.bars(frame, "permutation")
+    after = after[after.benchmark != "ensemble2"]["mean"].mean()
+    assert len(gains) == 18
+    assert gains.gain.mean() == pytest.approx(after - gains.before.mean())
+    beside = fedvalue_tables.beaten(frame, ["as in Figure 4", "models see the numbers"])
+    assert list(beside.index) == ["as in Figure 4"]  # no records of the other
+    own = fedvalue_tables.bars(frame, "alone").merge(gains)  # the same bars, in any order
+    assert list(beside.iloc[0]) == pytest.approx(
+        [gains.before.mean(), after, own["mean"].mean()]
+        + [100 * (own["mean"] > own[side]).mean() for side in ("before", "after")]
     )
     facts = fedvalue_tables.facts(frame)
     assert facts.loc[("wine", 1), "data parties"] == 12

@@ -13,7 +13,7 @@ from fedkit.experiments.fedvalue import CONTROLS, ESTIMATES
 from fedkit.experiments.fedvalue_cells import FEATURES, READINGS
 from fedkit.extras import need
 from fedkit.fedvalue.baselines import MODELS
-from fedkit.intervals import mean_interval
+from fedkit.intervals import Interval, mean_interval
 from fedkit.plotstyle import INK, Picture, finish, looks, panels
 from fedkit.tabular import TABLES
 
@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = [
-    "BENCHMARKS", "ESTIMATE_LABELS", "accuracy", "approximations", "bars", "by_model", "by_reading",
-    "distance", "facts", "figure4", "growth", "reading", "repetitions", "shares", "slope_of_error",
+    "BENCHMARKS", "ESTIMATE_LABELS", "accuracy", "approximations", "bars", "beaten",
+    "better_models", "by_model", "by_reading", "distance", "facts", "figure4", "gains", "growth",
+    "reading", "repetitions", "shares", "slope_of_error",
 ]  # fmt: skip
 
 #: the six benchmarks of Figure 4; Figure 5 has the last of THRESHOLDS
@@ -131,6 +132,58 @@ def by_model(frame: pd.DataFrame) -> pd.DataFrame:
     wide = bars(frame).pivot_table(index="dataset", columns="benchmark", values="mean", sort=False)
     made: pd.DataFrame = wide.rename(columns=BENCHMARK_LABELS)
     return made.rename_axis(index="data set", columns=None)
+
+
+def better_models(frame: pd.DataFrame) -> tuple[pd.Series, Interval]:
+    """Return the correlation of the models' accuracies with their bars, a mean per data set.
+
+    And the mean over the data sets, with a t-interval: another table, not another draw of rows from
+    the same, is what could speak for better models in general.
+    """
+    part = frame[frame.metric == "better"] if len(frame) else frame.assign(dataset=[], value=[])
+    found = part.groupby("dataset").value.mean().astype(float)
+    found = found.reindex([d for d in TABLES if d in found.index])
+    return found, mean_interval(found)
+
+
+def gains(frame: pd.DataFrame, after: str = "permutation", before: str = "plugin") -> pd.DataFrame:
+    """Return what each of the six benchmarks' bars changes from one estimate to another.
+
+    Returns
+    -------
+    DataFrame
+        Columns dataset, features, benchmark, before, after, gain (of the correlation).
+    """
+    place = ["dataset", "features", "benchmark"]
+    sides = [
+        bars(frame, estimate)[[*place, "mean"]].rename(columns={"mean": side})
+        for estimate, side in ((before, "before"), (after, "after"))
+    ]
+    both = sides[0].merge(sides[1], on=place)
+    both = both[both.benchmark.isin(BENCHMARKS)].reset_index(drop=True)
+    return both.assign(gain=both.after - both.before)
+
+
+def beaten(frame: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
+    """Return the value, plug-in and corrected, beside the parties' own information, by reading.
+
+    Columns are mean correlations, and in how many of the bars (%) the own information's is larger.
+    """
+    rows = {}
+    for name in names:
+        part = reading(frame, name)
+        sides = {e: gains(part, "alone", e) for e in ("plugin", "permutation")}
+        if not all(map(len, sides.values())):
+            continue
+        means = {e: side.before.mean() for e, side in sides.items()}
+        rows[name] = {
+            "plug-in": means["plugin"],
+            "bias taken off": means["permutation"],
+            "own information": sides["plugin"].after.mean(),
+            "own beats plug-in (%)": 100 * (sides["plugin"].gain > 0).mean(),
+            "own beats corrected (%)": 100 * (sides["permutation"].gain > 0).mean(),
+        }
+    return need("pandas", "run").DataFrame.from_dict(rows, orient="index")
 
 
 def repetitions(frame: pd.DataFrame) -> pd.DataFrame:
