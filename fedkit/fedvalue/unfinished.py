@@ -61,7 +61,7 @@ class Unfinished:
             raise ValueError(
                 f"{path} does not remember a run; if you need no unfinished run, delete it"
             )
-        pairs = [line.split(" ", 1) for line in lines if " " in line]
+        pairs = [line.split(" ", 1) for line in lines if line[64:65] == " "]  # none cut off
         self._own = [job for digest, job in pairs if digest == self._digest]
         self._others = [job for digest, job in pairs if digest != self._digest]
         self.known = bool(self._own)
