@@ -226,10 +226,10 @@ def compare(
     )
     from fedkit.staleness import check_records
 
-    store = Store()
-    frame = join(paper, store, profile=check_profile(profile))
     if table is not None and (verdict is not None or markdown):
         raise ValueError("--table is markdown of a whole table; leave out --verdict and --markdown")
+    store = Store()
+    frame = join(paper, store, profile=check_profile(profile))
     if table is not None:
         shown = frame
         typer.echo(comparison_table(frame, table))

@@ -68,9 +68,8 @@ def _interval(claim: Claim, values: FloatArray) -> Interval:
 
 
 def _within(claim: Claim, interval: Interval, values: FloatArray) -> Interval:
-    """Cut the interval of a percentage to [0, 100]; differences may be negative and stay."""
-    level = claim.against is None and "sweep" not in claim.ours and claim.kind != "ordering"
-    if not (level and claim.unit.startswith("%") and np.all((values >= 0) & (values <= 100))):
+    """Cut the interval of a percentage to [0, 100]; differences are in points and stay."""
+    if not claim.unit.startswith("%") or np.any((values < 0) | (values > 100)):
         return interval
     return replace(interval, low=max(interval.low, 0.0), high=min(interval.high, 100.0))
 

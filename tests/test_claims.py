@@ -18,7 +18,7 @@ from fedkit.intervals import (
 )
 from fedkit.printed import printed_statistic
 from fedkit.records import Cell, Store
-from fedkit.reporting import claims_table, comparison_table, summary
+from fedkit.reporting import claims_table, comparison_table, summary, terminal_table, with_verdict
 from fedkit.verdicts import (
     NOT_ATTEMPTED,
     NOT_REPRODUCED,
@@ -297,12 +297,12 @@ def test_the_interval_of_a_percentage_stays_within_0_and_100(tmp_path: Path) -> 
     store = Store(tmp_path)
     _save(store, "fedowen", [99.9, 95.0, 99.0])
     _save(store, "fedavg", [0.0, 4.0, 0.2], alpha=0.1)
-    _save(store, "fedavg", [99.0, 95.5, 99.5])
+    _save(store, "fedavg", [99.0, 94.9, 91.0])
     rows = _rows(store)
     assert rows[VALUE]["high"] == 100.0
     assert 0 < rows[VALUE]["low"] < 95
     assert rows["fedowen.t1.mnist.a0.1.fedavg"]["low"] == 0.0
-    assert rows[ORDER]["low"] < 0  # a difference
+    assert rows[ORDER]["low"] < 0 < rows[ORDER]["mean"]  # a difference, in points
 
 
 def test_tables_for_a_page(tmp_path: Path) -> None:
@@ -320,6 +320,14 @@ def test_tables_for_a_page(tmp_path: Path) -> None:
     text = claims_table(frame[frame["claim"] == VALUE], commands=True)
     assert "`fedkit run fedowen table1" in text
     assert "✓ reproduced" in text
+    assert set(with_verdict(frame, "Not attempted")["verdict"]) == {NOT_ATTEMPTED}
+    assert list(with_verdict(frame, "reproduced")["claim"].isin([VALUE])).count(True) == 1
+    with pytest.raises(ValueError, match="names no verdict; choose one of: reproduced; "):
+        with_verdict(frame, "wrong")
+    narrow, wide = (terminal_table(frame, width).splitlines() for width in (20, 1000))
+    assert len(narrow) == len(wide) == len(frame) + 1
+    assert len({line.index(" ✓") for line in narrow if " ✓" in line}) == 1  # aligned
+    assert not any("…" in line for line in wide)
     counts = summary(frame)
     assert counts.to_numpy().sum() == len(frame)
     assert [name.split(" ", 1)[1] for name in counts.columns] == list(VERDICTS)
