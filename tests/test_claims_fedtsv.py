@@ -7,7 +7,7 @@ from fedkit.claims import load_claims
 from fedkit.comparing import join
 from fedkit.experiments import get
 from fedkit.experiments.fedtsv import METHODS
-from fedkit.experiments.fedtsv_tables import lead, weights_table
+from fedkit.experiments.fedtsv_tables import lead, study, weights_table
 from fedkit.records import Cell, Store
 
 FEDTSV = load_claims("fedtsv")
@@ -80,3 +80,10 @@ def test_a_direction_without_a_number_is_judged_by_pairs(tmp_path, gain, verdict
     assert row["mean"] == pytest.approx(gain + 0.05)
     assert verdict in row.verdict
     assert ("not" in row.verdict) == (gain < 0)
+
+
+def test_a_run_that_stands_in_both_experiments_counts_once():
+    store = Store()
+    studied = store.frame("fedtsv", "study", "paper")
+    twice = pd.concat([studied, studied])
+    pd.testing.assert_frame_equal(study(twice), study(studied))

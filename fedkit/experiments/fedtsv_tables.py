@@ -150,6 +150,7 @@ def study(frame: pd.DataFrame, profile: str = "paper") -> pd.DataFrame:
     pd = need("pandas", "run")
     base = SCALES[profile].bases[0]
     fields = list(dict.fromkeys(f for change in CHANGES.values() for f in change))
+    frame = frame.drop_duplicates(["method", *fields, "seed", "metric"])  # a run of both
     rows: dict[str, dict[str, str]] = {}
     for name, change in CHANGES.items():
         s = changed(base, change)
