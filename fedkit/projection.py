@@ -74,8 +74,8 @@ def shared_weights(
 ) -> tuple[FloatArray, list[float]]:
     """Fit the shared weights, at least 0, from several starts; the best local minimum counts.
 
-    Starts of the size of ``1 / sqrt(n)`` end in the same minimum in all games that we tried; large
-    ones may stay where every sigmoid is 1.
+    Starts of the size of ``1 / sqrt(n)`` end in the same minimum where sizes explain something;
+    where they explain next to nothing they may not.  Large ones may stay where every sigmoid is 1.
 
     Parameters
     ----------
