@@ -284,8 +284,9 @@ def fit_aam(
     x, y = simulations.sizes, simulations.accuracy
     starts = streams.generator("weights").uniform(0, 1 / np.sqrt(clients), (3, clients))
     quality, losses = shared_weights(x, y, starts)
-    for i, loss in enumerate(losses if watch is not None else ()):
-        watch(i, loss)  # type: ignore[misc]
+    if watch is not None:
+        for i, loss in enumerate(losses):
+            watch(i, loss)
     return Fit(quality, losses, project(quality, x, y)[2])
 
 

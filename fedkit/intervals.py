@@ -48,6 +48,13 @@ class Interval:
     high: float
     n: int
 
+    def text(self, digits: int = 2) -> str:
+        """Write the mean, with its ends where there are several seeds; a dash where it is none."""
+        if not np.isfinite(self.mean):
+            return "–"
+        ends = f" [{self.low:.{digits}f}, {self.high:.{digits}f}]" if self.n > 1 else ""
+        return f"{self.mean:.{digits}f}{ends}"
+
     @property
     def half_width(self) -> float:
         """The larger distance from the mean to an end; NaN where there is no interval."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import minimize
+from scipy.optimize import OptimizeResult, minimize
 from scipy.special import expit
 
 __all__ = ["project", "shared_weights"]
@@ -96,14 +96,17 @@ def shared_weights(
         loss, gradient, _ = project(quality, sizes, accuracy)
         return _SCALE * loss, _SCALE * gradient
 
-    tried = []
-    for start in starts:
+    def descend(start: FloatArray) -> tuple[float, FloatArray, list[float]]:
         losses = [project(start, sizes, accuracy)[0]]
+
+        def keep(intermediate_result: OptimizeResult) -> None:
+            losses.append(float(intermediate_result.fun) / _SCALE)
+
         found = minimize(
             scaled, start, jac=True, method="L-BFGS-B", bounds=[(0, _MOST)] * len(start),
-            options={"maxiter": iterations, "ftol": 1e-12, "gtol": 1e-8},
-            callback=lambda q, kept=losses: kept.append(project(q, sizes, accuracy)[0]),
+            options={"maxiter": iterations, "ftol": 1e-12, "gtol": 1e-8}, callback=keep,
         )  # fmt: skip
-        tried.append((found.fun, found.x, losses))
-    _, quality, losses = min(tried, key=lambda t: t[0])
-    return np.asarray(quality), losses
+        return float(found.fun), np.asarray(found.x), losses
+
+    _, quality, losses = min(map(descend, starts), key=lambda tried: tried[0])
+    return quality, losses

@@ -24,6 +24,7 @@ from fedkit.experiments.fedccea import (
     setting,
     value_clients,
 )
+from fedkit.experiments.fedtsv_runs import chance_above
 from fedkit.partition import Federation
 from fedkit.retraining import train_with_sizes
 from fedkit.streams import Streams
@@ -116,12 +117,6 @@ def agreement(a: FloatArray, b: FloatArray) -> float:
     return float("nan") if constant else float(spearmanr(a, b).statistic)
 
 
-def chance_above(values: FloatArray, noisy: npt.NDArray[np.bool_]) -> float:
-    """Probability that a clean client is valued above a noisy one; ties count one half."""
-    above = values[~noisy][:, None] - values[noisy][None]
-    return float(((above > 0) + 0.5 * (above == 0)).mean())
-
-
 def stability(s: Setting, sims: Simulations, seed: int) -> dict[str, float]:
     """How far two fits agree that share neither simulations nor the fit's seed.
 
@@ -172,7 +167,7 @@ def other_fits(
         found[f"explained.{name}"] = share
         found[f"rank.{name}"] = agreement(quality, valued.fit.quality)
         if noisy.any():
-            found[f"auc.{name}"] = chance_above(quality, noisy)
+            found[f"auc.{name}"] = chance_above(quality[~noisy], quality[noisy])
     half = len(sims.sizes) // 2
     parts = (Simulations(sims.sizes[p], sims.accuracy[p]) for p in (slice(half), slice(half, None)))
     found["rank.0.5.same_round"] = agreement(*(same_round(part)[0] for part in parts))
@@ -257,7 +252,7 @@ def run_cell(cell: Cell, device: str | None, progress: bool) -> list[dict[str, A
                 f"trained.{m}": valued.trained[m],
             }
             if noisy.any():
-                metrics[f"auc.{m}"] = chance_above(v, noisy)
+                metrics[f"auc.{m}"] = chance_above(v[~noisy], v[noisy])
         for m in (*METHODS, *CONTROLS, *PARTIAL):
             metrics[f"area.{m}"] = area_between(curves, m)
         metrics |= stability(s, valued.simulations, seed) | by_chance(valued.simulations, seed)

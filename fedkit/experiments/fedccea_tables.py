@@ -11,7 +11,7 @@ from fedkit.claims import load_claims
 from fedkit.experiments.fedccea import CONTROLS, METHODS
 from fedkit.experiments.fedccea_runs import PARTIAL
 from fedkit.extras import need
-from fedkit.intervals import Interval, mean_interval, paired_interval
+from fedkit.intervals import mean_interval, paired_interval
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,14 +52,6 @@ def setting_name(dataset: str, distribution: str, noise: str = "none") -> str:
     return f"{_DATA[dataset]}, {_SPLIT[distribution]}{words[kind]}"
 
 
-def _text(cut: Interval, digits: int = 1) -> str:
-    """Write a mean, with its interval where there are several seeds."""
-    if not np.isfinite(cut.mean):
-        return "–"
-    ends = f" [{cut.low:.{digits}f}, {cut.high:.{digits}f}]" if cut.n > 1 else ""
-    return f"{cut.mean:.{digits}f}{ends}"
-
-
 def _places(frame: pd.DataFrame) -> Iterator[tuple[tuple[str, str, str], pd.DataFrame]]:
     """Yield every setting with its metrics, one row per seed."""
     for place, part in frame.groupby(_PLACE, sort=False):
@@ -91,10 +83,10 @@ def exclusion_table(frame: pd.DataFrame) -> pd.DataFrame:
             metric = "base" if m == "base" else f"excluded.{m}"
             printed = "" if column is None else f" (paper {claims.rows[m][column]})"
             row["everybody" if m == "base" else LABELS[m]] = (
-                _text(mean_interval(seeds[metric])) + printed
+                mean_interval(seeds[metric]).text(1) + printed
             )
         for m in METHODS:
-            row[f"zeros, {LABELS[m]}"] = _text(mean_interval(seeds[f"zeros.{m}"]))
+            row[f"zeros, {LABELS[m]}"] = mean_interval(seeds[f"zeros.{m}"]).text(1)
         rows[setting_name(dataset, distribution)] = row
     return pd.DataFrame.from_dict(rows, orient="index")
 
@@ -124,7 +116,7 @@ def leads_table(frame: pd.DataFrame) -> pd.DataFrame:
     pairs += [("partial", "partial-size", "partial over amounts alone")]
     rows = {
         setting_name(*place): {
-            title: _text(paired_interval(seeds[f"area.{a}"] - seeds[f"area.{b}"]))
+            title: paired_interval(seeds[f"area.{a}"] - seeds[f"area.{b}"]).text(1)
             for a, b, title in pairs
         }
         for place, seeds in _places(frame)
@@ -184,7 +176,7 @@ def _titled(
     pd = need("pandas", "run")
     rows = {
         setting_name(*place): ({"seeds": str(len(seeds))} if count else {})
-        | {title: _text(mean_interval(seeds[metric]), digits) for metric, title in titles.items()}
+        | {title: mean_interval(seeds[metric]).text(digits) for metric, title in titles.items()}
         for place, seeds in _places(frame)
     }
     return pd.DataFrame.from_dict(rows, orient="index")
@@ -208,7 +200,7 @@ def learning_table(frame: pd.DataFrame) -> pd.DataFrame:
     ):
         amount = "all samples" if str(samples) == "inf" else f"{samples:.0f} samples"
         row = rows.setdefault(f"{_DATA[str(dataset)]}, {amount}, learning rate {lr:g}", {})
-        row[_SPLIT[str(distribution)]] = _text(mean_interval(seeds.value))
+        row[_SPLIT[str(distribution)]] = mean_interval(seeds.value).text(1)
     return pd.DataFrame.from_dict(rows, orient="index").fillna("–")
 
 

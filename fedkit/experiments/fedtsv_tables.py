@@ -52,11 +52,7 @@ STUDY_COLUMNS = (
 
 def text(values: npt.ArrayLike, digits: int = 2) -> str:
     """Write a mean over seeds with its 95% t-interval; a dash where there is none."""
-    cut = mean_interval(values)
-    if not np.isfinite(cut.mean):
-        return "–"
-    ends = f" [{cut.low:.{digits}f}, {cut.high:.{digits}f}]" if cut.n > 1 else ""
-    return f"{cut.mean:.{digits}f}{ends}"
+    return mean_interval(values).text(digits)
 
 
 def lead(frame: pd.DataFrame, first: str, second: str, metric: str = "accuracy_late") -> Interval:
@@ -123,10 +119,8 @@ def summary(frame: pd.DataFrame) -> pd.DataFrame:
     """
     pd = need("pandas", "run")
     late = overviews.by_seed(frame, LABELS, "accuracy_late")
-    cuts = {m: mean_interval(late[m].dropna().to_numpy(dtype=np.float64)) for m in late}
-    ends = {m: f" [{c.low:.1f}, {c.high:.1f}]" if c.n > 1 else "" for m, c in cuts.items()}
-    text = {m: f"{c.mean:.1f}{ends[m]}" for m, c in cuts.items() if c.n}
-    table = pd.DataFrame({"late accuracy (%)": text})
+    cuts = {m: text(late[m].dropna().to_numpy(dtype=np.float64), 1) for m in late}
+    table = pd.DataFrame({"late accuracy (%)": cuts})
     for metric, name in _COLUMNS.items():
         table[name] = overviews.by_seed(frame, LABELS, metric).mean()
     return table.rename(index=LABELS)
