@@ -86,7 +86,8 @@ class SampleSpace:
         for lo in range(0, len(order), _GROUP):
             # Largest first: the models that still train are then always the first ones.
             rows = torch.from_numpy(order[lo : lo + _GROUP]).to(share.device)
-            updates = self._train([t[rows] for t in models], used[order[lo : lo + _GROUP]])
+            start = [t.index_select(0, rows) for t in models]  # a copy of whole rows
+            updates = self._train(start, used[order[lo : lo + _GROUP]])
             for target, update in zip(total, updates, strict=True):
                 weight = share[rows].view(-1, *[1] * (update.dim() - 1))
                 target.index_add_(0, rows, update.mul_(weight))

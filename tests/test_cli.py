@@ -273,7 +273,7 @@ def _record(store: Store, paper: str, experiment: str, profile: str, **settings:
 def test_compare_counts_records_that_judge_nothing(
     store: Store, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    _record(store, "fedccea", "reduced", "smoke", samples=100)
+    _record(store, "fedccea", "contribution", "smoke", samples=100)
     out = fedkit(capsys, "compare", "fedccea", "--profile", "smoke")[1]
     folder = store.root / "smoke" / "fedccea"
     assert f"1 records at profile smoke in {folder}; no claim is judged from them" in out

@@ -127,12 +127,24 @@ def test_bad_settings(change, message):
 
 def test_a_reduced_run_keeps_all_but_samples_and_rate():
     full = get("fedccea", "contribution").cells("paper")
-    reduced = get("fedccea", "reduced").cells("laptop")
+    reduced = get("fedccea", "contribution").cells("laptop")
     assert len(reduced) == len(full)
     for a, b in zip(full, reduced, strict=True):
         differ = {k for k in a.settings if a.settings[k] != b.settings[k]}
         assert differ == {"samples", "lr"}
         assert b.settings["budget"] == b.settings["simulations"]
+
+
+def test_parts_are_the_values_of_smaller_budgets():
+    f = paper.federation(BASE, 0)
+    found = paper.value_clients(BASE, f, 0, device="cpu").parts
+    half = replace(BASE, simulations=BASE.simulations // 2, budget=BASE.budget // 2)
+    alone = paper.value_clients(half, f, 0, device="cpu").values
+    at = paper.PARTS.index(0.5)
+    for method, values in found.items():
+        assert values.shape == (len(paper.PARTS), BASE.clients)
+        np.testing.assert_allclose(values[at], alone[method], rtol=1e-6, atol=1e-9)
+        assert np.ptp(values, axis=0).max() > 0
 
 
 def test_learning_is_the_base_of_a_run_on_both_halves_of_the_test_images():
@@ -218,7 +230,7 @@ def test_the_random_control_is_a_mean_over_orders():
     game = fk.FunctionGame(4, lambda rows: rows @ np.array([0.1, 0.2, 0.3, 0.4]))
     values = dict.fromkeys((*paper.METHODS, *paper.CONTROLS), np.arange(4.0))
     values["random"] = np.array([[0.0, 1, 2, 3], [3.0, 2, 1, 0]])
-    valued = paper.Valued(values, {}, 1.0, None, None, game)
+    valued = paper.Valued(values, {}, 1.0, None, None, game, {})
     curves = removal_curves(valued)
     assert area_between(curves, "random") == pytest.approx(0)
     assert area_between(curves, "size") > 0

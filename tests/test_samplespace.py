@@ -61,6 +61,17 @@ def test_paths_agree_through_rounds(clients):
     assert np.ptp(found["samples"][:, -1]) > 10 * one
 
 
+@pytest.mark.parametrize("path", ["weights", "samples"])
+def test_one_that_overflows_leaves_its_neighbours_alone(clients, path):
+    sizes = np.zeros((3, 2, 4), dtype=np.int64)
+    sizes[1] = clients.sizes
+    local, arch = fk.LocalSGD(lr=1e30, batch_size=7), network(clients)
+    found = train_with_sizes(clients, arch, local, sizes, device="cpu", path=path)
+    alone = train_with_sizes(clients, arch, local, sizes[:1], device="cpu", path=path)
+    np.testing.assert_array_equal(found[[0, 2]], alone[[0, 0]])
+    assert (alone[0] != found[1]).all()
+
+
 def test_it_is_taken_where_it_applies(clients):
     wide, conv = network(clients), fk.build("lenet5", (1, 28, 28), 10)
     assert in_sample_space(wide, LOCAL, 64)

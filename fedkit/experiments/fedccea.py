@@ -31,6 +31,8 @@ CONTROLS = ("random", "size", "oracle")
 #: random orders whose removal curves are averaged; each costs as many retrainings as a method
 RANDOM_ORDERS = 3
 DISTRIBUTIONS = ("iid", "weak", "strong")
+#: shares of the simulations, and of TMC-SV's coalitions, from which clients are valued as well
+PARTS = (0.25, 0.5, 0.75)
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -216,6 +218,8 @@ class Valued:
         What FedCCEA measured and fitted.
     scored : Game
         Final accuracy, on the scoring half, of the federations that keep some clients.
+    parts : dict of str to float64[len(PARTS), n]
+        Values by FedCCEA and TMC-SV from the first simulations, or coalitions, only.
     """
 
     values: dict[str, FloatArray]
@@ -224,6 +228,7 @@ class Valued:
     simulations: Simulations
     fit: Fit
     scored: Game
+    parts: dict[str, FloatArray]
 
 
 def halves(f: Federation, seed: int) -> tuple[Federation, Federation]:
@@ -265,15 +270,23 @@ def value_clients(
     )
     for_loo, for_tmc = Tally(game, f.sizes), Tally(game, f.sizes)
     loo = leave_one_out(for_loo)
-    tmc = estimate(
-        for_tmc, TruncatedMonteCarlo(s.tolerance), budget=s.budget, seed=Streams(seed).child("tmc")
-    )
+
+    def tmc(asked: Game, share: float = 1.0) -> FloatArray:
+        budget = max(s.clients + 1, round(share * s.budget))  # one walk at least
+        walks, streams = TruncatedMonteCarlo(s.tolerance), Streams(seed).child("tmc")
+        return estimate(asked, walks, budget=budget, seed=streams).values
+
+    def cca(share: float) -> FloatArray:
+        first = max(-(-s.clients // s.rounds), round(share * s.simulations))
+        part = Simulations(sims.sizes[:first], sims.accuracy[:first])
+        return contribution_values(fit_aam(part, seed=seed).quality, f.sizes)
+
     sizes = f.sizes / f.sizes.mean()
     honest = ~np.isin(np.arange(s.clients), s.noisy_clients())
     return Valued(
         values={
             "fedccea": contribution_values(fit.quality, f.sizes),
-            "tmc-sv": tmc.values,
+            "tmc-sv": tmc(for_tmc),
             "loo": loo.values,
             "random": Streams(seed)
             .generator("fedccea", "random")
@@ -290,6 +303,10 @@ def value_clients(
         simulations=sims,
         fit=fit,
         scored=scored,
+        parts={
+            "fedccea": np.stack([cca(share) for share in PARTS]),
+            "tmc-sv": np.stack([tmc(game, share) for share in PARTS]),
+        },
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 
-from fedkit.experiments import Cell, CellsFunction, Experiment, register
+from fedkit.experiments import Cell, Experiment, register
 from fedkit.experiments.fedccea import DISTRIBUTIONS, Setting
 from fedkit.experiments.fedccea_runs import run_base, run_cell, run_cost
 from fedkit.experiments.fedms_cells import NOT_HASHED
@@ -23,14 +23,11 @@ _DIGITS = replace(
     samples=60, epochs=2, batch_size=16, lr=0.2, budget=24,
 )  # fmt: skip
 #: 300 samples per client (appendix C.1) and ten times the learning rate, for a tenth of the steps
+#: (MNIST) or a twelfth (EMNIST)
 _MNIST_300, _EMNIST_300 = (
     replace(_MNIST, samples=300, lr=0.01),
     replace(_EMNIST, samples=300, lr=0.5),
 )
-#: what a CPU manages in minutes: 100 samples per client
-_MNIST_100 = replace(_MNIST, samples=100, lr=0.03)
-#: one step of 1.25 for 25 of 0.05
-_EMNIST_100 = replace(_EMNIST, samples=100, lr=1.25)
 
 
 @dataclass(frozen=True)
@@ -48,19 +45,13 @@ SCALES = {
     "paper": Scale((_MNIST, _EMNIST), NOISES, (0, 1, 2)),
 }
 
-#: what of a profile's settings a CPU manages in minutes each
-REDUCED = {
-    "smoke": Scale((replace(_DIGITS, simulations=12, budget=12),), ("none",), (0, 1, 2)),
-    "laptop": Scale((_MNIST_100, _EMNIST_100), NOISES, (0, 1, 2)),
-    "paper": Scale((), (), (0, 1, 2)),
-}
 #: is a federation with fewer samples trained as far as the paper's?
 LEARNING = {
     "smoke": (_DIGITS, replace(_DIGITS, lr=0.02)),
     "laptop": (),
     "paper": (
-        *(_MNIST, replace(_MNIST_300, lr=_MNIST.lr), _MNIST_300, _MNIST_100),
-        *(_EMNIST, replace(_EMNIST_300, lr=_EMNIST.lr), _EMNIST_300, _EMNIST_100),
+        *(_MNIST, replace(_MNIST_300, lr=_MNIST.lr), _MNIST_300),
+        *(_EMNIST, replace(_EMNIST_300, lr=_EMNIST.lr), _EMNIST_300),
     ),
 }
 #: Table 2: seconds per round with 300 samples per client
@@ -83,19 +74,16 @@ def _check(profile: str) -> None:
         raise ValueError(f"unknown profile {profile!r}; there are {', '.join(SCALES)}")
 
 
-def _evaluation(name: str, scales: dict[str, Scale]) -> CellsFunction:
-    def cells(profile: str, seeds: Sequence[int] | None = None) -> list[Cell]:
-        _check(profile)
-        scale = scales[profile]
-        settings = [
-            replace(base, distribution=distribution, noise=noise)
-            for base in scale.bases
-            for distribution in DISTRIBUTIONS
-            for noise in scale.noises
-        ]
-        return _listed(name, profile, settings, scale.seeds if seeds is None else seeds)
-
-    return cells
+def _contribution(profile: str, seeds: Sequence[int] | None = None) -> list[Cell]:
+    _check(profile)
+    scale = SCALES[profile]
+    settings = [
+        replace(base, distribution=distribution, noise=noise)
+        for base in scale.bases
+        for distribution in DISTRIBUTIONS
+        for noise in scale.noises
+    ]
+    return _listed("contribution", profile, settings, scale.seeds if seeds is None else seeds)
 
 
 def _learning(profile: str, seeds: Sequence[int] | None = None) -> list[Cell]:
@@ -120,10 +108,9 @@ for _name, _title, _made, _run in (
     (
         "contribution",
         "Indices, exclusion and removal (Tables 1 and 3, Figures 4 to 24)",
-        _evaluation("contribution", SCALES),
+        _contribution,
         run_cell,
     ),
-    ("reduced", "The same with 100 samples per client", _evaluation("reduced", REDUCED), run_cell),
     ("learning", "Accuracy with everybody, by samples and learning rate", _learning, run_base),
     ("cost", "Seconds per round for 4 to 64 clients (Table 2)", _cost, run_cost),
 ):

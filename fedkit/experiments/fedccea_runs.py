@@ -14,6 +14,7 @@ from fedkit.experiments import Cell
 from fedkit.experiments.fedccea import (
     CONTROLS,
     METHODS,
+    PARTS,
     Setting,
     Valued,
     architecture,
@@ -253,6 +254,8 @@ def run_cell(cell: Cell, device: str | None, progress: bool) -> list[dict[str, A
             }
             if noisy.any():
                 metrics[f"auc.{m}"] = chance_above(v[~noisy], v[noisy])
+                for share, part in zip(PARTS, valued.parts.get(m, ()), strict=False):
+                    metrics[f"auc.{m}.{share:g}"] = chance_above(part[~noisy], part[noisy])
         for m in (*METHODS, *CONTROLS, *PARTIAL):
             metrics[f"area.{m}"] = area_between(curves, m)
         metrics |= stability(s, valued.simulations, seed) | by_chance(valued.simulations, seed)
