@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedkit.claims import load_claims
-from fedkit.experiments.fedccea import CONTROLS, METHODS
+from fedkit.experiments.fedccea import CONTROLS, METHODS, PARTS
 from fedkit.experiments.fedccea_runs import PARTIAL
 from fedkit.extras import need
 from fedkit.intervals import mean_interval, paired_interval
@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = [
-    "LABELS", "areas_table", "exclusion_table", "fits_table", "learning_table", "measured_times",
-    "methods_table", "printed_times", "setting_name",
+    "LABELS", "areas_table", "exclusion_table", "fits_table", "leads_table", "learning_table",
+    "measured_times", "methods_table", "parts_table", "printed_times", "setting_name",
+    "shares_table",
 ]  # fmt: skip
 
 LABELS = {
@@ -68,7 +69,7 @@ def exclusion_table(frame: pd.DataFrame) -> pd.DataFrame:
     Parameters
     ----------
     frame : DataFrame
-        Records of the experiment ``contribution`` or ``reduced``; clean settings are shown.
+        Records of the experiment ``contribution``; clean settings are shown.
     """
     pd = need("pandas", "run")
     claims = load_claims("fedccea").tables["t3"]
@@ -97,7 +98,7 @@ def areas_table(frame: pd.DataFrame) -> pd.DataFrame:
     Parameters
     ----------
     frame : DataFrame
-        Records of the experiment ``contribution`` or ``reduced``.
+        Records of the experiment ``contribution``.
     """
     shown = (m for m in (*METHODS, *CONTROLS, *PARTIAL) if m != "size")  # all sizes are equal
     return _titled(frame, {f"area.{m}": LABELS[m] for m in shown}, digits=1, count=True)
@@ -109,7 +110,7 @@ def leads_table(frame: pd.DataFrame) -> pd.DataFrame:
     Parameters
     ----------
     frame : DataFrame
-        Records of the experiment ``contribution`` or ``reduced``.
+        Records of the experiment ``contribution``.
     """
     pd = need("pandas", "run")
     pairs = [("fedccea", m, f"over {LABELS[m]}") for m in ("tmc-sv", "loo", "random")]
@@ -130,7 +131,7 @@ def fits_table(frame: pd.DataFrame) -> pd.DataFrame:
     Parameters
     ----------
     frame : DataFrame
-        Records of the experiment ``contribution`` or ``reduced``.
+        Records of the experiment ``contribution``.
     """
     return _titled(
         frame,
@@ -146,13 +147,30 @@ def fits_table(frame: pd.DataFrame) -> pd.DataFrame:
     )
 
 
+def parts_table(frame: pd.DataFrame) -> pd.DataFrame:
+    """Chance of a clean client above a noisy one, by the share of the budget that is spent.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Records of the experiment ``contribution`` with noisy clients.
+    """
+    spent = {f".{share:g}": f"{share:.0%}" for share in PARTS} | {"": "all"}
+    titles = {
+        f"auc.{m}{end}": f"{LABELS[m]}, {title}"
+        for m in ("fedccea", "tmc-sv")
+        for end, title in spent.items()
+    }
+    return _titled(frame, titles | {"auc.loo": LABELS["loo"]}, count=True)
+
+
 def shares_table(frame: pd.DataFrame) -> pd.DataFrame:
     """What the AAM explains of the accuracies within a round, and what others do.
 
     Parameters
     ----------
     frame : DataFrame
-        Records of the experiment ``contribution`` or ``reduced``.
+        Records of the experiment ``contribution``.
     """
     return _titled(
         frame,

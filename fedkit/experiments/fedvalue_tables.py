@@ -60,7 +60,7 @@ def bars(frame: pd.DataFrame, estimate: str = "plugin", statistic: str = "pearso
     """
     pd = need("pandas", "run")
     rows = []
-    for benchmark in (*BENCHMARKS, "ensemble2"):
+    for benchmark in (*BENCHMARKS, "ensemble2") if len(frame) else ():
         part = frame[frame.metric == f"{statistic}.{estimate}.{benchmark}"]
         panels = dict(list(part.groupby(["dataset", "features"])))
         for dataset, features in (p for p in PANELS if p in panels):
