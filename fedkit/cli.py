@@ -131,7 +131,7 @@ def run(
     fine = True
     for request in requests:
         name = request.experiment.name
-        typer.echo(f"{paper} {name}, profile {profile}: {len(request.cells)} cells on {where}")
+        typer.echo(f"{paper} {name}, profile {profile}, on {where}; cells: {len(request.cells)}")
         old = sum(store.state(cell)[0] == "stale" for cell in request.cells)
         if old and anew == "none":
             typer.echo(f"{old} finished cells are older than the code; --stale makes them anew")
@@ -193,7 +193,7 @@ def _remarks(
     if not found:
         yield f"no record of {paper} at profile {profile} in {folder}: {again} makes them"
     elif not frame["profile"].any():
-        yield f"{found} records at profile {profile} in {folder}; no claim is judged from them"
+        yield f"records at profile {profile} in {folder}: {found}; no claim is judged from them"
     elif profile != "paper":
         yield f"numbers of profile {profile} are shown and never judged; only those of paper are"
 

@@ -276,7 +276,7 @@ def test_compare_counts_records_that_judge_nothing(
     _record(store, "fedccea", "contribution", "smoke", samples=100)
     out = fedkit(capsys, "compare", "fedccea", "--profile", "smoke")[1]
     folder = store.root / "smoke" / "fedccea"
-    assert f"1 records at profile smoke in {folder}; no claim is judged from them" in out
+    assert f"records at profile smoke in {folder}: 1; no claim is judged from them" in out
     assert "no record" not in out
     assert "†" not in out
 
