@@ -41,9 +41,9 @@ class Numbers:
 
 @dataclass(frozen=True)
 class Found:
-    """Numbers by seed of the records that fit one place of the paper."""
+    """Numbers by seed (or data set) of the records that fit one place of the paper."""
 
-    by_seed: Mapping[int, float]
+    by_seed: Mapping[Any, float]
     keys: frozenset[str]
     bar: str
 
@@ -110,13 +110,16 @@ class Lookup:
         keys = within or keys
         if "pool" not in ours:
             self._require_one_setting(keys, ours["experiment"], wanted)
-        lists: dict[int, list[float]] = {}
+        # What a claim is about may be repeated over a setting, the data sets, and not over seeds.
+        over = ours.get("over")
+        lists: dict[Any, list[float]] = {}
         for key in keys:
             for seed, value in self.values[key, ours["metric"]].items():
                 if math.isfinite(value):
-                    lists.setdefault(seed, []).append(value)
+                    replicate = seed if over is None else self.settings[key][over]
+                    lists.setdefault(replicate, []).append(value)
         pool = _POOLS[ours.get("pool", "mean")]
-        by_seed = {seed: pool(lists[seed]) for seed in sorted(lists)}
+        by_seed = {replicate: pool(lists[replicate]) for replicate in sorted(lists)}
         return Found(by_seed, frozenset(keys), self.bar(keys, swept))
 
     def _several(self, keys: Iterable[str]) -> list[str]:

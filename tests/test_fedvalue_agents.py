@@ -310,6 +310,23 @@ def test_a_party_leaves_alone_what_it_does_not_agree_to(federation: Federation) 
     assert federation.answer("bank", policy=Policy(printed=True)) == 4
 
 
+def test_a_server_that_asks_for_ever_is_answered_three_times(federation: Federation) -> None:
+    federation.house.counter("shop").open(order_for("bank", Order(2, 5)))
+    asked = federation.house.counter("bank").pending("bank")
+    sent: list[str] = []
+    deaf = SimpleNamespace(
+        pending=lambda _: asked, submit=lambda job, *_: sent.append(job), job=None
+    )
+    looks = iter(range(5))
+    with pytest.raises(StopIteration):
+        answer_jobs(
+            federation.party("bank"), KEY, deaf, policy=Policy(jobs=2), rows=ROWS, poll=0,
+            say=federation.said.append, sleep=lambda _: next(looks),
+        )  # fmt: skip
+    assert sent == ["j1"] * 3  # and they count as one
+    assert federation.said == ["job j1 is answered"] + 2 * ["job j1 is answered again"]
+
+
 def test_an_upload_that_the_server_refuses_is_reported_once(tmp_path: Path) -> None:
     house = House(tmp_path, Limits(upload_bytes=500))
     federation = Federation(house)

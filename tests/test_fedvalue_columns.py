@@ -13,6 +13,7 @@ pytest.importorskip("httpx")
 
 from fedkit.fedvalue.agents import cells_of
 from fedkit.fedvalue.columns import read_columns
+from fedkit.fedvalue.tables import discretise
 
 
 def test_columns_from_csv_and_npz(tmp_path: Path) -> None:
@@ -102,3 +103,19 @@ def test_binary_files_that_are_refused(tmp_path: Path) -> None:
         read_columns(packed)
     with pytest.raises(OSError, match="none"):
         read_columns(tmp_path / "none.csv")
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.uint64])
+@pytest.mark.parametrize("how", ["width", "quantile"])
+def test_whole_numbers_too_large_for_floats_keep_their_bins(kind, how):
+    small = np.arange(40).astype(kind)
+    codes = discretise(small[:, None], 5, how=how)
+    for offset in (2**60, 1_700_000_000_000_000_000):
+        large = (small + kind(offset))[:, None]
+        np.testing.assert_array_equal(discretise(large, 5, how=how), codes)
+    assert len(np.unique(codes)) == 5
+
+
+def test_the_largest_range_of_whole_numbers_does_not_overflow():
+    ends = np.array([-(2**63), -1, 0, 1, 2, 3, 2**63 - 1])[:, None]
+    assert discretise(ends, 5).ravel().tolist() == [0, 2, 2, 2, 2, 2, 4]

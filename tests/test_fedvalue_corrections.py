@@ -292,6 +292,9 @@ def test_what_neighbours_refuse():
         knn_information(x, y[1:])
     assert knn_information(x, np.arange(20)) == 0.0  # every label stands alone
     assert standardise(np.column_stack([x, np.full(20, 7.0)])).shape == (20, 2)
+    assert standardise(np.column_stack([x, np.full(20, 0.1)])).shape == (20, 2)
+    far = 1e9 + 1e-3 * x  # varies by a thousandth around a thousand million
+    np.testing.assert_allclose(standardise(far), standardise(x), atol=1e-3)
     with pytest.raises(ValueError, match="parties is one ndarray"):
         KNNGame(None, y, np.zeros((20, 2)))
     with pytest.raises(ValueError, match="party 1 has 19 rows and y has 20"):

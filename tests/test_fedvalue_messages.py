@@ -168,6 +168,15 @@ def test_heads_that_no_party_writes(head, words):
         Upload.from_bytes(message(b"upload", head))
 
 
+def test_an_upload_of_four_parts_is_no_upload():
+    good = Upload(np.zeros((2, 16), np.uint8), np.arange(2, dtype=np.uint32), b"").to_bytes()
+    head = '{"kind": "upload", "rows": 2, "sizes": [32, 8, 0, 3]}'
+    body = good[-40:] + b"xyz"
+    with pytest.raises(MessageError, match="has 4 parts"):
+        Upload.from_bytes(message(b"upload", head, body))
+    assert len(Upload.from_bytes(message(b"upload", head.replace(", 3]", "]"), body[:-3])).ids) == 2
+
+
 def test_reports_that_do_not_fit_together():
     good = Report(4, "ab", np.array([1, -1]), np.array([3, 0]), np.array([1, 1, 0]))
     for wrong, words in [

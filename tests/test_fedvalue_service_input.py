@@ -72,6 +72,8 @@ def test_malformed_uploads(house: House) -> None:
     twice = upload()
     twice.ids[1] = twice.ids[0]
     table = Table(np.zeros((1, 3), np.uint32), np.ones(1, np.int64)).to_bytes()
+    head = b'{"kind": "upload", "rows": 0, "sizes": [0, 0, 0, 0]}'
+    four = good[:4] + len(head).to_bytes(4, "little") + head
     cases = [
         (b"", 400, "not a message"),
         (b"PK\x03\x04" + bytes(50), 400, "not a message"),
@@ -80,6 +82,7 @@ def test_malformed_uploads(house: House) -> None:
         (good[:6] + b"\xff\xff" + good[8:], 400, "head"),
         (table, 400, "kind 'upload'"),
         (good.replace(b'"rows": 6', b'"rows": 7'), 400, "do not hold"),
+        (four, 400, "has 4 parts"),
         (twice.to_bytes(), 422, "twice"),
     ]
     for body, status, words in cases:
@@ -223,6 +226,10 @@ def test_tokens_are_kept_as_hashes_and_files_are_private(tmp_path: Path) -> None
         issue_tokens(book, tmp_path, data=["bank"])
     issue_tokens(book, tmp_path, data=["telco"])
     assert found.whose(tokens[0]).party == "shop"
+    (tmp_path / "left.token").write_text("of another book")
+    with pytest.raises(ValueError, match=r"left\.token is there already"):
+        issue_tokens(book, tmp_path, data=["new", "left"])
+    assert not (tmp_path / "new.token").exists()  # all of them or none
     for options, words in (
         ({}, "no party is named"),
         ({"task": ["a"], "data": ["a"]}, "named twice"),

@@ -14,7 +14,7 @@ from fedkit.experiments.fedvalue_recommendation_cells import MAIN, READINGS, TAB
 from fedkit.extras import need
 from fedkit.fedvalue.budgets import BUDGETS, SCHEMES
 from fedkit.fedvalue.recommendation import Case, Trees
-from fedkit.intervals import Interval, holm, mean_interval, paired_interval
+from fedkit.intervals import Interval, holm, mean_interval
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -113,7 +113,7 @@ def against_best(
 ) -> pd.DataFrame:
     """Compare a strategy with the best of the paper's benchmarks in each column.
 
-    The paired t-test stands beside Holm's correction over the columns shown and the interval of
+    The paired t-test stands beside Holm's correction over the columns shown and the t-interval of
     the difference.  Choosing the best benchmark on the same repetitions favours it.
     """
     found: dict[str, dict[str, Any]] = {}
@@ -130,7 +130,7 @@ def against_best(
             raw.append(1.0 if np.ptp(d) == 0 else float(stats.ttest_1samp(d, 0.0).pvalue))
             found[f"{measure}, {scheme.upper()}, {budget}α"] = {
                 "best benchmark": LABELS[best],
-                "difference": _text(paired_interval(d), 3),
+                "difference": _text(mean_interval(d), 3),
                 "p (paired t)": raw[-1],
             }
     made: pd.DataFrame = need("pandas", "run").DataFrame.from_dict(found, orient="index")

@@ -155,12 +155,14 @@ def issue_tokens(
     if days is not None:
         end = datetime.fromtimestamp(clock(), UTC).replace(microsecond=0) + timedelta(days=days)
     folder.mkdir(parents=True, exist_ok=True)
-    files = []
-    for name, role in wanted:
+    files = [folder / f"{name}.token" for name in names]
+    for file in files:
+        if file.exists() and not renew:  # all of them or none
+            raise ValueError(f"{file} is there already; --renew replaces it")
+    for file, (name, role) in zip(files, wanted, strict=True):
         token = "fkv_" + secrets.token_urlsafe(32)
         known[name] = Grant(name, role, _digest(token), end)
-        files.append(folder / f"{name}.token")
-        write_secret(files[-1], token, replace=renew)
+        write_secret(file, token, replace=renew)
     _write(book, known.values())
     return files
 

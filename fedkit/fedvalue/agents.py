@@ -32,6 +32,8 @@ from fedkit.fedvalue.unfinished import Unfinished, digest_of
 __all__ = ["Policy", "answer_jobs", "cells_of", "own_secret", "read_key", "run_task"]
 
 
+#: to one job: a server that lost an answer may ask again, but not for ever
+_ANSWERS = 3
 _KEPT = "What was uploaded is kept: the same command goes on"
 
 
@@ -151,6 +153,7 @@ def answer_jobs(
         With `once`, if the server does not answer.
     """
     left_alone: set[str] = set()
+    times: dict[str, int] = {}
     known = Answered(answered)
     done, away = 0, False
     while True:
@@ -175,8 +178,11 @@ def answer_jobs(
                     say(f"job {job.id} is not answered: {error}")
                     left_alone.add(job.id)
                 else:
-                    done += 1
-                    say(f"job {job.id} is answered")
+                    times[job.id] = times.get(job.id, 0) + 1
+                    done += times[job.id] == 1
+                    say(f"job {job.id} is answered" + (" again" if times[job.id] > 1 else ""))
+                    if times[job.id] == _ANSWERS:
+                        left_alone.add(job.id)
         except (CounterUnavailable, CounterError) as error:
             if once:
                 raise

@@ -153,6 +153,9 @@ def _bin(values: NDArray[Any], bins: int, how: How, keep: bool | None, where: st
         keep = few and (text or len(np.unique(values)) <= bins)
     if keep:
         return np.unique(values, return_inverse=True)[1].reshape(-1).astype(np.int64)
+    if values.dtype.kind in "iu" and len(values) and _beyond(values):
+        # float64 holds no neighbours of such numbers: distances from the least one, modulo 2^64
+        values = values.astype(np.uint64) - values.min().astype(np.uint64)
     numbers = values.astype(np.float64)
     low, high = numbers.min(), numbers.max()
     if low == high:
@@ -164,6 +167,11 @@ def _bin(values: NDArray[Any], bins: int, how: How, keep: bool | None, where: st
     half = high / 2 - low / 2  # halves: the range of huge values would overflow
     scaled = (numbers / 2 - low / 2) / half * bins
     return np.minimum(scaled.astype(np.int64), bins - 1)
+
+
+def _beyond(values: NDArray[Any]) -> bool:
+    """Say whether whole numbers are too large for float64 to tell them apart."""
+    return max(abs(int(values.min())), abs(int(values.max()))) > 2**53
 
 
 def label_codes(y: ArrayLike) -> Codes:

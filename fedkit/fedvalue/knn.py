@@ -87,7 +87,7 @@ def knn_information(x: ArrayLike, y: ArrayLike, neighbours: int = 3, *, seed: in
 def standardise(x: Any, name: str = "x") -> Floats:
     """Return the columns with mean 0 and standard deviation 1, ``float64[n, f]``.
 
-    Constant columns are left out: they are worth nothing and have no scale.
+    Columns that are constant up to rounding are left out: they are worth nothing and have no scale.
 
     Raises
     ------
@@ -95,10 +95,9 @@ def standardise(x: Any, name: str = "x") -> Floats:
         If a value is missing, infinite or not a number.
     """
     numbers = _numbers(x, name)
-    spread = numbers.std(axis=0)
-    varying = spread > 1e-12 * np.abs(numbers).max(axis=0, initial=0.0)
-    numbers = numbers[:, varying]
-    scaled: Floats = (numbers - numbers.mean(axis=0)) / spread[varying]
+    rounding = 8 * np.finfo(np.float64).eps * np.abs(numbers).max(axis=0, initial=0.0)
+    numbers = numbers[:, np.ptp(numbers, axis=0) > rounding]
+    scaled: Floats = (numbers - numbers.mean(axis=0)) / numbers.std(axis=0)
     return scaled
 
 

@@ -98,7 +98,10 @@ class Upload:
         MessageError
             If the bytes are anything else.
         """
-        head, (ids, tokens, sealed) = _unpack(data, "upload", 3)
+        head, parts = _unpack(data, "upload", 3)
+        if len(parts) > 3:
+            raise MessageError(f"the upload has {len(parts)} parts; 3 are expected")
+        ids, tokens, sealed = parts
         rows = _count(head, "rows")
         return cls(
             _array(ids, "u1", (rows, ID_BYTES)).copy(),
