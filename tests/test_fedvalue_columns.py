@@ -119,3 +119,10 @@ def test_whole_numbers_too_large_for_floats_keep_their_bins(kind, how):
 def test_the_largest_range_of_whole_numbers_does_not_overflow():
     ends = np.array([-(2**63), -1, 0, 1, 2, 3, 2**63 - 1])[:, None]
     assert discretise(ends, 5).ravel().tolist() == [0, 2, 2, 2, 2, 2, 4]
+
+
+def test_a_column_without_a_name_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "rows.csv"
+    file.write_text(",id,a\n0,x,1\n1,y,2\n", "utf-8")
+    with pytest.raises(ValueError, match=r"column 1 of .* has no name; it may be row numbers"):
+        read_columns(file)

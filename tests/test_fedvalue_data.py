@@ -177,7 +177,20 @@ def test_frames_in_another_order_are_refused_unless_ids_speak():
         with pytest.raises(ValueError, match=r"indexes .* differ.*reset_index.*or pass ids"):
             mshapley_cmi(*arguments)
     assert VerticalData(frame[["a"]], label, [frame[["b"]], np.arange(6)]).n_parties == 2
-    VerticalData(frame[["a"]], label, [shuffled.reset_index(drop=True)], ids=list("uvwxyz"))
+    ids, there = list("abcdef"), shuffled.reset_index(drop=True)
+    for one_list in (ids, np.array(ids), frame.index):  # says nothing of the supplier's rows
+        with pytest.raises(ValueError, match="one list per party"):
+            VerticalData(frame[["a"]], label, [shuffled], ids=one_list)
+    with pytest.raises(ValueError, match=r"party 1 has ID .* where the task party has"):
+        VerticalData(frame[["a"]], label, [there], ids=[ids, list(shuffled.index)])
+    VerticalData(frame[["a"]], label, [there], ids=[ids, ids])
+    with pytest.raises(ValueError, match="ids is a dict; pass a list"):
+        VerticalData(frame[["a"]], label, [frame[["b"]]], ids={"task": ids})
+
+
+def test_data_show_their_shape_and_nothing_else():
+    data = VerticalData(None, [0, 1, 1], {"bank": [[7.25, 1], [8, 2], [9, 3]], "shop": [1, 2, 3]})
+    assert repr(data) == "VerticalData(3 rows; columns: task 0, bank: 2, shop: 1)"
 
 
 def test_a_label_that_can_hardly_be_meant_is_warned_of():

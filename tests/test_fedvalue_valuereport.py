@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -102,6 +103,10 @@ def test_parties_are_tested_unasked_where_that_is_quick(
     assert report.evidence is not None
     assert report.unproven == ("telco",)
     text = " ".join(str(report).split())
+    assert "warning: telco has 0.0" in text
+    assert "not shown to tell more" not in text  # one warning for a party, the stronger
+    copy = replace(report, corrected=None)
+    text = " ".join(str(copy).split())
     assert "warning: not shown to tell more than chance beside the task party" in text
     assert "above 0.05): telco" in text
     assert "nothing is tested" not in text
@@ -110,6 +115,23 @@ def test_parties_are_tested_unasked_where_that_is_quick(
     assert assess(counts, draws=99).evidence is None
     assert assess(counts, draws=98).evidence is not None
     assert assess(counts, draws=99, test=True).evidence is not None
+
+
+@pytest.mark.parametrize(
+    ("options", "made", "queries"),
+    [
+        ({}, ", consistency, total, margins", "2 queries"),
+        ({"iterations": 1}, ", total, margins", "1 query"),
+        ({"hardened": False}, ", consistency", "2 queries"),
+    ],
+)
+def test_only_checks_that_were_made_are_claimed(
+    options: dict[str, Any], made: str, queries: str
+) -> None:
+    text = str(assess(count_securely(DATA, seed=1, **options), draws=9))
+    told = f"that hold: seals, IDs, non-negativity, divisibility{made} a server that changed"
+    assert told in " ".join(text.split())
+    assert text.startswith(f"verified: {queries} with")
 
 
 def test_standard_errors_where_orders_are_sampled(
@@ -250,11 +272,18 @@ def test_a_token_of_another_party_is_refused_before_a_secret_is_made(
         assert f"the token is that of {other!r} and not of {name!r}" in error
     for name, odd, words in (
         ("shop", ["--parties", "bank,telko"], "no token was ever made for telko"),
-        ("bank", ["--parties", "telco", "--label", "a"], "bank is a data party"),
+        (
+            "bank",
+            ["--parties", "telco", "--label", "a"],
+            "by its token, bank is a data party, which answers (party)",
+        ),
     ):
         asked = command("shop", house.url, "--name", name, "--data", f"{name}.csv", *odd)
         assert cli.main([*asked, "--token-file", f"{name}.token"]) == 1
         assert words in capsys.readouterr().err
+    asked = command("bank", house.url, "--name", "shop", "--data", "shop.csv")
+    assert cli.main([*asked, "--token-file", "shop.token"]) == 1
+    assert "shop is a task party, which asks (value)" in capsys.readouterr().err
     assert set(Path().iterdir()) == before
     assert house.jobs() == []
 
@@ -285,13 +314,13 @@ def test_a_party_waits_for_its_server_and_then_asks_who_it_is(
         return []
 
     monkeypatch.setattr(servewords.time, "sleep", lambda _: None)
-    counter: Any = SimpleNamespace(pending=pending)
-    servewords.admit(counter, "bank", 0.5)
+    counter: Any = SimpleNamespace(pending=pending, role="data")
+    servewords.admit(counter, "bank", "data", 0.5)
     assert asked == ["bank"] * 3
     assert capsys.readouterr().out == "bank: no answer; trying on\n"
     asked.clear()
     with pytest.raises(CounterUnavailable):
-        servewords.admit(counter, "bank")
+        servewords.admit(counter, "bank", "data")
 
 
 def test_a_command_says_once_in_each_outage_that_it_waits(

@@ -15,6 +15,8 @@ _NAMES = {
     "CMIGame": "information",
     "PartyValues": "partyvalues",
     "VerticalData": "tables",
+    "assess": "valuereport",
+    "discretise": "tables",
     "mshapley_cmi": "information",
     "mshapley_from_table": "information",
     "count_securely": "protocol",

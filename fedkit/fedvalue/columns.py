@@ -65,9 +65,9 @@ def read_columns(
     Raises
     ------
     ValueError
-        If the file is no table with commas, a column is missing or named twice, there are no rows,
-        an ID is missing, is neither text nor a whole number, has blanks around it or comes twice, a
-        label is missing, or the labels are all the same or continuous.
+        If the file is no table with commas, a column is missing, has no name or is named twice,
+        there are no rows, an ID is missing, is neither text nor a whole number, has blanks around
+        it or comes twice, a label is missing, or the labels are all the same or continuous.
     OSError
         If it cannot be read.
     """
@@ -118,6 +118,11 @@ def _csv(path: Path, id_column: str) -> Any:
         with path.open(encoding="utf-8-sig") as file:
             head = pandas.read_csv(file, header=None, nrows=1, dtype=str, keep_default_na=False)
             names = [str(name) for name in head.iloc[0]]
+            if "" in names:
+                raise ValueError(
+                    f"column {names.index('') + 1} of {path} has no name; it may be row "
+                    "numbers: leave them out (to_csv(..., index=False)), or name it"
+                )
             twice = sorted({name for name in names if names.count(name) > 1})
             if twice:
                 raise ValueError(f"{path} has two columns named {twice[0]!r}")

@@ -14,6 +14,7 @@ from typing import Any, Self
 from urllib.parse import quote, urlsplit
 
 from fedkit.extras import need
+from fedkit.fedvalue.access import ROLES
 from fedkit.fedvalue.messages import Job, MessageError, Table, Upload
 from fedkit.fedvalue.wire import check_job_id, check_party, clean, job_from_json, job_to_json
 
@@ -105,6 +106,7 @@ class RemoteCounter:
             raise ValueError("the token is not one word of plain text; read it from its file")
         self.url, self._timeout, self._retries = url.rstrip("/"), timeout, retries
         self._backoff, self._max_bytes, self._sleep = backoff, max_bytes, sleep or time.sleep
+        self.role: str | None = None  # of the token, once the server has said it
         self._tables: dict[str, bytes] = {}
         self._missing: dict[str, tuple[str, ...]] = {}
         self._client = self._httpx.Client(
@@ -151,11 +153,12 @@ class RemoteCounter:
         """
         _, body = self._ask("GET", "/pending")
         data = self._json(body, "the list of jobs")
-        whose, jobs = data.get("party"), data.get("jobs")
-        if not isinstance(whose, str) or not isinstance(jobs, list):
+        whose, role, jobs = data.get("party"), data.get("role"), data.get("jobs")
+        if not isinstance(whose, str) or role not in ROLES or not isinstance(jobs, list):
             raise self._garbage("the list of jobs")
         if whose != party:
             raise CounterError(f"the token is that of {clean(whose, 64)!r} and not of {party!r}")
+        self.role = role
         try:
             return [job_from_json(job) for job in jobs]
         except (MessageError, RecursionError) as error:  # the second: brackets within brackets

@@ -148,13 +148,17 @@ def party(
         Path | None, typer.Option(help="Its own secret, made if missing; default NAME.secret.")
     ] = None,
     once: Annotated[bool, typer.Option("--once", help="Answer what waits now, and stop.")] = False,
-    max_jobs: Annotated[int | None, typer.Option(help="Answer so many jobs and stop.")] = None,
-    max_rows: Annotated[int, typer.Option(help="Largest upload, in encrypted IDs.")] = 50_000_000,
+    max_jobs: Annotated[
+        int | None, typer.Option(help="Answer so many jobs and stop.", min=1)
+    ] = None,
+    max_rows: Annotated[
+        int, typer.Option(help="Largest upload, in encrypted IDs.", min=1)
+    ] = 50_000_000,
     allow_printed: Annotated[
         bool, typer.Option("--allow-printed", help="Also answer the protocol as printed.")
     ] = False,
-    poll: Annotated[float, typer.Option(help="Seconds between two looks.")] = 0.5,
-    timeout: Annotated[float, typer.Option(help="Seconds to wait for an answer.")] = 60.0,
+    poll: Annotated[float, typer.Option(help="Seconds between two looks.", min=0.01)] = 0.5,
+    timeout: Annotated[float, typer.Option(help="Seconds to wait for an answer.", min=0.1)] = 60.0,
     ca: Authority = None,
     plain: Plain = False,
 ) -> None:
@@ -170,7 +174,7 @@ def party(
         cells = agents.cells_of(held, bins, how, missing, str(data))
         policy = agents.Policy(max_rows, allow_printed, max_jobs)
         with connect(url, token_file, ca, plain, timeout=timeout) as counter:
-            admit(counter, name, None if once else poll)
+            admit(counter, name, "data", None if once else poll)
             place = secret_file or data.with_name(f"{name}.secret")
             if place.exists():
                 say(f"{name}: taking up with the secret in {place}")
@@ -209,13 +213,16 @@ def value(
         ),
     ] = None,
     draws: Annotated[int, typer.Option(help="Permutations of each test.")] = 999,
-    seed: Annotated[int, typer.Option(help="Seed of the tests and of sampled orders.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the tests and sampled orders.", min=0)] = 0,
     iterations: Annotated[int, typer.Option(help="Redundant computations (tau).")] = 2,
     artificial: Annotated[
-        str, typer.Option(help="LOW,HIGH: artificial IDs; as many as rows make cheating hopeless.")
-    ] = "1,50",
-    timeout: Annotated[float, typer.Option(help="Seconds to wait for one job.")] = 600.0,
-    answer_timeout: Annotated[float, typer.Option(help="Seconds to wait for an answer.")] = 60.0,
+        str | None,
+        typer.Option(help="LOW,HIGH: artificial IDs; default: as many as rows. The paper: 1,50."),
+    ] = None,
+    timeout: Annotated[float, typer.Option(help="Seconds to wait for one job.", min=0.01)] = 600.0,
+    answer_timeout: Annotated[
+        float, typer.Option(help="Seconds to wait for an answer.", min=0.1)
+    ] = 60.0,
     state_file: Annotated[
         Path | None, typer.Option(help="Remembers a run while it lasts; default NAME.run.")
     ] = None,
@@ -243,10 +250,14 @@ def value(
             raise ValueError(f"draws is {draws}; expected at least 1 permutation")
         if out is not None and not out.absolute().parent.is_dir():
             raise ValueError(f"{out} cannot be written: there is no folder {out.parent}")
-        options: dict[str, Any] = {"iterations": iterations, "artificial": pair(artificial)}
+        known_answers = None if artificial is None else pair(artificial)
         held = read_columns(
             data, id_column=id_column, columns=listed(columns), label=label, min_columns=0
         )
+        # as many as rows: the bound on undetected cheating is then small, the work hardly larger
+        options: dict[str, Any] = {
+            "iterations": iterations, "artificial": known_answers or len(held.ids),
+        }  # fmt: skip
         key = agents.read_key(key_file)
         cells = agents.cells_of(held, bins, how, missing, str(data))
         assert held.y is not None
@@ -261,7 +272,7 @@ def value(
         with connect(
             url, token_file, ca, plain, timeout=answer_timeout, sleep=telling(name)
         ) as counter:
-            admit(counter, name)
+            admit(counter, name, "task")
             place = state_file or data.with_name(f"{name}.run")
             known = place.exists()
             try:

@@ -33,6 +33,9 @@ def plainly() -> Iterator[None]:
     except AlignmentError as error:
         hint = ", or write the IDs alike (007 is not 7)" if "other IDs" in str(error) else ""
         raise ValueError(f"{error}{hint}") from error
+    except OSError as error:  # without its number
+        words = error.strerror or str(error)
+        raise ValueError(f"{error.filename}: {words}" if error.filename else words) from error
     except KeyboardInterrupt:
         typer.echo("fedkit: stopped", err=True)
         raise typer.Exit(130) from None
@@ -52,7 +55,7 @@ def connect(url: str, token: Path, ca: Path | None, plain: bool, **options: Any)
     return RemoteCounter(url, read_secret(token, "token"), verify=verify, plain=plain, **options)
 
 
-def admit(counter: RemoteCounter, name: str, poll: float | None = None) -> None:
+def admit(counter: RemoteCounter, name: str, role: str, poll: float | None = None) -> None:
     """Have the server say whose token this is, before a secret is made or used.
 
     With `poll`, wait for a server that is away.
@@ -63,6 +66,10 @@ def admit(counter: RemoteCounter, name: str, poll: float | None = None) -> None:
     while True:
         try:
             counter.pending(name)
+            if counter.role != role:
+                takes = "task party, which asks (value)"
+                takes = takes if counter.role == "task" else "data party, which answers (party)"
+                raise ValueError(f"by its token, {name} is a {takes}")
             return
         except CounterUnavailable as error:
             if poll is None:

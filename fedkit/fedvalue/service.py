@@ -126,7 +126,8 @@ def create_app(
     async def pending(request: Request) -> Response:
         caller = await _caller(request, tokens)
         jobs = await run_in_threadpool(desk.pending, caller)
-        return JSONResponse({"party": caller.party, "jobs": [job_to_json(job) for job in jobs]})
+        listed = [job_to_json(job) for job in jobs]
+        return JSONResponse({"party": caller.party, "role": caller.role, "jobs": listed})
 
     @app.put("/jobs/{job}/uploads/{party}")
     async def upload(request: Request, job: str, party: str) -> Response:

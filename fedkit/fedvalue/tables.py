@@ -77,7 +77,7 @@ def joint_codes(*columns: ArrayLike) -> Codes:
     return joint
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class VerticalData:
     """A task party's columns and label beside the columns of data parties, row by row.
 
@@ -85,16 +85,16 @@ class VerticalData:
     ----------
     x_task : array or data frame, shape (n, f), or None
         Features of the task party; None (or no columns) where it has only the label.  Row `i` is
-        the same person in all arrays: pass `ids` to have that checked.  Without them only the
-        indexes of pandas objects are compared.
+        the same person in all arrays: pass `ids`, a list per party, to have that checked.
+        Otherwise only the indexes of pandas objects are compared.
     y : array, shape (n,)
         Label: whole numbers, truth values or text.
     parties : sequence of arrays or data frames, each of shape (n,) or (n, f_d), or a dict
         Features of the data parties, one entry per party: a list, not one matrix.  The keys of a
         dict are the parties' names.
     ids : array, shape (n,), or sequence of 1 + d such arrays, optional
-        Who each row is: one list for all, or one per party (the task party first), which must
-        then agree.  ``0..n-1`` by default.
+        Who each row is: one list per party (the task party first), which must then agree, or one
+        for all, which says nothing of the parties' own order.  ``0..n-1`` by default.
     names : sequence of str, optional
         Names of the data parties; "party 1", "party 2", ... by default.
     discrete : sequence of 1 + d entries, optional
@@ -106,9 +106,9 @@ class VerticalData:
     ------
     ValueError
         If there is no data party, the parties are one matrix or data frame, a party has no rows
-        or another number of rows, IDs repeat or are not aligned, there are no IDs and two pandas
-        objects have different indexes, the label is continuous or has missing values, names
-        repeat, or `discrete` has another length.
+        or another number of rows, IDs repeat or are not aligned, there is no list of IDs per party
+        and two pandas objects have different indexes, the label is continuous or has missing
+        values, names repeat, or `discrete` has another length.
 
     Warns
     -----
@@ -156,7 +156,7 @@ class VerticalData:
                     f"{name} has {len(x)} rows and y has {len(y)}; keep the rows that all parties "
                     "share, in one order"
                 )
-        if self.ids is None:
+        if not _per_party(self.ids):
             _check_index(self.x_task, self.y, *parties)
         object.__setattr__(self, "x_task", x_task)
         object.__setattr__(self, "y", y)
@@ -170,6 +170,15 @@ class VerticalData:
                 "task party and one per data party"
             )
         object.__setattr__(self, "discrete", tuple(kept))
+
+    def __repr__(self) -> str:
+        def width(x: Any) -> int:
+            return 1 if np.ndim(x) == 1 else int(np.shape(x)[1])
+
+        held = ", ".join(
+            f"{name}: {width(x)}" for name, x in zip(self.names or (), self.parties, strict=True)
+        )
+        return f"VerticalData({self.n_rows} rows; columns: task {width(self.x_task)}, {held})"
 
     @property
     def n_rows(self) -> int:
@@ -246,16 +255,22 @@ def _check_index(*held: Any) -> None:
     if not all(index.equals(framed[0]) for index in framed):
         raise ValueError(
             "the indexes of two data frames (or series) differ, so their rows may not be the same "
-            "people; align them and reset_index(drop=True), or pass ids"
+            "people; align them and reset_index(drop=True), or pass ids, one list per party"
         )
+
+
+def _per_party(ids: Any) -> bool:
+    """Say whether there is a list of IDs for each party."""
+    return isinstance(ids, list | tuple) and len(ids) > 0 and np.ndim(ids[0]) == 1
 
 
 def _common_ids(ids: Any, rows: int, names: tuple[str, ...]) -> NDArray[Any]:
     """Check the IDs of the parties against each other and return the common list."""
     if ids is None:
         return np.arange(rows)
-    listed = isinstance(ids, list | tuple) and len(ids) > 0 and np.ndim(ids[0]) == 1
-    each = list(ids) if listed else [ids]
+    if isinstance(ids, Mapping):
+        raise ValueError("ids is a dict; pass a list, the task party's IDs first")
+    each = list(ids) if _per_party(ids) else [ids]
     if len(each) not in (1, len(names)):
         raise ValueError(f"there are {len(each)} lists of IDs for {len(names)} parties")
     first = np.asarray(each[0])

@@ -62,6 +62,8 @@ class SecureCounts:
         Probability, at most, with which a lying server could have changed this table undetected:
         :func:`.bounds.known_answers` of what was drawn.  1, which says nothing, unless whole tables
         are counted, hardened, with a token for every row.
+    checks : tuple of str
+        What held in every answer, by the names of :class:`.verification.CheatingDetected`.
     """
 
     cells: npt.NDArray[np.int64]
@@ -73,6 +75,7 @@ class SecureCounts:
     queries: int
     seconds: float
     bound: float = 1.0
+    checks: tuple[str, ...] = ()
 
     def values(self, **options: Any) -> PartyValues:
         """Return MShapley-CMI of the data parties.
@@ -212,9 +215,12 @@ class TaskParty(Party):
         copies, extra = (tuple(used[j][k] for j in sorted(used)) for k in (0, 1))
         proven = self.hardened and self.variant == "table" and self.tokens == "row"
         bound = known_answers(np.bincount(self._cells).tolist(), copies, extra) if proven else 1.0
+        checks = ["seals", "IDs", "non-negativity", "divisibility"]
+        checks += ["consistency"] if self.iterations > 1 else []
+        checks += ["total", "margins"] if self.hardened else []
         return SecureCounts(
             cells, counts_, self.task_cells, self.parties, copies, extra, len(queries),
-            time.perf_counter() - started, bound,
+            time.perf_counter() - started, bound, tuple(checks),
         )  # fmt: skip
 
     def _queries(self, random: Stream) -> list[tuple[int, tuple[int, ...] | None, Order]]:

@@ -105,11 +105,12 @@ class ValueReport:
 
     def _sentences(self) -> Iterator[str]:
         counts = self.counts
+        many = f"{counts.queries} quer{'y' if counts.queries == 1 else 'ies'}"
         yield (
-            f"verified: {counts.queries} queries with {_and(counts.duplications)} copies of an ID "
-            f"and {_and(counts.artificial)} artificial IDs; {int(counts.counts.sum())} IDs counted"
+            f"verified: {many} with {_and(counts.duplications)} copies of an ID and "
+            f"{_and(counts.artificial)} artificial IDs; {int(counts.counts.sum())} IDs counted"
         )
-        yield "checks that hold: seals, non-negativity, divisibility, consistency, total, margins"
+        yield f"checks that hold: {', '.join(counts.checks)}"
         yield (
             "a server that changed the table at all stayed undetected with probability "
             f"{_probability(counts.bound)}{' at most' if counts.bound < 0.995 else ''}"
@@ -139,12 +140,13 @@ class ValueReport:
                 f"warning: {name} has {self.plugin.values[at]:.6f} by the plug-in and "
                 f"{self.corrected.values[at]:.6f} without chance: no reason to pay it"
             )
+        unproven = [name for name in self.unproven if name not in self.doubtful]
         if self.evidence is None:
             yield _UNTESTED
-        elif self.unproven:
+        elif unproven:
             yield (
                 f"warning: not shown to tell more than chance beside the task party (p (Holm) "
-                f"above {LEVEL}): {', '.join(self.unproven)}"
+                f"above {LEVEL}): {', '.join(unproven)}"
             )
 
     def __str__(self) -> str:
