@@ -8,21 +8,18 @@ import fedkit as fk
 from fedkit.aam import Fit, Simulations
 from fedkit.experiments import Cell, get
 from fedkit.experiments import fedccea as paper
-from fedkit.experiments import fedccea_runs as runs
+from fedkit.experiments import fedccea_fits as fits
 from fedkit.experiments import fedccea_tables as tables
+from fedkit.experiments.fedccea_fits import READINGS, by_chance, explained, same_round, stability
 from fedkit.experiments.fedccea_runs import (
-    OTHER_FITS,
     PARTIAL,
     PROPORTIONS,
     area_between,
-    by_chance,
-    explained,
     partial_participation,
     removal_curves,
     run_base,
     run_cell,
     run_cost,
-    same_round,
 )
 from fedkit.retraining import train_with_sizes
 
@@ -54,7 +51,7 @@ def test_a_run_measures_what_the_tables_show(result):
     assert len(series["partial.lowest"]) == len(PROPORTIONS)
     assert {"area.partial-size", "rank.seeds", "explained"} <= set(metrics)
     assert 0.05 <= metrics["explained.p"] <= 1
-    for name in (*OTHER_FITS, "same_round"):
+    for name in ("adam", *READINGS):
         assert metrics[f"explained.{name}"] <= 1
         assert -1 <= metrics[f"rank.{name}"] <= 1
     assert metrics["explained"] >= metrics["explained.adam"]
@@ -185,9 +182,9 @@ def test_fits_that_are_compared_share_neither_simulations_nor_seed(monkeypatch):
         asked.append(({tuple(row.ravel()) for row in part.sizes}, seed))
         return Fit(np.arange(5.0) * (1 if len(asked) % 2 else -1), [0.0], part.accuracy)
 
-    monkeypatch.setattr(runs, "fit_aam", fit)
-    monkeypatch.setattr(runs, "SPLITS", 2)
-    found = runs.stability(BASE, sims, 7)
+    monkeypatch.setattr(fits, "fit_aam", fit)
+    monkeypatch.setattr(fits, "SPLITS", 2)
+    found = stability(BASE, sims, 7)
     ranks = {"rank.0.1", "rank.0.25", "rank.0.5", "rank.seeds"}
     assert {k for k in found if k.startswith("rank")} == ranks
     assert [found[k] for k in sorted(ranks)] == pytest.approx([-1] * 4)
@@ -228,7 +225,7 @@ def test_explained_by_hand():
 
 def test_the_random_control_is_a_mean_over_orders():
     game = fk.FunctionGame(4, lambda rows: rows @ np.array([0.1, 0.2, 0.3, 0.4]))
-    values = dict.fromkeys((*paper.METHODS, *paper.CONTROLS), np.arange(4.0))
+    values = dict.fromkeys((*paper.METHODS, *READINGS, *paper.CONTROLS), np.arange(4.0))
     values["random"] = np.array([[0.0, 1, 2, 3], [3.0, 2, 1, 0]])
     valued = paper.Valued(values, {}, 1.0, None, None, game, {})
     curves = removal_curves(valued)
@@ -270,7 +267,7 @@ def records(rows):
 def test_tables_by_hand():
     strong = {"dataset": "mnist", "distribution": "strong", "noise": "none"}
     methods = {f"{k}.{m}": [1.0, 3.0] for k in ("excluded", "zeros", "area") for m in paper.METHODS}
-    controls = {f"area.{m}": [0.0, 1.0] for m in ("random", "size", "oracle", *PARTIAL)}
+    controls = {f"area.{m}": [0.0, 1.0] for m in (*READINGS, "random", "size", "oracle", *PARTIAL)}
     frame = records([(strong, {"base": [80.0, 82.0], **methods, **controls})])
     table = tables.exclusion_table(frame)
     assert table.index.tolist() == ["MNIST, strong non-IID"]
@@ -283,6 +280,7 @@ def test_tables_by_hand():
     assert leads["over TMC-SV, retrained"].item() == "0.0 [0.0, 0.0]"
     assert leads["over control: random orders"].item().startswith("1.5 [")
     assert leads["partial over amounts alone"].item() == "0.0 [0.0, 0.0]"
+    assert leads["same round over random orders"].item() == "0.0 [0.0, 0.0]"
     assert (
         tables.setting_name("emnist", "iid", "label-40") == "EMNIST letters, IID, 40% label noise"
     )
@@ -291,9 +289,9 @@ def test_tables_by_hand():
 def test_fits_by_hand():
     place = {"dataset": "mnist", "distribution": "weak", "noise": "label-10"}
     found = {name: [0.5] for name in ("rank.0.1", "rank.0.25", "rank.0.5", "rank.seeds")}
-    found |= {f"rank.{n}": [0.3] for n in (*OTHER_FITS, "0.5.same_round")}
+    found |= {f"rank.{n}": [0.3] for n in ("adam", *READINGS, *(f"0.5.{r}" for r in READINGS))}
     found |= {"aam_error": [3.0], "round_error": [2.9], "explained": [-0.25]}
-    others = ("chance", "p", "same_round", *OTHER_FITS)
+    others = ("chance", "p", "same_round", "adam", "connected")
     found |= {f"explained.{n}": [0.1 * i] for i, n in enumerate(others)}
     frame = records([(place, found)])
     row = tables.fits_table(frame).loc["MNIST, weak non-IID, 10% label noise"]
@@ -301,6 +299,15 @@ def test_fits_by_hand():
     row = tables.shares_table(frame).loc["MNIST, weak non-IID, 10% label noise"]
     assert (row["explained share"], row["by chance"], row["p"]) == ("-0.25", "0.00", "0.10")
     assert row["sizes of the same round"] == "0.20"
+
+
+def test_parts_by_hand():
+    place = {"dataset": "mnist", "distribution": "iid", "noise": "label-40"}
+    ends = ("", ".0.25", ".0.5", ".0.75")
+    found = {f"auc.{m}{e}": [0.1 * i] for m in paper.METHODS for i, e in enumerate(ends)}
+    row = tables.parts_table(records([(place, found)])).iloc[0]
+    assert (row["FedCCEA, 25%"], row["FedCCEA, all"]) == ("0.10", "0.00")
+    assert row["TMC-SV, retrained, 75%"] == "0.30"
 
 
 def test_learning_and_times_by_hand():

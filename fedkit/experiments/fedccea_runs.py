@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from time import perf_counter
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from fedkit.aam import Fit, Simulations, contribution_index, fit_aam, sample_sizes
+from fedkit.aam import contribution_index, sample_sizes
 from fedkit.coalitions import Evaluator
 from fedkit.experiments import Cell
 from fedkit.experiments.fedccea import (
@@ -25,6 +25,7 @@ from fedkit.experiments.fedccea import (
     setting,
     value_clients,
 )
+from fedkit.experiments.fedccea_fits import READINGS, by_chance, explained, other_fits, stability
 from fedkit.experiments.fedtsv_runs import chance_above
 from fedkit.partition import Federation
 from fedkit.retraining import train_with_sizes
@@ -37,7 +38,6 @@ __all__ = [
     "run_base",
     "run_cell",
     "run_cost",
-    "stability",
 ]
 
 FloatArray = npt.NDArray[np.float64]
@@ -45,14 +45,6 @@ FloatArray = npt.NDArray[np.float64]
 PROPORTIONS = np.array([0.0, 0.1, 0.2, 0.3, 0.4, 0.5])
 #: FedCCEA's ranking with partial participation, and its control by amounts alone
 PARTIAL = ("partial", "partial-size")
-#: fits by Adam beside the converged one, by the place of the sigmoid
-OTHER_FITS: dict[str, Literal["shared", "connected"]] = {"adam": "shared", "connected": "connected"}
-#: of the simulations, for the explained share by chance
-PERMUTATIONS = 19
-#: random pairs of parts of the simulations whose fits are compared
-SPLITS = 20
-#: distance of the two seeds of the AAM that are compared
-OTHER_SEED = 1_000_003
 
 
 def removal_curves(valued: Valued) -> dict[str, FloatArray]:
@@ -67,7 +59,7 @@ def removal_curves(valued: Valued) -> dict[str, FloatArray]:
     """
     jobs = [
         (f"{m}.{'highest' if high else 'lowest'}", kept_after_removal(v, PROPORTIONS, high))
-        for m in (*METHODS, *CONTROLS)
+        for m in (*METHODS, *READINGS, *CONTROLS)
         for v in np.atleast_2d(valued.values[m])
         for high in (False, True)
     ]
@@ -110,139 +102,20 @@ def area_between(curves: dict[str, FloatArray], method: str) -> float:
     return float((curves[f"{method}.lowest"] - curves[f"{method}.highest"])[1:].mean())
 
 
-def agreement(a: FloatArray, b: FloatArray) -> float:
-    """Rank correlation of two fits' weights; NaN where all weights of one are equal."""
-    from scipy.stats import spearmanr
-
-    constant = np.ptp(a) == 0 or np.ptp(b) == 0
-    return float("nan") if constant else float(spearmanr(a, b).statistic)
-
-
-def stability(s: Setting, sims: Simulations, seed: int) -> dict[str, float]:
-    """How far two fits agree that share neither simulations nor the fit's seed.
-
-    Returns
-    -------
-    dict of str to float
-        "rank.0.25": rank correlation of the shared weights from a quarter of the simulations with
-        those from another quarter, mean over random pairs of quarters, and "spread.0.25", their
-        standard deviation; "rank.seeds": from all simulations twice, with two seeds.  NaN where all
-        weights of a fit are equal.
-    """
-
-    def quality(rows: npt.NDArray[np.int64], other: bool) -> FloatArray:
-        part = Simulations(sims.sizes[rows], sims.accuracy[rows])
-        return fit_aam(part, seed=seed + OTHER_SEED * other).quality
-
-    rng, total = Streams(seed).generator("fedccea", "splits"), len(sims.sizes)
-    found = {}
-    for share in (0.1, 0.25, 0.5):
-        some = min(max(-(-s.clients // s.rounds), round(share * total)), total // 2)
-        orders = [rng.permutation(total) for _ in range(SPLITS)]
-        pairs = [(quality(o[:some], False), quality(o[some : 2 * some], True)) for o in orders]
-        ranks = [agreement(*pair) for pair in pairs]
-        found[f"rank.{share:g}"] = float(np.mean(ranks))
-        found[f"spread.{share:g}"] = float(np.std(ranks, ddof=1))
-    everybody = np.arange(total)
-    found["rank.seeds"] = agreement(quality(everybody, False), quality(everybody, True))
-    return found
-
-
-def other_fits(
-    s: Setting, valued: Valued, seed: int, noisy: npt.NDArray[np.bool_]
-) -> dict[str, float]:
-    """The same AAM trained by Adam, in both readings of the sigmoid, and :func:`same_round`.
-
-    Returns
-    -------
-    dict of str to float
-        Explained share, rank correlation with the converged fit and, with noisy clients, the
-        probability that a clean one is above: "explained.adam", ..., "auc.same_round".
-    """
-    sims, fits, found = valued.simulations, {}, {}
-    for name, place in OTHER_FITS.items():
-        fit = fit_aam(sims, solver="adam", sigmoid=place, lr=s.aam_lr, seed=seed)
-        fits[name] = fit.quality, explained(sims, fit)["explained"]
-    fits["same_round"] = same_round(sims)
-    for name, (quality, share) in fits.items():
-        found[f"explained.{name}"] = share
-        found[f"rank.{name}"] = agreement(quality, valued.fit.quality)
-        if noisy.any():
-            found[f"auc.{name}"] = chance_above(quality[~noisy], quality[noisy])
-    half = len(sims.sizes) // 2
-    parts = (Simulations(sims.sizes[p], sims.accuracy[p]) for p in (slice(half), slice(half, None)))
-    found["rank.0.5.same_round"] = agreement(*(same_round(part)[0] for part in parts))
-    return found
-
-
-def explained(sims: Simulations, fit: Fit) -> dict[str, float]:
-    """Error of the AAM beside that of the round's mean, which knows nothing of the sizes."""
-    accuracy = 100 * sims.accuracy
-    left = np.sqrt(np.square(accuracy - accuracy.mean(axis=0)).mean())
-    error = 100 * fit.error
-    share = 1 - (error / left) ** 2 if left > 0 else float("nan")
-    return {"aam_error": error, "round_error": float(left), "explained": float(share)}
-
-
-def by_chance(sims: Simulations, seed: int) -> dict[str, float]:
-    """What the AAM explains where sizes and accuracies belong to different simulations.
-
-    Returns
-    -------
-    dict of str to float
-        "explained.chance": mean explained share over the permutations; "explained.p": the
-        permutation p-value of the share that is explained in truth.
-    """
-    order = Streams(seed).generator("fedccea", "permutations")
-
-    def share(accuracy: FloatArray) -> float:
-        other = Simulations(sims.sizes, accuracy)
-        return explained(other, fit_aam(other, seed=seed))["explained"]
-
-    found = share(sims.accuracy)
-    null = np.array(
-        [share(sims.accuracy[order.permutation(len(sims.sizes))]) for _ in range(PERMUTATIONS)]
-    )
-    return {
-        "explained.chance": float(null.mean()),
-        "explained.p": (1 + int((null >= found).sum())) / (1 + PERMUTATIONS),
-    }
-
-
-def same_round(sims: Simulations) -> tuple[FloatArray, float]:
-    """Regress what is left after the means of the rounds on the sizes of the same round.
-
-    The AAM gives round rho one weight in all accuracies that follow it, so it cannot say that the
-    last round matters most.  This straight line says nothing else.
-
-    Returns
-    -------
-    float64[n]
-        One coefficient per client, in accuracy per scaled size.
-    float
-        Share of the variance explained, adjusted for the coefficients.
-    """
-    rounds, n = sims.sizes.shape[1:]
-    x = (sims.sizes - sims.sizes.mean(axis=0)).reshape(-1, n)
-    y = (sims.accuracy - sims.accuracy.mean(axis=0)).reshape(-1)
-    slope = np.linalg.lstsq(x, y, rcond=None)[0]
-    free = y.size - rounds
-    left, total = np.square(y - x @ slope).sum() / (free - n), np.square(y).sum() / free
-    return slope, float(1 - left / total) if free > n and total > 0 else float("nan")
-
-
 def run_cell(cell: Cell, device: str | None, progress: bool) -> list[dict[str, Any]]:
     """Run one cell: a setting, one seed after another."""
     s, results = setting(cell), []
     for seed in cell.seeds:
         f = federation(s, seed)
         valued = value_clients(s, f, seed, device=device, progress=progress)
+        noisy = np.isin(np.arange(s.clients), s.noisy_clients())
+        qualities, others = other_fits(s, valued.simulations, valued.fit, seed, noisy)
+        valued.values.update({m: f.sizes / f.sizes.mean() * qualities[m] for m in READINGS})
         index = {m: contribution_index(valued.values[m]) for m in METHODS}
         without_zeros = valued.scored.value(np.stack([index[m] > 0 for m in METHODS]))
         curves = removal_curves(valued)
         scoring = halves(f, seed)[1]
         curves |= partial_participation(s, scoring, valued.fit.quality, seed, device)
-        noisy = np.isin(np.arange(s.clients), s.noisy_clients())
         metrics = {"base": 100 * valued.base, **explained(valued.simulations, valued.fit)}
         for m, excluded in zip(METHODS, without_zeros, strict=True):
             v = valued.values[m]
@@ -256,10 +129,10 @@ def run_cell(cell: Cell, device: str | None, progress: bool) -> list[dict[str, A
                 metrics[f"auc.{m}"] = chance_above(v[~noisy], v[noisy])
                 for share, part in zip(PARTS, valued.parts.get(m, ()), strict=False):
                     metrics[f"auc.{m}.{share:g}"] = chance_above(part[~noisy], part[noisy])
-        for m in (*METHODS, *CONTROLS, *PARTIAL):
+        for m in (*METHODS, *READINGS, *CONTROLS, *PARTIAL):
             metrics[f"area.{m}"] = area_between(curves, m)
         metrics |= stability(s, valued.simulations, seed) | by_chance(valued.simulations, seed)
-        metrics |= other_fits(s, valued, seed, noisy)
+        metrics |= others
         results.append(
             {
                 "seed": int(seed),

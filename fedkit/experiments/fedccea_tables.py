@@ -9,6 +9,7 @@ import numpy as np
 
 from fedkit.claims import load_claims
 from fedkit.experiments.fedccea import CONTROLS, METHODS, PARTS
+from fedkit.experiments.fedccea_fits import READINGS
 from fedkit.experiments.fedccea_runs import PARTIAL
 from fedkit.extras import need
 from fedkit.intervals import mean_interval, paired_interval
@@ -26,6 +27,8 @@ LABELS = {
     "fedccea": "FedCCEA",
     "tmc-sv": "TMC-SV, retrained",
     "loo": "LOO, retrained",
+    "connected": "FedCCEA, sigmoid behind the nodes",
+    "same_round": "sizes of the same round",
     "partial": "FedCCEA, partial participation",
     "partial-size": "control: partial, amounts alone",
     "random": "control: random orders",
@@ -100,7 +103,9 @@ def areas_table(frame: pd.DataFrame) -> pd.DataFrame:
     frame : DataFrame
         Records of the experiment ``contribution``.
     """
-    shown = (m for m in (*METHODS, *CONTROLS, *PARTIAL) if m != "size")  # all sizes are equal
+    shown = (
+        m for m in (*METHODS, *READINGS, *CONTROLS, *PARTIAL) if m != "size"
+    )  # all sizes are equal
     return _titled(frame, {f"area.{m}": LABELS[m] for m in shown}, digits=1, count=True)
 
 
@@ -114,7 +119,11 @@ def leads_table(frame: pd.DataFrame) -> pd.DataFrame:
     """
     pd = need("pandas", "run")
     pairs = [("fedccea", m, f"over {LABELS[m]}") for m in ("tmc-sv", "loo", "random")]
-    pairs += [("partial", "partial-size", "partial over amounts alone")]
+    pairs += [
+        ("connected", "random", "sigmoid behind the nodes over random orders"),
+        ("same_round", "random", "same round over random orders"),
+        ("partial", "partial-size", "partial over amounts alone"),
+    ]
     rows = {
         setting_name(*place): {
             title: paired_interval(seeds[f"area.{a}"] - seeds[f"area.{b}"]).text(1)
@@ -141,7 +150,8 @@ def fits_table(frame: pd.DataFrame) -> pd.DataFrame:
             "rank.0.5": "two halves",
             "rank.seeds": "all, two starts",
             "rank.adam": "converged and Adam's",
-            "rank.connected": "the same, sigmoid behind the nodes",
+            "rank.connected": "converged and behind the nodes",
+            "rank.0.5.connected": "sigmoid behind the nodes: two halves",
             "rank.0.5.same_round": "same round: two halves",
         },
     )
@@ -268,7 +278,7 @@ def methods_table(frame: pd.DataFrame) -> pd.DataFrame:
         LABELS[m]: {
             title: float(means.get(f"{name}.{m}", np.nan)) for name, title in _COLUMNS.items()
         }
-        for m in (*METHODS, *CONTROLS)
+        for m in (*METHODS, *READINGS, *CONTROLS)
     }
     return pd.DataFrame.from_dict(rows, orient="index").dropna(axis=1, how="all")
 
