@@ -261,7 +261,8 @@ def _table_claims(
             yield Claim(
                 id=f"{key}.{table.id}.{_column_id(column)}.{row}",
                 where=f"{table.where}, row {row}, {_column_words(column)}",
-                says=f"{row} reaches {number} {block['unit']} ({_column_words(column)})",
+                says=f"{table.where}: {row} reaches {number} {block['unit']} "
+                f"({_column_words(column)})",
                 kind="value",
                 paper_value=number,
                 unit=block["unit"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
@@ -178,6 +179,13 @@ def resume(
         raise typer.Exit(1)
 
 
+def _width() -> int | None:
+    """Return the characters of a line; None where the output is a pipe or a file."""
+    if sys.stdout.isatty() or os.environ.get("COLUMNS"):
+        return shutil.get_terminal_size((120, 24)).columns
+    return None
+
+
 def _remarks(
     paper: str, store: Store, profile: str, frame: pd.DataFrame, shown: pd.DataFrame
 ) -> Iterator[str]:
@@ -186,7 +194,7 @@ def _remarks(
 
     again = f"fedkit run {paper} --profile {profile}"
     if shown["stale"].any():
-        why = f"{STALE_FILE} says why they may stay"
+        why = f"{store.root / STALE_FILE} says why they may stay"
         yield f"† by records older than the code; {why}, and {again} --stale makes them anew"
     found = len(store.paths(profile, paper))
     folder = store.root / profile / paper
@@ -224,7 +232,7 @@ def compare(
         terminal_table,
         with_verdict,
     )
-    from fedkit.staleness import check_records
+    from fedkit.staleness import STALE_FILE, check_records
 
     if table is not None and (verdict is not None or markdown):
         raise ValueError("--table is markdown of a whole table; leave out --verdict and --markdown")
@@ -239,8 +247,7 @@ def compare(
         if markdown and len(shown):
             typer.echo(claims_table(shown, commands=True))
         elif len(shown):
-            # a pipe has no width of its own
-            typer.echo(terminal_table(shown, shutil.get_terminal_size((120, 24)).columns))
+            typer.echo(terminal_table(shown, _width()))
     for line in _remarks(paper, store, profile, frame, shown):
         typer.echo(line)
     if check:
@@ -249,7 +256,7 @@ def compare(
             _complain(problem)
         if problems:
             raise typer.Exit(1)
-        typer.echo("all records are sound, and fresh or listed in STALE.md")
+        typer.echo(f"all records are sound, and fresh or listed in {store.root / STALE_FILE}")
 
 
 @app.command(

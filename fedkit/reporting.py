@@ -104,15 +104,16 @@ def _shorten(text: str, width: int) -> str:
     return f"{text[:head]}…{text[len(text) - (width - 1 - head) :]}"
 
 
-def terminal_table(frame: pd.DataFrame, width: int) -> str:
+def terminal_table(frame: pd.DataFrame, width: int | None) -> str:
     """Write claims one per line of a terminal: the claim (shortened), paper, ours, verdict.
 
     Parameters
     ----------
     frame : pandas.DataFrame
         Rows of :func:`fedkit.comparing.join`, filtered as you like.
-    width : int
-        Characters of a line; the claim keeps 20 at the least, whatever the width.
+    width : int or None
+        Characters of a line; the claim keeps 20 at the least, whatever the width.  None shortens
+        nothing.
     """
     rows = [("claim", "paper", "ours [95% CI]", "verdict")]
     for row in frame.to_dict("records"):
@@ -120,7 +121,9 @@ def terminal_table(frame: pd.DataFrame, width: int) -> str:
         words = verdict_text(row["verdict"]).partition(",")[0].partition(" (")[0]
         rows.append((str(row["says"]), printed, ours_text(row), words))
     longest = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    says = min(longest[0], max(width - sum(longest[1:]) - 6, 20))
+    says = longest[0]
+    if width is not None:
+        says = min(says, max(width - sum(longest[1:]) - 6, 20))
     return "\n".join(
         f"{_shorten(claim, says):<{says}}  {paper:>{longest[1]}}  {ours:<{longest[2]}}  {verdict}"
         for claim, paper, ours, verdict in rows

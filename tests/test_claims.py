@@ -8,10 +8,11 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import stats
 
-from fedkit.claims import Claim, ClaimsError, load_claims, parse_claims
+from fedkit.claims import Claim, ClaimsError, claims_papers, load_claims, parse_claims
 from fedkit.comparing import COLUMNS, join
 from fedkit.intervals import (
     kendalls_w,
@@ -305,6 +306,18 @@ def test_the_interval_of_a_percentage_stays_within_0_and_100(tmp_path: Path) -> 
     assert rows[ORDER]["low"] < 0 < rows[ORDER]["mean"]  # a difference, in points
 
 
+@pytest.mark.parametrize("paper", claims_papers())
+def test_no_two_claims_of_a_paper_are_printed_under_the_same_name(paper: str) -> None:
+    claims = load_claims(paper).claims
+    frame = pd.DataFrame(
+        {"says": [c.says for c in claims], "paper": [c.paper_value for c in claims]}
+    ).assign(mean=np.nan, seeds=0, stale=False, verdict=NOT_ATTEMPTED)
+    longest = int(frame["says"].str.len().max())
+    names = [line[:longest] for line in terminal_table(frame, None).splitlines()[1:]]
+    assert len(names) == len(claims)
+    assert sorted({n for n in names if names.count(n) > 1}) == []
+
+
 def test_tables_for_a_page(tmp_path: Path) -> None:
     store = Store(tmp_path)
     _save(store, "fedowen", [88.0, 88.2, 88.4])
@@ -328,6 +341,7 @@ def test_tables_for_a_page(tmp_path: Path) -> None:
     assert len(narrow) == len(wide) == len(frame) + 1
     assert len({line.index(" ✓") for line in narrow if " ✓" in line}) == 1  # aligned
     assert not any("…" in line for line in wide)
+    assert terminal_table(frame, None).splitlines() == wide
     counts = summary(frame)
     assert counts.to_numpy().sum() == len(frame)
     assert [name.split(" ", 1)[1] for name in counts.columns] == list(VERDICTS)

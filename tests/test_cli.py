@@ -241,7 +241,7 @@ def test_compare(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = fedkit(capsys, "compare", "fedowen", "--check")
     assert code == 0
     assert out.index("✓ reproduced") < out.index("\nclaim  ")  # the summary comes first
-    assert "all records are sound" in out
+    assert f"all records are sound, and fresh or listed in {store.root / 'STALE.md'}" in out
     assert "no record of fedowen at profile paper" in out
     out = fedkit(capsys, "compare", "fedowen", "--markdown")[1]
     assert out.index("✓ reproduced") < out.index("| claim | where")
@@ -298,7 +298,10 @@ def test_compare_is_compact_and_explains_itself(
     assert max(map(len, table[:-1])) <= 100
     assert any("…" in row for row in table)
     assert table[-1].startswith("† by records older than the code")
+    assert f"; {store.root / 'STALE.md'} says why" in table[-1]
     assert "fedkit run fedowen --profile paper --stale" in table[-1]
+    monkeypatch.delenv("COLUMNS")  # a pipe has no width: nothing is shortened
+    assert "…" not in fedkit(capsys, "compare", "fedowen")[1]
     assert "never judged" in fedkit(capsys, "compare", "fedowen", "--profile", "smoke")[1]
     out = fedkit(capsys, "compare", "fedowen", "--verdict", "not testable")[1]
     rows = out[out.index("\nclaim  ") :].strip().splitlines()[1:]

@@ -192,3 +192,12 @@ def test_commands_in_the_prose_name_parameters_that_exist(page: Path) -> None:
 def test_the_pattern_of_commands_finds_them() -> None:
     text = "`fedkit book run fedowen -p seeds 5`, papermill notebooks/claims.ipynb out -p x 1"
     assert [name for name, _ in COMMAND.findall(text)] == ["fedowen", "claims"]
+
+
+@pytest.mark.parametrize(("name", "value"), [("bins", 1), ("bins", 11), ("repeats", 1)])
+def test_the_page_on_fedvalue_refuses_parameters_out_of_range(name: str, value: int) -> None:
+    cells = [c.source for c in code_cells(ROOT / "notebooks" / "fedvalue.md")]
+    checks = next(c for c in cells if c.startswith("if ")).partition("\n\n")[0]
+    exec(checks, {"bins": 5, "repeats": 12})
+    with pytest.raises(ValueError, match=f"{name} is {value}; expected 2"):
+        exec(checks, {"bins": 5, "repeats": 12, name: value})

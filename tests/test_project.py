@@ -176,7 +176,7 @@ def test_the_reuse_examples_of_the_readme_run() -> None:
     first, second = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
     for block in (first, second):
         assert len([line for line in block.splitlines() if line.strip()]) <= 10
-    printed = _printed(f"import fedkit as fk\n{second}")
+    printed = _printed(second)
     assert "symmetry" in printed
     assert "p (Holm)" in printed
     printed = _printed(first)
@@ -184,6 +184,16 @@ def test_the_reuse_examples_of_the_readme_run() -> None:
     assert "400" in printed.splitlines()[-1]
     values = [float(v) for v in re.findall(r"(?:Ada|Bo|Cy)\s+([\d.]+)", printed)]
     assert sum(values) == pytest.approx(85 - 10)  # efficiency: v(N) - v(empty)
+
+
+def test_the_readme_switches_the_environment_on_before_its_commands() -> None:
+    before, _, after = README.partition("```bash\nmake setup && . .venv/bin/activate\n```\n")
+    assert "\nfedkit " in after
+    blocks = re.findall(r"```\w+\n.*?```", before, flags=re.DOTALL)
+    assert blocks
+    assert not any(re.search(r"^\S*fedkit ", block, flags=re.MULTILINE) for block in blocks)
+    assert "```python" not in before
+    assert ".venv/" not in before + after
 
 
 def test_every_make_target_that_is_mentioned_exists() -> None:
@@ -197,7 +207,7 @@ def test_every_make_target_that_is_mentioned_exists() -> None:
         for block in re.findall(r"```bash\n(.*?)```|`(make [^`]*)`", page, flags=re.DOTALL)
         for line in "\n".join(block).splitlines()
         if line.strip().startswith("make ")
-        for word in line.split("#")[0].split()[1:]
+        for word in line.split("#")[0].split("&&")[0].split()[1:]
         if "=" not in word and '"' not in word
     }
     assert mentioned <= targets, mentioned - targets
