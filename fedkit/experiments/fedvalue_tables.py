@@ -103,8 +103,8 @@ def by_reading(frame: pd.DataFrame) -> pd.DataFrame:
         part = reading(frame, name)
         found = _share(bars(part))
         if found:
-            behind = part.drop_duplicates(["key", "seed"]).groupby("key").repetitions.sum()
-            few, many = int(behind.min()), int(behind.max())
+            behind = repetitions(part)
+            few, many = (int(f(behind.to_numpy())) for f in (np.nanmin, np.nanmax))
             rows[name] = {
                 "above 0.7 (%)": found.pop("above 0.7 (%)"),
                 "control above 0.7 (%)": _share(bars(part, "alone"))["above 0.7 (%)"],
