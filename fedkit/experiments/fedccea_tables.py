@@ -222,14 +222,15 @@ def learning_table(frame: pd.DataFrame) -> pd.DataFrame:
     rows: dict[str, dict[str, str]] = {}
     part = frame[frame.metric == "base"]
     part = part.assign(samples=part.samples.astype(float).fillna(np.inf))
-    part = part.sort_values(["samples", "lr"], ascending=False, kind="stable")
+    part = part.sort_values(["dataset", "samples", "lr"], ascending=False, kind="stable")
     for (dataset, samples, lr, distribution), seeds in part.groupby(
         ["dataset", "samples", "lr", "distribution"], sort=False
     ):
         amount = "all samples" if str(samples) == "inf" else f"{samples:.0f} samples"
         row = rows.setdefault(f"{_DATA[str(dataset)]}, {amount}, learning rate {lr:g}", {})
         row[_SPLIT[str(distribution)]] = mean_interval(seeds.value).text(1)
-    return pd.DataFrame.from_dict(rows, orient="index").fillna("–")
+    table = pd.DataFrame.from_dict(rows, orient="index").fillna("–")
+    return table[[name for name in _SPLIT.values() if name in table]]
 
 
 def measured_times(frame: pd.DataFrame, simulations: int = 100) -> pd.DataFrame:
