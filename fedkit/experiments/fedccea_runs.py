@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from fedkit.aam import contribution_index, sample_sizes
+from fedkit.aam import contribution_index, contribution_values, sample_sizes
 from fedkit.coalitions import Evaluator
 from fedkit.experiments import Cell
 from fedkit.experiments.fedccea import (
@@ -110,7 +111,8 @@ def run_cell(cell: Cell, device: str | None, progress: bool) -> list[dict[str, A
         valued = value_clients(s, f, seed, device=device, progress=progress)
         noisy = np.isin(np.arange(s.clients), s.noisy_clients())
         qualities, others = other_fits(s, valued.simulations, valued.fit, seed, noisy)
-        valued.values.update({m: f.sizes / f.sizes.mean() * qualities[m] for m in READINGS})
+        read = {m: contribution_values(qualities[m], f.sizes) for m in READINGS}
+        valued = replace(valued, values=valued.values | read)
         index = {m: contribution_index(valued.values[m]) for m in METHODS}
         without_zeros = valued.scored.value(np.stack([index[m] > 0 for m in METHODS]))
         curves = removal_curves(valued)
