@@ -24,7 +24,8 @@ SECTIONS = {
     "Data and federations": "data tabular movielens dataregistry datafetch datalayouts datafiles "
     "partition schemes dirichlet splits",
     "Rounds": "federation contribution selection aggregation maverick schedulers corruption "
-    "history checkpoints trajectory adaptive retraining samplespace aam projection",
+    "history checkpoints trajectory adaptive retraining trainings samplespace aam approximation "
+    "projection",
     "Vertical federated learning": "fedvalue fedvalue.tables fedvalue.information "
     "fedvalue.corrections fedvalue.significance fedvalue.knn fedvalue.protocol fedvalue.roles "
     "fedvalue.taskparty fedvalue.verification fedvalue.messages",

@@ -15,12 +15,12 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor, nn
 
+from fedkit.approximation import AccuracyApproximation, padded_inputs, train_by_adam
 from fedkit.models import Architecture
 from fedkit.partition import Federation
 from fedkit.projection import project, shared_weights
-from fedkit.retraining import train_with_sizes
+from fedkit.retraining import TrainWithSizes, train_with_sizes
 from fedkit.streams import Streams
 from fedkit.training import LocalSGD
 
@@ -30,6 +30,7 @@ __all__ = [
     "Simulations",
     "contribution_index",
     "contribution_values",
+    "fewest_simulations",
     "fit_aam",
     "padded_inputs",
     "sample_sizes",
@@ -49,20 +50,24 @@ class Simulations:
     sizes : float64[S, R, n]
         Scaled data sizes x: samples used, divided by the mean size of a client.
     accuracy : float64[S, R]
-        Test accuracy after each round, in [0, 1].
+        Test accuracy after each round, in [0, 1]; any other score will do.
     """
 
     sizes: FloatArray
     accuracy: FloatArray
 
     def __post_init__(self) -> None:
-        if self.sizes.ndim != 3 or self.accuracy.shape != self.sizes.shape[:2]:
+        sizes = np.asarray(self.sizes, dtype=np.float64)
+        accuracy = np.asarray(self.accuracy, dtype=np.float64)
+        if sizes.ndim != 3 or not sizes.size or accuracy.shape != sizes.shape[:2]:
             raise ValueError(
-                f"sizes have shape {self.sizes.shape} and accuracy {self.accuracy.shape}; expected "
-                "(S, R, n) and (S, R)"
+                f"sizes have shape {sizes.shape} and accuracy {accuracy.shape}; expected (S, R, n) "
+                "and (S, R), and none of the three may be 0"
             )
-        if not (np.isfinite(self.sizes).all() and np.isfinite(self.accuracy).all()):
-            raise ValueError("a size or an accuracy is not finite; a simulation has diverged")
+        if not (np.isfinite(sizes).all() and (sizes >= 0).all() and np.isfinite(accuracy).all()):
+            raise ValueError("a size is negative, or a size or an accuracy is not finite")
+        object.__setattr__(self, "sizes", sizes)
+        object.__setattr__(self, "accuracy", accuracy)
 
 
 def sample_sizes(sizes: IntArray, simulations: int, rounds: int, seed: int = 0) -> IntArray:
@@ -73,16 +78,24 @@ def sample_sizes(sizes: IntArray, simulations: int, rounds: int, seed: int = 0) 
     Returns
     -------
     int64[S, R, n]
+
+    Raises
+    ------
+    ValueError
+        If a number is out of its range, or nobody has data.
     """
+    owned = np.asarray(sizes, dtype=np.float64)
+    if owned.ndim != 1 or not (np.isfinite(owned) & (owned >= 0)).all() or not owned.any():
+        raise ValueError("sizes are the clients' numbers of samples, from 0, and not all 0")
     if simulations < 1 or rounds < 1:
         raise ValueError(
             f"simulations is {simulations} and rounds {rounds}; both must be at least 1"
         )
     streams = Streams(seed).child("fedccea")
     shares = np.stack(
-        [streams.generator("sizes", s).random((rounds, len(sizes))) for s in range(simulations)]
+        [streams.generator("sizes", s).random((rounds, len(owned))) for s in range(simulations)]
     )
-    return np.floor(shares * np.asarray(sizes)).astype(np.int64)
+    return np.floor(shares * owned).astype(np.int64)
 
 
 def simulate(
@@ -95,6 +108,7 @@ def simulate(
     seed: int = 0,
     device: str | torch.device | None = None,
     progress: bool = False,
+    train: TrainWithSizes = train_with_sizes,
 ) -> Simulations:
     """Run Algorithm 1, all simulations in lockstep.
 
@@ -104,87 +118,18 @@ def simulate(
         As in :func:`fedkit.retraining.train_with_sizes`.
     simulations, rounds : int
         S and R; the paper: 100 and 50.
+    train : callable
+        ``train_with_sizes``, or a :class:`fedkit.trainings.Trainings` that remembers.
 
     Returns
     -------
     Simulations
     """
     drawn = sample_sizes(federation.sizes, simulations, rounds, seed)
-    accuracy = train_with_sizes(
+    accuracy = train(
         federation, architecture, local, drawn, seed=seed, device=device, progress=progress
     )
     return Simulations(drawn / federation.sizes.mean(), accuracy)
-
-
-def padded_inputs(sizes: FloatArray) -> FloatArray:
-    """Inputs of the AAM: for every round what was used up to it, and zeros behind (Figure 3).
-
-    Parameters
-    ----------
-    sizes : float64[S, R, n]
-
-    Returns
-    -------
-    float64[S * R, R, n]; row ``s * R + r`` holds rounds 0 to r of simulation s
-    """
-    s, r, n = sizes.shape
-    past = np.tril(np.ones((r, r)))[None, :, :, None]  # [1, now, round, 1]
-    return np.asarray((past * sizes[:, None]).reshape(s * r, r, n))
-
-
-class AccuracyApproximation(nn.Module):
-    """The AAM: shared weights, then two fully connected layers (section 3.2.1, appendix A).
-
-    Parameters
-    ----------
-    clients, rounds : int
-    nodes : int
-        Nodes of the first fully connected layer; 10 in the paper.
-    sigmoid : {"shared", "connected"}
-        Layer with the only non-linearity: "the first layer of the AAM" (appendix A), so the shared
-        weights (section 3.2.1), or the first fully connected one.
-    rng : numpy.random.Generator
-        Initial weights.
-    """
-
-    def __init__(
-        self,
-        clients: int,
-        rounds: int,
-        nodes: int = 10,
-        sigmoid: Literal["shared", "connected"] = "shared",
-        *,
-        rng: np.random.Generator,
-    ) -> None:
-        super().__init__()
-        if sigmoid not in ("shared", "connected"):
-            raise ValueError(f'sigmoid is {sigmoid!r}; expected "shared" or "connected"')
-        self.sigmoid = sigmoid
-
-        def uniform(*shape: int, low: float, high: float) -> nn.Parameter:
-            return nn.Parameter(torch.from_numpy(rng.uniform(low, high, shape)).float())
-
-        reach = 1 / np.sqrt(rounds)
-        self.quality = uniform(clients, low=0.0, high=1 / np.sqrt(clients))  # omega
-        self.inner = uniform(rounds, nodes, low=-reach, high=reach)
-        self.inner_bias = nn.Parameter(torch.zeros(nodes))
-        self.outer = uniform(nodes, low=-1 / np.sqrt(nodes), high=1 / np.sqrt(nodes))
-        self.outer_bias = nn.Parameter(torch.zeros(()))
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        """Predict accuracies ``[B]`` from padded sizes ``[B, R, n]``."""
-        per_round = inputs @ self.quality
-        if self.sigmoid == "shared":
-            per_round = torch.sigmoid(per_round)
-        hidden = per_round @ self.inner + self.inner_bias
-        if self.sigmoid == "connected":
-            hidden = torch.sigmoid(hidden)
-        return hidden @ self.outer + self.outer_bias
-
-    @torch.no_grad()
-    def constrain(self) -> None:
-        """Set negative shared weights to 0 (appendix A)."""
-        self.quality.clamp_(min=0.0)
 
 
 @dataclass(frozen=True)
@@ -199,16 +144,30 @@ class Fit:
         Mean squared error after each epoch or iteration.
     predicted : float64[S, R]
         Approximated accuracies.
+    per_round : float64[R] or None
+        a: what a round adds to the accuracies that follow, per unit of its sigmoid; None with the
+        sigmoid behind the nodes.  Where its sum is negative, so do data: a larger quality means a
+        *worse* client.
     """
 
     quality: FloatArray
     losses: list[float] = field(repr=False)
     predicted: FloatArray = field(repr=False)
+    per_round: FloatArray | None = field(default=None, repr=False)
 
     @property
     def error(self) -> float:
         """Least root mean squared error, in units of accuracy."""
         return float(np.sqrt(min(self.losses)))
+
+
+def fewest_simulations(clients: int, rounds: int) -> int:
+    """Return how many simulations can tell the clients apart at all.
+
+    A constant and one number per round fit a single simulation exactly, whatever the qualities are;
+    each further simulation adds R equations for n qualities.
+    """
+    return 1 + -(-clients // rounds)
 
 
 def fit_aam(
@@ -252,13 +211,14 @@ def fit_aam(
     Raises
     ------
     ValueError
-        If there are fewer simulated rounds than clients, or the solver cannot serve the sigmoid.
+        If there are too few simulations (:func:`fewest_simulations`), the solver cannot serve the
+        sigmoid, a number is out of its range, or Adam diverges.
     """
     s, rounds, clients = simulations.sizes.shape
-    if s * rounds < clients:
+    if s < fewest_simulations(clients, rounds):
         raise ValueError(
             f"{s} simulations of {rounds} rounds for {clients} clients; take at least "
-            f"{-(-clients // rounds)} simulations"
+            f"{fewest_simulations(clients, rounds)} simulations"
         )
     streams = Streams(seed).child("aam")
     solver = solver or ("projection" if sigmoid == "shared" else "adam")
@@ -266,16 +226,12 @@ def fit_aam(
         model = AccuracyApproximation(
             clients, rounds, nodes, sigmoid, rng=streams.generator("weights")
         )
-        return _by_adam(
-            model,
-            simulations,
-            streams.generator("batches"),
-            lr,
-            batch_size,
-            epochs,
-            patience,
-            watch,
-        )
+        losses, predicted = train_by_adam(
+            model, simulations.sizes, simulations.accuracy, streams.generator("batches"), lr=lr,
+            batch_size=batch_size, epochs=epochs, patience=patience, watch=watch,
+        )  # fmt: skip
+        weights = np.asarray(model.quality.detach().double().numpy())
+        return Fit(weights, losses, predicted, model.per_round)
     if solver != "projection" or sigmoid != "shared":
         raise ValueError(
             f'solver is {solver!r} and sigmoid {sigmoid!r}; expected "adam", or "projection" with '
@@ -287,63 +243,43 @@ def fit_aam(
     if watch is not None:
         for i, loss in enumerate(losses):
             watch(i, loss)
-    return Fit(quality, losses, project(quality, x, y)[2])
+    _, _, predicted, per_round = project(quality, x, y)
+    return Fit(quality, losses, predicted, per_round)
 
 
-def _by_adam(
-    model: AccuracyApproximation,
-    simulations: Simulations,
-    rng: np.random.Generator,
-    lr: float,
-    batch_size: int,
-    epochs: int,
-    patience: int,
-    watch: Callable[[int, float], None] | None,
-) -> Fit:
-    inputs = torch.from_numpy(padded_inputs(simulations.sizes)).float()
-    targets = torch.from_numpy(simulations.accuracy.reshape(-1)).float()
-    with torch.no_grad():
-        model.outer_bias.fill_(float(targets.mean()))
-    optimiser = torch.optim.Adam(model.parameters(), lr=lr)
-    losses: list[float] = []
-    mark, since, best, kept = np.inf, 0, np.inf, model.state_dict()
-    for epoch in range(epochs):
-        for batch in torch.from_numpy(rng.permutation(len(targets))).split(batch_size):
-            optimiser.zero_grad()
-            loss = nn.functional.mse_loss(model(inputs[batch]), targets[batch])
-            loss.backward()
-            optimiser.step()
-            model.constrain()
-        with torch.no_grad():
-            losses.append(float(nn.functional.mse_loss(model(inputs), targets)))
-        if watch is not None:
-            watch(epoch, losses[-1])
-        if losses[-1] < best:  # the last epoch need not be the best one
-            best, kept = losses[-1], {k: v.clone() for k, v in model.state_dict().items()}
-        mark, since = (best, 0) if best < 0.999 * mark else (mark, since + 1)
-        if since >= patience:
-            break
-    model.load_state_dict(kept)
-    with torch.no_grad():
-        predicted = model(inputs).double().numpy().reshape(simulations.accuracy.shape)
-    return Fit(model.quality.detach().double().numpy(), losses, predicted)
+def contribution_values(quality: npt.ArrayLike, sizes: npt.ArrayLike) -> FloatArray:
+    """Client contribution value ``v_i = x_i omega_i``, x_i the scaled data size (section 3.2.2).
 
-
-def contribution_values(quality: FloatArray, sizes: npt.ArrayLike) -> FloatArray:
-    """Client contribution value ``v_i = x_i omega_i``, x_i the scaled data size (section 3.2.2)."""
-    amounts = np.asarray(sizes, dtype=np.float64)
-    if amounts.shape != np.shape(quality) or (amounts < 0).any() or amounts.sum() == 0:
+    Raises
+    ------
+    ValueError
+        If the two are not one finite number per client, or nobody has data.
+    """
+    amounts, weights = (np.asarray(v, dtype=np.float64) for v in (sizes, quality))
+    if (
+        amounts.ndim != 1
+        or amounts.shape != weights.shape
+        or not (np.isfinite(amounts) & np.isfinite(weights) & (amounts >= 0)).all()
+        or not amounts.any()
+    ):
         raise ValueError(
-            f"sizes have shape {amounts.shape} for {np.shape(quality)} weights; expected one "
-            "number of samples per client, not all zero"
+            f"sizes have shape {amounts.shape} for {weights.shape} weights; expected one finite "
+            "weight and one number of samples per client, not all zero"
         )
-    return np.asarray(amounts / amounts.mean() * quality)
+    return np.asarray(amounts / amounts.mean() * weights)
 
 
 def contribution_index(values: npt.ArrayLike) -> FloatArray:
-    """Client Contribution Index: ``max(v, 0)`` over its sum (Eq. 3); all alike if all are 0."""
-    positive = np.maximum(np.asarray(values, dtype=np.float64), 0.0)
-    if not np.isfinite(positive).all():
-        raise ValueError("a contribution value is not finite")
+    """Client Contribution Index: ``max(v, 0)`` over its sum (Eq. 3); all alike if all are 0.
+
+    Raises
+    ------
+    ValueError
+        If there is not one finite value per client.
+    """
+    v = np.asarray(values, dtype=np.float64)
+    if v.ndim != 1 or not v.size or not np.isfinite(v).all():
+        raise ValueError(f"values have shape {v.shape}; expected one finite value per client")
+    positive = np.maximum(v, 0.0)
     total = positive.sum()
-    return positive / total if total > 0 else np.full(len(positive), 1 / len(positive))
+    return positive / total if total > 0 else np.full(len(v), 1 / len(v))

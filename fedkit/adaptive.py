@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Integral
 
 import numpy as np
 import numpy.typing as npt
@@ -57,6 +58,10 @@ class OracleWeights:
     """
 
     excluded: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if not all(isinstance(i, Integral) and i >= 0 for i in self.excluded):
+            raise ValueError(f"excluded is {self.excluded!r}; expected clients' numbers, from 0")
 
     def __call__(self, r: Round, valuation: Valuation, clients: ClientTable) -> FloatArray:
         """Return float64[k], non-negative, summing to 1."""

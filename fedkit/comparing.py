@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import math
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -71,7 +70,7 @@ def _within(claim: Claim, interval: Interval, values: FloatArray) -> Interval:
     """Cut the interval of a percentage to [0, 100]; differences are in points and stay."""
     if not claim.unit.startswith("%") or np.any((values < 0) | (values > 100)):
         return interval
-    return replace(interval, low=max(interval.low, 0.0), high=min(interval.high, 100.0))
+    return interval.within(0.0, 100.0)
 
 
 # ------------------------------------------------------------------------------ verdicts
@@ -151,7 +150,11 @@ def _command(claim: Claim, paper: str, profile: str) -> str:
 
 
 def join(
-    paper: str | Claims, store: Store | None = None, *, profile: str = "paper"
+    paper: str | Claims,
+    store: Store | None = None,
+    *,
+    profile: str = "paper",
+    scale: str = "paper",
 ) -> pd.DataFrame:
     """Judge every claim of a paper by the records of one profile.
 
@@ -167,6 +170,9 @@ def join(
         By default the store at :func:`fedkit.records.default_root`.
     profile : {"smoke", "laptop", "paper"}
         Which records are looked up.
+    scale : {"paper", "smoke", "laptop"}
+        The profile whose records are judged; another one than the paper's for claims whose protocol
+        says in what these runs are reduced.  Such verdicts have no place in a report of the paper.
 
     Returns
     -------
@@ -189,7 +195,7 @@ def join(
 
     def judgeable(claim: Claim) -> bool:
         numbers = found[claim.id]
-        return profile == "paper" and numbers is not None and not (numbers.bar or claim.untestable)
+        return profile == scale and numbers is not None and not (numbers.bar or claim.untestable)
 
     adjusted: dict[str, float] = {}
     for family in dict.fromkeys(claim.family for claim in claims.claims if claim.family):
@@ -211,7 +217,7 @@ def join(
         elif numbers is None:
             judged = Judgement(NOT_ATTEMPTED, note=f"no record at profile {profile}")
         elif not judgeable(claim):
-            judged = Judgement(NOT_ATTEMPTED, note=numbers.bar or f"profile {profile}, not paper")
+            judged = Judgement(NOT_ATTEMPTED, note=numbers.bar or f"profile {profile}, not {scale}")
         else:
             seeds = int(claim.test.get("paper_seeds") or claims.paper.get("seeds") or 1)
             judged = _judge(claim, numbers.values, adjusted.get(claim.id), seeds)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -54,6 +54,10 @@ class Interval:
             return "–"
         ends = f" [{self.low:.{digits}f}, {self.high:.{digits}f}]" if self.n > 1 else ""
         return f"{self.mean:.{digits}f}{ends}"
+
+    def within(self, least: float, most: float) -> Interval:
+        """Cut the ends to the range that the quantity can have; NaN ends stay."""
+        return replace(self, low=max(self.low, least), high=min(self.high, most))
 
     @property
     def half_width(self) -> float:

@@ -29,7 +29,7 @@ _MOST = 1e3
 
 def project(
     quality: FloatArray, sizes: FloatArray, accuracy: FloatArray
-) -> tuple[float, FloatArray, FloatArray]:
+) -> tuple[float, FloatArray, FloatArray, FloatArray]:
     """Least mean squared error at given shared weights, its gradient and the predictions.
 
     Parameters
@@ -45,6 +45,8 @@ def project(
     gradient : float64[n]
         Of the loss by omega; a and b are at their best, so that they contribute nothing to it.
     predicted : float64[S, R]
+    per_round : float64[R]
+        a.
     """
     sigmoid = expit(sizes @ quality)
     h = sigmoid - 0.5
@@ -61,7 +63,7 @@ def project(
     left = predicted - accuracy
     by_h = 2 / left.size * a * _from_here(left)
     gradient = np.einsum("sr,srn->n", by_h * sigmoid * (1 - sigmoid), sizes)
-    return float(np.square(left).mean()), gradient, predicted
+    return float(np.square(left).mean()), gradient, predicted, a
 
 
 def _from_here(per_round: FloatArray) -> FloatArray:
@@ -93,7 +95,7 @@ def shared_weights(
     """
 
     def scaled(quality: FloatArray) -> tuple[float, FloatArray]:
-        loss, gradient, _ = project(quality, sizes, accuracy)
+        loss, gradient, *_ = project(quality, sizes, accuracy)
         return _SCALE * loss, _SCALE * gradient
 
     def descend(start: FloatArray) -> tuple[float, FloatArray, list[float]]:

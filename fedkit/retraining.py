@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from numbers import Integral
+from typing import Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +27,7 @@ from fedkit.samplespace import SampleSpace, in_sample_space, plain_and_dense
 from fedkit.streams import Streams
 from fedkit.training import LocalSGD, train_clients
 
-__all__ = ["InOrder", "RetrainingGame", "train_with_sizes"]
+__all__ = ["InOrder", "RetrainingGame", "TrainWithSizes", "check_sizes", "train_with_sizes"]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -92,7 +93,9 @@ def train_with_sizes(
     Notes
     -----
     The next global model is the mean of the clients' models weighted by the used sizes
-    (FedCCEA, section 3.1); a round in which nobody uses data leaves the model as it is.
+    (FedCCEA, section 3.1); a round in which nobody uses data leaves the model as it is.  A
+    federation that overflows is tested with 0 in the place of what is not finite: it answers by
+    chance.
 
     Raises
     ------
@@ -100,13 +103,7 @@ def train_with_sizes(
         If sizes have the wrong shape, or a client is asked for more than it has; if `path` is
         unknown, or "samples" for a network or an optimiser that it cannot serve.
     """
-    used = np.asarray(sizes, dtype=np.int64)
-    if used.ndim != 3 or used.shape[2] != federation.n_clients or not used.shape[1]:
-        raise ValueError(
-            f"sizes have shape {used.shape}; expected (federations, rounds, {federation.n_clients})"
-        )
-    if (used < 0).any() or (used > federation.sizes).any():
-        raise ValueError("sizes are negative, or larger than what a client owns")
+    used = check_sizes(federation, sizes)
     if path not in ("auto", "weights", "samples"):
         raise ValueError(f'path is {path!r}; expected "auto", "weights" or "samples"')
     if path == "samples" and not plain_and_dense(architecture, local):
@@ -135,6 +132,26 @@ def train_with_sizes(
             parts = (m.nan_to_num() for m in models.split(step))
             accuracy.append(np.concatenate([test.utilities(m) for m in parts]))
     return np.stack(accuracy, axis=1)
+
+
+def check_sizes(federation: Federation, sizes: npt.ArrayLike) -> IntArray:
+    """Return used amounts as int64[B, R, n].
+
+    Raises
+    ------
+    ValueError
+        If they have another shape, are no whole numbers, or more than a client owns.
+    """
+    used = np.asarray(sizes)
+    if used.ndim != 3 or used.shape[2] != federation.n_clients or not used.shape[1]:
+        raise ValueError(
+            f"sizes have shape {used.shape}; expected (federations, rounds, {federation.n_clients})"
+        )
+    if used.dtype.kind not in "iu" and not (used == np.floor(used)).all():  # NaN is not equal
+        raise ValueError("sizes are numbers of samples; they must be whole and finite")
+    if (used < 0).any() or (used > federation.sizes).any():
+        raise ValueError("sizes are negative, or larger than what a client owns")
+    return used.astype(np.int64)
 
 
 Advance = Callable[[Tensor, IntArray], Tensor]
@@ -179,6 +196,25 @@ def _in_sample_space(
     return advance
 
 
+class TrainWithSizes(Protocol):
+    """What :func:`train_with_sizes` is to those who ask it for accuracies."""
+
+    def __call__(
+        self,
+        federation: Federation,
+        architecture: Architecture,
+        local: LocalSGD,
+        sizes: npt.ArrayLike,
+        *,
+        seed: int = ...,
+        every_round: bool = ...,
+        device: str | torch.device | None = ...,
+        progress: bool = ...,
+    ) -> FloatArray:
+        """Return test accuracies, float64[B, R] or float64[B, 1]."""
+        ...
+
+
 @dataclass(frozen=True, eq=False)
 class RetrainingGame:
     """The coalition game of retraining: test accuracy of the federation of S alone.
@@ -191,6 +227,8 @@ class RetrainingGame:
         Communication rounds; all members take part in all of them with all their data.
     chunk : int
         Coalitions that are trained together.
+    train : callable
+        :func:`train_with_sizes`, or a :class:`fedkit.trainings.Trainings` that remembers.
 
     Notes
     -----
@@ -206,11 +244,12 @@ class RetrainingGame:
     seed: int = 0
     chunk: int = 64
     device: str | None = None
+    train: TrainWithSizes = train_with_sizes
 
     def __post_init__(self) -> None:
-        if self.rounds < 1 or self.chunk < 1:
+        if not all(isinstance(k, Integral) and k > 0 for k in (self.rounds, self.chunk)):
             raise ValueError(
-                f"rounds is {self.rounds} and chunk {self.chunk}; both must be at least 1"
+                f"rounds is {self.rounds} and chunk {self.chunk}; both must be whole numbers from 1"
             )
 
     @property
@@ -225,7 +264,7 @@ class RetrainingGame:
         for part in _pieces(members, self.chunk):
             sizes = (part * self.federation.sizes)[:, None, :].repeat(self.rounds, axis=1)
             found.append(
-                train_with_sizes(
+                self.train(
                     self.federation,
                     self.architecture,
                     self.local,

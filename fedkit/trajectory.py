@@ -43,7 +43,17 @@ def gram_matrix(vectors: Tensor, chunk: int = 1 << 20) -> FloatArray:
     Returns
     -------
     float64[m, m]
+
+    Raises
+    ------
+    ValueError
+        If the vectors are no matrix, or chunk is below 1.
     """
+    if not isinstance(vectors, Tensor) or vectors.dim() != 2 or chunk < 1:
+        raise ValueError(
+            f"vectors have shape {np.shape(vectors)} and chunk is {chunk}; expected a tensor "
+            "[m, P] and at least 1"
+        )
     total = torch.zeros(len(vectors), len(vectors), dtype=torch.float64, device=vectors.device)
     for part in vectors.split(chunk, dim=1):
         wide = part.double()
@@ -66,7 +76,13 @@ class TrajectoryGame:
         ``exp(-2 angle / pi)``.  Eq. 11 is lost in every copy of the paper; these are bounded in
         (0, 1] and fall with the distance, which is all that its text asks for.
     eps : float
-        Keeps sigma positive; in units of the updates.
+        Added to the length of the reference, at least 0; in units of the updates.
+
+    Raises
+    ------
+    ValueError
+        If the matrix is none of inner products, or the reference has length zero: it points
+        nowhere, and no update comes closer to it than standing still.
 
     Notes
     -----
@@ -79,8 +95,7 @@ class TrajectoryGame:
     eps: float = 1e-12
 
     def __post_init__(self) -> None:
-        if self.utility not in UTILITIES:
-            raise ValueError(f"utility is {self.utility!r}; there are {', '.join(UTILITIES)}")
+        _check(self.utility, self.eps)
         gram = np.asarray(self.gram, dtype=np.float64)
         if gram.ndim != 2 or gram.shape[0] != gram.shape[1] or len(gram) < 2:
             raise ValueError(
@@ -88,6 +103,11 @@ class TrajectoryGame:
             )
         if not np.isfinite(gram).all():
             raise ValueError("an update or the reference is not finite; leave such clients out")
+        rounding = 1e-6 * float(np.abs(gram).max())
+        if np.abs(gram - gram.T).max() > rounding or np.linalg.eigvalsh(gram)[0] < -rounding:
+            raise ValueError("gram is no matrix of inner products; gram_matrix makes one")
+        if gram[-1, -1] <= 0:
+            raise ValueError("the reference has length zero, so no update can come closer to it")
         object.__setattr__(self, "gram", gram)
 
     @property
@@ -113,6 +133,13 @@ class TrajectoryGame:
         return np.exp(-far if self.utility == "exponential" else -(far**2))
 
 
+def _check(utility: str, eps: float) -> None:
+    if utility not in UTILITIES:
+        raise ValueError(f"utility is {utility!r}; there are {', '.join(UTILITIES)}")
+    if not (np.isfinite(eps) and eps >= 0):
+        raise ValueError(f"eps is {eps}; it is added to a length, and at least 0")
+
+
 def reference_updates(rounds: Sequence[Round]) -> Tensor:
     """SGD on the server's validation data from the global model of each round (Eq. 10).
 
@@ -122,7 +149,14 @@ def reference_updates(rounds: Sequence[Round]) -> Tensor:
     Returns
     -------
     float32 tensor ``[R, P]``
+
+    Raises
+    ------
+    ValueError
+        If there is no round.
     """
+    if not rounds:
+        raise ValueError("there is no round to take a reference for")
     found: list[Tensor] = []
     for r in rounds:  # rounds may differ in their steps
         steps = max(1, round(float(np.mean([r.local.n_steps(int(n)) for n in r.sizes]))))
@@ -145,9 +179,9 @@ class TrajectoryValues:
     Parameters
     ----------
     estimator : Estimator or None
-        None gives exact values from the Gram matrix; the paper samples permutations.
+        None gives exact values from the Gram matrix; the paper samples, by another paper's method.
     budget : int or None
-        Utility evaluations of the estimator per round.
+        Utility evaluations of the estimator per round; None without an estimator.
     utility, eps
         As in :class:`TrajectoryGame`.
 
@@ -162,8 +196,15 @@ class TrajectoryValues:
     utility: Utility = "exponential"
     eps: float = 1e-12
 
+    def __post_init__(self) -> None:
+        _check(self.utility, self.eps)
+        if self.estimator is None and self.budget is not None:
+            raise ValueError(f"budget is {self.budget}, but exact values need no estimator")
+
     def value(self, rounds: Sequence[Round]) -> list[Valuation]:
         """Return one valuation per round, over its participants."""
+        if not rounds:
+            return []
         references = reference_updates(rounds)
         usable = torch.isfinite(references).all(dim=1) & (references.norm(dim=1) > 0)
         lost = [not bool(u) for u in usable]

@@ -137,12 +137,14 @@ def test_planted_qualities_are_found(solver, sigmoid):
 def test_projection_is_least_squares_on_padded_inputs():
     _, sims = planted(7, rounds=4)
     omega = np.array([0.5, 0.0, 1.0, 0.2, 0.7, 2.0])
-    loss, gradient, predicted = project(omega, sims.sizes, sims.accuracy)
+    loss, gradient, predicted, per_round = project(omega, sims.sizes, sims.accuracy)
     columns = 1 / (1 + np.exp(-(padded_inputs(sims.sizes) @ omega)))  # the AAM's second layer
     design = np.c_[columns, np.ones(len(columns))]
     target = sims.accuracy.ravel()
     plain = design @ np.linalg.lstsq(design, target, rcond=None)[0]
     np.testing.assert_allclose(predicted.ravel(), plain, atol=1e-9)
+    by_round = np.linalg.lstsq(design, target, rcond=None)[0][:-1]
+    np.testing.assert_allclose(per_round, by_round, atol=1e-6)
     assert loss == pytest.approx(np.square(plain - target).mean(), rel=1e-9)
     for i, step in enumerate(1e-5 * np.eye(6)):
         high, low = (project(omega + d, sims.sizes, sims.accuracy)[0] for d in (step, -step))
@@ -203,6 +205,31 @@ def test_retraining_is_a_game(problem):
     assert sampled.evaluations <= 10
 
 
+def test_one_simulation_says_nothing_of_the_clients():
+    """A number per round fits it exactly, whatever the weights are; two say something."""
+    _, sims = planted(2)
+    alone = sims.sizes[:1], sims.accuracy[:1]
+    for omega in (np.ones(6), np.arange(6.0)):
+        assert project(omega, *alone)[0] < 1e-12
+        assert project(omega, sims.sizes, sims.accuracy)[0] > 1e-9
+
+
+def test_the_sign_of_the_effect_is_not_in_the_weights():
+    """Where data do harm, the most harmful client gets the largest weight."""
+    effects = np.array([-1.0, -0.8, -0.6, 0.3, 0.2, 0.1])
+    sizes = np.random.default_rng(0).random((60, 8, 6))
+    accuracy = 0.9 + 0.01 * np.cumsum(sizes @ effects, axis=1)
+    fit = fit_aam(Simulations(sizes, accuracy))
+    assert fit.quality.argmax() == 0
+    assert fit.quality[3:].max() < fit.quality[:3].min()
+    assert fit.per_round.sum() < 0
+    upright = fit_aam(Simulations(sizes, 1.8 - accuracy))
+    np.testing.assert_allclose(
+        contribution_index(upright.quality), contribution_index(fit.quality), atol=0.02
+    )
+    assert upright.per_round.sum() > 0
+
+
 def test_index_by_hand():
     np.testing.assert_allclose(contribution_index([3.0, -1.0, 1.0]), [0.75, 0, 0.25])
     np.testing.assert_allclose(contribution_index([0.0, -2.0]), [0.5, 0.5])
@@ -220,11 +247,30 @@ def bad_shape(f, arch):
         (lambda f, a: train_with_sizes(f, a, LOCAL, np.full((1, 1, 4), 10**6)), "larger than"),
         (lambda f, a: RetrainingGame(f, a, LOCAL, rounds=0), "rounds is 0"),
         (lambda f, a: sample_sizes(f.sizes, 0, 5), "simulations is 0"),
-        (lambda f, a: contribution_index([np.nan]), "not finite"),
+        (lambda f, a: contribution_index([np.nan]), "one finite value"),
+        (lambda f, a: contribution_index([-np.inf, 1.0]), "one finite value"),
+        (lambda f, a: contribution_index([]), "one finite value"),
+        (lambda f, a: contribution_index(np.ones((2, 2))), "one finite value"),
+        (lambda f, a: contribution_values([1.0, np.nan], [3, 4]), "one finite weight"),
+        (lambda f, a: contribution_values([1.0, 2.0], [3, np.inf]), "one finite weight"),
+        (lambda f, a: sample_sizes([3, np.nan], 2, 5), "numbers of samples"),
+        (lambda f, a: sample_sizes([3, -1], 2, 5), "numbers of samples"),
+        (lambda f, a: sample_sizes([0, 0], 2, 5), "not all 0"),
+        (lambda f, a: train_with_sizes(f, a, LOCAL, np.full((1, 1, 4), 2.7)), "whole and finite"),
+        (lambda f, a: train_with_sizes(f, a, LOCAL, np.full((1, 1, 4), np.nan)), "whole and"),
+        (lambda f, a: RetrainingGame(f, a, LOCAL, rounds=1.5), "whole numbers from 1"),
+        (lambda f, a: padded_inputs(np.ones((2, 3))), r"expected \(S, R, n\)"),
         (lambda f, a: contribution_values(np.ones(2), [0, 0]), "not all zero"),
         (lambda f, a: Simulations(np.ones((2, 3, 4)), np.ones((2, 4))), r"\(S, R, n\)"),
-        (lambda f, a: Simulations(np.full((2, 3, 4), np.nan), np.ones((2, 3))), "diverged"),
-        (lambda f, a: fit_aam(Simulations(np.ones((1, 3, 4)), np.ones((1, 3)))), "at least 2"),
+        (lambda f, a: Simulations(np.full((2, 3, 4), np.nan), np.ones((2, 3))), "not finite"),
+        (lambda f, a: Simulations(-np.ones((2, 3, 4)), np.ones((2, 3))), "negative"),
+        (lambda f, a: Simulations(np.ones((2, 3, 0)), np.ones((2, 3))), "may be 0"),
+        (lambda f, a: fit_aam(Simulations(np.ones((2, 3, 4)), np.ones((2, 3)))), "at least 3"),
+        (lambda f, a: fit_aam(Simulations(np.ones((1, 9, 4)), np.ones((1, 9)))), "at least 2"),
+        (lambda f, a: fit_aam(planted(9)[1], solver="adam", batch_size=0), "batch_size 0"),
+        (lambda f, a: fit_aam(planted(9)[1], solver="adam", nodes=0), "nodes 0"),
+        (lambda f, a: fit_aam(planted(9)[1], solver="adam", epochs=0), "epochs 0"),
+        (lambda f, a: fit_aam(planted(9)[1], solver="adam", lr=1e30), "Adam diverges"),
         (
             lambda f, a: fit_aam(
                 Simulations(np.ones((4, 3, 2)), np.ones((4, 3))),

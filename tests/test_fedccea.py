@@ -15,6 +15,7 @@ from fedkit.experiments.fedccea_runs import (
     PARTIAL,
     PROPORTIONS,
     area_between,
+    index_metrics,
     partial_participation,
     removal_curves,
     run_base,
@@ -29,10 +30,18 @@ BASE = paper.Setting(
 )  # fmt: skip
 
 
+def run(profile):
+    """One small run with few fits."""
+    s = replace(BASE, noise="label-40")
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("SPLITS", "PERMUTATIONS", "FEW_PERMUTATIONS"):
+            patch.setattr(fits, name, 2)
+        return run_cell(Cell(profile, "fedccea", "contribution", asdict(s), (0,)), "cpu", False)[0]
+
+
 @pytest.fixture(scope="module")
 def result():
-    s = replace(BASE, noise="label-40")
-    return run_cell(Cell("smoke", "fedccea", "contribution", asdict(s), (0,)), "cpu", False)[0]
+    return run("smoke")
 
 
 def test_a_run_measures_what_the_tables_show(result):
@@ -51,10 +60,26 @@ def test_a_run_measures_what_the_tables_show(result):
     assert len(series["partial.lowest"]) == len(PROPORTIONS)
     assert {"area.partial-size", "rank.seeds", "explained"} <= set(metrics)
     assert 0.05 <= metrics["explained.p"] <= 1
-    for name in ("adam", *READINGS):
+    for name in READINGS:
         assert metrics[f"explained.{name}"] <= 1
         assert -1 <= metrics[f"rank.{name}"] <= 1
     assert metrics["explained"] >= metrics["explained.adam"]
+    assert 0 <= metrics["falling"] <= 1
+    for m in (*paper.METHODS, *READINGS):
+        zeros = metrics[f"zeros.{m}"]
+        assert zeros == sum(x == 0 for x in series[f"index.{m}"])
+        assert np.isnan(metrics[f"excluded.{m}.random"]) == (zeros / BASE.clients > 0.5)
+    assert "area.size" not in metrics  # all sizes are equal, so nobody is ranked
+    assert {f"area.random{k}" for k in range(paper.RANDOM_ORDERS)} < set(metrics)
+
+
+def test_trainings_at_scale_are_kept_and_change_nothing(result, tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDKIT_RESULTS", str(tmp_path))
+    for _ in range(2):
+        again = run("laptop")
+        assert again["metrics"] == pytest.approx(result["metrics"], nan_ok=True)
+        assert again["series"] == result["series"]
+    assert len(list((tmp_path / "trainings" / "fedccea").iterdir())) == 2  # the two halves
 
 
 def test_areas_by_hand():
@@ -73,6 +98,12 @@ def test_distributions_and_noise_are_those_of_the_paper():
     wrong = [(f.client_data(i)[1] != f.y[f.clients[i]]).float().mean() for i in range(10)]
     np.testing.assert_allclose(wrong, [0] * 8 + [0.4] * 2, atol=0.02)
     assert paper.federation(replace(s, samples=7), 0).sizes.tolist() == [7] * 10
+    for noise, relabelled in (("pattern-20", 0.0), ("backdoor-20", 0.18)):
+        f = paper.federation(replace(s, noise=noise), 0)
+        (x, y), rows = f.client_data(9), f.clients[9]
+        changed = (x != f.x[rows]).flatten(1).any(dim=1).float().mean()
+        assert changed == pytest.approx(0.2, abs=0.02)
+        assert (y != f.y[rows]).float().mean() == pytest.approx(relabelled, abs=0.05)
 
 
 def test_the_order_of_samples_is_drawn_once():
@@ -192,7 +223,7 @@ def test_fits_that_are_compared_share_neither_simulations_nor_seed(monkeypatch):
     pairs = list(zip(asked[::2], asked[1::2], strict=True))
     assert all(a[1] != b[1] for a, b in pairs)
     assert all(not (a[0] & b[0]) for a, b in pairs[:-1])
-    assert [len(a[0]) for a, _ in pairs] == [2, 2, 5, 5, 10, 10, 20]
+    assert [len(a[0]) for a, _ in pairs] == [3, 3, 5, 5, 10, 10, 20]
     assert pairs[4][0][0] != pairs[5][0][0]  # another split
     assert pairs[-1][0][0] == pairs[-1][1][0]
 
@@ -223,22 +254,51 @@ def test_explained_by_hand():
     )
 
 
-def test_the_random_control_is_a_mean_over_orders():
+def test_random_orders_by_hand():
     game = fk.FunctionGame(4, lambda rows: rows @ np.array([0.1, 0.2, 0.3, 0.4]))
     values = dict.fromkeys((*paper.METHODS, *READINGS, *paper.CONTROLS), np.arange(4.0))
     values["random"] = np.array([[0.0, 1, 2, 3], [3.0, 2, 1, 0]])
     valued = paper.Valued(values, {}, 1.0, None, None, game, {})
     curves = removal_curves(valued)
-    assert area_between(curves, "random") == pytest.approx(0)
-    assert area_between(curves, "size") > 0
+    areas = [area_between(curves, f"random{k}") for k in (0, 1)]
+    assert areas[0] > 0
+    assert areas[1] == pytest.approx(-areas[0])  # the same order from its other end
+    assert area_between(curves, "size") == pytest.approx(areas[0])
+    mean = [curves[f"random{k}.{end}"] for k in (0, 1) for end in ("lowest", "highest")]
+    np.testing.assert_allclose(curves["random"], np.mean(mean, axis=0))
+    values["oracle"] = np.ones(4)
+    assert "oracle.lowest" not in removal_curves(valued)  # it ranks nobody
+    metrics, index = index_metrics(
+        replace(valued, values=values | {"loo": np.array([0, 0, 1, 1])}), curves
+    )
+    assert metrics["zeros.loo"] == 2
+    assert metrics["excluded.loo"] == pytest.approx(70)
+    assert metrics["excluded.loo.random"] == pytest.approx(curves["random"][-1])
+    assert index["loo"].tolist() == [0, 0, 0.5, 0.5]
+
+
+def test_halves_of_adams_fit_share_no_seed(monkeypatch):
+    rng = np.random.default_rng(0)
+    sims, asked = Simulations(rng.random((20, 3, 5)), rng.random((20, 3))), []
+
+    def fit(part, *, solver, sigmoid, lr, seed):
+        asked.append((sigmoid, len(part.sizes), seed))
+        return Fit(rng.random(5), [0.0], part.accuracy)
+
+    monkeypatch.setattr(fits, "fit_aam", fit)
+    fits.other_fits(BASE, sims, Fit(np.ones(5), [0.0], sims.accuracy), 3, np.zeros(5, dtype=bool))
+    for place in ("shared", "connected"):
+        seeds = [seed for where, size, seed in asked if where == place and size == 10]
+        assert len(seeds) == len(set(seeds)) == 2
+    assert 3 not in {seed for *_, seed in asked}
 
 
 def test_partial_participation_has_a_control_that_ranks_by_amounts():
     f = paper.federation(BASE, 0)
-    curves = partial_participation(BASE, f, np.ones(BASE.clients), 0, "cpu")
+    curves = partial_participation(BASE, f, np.ones(BASE.clients), 0, device="cpu")
     for end in ("lowest", "highest"):
         np.testing.assert_allclose(curves[f"partial.{end}"], curves[f"partial-size.{end}"])
-    upside = partial_participation(BASE, f, np.array([1.0, 0, 0, 0, 0]), 0, "cpu")
+    upside = partial_participation(BASE, f, np.array([1.0, 0, 0, 0, 0]), 0, device="cpu")
     assert (upside["partial-size.lowest"] == curves["partial-size.lowest"]).all()
     assert (upside["partial.lowest"] != curves["partial.lowest"]).any()
 
@@ -267,20 +327,25 @@ def records(rows):
 def test_tables_by_hand():
     strong = {"dataset": "mnist", "distribution": "strong", "noise": "none"}
     methods = {f"{k}.{m}": [1.0, 3.0] for k in ("excluded", "zeros", "area") for m in paper.METHODS}
-    controls = {f"area.{m}": [0.0, 1.0] for m in (*READINGS, "random", "size", "oracle", *PARTIAL)}
+    methods |= {"excluded.tmc-sv.random": [5.0, 5.0], "excluded.adam": [99.0, 97.0]}
+    controls = {f"area.{m}": [0.0, 1.0] for m in (*READINGS, *PARTIAL)}
+    controls |= {f"area.random{k}": [3.0, -4.0] for k in range(paper.RANDOM_ORDERS)}
     frame = records([(strong, {"base": [80.0, 82.0], **methods, **controls})])
-    table = tables.exclusion_table(frame)
-    assert table.index.tolist() == ["MNIST, strong non-IID"]
-    assert table["everybody"].item().startswith("81.0 [68.3, 93.7] (paper 85.60)")
-    assert "(paper 74.29)" in table["TMC-SV, retrained"].item()
+    table = tables.exclusion_table(frame).loc["MNIST, strong non-IID"]
+    everybody, tmc = table.loc["everybody"], table.loc["TMC-SV, retrained"]
+    assert everybody["accuracy (%)"].startswith("81.0 [68.3, 93.7]")
+    assert (everybody["paper (%)"], tmc["paper (%)"]) == ("85.60", "74.29")
+    assert tmc["without as many random clients (%)"].startswith("5.0")
+    assert table.loc["FedCCEA, by Adam", "accuracy (%)"] == "98.0 [85.3, 100.0]"
     areas = tables.areas_table(frame)
     assert areas["seeds"].item() == "2"
     assert areas["FedCCEA"].item().startswith("2.0 [")
+    assert areas["control: oracle"].item() == "–"
+    assert areas["one random order, ±"].item() == "3.5"
     leads = tables.leads_table(frame)
-    assert leads["over TMC-SV, retrained"].item() == "0.0 [0.0, 0.0]"
-    assert leads["over control: random orders"].item().startswith("1.5 [")
-    assert leads["partial over amounts alone"].item() == "0.0 [0.0, 0.0]"
-    assert leads["same round over random orders"].item() == "0.0 [0.0, 0.0]"
+    assert leads["FedCCEA, over TMC-SV, retrained"].item() == "0.0 [0.0, 0.0]"
+    assert leads["FedCCEA, by Adam, over LOO, retrained"].item().startswith("-1.5 [")
+    assert leads["partial, over amounts alone"].item() == "0.0 [0.0, 0.0]"
     assert (
         tables.setting_name("emnist", "iid", "label-40") == "EMNIST letters, IID, 40% label noise"
     )
@@ -289,7 +354,7 @@ def test_tables_by_hand():
 def test_fits_by_hand():
     place = {"dataset": "mnist", "distribution": "weak", "noise": "label-10"}
     found = {name: [0.5] for name in ("rank.0.1", "rank.0.25", "rank.0.5", "rank.seeds")}
-    found |= {f"rank.{n}": [0.3] for n in ("adam", *READINGS, *(f"0.5.{r}" for r in READINGS))}
+    found |= {f"rank.{n}": [0.3] for n in (*READINGS, *(f"0.5.{r}" for r in READINGS))}
     found |= {"aam_error": [3.0], "round_error": [2.9], "explained": [-0.25]}
     others = ("chance", "p", "same_round", "adam", "connected")
     found |= {f"explained.{n}": [0.1 * i] for i, n in enumerate(others)}
@@ -297,7 +362,8 @@ def test_fits_by_hand():
     row = tables.fits_table(frame).loc["MNIST, weak non-IID, 10% label noise"]
     assert (row["two halves"], row["converged and Adam's"]) == ("0.50", "0.30")
     row = tables.shares_table(frame).loc["MNIST, weak non-IID, 10% label noise"]
-    assert (row["explained share"], row["by chance"], row["p"]) == ("-0.25", "0.00", "0.10")
+    assert (row["explained share"], row["by chance"]) == ("-0.25", "0.00")
+    assert row["more than chance"] == "0 of 1"
     assert row["sizes of the same round"] == "0.20"
 
 

@@ -13,7 +13,14 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from fedkit.aam import Fit, Simulations, contribution_values, fit_aam, simulate
+from fedkit.aam import (
+    Fit,
+    Simulations,
+    contribution_values,
+    fewest_simulations,
+    fit_aam,
+    simulate,
+)
 from fedkit.corruption import Backdoor, Cast, DataPart, LabelNoise
 from fedkit.data import Dataset, load
 from fedkit.estimators import TruncatedMonteCarlo, estimate, leave_one_out
@@ -21,7 +28,7 @@ from fedkit.experiments import Cell
 from fedkit.games import Game, MemoGame
 from fedkit.models import Architecture, build
 from fedkit.partition import IID, ClassesPerClient, Federation, Scheme, make_federation
-from fedkit.retraining import RetrainingGame
+from fedkit.retraining import RetrainingGame, TrainWithSizes, train_with_sizes
 from fedkit.streams import Streams
 from fedkit.training import LocalSGD
 
@@ -51,8 +58,9 @@ class Setting:
     weak, strong : int
         Classes per client in the two non-IID distributions: 5 and 2 (MNIST), 30 and 5 (EMNIST).
     noise : str
-        "none", "label-S" or "backdoor-S" with a share S in percent of the samples of the noisy
-        clients; the paper: label-10, label-20, label-40, backdoor-20.
+        "none", "label-S", "pattern-S" or "backdoor-S" with a share S in percent of the samples of
+        the noisy clients; the paper: label-10, label-20, label-40, and "sample noise", which we
+        read as pattern-20.
     noisy : float
         Share of noisy clients; 0.2 in the paper.
     clients, rounds, simulations : int
@@ -112,21 +120,40 @@ class Setting:
         return np.arange(self.clients - round(self.noisy * self.clients), self.clients)
 
 
+@dataclass(frozen=True)
+class Pattern:
+    """A bright square in the corner of a share of the images, whose labels stay ("sample noise").
+
+    Appendix B.2 speaks of "a pattern of white pixels in the bottom right corner of the selected
+    images" and of no label; a :class:`~fedkit.corruption.Backdoor` also relabels them.
+    """
+
+    share: float
+
+    def __call__(
+        self, x: torch.Tensor, y: torch.Tensor, rng: np.random.Generator
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the images, some with the pattern, and their labels."""
+        return Backdoor(self.share)(x, y, rng)[0], y
+
+
 def noise_of(name: str, n_classes: int) -> DataPart | None:
     """Return what a noisy client does to its data.
 
     Raises
     ------
     ValueError
-        If the name is not "none", "label-S" or "backdoor-S".
+        If the name is not "none", "label-S", "pattern-S" or "backdoor-S".
     """
     kind, _, percent = name.partition("-")
     if name == "none":
         return None
-    if kind not in ("label", "backdoor") or not percent.isdigit():
-        raise ValueError(f'noise is {name!r}; expected "none", "label-40" or "backdoor-20", say')
+    if kind not in ("label", "pattern", "backdoor") or not percent.isdigit():
+        raise ValueError(f'noise is {name!r}; expected "none", "label-40" or "pattern-20", say')
     share = int(percent) / 100
-    return LabelNoise(share, n_classes) if kind == "label" else Backdoor(share)
+    if kind == "label":
+        return LabelNoise(share, n_classes)
+    return Pattern(share) if kind == "pattern" else Backdoor(share)
 
 
 @lru_cache(maxsize=2)
@@ -250,7 +277,13 @@ def halves(f: Federation, seed: int) -> tuple[Federation, Federation]:
 
 
 def value_clients(
-    s: Setting, f: Federation, seed: int, *, device: str | None = None, progress: bool = False
+    s: Setting,
+    f: Federation,
+    seed: int,
+    *,
+    train: TrainWithSizes = train_with_sizes,
+    device: str | None = None,
+    progress: bool = False,
 ) -> Valued:
     """Value the clients of a federation by all methods.
 
@@ -261,11 +294,11 @@ def value_clients(
     valuing, scoring = halves(f, seed)
     sims = simulate(
         valuing, arch, s.local, simulations=s.simulations, rounds=s.rounds, seed=seed,
-        device=device, progress=progress,
+        device=device, progress=progress, train=train,
     )  # fmt: skip
     fit = fit_aam(sims, seed=seed)
     game, scored = (
-        MemoGame(RetrainingGame(half, arch, s.local, s.rounds, seed, device=device))
+        MemoGame(RetrainingGame(half, arch, s.local, s.rounds, seed, device=device, train=train))
         for half in (valuing, scoring)
     )
     for_loo, for_tmc = Tally(game, f.sizes), Tally(game, f.sizes)
@@ -277,7 +310,7 @@ def value_clients(
         return estimate(asked, walks, budget=budget, seed=streams).values
 
     def cca(share: float) -> FloatArray:
-        first = max(-(-s.clients // s.rounds), round(share * s.simulations))
+        first = max(fewest_simulations(s.clients, s.rounds), round(share * s.simulations))
         part = Simulations(sims.sizes[:first], sims.accuracy[:first])
         return contribution_values(fit_aam(part, seed=seed).quality, f.sizes)
 
@@ -289,7 +322,7 @@ def value_clients(
             "tmc-sv": tmc(for_tmc),
             "loo": loo.values,
             "random": Streams(seed)
-            .generator("fedccea", "random")
+            .generator("fedccea", "random", s.dataset, s.distribution, s.noise)
             .random((RANDOM_ORDERS, s.clients)),
             "size": sizes,
             "oracle": sizes * honest,

@@ -11,7 +11,7 @@ from fedkit.experiments.fedccea_runs import run_base, run_cell, run_cost
 from fedkit.experiments.fedms_cells import NOT_HASHED
 from fedkit.provenance import sources_of
 
-NOISES = ("none", "label-10", "label-20", "label-40", "backdoor-20")
+NOISES = ("none", "label-10", "label-20", "label-40", "pattern-20")
 _MNIST = Setting("mnist", "mnist", "iid")
 #: EMNIST by class is not at hand everywhere; the letters are another data set, and marked as such
 _EMNIST = replace(

@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from fedkit.aam import Fit, Simulations, fit_aam
+from fedkit.aam import Fit, Simulations, fewest_simulations, fit_aam
 from fedkit.experiments.fedccea import Setting
 from fedkit.experiments.fedtsv_runs import chance_above
 from fedkit.streams import Streams
@@ -17,16 +17,18 @@ __all__ = [
     "agreement",
     "by_chance",
     "explained",
+    "falling",
     "other_fits",
     "same_round",
     "stability",
 ]
 
 FloatArray = npt.NDArray[np.float64]
-#: other readings of the same simulations: the sigmoid behind the ten nodes, and a straight line
-READINGS = ("connected", "same_round")
-#: of the simulations, for the explained share by chance
-PERMUTATIONS = 19
+#: other readings of the same simulations: Adam's fit, Adam's with the sigmoid behind the nodes,
+#: and a straight line
+READINGS = ("adam", "connected", "same_round")
+#: of the simulations, for the explained share by chance; Adam's fit is slow and gets fewer
+PERMUTATIONS, FEW_PERMUTATIONS = 19, 5
 #: random pairs of parts of the simulations whose fits are compared
 SPLITS = 20
 #: distance of the two seeds of the AAM that are compared
@@ -60,7 +62,8 @@ def stability(s: Setting, sims: Simulations, seed: int) -> dict[str, float]:
     rng, total = Streams(seed).generator("fedccea", "splits"), len(sims.sizes)
     found = {}
     for share in (0.1, 0.25, 0.5):
-        some = min(max(-(-s.clients // s.rounds), round(share * total)), total // 2)
+        some = max(fewest_simulations(s.clients, s.rounds), round(share * total))
+        some = min(some, total // 2)
         orders = [rng.permutation(total) for _ in range(SPLITS)]
         pairs = [(quality(o[:some], False), quality(o[some : 2 * some], True)) for o in orders]
         ranks = [agreement(*pair) for pair in pairs]
@@ -84,22 +87,36 @@ def other_fits(
         Weights, or slopes.
     dict of str to float
         Explained share, rank correlation with the converged fit and, with noisy clients, the
-        probability that a clean one is above: "explained.adam", ...; for :data:`READINGS` also the
-        rank correlation of two halves of the simulations, "rank.0.5.connected", ...
+        probability that a clean one is above: "explained.adam", ...; the rank correlation of one
+        pair of halves of the simulations, "rank.0.5.adam", ..., where the fits of the two halves
+        share no seed; and what Adam's fit with the sigmoid behind the nodes explains by chance.
     """
     half = len(sims.sizes) // 2
     parts = [Simulations(sims.sizes[p], sims.accuracy[p]) for p in (slice(half), slice(half, None))]
 
-    def adam(part: Simulations, place: Literal["shared", "connected"]) -> Fit:
-        return fit_aam(part, solver="adam", sigmoid=place, lr=s.aam_lr, seed=seed)
+    def adam(part: Simulations, place: Literal["shared", "connected"], start: int = seed) -> Fit:
+        # Not the seed of the converged fit: its starts would be among this one's.
+        start += 2 * OTHER_SEED
+        return fit_aam(part, solver="adam", sigmoid=place, lr=s.aam_lr, seed=start)
+
+    def halves(place: Literal["shared", "connected"]) -> float:
+        return agreement(
+            *(adam(p, place, seed + k * OTHER_SEED).quality for k, p in enumerate(parts))
+        )
 
     shared, connected, line = adam(sims, "shared"), adam(sims, "connected"), same_round(sims)
     qualities = {"adam": shared.quality, "connected": connected.quality, "same_round": line[0]}
+    null = [
+        explained(other, adam(other, "connected"))["explained"]
+        for other in _shuffled(sims, seed, FEW_PERMUTATIONS)
+    ]
     found = {
         "explained.adam": explained(sims, shared)["explained"],
         "explained.connected": explained(sims, connected)["explained"],
+        "explained.connected.chance": float(np.mean(null)),
         "explained.same_round": line[1],
-        "rank.0.5.connected": agreement(*(adam(part, "connected").quality for part in parts)),
+        "rank.0.5.adam": halves("shared"),
+        "rank.0.5.connected": halves("connected"),
         "rank.0.5.same_round": agreement(*(same_round(part)[0] for part in parts)),
     }
     for name, quality in qualities.items():
@@ -118,6 +135,22 @@ def explained(sims: Simulations, fit: Fit) -> dict[str, float]:
     return {"aam_error": error, "round_error": float(left), "explained": float(share)}
 
 
+def falling(fit: Fit) -> dict[str, float]:
+    """Whether data raise the fitted accuracy at all; if not, the weights are upside down.
+
+    Returns
+    -------
+    dict of str to float
+        "per_round": sum over the rounds of what each adds to the accuracies that follow it, in
+        points; "falling": share of the rounds that take something off.
+    """
+    assert fit.per_round is not None
+    return {
+        "per_round": 100 * float(fit.per_round.sum()),
+        "falling": float((fit.per_round < 0).mean()),
+    }
+
+
 def by_chance(sims: Simulations, seed: int) -> dict[str, float]:
     """What the AAM explains where sizes and accuracies belong to different simulations.
 
@@ -127,20 +160,23 @@ def by_chance(sims: Simulations, seed: int) -> dict[str, float]:
         "explained.chance": mean explained share over the permutations; "explained.p": the
         permutation p-value of the share that is explained in truth.
     """
-    order = Streams(seed).generator("fedccea", "permutations")
 
-    def share(accuracy: FloatArray) -> float:
-        other = Simulations(sims.sizes, accuracy)
+    def share(other: Simulations) -> float:
         return explained(other, fit_aam(other, seed=seed))["explained"]
 
-    found = share(sims.accuracy)
-    null = np.array(
-        [share(sims.accuracy[order.permutation(len(sims.sizes))]) for _ in range(PERMUTATIONS)]
-    )
+    found = share(sims)
+    null = np.array([share(other) for other in _shuffled(sims, seed, PERMUTATIONS)])
     return {
         "explained.chance": float(null.mean()),
         "explained.p": (1 + int((null >= found).sum())) / (1 + PERMUTATIONS),
     }
+
+
+def _shuffled(sims: Simulations, seed: int, times: int) -> list[Simulations]:
+    """Sizes and accuracies of different simulations."""
+    rng = Streams(seed).generator("fedccea", "permutations")
+    orders = [rng.permutation(len(sims.sizes)) for _ in range(times)]
+    return [Simulations(sims.sizes, sims.accuracy[order]) for order in orders]
 
 
 def same_round(sims: Simulations) -> tuple[FloatArray, float]:

@@ -26,15 +26,26 @@ from fedkit.experiments.fedccea import (
     setting,
     value_clients,
 )
-from fedkit.experiments.fedccea_fits import READINGS, by_chance, explained, other_fits, stability
+from fedkit.experiments.fedccea_fits import (
+    READINGS,
+    by_chance,
+    explained,
+    falling,
+    other_fits,
+    stability,
+)
 from fedkit.experiments.fedtsv_runs import chance_above
 from fedkit.partition import Federation
-from fedkit.retraining import train_with_sizes
+from fedkit.records import default_root
+from fedkit.retraining import TrainWithSizes, train_with_sizes
 from fedkit.streams import Streams
+from fedkit.trainings import Trainings
 
 __all__ = [
     "PARTIAL",
     "PROPORTIONS",
+    "index_metrics",
+    "ranking_metrics",
     "removal_curves",
     "run_base",
     "run_cell",
@@ -51,28 +62,37 @@ PARTIAL = ("partial", "partial-size")
 def removal_curves(valued: Valued) -> dict[str, FloatArray]:
     """Accuracy after the lowest, or the highest, clients have gone, by every method's values.
 
-    The random control is the mean over its orders.
+    A ranking that ranks nobody is left out.
 
     Returns
     -------
     dict of str to float64[len(PROPORTIONS)]
-        Keys "method.lowest" and "method.highest"; in percent.
+        Keys "method.lowest" and "method.highest", of the random orders "random0.lowest", ..., and
+        "random", the mean of all of these; in percent.
     """
-    jobs = [
-        (f"{m}.{'highest' if high else 'lowest'}", kept_after_removal(v, PROPORTIONS, high))
-        for m in (*METHODS, *READINGS, *CONTROLS)
-        for v in np.atleast_2d(valued.values[m])
+    ranked = {m: valued.values[m] for m in (*METHODS, *READINGS, *CONTROLS)}
+    ranked |= {f"random{k}": v for k, v in enumerate(ranked.pop("random"))}
+    jobs = {
+        f"{m}.{'highest' if high else 'lowest'}": kept_after_removal(v, PROPORTIONS, high)
+        for m, v in ranked.items()
+        if np.ptp(v) > 0
         for high in (False, True)
-    ]
-    found = 100 * valued.scored.value(np.concatenate([kept for _, kept in jobs]))
-    rows: dict[str, list[FloatArray]] = {}
-    for (name, _), row in zip(jobs, found.reshape(len(jobs), len(PROPORTIONS)), strict=True):
-        rows.setdefault(name, []).append(row)
-    return {name: np.mean(curves, axis=0) for name, curves in rows.items()}  # random orders
+    }
+    found = 100 * valued.scored.value(np.concatenate(list(jobs.values())))
+    curves = dict(zip(jobs, found.reshape(len(jobs), len(PROPORTIONS)), strict=True))
+    # An order read from its other end is as random: both curves are draws of the same.
+    curves["random"] = np.mean([c for m, c in curves.items() if m.startswith("random")], axis=0)
+    return curves
 
 
 def partial_participation(
-    s: Setting, f: Federation, quality: FloatArray, seed: int, device: str | None
+    s: Setting,
+    f: Federation,
+    quality: FloatArray,
+    seed: int,
+    *,
+    train: TrainWithSizes = train_with_sizes,
+    device: str | None = None,
 ) -> dict[str, FloatArray]:
     """The same for FedCCEA where clients use random shares of their data (section 4.4).
 
@@ -91,7 +111,7 @@ def partial_participation(
     sizes = np.moveaxis(kept * drawn[None, :, None], 1, 2)
     # Where nobody goes, all curves are one federation.
     jobs = np.concatenate([sizes[0, :1], *sizes[:, 1:]])
-    reached = 100 * train_with_sizes(
+    reached = 100 * train(
         f, architecture(s, f), s.local, jobs, seed=seed, every_round=False, device=device
     ).reshape(-1)
     rest = reached[1:].reshape(len(names), -1)
@@ -103,38 +123,73 @@ def area_between(curves: dict[str, FloatArray], method: str) -> float:
     return float((curves[f"{method}.lowest"] - curves[f"{method}.highest"])[1:].mean())
 
 
+def index_metrics(
+    valued: Valued, curves: dict[str, FloatArray]
+) -> tuple[dict[str, float], dict[str, FloatArray]]:
+    """Who has an index of zero, and what the federation reaches without these clients.
+
+    Returns
+    -------
+    dict of str to float
+        "zeros.M", "smallest.M", "excluded.M" in percent, and "excluded.M.random": what is left when
+        as many random clients go, off the random curve; NaN beyond its end.
+    dict of str to float64[n]
+        Client Contribution Index by method.
+    """
+    index = {m: contribution_index(valued.values[m]) for m in (*METHODS, *READINGS)}
+    without = 100 * valued.scored.value(np.stack([v > 0 for v in index.values()]))
+    metrics: dict[str, float] = {}
+    for (m, v), reached in zip(index.items(), without, strict=True):
+        zeros = int((v == 0).sum())
+        chance = np.interp(zeros / len(v), PROPORTIONS, curves["random"], right=np.nan)
+        metrics |= {
+            f"excluded.{m}": float(reached), f"excluded.{m}.random": float(chance),
+            f"zeros.{m}": float(zeros), f"smallest.{m}": float(v.min()),
+        }  # fmt: skip
+    return metrics, index
+
+
+def ranking_metrics(
+    s: Setting, valued: Valued, curves: dict[str, FloatArray], noisy: npt.NDArray[np.bool_]
+) -> dict[str, float]:
+    """How well values rank: areas between removal curves, and clean clients above noisy ones."""
+    metrics = {
+        f"area.{name.removesuffix('.lowest')}": area_between(curves, name.removesuffix(".lowest"))
+        for name in curves
+        if name.endswith(".lowest")
+    }
+    if noisy.any():
+        ranked = {m: valued.values[m] for m in METHODS}
+        ranked |= {
+            f"{m}.{share:g}": v
+            for m, parts in valued.parts.items()
+            for share, v in zip(PARTS, parts, strict=True)
+        }
+        metrics |= {f"auc.{m}": chance_above(v[~noisy], v[noisy]) for m, v in ranked.items()}
+    return metrics
+
+
 def run_cell(cell: Cell, device: str | None, progress: bool) -> list[dict[str, Any]]:
-    """Run one cell: a setting, one seed after another."""
+    """Run a cell: a setting, one seed after another.  Trainings are kept beside the records."""
     s, results = setting(cell), []
+    kept = Trainings(default_root() / "trainings" / "fedccea")
+    train: TrainWithSizes = train_with_sizes if cell.profile == "smoke" else kept
     for seed in cell.seeds:
         f = federation(s, seed)
-        valued = value_clients(s, f, seed, device=device, progress=progress)
+        valued = value_clients(s, f, seed, train=train, device=device, progress=progress)
         noisy = np.isin(np.arange(s.clients), s.noisy_clients())
         qualities, others = other_fits(s, valued.simulations, valued.fit, seed, noisy)
         read = {m: contribution_values(qualities[m], f.sizes) for m in READINGS}
         valued = replace(valued, values=valued.values | read)
-        index = {m: contribution_index(valued.values[m]) for m in METHODS}
-        without_zeros = valued.scored.value(np.stack([index[m] > 0 for m in METHODS]))
         curves = removal_curves(valued)
-        scoring = halves(f, seed)[1]
-        curves |= partial_participation(s, scoring, valued.fit.quality, seed, device)
-        metrics = {"base": 100 * valued.base, **explained(valued.simulations, valued.fit)}
-        for m, excluded in zip(METHODS, without_zeros, strict=True):
-            v = valued.values[m]
-            metrics |= {
-                f"excluded.{m}": 100 * float(excluded),
-                f"zeros.{m}": float((index[m] == 0).sum()),
-                f"smallest.{m}": float(index[m].min()),
-                f"trained.{m}": valued.trained[m],
-            }
-            if noisy.any():
-                metrics[f"auc.{m}"] = chance_above(v[~noisy], v[noisy])
-                for share, part in zip(PARTS, valued.parts.get(m, ()), strict=False):
-                    metrics[f"auc.{m}.{share:g}"] = chance_above(part[~noisy], part[noisy])
-        for m in (*METHODS, *READINGS, *CONTROLS, *PARTIAL):
-            metrics[f"area.{m}"] = area_between(curves, m)
+        metrics, index = index_metrics(valued, curves)
+        scoring, quality = halves(f, seed)[1], valued.fit.quality
+        curves |= partial_participation(s, scoring, quality, seed, train=train, device=device)
+        metrics |= ranking_metrics(s, valued, curves, noisy)
+        metrics |= {"base": 100 * valued.base, **explained(valued.simulations, valued.fit)}
+        metrics |= {f"trained.{m}": spent for m, spent in valued.trained.items()}
+        metrics |= falling(valued.fit) | others
         metrics |= stability(s, valued.simulations, seed) | by_chance(valued.simulations, seed)
-        metrics |= others
         results.append(
             {
                 "seed": int(seed),
@@ -142,7 +197,7 @@ def run_cell(cell: Cell, device: str | None, progress: bool) -> list[dict[str, A
                 "series": {
                     "removed": (100 * PROPORTIONS).tolist(),
                     **{name: curve.tolist() for name, curve in curves.items()},
-                    **{f"index.{m}": index[m].tolist() for m in METHODS},
+                    **{f"index.{m}": v.tolist() for m, v in index.items()},
                     "round": list(range(1, s.rounds + 1)),
                     "accuracy": (100 * valued.simulations.accuracy.mean(axis=0)).tolist(),
                     "predicted": (100 * valued.fit.predicted.mean(axis=0)).tolist(),

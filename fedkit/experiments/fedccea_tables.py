@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedkit.claims import load_claims
-from fedkit.experiments.fedccea import CONTROLS, METHODS, PARTS
+from fedkit.experiments.fedccea import CONTROLS, METHODS, PARTS, RANDOM_ORDERS
 from fedkit.experiments.fedccea_fits import READINGS
 from fedkit.experiments.fedccea_runs import PARTIAL
 from fedkit.extras import need
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LABELS", "areas_table", "exclusion_table", "fits_table", "leads_table", "learning_table",
-    "measured_times", "methods_table", "parts_table", "printed_times", "setting_name",
-    "shares_table",
+    "measured_times", "methods_table", "parts_table", "printed_times", "random_spread",
+    "setting_name", "shares_table",
 ]  # fmt: skip
 
 LABELS = {
     "fedccea": "FedCCEA",
     "tmc-sv": "TMC-SV, retrained",
     "loo": "LOO, retrained",
-    "connected": "FedCCEA, sigmoid behind the nodes",
+    "adam": "FedCCEA, by Adam",
+    "connected": "FedCCEA, by Adam, sigmoid behind the nodes",
     "same_round": "sizes of the same round",
     "partial": "FedCCEA, partial participation",
     "partial-size": "control: partial, amounts alone",
-    "random": "control: random orders",
     "size": "control: size",
     "oracle": "control: oracle",
 }
@@ -52,7 +52,10 @@ _PLACE = ["dataset", "distribution", "noise"]
 def setting_name(dataset: str, distribution: str, noise: str = "none") -> str:
     """Return a setting in words."""
     kind, _, share = noise.partition("-")
-    words = {"none": "", "label": f", {share}% label noise", "backdoor": f", {share}% backdoor"}
+    words = {
+        "none": "", "label": f", {share}% label noise", "pattern": f", {share}% pattern",
+        "backdoor": f", {share}% backdoor",
+    }  # fmt: skip
     return f"{_DATA[dataset]}, {_SPLIT[distribution]}{words[kind]}"
 
 
@@ -67,7 +70,7 @@ def _places(frame: pd.DataFrame) -> Iterator[tuple[tuple[str, str, str], pd.Data
 
 
 def exclusion_table(frame: pd.DataFrame) -> pd.DataFrame:
-    """The layout of Table 3: accuracy without the clients of index zero, and how many they are.
+    """What Table 3 shows, one row per method: accuracy without the clients of index zero.
 
     Parameters
     ----------
@@ -80,33 +83,48 @@ def exclusion_table(frame: pd.DataFrame) -> pd.DataFrame:
     for (dataset, distribution, noise), seeds in _places(frame):
         if noise != "none":
             continue
-        row: dict[str, str] = {"seeds": str(len(seeds))}
         place = {"dataset": dataset, "distribution": distribution}
         column = claims.columns.index(place) if place in claims.columns else None
-        for m in ("base", *METHODS):
-            metric = "base" if m == "base" else f"excluded.{m}"
-            printed = "" if column is None else f" (paper {claims.rows[m][column]})"
-            row["everybody" if m == "base" else LABELS[m]] = (
-                mean_interval(seeds[metric]).text(1) + printed
-            )
-        for m in METHODS:
-            row[f"zeros, {LABELS[m]}"] = mean_interval(seeds[f"zeros.{m}"]).text(1)
-        rows[setting_name(dataset, distribution)] = row
+        for m in ("base", *METHODS, "adam", "connected"):
+            base, printed = m == "base", "fedccea" if m in ("adam", "connected") else m
+            shown = {
+                "accuracy (%)": "base" if base else f"excluded.{m}",
+                "without as many random clients (%)": f"excluded.{m}.random",
+                "clients of index zero": f"zeros.{m}",
+            }
+            rows[setting_name(dataset, distribution), "everybody" if base else LABELS[m]] = {
+                "seeds": str(len(seeds)),
+                "paper (%)": "–" if column is None else str(claims.rows[printed][column]),
+            } | {title: _text(seeds, name, 1, (0, 100)) for title, name in shown.items()}
     return pd.DataFrame.from_dict(rows, orient="index")
 
 
+def random_spread(seeds: pd.DataFrame) -> float:
+    """Root mean squared area of single random orders in one setting, in points.
+
+    An order read from its other end has the opposite area, so a random order's is 0 on average.
+
+    Parameters
+    ----------
+    seeds : DataFrame
+        Metrics, one row per seed.
+    """
+    areas = seeds[[f"area.random{k}" for k in range(RANDOM_ORDERS)]].to_numpy()
+    return float(np.sqrt(np.square(areas).mean()))
+
+
 def areas_table(frame: pd.DataFrame) -> pd.DataFrame:
-    """Area between the removal curves in points, per setting.
+    """Area between the removal curves in points, per setting, and what one random order scatters.
 
     Parameters
     ----------
     frame : DataFrame
         Records of the experiment ``contribution``.
     """
-    shown = (
-        m for m in (*METHODS, *READINGS, *CONTROLS, *PARTIAL) if m != "size"
-    )  # all sizes are equal
-    return _titled(frame, {f"area.{m}": LABELS[m] for m in shown}, digits=1, count=True)
+    shown = (*METHODS, *READINGS, "oracle", *PARTIAL)
+    table = _titled(frame, {f"area.{m}": LABELS[m] for m in shown}, digits=1, count=True)
+    spread = {setting_name(*place): random_spread(seeds) for place, seeds in _places(frame)}
+    return table.assign(**{"one random order, ±": [f"{spread[name]:.1f}" for name in table.index]})
 
 
 def leads_table(frame: pd.DataFrame) -> pd.DataFrame:
@@ -118,12 +136,12 @@ def leads_table(frame: pd.DataFrame) -> pd.DataFrame:
         Records of the experiment ``contribution``.
     """
     pd = need("pandas", "run")
-    pairs = [("fedccea", m, f"over {LABELS[m]}") for m in ("tmc-sv", "loo", "random")]
-    pairs += [
-        ("connected", "random", "sigmoid behind the nodes over random orders"),
-        ("same_round", "random", "same round over random orders"),
-        ("partial", "partial-size", "partial over amounts alone"),
+    pairs = [
+        (ours, m, f"{LABELS[ours]}, over {LABELS[m]}")
+        for ours in ("fedccea", "adam")
+        for m in ("tmc-sv", "loo")
     ]
+    pairs += [("partial", "partial-size", "partial, over amounts alone")]
     rows = {
         setting_name(*place): {
             title: paired_interval(seeds[f"area.{a}"] - seeds[f"area.{b}"]).text(1)
@@ -151,9 +169,11 @@ def fits_table(frame: pd.DataFrame) -> pd.DataFrame:
             "rank.seeds": "all, two starts",
             "rank.adam": "converged and Adam's",
             "rank.connected": "converged and behind the nodes",
+            "rank.0.5.adam": "Adam's: two halves",
             "rank.0.5.connected": "sigmoid behind the nodes: two halves",
             "rank.0.5.same_round": "same round: two halves",
         },
+        bounds=(-1.0, 1.0),
     )
 
 
@@ -171,7 +191,8 @@ def parts_table(frame: pd.DataFrame) -> pd.DataFrame:
         for m in ("fedccea", "tmc-sv")
         for end, title in spent.items()
     }
-    return _titled(frame, titles | {"auc.loo": LABELS["loo"]}, count=True)
+    others = {f"auc.{m}": LABELS[m] for m in ("loo", *READINGS)}
+    return _titled(frame, titles | others, count=True, bounds=(0.0, 1.0))
 
 
 def shares_table(frame: pd.DataFrame) -> pd.DataFrame:
@@ -182,29 +203,47 @@ def shares_table(frame: pd.DataFrame) -> pd.DataFrame:
     frame : DataFrame
         Records of the experiment ``contribution``.
     """
-    return _titled(
+    table = _titled(
         frame,
         {
             "round_error": "error of the round's mean (points)",
             "aam_error": "error of the AAM (points)",
             "explained": "explained share",
             "explained.chance": "by chance",
-            "explained.p": "p",
             "explained.adam": "Adam's fit",
             "explained.connected": "Adam's, sigmoid behind the nodes",
+            "explained.connected.chance": "the same by chance",
             "explained.same_round": "sizes of the same round",
+            "falling": "share of rounds that take off",
         },
     )
+    above = {
+        setting_name(*place): f"{(seeds['explained.p'] <= 0.05).sum()} of {len(seeds)}"
+        for place, seeds in _places(frame)
+    }
+    return table.assign(**{"more than chance": [above[name] for name in table.index]})
+
+
+def _text(
+    seeds: pd.DataFrame, metric: str, digits: int, bounds: tuple[float, float] | None = None
+) -> str:
+    """A metric's mean with its interval over the seeds; a dash where there is none."""
+    found = mean_interval(seeds.get(metric, []))
+    return (found.within(*bounds) if bounds else found).text(digits)
 
 
 def _titled(
-    frame: pd.DataFrame, titles: dict[str, str], digits: int = 2, count: bool = False
+    frame: pd.DataFrame,
+    titles: dict[str, str],
+    digits: int = 2,
+    count: bool = False,
+    bounds: tuple[float, float] | None = None,
 ) -> pd.DataFrame:
     """One row per setting, one column per metric with its interval over the seeds."""
     pd = need("pandas", "run")
     rows = {
         setting_name(*place): ({"seeds": str(len(seeds))} if count else {})
-        | {title: mean_interval(seeds[metric]).text(digits) for metric, title in titles.items()}
+        | {title: _text(seeds, metric, digits, bounds) for metric, title in titles.items()}
         for place, seeds in _places(frame)
     }
     return pd.DataFrame.from_dict(rows, orient="index")
@@ -228,7 +267,7 @@ def learning_table(frame: pd.DataFrame) -> pd.DataFrame:
     ):
         amount = "all samples" if str(samples) == "inf" else f"{samples:.0f} samples"
         row = rows.setdefault(f"{_DATA[str(dataset)]}, {amount}, learning rate {lr:g}", {})
-        row[_SPLIT[str(distribution)]] = mean_interval(seeds.value).text(1)
+        row[_SPLIT[str(distribution)]] = mean_interval(seeds.value).within(0, 100).text(1)
     table = pd.DataFrame.from_dict(rows, orient="index").fillna("–")
     return table[[name for name in _SPLIT.values() if name in table]]
 
@@ -280,6 +319,7 @@ def methods_table(frame: pd.DataFrame) -> pd.DataFrame:
             title: float(means.get(f"{name}.{m}", np.nan)) for name, title in _COLUMNS.items()
         }
         for m in (*METHODS, *READINGS, *CONTROLS)
+        if f"area.{m}" in means
     }
     return pd.DataFrame.from_dict(rows, orient="index").dropna(axis=1, how="all")
 

@@ -78,7 +78,7 @@ def share_interval(values: np.ndarray) -> Interval:
         missed = 100 * (1 - 0.025 ** (1 / len(values)))  # Clopper-Pearson at 0 of n
         low, high = (0.0, missed) if values[0] == 0 else (100 - missed, 100.0)
         return Interval(cut.mean, low, high, cut.n)
-    return Interval(cut.mean, max(cut.low, 0.0), min(cut.high, 100.0), cut.n)
+    return cut.within(0.0, 100.0)
 
 
 def performance(

@@ -1,0 +1,173 @@
+"""The Accuracy Approximation Model of FedCCEA as a network (section 3.2.1, appendix A)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+__all__ = ["AccuracyApproximation", "padded_inputs", "train_by_adam"]
+
+FloatArray = npt.NDArray[np.float64]
+
+
+def padded_inputs(sizes: FloatArray) -> FloatArray:
+    """Inputs of the AAM: for every round what was used up to it, and zeros behind (Figure 3).
+
+    Parameters
+    ----------
+    sizes : float64[S, R, n]
+
+    Returns
+    -------
+    float64[S * R, R, n]; row ``s * R + r`` holds rounds 0 to r of simulation s
+    """
+    if np.ndim(sizes) != 3:
+        raise ValueError(f"sizes have shape {np.shape(sizes)}; expected (S, R, n)")
+    s, r, n = sizes.shape
+    past = np.tril(np.ones((r, r)))[None, :, :, None]  # [1, now, round, 1]
+    return np.asarray((past * sizes[:, None]).reshape(s * r, r, n))
+
+
+class AccuracyApproximation(nn.Module):
+    """The AAM: shared weights, then two fully connected layers (section 3.2.1, appendix A).
+
+    Parameters
+    ----------
+    clients, rounds : int
+    nodes : int
+        Nodes of the first fully connected layer; 10 in the paper.
+    sigmoid : {"shared", "connected"}
+        Layer with the only non-linearity: "the first layer of the AAM" (appendix A), so the shared
+        weights (section 3.2.1), or the first fully connected one.
+    rng : numpy.random.Generator
+        Initial weights.
+    """
+
+    def __init__(
+        self,
+        clients: int,
+        rounds: int,
+        nodes: int = 10,
+        sigmoid: Literal["shared", "connected"] = "shared",
+        *,
+        rng: np.random.Generator,
+    ) -> None:
+        super().__init__()
+        if sigmoid not in ("shared", "connected"):
+            raise ValueError(f'sigmoid is {sigmoid!r}; expected "shared" or "connected"')
+        if min(clients, rounds, nodes) < 1:
+            raise ValueError(
+                f"clients is {clients}, rounds {rounds} and nodes {nodes}; all are at least 1"
+            )
+        self.sigmoid = sigmoid
+
+        def uniform(*shape: int, low: float, high: float) -> nn.Parameter:
+            return nn.Parameter(torch.from_numpy(rng.uniform(low, high, shape)).float())
+
+        reach = 1 / np.sqrt(rounds)
+        self.quality = uniform(clients, low=0.0, high=1 / np.sqrt(clients))  # omega
+        self.inner = uniform(rounds, nodes, low=-reach, high=reach)
+        self.inner_bias = nn.Parameter(torch.zeros(nodes))
+        self.outer = uniform(nodes, low=-1 / np.sqrt(nodes), high=1 / np.sqrt(nodes))
+        self.outer_bias = nn.Parameter(torch.zeros(()))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Predict accuracies ``[B]`` from padded sizes ``[B, R, n]``."""
+        per_round = inputs @ self.quality
+        if self.sigmoid == "shared":
+            per_round = torch.sigmoid(per_round)
+        hidden = per_round @ self.inner + self.inner_bias
+        if self.sigmoid == "connected":
+            hidden = torch.sigmoid(hidden)
+        return hidden @ self.outer + self.outer_bias
+
+    @property
+    def per_round(self) -> FloatArray | None:
+        """a: what a round's sigmoid adds to the accuracy; None with the sigmoid behind the nodes.
+
+        Without a sigmoid between them the two connected layers are one linear function.
+        """
+        if self.sigmoid == "connected":
+            return None
+        return np.asarray((self.inner @ self.outer).detach().double().numpy())
+
+    @torch.no_grad()
+    def constrain(self) -> None:
+        """Set negative shared weights to 0 (appendix A)."""
+        self.quality.clamp_(min=0.0)
+
+
+def train_by_adam(
+    model: AccuracyApproximation,
+    sizes: FloatArray,
+    accuracy: FloatArray,
+    rng: np.random.Generator,
+    *,
+    lr: float,
+    batch_size: int,
+    epochs: int,
+    patience: int,
+    watch: Callable[[int, float], None] | None = None,
+) -> tuple[list[float], FloatArray]:
+    """Train the network by mini-batches, and leave it as it was after its best epoch.
+
+    Parameters
+    ----------
+    model : AccuracyApproximation
+    sizes : float64[S, R, n]
+    accuracy : float64[S, R]
+    rng : numpy.random.Generator
+        Order of the batches.
+    lr, batch_size, epochs, patience, watch
+        As in :func:`fedkit.aam.fit_aam`.
+
+    Returns
+    -------
+    losses : list of float
+        Mean squared error after each epoch.
+    predicted : float64[S, R]
+
+    Raises
+    ------
+    ValueError
+        If a number is out of its range, or training diverges.
+    """
+    if not (np.isfinite(lr) and lr > 0 and min(batch_size, epochs, patience) >= 1):
+        raise ValueError(
+            f"lr is {lr}, batch_size {batch_size}, epochs {epochs} and patience {patience}; "
+            "expected a positive rate and at least 1"
+        )
+    inputs = torch.from_numpy(padded_inputs(sizes)).float()
+    targets = torch.from_numpy(accuracy.reshape(-1)).float()
+    with torch.no_grad():
+        model.outer_bias.fill_(float(targets.mean()))
+    optimiser = torch.optim.Adam(model.parameters(), lr=lr)
+    losses: list[float] = []
+    mark, since, best, kept = np.inf, 0, np.inf, model.state_dict()
+    for epoch in range(epochs):
+        for batch in torch.from_numpy(rng.permutation(len(targets))).split(batch_size):
+            optimiser.zero_grad()
+            loss = nn.functional.mse_loss(model(inputs[batch]), targets[batch])
+            loss.backward()
+            optimiser.step()
+            model.constrain()
+        with torch.no_grad():
+            losses.append(float(nn.functional.mse_loss(model(inputs), targets)))
+        if not np.isfinite(losses[-1]):
+            raise ValueError(f"Adam diverges with lr {lr}; take a smaller one")
+        if watch is not None:
+            watch(epoch, losses[-1])
+        if losses[-1] < best:  # the last epoch need not be the best one
+            best, kept = losses[-1], {k: v.clone() for k, v in model.state_dict().items()}
+        mark, since = (best, 0) if best < 0.999 * mark else (mark, since + 1)
+        if since >= patience:
+            break
+    model.load_state_dict(kept)
+    with torch.no_grad():
+        predicted = model(inputs).double().numpy().reshape(accuracy.shape)
+    return losses, predicted

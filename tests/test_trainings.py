@@ -1,0 +1,110 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import fedkit as fk
+from fedkit import trainings
+from fedkit.aam import sample_sizes, simulate
+from fedkit.retraining import RetrainingGame, train_with_sizes
+from fedkit.trainings import Trainings
+
+LOCAL = fk.LocalSGD(lr=0.2, batch_size=8, epochs=1)
+
+
+@pytest.fixture(scope="module")
+def problem():
+    f = fk.make_federation(fk.load("digits"), 4, fk.IID(), 0, validation=0.1)
+    f = replace(f, clients=tuple(c[:20] for c in f.clients))
+    return f, fk.build("mlp-8", f.input_shape, f.n_classes), LOCAL
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """How many federations are trained in each call."""
+    calls: list[int] = []
+
+    def counted(f, arch, local, sizes, **more):
+        calls.append(len(sizes))
+        return train_with_sizes(f, arch, local, sizes, **more)
+
+    monkeypatch.setattr(trainings, "train_with_sizes", counted)
+    return calls
+
+
+def test_what_was_trained_is_not_trained_again(problem, tmp_path, asked):
+    sizes = sample_sizes(problem[0].sizes, 6, 3)
+    plain = train_with_sizes(*problem, sizes, device="cpu")
+    first = Trainings(tmp_path)
+    np.testing.assert_array_equal(first(*problem, sizes[:4], device="cpu"), plain[:4])
+    np.testing.assert_array_equal(first(*problem, sizes[[5, 1, 5]], device="cpu"), plain[[5, 1, 5]])
+    assert asked == [4, 1]
+    later = Trainings(tmp_path)  # another process: one is trained again to see that nothing changed
+    np.testing.assert_array_equal(later(*problem, sizes, device="cpu"), plain)
+    np.testing.assert_array_equal(later(*problem, sizes, device="cpu"), plain)
+    assert asked == [4, 1, 2]
+
+
+def test_the_last_round_is_another_memory_than_all_rounds(problem, tmp_path, asked):
+    sizes = sample_sizes(problem[0].sizes, 2, 3)
+    kept = Trainings(tmp_path)
+    rounds = kept(*problem, sizes, device="cpu")
+    last = kept(*problem, sizes, every_round=False, device="cpu")
+    assert (rounds.shape, last.shape) == ((2, 3), (2, 1))
+    np.testing.assert_array_equal(last[:, 0], rounds[:, -1])
+    assert sum(asked) == 2 + 2
+
+
+def test_everything_but_the_sizes_names_the_file(problem, tmp_path):
+    f, arch, local = problem
+    kept, sizes = Trainings(tmp_path), sample_sizes(f.sizes, 1, 2)
+    y = f.y_test.clone()
+    y[0] = (y[0] + 1) % 10
+    others = [
+        (replace(f, y_test=y), arch, local),
+        (replace(f, clients=tuple(c[::-1].copy() for c in f.clients)), arch, local),
+        (f.with_transforms({0: lambda x, y, rng: (-x, y)}), arch, local),
+        (f, fk.build("mlp-4", f.input_shape, f.n_classes), local),
+        (f, arch, replace(local, lr=0.1)),
+    ]
+    for g, a, l in [problem, *others]:
+        found = kept(g, a, l, sizes, device="cpu")
+        np.testing.assert_array_equal(found, train_with_sizes(g, a, l, sizes, device="cpu"))
+    kept(*problem, sizes, seed=1, device="cpu")
+    assert len(list(tmp_path.iterdir())) == len(others) + 2
+
+
+def test_code_that_has_changed_is_noticed(problem, tmp_path, monkeypatch):
+    sizes = sample_sizes(problem[0].sizes, 3, 2)
+    Trainings(tmp_path)(*problem, sizes, device="cpu")
+    worse = lambda *a, **k: train_with_sizes(*a, **k) * 0.5  # noqa: E731
+    monkeypatch.setattr(trainings, "train_with_sizes", worse)
+    with pytest.raises(ValueError, match="the code has changed since; delete the file"):
+        Trainings(tmp_path)(*problem, sizes, device="cpu")
+
+
+def test_bad_input_and_damaged_files(problem, tmp_path):
+    sizes = sample_sizes(problem[0].sizes, 1, 2)
+    with pytest.raises(ValueError, match="larger than what a client owns"):
+        Trainings(tmp_path)(*problem, sizes + 100, device="cpu")
+    assert not list(tmp_path.iterdir())
+    Trainings(tmp_path)(*problem, sizes, device="cpu")
+    (file,) = tmp_path.iterdir()
+    file.write_bytes(b"half a file")
+    with pytest.raises(ValueError, match="cannot be read"):
+        Trainings(tmp_path)(*problem, sizes, device="cpu")
+
+
+def test_games_and_simulations_remember(problem, tmp_path, asked):
+    f, arch, local = problem
+    kept = Trainings(tmp_path)
+    plain = RetrainingGame(f, arch, local, rounds=2, device="cpu")
+    game = replace(plain, train=kept)
+    masks = np.tril(np.ones((5, 4), dtype=bool), -1)
+    np.testing.assert_array_equal(game.value(masks), plain.value(masks))
+    np.testing.assert_array_equal(game.value(masks[:3]), plain.value(masks[:3]))
+    assert asked == [len(masks)]
+    few = simulate(f, arch, local, simulations=3, rounds=2, device="cpu", train=kept)
+    more = simulate(f, arch, local, simulations=5, rounds=2, device="cpu", train=kept)
+    np.testing.assert_array_equal(few.accuracy, more.accuracy[:3])
+    assert asked[1:] == [3, 2]
