@@ -176,7 +176,7 @@ def parse_claims(text: str) -> Claims:
     for block in source.get("orderings", []):
         claims.extend(_ordering_claims(key, block, tables[block["table"]], by_place))
     for block in source.get("claims", []):
-        claims.extend(_worded_claims(key, block, untestable))
+        claims.extend(_worded_claims(key, block, untestable, source.get("names", {})))
     ids = [claim.id for claim in claims]
     double = sorted({name for name in ids if ids.count(name) > 1})
     if double:
@@ -317,11 +317,14 @@ def _fill(value: Any, fields: Mapping[str, Any]) -> Any:
 
 
 def _worded_claims(
-    key: str, block: Mapping[str, Any], untestable: Mapping[str, str]
+    key: str, block: Mapping[str, Any], untestable: Mapping[str, str], names: Mapping[str, str]
 ) -> Iterator[Claim]:
     block = dict(block)
     for fields in _product(block.pop("each", {})):
         entry = _fill(block, fields)
+        if fields:  # for people: FedTSV, not tsv
+            words = {field: names.get(value, value) for field, value in fields.items()}
+            entry["says"] = _fill(block["says"], words)
         yield Claim(
             id=f"{key}.{entry['id']}",
             where=entry["where"],
