@@ -19,7 +19,7 @@ import torch
 from fedkit.approximation import AccuracyApproximation, padded_inputs, train_by_adam
 from fedkit.models import Architecture
 from fedkit.partition import Federation
-from fedkit.projection import project, shared_weights
+from fedkit.projection import project, random_starts, shared_weights
 from fedkit.retraining import TrainWithSizes, train_with_sizes
 from fedkit.streams import Streams
 from fedkit.training import LocalSGD
@@ -190,7 +190,7 @@ def fit_aam(
     simulations : Simulations
     solver : {"projection", "adam"}, optional
         How Eq. 2 is minimised; the paper names no optimiser.  "projection"
-        (:mod:`fedkit.projection`, three starts) is the default where the sigmoid stands behind the
+        (:mod:`fedkit.projection`, five starts) is the default where the sigmoid stands behind the
         shared layer; "adam" trains the network by mini-batches.
     lr : float
         Of Adam; 0.01 for MNIST and 0.05 for EMNIST in the paper.
@@ -238,7 +238,7 @@ def fit_aam(
             'sigmoid="shared"'
         )
     x, y = simulations.sizes, simulations.accuracy
-    starts = streams.generator("weights").uniform(0, 1 / np.sqrt(clients), (3, clients))
+    starts = random_starts(x, streams.generator("weights"))
     quality, losses = shared_weights(x, y, starts)
     if watch is not None:
         for i, loss in enumerate(losses):

@@ -15,7 +15,7 @@ from fedkit.aam import (
 )
 from fedkit.coalitions import Evaluator
 from fedkit.partition import QuantitySkew
-from fedkit.projection import project
+from fedkit.projection import project, shared_weights
 from fedkit.retraining import InOrder, RetrainingGame, train_with_sizes
 from fedkit.streams import Streams
 
@@ -288,3 +288,18 @@ def bad_shape(f, arch):
 def test_bad_input(problem, call, message):
     with pytest.raises(ValueError, match=message):
         call(*problem)
+
+
+def test_starts_reach_a_minimum_that_middling_ones_miss():
+    """Sizes that explain next to nothing, as in real federations: two seeds find one minimum."""
+    rng = np.random.default_rng(2)
+    sizes = 2 * rng.random((60, 20, 12))
+    effect = 0.002 * np.cumsum(sizes @ rng.random(12), axis=1) / np.sqrt(1 + np.arange(20))
+    sims = Simulations(sizes, 0.5 + effect + 0.03 * rng.standard_normal((60, 20)))
+    fits = [fit_aam(sims, seed=seed) for seed in range(4)]
+    np.testing.assert_allclose(
+        [f.losses[-1] for f in fits], min(f.losses[-1] for f in fits), rtol=1e-4
+    )
+    middling = np.random.default_rng(0).uniform(0, 12**-0.5, (4, 12))
+    alone = [shared_weights(sims.sizes, sims.accuracy, start[None])[1][-1] for start in middling]
+    assert max(alone) > 1.001 * fits[0].losses[-1]
