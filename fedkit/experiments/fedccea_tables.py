@@ -10,7 +10,6 @@ import numpy as np
 from fedkit.claims import load_claims
 from fedkit.experiments.fedccea import CONTROLS, METHODS, PARTS, RANDOM_ORDERS
 from fedkit.experiments.fedccea_fits import READINGS
-from fedkit.experiments.fedccea_runs import PARTIAL
 from fedkit.extras import need
 from fedkit.intervals import mean_interval, paired_interval
 
@@ -35,6 +34,12 @@ LABELS = {
     "size": "control: size",
     "oracle": "control: oracle",
 }
+#: the same at the head of a column; the order of the columns
+_SHORT = {
+    "fedccea": "FedCCEA", "adam": "by Adam", "connected": "by Adam, behind the nodes",
+    "tmc-sv": "TMC-SV", "loo": "LOO", "same_round": "same round", "oracle": "oracle",
+    "partial": "partial", "partial-size": "partial, amounts alone",
+}  # fmt: skip
 _COLUMNS = {
     "zeros": "zero indices (clients)",
     "excluded": "accuracy without them (%)",
@@ -121,8 +126,8 @@ def areas_table(frame: pd.DataFrame) -> pd.DataFrame:
     frame : DataFrame
         Records of the experiment ``contribution``.
     """
-    shown = (*METHODS, *READINGS, "oracle", *PARTIAL)
-    table = _titled(frame, {f"area.{m}": LABELS[m] for m in shown}, digits=1, count=True)
+    titles = {f"area.{m}": title for m, title in _SHORT.items()}
+    table = _titled(frame, titles, digits=1, count=True)
     spread = {setting_name(*place): random_spread(seeds) for place, seeds in _places(frame)}
     return table.assign(**{"one random order, ±": [f"{spread[name]:.1f}" for name in table.index]})
 
@@ -137,7 +142,7 @@ def leads_table(frame: pd.DataFrame) -> pd.DataFrame:
     """
     pd = need("pandas", "run")
     pairs = [
-        (ours, m, f"{LABELS[ours]}, over {LABELS[m]}")
+        (ours, m, f"{_SHORT[ours]}, over {_SHORT[m]}")
         for ours in ("fedccea", "adam")
         for m in ("tmc-sv", "loo")
     ]
@@ -187,11 +192,11 @@ def parts_table(frame: pd.DataFrame) -> pd.DataFrame:
     """
     spent = {f".{share:g}": f"{share:.0%}" for share in PARTS} | {"": "all"}
     titles = {
-        f"auc.{m}{end}": f"{LABELS[m]}, {title}"
+        f"auc.{m}{end}": f"{_SHORT[m]}, {title}"
         for m in ("fedccea", "tmc-sv")
         for end, title in spent.items()
     }
-    others = {f"auc.{m}": LABELS[m] for m in ("loo", *READINGS)}
+    others = {f"auc.{m}": _SHORT[m] for m in ("loo", *READINGS)}
     return _titled(frame, titles | others, count=True, bounds=(0.0, 1.0))
 
 
