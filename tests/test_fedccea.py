@@ -376,6 +376,15 @@ def test_parts_by_hand():
     assert row["TMC-SV, 75%"] == "0.30"
 
 
+def test_settings_stand_in_the_papers_order():
+    order = [("mnist", "iid", "none"), ("mnist", "strong", "none"), ("mnist", "strong", "label-40"),
+             ("emnist", "iid", "none")]  # fmt: skip
+    places = [dict(zip(("dataset", "distribution", "noise"), p, strict=True)) for p in order]
+    frame = records([(place, {"rank.0.5": [0.1]}) for place in reversed(places)])
+    found = tables.fits_table(frame).index.tolist()
+    assert found == [tables.setting_name(*place) for place in order]
+
+
 def test_learning_and_times_by_hand():
     one = {"dataset": "mnist", "distribution": "iid", "lr": 0.01}
     frame = records(

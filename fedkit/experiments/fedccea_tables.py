@@ -65,9 +65,15 @@ def setting_name(dataset: str, distribution: str, noise: str = "none") -> str:
 
 
 def _places(frame: pd.DataFrame) -> Iterator[tuple[tuple[str, str, str], pd.DataFrame]]:
-    """Yield every setting with its metrics, one row per seed."""
-    for place, part in frame.groupby(_PLACE, sort=False):
-        dataset, distribution, noise = map(str, place)
+    """Yield every setting with its metrics, one row per seed, in the paper's order."""
+
+    def rank(place: tuple[str, ...]) -> tuple[int, int, bool, str]:
+        dataset, distribution, noise = place
+        return [*_DATA].index(dataset), [*_SPLIT].index(distribution), noise != "none", noise
+
+    parts = {tuple(map(str, place)): part for place, part in frame.groupby(_PLACE)}
+    for place in sorted(parts, key=rank):
+        (dataset, distribution, noise), part = place, parts[place]
         yield (
             (dataset, distribution, noise),
             part.pivot(index="seed", columns="metric", values="value"),
