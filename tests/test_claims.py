@@ -267,6 +267,23 @@ def test_other_runs_are_shown_and_never_judged(
         assert math.isfinite(rows[name]["mean"])
 
 
+def test_reduced_runs_are_judged_where_that_is_asked_for(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    _save(store, "fedowen", [88.1, 88.1, 88.2], profile="laptop")
+    assert _rows(store, "laptop")[VALUE]["verdict"] == NOT_ATTEMPTED
+    judged = join("fedowen", store, profile="laptop", scale="laptop").set_index("claim")
+    assert judged.loc[VALUE, "verdict"] == REPRODUCED
+    assert join("fedowen", store, scale="laptop").set_index("claim").loc[VALUE].seeds == 0
+
+
+def test_sentences_name_methods_as_people_do() -> None:
+    claims = load_claims("fedtsv")
+    assert (
+        claims["fedtsv.best.cgsv.cifar10"].says == "FedTSV consistently surpasses CGSV (CIFAR-10)"
+    )
+    assert claims["fedtsv.best.cgsv.cifar10"].ours["settings"]["dataset"] == "cifar10"
+
+
 def test_records_of_two_settings_are_ambiguous(tmp_path: Path) -> None:
     store = Store(tmp_path)
     _save(store, "fedowen", [88.1, 88.1, 88.2], lr=0.1)

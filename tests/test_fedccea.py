@@ -22,6 +22,7 @@ from fedkit.experiments.fedccea_runs import (
     run_cell,
     run_cost,
 )
+from fedkit.experiments.fedccea_times import measured_times
 from fedkit.retraining import train_with_sizes
 
 BASE = paper.Setting(
@@ -394,12 +395,12 @@ def test_learning_and_times_by_hand():
     seconds = {"simulation": [0.3], "lockstep": [0.1], "walk": [1.0], "loo": [2.0]}
     trained = {"trained.lockstep": [0.5], "trained.loo": [4.0]}
     cost = records([({"clients": 4}, {f"seconds.{k}": v for k, v in seconds.items()} | trained)])
-    times = tables.measured_times(cost, 100)
+    times = measured_times(cost, 100)
     assert times["FedCCEA over LOO"].item() == pytest.approx(5)
     assert times["data trained on"].item() == pytest.approx(12.5)
     assert "training alone" not in times
     tested = {"testing.lockstep": [0.05], "testing.loo": [1.0]}
     metrics = {f"seconds.{k}": v for k, v in seconds.items()} | trained | tested
-    times = tables.measured_times(records([({"clients": 4}, metrics)]), 100)
+    times = measured_times(records([({"clients": 4}, metrics)]), 100)
     assert times["training alone"].item() == pytest.approx(5)
     assert times["one simulation (ms)"].item() == pytest.approx(300)

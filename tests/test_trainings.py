@@ -1,4 +1,5 @@
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -7,6 +8,7 @@ import fedkit as fk
 from fedkit import trainings
 from fedkit.aam import sample_sizes, simulate
 from fedkit.retraining import RetrainingGame, train_with_sizes
+from fedkit.staleness import SIZE_LIMIT
 from fedkit.trainings import Trainings
 
 LOCAL = fk.LocalSGD(lr=0.2, batch_size=8, epochs=1)
@@ -93,6 +95,16 @@ def test_bad_input_and_damaged_files(problem, tmp_path):
     file.write_bytes(b"half a file")
     with pytest.raises(ValueError, match="cannot be read"):
         Trainings(tmp_path)(*problem, sizes, device="cpu")
+
+
+def test_kept_trainings_of_the_repository_are_whole_and_small():
+    files = list((Path(trainings.__file__).parent.parent / "results" / "trainings").rglob("*"))
+    for path in filter(Path.is_file, files):
+        assert path.suffix == ".npz"
+        assert path.stat().st_size < SIZE_LIMIT
+        known = trainings._read(path)
+        assert known
+        assert all((hits >= 0).all() for hits in known.values())
 
 
 def test_games_and_simulations_remember(problem, tmp_path, asked):

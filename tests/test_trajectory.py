@@ -163,6 +163,10 @@ def test_without_a_reference_nobody_is_worth_anything():
         assert (v[1].values != 0).any()
 
 
+def test_no_rounds_have_no_values():
+    assert TrajectoryValues().value([]) == []
+
+
 def test_one_participant():
     r = a_round(k=1)
     v = TrajectoryValues().value([r])[0]
@@ -178,6 +182,19 @@ def test_one_participant():
         (lambda: TrajectoryGame(np.eye(3), "cosine"), "utility is 'cosine'"),
         (lambda: TrajectoryGame(np.eye(1)), "at least one update"),
         (lambda: TrajectoryGame(np.full((3, 3), np.nan)), "not finite"),
+        (lambda: TrajectoryGame(np.diag([1.0, 0.0])), "the reference has length zero"),
+        (lambda: TrajectoryGame(np.array([[1.0, 0.5], [0.2, 1.0]])), "no matrix of inner products"),
+        (lambda: TrajectoryGame(np.array([[1.0, 2.0], [2.0, 1.0]])), "no matrix of inner products"),
+        (lambda: TrajectoryGame(np.eye(3), eps=-5), "eps is -5"),
+        (lambda: TrajectoryGame(np.eye(3), eps=np.nan), "eps is nan"),
+        (lambda: TrajectoryValues(utility="cosine"), "utility is 'cosine'"),
+        (lambda: TrajectoryValues(budget=5), "budget is 5, but exact values"),
+        (lambda: reference_updates([]), "there is no round"),
+        (lambda: gram_matrix(torch.ones(3)), r"expected a tensor \[m, P\]"),
+        (lambda: gram_matrix(np.ones((2, 3))), r"expected a tensor \[m, P\]"),
+        (lambda: gram_matrix(torch.ones(2, 3), chunk=0), "chunk is 0"),
+        (lambda: OracleWeights("a"), "expected clients' numbers"),
+        (lambda: OracleWeights((-1,)), "expected clients' numbers"),
         (lambda: CosineGame(np.full((3, 3), np.inf)), "not finite"),
         (lambda: CosineGame(np.ones((2, 3))), "expected \\(k, k\\)"),
         (lambda: RunningCosine(alpha=2), "alpha is 2"),

@@ -41,6 +41,12 @@ def test_intervals() -> None:
     assert (interval.n, interval.low, interval.high) == (3, pytest.approx(low), pytest.approx(high))
     assert math.isnan(mean_interval([5.0]).low)
     assert mean_interval([]).n == 0
+    wide = mean_interval([0.1, 0.9])
+    assert wide.low < 0 < 1 < wide.high
+    cut = wide.within(0.0, 1.0)
+    assert (cut.mean, cut.low, cut.high, cut.n) == (wide.mean, 0.0, 1.0, 2)
+    assert wide.within(-9.0, 9.0) == wide
+    assert math.isnan(mean_interval([5.0]).within(0, 1).low)
     d = np.random.default_rng(1).exponential(size=12)
     bca = stats.bootstrap((d,), np.mean, n_resamples=9999).confidence_interval
     assert paired_interval(d).low == pytest.approx(bca.low, abs=0.05)

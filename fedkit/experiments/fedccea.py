@@ -58,9 +58,8 @@ class Setting:
     weak, strong : int
         Classes per client in the two non-IID distributions: 5 and 2 (MNIST), 30 and 5 (EMNIST).
     noise : str
-        "none", "label-S", "pattern-S" or "backdoor-S" with a share S in percent of the samples of
-        the noisy clients; the paper: label-10, label-20, label-40, and "sample noise", which we
-        read as pattern-20.
+        "none", "label-S", "pattern-S" or "backdoor-S", S percent of a noisy client's samples; the
+        paper: label-10, -20, -40, and "sample noise", which we read as pattern-20.
     noisy : float
         Share of noisy clients; 0.2 in the paper.
     clients, rounds, simulations : int
@@ -138,13 +137,7 @@ class Pattern:
 
 
 def noise_of(name: str, n_classes: int) -> DataPart | None:
-    """Return what a noisy client does to its data.
-
-    Raises
-    ------
-    ValueError
-        If the name is not "none", "label-S", "pattern-S" or "backdoor-S".
-    """
+    """Return what a noisy client does to its data; ValueError for a name that there is not."""
     kind, _, percent = name.partition("-")
     if name == "none":
         return None
