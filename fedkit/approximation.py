@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call, stack_module_state
 
 __all__ = ["AccuracyApproximation", "padded_inputs", "train_by_adam"]
 
@@ -103,7 +104,7 @@ class AccuracyApproximation(nn.Module):
 
 
 def train_by_adam(
-    model: AccuracyApproximation,
+    starts: Sequence[AccuracyApproximation],
     sizes: FloatArray,
     accuracy: FloatArray,
     rng: np.random.Generator,
@@ -111,63 +112,72 @@ def train_by_adam(
     lr: float,
     batch_size: int,
     epochs: int,
-    patience: int,
     watch: Callable[[int, float], None] | None = None,
-) -> tuple[list[float], FloatArray]:
-    """Train the network by mini-batches, and leave it as it was after its best epoch.
+) -> tuple[AccuracyApproximation, list[float], FloatArray]:
+    """Train the network from several starts at once, by mini-batches, and take the best.
+
+    The rate falls to 0 along half a cosine.  At the paper's constant one the loss of EMNIST's model
+    (0.05) does not settle, and in many starts all shared weights end at 0 for good.
 
     Parameters
     ----------
-    model : AccuracyApproximation
+    starts : sequence of AccuracyApproximation
+        Networks that differ in their initial weights only; trained in place.
     sizes : float64[S, R, n]
     accuracy : float64[S, R]
     rng : numpy.random.Generator
-        Order of the batches.
-    lr, batch_size, epochs, patience, watch
+        Order of the batches, the same for all starts.
+    lr, batch_size, epochs, watch
         As in :func:`fedkit.aam.fit_aam`.
 
     Returns
     -------
+    AccuracyApproximation
+        The one with the least loss after the last epoch.
     losses : list of float
-        Mean squared error after each epoch.
+        Its mean squared error after each epoch.
     predicted : float64[S, R]
 
     Raises
     ------
     ValueError
-        If a number is out of its range, or training diverges.
+        If a number is out of its range, or every start diverges.
     """
-    if not (np.isfinite(lr) and lr > 0 and min(batch_size, epochs, patience) >= 1):
+    if not (np.isfinite(lr) and lr > 0 and min(batch_size, epochs, len(starts)) >= 1):
         raise ValueError(
-            f"lr is {lr}, batch_size {batch_size}, epochs {epochs} and patience {patience}; "
+            f"lr is {lr}, batch_size {batch_size}, epochs {epochs} and starts {len(starts)}; "
             "expected a positive rate and at least 1"
         )
     inputs = torch.from_numpy(padded_inputs(sizes)).float()
     targets = torch.from_numpy(accuracy.reshape(-1)).float()
+    weights, _ = stack_module_state(list(starts))  # [start, ...]
     with torch.no_grad():
-        model.outer_bias.fill_(float(targets.mean()))
-    optimiser = torch.optim.Adam(model.parameters(), lr=lr)
-    losses: list[float] = []
-    mark, since, best, kept = np.inf, 0, np.inf, model.state_dict()
+        weights["outer_bias"].fill_(float(targets.mean()))
+    each = torch.vmap(lambda w, x: functional_call(starts[0], w, (x,)), (0, None))
+
+    def errors(rows: Tensor | slice) -> Tensor:
+        return (each(weights, inputs[rows]) - targets[rows]).square().mean(dim=1)
+
+    optimiser = torch.optim.Adam(weights.values(), lr=lr)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, epochs)
+    history = []
     for epoch in range(epochs):
         for batch in torch.from_numpy(rng.permutation(len(targets))).split(batch_size):
             optimiser.zero_grad()
-            loss = nn.functional.mse_loss(model(inputs[batch]), targets[batch])
-            loss.backward()
+            errors(batch).sum().backward()  # a start's gradient is that of its own error
             optimiser.step()
-            model.constrain()
+            with torch.no_grad():
+                weights["quality"].clamp_(min=0.0)  # appendix A, as `constrain`
+        schedule.step()
         with torch.no_grad():
-            losses.append(float(nn.functional.mse_loss(model(inputs), targets)))
-        if not np.isfinite(losses[-1]):
+            history.append(errors(slice(None)).double().numpy())
+        if not np.isfinite(history[-1]).any():
             raise ValueError(f"Adam diverges with lr {lr}; take a smaller one")
         if watch is not None:
-            watch(epoch, losses[-1])
-        if losses[-1] < best:  # the last epoch need not be the best one
-            best, kept = losses[-1], {k: v.clone() for k, v in model.state_dict().items()}
-        mark, since = (best, 0) if best < 0.999 * mark else (mark, since + 1)
-        if since >= patience:
-            break
-    model.load_state_dict(kept)
+            watch(epoch, float(np.nanmin(history[-1])))
+    best = int(np.nanargmin(history[-1]))
+    model = starts[best]
+    model.load_state_dict({name: value[best].detach() for name, value in weights.items()})
     with torch.no_grad():
         predicted = model(inputs).double().numpy().reshape(accuracy.shape)
-    return losses, predicted
+    return model, [float(losses[best]) for losses in history], predicted

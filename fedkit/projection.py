@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+from scipy.linalg import lapack
 from scipy.optimize import OptimizeResult, minimize
 from scipy.special import expit
 
@@ -27,6 +28,8 @@ _SCALE = 1e4
 _STARTS = (0.005, 2.5, 2.5, 5.0, 5.0)
 #: of a weight; with scaled sizes around 1 the sigmoid is 1 long before, and the loss flat
 _MOST = 1e3
+#: least pivot of the normal equations, scaled to a diagonal of 1, that Cholesky's way is good for
+_PIVOT = 1e-6
 
 
 def project(
@@ -50,27 +53,37 @@ def project(
     per_round : float64[R]
         a.
     """
-    sigmoid = expit(sizes @ quality)
+    rounds, clients = sizes.shape[1:]
+    flat = sizes.reshape(-1, clients)
+    sigmoid = expit(flat @ quality).reshape(accuracy.shape)
     h = sigmoid - 0.5
-    rounds = h.shape[1]
+    later = np.triu(np.ones((rounds, rounds)))  # [round, rounds that it reaches]
     reached = rounds - np.maximum.outer(np.arange(rounds), np.arange(rounds))
     normal = np.empty((rounds + 1, rounds + 1))
     normal[:-1, :-1] = (h.T @ h) * reached
     normal[-1, :-1] = normal[:-1, -1] = h.sum(axis=0) * np.diagonal(reached)
     normal[-1, -1] = accuracy.size
-    right = np.append((h * _from_here(accuracy)).sum(axis=0), accuracy.sum())
-    best = np.linalg.lstsq(normal, right, rcond=1e-12)[0]
+    right = np.append((h * (accuracy @ later.T)).sum(axis=0), accuracy.sum())
+    best = _least_squares(normal, right)
     a, b = best[:-1], best[-1]
-    predicted = b + np.cumsum(h * a, axis=1)
+    predicted = b + (h * a) @ later
     left = predicted - accuracy
-    by_h = 2 / left.size * a * _from_here(left)
-    gradient = np.einsum("sr,srn->n", by_h * sigmoid * (1 - sigmoid), sizes)
+    by_h = 2 / left.size * a * (left @ later.T)
+    gradient = (by_h * sigmoid * (1 - sigmoid)).reshape(-1) @ flat
     return float(np.square(left).mean()), gradient, predicted, a
 
 
-def _from_here(per_round: FloatArray) -> FloatArray:
-    """Sums over this and all later rounds."""
-    return np.asarray(np.cumsum(per_round[:, ::-1], axis=1)[:, ::-1])
+def _least_squares(normal: FloatArray, right: FloatArray) -> FloatArray:
+    """Solve normal equations: by Cholesky where they are well conditioned, which they mostly are.
+
+    Where weights vanish or all sigmoids are flat, columns are alike, and the least solution counts.
+    """
+    scale = np.sqrt(np.diagonal(normal))
+    if scale.all():
+        lower, failed = lapack.dpotrf(normal / np.multiply.outer(scale, scale), lower=1)
+        if not failed and np.diagonal(lower).min() > _PIVOT:
+            return np.asarray(lapack.dpotrs(lower, right / scale, lower=1)[0] / scale)
+    return np.asarray(np.linalg.lstsq(normal, right, rcond=1e-12)[0])
 
 
 def random_starts(sizes: FloatArray, rng: np.random.Generator) -> FloatArray:

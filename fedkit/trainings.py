@@ -27,7 +27,7 @@ __all__ = ["Trainings"]
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 #: remembered and repeated accuracies may differ so much; other code differs by more
-TOLERANCE = 0.03
+TOLERANCE = 0.01
 
 
 class Trainings:

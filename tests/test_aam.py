@@ -13,6 +13,7 @@ from fedkit.aam import (
     sample_sizes,
     simulate,
 )
+from fedkit.approximation import train_by_adam
 from fedkit.coalitions import Evaluator
 from fedkit.partition import QuantitySkew
 from fedkit.projection import project, shared_weights
@@ -165,19 +166,48 @@ def test_projection_has_converged_where_adam_has_not():
     np.testing.assert_allclose(fit_aam(still).predicted, 0.2)
 
 
-def test_it_stops_when_the_loss_no_longer_falls():
-    _, simulations = planted(10)
+def fitted_plainly(start, sims, seed, lr, epochs, batch_size):
+    """Algorithm 2 in a plain loop over one network."""
+    inputs = torch.from_numpy(padded_inputs(sims.sizes)).float()
+    targets = torch.from_numpy(sims.accuracy.ravel()).float()
+    with torch.no_grad():
+        start.outer_bias.fill_(targets.mean())
+    optimiser, rng = torch.optim.Adam(start.parameters(), lr=lr), np.random.default_rng(seed)
+    for epoch in range(epochs):
+        for group in optimiser.param_groups:
+            group["lr"] = lr * (1 + np.cos(np.pi * epoch / epochs)) / 2
+        for rows in torch.from_numpy(rng.permutation(len(targets))).split(batch_size):
+            optimiser.zero_grad()
+            (start(inputs[rows]) - targets[rows]).square().mean().backward()
+            optimiser.step()
+            start.constrain()
+    with torch.no_grad():
+        return start.quality.numpy(), (start(inputs) - targets).square().mean().item()
+
+
+@pytest.mark.parametrize("sigmoid", ["shared", "connected"])
+def test_starts_are_trained_at_once_as_one_by_one(sigmoid):
+    _, sims = planted(10)
+
+    def starts():
+        rng = np.random.default_rng(4)
+        return [AccuracyApproximation(6, 10, 3, sigmoid, rng=rng) for _ in range(4)]
+
+    alone = [fitted_plainly(start, sims, 5, 0.03, 30, 16) for start in starts()]
     seen = []
-    fit = fit_aam(
-        simulations, solver="adam", epochs=300, patience=3, watch=lambda e, loss: seen.append(loss)
-    )
-    assert len(fit.losses) == len(seen) < 300
-    assert fit.predicted.shape == (10, 10)
-    # the best epoch counts, not the last
-    left = np.square(fit.predicted - simulations.accuracy).mean()
-    assert fit.error == pytest.approx(np.sqrt(left), rel=1e-4)
-    assert fit.error**2 == pytest.approx(min(seen))
-    assert min(seen) < seen[-1]
+    best, losses, predicted = train_by_adam(
+        starts(), sims.sizes, sims.accuracy, np.random.default_rng(5), lr=0.03, epochs=30,
+        batch_size=16, watch=lambda epoch, loss: seen.append((epoch, loss)),
+    )  # fmt: skip
+    quality, loss = min(alone, key=lambda found: found[1])
+    assert (
+        max(alone, key=lambda found: found[1])[1] > 1.05 * loss
+    )  # so that the best is one of them
+    assert losses[-1] == pytest.approx(loss, rel=1e-3)
+    np.testing.assert_allclose(best.quality.detach().numpy(), quality, atol=1e-3)
+    assert losses[-1] == pytest.approx(np.square(predicted - sims.accuracy).mean(), rel=1e-4)
+    assert [epoch for epoch, _ in seen] == list(range(30))
+    assert seen[-1][1] == losses[-1]
 
 
 def test_the_simulator_end_to_end(problem):
@@ -270,6 +300,7 @@ def bad_shape(f, arch):
         (lambda f, a: fit_aam(planted(9)[1], solver="adam", batch_size=0), "batch_size 0"),
         (lambda f, a: fit_aam(planted(9)[1], solver="adam", nodes=0), "nodes 0"),
         (lambda f, a: fit_aam(planted(9)[1], solver="adam", epochs=0), "epochs 0"),
+        (lambda f, a: fit_aam(planted(9)[1], solver="adam", starts=0), "starts 0"),
         (lambda f, a: fit_aam(planted(9)[1], solver="adam", lr=1e30), "Adam diverges"),
         (
             lambda f, a: fit_aam(

@@ -11,23 +11,22 @@ from fedkit.experiments import fedccea as paper
 from fedkit.experiments import fedccea_fits as fits
 from fedkit.experiments import fedccea_tables as tables
 from fedkit.experiments.fedccea_fits import READINGS, by_chance, explained, same_round, stability
-from fedkit.experiments.fedccea_runs import (
+from fedkit.experiments.fedccea_removal import (
     PARTIAL,
     PROPORTIONS,
+    TIE_ORDERS,
     area_between,
-    index_metrics,
+    kept_after_removal,
     partial_participation,
     removal_curves,
-    run_base,
-    run_cell,
-    run_cost,
 )
+from fedkit.experiments.fedccea_runs import index_metrics, run_base, run_cell, run_cost
 from fedkit.experiments.fedccea_times import measured_times
-from fedkit.retraining import train_with_sizes
+from fedkit.retraining import RetrainingGame, train_with_sizes
 
 BASE = paper.Setting(
     "digits", "digits", "strong", model="mlp-8", clients=5, rounds=3, simulations=6, samples=30,
-    epochs=1, batch_size=16, lr=0.3, budget=12,
+    epochs=1, batch_size=16, lr=0.3,
 )  # fmt: skip
 
 
@@ -115,10 +114,18 @@ def test_the_order_of_samples_is_drawn_once():
 
 def test_removal_keeps_the_right_clients():
     values = np.array([0.3, -1.0, 2.0, 0.0, 1.0])
-    kept = paper.kept_after_removal(values, np.array([0.0, 0.4]), highest=False)
+    ties = np.arange(5)
+    kept = kept_after_removal(values, np.array([0.0, 0.4]), False, ties)
     assert kept.tolist() == [[True] * 5, [True, False, True, False, True]]
-    kept = paper.kept_after_removal(values, np.array([0.2]), highest=True)
+    kept = kept_after_removal(values, np.array([0.2]), True, ties)
     assert kept.tolist() == [[True, True, False, True, True]]
+    # of tied clients the one that `ties` puts first goes first, from either end
+    tied = np.array([0.0, 1.0, 0.0, 1.0, 0.0])
+    order = np.array([4, 3, 1, 0, 2])
+    for high, gone in ((False, [2, 4]), (True, [3, 1])):
+        for k in (1, 2):
+            kept = kept_after_removal(tied, np.array([k / 5]), high, order)
+            assert set(np.flatnonzero(~kept[0])) == set(gone[:k])
 
 
 def test_a_tally_adds_up_shares():
@@ -154,26 +161,50 @@ def test_bad_settings(change, message):
         replace(BASE, **change)
 
 
-def test_a_reduced_run_keeps_all_but_samples_and_rate():
+def test_a_reduced_run_keeps_all_but_samples_and_rate_or_batches():
     full = get("fedccea", "contribution").cells("paper")
     reduced = get("fedccea", "contribution").cells("laptop")
     assert len(reduced) == len(full)
     for a, b in zip(full, reduced, strict=True):
         differ = {k for k in a.settings if a.settings[k] != b.settings[k]}
-        assert differ == {"samples", "lr"}
-        assert b.settings["budget"] == b.settings["simulations"]
+        assert differ == {"samples", "lr" if a.settings["dataset"] == "mnist" else "batch_size"}
 
 
 def test_parts_are_the_values_of_smaller_budgets():
-    f = paper.federation(BASE, 0)
-    found = paper.value_clients(BASE, f, 0, device="cpu").parts
-    half = replace(BASE, simulations=BASE.simulations // 2, budget=BASE.budget // 2)
-    alone = paper.value_clients(half, f, 0, device="cpu").values
+    s = replace(BASE, simulations=24)
+    f = paper.federation(s, 0)
+    valued = paper.value_clients(s, f, 0, device="cpu")
+    half = replace(s, simulations=12)
+    alone = paper.value_clients(half, f, 0, device="cpu").values["fedccea"]
     at = paper.PARTS.index(0.5)
-    for method, values in found.items():
+    for values in valued.parts.values():
         assert values.shape == (len(paper.PARTS), BASE.clients)
-        np.testing.assert_allclose(values[at], alone[method], rtol=1e-6, atol=1e-9)
         assert np.ptp(values, axis=0).max() > 0
+    np.testing.assert_allclose(valued.parts["fedccea"][at], alone, rtol=1e-6, atol=1e-9)
+    game = RetrainingGame(
+        paper.halves(f, 0)[0], paper.architecture(BASE, f), BASE.local, BASE.rounds, 0, device="cpu"
+    )
+    limit = valued.trained["fedccea"] / 2
+    alone = paper.truncated_walks(s, game, f.sizes, 0, limit)[0]
+    np.testing.assert_allclose(valued.parts["tmc-sv"][at], alone, rtol=1e-6, atol=1e-9)
+
+
+def test_walks_cost_what_the_simulations_cost():
+    """Walks that are cut early ask for small coalitions; more of them are due."""
+    s = replace(BASE, clients=10, tolerance=0.15)
+    saturating = fk.FunctionGame(10, lambda rows: 1 - 0.5 ** rows.sum(axis=1))
+    sizes = np.full(10, 30)
+    values, spent = paper.truncated_walks(s, saturating, sizes, 0, 20.0)
+    assert 18.0 <= spent <= 22.0
+    once = paper.Tally(saturating, sizes)
+    fk.estimate(once, fk.TruncatedMonteCarlo(0.15), budget=40, seed=0)
+    assert once.trained < 12.0  # what as many coalitions as simulations cost
+    assert values.sum() == pytest.approx(1 - 0.5**3, abs=1e-9)
+    # where nothing is left to ask for, it ends
+    flat = fk.FunctionGame(10, lambda rows: np.zeros(len(rows)))
+    values, spent = paper.truncated_walks(s, flat, sizes, 0, 20.0)
+    assert spent <= 1.0
+    assert not values.any()
 
 
 def test_learning_is_the_base_of_a_run_on_both_halves_of_the_test_images():
@@ -255,12 +286,31 @@ def test_explained_by_hand():
     )
 
 
+def test_ties_go_in_random_order():
+    """Ten clients whose order says who is good; a ranking of two values must not profit by it."""
+    game = fk.FunctionGame(10, lambda rows: rows @ np.arange(10.0))
+    values = dict.fromkeys((*paper.METHODS, *READINGS, *paper.CONTROLS), np.arange(10.0))
+    values |= {"random": np.arange(10.0)[None], "loo": np.repeat([1.0, 0.0], [9, 1])}
+    valued = paper.Valued(values, {}, 1.0, None, None, game, {})
+    seeds = [removal_curves(valued, seed) for seed in range(40)]
+    gone = np.array([c["loo.highest"][0] - c["loo.highest"] for c in seeds]) / 100
+    # k of the first nine go, whose qualities are 4 on average
+    mean, error = gone.mean(axis=0), gone.std(axis=0, ddof=1) / np.sqrt(len(gone))
+    assert (np.abs(mean - 4 * np.arange(6))[1:] < 4 * error[1:]).all()
+    one = fk.FunctionGame(10, lambda rows: (~rows[:, 0]).astype(float))
+    found = removal_curves(replace(valued, scored=one), 0)["loo.highest"]
+    steps = np.round(TIE_ORDERS * found / 100, 9)
+    assert (steps == steps.round()).all()  # a mean over the orders
+    assert set(steps) - {0.0, TIE_ORDERS}  # which differ
+    assert (found == removal_curves(replace(valued, scored=one), 0)["loo.highest"]).all()
+
+
 def test_random_orders_by_hand():
     game = fk.FunctionGame(4, lambda rows: rows @ np.array([0.1, 0.2, 0.3, 0.4]))
     values = dict.fromkeys((*paper.METHODS, *READINGS, *paper.CONTROLS), np.arange(4.0))
     values["random"] = np.array([[0.0, 1, 2, 3], [3.0, 2, 1, 0]])
     valued = paper.Valued(values, {}, 1.0, None, None, game, {})
-    curves = removal_curves(valued)
+    curves = removal_curves(valued, 0)
     areas = [area_between(curves, f"random{k}") for k in (0, 1)]
     assert areas[0] > 0
     assert areas[1] == pytest.approx(-areas[0])  # the same order from its other end
@@ -268,11 +318,15 @@ def test_random_orders_by_hand():
     mean = [curves[f"random{k}.{end}"] for k in (0, 1) for end in ("lowest", "highest")]
     np.testing.assert_allclose(curves["random"], np.mean(mean, axis=0))
     values["oracle"] = np.ones(4)
-    assert "oracle.lowest" not in removal_curves(valued)  # it ranks nobody
+    assert "oracle.lowest" not in removal_curves(valued, 0)  # it ranks nobody
     metrics, index = index_metrics(
-        replace(valued, values=values | {"loo": np.array([0, 0, 1, 1])}), curves
+        replace(valued, values=values | {"loo": np.array([0, 0, 1, 1]), "adam": -np.ones(4)}),
+        curves,
     )
     assert metrics["zeros.loo"] == 2
+    # all alike by the rule for nobody: that is no finding of "no zeros"
+    assert (index["adam"] == 0.25).all()
+    assert np.isnan([metrics[f"{k}.adam"] for k in ("zeros", "smallest", "excluded")]).all()
     assert metrics["excluded.loo"] == pytest.approx(70)
     assert metrics["excluded.loo.random"] == pytest.approx(curves["random"][-1])
     assert index["loo"].tolist() == [0, 0, 0.5, 0.5]
@@ -296,10 +350,16 @@ def test_halves_of_adams_fit_share_no_seed(monkeypatch):
 
 def test_partial_participation_has_a_control_that_ranks_by_amounts():
     f = paper.federation(BASE, 0)
-    curves = partial_participation(BASE, f, np.ones(BASE.clients), 0, device="cpu")
+    ones = np.ones(BASE.clients)
+
+    def curves_of(weights):
+        given = {"partial": weights, "partial-size": ones}
+        return partial_participation(BASE, f, given, 0, device="cpu")
+
+    curves = curves_of(ones)
     for end in ("lowest", "highest"):
         np.testing.assert_allclose(curves[f"partial.{end}"], curves[f"partial-size.{end}"])
-    upside = partial_participation(BASE, f, np.array([1.0, 0, 0, 0, 0]), 0, device="cpu")
+    upside = curves_of(np.array([1.0, 0, 0, 0, 0]))
     assert (upside["partial-size.lowest"] == curves["partial-size.lowest"]).all()
     assert (upside["partial.lowest"] != curves["partial.lowest"]).any()
 
@@ -329,7 +389,7 @@ def test_tables_by_hand():
     strong = {"dataset": "mnist", "distribution": "strong", "noise": "none"}
     methods = {f"{k}.{m}": [1.0, 3.0] for k in ("excluded", "zeros", "area") for m in paper.METHODS}
     methods |= {"excluded.tmc-sv.random": [5.0, 5.0], "excluded.adam": [99.0, 97.0]}
-    controls = {f"area.{m}": [0.0, 1.0] for m in (*READINGS, *PARTIAL)}
+    controls = {f"area.{m}": [0.0, 1.0] for m in (*READINGS, *PARTIAL) if m != "partial-connected"}
     controls |= {f"area.random{k}": [3.0, -4.0] for k in range(paper.RANDOM_ORDERS)}
     frame = records([(strong, {"base": [80.0, 82.0], **methods, **controls})])
     table = tables.exclusion_table(frame).loc["MNIST, strong non-IID"]
@@ -347,6 +407,7 @@ def test_tables_by_hand():
     assert leads["FedCCEA, over TMC-SV"].item() == "0.0 [0.0, 0.0]"
     assert leads["by Adam, over LOO"].item().startswith("-1.5 [")
     assert leads["partial, over amounts alone"].item() == "0.0 [0.0, 0.0]"
+    assert leads["partial, behind the nodes, over amounts alone"].item() == "–"
     assert (
         tables.setting_name("emnist", "iid", "label-40") == "EMNIST letters, IID, 40% label noise"
     )

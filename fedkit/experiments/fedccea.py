@@ -68,14 +68,12 @@ class Setting:
         Training samples per client; None for all there are.  Appendix C.1 has 300.
     epochs, batch_size, lr : int, int, float
         (3, 32, 0.001) for MNIST and (1, 256, 0.05) for EMNIST, with plain SGD.  With fewer samples
-        the reduced settings take a larger rate, so that rate times steps stays about the same.
+        a client makes fewer steps: the reduced settings take a larger rate (MNIST) or smaller
+        batches (EMNIST).
     aam_lr : float
         Learning rate of the AAM: 0.01 (MNIST), 0.05 (EMNIST).
-    budget : int
-        Distinct coalitions that TMC-SV may train; as many as there are simulations, for equal
-        cost: a simulation uses half of all data on average, and so does a random prefix.
     tolerance : float
-        Its truncation, in accuracy.
+        Truncation of TMC-SV, in accuracy.
     validation : float
         Unused images, so that every data set is cut in the same way; the paper tests on all.
     """
@@ -96,7 +94,6 @@ class Setting:
     batch_size: int = 32
     lr: float = 0.001
     aam_lr: float = 0.01
-    budget: int = 100
     tolerance: float = 0.01
     validation: float = 0.01
 
@@ -113,7 +110,11 @@ class Setting:
         return LocalSGD(lr=self.lr, batch_size=self.batch_size, epochs=self.epochs)
 
     def noisy_clients(self) -> IntArray:
-        """The clients whose data are noisy: the last ones."""
+        """The clients whose data are noisy: the last ones.
+
+        Classes are dealt in turn, so noisy clients hold different ones where that is possible, and
+        noise is spread over the classes as evenly as it can be.
+        """
         if self.noise == "none":
             return np.zeros(0, dtype=np.int64)
         return np.arange(self.clients - round(self.noisy * self.clients), self.clients)
@@ -294,25 +295,23 @@ def value_clients(
         MemoGame(RetrainingGame(half, arch, s.local, s.rounds, seed, device=device, train=train))
         for half in (valuing, scoring)
     )
-    for_loo, for_tmc = Tally(game, f.sizes), Tally(game, f.sizes)
+    spent, for_loo = float(sims.sizes.mean(axis=2).sum() / s.rounds), Tally(game, f.sizes)
     loo = leave_one_out(for_loo)
 
-    def tmc(asked: Game, share: float = 1.0) -> FloatArray:
-        budget = max(s.clients + 1, round(share * s.budget))  # one walk at least
-        walks, streams = TruncatedMonteCarlo(s.tolerance), Streams(seed).child("tmc")
-        return estimate(asked, walks, budget=budget, seed=streams).values
+    def tmc(share: float) -> tuple[FloatArray, float]:
+        return truncated_walks(s, game, f.sizes, seed, share * spent)
 
     def cca(share: float) -> FloatArray:
         first = max(fewest_simulations(s.clients, s.rounds), round(share * s.simulations))
         part = Simulations(sims.sizes[:first], sims.accuracy[:first])
         return contribution_values(fit_aam(part, seed=seed).quality, f.sizes)
 
-    sizes = f.sizes / f.sizes.mean()
+    (sampled, walked), sizes = tmc(1.0), f.sizes / f.sizes.mean()
     honest = ~np.isin(np.arange(s.clients), s.noisy_clients())
     return Valued(
         values={
             "fedccea": contribution_values(fit.quality, f.sizes),
-            "tmc-sv": tmc(for_tmc),
+            "tmc-sv": sampled,
             "loo": loo.values,
             "random": Streams(seed)
             .generator("fedccea", "random", s.dataset, s.distribution, s.noise)
@@ -320,26 +319,31 @@ def value_clients(
             "size": sizes,
             "oracle": sizes * honest,
         },
-        trained={
-            "fedccea": float(sims.sizes.mean(axis=2).sum() / s.rounds),
-            "tmc-sv": for_tmc.trained,
-            "loo": for_loo.trained,
-        },
+        trained={"fedccea": spent, "tmc-sv": walked, "loo": for_loo.trained},
         base=float(scored.value(np.ones((1, s.clients), dtype=bool))[0]),
         simulations=sims,
         fit=fit,
         scored=scored,
         parts={
             "fedccea": np.stack([cca(share) for share in PARTS]),
-            "tmc-sv": np.stack([tmc(game, share) for share in PARTS]),
+            "tmc-sv": np.stack([tmc(share)[0] for share in PARTS]),
         },
     )
 
 
-def kept_after_removal(values: FloatArray, proportions: FloatArray, highest: bool) -> np.ndarray:
-    """Say who stays when the lowest (or highest) clients go, bool[len(proportions), n]."""
-    order = np.argsort(-values if highest else values, kind="stable")
-    kept = np.ones((len(proportions), len(values)), dtype=bool)
-    for row, share in enumerate(proportions):
-        kept[row, order[: round(share * len(values))]] = False
-    return kept
+def truncated_walks(
+    s: Setting, game: Game, sizes: IntArray, seed: int, limit: float
+) -> tuple[FloatArray, float]:
+    """Run TMC-SV for about as much training as `limit`, in units of everybody's data.
+
+    Walks that are cut ask for small coalitions, so that more walks are due.  Returns the Shapley
+    values and what they cost: .9 of the limit or more, where there is so much to ask for.
+    """
+    budget, before = max(s.clients + 1, round(2 * limit)), -1.0  # one walk at least
+    while True:
+        tally, streams = Tally(game, sizes), Streams(seed).child("tmc")
+        walks = TruncatedMonteCarlo(s.tolerance)
+        found = estimate(tally, walks, budget=budget, seed=streams)
+        if tally.trained >= 0.9 * limit or tally.trained == before:
+            return found.values, tally.trained
+        budget, before = budget + s.clients, tally.trained

@@ -28,7 +28,7 @@ FloatArray = npt.NDArray[np.float64]
 #: and a straight line
 READINGS = ("adam", "connected", "same_round")
 #: of the simulations, for the explained share by chance; Adam's fit is slow and gets fewer
-PERMUTATIONS, FEW_PERMUTATIONS = 19, 5
+PERMUTATIONS, FEW_PERMUTATIONS = 19, 3
 #: random pairs of parts of the simulations whose fits are compared
 SPLITS = 20
 #: distance of the two seeds of the AAM that are compared

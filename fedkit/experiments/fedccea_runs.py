@@ -13,7 +13,6 @@ from fedkit.aam import contribution_index, contribution_values, sample_sizes
 from fedkit.coalitions import Evaluator
 from fedkit.experiments import Cell
 from fedkit.experiments.fedccea import (
-    CONTROLS,
     METHODS,
     PARTS,
     Setting,
@@ -22,7 +21,6 @@ from fedkit.experiments.fedccea import (
     federation,
     halves,
     identity,
-    kept_after_removal,
     setting,
     value_clients,
 )
@@ -34,93 +32,28 @@ from fedkit.experiments.fedccea_fits import (
     other_fits,
     stability,
 )
+from fedkit.experiments.fedccea_removal import (
+    PARTIAL,
+    PROPORTIONS,
+    area_between,
+    partial_participation,
+    removal_curves,
+)
 from fedkit.experiments.fedtsv_runs import chance_above
-from fedkit.partition import Federation
 from fedkit.records import default_root
 from fedkit.retraining import TrainWithSizes, train_with_sizes
 from fedkit.streams import Streams
 from fedkit.trainings import Trainings
 
 __all__ = [
-    "PARTIAL",
-    "PROPORTIONS",
     "index_metrics",
     "ranking_metrics",
-    "removal_curves",
     "run_base",
     "run_cell",
     "run_cost",
 ]
 
 FloatArray = npt.NDArray[np.float64]
-#: share of the clients that are removed (the paper's figures reach from 0 to about 0.4 and more)
-PROPORTIONS = np.array([0.0, 0.1, 0.2, 0.3, 0.4, 0.5])
-#: FedCCEA's ranking with partial participation, and its control by amounts alone
-PARTIAL = ("partial", "partial-size")
-
-
-def removal_curves(valued: Valued) -> dict[str, FloatArray]:
-    """Accuracy after the lowest, or the highest, clients have gone, by every method's values.
-
-    A ranking that ranks nobody is left out.
-
-    Returns
-    -------
-    dict of str to float64[len(PROPORTIONS)]
-        Keys "method.lowest" and "method.highest", of the random orders "random0.lowest", ..., and
-        "random", the mean of all of these; in percent.
-    """
-    ranked = {m: valued.values[m] for m in (*METHODS, *READINGS, *CONTROLS)}
-    ranked |= {f"random{k}": v for k, v in enumerate(ranked.pop("random"))}
-    jobs = {
-        f"{m}.{'highest' if high else 'lowest'}": kept_after_removal(v, PROPORTIONS, high)
-        for m, v in ranked.items()
-        if np.ptp(v) > 0
-        for high in (False, True)
-    }
-    found = 100 * valued.scored.value(np.concatenate(list(jobs.values())))
-    curves = dict(zip(jobs, found.reshape(len(jobs), len(PROPORTIONS)), strict=True))
-    # An order read from its other end is as random: both curves are draws of the same.
-    curves["random"] = np.mean([c for m, c in curves.items() if m.startswith("random")], axis=0)
-    return curves
-
-
-def partial_participation(
-    s: Setting,
-    f: Federation,
-    quality: FloatArray,
-    seed: int,
-    *,
-    train: TrainWithSizes = train_with_sizes,
-    device: str | None = None,
-) -> dict[str, FloatArray]:
-    """The same for FedCCEA where clients use random shares of their data (section 4.4).
-
-    In every round the clients are ranked by what they bring in that round, ``x_i omega_i``.  The
-    control "partial-size" ranks by the used amounts ``x_i`` alone, which nobody had to learn.
-    """
-    drawn = sample_sizes(f.sizes, 1, s.rounds, seed + 1)[0]
-    names = [f"{m}.{end}" for m in PARTIAL for end in ("lowest", "highest")]
-    kept = np.stack(
-        [
-            [kept_after_removal(used * q, PROPORTIONS, high) for used in drawn]
-            for q in (quality, np.ones_like(quality))
-            for high in (False, True)
-        ]
-    )  # [curve, round, proportion, client]
-    sizes = np.moveaxis(kept * drawn[None, :, None], 1, 2)
-    # Where nobody goes, all curves are one federation.
-    jobs = np.concatenate([sizes[0, :1], *sizes[:, 1:]])
-    reached = 100 * train(
-        f, architecture(s, f), s.local, jobs, seed=seed, every_round=False, device=device
-    ).reshape(-1)
-    rest = reached[1:].reshape(len(names), -1)
-    return {name: np.append(reached[0], row) for name, row in zip(names, rest, strict=True)}
-
-
-def area_between(curves: dict[str, FloatArray], method: str) -> float:
-    """Mean difference of the two removal curves in points: how well a ranking ranks."""
-    return float((curves[f"{method}.lowest"] - curves[f"{method}.highest"])[1:].mean())
 
 
 def index_metrics(
@@ -132,7 +65,8 @@ def index_metrics(
     -------
     dict of str to float
         "zeros.M", "smallest.M", "excluded.M" in percent, and "excluded.M.random": what is left when
-        as many random clients go, off the random curve; NaN beyond its end.
+        as many random clients go, off the random curve; NaN beyond its end.  All are NaN where
+        nobody has a positive value: the index, then all alike, says nothing.
     dict of str to float64[n]
         Client Contribution Index by method.
     """
@@ -142,10 +76,12 @@ def index_metrics(
     for (m, v), reached in zip(index.items(), without, strict=True):
         zeros = int((v == 0).sum())
         chance = np.interp(zeros / len(v), PROPORTIONS, curves["random"], right=np.nan)
-        metrics |= {
+        found = {
             f"excluded.{m}": float(reached), f"excluded.{m}.random": float(chance),
             f"zeros.{m}": float(zeros), f"smallest.{m}": float(v.min()),
         }  # fmt: skip
+        ranked = bool((valued.values[m] > 0).any())
+        metrics |= {name: value if ranked else float("nan") for name, value in found.items()}
     return metrics, index
 
 
@@ -181,10 +117,13 @@ def run_cell(cell: Cell, device: str | None, progress: bool) -> list[dict[str, A
         qualities, others = other_fits(s, valued.simulations, valued.fit, seed, noisy)
         read = {m: contribution_values(qualities[m], f.sizes) for m in READINGS}
         valued = replace(valued, values=valued.values | read)
-        curves = removal_curves(valued)
+        curves = removal_curves(valued, seed)
         metrics, index = index_metrics(valued, curves)
-        scoring, quality = halves(f, seed)[1], valued.fit.quality
-        curves |= partial_participation(s, scoring, quality, seed, train=train, device=device)
+        weights = (valued.fit.quality, qualities["connected"], np.ones(s.clients))
+        curves |= partial_participation(
+            s, halves(f, seed)[1], dict(zip(PARTIAL, weights, strict=True)), seed,
+            train=train, device=device,
+        )  # fmt: skip
         metrics |= ranking_metrics(s, valued, curves, noisy)
         metrics |= {"base": 100 * valued.base, **explained(valued.simulations, valued.fit)}
         metrics |= {f"trained.{m}": spent for m, spent in valued.trained.items()}

@@ -29,6 +29,7 @@ LABELS = {
     "connected": "FedCCEA, by Adam, sigmoid behind the nodes",
     "same_round": "sizes of the same round",
     "partial": "FedCCEA, partial participation",
+    "partial-connected": "partial participation, sigmoid behind the nodes",
     "partial-size": "control: partial, amounts alone",
     "size": "control: size",
     "oracle": "control: oracle",
@@ -37,7 +38,8 @@ LABELS = {
 _SHORT = {
     "fedccea": "FedCCEA", "adam": "by Adam", "connected": "by Adam, behind the nodes",
     "tmc-sv": "TMC-SV", "loo": "LOO", "same_round": "same round", "oracle": "oracle",
-    "partial": "partial", "partial-size": "partial, amounts alone",
+    "partial": "partial", "partial-connected": "partial, behind the nodes",
+    "partial-size": "partial, amounts alone",
 }  # fmt: skip
 _COLUMNS = {
     "zeros": "zero indices (clients)",
@@ -137,6 +139,12 @@ def areas_table(frame: pd.DataFrame) -> pd.DataFrame:
     return table.assign(**{"one random order, ±": [f"{spread[name]:.1f}" for name in table.index]})
 
 
+def _lead(seeds: pd.DataFrame, a: str, b: str) -> str:
+    if not {f"area.{a}", f"area.{b}"} <= set(seeds):  # a ranking that ranks nobody has none
+        return "–"
+    return paired_interval(seeds[f"area.{a}"] - seeds[f"area.{b}"]).text(1)
+
+
 def leads_table(frame: pd.DataFrame) -> pd.DataFrame:
     """FedCCEA's lead in area, paired by seed, and what its qualities add to the amounts.
 
@@ -151,12 +159,13 @@ def leads_table(frame: pd.DataFrame) -> pd.DataFrame:
         for ours in ("fedccea", "adam")
         for m in ("tmc-sv", "loo")
     ]
-    pairs += [("partial", "partial-size", "partial, over amounts alone")]
+    pairs += [
+        ("partial", "partial-size", "partial, over amounts alone"),
+        ("partial-connected", "partial-size", "partial, behind the nodes, over amounts alone"),
+    ]
+
     rows = {
-        setting_name(*place): {
-            title: paired_interval(seeds[f"area.{a}"] - seeds[f"area.{b}"]).text(1)
-            for a, b, title in pairs
-        }
+        setting_name(*place): {title: _lead(seeds, a, b) for a, b, title in pairs}
         for place, seeds in _places(frame)
     }
     return pd.DataFrame.from_dict(rows, orient="index")
