@@ -152,6 +152,25 @@ def test_projection_is_least_squares_on_padded_inputs():
         assert gradient[i] == pytest.approx((high - low) / 2e-5, rel=1e-4, abs=1e-12)
 
 
+@pytest.mark.parametrize(
+    "omega", [np.full(6, 1e3), np.full(6, 12.0), np.full(6, 1e-7), np.zeros(6)]
+)
+def test_projection_where_columns_are_alike(omega):
+    """Flat or vanishing sigmoids: what the sizes say is lost, the means of the rounds may be."""
+    _, sims = planted(7, rounds=4)
+    loss, gradient, predicted, per_round = project(omega, sims.sizes + 0.1, sims.accuracy)
+    h = 1 / (1 + np.exp(-np.minimum((sims.sizes + 0.1) @ omega, 700))) - 0.5
+    design = np.tril(np.ones((4, 4)))[None] * h[:, None, :]
+    design = np.c_[design.reshape(-1, 4), np.ones(28)]
+    target = sims.accuracy.ravel()
+    scale = np.linalg.norm(design, axis=0) + (np.linalg.norm(design, axis=0) == 0)
+    best = np.linalg.lstsq(design / scale, target, rcond=1e-9)[0]
+    np.testing.assert_allclose(predicted.ravel(), design / scale @ best, atol=1e-6)
+    assert loss == pytest.approx(np.square(predicted - sims.accuracy).mean())
+    assert np.isfinite(gradient).all()
+    assert np.isfinite(per_round).all()
+
+
 def test_projection_has_converged_where_adam_has_not():
     _, sims = planted(20)
     fits = [fit_aam(sims, seed=seed) for seed in (0, 1)]

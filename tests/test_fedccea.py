@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 import fedkit as fk
-from fedkit.aam import Fit, Simulations
+from fedkit.aam import Fit, Simulations, sample_sizes
 from fedkit.experiments import Cell, get
 from fedkit.experiments import fedccea as paper
 from fedkit.experiments import fedccea_fits as fits
@@ -362,6 +362,21 @@ def test_partial_participation_has_a_control_that_ranks_by_amounts():
     upside = curves_of(np.array([1.0, 0, 0, 0, 0]))
     assert (upside["partial-size.lowest"] == curves["partial-size.lowest"]).all()
     assert (upside["partial.lowest"] != curves["partial.lowest"]).any()
+
+
+def test_partial_participation_draws_amounts_that_no_fit_has_seen():
+    f, asked = paper.federation(BASE, 0), []
+
+    def train(federation, architecture, local, sizes, **_):
+        asked.append(np.asarray(sizes))
+        return np.zeros((len(sizes), 1))
+
+    partial_participation(BASE, f, {"partial-size": np.ones(BASE.clients)}, 0, train=train)
+    everybody = asked[0][0]
+    drawn = sample_sizes(f.sizes, BASE.simulations + 1, BASE.rounds, 0)
+    assert (everybody == drawn[-1]).all()
+    for other in (*drawn[:-1], *sample_sizes(f.sizes, BASE.simulations, BASE.rounds, 1)):
+        assert (everybody != other).any()
 
 
 def test_costs_are_counted_per_simulation_and_round():
