@@ -463,11 +463,12 @@ def test_settings_stand_in_the_papers_order():
 
 
 def test_learning_and_times_by_hand():
-    one = {"dataset": "mnist", "distribution": "iid", "lr": 0.01}
-    frame = records(
-        [({**one, "samples": None}, {"base": [91.0]}), ({**one, "samples": 300}, {"base": [90.0]})]
-    )
-    assert tables.learning_table(frame)["IID"].tolist() == ["91.0", "90.0"]
+    one = {"dataset": "mnist", "distribution": "iid", "lr": 0.01, "batch_size": 32}
+    scales = ({"samples": None}, {"samples": 300}, {"samples": 300, "batch_size": 256})
+    frame = records([({**one, **s}, {"base": [91.0 - k]}) for k, s in enumerate(scales)])
+    table = tables.learning_table(frame)
+    assert table["IID"].tolist() == ["91.0", "89.0", "90.0"]
+    assert table.index[1] == "MNIST, 300 samples, batches of 256, learning rate 0.01"
     seconds = {"simulation": [0.3], "lockstep": [0.1], "walk": [1.0], "loo": [2.0]}
     trained = {"trained.lockstep": [0.5], "trained.loo": [4.0]}
     cost = records([({"clients": 4}, {f"seconds.{k}": v for k, v in seconds.items()} | trained)])

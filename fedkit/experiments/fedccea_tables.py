@@ -269,7 +269,7 @@ def _titled(
 
 
 def learning_table(frame: pd.DataFrame) -> pd.DataFrame:
-    """Accuracy with everybody by samples and learning rate, one column per distribution.
+    """Accuracy with everybody by samples, batches and rate, one column per distribution.
 
     Parameters
     ----------
@@ -280,12 +280,14 @@ def learning_table(frame: pd.DataFrame) -> pd.DataFrame:
     rows: dict[str, dict[str, str]] = {}
     part = frame[frame.metric == "base"]
     part = part.assign(samples=part.samples.astype(float).fillna(np.inf))
-    part = part.sort_values(["dataset", "samples", "lr"], ascending=False, kind="stable")
-    for (dataset, samples, lr, distribution), seeds in part.groupby(
-        ["dataset", "samples", "lr", "distribution"], sort=False
+    scale = ["dataset", "samples", "batch_size", "lr"]
+    part = part.sort_values(scale, ascending=False, kind="stable")
+    for (dataset, samples, batch, lr, distribution), seeds in part.groupby(
+        [*scale, "distribution"], sort=False
     ):
         amount = "all samples" if str(samples) == "inf" else f"{samples:.0f} samples"
-        row = rows.setdefault(f"{_DATA[str(dataset)]}, {amount}, learning rate {lr:g}", {})
+        words = f"{_DATA[str(dataset)]}, {amount}, batches of {batch}, learning rate {lr:g}"
+        row = rows.setdefault(words, {})
         row[_SPLIT[str(distribution)]] = mean_interval(seeds.value).within(0, 100).text(1)
     table = pd.DataFrame.from_dict(rows, orient="index").fillna("–")
     return table[[name for name in _SPLIT.values() if name in table]]
