@@ -67,10 +67,12 @@ def _interval(claim: Claim, values: FloatArray) -> Interval:
 
 
 def _within(claim: Claim, interval: Interval, values: FloatArray) -> Interval:
-    """Cut the interval of a percentage to [0, 100]; differences are in points and stay."""
-    if not claim.unit.startswith("%") or np.any((values < 0) | (values > 100)):
+    """Cut a percentage's interval to [0, 100], a probability's to [0, 1]; differences stay."""
+    most = 1.0 if claim.unit == "probability" else 100.0
+    ranged = claim.unit.startswith("%") or claim.unit == "probability"
+    if not ranged or np.any((values < 0) | (values > most)):
         return interval
-    return interval.within(0.0, 100.0)
+    return interval.within(0.0, most)
 
 
 # ------------------------------------------------------------------------------ verdicts

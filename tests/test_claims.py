@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +13,11 @@ import pandas as pd
 import pytest
 from scipy import stats
 
+from fedkit import comparing
 from fedkit.claims import Claim, ClaimsError, claims_papers, load_claims, parse_claims
 from fedkit.comparing import COLUMNS, join
 from fedkit.intervals import (
+    Interval,
     kendalls_w,
 )
 from fedkit.printed import printed_statistic
@@ -321,6 +324,23 @@ def test_the_interval_of_a_percentage_stays_within_0_and_100(tmp_path: Path) -> 
     assert 0 < rows[VALUE]["low"] < 95
     assert rows["fedowen.t1.mnist.a0.1.fedavg"]["low"] == 0.0
     assert rows[ORDER]["low"] < 0 < rows[ORDER]["mean"]  # a difference, in points
+
+
+@pytest.mark.parametrize(
+    ("unit", "values", "low", "high"),
+    [
+        ("probability", [0.99, 1.0], 0.9, 1.0),
+        ("probability", [0.99, 1.2], 0.9, 1.3),  # this is none
+        ("% of the weight", [2.0, 90.0], 0.9, 1.3),
+        ("points", [0.5, 0.9], 0.9, 1.3),
+    ],
+)
+def test_the_interval_of_a_probability_stays_within_0_and_1(
+    unit: str, values: list[float], low: float, high: float
+) -> None:
+    claim = replace(load_claims("fedtsv").claims[0], unit=unit)
+    found = comparing._within(claim, Interval(1.0, 0.9, 1.3, 2), np.array(values))
+    assert (found.low, found.high) == (low, high)
 
 
 @pytest.mark.parametrize("paper", claims_papers())

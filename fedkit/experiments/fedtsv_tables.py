@@ -50,9 +50,9 @@ STUDY_COLUMNS = (
 )
 
 
-def text(values: npt.ArrayLike, digits: int = 2) -> str:
-    """Write a mean over seeds with its 95% t-interval; a dash where there is none."""
-    return mean_interval(values).text(digits)
+def text(values: npt.ArrayLike, digits: int = 2, most: float = np.inf) -> str:
+    """Write a mean over seeds with its 95% t-interval within 0 and `most`; a dash for none."""
+    return mean_interval(values).within(0.0, most).text(digits)
 
 
 def lead(frame: pd.DataFrame, first: str, second: str, metric: str = "accuracy_late") -> Interval:
@@ -104,7 +104,8 @@ def weights_table(series: pd.DataFrame) -> pd.DataFrame:
                 zero = 100 * float((weights == 0).mean()) if len(weights) else np.nan
                 found.setdefault(f"zero weight, {kind} (%)", []).append(zero)
         rows[LABELS[method]] = {
-            name: text(x, 0 if name.startswith("zero") else 2) for name, x in found.items()
+            name: text(x, 0, 100) if name.startswith("zero") else text(x, 2, 1)
+            for name, x in found.items()
         }
     return pd.DataFrame.from_dict(rows, orient="index")
 
@@ -119,7 +120,7 @@ def summary(frame: pd.DataFrame) -> pd.DataFrame:
     """
     pd = need("pandas", "run")
     late = overviews.by_seed(frame, LABELS, "accuracy_late")
-    cuts = {m: text(late[m].dropna().to_numpy(dtype=np.float64), 1) for m in late}
+    cuts = {m: text(late[m].dropna().to_numpy(dtype=np.float64), 1, 100) for m in late}
     table = pd.DataFrame({"late accuracy (%)": cuts})
     for metric, name in _COLUMNS.items():
         table[name] = overviews.by_seed(frame, LABELS, metric).mean()
@@ -156,11 +157,11 @@ def study(frame: pd.DataFrame, profile: str = "paper") -> pd.DataFrame:
         kinds = overviews.by_seed(part, LABELS, "auc.iid-skewed")
         given = overviews.by_seed(part, LABELS, "weight_malicious")
         found = [
-            *((late, m, 1) for m in STUDIED),
-            *((told, m, 2) for m in _TOLD),
-            (kinds, "tsv", 2),
-            (given, "tsv", 1),
+            *((late, m, 1, 100) for m in STUDIED),
+            *((told, m, 2, 1) for m in _TOLD),
+            (kinds, "tsv", 2, 1),
+            (given, "tsv", 1, 100),
         ]
-        cells = [text(w[m], digits) if m in w else "–" for w, m, digits in found]
+        cells = [text(w[m], digits, most) if m in w else "–" for w, m, digits, most in found]
         rows[name] = dict(zip(STUDY_COLUMNS, cells, strict=True))
     return pd.DataFrame.from_dict(rows, orient="index")
