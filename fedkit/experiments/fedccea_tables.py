@@ -10,6 +10,7 @@ import numpy as np
 from fedkit.claims import load_claims
 from fedkit.experiments.fedccea import CONTROLS, METHODS, PARTS, RANDOM_ORDERS
 from fedkit.experiments.fedccea_fits import READINGS
+from fedkit.experiments.fedccea_removal import PARTIAL
 from fedkit.extras import need
 from fedkit.intervals import mean_interval, paired_interval
 
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LABELS", "areas_table", "exclusion_table", "fits_table", "leads_table", "learning_table",
-    "methods_table", "parts_table", "random_spread", "setting_name", "shares_table",
+    "methods_table", "partial_table", "parts_table", "random_spread", "setting_name",
+    "shares_table",
 ]  # fmt: skip
 
 LABELS = {
@@ -38,8 +40,7 @@ LABELS = {
 _SHORT = {
     "fedccea": "FedCCEA", "adam": "by Adam", "connected": "by Adam, behind the nodes",
     "tmc-sv": "TMC-SV", "loo": "LOO", "same_round": "same round", "oracle": "oracle",
-    "partial": "partial", "partial-connected": "partial, behind the nodes",
-    "partial-size": "partial, amounts alone",
+    "partial": "FedCCEA", "partial-connected": "behind the nodes", "partial-size": "amounts alone",
 }  # fmt: skip
 _COLUMNS = {
     "zeros": "zero indices (clients)",
@@ -133,7 +134,7 @@ def areas_table(frame: pd.DataFrame) -> pd.DataFrame:
     frame : DataFrame
         Records of the experiment ``contribution``.
     """
-    titles = {f"area.{m}": title for m, title in _SHORT.items()}
+    titles = {f"area.{m}": title for m, title in _SHORT.items() if m not in PARTIAL}
     table = _titled(frame, titles, digits=1, count=True)
     spread = {setting_name(*place): random_spread(seeds) for place, seeds in _places(frame)}
     return table.assign(**{"one random order, ±": [f"{spread[name]:.1f}" for name in table.index]})
@@ -146,7 +147,7 @@ def _lead(seeds: pd.DataFrame, a: str, b: str) -> str:
 
 
 def leads_table(frame: pd.DataFrame) -> pd.DataFrame:
-    """FedCCEA's lead in area, paired by seed, and what its qualities add to the amounts.
+    """FedCCEA's lead in area over those who retrain, paired by seed.
 
     Parameters
     ----------
@@ -159,16 +160,26 @@ def leads_table(frame: pd.DataFrame) -> pd.DataFrame:
         for ours in ("fedccea", "adam")
         for m in ("tmc-sv", "loo")
     ]
-    pairs += [
-        ("partial", "partial-size", "partial, over amounts alone"),
-        ("partial-connected", "partial-size", "partial, behind the nodes, over amounts alone"),
-    ]
-
     rows = {
         setting_name(*place): {title: _lead(seeds, a, b) for a, b, title in pairs}
         for place, seeds in _places(frame)
     }
     return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def partial_table(frame: pd.DataFrame) -> pd.DataFrame:
+    """Areas with partial participation, and what the qualities add to the amounts.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Records of the experiment ``contribution``.
+    """
+    table = _titled(frame, {f"area.{m}": _SHORT[m] for m in PARTIAL}, digits=1, count=True)
+    for m in PARTIAL[:-1]:
+        leads = {setting_name(*place): _lead(s, m, PARTIAL[-1]) for place, s in _places(frame)}
+        table[f"{_SHORT[m]}, over {_SHORT[PARTIAL[-1]]}"] = [leads[name] for name in table.index]
+    return table
 
 
 def fits_table(frame: pd.DataFrame) -> pd.DataFrame:
