@@ -1,7 +1,6 @@
 from dataclasses import asdict, replace
 
 import numpy as np
-import pandas as pd
 import pytest
 
 import fedkit as fk
@@ -9,19 +8,13 @@ from fedkit.aam import Fit, Simulations, sample_sizes
 from fedkit.experiments import Cell, get
 from fedkit.experiments import fedccea as paper
 from fedkit.experiments import fedccea_fits as fits
-from fedkit.experiments import fedccea_tables as tables
 from fedkit.experiments.fedccea_fits import READINGS, by_chance, explained, same_round, stability
 from fedkit.experiments.fedccea_removal import (
-    PARTIAL,
     PROPORTIONS,
-    TIE_ORDERS,
     area_between,
-    kept_after_removal,
     partial_participation,
-    removal_curves,
 )
-from fedkit.experiments.fedccea_runs import index_metrics, run_base, run_cell, run_cost
-from fedkit.experiments.fedccea_times import measured_times
+from fedkit.experiments.fedccea_runs import run_base, run_cell, run_cost
 from fedkit.retraining import RetrainingGame, train_with_sizes
 
 BASE = paper.Setting(
@@ -110,22 +103,6 @@ def test_the_order_of_samples_is_drawn_once():
     f, again = (paper.federation(BASE, 0) for _ in range(2))
     assert all((a == b).all() for a, b in zip(f.clients, again.clients, strict=True))
     assert any((np.diff(c) < 0).any() for c in f.clients)  # mixed, so that a prefix is a sample
-
-
-def test_removal_keeps_the_right_clients():
-    values = np.array([0.3, -1.0, 2.0, 0.0, 1.0])
-    ties = np.arange(5)
-    kept = kept_after_removal(values, np.array([0.0, 0.4]), False, ties)
-    assert kept.tolist() == [[True] * 5, [True, False, True, False, True]]
-    kept = kept_after_removal(values, np.array([0.2]), True, ties)
-    assert kept.tolist() == [[True, True, False, True, True]]
-    # of tied clients the one that `ties` puts first goes first, from either end
-    tied = np.array([0.0, 1.0, 0.0, 1.0, 0.0])
-    order = np.array([4, 3, 1, 0, 2])
-    for high, gone in ((False, [2, 4]), (True, [3, 1])):
-        for k in (1, 2):
-            kept = kept_after_removal(tied, np.array([k / 5]), high, order)
-            assert set(np.flatnonzero(~kept[0])) == set(gone[:k])
 
 
 def test_a_tally_adds_up_shares():
@@ -286,52 +263,6 @@ def test_explained_by_hand():
     )
 
 
-def test_ties_go_in_random_order():
-    """Ten clients whose order says who is good; a ranking of two values must not profit by it."""
-    game = fk.FunctionGame(10, lambda rows: rows @ np.arange(10.0))
-    values = dict.fromkeys((*paper.METHODS, *READINGS, *paper.CONTROLS), np.arange(10.0))
-    values |= {"random": np.arange(10.0)[None], "loo": np.repeat([1.0, 0.0], [9, 1])}
-    valued = paper.Valued(values, {}, 1.0, None, None, game, {})
-    seeds = [removal_curves(valued, seed) for seed in range(40)]
-    gone = np.array([c["loo.highest"][0] - c["loo.highest"] for c in seeds]) / 100
-    # k of the first nine go, whose qualities are 4 on average
-    mean, error = gone.mean(axis=0), gone.std(axis=0, ddof=1) / np.sqrt(len(gone))
-    assert (np.abs(mean - 4 * np.arange(6))[1:] < 4 * error[1:]).all()
-    one = fk.FunctionGame(10, lambda rows: (~rows[:, 0]).astype(float))
-    found = removal_curves(replace(valued, scored=one), 0)["loo.highest"]
-    steps = np.round(TIE_ORDERS * found / 100, 9)
-    assert (steps == steps.round()).all()  # a mean over the orders
-    assert set(steps) - {0.0, TIE_ORDERS}  # which differ
-    assert (found == removal_curves(replace(valued, scored=one), 0)["loo.highest"]).all()
-
-
-def test_random_orders_by_hand():
-    game = fk.FunctionGame(4, lambda rows: rows @ np.array([0.1, 0.2, 0.3, 0.4]))
-    values = dict.fromkeys((*paper.METHODS, *READINGS, *paper.CONTROLS), np.arange(4.0))
-    values["random"] = np.array([[0.0, 1, 2, 3], [3.0, 2, 1, 0]])
-    valued = paper.Valued(values, {}, 1.0, None, None, game, {})
-    curves = removal_curves(valued, 0)
-    areas = [area_between(curves, f"random{k}") for k in (0, 1)]
-    assert areas[0] > 0
-    assert areas[1] == pytest.approx(-areas[0])  # the same order from its other end
-    assert area_between(curves, "size") == pytest.approx(areas[0])
-    mean = [curves[f"random{k}.{end}"] for k in (0, 1) for end in ("lowest", "highest")]
-    np.testing.assert_allclose(curves["random"], np.mean(mean, axis=0))
-    values["oracle"] = np.ones(4)
-    assert "oracle.lowest" not in removal_curves(valued, 0)  # it ranks nobody
-    metrics, index = index_metrics(
-        replace(valued, values=values | {"loo": np.array([0, 0, 1, 1]), "adam": -np.ones(4)}),
-        curves,
-    )
-    assert metrics["zeros.loo"] == 2
-    # all alike by the rule for nobody: that is no finding of "no zeros"
-    assert (index["adam"] == 0.25).all()
-    assert np.isnan([metrics[f"{k}.adam"] for k in ("zeros", "smallest", "excluded")]).all()
-    assert metrics["excluded.loo"] == pytest.approx(70)
-    assert metrics["excluded.loo.random"] == pytest.approx(curves["random"][-1])
-    assert index["loo"].tolist() == [0, 0, 0.5, 0.5]
-
-
 def test_halves_of_adams_fit_share_no_seed(monkeypatch):
     rng = np.random.default_rng(0)
     sims, asked = Simulations(rng.random((20, 3, 5)), rng.random((20, 3))), []
@@ -386,101 +317,3 @@ def test_costs_are_counted_per_simulation_and_round():
     assert metrics["trained.walk"] == pytest.approx(3)
     assert metrics["trained.lockstep"] == pytest.approx(0.5, rel=0.3)
     assert all(metrics[f"seconds.{m}"] > 0 for m in ("simulation", "lockstep", "loo", "walk"))
-
-
-def records(rows):
-    """A frame of records: settings, and metrics per seed."""
-    return pd.DataFrame(
-        [
-            {**settings, "seed": seed, "metric": name, "value": value}
-            for settings, metrics in rows
-            for name, values in metrics.items()
-            for seed, value in enumerate(values)
-        ]
-    )
-
-
-def test_tables_by_hand():
-    strong = {"dataset": "mnist", "distribution": "strong", "noise": "none"}
-    methods = {f"{k}.{m}": [1.0, 3.0] for k in ("excluded", "zeros", "area") for m in paper.METHODS}
-    methods |= {"excluded.tmc-sv.random": [5.0, 5.0], "excluded.adam": [99.0, 97.0]}
-    controls = {f"area.{m}": [0.0, 1.0] for m in (*READINGS, *PARTIAL) if m != "partial-connected"}
-    controls |= {f"area.random{k}": [3.0, -4.0] for k in range(paper.RANDOM_ORDERS)}
-    frame = records([(strong, {"base": [80.0, 82.0], **methods, **controls})])
-    table = tables.exclusion_table(frame).loc["MNIST, strong non-IID"]
-    everybody, tmc = table.loc["everybody"], table.loc["TMC-SV, retrained"]
-    assert everybody["accuracy (%)"].startswith("81.0 [68.3, 93.7]")
-    assert (everybody["paper (%)"], tmc["paper (%)"]) == ("85.60", "74.29")
-    assert tmc["without as many random clients (%)"].startswith("5.0")
-    assert table.loc["FedCCEA, by Adam", "accuracy (%)"] == "98.0 [85.3, 100.0]"
-    areas = tables.areas_table(frame)
-    assert areas["seeds"].item() == "2"
-    assert areas["FedCCEA"].item().startswith("2.0 [")
-    assert areas["oracle"].item() == "–"
-    assert areas["one random order, ±"].item() == "3.5"
-    leads = tables.leads_table(frame)
-    assert leads["FedCCEA, over TMC-SV"].item() == "0.0 [0.0, 0.0]"
-    assert leads["by Adam, over LOO"].item().startswith("-1.5 [")
-    partial = tables.partial_table(frame)
-    assert partial["FedCCEA, over amounts alone"].item() == "0.0 [0.0, 0.0]"
-    assert partial["behind the nodes, over amounts alone"].item() == "–"
-    assert partial["behind the nodes"].item() == "–"
-    assert partial["amounts alone"].item().startswith("0.5 [")
-    assert (
-        tables.setting_name("emnist", "iid", "label-40") == "EMNIST letters, IID, 40% label noise"
-    )
-
-
-def test_fits_by_hand():
-    place = {"dataset": "mnist", "distribution": "weak", "noise": "label-10"}
-    found = {name: [0.5] for name in ("rank.0.1", "rank.0.25", "rank.0.5", "rank.seeds")}
-    found |= {f"rank.{n}": [0.3] for n in (*READINGS, *(f"0.5.{r}" for r in READINGS))}
-    found |= {"aam_error": [3.0], "round_error": [2.9], "explained": [-0.25]}
-    others = ("chance", "p", "same_round", "adam", "connected")
-    found |= {f"explained.{n}": [0.1 * i] for i, n in enumerate(others)}
-    frame = records([(place, found)])
-    row = tables.fits_table(frame).loc["MNIST, weak non-IID, 10% label noise"]
-    assert (row["two halves"], row["converged and Adam's"]) == ("0.50", "0.30")
-    row = tables.shares_table(frame).loc["MNIST, weak non-IID, 10% label noise"]
-    assert (row["explained share"], row["by chance"]) == ("-0.25", "0.00")
-    assert row["more than chance"] == "0 of 1"
-    assert row["sizes of the same round"] == "0.20"
-
-
-def test_parts_by_hand():
-    place = {"dataset": "mnist", "distribution": "iid", "noise": "label-40"}
-    ends = ("", ".0.25", ".0.5", ".0.75")
-    found = {f"auc.{m}{e}": [0.1 * i] for m in paper.METHODS for i, e in enumerate(ends)}
-    row = tables.parts_table(records([(place, found)])).iloc[0]
-    assert (row["FedCCEA, 25%"], row["FedCCEA, all"]) == ("0.10", "0.00")
-    assert row["TMC-SV, 75%"] == "0.30"
-
-
-def test_settings_stand_in_the_papers_order():
-    order = [("mnist", "iid", "none"), ("mnist", "strong", "none"), ("mnist", "strong", "label-40"),
-             ("emnist", "iid", "none")]  # fmt: skip
-    places = [dict(zip(("dataset", "distribution", "noise"), p, strict=True)) for p in order]
-    frame = records([(place, {"rank.0.5": [0.1]}) for place in reversed(places)])
-    found = tables.fits_table(frame).index.tolist()
-    assert found == [tables.setting_name(*place) for place in order]
-
-
-def test_learning_and_times_by_hand():
-    one = {"dataset": "mnist", "distribution": "iid", "lr": 0.01, "batch_size": 32}
-    scales = ({"samples": None}, {"samples": 300}, {"samples": 300, "batch_size": 256})
-    frame = records([({**one, **s}, {"base": [91.0 - k]}) for k, s in enumerate(scales)])
-    table = tables.learning_table(frame)
-    assert table["IID"].tolist() == ["91.0", "89.0", "90.0"]
-    assert table.index[1] == "MNIST, 300 samples, batches of 256, learning rate 0.01"
-    seconds = {"simulation": [0.3], "lockstep": [0.1], "walk": [1.0], "loo": [2.0]}
-    trained = {"trained.lockstep": [0.5], "trained.loo": [4.0]}
-    cost = records([({"clients": 4}, {f"seconds.{k}": v for k, v in seconds.items()} | trained)])
-    times = measured_times(cost, 100)
-    assert times["FedCCEA over LOO"].item() == pytest.approx(5)
-    assert times["data trained on"].item() == pytest.approx(12.5)
-    assert "training alone" not in times
-    tested = {"testing.lockstep": [0.05], "testing.loo": [1.0]}
-    metrics = {f"seconds.{k}": v for k, v in seconds.items()} | trained | tested
-    times = measured_times(records([({"clients": 4}, metrics)]), 100)
-    assert times["training alone"].item() == pytest.approx(5)
-    assert times["one simulation (ms)"].item() == pytest.approx(300)
