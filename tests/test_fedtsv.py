@@ -6,7 +6,8 @@ import pytest
 from fedkit.experiments import Cell, get
 from fedkit.experiments import fedtsv as paper
 from fedkit.experiments.fedtsv_cells import CHANGES, changed
-from fedkit.experiments.fedtsv_runs import chance_above, final_weights, run_cell
+from fedkit.experiments.fedtsv_runs import final_weights, run_cell
+from fedkit.experiments.separation import chance_above
 from fedkit.selection import ClientTable
 
 BASE = paper.Setting(

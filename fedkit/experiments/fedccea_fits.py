@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from fedkit.aam import Fit, Simulations, fewest_simulations, fit_aam
 from fedkit.experiments.fedccea import Setting
-from fedkit.experiments.fedtsv_runs import chance_above
+from fedkit.experiments.separation import chance_above
 from fedkit.streams import Streams
 
 __all__ = [

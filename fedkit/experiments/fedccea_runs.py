@@ -39,7 +39,7 @@ from fedkit.experiments.fedccea_removal import (
     partial_participation,
     removal_curves,
 )
-from fedkit.experiments.fedtsv_runs import chance_above
+from fedkit.experiments.separation import chance_above
 from fedkit.records import default_root
 from fedkit.retraining import TrainWithSizes, train_with_sizes
 from fedkit.streams import Streams

@@ -21,25 +21,18 @@ from fedkit.experiments.fedtsv import (
     simulate,
     strategy,
 )
+from fedkit.experiments.separation import chance_above
 from fedkit.federation import Probe, Weigh
 from fedkit.models import build
 from fedkit.partition import Federation
 from fedkit.selection import ClientTable
 from fedkit.valuation import Valuation
 
-__all__ = ["chance_above", "run_cell"]
+__all__ = ["run_cell"]
 
 FloatArray = npt.NDArray[np.float64]
 #: kinds of clients, of which the first should weigh more
 PAIRS = (("iid", "malicious"), ("skewed", "malicious"), ("iid", "skewed"))
-
-
-def chance_above(a: FloatArray, b: FloatArray) -> float:
-    """Probability that a member of `a` is above one of `b`, ties half; NaN if one is empty."""
-    if not len(a) or not len(b):
-        return float("nan")
-    left, right = np.asarray(a)[:, None], np.asarray(b)[None, :]
-    return float(((left > right) + 0.5 * (left == right)).mean())
 
 
 class _Watch:

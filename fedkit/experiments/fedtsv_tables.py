@@ -10,7 +10,8 @@ import numpy.typing as npt
 from fedkit import overviews
 from fedkit.experiments.fedtsv import KINDS
 from fedkit.experiments.fedtsv_cells import CHANGES, SCALES, STUDIED, changed
-from fedkit.experiments.fedtsv_runs import PAIRS, chance_above
+from fedkit.experiments.fedtsv_runs import PAIRS
+from fedkit.experiments.separation import chance_above
 from fedkit.extras import need
 from fedkit.intervals import Interval, mean_interval, paired_interval
 
