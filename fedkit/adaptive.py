@@ -1,20 +1,22 @@
 """Aggregation by contribution, and the baselines of FedTSV: cosine-gradient values, leave-one-out.
 
 Every method here is a :class:`~fedkit.federation.Strategy`: what a participant's value is, what the
-server remembers of it, and which weights follow.
+server remembers of it, and which weights follow.  Its controls, and the remedy against long updates
+that the paper names and does not try, stand here as well.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from fedkit.aggregation import Proportional
-from fedkit.contribution import Round
+from fedkit.contribution import Round, ValuePolicy
 from fedkit.estimators import leave_one_out, shapley
 from fedkit.masks import check_coalitions
 from fedkit.selection import ClientTable
@@ -28,6 +30,8 @@ __all__ = [
     "LeaveOneOut",
     "OracleWeights",
     "RunningCosine",
+    "ShuffledValues",
+    "equal_lengths",
 ]
 
 FloatArray = npt.NDArray[np.float64]
@@ -54,7 +58,8 @@ class OracleWeights:
     Parameters
     ----------
     excluded : tuple of int
-        Clients whose updates get weight zero; where all participants are such, all count.
+        Clients whose updates get weight zero.  Where all participants are such, nobody counts and
+        the model stays as it is.
     """
 
     excluded: tuple[int, ...]
@@ -64,9 +69,52 @@ class OracleWeights:
             raise ValueError(f"excluded is {self.excluded!r}; expected clients' numbers, from 0")
 
     def __call__(self, r: Round, valuation: Valuation, clients: ClientTable) -> FloatArray:
-        """Return float64[k], non-negative, summing to 1."""
-        good = ~np.isin(r.participants, self.excluded)
-        return Proportional().weights(good.astype(np.float64), r.sizes)
+        """Return float64[k], non-negative, summing to 1; zeros where all are excluded."""
+        good = (~np.isin(r.participants, self.excluded)).astype(np.float64)
+        return good / max(good.sum(), 1.0)
+
+
+@dataclass(frozen=True)
+class ShuffledValues:
+    """Control: another policy's values, dealt to the round's participants at random.
+
+    The weights that follow are as uneven as that policy's and know nothing of who did what.
+    """
+
+    policy: ValuePolicy
+
+    def value(self, rounds: Sequence[Round]) -> list[Valuation]:
+        """Return one valuation per round, over its participants."""
+        found = []
+        for r, v in zip(rounds, self.policy.value(rounds), strict=True):
+            order = r.streams.generator("shuffled values").permutation(len(v.values))
+            found.append(
+                replace(v, values=v.values[order], standard_errors=v.standard_errors[order])
+            )
+        return found
+
+
+def equal_lengths(updates: torch.Tensor) -> torch.Tensor:
+    """Bring all updates of a round to the length of the median one.
+
+    Of an even number of updates the shorter middle one counts.  Updates of length zero, or that are
+    not finite, stay what they are.
+
+    Parameters
+    ----------
+    updates : float32 tensor ``[k, P]``
+
+    Returns
+    -------
+    float32 tensor ``[k, P]``
+    """
+    lengths = updates.norm(dim=1)
+    usable = torch.isfinite(lengths) & (lengths > 0)
+    if not bool(usable.any()):
+        return updates
+    factor = torch.ones_like(lengths)
+    factor[usable] = lengths[usable].median() / lengths[usable]
+    return updates * factor[:, None]
 
 
 @dataclass(frozen=True)

@@ -21,9 +21,11 @@ from fedkit.adaptive import (
     LeaveOneOut,
     OracleWeights,
     RunningCosine,
+    ShuffledValues,
+    equal_lengths,
 )
 from fedkit.aggregation import Aggregation, UniformWeights
-from fedkit.contribution import Exact, NoValue, RandomValues, Round, ValuePolicy
+from fedkit.contribution import Exact, NoValue, Round, ValuePolicy
 from fedkit.corruption import LabelPermutation
 from fedkit.data import Dataset, load
 from fedkit.estimators import PermutationSampling
@@ -38,9 +40,11 @@ from fedkit.training import LocalSGD
 from fedkit.trajectory import TrajectoryValues, Utility
 
 PAPER_METHODS = ("fedavg", "cgsv", "loo", "tsv")
-#: TSV by sampling as in the paper; CGSV by its game, and without its normalisation
-READINGS = ("tsv-sampled", "cgsv-game", "cgsv-raw")
-CONTROLS = ("mr", "random", "oracle")
+#: LOO by the other utility of Eq. 5; TSV by sampling as in the paper; CGSV by its game, and without
+#: its normalisation
+READINGS = ("loo-loss", "tsv-sampled", "cgsv-game", "cgsv-raw")
+#: exact values of the round by accuracy; FedTSV's values, shuffled; a server that knows who lies
+CONTROLS = ("mr", "shuffled", "oracle")
 METHODS = PAPER_METHODS + READINGS + CONTROLS
 KINDS = ("iid", "skewed", "malicious")
 
@@ -72,6 +76,10 @@ class Setting:
         Share of the second half of the classes that stays in the validation set; 1 is unbiased.
     scale : float
         Factor of what malicious clients send.
+    even : bool
+        The server brings the updates of a round to equal length before it does anything else:
+        "gradient clipping or norm regularization", which the paper names and does not try (section
+        IV-B), and what CGSV's authors do before they average.
     collusion : bool
         All malicious clients apply the same permutation; the paper's "a fixed label-shuffling
         mapping" can mean either.
@@ -96,6 +104,7 @@ class Setting:
     validation: int = 1000
     one_sided: float = 1.0
     scale: float = 1.0
+    even: bool = False
     collusion: bool = False
     utility: Utility = "exponential"
     evaluate_every: int = 10
@@ -124,18 +133,19 @@ class Setting:
 
 def strategy(s: Setting) -> Strategy:
     """Return the strategy of a setting."""
-    follow = ContributionWeights()
+    follow, exact = ContributionWeights(), TrajectoryValues(utility=s.utility)
     sampled = TrajectoryValues(PermutationSampling(), 2 * s.participants + 2, s.utility)
     rows: dict[str, tuple[ValuePolicy, Aggregation | Weigh, Remember]] = {
         "fedavg": (NoValue(), UniformWeights(), keep_latest),
-        "tsv": (TrajectoryValues(utility=s.utility), follow, keep_total),
+        "tsv": (exact, follow, keep_total),
         "tsv-sampled": (sampled, follow, keep_total),
         "loo": (LeaveOneOut(), follow, keep_total),
+        "loo-loss": (LeaveOneOut(), follow, keep_total),  # its plan has the other utility
         "cgsv": (CosineValues(), follow, RunningCosine()),
         "cgsv-game": (CosineValues(exact=True), follow, RunningCosine()),
         "cgsv-raw": (CosineValues(normalised=False), follow, RunningCosine()),
         "mr": (Exact(normalised=False), follow, keep_total),
-        "random": (RandomValues(), follow, keep_total),
+        "shuffled": (ShuffledValues(exact), follow, keep_total),
         "oracle": (NoValue(), OracleWeights(tuple(range(s.honest, s.clients))), keep_latest),
     }
     if s.method not in rows:
@@ -223,11 +233,10 @@ def simulate(
     """Run the federations of a setting, one per seed, in lockstep."""
     first = federations[0]
 
-    def louder(r: Round) -> torch.Tensor:
+    def sent(r: Round) -> torch.Tensor:
         factor = np.where(r.participants >= s.honest, s.scale, 1.0)
-        return r.updates * torch.as_tensor(factor, dtype=r.updates.dtype)[:, None].to(
-            r.updates.device
-        )
+        scaled = r.updates * torch.as_tensor(factor).to(r.updates)[:, None]
+        return equal_lengths(scaled) if s.even else scaled
 
     return run(
         federations,
@@ -237,12 +246,13 @@ def simulate(
             rounds=s.rounds,
             participants=s.participants,
             local=LocalSGD(lr=s.lr, batch_size=s.batch_size),
+            utility="negative_loss" if s.method == "loo-loss" else "accuracy",
             weighting="uniform",
             evaluate_every=s.evaluate_every,
         ),
         seeds,
         device=device,
         probe=probe,
-        tamper=louder if s.scale != 1 else None,
+        tamper=sent if s.scale != 1 or s.even else None,
         progress=progress,
     )

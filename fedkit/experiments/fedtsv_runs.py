@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from fedkit.adaptive import ContributionWeights
 from fedkit.aggregation import Aggregation
 from fedkit.coalitions import Evaluator
 from fedkit.contribution import Round
@@ -28,7 +29,10 @@ from fedkit.partition import Federation
 from fedkit.selection import ClientTable
 from fedkit.valuation import Valuation
 
-__all__ = ["run_cell"]
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["final_weights", "round_metrics", "run_cell"]
 
 FloatArray = npt.NDArray[np.float64]
 #: kinds of clients, of which the first should weigh more
@@ -36,17 +40,44 @@ PAIRS = (("iid", "malicious"), ("skewed", "malicious"), ("iid", "skewed"))
 
 
 class _Watch:
-    """An aggregation that keeps hold of the tables it has seen, one per replicate."""
+    """An aggregation that keeps the tables it has seen, one per replicate, and notes on all rounds.
 
-    def __init__(self, rule: Aggregation | Weigh) -> None:
-        self.rule, self.tables = rule, list[ClientTable]()
+    The notes of a round: "fallback", 1 if the weights are to follow contributions and no
+    participant has a positive one, so that they are uniform (Eq. 13), NaN for other rules;
+    "length_iid" and "length_malicious", mean lengths of the participants' updates; "reach", the
+    malicious share of the weighted lengths, in percent.
+    """
+
+    def __init__(self, rule: Aggregation | Weigh, kinds: npt.NDArray[np.int64]) -> None:
+        self.rule, self.kinds, self.tables = rule, kinds, list[ClientTable]()
+        self.notes: dict[int, list[dict[str, float]]] = {}
 
     def __call__(self, r: Round, valuation: Valuation, clients: ClientTable) -> FloatArray:
         if not any(clients is seen for seen in self.tables):
             self.tables.append(clients)
         if callable(self.rule):
-            return self.rule(r, valuation, clients)
-        return self.rule.weights(valuation.values, r.sizes)
+            weights = self.rule(r, valuation, clients)
+        else:
+            weights = self.rule.weights(valuation.values, r.sizes)
+        length = r.updates.norm(dim=1).double().cpu().numpy()
+        kinds = self.kinds[r.participants]
+        iid, bad = (kinds == KINDS.index(kind) for kind in ("iid", "malicious"))
+        led, moved = isinstance(self.rule, ContributionWeights), float(weights @ length)
+        note = {
+            "fallback": float(clients.values[r.participants].max() <= 0) if led else np.nan,
+            "length_iid": _mean(length[iid]),
+            "length_malicious": _mean(length[bad]),
+            "reach": 100 * float((weights * length)[bad].sum()) / moved if moved else np.nan,
+        }
+        self.notes.setdefault(r.streams.seed, []).append(note)
+        return weights
+
+
+def _mean(x: npt.ArrayLike) -> float:
+    """Mean of what is finite; NaN for nothing."""
+    values = np.asarray(x, dtype=np.float64)
+    values = values[np.isfinite(values)]
+    return float(values.mean()) if len(values) else float("nan")
 
 
 def final_weights(s: Setting, table: ClientTable) -> FloatArray:
@@ -61,12 +92,60 @@ def final_weights(s: Setting, table: ClientTable) -> FloatArray:
     return positive / total if total > 0 else np.full(s.clients, 1 / s.clients)
 
 
+def round_metrics(
+    s: Setting, clients: pd.DataFrame, notes: list[dict[str, float]]
+) -> dict[str, float]:
+    """What goes on in the rounds of the first and of the second half of a run.
+
+    Parameters
+    ----------
+    s : Setting
+    clients : DataFrame
+        One row per participant of each round of one run: round (from 1), client, value, weight.
+    notes : list of dict
+        The notes of :class:`_Watch`, one per round.
+
+    Returns
+    -------
+    dict of str to float
+        In percent: "weight_malicious" and "reach_malicious", the malicious clients' share of the
+        weights, and of the weighted lengths, in the second half; "fallback.HALF", rounds in which
+        no participant had a positive contribution; "fallback_malicious", the part of the malicious
+        weight in the second half that such rounds gave.  "value.KIND.HALF": mean value of a
+        participation.  "length.malicious-iid.HALF": how many times as long as those of IID clients
+        the updates of malicious ones are, median over the rounds with both.  HALF is "first" or
+        "second"; NaN where there is nothing of the kind.
+    """
+    half = s.rounds // 2
+    kinds = s.kinds()[clients.client.to_numpy()]
+    late, bad = (clients["round"] > half).to_numpy(), kinds == KINDS.index("malicious")
+    weights, value = clients.weight.to_numpy(), clients.value.to_numpy()
+    fallback = np.array([note["fallback"] for note in notes])
+    in_fallback = (fallback == 1)[clients["round"].to_numpy() - 1]
+    given, lost = (float(weights[late & bad & w].sum()) for w in (True, in_fallback))
+    led = bool(np.isfinite(fallback).all()) and given > 0
+    metrics = {
+        "weight_malicious": 100 * given / (s.rounds - half),
+        "reach_malicious": _mean([note["reach"] for note in notes[half:]]),
+        "fallback_malicious": 100 * lost / given if led else float("nan"),
+    }
+    for name, part in (("first", slice(half)), ("second", slice(half, None))):
+        ratios = [note["length_malicious"] / note["length_iid"] for note in notes[part]]
+        ratios = [ratio for ratio in ratios if np.isfinite(ratio)]
+        metrics[f"length.malicious-iid.{name}"] = float(np.median(ratios)) if ratios else np.nan
+        metrics[f"fallback.{name}"] = 100 * _mean(fallback[part])
+        for k, kind in enumerate(KINDS):
+            mine = (kinds == k) & (late == (name == "second"))
+            metrics[f"value.{kind}.{name}"] = _mean(value[mine])
+    return metrics
+
+
 def run_cell(cell: Cell, device: str | None, progress: bool) -> list[dict[str, Any]]:
     """Run one cell: a setting on a block of seeds, in lockstep."""
     s = setting(cell)
     federations = [federation(s, seed) for seed in cell.seeds]
     rows = strategy(s)
-    watch = _Watch(rows.aggregate)
+    watch = _Watch(rows.aggregate, s.kinds())
     history = simulate(
         s, federations, cell.seeds, rows=replace(rows, aggregate=watch),
         probe=_losses(s, dict(zip(cell.seeds, federations, strict=True)), device),
@@ -79,13 +158,11 @@ def run_cell(cell: Cell, device: str | None, progress: bool) -> list[dict[str, A
     for seed, table in zip(cell.seeds, watch.tables, strict=True):
         mine = frame[frame.seed == seed]
         tested, lost = mine[mine.accuracy.notna()], mine[mine.test_loss.notna()]
-        part = clients[clients.seed == seed]
-        late = part[part["round"] > s.rounds // 2]
-        bad = late[kinds[late.client.to_numpy()] == KINDS.index("malicious")]
         weights, seen = final_weights(s, table), table.counts > 0
         score = weights if s.method in ("fedavg", "oracle") else table.values
         groups = {kind: score[(kinds == j) & seen] for j, kind in enumerate(KINDS)}
         last = tested[tested["round"] > s.rounds * 3 // 4].accuracy
+        steps = tested[tested["round"] > s.rounds // 2].accuracy.diff()
         results.append(
             {
                 "seed": int(seed),
@@ -94,8 +171,9 @@ def run_cell(cell: Cell, device: str | None, progress: bool) -> list[dict[str, A
                     "accuracy_late": 100 * float(last.mean()),
                     "accuracy_lowest_late": 100 * float(last.min()),
                     "accuracy_mean": 100 * float(tested.accuracy.mean()),
+                    "accuracy_swing": 100 * _mean(steps.abs()),
                     "test_loss": float(lost.test_loss.iloc[-1]),
-                    "weight_malicious": 100 * float(bad.weight.sum()) / (s.rounds - s.rounds // 2),
+                    **round_metrics(s, clients[clients.seed == seed], watch.notes[int(seed)]),
                     **{f"auc.{a}-{b}": chance_above(groups[a], groups[b]) for a, b in PAIRS},
                     **{
                         f"weight.{kind}": 100 * float(weights[kinds == j].mean())

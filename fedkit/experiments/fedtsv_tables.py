@@ -24,12 +24,13 @@ LABELS = {
     "fedavg": "FedAvg",
     "cgsv": "CGSV",
     "loo": "LOO",
+    "loo-loss": "LOO, by loss",
     "tsv": "FedTSV (exact)",
     "tsv-sampled": "FedTSV, sampled",
     "cgsv-game": "CGSV, its game",
     "cgsv-raw": "CGSV, not normalised",
     "mr": "control: values of accuracy (MR)",
-    "random": "control: random values",
+    "shuffled": "control: FedTSV, shuffled",
     "oracle": "control: oracle",
 }
 _COLUMNS = {
@@ -134,7 +135,7 @@ def study(frame: pd.DataFrame, profile: str = "paper") -> pd.DataFrame:
     Parameters
     ----------
     frame : DataFrame
-        Records of the experiment ``study``; those of ``figures`` may stand in for its first row.
+        Records of the experiment ``study``, and of ``figures`` for its first row.
     profile : str
         Its base setting is what the changes are changes of.
 
