@@ -7,6 +7,7 @@ from fedkit.claims import load_claims
 from fedkit.comparing import join
 from fedkit.experiments import get
 from fedkit.experiments.fedtsv import METHODS
+from fedkit.experiments.fedtsv_cells import CHANGES
 from fedkit.experiments.fedtsv_tables import lead, study, weights_table
 from fedkit.records import Cell, Store
 
@@ -60,7 +61,7 @@ def save(store, method, values):
     settings = {
         "method": method, "dataset": "mnist", "data": "mnist", "clients": 100, "skewed": 10,
         "malicious": 20, "participants": 5, "batch_size": 64, "lr": 0.01, "gamma": 0.5,
-        "scale": 1.0, "collusion": False,
+        "scale": 1.0, "collusion": False, "even": False,
     }  # fmt: skip
     data = {"name": "mnist", "source": "made up", "checksum": "0"}
     results = [
@@ -82,8 +83,10 @@ def test_a_direction_without_a_number_is_judged_by_pairs(tmp_path, gain, verdict
     assert ("not" in row.verdict) == (gain < 0)
 
 
-def test_a_run_that_stands_in_both_experiments_counts_once():
+def test_a_run_that_is_given_twice_counts_once():
     store = Store()
-    studied = store.frame("fedtsv", "study", "paper")
-    twice = pd.concat([studied, studied])
-    pd.testing.assert_frame_equal(study(twice), study(studied))
+    frames = [store.frame("fedtsv", name, "paper") for name in ("study", "figures")]
+    once = pd.concat(f[f.dataset == "mnist"] for f in frames)
+    table = study(once)
+    assert list(table.index) == list(CHANGES)
+    pd.testing.assert_frame_equal(study(pd.concat([once, once])), table)

@@ -1,12 +1,15 @@
 from dataclasses import asdict, replace
 
 import numpy as np
+import pandas as pd
 import pytest
+import torch
 
+from fedkit.coalitions import Evaluator
 from fedkit.experiments import Cell, get
 from fedkit.experiments import fedtsv as paper
 from fedkit.experiments.fedtsv_cells import CHANGES, changed
-from fedkit.experiments.fedtsv_runs import final_weights, run_cell
+from fedkit.experiments.fedtsv_runs import final_weights, round_metrics, run_cell
 from fedkit.experiments.separation import chance_above
 from fedkit.selection import ClientTable
 
@@ -93,6 +96,63 @@ def test_loud_liars_change_what_the_server_sees_and_nothing_else():
     np.testing.assert_allclose(ratio, np.where(seen[1.0][0] >= 9, 10, 1), rtol=1e-4)
 
 
+def test_even_updates_are_equally_long_also_where_liars_are_loud():
+    s = replace(BASE, method="fedavg", even=True, scale=10.0, rounds=2, participants=12)
+    seen = []
+    paper.simulate(s, [paper.federation(s, 0)], [0], probe=lambda r, v: seen.append(r) or {})
+    for r in seen:
+        lengths = r.updates.norm(dim=1)
+        torch.testing.assert_close(lengths, lengths[:1].expand(12))
+
+
+def test_leave_one_out_by_loss_asks_for_the_validation_loss():
+    for method, utility in (("loo", "accuracy"), ("loo-loss", "negative_loss")):
+        s, seen = replace(BASE, method=method, rounds=1), []
+        f = paper.federation(s, 0)
+        paper.simulate(s, [f], [0], probe=lambda r, v, seen=seen: seen.append((r, v)) or {})
+        r, v = seen[0]
+        judge = Evaluator(r.architecture, f.x_val, f.y_val, utility)
+        mean = r.base + r.updates.mean(dim=0)
+        without = r.base + (r.updates.sum(dim=0) - r.updates) / (len(r.updates) - 1)
+        gone = judge.utilities(mean[None])[0] - judge.utilities(without)
+        np.testing.assert_allclose(v.values, gone, atol=1e-5)
+
+
+def test_what_goes_on_in_the_rounds_by_hand():
+    s = replace(BASE, clients=4, skewed=1, malicious=1, rounds=4)  # kinds 0, 0, 1, 2
+    rows = [  # round, client, value, weight
+        (1, 0, 0.4, 1.0), (1, 3, -0.2, 0.0), (2, 1, 0.2, 0.5), (2, 2, 0.1, 0.5),
+        (3, 0, 0.3, 0.8), (3, 3, 0.1, 0.2), (4, 2, -0.3, 0.5), (4, 3, -0.5, 0.5),
+    ]  # fmt: skip
+    clients = pd.DataFrame(rows, columns=["round", "client", "value", "weight"])
+    nan = float("nan")
+    notes = [
+        {"fallback": f, "length_iid": a, "length_malicious": b, "reach": c}
+        for f, a, b, c in ((0, 1.0, 3.0, 0), (0, 1.0, nan, 0), (0, 2.0, 8.0, 40), (1, nan, 1.0, 60))
+    ]
+    found = round_metrics(s, clients, notes)
+    assert found["weight_malicious"] == pytest.approx(35)
+    assert found["reach_malicious"] == pytest.approx(50)
+    assert found["fallback_malicious"] == pytest.approx(100 * 0.5 / 0.7)
+    assert (found["fallback.first"], found["fallback.second"]) == (0, 50)
+    assert found["length.malicious-iid.first"] == 3
+    assert found["length.malicious-iid.second"] == 4
+    assert found["value.iid.first"] == pytest.approx(0.3)
+    assert found["value.malicious.second"] == pytest.approx(-0.2)
+    assert found["value.skewed.first"] == pytest.approx(0.1)
+    other = round_metrics(s, clients, [note | {"fallback": nan} for note in notes])
+    assert np.isnan(other["fallback_malicious"])
+    assert np.isnan(other["fallback.second"])
+
+
+def test_rounds_without_a_contribution_are_noted():
+    s = replace(BASE, rounds=12, malicious=9, skewed=2)
+    metrics = run_cell(cell(s, (0,)), None, False)[0]["metrics"]
+    assert metrics["fallback.second"] > 0
+    blind = run_cell(cell(replace(s, method="fedavg"), (0,)), None, False)[0]["metrics"]
+    assert np.isnan(blind["fallback.second"])
+
+
 def test_tsv_gives_liars_less_weight_than_their_share():
     s = replace(BASE, rounds=15, participants=6)
     found = {m: run_cell(cell(replace(s, method=m)), None, False) for m in ("tsv", "fedavg")}
@@ -125,6 +185,7 @@ def test_the_study_changes_one_thing_at_a_time():
     cells = get("fedtsv", "study").cells("paper")
     assert len({c.key for c in cells}) == len(cells)
     assert {c.settings["rounds"] for c in cells} == {400}
+    assert not {c.key for c in cells} & {c.key for c in get("fedtsv", "figures").cells("paper")}
     with pytest.raises(ValueError, match="unknown profile"):
         get("fedtsv", "study").cells("huge")
 

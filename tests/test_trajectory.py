@@ -14,9 +14,11 @@ from fedkit.adaptive import (
     LeaveOneOut,
     OracleWeights,
     RunningCosine,
+    ShuffledValues,
+    equal_lengths,
 )
 from fedkit.coalitions import Evaluator
-from fedkit.contribution import Round
+from fedkit.contribution import NoValue, Round
 from fedkit.federation import keep_total
 from fedkit.selection import ClientTable
 from fedkit.trajectory import (
@@ -272,7 +274,38 @@ def test_weights_follow_contributions_and_fall_back_to_uniform():
     np.testing.assert_allclose(weights(r, v, table([3, -1, 1])), [0.75, 0, 0.25])
     np.testing.assert_allclose(weights(r, v, table([-3, -1, 0])), [1 / 3] * 3)
     np.testing.assert_allclose(OracleWeights((1,))(r, v, table([0, 0, 0])), [0.5, 0, 0.5])
-    np.testing.assert_allclose(OracleWeights((0, 1, 2))(r, v, table([0, 0, 0])), [1 / 3] * 3)
+    assert (OracleWeights((0, 1, 2))(r, v, table([0, 0, 0])) == 0).all()
+
+
+def test_a_round_of_liars_leaves_the_oracles_model_alone():
+    f = fk.make_federation(fk.load("digits"), 4, fk.IID(), 0, validation=0.2)
+    arch = fk.build("mlp-8", f.input_shape, f.n_classes)
+    oracle = fk.Strategy(fk.UniformSelection(), NoValue(), OracleWeights((0, 1, 2, 3)), keep_total)
+    plan = fk.Plan(2, 4, fk.LocalSGD(lr=0.1, batch_size=32))
+    ended = fk.run([f], arch, oracle, plan, [0]).models[0]
+    torch.testing.assert_close(ended, arch.init(fk.Streams(0).generator("model")))
+
+
+def test_shuffled_values_are_the_same_values_of_other_clients():
+    rounds = [replace(a_round(), streams=fk.Streams(seed)) for seed in range(8)]
+    true = TrajectoryValues().value(rounds)
+    dealt = ShuffledValues(TrajectoryValues()).value(rounds)
+    moved = 0
+    for a, b in zip(true, dealt, strict=True):
+        np.testing.assert_array_equal(np.sort(a.values), np.sort(b.values))
+        moved += not np.array_equal(a.values, b.values)
+    assert moved >= 4  # of 3 clients one order in six is the true one
+    again = ShuffledValues(TrajectoryValues()).value(rounds)
+    assert all(np.array_equal(a.values, b.values) for a, b in zip(dealt, again, strict=True))
+
+
+def test_updates_are_brought_to_the_length_of_the_median_one():
+    updates = torch.tensor([[3.0, 4.0], [0.0, 1.0], [20.0, 0.0], [0.0, 0.0], [float("inf"), 1.0]])
+    even = equal_lengths(updates)
+    torch.testing.assert_close(even[:3], torch.tensor([[3.0, 4.0], [0.0, 5.0], [5.0, 0.0]]))
+    torch.testing.assert_close(even[3:], updates[3:])
+    torch.testing.assert_close(equal_lengths(updates[1:3]).norm(dim=1), torch.ones(2))
+    torch.testing.assert_close(equal_lengths(updates[3:]), updates[3:])
 
 
 def test_running_importances_are_those_of_cgsv_with_everybody_present():
