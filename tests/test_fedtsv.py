@@ -121,7 +121,7 @@ def test_leave_one_out_by_loss_asks_for_the_validation_loss():
 def test_what_goes_on_in_the_rounds_by_hand():
     s = replace(BASE, clients=4, skewed=1, malicious=1, rounds=4)  # kinds 0, 0, 1, 2
     rows = [  # round, client, value, weight
-        (1, 0, 0.4, 1.0), (1, 3, -0.2, 0.0), (2, 1, 0.2, 0.5), (2, 2, 0.1, 0.5),
+        (1, 0, 0.4, 0.9), (1, 3, -0.2, 0.1), (2, 1, 0.2, 0.5), (2, 2, 0.1, 0.5),
         (3, 0, 0.3, 0.8), (3, 3, 0.1, 0.2), (4, 2, -0.3, 0.5), (4, 3, -0.5, 0.5),
     ]  # fmt: skip
     clients = pd.DataFrame(rows, columns=["round", "client", "value", "weight"])

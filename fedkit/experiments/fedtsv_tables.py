@@ -18,7 +18,16 @@ from fedkit.intervals import Interval, mean_interval, paired_interval
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["LABELS", "STUDY_COLUMNS", "lead", "study", "summary", "text", "weights_table"]
+__all__ = [
+    "LABELS",
+    "STUDY_COLUMNS",
+    "lead",
+    "rounds_table",
+    "study",
+    "summary",
+    "text",
+    "weights_table",
+]
 
 LABELS = {
     "fedavg": "FedAvg",
@@ -35,6 +44,7 @@ LABELS = {
 }
 _COLUMNS = {
     "accuracy_lowest_late": "lowest late accuracy (%)",
+    "accuracy_swing": "change between tests (points)",
     "test_loss": "test loss (nats)",
     "auc.iid-malicious": "iid above malicious",
     "auc.skewed-malicious": "skewed above malicious",
@@ -42,6 +52,15 @@ _COLUMNS = {
     "weight_malicious": "weight of malicious (%)",
 }
 
+#: columns of :func:`rounds_table`: a metric, its digits, and the largest value that it can have
+_ROUNDS = {
+    "length.malicious-iid.first": ("length of malicious updates, first half", 1, np.inf),
+    "length.malicious-iid.second": ("the same, second half", 1, np.inf),
+    "weight_malicious": ("weight of malicious (%)", 1, 100),
+    "reach_malicious": ("the same, times length (%)", 1, 100),
+    "fallback.second": ("rounds without a contribution (%)", 1, 100),
+    "fallback_malicious": ("weight of malicious from these (%)", 0, 100),
+}
 _TOLD = ("tsv", "cgsv", "cgsv-raw")
 #: columns of :func:`study`
 STUDY_COLUMNS = (
@@ -49,6 +68,7 @@ STUDY_COLUMNS = (
     *(f"AUC, {LABELS[m]}" for m in _TOLD),
     "AUC of skewed, FedTSV",
     "weight of malicious, FedTSV (%)",
+    "seeds",
 )
 
 
@@ -129,6 +149,29 @@ def summary(frame: pd.DataFrame) -> pd.DataFrame:
     return table.rename(index=LABELS)
 
 
+def rounds_table(frame: pd.DataFrame) -> pd.DataFrame:
+    """What goes on in the rounds: how long malicious updates are, and what they get.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Records of the experiment ``figures`` in one setting.
+
+    Returns
+    -------
+    DataFrame
+        One row per method: means over the seeds with 95% t-intervals; a dash where a method has
+        nothing of the kind.
+    """
+    pd = need("pandas", "run")
+    table = {}
+    for metric, (name, digits, most) in _ROUNDS.items():
+        wide = overviews.by_seed(frame, LABELS, metric)
+        cells = {LABELS[m]: wide[m].dropna().to_numpy(dtype=np.float64) for m in map(str, wide)}
+        table[name] = {m: text(x, digits, most) if len(x) else "–" for m, x in cells.items()}
+    return pd.DataFrame(table).dropna(how="all").fillna("–")
+
+
 def study(frame: pd.DataFrame, profile: str = "paper") -> pd.DataFrame:
     """One row per change: late accuracy by method, and how well kinds of clients are told apart.
 
@@ -142,7 +185,8 @@ def study(frame: pd.DataFrame, profile: str = "paper") -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        Means over the seeds with 95% t-intervals; a dash where a method has no record.
+        Means over the seeds, whose number is the last column, with 95% t-intervals; a dash where a
+        method has no record.
     """
     pd = need("pandas", "run")
     base = SCALES[profile].bases[0]
@@ -165,5 +209,5 @@ def study(frame: pd.DataFrame, profile: str = "paper") -> pd.DataFrame:
             (given, "tsv", 1, 100),
         ]
         cells = [text(w[m], digits, most) if m in w else "–" for w, m, digits, most in found]
-        rows[name] = dict(zip(STUDY_COLUMNS, cells, strict=True))
+        rows[name] = dict(zip(STUDY_COLUMNS, [*cells, str(part.seed.nunique())], strict=True))
     return pd.DataFrame.from_dict(rows, orient="index")
