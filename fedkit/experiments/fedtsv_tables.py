@@ -61,7 +61,7 @@ _ROUNDS = {
     "fallback.second": ("rounds without a contribution (%)", 1, 100),
     "fallback_malicious": ("weight of malicious from these (%)", 0, 100),
 }
-_TOLD = ("tsv", "cgsv", "cgsv-raw")
+_TOLD = ("tsv", "loo-loss", "cgsv", "cgsv-raw")
 #: columns of :func:`study`
 STUDY_COLUMNS = (
     *(LABELS[m] for m in STUDIED),
