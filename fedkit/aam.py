@@ -10,13 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from scipy.special import expit
 
 from fedkit.approximation import AccuracyApproximation, padded_inputs, train_by_adam
+from fedkit.connected import fit_connected
 from fedkit.models import Architecture
 from fedkit.partition import Federation
 from fedkit.projection import project, random_starts, shared_weights
@@ -87,10 +90,7 @@ def sample_sizes(sizes: IntArray, simulations: int, rounds: int, seed: int = 0) 
     owned = np.asarray(sizes, dtype=np.float64)
     if owned.ndim != 1 or not (np.isfinite(owned) & (owned >= 0)).all() or not owned.any():
         raise ValueError("sizes are the clients' numbers of samples, from 0, and not all 0")
-    if simulations < 1 or rounds < 1:
-        raise ValueError(
-            f"simulations is {simulations} and rounds {rounds}; both must be at least 1"
-        )
+    _whole(simulations=simulations, rounds=rounds)
     streams = Streams(seed).child("fedccea")
     shares = np.stack(
         [streams.generator("sizes", s).random((rounds, len(owned))) for s in range(simulations)]
@@ -132,6 +132,13 @@ def simulate(
     return Simulations(drawn / federation.sizes.mean(), accuracy)
 
 
+def _whole(**numbers: int) -> None:
+    """Refuse what is no whole number from 1."""
+    for name, value in numbers.items():
+        if not isinstance(value, Integral) or value < 1:
+            raise ValueError(f"{name} is {value!r}; expected a whole number from 1")
+
+
 @dataclass(frozen=True)
 class Fit:
     """A fitted AAM.
@@ -148,12 +155,15 @@ class Fit:
         a: what a round adds to the accuracies that follow, per unit of its sigmoid; None with the
         sigmoid behind the nodes.  Where its sum is negative, so do data: a larger quality means a
         *worse* client.
+    predict : callable or None
+        Maps other scaled sizes, float64[S, R, n], to approximated accuracies, float64[S, R].
     """
 
     quality: FloatArray
     losses: list[float] = field(repr=False)
     predicted: FloatArray = field(repr=False)
     per_round: FloatArray | None = field(default=None, repr=False)
+    predict: Callable[[FloatArray], FloatArray] | None = field(default=None, repr=False)
 
     @property
     def error(self) -> float:
@@ -167,13 +177,14 @@ def fewest_simulations(clients: int, rounds: int) -> int:
     A constant and one number per round fit a single simulation exactly, whatever the qualities are;
     each further simulation adds R equations for n qualities.
     """
+    _whole(clients=clients, rounds=rounds)
     return 1 + -(-clients // rounds)
 
 
 def fit_aam(
     simulations: Simulations,
     *,
-    solver: Literal["projection", "adam"] | None = None,
+    solver: Literal["projection", "quasi-newton", "adam"] | None = None,
     lr: float = 0.01,
     batch_size: int = 64,
     epochs: int = 200,
@@ -188,10 +199,11 @@ def fit_aam(
     Parameters
     ----------
     simulations : Simulations
-    solver : {"projection", "adam"}, optional
+    solver : {"projection", "quasi-newton", "adam"}, optional
         How Eq. 2 is minimised; the paper names no optimiser.  "projection"
         (:mod:`fedkit.projection`, five starts) is the default where the sigmoid stands behind the
-        shared layer; "adam" trains the network by mini-batches.
+        shared layer, and "quasi-newton" (:mod:`fedkit.connected`, two starts) where it stands
+        behind the nodes; "adam" trains either network by mini-batches.
     lr : float
         Of Adam, at first; 0.01 for MNIST and 0.05 for EMNIST in the paper.  It falls to 0.
     batch_size, epochs, starts : int
@@ -211,40 +223,57 @@ def fit_aam(
     Raises
     ------
     ValueError
-        If there are too few simulations (:func:`fewest_simulations`), the solver cannot serve the
-        sigmoid, a number is out of its range, or Adam diverges.
+        If there are too few simulations (:func:`fewest_simulations`), they say nothing because the
+        sizes or the accuracies of every round are all alike, the solver cannot serve the sigmoid, a
+        number is out of its range, or Adam diverges.
     """
     s, rounds, clients = simulations.sizes.shape
+    _whole(starts=starts, nodes=nodes)
     if s < fewest_simulations(clients, rounds):
         raise ValueError(
             f"{s} simulations of {rounds} rounds for {clients} clients; take at least "
             f"{fewest_simulations(clients, rounds)} simulations"
         )
+    x, y = simulations.sizes, simulations.accuracy
+    for name, found in (("sizes", x), ("accuracies", y)):
+        if not np.ptp(found, axis=0).any():
+            raise ValueError(f"the {name} of every round are all alike, so they say nothing")
     streams = Streams(seed).child("aam")
-    solver = solver or ("projection" if sigmoid == "shared" else "adam")
+    if sigmoid not in ("shared", "connected"):
+        raise ValueError(f'sigmoid is {sigmoid!r}; expected "shared" or "connected"')
+    fitting = {"shared": "projection", "connected": "quasi-newton"}[sigmoid]
+    solver = solver or fitting  # type: ignore[assignment]
     if solver == "adam":
         rng = streams.generator("weights")
         drawn = [
             AccuracyApproximation(clients, rounds, nodes, sigmoid, rng=rng) for _ in range(starts)
         ]
         model, losses, predicted = train_by_adam(
-            drawn, simulations.sizes, simulations.accuracy, streams.generator("batches"), lr=lr,
-            batch_size=batch_size, epochs=epochs, watch=watch,
+            drawn, x, y, streams.generator("batches"), lr=lr, batch_size=batch_size, epochs=epochs,
+            watch=watch,
         )  # fmt: skip
         weights = np.asarray(model.quality.detach().double().numpy())
-        return Fit(weights, losses, predicted, model.per_round)
-    if solver != "projection" or sigmoid != "shared":
+        return Fit(weights, losses, predicted, model.per_round, model.accuracies)
+    if solver != fitting:
         raise ValueError(
-            f'solver is {solver!r} and sigmoid {sigmoid!r}; expected "adam", or "projection" with '
-            'sigmoid="shared"'
+            f'solver is {solver!r}; expected "adam", or {fitting!r} with sigmoid={sigmoid!r}'
         )
-    x, y = simulations.sizes, simulations.accuracy
-    quality, losses = shared_weights(x, y, random_starts(x, streams.generator("weights")))
+    rng = streams.generator("weights")
+    if solver == "quasi-newton":
+        network, losses = fit_connected(x, y, rng, nodes=nodes)
+        fit = Fit(network.quality, losses, network.predict(x), None, network.predict)
+    else:
+        quality, losses = shared_weights(x, y, random_starts(x, rng))
+        _, _, predicted, a, b = project(quality, x, y)
+
+        def predict(sizes: FloatArray) -> FloatArray:
+            return b + np.cumsum((expit(sizes @ quality) - 0.5) * a, axis=1)
+
+        fit = Fit(quality, losses, predicted, a, predict)
     if watch is not None:
         for i, loss in enumerate(losses):
             watch(i, loss)
-    _, _, predicted, per_round = project(quality, x, y)
-    return Fit(quality, losses, predicted, per_round)
+    return fit
 
 
 def contribution_values(quality: npt.ArrayLike, sizes: npt.ArrayLike) -> FloatArray:
@@ -281,5 +310,7 @@ def contribution_index(values: npt.ArrayLike) -> FloatArray:
     if v.ndim != 1 or not v.size or not np.isfinite(v).all():
         raise ValueError(f"values have shape {v.shape}; expected one finite value per client")
     positive = np.maximum(v, 0.0)
-    total = positive.sum()
-    return positive / total if total > 0 else np.full(len(v), 1 / len(v))
+    if not positive.any():
+        return np.full(len(v), 1 / len(v))
+    positive /= positive.max()  # so that a sum of large values is finite
+    return np.asarray(positive / positive.sum())

@@ -34,7 +34,7 @@ _PIVOT = 1e-6
 
 def project(
     quality: FloatArray, sizes: FloatArray, accuracy: FloatArray
-) -> tuple[float, FloatArray, FloatArray, FloatArray]:
+) -> tuple[float, FloatArray, FloatArray, FloatArray, float]:
     """Least mean squared error at given shared weights, its gradient and the predictions.
 
     Parameters
@@ -52,6 +52,8 @@ def project(
     predicted : float64[S, R]
     per_round : float64[R]
         a.
+    constant : float
+        b.
     """
     rounds, clients = sizes.shape[1:]
     flat = sizes.reshape(-1, clients)
@@ -70,7 +72,7 @@ def project(
     left = predicted - accuracy
     by_h = 2 / left.size * a * (left @ later.T)
     gradient = (by_h * sigmoid * (1 - sigmoid)).reshape(-1) @ flat
-    return float(np.square(left).mean()), gradient, predicted, a
+    return float(np.square(left).mean()), gradient, predicted, a, float(b)
 
 
 def _least_squares(normal: FloatArray, right: FloatArray) -> FloatArray:

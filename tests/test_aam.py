@@ -8,6 +8,7 @@ from fedkit.aam import (
     Simulations,
     contribution_index,
     contribution_values,
+    fewest_simulations,
     fit_aam,
     padded_inputs,
     sample_sizes,
@@ -16,7 +17,7 @@ from fedkit.aam import (
 from fedkit.approximation import train_by_adam
 from fedkit.coalitions import Evaluator
 from fedkit.partition import QuantitySkew
-from fedkit.projection import project, shared_weights
+from fedkit.projection import project
 from fedkit.retraining import InOrder, RetrainingGame, train_with_sizes
 from fedkit.streams import Streams
 
@@ -112,6 +113,9 @@ def test_the_model_is_what_the_paper_draws(sigmoid):
     assert (model.quality >= 0).all()
 
 
+CHANGING = np.arange(27.0).reshape(9, 3)
+
+
 def planted(simulations, noise=0.005, rounds=10, seed=0):
     """Accuracies that a known quality made, through a saturating law."""
     rng = np.random.default_rng(seed)
@@ -123,7 +127,13 @@ def planted(simulations, noise=0.005, rounds=10, seed=0):
 
 
 @pytest.mark.parametrize(
-    ("solver", "sigmoid"), [("projection", "shared"), ("adam", "shared"), ("adam", "connected")]
+    ("solver", "sigmoid"),
+    [
+        ("projection", "shared"),
+        ("quasi-newton", "connected"),
+        ("adam", "shared"),
+        ("adam", "connected"),
+    ],
 )
 def test_planted_qualities_are_found(solver, sigmoid):
     quality, simulations = planted(60)
@@ -133,12 +143,15 @@ def test_planted_qualities_are_found(solver, sigmoid):
     assert fit.quality.min() >= 0
     again = fit_aam(simulations, solver=solver, sigmoid=sigmoid, epochs=120)
     np.testing.assert_array_equal(fit.quality, again.quality)
+    np.testing.assert_allclose(fit.predict(simulations.sizes), fit.predicted, atol=1e-6)
+    fresh = planted(40, seed=1)[1]
+    assert np.sqrt(np.square(fit.predict(fresh.sizes) - fresh.accuracy).mean()) < 0.03
 
 
 def test_projection_is_least_squares_on_padded_inputs():
     _, sims = planted(7, rounds=4)
     omega = np.array([0.5, 0.0, 1.0, 0.2, 0.7, 2.0])
-    loss, gradient, predicted, per_round = project(omega, sims.sizes, sims.accuracy)
+    loss, gradient, predicted, per_round, constant = project(omega, sims.sizes, sims.accuracy)
     columns = 1 / (1 + np.exp(-(padded_inputs(sims.sizes) @ omega)))  # the AAM's second layer
     design = np.c_[columns, np.ones(len(columns))]
     target = sims.accuracy.ravel()
@@ -147,6 +160,8 @@ def test_projection_is_least_squares_on_padded_inputs():
     by_round = np.linalg.lstsq(design, target, rcond=None)[0][:-1]
     np.testing.assert_allclose(per_round, by_round, atol=1e-6)
     assert loss == pytest.approx(np.square(plain - target).mean(), rel=1e-9)
+    h = 1 / (1 + np.exp(-(sims.sizes @ omega))) - 0.5
+    np.testing.assert_allclose(constant + np.cumsum(h * per_round, axis=1), predicted, atol=1e-9)
     for i, step in enumerate(1e-5 * np.eye(6)):
         high, low = (project(omega + d, sims.sizes, sims.accuracy)[0] for d in (step, -step))
         assert gradient[i] == pytest.approx((high - low) / 2e-5, rel=1e-4, abs=1e-12)
@@ -158,7 +173,7 @@ def test_projection_is_least_squares_on_padded_inputs():
 def test_projection_where_columns_are_alike(omega):
     """Flat or vanishing sigmoids: what the sizes say is lost, the means of the rounds may be."""
     _, sims = planted(7, rounds=4)
-    loss, gradient, predicted, per_round = project(omega, sims.sizes + 0.1, sims.accuracy)
+    loss, gradient, predicted, per_round, _ = project(omega, sims.sizes + 0.1, sims.accuracy)
     h = 1 / (1 + np.exp(-np.minimum((sims.sizes + 0.1) @ omega, 700))) - 0.5
     design = np.tril(np.ones((4, 4)))[None] * h[:, None, :]
     design = np.c_[design.reshape(-1, 4), np.ones(28)]
@@ -180,9 +195,6 @@ def test_projection_has_converged_where_adam_has_not():
     assert fits[0].error == pytest.approx(np.sqrt(left))
     by_adam = fit_aam(sims, solver="adam", epochs=100)
     assert fits[0].error < by_adam.error
-    # a round without any size is the mean of the accuracies, for which every weight will do
-    still = Simulations(np.zeros((4, 3, 2)), np.tile([0.1, 0.2, 0.3], (4, 1)))
-    np.testing.assert_allclose(fit_aam(still).predicted, 0.2)
 
 
 def fitted_plainly(start, sims, seed, lr, epochs, batch_size):
@@ -317,17 +329,24 @@ def bad_shape(f, arch):
         (lambda f, a: fit_aam(Simulations(np.ones((2, 3, 4)), np.ones((2, 3)))), "at least 3"),
         (lambda f, a: fit_aam(Simulations(np.ones((1, 9, 4)), np.ones((1, 9)))), "at least 2"),
         (lambda f, a: fit_aam(planted(9)[1], solver="adam", batch_size=0), "batch_size 0"),
-        (lambda f, a: fit_aam(planted(9)[1], solver="adam", nodes=0), "nodes 0"),
+        (lambda f, a: fit_aam(planted(9)[1], solver="adam", nodes=0), "nodes is 0"),
         (lambda f, a: fit_aam(planted(9)[1], solver="adam", epochs=0), "epochs 0"),
-        (lambda f, a: fit_aam(planted(9)[1], solver="adam", starts=0), "starts 0"),
+        (lambda f, a: fit_aam(planted(9)[1], solver="adam", starts=0), "starts is 0"),
+        (lambda f, a: fit_aam(planted(9)[1], solver="adam", epochs=2.5), "epochs 2.5"),
         (lambda f, a: fit_aam(planted(9)[1], solver="adam", lr=1e30), "Adam diverges"),
+        (lambda f, a: fit_aam(planted(9)[1], sigmoid="both"), "sigmoid is 'both'"),
+        (lambda f, a: fit_aam(planted(9)[1], nodes=2.5), "nodes is 2.5"),
+        (lambda f, a: fit_aam(Simulations(np.ones((9, 3, 2)), CHANGING)), "sizes of every round"),
+        (lambda f, a: fit_aam(Simulations(CHANGING[..., None], np.ones((9, 3)))), "accuracies of"),
+        (lambda f, a: sample_sizes([3, 4], 2.5, 3), "simulations is 2.5"),
+        (lambda f, a: fewest_simulations(4, 0), "rounds is 0"),
         (
             lambda f, a: fit_aam(
-                Simulations(np.ones((4, 3, 2)), np.ones((4, 3))),
+                planted(9)[1],
                 solver="projection",
                 sigmoid="connected",
             ),
-            'expected "adam", or "projection"',
+            "expected \"adam\", or 'quasi-newton' with sigmoid='connected'",
         ),
         (
             lambda f, a: AccuracyApproximation(2, 2, sigmoid="no", rng=np.random.default_rng(0)),
@@ -338,18 +357,3 @@ def bad_shape(f, arch):
 def test_bad_input(problem, call, message):
     with pytest.raises(ValueError, match=message):
         call(*problem)
-
-
-def test_starts_reach_a_minimum_that_middling_ones_miss():
-    """Sizes that explain next to nothing, as in real federations: two seeds find one minimum."""
-    rng = np.random.default_rng(2)
-    sizes = 2 * rng.random((60, 20, 12))
-    effect = 0.002 * np.cumsum(sizes @ rng.random(12), axis=1) / np.sqrt(1 + np.arange(20))
-    sims = Simulations(sizes, 0.5 + effect + 0.03 * rng.standard_normal((60, 20)))
-    fits = [fit_aam(sims, seed=seed) for seed in range(4)]
-    np.testing.assert_allclose(
-        [f.losses[-1] for f in fits], min(f.losses[-1] for f in fits), rtol=1e-4
-    )
-    middling = np.random.default_rng(0).uniform(0, 12**-0.5, (4, 12))
-    alone = [shared_weights(sims.sizes, sims.accuracy, start[None])[1][-1] for start in middling]
-    assert max(alone) > 1.001 * fits[0].losses[-1]

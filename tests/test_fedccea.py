@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import fedkit as fk
-from fedkit.aam import Fit, Simulations, sample_sizes
+from fedkit.aam import Fit, Simulations, contribution_index, sample_sizes
 from fedkit.experiments import Cell, get
 from fedkit.experiments import fedccea as paper
 from fedkit.experiments import fedccea_fits as fits
@@ -15,6 +15,7 @@ from fedkit.experiments.fedccea_removal import (
     partial_participation,
 )
 from fedkit.experiments.fedccea_runs import run_base, run_cell, run_cost
+from fedkit.experiments.fedccea_walks import Tally, truncated_walks
 from fedkit.retraining import RetrainingGame, train_with_sizes
 
 BASE = paper.Setting(
@@ -27,7 +28,7 @@ def run(profile):
     """One small run with few fits."""
     s = replace(BASE, noise="label-40")
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("SPLITS", "PERMUTATIONS", "FEW_PERMUTATIONS"):
+        for name in ("SPLITS", "PERMUTATIONS", "FOLDS"):
             patch.setattr(fits, name, 2)
         return run_cell(Cell(profile, "fedccea", "contribution", asdict(s), (0,)), "cpu", False)[0]
 
@@ -53,6 +54,19 @@ def test_a_run_measures_what_the_tables_show(result):
     assert len(series["partial.lowest"]) == len(PROPORTIONS)
     assert {"area.partial-size", "rank.seeds", "explained"} <= set(metrics)
     assert 0.05 <= metrics["explained.p"] <= 1
+    for m in paper.METHODS:
+        values = np.array(series[f"value.{m}"])
+        np.testing.assert_allclose(contribution_index(values), series[f"index.{m}"])
+        assert metrics[f"spread.{m}"] == pytest.approx(np.std(series[f"index.{m}"]) * BASE.clients)
+        lost = series[f"{m}.lowest"][0] - series[f"{m}.lowest"][4]
+        assert metrics[f"lost40.{m}"] == pytest.approx(lost)
+    for m in (*paper.FITS, "same_round"):
+        assert metrics[f"unseen.{m}"] < 1
+    for m in paper.FITS:
+        assert (
+            np.diff([series[f"miss.{m}.{q}"] for q in ("low", "middle", "high")], axis=0) >= 0
+        ).all()
+        assert len(series[f"miss.{m}.low"]) == BASE.rounds
     for name in READINGS:
         assert metrics[f"explained.{name}"] <= 1
         assert -1 <= metrics[f"rank.{name}"] <= 1
@@ -107,7 +121,7 @@ def test_the_order_of_samples_is_drawn_once():
 
 def test_a_tally_adds_up_shares():
     game = fk.TableGame(np.arange(8.0))
-    tally = paper.Tally(game, np.array([10, 30, 60]))
+    tally = Tally(game, np.array([10, 30, 60]))
     tally.value(np.array([[True, False, True], [False, False, False], [True, True, True]]))
     assert tally.trained == pytest.approx(0.7 + 0 + 1)
 
@@ -161,25 +175,29 @@ def test_parts_are_the_values_of_smaller_budgets():
     game = RetrainingGame(
         paper.halves(f, 0)[0], paper.architecture(BASE, f), BASE.local, BASE.rounds, 0, device="cpu"
     )
+    for m in (*paper.FITS, "tmc-sv"):
+        for share in paper.PARTS:
+            assert valued.trained[f"{m}.{share:g}"] == pytest.approx(
+                share * valued.trained["fedccea"], rel=0.3
+            ), (m, share)
     limit = valued.trained["fedccea"] / 2
-    alone = paper.truncated_walks(s, game, f.sizes, 0, limit)[0]
+    alone = truncated_walks(game, f.sizes, tolerance=s.tolerance, seed=0, limit=limit)[0]
     np.testing.assert_allclose(valued.parts["tmc-sv"][at], alone, rtol=1e-6, atol=1e-9)
 
 
 def test_walks_cost_what_the_simulations_cost():
     """Walks that are cut early ask for small coalitions; more of them are due."""
-    s = replace(BASE, clients=10, tolerance=0.15)
     saturating = fk.FunctionGame(10, lambda rows: 1 - 0.5 ** rows.sum(axis=1))
     sizes = np.full(10, 30)
-    values, spent = paper.truncated_walks(s, saturating, sizes, 0, 20.0)
+    values, spent = truncated_walks(saturating, sizes, tolerance=0.15, seed=0, limit=20.0)
     assert 18.0 <= spent <= 22.0
-    once = paper.Tally(saturating, sizes)
+    once = Tally(saturating, sizes)
     fk.estimate(once, fk.TruncatedMonteCarlo(0.15), budget=40, seed=0)
     assert once.trained < 12.0  # what as many coalitions as simulations cost
     assert values.sum() == pytest.approx(1 - 0.5**3, abs=1e-9)
     # where nothing is left to ask for, it ends
     flat = fk.FunctionGame(10, lambda rows: np.zeros(len(rows)))
-    values, spent = paper.truncated_walks(s, flat, sizes, 0, 20.0)
+    values, spent = truncated_walks(flat, sizes, tolerance=0.15, seed=0, limit=20.0)
     assert spent <= 1.0
     assert not values.any()
 
@@ -218,7 +236,9 @@ def test_fits_that_are_compared_share_neither_simulations_nor_seed(monkeypatch):
     sims = Simulations(rng.random((20, 3, 5)), rng.random((20, 3)))
     asked = []
 
-    def fit(part, *, seed):
+    def fit(part, *, seed, sigmoid):
+        if sigmoid == "connected":
+            return Fit(np.arange(5.0), [0.0], part.accuracy)
         asked.append(({tuple(row.ravel()) for row in part.sizes}, seed))
         return Fit(np.arange(5.0) * (1 if len(asked) % 2 else -1), [0.0], part.accuracy)
 
@@ -226,7 +246,9 @@ def test_fits_that_are_compared_share_neither_simulations_nor_seed(monkeypatch):
     monkeypatch.setattr(fits, "SPLITS", 2)
     found = stability(BASE, sims, 7)
     ranks = {"rank.0.1", "rank.0.25", "rank.0.5", "rank.seeds"}
-    assert {k for k in found if k.startswith("rank")} == ranks
+    others = {f"{k}.{m}" for k in ranks for m in ("connected", "same_round")}
+    assert {k for k in found if k.startswith("rank")} == ranks | others - {"rank.seeds.same_round"}
+    assert [found[f"{k}.connected"] for k in ranks] == pytest.approx([1] * 4)
     assert [found[k] for k in sorted(ranks)] == pytest.approx([-1] * 4)
     assert found["spread.0.5"] == pytest.approx(0)
     pairs = list(zip(asked[::2], asked[1::2], strict=True))
@@ -263,20 +285,36 @@ def test_explained_by_hand():
     )
 
 
-def test_halves_of_adams_fit_share_no_seed(monkeypatch):
+def test_adams_fit_starts_elsewhere_than_the_converged_one(monkeypatch):
     rng = np.random.default_rng(0)
     sims, asked = Simulations(rng.random((20, 3, 5)), rng.random((20, 3))), []
 
-    def fit(part, *, solver, sigmoid, lr, seed):
-        asked.append((sigmoid, len(part.sizes), seed))
+    def fit(part, *, solver, lr, seed):
+        asked.append((solver, lr, seed))
         return Fit(rng.random(5), [0.0], part.accuracy)
 
     monkeypatch.setattr(fits, "fit_aam", fit)
-    fits.other_fits(BASE, sims, Fit(np.ones(5), [0.0], sims.accuracy), 3, np.zeros(5, dtype=bool))
-    for place in ("shared", "connected"):
-        seeds = [seed for where, size, seed in asked if where == place and size == 10]
-        assert len(seeds) == len(set(seeds)) == 2
-    assert 3 not in {seed for *_, seed in asked}
+    both = {m: Fit(np.arange(5.0), [0.0], sims.accuracy) for m in paper.FITS}
+    qualities, found = fits.other_fits(BASE, sims, both, 3, np.zeros(5, dtype=bool))
+    assert asked == [("adam", BASE.aam_lr, 3 + 2 * fits.OTHER_SEED)]
+    assert set(qualities) == set(READINGS)
+    assert found["rank.connected"] == pytest.approx(1)
+
+
+def test_simulations_that_no_fit_has_seen_tell_knowledge_from_fitting():
+    rng = np.random.default_rng(0)
+    sizes = rng.random((60, 6, 4))
+    drift, noise = np.linspace(0.3, 0.6, 6), 0.01 * rng.standard_normal((60, 6))
+    kept = 0.3 ** np.subtract.outer(np.arange(6), np.arange(6)) * np.tri(6)
+    fading = np.einsum("qr,sri,i->sq", kept, sizes, np.array([0.0, 0.02, 0.05, 0.1]))
+    known = fits.unseen(Simulations(sizes, drift + fading + noise), 0)
+    assert known["unseen.connected"] > 0.5
+    assert known["unseen.same_round"] > 0.5
+    nothing = fits.unseen(Simulations(rng.random(sizes.shape), drift + fading + noise), 0)
+    assert max(nothing.values()) < 0.1
+    by_hand = Simulations(np.ones((2, 2, 1)), np.array([[0.1, 0.5], [0.3, 0.7]]))
+    missed = fits.misses(by_hand, Fit(np.ones(1), [0.0], by_hand.accuracy + [[0.01, 0.02]] * 2))
+    assert missed["middle"] == pytest.approx([1.0, 2.0])
 
 
 def test_partial_participation_has_a_control_that_ranks_by_amounts():

@@ -1,13 +1,15 @@
-"""FedCCEA: the federations of its evaluation, and the three methods on equal terms (section 4).
+"""FedCCEA: the federations of its evaluation, and the methods on equal terms (section 4).
 
-One run values the clients of one federation by FedCCEA, by truncated Monte Carlo on retraining
-(TMC-SV) and by leave-one-out on retraining (LOO), and then retrains without some of them.
+One run values the clients of one federation by FedCCEA in both readings, by truncated Monte Carlo
+on retraining (TMC-SV) and by leave-one-out on retraining (LOO), and then retrains without some of
+them.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -23,8 +25,9 @@ from fedkit.aam import (
 )
 from fedkit.corruption import Backdoor, Cast, DataPart, LabelNoise
 from fedkit.data import Dataset, load
-from fedkit.estimators import TruncatedMonteCarlo, estimate, leave_one_out
+from fedkit.estimators import leave_one_out
 from fedkit.experiments import Cell
+from fedkit.experiments.fedccea_walks import Tally, truncated_walks
 from fedkit.games import Game, MemoGame
 from fedkit.models import Architecture, build
 from fedkit.partition import IID, ClassesPerClient, Federation, Scheme, make_federation
@@ -32,7 +35,11 @@ from fedkit.retraining import RetrainingGame, TrainWithSizes, train_with_sizes
 from fedkit.streams import Streams
 from fedkit.training import LocalSGD
 
-METHODS = ("fedccea", "tmc-sv", "loo")
+#: FedCCEA in both readings: where the sigmoid of its model stands.  Appendix A has it "in the first
+#: layer of the AAM", the one with the shared weights; but by section 3.2.1 that one is linear, and
+#: what it returns "is the input" of the connected layers
+FITS: dict[str, Literal["shared", "connected"]] = {"fedccea": "shared", "connected": "connected"}
+METHODS = (*FITS, "tmc-sv", "loo")
 #: controls of the removal experiments: they know nothing, or what the server may not know
 CONTROLS = ("random", "size", "oracle")
 #: random orders whose removal curves are averaged; each costs as many retrainings as a method
@@ -101,6 +108,11 @@ class Setting:
         if self.distribution not in DISTRIBUTIONS:
             raise ValueError(
                 f"distribution is {self.distribution!r}; there are {', '.join(DISTRIBUTIONS)}"
+            )
+        if not 0 <= self.noisy < 1 or (self.samples is not None and self.samples < 1):
+            raise ValueError(
+                f"noisy is {self.noisy} and samples {self.samples}; expected a share below 1, and "
+                "at least 1 sample or None"
             )
         noise_of(self.noise, 10)
 
@@ -194,35 +206,6 @@ def setting(cell: Cell) -> Setting:
     return Setting(**{k: v for k, v in cell.settings.items() if k in known})
 
 
-class Tally:
-    """A game that adds up the data of the coalitions that are asked for.
-
-    Parameters
-    ----------
-    game : Game
-    sizes : int64[n]
-        Samples per client.
-
-    Attributes
-    ----------
-    trained : float
-        Sum of the coalitions' shares of all data: federations trained, in units of everybody's.
-    """
-
-    def __init__(self, game: Game, sizes: IntArray) -> None:
-        self.game, self.share, self.trained = game, sizes / sizes.sum(), 0.0
-
-    @property
-    def n_players(self) -> int:
-        """Number of players."""
-        return self.game.n_players
-
-    def value(self, coalitions: npt.NDArray[np.bool_]) -> FloatArray:
-        """Utilities of the coalitions."""
-        self.trained += float((coalitions @ self.share).sum())
-        return self.game.value(coalitions)
-
-
 @dataclass(frozen=True)
 class Valued:
     """The clients of one federation, valued by each method.
@@ -232,22 +215,24 @@ class Valued:
     values : dict of str to float64[n]
         Contribution values; FedCCEA's are at full participation.  "random" has a row per order.
     trained : dict of str to float
-        Cost: data that went through R rounds of training, in units of everybody's.
+        Cost: data that went through R rounds of training, in units of everybody's; by method, and
+        "M.SHARE" of each part.
     base : float
         Accuracy with everybody on the scoring half of the test images, in [0, 1].
-    simulations, fit
-        What FedCCEA measured and fitted.
+    simulations, fits
+        What FedCCEA measured, and fitted in each reading.
     scored : Game
         Final accuracy, on the scoring half, of the federations that keep some clients.
     parts : dict of str to float64[len(PARTS), n]
-        Values by FedCCEA and TMC-SV from the first simulations, or coalitions, only.
+        Values by both readings of FedCCEA and by TMC-SV from the first simulations, or coalitions,
+        only.
     """
 
     values: dict[str, FloatArray]
     trained: dict[str, float]
     base: float
     simulations: Simulations
-    fit: Fit
+    fits: dict[str, Fit]
     scored: Game
     parts: dict[str, FloatArray]
 
@@ -290,7 +275,7 @@ def value_clients(
         valuing, arch, s.local, simulations=s.simulations, rounds=s.rounds, seed=seed,
         device=device, progress=progress, train=train,
     )  # fmt: skip
-    fit = fit_aam(sims, seed=seed)
+    fits = {m: fit_aam(sims, sigmoid=place, seed=seed) for m, place in FITS.items()}
     game, scored = (
         MemoGame(RetrainingGame(half, arch, s.local, s.rounds, seed, device=device, train=train))
         for half in (valuing, scoring)
@@ -299,18 +284,22 @@ def value_clients(
     loo = leave_one_out(for_loo)
 
     def tmc(share: float) -> tuple[FloatArray, float]:
-        return truncated_walks(s, game, f.sizes, seed, share * spent)
+        return truncated_walks(game, f.sizes, tolerance=s.tolerance, seed=seed, limit=share * spent)
 
-    def cca(share: float) -> FloatArray:
+    def cca(method: str, share: float) -> tuple[FloatArray, float]:
         first = max(fewest_simulations(s.clients, s.rounds), round(share * s.simulations))
         part = Simulations(sims.sizes[:first], sims.accuracy[:first])
-        return contribution_values(fit_aam(part, seed=seed).quality, f.sizes)
+        fit = fit_aam(part, sigmoid=FITS[method], seed=seed)
+        cost = float(part.sizes.mean(axis=2).sum() / s.rounds)
+        return contribution_values(fit.quality, f.sizes), cost
 
+    parts = {m: [cca(m, share) for share in PARTS] for m in FITS}
+    parts["tmc-sv"] = [tmc(share) for share in PARTS]
     (sampled, walked), sizes = tmc(1.0), f.sizes / f.sizes.mean()
     honest = ~np.isin(np.arange(s.clients), s.noisy_clients())
     return Valued(
         values={
-            "fedccea": contribution_values(fit.quality, f.sizes),
+            **{m: contribution_values(fit.quality, f.sizes) for m, fit in fits.items()},
             "tmc-sv": sampled,
             "loo": loo.values,
             "random": Streams(seed)
@@ -319,31 +308,19 @@ def value_clients(
             "size": sizes,
             "oracle": sizes * honest,
         },
-        trained={"fedccea": spent, "tmc-sv": walked, "loo": for_loo.trained},
+        trained={
+            **dict.fromkeys(FITS, spent),
+            "tmc-sv": walked,
+            "loo": for_loo.trained,
+            **{
+                f"{m}.{share:g}": cost
+                for m, found in parts.items()
+                for share, (_, cost) in zip(PARTS, found, strict=True)
+            },
+        },
         base=float(scored.value(np.ones((1, s.clients), dtype=bool))[0]),
         simulations=sims,
-        fit=fit,
+        fits=fits,
         scored=scored,
-        parts={
-            "fedccea": np.stack([cca(share) for share in PARTS]),
-            "tmc-sv": np.stack([tmc(share)[0] for share in PARTS]),
-        },
+        parts={m: np.stack([values for values, _ in found]) for m, found in parts.items()},
     )
-
-
-def truncated_walks(
-    s: Setting, game: Game, sizes: IntArray, seed: int, limit: float
-) -> tuple[FloatArray, float]:
-    """Run TMC-SV for about as much training as `limit`, in units of everybody's data.
-
-    Walks that are cut ask for small coalitions, so that more walks are due.  Returns the Shapley
-    values and what they cost: .9 of the limit or more, where there is so much to ask for.
-    """
-    budget, before = max(s.clients + 1, round(2 * limit)), -1.0  # one walk at least
-    while True:
-        tally, streams = Tally(game, sizes), Streams(seed).child("tmc")
-        walks = TruncatedMonteCarlo(s.tolerance)
-        found = estimate(tally, walks, budget=budget, seed=streams)
-        if tally.trained >= 0.9 * limit or tally.trained == before:
-            return found.values, tally.trained
-        budget, before = budget + s.clients, tally.trained

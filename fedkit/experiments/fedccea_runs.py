@@ -13,6 +13,7 @@ from fedkit.aam import contribution_index, contribution_values, sample_sizes
 from fedkit.coalitions import Evaluator
 from fedkit.experiments import Cell
 from fedkit.experiments.fedccea import (
+    FITS,
     METHODS,
     PARTS,
     Setting,
@@ -29,8 +30,10 @@ from fedkit.experiments.fedccea_fits import (
     by_chance,
     explained,
     falling,
+    misses,
     other_fits,
     stability,
+    unseen,
 )
 from fedkit.experiments.fedccea_removal import (
     PARTIAL,
@@ -64,9 +67,10 @@ def index_metrics(
     Returns
     -------
     dict of str to float
-        "zeros.M", "smallest.M", "excluded.M" in percent, and "excluded.M.random": what is left when
-        as many random clients go, off the random curve; NaN beyond its end.  All are NaN where
-        nobody has a positive value: the index, then all alike, says nothing.
+        "zeros.M", "smallest.M", "spread.M" (the standard deviation of the index over its mean),
+        "excluded.M" in percent, and "excluded.M.random": what is left when as many random clients
+        go, off the random curve; NaN beyond its end.  All are NaN where nobody has a positive
+        value: the index, then all alike, says nothing.
     dict of str to float64[n]
         Client Contribution Index by method.
     """
@@ -79,6 +83,7 @@ def index_metrics(
         found = {
             f"excluded.{m}": float(reached), f"excluded.{m}.random": float(chance),
             f"zeros.{m}": float(zeros), f"smallest.{m}": float(v.min()),
+            f"spread.{m}": float(v.std() / v.mean()),
         }  # fmt: skip
         ranked = bool((valued.values[m] > 0).any())
         metrics |= {name: value if ranked else float("nan") for name, value in found.items()}
@@ -88,8 +93,23 @@ def index_metrics(
 def ranking_metrics(
     s: Setting, valued: Valued, curves: dict[str, FloatArray], noisy: npt.NDArray[np.bool_]
 ) -> dict[str, float]:
-    """How well values rank: areas between removal curves, and clean clients above noisy ones."""
+    """How well values rank.
+
+    Returns
+    -------
+    dict of str to float
+        "area.M": area between the removal curves in points; "lost40.M": what is lost, in points,
+        when the 40% with the lowest values go (section 4.3); with noisy clients "auc.M", and
+        "auc.M.SHARE" of each part of the budget: the probability that a clean client is above a
+        noisy one.
+    """
+    at = int(np.argmin(np.abs(PROPORTIONS - 0.4)))
     metrics = {
+        f"lost40.{name.removesuffix('.lowest')}": float(curve[0] - curve[at])
+        for name, curve in curves.items()
+        if name.endswith(".lowest")
+    }
+    metrics |= {
         f"area.{name.removesuffix('.lowest')}": area_between(curves, name.removesuffix(".lowest"))
         for name in curves
         if name.endswith(".lowest")
@@ -114,21 +134,23 @@ def run_cell(cell: Cell, device: str | None, progress: bool) -> list[dict[str, A
         f = federation(s, seed)
         valued = value_clients(s, f, seed, train=train, device=device, progress=progress)
         noisy = np.isin(np.arange(s.clients), s.noisy_clients())
-        qualities, others = other_fits(s, valued.simulations, valued.fit, seed, noisy)
+        sims, fits = valued.simulations, valued.fits
+        qualities, others = other_fits(s, sims, fits, seed, noisy)
         read = {m: contribution_values(qualities[m], f.sizes) for m in READINGS}
         valued = replace(valued, values=valued.values | read)
         curves = removal_curves(valued, seed)
         metrics, index = index_metrics(valued, curves)
-        weights = (valued.fit.quality, qualities["connected"], np.ones(s.clients))
+        weights = (*(fits[m].quality for m in FITS), np.ones(s.clients))
         curves |= partial_participation(
             s, halves(f, seed)[1], dict(zip(PARTIAL, weights, strict=True)), seed,
             train=train, device=device,
         )  # fmt: skip
         metrics |= ranking_metrics(s, valued, curves, noisy)
-        metrics |= {"base": 100 * valued.base, **explained(valued.simulations, valued.fit)}
+        metrics |= {"base": 100 * valued.base, **explained(sims, fits["fedccea"])}
+        metrics["explained.connected"] = explained(sims, fits["connected"])["explained"]
         metrics |= {f"trained.{m}": spent for m, spent in valued.trained.items()}
-        metrics |= falling(valued.fit) | others
-        metrics |= stability(s, valued.simulations, seed) | by_chance(valued.simulations, seed)
+        metrics |= falling(fits["fedccea"]) | others | stability(s, sims, seed)
+        metrics |= by_chance(sims, seed) | unseen(sims, seed)
         results.append(
             {
                 "seed": int(seed),
@@ -137,9 +159,15 @@ def run_cell(cell: Cell, device: str | None, progress: bool) -> list[dict[str, A
                     "removed": (100 * PROPORTIONS).tolist(),
                     **{name: curve.tolist() for name, curve in curves.items()},
                     **{f"index.{m}": v.tolist() for m, v in index.items()},
+                    **{f"value.{m}": valued.values[m].tolist() for m in METHODS},
                     "round": list(range(1, s.rounds + 1)),
-                    "accuracy": (100 * valued.simulations.accuracy.mean(axis=0)).tolist(),
-                    "predicted": (100 * valued.fit.predicted.mean(axis=0)).tolist(),
+                    "accuracy": (100 * sims.accuracy.mean(axis=0)).tolist(),
+                    "predicted": (100 * fits["fedccea"].predicted.mean(axis=0)).tolist(),
+                    **{
+                        f"miss.{m}.{name}": q
+                        for m, fit in fits.items()
+                        for name, q in misses(sims, fit).items()
+                    },
                 },
                 "data": identity(s),
             }
