@@ -2,6 +2,7 @@ import pandas as pd
 import pytest
 
 from fedkit.experiments import fedccea as paper
+from fedkit.experiments import fedccea_areas, fedccea_pictures
 from fedkit.experiments import fedccea_tables as tables
 from fedkit.experiments.fedccea_fits import READINGS
 from fedkit.experiments.fedccea_removal import (
@@ -35,15 +36,16 @@ def test_tables_by_hand():
     assert (everybody["paper (%)"], tmc["paper (%)"]) == ("85.60", "74.29")
     assert tmc["without as many random clients (%)"].startswith("5.0")
     assert table.loc["FedCCEA, by Adam", "accuracy (%)"] == "98.0 [85.3, 100.0]"
-    areas = tables.areas_table(frame)
+    areas = fedccea_areas.areas_table(frame)
     assert areas["seeds"].item() == "2"
     assert areas["FedCCEA"].item().startswith("2.0 [")
     assert areas["oracle"].item() == "–"
     assert areas["one random order, ±"].item() == "3.5"
-    leads = tables.leads_table(frame)
+    leads = fedccea_areas.leads_table(frame)
+    assert len(leads) == 1  # nothing to pool
     assert leads["FedCCEA, over TMC-SV"].item() == "0.0 [0.0, 0.0]"
-    assert leads["by Adam, over LOO"].item().startswith("-1.5 [")
-    partial = tables.partial_table(frame)
+    assert leads["behind the nodes, over LOO"].item() == "0.0 [0.0, 0.0]"
+    partial = fedccea_areas.partial_table(frame)
     assert partial["FedCCEA, over amounts alone"].item() == "0.0 [0.0, 0.0]"
     assert partial["behind the nodes, over amounts alone"].item() == "–"
     assert partial["behind the nodes"].item() == "–"
@@ -56,26 +58,77 @@ def test_tables_by_hand():
 def test_fits_by_hand():
     place = {"dataset": "mnist", "distribution": "weak", "noise": "label-10"}
     found = {name: [0.5] for name in ("rank.0.1", "rank.0.25", "rank.0.5", "rank.seeds")}
-    found |= {f"rank.{n}": [0.3] for n in (*READINGS, *(f"0.5.{r}" for r in READINGS))}
+    found |= {f"rank.{n}": [0.3] for n in (*READINGS, "connected", "0.5.connected")}
     found |= {"aam_error": [3.0], "round_error": [2.9], "explained": [-0.25]}
     others = ("chance", "p", "same_round", "adam", "connected")
     found |= {f"explained.{n}": [0.1 * i] for i, n in enumerate(others)}
+    found["unseen.connected"] = [-0.07]
     frame = records([(place, found)])
     row = tables.fits_table(frame).loc["MNIST, weak non-IID, 10% label noise"]
-    assert (row["two halves"], row["converged and Adam's"]) == ("0.50", "0.30")
+    assert (row["two halves"], row["FedCCEA and by Adam"]) == ("0.50", "0.30")
+    assert row["two halves "] == "0.30"  # behind the nodes
     row = tables.shares_table(frame).loc["MNIST, weak non-IID, 10% label noise"]
     assert (row["explained share"], row["by chance"]) == ("-0.25", "0.00")
+    assert row["unseen: behind the nodes"] == "-0.07"
     assert row["more than chance"] == "0 of 1"
-    assert row["sizes of the same round"] == "0.20"
+    assert row["same round"] == "0.20"
 
 
 def test_parts_by_hand():
     place = {"dataset": "mnist", "distribution": "iid", "noise": "label-40"}
     ends = ("", ".0.25", ".0.5", ".0.75")
     found = {f"auc.{m}{e}": [0.1 * i] for m in paper.METHODS for i, e in enumerate(ends)}
-    row = tables.parts_table(records([(place, found)])).iloc[0]
-    assert (row["FedCCEA, 25%"], row["FedCCEA, all"]) == ("0.10", "0.00")
-    assert row["TMC-SV, 75%"] == "0.30"
+    found |= {f"trained.tmc-sv{e}": [12.0 * i] for i, e in enumerate(ends)}
+    table = tables.parts_table(records([(place, found)])).loc["MNIST, IID, 40% label noise"]
+    assert table.index.tolist() == ["25%", "50%", "75%", "all"]
+    assert table["FedCCEA"].tolist() == ["0.10", "0.20", "0.30", "0.00"]
+    assert table["TMC-SV"].tolist() == table["behind the nodes"].tolist()
+    assert table["TMC-SV trained"].tolist() == ["12.0", "24.0", "36.0", "0.0"]
+    assert table["LOO"].tolist() == ["–", "–", "–", "0.00"]
+
+
+def test_leads_are_pooled_within_a_seed():
+    """A seed is good for all methods alike, and a setting for one: three of each."""
+    rows = []
+    for distribution, gain in (("iid", 1.0), ("weak", 2.0), ("strong", 6.0)):
+        place = {"dataset": "mnist", "distribution": distribution, "noise": "label-40"}
+        areas = {"fedccea": [3.0 + gain, 5.0 + gain, 8.0 + gain], "loo": [3.0, 5.0, 8.0]}
+        rows.append((place, {f"area.{m}": v for m, v in areas.items()}))
+    half = {"dataset": "mnist", "distribution": "iid", "noise": "label-10"}
+    rows.append((half, {"area.fedccea": [90.0], "area.loo": [0.0]}))  # one seed: not pooled
+    leads = fedccea_areas.leads_table(records(rows))
+    row = leads.loc["MNIST, mean of the noisy settings (3)"]
+    assert row["FedCCEA, over LOO"] == "3.0 [3.0, 3.0]"
+    assert row["FedCCEA, over TMC-SV"] == "–"
+
+
+def test_pictures_show_what_is_on_record():
+    """Every method's curve in the panel of its setting, and an empty panel elsewhere."""
+    series = {"removed": [0.0, 10, 20], "round": [1.0, 2]}
+    for m in (*paper.METHODS, *PARTIAL):
+        series |= {f"{m}.lowest": [90.0, 89, 88], f"{m}.highest": [90.0, 80, 70]}
+    series |= {f"index.{m}": [0.1, 0.6, 0.3] for m in paper.METHODS}
+    for m in paper.FITS:
+        series |= {f"miss.{m}.{q}": [x, x] for q, x in (("low", -1), ("middle", 0), ("high", 1))}
+    place = {"dataset": "mnist", "distribution": "iid", "noise": "none"}
+    frame = pd.DataFrame(
+        [
+            {**place, "seed": seed, "series": name, "index": i, "value": value}
+            for seed in (0, 1)
+            for name, values in series.items()
+            for i, value in enumerate(values)
+        ]
+    )
+    index = fedccea_pictures.all_indices(frame)
+    assert [len(axis.lines) for axis in index.axes] == [4, 0, 0]
+    assert index.axes[0].lines[0].get_ydata() == pytest.approx([60, 30, 10])
+    removals = fedccea_pictures.all_removals(frame, "mnist")
+    assert [len(axis.lines) for axis in removals.axes] == [8, 0, 0]
+    assert removals.axes[0].lines[1].get_ydata() == pytest.approx([90, 80, 70])
+    partial = fedccea_pictures.all_removals(frame, "mnist", PARTIAL)
+    assert [len(axis.lines) for axis in partial.axes] == [6, 0, 0]
+    missed = fedccea_pictures.misses(frame)
+    assert [len(axis.lines) for axis in missed.axes] == [3]
 
 
 def test_settings_stand_in_the_papers_order():

@@ -1,4 +1,4 @@
-"""FedCCEA's results as tables: exclusion of zeros, ranking, what the fits agree in and explain."""
+"""FedCCEA's results as tables: exclusion of zeros, ranking, what the fits agree in and know."""
 
 from __future__ import annotations
 
@@ -8,27 +8,25 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedkit.claims import load_claims
-from fedkit.experiments.fedccea import CONTROLS, METHODS, PARTS, RANDOM_ORDERS
+from fedkit.experiments.fedccea import CONTROLS, FITS, METHODS, PARTS
 from fedkit.experiments.fedccea_fits import READINGS
-from fedkit.experiments.fedccea_removal import PARTIAL
 from fedkit.extras import need
-from fedkit.intervals import mean_interval, paired_interval
+from fedkit.intervals import mean_interval
 
 if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = [
-    "LABELS", "areas_table", "exclusion_table", "fits_table", "leads_table", "learning_table",
-    "methods_table", "partial_table", "parts_table", "random_spread", "setting_name",
-    "shares_table",
+    "LABELS", "SHORT", "exclusion_table", "fits_table", "learning_table", "methods_table",
+    "parts_table", "places", "setting_name", "shares_table", "titled",
 ]  # fmt: skip
 
 LABELS = {
     "fedccea": "FedCCEA",
+    "connected": "FedCCEA, sigmoid behind the nodes",
     "tmc-sv": "TMC-SV, retrained",
     "loo": "LOO, retrained",
     "adam": "FedCCEA, by Adam",
-    "connected": "FedCCEA, by Adam, sigmoid behind the nodes",
     "same_round": "sizes of the same round",
     "partial": "FedCCEA, partial participation",
     "partial-connected": "partial participation, sigmoid behind the nodes",
@@ -37,10 +35,11 @@ LABELS = {
     "oracle": "control: oracle",
 }
 #: the same at the head of a column; the order of the columns
-_SHORT = {
-    "fedccea": "FedCCEA", "adam": "by Adam", "connected": "by Adam, behind the nodes",
+SHORT = {
+    "fedccea": "FedCCEA", "connected": "behind the nodes", "adam": "by Adam",
     "tmc-sv": "TMC-SV", "loo": "LOO", "same_round": "same round", "oracle": "oracle",
     "partial": "FedCCEA", "partial-connected": "behind the nodes", "partial-size": "amounts alone",
+    "size": "size",
 }  # fmt: skip
 _COLUMNS = {
     "zeros": "zero indices (clients)",
@@ -51,8 +50,8 @@ _COLUMNS = {
 }
 
 
-_DATA = {"mnist": "MNIST", "emnist": "EMNIST letters", "digits": "digits"}
-_SPLIT = {"iid": "IID", "weak": "weak non-IID", "strong": "strong non-IID"}
+DATA = {"mnist": "MNIST", "emnist": "EMNIST letters", "digits": "digits"}
+SPLIT = {"iid": "IID", "weak": "weak non-IID", "strong": "strong non-IID"}
 _PLACE = ["dataset", "distribution", "noise"]
 
 
@@ -63,15 +62,15 @@ def setting_name(dataset: str, distribution: str, noise: str = "none") -> str:
         "none": "", "label": f", {share}% label noise", "pattern": f", {share}% pattern",
         "backdoor": f", {share}% backdoor",
     }  # fmt: skip
-    return f"{_DATA[dataset]}, {_SPLIT[distribution]}{words[kind]}"
+    return f"{DATA[dataset]}, {SPLIT[distribution]}{words[kind]}"
 
 
-def _places(frame: pd.DataFrame) -> Iterator[tuple[tuple[str, str, str], pd.DataFrame]]:
+def places(frame: pd.DataFrame) -> Iterator[tuple[tuple[str, str, str], pd.DataFrame]]:
     """Yield every setting with its metrics, one row per seed, in the paper's order."""
 
     def rank(place: tuple[str, ...]) -> tuple[int, int, bool, str]:
         dataset, distribution, noise = place
-        return [*_DATA].index(dataset), [*_SPLIT].index(distribution), noise != "none", noise
+        return [*DATA].index(dataset), [*SPLIT].index(distribution), noise != "none", noise
 
     parts = {tuple(map(str, place)): part for place, part in frame.groupby(_PLACE)}
     for place in sorted(parts, key=rank):
@@ -93,93 +92,26 @@ def exclusion_table(frame: pd.DataFrame) -> pd.DataFrame:
     pd = need("pandas", "run")
     claims = load_claims("fedccea").tables["t3"]
     rows = {}
-    for (dataset, distribution, noise), seeds in _places(frame):
+    for (dataset, distribution, noise), seeds in places(frame):
         if noise != "none":
             continue
         place = {"dataset": dataset, "distribution": distribution}
         column = claims.columns.index(place) if place in claims.columns else None
-        for m in ("base", *METHODS, "adam", "connected"):
-            base, printed = m == "base", "fedccea" if m in ("adam", "connected") else m
+        for m in ("base", *METHODS, "adam"):
+            base, printed = m == "base", "fedccea" if m in (*FITS, "adam") else m
             shown = {
                 "accuracy (%)": "base" if base else f"excluded.{m}",
                 "without as many random clients (%)": f"excluded.{m}.random",
                 "clients of index zero": f"zeros.{m}",
             }
+            spread = {} if base else {"spread of the index": _text(seeds, f"spread.{m}", 2)}
             rows[setting_name(dataset, distribution), "everybody" if base else LABELS[m]] = {
                 "seeds": str(len(seeds)),
                 "paper (%)": "–" if column is None else str(claims.rows[printed][column]),
-            } | {title: _text(seeds, name, 1, (0, 100)) for title, name in shown.items()}
-    return pd.DataFrame.from_dict(rows, orient="index")
-
-
-def random_spread(seeds: pd.DataFrame) -> float:
-    """Root mean squared area of single random orders in one setting, in points.
-
-    An order read from its other end has the opposite area, so a random order's is 0 on average.
-
-    Parameters
-    ----------
-    seeds : DataFrame
-        Metrics, one row per seed.
-    """
-    areas = seeds[[f"area.random{k}" for k in range(RANDOM_ORDERS)]].to_numpy()
-    return float(np.sqrt(np.square(areas).mean()))
-
-
-def areas_table(frame: pd.DataFrame) -> pd.DataFrame:
-    """Area between the removal curves in points, per setting, and what one random order scatters.
-
-    Parameters
-    ----------
-    frame : DataFrame
-        Records of the experiment ``contribution``.
-    """
-    titles = {f"area.{m}": title for m, title in _SHORT.items() if m not in PARTIAL}
-    table = _titled(frame, titles, digits=1, count=True)
-    spread = {setting_name(*place): random_spread(seeds) for place, seeds in _places(frame)}
-    return table.assign(**{"one random order, ±": [f"{spread[name]:.1f}" for name in table.index]})
-
-
-def _lead(seeds: pd.DataFrame, a: str, b: str) -> str:
-    if not {f"area.{a}", f"area.{b}"} <= set(seeds):  # a ranking that ranks nobody has none
-        return "–"
-    return paired_interval(seeds[f"area.{a}"] - seeds[f"area.{b}"]).text(1)
-
-
-def leads_table(frame: pd.DataFrame) -> pd.DataFrame:
-    """FedCCEA's lead in area over those who retrain, paired by seed.
-
-    Parameters
-    ----------
-    frame : DataFrame
-        Records of the experiment ``contribution``.
-    """
-    pd = need("pandas", "run")
-    pairs = [
-        (ours, m, f"{_SHORT[ours]}, over {_SHORT[m]}")
-        for ours in ("fedccea", "adam")
-        for m in ("tmc-sv", "loo")
-    ]
-    rows = {
-        setting_name(*place): {title: _lead(seeds, a, b) for a, b, title in pairs}
-        for place, seeds in _places(frame)
-    }
-    return pd.DataFrame.from_dict(rows, orient="index")
-
-
-def partial_table(frame: pd.DataFrame) -> pd.DataFrame:
-    """Areas with partial participation, and what the qualities add to the amounts.
-
-    Parameters
-    ----------
-    frame : DataFrame
-        Records of the experiment ``contribution``.
-    """
-    table = _titled(frame, {f"area.{m}": _SHORT[m] for m in PARTIAL}, digits=1, count=True)
-    for m in PARTIAL[:-1]:
-        leads = {setting_name(*place): _lead(s, m, PARTIAL[-1]) for place, s in _places(frame)}
-        table[f"{_SHORT[m]}, over {_SHORT[PARTIAL[-1]]}"] = [leads[name] for name in table.index]
-    return table
+                **{title: _text(seeds, name, 1, (0, 100)) for title, name in shown.items()},
+                **spread,
+            }
+    return pd.DataFrame.from_dict(rows, orient="index").fillna("–")
 
 
 def fits_table(frame: pd.DataFrame) -> pd.DataFrame:
@@ -190,18 +122,20 @@ def fits_table(frame: pd.DataFrame) -> pd.DataFrame:
     frame : DataFrame
         Records of the experiment ``contribution``.
     """
-    return _titled(
+    return titled(
         frame,
         {
             "rank.0.1": "two tenths of the simulations",
             "rank.0.25": "two quarters",
             "rank.0.5": "two halves",
             "rank.seeds": "all, two starts",
-            "rank.adam": "converged and Adam's",
-            "rank.connected": "converged and behind the nodes",
-            "rank.0.5.adam": "Adam's: two halves",
-            "rank.0.5.connected": "sigmoid behind the nodes: two halves",
+            "rank.0.1.connected": "behind the nodes: two tenths",
+            "rank.0.25.connected": "two quarters ",
+            "rank.0.5.connected": "two halves ",
+            "rank.seeds.connected": "all, two starts ",
             "rank.0.5.same_round": "same round: two halves",
+            "rank.connected": "the two readings",
+            "rank.adam": "FedCCEA and by Adam",
         },
         bounds=(-1.0, 1.0),
     )
@@ -214,15 +148,28 @@ def parts_table(frame: pd.DataFrame) -> pd.DataFrame:
     ----------
     frame : DataFrame
         Records of the experiment ``contribution`` with noisy clients.
+
+    Returns
+    -------
+    DataFrame
+        One row per setting and share; what the simulations, and TMC-SV, trained for it stands
+        beside it, in federations.
     """
-    spent = {f".{share:g}": f"{share:.0%}" for share in PARTS} | {"": "all"}
-    titles = {
-        f"auc.{m}{end}": f"{_SHORT[m]}, {title}"
-        for m in ("fedccea", "tmc-sv")
-        for end, title in spent.items()
-    }
-    others = {f"auc.{m}": _SHORT[m] for m in ("loo", *READINGS)}
-    return _titled(frame, titles | others, count=True, bounds=(0.0, 1.0))
+    pd = need("pandas", "run")
+    rows = {}
+    for place, seeds in places(frame):
+        shares = {f".{share:g}": f"{share:.0%}" for share in PARTS} | {"": "all"}
+        for end, title in shares.items():
+            sampled = {SHORT[m]: f"auc.{m}{end}" for m in (*FITS, "tmc-sv")}
+            others = {} if end else {SHORT[m]: f"auc.{m}" for m in ("loo", *READINGS)}
+            row = {name: _text(seeds, k, 2, (0.0, 1.0)) for name, k in (sampled | others).items()}
+            trained = {
+                "simulations trained": f"trained.fedccea{end}",
+                "TMC-SV trained": f"trained.tmc-sv{end}",
+            }
+            row |= {name: _mean(seeds, metric) for name, metric in trained.items()}
+            rows[setting_name(*place), title] = {"seeds": str(len(seeds))} | row
+    return pd.DataFrame.from_dict(rows, orient="index").fillna("–")
 
 
 def shares_table(frame: pd.DataFrame) -> pd.DataFrame:
@@ -233,25 +180,32 @@ def shares_table(frame: pd.DataFrame) -> pd.DataFrame:
     frame : DataFrame
         Records of the experiment ``contribution``.
     """
-    table = _titled(
+    table = titled(
         frame,
         {
             "round_error": "error of the round's mean (points)",
             "aam_error": "error of the AAM (points)",
             "explained": "explained share",
             "explained.chance": "by chance",
-            "explained.adam": "Adam's fit",
-            "explained.connected": "Adam's, sigmoid behind the nodes",
-            "explained.connected.chance": "the same by chance",
-            "explained.same_round": "sizes of the same round",
-            "falling": "share of rounds that take off",
+            "explained.connected": "behind the nodes",
+            "explained.adam": "by Adam",
+            "explained.same_round": "same round",
+            "unseen.fedccea": "unseen simulations: FedCCEA",
+            "unseen.connected": "unseen: behind the nodes",
+            "unseen.same_round": "unseen: same round",
+            "falling": "rounds that take off",
         },
     )
     above = {
         setting_name(*place): f"{(seeds['explained.p'] <= 0.05).sum()} of {len(seeds)}"
-        for place, seeds in _places(frame)
+        for place, seeds in places(frame)
     }
     return table.assign(**{"more than chance": [above[name] for name in table.index]})
+
+
+def _mean(seeds: pd.DataFrame, metric: str) -> str:
+    """A metric's mean over the seeds, without an interval; a dash where there is none."""
+    return f"{seeds[metric].mean():.1f}" if metric in seeds else "–"
 
 
 def _text(
@@ -262,7 +216,7 @@ def _text(
     return (found.within(*bounds) if bounds else found).text(digits)
 
 
-def _titled(
+def titled(
     frame: pd.DataFrame,
     titles: dict[str, str],
     digits: int = 2,
@@ -274,7 +228,7 @@ def _titled(
     rows = {
         setting_name(*place): ({"seeds": str(len(seeds))} if count else {})
         | {title: _text(seeds, metric, digits, bounds) for metric, title in titles.items()}
-        for place, seeds in _places(frame)
+        for place, seeds in places(frame)
     }
     return pd.DataFrame.from_dict(rows, orient="index")
 
@@ -297,11 +251,11 @@ def learning_table(frame: pd.DataFrame) -> pd.DataFrame:
         [*scale, "distribution"], sort=False
     ):
         amount = "all samples" if str(samples) == "inf" else f"{samples:.0f} samples"
-        words = f"{_DATA[str(dataset)]}, {amount}, batches of {batch}, learning rate {lr:g}"
+        words = f"{DATA[str(dataset)]}, {amount}, batches of {batch}, learning rate {lr:g}"
         row = rows.setdefault(words, {})
-        row[_SPLIT[str(distribution)]] = mean_interval(seeds.value).within(0, 100).text(1)
+        row[SPLIT[str(distribution)]] = mean_interval(seeds.value).within(0, 100).text(1)
     table = pd.DataFrame.from_dict(rows, orient="index").fillna("–")
-    return table[[name for name in _SPLIT.values() if name in table]]
+    return table[[name for name in SPLIT.values() if name in table]]
 
 
 def methods_table(frame: pd.DataFrame) -> pd.DataFrame:

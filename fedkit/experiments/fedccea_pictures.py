@@ -1,0 +1,127 @@
+"""FedCCEA's figures over all settings: indices, removal curves, and how the model misses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedkit.experiments.fedccea import DISTRIBUTIONS, FITS, METHODS
+from fedkit.experiments.fedccea_cells import NOISES
+from fedkit.experiments.fedccea_tables import LABELS, setting_name
+from fedkit.plotstyle import INK, Picture, finish, looks, panels
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.lines import Line2D
+
+__all__ = ["all_indices", "all_removals", "misses"]
+
+
+def _wide(series: pd.DataFrame, **settings: str) -> pd.DataFrame:
+    """Series of one setting, one column each; a row per seed and place."""
+    for name, value in settings.items():
+        series = series[series[name] == value]
+    return series.pivot(index=["seed", "index"], columns="series", values="value").reset_index()
+
+
+def all_indices(series: pd.DataFrame) -> Picture:
+    """Client Contribution Indices in falling order, clean clients (Figures 4, 11 and 12).
+
+    Parameters
+    ----------
+    series : DataFrame
+        Series of the experiment ``contribution``; the means over its seeds are drawn.
+    """
+    clean = series[series.noise == "none"]
+    datasets = list(dict.fromkeys(clean.dataset))
+    picture, axes = panels(len(datasets), 3, height=0.9 + 2.3 * len(datasets), share_y=True)
+    look = looks([LABELS[m] for m in METHODS], None)
+    for row, dataset in zip(axes, datasets, strict=True):
+        for axis, distribution in zip(row, DISTRIBUTIONS, strict=True):
+            axis.set_title(setting_name(dataset, distribution), color=INK, fontsize=9)
+            wide = _wide(clean, dataset=dataset, distribution=distribution)
+            handles: list[Line2D] = []
+            for m in METHODS if len(wide) else ():
+                found = wide.pivot(index="seed", columns="index", values=f"index.{m}")
+                found = found.dropna(axis=1, how="all")
+                mean = 100 * np.sort(found.to_numpy(), axis=1)[:, ::-1].mean(axis=0)
+                places = range(1, len(mean) + 1)
+                style = {**look[LABELS[m]], "markersize": 3.0, "linewidth": 1.2}
+                handles += axis.plot(places, mean, label=LABELS[m], **style)
+            finish(axis, "client, by its index", "index (%)", handles, below=True)
+    return picture
+
+
+def all_removals(series: pd.DataFrame, dataset: str, methods: Sequence[str] = METHODS) -> Picture:
+    """Accuracy after removals in every setting of a data set (Figures 5, 6 and 13 to 24).
+
+    Solid lines: the lowest go first; dotted ones: the highest.
+
+    Parameters
+    ----------
+    series : DataFrame
+        Series of the experiment ``contribution``; the means over its seeds are drawn.
+    dataset : str
+    methods : sequence of str
+        METHODS, or keys of the curves with partial participation.
+    """
+    mine = series[series.dataset == dataset]
+    noises = [noise for noise in NOISES if noise in set(mine.noise)]
+    picture, axes = panels(max(1, len(noises)), 3, height=0.9 + 1.9 * len(noises), share_y=True)
+    look = looks([LABELS[m] for m in methods], None)
+    for row, noise in zip(axes, noises, strict=False):
+        for axis, distribution in zip(row, DISTRIBUTIONS, strict=True):
+            wide = _wide(mine, noise=noise, distribution=distribution)
+            handles: list[Line2D] = []
+            for m in methods:
+                style = {"color": look[LABELS[m]]["color"], "linewidth": 1.3}
+                for end, dashes in (("lowest", "-"), ("highest", (0, (1, 1.5)))):
+                    if f"{m}.{end}" not in wide:
+                        continue
+                    curve = wide[["removed", f"{m}.{end}"]].dropna().groupby("removed").mean()
+                    line = axis.plot(
+                        curve.index, curve.iloc[:, 0], linestyle=dashes, label=LABELS[m], **style
+                    )
+                    handles += line if end == "lowest" else []
+            axis.set_title(setting_name(dataset, distribution, noise))
+            below, left = noise == noises[-1], distribution == DISTRIBUTIONS[0]
+            finish(axis, "removed (%)" if below else "", "accuracy (%)" if left else "", handles)
+            axis.title.set_fontsize(8)
+    return picture
+
+
+def misses(series: pd.DataFrame, distribution: str = "iid") -> Picture:
+    """Approximated less true accuracy by round, clean clients (Figure 7).
+
+    Drawn are the median over the simulations and the band from its 5% to its 95% quantile, for both
+    readings.
+
+    Parameters
+    ----------
+    series : DataFrame
+        Series of the experiment ``contribution``; the means over its seeds are drawn.
+    distribution : str
+    """
+    clean = series[(series.noise == "none") & (series.distribution == distribution)]
+    datasets = list(dict.fromkeys(clean.dataset))
+    picture, axes = panels(1, max(1, len(datasets)), height=3.2, share_y=True)
+    look = looks([LABELS[m] for m in FITS], None)
+    for axis, dataset in zip(axes[0], datasets, strict=False):
+        wide = _wide(clean, dataset=dataset)
+        handles = []
+        for m in FITS:
+            names = [f"miss.{m}.{q}" for q in ("low", "middle", "high")]
+            cut = wide[["round", *names]].dropna().groupby("round").mean()
+            style = look[LABELS[m]]
+            axis.fill_between(
+                cut.index, cut[names[0]], cut[names[2]], color=style["color"], alpha=0.18,
+                linewidth=0,
+            )  # fmt: skip
+            style = {**style, "marker": "none", "linewidth": 1.6}
+            handles += axis.plot(cut.index, cut[names[1]], label=LABELS[m], **style)
+        axis.axhline(0, color=INK, linewidth=0.8)
+        axis.set_title(setting_name(dataset, distribution))
+        finish(axis, "round", "approximated less true (points)", handles)
+    return picture
