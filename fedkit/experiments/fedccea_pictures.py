@@ -9,7 +9,7 @@ import numpy as np
 
 from fedkit.experiments.fedccea import DISTRIBUTIONS, FITS, METHODS
 from fedkit.experiments.fedccea_cells import NOISES
-from fedkit.experiments.fedccea_tables import LABELS, setting_name
+from fedkit.experiments.fedccea_tables import SHORT, setting_name
 from fedkit.plotstyle import INK, Picture, finish, looks, panels
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def all_indices(series: pd.DataFrame) -> Picture:
     clean = series[series.noise == "none"]
     datasets = list(dict.fromkeys(clean.dataset))
     picture, axes = panels(len(datasets), 3, height=0.9 + 2.3 * len(datasets), share_y=True)
-    look = looks([LABELS[m] for m in METHODS], None)
+    look = looks([SHORT[m] for m in METHODS], None)
     for row, dataset in zip(axes, datasets, strict=True):
         for axis, distribution in zip(row, DISTRIBUTIONS, strict=True):
             axis.set_title(setting_name(dataset, distribution), color=INK, fontsize=9)
@@ -48,9 +48,10 @@ def all_indices(series: pd.DataFrame) -> Picture:
                 found = found.dropna(axis=1, how="all")
                 mean = 100 * np.sort(found.to_numpy(), axis=1)[:, ::-1].mean(axis=0)
                 places = range(1, len(mean) + 1)
-                style = {**look[LABELS[m]], "markersize": 3.0, "linewidth": 1.2}
-                handles += axis.plot(places, mean, label=LABELS[m], **style)
+                style = {**look[SHORT[m]], "markersize": 3.0, "linewidth": 1.2}
+                handles += axis.plot(places, mean, label=SHORT[m], **style)
             finish(axis, "client, by its index", "index (%)", handles, below=True)
+            axis.set_axis_on() if handles else axis.set_axis_off()
     return picture
 
 
@@ -70,25 +71,26 @@ def all_removals(series: pd.DataFrame, dataset: str, methods: Sequence[str] = ME
     mine = series[series.dataset == dataset]
     noises = [noise for noise in NOISES if noise in set(mine.noise)]
     picture, axes = panels(max(1, len(noises)), 3, height=0.9 + 1.9 * len(noises), share_y=True)
-    look = looks([LABELS[m] for m in methods], None)
+    look = looks([SHORT[m] for m in methods], None)
     for row, noise in zip(axes, noises, strict=False):
         for axis, distribution in zip(row, DISTRIBUTIONS, strict=True):
             wide = _wide(mine, noise=noise, distribution=distribution)
             handles: list[Line2D] = []
             for m in methods:
-                style = {"color": look[LABELS[m]]["color"], "linewidth": 1.3}
+                style = {"color": look[SHORT[m]]["color"], "linewidth": 1.3}
                 for end, dashes in (("lowest", "-"), ("highest", (0, (1, 1.5)))):
                     if f"{m}.{end}" not in wide:
                         continue
                     curve = wide[["removed", f"{m}.{end}"]].dropna().groupby("removed").mean()
                     line = axis.plot(
-                        curve.index, curve.iloc[:, 0], linestyle=dashes, label=LABELS[m], **style
+                        curve.index, curve.iloc[:, 0], linestyle=dashes, label=SHORT[m], **style
                     )
                     handles += line if end == "lowest" else []
             axis.set_title(setting_name(dataset, distribution, noise))
             below, left = noise == noises[-1], distribution == DISTRIBUTIONS[0]
             finish(axis, "removed (%)" if below else "", "accuracy (%)" if left else "", handles)
             axis.title.set_fontsize(8)
+            axis.set_axis_on() if handles else axis.set_axis_off()
     return picture
 
 
@@ -107,20 +109,20 @@ def misses(series: pd.DataFrame, distribution: str = "iid") -> Picture:
     clean = series[(series.noise == "none") & (series.distribution == distribution)]
     datasets = list(dict.fromkeys(clean.dataset))
     picture, axes = panels(1, max(1, len(datasets)), height=3.2, share_y=True)
-    look = looks([LABELS[m] for m in FITS], None)
+    look = looks([SHORT[m] for m in FITS], None)
     for axis, dataset in zip(axes[0], datasets, strict=False):
         wide = _wide(clean, dataset=dataset)
         handles = []
         for m in FITS:
             names = [f"miss.{m}.{q}" for q in ("low", "middle", "high")]
             cut = wide[["round", *names]].dropna().groupby("round").mean()
-            style = look[LABELS[m]]
+            style = look[SHORT[m]]
             axis.fill_between(
                 cut.index, cut[names[0]], cut[names[2]], color=style["color"], alpha=0.18,
                 linewidth=0,
             )  # fmt: skip
             style = {**style, "marker": "none", "linewidth": 1.6}
-            handles += axis.plot(cut.index, cut[names[1]], label=LABELS[m], **style)
+            handles += axis.plot(cut.index, cut[names[1]], label=SHORT[m], **style)
         axis.axhline(0, color=INK, linewidth=0.8)
         axis.set_title(setting_name(dataset, distribution))
         finish(axis, "round", "approximated less true (points)", handles)

@@ -104,7 +104,9 @@ def exclusion_table(frame: pd.DataFrame) -> pd.DataFrame:
                 "without as many random clients (%)": f"excluded.{m}.random",
                 "clients of index zero": f"zeros.{m}",
             }
-            spread = {} if base else {"spread of the index": _text(seeds, f"spread.{m}", 2)}
+            spread = (
+                {} if base else {"spread of the index": _text(seeds, f"spread.{m}", 2, (0, np.inf))}
+            )
             rows[setting_name(dataset, distribution), "everybody" if base else LABELS[m]] = {
                 "seeds": str(len(seeds)),
                 "paper (%)": "–" if column is None else str(claims.rows[printed][column]),
