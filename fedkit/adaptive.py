@@ -94,7 +94,7 @@ class ShuffledValues:
         return found
 
 
-def equal_lengths(updates: torch.Tensor) -> torch.Tensor:
+def equal_lengths(updates: torch.Tensor, clip: bool = False) -> torch.Tensor:
     """Bring all updates of a round to the length of the median one.
 
     Of an even number of updates the shorter middle one counts.  Updates of length zero, or that are
@@ -103,18 +103,29 @@ def equal_lengths(updates: torch.Tensor) -> torch.Tensor:
     Parameters
     ----------
     updates : float32 tensor ``[k, P]``
+    clip : bool
+        Only shorten those that are longer.
 
     Returns
     -------
     float32 tensor ``[k, P]``
+
+    Raises
+    ------
+    ValueError
+        If updates are no matrix.
     """
-    lengths = updates.norm(dim=1)
+    if updates.dim() != 2:
+        raise ValueError(f"updates have shape {tuple(updates.shape)}; expected [k, P]")
+    lengths = updates.double().norm(dim=1)  # in float32 the square of a long update overflows
     usable = torch.isfinite(lengths) & (lengths > 0)
     if not bool(usable.any()):
         return updates
     factor = torch.ones_like(lengths)
     factor[usable] = lengths[usable].median() / lengths[usable]
-    return updates * factor[:, None]
+    if clip:
+        factor.clamp_(max=1.0)
+    return (updates * factor[:, None]).to(updates.dtype)
 
 
 @dataclass(frozen=True)

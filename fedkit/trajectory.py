@@ -187,8 +187,9 @@ class TrajectoryValues:
 
     Notes
     -----
-    A reference of length zero (or one that is not finite: training on the validation data
-    diverged) points nowhere; every participant's value is then zero.
+    Exact values carry in ``info["closer"]``, bool[k], whose own update alone is worth more than
+    standing still.  A reference of length zero (or one that is not finite: training on the
+    validation data diverged) points nowhere; every participant's value is then zero.
     """
 
     estimator: Estimator | None = None
@@ -217,7 +218,7 @@ class TrajectoryValues:
             r.streams.child("valuation") for r, gone in zip(rounds, lost, strict=True) if not gone
         ]
         if self.estimator is None:
-            found = iter([shapley(game) for game in games])
+            found = iter([_valued(game) for game in games])
         else:
             found = iter(
                 estimate_many(games, self.estimator, budget=self.budget, seeds=seeds)
@@ -228,6 +229,12 @@ class TrajectoryValues:
             _nothing(len(r.participants)) if gone else next(found)
             for r, gone in zip(rounds, lost, strict=True)
         ]
+
+
+def _valued(game: TrajectoryGame) -> Valuation:
+    found, k = shapley(game), game.n_players
+    alone = game.value(np.eye(k, dtype=bool)) > game.value(np.zeros((1, k), dtype=bool))
+    return replace(found, info={**found.info, "closer": alone})
 
 
 def _nothing(k: int) -> Valuation:

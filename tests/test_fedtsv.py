@@ -103,6 +103,12 @@ def test_even_updates_are_equally_long_also_where_liars_are_loud():
     for r in seen:
         lengths = r.updates.norm(dim=1)
         torch.testing.assert_close(lengths, lengths[:1].expand(12))
+    cut = []
+    clip = replace(s, even="clip", rounds=1)
+    paper.simulate(clip, [paper.federation(s, 0)], [0], probe=lambda r, v: cut.append(r) or {})
+    shortened = cut[0].updates.norm(dim=1)
+    torch.testing.assert_close(shortened.max(), seen[0].updates[0].norm())
+    assert (shortened < 0.99 * shortened.max()).any()
 
 
 def test_leave_one_out_by_loss_asks_for_the_validation_loss():
@@ -127,7 +133,7 @@ def test_what_goes_on_in_the_rounds_by_hand():
     clients = pd.DataFrame(rows, columns=["round", "client", "value", "weight"])
     nan = float("nan")
     notes = [
-        {"fallback": f, "length_iid": a, "length_malicious": b, "reach": c}
+        {"fallback": f, "length_iid": a, "length_malicious": b, "reach": c, "closer": 0.5}
         for f, a, b, c in ((0, 1.0, 3.0, 0), (0, 1.0, nan, 0), (0, 2.0, 8.0, 40), (1, nan, 1.0, 60))
     ]
     found = round_metrics(s, clients, notes)
@@ -138,6 +144,7 @@ def test_what_goes_on_in_the_rounds_by_hand():
     assert found["length.malicious-iid.first"] == 3
     assert found["length.malicious-iid.second"] == 4
     assert found["value.iid.first"] == pytest.approx(0.3)
+    assert found["closer.iid.first"] == pytest.approx(50)
     assert found["value.malicious.second"] == pytest.approx(-0.2)
     assert found["value.skewed.first"] == pytest.approx(0.1)
     other = round_metrics(s, clients, [note | {"fallback": nan} for note in notes])
@@ -149,6 +156,8 @@ def test_rounds_without_a_contribution_are_noted():
     s = replace(BASE, rounds=12, malicious=9, skewed=2)
     metrics = run_cell(cell(s, (0,)), None, False)[0]["metrics"]
     assert metrics["fallback.second"] > 0
+    assert 0 <= metrics["closer.iid.second"] <= 100
+    assert 0 <= metrics["told.iid-malicious"] <= metrics["auc.iid-malicious"] + 0.5
     blind = run_cell(cell(replace(s, method="fedavg"), (0,)), None, False)[0]["metrics"]
     assert np.isnan(blind["fallback.second"])
 
@@ -195,6 +204,7 @@ def test_the_study_changes_one_thing_at_a_time():
     [
         ({"malicious": 12}, "leave at least one IID client"),
         ({"one_sided": 0}, "one_sided is 0"),
+        ({"even": "cut"}, "even is 'cut'"),
         ({"validation": 0}, "the reference needs images"),
     ],
 )

@@ -197,6 +197,7 @@ def test_one_participant():
         (lambda: gram_matrix(torch.ones(2, 3), chunk=0), "chunk is 0"),
         (lambda: OracleWeights("a"), "expected clients' numbers"),
         (lambda: OracleWeights((-1,)), "expected clients' numbers"),
+        (lambda: equal_lengths(torch.ones(3)), r"expected \[k, P\]"),
         (lambda: CosineGame(np.full((3, 3), np.inf)), "not finite"),
         (lambda: CosineGame(np.ones((2, 3))), "expected \\(k, k\\)"),
         (lambda: RunningCosine(alpha=2), "alpha is 2"),
@@ -306,6 +307,19 @@ def test_updates_are_brought_to_the_length_of_the_median_one():
     torch.testing.assert_close(even[3:], updates[3:])
     torch.testing.assert_close(equal_lengths(updates[1:3]).norm(dim=1), torch.ones(2))
     torch.testing.assert_close(equal_lengths(updates[3:]), updates[3:])
+    cut = equal_lengths(updates, clip=True)
+    torch.testing.assert_close(cut[:3], torch.tensor([[3.0, 4.0], [0.0, 1.0], [5.0, 0.0]]))
+    huge = torch.ones(3, 4)
+    huge[2] *= 1e25  # finite, but not its square
+    torch.testing.assert_close(equal_lengths(huge), torch.ones(3, 4))
+
+
+def test_exact_values_say_whose_own_update_beats_standing_still():
+    r = a_round()
+    v = TrajectoryValues().value([r])[0]
+    d = reference_updates([r])[0]
+    nearer = (r.updates - d).norm(dim=1) < d.norm()
+    assert v.info["closer"].tolist() == nearer.tolist()
 
 
 def test_running_importances_are_those_of_cgsv_with_everybody_present():

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -76,10 +76,11 @@ class Setting:
         Share of the second half of the classes that stays in the validation set; 1 is unbiased.
     scale : float
         Factor of what malicious clients send.
-    even : bool
-        The server brings the updates of a round to equal length before it does anything else:
-        "gradient clipping or norm regularization", which the paper names and does not try (section
-        IV-B), and what CGSV's authors do before they average.
+    even : bool or "clip"
+        True: the server brings the updates of a round to the length of the median one before it
+        does anything else, as CGSV's authors do before they average; "clip": it shortens those that
+        are longer.  The paper names "gradient clipping or norm regularization" and tries neither
+        (section IV-B).
     collusion : bool
         All malicious clients apply the same permutation; the paper's "a fixed label-shuffling
         mapping" can mean either.
@@ -104,7 +105,7 @@ class Setting:
     validation: int = 1000
     one_sided: float = 1.0
     scale: float = 1.0
-    even: bool = False
+    even: bool | Literal["clip"] = False
     collusion: bool = False
     utility: Utility = "exponential"
     evaluate_every: int = 10
@@ -115,6 +116,8 @@ class Setting:
                 f"skewed is {self.skewed} and malicious {self.malicious} of {self.clients} "
                 "clients; leave at least one IID client"
             )
+        if self.even not in (False, True, "clip"):
+            raise ValueError(f'even is {self.even!r}; expected False, True or "clip"')
         if not 0 < self.one_sided <= 1:
             raise ValueError(f"one_sided is {self.one_sided}; it is a share, above 0")
         if self.validation < 1:
@@ -236,7 +239,7 @@ def simulate(
     def sent(r: Round) -> torch.Tensor:
         factor = np.where(r.participants >= s.honest, s.scale, 1.0)
         scaled = r.updates * torch.as_tensor(factor).to(r.updates)[:, None]
-        return equal_lengths(scaled) if s.even else scaled
+        return equal_lengths(scaled, clip=s.even == "clip") if s.even else scaled
 
     return run(
         federations,

@@ -48,6 +48,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "40% malicious": {"malicious": 40},
     "malicious updates times 10": {"scale": 10.0},
     "updates of equal length": {"even": True},
+    "long updates clipped": {"even": "clip"},
     "one permutation for all": {"collusion": True},
     "Dirichlet parameter 0.1": {"gamma": 0.1},
     "learning rate 0.001": {"lr": 0.001},

@@ -45,7 +45,8 @@ class _Watch:
     The notes of a round: "fallback", 1 if the weights are to follow contributions and no
     participant has a positive one, so that they are uniform (Eq. 13), NaN for other rules;
     "length_iid" and "length_malicious", mean lengths of the participants' updates; "reach", the
-    malicious share of the weighted lengths, in percent.
+    malicious share of the weighted lengths, in percent; "closer", the share of IID participants
+    whose own update alone is worth more than standing still (FedTSV only).
     """
 
     def __init__(self, rule: Aggregation | Weigh, kinds: npt.NDArray[np.int64]) -> None:
@@ -68,6 +69,9 @@ class _Watch:
             "length_iid": _mean(length[iid]),
             "length_malicious": _mean(length[bad]),
             "reach": 100 * float((weights * length)[bad].sum()) / moved if moved else np.nan,
+            "closer": _mean(valuation.info["closer"][iid])
+            if "closer" in valuation.info
+            else np.nan,
         }
         self.notes.setdefault(r.streams.seed, []).append(note)
         return weights
@@ -111,10 +115,11 @@ def round_metrics(
         In percent: "weight_malicious" and "reach_malicious", the malicious clients' share of the
         weights, and of the weighted lengths, in the second half; "fallback.HALF", rounds in which
         no participant had a positive contribution; "fallback_malicious", the part of the malicious
-        weight in the second half that such rounds gave.  "value.KIND.HALF": mean value of a
-        participation.  "length.malicious-iid.HALF": how many times as long as those of IID clients
-        the updates of malicious ones are, median over the rounds with both.  HALF is "first" or
-        "second"; NaN where there is nothing of the kind.
+        weight in the second half that such rounds gave; "closer.iid.HALF", IID participants whose
+        own update alone is worth more than standing still, mean over rounds.  "value.KIND.HALF":
+        mean value of a participation.  "length.malicious-iid.HALF": how many times as long as those
+        of IID clients the updates of malicious ones are, median over the rounds with both.  HALF is
+        "first" or "second"; NaN where there is nothing of the kind.
     """
     half = s.rounds // 2
     kinds = s.kinds()[clients.client.to_numpy()]
@@ -134,6 +139,7 @@ def round_metrics(
         ratios = [ratio for ratio in ratios if np.isfinite(ratio)]
         metrics[f"length.malicious-iid.{name}"] = float(np.median(ratios)) if ratios else np.nan
         metrics[f"fallback.{name}"] = 100 * _mean(fallback[part])
+        metrics[f"closer.iid.{name}"] = 100 * _mean([note["closer"] for note in notes[part]])
         for k, kind in enumerate(KINDS):
             mine = (kinds == k) & (late == (name == "second"))
             metrics[f"value.{kind}.{name}"] = _mean(value[mine])
@@ -161,6 +167,7 @@ def run_cell(cell: Cell, device: str | None, progress: bool) -> list[dict[str, A
         weights, seen = final_weights(s, table), table.counts > 0
         score = weights if s.method in ("fedavg", "oracle") else table.values
         groups = {kind: score[(kinds == j) & seen] for j, kind in enumerate(KINDS)}
+        weighed = {kind: weights[(kinds == j) & seen] for j, kind in enumerate(KINDS)}
         last = tested[tested["round"] > s.rounds * 3 // 4].accuracy
         steps = tested[tested["round"] > s.rounds // 2].accuracy.diff()
         results.append(
@@ -175,6 +182,8 @@ def run_cell(cell: Cell, device: str | None, progress: bool) -> list[dict[str, A
                     "test_loss": float(lost.test_loss.iloc[-1]),
                     **round_metrics(s, clients[clients.seed == seed], watch.notes[int(seed)]),
                     **{f"auc.{a}-{b}": chance_above(groups[a], groups[b]) for a, b in PAIRS},
+                    **{f"told.{a}-{b}": chance_above(weighed[a], weighed[b]) for a, b in PAIRS},
+                    "positive.iid": 100 * float((weighed["iid"] > 0).mean()),
                     **{
                         f"weight.{kind}": 100 * float(weights[kinds == j].mean())
                         for j, kind in enumerate(KINDS)
