@@ -25,7 +25,7 @@ SECTIONS = {
     "partition schemes dirichlet splits",
     "Rounds": "federation contribution selection aggregation maverick schedulers corruption "
     "history checkpoints trajectory adaptive retraining trainings samplespace aam approximation "
-    "projection",
+    "projection connected",
     "Vertical federated learning": "fedvalue fedvalue.tables fedvalue.information "
     "fedvalue.corrections fedvalue.significance fedvalue.knn fedvalue.protocol fedvalue.roles "
     "fedvalue.taskparty fedvalue.verification fedvalue.messages",
