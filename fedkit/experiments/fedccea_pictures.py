@@ -70,7 +70,7 @@ def all_removals(series: pd.DataFrame, dataset: str, methods: Sequence[str] = ME
     """
     mine = series[series.dataset == dataset]
     noises = [noise for noise in NOISES if noise in set(mine.noise)]
-    picture, axes = panels(max(1, len(noises)), 3, height=0.9 + 1.9 * len(noises), share_y=True)
+    picture, axes = panels(max(1, len(noises)), 3, height=0.9 + 1.9 * len(noises))
     look = looks([SHORT[m] for m in methods], None)
     for row, noise in zip(axes, noises, strict=False):
         for axis, distribution in zip(row, DISTRIBUTIONS, strict=True):

@@ -39,7 +39,6 @@ SHORT = {
     "fedccea": "FedCCEA", "connected": "behind the nodes", "adam": "by Adam",
     "tmc-sv": "TMC-SV", "loo": "LOO", "same_round": "same round", "oracle": "oracle",
     "partial": "FedCCEA", "partial-connected": "behind the nodes", "partial-size": "amounts alone",
-    "size": "size",
 }  # fmt: skip
 _COLUMNS = {
     "zeros": "zero indices (clients)",
