@@ -5,8 +5,8 @@ The accuracy after round r is then, with node k of the first fully connected lay
     acc_r = b + sum_k v_k sigmoid(c_k + sum over rho <= r of u_{rho k} X_rho),
     X_rho = x_rho . omega.
 
-What the nodes add up are running sums over the rounds: no padded input is needed, and the errors
-of all simulations with their slopes cost about as much as two mini-batches of the padded network.
+What the nodes add up are running sums over the rounds, so no padded input is needed: what goes in
+is smaller by a factor R, and all simulations fit into every step.
 
 The model has R numbers per node.  Followed to its least error it learns the noise of a hundred
 simulations by heart: on simulations that it has not seen it then knows less than it did on the way.

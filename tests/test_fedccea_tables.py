@@ -66,7 +66,7 @@ def test_fits_by_hand():
     frame = records([(place, found)])
     row = tables.fits_table(frame).loc["MNIST, weak non-IID, 10% label noise"]
     assert (row["two halves"], row["FedCCEA and by Adam"]) == ("0.50", "0.30")
-    assert row["two halves "] == "0.30"  # behind the nodes
+    assert row["behind the nodes: two halves"] == "0.30"
     row = tables.shares_table(frame).loc["MNIST, weak non-IID, 10% label noise"]
     assert (row["explained share"], row["by chance"]) == ("-0.25", "0.00")
     assert row["unseen: behind the nodes"] == "-0.07"

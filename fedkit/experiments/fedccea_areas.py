@@ -78,7 +78,8 @@ def leads_table(frame: pd.DataFrame) -> pd.DataFrame:
         whole = [seeds for seeds in members if len(seeds) == most]
         if most < 2 or len(whole) < 2:
             continue
-        mean = pd.concat(whole).groupby(level=0).mean()
+        # A ranking that ranks nobody in one of the settings is not pooled: the others would differ.
+        mean = pd.concat(whole).groupby(level=0).agg(lambda found: found.mean(skipna=False))
         rows[f"{pool} settings ({len(whole)})"] = {t: _lead(mean, a, b) for a, b, t in pairs}
     return pd.DataFrame.from_dict(rows, orient="index")
 
