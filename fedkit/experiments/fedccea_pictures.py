@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.lines import Line2D
 
-__all__ = ["all_indices", "all_removals", "misses"]
+__all__ = ["all_indices", "all_removals", "misses", "wide"]
 
 
-def _wide(series: pd.DataFrame, **settings: str) -> pd.DataFrame:
+def wide(series: pd.DataFrame, **settings: str) -> pd.DataFrame:
     """Series of one setting, one column each; a row per seed and place."""
     for name, value in settings.items():
         series = series[series[name] == value]
@@ -41,10 +41,10 @@ def all_indices(series: pd.DataFrame) -> Picture:
     for row, dataset in zip(axes, datasets, strict=True):
         for axis, distribution in zip(row, DISTRIBUTIONS, strict=True):
             axis.set_title(setting_name(dataset, distribution), color=INK, fontsize=9)
-            wide = _wide(clean, dataset=dataset, distribution=distribution)
+            tidy = wide(clean, dataset=dataset, distribution=distribution)
             handles: list[Line2D] = []
-            for m in METHODS if len(wide) else ():
-                found = wide.pivot(index="seed", columns="index", values=f"index.{m}")
+            for m in METHODS if len(tidy) else ():
+                found = tidy.pivot(index="seed", columns="index", values=f"index.{m}")
                 found = found.dropna(axis=1, how="all")
                 mean = 100 * np.sort(found.to_numpy(), axis=1)[:, ::-1].mean(axis=0)
                 places = range(1, len(mean) + 1)
@@ -74,14 +74,14 @@ def all_removals(series: pd.DataFrame, dataset: str, methods: Sequence[str] = ME
     look = looks([SHORT[m] for m in methods], None)
     for row, noise in zip(axes, noises, strict=False):
         for axis, distribution in zip(row, DISTRIBUTIONS, strict=True):
-            wide = _wide(mine, noise=noise, distribution=distribution)
+            tidy = wide(mine, noise=noise, distribution=distribution)
             handles: list[Line2D] = []
             for m in methods:
                 style = {"color": look[SHORT[m]]["color"], "linewidth": 1.3}
                 for end, dashes in (("lowest", "-"), ("highest", (0, (1, 1.5)))):
-                    if f"{m}.{end}" not in wide:
+                    if f"{m}.{end}" not in tidy:
                         continue
-                    curve = wide[["removed", f"{m}.{end}"]].dropna().groupby("removed").mean()
+                    curve = tidy[["removed", f"{m}.{end}"]].dropna().groupby("removed").mean()
                     line = axis.plot(
                         curve.index, curve.iloc[:, 0], linestyle=dashes, label=SHORT[m], **style
                     )
@@ -111,11 +111,11 @@ def misses(series: pd.DataFrame, distribution: str = "iid") -> Picture:
     picture, axes = panels(1, max(1, len(datasets)), height=3.2, share_y=True)
     look = looks([SHORT[m] for m in FITS], None)
     for axis, dataset in zip(axes[0], datasets, strict=False):
-        wide = _wide(clean, dataset=dataset)
+        tidy = wide(clean, dataset=dataset)
         handles = []
         for m in FITS:
             names = [f"miss.{m}.{q}" for q in ("low", "middle", "high")]
-            cut = wide[["round", *names]].dropna().groupby("round").mean()
+            cut = tidy[["round", *names]].dropna().groupby("round").mean()
             style = look[SHORT[m]]
             axis.fill_between(
                 cut.index, cut[names[0]], cut[names[2]], color=style["color"], alpha=0.18,
