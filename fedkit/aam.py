@@ -9,7 +9,7 @@ client, shared by all rounds, which is taken for the quality of the client's dat
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from numbers import Integral
 from typing import Literal
 
@@ -146,7 +146,8 @@ class Fit:
     Attributes
     ----------
     quality : float64[n]
-        The shared weights omega, at least 0; known up to a common factor only.
+        The shared weights omega, at least 0; known up to a common factor only.  0 for a client
+        whom no simulation used: nothing is known of it.
     losses : list of float
         Mean squared error after each epoch or iteration.
     predicted : float64[S, R]
@@ -156,7 +157,8 @@ class Fit:
         sigmoid behind the nodes.  Where its sum is negative, so do data: a larger quality means a
         *worse* client.
     predict : callable or None
-        Maps other scaled sizes, float64[S, R, n], to approximated accuracies, float64[S, R].
+        Maps other scaled sizes, float64[S, R, n], to approximated accuracies, float64[S, R];
+        raises ValueError for another number of rounds or clients.
     """
 
     quality: FloatArray
@@ -228,7 +230,7 @@ def fit_aam(
         number is out of its range, or Adam diverges.
     """
     s, rounds, clients = simulations.sizes.shape
-    _whole(starts=starts, nodes=nodes)
+    _whole(starts=starts, nodes=nodes, batch_size=batch_size, epochs=epochs)
     if s < fewest_simulations(clients, rounds):
         raise ValueError(
             f"{s} simulations of {rounds} rounds for {clients} clients; take at least "
@@ -238,6 +240,8 @@ def fit_aam(
     for name, found in (("sizes", x), ("accuracies", y)):
         if not np.ptp(found, axis=0).any():
             raise ValueError(f"the {name} of every round are all alike, so they say nothing")
+    used = x.any(axis=(0, 1))
+    x, clients = _used_alone(x, used), int(used.sum())
     streams = Streams(seed).child("aam")
     if sigmoid not in ("shared", "connected"):
         raise ValueError(f'sigmoid is {sigmoid!r}; expected "shared" or "connected"')
@@ -253,7 +257,8 @@ def fit_aam(
             watch=watch,
         )  # fmt: skip
         weights = np.asarray(model.quality.detach().double().numpy())
-        return Fit(weights, losses, predicted, model.per_round, model.accuracies)
+        fit = Fit(weights, losses, predicted, model.per_round, model.accuracies)
+        return _of_everybody(fit, used)
     if solver != fitting:
         raise ValueError(
             f'solver is {solver!r}; expected "adam", or {fitting!r} with sigmoid={sigmoid!r}'
@@ -273,7 +278,30 @@ def fit_aam(
     if watch is not None:
         for i, loss in enumerate(losses):
             watch(i, loss)
-    return fit
+    return _of_everybody(fit, used)
+
+
+def _used_alone(sizes: FloatArray, used: npt.NDArray[np.bool_]) -> FloatArray:
+    return sizes if used.all() else np.ascontiguousarray(sizes[..., used])
+
+
+def _of_everybody(fit: Fit, used: npt.NDArray[np.bool_]) -> Fit:
+    """Add the clients whom no simulation used, with a weight of 0, and check what is predicted."""
+    quality, inner = np.zeros(len(used)), fit.predict
+    quality[used] = fit.quality
+    expected = (fit.predicted.shape[1], len(used))
+
+    def predict(sizes: FloatArray) -> FloatArray:
+        x = np.asarray(sizes, dtype=np.float64)
+        if x.ndim != 3 or x.shape[1:] != expected or not np.isfinite(x).all():
+            raise ValueError(
+                f"sizes have shape {x.shape}; expected finite ones, (simulations, {expected[0]}, "
+                f"{expected[1]})"
+            )
+        assert inner is not None
+        return inner(_used_alone(x, used))
+
+    return replace(fit, quality=quality, predict=predict)
 
 
 def contribution_values(quality: npt.ArrayLike, sizes: npt.ArrayLike) -> FloatArray:

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import torch
+from plantedqualities import planted
 
 import fedkit as fk
 from fedkit.aam import (
@@ -8,7 +9,6 @@ from fedkit.aam import (
     Simulations,
     contribution_index,
     contribution_values,
-    fewest_simulations,
     fit_aam,
     padded_inputs,
     sample_sizes,
@@ -111,19 +111,6 @@ def test_the_model_is_what_the_paper_draws(sigmoid):
     model.constrain()
     assert model.quality[1] == 0
     assert (model.quality >= 0).all()
-
-
-CHANGING = np.arange(27.0).reshape(9, 3)
-
-
-def planted(simulations, noise=0.005, rounds=10, seed=0):
-    """Accuracies that a known quality made, through a saturating law."""
-    rng = np.random.default_rng(seed)
-    quality = np.array([0.0, 0.2, 0.4, 0.6, 0.8, 1.0])
-    sizes = rng.random((simulations, rounds, 6))
-    used = np.cumsum(sizes @ quality, axis=1)
-    accuracy = 0.9 * (1 - np.exp(-used / 8)) + noise * rng.standard_normal(used.shape)
-    return quality, Simulations(sizes, accuracy)
 
 
 @pytest.mark.parametrize(
@@ -289,71 +276,3 @@ def test_the_sign_of_the_effect_is_not_in_the_weights():
         contribution_index(upright.quality), contribution_index(fit.quality), atol=0.02
     )
     assert upright.per_round.sum() > 0
-
-
-def test_index_by_hand():
-    np.testing.assert_allclose(contribution_index([3.0, -1.0, 1.0]), [0.75, 0, 0.25])
-    np.testing.assert_allclose(contribution_index([0.0, -2.0]), [0.5, 0.5])
-    np.testing.assert_allclose(contribution_values(np.array([1.0, 2.0]), [10, 30]), [0.5, 3.0])
-
-
-def bad_shape(f, arch):
-    return train_with_sizes(f, arch, LOCAL, np.ones((2, 3)))
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (bad_shape, "sizes have shape"),
-        (lambda f, a: train_with_sizes(f, a, LOCAL, np.full((1, 1, 4), 10**6)), "larger than"),
-        (lambda f, a: RetrainingGame(f, a, LOCAL, rounds=0), "rounds is 0"),
-        (lambda f, a: sample_sizes(f.sizes, 0, 5), "simulations is 0"),
-        (lambda f, a: contribution_index([np.nan]), "one finite value"),
-        (lambda f, a: contribution_index([-np.inf, 1.0]), "one finite value"),
-        (lambda f, a: contribution_index([]), "one finite value"),
-        (lambda f, a: contribution_index(np.ones((2, 2))), "one finite value"),
-        (lambda f, a: contribution_values([1.0, np.nan], [3, 4]), "one finite weight"),
-        (lambda f, a: contribution_values([1.0, 2.0], [3, np.inf]), "one finite weight"),
-        (lambda f, a: sample_sizes([3, np.nan], 2, 5), "numbers of samples"),
-        (lambda f, a: sample_sizes([3, -1], 2, 5), "numbers of samples"),
-        (lambda f, a: sample_sizes([0, 0], 2, 5), "not all 0"),
-        (lambda f, a: train_with_sizes(f, a, LOCAL, np.full((1, 1, 4), 2.7)), "whole and finite"),
-        (lambda f, a: train_with_sizes(f, a, LOCAL, np.full((1, 1, 4), np.nan)), "whole and"),
-        (lambda f, a: RetrainingGame(f, a, LOCAL, rounds=1.5), "whole numbers from 1"),
-        (lambda f, a: padded_inputs(np.ones((2, 3))), r"expected \(S, R, n\)"),
-        (lambda f, a: contribution_values(np.ones(2), [0, 0]), "not all zero"),
-        (lambda f, a: Simulations(np.ones((2, 3, 4)), np.ones((2, 4))), r"\(S, R, n\)"),
-        (lambda f, a: Simulations(np.full((2, 3, 4), np.nan), np.ones((2, 3))), "not finite"),
-        (lambda f, a: Simulations(-np.ones((2, 3, 4)), np.ones((2, 3))), "negative"),
-        (lambda f, a: Simulations(np.ones((2, 3, 0)), np.ones((2, 3))), "may be 0"),
-        (lambda f, a: fit_aam(Simulations(np.ones((2, 3, 4)), np.ones((2, 3)))), "at least 3"),
-        (lambda f, a: fit_aam(Simulations(np.ones((1, 9, 4)), np.ones((1, 9)))), "at least 2"),
-        (lambda f, a: fit_aam(planted(9)[1], solver="adam", batch_size=0), "batch_size 0"),
-        (lambda f, a: fit_aam(planted(9)[1], solver="adam", nodes=0), "nodes is 0"),
-        (lambda f, a: fit_aam(planted(9)[1], solver="adam", epochs=0), "epochs 0"),
-        (lambda f, a: fit_aam(planted(9)[1], solver="adam", starts=0), "starts is 0"),
-        (lambda f, a: fit_aam(planted(9)[1], solver="adam", epochs=2.5), "epochs 2.5"),
-        (lambda f, a: fit_aam(planted(9)[1], solver="adam", lr=1e30), "Adam diverges"),
-        (lambda f, a: fit_aam(planted(9)[1], sigmoid="both"), "sigmoid is 'both'"),
-        (lambda f, a: fit_aam(planted(9)[1], nodes=2.5), "nodes is 2.5"),
-        (lambda f, a: fit_aam(Simulations(np.ones((9, 3, 2)), CHANGING)), "sizes of every round"),
-        (lambda f, a: fit_aam(Simulations(CHANGING[..., None], np.ones((9, 3)))), "accuracies of"),
-        (lambda f, a: sample_sizes([3, 4], 2.5, 3), "simulations is 2.5"),
-        (lambda f, a: fewest_simulations(4, 0), "rounds is 0"),
-        (
-            lambda f, a: fit_aam(
-                planted(9)[1],
-                solver="projection",
-                sigmoid="connected",
-            ),
-            "expected \"adam\", or 'quasi-newton' with sigmoid='connected'",
-        ),
-        (
-            lambda f, a: AccuracyApproximation(2, 2, sigmoid="no", rng=np.random.default_rng(0)),
-            "sigmoid is 'no'",
-        ),
-    ],
-)
-def test_bad_input(problem, call, message):
-    with pytest.raises(ValueError, match=message):
-        call(*problem)

@@ -9,7 +9,6 @@ import numpy.typing as npt
 
 from fedkit.aam import Fit, Simulations, fewest_simulations, fit_aam
 from fedkit.experiments.fedccea import FITS, Setting
-from fedkit.experiments.separation import chance_above
 from fedkit.streams import Streams
 
 __all__ = [
@@ -87,7 +86,7 @@ def stability(s: Setting, sims: Simulations, seed: int) -> dict[str, float]:
 
 
 def other_fits(
-    s: Setting, sims: Simulations, fits: dict[str, Fit], seed: int, noisy: npt.NDArray[np.bool_]
+    s: Setting, sims: Simulations, fits: dict[str, Fit], seed: int
 ) -> tuple[dict[str, FloatArray], dict[str, float]]:
     """What else can be read off the same simulations: :data:`READINGS`.
 
@@ -100,8 +99,7 @@ def other_fits(
         Weights, or slopes.
     dict of str to float
         Explained share in the sample, "explained.adam", ...; rank correlation with the converged
-        fit, "rank.adam", ..., and of the two readings, "rank.connected"; with noisy clients the
-        probability that a clean one is above, "auc.adam", ....
+        fit, "rank.adam", ..., and of the two readings, "rank.connected".
     """
     # Not the seed of the converged fit: its starts would be among this one's.
     adam = fit_aam(sims, solver="adam", lr=s.aam_lr, seed=seed + 2 * OTHER_SEED)
@@ -114,8 +112,6 @@ def other_fits(
     }
     for name, quality in qualities.items():
         found[f"rank.{name}"] = agreement(quality, fits["fedccea"].quality)
-        if noisy.any():
-            found[f"auc.{name}"] = chance_above(quality[~noisy], quality[noisy])
     return qualities, found
 
 

@@ -115,7 +115,7 @@ def ranking_metrics(
         if name.endswith(".lowest")
     }
     if noisy.any():
-        ranked = {m: valued.values[m] for m in METHODS}
+        ranked = {m: valued.values[m] for m in (*METHODS, *READINGS)}
         ranked |= {
             f"{m}.{share:g}": v
             for m, parts in valued.parts.items()
@@ -135,7 +135,7 @@ def run_cell(cell: Cell, device: str | None, progress: bool) -> list[dict[str, A
         valued = value_clients(s, f, seed, train=train, device=device, progress=progress)
         noisy = np.isin(np.arange(s.clients), s.noisy_clients())
         sims, fits = valued.simulations, valued.fits
-        qualities, others = other_fits(s, sims, fits, seed, noisy)
+        qualities, others = other_fits(s, sims, fits, seed)
         read = {m: contribution_values(qualities[m], f.sizes) for m in READINGS}
         valued = replace(valued, values=valued.values | read)
         curves = removal_curves(valued, seed)

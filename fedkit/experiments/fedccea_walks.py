@@ -51,7 +51,14 @@ def truncated_walks(
 
     Whole walks are run, in the number whose cost comes closest.  Returns the Shapley values and
     what they cost; that is less where walks find nothing new to ask for.
+
+    Raises
+    ------
+    ValueError
+        If the limit is not a positive number.
     """
+    if not (np.isfinite(limit) and limit > 0):
+        raise ValueError(f"limit is {limit}; expected a positive number of federations")
 
     def run(walks: int) -> tuple[FloatArray, float]:
         tally, streams = Tally(game, sizes), Streams(seed).child("tmc")
