@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from fedkit.extras import need
-from fedkit.verdicts import ICONS, VERDICTS
+from fedkit.verdicts import ICONS, NOT_ATTEMPTED, VERDICTS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -186,8 +186,11 @@ def comparison_table(frame: pd.DataFrame, table: str, **column: Any) -> str:
         if head not in heads:
             heads.append(head)
         row = rows[claim.id]
+        # A number that is not judged stands beside the paper's all the same: it must say why.
+        bare = row["verdict"] == NOT_ATTEMPTED and math.isfinite(row["mean"])
+        why = f": {row['note']}" if bare else ""
         cells.setdefault(name, {})[head] = (
-            f"{row['paper']}<br>{ours_text(row)}<br>{verdict_text(row['verdict'])}"
+            f"{row['paper']}<br>{ours_text(row)}<br>{verdict_text(row['verdict'])}{why}"
         )
     if not cells:
         known = sorted({str(c.place.get("table")) for c in claims.claims})

@@ -1,5 +1,6 @@
 import pandas as pd
 import pytest
+from tinyrecords import records
 
 from fedkit.experiments import fedccea as paper
 from fedkit.experiments import fedccea_areas, fedccea_pictures
@@ -11,20 +12,8 @@ from fedkit.experiments.fedccea_removal import (
 from fedkit.experiments.fedccea_times import measured_times
 
 
-def records(rows):
-    """A frame of records: settings, and metrics per seed."""
-    return pd.DataFrame(
-        [
-            {**settings, "seed": seed, "metric": name, "value": value}
-            for settings, metrics in rows
-            for name, values in metrics.items()
-            for seed, value in enumerate(values)
-        ]
-    )
-
-
 def test_tables_by_hand():
-    strong = {"dataset": "mnist", "distribution": "strong", "noise": "none"}
+    strong = {"dataset": "mnist", "distribution": "strong", "noise": "none", "clients": 20}
     methods = {f"{k}.{m}": [1.0, 3.0] for k in ("excluded", "zeros", "area") for m in paper.METHODS}
     methods |= {"excluded.tmc-sv.random": [5.0, 5.0], "excluded.adam": [99.0, 97.0]}
     controls = {f"area.{m}": [0.0, 1.0] for m in (*READINGS, *PARTIAL) if m != "partial-connected"}
@@ -40,19 +29,35 @@ def test_tables_by_hand():
     assert areas["seeds"].item() == "2"
     assert areas["FedCCEA"].item().startswith("2.0 [")
     assert areas["oracle"].item() == "–"
-    assert areas["one random order, ±"].item() == "3.5"
+    assert areas["a random order, ±"].item() == "2.5"  # sqrt((9 + 16) / 2 / 2 seeds)
     leads = fedccea_areas.leads_table(frame)
     assert len(leads) == 1  # nothing to pool
     assert leads["FedCCEA, over TMC-SV"].item() == "0.0 [0.0, 0.0]"
     assert leads["behind the nodes, over LOO"].item() == "0.0 [0.0, 0.0]"
     partial = fedccea_areas.partial_table(frame)
-    assert partial["FedCCEA, over amounts alone"].item() == "0.0 [0.0, 0.0]"
-    assert partial["behind the nodes, over amounts alone"].item() == "–"
-    assert partial["behind the nodes"].item() == "–"
+    assert partial["partial, over amounts alone"].item() == "0.0 [0.0, 0.0]"
+    assert partial["partial, behind the nodes, over amounts alone"].item() == "–"
+    assert partial["partial, behind the nodes"].item() == "–"
     assert partial["amounts alone"].item().startswith("0.5 [")
     assert (
         tables.setting_name("emnist", "iid", "label-40") == "EMNIST letters, IID, 40% label noise"
     )
+
+
+def test_the_papers_numbers_stand_beside_its_own_data_only():
+    """The letters are another data set, and clients of index zero are no percentage."""
+    rows = [
+        (
+            {"dataset": data, "distribution": "strong", "noise": "none", "clients": 20},
+            {"base": [50.0, 52.0], "excluded.loo": [50.0, 51.0], "zeros.loo": [1.0, 15.0]},
+        )
+        for data in ("mnist", "emnist")
+    ]
+    table = tables.exclusion_table(records(rows))["paper (%)"]
+    assert table["MNIST, strong non-IID", "LOO, retrained"] == "85.29"
+    assert set(table["EMNIST letters, strong non-IID"]) == {"–"}
+    zeros = tables.exclusion_table(records(rows))["clients of index zero"]
+    assert zeros["MNIST, strong non-IID", "LOO, retrained"] == "8.0 [0.0, 20.0]"
 
 
 def test_fits_by_hand():
@@ -63,28 +68,25 @@ def test_fits_by_hand():
     others = ("chance", "p", "same_round", "adam", "connected")
     found |= {f"explained.{n}": [0.1 * i] for i, n in enumerate(others)}
     found["unseen.connected"] = [-0.07]
-    frame = records([(place, found)])
-    row = tables.fits_table(frame).loc["MNIST, weak non-IID, 10% label noise"]
-    assert (row["two halves"], row["FedCCEA and by Adam"]) == ("0.50", "0.30")
-    assert row["behind the nodes: two halves"] == "0.30"
-    row = tables.shares_table(frame).loc["MNIST, weak non-IID, 10% label noise"]
-    assert (row["explained share"], row["by chance"]) == ("-0.25", "0.00")
-    assert row["unseen: behind the nodes"] == "-0.07"
-    assert row["more than chance"] == "0 of 1"
-    assert row["same round"] == "0.20"
-
-
-def test_parts_by_hand():
-    place = {"dataset": "mnist", "distribution": "iid", "noise": "label-40"}
-    ends = ("", ".0.25", ".0.5", ".0.75")
-    found = {f"auc.{m}{e}": [0.1 * i] for m in paper.METHODS for i, e in enumerate(ends)}
-    found |= {f"trained.tmc-sv{e}": [12.0 * i] for i, e in enumerate(ends)}
-    table = tables.parts_table(records([(place, found)])).loc["MNIST, IID, 40% label noise"]
-    assert table.index.tolist() == ["25%", "50%", "75%", "all"]
-    assert table["FedCCEA"].tolist() == ["0.10", "0.20", "0.30", "0.00"]
-    assert table["TMC-SV"].tolist() == table["behind the nodes"].tolist()
-    assert table["TMC-SV trained"].tolist() == ["12.0", "24.0", "36.0", "0.0"]
-    assert table["LOO"].tolist() == ["–", "–", "–", "0.00"]
+    frame, name = records([(place, found)]), "MNIST, weak non-IID, 10% label noise"
+    fits = tables.fits_table(frame).loc[name]
+    assert fits.loc["FedCCEA"].tolist() == ["0.50"] * 4 + ["–"]
+    assert fits.loc["FedCCEA, by Adam", "and FedCCEA"] == "0.30"
+    nodes = fits.loc["FedCCEA, sigmoid behind the nodes"]
+    assert (nodes["two halves"], nodes["two quarters"], nodes["and FedCCEA"]) == (
+        "0.30",
+        "–",
+        "0.30",
+    )
+    shares = tables.shares_table(frame).loc[name]
+    sample = ["-0.25", "0.40", "0.30", "0.20", "0.00"]
+    assert shares.loc["in the sample"].tolist() == sample
+    assert shares.columns.tolist() == [
+        "FedCCEA", "behind the nodes", "by Adam", "same round", "by chance",
+    ]  # fmt: skip
+    assert shares.loc["unseen"].tolist() == ["–", "-0.07", "–", "–", "–"]
+    row = tables.errors_table(frame).loc[name]
+    assert (row["error of the AAM (points)"], row["more than chance (seeds)"]) == ("3.00", "0 of 1")
 
 
 def test_leads_are_pooled_within_a_seed():
@@ -129,8 +131,14 @@ def test_pictures_show_what_is_on_record():
     removals = fedccea_pictures.all_removals(frame, "mnist")
     assert [len(axis.lines) for axis in removals.axes] == [8, 0, 0]
     assert removals.axes[0].lines[1].get_ydata() == pytest.approx([90, 80, 70])
-    partial = fedccea_pictures.all_removals(frame, "mnist", PARTIAL)
-    assert [len(axis.lines) for axis in partial.axes] == [6, 0, 0]
+    partial = fedccea_pictures.all_removals(frame, "mnist", ("fedccea", *PARTIAL))
+    assert [len(axis.lines) for axis in partial.axes] == [8, 0, 0]
+    assert len({line.get_color() for line in partial.axes[0].lines}) == 4
+    # what a row shows stands at its first panel that is there
+    weak = frame.assign(distribution="weak")
+    later = fedccea_pictures.all_removals(weak, "mnist")
+    assert [a.get_ylabel() for a in later.axes] == ["", "clean\naccuracy (%)", ""]
+    assert [a.get_title() for a in later.axes] == [tables.SPLIT[d] for d in paper.DISTRIBUTIONS]
     missed = fedccea_pictures.misses(frame)
     assert [len(axis.lines) for axis in missed.axes] == [3]
 
@@ -140,7 +148,7 @@ def test_settings_stand_in_the_papers_order():
              ("emnist", "iid", "none")]  # fmt: skip
     places = [dict(zip(("dataset", "distribution", "noise"), p, strict=True)) for p in order]
     frame = records([(place, {"rank.0.5": [0.1]}) for place in reversed(places)])
-    found = tables.fits_table(frame).index.tolist()
+    found = tables.fits_table(frame).index.get_level_values(0).unique().tolist()
     assert found == [tables.setting_name(*place) for place in order]
 
 

@@ -19,9 +19,11 @@ __all__ = ["areas_table", "leads_table", "partial_table", "random_spread"]
 
 
 def random_spread(seeds: pd.DataFrame) -> float:
-    """Root mean squared area of single random orders in one setting, in points.
+    """How far the mean area of random orders is from 0, in points, one order per seed.
 
     An order read from its other end has the opposite area, so a random order's is 0 on average.
+    The root mean square of all single orders is divided by the root of the number of seeds, as the
+    methods' areas are means over them.
 
     Parameters
     ----------
@@ -29,11 +31,11 @@ def random_spread(seeds: pd.DataFrame) -> float:
         Metrics, one row per seed.
     """
     areas = seeds[[f"area.random{k}" for k in range(RANDOM_ORDERS)]].to_numpy()
-    return float(np.sqrt(np.square(areas).mean()))
+    return float(np.sqrt(np.square(areas).mean() / len(areas)))
 
 
 def areas_table(frame: pd.DataFrame) -> pd.DataFrame:
-    """Area between the removal curves in points, per setting, and what one random order scatters.
+    """Area between the removal curves in points, per setting, and what random orders scatter.
 
     Parameters
     ----------
@@ -43,7 +45,7 @@ def areas_table(frame: pd.DataFrame) -> pd.DataFrame:
     titles = {f"area.{m}": title for m, title in SHORT.items() if m not in PARTIAL}
     table = titled(frame, titles, digits=1, count=True)
     spread = {setting_name(*place): random_spread(seeds) for place, seeds in places(frame)}
-    return table.assign(**{"one random order, ±": [f"{spread[name]:.1f}" for name in table.index]})
+    return table.assign(**{"a random order, ±": [f"{spread[name]:.1f}" for name in table.index]})
 
 
 def _lead(seeds: pd.DataFrame, a: str, b: str) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 
 from fedkit.experiments.fedccea import DISTRIBUTIONS, FITS, METHODS
 from fedkit.experiments.fedccea_cells import NOISES
-from fedkit.experiments.fedccea_tables import SHORT, setting_name
+from fedkit.experiments.fedccea_tables import DATA, SHORT, SPLIT, noise_name
 from fedkit.plotstyle import INK, Picture, finish, looks, panels
 
 if TYPE_CHECKING:
@@ -26,6 +26,11 @@ def wide(series: pd.DataFrame, **settings: str) -> pd.DataFrame:
     return series.pivot(index=["seed", "index"], columns="series", values="value").reset_index()
 
 
+def _in_order(series: pd.DataFrame) -> list[str]:
+    """The data sets on record, in the paper's order."""
+    return [name for name in DATA if name in set(series.dataset)]
+
+
 def all_indices(series: pd.DataFrame) -> Picture:
     """Client Contribution Indices in falling order, clean clients (Figures 4, 11 and 12).
 
@@ -35,12 +40,13 @@ def all_indices(series: pd.DataFrame) -> Picture:
         Series of the experiment ``contribution``; the means over its seeds are drawn.
     """
     clean = series[series.noise == "none"]
-    datasets = list(dict.fromkeys(clean.dataset))
+    datasets = _in_order(clean)
     picture, axes = panels(len(datasets), 3, height=0.9 + 2.3 * len(datasets), share_y=True)
     look = looks([SHORT[m] for m in METHODS], None)
     for row, dataset in zip(axes, datasets, strict=True):
+        label = f"{DATA[dataset]}\nindex (%)"
         for axis, distribution in zip(row, DISTRIBUTIONS, strict=True):
-            axis.set_title(setting_name(dataset, distribution), color=INK, fontsize=9)
+            axis.set_title(SPLIT[distribution], color=INK, fontsize=9)
             tidy = wide(clean, dataset=dataset, distribution=distribution)
             handles: list[Line2D] = []
             for m in METHODS if len(tidy) else ():
@@ -50,7 +56,8 @@ def all_indices(series: pd.DataFrame) -> Picture:
                 places = range(1, len(mean) + 1)
                 style = {**look[SHORT[m]], "markersize": 3.0, "linewidth": 1.2}
                 handles += axis.plot(places, mean, label=SHORT[m], **style)
-            finish(axis, "client, by its index", "index (%)", handles, below=True)
+            finish(axis, "client, by its index", label if handles else "", handles, below=True)
+            label = "" if handles else label  # at the first panel of the row that is there
             axis.set_axis_on() if handles else axis.set_axis_off()
     return picture
 
@@ -73,6 +80,7 @@ def all_removals(series: pd.DataFrame, dataset: str, methods: Sequence[str] = ME
     picture, axes = panels(max(1, len(noises)), 3, height=0.9 + 1.9 * len(noises))
     look = looks([SHORT[m] for m in methods], None)
     for row, noise in zip(axes, noises, strict=False):
+        label = f"{noise_name(noise)}\naccuracy (%)"
         for axis, distribution in zip(row, DISTRIBUTIONS, strict=True):
             tidy = wide(mine, noise=noise, distribution=distribution)
             handles: list[Line2D] = []
@@ -86,10 +94,11 @@ def all_removals(series: pd.DataFrame, dataset: str, methods: Sequence[str] = ME
                         curve.index, curve.iloc[:, 0], linestyle=dashes, label=SHORT[m], **style
                     )
                     handles += line if end == "lowest" else []
-            axis.set_title(setting_name(dataset, distribution, noise))
-            below, left = noise == noises[-1], distribution == DISTRIBUTIONS[0]
-            finish(axis, "removed (%)" if below else "", "accuracy (%)" if left else "", handles)
-            axis.title.set_fontsize(8)
+            if noise == noises[0]:
+                axis.set_title(SPLIT[distribution])
+            below = "removed (%)" if noise == noises[-1] else ""
+            finish(axis, below, label if handles else "", handles)
+            label = "" if handles else label  # at the first panel of the row that is there
             axis.set_axis_on() if handles else axis.set_axis_off()
     return picture
 
@@ -107,7 +116,7 @@ def misses(series: pd.DataFrame, distribution: str = "iid") -> Picture:
     distribution : str
     """
     clean = series[(series.noise == "none") & (series.distribution == distribution)]
-    datasets = list(dict.fromkeys(clean.dataset))
+    datasets = _in_order(clean)
     picture, axes = panels(1, max(1, len(datasets)), height=3.2, share_y=True)
     look = looks([SHORT[m] for m in FITS], None)
     for axis, dataset in zip(axes[0], datasets, strict=False):
@@ -124,6 +133,6 @@ def misses(series: pd.DataFrame, distribution: str = "iid") -> Picture:
             style = {**style, "marker": "none", "linewidth": 1.6}
             handles += axis.plot(cut.index, cut[names[1]], label=SHORT[m], **style)
         axis.axhline(0, color=INK, linewidth=0.8)
-        axis.set_title(setting_name(dataset, distribution))
+        axis.set_title(DATA[dataset])
         finish(axis, "round", "approximated less true (points)", handles)
     return picture

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedkit.claims import load_claims
-from fedkit.experiments.fedccea import CONTROLS, FITS, METHODS, PARTS
+from fedkit.experiments.fedccea import CONTROLS, FITS, METHODS
 from fedkit.experiments.fedccea_fits import READINGS
 from fedkit.extras import need
 from fedkit.intervals import mean_interval
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = [
-    "LABELS", "SHORT", "exclusion_table", "fits_table", "learning_table", "methods_table",
-    "parts_table", "places", "setting_name", "shares_table", "titled",
+    "LABELS", "SHORT", "errors_table", "exclusion_table", "fits_table", "learning_table",
+    "methods_table", "noise_name", "places", "seed_text", "setting_name", "shares_table", "titled",
 ]  # fmt: skip
 
 LABELS = {
@@ -38,7 +38,8 @@ LABELS = {
 SHORT = {
     "fedccea": "FedCCEA", "connected": "behind the nodes", "adam": "by Adam",
     "tmc-sv": "TMC-SV", "loo": "LOO", "same_round": "same round", "oracle": "oracle",
-    "partial": "FedCCEA", "partial-connected": "behind the nodes", "partial-size": "amounts alone",
+    "partial": "partial", "partial-connected": "partial, behind the nodes",
+    "partial-size": "amounts alone",
 }  # fmt: skip
 _COLUMNS = {
     "zeros": "zero indices (clients)",
@@ -56,12 +57,15 @@ _PLACE = ["dataset", "distribution", "noise"]
 
 def setting_name(dataset: str, distribution: str, noise: str = "none") -> str:
     """Return a setting in words."""
+    words = "" if noise == "none" else f", {noise_name(noise)}"
+    return f"{DATA[dataset]}, {SPLIT[distribution]}{words}"
+
+
+def noise_name(noise: str) -> str:
+    """Return a kind of noise in words."""
     kind, _, share = noise.partition("-")
-    words = {
-        "none": "", "label": f", {share}% label noise", "pattern": f", {share}% pattern",
-        "backdoor": f", {share}% backdoor",
-    }  # fmt: skip
-    return f"{DATA[dataset]}, {SPLIT[distribution]}{words[kind]}"
+    words = {"label": "label noise", "pattern": "pattern", "backdoor": "backdoor"}
+    return "clean" if noise == "none" else f"{share}% {words[kind]}"
 
 
 def places(frame: pd.DataFrame) -> Iterator[tuple[tuple[str, str, str], pd.DataFrame]]:
@@ -89,92 +93,89 @@ def exclusion_table(frame: pd.DataFrame) -> pd.DataFrame:
         Records of the experiment ``contribution``; clean settings are shown.
     """
     pd = need("pandas", "run")
-    claims = load_claims("fedccea").tables["t3"]
+    claims = load_claims("fedccea")
+    table, clients = claims.tables["t3"], float(frame.clients.max())
     rows = {}
     for (dataset, distribution, noise), seeds in places(frame):
         if noise != "none":
             continue
         place = {"dataset": dataset, "distribution": distribution}
-        column = claims.columns.index(place) if place in claims.columns else None
+        # the paper's numbers belong to its own data: not to the letters
+        same = place in table.columns and bool(claims.data.get(dataset))
+        column = table.columns.index(place) if same else None
         for m in ("base", *METHODS, "adam"):
             base, printed = m == "base", "fedccea" if m in (*FITS, "adam") else m
             shown = {
-                "accuracy (%)": "base" if base else f"excluded.{m}",
-                "without as many random clients (%)": f"excluded.{m}.random",
-                "clients of index zero": f"zeros.{m}",
+                "accuracy (%)": ("base" if base else f"excluded.{m}", 1, (0.0, 100.0)),
+                "without as many random clients (%)": (f"excluded.{m}.random", 1, (0.0, 100.0)),
+                "clients of index zero": (f"zeros.{m}", 1, (0.0, clients)),
+                "spread of the index": (f"spread.{m}", 2, (0.0, np.inf)),
             }
-            spread = (
-                {} if base else {"spread of the index": _text(seeds, f"spread.{m}", 2, (0, np.inf))}
-            )
             rows[setting_name(dataset, distribution), "everybody" if base else LABELS[m]] = {
                 "seeds": str(len(seeds)),
-                "paper (%)": "–" if column is None else str(claims.rows[printed][column]),
-                **{title: _text(seeds, name, 1, (0, 100)) for title, name in shown.items()},
-                **spread,
+                "paper (%)": "–" if column is None else str(table.rows[printed][column]),
+                **{title: seed_text(seeds, *how) for title, how in shown.items()},
             }
     return pd.DataFrame.from_dict(rows, orient="index").fillna("–")
 
 
 def fits_table(frame: pd.DataFrame) -> pd.DataFrame:
-    """Rank correlation of the weights of two fits.
+    """Rank correlation of the weights of two fits; one row per setting and kind of fit.
 
     Parameters
     ----------
     frame : DataFrame
         Records of the experiment ``contribution``.
     """
-    return titled(
-        frame,
-        {
-            "rank.0.1": "two tenths of the simulations",
-            "rank.0.25": "two quarters",
-            "rank.0.5": "two halves",
-            "rank.seeds": "all, two starts",
-            "rank.0.1.connected": "behind the nodes: two tenths",
-            "rank.0.25.connected": "behind the nodes: two quarters",
-            "rank.0.5.connected": "behind the nodes: two halves",
-            "rank.seeds.connected": "behind the nodes: two starts",
-            "rank.0.5.same_round": "same round: two halves",
-            "rank.connected": "the two readings",
-            "rank.adam": "FedCCEA and by Adam",
-        },
-        bounds=(-1.0, 1.0),
-    )
+    pd = need("pandas", "run")
+    shares = {"rank.0.1": "two tenths", "rank.0.25": "two quarters", "rank.0.5": "two halves"}
+    columns = {**shares, "rank.seeds": "all, two starts"}
+    rows = {}
+    for place, seeds in places(frame):
+        for m in ("fedccea", "connected", "same_round", "adam"):
+            end = "" if m == "fedccea" else f".{m}"
+            rows[setting_name(*place), LABELS[m]] = {
+                **{
+                    title: seed_text(seeds, f"{k}{end}", 2, (-1, 1)) for k, title in columns.items()
+                },
+                "and FedCCEA": seed_text(seeds, f"rank.{m}", 2, (-1, 1)),
+            }
+    return pd.DataFrame.from_dict(rows, orient="index")
 
 
-def parts_table(frame: pd.DataFrame) -> pd.DataFrame:
-    """Chance of a clean client above a noisy one, by the share of the budget that is spent.
+def shares_table(frame: pd.DataFrame) -> pd.DataFrame:
+    """What the sizes explain of the accuracies within a round, to the AAM and to others.
 
     Parameters
     ----------
     frame : DataFrame
-        Records of the experiment ``contribution`` with noisy clients.
+        Records of the experiment ``contribution``.
 
     Returns
     -------
     DataFrame
-        One row per setting and share; what the simulations, and TMC-SV, trained for it stands
-        beside it, in federations.
+        Two rows per setting: the simulations of the fit, and such as it has not seen.
     """
     pd = need("pandas", "run")
+    names = {"": "fedccea", ".connected": "connected", ".adam": "adam", ".same_round": "same_round"}
     rows = {}
     for place, seeds in places(frame):
-        shares = {f".{share:g}": f"{share:.0%}" for share in PARTS} | {"": "all"}
-        for end, title in shares.items():
-            sampled = {SHORT[m]: f"auc.{m}{end}" for m in (*FITS, "tmc-sv")}
-            others = {} if end else {SHORT[m]: f"auc.{m}" for m in ("loo", *READINGS)}
-            row = {name: _text(seeds, k, 2, (0.0, 1.0)) for name, k in (sampled | others).items()}
-            trained = {
-                "simulations trained": f"trained.fedccea{end}",
-                "TMC-SV trained": f"trained.tmc-sv{end}",
+        fitted = {SHORT[m]: f"explained{end}" for end, m in names.items()}
+        unseen = {SHORT[m]: f"unseen.{m}" for m in names.values()}
+        for title, kinds in (
+            ("in the sample", fitted | {"by chance": "explained.chance"}),
+            ("unseen", unseen | {"by chance": ""}),
+        ):
+            row = {
+                column: seed_text(seeds, metric, 2, (-np.inf, 1.0))
+                for column, metric in kinds.items()
             }
-            row |= {name: _mean(seeds, metric) for name, metric in trained.items()}
-            rows[setting_name(*place), title] = {"seeds": str(len(seeds))} | row
-    return pd.DataFrame.from_dict(rows, orient="index").fillna("–")
+            rows[setting_name(*place), title] = row
+    return pd.DataFrame.from_dict(rows, orient="index")
 
 
-def shares_table(frame: pd.DataFrame) -> pd.DataFrame:
-    """What the AAM explains of the accuracies within a round, and what others do.
+def errors_table(frame: pd.DataFrame) -> pd.DataFrame:
+    """Error of the AAM beside that of the round's mean, and in how many seeds chance does worse.
 
     Parameters
     ----------
@@ -186,30 +187,18 @@ def shares_table(frame: pd.DataFrame) -> pd.DataFrame:
         {
             "round_error": "error of the round's mean (points)",
             "aam_error": "error of the AAM (points)",
-            "explained": "explained share",
-            "explained.chance": "by chance",
-            "explained.connected": "behind the nodes",
-            "explained.adam": "by Adam",
-            "explained.same_round": "same round",
-            "unseen.fedccea": "unseen simulations: FedCCEA",
-            "unseen.connected": "unseen: behind the nodes",
-            "unseen.same_round": "unseen: same round",
             "falling": "rounds that take off",
         },
+        count=True,
     )
     above = {
         setting_name(*place): f"{(seeds['explained.p'] <= 0.05).sum()} of {len(seeds)}"
         for place, seeds in places(frame)
     }
-    return table.assign(**{"more than chance": [above[name] for name in table.index]})
+    return table.assign(**{"more than chance (seeds)": [above[name] for name in table.index]})
 
 
-def _mean(seeds: pd.DataFrame, metric: str) -> str:
-    """A metric's mean over the seeds, without an interval; a dash where there is none."""
-    return f"{seeds[metric].mean():.1f}" if metric in seeds else "–"
-
-
-def _text(
+def seed_text(
     seeds: pd.DataFrame, metric: str, digits: int, bounds: tuple[float, float] | None = None
 ) -> str:
     """A metric's mean with its interval over the seeds; a dash where there is none."""
@@ -228,7 +217,7 @@ def titled(
     pd = need("pandas", "run")
     rows = {
         setting_name(*place): ({"seeds": str(len(seeds))} if count else {})
-        | {title: _text(seeds, metric, digits, bounds) for metric, title in titles.items()}
+        | {title: seed_text(seeds, metric, digits, bounds) for metric, title in titles.items()}
         for place, seeds in places(frame)
     }
     return pd.DataFrame.from_dict(rows, orient="index")

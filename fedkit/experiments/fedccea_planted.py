@@ -1,0 +1,202 @@
+"""Who finds the clients with planted noise: beside the same clients when all are clean.
+
+Which clients are noisy is fixed, and they need not be like the others: where classes are few,
+theirs may be held by others too.  Then they are below the others without any noise, so what counts
+is the gain over that.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedkit.experiments.fedccea import FITS, METHODS, PARTS
+from fedkit.experiments.fedccea_fits import READINGS
+from fedkit.experiments.fedccea_tables import DATA, LABELS, SHORT, places, seed_text, setting_name
+from fedkit.experiments.separation import chance_above
+from fedkit.extras import need
+from fedkit.intervals import paired_interval
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["all_clean", "equal_quality_table", "parts_table", "planted_table", "pooled_gains"]
+
+
+def all_clean(series: pd.DataFrame) -> pd.DataFrame:
+    """Probability that the clients that stay clean are above those that others' runs make noisy.
+
+    Parameters
+    ----------
+    series : DataFrame
+        Series of the experiment ``contribution``; its clean settings count.
+
+    Returns
+    -------
+    DataFrame
+        Index: data set, distribution and seed; one column per method of METHODS.
+    """
+    pd = need("pandas", "run")
+    rows: dict[tuple[Any, ...], dict[str, float]] = {}
+    clean = series[(series.noise == "none") & series.series.isin([f"value.{m}" for m in METHODS])]
+    place = ["dataset", "distribution", "seed"]
+    for (*where, name, share), part in clean.groupby([*place, "series", "noisy"]):
+        values = part.sort_values("index").value.to_numpy()
+        first = len(values) - round(float(str(share)) * len(values))  # as Setting.noisy_clients
+        row = rows.setdefault(tuple(where), dict.fromkeys(METHODS, np.nan))
+        row[str(name).removeprefix("value.")] = chance_above(values[:first], values[first:])
+    found = pd.DataFrame.from_dict(rows, orient="index", columns=list(METHODS))
+    found.index = pd.MultiIndex.from_tuples(rows, names=place)
+    return found
+
+
+def _gains(
+    seeds: pd.DataFrame, place: tuple[str, str, str], clean: pd.DataFrame
+) -> dict[str, pd.DataFrame]:
+    """Per method: with noise, all clean, and the gain; one row per seed, NaN where missing."""
+    pd = need("pandas", "run")
+    base = clean.reindex([(*place[:2], seed) for seed in seeds.index]).set_axis(seeds.index)
+    found = {}
+    for m in METHODS:
+        noisy = seeds[f"auc.{m}"] if f"auc.{m}" in seeds else pd.Series(np.nan, seeds.index)
+        both = pd.DataFrame({"noisy": noisy, "clean": base[m]})
+        found[m] = both.assign(gain=both.noisy - both.clean)
+    return found
+
+
+def planted_table(frame: pd.DataFrame, series: pd.DataFrame) -> pd.DataFrame:
+    """Probability that a clean client is above a noisy one, and how much of it is due to the noise.
+
+    Parameters
+    ----------
+    frame, series : DataFrame
+        Metrics and series of the experiment ``contribution``.
+
+    Returns
+    -------
+    DataFrame
+        One row per noisy setting and method.
+    """
+    pd = need("pandas", "run")
+    rows, clean = {}, all_clean(series)
+    for place, seeds in places(frame):
+        if place[2] == "none":
+            continue
+        for m, both in _gains(seeds, place, clean).items():
+            rows[setting_name(*place), LABELS[m]] = {
+                "seeds": str(len(seeds)),
+                "with noise": seed_text(both, "noisy", 2, (0.0, 1.0)),
+                "the same clients, all clean": seed_text(both, "clean", 2, (0.0, 1.0)),
+                "gain": paired_interval(both.gain).text(2),
+            }
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def pooled_gains(frame: pd.DataFrame, series: pd.DataFrame) -> pd.DataFrame:
+    """The gain per method, pooled: a seed's mean over the noisy settings that have all seeds.
+
+    Parameters
+    ----------
+    frame, series : DataFrame
+        As in :func:`planted_table`.
+
+    Returns
+    -------
+    DataFrame
+        Index: data set, with the number of settings; columns: methods, with 95% t-intervals over
+        the seeds.  No row for a data set with one such setting, or one seed.
+    """
+    pd = need("pandas", "run")
+    clean = all_clean(series)
+    pools: dict[str, list[dict[str, Any]]] = {}
+    for place, seeds in places(frame):
+        if place[2] != "none":
+            pools.setdefault(DATA[place[0]], []).append(_gains(seeds, place, clean))
+    rows = {}
+    for name, members in pools.items():
+        counts = [min(found[m].gain.count() for m in METHODS) for found in members]
+        whole = [found for found, n in zip(members, counts, strict=True) if n == max(counts)]
+        if max(counts) < 2 or len(whole) < 2:
+            continue
+        rows[f"{name}, mean of {len(whole)} settings"] = {
+            LABELS[m]: paired_interval(
+                pd.concat([found[m].gain for found in whole]).groupby(level=0).mean()
+            ).text(2)
+            for m in METHODS
+        }
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def equal_quality_table(frame: pd.DataFrame) -> pd.DataFrame:
+    """What TMC-SV trains to find the noisy clients as well as FedCCEA does with all simulations.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Metrics of the experiment ``contribution``.
+
+    Returns
+    -------
+    DataFrame
+        One row per noisy setting; costs in federations with all data, means over the seeds.  TMC-SV
+        is on record at four budgets, of which the first that is as good counts.
+    """
+    pd = need("pandas", "run")
+    rows = {}
+    for place, seeds in places(frame):
+        means = seeds.mean()
+        if place[2] == "none" or "auc.tmc-sv" not in means:
+            continue
+        row = {"seeds": str(len(seeds)), "simulations trained": f"{means['trained.fedccea']:.1f}"}
+        for m in FITS:
+            spent = [
+                means[f"trained.tmc-sv{end}"]
+                for end in (*(f".{share:g}" for share in PARTS), "")
+                if means[f"auc.tmc-sv{end}"] >= means[f"auc.{m}"]
+            ]
+            most = means["trained.tmc-sv"]
+            row[f"TMC-SV as good as {SHORT[m]} with"] = (
+                f"{min(spent):.1f}" if spent else f"not with {most:.1f}"
+            )
+        better = [SHORT[m] for m in FITS if means["auc.loo"] >= means[f"auc.{m}"]]
+        row |= {"LOO trained": f"{means['trained.loo']:.1f}"}
+        row |= {"LOO is as good as": ", ".join(better) or "neither"}
+        rows[setting_name(*place)] = row
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def parts_table(frame: pd.DataFrame) -> pd.DataFrame:
+    """Chance of a clean client above a noisy one, by the share of the budget that is spent.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Records of the experiment ``contribution`` with noisy clients.
+
+    Returns
+    -------
+    DataFrame
+        One row per setting and share; what the simulations, and TMC-SV, trained for it stands
+        beside it, in federations.
+    """
+    pd = need("pandas", "run")
+    rows = {}
+    for place, seeds in places(frame):
+        shares = {f".{share:g}": f"{share:.0%}" for share in PARTS} | {"": "all"}
+        for end, title in shares.items():
+            sampled = {SHORT[m]: f"auc.{m}{end}" for m in (*FITS, "tmc-sv")}
+            others = {} if end else {SHORT[m]: f"auc.{m}" for m in ("loo", *READINGS)}
+            found = {
+                name: seed_text(seeds, k, 2, (0.0, 1.0)) for name, k in (sampled | others).items()
+            }
+            trained = {
+                "simulations trained": f"trained.fedccea{end}",
+                "TMC-SV trained": f"trained.tmc-sv{end}",
+            }
+            found |= {
+                name: f"{seeds[metric].mean():.1f}" if metric in seeds else "–"
+                for name, metric in trained.items()
+            }
+            rows[setting_name(*place), title] = {"seeds": str(len(seeds))} | found
+    return pd.DataFrame.from_dict(rows, orient="index").fillna("–")
