@@ -119,13 +119,16 @@ def over_rounds(
     wanted = {*methods, against} if against else set(methods)
     part = series[series.method.isin(wanted) & series.series.isin(names)]
     wide = part.pivot(index=["method", "seed", "index"], columns="series", values="value")[names]
-    if against:
-        base = wide.loc[against].reindex(wide.index.droplevel("method"))
-        for place, name in (("round", "accuracy"), ("loss_round", "loss")):
-            together = wide[place].to_numpy() == base[place].to_numpy()
-            wide[name] = (wide[name] - base[name].to_numpy()).where(together)
-        wide = wide.drop(index=against)
     wide = wide.reset_index()
+    if against:
+        base = wide[wide.method == against].drop(columns="method")
+        wide = wide[wide.method != against].merge(
+            base, how="left", on=["seed", "index"], suffixes=("", "_base")
+        )
+        for place, name in (("round", "accuracy"), ("loss_round", "loss")):
+            together = wide[place] == wide[f"{place}_base"]
+            wide[name] = (wide[name] - wide[f"{name}_base"]).where(together)
+        wide = wide[["method", "seed", "index", *names]]
     return wide.assign(method=wide.method.map(LABELS))
 
 
