@@ -10,7 +10,6 @@ rows carry a tilde.
 from __future__ import annotations
 
 import argparse
-import time
 
 import numpy as np
 import torch
@@ -21,34 +20,10 @@ except ImportError:  # run as a script: this folder is on the path, its parent i
     from coalitions import environment  # type: ignore[no-redef]
 
 import fedkit as fk
+from fedkit.experiments.fedtsv_timings import averaging, clock, made_up
 from fedkit.trajectory import TrajectoryGame, gram_matrix
 
 PERMUTATIONS, WHOLE = 10, 1 << 15
-
-
-def averaging(updates: torch.Tensor, reference: torch.Tensor) -> fk.FunctionGame:
-    """The same game, one coalition at a time."""
-    sigma = reference.norm()
-
-    def value(coalitions: np.ndarray) -> np.ndarray:
-        found = []
-        for row in coalitions:
-            ids = torch.from_numpy(np.flatnonzero(row))
-            mean = updates[ids].mean(dim=0) if len(ids) else torch.zeros_like(reference)
-            found.append(float(torch.exp(-(mean - reference).norm() / sigma)))
-        return np.array(found)
-
-    return fk.FunctionGame(len(updates), value)
-
-
-def clock(call: object, repeat: int = 3) -> tuple[float, object]:
-    """Shortest of some runs, in seconds, and the result."""
-    best, result = float("inf"), None
-    for _ in range(repeat):
-        start = time.perf_counter()
-        result = call()  # type: ignore[operator]
-        best = min(best, time.perf_counter() - start)
-    return best, result
 
 
 def main(model: str = "mlp-64", threads: int = 1) -> list[dict]:
@@ -60,10 +35,7 @@ def main(model: str = "mlp-64", threads: int = 1) -> list[dict]:
     print(" k   Gram, exact  10 permutations        averaging, exact    ratio   errors")
     lines = []
     for k in (5, 10, 15, 20):
-        rng = torch.Generator().manual_seed(k)
-        reference = torch.randn(p, generator=rng)
-        mix = torch.linspace(1, -1, k)[:, None]
-        updates = mix * reference + torch.randn(k, p, generator=rng)
+        updates, reference = made_up(k, p)
 
         def exact(u: torch.Tensor = updates, d: torch.Tensor = reference) -> np.ndarray:
             return fk.shapley(TrajectoryGame(gram_matrix(torch.cat([u, d[None]])))).values

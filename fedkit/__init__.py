@@ -58,6 +58,7 @@ _LATER = {
     "Evaluator": "coalitions",
     "Exact": "contribution",
     "FedMS": "maverick",
+    "FedTSV": "adaptive",
     "Federation": "partition",
     "History": "history",
     "IID": "partition",

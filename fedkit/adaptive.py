@@ -8,7 +8,7 @@ that the paper names and does not try, stand here as well.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from numbers import Integral
 
 import numpy as np
@@ -18,15 +18,17 @@ import torch
 from fedkit.aggregation import Proportional
 from fedkit.contribution import Round, ValuePolicy
 from fedkit.estimators import leave_one_out, shapley
+from fedkit.federation import Strategy, keep_total
 from fedkit.masks import check_coalitions
-from fedkit.selection import ClientTable
-from fedkit.trajectory import gram_matrix
+from fedkit.selection import ClientTable, Selection, UniformSelection
+from fedkit.trajectory import TrajectoryValues, check_inner_products, gram_matrix
 from fedkit.valuation import Valuation
 
 __all__ = [
     "ContributionWeights",
     "CosineGame",
     "CosineValues",
+    "FedTSV",
     "LeaveOneOut",
     "OracleWeights",
     "RunningCosine",
@@ -44,11 +46,37 @@ class ContributionWeights:
 
     The sum runs over the round's participants; if none of them has a positive contribution the
     weights are uniform.
+
+    Notes
+    -----
+    What is remembered is the strategy's to say.  Eq. 12 adds values up over the rounds, which is
+    ``remember=keep_total``; a :class:`~fedkit.federation.Strategy` that names nothing keeps the
+    latest value (``keep_latest``), and skips Eq. 12.  :class:`FedTSV` has both.
     """
 
     def __call__(self, r: Round, valuation: Valuation, clients: ClientTable) -> FloatArray:
         """Return float64[k], non-negative, summing to 1."""
         return Proportional().weights(clients.values[r.participants], r.sizes)
+
+
+@dataclass(frozen=True)
+class FedTSV:
+    """Settings of FedTSV; :meth:`strategy` makes Algorithm 2 of them.
+
+    Parameters
+    ----------
+    values : TrajectoryValues
+        Values of a round (Eqs. 9 to 11); exact unless it names an estimator.
+    select : Selection
+        Who takes part; the paper draws uniformly.
+    """
+
+    values: TrajectoryValues = field(default_factory=TrajectoryValues)
+    select: Selection = field(default_factory=UniformSelection)
+
+    def strategy(self) -> Strategy:
+        """Return the strategy: values are added up (Eq. 12), and weights follow them (Eq. 13)."""
+        return Strategy(self.select, self.values, ContributionWeights(), keep_total)
 
 
 @dataclass(frozen=True)
@@ -146,6 +174,11 @@ class CosineGame:
     gram : float64[k, k]
         Inner products of the updates, after normalisation if there is any.
 
+    Raises
+    ------
+    ValueError
+        If the matrix is none of inner products.
+
     Notes
     -----
     The cosine with a sum of length zero is 0; so is the value of the empty coalition.
@@ -157,8 +190,7 @@ class CosineGame:
         gram = np.asarray(self.gram, dtype=np.float64)
         if gram.ndim != 2 or gram.shape[0] != gram.shape[1] or not len(gram):
             raise ValueError(f"gram has shape {gram.shape}; expected (k, k) with k >= 1")
-        if not np.isfinite(gram).all():
-            raise ValueError("an update is not finite; leave such clients out")
+        check_inner_products(gram)
         object.__setattr__(self, "gram", gram)
 
     @property

@@ -71,6 +71,7 @@ def curves_with_bands(
     log_x: bool = False,
     log_y: bool = False,
     order: Sequence[str] | None = None,
+    within: tuple[float, float] = (-np.inf, np.inf),
     axis: Axes | None = None,
 ) -> Picture:
     """Draw mean curves over `x` with t-interval bands over the repeated rows (the seeds).
@@ -92,6 +93,8 @@ def curves_with_bands(
     order : sequence of str, optional
         Series in the order that fixes colours and markers; those absent from `tidy` only keep
         their place, so that a method looks the same in every figure.
+    within : pair of float
+        Range that the quantity can have; bands are cut to it, as intervals are in tables.
     axis : Axes, optional
         Draw into this axes of :func:`panels` instead of a new figure.
 
@@ -114,9 +117,9 @@ def curves_with_bands(
         look["markevery"] = max(1, len(places) // 12)
         (line,) = axis.plot(places, cuts[:, 0], label=series, markersize=5, linewidth=1.6, **look)
         handles.append(line)
-        floor = cuts[:, 0] / 10 if log_y else -np.inf
-        low = np.maximum(cuts[:, 1], floor)
-        axis.fill_between(places, low, cuts[:, 2], color=look["color"], alpha=0.18, linewidth=0)
+        low, high = np.clip(cuts[:, 1:], *within).T
+        low = np.maximum(low, cuts[:, 0] / 10 if log_y else -np.inf)
+        axis.fill_between(places, low, high, color=look["color"], alpha=0.18, linewidth=0)
         if isinstance(paper, Mapping) and series in paper:
             axis.axhline(paper[series], color=look["color"], linewidth=1, linestyle=(0, (2, 3)))
     if paper is not None:

@@ -61,6 +61,21 @@ def gram_matrix(vectors: Tensor, chunk: int = 1 << 20) -> FloatArray:
     return np.asarray(total.cpu().numpy(), dtype=np.float64)
 
 
+def check_inner_products(gram: FloatArray) -> None:
+    """Refuse a square matrix that cannot hold the inner products of some vectors.
+
+    Raises
+    ------
+    ValueError
+        If it is not finite, not symmetric, or has a negative eigenvalue, up to rounding.
+    """
+    if not np.isfinite(gram).all():
+        raise ValueError("an update or the reference is not finite; leave such clients out")
+    rounding = 1e-6 * float(np.abs(gram).max())
+    if np.abs(gram - gram.T).max() > rounding or np.linalg.eigvalsh(gram)[0] < -rounding:
+        raise ValueError("gram is no matrix of inner products; gram_matrix makes one")
+
+
 @dataclass(frozen=True, eq=False)
 class TrajectoryGame:
     """The game of one round: how close a coalition's mean update comes to the reference.
@@ -101,11 +116,7 @@ class TrajectoryGame:
             raise ValueError(
                 f"gram has shape {gram.shape}; expected (k + 1, k + 1) with at least one update"
             )
-        if not np.isfinite(gram).all():
-            raise ValueError("an update or the reference is not finite; leave such clients out")
-        rounding = 1e-6 * float(np.abs(gram).max())
-        if np.abs(gram - gram.T).max() > rounding or np.linalg.eigvalsh(gram)[0] < -rounding:
-            raise ValueError("gram is no matrix of inner products; gram_matrix makes one")
+        check_inner_products(gram)
         if gram[-1, -1] <= 0:
             raise ValueError("the reference has length zero, so no update can come closer to it")
         object.__setattr__(self, "gram", gram)

@@ -1,5 +1,6 @@
 """FedTSV's claims: the paper's two numbers, and what its text says of its figures."""
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -8,7 +9,7 @@ from fedkit.comparing import join
 from fedkit.experiments import get
 from fedkit.experiments.fedtsv import METHODS
 from fedkit.experiments.fedtsv_cells import CHANGES
-from fedkit.experiments.fedtsv_tables import lead, study, weights_table
+from fedkit.experiments.fedtsv_tables import lead, over_rounds, study, weights_table
 from fedkit.records import Cell, Store
 
 FEDTSV = load_claims("fedtsv")
@@ -45,6 +46,30 @@ def test_weights_tell_less_than_scores_and_ties_count_half():
     assert row["skewed above malicious"].startswith("0.50")
     assert row["zero weight, iid (%)"].startswith("33")
     assert row["zero weight, malicious (%)"].startswith("100")
+
+
+def test_curves_are_compared_by_seed_and_round():
+    runs = {  # method, seed: round, accuracy, round of the loss, loss
+        ("fedavg", 0): ([2, 4], [50.0, 60], [0, 3], [2.0, 1.0]),
+        ("fedavg", 1): ([2, 4], [70.0, 90], [0, 3], [1.5, 0.5]),
+        ("tsv", 0): ([2, 4], [51.0, 63], [0, 3], [2.0, 0.7]),
+        ("tsv", 1): ([2, 5], [72.0, 91], [0, 3], [1.5, 0.25]),
+    }
+    names = ("round", "accuracy", "loss_round", "loss")
+    rows = [
+        {"method": m, "seed": seed, "series": name, "index": i, "value": float(x)}
+        for (m, seed), columns in runs.items()
+        for name, column in zip((*names, "weight"), (*columns, [1.0]), strict=True)
+        for i, x in enumerate(column)
+    ]
+    plain = over_rounds(pd.DataFrame(rows), ["fedavg", "tsv"])
+    assert len(plain) == 8
+    assert plain.accuracy.sum() == 50 + 60 + 70 + 90 + 51 + 63 + 72 + 91
+    ahead = over_rounds(pd.DataFrame(rows), ["fedavg", "tsv"], "fedavg")
+    assert set(ahead.method) == {"FedTSV (exact)"}
+    assert ahead.accuracy.tolist()[:3] == [1, 3, 2]
+    assert np.isnan(ahead.accuracy.iloc[3])  # tested after another round
+    assert ahead.loss.tolist() == pytest.approx([0, -0.3, 0, -0.25])
 
 
 def test_a_lead_is_paired_by_seed():

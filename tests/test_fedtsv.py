@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 import torch
 
+import fedkit as fk
 from fedkit.coalitions import Evaluator
 from fedkit.experiments import Cell, get
 from fedkit.experiments import fedtsv as paper
@@ -211,6 +212,10 @@ def test_the_study_changes_one_thing_at_a_time():
 def test_bad_settings(change, message):
     with pytest.raises(ValueError, match=message):
         replace(BASE, **change)
+
+
+def test_the_ready_made_strategy_is_that_of_the_paper():
+    assert fk.FedTSV().strategy() == paper.strategy(BASE)
 
 
 def test_an_unknown_method_is_refused():

@@ -110,6 +110,19 @@ def test_band_is_students_interval_of_the_seeds(tidy: pd.DataFrame) -> None:
     assert np.isclose(axis.get_lines()[0].get_ydata()[1], sample.mean())
 
 
+def test_a_band_stays_within_what_the_quantity_can_be(tidy: pd.DataFrame) -> None:
+    def ends(within: tuple[float, float]) -> tuple[float, float]:
+        names = ("evaluations", "error", "estimator")
+        picture = plots.curves_with_bands(tidy, *names, within=within)
+        bands = [c.get_paths()[0].vertices[:, 1] for c in picture.axes[0].collections]
+        return min(band.min() for band in bands), max(band.max() for band in bands)
+
+    low, high = ends((-np.inf, np.inf))
+    assert low < 0.01
+    assert high > 0.2
+    assert ends((0.01, 0.2)) == (0.01, 0.2)
+
+
 def test_one_seed_has_no_band() -> None:
     mean, low, high = plots.t_interval([2.5])
     assert mean == 2.5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,6 +23,7 @@ __all__ = [
     "LABELS",
     "STUDY_COLUMNS",
     "lead",
+    "over_rounds",
     "rounds_table",
     "study",
     "summary",
@@ -91,6 +93,43 @@ def lead(frame: pd.DataFrame, first: str, second: str, metric: str = "accuracy_l
     """
     wide = overviews.by_seed(frame, LABELS, metric)
     return paired_interval((wide[first] - wide[second]).dropna().to_numpy(dtype=np.float64))
+
+
+def over_rounds(
+    series: pd.DataFrame, methods: Sequence[str], against: str | None = None
+) -> pd.DataFrame:
+    """Accuracy and loss over the rounds, or how far they are from those of one method.
+
+    Parameters
+    ----------
+    series : DataFrame
+        Series of the experiment ``figures`` in one setting.
+    methods : sequence of str
+        Which methods.
+    against : str, optional
+        Take the differences from this method, which is left out; paired by seed and round.
+
+    Returns
+    -------
+    DataFrame
+        One row per method (its label), seed and test: round and accuracy (%), loss_round and loss
+        (nats); NaN where one of the two has no test.
+    """
+    names = ["round", "accuracy", "loss_round", "loss"]
+    wanted = {*methods, against} if against else set(methods)
+    part = series[series.method.isin(wanted) & series.series.isin(names)]
+    wide = part.pivot(index=["method", "seed", "index"], columns="series", values="value")[names]
+    wide = wide.reset_index()
+    if against:
+        base = wide[wide.method == against].drop(columns="method")
+        wide = wide[wide.method != against].merge(
+            base, how="left", on=["seed", "index"], suffixes=("", "_base")
+        )
+        for place, name in (("round", "accuracy"), ("loss_round", "loss")):
+            together = wide[place] == wide[f"{place}_base"]
+            wide[name] = (wide[name] - wide[f"{name}_base"]).where(together)
+        wide = wide[["method", "seed", "index", *names]]
+    return wide.assign(method=wide.method.map(LABELS))
 
 
 def weights_table(series: pd.DataFrame) -> pd.DataFrame:

@@ -1,0 +1,44 @@
+import numpy as np
+import pytest
+import torch
+
+import fedkit as fk
+from fedkit.experiments.fedtsv_timings import averaging, clock, made_up, timings
+from fedkit.trajectory import TrajectoryGame, gram_matrix
+
+
+def test_averaging_is_the_game_of_the_gram_matrix():
+    updates, reference = made_up(4, 300)
+    fast = TrajectoryGame(gram_matrix(torch.cat([updates, reference[None]])))
+    slow = averaging(updates, reference)
+    everyone = fk.all_coalitions(4)
+    np.testing.assert_allclose(slow.value(everyone), fast.value(everyone), atol=1e-6)
+    assert torch.equal(made_up(4, 300)[0], updates)
+
+
+def test_the_clock_keeps_the_shortest_run_and_the_last_result(monkeypatch):
+    ticks = iter([0.0, 3.0, 10.0, 11.0, 20.0, 22.0])
+    monkeypatch.setattr("time.perf_counter", lambda: next(ticks))
+    results = iter("abc")
+    assert clock(lambda: next(results)) == (1.0, "c")
+
+
+def test_the_table_has_every_way_or_a_dash():
+    table = timings((3, 5), 200, averaged=3, draws=4)
+    assert table.index.tolist() == [3, 5]
+    assert (table.loc[5, ["averaging (s)", "difference of averaging"]] == "–").all()
+    assert float(table.loc[3, "difference of averaging"]) < 1e-6
+    for column in ("exact (s)", "sampled (s)"):
+        assert (table[column].astype(float) > 0).all()
+
+
+def test_errors_are_those_of_as_many_coalitions_as_in_the_records():
+    game = averaging(*made_up(5, 200))
+    exact = fk.shapley(game).values
+    errors = [
+        np.abs(fk.estimate(game, fk.PermutationSampling(), budget=12, seed=i).values - exact).mean()
+        for i in range(4)
+    ]
+    row = timings((5,), 200, averaged=0, draws=4).loc[5]
+    assert float(row["error of sampling"].split()[0]) == pytest.approx(np.mean(errors), abs=6e-4)
+    assert float(row["size of a value"]) == pytest.approx(np.abs(exact).mean(), abs=6e-4)
