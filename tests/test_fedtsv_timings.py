@@ -1,9 +1,14 @@
+from dataclasses import asdict
+
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
 import fedkit as fk
-from fedkit.experiments.fedtsv_timings import averaging, clock, made_up, timings
+from fedkit.experiments import Cell, get
+from fedkit.experiments.fedtsv_tables import timings_table
+from fedkit.experiments.fedtsv_timings import Timing, averaging, clock, made_up, run_timing
 from fedkit.trajectory import TrajectoryGame, gram_matrix
 
 
@@ -23,8 +28,21 @@ def test_the_clock_keeps_the_shortest_run_and_the_last_result(monkeypatch):
     assert clock(lambda: next(results)) == (1.0, "c")
 
 
+def timed(players, draws):
+    """The table of a small run."""
+    rows = []
+    for k in players:
+        setting = Timing(k, 200, k <= 3)
+        cell = Cell("smoke", "fedtsv", "timings", asdict(setting), tuple(range(draws)))
+        for result in run_timing(cell, None, False):
+            for name, value in result["metrics"].items():
+                row = {"participants": k, "seed": result["seed"], "metric": name, "value": value}
+                rows.append(row)
+    return timings_table(pd.DataFrame(rows))
+
+
 def test_the_table_has_every_way_or_a_dash():
-    table = timings((3, 5), 200, averaged=3, draws=4)
+    table = timed((3, 5), 4)
     assert table.index.tolist() == [3, 5]
     assert (table.loc[5, ["averaging (s)", "difference of averaging"]] == "–").all()
     assert float(table.loc[3, "difference of averaging"]) < 1e-6
@@ -39,6 +57,15 @@ def test_errors_are_those_of_as_many_coalitions_as_in_the_records():
         np.abs(fk.estimate(game, fk.PermutationSampling(), budget=12, seed=i).values - exact).mean()
         for i in range(4)
     ]
-    row = timings((5,), 200, averaged=0, draws=4).loc[5]
+    row = timed((5,), 4).loc[5]
     assert float(row["error of sampling"].split()[0]) == pytest.approx(np.mean(errors), abs=6e-4)
     assert float(row["size of a value"]) == pytest.approx(np.abs(exact).mean(), abs=6e-4)
+
+
+def test_the_cells_have_the_papers_network_and_all_participants():
+    cells = get("fedtsv", "timings").cells("paper")
+    assert [c.settings["participants"] for c in cells] == [5, 10, 15, 20]
+    network = fk.build("mlp-64", (1, 28, 28), 10)
+    assert {c.settings["parameters"] for c in cells} == {network.n_parameters}
+    assert all(c.settings["averaged"] for c in cells)
+    assert get("fedtsv", "timings").cells("laptop") == []

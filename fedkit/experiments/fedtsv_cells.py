@@ -10,6 +10,7 @@ from fedkit.experiments import Cell, Experiment, register
 from fedkit.experiments.fedms_cells import NOT_HASHED
 from fedkit.experiments.fedtsv import METHODS, PAPER_METHODS, Setting
 from fedkit.experiments.fedtsv_runs import run_cell
+from fedkit.experiments.fedtsv_timings import Timing, run_timing
 from fedkit.provenance import sources_of
 
 _MNIST = Setting("fedavg", "mnist", "mnist")
@@ -102,5 +103,27 @@ def _register(name: str, title: str, settings: Callable[[str], list[Setting]]) -
     register(Experiment("fedtsv", name, title, _SOURCES, cells, run_cell))
 
 
+#: participants, parameters, and draws of the sampling
+TIMINGS = {"smoke": ((3, 5), 200, 3), "laptop": ((), 0, 0), "paper": ((5, 10, 15, 20), 50_890, 20)}
+
+
+def _timings(profile: str, seeds: Sequence[int] | None = None) -> list[Cell]:
+    _scale(profile)
+    participants, parameters, draws = TIMINGS[profile]
+    chosen = tuple(range(draws) if seeds is None else seeds)
+    settings = [Timing(k, parameters, averaged=True) for k in participants]
+    return [Cell(profile, "fedtsv", "timings", asdict(s), chosen) for s in settings]
+
+
 _register("figures", "Accuracy, loss and final weights (Figures 1 and 2)", _figures)
 _register("study", "Does the separation of clients survive", _study)
+register(
+    Experiment(
+        "fedtsv",
+        "timings",
+        "Seconds and errors of exact, sampled and averaged values of a round",
+        sources_of("fedkit.experiments.fedtsv_timings", skip=NOT_HASHED),
+        _timings,
+        run_timing,
+    )
+)

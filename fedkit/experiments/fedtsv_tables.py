@@ -28,6 +28,7 @@ __all__ = [
     "study",
     "summary",
     "text",
+    "timings_table",
     "weights_table",
 ]
 
@@ -250,3 +251,33 @@ def study(frame: pd.DataFrame, profile: str = "paper") -> pd.DataFrame:
         cells = [text(w[m], digits, most) if m in w else "–" for w, m, digits, most in found]
         rows[name] = dict(zip(STUDY_COLUMNS, [*cells, str(part.seed.nunique())], strict=True))
     return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def timings_table(frame: pd.DataFrame) -> pd.DataFrame:
+    """Seconds per round of three ways to its values, and how far two are from the exact ones.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Records of the experiment ``timings``.
+
+    Returns
+    -------
+    DataFrame
+        One row per number of participants.  Seconds are the shortest of all runs, the Gram matrix
+        included; a dash stands where coalitions are not averaged.
+    """
+    pd = need("pandas", "run")
+    rows = {}
+    for k, part in frame.groupby("participants"):
+        wide = part.pivot(index="seed", columns="metric", values="value")
+        slow = "seconds.averaged" in wide
+        rows[k] = {
+            "exact (s)": f"{wide['seconds.exact'].min():.2g}",
+            "sampled (s)": f"{wide['seconds.sampled'].min():.2g}",
+            "error of sampling": text(wide["error.sampled"], 3),
+            "size of a value": f"{wide['size'].mean():.3f}",
+            "averaging (s)": f"{wide['seconds.averaged'].min():.2g}" if slow else "–",
+            "difference of averaging": f"{wide['error.averaged'].max():.0e}" if slow else "–",
+        }
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("participants")

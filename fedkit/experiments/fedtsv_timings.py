@@ -7,24 +7,21 @@ taken from the mean update of every coalition, built one after another.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from fedkit.estimators import PermutationSampling, estimate, shapley
-from fedkit.extras import need
+from fedkit.experiments import Cell
 from fedkit.games import FunctionGame
-from fedkit.intervals import mean_interval
 from fedkit.trajectory import TrajectoryGame, gram_matrix
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-__all__ = ["averaging", "clock", "made_up", "timings"]
+__all__ = ["Timing", "averaging", "clock", "made_up", "run_timing"]
 
 FloatArray = npt.NDArray[np.float64]
 T = TypeVar("T")
@@ -84,48 +81,47 @@ def _sampled(updates: torch.Tensor, reference: torch.Tensor, seed: int) -> Float
     return estimate(game, PermutationSampling(), budget=budget, seed=seed).values
 
 
-def timings(
-    players: Sequence[int], parameters: int, *, averaged: int = 10, draws: int = 20
-) -> pd.DataFrame:
-    """Seconds per round of the three ways, and how far the two others are from exact values.
+@dataclass(frozen=True)
+class Timing:
+    """One round that is valued in three ways.
 
-    Parameters
+    Attributes
     ----------
-    players : sequence of int
-        Participants of a round, one row each.
-    parameters : int
-        Length of an update.
-    averaged : int
-        Most participants for which every coalition is averaged.
-    draws : int
-        Repetitions of the sampling, whose error is their mean with a 95% t-interval.
-
-    Returns
-    -------
-    DataFrame
-        Texts; a dash where coalitions are not averaged.  Sampling asks for ``2 k + 2`` different
-        coalitions, as the row *FedTSV, sampled* of the records does.  Seconds are the shortest of
-        three runs (of one for averaging), the Gram matrix included.
+    participants, parameters : int
+        k, and the length of an update.
+    averaged : bool
+        Whether the mean of every coalition is built too; from some k on that takes too long.
     """
-    pd = need("pandas", "run")
-    rows = {}
-    for k in players:
-        updates, reference = made_up(k, parameters)
+
+    participants: int
+    parameters: int
+    averaged: bool
+
+
+def run_timing(cell: Cell, device: str | None, progress: bool) -> list[dict[str, Any]]:
+    """Time the three ways, on the CPU; every seed is one draw of the sampling.
+
+    Metrics are "seconds.exact", "seconds.sampled" and "seconds.averaged" (of the first seed), the
+    Gram matrix included; "error.sampled", the mean absolute error; "error.averaged", the largest;
+    and "size", the mean absolute value of a participant.
+    """
+    s = Timing(**cell.settings)
+    updates, reference = made_up(s.participants, s.parameters)
+    results = []
+    for seed in cell.seeds:
         exact_s, exact = clock(partial(_exact, updates, reference))
-        sample_s, _ = clock(partial(_sampled, updates, reference, 0))
-        found = [_sampled(updates, reference, seed) for seed in range(draws)]
-        errors = [float(np.abs(values - exact).mean()) for values in found]
-        row = {
-            "exact (s)": f"{exact_s:.2g}",
-            "sampled (s)": f"{sample_s:.2g}",
-            "error of sampling": mean_interval(errors).text(3),
-            "size of a value": f"{np.abs(exact).mean():.3f}",
-            "averaging (s)": "–",
-            "difference of averaging": "–",
+        sampled_s, sampled = clock(partial(_sampled, updates, reference, seed))
+        metrics = {
+            "seconds.exact": exact_s,
+            "seconds.sampled": sampled_s,
+            "error.sampled": float(np.abs(sampled - exact).mean()),
+            "size": float(np.abs(exact).mean()),
         }
-        if k <= averaged:
+        if s.averaged and seed == cell.seeds[0]:
             slow_s, slow = clock(partial(_averaged, updates, reference), 1)
-            row["averaging (s)"] = f"{slow_s:.2g}"
-            row["difference of averaging"] = f"{np.abs(slow - exact).max():.0e}"
-        rows[k] = row
-    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("participants")
+            metrics |= {
+                "seconds.averaged": slow_s,
+                "error.averaged": float(np.abs(slow - exact).max()),
+            }
+        results.append({"seed": int(seed), "metrics": metrics, "data": {}})
+    return results
