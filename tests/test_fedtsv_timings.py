@@ -69,3 +69,10 @@ def test_the_cells_have_the_papers_network_and_all_participants():
     assert {c.settings["parameters"] for c in cells} == {network.n_parameters}
     assert all(c.settings["averaged"] for c in cells)
     assert get("fedtsv", "timings").cells("laptop") == []
+
+
+def test_seconds_are_written_without_an_exponent():
+    metrics = {"seconds.exact": 0.00051, "seconds.sampled": 351.0, "error.sampled": 0.1, "size": 1}
+    rows = [{"participants": 3, "seed": 0, "metric": m, "value": v} for m, v in metrics.items()]
+    row = timings_table(pd.DataFrame(rows)).loc[3]
+    assert (row["exact (s)"], row["sampled (s)"]) == ("0.00051", "350")

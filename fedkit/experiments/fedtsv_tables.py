@@ -253,6 +253,11 @@ def study(frame: pd.DataFrame, profile: str = "paper") -> pd.DataFrame:
     return pd.DataFrame.from_dict(rows, orient="index")
 
 
+def _two_digits(seconds: float) -> str:
+    """Two digits without an exponent: 350, not 3.5e+02."""
+    return f"{float(f'{seconds:.2g}'):g}"
+
+
 def timings_table(frame: pd.DataFrame) -> pd.DataFrame:
     """Seconds per round of three ways to its values, and how far two are from the exact ones.
 
@@ -273,11 +278,11 @@ def timings_table(frame: pd.DataFrame) -> pd.DataFrame:
         wide = part.pivot(index="seed", columns="metric", values="value")
         slow = "seconds.averaged" in wide
         rows[k] = {
-            "exact (s)": f"{wide['seconds.exact'].min():.2g}",
-            "sampled (s)": f"{wide['seconds.sampled'].min():.2g}",
+            "exact (s)": _two_digits(wide["seconds.exact"].min()),
+            "sampled (s)": _two_digits(wide["seconds.sampled"].min()),
             "error of sampling": text(wide["error.sampled"], 3),
             "size of a value": f"{wide['size'].mean():.3f}",
-            "averaging (s)": f"{wide['seconds.averaged'].min():.2g}" if slow else "–",
+            "averaging (s)": _two_digits(wide["seconds.averaged"].min()) if slow else "–",
             "difference of averaging": f"{wide['error.averaged'].max():.0e}" if slow else "–",
         }
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("participants")
