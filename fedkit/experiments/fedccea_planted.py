@@ -65,6 +65,10 @@ def _gains(
     return found
 
 
+def _gain(differences: pd.Series[float]) -> str:
+    return paired_interval(differences).within(-1.0, 1.0).text(2)
+
+
 def planted_table(frame: pd.DataFrame, series: pd.DataFrame) -> pd.DataFrame:
     """Probability that a clean client is above a noisy one, and how much of it is due to the noise.
 
@@ -88,7 +92,7 @@ def planted_table(frame: pd.DataFrame, series: pd.DataFrame) -> pd.DataFrame:
                 "seeds": str(len(seeds)),
                 "with noise": seed_text(both, "noisy", 2, (0.0, 1.0)),
                 "the same clients, all clean": seed_text(both, "clean", 2, (0.0, 1.0)),
-                "gain": paired_interval(both.gain).text(2),
+                "gain": _gain(both.gain),
             }
     return pd.DataFrame.from_dict(rows, orient="index")
 
@@ -120,9 +124,7 @@ def pooled_gains(frame: pd.DataFrame, series: pd.DataFrame) -> pd.DataFrame:
         if max(counts) < 2 or len(whole) < 2:
             continue
         rows[f"{name}, mean of {len(whole)} settings"] = {
-            LABELS[m]: paired_interval(
-                pd.concat([found[m].gain for found in whole]).groupby(level=0).mean()
-            ).text(2)
+            LABELS[m]: _gain(pd.concat([found[m].gain for found in whole]).groupby(level=0).mean())
             for m in METHODS
         }
     return pd.DataFrame.from_dict(rows, orient="index")
