@@ -51,9 +51,13 @@ class Simulations:
     Attributes
     ----------
     sizes : float64[S, R, n]
-        Scaled data sizes x: samples used, divided by the mean size of a client.
+        Scaled data sizes x: samples used, divided by the mean size of a client.  They must vary
+        independently: of a client whose amount never changes, or always in proportion to
+        another's, nothing can be learnt, and that is not noticed.
     accuracy : float64[S, R]
-        Test accuracy after each round, in [0, 1]; any other score will do.
+        Test accuracy after each round, in [0, 1], or another score of that range.  The converged
+        fit of the first reading (``solver="projection"``) does not mind other units; the other
+        fits start, and stop, as suits this range.
     """
 
     sizes: FloatArray

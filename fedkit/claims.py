@@ -35,6 +35,9 @@ RULES = {
     "printed", "printed_below", "printed_above", "shown",
 }  # fmt: skip
 
+#: rules that compare with a bound: the printed number, or one of ours
+BOUNDED = {"at_most", "at_least", "concordance", "printed_below", "printed_above"}
+
 
 class ClaimsError(ValueError):
     """A claims file, or what the records hold for a claim, is not as declared."""
@@ -62,7 +65,8 @@ class Claim:
     against : mapping, optional
         The second place, for a paired difference.
     test : mapping
-        ``rule`` with its margin, seeds and level, declared before running.
+        ``rule`` with its margin, seeds and level, declared before running; the ``bound`` of a
+        rule that has one, where the paper prints none.
     family : str
         Claims of one family are corrected together (Holm).
     untestable : str
@@ -98,11 +102,18 @@ class Claim:
             )
         if not self.where or not self.says:
             raise ClaimsError(f"claim {self.id} needs 'where' and 'says'")
+        if self.test["rule"] in BOUNDED and (self.paper_value is None) != ("bound" in self.test):
+            raise ClaimsError(f"claim {self.id} needs a printed number or a bound of ours")
 
     @property
     def number(self) -> float | None:
         """The printed number as a float; None where none is printed."""
         return None if self.paper_value is None else float(self.paper_value)
+
+    @property
+    def bound(self) -> float:
+        """The printed number, or the bound that we read a sentence as."""
+        return float(self.test["bound"] if self.paper_value is None else self.paper_value)
 
 
 @dataclass(frozen=True)

@@ -142,8 +142,27 @@ def test_bad_claims_are_refused() -> None:
         Claim(**{**good, "kind": "guess"}, ours={}, test={"rule": "value"})  # type: ignore[arg-type]
     with pytest.raises(ClaimsError, match="rule 'looks good'"):
         Claim(**good, ours={}, test={"rule": "looks good"})  # type: ignore[arg-type]
+    bound = {**good, "kind": "bound", "ours": {}}
+    with pytest.raises(ClaimsError, match="a printed number or a bound of ours"):
+        Claim(**{**bound, "paper_value": None}, test={"rule": "at_most"})  # type: ignore[arg-type]
+    with pytest.raises(ClaimsError, match="a printed number or a bound of ours"):
+        Claim(**bound, test={"rule": "at_most", "bound": 2})  # type: ignore[arg-type]
     with pytest.raises(ClaimsError, match="no claims file"):
         load_claims("nobody2020")
+
+
+def test_a_bound_of_ours_does_not_pass_for_a_printed_number(tmp_path: Path) -> None:
+    """It judges, and stands with the rule."""
+    row = join("fedowen", Store(tmp_path)).set_index("claim").loc["fedowen.ranking.printed"]
+    assert pd.isna(row["paper"])
+    assert math.isnan(row["difference"])
+    assert "bound 0.7" in row["rule"]
+    assert row["verdict"] in ("reproduced", "not reproduced")
+    line = claims_table(row.to_frame().T)
+    assert "| not printed |" in line
+    printed = join("fedowen", Store(tmp_path)).set_index("claim").loc["fedowen.shortfall"]
+    assert printed["paper"] == "0.5"
+    assert math.isfinite(printed["difference"])
 
 
 # ------------------------------------------------------------------- the paper's own tables

@@ -1,5 +1,7 @@
 """FedTSV's claims: the paper's two numbers, and what its text says of its figures."""
 
+from dataclasses import asdict
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -8,8 +10,8 @@ from fedkit.claims import load_claims
 from fedkit.comparing import join
 from fedkit.experiments import get
 from fedkit.experiments.fedtsv import METHODS
-from fedkit.experiments.fedtsv_cells import CHANGES
-from fedkit.experiments.fedtsv_tables import lead, over_rounds, study, weights_table
+from fedkit.experiments.fedtsv_cells import CHANGES, SCALES
+from fedkit.experiments.fedtsv_tables import lead, over_rounds, study, study_text, weights_table
 from fedkit.records import Cell, Store
 
 FEDTSV = load_claims("fedtsv")
@@ -111,7 +113,43 @@ def test_a_direction_without_a_number_is_judged_by_pairs(tmp_path, gain, verdict
 def test_a_run_that_is_given_twice_counts_once():
     store = Store()
     frames = [store.frame("fedtsv", name, "paper") for name in ("study", "figures")]
-    once = pd.concat(f[f.dataset == "mnist"] for f in frames)
-    table = study(once)
+    lines = [store.series("fedtsv", name, "paper") for name in ("study", "figures")]
+    once, drawn = (pd.concat(f[f.dataset == "mnist"] for f in part) for part in (frames, lines))
+    table = study(once, drawn)
     assert list(table.index) == list(CHANGES)
-    pd.testing.assert_frame_equal(study(pd.concat([once, once])), table)
+    twice = study(pd.concat([once, once]), pd.concat([drawn, drawn]))
+    pd.testing.assert_frame_equal(study_text(twice), study_text(table))
+
+
+def test_the_study_counts_clients_of_weight_zero():
+    """By hand: two seeds of the runs of Figure 1, of which one lacks the second method."""
+    place = {**asdict(SCALES["paper"].bases[0]), "dataset": "mnist"}
+    metrics = [("tsv", 0, "accuracy_late", 90.0), ("tsv", 1, "accuracy_late", 92.0)]
+    metrics += [("cgsv", 0, "accuracy_late", 95.0), ("tsv", 0, "auc.iid-malicious", 1.0)]
+    frame = pd.DataFrame(
+        [{**place, "method": m, "seed": s, "metric": k, "value": v} for m, s, k, v in metrics]
+    )
+    weights = {0: ([0, 0, 1, 2], [60.0, 0, 40, 0]), 1: ([0, 0, 1, 2], [0.0, 0, 0, 100])}
+    series = pd.DataFrame(
+        [
+            {**place, "method": "tsv", "seed": s, "series": n, "index": i, "value": float(x)}
+            for s, both in weights.items()
+            for n, values in zip(("kind", "weight"), both, strict=True)
+            for i, x in enumerate(values)
+        ]
+    )
+    row = study(frame, series).loc["as in Figure 1"]
+    assert row["seeds"] == 2
+    assert row["IID of weight zero (%)"].mean == 75
+    assert row["by weight, IID above malicious"].mean == pytest.approx((0.75 + 0) / 2)
+    assert (row["CGSV"].n, row["LOO"].n) == (1, 0)
+    words = study_text(study(frame, series)).loc["as in Figure 1"]
+    assert (words["CGSV"], words["LOO"], words["seeds"]) == ("95.0", "–", "2")
+
+
+def test_what_turns_on_the_lost_equation_is_judged_with_both():
+    for name in ("positive", "separates-weights.iid-malicious"):
+        head, _, pair = name.partition(".")
+        other = FEDTSV[f"fedtsv.{head}-rational{'.' + pair if pair else ''}"]
+        assert other.ours["settings"]["utility"] == "rational"
+        assert other.test == FEDTSV[f"fedtsv.{name}"].test

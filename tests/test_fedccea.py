@@ -1,3 +1,5 @@
+"""FedCCEA's experiment, on a small federation."""
+
 from dataclasses import asdict, replace
 
 import numpy as np
@@ -8,6 +10,7 @@ from fedkit.aam import contribution_index, sample_sizes
 from fedkit.experiments import Cell, get
 from fedkit.experiments import fedccea as paper
 from fedkit.experiments import fedccea_fits as fits
+from fedkit.experiments.fedccea_dealt import DEALS, run_dealt
 from fedkit.experiments.fedccea_fits import READINGS
 from fedkit.experiments.fedccea_removal import (
     PROPORTIONS,
@@ -73,6 +76,7 @@ def test_a_run_measures_what_the_tables_show(result):
         assert metrics[f"explained.{name}"] <= 1
         assert -1 <= metrics[f"rank.{name}"] <= 1
     assert metrics["explained"] >= metrics["explained.adam"]
+
     assert 0 <= metrics["falling"] <= 1
     for m in (*paper.METHODS, *READINGS):
         zeros = metrics[f"zeros.{m}"]
@@ -81,6 +85,21 @@ def test_a_run_measures_what_the_tables_show(result):
         assert np.isnan(metrics[f"excluded.{m}.random"]) == (zeros / BASE.clients > 0.5)
     assert "area.size" not in metrics  # all sizes are equal, so nobody is ranked
     assert {f"area.random{k}" for k in range(paper.RANDOM_ORDERS)} < set(metrics)
+
+
+def test_dealt_qualities_stand_beside_the_same_learnt_ones(result):
+    s = replace(BASE, noise="label-40")
+    found = run_dealt(Cell("smoke", "fedccea", "dealt", asdict(s), (0,)), "cpu", False)[0]
+    same = {"learnt": "partial", "amounts": "partial-size"}
+    for here, there in same.items():
+        for name in ("area", "lost40"):
+            expected = result["metrics"][f"{name}.{there}"]
+            assert found["metrics"][f"{name}.{here}"] == pytest.approx(expected)
+    areas = [found["metrics"][f"area.dealt{k}"] for k in range(DEALS)]
+    assert len(set(areas)) > 1
+    cells = get("fedccea", "dealt").cells("laptop")
+    assert {c.settings["distribution"] for c in cells} == {"strong"}
+    assert len(cells) == 2 * 2 * 3  # data sets, clean and noisy, seeds
 
 
 def test_trainings_at_scale_are_kept_and_change_nothing(result, tmp_path, monkeypatch):

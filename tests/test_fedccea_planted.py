@@ -67,6 +67,7 @@ def test_gains_are_pooled_within_a_seed():
     assert found.index.tolist() == ["MNIST, mean of 2 settings"]
     mean, _ = found.loc[found.index[0], "FedCCEA"].split(" [")
     assert float(mean) == pytest.approx(np.mean([0.2, 0.3]))
+    assert found["FedCCEA, over LOO"].item() == "0.00 [0.00, 0.00]"  # alike in every seed
     assert planted.pooled_gains(records(rows[:1]), series_of(clean)).empty
 
 
@@ -76,8 +77,13 @@ def test_equal_quality_takes_the_first_budget_that_is_as_good():
     budgets = {".0.25": (12.0, 0.5), ".0.5": (25.0, 0.6), ".0.75": (38.0, 0.55), "": (49.0, 0.8)}
     for end, (cost, auc) in budgets.items():
         found |= {f"trained.tmc-sv{end}": [cost], f"auc.tmc-sv{end}": [auc]}
-    row = planted.equal_quality_table(records([(NOISY, found)])).iloc[0]
+    series = series_of([(CLEAN, values([1.0, 2, 3, 4, 2.5]))])  # clean: 0.5 for all methods
+    row = planted.equal_quality_table(records([(NOISY, found)]), series).iloc[0]
     assert row["TMC-SV as good as FedCCEA with"] == "25.0"
+    assert row["FedCCEA (gain)"] == "0.60 (+0.10)"
     assert row["TMC-SV as good as behind the nodes with"] == "not with 49.0"
     assert (row["LOO trained"], row["LOO is as good as"]) == ("20.0", "FedCCEA")
-    assert planted.equal_quality_table(records([(CLEAN, found)])).empty
+    assert planted.equal_quality_table(records([(CLEAN, found)]), series).empty
+    found["auc.fedccea"] = [0.5]  # a coin: as good as that is nobody's merit
+    row = planted.equal_quality_table(records([(NOISY, found)]), series).iloc[0]
+    assert row["TMC-SV as good as FedCCEA with"] == "chance"

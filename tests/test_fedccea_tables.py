@@ -1,14 +1,16 @@
+"""FedCCEA's tables and figures, by hand."""
+
+import numpy as np
 import pandas as pd
 import pytest
-from tinyrecords import records
+from tinyrecords import records, series_of
 
 from fedkit.experiments import fedccea as paper
 from fedkit.experiments import fedccea_areas, fedccea_pictures
 from fedkit.experiments import fedccea_tables as tables
+from fedkit.experiments.fedccea_dealt import DEALS
 from fedkit.experiments.fedccea_fits import READINGS
-from fedkit.experiments.fedccea_removal import (
-    PARTIAL,
-)
+from fedkit.experiments.fedccea_removal import PARTIAL
 from fedkit.experiments.fedccea_times import measured_times
 
 
@@ -108,6 +110,46 @@ def test_leads_are_pooled_within_a_seed():
     assert pooled.startswith("–")
 
 
+def test_losses_are_beside_random_clients_of_the_same_seed():
+    place = {"dataset": "mnist", "distribution": "strong", "noise": "none"}
+    frame = records([(place, {"lost40.fedccea": [14.0, 21.0], "lost40.loo": [9.0, 12.0]})])
+    curves = {"removed": [[0.0, 40]] * 2, "random": [[90.0, 80], [90.0, 75]]}
+    table = fedccea_areas.losses_table(frame, series_of([(place, curves)]))
+    row = table.loc["MNIST, strong non-IID"]
+    assert row["random clients"].startswith("12.5 [")
+    assert row["FedCCEA, more"].startswith("5.0 [")
+    assert row["LOO, more"].startswith("-2.0 [")
+    assert row["TMC-SV, more"] == "–"
+
+
+def test_dealt_qualities_by_hand():
+    place = {"dataset": "mnist", "distribution": "strong", "noise": "none"}
+    found = {"area.learnt": [5.0, 7.0], "area.amounts": [1.0, 3.0]}
+    found |= {"lost40.learnt": [9.0, 9.0], "lost40.amounts": [2.0, 2.0]}
+    for k in range(DEALS):
+        sign = 1 if k % 2 else -1
+        found |= {f"area.dealt{k}": [4.0 + sign, 4.0 - sign], f"lost40.dealt{k}": [6.0, 6.0]}
+    row = fedccea_areas.dealt_table(records([(place, found)])).iloc[0]
+    assert row["area, learnt"].startswith("6.0 [")
+    assert row["area, dealt"].startswith("4.0 [4.0, 4.0], one ±1.")
+    assert row["area, learnt over dealt"].startswith("2.0 [")
+    assert row["lost more, learnt"] == "7.0 [7.0, 7.0]"
+    assert row["lost more, dealt"] == "4.0 [4.0, 4.0]"
+    assert row["lost, learnt less dealt"] == "3.0 [3.0, 3.0]"
+
+
+def test_a_mean_of_fewer_seeds_says_so():
+    found = {"excluded.loo": [50.0, 51.0], "excluded.loo.random": [48.0, np.nan]}
+    place = {"dataset": "mnist", "distribution": "strong", "noise": "none", "clients": 20}
+    row = tables.exclusion_table(records([(place, found)])).loc[
+        ("MNIST, strong non-IID", "LOO, retrained")
+    ]
+    assert row["without as many random clients (%)"] == "48.0, n = 1"
+    assert row["less these (points)"] == "2.0, n = 1"
+    assert row["accuracy (%)"].startswith("50.5 [")
+    assert "n =" not in row["accuracy (%)"]
+
+
 def test_pictures_show_what_is_on_record():
     """Every method's curve in the panel of its setting, and an empty panel elsewhere."""
     series = {"removed": [0.0, 10, 20], "round": [1.0, 2]}
@@ -130,6 +172,9 @@ def test_pictures_show_what_is_on_record():
     assert index.axes[0].lines[0].get_ydata() == pytest.approx([60, 30, 10])
     removals = fedccea_pictures.all_removals(frame, "mnist")
     assert [len(axis.lines) for axis in removals.axes] == [8, 0, 0]
+    chance = frame[frame.series == "loo.lowest"].assign(series="random")
+    beside = fedccea_pictures.all_removals(pd.concat([frame, chance]), "mnist")
+    assert [len(axis.lines) for axis in beside.axes] == [9, 0, 0]
     assert removals.axes[0].lines[1].get_ydata() == pytest.approx([90, 80, 70])
     partial = fedccea_pictures.all_removals(frame, "mnist", ("fedccea", *PARTIAL))
     assert [len(axis.lines) for axis in partial.axes] == [8, 0, 0]

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 
 from fedkit.experiments import Cell, Experiment, register
 from fedkit.experiments.fedccea import DISTRIBUTIONS, Setting
+from fedkit.experiments.fedccea_dealt import run_dealt
 from fedkit.experiments.fedccea_runs import run_base, run_cell, run_cost
 from fedkit.experiments.fedms_cells import NOT_HASHED
 from fedkit.provenance import sources_of
@@ -90,6 +91,14 @@ def _contribution(profile: str, seeds: Sequence[int] | None = None) -> list[Cell
     return [c for seed in chosen for c in _listed("contribution", profile, settings, (seed,))]
 
 
+def _dealt(profile: str, seeds: Sequence[int] | None = None) -> list[Cell]:
+    """Strongly non-IID clients, where who takes turns and who does not matters most."""
+    cells = _contribution(profile, seeds)
+    chosen = [c for c in cells if c.settings["distribution"] == "strong"]
+    chosen = [c for c in chosen if c.settings["noise"] in ("none", "label-40")]
+    return [replace(c, experiment="dealt") for c in chosen]
+
+
 def _learning(profile: str, seeds: Sequence[int] | None = None) -> list[Cell]:
     _check(profile)
     settings = [
@@ -119,3 +128,13 @@ for _name, _title, _made, _run in (
     ("cost", "Seconds per round for 4 to 64 clients (Table 2)", _cost, run_cost),
 ):
     register(Experiment("fedccea", _name, _title, _SOURCES, _made, _run))
+register(
+    Experiment(
+        "fedccea",
+        "dealt",
+        "Partial participation with qualities dealt at random",
+        sources_of("fedkit.experiments.fedccea_dealt", skip=NOT_HASHED),
+        _dealt,
+        run_dealt,
+    )
+)

@@ -65,7 +65,7 @@ def all_indices(series: pd.DataFrame) -> Picture:
 def all_removals(series: pd.DataFrame, dataset: str, methods: Sequence[str] = METHODS) -> Picture:
     """Accuracy after removals in every setting of a data set (Figures 5, 6 and 13 to 24).
 
-    Solid lines: the lowest go first; dotted ones: the highest.
+    Solid lines: the lowest go first; dotted ones: the highest; grey: random clients.
 
     Parameters
     ----------
@@ -84,6 +84,11 @@ def all_removals(series: pd.DataFrame, dataset: str, methods: Sequence[str] = ME
         for axis, distribution in zip(row, DISTRIBUTIONS, strict=True):
             tidy = wide(mine, noise=noise, distribution=distribution)
             handles: list[Line2D] = []
+            if "random" in tidy and "random" not in methods:
+                chance = tidy[["removed", "random"]].dropna().groupby("removed").random.mean()
+                handles += axis.plot(
+                    chance.index, chance, color=INK, linewidth=2.5, alpha=0.5, label="random"
+                )
             for m in methods:
                 style = {"color": look[SHORT[m]]["color"], "linewidth": 1.3}
                 for end, dashes in (("lowest", "-"), ("highest", (0, (1, 1.5)))):

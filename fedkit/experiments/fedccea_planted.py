@@ -108,8 +108,9 @@ def pooled_gains(frame: pd.DataFrame, series: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        Index: data set, with the number of settings; columns: methods, with 95% t-intervals over
-        the seeds.  No row for a data set with one such setting, or one seed.
+        Index: data set, with the number of settings; columns: methods, and the leads of FedCCEA's
+        readings over those who retrain, paired by seed, with 95% t-intervals over the seeds.  No
+        row for a data set with one such setting, or one seed.
     """
     pd = need("pandas", "run")
     clean = all_clean(series)
@@ -123,34 +124,45 @@ def pooled_gains(frame: pd.DataFrame, series: pd.DataFrame) -> pd.DataFrame:
         whole = [found for found, n in zip(members, counts, strict=True) if n == max(counts)]
         if max(counts) < 2 or len(whole) < 2:
             continue
-        rows[f"{name}, mean of {len(whole)} settings"] = {
-            LABELS[m]: _gain(pd.concat([found[m].gain for found in whole]).groupby(level=0).mean())
+        mean = {
+            m: pd.concat([found[m].gain for found in whole]).groupby(level=0).mean()
             for m in METHODS
+        }
+        rows[f"{name}, mean of {len(whole)} settings"] = {
+            LABELS[m]: _gain(gain) for m, gain in mean.items()
+        } | {
+            f"{SHORT[ours]}, over {SHORT[m]}": paired_interval(mean[ours] - mean[m]).text(2)
+            for ours in FITS
+            for m in ("tmc-sv", "loo")
         }
     return pd.DataFrame.from_dict(rows, orient="index")
 
 
-def equal_quality_table(frame: pd.DataFrame) -> pd.DataFrame:
+def equal_quality_table(frame: pd.DataFrame, series: pd.DataFrame) -> pd.DataFrame:
     """What TMC-SV trains to find the noisy clients as well as FedCCEA does with all simulations.
 
     Parameters
     ----------
-    frame : DataFrame
-        Metrics of the experiment ``contribution``.
+    frame, series : DataFrame
+        As in :func:`planted_table`.
 
     Returns
     -------
     DataFrame
         One row per noisy setting; costs in federations with all data, means over the seeds.  TMC-SV
-        is on record at four budgets, of which the first that is as good counts.
+        is on record at four budgets, of which the first that is as good counts; "chance" where
+        what is to be reached is a half at most, which costs nothing.
     """
     pd = need("pandas", "run")
-    rows = {}
+    rows, clean = {}, all_clean(series)
     for place, seeds in places(frame):
         means = seeds.mean()
         if place[2] == "none" or "auc.tmc-sv" not in means:
             continue
         row = {"seeds": str(len(seeds)), "simulations trained": f"{means['trained.fedccea']:.1f}"}
+        gains = _gains(seeds, place, clean)
+        for m in (*FITS, "tmc-sv", "loo"):
+            row[f"{SHORT[m]} (gain)"] = f"{means[f'auc.{m}']:.2f} ({gains[m].gain.mean():+.2f})"
         for m in FITS:
             spent = [
                 means[f"trained.tmc-sv{end}"]
@@ -158,8 +170,9 @@ def equal_quality_table(frame: pd.DataFrame) -> pd.DataFrame:
                 if means[f"auc.tmc-sv{end}"] >= means[f"auc.{m}"]
             ]
             most = means["trained.tmc-sv"]
+            words = f"{min(spent):.1f}" if spent else f"not with {most:.1f}"
             row[f"TMC-SV as good as {SHORT[m]} with"] = (
-                f"{min(spent):.1f}" if spent else f"not with {most:.1f}"
+                "chance" if means[f"auc.{m}"] <= 0.5 else words
             )
         better = [SHORT[m] for m in FITS if means["auc.loo"] >= means[f"auc.{m}"]]
         row |= {"LOO trained": f"{means['trained.loo']:.1f}"}

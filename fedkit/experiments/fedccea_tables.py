@@ -108,9 +108,13 @@ def exclusion_table(frame: pd.DataFrame) -> pd.DataFrame:
             shown = {
                 "accuracy (%)": ("base" if base else f"excluded.{m}", 1, (0.0, 100.0)),
                 "without as many random clients (%)": (f"excluded.{m}.random", 1, (0.0, 100.0)),
+                "less these (points)": (f"over random.{m}", 1, None),
                 "clients of index zero": (f"zeros.{m}", 1, (0.0, clients)),
                 "spread of the index": (f"spread.{m}", 2, (0.0, np.inf)),
             }
+            if f"excluded.{m}.random" in seeds:
+                over = seeds[f"excluded.{m}"] - seeds[f"excluded.{m}.random"]
+                seeds = seeds.assign(**{f"over random.{m}": over})
             rows[setting_name(dataset, distribution), "everybody" if base else LABELS[m]] = {
                 "seeds": str(len(seeds)),
                 "paper (%)": "–" if column is None else str(table.rows[printed][column]),
@@ -187,10 +191,11 @@ def errors_table(frame: pd.DataFrame) -> pd.DataFrame:
         {
             "round_error": "error of the round's mean (points)",
             "aam_error": "error of the AAM (points)",
-            "falling": "rounds that take off",
         },
         count=True,
     )
+    off = titled(frame, {"falling": "rounds that take off"}, bounds=(0.0, 1.0))
+    table = table.join(off)
     above = {
         setting_name(*place): f"{(seeds['explained.p'] <= 0.05).sum()} of {len(seeds)}"
         for place, seeds in places(frame)
@@ -201,9 +206,13 @@ def errors_table(frame: pd.DataFrame) -> pd.DataFrame:
 def seed_text(
     seeds: pd.DataFrame, metric: str, digits: int, bounds: tuple[float, float] | None = None
 ) -> str:
-    """A metric's mean with its interval over the seeds; a dash where there is none."""
+    """A metric's mean with its interval over the seeds; a dash where there is none.
+
+    Where not all seeds have a finite number, how many do is said.
+    """
     found = mean_interval(seeds.get(metric, []))
-    return (found.within(*bounds) if bounds else found).text(digits)
+    words = (found.within(*bounds) if bounds else found).text(digits)
+    return f"{words}, n = {found.n}" if 0 < found.n < len(seeds) else words
 
 
 def titled(

@@ -52,6 +52,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "long updates clipped": {"even": "clip"},
     "one permutation for all": {"collusion": True},
     "Dirichlet parameter 0.1": {"gamma": 0.1},
+    "learning rate 0.0002": {"lr": 0.0002},
     "learning rate 0.001": {"lr": 0.001},
     "learning rate 0.1": {"lr": 0.1},
 }

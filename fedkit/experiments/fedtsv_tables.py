@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,12 +20,14 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = [
+    "ACCURACY_COLUMNS",
     "LABELS",
-    "STUDY_COLUMNS",
+    "SEPARATION_COLUMNS",
     "lead",
     "over_rounds",
     "rounds_table",
     "study",
+    "study_text",
     "summary",
     "text",
     "timings_table",
@@ -64,15 +66,23 @@ _ROUNDS = {
     "fallback.second": ("rounds without a contribution (%)", 1, 100),
     "fallback_malicious": ("weight of malicious from these (%)", 0, 100),
 }
-_TOLD = ("tsv", "loo-loss", "cgsv", "cgsv-raw")
-#: columns of :func:`study`
-STUDY_COLUMNS = (
-    *(LABELS[m] for m in STUDIED),
-    *(f"AUC, {LABELS[m]}" for m in _TOLD),
-    "AUC of skewed, FedTSV",
-    "weight of malicious, FedTSV (%)",
-    "seeds",
-)
+#: late accuracy of every method of the study
+ACCURACY_COLUMNS = tuple(LABELS[m] for m in STUDIED)
+#: how clients are told apart: a metric, a method, its digits, and the largest value it can have
+_SEPARATION = {
+    **{
+        f"AUC, {LABELS[m]}": ("auc.iid-malicious", m, 2, 1)
+        for m in ("tsv", "loo-loss", "cgsv", "cgsv-raw")
+    },
+    "IID above skewed": ("auc.iid-skewed", "tsv", 2, 1),
+    "skewed above malicious": ("auc.skewed-malicious", "tsv", 2, 1),
+    "by weight, IID above malicious": ("iid above malicious", "tsv", 2, 1),
+    "IID of weight zero (%)": ("zero weight, iid (%)", "tsv", 0, 100),
+    "rounds of fallback (%)": ("fallback.second", "tsv", 1, 100),
+    "weight of malicious (%)": ("weight_malicious", "tsv", 1, 100),
+}
+SEPARATION_COLUMNS = tuple(_SEPARATION)
+_STUDY = {LABELS[m]: ("accuracy_late", m, 1, 100) for m in STUDIED} | _SEPARATION
 
 
 def text(values: npt.ArrayLike, digits: int = 2, most: float = np.inf) -> str:
@@ -152,24 +162,28 @@ def weights_table(series: pd.DataFrame) -> pd.DataFrame:
         seeds with 95% t-intervals.
     """
     pd = need("pandas", "run")
-    rows: dict[str, dict[str, str]] = {}
-    for method in (m for m in LABELS if m in set(series.method)):
-        part = series[(series.method == method) & series.series.isin(["weight", "kind"])]
-        found: dict[str, list[float]] = {}
-        for _, one in part.groupby("seed"):
-            wide = one.pivot(index="index", columns="series", values="value")
-            groups = {k: wide.weight[wide.kind == j].to_numpy() for j, k in enumerate(KINDS)}
-            for a, b in PAIRS:
-                above = chance_above(groups[a], groups[b])
-                found.setdefault(f"{a} above {b}", []).append(above)
-            for kind, weights in groups.items():
-                zero = 100 * float((weights == 0).mean()) if len(weights) else np.nan
-                found.setdefault(f"zero weight, {kind} (%)", []).append(zero)
-        rows[LABELS[method]] = {
+    rows = {
+        LABELS[method]: {
             name: text(x, 0, 100) if name.startswith("zero") else text(x, 2, 1)
-            for name, x in found.items()
+            for name, x in _by_weight(series[series.method == method]).items()
         }
+        for method in (m for m in LABELS if m in set(series.method))
+    }
     return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def _by_weight(series: pd.DataFrame) -> dict[str, list[float]]:
+    """What the final weights of one method tell apart, one number per seed."""
+    found: dict[str, list[float]] = {}
+    for _, one in series[series.series.isin(["weight", "kind"])].groupby("seed"):
+        wide = one.pivot(index="index", columns="series", values="value")
+        groups = {k: wide.weight[wide.kind == j].to_numpy() for j, k in enumerate(KINDS)}
+        for a, b in PAIRS:
+            found.setdefault(f"{a} above {b}", []).append(chance_above(groups[a], groups[b]))
+        for kind, weights in groups.items():
+            zero = 100 * float((weights == 0).mean()) if len(weights) else np.nan
+            found.setdefault(f"zero weight, {kind} (%)", []).append(zero)
+    return found
 
 
 def summary(frame: pd.DataFrame) -> pd.DataFrame:
@@ -212,45 +226,53 @@ def rounds_table(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(table).dropna(how="all").fillna("–")
 
 
-def study(frame: pd.DataFrame, profile: str = "paper") -> pd.DataFrame:
+def study(frame: pd.DataFrame, series: pd.DataFrame, profile: str = "paper") -> pd.DataFrame:
     """One row per change: late accuracy by method, and how well kinds of clients are told apart.
 
     Parameters
     ----------
-    frame : DataFrame
-        Records of the experiment ``study``, and of ``figures`` for its first row.
+    frame, series : DataFrame
+        Metrics and series of the experiment ``study``, and of ``figures`` for the first row.
     profile : str
         Its base setting is what the changes are changes of.
 
     Returns
     -------
     DataFrame
-        Means over the seeds, whose number is the last column, with 95% t-intervals; a dash where a
-        method has no record.
+        Intervals over the seeds (n = 0 where a method has no record); columns ACCURACY_COLUMNS and
+        SEPARATION_COLUMNS, and "seeds", the largest number of them.  :func:`study_text` writes it.
     """
     pd = need("pandas", "run")
     base = SCALES[profile].bases[0]
     fields = list(dict.fromkeys(f for change in CHANGES.values() for f in change))
     frame = frame.drop_duplicates(["method", *fields, "seed", "metric"])  # a run of both
-    rows: dict[str, dict[str, str]] = {}
+    series = series.drop_duplicates(["method", *fields, "seed", "series", "index"])
+    rows: dict[str, dict[str, Any]] = {}
     for name, change in CHANGES.items():
         s = changed(base, change)
-        part = frame[np.logical_and.reduce([frame[f] == getattr(s, f) for f in fields])]
+        part, drawn = (
+            f[np.logical_and.reduce([f[field] == getattr(s, field) for field in fields])]
+            for f in (frame, series)
+        )
         if part.empty:
             continue
-        late = overviews.by_seed(part, LABELS, "accuracy_late")
-        told = overviews.by_seed(part, LABELS, "auc.iid-malicious")
-        kinds = overviews.by_seed(part, LABELS, "auc.iid-skewed")
-        given = overviews.by_seed(part, LABELS, "weight_malicious")
-        found = [
-            *((late, m, 1, 100) for m in STUDIED),
-            *((told, m, 2, 1) for m in _TOLD),
-            (kinds, "tsv", 2, 1),
-            (given, "tsv", 1, 100),
-        ]
-        cells = [text(w[m], digits, most) if m in w else "–" for w, m, digits, most in found]
-        rows[name] = dict(zip(STUDY_COLUMNS, [*cells, str(part.seed.nunique())], strict=True))
+        weights = _by_weight(drawn[drawn.method == "tsv"])
+        rows[name] = {"seeds": int(part.seed.nunique())}
+        for column, (metric, method, _, most) in _STUDY.items():
+            mine = part[(part.method == method) & (part.metric == metric)].value
+            rows[name][column] = mean_interval(weights.get(metric, mine)).within(0.0, most)
     return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def study_text(table: pd.DataFrame) -> pd.DataFrame:
+    """Write the intervals of :func:`study` as text; a dash for none."""
+    return table.apply(
+        lambda column: (
+            column.map(lambda cut: cut.text(_STUDY[str(column.name)][2]))
+            if column.name in _STUDY
+            else column.astype(str)
+        )
+    )
 
 
 def _two_digits(seconds: float) -> str:

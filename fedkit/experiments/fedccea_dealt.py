@@ -1,0 +1,59 @@
+"""A control of partial participation: FedCCEA's qualities, dealt to the clients at random.
+
+Where clients use random shares of their data they are ranked by ``x_i omega_i``.  Whatever omega
+is, that removes much the same clients in every round, where the amounts alone take turns.  Dealt
+qualities do so too and know nothing: what they show is not due to what was learnt.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fedkit.aam import fit_aam, simulate
+from fedkit.experiments import Cell
+from fedkit.experiments.fedccea import architecture, federation, halves, identity, setting
+from fedkit.experiments.fedccea_removal import PROPORTIONS, area_between, partial_participation
+from fedkit.records import default_root
+from fedkit.retraining import TrainWithSizes, train_with_sizes
+from fedkit.streams import Streams
+from fedkit.trainings import Trainings
+
+__all__ = ["DEALS", "run_dealt"]
+
+#: random assignments of the learnt qualities to the clients
+DEALS = 6
+
+
+def run_dealt(cell: Cell, device: str | None, progress: bool) -> list[dict[str, Any]]:
+    """Run a cell: learnt qualities, dealt ones, and the amounts alone, one seed after another.
+
+    Metrics are "area.M" and "lost40.M" as in the experiment ``contribution``, M one of "learnt",
+    "amounts", "dealt0", "dealt1", ...  The simulations are those of that experiment.
+    """
+    s, results = setting(cell), []
+    kept = Trainings(default_root() / "trainings" / "fedccea")
+    train: TrainWithSizes = train_with_sizes if cell.profile == "smoke" else kept
+    at = int(np.argmin(np.abs(PROPORTIONS - 0.4)))
+    for seed in cell.seeds:
+        f = federation(s, seed)
+        valuing, scoring = halves(f, seed)
+        sims = simulate(
+            valuing, architecture(s, f), s.local, simulations=s.simulations, rounds=s.rounds,
+            seed=seed, device=device, progress=progress, train=train,
+        )  # fmt: skip
+        quality = fit_aam(sims, seed=seed).quality
+        rng = Streams(seed).generator("fedccea", "dealt")
+        ranked = {"learnt": quality, "amounts": np.ones(s.clients)}
+        ranked |= {f"dealt{k}": rng.permutation(quality) for k in range(DEALS)}
+        curves = partial_participation(s, scoring, ranked, seed, train=train, device=device)
+        lowest = {m: curves[f"{m}.lowest"] for m in ranked}
+        metrics = {f"area.{m}": area_between(curves, m) for m in ranked}
+        metrics |= {f"lost40.{m}": float(c[0] - c[at]) for m, c in lowest.items()}
+        series = {"removed": (100 * PROPORTIONS).tolist()}
+        series |= {name: curve.tolist() for name, curve in curves.items()}
+        results.append(
+            {"seed": int(seed), "metrics": metrics, "series": series, "data": identity(s)}
+        )
+    return results
