@@ -1,3 +1,4 @@
+from collections import Counter
 from dataclasses import asdict, replace
 
 import numpy as np
@@ -9,7 +10,7 @@ import fedkit as fk
 from fedkit.coalitions import Evaluator
 from fedkit.experiments import Cell, get
 from fedkit.experiments import fedtsv as paper
-from fedkit.experiments.fedtsv_cells import CHANGES, changed
+from fedkit.experiments.fedtsv_cells import CHANGES, TEN_SEEDS, changed
 from fedkit.experiments.fedtsv_runs import final_weights, round_metrics, run_cell
 from fedkit.experiments.separation import chance_above
 from fedkit.selection import ClientTable
@@ -196,6 +197,11 @@ def test_the_study_changes_one_thing_at_a_time():
     assert len({c.key for c in cells}) == len(cells)
     assert {c.settings["rounds"] for c in cells} == {400}
     assert not {c.key for c in cells} & {c.key for c in get("fedtsv", "figures").cells("paper")}
+    assert set(TEN_SEEDS) < set(CHANGES)
+    runs = [(str(sorted(c.settings.items())), seed) for c in cells for seed in c.seeds]
+    assert len(set(runs)) == len(runs)  # blocks of seeds do not overlap
+    assert set(Counter(run for run, _ in runs).values()) == {3, 10}
+    assert {c.seeds for c in get("fedtsv", "study").cells("paper", (4, 5))} == {(4, 5)}
     with pytest.raises(ValueError, match="unknown profile"):
         get("fedtsv", "study").cells("huge")
 

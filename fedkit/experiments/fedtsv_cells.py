@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -56,6 +56,12 @@ CHANGES: dict[str, dict[str, Any]] = {
     "learning rate 0.001": {"lr": 0.001},
     "learning rate 0.1": {"lr": 0.1},
 }
+#: blocks of seeds at paper scale: three for every change, ten where a sentence turns on it
+_THREE, _TEN = ((0, 1, 2),), ((0, 1, 2), tuple(range(3, 10)))
+TEN_SEEDS = (
+    "malicious updates times 10", "updates of equal length", "long updates clipped",
+    "learning rate 0.0002",
+)  # fmt: skip
 STUDIED = ("fedavg", "cgsv", "cgsv-raw", "loo", "loo-loss", "tsv", "oracle")
 
 
@@ -74,34 +80,35 @@ def changed(s: Setting, change: dict[str, Any]) -> Setting:
     return replace(s, **change)
 
 
-def _figures(profile: str) -> list[Setting]:
+def _figures(profile: str, seeds: Sequence[int] | None = None) -> list[Cell]:
+    chosen = tuple(_scale(profile).seeds if seeds is None else seeds)
     return [
-        replace(base, method=method)
+        Cell(profile, "fedtsv", "figures", asdict(replace(base, method=method)), chosen)
         for base in _scale(profile).bases
         for method in (METHODS if base.dataset != "cifar10" else (*PAPER_METHODS, "oracle"))
     ]
 
 
-def _study(profile: str) -> list[Setting]:
-    base = _scale(profile).bases[0]
-    found = []
-    for change in filter(None, CHANGES.values()):  # the figures have the runs without a change
-        methods = ("tsv",) if "utility" in change else STUDIED
-        found += [replace(changed(base, change), method=m) for m in methods]
+def _study(profile: str, seeds: Sequence[int] | None = None) -> list[Cell]:
+    scale, found = _scale(profile), list[Cell]()
+    base = scale.bases[0]
+    for name, change in CHANGES.items():
+        if not change:  # the figures have the runs without one
+            continue
+        utility = "utility" in change
+        blocks: tuple[tuple[int, ...], ...]
+        blocks = (tuple(scale.seeds if seeds is None else seeds),)
+        if seeds is None and profile == "paper" and not utility:
+            blocks = _TEN if name in TEN_SEEDS else _THREE
+        for method in ("tsv",) if utility else STUDIED:
+            s = asdict(replace(changed(base, change), method=method))
+            found += [Cell(profile, "fedtsv", "study", s, block) for block in blocks]
     return list(dict.fromkeys(found))
 
 
 _SOURCES = sources_of(
     "fedkit.experiments.fedtsv", "fedkit.experiments.fedtsv_runs", skip=NOT_HASHED
 )
-
-
-def _register(name: str, title: str, settings: Callable[[str], list[Setting]]) -> None:
-    def cells(profile: str, seeds: Sequence[int] | None = None) -> list[Cell]:
-        chosen = tuple(_scale(profile).seeds if seeds is None else seeds)
-        return [Cell(profile, "fedtsv", name, asdict(s), chosen) for s in settings(profile)]
-
-    register(Experiment("fedtsv", name, title, _SOURCES, cells, run_cell))
 
 
 #: participants, parameters, and draws of the sampling
@@ -116,8 +123,11 @@ def _timings(profile: str, seeds: Sequence[int] | None = None) -> list[Cell]:
     return [Cell(profile, "fedtsv", "timings", asdict(s), chosen) for s in settings]
 
 
-_register("figures", "Accuracy, loss and final weights (Figures 1 and 2)", _figures)
-_register("study", "Does the separation of clients survive", _study)
+for _name, _title, _made in (
+    ("figures", "Accuracy, loss and final weights (Figures 1 and 2)", _figures),
+    ("study", "Does the separation of clients survive", _study),
+):
+    register(Experiment("fedtsv", _name, _title, _SOURCES, _made, run_cell))
 register(
     Experiment(
         "fedtsv",
