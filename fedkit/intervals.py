@@ -52,8 +52,9 @@ class Interval:
         """Write the mean, with its ends where there are several seeds; a dash where it is none."""
         if not np.isfinite(self.mean):
             return "–"
-        ends = f" [{self.low:.{digits}f}, {self.high:.{digits}f}]" if self.n > 1 else ""
-        return f"{self.mean:.{digits}f}{ends}"
+        # z: a number that rounds to zero has no sign
+        ends = f" [{self.low:z.{digits}f}, {self.high:z.{digits}f}]" if self.n > 1 else ""
+        return f"{self.mean:z.{digits}f}{ends}"
 
     def within(self, least: float, most: float) -> Interval:
         """Cut the ends to the range that the quantity can have; NaN ends stay."""

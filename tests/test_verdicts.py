@@ -78,6 +78,12 @@ def test_slopes() -> None:
         slopes([2, 2], [[1, 1]])
 
 
+def test_what_rounds_to_zero_has_no_sign() -> None:
+    assert mean_interval([-0.04, 0.03]).text(0) == "0 [0, 0]"
+    assert mean_interval([-0.04]).text(1) == "0.0"
+    assert mean_interval([-0.06]).text(1) == "-0.1"
+
+
 def test_regression_interval_needs_five_runs() -> None:
     low, high = prediction_interval([1, 2, 3, 4, 5.0])
     half = stats.t.ppf(0.975, 4) * np.std([1, 2, 3, 4, 5], ddof=1) * math.sqrt(1 + 1 / 5)
