@@ -32,7 +32,7 @@ __all__ = [
 KINDS = ("identity", "value", "ordering", "trend", "bound", "cost")
 RULES = {
     "value", "ordering", "slope", "taper", "at_most", "at_least", "equal", "exact", "concordance",
-    "printed", "printed_below", "printed_above", "shown",
+    "never", "printed", "printed_below", "printed_above", "shown",
 }  # fmt: skip
 
 #: rules that compare with a bound: the printed number, or one of ours

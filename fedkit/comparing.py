@@ -32,6 +32,7 @@ from fedkit.verdicts import (
     judge_bound,
     judge_equal,
     judge_equivalence,
+    judge_never,
     judge_ordering,
     judge_value,
 )
@@ -101,6 +102,8 @@ def _judge(claim: Claim, values: FloatArray, p_value: float | None, seeds: int) 
     if rule in ("at_most", "at_least", "concordance"):
         interval = _interval(claim, values)
         return judge_bound(interval, claim.bound, at_most=rule == "at_most", min_seeds=least)
+    if rule == "never":
+        return judge_never(values, min_seeds=least)
     if rule == "equal":
         assert paper is not None
         tolerance = float(test["rtol"]) * abs(paper)

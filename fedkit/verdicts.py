@@ -36,6 +36,7 @@ __all__ = [
     "judge_bound",
     "judge_equal",
     "judge_equivalence",
+    "judge_never",
     "judge_ordering",
     "judge_value",
 ]
@@ -284,3 +285,18 @@ def judge_equal(
     note = f"worst seed off by {worst:g}, tolerance {tolerance:g}"
     difference = float(x.mean()) - expected
     return Judgement(REPRODUCED if held else NOT_REPRODUCED, difference, note)
+
+
+def judge_never(values: npt.ArrayLike, *, min_seeds: int = 3) -> Judgement:
+    """Judge "none" by counts, which cannot be negative: reproduced if no seed has any (T0).
+
+    Not reproduced if every seed has some, and inconclusive where some seeds have and others not.
+    """
+    x = finite(values)
+    few = _too_few(len(x), min_seeds)
+    if few is not None:
+        return few
+    some = int((x != 0).sum())
+    note = f"in {some} of {len(x)} seeds"
+    verdict = {0: REPRODUCED, len(x): NOT_REPRODUCED}.get(some, INCONCLUSIVE)
+    return Judgement(verdict, float(x.mean()), note)

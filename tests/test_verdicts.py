@@ -27,6 +27,7 @@ from fedkit.verdicts import (
     judge_bound,
     judge_equal,
     judge_equivalence,
+    judge_never,
     judge_ordering,
     judge_value,
 )
@@ -76,6 +77,17 @@ def test_slopes() -> None:
     assert slopes([0, 1, 3], [[1, 3, 7], [5, 5, 5]]).tolist() == pytest.approx([2, 0])
     with pytest.raises(ValueError, match="two different"):
         slopes([2, 2], [[1, 1]])
+
+
+@pytest.mark.parametrize(
+    ("counts", "verdict"),
+    [
+        ([0, 0, 0], REPRODUCED), ([1, 0, 0], INCONCLUSIVE), ([2, 5, 4], NOT_REPRODUCED),
+        ([0, 0], INCONCLUSIVE), ([1, 2, math.nan], INCONCLUSIVE),
+    ],
+)  # fmt: skip
+def test_none_is_judged_by_every_seed(counts: list[float], verdict: str) -> None:
+    assert judge_never(counts).verdict == verdict
 
 
 def test_what_rounds_to_zero_has_no_sign() -> None:

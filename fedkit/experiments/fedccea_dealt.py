@@ -1,8 +1,9 @@
 """A control of partial participation: FedCCEA's qualities, dealt to the clients at random.
 
-Where clients use random shares of their data they are ranked by ``x_i omega_i``.  Whatever omega
-is, that removes much the same clients in every round, where the amounts alone take turns.  Dealt
-qualities do so too and know nothing: what they show is not due to what was learnt.
+Where clients use random shares of their data they are ranked by ``x_i omega_i``.  An uneven omega,
+and most of all one with zeros, removes much the same clients in every round, where the amounts
+alone take turns.  Dealt qualities are as uneven and know nothing: what they show is not due to what
+was learnt.
 """
 
 from __future__ import annotations
