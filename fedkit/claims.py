@@ -35,7 +35,7 @@ RULES = {
     "never", "printed", "printed_below", "printed_above", "shown",
 }  # fmt: skip
 
-#: rules that compare with a bound: the printed number, or one of ours
+#: rules with a bound: the printed number, or one of ours
 BOUNDED = {"at_most", "at_least", "concordance", "printed_below", "printed_above"}
 
 
@@ -65,8 +65,7 @@ class Claim:
     against : mapping, optional
         The second place, for a paired difference.
     test : mapping
-        ``rule`` with its margin, seeds and level, declared before running; the ``bound`` of a
-        rule that has one, where the paper prints none.
+        ``rule`` with its margin, seeds and level, declared before running; a ``bound`` of ours.
     family : str
         Claims of one family are corrected together (Holm).
     untestable : str

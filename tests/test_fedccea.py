@@ -76,7 +76,6 @@ def test_a_run_measures_what_the_tables_show(result):
         assert metrics[f"explained.{name}"] <= 1
         assert -1 <= metrics[f"rank.{name}"] <= 1
     assert metrics["explained"] >= metrics["explained.adam"]
-
     assert 0 <= metrics["falling"] <= 1
     for m in (*paper.METHODS, *READINGS):
         zeros = metrics[f"zeros.{m}"]

@@ -141,14 +141,11 @@ def partial_table(frame: pd.DataFrame) -> pd.DataFrame:
         much more than by that control is lost with the lowest 40%, paired by seed.
     """
     table = titled(frame, {f"area.{m}": SHORT[m] for m in PARTIAL}, digits=1, count=True)
-    for m in PARTIAL[:-1]:
-        leads = {setting_name(*place): _lead(s, m, PARTIAL[-1]) for place, s in places(frame)}
-        table[f"{SHORT[m]}, over {SHORT[PARTIAL[-1]]}"] = [leads[name] for name in table.index]
-    for m in PARTIAL[:-1]:
-        more = {
-            setting_name(*place): _lead(s, m, PARTIAL[-1], "lost40") for place, s in places(frame)
-        }
-        table[f"{SHORT[m]}, lost more"] = [more[name] for name in table.index]
+    amounts = PARTIAL[-1]
+    for metric, title in (("area", f"over {SHORT[amounts]}"), ("lost40", "lost more")):
+        for m in PARTIAL[:-1]:
+            leads = [_lead(seeds, m, amounts, metric) for _, seeds in places(frame)]
+            table[f"{SHORT[m]}, {title}"] = leads  # rows of both are in the order of `places`
     return table
 
 

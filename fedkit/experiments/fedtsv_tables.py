@@ -266,13 +266,12 @@ def study(frame: pd.DataFrame, series: pd.DataFrame, profile: str = "paper") -> 
 
 def study_text(table: pd.DataFrame) -> pd.DataFrame:
     """Write the intervals of :func:`study` as text; a dash for none."""
-    return table.apply(
-        lambda column: (
-            column.map(lambda cut: cut.text(_STUDY[str(column.name)][2]))
-            if column.name in _STUDY
-            else column.astype(str)
-        )
-    )
+    pd = need("pandas", "run")
+    words = {
+        name: [cut.text(_STUDY[name][2]) if name in _STUDY else str(cut) for cut in column]
+        for name, column in ((str(name), column) for name, column in table.items())
+    }
+    return pd.DataFrame(words, index=table.index)
 
 
 def _two_digits(seconds: float) -> str:
