@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,23 +12,12 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from fedkit import comparing
-from fedkit.claims import Claim, ClaimsError, claims_papers, load_claims, parse_claims
-from fedkit.comparing import COLUMNS, join
-from fedkit.intervals import (
-    Interval,
-    kendalls_w,
-)
+from fedkit.claims import Claim, ClaimsError, load_claims, parse_claims
+from fedkit.comparing import join
+from fedkit.intervals import kendalls_w
 from fedkit.printed import printed_statistic
-from fedkit.records import Cell, Store
-from fedkit.reporting import claims_table, comparison_table, summary, terminal_table, with_verdict
-from fedkit.verdicts import (
-    NOT_ATTEMPTED,
-    NOT_REPRODUCED,
-    NOT_TESTABLE,
-    REPRODUCED,
-    VERDICTS,
-)
+from fedkit.records import Store
+from fedkit.reporting import claims_table
 
 FEDOWEN = load_claims("fedowen")
 
@@ -205,199 +193,3 @@ def test_kendalls_w() -> None:
     pairs = [stats.spearmanr(a, b).statistic for a, b in itertools.combinations(scores, 2)]
     assert kendalls_w(scores) == pytest.approx((4 * np.mean(pairs) + 1) / 5)  # textbook identity
     assert kendalls_w(np.stack([scores, scores])).shape == (2,)
-
-
-# ------------------------------------------------------------------- the join
-
-
-def _save(
-    store: Store, method: str, accuracy: list[float], profile: str = "paper", **change: object
-) -> None:
-    settings = {
-        "method": method, "dataset": "mnist", "data": "mnist", "alpha": 0.05, "imbalance": 0.01,
-        "clients": 100, "rounds": 100, "levels": 2, "epsilon": 0.1, **change,
-    }  # fmt: skip
-    cell = Cell(profile, "fedowen", "table1", settings, tuple(range(len(accuracy))))
-    results = [
-        {"seed": s, "metrics": {"accuracy": a, "calls": 40.0}} for s, a in enumerate(accuracy)
-    ]
-    store.save(cell, results, {"sources": {"fedkit.gone": "0"}})
-
-
-VALUE = "fedowen.t1.mnist.a0.05.fedowen"  # printed: 88.12
-ORDER = "fedowen.o1.mnist.a0.05.vs-fedavg"  # printed: +4.38
-
-
-def _rows(store: Store, profile: str = "paper") -> dict[str, dict]:
-    frame = join("fedowen", store, profile=profile)
-    assert list(frame.columns) == COLUMNS
-    assert set(frame["verdict"]) <= set(VERDICTS)
-    assert len(frame) == len(FEDOWEN.claims)
-    return {row["claim"]: row for row in frame.to_dict("records")}
-
-
-def test_join_of_an_empty_store(tmp_path: Path) -> None:
-    rows = _rows(Store(tmp_path))
-    assert rows[VALUE]["verdict"] == NOT_ATTEMPTED
-    assert rows[VALUE]["command"].startswith("fedkit run fedowen table1 --profile paper --only ")
-    assert rows["fedowen.t1.medmnist.a0.05.fedowen"]["verdict"] == NOT_TESTABLE
-    assert rows["fedowen.not-best"]["verdict"] == REPRODUCED
-    for name in ("worst", "best", "fedavg", "mean"):
-        assert rows[f"fedowen.gain.relative.{name}"]["verdict"] == NOT_REPRODUCED
-    # Algorithm 1's statements about itself, on exact games.
-    for name in ("unbiased", "consistent", "truncation"):
-        assert rows[f"fedowen.{name}"]["verdict"] == NOT_REPRODUCED
-        assert rows[f"fedowen.{name}"]["mean"] > 0.01
-
-
-def test_join_judges_the_paper_profile(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    _save(store, "fedowen", [88.0, 88.2, 88.4])
-    _save(store, "fedavg", [83.9, 84.0, 84.2, 90.0])  # the fourth seed has no partner
-    rows = _rows(store)
-    assert rows[VALUE]["verdict"] == REPRODUCED
-    assert rows[VALUE]["seeds"] == 3
-    assert rows[VALUE]["mean"] == pytest.approx(88.2)
-    assert rows[VALUE]["difference"] == pytest.approx(0.08)
-    assert rows[VALUE]["stale"]
-    assert rows[ORDER]["seeds"] == 3
-    assert rows[ORDER]["mean"] == pytest.approx(np.mean([4.1, 4.2, 4.2]))
-    assert rows[ORDER]["verdict"] == REPRODUCED
-    assert rows["fedowen.budget.fedowen"]["verdict"] == REPRODUCED
-    assert rows["fedowen.o1.mnist.a0.05.vs-mc"]["verdict"] == NOT_ATTEMPTED
-
-
-@pytest.mark.parametrize(
-    ("profile", "change", "word"),
-    [
-        ("smoke", {}, "profile smoke"),
-        ("laptop", {}, "profile laptop"),
-        ("paper", {"data": "digits"}, "run on digits"),
-        ("paper", {"rounds": 40}, "rounds 40, the paper has 100"),
-    ],
-)
-def test_other_runs_are_shown_and_never_judged(
-    tmp_path: Path, profile: str, change: dict[str, object], word: str
-) -> None:
-    store = Store(tmp_path)
-    _save(store, "fedowen", [88.1, 88.1, 88.2], profile, **change)
-    _save(store, "fedavg", [83.7, 83.8, 83.7], profile, **change)
-    rows = _rows(store, profile)
-    for name in (VALUE, ORDER):
-        assert rows[name]["verdict"] == NOT_ATTEMPTED
-        assert word in rows[name]["note"]
-        assert math.isfinite(rows[name]["mean"])
-
-
-def test_reduced_runs_are_judged_where_that_is_asked_for(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    _save(store, "fedowen", [88.1, 88.1, 88.2], profile="laptop")
-    assert _rows(store, "laptop")[VALUE]["verdict"] == NOT_ATTEMPTED
-    judged = join("fedowen", store, profile="laptop", scale="laptop").set_index("claim")
-    assert judged.loc[VALUE, "verdict"] == REPRODUCED
-    assert join("fedowen", store, scale="laptop").set_index("claim").loc[VALUE].seeds == 0
-
-
-def test_sentences_name_methods_as_people_do() -> None:
-    claims = load_claims("fedtsv")
-    assert (
-        claims["fedtsv.best.cgsv.cifar10"].says == "FedTSV consistently surpasses CGSV (CIFAR-10)"
-    )
-    assert claims["fedtsv.best.cgsv.cifar10"].ours["settings"]["dataset"] == "cifar10"
-
-
-def test_records_of_two_settings_are_ambiguous(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    _save(store, "fedowen", [88.1, 88.1, 88.2], lr=0.1)
-    _save(store, "fedowen", [88.1, 88.1, 88.2], lr=0.2)
-    with pytest.raises(ClaimsError, match=r"differ in \['lr'\]"):
-        join("fedowen", store)
-
-
-def test_trends_and_rankings(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    rng = np.random.default_rng(0)
-    methods = list(FEDOWEN.tables["t1"].rows)
-    for column in FEDOWEN.tables["t1"].columns:
-        if column["dataset"] == "mnist":
-            for rank, method in enumerate(methods):
-                numbers = 70 + 30 * column["alpha"] + 2 * rank + rng.normal(0, 0.1, size=4)
-                _save(store, method, numbers.tolist(), alpha=column["alpha"])
-    rows = _rows(store)
-    assert rows["fedowen.ranking"]["mean"] == pytest.approx(1)
-    assert rows["fedowen.ranking"]["verdict"] == REPRODUCED
-    trend = rows["fedowen.heterogeneity.mnist"]
-    levels = np.log10([0.01, 0.05, 0.1])
-    assert trend["mean"] == pytest.approx(np.polyfit(levels, [0.3, 1.5, 3.0], 1)[0], abs=0.3)
-    assert trend["verdict"] == REPRODUCED
-    assert rows["fedowen.levels.gain.mnist"]["verdict"] == NOT_ATTEMPTED
-
-
-def test_the_interval_of_a_percentage_stays_within_0_and_100(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    _save(store, "fedowen", [99.9, 95.0, 99.0])
-    _save(store, "fedavg", [0.0, 4.0, 0.2], alpha=0.1)
-    _save(store, "fedavg", [99.0, 94.9, 91.0])
-    rows = _rows(store)
-    assert rows[VALUE]["high"] == 100.0
-    assert 0 < rows[VALUE]["low"] < 95
-    assert rows["fedowen.t1.mnist.a0.1.fedavg"]["low"] == 0.0
-    assert rows[ORDER]["low"] < 0 < rows[ORDER]["mean"]  # a difference, in points
-
-
-@pytest.mark.parametrize(
-    ("unit", "values", "low", "high"),
-    [
-        ("probability", [0.99, 1.0], 0.9, 1.0),
-        ("probability", [0.99, 1.2], 0.9, 1.3),  # this is none
-        ("% of the weight", [2.0, 90.0], 0.9, 1.3),
-        ("points", [0.5, 0.9], 0.9, 1.3),
-    ],
-)
-def test_the_interval_of_a_probability_stays_within_0_and_1(
-    unit: str, values: list[float], low: float, high: float
-) -> None:
-    claim = replace(load_claims("fedtsv").claims[0], unit=unit)
-    found = comparing._within(claim, Interval(1.0, 0.9, 1.3, 2), np.array(values))
-    assert (found.low, found.high) == (low, high)
-
-
-@pytest.mark.parametrize("paper", claims_papers())
-def test_no_two_claims_of_a_paper_are_printed_under_the_same_name(paper: str) -> None:
-    claims = load_claims(paper).claims
-    frame = pd.DataFrame(
-        {"says": [c.says for c in claims], "paper": [c.paper_value for c in claims]}
-    ).assign(mean=np.nan, seeds=0, stale=False, verdict=NOT_ATTEMPTED)
-    longest = int(frame["says"].str.len().max())
-    names = [line[:longest] for line in terminal_table(frame, None).splitlines()[1:]]
-    assert len(names) == len(claims)
-    assert sorted({n for n in names if names.count(n) > 1}) == []
-
-
-def test_tables_for_a_page(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    _save(store, "fedowen", [88.0, 88.2, 88.4])
-    frame = join("fedowen", store)
-    table = comparison_table(frame, "t1", dataset="mnist")
-    lines = table.splitlines()
-    assert lines[0] == "| paper / ours / verdict | alpha 0.01 | alpha 0.05 | alpha 0.1 |"
-    assert len(lines) == 2 + 7
-    assert "88.12<br>88.20 [87.70, 88.70], n = 3 †<br>✓ reproduced" in lines[-1]
-    assert "not attempted (cost)" in lines[2]
-    with pytest.raises(ValueError, match="tables are"):
-        comparison_table(frame, "t9")
-    text = claims_table(frame[frame["claim"] == VALUE], commands=True)
-    assert "`fedkit run fedowen table1" in text
-    assert "✓ reproduced" in text
-    assert set(with_verdict(frame, "Not attempted")["verdict"]) == {NOT_ATTEMPTED}
-    assert list(with_verdict(frame, "reproduced")["claim"].isin([VALUE])).count(True) == 1
-    with pytest.raises(ValueError, match="names no verdict; choose one of: reproduced; "):
-        with_verdict(frame, "wrong")
-    narrow, wide = (terminal_table(frame, width).splitlines() for width in (20, 1000))
-    assert len(narrow) == len(wide) == len(frame) + 1
-    assert len({line.index(" ✓") for line in narrow if " ✓" in line}) == 1  # aligned
-    assert not any("…" in line for line in wide)
-    assert terminal_table(frame, None).splitlines() == wide
-    counts = summary(frame)
-    assert counts.to_numpy().sum() == len(frame)
-    assert [name.split(" ", 1)[1] for name in counts.columns] == list(VERDICTS)
