@@ -137,7 +137,8 @@ def _on_paper(claim: Claim, claims: Claims) -> tuple[float, Judgement]:
 def _rule_text(claim: Claim) -> str:
     test = dict(claim.test)
     rule = test.pop("rule")
-    shown = ", ".join(f"{name} {value}" for name, value in test.items() if name != "level")
+    unused = {"level"} if claim.paper_value else {"level", "margin"}  # a size is not claimed
+    shown = ", ".join(f"{name} {value}" for name, value in test.items() if name not in unused)
     return f"{rule} ({shown})" if shown else rule
 
 

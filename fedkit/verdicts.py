@@ -199,8 +199,8 @@ def judge_ordering(
     - not reproduced: the interval and the (adjusted) test show the other sign, or the interval
       shows that any effect is below ``min(margin, abs(paper)) / 2`` while the paper's is not;
     - inconclusive: the direction is not established;
-    - reproduced: direction established, h <= margin, and abs(d - paper) <= margin where a size
-      is printed;
+    - reproduced: direction established, which is all where no size is printed; where one is,
+      h <= margin and abs(d - paper) <= margin as well;
     - reproduced in direction, not in size: direction established, size not.
 
     Parameters
@@ -210,7 +210,7 @@ def judge_ordering(
     paper : float, optional
         The printed difference; None where only a direction is claimed.
     margin : float
-        Agreement in size that was declared beforehand.
+        Agreement in size that was declared beforehand; not used where no size is printed.
     sign : {1, -1}, optional
         Claimed direction; by default that of `paper`.
     p_value : float, optional
@@ -248,7 +248,7 @@ def judge_ordering(
             return Judgement(NOT_REPRODUCED, difference, f"no effect beyond {small:g}; {note}")
     if not sure:
         return Judgement(INCONCLUSIVE, difference, note)
-    if h <= margin and (paper is None or abs(difference) <= margin):
+    if paper is None or (h <= margin and abs(difference) <= margin):
         return Judgement(REPRODUCED, difference, note)
     return Judgement(DIRECTION, difference, note)
 

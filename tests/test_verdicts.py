@@ -175,6 +175,7 @@ def test_ordering_claims_use_the_corrected_p_value() -> None:
     assert judge_ordering(d, 5.0, margin=2.0, p_value=0.2).verdict == INCONCLUSIVE
     assert "Holm" in judge_ordering(d, 5.0, margin=2.0, p_value=0.2).note
     assert judge_ordering(d, None, sign=1, margin=2.0).verdict == REPRODUCED
+    assert judge_ordering(60 + WIDE, None, sign=1, margin=2.0).verdict == REPRODUCED  # no size
     assert judge_ordering(d, None, sign=-1, margin=2.0).verdict == NOT_REPRODUCED
     assert judge_ordering(TIGHT, 0.0, margin=2.0).verdict == REPRODUCED  # a printed tie
     with pytest.raises(ValueError, match="needs a sign"):

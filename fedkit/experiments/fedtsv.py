@@ -25,7 +25,7 @@ from fedkit.adaptive import (
     equal_lengths,
 )
 from fedkit.aggregation import Aggregation, UniformWeights
-from fedkit.contribution import Exact, NoValue, Round, ValuePolicy
+from fedkit.contribution import Exact, NoValue, RandomValues, Round, ValuePolicy
 from fedkit.corruption import LabelPermutation
 from fedkit.data import Dataset, load
 from fedkit.estimators import PermutationSampling
@@ -43,8 +43,9 @@ PAPER_METHODS = ("fedavg", "cgsv", "loo", "tsv")
 #: LOO by the other utility of Eq. 5; TSV by sampling as in the paper; CGSV by its game, and without
 #: its normalisation
 READINGS = ("loo-loss", "tsv-sampled", "cgsv-game", "cgsv-raw")
-#: exact values of the round by accuracy; FedTSV's values, shuffled; a server that knows who lies
-CONTROLS = ("mr", "shuffled", "oracle")
+#: exact values of the round by accuracy; FedTSV's values, shuffled; values that know nothing; a
+#: server that knows who lies
+CONTROLS = ("mr", "shuffled", "random", "oracle")
 METHODS = PAPER_METHODS + READINGS + CONTROLS
 KINDS = ("iid", "skewed", "malicious")
 
@@ -149,6 +150,7 @@ def strategy(s: Setting) -> Strategy:
         "cgsv-raw": (CosineValues(normalised=False), follow, RunningCosine()),
         "mr": (Exact(normalised=False), follow, keep_total),
         "shuffled": (ShuffledValues(exact), follow, keep_total),
+        "random": (RandomValues(), follow, keep_total),
         "oracle": (NoValue(), OracleWeights(tuple(range(s.honest, s.clients))), keep_latest),
     }
     if s.method not in rows:

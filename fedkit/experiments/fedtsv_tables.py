@@ -45,6 +45,7 @@ LABELS = {
     "cgsv-raw": "CGSV, not normalised",
     "mr": "control: values of accuracy (MR)",
     "shuffled": "control: FedTSV, shuffled",
+    "random": "control: random values",
     "oracle": "control: oracle",
 }
 _COLUMNS = {
@@ -77,7 +78,9 @@ _SEPARATION = {
     "IID above skewed": ("auc.iid-skewed", "tsv", 2, 1),
     "skewed above malicious": ("auc.skewed-malicious", "tsv", 2, 1),
     "by weight, IID above malicious": ("iid above malicious", "tsv", 2, 1),
+    "by weight, skewed above malicious": ("skewed above malicious", "tsv", 2, 1),
     "IID of weight zero (%)": ("zero weight, iid (%)", "tsv", 0, 100),
+    "skewed of weight zero (%)": ("zero weight, skewed (%)", "tsv", 0, 100),
     "rounds of fallback (%)": ("fallback.second", "tsv", 1, 100),
     "weight of malicious (%)": ("weight_malicious", "tsv", 1, 100),
 }
