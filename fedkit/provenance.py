@@ -217,6 +217,16 @@ def _threads() -> int:
     return int(os.environ.get("OMP_NUM_THREADS", os.cpu_count() or 1))
 
 
+def _peak_memory() -> float | None:
+    """Return the most memory that this process has held so far, in MiB; None where unknown."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    unit = 2**20 if sys.platform == "darwin" else 2**10
+    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit, 1)
+
+
 def device_class(device: object) -> str:
     """Return the class of a device: ``"cpu"`` or ``"cuda"``, never its address or name."""
     return str(device).split(":")[0]
@@ -248,7 +258,7 @@ def make_manifest(
     Returns
     -------
     dict
-        JSON data.
+        JSON data; "peak_memory_mib" is that of the process so far, all of its cells together.
     """
     hashes = dict(sources) if isinstance(sources, Mapping) else source_hashes(sources)
     return {
@@ -265,6 +275,7 @@ def make_manifest(
         "threads": _threads(),
         "seconds": None if seconds is None else round(float(seconds), 3),
         "evaluations": None if evaluations is None else int(evaluations),
+        "peak_memory_mib": _peak_memory(),
     }
 
 

@@ -122,6 +122,7 @@ def test_manifest_tells_how_and_never_where() -> None:
     assert manifest["evaluations"] == 7
     assert manifest["versions"]["python"] == platform.python_version()
     assert manifest["threads"] >= 1
+    assert 1 < manifest["peak_memory_mib"] < 1e6
     text = repr(manifest)
     assert platform.node() not in text or len(platform.node()) < 4
     assert str(Path.home()) not in text
