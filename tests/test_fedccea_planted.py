@@ -56,18 +56,22 @@ def test_a_gain_is_over_the_same_clients_of_the_same_seed():
 
 def test_gains_are_pooled_within_a_seed():
     rows, clean = [], []
-    for distribution, gain in (("iid", 0.1), ("strong", 0.3)):
+    for distribution, gain in (("iid", 0.1), ("weak", 0.3)):
         place = {"dataset": "mnist", "distribution": distribution}
         auc = {f"auc.{m}": [0.5 + gain, 0.6 + gain] for m in paper.METHODS}
         rows.append(({**place, "noise": "label-40"}, auc))
         clean.append(({**place, "noise": "none", "noisy": 0.2}, values([1, 2, 3, 4, 2.5], [1] * 5)))
-    half = {"dataset": "mnist", "distribution": "weak", "noise": "label-40"}
-    rows.append((half, {f"auc.{m}": [1.0] for m in paper.METHODS}))  # no clean run: not pooled
+    other = {"dataset": "mnist", "distribution": "strong", "noise": "label-40"}
+    rows.append((other, {f"auc.{m}": [1.0] for m in paper.METHODS}))  # alone in its pool
+    half = {"dataset": "mnist", "distribution": "iid", "noise": "label-10"}
+    rows.append((half, {f"auc.{m}": [1.0] for m in paper.METHODS}))  # one seed: not pooled
     found = planted.pooled_gains(records(rows), series_of(clean))
-    assert found.index.tolist() == ["MNIST, mean of 2 settings"]
-    mean, _ = found.loc[found.index[0], "FedCCEA"].split(" [")
-    assert float(mean) == pytest.approx(np.mean([0.2, 0.3]))
-    assert found["FedCCEA, over LOO"].item() == "0.00 [0.00, 0.00]"  # alike in every seed
+    pool = "MNIST, IID and weak non-IID, mean of 2 settings"
+    assert found.index.tolist() == [(pool, "with noise"), (pool, "gain")]
+    for kind, by_hand in (("with noise", [0.7, 0.8]), ("gain", [0.2, 0.3])):
+        mean, _ = found.loc[(pool, kind), "FedCCEA"].split(" [")
+        assert float(mean) == pytest.approx(np.mean(by_hand))
+    assert set(found["FedCCEA, over LOO"]) == {"0.00 [0.00, 0.00]"}  # alike in every seed
     assert planted.pooled_gains(records(rows[:1]), series_of(clean)).empty
 
 
@@ -86,4 +90,4 @@ def test_equal_quality_takes_the_first_budget_that_is_as_good():
     assert planted.equal_quality_table(records([(CLEAN, found)]), series).empty
     found["auc.fedccea"] = [0.5]  # a coin: as good as that is nobody's merit
     row = planted.equal_quality_table(records([(NOISY, found)]), series).iloc[0]
-    assert row["TMC-SV as good as FedCCEA with"] == "chance"
+    assert row["TMC-SV as good as FedCCEA with"] == "–"

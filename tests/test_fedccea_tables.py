@@ -31,7 +31,7 @@ def test_tables_by_hand():
     assert areas["seeds"].item() == "2"
     assert areas["FedCCEA"].item().startswith("2.0 [")
     assert areas["oracle"].item() == "–"
-    assert areas["a random order, ±"].item() == "2.5"  # sqrt((9 + 16) / 2 / 2 seeds)
+    assert areas["a random order, s.e."].item() == "2.5"  # sqrt((9 + 16) / 2 / 2 seeds)
     leads = fedccea_areas.leads_table(frame)
     assert len(leads) == 1  # nothing to pool
     assert leads["FedCCEA, over TMC-SV"].item() == "0.0 [0.0, 0.0]"
@@ -84,11 +84,12 @@ def test_fits_by_hand():
     sample = ["-0.25", "0.40", "0.30", "0.20", "0.00"]
     assert shares.loc["in the sample"].tolist() == sample
     assert shares.columns.tolist() == [
-        "FedCCEA", "behind the nodes", "by Adam", "same round", "by chance",
+        "FedCCEA", "behind the nodes", "by Adam", "same round", "FedCCEA, by chance",
     ]  # fmt: skip
     assert shares.loc["unseen"].tolist() == ["–", "-0.07", "–", "–", "–"]
     row = tables.errors_table(frame).loc[name]
-    assert (row["error of the AAM (points)"], row["more than chance (seeds)"]) == ("3.00", "0 of 1")
+    assert row["error of the AAM (points)"] == "3.00"
+    assert row["FedCCEA, more than chance (seeds)"] == "0 of 1"
 
 
 def test_leads_are_pooled_within_a_seed():
@@ -101,7 +102,7 @@ def test_leads_are_pooled_within_a_seed():
     half = {"dataset": "mnist", "distribution": "iid", "noise": "label-10"}
     rows.append((half, {"area.fedccea": [90.0], "area.loo": [0.0]}))  # one seed: not pooled
     leads = fedccea_areas.leads_table(records(rows))
-    row = leads.loc["MNIST, mean of the noisy settings (3)"]
+    row = leads.loc["MNIST, noisy, mean of 3 settings"]
     assert row["FedCCEA, over LOO"] == "3.0 [3.0, 3.0]"
     assert row["FedCCEA, over TMC-SV"] == "–"
     # where LOO ranks nobody in one of the settings its mean would be over other ones
@@ -120,6 +121,17 @@ def test_losses_are_beside_random_clients_of_the_same_seed():
     assert row["FedCCEA, more"].startswith("5.0 [")
     assert row["LOO, more"].startswith("-2.0 [")
     assert row["TMC-SV, more"] == "–"
+    # pooled with another setting in which as much is lost at random, and more by FedCCEA
+    more = {"dataset": "mnist", "distribution": "strong", "noise": "label-40"}
+    frame = records(
+        [(place, {"lost40.fedccea": [14.0, 21.0]}), (more, {"lost40.fedccea": [20.0] * 2})]
+    )
+    series = series_of([(place, curves), (more, curves)])
+    row = fedccea_areas.pooled_losses(frame, series).iloc[0]
+    assert row.name == "MNIST, strong non-IID, mean of 2 settings"
+    assert row["random clients"].startswith("12.5 [")
+    assert row["FedCCEA, more"].startswith("6.2 [")  # 5.0 and 7.5
+    assert fedccea_areas.pooled_losses(frame[frame.noise == "none"], series).empty
 
 
 def test_dealt_qualities_by_hand():

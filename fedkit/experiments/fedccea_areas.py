@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +12,15 @@ from fedkit.experiments.fedccea_dealt import DEALS
 from fedkit.experiments.fedccea_fits import READINGS
 from fedkit.experiments.fedccea_pictures import wide
 from fedkit.experiments.fedccea_removal import PARTIAL
-from fedkit.experiments.fedccea_tables import DATA, SHORT, places, setting_name, titled
+from fedkit.experiments.fedccea_tables import (
+    DATA,
+    SHORT,
+    places,
+    pool_name,
+    pooled,
+    setting_name,
+    titled,
+)
 from fedkit.extras import need
 from fedkit.intervals import mean_interval, paired_interval
 
@@ -19,7 +28,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = [
-    "areas_table", "dealt_table", "leads_table", "losses_table", "partial_table", "random_spread",
+    "areas_table", "dealt_table", "leads_table", "losses_table", "partial_table", "pooled_losses",
+    "random_spread",
 ]  # fmt: skip
 
 #: share of the clients, in percent, whose loss the metrics "lost40" tell
@@ -27,7 +37,7 @@ _LOST = 40.0
 
 
 def random_spread(seeds: pd.DataFrame) -> float:
-    """How far the mean area of random orders is from 0, in points, one order per seed.
+    """Return the standard error of the mean area of random orders, in points, one order per seed.
 
     An order read from its other end has the opposite area, so a random order's is 0 on average.
     The root mean square of all single orders is divided by the root of the number of seeds, as the
@@ -43,7 +53,7 @@ def random_spread(seeds: pd.DataFrame) -> float:
 
 
 def areas_table(frame: pd.DataFrame) -> pd.DataFrame:
-    """Area between the removal curves in points, per setting, and what random orders scatter.
+    """Area between the removal curves in points, per setting, and a random order's standard error.
 
     Parameters
     ----------
@@ -53,7 +63,7 @@ def areas_table(frame: pd.DataFrame) -> pd.DataFrame:
     titles = {f"area.{m}": title for m, title in SHORT.items() if m not in PARTIAL}
     table = titled(frame, titles, digits=1, count=True)
     spread = {setting_name(*place): random_spread(seeds) for place, seeds in places(frame)}
-    return table.assign(**{"a random order, ±": [f"{spread[name]:.1f}" for name in table.index]})
+    return table.assign(**{"a random order, s.e.": [f"{spread[name]:.1f}" for name in table.index]})
 
 
 def _lead(seeds: pd.DataFrame, a: str, b: str, metric: str = "area") -> str:
@@ -77,21 +87,41 @@ def losses_table(frame: pd.DataFrame, series: pd.DataFrame) -> pd.DataFrame:
         of all random orders), and how much more a method's lowest do, paired by seed.
     """
     pd = need("pandas", "run")
-    rows = {}
+    rows = {setting_name(*place): _lost(seeds) for place, seeds in _with_random(frame, series)}
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def pooled_losses(frame: pd.DataFrame, series: pd.DataFrame) -> pd.DataFrame:
+    """The same pooled: a seed's mean over the settings of a data set that have all seeds.
+
+    Parameters
+    ----------
+    frame, series : DataFrame
+        As in :func:`losses_table`.
+    """
+    pd = need("pandas", "run")
+    parts = ((pool_name(*place[:2]), seeds) for place, seeds in _with_random(frame, series))
+    return pd.DataFrame.from_dict({n: _lost(mean) for n, mean in pooled(parts)}, orient="index")
+
+
+def _with_random(
+    frame: pd.DataFrame, series: pd.DataFrame
+) -> Iterator[tuple[tuple[str, str, str], pd.DataFrame]]:
+    """Yield every setting's metrics with "lost40.random", off the mean curve of random orders."""
     for place, seeds in places(frame):
         here = dict(zip(("dataset", "distribution", "noise"), place, strict=True))
         curves = wide(series, **here).dropna(subset=["removed"]).set_index("seed")
         chance = curves.random[curves.removed == 0] - curves.random[curves.removed == _LOST]
-        seeds = seeds.assign(**{"lost40.random": chance})
-        rows[setting_name(*place)] = {
-            "seeds": str(len(seeds)),
-            "random clients": mean_interval(seeds["lost40.random"]).text(1),
-            **{
-                f"{SHORT[m]}, more": _lead(seeds, m, "random", "lost40")
-                for m in (*METHODS, *READINGS, "oracle")
-            },
-        }
-    return pd.DataFrame.from_dict(rows, orient="index")
+        yield place, seeds.assign(**{"lost40.random": chance})
+
+
+def _lost(seeds: pd.DataFrame) -> dict[str, str]:
+    more = {
+        f"{SHORT[m]}, more": _lead(seeds, m, "random", "lost40")
+        for m in (*METHODS, *READINGS, "oracle")
+    }
+    shown = mean_interval(seeds["lost40.random"]).text(1)
+    return {"seeds": str(len(seeds)), "random clients": shown, **more}
 
 
 def leads_table(frame: pd.DataFrame) -> pd.DataFrame:
@@ -109,20 +139,16 @@ def leads_table(frame: pd.DataFrame) -> pd.DataFrame:
     pairs = [
         (ours, m, f"{SHORT[ours]}, over {SHORT[m]}") for ours in FITS for m in ("tmc-sv", "loo")
     ]
-    rows: dict[str, dict[str, str]] = {}
-    pools: dict[str, list[Any]] = {}
-    for place, seeds in places(frame):
-        rows[setting_name(*place)] = {title: _lead(seeds, a, b) for a, b, title in pairs}
-        pool = f"{DATA[place[0]]}, mean of the {'clean' if place[2] == 'none' else 'noisy'}"
-        pools.setdefault(pool, []).append(seeds)
-    for pool, members in pools.items():
-        most = max(len(seeds) for seeds in members)
-        whole = [seeds for seeds in members if len(seeds) == most]
-        if most < 2 or len(whole) < 2:
-            continue
-        # A ranking that ranks nobody in one of the settings is not pooled: the others would differ.
-        mean = pd.concat(whole).groupby(level=0).agg(lambda found: found.mean(skipna=False))
-        rows[f"{pool} settings ({len(whole)})"] = {t: _lead(mean, a, b) for a, b, t in pairs}
+    found = [*places(frame)]
+    named = [(setting_name(*place), seeds) for place, seeds in found]
+    parts = (
+        (f"{DATA[dataset]}, {'clean' if noise == 'none' else 'noisy'}", seeds)
+        for (dataset, _, noise), seeds in found
+    )
+    rows = {
+        name: {title: _lead(seeds, a, b) for a, b, title in pairs}
+        for name, seeds in (*named, *pooled(parts))
+    }
     return pd.DataFrame.from_dict(rows, orient="index")
 
 

@@ -13,10 +13,18 @@ import numpy as np
 
 from fedkit.experiments.fedccea import FITS, METHODS, PARTS
 from fedkit.experiments.fedccea_fits import READINGS
-from fedkit.experiments.fedccea_tables import DATA, LABELS, SHORT, places, seed_text, setting_name
+from fedkit.experiments.fedccea_tables import (
+    LABELS,
+    SHORT,
+    places,
+    pool_name,
+    pooled,
+    seed_text,
+    setting_name,
+)
 from fedkit.experiments.separation import chance_above
 from fedkit.extras import need
-from fedkit.intervals import paired_interval
+from fedkit.intervals import mean_interval, paired_interval
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -98,7 +106,7 @@ def planted_table(frame: pd.DataFrame, series: pd.DataFrame) -> pd.DataFrame:
 
 
 def pooled_gains(frame: pd.DataFrame, series: pd.DataFrame) -> pd.DataFrame:
-    """The gain per method, pooled: a seed's mean over the noisy settings that have all seeds.
+    """The probability and the gain, pooled: a seed's mean over noisy settings with all seeds.
 
     Parameters
     ----------
@@ -108,33 +116,29 @@ def pooled_gains(frame: pd.DataFrame, series: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        Index: data set, with the number of settings; columns: methods, and the leads of FedCCEA's
-        readings over those who retrain, paired by seed, with 95% t-intervals over the seeds.  No
-        row for a data set with one such setting, or one seed.
+        Index: data set and distribution with the number of settings, and "with noise" or "gain";
+        columns: methods, and the leads of FedCCEA's readings over those who retrain, paired by
+        seed, with 95% t-intervals over the seeds.  No row for one such setting, or one seed.
     """
     pd = need("pandas", "run")
     clean = all_clean(series)
-    pools: dict[str, list[dict[str, Any]]] = {}
-    for place, seeds in places(frame):
-        if place[2] != "none":
-            pools.setdefault(DATA[place[0]], []).append(_gains(seeds, place, clean))
-    rows = {}
-    for name, members in pools.items():
-        counts = [min(found[m].gain.count() for m in METHODS) for found in members]
-        whole = [found for found, n in zip(members, counts, strict=True) if n == max(counts)]
-        if max(counts) < 2 or len(whole) < 2:
-            continue
-        mean = {
-            m: pd.concat([found[m].gain for found in whole]).groupby(level=0).mean()
-            for m in METHODS
-        }
-        rows[f"{name}, mean of {len(whole)} settings"] = {
-            LABELS[m]: _gain(gain) for m, gain in mean.items()
-        } | {
-            f"{SHORT[ours]}, over {SHORT[m]}": paired_interval(mean[ours] - mean[m]).text(2)
-            for ours in FITS
-            for m in ("tmc-sv", "loo")
-        }
+    parts = (
+        (pool_name(*place[:2]), pd.concat(_gains(seeds, place, clean), axis=1).dropna())
+        for place, seeds in places(frame)
+        if place[2] != "none"
+    )
+    rows: dict[tuple[str, str], dict[str, str]] = {}
+    for name, mean in pooled(parts):
+        for kind, title in (("noisy", "with noise"), ("gain", "gain")):
+            one = {m: mean[m, kind] for m in METHODS}
+            least = 0.0 if kind == "noisy" else -1.0
+            rows[name, title] = {
+                LABELS[m]: mean_interval(x).within(least, 1.0).text(2) for m, x in one.items()
+            } | {
+                f"{SHORT[ours]}, over {SHORT[m]}": paired_interval(one[ours] - one[m]).text(2)
+                for ours in FITS
+                for m in ("tmc-sv", "loo")
+            }
     return pd.DataFrame.from_dict(rows, orient="index")
 
 
@@ -150,8 +154,8 @@ def equal_quality_table(frame: pd.DataFrame, series: pd.DataFrame) -> pd.DataFra
     -------
     DataFrame
         One row per noisy setting; costs in federations with all data, means over the seeds.  TMC-SV
-        is on record at four budgets, of which the first that is as good counts; "chance" where
-        what is to be reached is a half at most, which costs nothing.
+        is on record at four budgets, of which the first that is as good counts; a dash where what
+        is to be reached is a half at most, which a coin has.
     """
     pd = need("pandas", "run")
     rows, clean = {}, all_clean(series)
@@ -171,9 +175,7 @@ def equal_quality_table(frame: pd.DataFrame, series: pd.DataFrame) -> pd.DataFra
             ]
             most = means["trained.tmc-sv"]
             words = f"{min(spent):.1f}" if spent else f"not with {most:.1f}"
-            row[f"TMC-SV as good as {SHORT[m]} with"] = (
-                "chance" if means[f"auc.{m}"] <= 0.5 else words
-            )
+            row[f"TMC-SV as good as {SHORT[m]} with"] = "–" if means[f"auc.{m}"] <= 0.5 else words
         better = [SHORT[m] for m in FITS if means["auc.loo"] >= means[f"auc.{m}"]]
         row |= {"LOO trained": f"{means['trained.loo']:.1f}"}
         row |= {"LOO is as good as": ", ".join(better) or "neither"}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LABELS", "SHORT", "errors_table", "exclusion_table", "fits_table", "learning_table",
-    "methods_table", "noise_name", "places", "seed_text", "setting_name", "shares_table", "titled",
+    "methods_table", "noise_name", "places", "pool_name", "pooled", "seed_text", "setting_name",
+    "shares_table", "titled",
 ]  # fmt: skip
 
 LABELS = {
@@ -82,6 +83,38 @@ def places(frame: pd.DataFrame) -> Iterator[tuple[tuple[str, str, str], pd.DataF
             (dataset, distribution, noise),
             part.pivot(index="seed", columns="metric", values="value"),
         )
+
+
+def pool_name(dataset: str, distribution: str) -> str:
+    """Name the pool of a setting: where few classes per client decide much, or not."""
+    group = SPLIT["strong"] if distribution == "strong" else f"{SPLIT['iid']} and {SPLIT['weak']}"
+    return f"{DATA[dataset]}, {group}"
+
+
+def pooled(parts: Iterable[tuple[str, pd.DataFrame]]) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Yield a seed's mean over the settings of a pool that have all seeds.
+
+    Parameters
+    ----------
+    parts : iterable of (str, DataFrame)
+        A setting's pool, and its metrics, one row per seed.
+
+    Yields
+    ------
+    (str, DataFrame)
+        The pool with its number of settings, and the means, one row per seed; NaN where one of the
+        settings lacks a metric, as the others would differ.  Nothing for one setting, or one seed.
+    """
+    pd = need("pandas", "run")
+    pools: dict[str, list[Any]] = {}
+    for name, seeds in parts:
+        pools.setdefault(name, []).append(seeds)
+    for name, members in pools.items():
+        most = max(len(seeds) for seeds in members)
+        whole = [seeds for seeds in members if len(seeds) == most]
+        if most > 1 and len(whole) > 1:
+            mean = pd.concat(whole).groupby(level=0).agg(lambda found: found.mean(skipna=False))
+            yield f"{name}, mean of {len(whole)} settings", mean
 
 
 def exclusion_table(frame: pd.DataFrame) -> pd.DataFrame:
@@ -167,8 +200,8 @@ def shares_table(frame: pd.DataFrame) -> pd.DataFrame:
         fitted = {SHORT[m]: f"explained{end}" for end, m in names.items()}
         unseen = {SHORT[m]: f"unseen.{m}" for m in names.values()}
         for title, kinds in (
-            ("in the sample", fitted | {"by chance": "explained.chance"}),
-            ("unseen", unseen | {"by chance": ""}),
+            ("in the sample", fitted | {"FedCCEA, by chance": "explained.chance"}),
+            ("unseen", unseen | {"FedCCEA, by chance": ""}),
         ):
             row = {
                 column: seed_text(seeds, metric, 2, (-np.inf, 1.0))
@@ -200,7 +233,8 @@ def errors_table(frame: pd.DataFrame) -> pd.DataFrame:
         setting_name(*place): f"{(seeds['explained.p'] <= 0.05).sum()} of {len(seeds)}"
         for place, seeds in places(frame)
     }
-    return table.assign(**{"more than chance (seeds)": [above[name] for name in table.index]})
+    title = "FedCCEA, more than chance (seeds)"
+    return table.assign(**{title: [above[name] for name in table.index]})
 
 
 def seed_text(
