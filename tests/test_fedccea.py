@@ -10,7 +10,7 @@ from fedkit.aam import contribution_index, sample_sizes
 from fedkit.experiments import Cell, get
 from fedkit.experiments import fedccea as paper
 from fedkit.experiments import fedccea_fits as fits
-from fedkit.experiments.fedccea_dealt import DEALS, run_dealt
+from fedkit.experiments.fedccea_dealt import DEALS, ENDS, run_dealt
 from fedkit.experiments.fedccea_fits import READINGS
 from fedkit.experiments.fedccea_removal import (
     PROPORTIONS,
@@ -89,13 +89,15 @@ def test_a_run_measures_what_the_tables_show(result):
 def test_dealt_qualities_stand_beside_the_same_learnt_ones(result):
     s = replace(BASE, noise="label-40")
     found = run_dealt(Cell("smoke", "fedccea", "dealt", asdict(s), (0,)), "cpu", False)[0]
-    same = {"learnt": "partial", "amounts": "partial-size"}
+    same = {"learnt": "partial", "learnt-connected": "partial-connected"}
+    same |= {"amounts": "partial-size"}
     for here, there in same.items():
         for name in ("area", "lost40"):
             expected = result["metrics"][f"{name}.{there}"]
             assert found["metrics"][f"{name}.{here}"] == pytest.approx(expected)
-    areas = [found["metrics"][f"area.dealt{k}"] for k in range(DEALS)]
-    assert len(set(areas)) > 1
+    for end in ENDS.values():
+        areas = [found["metrics"][f"area.dealt{end}{k}"] for k in range(DEALS)]
+        assert len(set(areas)) > 1
     cells = get("fedccea", "dealt").cells("laptop")
     assert {c.settings["distribution"] for c in cells} == {"strong"}
     assert len(cells) == 2 * 2 * 3  # data sets, clean and noisy, seeds

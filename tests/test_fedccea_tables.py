@@ -141,7 +141,9 @@ def test_dealt_qualities_by_hand():
     for k in range(DEALS):
         sign = 1 if k % 2 else -1
         found |= {f"area.dealt{k}": [4.0 + sign, 4.0 - sign], f"lost40.dealt{k}": [6.0, 6.0]}
-    row = fedccea_areas.dealt_table(records([(place, found)])).iloc[0]
+    table = fedccea_areas.dealt_table(records([(place, found)]))
+    assert table.index.tolist() == [("MNIST, strong non-IID", "FedCCEA")]  # of one reading
+    row = table.iloc[0]
     assert row["area, learnt"].startswith("6.0 [")
     assert row["area, dealt"].startswith("4.0 [4.0, 4.0], one ±1.")
     assert row["area, learnt over dealt"].startswith("2.0 [")

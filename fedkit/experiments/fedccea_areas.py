@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedkit.experiments.fedccea import FITS, METHODS, RANDOM_ORDERS
-from fedkit.experiments.fedccea_dealt import DEALS
+from fedkit.experiments.fedccea_dealt import DEALS, ENDS
 from fedkit.experiments.fedccea_fits import READINGS
 from fedkit.experiments.fedccea_pictures import wide
 from fedkit.experiments.fedccea_removal import PARTIAL
@@ -186,21 +187,24 @@ def dealt_table(frame: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        One row per setting, in points: areas of the learnt qualities, of the dealt ones (a seed's
-        mean over its deals) with the standard deviation of single deals, and of the amounts alone;
-        how many more points than by the amounts alone go with the lowest 40%; and the lead of the
-        learnt over the dealt in both, paired by seed.
+        One row per setting and reading, in points: areas of the learnt qualities, of the dealt
+        ones (a seed's mean over its deals) with the standard deviation of single deals, and of the
+        amounts alone; how many more points than by the amounts alone go with the lowest 40%; and
+        the lead of the learnt over the dealt in both, paired by seed.
     """
     pd = need("pandas", "run")
     rows = {}
-    for place, seeds in places(frame):
+    for (place, seeds), (reading, end) in itertools.product(places(frame), ENDS.items()):
+        if f"area.learnt{end}" not in seeds:
+            continue
         found: dict[str, dict[str, Any]] = {}
         for name in ("area", "lost40"):
-            deals = seeds[[f"{name}.dealt{k}" for k in range(DEALS)]]
-            found[name] = {"learnt": seeds[f"{name}.learnt"], "amounts": seeds[f"{name}.amounts"]}
+            deals = seeds[[f"{name}.dealt{end}{k}" for k in range(DEALS)]]
+            found[name] = {"learnt": seeds[f"{name}.learnt{end}"]}
+            found[name] |= {"amounts": seeds[f"{name}.amounts"]}
             found[name] |= {"dealt": deals.mean(axis=1), "sd": deals.to_numpy().std(ddof=1)}
         area, lost = found["area"], found["lost40"]
-        rows[setting_name(*place)] = {
+        rows[setting_name(*place), SHORT[reading]] = {
             "seeds": str(len(seeds)),
             "area, learnt": mean_interval(area["learnt"]).text(1),
             "area, dealt": f"{mean_interval(area['dealt']).text(1)}, one ±{area['sd']:.1f}",

@@ -14,24 +14,28 @@ import numpy as np
 
 from fedkit.aam import fit_aam, simulate
 from fedkit.experiments import Cell
-from fedkit.experiments.fedccea import architecture, federation, halves, identity, setting
+from fedkit.experiments.fedccea import FITS, architecture, federation, halves, identity, setting
 from fedkit.experiments.fedccea_removal import PROPORTIONS, area_between, partial_participation
 from fedkit.records import default_root
 from fedkit.retraining import TrainWithSizes, train_with_sizes
 from fedkit.streams import Streams
 from fedkit.trainings import Trainings
 
-__all__ = ["DEALS", "run_dealt"]
+__all__ = ["DEALS", "ENDS", "run_dealt"]
 
 #: random assignments of the learnt qualities to the clients
 DEALS = 6
+#: what stands behind the name of a metric, by reading
+ENDS = {"fedccea": "", "connected": "-connected"}
 
 
 def run_dealt(cell: Cell, device: str | None, progress: bool) -> list[dict[str, Any]]:
     """Run a cell: learnt qualities, dealt ones, and the amounts alone, one seed after another.
 
-    Metrics are "area.M" and "lost40.M" as in the experiment ``contribution``, M one of "learnt",
-    "amounts", "dealt0", "dealt1", ...  The simulations are those of that experiment.
+    Metrics are "area.M" and "lost40.M" as in the experiment ``contribution``, M one of "amounts",
+    "learnt", "dealt0", "dealt1", ..., and with the sigmoid behind the nodes "learnt-connected",
+    "dealt-connected0", ...  The simulations are those of that experiment; both readings' qualities
+    are dealt in the same orders.
     """
     s, results = setting(cell), []
     kept = Trainings(default_root() / "trainings" / "fedccea")
@@ -44,10 +48,13 @@ def run_dealt(cell: Cell, device: str | None, progress: bool) -> list[dict[str, 
             valuing, architecture(s, f), s.local, simulations=s.simulations, rounds=s.rounds,
             seed=seed, device=device, progress=progress, train=train,
         )  # fmt: skip
-        quality = fit_aam(sims, seed=seed).quality
         rng = Streams(seed).generator("fedccea", "dealt")
-        ranked = {"learnt": quality, "amounts": np.ones(s.clients)}
-        ranked |= {f"dealt{k}": rng.permutation(quality) for k in range(DEALS)}
+        orders = [rng.permutation(s.clients) for _ in range(DEALS)]
+        ranked = {"amounts": np.ones(s.clients)}
+        for reading, end in ENDS.items():
+            quality = fit_aam(sims, sigmoid=FITS[reading], seed=seed).quality
+            ranked[f"learnt{end}"] = quality
+            ranked |= {f"dealt{end}{k}": quality[order] for k, order in enumerate(orders)}
         curves = partial_participation(s, scoring, ranked, seed, train=train, device=device)
         lowest = {m: curves[f"{m}.lowest"] for m in ranked}
         metrics = {f"area.{m}": area_between(curves, m) for m in ranked}
