@@ -137,7 +137,8 @@ def _on_paper(claim: Claim, claims: Claims) -> tuple[float, Judgement]:
 def _rule_text(claim: Claim) -> str:
     test = dict(claim.test)
     rule = test.pop("rule")
-    unused = {"level"} if claim.paper_value else {"level", "margin"}  # a size is not claimed
+    # a margin is for a size, and none may be claimed
+    unused = {"level"} if claim.paper_value is not None else {"level", "margin"}
     shown = ", ".join(f"{name} {value}" for name, value in test.items() if name not in unused)
     return f"{rule} ({shown})" if shown else rule
 

@@ -1,9 +1,9 @@
 """From numbers to verdicts: the tolerance policy of ``book/policy.md`` as functions.
 
-Every rule answers with one of six words.  Two principles hold throughout.  "Reproduced" needs an
-interval whose half-width is within the margin, so that it can never come from noise.  And
-"not reproduced" needs evidence too: where the interval leaves both open, the verdict is
-"inconclusive".
+Every rule answers with one of six words.  Two principles hold throughout.  "Reproduced" can never
+come from noise: of a size it needs an interval whose half-width is within the margin, of a
+direction or a bound one that excludes the other side.  And "not reproduced" needs evidence too:
+where the interval leaves both open, the verdict is "inconclusive".
 """
 
 from __future__ import annotations

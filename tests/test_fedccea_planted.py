@@ -59,10 +59,12 @@ def test_gains_are_pooled_within_a_seed():
     for distribution, gain in (("iid", 0.1), ("weak", 0.3)):
         place = {"dataset": "mnist", "distribution": distribution}
         auc = {f"auc.{m}": [0.5 + gain, 0.6 + gain] for m in paper.METHODS}
+        auc["auc.loo"] = [0.4 + gain, 0.5 + gain]
         rows.append(({**place, "noise": "label-40"}, auc))
         clean.append(({**place, "noise": "none", "noisy": 0.2}, values([1, 2, 3, 4, 2.5], [1] * 5)))
     other = {"dataset": "mnist", "distribution": "strong", "noise": "label-40"}
-    rows.append((other, {f"auc.{m}": [1.0] for m in paper.METHODS}))  # alone in its pool
+    rows.append((other, {f"auc.{m}": [1.0, 0.9] for m in paper.METHODS}))  # alone in its pool
+    clean.append(({**other, "noise": "none", "noisy": 0.2}, values([1, 2, 3, 4, 2.5], [1] * 5)))
     half = {"dataset": "mnist", "distribution": "iid", "noise": "label-10"}
     rows.append((half, {f"auc.{m}": [1.0] for m in paper.METHODS}))  # one seed: not pooled
     found = planted.pooled_gains(records(rows), series_of(clean))
@@ -71,7 +73,8 @@ def test_gains_are_pooled_within_a_seed():
     for kind, by_hand in (("with noise", [0.7, 0.8]), ("gain", [0.2, 0.3])):
         mean, _ = found.loc[(pool, kind), "FedCCEA"].split(" [")
         assert float(mean) == pytest.approx(np.mean(by_hand))
-    assert set(found["FedCCEA, over LOO"]) == {"0.00 [0.00, 0.00]"}  # alike in every seed
+    assert set(found["FedCCEA, over LOO"]) == {"0.10 [0.10, 0.10]"}  # alike in every seed
+    assert set(found["FedCCEA, over TMC-SV"]) == {"0.00 [0.00, 0.00]"}
     assert planted.pooled_gains(records(rows[:1]), series_of(clean)).empty
 
 

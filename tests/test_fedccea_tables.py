@@ -102,11 +102,12 @@ def test_leads_are_pooled_within_a_seed():
     half = {"dataset": "mnist", "distribution": "iid", "noise": "label-10"}
     rows.append((half, {"area.fedccea": [90.0], "area.loo": [0.0]}))  # one seed: not pooled
     leads = fedccea_areas.leads_table(records(rows))
-    row = leads.loc["MNIST, noisy, mean of 3 settings"]
-    assert row["FedCCEA, over LOO"] == "3.0 [3.0, 3.0]"
+    assert not leads.index.str.contains("strong non-IID, mean").any()  # one setting is no pool
+    row = leads.loc["MNIST, IID and weak non-IID, mean of 2 settings"]
+    assert row["FedCCEA, over LOO"] == "1.5 [1.5, 1.5]"
     assert row["FedCCEA, over TMC-SV"] == "–"
     # where LOO ranks nobody in one of the settings its mean would be over other ones
-    del rows[2][1]["area.loo"]
+    del rows[1][1]["area.loo"]
     pooled = fedccea_areas.leads_table(records(rows)).loc[row.name, "FedCCEA, over LOO"]
     assert pooled.startswith("–")
 
@@ -131,6 +132,10 @@ def test_losses_are_beside_random_clients_of_the_same_seed():
     assert row.name == "MNIST, strong non-IID, mean of 2 settings"
     assert row["random clients"].startswith("12.5 [")
     assert row["FedCCEA, more"].startswith("6.2 [")  # 5.0 and 7.5
+    assert fedccea_areas.costlier(frame, series) == []  # 5 and 12.5 by seed are not above 0
+    rows = [(p, {"lost40.fedccea": [15.0, 20.5], "lost40.loo": [2.0, 7.0]}) for p in (place, more)]
+    (said,) = fedccea_areas.costlier(records(rows), series)  # 5.0 and 5.5 more
+    assert said.startswith("FedCCEA by 5.2 [2.1, 8.4] (MNIST, strong non-IID, mean of 2")
     assert fedccea_areas.pooled_losses(frame[frame.noise == "none"], series).empty
 
 

@@ -14,7 +14,6 @@ from fedkit.experiments.fedccea_fits import READINGS
 from fedkit.experiments.fedccea_pictures import wide
 from fedkit.experiments.fedccea_removal import PARTIAL
 from fedkit.experiments.fedccea_tables import (
-    DATA,
     SHORT,
     places,
     pool_name,
@@ -23,14 +22,14 @@ from fedkit.experiments.fedccea_tables import (
     titled,
 )
 from fedkit.extras import need
-from fedkit.intervals import mean_interval, paired_interval
+from fedkit.intervals import Interval, mean_interval, paired_interval
 
 if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = [
-    "areas_table", "dealt_table", "leads_table", "losses_table", "partial_table", "pooled_losses",
-    "random_spread",
+    "areas_table", "costlier", "dealt_table", "leads_table", "losses_table", "partial_table",
+    "pooled_losses", "random_spread",
 ]  # fmt: skip
 
 #: share of the clients, in percent, whose loss the metrics "lost40" tell
@@ -67,10 +66,10 @@ def areas_table(frame: pd.DataFrame) -> pd.DataFrame:
     return table.assign(**{"a random order, s.e.": [f"{spread[name]:.1f}" for name in table.index]})
 
 
-def _lead(seeds: pd.DataFrame, a: str, b: str, metric: str = "area") -> str:
+def _lead(seeds: pd.DataFrame, a: str, b: str, metric: str = "area") -> Interval:
     if not {f"{metric}.{a}", f"{metric}.{b}"} <= set(seeds):  # a ranking that ranks nobody has none
-        return "–"
-    return paired_interval(seeds[f"{metric}.{a}"] - seeds[f"{metric}.{b}"]).text(1)
+        return paired_interval([])
+    return paired_interval(seeds[f"{metric}.{a}"] - seeds[f"{metric}.{b}"])
 
 
 def losses_table(frame: pd.DataFrame, series: pd.DataFrame) -> pd.DataFrame:
@@ -93,7 +92,7 @@ def losses_table(frame: pd.DataFrame, series: pd.DataFrame) -> pd.DataFrame:
 
 
 def pooled_losses(frame: pd.DataFrame, series: pd.DataFrame) -> pd.DataFrame:
-    """The same pooled: a seed's mean over the settings of a data set that have all seeds.
+    """The same pooled: a seed's mean over the settings of a pool that have all seeds.
 
     Parameters
     ----------
@@ -101,8 +100,29 @@ def pooled_losses(frame: pd.DataFrame, series: pd.DataFrame) -> pd.DataFrame:
         As in :func:`losses_table`.
     """
     pd = need("pandas", "run")
+    rows = {name: _lost(mean) for name, mean in _pools(frame, series)}
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def costlier(frame: pd.DataFrame, series: pd.DataFrame) -> list[str]:
+    """Name the methods and pools where the lowest cost more than random clients, by the interval.
+
+    Parameters
+    ----------
+    frame, series : DataFrame
+        As in :func:`losses_table`.
+    """
+    found = [
+        (name, m, _lead(mean, m, "random", "lost40"))
+        for name, mean in _pools(frame, series)
+        for m in METHODS
+    ]
+    return [f"{SHORT[m]} by {cut.text(1)} ({name})" for name, m, cut in found if cut.low > 0]
+
+
+def _pools(frame: pd.DataFrame, series: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
     parts = ((pool_name(*place[:2]), seeds) for place, seeds in _with_random(frame, series))
-    return pd.DataFrame.from_dict({n: _lost(mean) for n, mean in pooled(parts)}, orient="index")
+    return pooled(parts)
 
 
 def _with_random(
@@ -118,7 +138,7 @@ def _with_random(
 
 def _lost(seeds: pd.DataFrame) -> dict[str, str]:
     more = {
-        f"{SHORT[m]}, more": _lead(seeds, m, "random", "lost40")
+        f"{SHORT[m]}, more": _lead(seeds, m, "random", "lost40").text(1)
         for m in (*METHODS, *READINGS, "oracle")
     }
     shown = mean_interval(seeds["lost40.random"]).text(1)
@@ -128,8 +148,8 @@ def _lost(seeds: pd.DataFrame) -> dict[str, str]:
 def leads_table(frame: pd.DataFrame) -> pd.DataFrame:
     """FedCCEA's lead in area over those who retrain, paired by seed, in both readings.
 
-    The last rows pool: the mean lead of a seed over the settings of a data set, clean or noisy,
-    that have all seeds, and its interval over the seeds.
+    The last rows pool: the mean lead of a seed over the settings of a pool that have all seeds, and
+    its interval over the seeds.
 
     Parameters
     ----------
@@ -142,12 +162,9 @@ def leads_table(frame: pd.DataFrame) -> pd.DataFrame:
     ]
     found = [*places(frame)]
     named = [(setting_name(*place), seeds) for place, seeds in found]
-    parts = (
-        (f"{DATA[dataset]}, {'clean' if noise == 'none' else 'noisy'}", seeds)
-        for (dataset, _, noise), seeds in found
-    )
+    parts = ((pool_name(*place[:2]), seeds) for place, seeds in found)
     rows = {
-        name: {title: _lead(seeds, a, b) for a, b, title in pairs}
+        name: {title: _lead(seeds, a, b).text(1) for a, b, title in pairs}
         for name, seeds in (*named, *pooled(parts))
     }
     return pd.DataFrame.from_dict(rows, orient="index")
@@ -171,7 +188,7 @@ def partial_table(frame: pd.DataFrame) -> pd.DataFrame:
     amounts = PARTIAL[-1]
     for metric, title in (("area", f"over {SHORT[amounts]}"), ("lost40", "lost more")):
         for m in PARTIAL[:-1]:
-            leads = [_lead(seeds, m, amounts, metric) for _, seeds in places(frame)]
+            leads = [_lead(seeds, m, amounts, metric).text(1) for _, seeds in places(frame)]
             table[f"{SHORT[m]}, {title}"] = leads  # rows of both are in the order of `places`
     return table
 
