@@ -83,6 +83,8 @@ _LATER = {
     "UniformWeights": "aggregation",
     "build": "models",
     "compiled": "arithmetic",
+    "federation_from_arrays": "ownarrays",
+    "gram_matrix": "trajectory",
     "load": "data",
     "make_federation": "partition",
     "precision": "arithmetic",

@@ -22,7 +22,7 @@ SECTIONS = {
     "Models and training": "models layers training firstlayer pooling workers arithmetic "
     "coalitions roundgame",
     "Data and federations": "data tabular movielens dataregistry datafetch datalayouts datafiles "
-    "partition schemes dirichlet splits",
+    "partition ownarrays schemes dirichlet splits",
     "Rounds": "federation contribution selection aggregation maverick schedulers corruption "
     "history checkpoints trajectory adaptive retraining trainings samplespace aam approximation "
     "projection connected",

@@ -14,9 +14,21 @@ if TYPE_CHECKING:
     from fedkit.claims import Claims
 
 __all__ = [
-    "claims_table", "comparison_table", "ours_text", "summary", "terminal_table", "verdict_text",
-    "with_verdict",
+    "added_later", "claims_table", "comparison_table", "ours_text", "summary",
+    "terminal_table", "verdict_text", "with_verdict",
 ]  # fmt: skip
+
+
+def added_later(frame: pd.DataFrame) -> pd.Series[bool]:
+    """Tell which claims were added or changed after the runs, as they say in their own words.
+
+    Parameters
+    ----------
+    frame : pandas.DataFrame
+        Rows of :func:`fedkit.comparing.join`.
+    """
+    said = "(?:added|changed|written down) after the runs"
+    return frame["says"].str.contains(said) | frame["where"].str.contains(said)
 
 
 def verdict_text(verdict: str) -> str:

@@ -76,6 +76,10 @@ def test_gains_are_pooled_within_a_seed():
     assert set(found["FedCCEA, over LOO"]) == {"0.10 [0.10, 0.10]"}  # alike in every seed
     assert set(found["FedCCEA, over TMC-SV"]) == {"0.00 [0.00, 0.00]"}
     assert planted.pooled_gains(records(rows[:1]), series_of(clean)).empty
+    # over LOO by both, over TMC-SV by neither: alike there
+    decided = planted.decided_leads(records(rows), series_of(clean))
+    assert {place[1:] for place in decided} == {("FedCCEA", "LOO"), ("behind the nodes", "LOO")}
+    assert all(cut.mean == pytest.approx(0.1) for cuts in decided.values() for cut in cuts)
 
 
 def test_equal_quality_takes_the_first_budget_that_is_as_good():

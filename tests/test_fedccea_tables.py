@@ -113,29 +113,39 @@ def test_leads_are_pooled_within_a_seed():
 
 
 def test_losses_are_beside_random_clients_of_the_same_seed():
-    place = {"dataset": "mnist", "distribution": "strong", "noise": "none"}
-    frame = records([(place, {"lost40.fedccea": [14.0, 21.0], "lost40.loo": [9.0, 12.0]})])
+    where = {"dataset": "mnist", "distribution": "strong", "noise": "none"}
+    frame = records([(where, {"lost40.fedccea": [14.0, 21.0], "lost40.loo": [9.0, 12.0]})])
     curves = {"removed": [[0.0, 40]] * 2, "random": [[90.0, 80], [90.0, 75]]}
-    table = fedccea_areas.losses_table(frame, series_of([(place, curves)]))
+    curves["fedccea.highest"] = [[90.0, 70], [90.0, 66]]
+    table = fedccea_areas.losses_table(frame, series_of([(where, curves)]))
     row = table.loc["MNIST, strong non-IID"]
     assert row["random clients"].startswith("12.5 [")
     assert row["FedCCEA, more"].startswith("5.0 [")
     assert row["LOO, more"].startswith("-2.0 [")
     assert row["TMC-SV, more"] == "–"
+    highest = fedccea_areas.losses_table(frame, series_of([(where, curves)]), "highest").iloc[0]
+    assert highest["FedCCEA, more"].startswith("9.5 [")  # 10 and 9
+    assert (highest["random clients"], highest["LOO, more"]) == (row["random clients"], "–")
     # pooled with another setting in which as much is lost at random, and more by FedCCEA
     more = {"dataset": "mnist", "distribution": "strong", "noise": "label-40"}
     frame = records(
-        [(place, {"lost40.fedccea": [14.0, 21.0]}), (more, {"lost40.fedccea": [20.0] * 2})]
+        [(where, {"lost40.fedccea": [14.0, 21.0]}), (more, {"lost40.fedccea": [20.0] * 2})]
     )
-    series = series_of([(place, curves), (more, curves)])
+    series = series_of([(where, curves), (more, curves)])
     row = fedccea_areas.pooled_losses(frame, series).iloc[0]
     assert row.name == "MNIST, strong non-IID, mean of 2 settings"
     assert row["random clients"].startswith("12.5 [")
     assert row["FedCCEA, more"].startswith("6.2 [")  # 5.0 and 7.5
-    assert fedccea_areas.costlier(frame, series) == []  # 5 and 12.5 by seed are not above 0
-    rows = [(p, {"lost40.fedccea": [15.0, 20.5], "lost40.loo": [2.0, 7.0]}) for p in (place, more)]
-    (said,) = fedccea_areas.costlier(records(rows), series)  # 5.0 and 5.5 more
-    assert said.startswith("FedCCEA by 5.2 [2.1, 8.4] (MNIST, strong non-IID, mean of 2")
+    assert fedccea_areas.costlier(frame, series) == {}  # 5 and 12.5 by seed are not above 0
+    rows = [(p, {"lost40.fedccea": [15.0, 20.5], "lost40.loo": [2.0, 7.0]}) for p in (where, more)]
+    ((place, cut),) = fedccea_areas.costlier(records(rows), series).items()  # 5.0 and 5.5 more
+    assert place == ("MNIST, strong non-IID, mean of 2 settings", "FedCCEA")
+    assert cut.text(1) == "5.2 [2.1, 8.4]"
+    ((place, cut),) = fedccea_areas.costlier(frame, series, "highest").items()
+    assert (place[1], cut.mean) == ("FedCCEA", 9.5)
+    rows = [(p, {"lost40.same_round": [15.0, 20.5]}) for p in (where, more)]
+    ((place, _),) = fedccea_areas.costlier(records(rows), series).items()  # a rival as well
+    assert place[1] == "same round"
     assert fedccea_areas.pooled_losses(frame[frame.noise == "none"], series).empty
 
 

@@ -35,6 +35,9 @@ __all__ = [
 #: share of the clients, in percent, whose loss the metrics "lost40" tell
 _LOST = 40.0
 
+#: metric of what goes with the clients at one end of an order
+_ENDS = {"lowest": "lost40", "highest": "lost40.highest"}
+
 
 def random_spread(seeds: pd.DataFrame) -> float:
     """Return the standard error of the mean area of random orders, in points, one order per seed.
@@ -72,73 +75,88 @@ def _lead(seeds: pd.DataFrame, a: str, b: str, metric: str = "area") -> Interval
     return paired_interval(seeds[f"{metric}.{a}"] - seeds[f"{metric}.{b}"])
 
 
-def losses_table(frame: pd.DataFrame, series: pd.DataFrame) -> pd.DataFrame:
+def losses_table(frame: pd.DataFrame, series: pd.DataFrame, end: str = "lowest") -> pd.DataFrame:
     """What is lost with the lowest 40% of the clients, beside as many random clients.
 
     Parameters
     ----------
     frame, series : DataFrame
         Metrics and series of the experiment ``contribution``.
+    end : {"lowest", "highest"}
+        Who goes.
 
     Returns
     -------
     DataFrame
         One row per setting, in points: what random clients take with them (the mean removal curve
-        of all random orders), and how much more a method's lowest do, paired by seed.
+        of all random orders), and how much more a method's lowest, or highest, do, paired by seed.
     """
     pd = need("pandas", "run")
-    rows = {setting_name(*place): _lost(seeds) for place, seeds in _with_random(frame, series)}
+    rows = {setting_name(*place): _lost(seeds, end) for place, seeds in _with_lost(frame, series)}
     return pd.DataFrame.from_dict(rows, orient="index")
 
 
-def pooled_losses(frame: pd.DataFrame, series: pd.DataFrame) -> pd.DataFrame:
+def pooled_losses(frame: pd.DataFrame, series: pd.DataFrame, end: str = "lowest") -> pd.DataFrame:
     """The same pooled: a seed's mean over the settings of a pool that have all seeds.
 
     Parameters
     ----------
-    frame, series : DataFrame
+    frame, series, end
         As in :func:`losses_table`.
     """
     pd = need("pandas", "run")
-    rows = {name: _lost(mean) for name, mean in _pools(frame, series)}
+    rows = {name: _lost(mean, end) for name, mean in _pools(frame, series)}
     return pd.DataFrame.from_dict(rows, orient="index")
 
 
-def costlier(frame: pd.DataFrame, series: pd.DataFrame) -> list[str]:
-    """Name the methods and pools where the lowest cost more than random clients, by the interval.
+def costlier(
+    frame: pd.DataFrame, series: pd.DataFrame, end: str = "lowest"
+) -> dict[tuple[str, str], Interval]:
+    """Find the methods and pools where one end costs more than random clients, by the interval.
 
     Parameters
     ----------
-    frame, series : DataFrame
+    frame, series, end
         As in :func:`losses_table`.
+
+    Returns
+    -------
+    dict
+        By the names of pool and method, how many more points go with that end.
     """
-    found = [
-        (name, m, _lead(mean, m, "random", "lost40"))
+    found = {
+        (name, SHORT[m]): _lead(mean, m, "random", _ENDS[end])
         for name, mean in _pools(frame, series)
-        for m in METHODS
-    ]
-    return [f"{SHORT[m]} by {cut.text(1)} ({name})" for name, m, cut in found if cut.low > 0]
+        for m in (*METHODS, *READINGS)
+    }
+    return {place: cut for place, cut in found.items() if cut.low > 0}
 
 
 def _pools(frame: pd.DataFrame, series: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    parts = ((pool_name(*place[:2]), seeds) for place, seeds in _with_random(frame, series))
+    parts = ((pool_name(*place[:2]), seeds) for place, seeds in _with_lost(frame, series))
     return pooled(parts)
 
 
-def _with_random(
+def _with_lost(
     frame: pd.DataFrame, series: pd.DataFrame
 ) -> Iterator[tuple[tuple[str, str, str], pd.DataFrame]]:
-    """Yield every setting's metrics with "lost40.random", off the mean curve of random orders."""
+    """Yield every setting's metrics with what goes with random and with the highest clients."""
     for place, seeds in places(frame):
         here = dict(zip(("dataset", "distribution", "noise"), place, strict=True))
         curves = wide(series, **here).dropna(subset=["removed"]).set_index("seed")
-        chance = curves.random[curves.removed == 0] - curves.random[curves.removed == _LOST]
-        yield place, seeds.assign(**{"lost40.random": chance})
+        lost = curves[curves.removed == 0] - curves[curves.removed == _LOST]
+        highest = {
+            f"{_ENDS['highest']}.{m}": lost[f"{m}.highest"]
+            for m in (*METHODS, *READINGS, "oracle")
+            if f"{m}.highest" in lost
+        }
+        random = {f"{metric}.random": lost.random for metric in _ENDS.values()}
+        yield place, seeds.assign(**highest, **random)
 
 
-def _lost(seeds: pd.DataFrame) -> dict[str, str]:
+def _lost(seeds: pd.DataFrame, end: str) -> dict[str, str]:
     more = {
-        f"{SHORT[m]}, more": _lead(seeds, m, "random", "lost40").text(1)
+        f"{SHORT[m]}, more": _lead(seeds, m, "random", _ENDS[end]).text(1)
         for m in (*METHODS, *READINGS, "oracle")
     }
     shown = mean_interval(seeds["lost40.random"]).text(1)

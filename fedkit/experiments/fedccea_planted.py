@@ -7,6 +7,7 @@ is the gain over that.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,12 +25,15 @@ from fedkit.experiments.fedccea_tables import (
 )
 from fedkit.experiments.separation import chance_above
 from fedkit.extras import need
-from fedkit.intervals import mean_interval, paired_interval
+from fedkit.intervals import Interval, mean_interval, paired_interval
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["all_clean", "equal_quality_table", "parts_table", "planted_table", "pooled_gains"]
+__all__ = [
+    "all_clean", "decided_leads", "equal_quality_table", "parts_table", "planted_table",
+    "pooled_gains",
+]  # fmt: skip
 
 
 def all_clean(series: pd.DataFrame) -> pd.DataFrame:
@@ -121,14 +125,8 @@ def pooled_gains(frame: pd.DataFrame, series: pd.DataFrame) -> pd.DataFrame:
         seed, with 95% t-intervals over the seeds.  No row for one such setting, or one seed.
     """
     pd = need("pandas", "run")
-    clean = all_clean(series)
-    parts = (
-        (pool_name(*place[:2]), pd.concat(_gains(seeds, place, clean), axis=1).dropna())
-        for place, seeds in places(frame)
-        if place[2] != "none"
-    )
     rows: dict[tuple[str, str], dict[str, str]] = {}
-    for name, mean in pooled(parts):
+    for name, mean in _pools(frame, series):
         for kind, title in (("noisy", "with noise"), ("gain", "gain")):
             one = {m: mean[m, kind] for m in METHODS}
             least = 0.0 if kind == "noisy" else -1.0
@@ -140,6 +138,48 @@ def pooled_gains(frame: pd.DataFrame, series: pd.DataFrame) -> pd.DataFrame:
                 for m in ("tmc-sv", "loo")
             }
     return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def decided_leads(
+    frame: pd.DataFrame, series: pd.DataFrame
+) -> dict[tuple[str, str, str], tuple[Interval, Interval]]:
+    """Find the pooled leads on which probability and gain agree: both leave out 0, on one side.
+
+    Parameters
+    ----------
+    frame, series : DataFrame
+        As in :func:`planted_table`.
+
+    Returns
+    -------
+    dict
+        By pool, reading and rival: the lead in probability, and in gain.
+    """
+    found = {
+        (name, SHORT[ours], SHORT[m]): (
+            paired_interval(mean[ours, "noisy"] - mean[m, "noisy"]),
+            paired_interval(mean[ours, "gain"] - mean[m, "gain"]),
+        )
+        for name, mean in _pools(frame, series)
+        for ours in FITS
+        for m in ("tmc-sv", "loo")
+    }
+    return {
+        place: cuts
+        for place, cuts in found.items()
+        if all(cut.low > 0 for cut in cuts) or all(cut.high < 0 for cut in cuts)
+    }
+
+
+def _pools(frame: pd.DataFrame, series: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    pd = need("pandas", "run")
+    clean = all_clean(series)
+    parts = (
+        (pool_name(*place[:2]), pd.concat(_gains(seeds, place, clean), axis=1).dropna())
+        for place, seeds in places(frame)
+        if place[2] != "none"
+    )
+    return pooled(parts)
 
 
 def equal_quality_table(frame: pd.DataFrame, series: pd.DataFrame) -> pd.DataFrame:
