@@ -114,7 +114,10 @@ def _parser() -> argparse.ArgumentParser:
     build.set_defaults(call=_build)
     run = steps.add_parser("run", help="run one notebook with your parameters")
     run.add_argument("notebook")
-    run.add_argument("-p", "--parameter", nargs=2, action="append", default=[])
+    run.add_argument(
+        "-p", "--parameter", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"),
+        help="as listed by: fedkit book parameters",
+    )  # fmt: skip
     run.add_argument("-o", "--output", help="where the executed notebook goes")
     run.add_argument("--limit", type=float, help="seconds that it may take")
     run.set_defaults(call=_run_one)

@@ -100,7 +100,7 @@ def run(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the cells, run none.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Make finished cells anew.")] = False,
     stale: Annotated[
-        bool, typer.Option("--stale", help="Make anew the cells older than the code.")
+        bool, typer.Option("--stale", help="Also make anew the cells older than the code.")
     ] = False,
     keep_going: KeepGoing = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress bars.")] = False,
@@ -189,8 +189,13 @@ def _width() -> int | None:
 def _remarks(
     paper: str, store: Store, profile: str, frame: pd.DataFrame, shown: pd.DataFrame
 ) -> Iterator[str]:
-    """Say what the table leaves unsaid: the dagger, and records that judge no claim."""
+    """Say what the table leaves unsaid: the dagger, what is left out, where else to look."""
     from fedkit.staleness import STALE_FILE
+
+    if shown["mean"].notna().all() and len(shown) == frame["mean"].notna().sum() < len(frame):
+        yield f"claims without a number of ours: {len(frame) - len(shown)}; --verdict shows them"
+    for other, where in frame.attrs["claims"].paper.get("elsewhere", {}).items():
+        yield f"{len(store.paths(other, paper))} records at profile {other}: {where}"
 
     again = f"fedkit run {paper} --profile {profile}"
     if shown["stale"].any():
@@ -211,7 +216,7 @@ def compare(
     paper: Paper,
     profile: Profile = "paper",
     table: Annotated[
-        str | None, typer.Option(help="Write one table of the paper as markdown, e.g. t1.")
+        str | None, typer.Option(help="Write one table of the paper as markdown, e.g. words.")
     ] = None,
     verdict: Annotated[
         str | None, typer.Option(help="Only the claims of one verdict, e.g. 'not reproduced'.")

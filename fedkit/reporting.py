@@ -108,24 +108,16 @@ def claims_table(frame: pd.DataFrame, *, commands: bool = False) -> str:
     return _markdown([*head, "command"] if commands else head, rows)
 
 
-def _shorten(text: str, width: int) -> str:
-    """Leave out the middle of a text: claims of a family differ at their ends."""
-    if len(text) <= width:
-        return text
-    head = (width - 1) // 2
-    return f"{text[:head]}…{text[len(text) - (width - 1 - head) :]}"
-
-
 def terminal_table(frame: pd.DataFrame, width: int | None) -> str:
-    """Write claims one per line of a terminal: the claim (shortened), paper, ours, verdict.
+    """Write claims one per line of a terminal: the claim, paper, ours, verdict.
 
     Parameters
     ----------
     frame : pandas.DataFrame
         Rows of :func:`fedkit.comparing.join`, filtered as you like.
     width : int or None
-        Characters of a line; the claim keeps 20 at the least, whatever the width.  None shortens
-        nothing.
+        Characters of a line.  A claim whose sentence does not fit stands with its id, whole, for
+        claims of a family differ in a word.  None writes all sentences out.
     """
     rows = [("claim", "paper", "ours [95% CI]", "verdict")]
     for row in frame.to_dict("records"):
@@ -133,11 +125,16 @@ def terminal_table(frame: pd.DataFrame, width: int | None) -> str:
         words = verdict_text(row["verdict"]).partition(",")[0].partition(" (")[0]
         rows.append((str(row["says"]), printed, ours_text(row), words))
     longest = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    says = longest[0]
     if width is not None:
-        says = min(says, max(width - sum(longest[1:]) - 6, 20))
+        room = width - sum(longest[1:]) - 6
+        ids = ["claim", *(str(name).partition(".")[2] for name in frame["claim"])]
+        rows = [
+            (row[0] if len(row[0]) <= room else name, *row[1:])
+            for row, name in zip(rows, ids, strict=True)
+        ]
+    says = max(len(row[0]) for row in rows)
     return "\n".join(
-        f"{_shorten(claim, says):<{says}}  {paper:>{longest[1]}}  {ours:<{longest[2]}}  {verdict}"
+        f"{claim:<{says}}  {paper:>{longest[1]}}  {ours:<{longest[2]}}  {verdict}"
         for claim, paper, ours, verdict in rows
     )
 

@@ -213,7 +213,9 @@ def test_tables_for_a_page(tmp_path: Path) -> None:
     narrow, wide = (terminal_table(frame, width).splitlines() for width in (20, 1000))
     assert len(narrow) == len(wide) == len(frame) + 1
     assert len({line.index(" ✓") for line in narrow if " ✓" in line}) == 1  # aligned
-    assert not any("…" in line for line in wide)
+    assert any(line.startswith("t1.mnist") for line in narrow)  # an id in the place of a sentence
+    assert len({line.split()[0] for line in narrow}) == len(narrow)
+    assert not any(line.startswith("t1.") for line in wide)
     assert terminal_table(frame, None).splitlines() == wide
     counts = summary(frame)
     assert counts.to_numpy().sum() == len(frame)
