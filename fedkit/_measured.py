@@ -148,8 +148,13 @@ class Lookup:
         for key in keys:
             settings = self.settings[key]
             for name, value in self.claims.protocol.items():
-                if name in settings and name not in swept and settings[name] != value:
-                    return f"run with {name} {settings[name]}, the paper has {value}"
+                # several values: readings of what the paper leaves open
+                readings = value if isinstance(value, list) else [value]
+                if name in settings and name not in swept and settings[name] not in readings:
+                    has = f"the paper has {value}"
+                    if isinstance(value, list):
+                        has = f"its readings are {', '.join(map(str, value))}"
+                    return f"run with {name} {settings[name]}, {has}"
             dataset, data = settings.get("dataset"), settings.get("data")
             accepted = self.claims.data.get(str(dataset))
             if accepted is not None and data is not None and data not in accepted:

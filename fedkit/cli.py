@@ -193,9 +193,11 @@ def _remarks(
     from fedkit.staleness import STALE_FILE
 
     if shown["mean"].notna().all() and len(shown) == frame["mean"].notna().sum() < len(frame):
-        yield f"claims without a number of ours: {len(frame) - len(shown)}; --verdict shows them"
+        left = len(frame) - len(shown)
+        yield f"claims without a number of ours: {left}; see --verdict 'not attempted'"
     for other, where in frame.attrs["claims"].paper.get("elsewhere", {}).items():
-        yield f"{len(store.paths(other, paper))} records at profile {other}: {where}"
+        if store.paths(other, paper):
+            yield f"records at profile {other}: {where}"
 
     again = f"fedkit run {paper} --profile {profile}"
     if shown["stale"].any():

@@ -48,13 +48,17 @@ class Interval:
     high: float
     n: int
 
-    def text(self, digits: int = 2) -> str:
-        """Write the mean, with its ends where there are several seeds; a dash where it is none."""
+    def text(self, digits: int = 2, *, signed: bool = False) -> str:
+        """Write the mean, with its ends where there are several seeds; a dash where it is none.
+
+        `signed` numbers have a plus as well, for differences whose direction is to be seen.
+        """
         if not np.isfinite(self.mean):
             return "–"
         # z: a number that rounds to zero has no sign
-        ends = f" [{self.low:z.{digits}f}, {self.high:z.{digits}f}]" if self.n > 1 else ""
-        return f"{self.mean:z.{digits}f}{ends}"
+        form = f"{'+' if signed else ''}z.{digits}f"
+        ends = f" [{self.low:{form}}, {self.high:{form}}]" if self.n > 1 else ""
+        return f"{self.mean:{form}}{ends}"
 
     def within(self, least: float, most: float) -> Interval:
         """Cut the ends to the range that the quantity can have; NaN ends stay."""

@@ -15,6 +15,9 @@ __all__ = ["federation_from_arrays"]
 
 Pair = tuple[Any, Any]
 
+#: labels below this are classes; a larger one is an identifier, or not finite
+_MOST = 1_000_000
+
 
 def federation_from_arrays(
     clients: Sequence[Pair],
@@ -32,7 +35,7 @@ def federation_from_arrays(
     clients : sequence of pairs
         Features and labels of each client.  Features are finite numbers of the shape (N, columns),
         (N, H, W) or (N, C, H, W), alike for all but N, and scaled as you want them; labels are
-        whole numbers from 0, of the shape (N,).  A client may have no samples.
+        whole numbers from 0, of the shape (N,).  A client may have no samples: (0, columns), (0,).
     test, validation : pair
         The server's test and validation data, in the same form; without `validation` it is empty.
     n_classes : int, optional
@@ -91,13 +94,13 @@ def _images(x: torch.Tensor) -> torch.Tensor:
 def _check(whose: str, pair: Pair) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
     if len(pair) != 2:
         raise ValueError(f"{whose}: {len(pair)} arrays; expected features and labels")
-    x, y = (np.asarray(a.cpu() if isinstance(a, torch.Tensor) else a) for a in pair)
+    x, y = (np.asarray(a.detach().cpu() if isinstance(a, torch.Tensor) else a) for a in pair)
     if x.ndim not in (2, 3, 4) or y.shape != x.shape[:1]:
         raise ValueError(
             f"{whose}: features of shape {x.shape} and labels of shape {y.shape}; expected (N, "
             "columns), (N, H, W) or (N, C, H, W), and (N,)"
         )
-    if not np.issubdtype(x.dtype, np.number) or not np.issubdtype(y.dtype, np.number):
+    if any(a.dtype.kind not in "biuf" for a in (x, y)):
         raise ValueError(f"{whose}: {x.dtype} and {y.dtype}; expected numbers, encode text first")
     with np.errstate(over="ignore"):
         narrow = x.astype(np.float32)
@@ -105,6 +108,6 @@ def _check(whose: str, pair: Pair) -> tuple[npt.NDArray[np.float32], npt.NDArray
         raise ValueError(
             f"{whose}: features that are not finite in single precision; fill, drop or scale them"
         )
-    if (y != np.floor(y)).any() or (y < 0).any():
+    if not ((y == np.floor(y)) & (y >= 0) & (y < _MOST)).all():
         raise ValueError(f"{whose}: labels are not whole numbers from 0; encode them first")
     return narrow, y.astype(np.int64)

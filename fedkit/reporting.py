@@ -20,14 +20,14 @@ __all__ = [
 
 
 def added_later(frame: pd.DataFrame) -> pd.Series[bool]:
-    """Tell which claims were added or changed after the runs, as they say in their own words.
+    """Tell which claims were added, changed or reworded after the runs, as their words say.
 
     Parameters
     ----------
     frame : pandas.DataFrame
         Rows of :func:`fedkit.comparing.join`.
     """
-    said = "(?:added|changed|written down) after the runs"
+    said = "(?:added|changed|reworded|written down) after the runs"
     return frame["says"].str.contains(said) | frame["where"].str.contains(said)
 
 

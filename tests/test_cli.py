@@ -308,6 +308,10 @@ def test_compare_is_compact_and_explains_itself(
     rows = out[out.index("\nclaim  ") :].strip().splitlines()[1:]
     assert len(rows) > 1
     assert all(row.endswith("∅ not testable") for row in rows)
+    where = "records at profile laptop: reduced runs"
+    assert where not in fedkit(capsys, "compare", "fedccea")[1]
+    _record(store, "fedccea", "contribution", "laptop", dataset="mnist")
+    assert where in fedkit(capsys, "compare", "fedccea")[1]
     err = fedkit(capsys, "compare", "fedccea", "--verdict", "repro")[2]
     assert "'repro' names several verdicts" in err
 

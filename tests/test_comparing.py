@@ -15,7 +15,14 @@ from fedkit.claims import ClaimsError, claims_papers, load_claims
 from fedkit.comparing import COLUMNS, join
 from fedkit.intervals import Interval
 from fedkit.records import Cell, Store
-from fedkit.reporting import claims_table, comparison_table, summary, terminal_table, with_verdict
+from fedkit.reporting import (
+    added_later,
+    claims_table,
+    comparison_table,
+    summary,
+    terminal_table,
+    with_verdict,
+)
 from fedkit.verdicts import (
     NOT_ATTEMPTED,
     NOT_REPRODUCED,
@@ -189,6 +196,38 @@ def test_no_two_claims_of_a_paper_are_printed_under_the_same_name(paper: str) ->
     names = [line[:longest] for line in terminal_table(frame, None).splitlines()[1:]]
     assert len(names) == len(claims)
     assert sorted({n for n in names if names.count(n) > 1}) == []
+
+
+def test_claims_say_when_they_were_written() -> None:
+    says = [
+        "a is b",
+        "a is b (x; added after the runs)",
+        "a is b (reworded after the runs)",
+        "after",
+    ]
+    frame = pd.DataFrame(
+        {"says": [*says, "a is b"], "where": ["T1"] * 4 + ["T1 (changed after the runs)"]}
+    )
+    assert added_later(frame).tolist() == [False, True, True, False, True]
+    tsv = join("fedtsv", Store(Path("nowhere"))).set_index("claim")
+    assert not added_later(tsv)["fedtsv.best.cgsv.mnist"]
+    assert added_later(tsv)[["fedtsv.loo-scattered", "fedtsv.long"]].all()
+
+
+def test_a_protocol_may_accept_several_readings(tmp_path: Path) -> None:
+    store, settings = Store(tmp_path), {"method": "tsv", "dataset": "mnist", "data": "mnist"}
+    for utility in ("rational", "angular"):
+        cell = Cell("paper", "fedtsv", "study", {**settings, "utility": utility}, tuple(range(5)))
+        told = [{"seed": k, "metrics": {"told.iid-malicious": 0.98 + k / 500}} for k in range(5)]
+        store.save(cell, told, {"sources": {}})
+    found = join("fedtsv", store).set_index("claim")
+    by = {
+        u: found.loc[f"fedtsv.separates-weights-{u}.iid-malicious"] for u in ("rational", "angular")
+    }
+    assert by["rational"].verdict == REPRODUCED
+    assert by["angular"].verdict == NOT_ATTEMPTED
+    assert by["angular"]["mean"] == pytest.approx(0.984)
+    assert by["angular"].note.startswith("run with utility angular, its readings are exponential,")
 
 
 def test_tables_for_a_page(tmp_path: Path) -> None:

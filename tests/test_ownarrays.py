@@ -25,6 +25,8 @@ def test_clients_keep_what_they_brought():
         assert y_i.tolist() == y.tolist()
     assert (len(made.x_val), len(made.y_test), made.n_classes) == (4, 6, 2)
     assert len(fk.federation_from_arrays(clients, pair(6, 3)).y_val) == 0
+    yes_or_no = [(x, y > 0) for x, y in clients]
+    assert fk.federation_from_arrays(yes_or_no, pair(6, 3)).y.tolist() == made.y.tolist()
     images = [(torch.zeros(3, 2, 2), [0, 1, 4])]
     shown = fk.federation_from_arrays(images, (np.zeros((1, 2, 2)), [0]), n_classes=6)
     assert (shown.input_shape, shown.n_classes) == ((1, 2, 2), 6)
@@ -56,6 +58,9 @@ def test_they_are_valued_by_both_papers():
         ([(np.zeros((2, 4)), [0, 0.5])], "client 0: labels are not whole numbers from 0"),
         ([(np.zeros((2, 4)), [0, -1])], "client 0: labels are not whole numbers from 0"),
         ([(np.zeros((2, 4)), [0, np.nan])], "client 0: labels are not whole numbers from 0"),
+        ([(np.zeros((2, 4)), [0, np.inf])], "client 0: labels are not whole numbers from 0"),
+        ([(np.zeros((2, 4)), [0, 1e30])], "client 0: labels are not whole numbers from 0"),
+        ([(np.zeros((2, 4)) * 1j, [0, 1])], "client 0: complex128 and int64; expected numbers"),
         ([(np.zeros((2, 4)), ["a", "b"])], "client 0: float64 and <U1; expected numbers"),
         ([(np.zeros((2, 4)), [0])], "client 0: features of shape"),
         ([(np.zeros(2), [0, 1])], "client 0: features of shape"),

@@ -94,6 +94,9 @@ def test_what_rounds_to_zero_has_no_sign() -> None:
     assert mean_interval([-0.04, 0.03]).text(0) == "0 [0, 0]"
     assert mean_interval([-0.04]).text(1) == "0.0"
     assert mean_interval([-0.06]).text(1) == "-0.1"
+    assert mean_interval([-0.04]).text(1, signed=True) == "+0.0"
+    assert mean_interval([0.5, 0.5]).text(1, signed=True) == "+0.5 [+0.5, +0.5]"
+    assert mean_interval([float("nan")]).text(1, signed=True) == "–"
 
 
 def test_regression_interval_needs_five_runs() -> None:

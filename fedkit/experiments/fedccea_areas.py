@@ -36,7 +36,7 @@ __all__ = [
 _LOST = 40.0
 
 #: metric of what goes with the clients at one end of an order
-_ENDS = {"lowest": "lost40", "highest": "lost40.highest"}
+_LOST_WITH = {"lowest": "lost40", "highest": "lost40.highest"}
 
 
 def random_spread(seeds: pd.DataFrame) -> float:
@@ -76,7 +76,7 @@ def _lead(seeds: pd.DataFrame, a: str, b: str, metric: str = "area") -> Interval
 
 
 def losses_table(frame: pd.DataFrame, series: pd.DataFrame, end: str = "lowest") -> pd.DataFrame:
-    """What is lost with the lowest 40% of the clients, beside as many random clients.
+    """What is lost with the lowest or the highest 40%, beside as many random clients.
 
     Parameters
     ----------
@@ -125,7 +125,7 @@ def costlier(
         By the names of pool and method, how many more points go with that end.
     """
     found = {
-        (name, SHORT[m]): _lead(mean, m, "random", _ENDS[end])
+        (name, SHORT[m]): _lead(mean, m, "random", _LOST_WITH[end])
         for name, mean in _pools(frame, series)
         for m in (*METHODS, *READINGS)
     }
@@ -146,17 +146,17 @@ def _with_lost(
         curves = wide(series, **here).dropna(subset=["removed"]).set_index("seed")
         lost = curves[curves.removed == 0] - curves[curves.removed == _LOST]
         highest = {
-            f"{_ENDS['highest']}.{m}": lost[f"{m}.highest"]
+            f"{_LOST_WITH['highest']}.{m}": lost[f"{m}.highest"]
             for m in (*METHODS, *READINGS, "oracle")
             if f"{m}.highest" in lost
         }
-        random = {f"{metric}.random": lost.random for metric in _ENDS.values()}
+        random = {f"{metric}.random": lost.random for metric in _LOST_WITH.values()}
         yield place, seeds.assign(**highest, **random)
 
 
 def _lost(seeds: pd.DataFrame, end: str) -> dict[str, str]:
     more = {
-        f"{SHORT[m]}, more": _lead(seeds, m, "random", _ENDS[end]).text(1)
+        f"{SHORT[m]}, more": _lead(seeds, m, "random", _LOST_WITH[end]).text(1)
         for m in (*METHODS, *READINGS, "oracle")
     }
     shown = mean_interval(seeds["lost40.random"]).text(1)
