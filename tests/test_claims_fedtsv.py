@@ -32,7 +32,8 @@ def test_every_method_that_is_named_exists():
 def test_every_record_of_the_figures_can_be_judged():
     for cell in get("fedtsv", "figures").cells("paper"):
         for name, value in FEDTSV.protocol.items():
-            assert cell.settings[name] == value, (cell.settings["dataset"], name)
+            readings = value if isinstance(value, list) else [value]
+            assert cell.settings[name] in readings, (cell.settings["dataset"], name)
 
 
 def test_weights_tell_less_than_scores_and_ties_count_half():

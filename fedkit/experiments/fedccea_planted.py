@@ -132,11 +132,7 @@ def pooled_gains(frame: pd.DataFrame, series: pd.DataFrame) -> pd.DataFrame:
             least = 0.0 if kind == "noisy" else -1.0
             rows[name, title] = {
                 LABELS[m]: mean_interval(x).within(least, 1.0).text(2) for m, x in one.items()
-            } | {
-                f"{SHORT[ours]}, over {SHORT[m]}": paired_interval(one[ours] - one[m]).text(2)
-                for ours in FITS
-                for m in ("tmc-sv", "loo")
-            }
+            } | {f"{a}, over {b}": cut.text(2) for (a, b), cut in _leads(mean, kind).items()}
     return pd.DataFrame.from_dict(rows, orient="index")
 
 
@@ -155,19 +151,22 @@ def decided_leads(
     dict
         By pool, reading and rival: the lead in probability, and in gain.
     """
-    found = {
-        (name, SHORT[ours], SHORT[m]): (
-            paired_interval(mean[ours, "noisy"] - mean[m, "noisy"]),
-            paired_interval(mean[ours, "gain"] - mean[m, "gain"]),
-        )
-        for name, mean in _pools(frame, series)
+    found = {}
+    for name, mean in _pools(frame, series):
+        gains = _leads(mean, "gain")
+        for pair, noisy in _leads(mean, "noisy").items():
+            cuts = noisy, gains[pair]
+            if all(cut.low > 0 for cut in cuts) or all(cut.high < 0 for cut in cuts):
+                found[name, *pair] = cuts
+    return found
+
+
+def _leads(mean: pd.DataFrame, kind: str) -> dict[tuple[str, str], Interval]:
+    """Leads of FedCCEA's readings over those who retrain, paired by seed."""
+    return {
+        (SHORT[ours], SHORT[m]): paired_interval(mean[ours, kind] - mean[m, kind])
         for ours in FITS
         for m in ("tmc-sv", "loo")
-    }
-    return {
-        place: cuts
-        for place, cuts in found.items()
-        if all(cut.low > 0 for cut in cuts) or all(cut.high < 0 for cut in cuts)
     }
 
 
