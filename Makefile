@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint format book draft check-book bench figure sync lock serve clean distclean
+.PHONY: help setup test lint format book draft check-book kernels bench figure sync lock serve clean distclean
 
 PYTHON ?= python3
 PROFILE ?= smoke
@@ -58,6 +58,10 @@ draft: setup ## build what there is of the book; ONLY="name ..." for some notebo
 check-book: setup ## check the rendered book: links, pictures, assets, claims, search
 	@echo "==> checks of the rendered book"
 	@$(RUN) -m pytest -m book tests/test_book.py
+
+kernels: setup ## tests and book with the kernels of other processors; ONLY="sse4-1 ..."
+	@echo "==> kernels"
+	@$(BIN)/python .ci/kernels.py $(WHAT) --jobs $(JOBS) $(if $(ONLY),--only $(ONLY))
 
 bench: setup ## speed and memory, side by side with peers
 	@$(RUN) -m benchmarks

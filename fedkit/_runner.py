@@ -14,7 +14,8 @@ from pathlib import Path
 
 __all__ = ["environment", "kill_tree", "main"]
 
-#: One thread per library: results do not depend on how many cores are free.
+#: One thread per library unless the caller says more: results do not depend on how many cores
+#: are free.
 _THREADS = (
     "OMP_NUM_THREADS",
     "MKL_NUM_THREADS",
@@ -39,7 +40,8 @@ def environment(work: Path) -> dict[str, str]:
     }
     (kernel / "kernel.json").write_text(json.dumps(spec), encoding="utf-8")
     values = dict(os.environ)
-    values.update({name: "1" for name in _THREADS})
+    for name in _THREADS:
+        values.setdefault(name, "1")
     values["JUPYTER_PATH"] = str(work / "jupyter")
     values["JUPYTER_CONFIG_DIR"] = str(work / "config")
     values["IPYTHONDIR"] = str(work / "ipython")

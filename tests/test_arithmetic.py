@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import torch
+from rounding import assert_close, assert_trained_alike
 
 import fedkit as fk
 from fedkit.arithmetic import compiled, precision
@@ -88,9 +89,7 @@ def test_a_compiled_model_gives_the_same_numbers():
     fast = compiled(arch, backend="aot_eager")  # the same graph, without a code generator
     assert fast.n_parameters == arch.n_parameters
     x = data[0][0]
-    torch.testing.assert_close(
-        fast.forward(start[None], x), arch.forward(start[None], x), rtol=1e-5, atol=1e-6
-    )
+    assert_close(fast.forward(start[None], x), arch.forward(start[None], x))
     for path in ("stacked", "loop"):
         trained, expected = (train(a, start, data, path) for a in (fast, arch))
-        torch.testing.assert_close(trained, expected, rtol=0, atol=1e-5)
+        assert_trained_alike(trained, expected, start)

@@ -166,10 +166,14 @@ def test_the_command_line_refuses_before_anything_runs(write, capsys, tmp_path: 
 # --------------------------------------------------------------------------- execution
 
 
-def test_two_runs_give_the_same_bytes(write, tmp_path: Path) -> None:
+def test_two_runs_give_the_same_bytes(
+    write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setenv("ATEN_CPU_CAPABILITY", "default")  # kernels are the caller's choice
     body = PARAMETERS + cell(
         "import os, sys\n"
-        'print(seed, rate, os.environ["OMP_NUM_THREADS"])\n'
+        'print(seed, rate, os.environ["OMP_NUM_THREADS"], os.environ["ATEN_CPU_CAPABILITY"])\n'
         "print(sys.executable)\n"
         'print("progress", file=sys.stderr)'
     )
@@ -182,7 +186,7 @@ def test_two_runs_give_the_same_bytes(write, tmp_path: Path) -> None:
     assert texts[0] == texts[1]
     cells = json.loads(texts[0])["cells"]
     printed = "".join(cells[3]["outputs"][0]["text"]).splitlines()
-    assert printed[0] == "0 0.25 1"
+    assert printed[0] == "0 0.25 1 default"
     assert os.path.realpath(printed[1]) == os.path.realpath(__import__("sys").executable)
     assert len(cells[3]["outputs"]) == 1  # standard error is not shown
     table = "".join(cells[2]["source"])

@@ -45,21 +45,16 @@ def test_running_sums_are_the_padded_network_with_its_slopes():
 
 def test_simulations_that_are_left_out_stop_the_fit():
     """Followed to the end the network learns noise; where it stops it predicts others better."""
-    past, fresh = weak(60, 0), weak(400, 1)
-
-    def errors(iterations):
-        network, losses = (
-            fit_connected(past.sizes, past.accuracy, np.random.default_rng(3))
-            if iterations is None
-            else followed(past, iterations)
-        )
-        return losses[-1], np.square(network.predict(fresh.sizes) - fresh.accuracy).mean()
-
-    (inside, outside), (lower, higher) = errors(None), errors(400)
-    assert lower < inside
-    assert outside < 0.97 * higher
-    # what can be known at all: the noise
-    assert 0.03**2 < outside < 1.1 * 0.03**2
+    stopped, ended = [], []
+    for seed in range(5):  # with one federation chance decides; over five the ratio is near 0.1
+        past = weak(25, seed, noise=0.1)
+        fresh = weak(200, 100 + seed, noise=0)
+        early, losses = fit_connected(past.sizes, past.accuracy, np.random.default_rng(seed))
+        late, lower = followed(past, 300)
+        assert lower[-1] < losses[-1]
+        for errors, network in ((stopped, early), (ended, late)):
+            errors.append(np.square(network.predict(fresh.sizes) - fresh.accuracy).mean())
+    assert np.mean(stopped) < 0.5 * np.mean(ended)
 
 
 def followed(sims, iterations):

@@ -3,6 +3,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import torch
+from rounding import assert_close, assert_trained_alike
 
 from fedkit import estimators as est
 from fedkit.aggregation import Proportional, SizeWeighted, Softmax, UniformWeights
@@ -79,7 +80,7 @@ def test_fedavg_equals_the_written_out_loop():
         sizes = torch.tensor(federation.sizes[chosen], dtype=torch.float32)
         model = (sizes[:, None] * local).sum(0) / sizes.sum()
         assert [r["client"] for r in history.clients if r["round"] == t + 1] == chosen.tolist()
-    assert torch.allclose(history.models[0], model, atol=1e-6)
+    assert_trained_alike(history.models[0], model, MLP.init(streams.generator("model")))
     hits = MLP.forward(model[None], federation.x_test)[0].argmax(1) == federation.y_test
     assert history.final_accuracy()[5] == pytest.approx(hits.double().mean().item())
 
@@ -98,12 +99,11 @@ def test_replicates_in_lockstep_equal_replicates_alone(strategy):
     both = run(federations, MLP, strategy, PLAN, [7, 8])
     for i, seed in enumerate((7, 8)):
         alone = run([federations[i]], MLP, strategy, PLAN, [seed])
-        assert torch.allclose(both.models[i], alone.models[0], atol=1e-6)
+        start = MLP.init(Streams(seed).generator("model"))
+        assert_trained_alike(both.models[i], alone.models[0], start)
         mine = [r for r in both.clients if r["seed"] == seed]
         assert [r["client"] for r in mine] == [r["client"] for r in alone.clients]
-        assert [r["value"] for r in mine] == pytest.approx(
-            [r["value"] for r in alone.clients], abs=1e-6
-        )
+        assert_close([r["value"] for r in mine], [r["value"] for r in alone.clients])
 
 
 def test_the_same_seed_gives_the_same_run_and_another_seed_another():

@@ -3,6 +3,7 @@ import threading
 import numpy as np
 import pytest
 import torch
+from rounding import assert_close, assert_trained_alike
 
 from fedkit.coalitions import Evaluator
 from fedkit.models import build
@@ -77,5 +78,5 @@ def test_two_threads_give_the_numbers_of_one(name, two_threads):
         evaluator = Evaluator(arch, x, y, "negative_loss", device="cpu")
         game = RoundGame(evaluator, base, trained[0] - start, sizes)
         values.append(game.value(np.random.default_rng(1).random((40, 5)) < 0.5))
-    torch.testing.assert_close(trained[0], trained[1], rtol=0, atol=1e-6)
-    np.testing.assert_allclose(values[0], values[1], rtol=1e-5)
+    assert_trained_alike(trained[0], trained[1], start)
+    assert_close(values[0], values[1])
