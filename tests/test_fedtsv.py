@@ -40,7 +40,7 @@ def test_replicates_do_not_depend_on_each_other():
     both, alone = run_cell(cell(BASE), None, False), run_cell(cell(BASE, (1,)), None, False)
     for name, value in alone[0]["metrics"].items():
         if not name.endswith("seconds_per_round"):
-            assert both[1]["metrics"][name] == pytest.approx(value, abs=1e-4, nan_ok=True), name
+            assert both[1]["metrics"][name] == pytest.approx(value, rel=1e-4, nan_ok=True), name
 
 
 def test_a_federation_is_what_the_paper_describes():
@@ -123,7 +123,8 @@ def test_leave_one_out_by_loss_asks_for_the_validation_loss():
         mean = r.base + r.updates.mean(dim=0)
         without = r.base + (r.updates.sum(dim=0) - r.updates) / (len(r.updates) - 1)
         gone = judge.utilities(mean[None])[0] - judge.utilities(without)
-        np.testing.assert_allclose(v.values, gone, atol=1e-5)
+        scale = abs(judge.utilities(mean[None])[0])  # the values are differences of such
+        np.testing.assert_allclose(v.values, gone, rtol=0, atol=1e-5 * scale)
 
 
 def test_what_goes_on_in_the_rounds_by_hand():

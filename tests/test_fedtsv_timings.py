@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from rounding import assert_close
 
 import fedkit as fk
 from fedkit.experiments import Cell, get
@@ -17,7 +18,7 @@ def test_averaging_is_the_game_of_the_gram_matrix():
     fast = TrajectoryGame(gram_matrix(torch.cat([updates, reference[None]])))
     slow = averaging(updates, reference)
     everyone = fk.all_coalitions(4)
-    np.testing.assert_allclose(slow.value(everyone), fast.value(everyone), atol=1e-6)
+    assert_close(slow.value(everyone), fast.value(everyone))
     assert torch.equal(made_up(4, 300)[0], updates)
 
 
