@@ -12,6 +12,7 @@ from typing import Any
 from fedkit.estimators import (
     BanzhafSampling,
     BetaShapleySampling,
+    ComplementarySampling,
     GTGShapley,
     MultilinearSampling,
     OwenSampling,
@@ -96,6 +97,7 @@ _LATER = {
 __all__ = [
     "BanzhafSampling",
     "BetaShapleySampling",
+    "ComplementarySampling",
     "FunctionGame",
     "GTGShapley",
     "Game",

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from fedkit.estimators import (
     BanzhafSampling,
     BetaShapleySampling,
+    ComplementarySampling,
     GTGShapley,
     MultilinearSampling,
     OwenSampling,
@@ -42,8 +43,10 @@ UNTRUNCATED = [
     BanzhafSampling("marginal"),
     BanzhafSampling("as_printed"),
     BetaShapleySampling(4.0, 1.0),
+    ComplementarySampling(),
 ]
-WALKING = [e for e in UNTRUNCATED if e != BanzhafSampling()]  # built from marginals
+# built from marginals
+WALKING = [e for e in UNTRUNCATED if e not in (BanzhafSampling(), ComplementarySampling())]
 SHAPLEY_WALKS = [
     PermutationSampling(),
     PermutationSampling(antithetic=True),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fedkit.estimators.base import Budget, ContrastTally, Estimator, MeanTally
+from fedkit.estimators.complementary import ComplementarySampling
 from fedkit.estimators.driver import estimate, estimate_many
 from fedkit.estimators.exact import (
     banzhaf,
@@ -24,6 +25,7 @@ __all__ = [
     "BanzhafSampling",
     "BetaShapleySampling",
     "Budget",
+    "ComplementarySampling",
     "ContrastTally",
     "Estimator",
     "GTGShapley",
