@@ -34,7 +34,13 @@ app = typer.Typer(
 )
 
 Paper = Annotated[str, typer.Argument(help="Name of a paper, as 'fedkit list' shows it.")]
-Profile = Annotated[str, typer.Option(help=f"Size of the run: {', '.join(PROFILES)}.")]
+Profile = Annotated[
+    str,
+    typer.Option(
+        help=f"Size of the run: {', '.join(PROFILES)}; paper is the paper's own, but for what "
+        "the book's policy lists."
+    ),
+]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 KeepGoing = Annotated[bool, typer.Option("--keep-going", help="Go on after a cell that fails.")]
 

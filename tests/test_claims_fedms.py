@@ -155,13 +155,15 @@ def test_the_study_and_the_tuning_as_tables(tmp_path):
     rows = [
         {"method": "fedms", "lr": lr, "alpha": a, "seed": seed, "metric": metric,
          "value": 100 * lr + a + (metric == "accuracy") * 10 * (lr < 0.1),
-         "mu": 1.0, "poc_decay": 0.9, "emd_beta": 0.01, "sv_alpha": 0.7}
+         "mu": 1.0, "poc_decay": 0.9, "emd_beta": 0.01, "sv_alpha": 0.7, "temperature": 0.01}
         for lr in (0.05, 0.2) for a in (0.6, 0.8) for seed in range(3)
         for metric in ("accuracy", "accuracy_validation")
     ]  # fmt: skip
     best = tuned_on_validation(pd.DataFrame(rows)).iloc[0]
     assert best["chosen"] == "lr 0.2, alpha 0.8"  # not the one that tests best
     assert best["points"] == 4
+    assert not best["inside"]
+    assert best["seeds"] == 3
     assert best["mean"] == pytest.approx(20.8)
     one = pd.DataFrame(rows).query("lr == 0.2 and alpha == 0.6")  # a run that has just begun
     assert tuned_on_validation(one).iloc[0]["chosen"] == "lr 0.2"

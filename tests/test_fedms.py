@@ -189,4 +189,43 @@ def test_the_study_changes_one_thing_at_a_time():
         differs = {k for k in s if s[k] != plain[k]} - {"method"}
         assert len(differs) <= 1
     points = [c.settings for c in get("fedms", "tuning").cells("laptop", None)]
-    assert len({tuple(sorted(p.items())) for p in points}) == len(points) == 36
+    assert len({tuple(sorted(p.items())) for p in points}) == len(points) == 69
+    rates = sorted({p["lr"] for p in points})
+    assert rates[0] < 0.2 < rates[-1]  # where the records have their best
+    temperatures = {p["temperature"] for p in points if p["method"] == "fedms"}
+    assert min(temperatures) < base_temperature(points) < max(temperatures)
+
+
+def base_temperature(points):
+    return next(p["temperature"] for p in points if p["method"] == "fedavg")
+
+
+def test_the_complete_reading_has_twenty_seeds_in_blocks_and_keeps_its_first_cells():
+    reading = {"local": "steps", "owned": 0.1, "dataset": "mnist", "method": "fedms"}
+    for name in ("table1", "table2", "five_clients", "tuning", "study"):
+        cells = get("fedms", name).cells("paper", None)
+        if name == "five_clients":
+            reading = {"local": "steps", "dataset": "mnist"}
+        else:
+            reading = {**reading, "owned": 0.1, "method": "fedms"}
+        mine = [c for c in cells if all(c.settings[k] == v for k, v in reading.items())]
+        blocks = {c.seeds for c in mine}
+        first = {"tuning": {(0, 1, 2), (3, 4)}}.get(name, {tuple(range(5))})
+        later = {tuple(range(i, i + 5)) for i in (5, 10, 15)}
+        assert blocks == (first if name == "study" else first | later), name
+        others = {c.seeds for c in cells if c.settings["local"] == "epochs"}
+        assert others <= {(0, 1, 2), (0, 1, 2, 3, 4)}
+    assert {len(c.seeds) for c in get("fedms", "table1").cells("paper", range(12))} == {5, 2}
+
+
+def test_truncated_exact_values_can_be_chosen():
+    s = replace(BASE, method="fedms", estimator="tmr")
+    exact, truncated = (
+        run_cell(cell(replace(s, estimator=e)), None, False)[0]["metrics"] for e in ("mr", "tmr")
+    )
+    assert paper.fedms(s).estimator == fk.MaverickTMR(temperature=s.temperature)
+    assert truncated["evaluations"] <= exact["evaluations"]
+    study = [c.settings for c in get("fedms", "study").cells("paper", None)]
+    assert {c["method"] for c in study if c["estimator"] == "tmr"} == {"fedms", "uniform-coreset"}
+    with pytest.raises(ValueError, match="estimator is 'or'"):
+        replace(BASE, estimator="or")

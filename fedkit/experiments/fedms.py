@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from fedkit.aggregation import Aggregation, SizeWeighted, UniformWeights
-from fedkit.classwise import MaverickMR
+from fedkit.classwise import MaverickMR, MaverickTMR
 from fedkit.classwise_gtg import MaverickGTG
 from fedkit.contribution import Estimated, Exact, NoValue, ValuePolicy
 from fedkit.corruption import (
@@ -83,7 +83,8 @@ class Setting:
     alpha, temperature, tolerance, last_tolerance : float
         FedMS: decay of S, T, and eps_d at the first and the last round.
     estimator : str
-        "gtg" (MS-GTG, as in the paper) or "mr" (exact).
+        "gtg" (MS-GTG, as in the paper), "mr" (MS-MR, exact) or "tmr" (MS-TMR, exact where the round
+        changed something).
     evaluate_every : int
         Test accuracy is measured every so many rounds.
     """
@@ -120,6 +121,8 @@ class Setting:
     def __post_init__(self) -> None:
         if self.local not in ("steps", "epochs"):
             raise ValueError(f'local is {self.local!r}; expected "steps" or "epochs"')
+        if self.estimator not in ("gtg", "mr", "tmr"):
+            raise ValueError(f'estimator is {self.estimator!r}; expected "gtg", "mr" or "tmr"')
         if not 0 < self.owned <= 1:
             raise ValueError(f"owned is {self.owned}; it is a share, above 0 and at most 1")
         if self.scenario not in (*SCENARIOS, "iid"):
@@ -147,6 +150,7 @@ def fedms(s: Setting) -> FedMS:
     estimators: dict[str, Estimator] = {
         "gtg": MaverickGTG(temperature=s.temperature),
         "mr": MaverickMR(temperature=s.temperature),
+        "tmr": MaverickTMR(temperature=s.temperature),
     }
     return FedMS(
         estimators[s.estimator],

@@ -134,31 +134,41 @@ def study(frame: pd.DataFrame, profile: str = "paper") -> pd.DataFrame:
 def tuned_on_validation(frame: pd.DataFrame) -> pd.DataFrame:
     """Choose every method's hyper-parameters by mean validation accuracy, and test those.
 
+    A method's points are compared on the seeds that all of them have, if there are any; the chosen one is tested on
+    all of its own.
+
     Returns
     -------
     DataFrame
-        Index: methods; columns ``points`` (tried), ``chosen``, and the test accuracy at the chosen
-        point with its 95% interval: ``mean``, ``low``, ``high``.
+        Index: methods; columns ``points`` (tried), ``chosen``, ``inside`` (the chosen learning rate
+        is neither end of those tried), and the test accuracy at the chosen point with its 95%
+        interval and the number of its seeds: ``mean``, ``low``, ``high``, ``seeds``.
     """
     pd = need("pandas", "run")
-    fields = ["lr", "mu", "poc_decay", "emd_beta", "sv_alpha", "alpha"]
+    fields = ["lr", "mu", "poc_decay", "emd_beta", "sv_alpha", "alpha", "temperature"]
     rows = {}
     for method in (m for m in LABELS if m in set(frame.method)):
         mine = frame[frame.method == method]
         varied = [f for f in fields if mine[f].nunique() > 1] or ["lr"]
-        means = mine.pivot_table(index=varied, columns="metric", values="value")
-        best = means["accuracy_validation"].idxmax()
+        seen = mine[mine.metric == "accuracy_validation"].pivot_table(
+            index=varied, columns="seed", values="value"
+        )
+        shared = seen.dropna(axis=1)
+        best = (shared if shared.shape[1] else seen).mean(axis=1).idxmax()
         best = best if isinstance(best, tuple) else (best,)
         chosen = mine[
             np.logical_and.reduce([mine[f] == v for f, v in zip(varied, best, strict=True)])
         ]
+        rates = sorted(set(mine.lr))
         tested = mean_interval(chosen[chosen.metric == "accuracy"].value.to_numpy())
         rows[LABELS[method]] = {
-            "points": len(means),
+            "points": len(seen),
             "chosen": ", ".join(f"{f} {v:g}" for f, v in zip(varied, best, strict=True)),
+            "inside": bool(rates[0] < chosen.lr.iloc[0] < rates[-1]),
             "mean": tested.mean,
             "low": tested.low,
             "high": tested.high,
+            "seeds": tested.n,
         }
     return pd.DataFrame.from_dict(rows, orient="index")
 
