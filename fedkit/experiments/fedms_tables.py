@@ -134,8 +134,8 @@ def study(frame: pd.DataFrame, profile: str = "paper") -> pd.DataFrame:
 def tuned_on_validation(frame: pd.DataFrame) -> pd.DataFrame:
     """Choose every method's hyper-parameters by mean validation accuracy, and test those.
 
-    A method's points are compared on the seeds that all of them have, if there are any; the chosen one is tested on
-    all of its own.
+    A method's points are compared on the seeds that all of them have, if there are any; the
+    chosen one is tested on all of its own.
 
     Returns
     -------
