@@ -166,15 +166,14 @@ def train_by_adam(
     weights.grad = torch.zeros_like(weights)
     many = _Networks(weights, starts[0])
     many.outer_bias.fill_(float(targets.mean()))
-    optimiser = torch.optim.Adam([weights], lr=lr)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, epochs)
+    step = _adam(weights)
     history = []
     for epoch in range(epochs):
+        rate = lr * (1 + np.cos(np.pi * epoch / epochs)) / 2
         for batch in torch.from_numpy(rng.permutation(len(targets))).split(batch_size):
             many.slope(inputs[batch], targets[batch])
-            optimiser.step()
+            step(rate)
             many.quality.clamp_(min=0.0)  # appendix A, as `constrain`
-        schedule.step()
         history.append((many.predict(inputs) - targets).square().mean(dim=1).double().numpy())
         if not np.isfinite(history[-1]).any():
             raise ValueError(f"Adam diverges with lr {lr}; take a smaller one")
@@ -185,6 +184,26 @@ def train_by_adam(
     vector_to_parameters(weights[best], starts[best].parameters())
     losses = [float(epoch[best]) for epoch in history]
     return starts[best], losses, starts[best].accuracies(sizes)
+
+
+def _adam(weights: Tensor) -> Callable[[float], None]:
+    """Return a step of Adam (Kingma and Ba 2015, Algorithm 1) on weights with a ``grad``.
+
+    As ``torch.optim.Adam`` with its defaults, whose import alone takes seconds.
+    """
+    first, second = torch.zeros_like(weights), torch.zeros_like(weights)
+    steps = 0
+
+    def step(lr: float) -> None:
+        nonlocal steps
+        steps += 1
+        assert weights.grad is not None
+        first.lerp_(weights.grad, 0.1)
+        second.mul_(0.999).addcmul_(weights.grad, weights.grad, value=0.001)
+        root = (second.sqrt() / (1 - 0.999**steps) ** 0.5).add_(1e-8)
+        weights.addcdiv_(first, root, value=-lr / (1 - 0.9**steps))
+
+    return step
 
 
 class _Networks:

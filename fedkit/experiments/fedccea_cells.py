@@ -88,7 +88,10 @@ def _contribution(profile: str, seeds: Sequence[int] | None = None) -> list[Cell
     ]
     chosen = scale.seeds if seeds is None else seeds
     # minutes each, and nothing is shared between seeds: a cell per seed, so a stop loses one
-    return [c for seed in chosen for c in _listed("contribution", profile, settings, (seed,))]
+    cells = [c for seed in chosen for c in _listed("contribution", profile, settings, (seed,))]
+    # fits of halves, quarters and tenths are most of a small run's time, and no table has them
+    few = {"splits": 2} if profile == "smoke" else {}
+    return [replace(c, settings={**c.settings, **few}) for c in cells]
 
 
 def _dealt(profile: str, seeds: Sequence[int] | None = None) -> list[Cell]:

@@ -45,8 +45,12 @@ def agreement(a: FloatArray, b: FloatArray) -> float:
     return float("nan") if constant else float(spearmanr(a, b).statistic)
 
 
-def stability(s: Setting, sims: Simulations, seed: int) -> dict[str, float]:
+def stability(
+    s: Setting, sims: Simulations, seed: int, splits: int | None = None
+) -> dict[str, float]:
     """How far two fits agree that share neither simulations nor the fit's seed, in both readings.
+
+    `splits` random pairs of parts are compared, :data:`SPLITS` if it is left out.
 
     Returns
     -------
@@ -71,7 +75,7 @@ def stability(s: Setting, sims: Simulations, seed: int) -> dict[str, float]:
         for share in (0.1, 0.25, 0.5):
             some = max(fewest_simulations(s.clients, s.rounds), round(share * total))
             some = min(some, total // 2)
-            orders = [rng.permutation(total) for _ in range(SPLITS)]
+            orders = [rng.permutation(total) for _ in range(splits or SPLITS)]
             pairs = [
                 (quality(method, o[:some], False), quality(method, o[some : 2 * some], True))
                 for o in orders

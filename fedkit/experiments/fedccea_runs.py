@@ -149,7 +149,8 @@ def run_cell(cell: Cell, device: str | None, progress: bool) -> list[dict[str, A
         metrics |= {"base": 100 * valued.base, **explained(sims, fits["fedccea"])}
         metrics["explained.connected"] = explained(sims, fits["connected"])["explained"]
         metrics |= {f"trained.{m}": spent for m, spent in valued.trained.items()}
-        metrics |= falling(fits["fedccea"]) | others | stability(s, sims, seed)
+        metrics |= falling(fits["fedccea"]) | others
+        metrics |= stability(s, sims, seed, cell.settings.get("splits"))
         metrics |= by_chance(sims, seed) | unseen(sims, seed)
         results.append(
             {
