@@ -10,6 +10,7 @@ import fedkit as fk
 from fedkit.aam import contribution_index, sample_sizes
 from fedkit.experiments import Cell, get
 from fedkit.experiments import fedccea as paper
+from fedkit.experiments import fedccea_cells as cells
 from fedkit.experiments import fedccea_fits as fits
 from fedkit.experiments.fedccea_dealt import DEALS, ENDS, run_dealt
 from fedkit.experiments.fedccea_fits import READINGS
@@ -305,3 +306,14 @@ def test_costs_are_counted_per_simulation_and_round():
     assert metrics["trained.walk"] == pytest.approx(3)
     assert metrics["trained.lockstep"] == pytest.approx(0.5, rel=0.3)
     assert all(metrics[f"seconds.{m}"] > 0 for m in ("simulation", "lockstep", "loo", "walk"))
+
+
+def test_the_papers_emnist_is_by_class_where_that_is_there(monkeypatch):
+    def emnist(there, profile):
+        monkeypatch.setattr(cells, "available", lambda name: there)
+        found = get("fedccea", "contribution").cells(profile)
+        settings = [c.settings for c in found if c.settings["dataset"] == "emnist"]
+        return {(s["data"], s["weak"], s["strong"]) for s in settings}
+
+    assert emnist(None, "paper") == emnist("by class", "laptop") == {("emnist-letters", 13, 2)}
+    assert emnist("by class", "paper") == {("femnist", 30, 5)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 
+from fedkit.dataregistry import available
 from fedkit.experiments import Cell, Experiment, register
 from fedkit.experiments.fedccea import DISTRIBUTIONS, Setting
 from fedkit.experiments.fedccea_dealt import run_dealt
@@ -72,6 +73,14 @@ def _listed(
     return [Cell(profile, "fedccea", name, asdict(s), tuple(seeds)) for s in settings]
 
 
+def _at_hand(profile: str, base: Setting) -> Setting:
+    """Return the paper's EMNIST, by class, at the paper's scale where it is there."""
+    whole = profile == "paper" and base.dataset == "emnist" and base.samples is None
+    if not whole or available("femnist") is None:
+        return base
+    return replace(base, data="femnist", weak=30, strong=5)
+
+
 def _check(profile: str) -> None:
     if profile not in SCALES:
         raise ValueError(f"unknown profile {profile!r}; there are {', '.join(SCALES)}")
@@ -81,7 +90,7 @@ def _contribution(profile: str, seeds: Sequence[int] | None = None) -> list[Cell
     _check(profile)
     scale = SCALES[profile]
     settings = [
-        replace(base, distribution=distribution, noise=noise)
+        replace(_at_hand(profile, base), distribution=distribution, noise=noise)
         for base in scale.bases
         for distribution in DISTRIBUTIONS
         for noise in scale.noises
@@ -105,7 +114,7 @@ def _dealt(profile: str, seeds: Sequence[int] | None = None) -> list[Cell]:
 def _learning(profile: str, seeds: Sequence[int] | None = None) -> list[Cell]:
     _check(profile)
     settings = [
-        replace(base, distribution=distribution)
+        replace(_at_hand(profile, base), distribution=distribution)
         for base in LEARNING[profile]
         for distribution in DISTRIBUTIONS
     ]

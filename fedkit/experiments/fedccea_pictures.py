@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedkit.experiments.fedccea import DISTRIBUTIONS, FITS, METHODS
-from fedkit.experiments.fedccea_cells import NOISES
+from fedkit.dataregistry import available
+from fedkit.experiments.fedccea import DISTRIBUTIONS, FITS, METHODS, Setting, federation
+from fedkit.experiments.fedccea_cells import NOISES, SCALES
 from fedkit.experiments.fedccea_tables import DATA, SHORT, SPLIT, noise_name
-from fedkit.plotstyle import INK, Picture, finish, looks, panels
+from fedkit.plotstyle import HEAT, INK, PALETTE, Picture, finish, looks, panels
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.lines import Line2D
 
-__all__ = ["all_indices", "all_removals", "misses", "wide"]
+__all__ = ["all_indices", "all_removals", "at_hand", "misses", "noise_injected", "splits", "wide"]
 
 
 def wide(series: pd.DataFrame, **settings: str) -> pd.DataFrame:
@@ -29,6 +31,59 @@ def wide(series: pd.DataFrame, **settings: str) -> pd.DataFrame:
 def _in_order(series: pd.DataFrame) -> list[str]:
     """The data sets on record, in the paper's order."""
     return [name for name in DATA if name in set(series.dataset)]
+
+
+def at_hand() -> list[Setting]:
+    """Return the settings of the runs with 300 samples whose data are there; else the digits."""
+    found = [base for base in SCALES["laptop"].bases if available(base.data)]
+    return found or list(SCALES["smoke"].bases)
+
+
+def splits(bases: Sequence[Setting], seed: int = 0) -> Picture:
+    """Draw how many samples of each class each client has, by distribution (Figures 8 and 9)."""
+    picture, axes = panels(len(bases), 3, height=0.5 + 2.6 * len(bases))
+    for row, base in zip(axes, bases, strict=True):
+        for axis, distribution in zip(row, DISTRIBUTIONS, strict=True):
+            counts = federation(replace(base, distribution=distribution), seed).label_counts
+            axis.grid(False)
+            shown = np.where(counts > 0, counts, np.nan)
+            image = axis.imshow(shown, cmap=HEAT, vmin=0, aspect="auto", interpolation="nearest")
+            axis.set_yticks(range(0, base.clients, 5))
+            bar = picture.colorbar(image, ax=axis, pad=0.02)
+            bar.ax.tick_params(colors=INK, labelsize=7)
+            axis.set_title(SPLIT[distribution], color=INK, fontsize=9)
+            first = distribution == DISTRIBUTIONS[0]
+            finish(axis, "class", f"{DATA[base.dataset]}\nclient" if first else "", [])
+    return picture
+
+
+def noise_injected(base: Setting, seed: int = 0) -> Picture:
+    """Draw the last client with and without label noise, and an image with the pattern (Figure 10).
+
+    The client is one of the strong non-IID split, as in the paper's figure.
+    """
+    clean, loud, marked = (
+        federation(replace(base, distribution="strong", noise=noise), seed)
+        for noise in ("none", "label-40", "pattern-20")
+    )
+    last = base.clients - 1
+    picture, axes = panels(1, 3, height=2.8)
+    places = np.arange(clean.n_classes)
+    for shift, f, name, colour in ((-0.2, clean, "clean", 0), (0.2, loud, "40% label noise", 1)):
+        held = np.bincount(f.client_data(last)[1], minlength=len(places))
+        axes[0, 0].bar(places + shift, held, 0.4, color=PALETTE[colour], label=name)
+    finish(axes[0, 0], "class", "samples", axes[0, 0].containers)
+    images, changed = clean.client_data(last)[0], marked.client_data(last)[0]
+    differs = (images != changed).flatten(1).any(1).nonzero()
+    at = int(differs[0]) if len(differs) else 0
+    pairs = ((images, "clean"), (changed, "20% sample noise"))
+    for axis, (x, title) in zip(axes[0, 1:], pairs, strict=True):
+        axis.imshow(x[at, 0], cmap="gray_r")
+        axis.set_title(title, color=INK, fontsize=9)
+        axis.set_xticks([])
+        axis.set_yticks([])
+        axis.spines[:].set_visible(True)
+    return picture
 
 
 def all_indices(series: pd.DataFrame) -> Picture:

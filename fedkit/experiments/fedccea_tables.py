@@ -52,6 +52,7 @@ _COLUMNS = {
 
 
 DATA = {"mnist": "MNIST", "emnist": "EMNIST letters", "digits": "digits"}
+BY_CLASS = "EMNIST by class"
 SPLIT = {"iid": "IID", "weak": "weak non-IID", "strong": "strong non-IID"}
 _PLACE = ["dataset", "distribution", "noise"]
 
@@ -278,13 +279,14 @@ def learning_table(frame: pd.DataFrame) -> pd.DataFrame:
     rows: dict[str, dict[str, str]] = {}
     part = frame[frame.metric == "base"]
     part = part.assign(samples=part.samples.astype(float).fillna(np.inf))
-    scale = ["dataset", "samples", "batch_size", "lr"]
+    scale = ["dataset", "data", "samples", "batch_size", "lr"]
     part = part.sort_values(scale, ascending=False, kind="stable")
-    for (dataset, samples, batch, lr, distribution), seeds in part.groupby(
+    for (dataset, data, samples, batch, lr, distribution), seeds in part.groupby(
         [*scale, "distribution"], sort=False
     ):
         amount = "all samples" if str(samples) == "inf" else f"{samples:.0f} samples"
-        words = f"{DATA[str(dataset)]}, {amount}, batches of {batch}, learning rate {lr:g}"
+        name = BY_CLASS if data == "femnist" else DATA[str(dataset)]
+        words = f"{name}, {amount}, batches of {batch}, learning rate {lr:g}"
         row = rows.setdefault(words, {})
         row[SPLIT[str(distribution)]] = mean_interval(seeds.value).within(0, 100).text(1)
     table = pd.DataFrame.from_dict(rows, orient="index").fillna("–")
