@@ -77,6 +77,20 @@ class Lookup:
             frame["key"], frame["seed"], frame["metric"], frame["value"], strict=True
         ):
             self.values.setdefault((key, metric), {})[int(seed)] = float(value)
+        self._add_means(store, profile)
+
+    def _add_means(self, store: Store, profile: str) -> None:
+        """Add the means of series over their rounds that claims ask for, as ``mean(<series>)``."""
+        places = [p for c in self.claims.claims for p in (c.ours, c.against or {})]
+        wanted = {p["metric"] for p in places if str(p.get("metric")).startswith("mean(")}
+        if not wanted:
+            return
+        lines = store.series(paper=self.claims.paper["key"], profile=profile)
+        lines = lines[lines["series"].map("mean({})".format).isin(wanted)]
+        means = lines.groupby(["key", "seed", "series"])["value"].mean().reset_index()
+        columns = (means[name] for name in ("key", "seed", "series", "value"))
+        for key, seed, name, value in zip(*columns, strict=True):
+            self.values.setdefault((key, f"mean({name})"), {})[int(seed)] = float(value)
 
     def fitting(self, experiment: str, metric: str, wanted: Mapping[str, Any]) -> list[str]:
         """Return the records of an experiment with these settings and this metric."""
@@ -168,6 +182,8 @@ def numbers_of(claim: Claim, lookup: Lookup) -> Numbers | None:
         return _concordance(claim, lookup)
     if "sweep" in claim.ours:
         return _sweep(claim, lookup)
+    if "pooled" in claim.ours:
+        return _pooled(claim, lookup)
     if "experiment" not in claim.ours:
         return None
     first = lookup.find(claim.ours)
@@ -201,6 +217,33 @@ def _sweep(claim: Claim, lookup: Lookup) -> Numbers | None:
         scale = _SCALES[claim.test.get("scale", "linear")]
         values = slopes(scale(np.asarray(levels, dtype=np.float64)), y)
     return Numbers(values, keys, next((f.bar for f in found if f.bar), ""))
+
+
+def _pooled(claim: Claim, lookup: Lookup) -> Numbers | None:
+    """Return one mean gain per seed, or scores [seeds, columns, rows], of several columns.
+
+    A seed counts where it has run in every cell, so that no column weighs more in one than in
+    another; all columns must be there, for the printed number is of all of them.
+    """
+    found = [[lookup.find(place) for place in column] for column in claim.ours["pooled"]]
+    there = [f for column in found for f in column if f is not None]
+    if not there:
+        return None
+    keys = frozenset[str]().union(*(f.keys for f in there))
+    bar = next((f.bar for f in there if f.bar), "")
+    complete = [[f for f in column if f is not None] for column in found if None not in column]
+    if len(complete) < len(found):
+        return Numbers(
+            np.empty(0), keys, bar or f"{len(complete)} of {len(found)} settings on record"
+        )
+    seeds = sorted(set.intersection(*(set(f.by_seed) for f in there)))
+    scores = np.array([[[f.by_seed[s] for f in line] for line in complete] for s in seeds])
+    scores = scores.reshape(len(seeds), len(complete), len(complete[0]))
+    if claim.test["rule"] == "mean_gain":
+        return Numbers((scores[:, :, 0] - scores[:, :, 1]).mean(axis=1), keys, bar)
+    if claim.test["rule"] == "best_share":
+        return Numbers((scores.argmax(axis=2) == 0).mean(axis=1), keys, bar)
+    return Numbers(scores, keys, bar)
 
 
 def _concordance(claim: Claim, lookup: Lookup) -> Numbers | None:

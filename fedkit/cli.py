@@ -219,9 +219,34 @@ def _remarks(
         yield f"numbers of profile {profile} are shown and never judged; only those of paper are"
 
 
+def _compare_all(
+    papers_: Sequence[str], store: Store, profile: str, keep: bool, changed: bool, power_: bool
+) -> None:
+    """Count the verdicts of papers; what has changed, and what their seeds can decide."""
+    import pandas as pd
+
+    from fedkit.changes import changes, changes_table, keep_verdicts
+    from fedkit.comparing import join
+    from fedkit.power import power
+    from fedkit.reporting import by_paper
+
+    frames = {name: join(name, store, profile=profile) for name in papers_}
+    if power_:
+        table = pd.concat([power(frame) for frame in frames.values()], ignore_index=True)
+        typer.echo(table.to_string(index=False, float_format=lambda x: f"{x:.3g}"))
+        return
+    typer.echo(by_paper(frames).to_string())
+    if changed:
+        typer.echo("\n" + changes_table(changes(frames, store.root)))
+    if keep:
+        typer.echo(f"kept in {keep_verdicts(frames, store.root)}")
+
+
 @app.command()
 def compare(
-    paper: Paper,
+    paper: Annotated[
+        str | None, typer.Argument(help="One paper; all, counted, by default.")
+    ] = None,
     profile: Profile = "paper",
     table: Annotated[
         str | None, typer.Option(help="Write one table of the paper as markdown, e.g. words.")
@@ -235,8 +260,17 @@ def compare(
     check: Annotated[
         bool, typer.Option("--check", help="Fail if a record is damaged, or stale and not listed.")
     ] = False,
+    changes: Annotated[
+        bool, typer.Option("--changes", help="Verdicts now and as kept, counted.")
+    ] = False,
+    power: Annotated[
+        bool, typer.Option("--power", help="What the seeds of each table can decide.")
+    ] = False,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Keep the verdicts of all papers for --changes.")
+    ] = False,
 ) -> None:
-    """Set a paper's claims beside the records, with a verdict on each."""
+    """Set a paper's claims beside the records, with a verdict on each; or count those of all."""
     from fedkit.comparing import join
     from fedkit.reporting import (
         claims_table,
@@ -249,7 +283,17 @@ def compare(
 
     if table is not None and (verdict is not None or markdown):
         raise ValueError("--table is markdown of a whole table; leave out --verdict and --markdown")
+    if keep and paper is not None:
+        raise ValueError(f"--keep keeps the verdicts of all papers; leave out {paper!r}")
     store = Store()
+    if paper is None or changes or power:
+        if table is not None or verdict is not None or markdown or check:
+            raise ValueError(
+                "--table, --verdict, --markdown and --check are for the claims of one paper"
+            )
+        names = claims_papers() if paper is None else [paper]
+        _compare_all(names, store, check_profile(profile), keep, changes, power)
+        return
     frame = join(paper, store, profile=check_profile(profile))
     if table is not None:
         shown = frame

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from fedkit._cells import canonical_json
 from fedkit._measured import Lookup, numbers_of
 from fedkit.claims import BOUNDED, Claim, Claims, ClaimsError, load_claims
 from fedkit.extras import need
 from fedkit.intervals import (
     Interval,
     holm,
+    kendalls_tau,
     kendalls_w,
     mean_interval,
     paired_interval,
@@ -25,13 +27,13 @@ from fedkit.printed import printed_statistic
 from fedkit.records import Store
 from fedkit.verdicts import (
     NOT_ATTEMPTED,
+    NOT_JUDGED,
     NOT_REPRODUCED,
     NOT_TESTABLE,
     REPRODUCED,
     Judgement,
     judge_bound,
     judge_equal,
-    judge_equivalence,
     judge_never,
     judge_ordering,
     judge_value,
@@ -46,23 +48,31 @@ FloatArray = npt.NDArray[np.float64]
 
 COLUMNS = [
     "claim", "kind", "where", "says", "paper", "unit", "mean", "low", "high", "seeds", "difference",
-    "rule", "verdict", "note", "profile", "stale", "command",
+    "rule", "verdict", "also_fits", "other_rows", "by_construction", "after_runs", "note",
+    "profile", "stale", "command",
 ]  # fmt: skip
 """Columns of :func:`join`."""
 
 
 def _interval(claim: Claim, values: FloatArray) -> Interval:
     level = claim.test.get("level", 0.95)
-    if claim.test["rule"] == "concordance":
+    rule = claim.test["rule"]
+    if rule in ("concordance", "rank_agreement"):
         if not len(values):
             return Interval(math.nan, math.nan, math.nan, 0)
-        w = float(kendalls_w(values.mean(axis=0)))
+
+        def statistic(scores: FloatArray) -> FloatArray:
+            """Of mean scores [..., columns, rows]."""
+            if rule == "concordance":
+                return kendalls_w(scores)
+            return np.asarray(kendalls_tau(scores, claim.ours["printed"]).mean(axis=-1))
+
         rng = np.random.default_rng(0)
         draws = rng.integers(0, len(values), size=(2000, len(values)))
-        spread = kendalls_w(values[draws].mean(axis=1))
+        spread = statistic(values[draws].mean(axis=1))
         low, high = np.quantile(spread, [(1 - level) / 2, (1 + level) / 2])
-        return Interval(w, float(low), float(high), len(values))
-    if claim.against is not None or "sweep" in claim.ours:
+        return Interval(float(statistic(values.mean(axis=0))), float(low), float(high), len(values))
+    if claim.against is not None or "sweep" in claim.ours or "pooled" in claim.ours:
         return paired_interval(values, level)
     return mean_interval(values, level)
 
@@ -79,6 +89,23 @@ def _within(claim: Claim, interval: Interval, values: FloatArray) -> Interval:
 # ------------------------------------------------------------------------------ verdicts
 
 
+def _judge_size(
+    claim: Claim, values: FloatArray, seeds: int, printed: Claim | None = None
+) -> Judgement:
+    """Judge our numbers by a claim's rule of sizes, on its own printed number or another's."""
+    number = claim if printed is None else printed
+    assert number.number is not None
+    return judge_value(
+        values,
+        number.number,
+        margin=claim.test["margin"],
+        spread=None if number.spread is None else float(number.spread),
+        paper_seeds=seeds,
+        min_seeds=int(claim.test.get("min_seeds", 3)),
+        level=claim.test.get("level", 0.95),
+    )
+
+
 def _judge(claim: Claim, values: FloatArray, p_value: float | None, seeds: int) -> Judgement:
     """Apply a claim's rule to our numbers."""
     test, paper = claim.test, claim.number
@@ -87,21 +114,21 @@ def _judge(claim: Claim, values: FloatArray, p_value: float | None, seeds: int) 
     rule = test["rule"]
     if rule == "value":
         assert paper is not None
-        if claim.spread is not None:
-            return judge_equivalence(
-                values, paper, float(claim.spread), seeds, margin=test["margin"], **common
-            )
-        return judge_value(values, paper, margin=test["margin"], paper_seeds=seeds, **common)
-    if rule == "ordering":
+        return _judge_size(claim, values, seeds)
+    if rule in ("ordering", "mean_gain"):
         sign = test.get("sign")  # where only a direction is claimed
         return judge_ordering(
-            values, paper, margin=test["margin"], sign=sign, p_value=p_value, **common
-        )
+            values, paper, margin=test["margin"], sign=sign, p_value=p_value, paper_seeds=seeds,
+            **common,
+        )  # fmt: skip
     if rule in ("slope", "taper"):
         return judge_ordering(values, paper, margin=test["margin"], sign=test["sign"], **common)
-    if rule in ("at_most", "at_least", "concordance"):
-        interval = _interval(claim, values)
-        return judge_bound(interval, claim.bound, at_most=rule == "at_most", min_seeds=least)
+    if rule in ("at_most", "at_least", "concordance", "rank_agreement", "best_share"):
+        interval = _within(claim, _interval(claim, values), values)
+        return judge_bound(
+            interval, claim.bound, at_most=rule == "at_most", limit=test.get("limit"),
+            min_seeds=least,
+        )  # fmt: skip
     if rule == "never":
         return judge_never(values, min_seeds=least)
     if rule == "equal":
@@ -109,6 +136,19 @@ def _judge(claim: Claim, values: FloatArray, p_value: float | None, seeds: int) 
         tolerance = float(test["rtol"]) * abs(paper)
         return judge_equal(values, paper, tolerance=tolerance, min_seeds=least)
     return Judgement(NOT_TESTABLE, note=claim.untestable)
+
+
+def _columns(claims: Claims) -> dict[str, list[Claim]]:
+    """Return the cells of each column of the printed tables, by what their places share."""
+    columns: dict[str, list[Claim]] = {}
+    for claim in claims.claims:
+        if claim.place.get("table") in claims.tables:
+            columns.setdefault(_column(claim), []).append(claim)
+    return columns
+
+
+def _column(claim: Claim) -> str:
+    return canonical_json({name: v for name, v in claim.place.items() if name != "row"})
 
 
 def _on_paper(claim: Claim, claims: Claims) -> tuple[float, Judgement]:
@@ -166,8 +206,8 @@ def join(
     """Judge every claim of a paper by the records of one profile.
 
     Only records of the ``paper`` profile, made by the paper's protocol on the paper's data, are
-    judged; numbers of other runs are shown with the verdict "not attempted (cost)" and what sets
-    them apart.  Claims about the printed tables and about exact games need no records.
+    judged; numbers of other runs are shown with the verdict "run, not judged" and what sets them
+    apart.  Claims about the printed tables and about exact games need no records.
 
     Parameters
     ----------
@@ -186,6 +226,9 @@ def join(
     pandas.DataFrame
         One row per claim, in the order of the file, with the columns :data:`COLUMNS`; ``mean``,
         ``low``, ``high`` and ``difference`` are in the claim's unit and NaN where there is none.
+        ``also_fits``, of a reproduced cell of a table, counts those of the ``other_rows`` of its
+        column whose printed number ours would have reproduced as well.  ``frame.attrs`` holds the
+        ``claims`` and the ``values`` of each, one per seed.
 
     Raises
     ------
@@ -210,8 +253,10 @@ def join(
         p_values = [paired_p_value(found[c.id].values)[0] for c in members]  # type: ignore[union-attr]
         adjusted.update(zip((c.id for c in members), holm(p_values).tolist(), strict=True))
 
+    columns = _columns(claims)
     rows = []
     for claim in claims.claims:
+        seeds = int(claim.test.get("paper_seeds") or claims.paper.get("seeds") or 1)
         numbers = found[claim.id]
         interval = blank()
         if numbers is not None:
@@ -224,10 +269,16 @@ def join(
         elif numbers is None:
             judged = Judgement(NOT_ATTEMPTED, note=f"no record at profile {profile}")
         elif not judgeable(claim):
-            judged = Judgement(NOT_ATTEMPTED, note=numbers.bar or f"profile {profile}, not {scale}")
+            judged = Judgement(NOT_JUDGED, note=numbers.bar or f"profile {profile}, not {scale}")
         else:
-            seeds = int(claim.test.get("paper_seeds") or claims.paper.get("seeds") or 1)
             judged = _judge(claim, numbers.values, adjusted.get(claim.id), seeds)
+        # What our number would have reproduced as well: a tick that tells rows apart fits none.
+        others = [c for c in columns.get(_column(claim), ()) if c.id != claim.id]
+        fits = math.nan
+        if others and judged.verdict == REPRODUCED and claim.test["rule"] == "value":
+            assert numbers is not None
+            fitting = (_judge_size(claim, numbers.values, seeds, other) for other in others)
+            fits = sum(other.verdict == REPRODUCED for other in fitting)
         rows.append(
             {
                 "claim": claim.id,
@@ -244,6 +295,10 @@ def join(
                 "difference": math.nan if claim.paper_value is None else judged.difference,
                 "rule": _rule_text(claim),
                 "verdict": judged.verdict,
+                "also_fits": fits,
+                "other_rows": len(others) if math.isfinite(fits) else math.nan,
+                "by_construction": claim.by_construction,
+                "after_runs": claim.after_runs,
                 "note": judged.note,
                 "profile": profile if numbers is not None else "",
                 "stale": bool(numbers is not None and numbers.keys & lookup.stale),
@@ -252,4 +307,10 @@ def join(
         )
     frame = pd.DataFrame(rows, columns=COLUMNS)
     frame.attrs["claims"] = claims
+    # tuples: pandas copies and compares what a frame carries
+    frame.attrs["values"] = {
+        name: tuple(n.values.tolist())
+        for name, n in found.items()
+        if n is not None and n.values.ndim == 1
+    }
     return frame

@@ -14,8 +14,10 @@ from scipy import stats
 __all__ = [
     "NONPARAMETRIC_FROM",
     "Interval",
+    "difference_half_width",
     "finite",
     "holm",
+    "kendalls_tau",
     "kendalls_w",
     "mean_interval",
     "paired_interval",
@@ -97,17 +99,51 @@ def mean_interval(values: npt.ArrayLike, level: float = 0.95) -> Interval:
     return Interval(mean, mean - half, mean + half, n)
 
 
+def difference_half_width(
+    spread: float,
+    seeds: int,
+    printed_spread: float | None = None,
+    paper_seeds: int = 1,
+    level: float = 0.95,
+) -> float:
+    """Half-width of the interval of our mean minus the paper's.
+
+    Without a printed spread the paper's runs are taken to spread like ours, which gives the
+    prediction interval for a mean of m runs, ``t s sqrt(1/n + 1/m)``.  With one it is Welch's.
+
+    Parameters
+    ----------
+    spread : float
+        Our standard deviation over seeds.
+    seeds : int
+        Ours; NaN comes of less than two.
+    printed_spread : float, optional
+        The paper's standard deviation.
+    paper_seeds : int
+        Runs behind the printed number.
+    level : float
+        Level of the interval.
+    """
+    if seeds < 2:
+        return math.nan
+    theirs = spread if printed_spread is None else printed_spread
+    parts = np.array([spread**2 / seeds, theirs**2 / paper_seeds])
+    freedom = float(seeds - 1)
+    if printed_spread is not None:
+        below = float((parts**2 / np.array([seeds - 1, max(paper_seeds - 1, 1)])).sum())
+        freedom = float(parts.sum()) ** 2 / below if below else math.inf
+    return float(stats.t.ppf((1 + level) / 2, freedom)) * math.sqrt(parts.sum())
+
+
 def prediction_half_width(values: npt.ArrayLike, seeds: int = 1, level: float = 0.95) -> float:
     """Half-width of the interval for the mean of `seeds` further runs like ours.
 
-    ``t * s * sqrt(1/n + 1/m)``, for normal runs of equal spread; NaN below two values.
+    NaN below two values; see :func:`difference_half_width`.
     """
     x = finite(values)
-    n = len(x)
-    if n < 2:
+    if len(x) < 2:
         return math.nan
-    t = float(stats.t.ppf((1 + level) / 2, n - 1))
-    return t * float(x.std(ddof=1)) * math.sqrt(1 / n + 1 / seeds)
+    return difference_half_width(float(x.std(ddof=1)), len(x), None, seeds, level)
 
 
 def prediction_interval(
@@ -202,6 +238,28 @@ def slopes(levels: npt.ArrayLike, values: npt.ArrayLike) -> FloatArray:
     if len(x) < 2 or not centred.any():
         raise ValueError(f"levels are {x.tolist()}; a slope needs two different ones")
     return np.asarray(y @ centred / (centred @ centred))
+
+
+def kendalls_tau(scores: npt.ArrayLike, reference: npt.ArrayLike) -> FloatArray:
+    """Kendall's rank correlation tau-b of scores with a reference, corrected for ties (rule T6).
+
+    Parameters
+    ----------
+    scores : float64[..., methods]
+    reference : float64[..., methods]
+        Of a shape that broadcasts with the scores.
+
+    Returns
+    -------
+    float64[...]
+        1 for the same order, -1 for the reversed one; NaN where all are tied.
+    """
+    x, y = (np.asarray(v, dtype=np.float64) for v in (scores, reference))
+    first, second = np.triu_indices(x.shape[-1], 1)
+    a = np.sign(x[..., first] - x[..., second])
+    b = np.sign(y[..., first] - y[..., second])
+    with np.errstate(invalid="ignore"):
+        return np.asarray((a * b).sum(-1) / np.sqrt((a * a).sum(-1) * (b * b).sum(-1)))
 
 
 def kendalls_w(scores: npt.ArrayLike) -> FloatArray:

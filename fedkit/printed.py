@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedkit.claims import Claims, ClaimsError, PrintedTable
+from fedkit.claims import PRINTED, Claims, ClaimsError, PrintedTable
 from fedkit.intervals import kendalls_w
 
 __all__ = ["STATISTICS", "printed_statistic"]
@@ -90,6 +90,40 @@ def concordance(claims: Claims) -> float:
     return float(kendalls_w(np.concatenate(scores)))
 
 
+def _entry(claims: Claims, table: str, row: str, column: Mapping[str, Any]) -> float:
+    printed = claims.tables[table]
+    return float(printed.rows[row][list(printed.columns).index(column)])
+
+
+def relative_gain(
+    claims: Claims, table: str, row: str, against: str, column: Mapping[str, Any]
+) -> float:
+    """By how many percent one row's number is above another's, in one column of a table."""
+    ours, theirs = (_entry(claims, table, r, column) for r in (row, against))
+    return (ours - theirs) / theirs * 100
+
+
+def ratio_of_gains(
+    claims: Claims, tables: list[str], row: str, against: str, column: Mapping[str, Any]
+) -> float:
+    """By how many percent the relative gain in one table exceeds that in another."""
+    first, second = (relative_gain(claims, table, row, against, column) for table in tables)
+    return (first / second - 1) * 100
+
+
+def row_maximum(claims: Claims, table: str, row: str) -> float:
+    """Largest number of a row."""
+    return float(_numbers(claims.tables[table], row).max())
+
+
+def columns_best(claims: Claims, table: str, row: str) -> float:
+    """Number of columns of a table in which no other row is as high."""
+    others = np.stack(
+        [_numbers(claims.tables[table], r) for r in claims.tables[table].rows if r != row]
+    )
+    return float((_numbers(claims.tables[table], row) > others.max(axis=0)).sum())
+
+
 STATISTICS: dict[str, Callable[..., float]] = {
     function.__name__: function
     for function in (
@@ -99,6 +133,10 @@ STATISTICS: dict[str, Callable[..., float]] = {
         columns_adaptive_better,
         hardest_setting_rank,
         concordance,
+        relative_gain,
+        ratio_of_gains,
+        row_maximum,
+        columns_best,
     )
 }
 """Statistics of printed tables by name, as the claims files use them."""
@@ -115,5 +153,5 @@ def printed_statistic(claims: Claims, test: Mapping[str, Any]) -> float:
     name = test["statistic"]
     if name not in STATISTICS:
         raise ClaimsError(f"statistic {name!r} is unknown; choose from {sorted(STATISTICS)}")
-    options = {k: v for k, v in test.items() if k in ("against", "relative")}
+    options = {k: v for k, v in test.items() if k in PRINTED}
     return STATISTICS[name](claims, **options)

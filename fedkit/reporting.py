@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from fedkit.extras import need
-from fedkit.verdicts import ICONS, NOT_ATTEMPTED, VERDICTS
+from fedkit.verdicts import ICONS, NOT_JUDGED, REPRODUCED, VERDICTS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -14,26 +15,30 @@ if TYPE_CHECKING:
     from fedkit.claims import Claims
 
 __all__ = [
-    "added_later", "claims_table", "comparison_table", "ours_text", "summary",
+    "by_paper", "claims_table", "comparison_table", "fits_text", "ours_text", "summary",
     "terminal_table", "verdict_text", "with_verdict",
 ]  # fmt: skip
-
-
-def added_later(frame: pd.DataFrame) -> pd.Series[bool]:
-    """Tell which claims were added, changed or reworded after the runs, as their words say.
-
-    Parameters
-    ----------
-    frame : pandas.DataFrame
-        Rows of :func:`fedkit.comparing.join`.
-    """
-    said = "(?:added|changed|reworded|written down) after the runs"
-    return frame["says"].str.contains(said) | frame["where"].str.contains(said)
 
 
 def verdict_text(verdict: str) -> str:
     """Write a verdict as its icon and its words."""
     return f"{ICONS[verdict]} {verdict}"
+
+
+def fits_text(row: Any) -> str:
+    """Say how many other rows of its column a reproduced number fits too; empty elsewhere."""
+    if not math.isfinite(row["also_fits"]):
+        return ""
+    if not row["also_fits"]:
+        return "fits no other row"
+    return f"also fits {row['also_fits']:.0f} of {row['other_rows']:.0f} other rows"
+
+
+def _says(row: Any) -> str:
+    """Return the sentence of a claim with what is to be known of it."""
+    marks = [f"after the runs: {row['after_runs']}"] if row["after_runs"] else []
+    marks += ["holds by construction"] if row["by_construction"] else []
+    return f"{row['says']} [{'; '.join(marks)}]" if marks else str(row["says"])
 
 
 def _number(value: float, digits: int) -> str:
@@ -87,22 +92,32 @@ def claims_table(frame: pd.DataFrame, *, commands: bool = False) -> str:
     -------
     str
         Columns: claim, where, paper, ours with its interval and seeds, difference, rule,
-        verdict, and the command.
+        verdict, how many other rows the number fits too, and the command.
     """
-    head = ["claim", "where", "paper", "ours [95% CI]", "difference", "rule", "verdict"]
+    head = [
+        "claim",
+        "where",
+        "paper",
+        "ours [95% CI]",
+        "difference",
+        "rule",
+        "verdict",
+        "also fits",
+    ]
     rows = []
     for row in frame.to_dict("records"):
         paper = row["paper"] if isinstance(row["paper"], str) else None
         unit = f" {row['unit']}" if row["unit"] else ""
         difference = row["difference"]
         line = [
-            f"{row['says']}",
+            _says(row),
             str(row["where"]),
             "not printed" if paper is None else f"{paper}{unit}",
             ours_text(row),
             _number(difference, _digits(paper)) if math.isfinite(difference) else "–",
             str(row["rule"]),
             verdict_text(row["verdict"]) + (f" ({row['note']})" if row["note"] else ""),
+            fits_text(row) or "–",
         ]
         rows.append([*line, f"`{row['command']}`"] if commands else line)
     return _markdown([*head, "command"] if commands else head, rows)
@@ -122,7 +137,9 @@ def terminal_table(frame: pd.DataFrame, width: int | None) -> str:
     rows = [("claim", "paper", "ours [95% CI]", "verdict")]
     for row in frame.to_dict("records"):
         printed = row["paper"] if isinstance(row["paper"], str) else "–"
-        words = verdict_text(row["verdict"]).partition(",")[0].partition(" (")[0]
+        words = verdict_text(row["verdict"]).partition(", not in")[0].partition(" (")[0]
+        if math.isfinite(row["also_fits"]):
+            words += f", fits {row['also_fits']:.0f}/{row['other_rows']:.0f} too"
         rows.append((str(row["says"]), printed, ours_text(row), words))
     longest = [max(map(len, column)) for column in zip(*rows, strict=True)]
     if width is not None:
@@ -196,8 +213,8 @@ def comparison_table(frame: pd.DataFrame, table: str, **column: Any) -> str:
             heads.append(head)
         row = rows[claim.id]
         # A number that is not judged stands beside the paper's all the same: it must say why.
-        bare = row["verdict"] == NOT_ATTEMPTED and math.isfinite(row["mean"])
-        why = f": {row['note']}" if bare else ""
+        why = f": {row['note']}" if row["verdict"] == NOT_JUDGED else ""
+        why += f"<br>{fits_text(row)}" if fits_text(row) else ""
         cells.setdefault(name, {})[head] = (
             f"{row['paper']}<br>{ours_text(row)}<br>{verdict_text(row['verdict'])}{why}"
         )
@@ -216,3 +233,37 @@ def summary(frame: pd.DataFrame) -> pd.DataFrame:
     counts = counts.reindex(columns=list(VERDICTS), fill_value=0)
     counts.columns = [verdict_text(name) for name in counts.columns]
     return counts
+
+
+def by_paper(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """Count the verdicts of every paper, findings apart from what holds by construction.
+
+    Parameters
+    ----------
+    frames : mapping of str to pandas.DataFrame
+        Of each paper all rows of :func:`fedkit.comparing.join`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One column per paper and the total; one row per verdict of findings, then the reproduced
+        table cells that fit no other row, those of all that have other rows, and the reproduced
+        claims that hold by construction.
+    """
+    pd = need("pandas", extra="run")
+    columns = {}
+    for paper, frame in frames.items():
+        given = frame["by_construction"].astype(bool)
+        found = frame[~given]
+        counts = {verdict_text(v): int((found["verdict"] == v).sum()) for v in VERDICTS}
+        ticks = found["also_fits"].dropna()
+        counts["reproduced cells that fit no other row"] = int((ticks == 0).sum())
+        counts["of reproduced cells that have other rows"] = len(ticks)
+        counts["reproduced by construction"] = int((given & (frame["verdict"] == REPRODUCED)).sum())
+        counts["by construction, other verdicts"] = (
+            int(given.sum()) - counts["reproduced by construction"]
+        )
+        columns[paper] = counts
+    table = pd.DataFrame(columns)
+    table["all"] = table.sum(axis=1)
+    return table

@@ -1,9 +1,9 @@
 """From numbers to verdicts: the tolerance policy of ``book/policy.md`` as functions.
 
-Every rule answers with one of six words.  Two principles hold throughout.  "Reproduced" can never
-come from noise: of a size it needs an interval whose half-width is within the margin, of a
-direction or a bound one that excludes the other side.  And "not reproduced" needs evidence too:
-where the interval leaves both open, the verdict is "inconclusive".
+Every rule answers with a word of a closed list.  Two principles hold throughout.  "Reproduced"
+needs evidence, which a wide interval is not: of a size the whole interval must lie within the
+margin, of a direction or a bound it must exclude the other side.  And "not reproduced" needs as
+much: where the interval leaves both open, the verdict is "inconclusive".
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
 
 from fedkit.intervals import (
     Interval,
+    difference_half_width,
     finite,
     paired_interval,
     paired_p_value,
@@ -28,14 +28,16 @@ __all__ = [
     "ICONS",
     "INCONCLUSIVE",
     "NOT_ATTEMPTED",
+    "NOT_JUDGED",
     "NOT_REPRODUCED",
     "NOT_TESTABLE",
     "REPRODUCED",
+    "SIZE_EXCLUDED",
+    "UNJUDGED",
     "VERDICTS",
     "Judgement",
     "judge_bound",
     "judge_equal",
-    "judge_equivalence",
     "judge_never",
     "judge_ordering",
     "judge_value",
@@ -44,7 +46,9 @@ __all__ = [
 REPRODUCED = "reproduced"
 DIRECTION = "reproduced in direction, not in size"
 INCONCLUSIVE = "inconclusive"
+SIZE_EXCLUDED = "sign open, printed size excluded"
 NOT_REPRODUCED = "not reproduced"
+NOT_JUDGED = "run, not judged"
 NOT_ATTEMPTED = "not attempted (cost)"
 NOT_TESTABLE = "not testable"
 
@@ -52,7 +56,9 @@ ICONS = {
     REPRODUCED: "✓",
     DIRECTION: "↗",
     INCONCLUSIVE: "?",
+    SIZE_EXCLUDED: "≠",
     NOT_REPRODUCED: "✗",
+    NOT_JUDGED: "○",
     NOT_ATTEMPTED: "–",
     NOT_TESTABLE: "∅",
 }
@@ -60,6 +66,9 @@ ICONS = {
 
 VERDICTS = tuple(ICONS)
 """The closed list of verdicts."""
+
+UNJUDGED = (NOT_JUDGED, NOT_ATTEMPTED, NOT_TESTABLE)
+"""Those that say nothing of the claim itself."""
 
 
 @dataclass(frozen=True)
@@ -94,24 +103,35 @@ def _too_few(n: int, min_seeds: int) -> Judgement | None:
     return Judgement(INCONCLUSIVE, note=f"{n} of at least {max(min_seeds, 2)} seeds")
 
 
+def _compare(difference: float, half_width: float, margin: float) -> str:
+    """Judge a size: equivalent, surely beyond the margin, or open.
+
+    The one rule of every size.  At 95% both errors are 2.5% at most: of calling sizes equivalent
+    that differ by the margin, and of calling them different that do not.
+    """
+    if abs(difference) + half_width <= margin:
+        return REPRODUCED
+    if abs(difference) - half_width > margin:
+        return NOT_REPRODUCED
+    return INCONCLUSIVE
+
+
 def judge_value(
     values: npt.ArrayLike,
     paper: float,
     *,
     margin: float,
+    spread: float | None = None,
     paper_seeds: int = 1,
     min_seeds: int = 3,
     level: float = 0.95,
 ) -> Judgement:
-    """Judge a printed number without spread (rule T3).
+    """Judge a printed number, with or without its spread (rule T3).
 
-    With d = ours - paper and h the half-width of the prediction interval for a mean of the
-    paper's number of seeds:
+    With d = ours - paper and h the half-width of the interval of that difference:
 
-    - reproduced: h <= margin, and the printed number is inside the interval (abs(d) <= h) or
-      equivalent to ours (abs(d) + h <= margin);
-    - not reproduced: it is outside by more than the margin (abs(d) - h > margin), or the
-      interval is narrow and excludes it with abs(d) > margin;
+    - reproduced: the whole interval is within the margin (abs(d) + h <= margin);
+    - not reproduced: the whole interval is beyond it (abs(d) - h > margin);
     - inconclusive otherwise.
 
     Parameters
@@ -120,66 +140,29 @@ def judge_value(
         Ours, one per seed.
     paper, margin : float
         In one unit.
+    spread : float, optional
+        The standard deviation that is printed with the number.  With it the interval is Welch's;
+        without it the prediction interval, which takes the paper's runs to spread like ours.
     paper_seeds : int
         Runs behind the printed number.
     min_seeds : int
         Below so many the verdict is inconclusive.
     level : float
-        Level of the interval.
+        Level of the interval, the same for both verdicts: equivalence is thus shown by two
+        one-sided tests at ``(1 - level) / 2`` each, which is stricter than their usual
+        ``1 - level`` and asks no less of "reproduced" than of "not reproduced".
     """
     x = finite(values)
     few = _too_few(len(x), min_seeds)
     if few is not None:
         return few
     d = float(x.mean()) - paper
-    h = prediction_half_width(x, paper_seeds, level)
-    note = f"prediction half-width {h:.2g}, margin {margin:g}"
-    if np.ptp(x) == 0:
+    h = difference_half_width(float(x.std(ddof=1)), len(x), spread, paper_seeds, level)
+    name = "prediction" if spread is None else "Welch"
+    note = f"{name} half-width {h:.2g}, margin {margin:g}"
+    if np.ptp(x) == 0 and spread is None:
         note += ", all seeds alike: the margin alone decides"
-    if h <= margin and (abs(d) <= h or abs(d) + h <= margin):
-        return Judgement(REPRODUCED, d, note)
-    if abs(d) - h > margin or (h <= margin and abs(d) > margin):
-        return Judgement(NOT_REPRODUCED, d, note)
-    return Judgement(INCONCLUSIVE, d, note)
-
-
-def judge_equivalence(
-    values: npt.ArrayLike,
-    paper: float,
-    spread: float,
-    paper_seeds: int,
-    *,
-    margin: float,
-    min_seeds: int = 3,
-    level: float = 0.95,
-) -> Judgement:
-    """Judge a printed mean with its standard deviation (rule T3): Welch and equivalence.
-
-    Reproduced when Welch's interval of the difference at level ``2 * level - 1`` (two one-sided
-    tests) lies within the margin; not reproduced when the interval at `level` excludes zero and
-    the difference exceeds the margin; inconclusive otherwise.
-    """
-    x = finite(values)
-    few = _too_few(len(x), min_seeds)
-    if few is not None:
-        return few
-    d = float(x.mean()) - paper
-    parts = np.array([x.var(ddof=1) / len(x), spread**2 / paper_seeds])
-    error = math.sqrt(parts.sum())
-    if error == 0:
-        freedom = math.inf
-    else:
-        freedom = parts.sum() ** 2 / float(
-            (parts**2 / np.array([len(x) - 1, max(paper_seeds - 1, 1)])).sum()
-        )
-    narrow = float(stats.t.ppf(level, freedom)) * error
-    wide = float(stats.t.ppf((1 + level) / 2, freedom)) * error
-    note = f"Welch half-width {wide:.2g}, margin {margin:g}"
-    if abs(d) + narrow <= margin:
-        return Judgement(REPRODUCED, d, note)
-    if abs(d) > wide and abs(d) > margin:
-        return Judgement(NOT_REPRODUCED, d, note)
-    return Judgement(INCONCLUSIVE, d, note)
+    return Judgement(_compare(d, h, margin), d, note)
 
 
 def judge_ordering(
@@ -189,19 +172,22 @@ def judge_ordering(
     margin: float,
     sign: int | None = None,
     p_value: float | None = None,
+    paper_seeds: int = 1,
     min_seeds: int = 3,
     level: float = 0.95,
 ) -> Judgement:
     """Judge a difference, a slope or a contrast by its direction, then its size (T4, T5).
 
-    With d our mean paired difference and h the half-width of its interval:
+    The direction is by the interval of our mean paired difference and the (adjusted) test; the
+    size, where one is printed, by the rule of :func:`judge_value`:
 
-    - not reproduced: the interval and the (adjusted) test show the other sign, or the interval
-      shows that any effect is below ``min(margin, abs(paper)) / 2`` while the paper's is not;
-    - inconclusive: the direction is not established;
-    - reproduced: direction established, which is all where no size is printed; where one is,
-      h <= margin and abs(d - paper) <= margin as well;
-    - reproduced in direction, not in size: direction established, size not.
+    - not reproduced: the other sign is established;
+    - reproduced: the sign is established, and the size equivalent (where none is printed the
+      sign is all);
+    - reproduced in direction, not in size: the sign is established, the size is not equivalent;
+    - sign open, printed size excluded: no sign is established, but the printed difference is
+      surely off by more than the margin;
+    - inconclusive otherwise.
 
     Parameters
     ----------
@@ -215,6 +201,8 @@ def judge_ordering(
         Claimed direction; by default that of `paper`.
     p_value : float, optional
         Adjusted for the family; by default that of :func:`paired_p_value`.
+    paper_seeds : int
+        Runs behind the printed difference.
     min_seeds : int
         Below so many the verdict is inconclusive.
     level : float
@@ -225,7 +213,9 @@ def judge_ordering(
         if paper is None:
             raise ValueError("an ordering needs a sign or a printed difference; both are None")
         if paper == 0:  # a printed tie is a value, not an order
-            tie = judge_value(x, 0.0, margin=margin, min_seeds=min_seeds, level=level)
+            tie = judge_value(
+                x, 0.0, margin=margin, paper_seeds=paper_seeds, min_seeds=min_seeds, level=level
+            )
             if len(x) and not x.any() and tie.verdict == REPRODUCED:
                 return replace(tie, note="the two are equal in every seed: it holds trivially")
             return tie
@@ -236,35 +226,61 @@ def judge_ordering(
     raw, test = paired_p_value(x)
     p = raw if p_value is None else p_value
     interval = paired_interval(x, level)
-    h = interval.half_width
-    difference = math.nan if paper is None else interval.mean - paper
     note = f"{test}, p = {p:.2g}" + (" (Holm)" if p_value is not None else "")
     sure = p < 1 - level and not interval.low <= 0 <= interval.high
-    if sure and interval.mean * sign < 0:
-        return Judgement(NOT_REPRODUCED, difference, f"the other sign; {note}")
-    if paper is not None:
-        small = min(margin, abs(paper)) / 2
-        if abs(paper) > margin and max(abs(interval.low), abs(interval.high)) < small:
-            return Judgement(NOT_REPRODUCED, difference, f"no effect beyond {small:g}; {note}")
-    if not sure:
-        return Judgement(INCONCLUSIVE, difference, note)
-    if paper is None or (h <= margin and abs(difference) <= margin):
-        return Judgement(REPRODUCED, difference, note)
-    return Judgement(DIRECTION, difference, note)
+    if paper is None:
+        difference, size = math.nan, REPRODUCED
+    else:
+        difference = interval.mean - paper
+        h = prediction_half_width(x, paper_seeds, level)
+        size = _compare(difference, h, margin)
+        note += f"; size: half-width {h:.2g}, margin {margin:g}"
+    if sure:
+        if interval.mean * sign < 0:
+            return Judgement(NOT_REPRODUCED, difference, f"the other sign; {note}")
+        return Judgement(REPRODUCED if size == REPRODUCED else DIRECTION, difference, note)
+    if size == NOT_REPRODUCED:
+        return Judgement(SIZE_EXCLUDED, difference, note)
+    return Judgement(INCONCLUSIVE, difference, note)
 
 
 def judge_bound(
-    interval: Interval, bound: float, *, at_most: bool, min_seeds: int = 3
+    interval: Interval,
+    bound: float,
+    *,
+    at_most: bool,
+    limit: float | None = None,
+    min_seeds: int = 3,
 ) -> Judgement:
-    """Judge "at most" or "at least": by the side of the bound on which the interval lies."""
+    """Judge "at most" or "at least": by the side of the bound on which the interval lies.
+
+    Parameters
+    ----------
+    interval : Interval
+    bound : float
+    at_most : bool
+    limit : float, optional
+        The other end of what the sentence can mean.  "Tells them apart only partially" is at most
+        0.9, and not below chance either: what lies beyond the limit is upside down.
+    min_seeds : int
+        Below so many the verdict is inconclusive.
+    """
     few = _too_few(interval.n, min_seeds)
     if few is not None:
         return few
     d = interval.mean - bound
-    sign, slack = (1 if at_most else -1), 1e-9 * abs(bound)  # a mean of equal numbers may round
+    sign = 1 if at_most else -1
+    # signed so that low numbers are inside; a mean of equal numbers may round
     low, high = sorted((sign * (interval.low - bound), sign * (interval.high - bound)))
+    slack = 1e-9 * abs(bound)
     inside, outside = high <= slack, low > slack
     note = f"bound {bound:g}"
+    if limit is not None:
+        end = sign * (limit - bound)
+        inside &= low >= end - slack
+        if high < end - slack:
+            return Judgement(NOT_REPRODUCED, d, f"{note}, upside down: beyond {limit:g}")
+        note += f", limit {limit:g}"
     if inside:
         return Judgement(REPRODUCED, d, note)
     return Judgement(NOT_REPRODUCED if outside else INCONCLUSIVE, d, note)

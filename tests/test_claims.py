@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -12,9 +13,10 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from fedkit.claims import Claim, ClaimsError, load_claims, parse_claims
+from fedkit.claims import Claim, ClaimsError, claims_papers, load_claims, parse_claims
 from fedkit.comparing import join
-from fedkit.intervals import kendalls_w
+from fedkit.experiments import PROFILES, get
+from fedkit.intervals import kendalls_tau, kendalls_w
 from fedkit.printed import printed_statistic
 from fedkit.records import Store
 from fedkit.reporting import claims_table
@@ -91,6 +93,7 @@ def test_every_claim_is_declared_in_full() -> None:
         if rule == "ordering":
             assert claim.against is not None
             assert claim.family
+        if rule == "ordering" and claim.place["table"] != "words":
             assert claim.paper_value is not None
             assert claim.paper_value[0] in "+-"
 
@@ -181,8 +184,24 @@ def test_statistics_of_the_printed_tables() -> None:
     # By hand: Table 1, MNIST, 0.05 (column 4) and Table 2, CIFAR-10, 0.1 (column 15 + 11).
     assert not_best.tolist() == [4, 26]
     assert printed_statistic(FEDOWEN, {"statistic": "largest_shortfall"}) == pytest.approx(0.31)
+    claims = load_claims("fedms")
+    best = {"statistic": "columns_best", "table": "t1", "row": "fedms"}
+    assert printed_statistic(claims, best) == 4  # not CIFAR-10 under Dir(10), MNIST under Dir(0.1)
+    value = load_claims("fedvalue")
+    exceeds = dict(value["fedvalue.percent.exceeds"].test)
+    by_hand = (0.016 / 0.714) / (0.010 / 0.734) - 1
+    assert printed_statistic(value, exceeds) == pytest.approx(100 * by_hand)
     with pytest.raises(ClaimsError, match="statistic 'vibes'"):
         printed_statistic(FEDOWEN, {"statistic": "vibes"})
+
+
+def test_kendalls_tau() -> None:
+    rng = np.random.default_rng(4)
+    scores, reference = rng.integers(0, 5, size=(3, 7)), rng.integers(0, 5, size=7)  # with ties
+    expected = [stats.kendalltau(line, reference).statistic for line in scores]
+    assert kendalls_tau(scores, reference) == pytest.approx(expected)
+    assert kendalls_tau([1, 2, 3], [10, 20, 30]) == 1
+    assert kendalls_tau([3, 2, 1], [10, 20, 30]) == -1
 
 
 def test_kendalls_w() -> None:
@@ -193,3 +212,64 @@ def test_kendalls_w() -> None:
     pairs = [stats.spearmanr(a, b).statistic for a, b in itertools.combinations(scores, 2)]
     assert kendalls_w(scores) == pytest.approx((4 * np.mean(pairs) + 1) / 5)  # textbook identity
     assert kendalls_w(np.stack([scores, scores])).shape == (2,)
+
+
+# ------------------------------------------------------------------- spelling
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "word"),
+    [
+        ("metric: accuracy}", "metric: acuracy}", "table1 has no 'acuracy'"),
+        ("experiment: table1,", "experiment: tabel1,", "names the experiment 'tabel1'"),
+        ("imbalance: 0.01}", "imbalanse: 0.01}", "has no 'imbalanse'; its settings are"),
+        ("  fedavg: 1", "  fedavgg: 1", "has no 'fedavgg'; its methods are"),
+        ("margin: 2", "margim: 2", "the rule of toy.t.a1.fedavg has ['margim']"),
+        (", margin: 2", "", "lacks ['margin']"),
+        ("margin: 2", "margin: two", "margin of toy.t.a1.fedavg is 'two'; it is a number"),
+        ("unit:", "units:", "a table (t) has ['units']"),
+        ("tables:", "table:", "the claims file has ['table']"),
+        ("ours:", "by_chance: 1\n    ours:", "has ['by_chance']"),
+    ],
+)
+def test_what_is_misspelt_is_refused(old: str, new: str, word: str) -> None:
+    source = """
+paper: {key: toy}
+experiments: {table1: {metrics: accuracy, methods: fedavg, settings: method a imbalance}}
+tables:
+  - id: t
+    where: Table 9
+    unit: "%"
+    columns: {a: [1, 2]}
+    settings: {imbalance: 0.01}
+    ours: {experiment: table1, metric: accuracy}
+    test: {rule: value, margin: 2}
+    rows:
+      fedavg: 1 2
+"""
+    assert old in source
+    assert len(parse_claims(source).claims) == 2
+    with pytest.raises(ClaimsError, match=re.escape(word)):
+        parse_claims(source.replace(old, new))
+
+
+@pytest.mark.parametrize("paper", claims_papers())
+def test_the_names_of_a_claims_file_are_those_of_its_experiments(paper: str) -> None:
+    """Settings and methods are those of cells; metrics, where there are records, of these."""
+    store = Store()
+    for name, known in load_claims(paper).experiments.items():
+        cells = [c for p in PROFILES for c in get(paper, name).cells(p, None)]
+        # "cost" is a column of FedCCEA's Table 2, which no run has
+        assert known["settings"] - {"cost"} <= {key for c in cells for key in c.settings}
+        methods = {c.settings.get("method") for c in cells}
+        assert known.get("methods", set()) - methods <= {"fedowen-no-adaptive", *_ELSEWHERE}
+        frames = [store.frame(paper, name, profile) for profile in PROFILES]
+        metrics = {m for f in frames if len(f) for m in f["metric"]}
+        plain = {m for m in known["metrics"] if not m.startswith("mean(")}
+        if metrics and paper != "fedms":
+            assert plain <= metrics, name
+
+
+#: methods of FedOwen that the shared list of its experiments gives to those without them
+_ELSEWHERE = {"fedavg", "mc", "gtg", "banzhaf", "weightedshap", "shapfed", "fedowen"}
+_ELSEWHERE |= {"cgsv", "cgsv-raw", "loo", "loo-loss", "tsv"}

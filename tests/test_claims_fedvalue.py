@@ -96,7 +96,7 @@ def test_better_models_are_judged_over_data_sets(tmp_path, means, verdict):
         ("better-models.parkinsons", "correlation",
          {"pearson.plugin.gbt": 0.9, "pearson.plugin.nn": 0.5},
          {"pearson.plugin.gbt": 0.5, "pearson.plugin.nn": 0.9}),
-        ("t8.svm.wine", "models", {"accuracy.svm": 0.967}, {"accuracy.svm": 0.7}),
+        ("t8.lr.wine", "models", {"accuracy.lr": 0.967}, {"accuracy.lr": 0.7}),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("held", [True, False])

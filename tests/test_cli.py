@@ -293,7 +293,7 @@ def test_compare_is_compact_and_explains_itself(
     monkeypatch.setenv("COLUMNS", "100")
     out = fedkit(capsys, "compare", "fedowen")[1]
     line = next(line for line in out.splitlines() if "n = 3 †" in line)
-    assert line.split("  ")[-1] == "✓ reproduced"
+    assert line.split("  ")[-1].startswith("✓ reproduced, fits ")
     table = out[out.index("\nclaim  ") :].strip().splitlines()
     assert max(map(len, table[:-2])) <= 100
     assert any(row.startswith("t1.mnist.") for row in table)  # ids where sentences do not fit

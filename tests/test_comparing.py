@@ -11,12 +11,14 @@ import pandas as pd
 import pytest
 
 from fedkit import comparing
+from fedkit.changes import changes, changes_table, keep_verdicts
 from fedkit.claims import ClaimsError, claims_papers, load_claims
 from fedkit.comparing import COLUMNS, join
 from fedkit.intervals import Interval
+from fedkit.power import power, smallest_difference
 from fedkit.records import Cell, Store
 from fedkit.reporting import (
-    added_later,
+    by_paper,
     claims_table,
     comparison_table,
     summary,
@@ -25,6 +27,7 @@ from fedkit.reporting import (
 )
 from fedkit.verdicts import (
     NOT_ATTEMPTED,
+    NOT_JUDGED,
     NOT_REPRODUCED,
     NOT_TESTABLE,
     REPRODUCED,
@@ -108,7 +111,7 @@ def test_other_runs_are_shown_and_never_judged(
     _save(store, "fedavg", [83.7, 83.8, 83.7], profile, **change)
     rows = _rows(store, profile)
     for name in (VALUE, ORDER):
-        assert rows[name]["verdict"] == NOT_ATTEMPTED
+        assert rows[name]["verdict"] == NOT_JUDGED
         assert word in rows[name]["note"]
         assert math.isfinite(rows[name]["mean"])
 
@@ -116,7 +119,7 @@ def test_other_runs_are_shown_and_never_judged(
 def test_reduced_runs_are_judged_where_that_is_asked_for(tmp_path: Path) -> None:
     store = Store(tmp_path)
     _save(store, "fedowen", [88.1, 88.1, 88.2], profile="laptop")
-    assert _rows(store, "laptop")[VALUE]["verdict"] == NOT_ATTEMPTED
+    assert _rows(store, "laptop")[VALUE]["verdict"] == NOT_JUDGED
     judged = join("fedowen", store, profile="laptop", scale="laptop").set_index("claim")
     assert judged.loc[VALUE, "verdict"] == REPRODUCED
     assert join("fedowen", store, scale="laptop").set_index("claim").loc[VALUE].seeds == 0
@@ -191,7 +194,7 @@ def test_no_two_claims_of_a_paper_are_printed_under_the_same_name(paper: str) ->
     claims = load_claims(paper).claims
     frame = pd.DataFrame(
         {"says": [c.says for c in claims], "paper": [c.paper_value for c in claims]}
-    ).assign(mean=np.nan, seeds=0, stale=False, verdict=NOT_ATTEMPTED)
+    ).assign(mean=np.nan, seeds=0, stale=False, verdict=NOT_ATTEMPTED, also_fits=np.nan)
     longest = int(frame["says"].str.len().max())
     names = [line[:longest] for line in terminal_table(frame, None).splitlines()[1:]]
     assert len(names) == len(claims)
@@ -199,19 +202,88 @@ def test_no_two_claims_of_a_paper_are_printed_under_the_same_name(paper: str) ->
 
 
 def test_claims_say_when_they_were_written() -> None:
-    says = [
-        "a is b",
-        "a is b (x; added after the runs)",
-        "a is b (reworded after the runs)",
-        "after",
-    ]
-    frame = pd.DataFrame(
-        {"says": [*says, "a is b"], "where": ["T1"] * 4 + ["T1 (changed after the runs)"]}
-    )
-    assert added_later(frame).tolist() == [False, True, True, False, True]
-    tsv = join("fedtsv", Store(Path("nowhere"))).set_index("claim")
-    assert not added_later(tsv)["fedtsv.best.cgsv.mnist"]
-    assert added_later(tsv)[["fedtsv.loo-scattered", "fedtsv.long"]].all()
+    tsv = load_claims("fedtsv")
+    assert tsv["fedtsv.best.cgsv.mnist"].after_runs == ""
+    assert tsv["fedtsv.long"].after_runs == "added"
+    assert tsv["fedtsv.loo-scattered"].after_runs.startswith("reworded")
+    assert "fitted" in load_claims("fedms")["fedms.t1.dir10.mnist.poc"].after_runs
+    assert not load_claims("fedms")["fedms.t1.dir10.mnist.fedprox"].after_runs
+    assert not load_claims("fedms")["fedms.t1.dir1.mnist.poc"].after_runs
+    assert all(c.after_runs for c in load_claims("fedms").select("fedms.t2"))
+    line = claims_table(join(tsv, Store(Path("nowhere"))).iloc[[-1]])
+    assert "[after the runs: added after the runs on MNIST]" in line
+
+
+def test_a_tick_says_which_other_rows_it_fits(tmp_path: Path) -> None:
+    """By hand: 88.2 with a half-width of 0.55 is within 2 points of 88.14, 87.05 and 86.8 ..."""
+    store = Store(tmp_path)
+    _save(store, "fedowen", [88.0, 88.2, 88.4])
+    row = _rows(store)[VALUE]
+    half = 4.302652729911275 * 0.2 * math.sqrt(1 / 3 + 1 / 10)
+    printed = [float(r[4]) for name, r in FEDOWEN.tables["t1"].rows.items() if name != "fedowen"]
+    assert row["also_fits"] == sum(abs(88.2 - p) + half <= 2 for p in printed) == 2
+    assert row["other_rows"] == 6
+    frame = join("fedowen", store)
+    assert "also fits 2 of 6 other rows" in comparison_table(frame, "t1", dataset="mnist")
+    counts = by_paper({"fedowen": frame})["fedowen"]
+    assert counts["of reproduced cells that have other rows"] == 2  # it stands in Table 3 as well
+    assert counts["reproduced by construction"] > 0
+    exact = frame[frame["claim"] == "fedowen.not-best"].iloc[0]
+    assert exact["by_construction"]
+    assert math.isnan(exact["also_fits"])
+
+
+def test_what_single_cells_leave_open_is_pooled(tmp_path: Path) -> None:
+    store, rng = Store(tmp_path), np.random.default_rng(1)
+    columns = [c for c in FEDOWEN.tables["t1"].columns if c["dataset"] == "mnist"]
+    for number, (column, off) in enumerate(zip(columns, (0.0, 1.0, -1.0), strict=True)):
+        shared = rng.normal(0, 3, size=5)  # a seed's luck, which pairs take out
+        for method, line in FEDOWEN.tables["t1"].rows.items():
+            value = float(line[FEDOWEN.tables["t1"].columns.index(column)])
+            gain = off if method == "fedowen" else 0.0
+            numbers = value + gain + shared + rng.normal(0, 0.01, size=5)
+            _save(store, method, numbers.tolist(), alpha=column["alpha"])
+        rows = _rows(store)
+        name = "fedowen.p1.mnist.vs-fedavg"
+        if number < 2:
+            assert rows[name]["verdict"] == NOT_JUDGED
+            assert rows[name]["note"] == f"{number + 1} of 3 settings on record"
+    assert rows[name]["paper"] == "+4.273"  # (7.17 + 4.38 + 1.27) / 3
+    assert rows[name]["mean"] == pytest.approx(4.273, abs=0.02)
+    assert rows[name]["verdict"] == REPRODUCED
+    assert rows["fedowen.k1.mnist"]["mean"] > 0.7
+    assert rows["fedowen.k1.mnist"]["verdict"] == REPRODUCED
+
+
+def test_changes_are_told_apart_by_rule_and_by_runs(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    _save(store, "fedowen", [88.0, 88.2, 88.4])
+    frame = join("fedowen", store)
+    keep_verdicts({"fedowen": frame}, tmp_path)
+    assert set(changes({"fedowen": frame}, tmp_path)["because"]) == {""}
+    other = frame.copy()
+    other.loc[other["claim"] == VALUE, "verdict"] = NOT_REPRODUCED
+    moved = other["claim"] == "fedowen.t3.mnist.a0.05.adaptive-0.01"
+    other.loc[moved, ["verdict", "mean"]] = [NOT_REPRODUCED, 70.0]
+    because = changes({"fedowen": other}, tmp_path).set_index("claim")["because"]
+    assert because[VALUE] == "rule"
+    assert because["fedowen.t3.mnist.a0.05.adaptive-0.01"] == "runs"
+    text = changes_table(changes({"fedowen": other}, tmp_path))
+    assert "| ✓ reproduced | ✗ not reproduced | the rules | 1 |" in text
+    with pytest.raises(ValueError, match="fedkit compare --keep"):
+        changes({"fedowen": frame}, tmp_path / "elsewhere")
+
+
+def test_power_counts_what_the_seeds_can_decide(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    _save(store, "fedowen", [88.0, 88.2, 88.4])  # s = 0.2
+    _save(store, "fedavg", [80.0, 84.0, 88.4])  # no margin of 2 is in reach of three seeds
+    table = power(join("fedowen", store)).set_index("table")
+    cells = table.loc["fedowen.t1"]
+    assert (cells["cells"], cells["seeds"], cells["decided"]) == (2, 3, 1)
+    assert table.loc["fedowen.o1", "needed"] == pytest.approx(4.38)
+    # t quantiles of two degrees of freedom, by a table: 4.303 and 1.061
+    assert smallest_difference(1.0, 3) == pytest.approx((4.303 + 1.061) / math.sqrt(3), abs=1e-3)
 
 
 def test_a_protocol_may_accept_several_readings(tmp_path: Path) -> None:
@@ -225,7 +297,7 @@ def test_a_protocol_may_accept_several_readings(tmp_path: Path) -> None:
         u: found.loc[f"fedtsv.separates-weights-{u}.iid-malicious"] for u in ("rational", "angular")
     }
     assert by["rational"].verdict == REPRODUCED
-    assert by["angular"].verdict == NOT_ATTEMPTED
+    assert by["angular"].verdict == NOT_JUDGED
     assert by["angular"]["mean"] == pytest.approx(0.984)
     assert by["angular"].note.startswith("run with utility angular, its readings are exponential,")
 

@@ -22,11 +22,12 @@ from fedkit.verdicts import (
     INCONCLUSIVE,
     NOT_REPRODUCED,
     REPRODUCED,
+    SIZE_EXCLUDED,
+    UNJUDGED,
     VERDICTS,
     Judgement,
     judge_bound,
     judge_equal,
-    judge_equivalence,
     judge_never,
     judge_ordering,
     judge_value,
@@ -114,8 +115,8 @@ WIDE = 40 * TIGHT
 
 
 def test_the_list_of_verdicts_is_closed() -> None:
-    assert len(VERDICTS) == 6
-    assert len(set(ICONS.values())) == 6
+    assert len(VERDICTS) == len(set(ICONS.values())) == 8
+    assert set(UNJUDGED) < set(VERDICTS)
     with pytest.raises(ValueError, match="not on the list"):
         Judgement("nearly reproduced")
 
@@ -123,7 +124,8 @@ def test_the_list_of_verdicts_is_closed() -> None:
 @pytest.mark.parametrize(
     ("values", "paper", "verdict"),
     [
-        (70 + TIGHT, 70.2, REPRODUCED),
+        (70 + TIGHT, 70.2, REPRODUCED),  # half-width 0.78 for a mean of ten
+        (70 + TIGHT, 71.3, INCONCLUSIVE),  # inside a narrow interval, and perhaps off by more
         (70 + TIGHT, 75.0, NOT_REPRODUCED),
         (70 + TIGHT, 71.9, INCONCLUSIVE),  # differs, but perhaps by less than the margin
         (70 + WIDE, 70.0, INCONCLUSIVE),  # right on the number, and no evidence
@@ -139,9 +141,37 @@ def test_value_claims(values: np.ndarray, paper: float, verdict: str) -> None:
 
 
 def test_a_mean_of_ten_is_predicted_more_closely_than_one_run() -> None:
-    spread = 70 + 0.9 * np.array([-1.0, 0.0, 1.0])
+    spread = 70 + 0.9 * np.array([-1.0, 0.0, 1.0])  # half-widths 2.55 and 4.47
     assert judge_value(spread, 70.0, margin=3.0, paper_seeds=10).verdict == REPRODUCED
     assert judge_value(spread, 70.0, margin=3.0, paper_seeds=1).verdict == INCONCLUSIVE
+
+
+@pytest.mark.parametrize("spread", [None, 0.4])
+def test_one_rule_judges_numbers_with_and_without_a_spread(spread: float | None) -> None:
+    """By the half-width h: within the margin, beyond it, or open; a wider h never helps."""
+    x = 50 + np.array([-0.4, -0.1, 0.0, 0.2, 0.3])
+
+    def verdict(paper: float, scale: float = 1.0) -> str:
+        numbers = 50 + scale * (x - 50)
+        printed = None if spread is None else scale * spread
+        return judge_value(numbers, paper, margin=1.0, spread=printed, paper_seeds=5).verdict
+
+    s = float(x.std(ddof=1))
+    if spread is None:
+        h = float(stats.t.ppf(0.975, 4)) * s * math.sqrt(2 / 5)
+    else:
+        h = float(stats.t.ppf(0.975, _welch(s, spread))) * math.sqrt((s**2 + spread**2) / 5)
+    for d in (-1, 1):
+        assert verdict(50 + d * (1 - h - 1e-6)) == REPRODUCED
+        assert verdict(50 + d * (1 - h + 1e-6)) == INCONCLUSIVE
+        assert verdict(50 + d * (1 + h - 1e-6)) == INCONCLUSIVE
+        assert verdict(50 + d * (1 + h + 1e-6)) == NOT_REPRODUCED
+    assert verdict(50.0, scale=4.0) == INCONCLUSIVE
+
+
+def _welch(one: float, two: float) -> float:
+    """Welch's degrees of freedom of two samples of five."""
+    return 4 * (one**2 + two**2) ** 2 / (one**4 + two**4)
 
 
 @pytest.mark.parametrize("width", [10.0, 30.0, 100.0])
@@ -153,7 +183,7 @@ def test_reproduced_never_comes_from_a_wide_interval(width: float) -> None:
         if half > 2.0:
             assert judge_value(x, 0.0, margin=2.0).verdict != REPRODUCED
             assert judge_ordering(x, 1.0, margin=2.0).verdict != REPRODUCED
-            assert judge_equivalence(x, 0.0, 1.0, 10, margin=2.0).verdict != REPRODUCED
+            assert judge_value(x, 0.0, spread=1.0, paper_seeds=10, margin=2.0).verdict != REPRODUCED
 
 
 @pytest.mark.parametrize(
@@ -162,8 +192,9 @@ def test_reproduced_never_comes_from_a_wide_interval(width: float) -> None:
         (5 + TIGHT, 5.5, REPRODUCED),
         (5 + TIGHT, 12.0, DIRECTION),
         (5 + TIGHT, -5.0, NOT_REPRODUCED),
-        (0.1 * TIGHT, 5.0, NOT_REPRODUCED),  # a narrow interval round zero
-        (0.5 + TIGHT, 5.0, INCONCLUSIVE),
+        (0.1 * TIGHT, 5.0, SIZE_EXCLUDED),  # a narrow interval round zero
+        (0.5 + TIGHT, 5.0, SIZE_EXCLUDED),
+        (0.5 + TIGHT, 3.0, INCONCLUSIVE),  # off by 2.5, of which 1.5 are in the interval
         (5 + WIDE, 5.0, INCONCLUSIVE),
         (60 + WIDE, 60.0, DIRECTION),  # surely positive, but of unknown size
         ([5.0, 5.0, 5.0], 5.0, INCONCLUSIVE),  # three equal differences: no test can be sure
@@ -198,10 +229,21 @@ def test_other_rules() -> None:
     mixed = judge_equal([0.0, 0.0, 30.0], 0.0, tolerance=0.5)  # the worst seed decides
     assert (mixed.verdict, mixed.difference) == (NOT_REPRODUCED, 10.0)
     assert mixed.note == "worst seed off by 30, tolerance 0.5"
-    x = 70 + np.array([-0.4, -0.1, 0.0, 0.2, 0.3])
-    assert judge_equivalence(x, 70.3, 0.5, 10, margin=1.0).verdict == REPRODUCED
-    assert judge_equivalence(x, 73.0, 0.5, 10, margin=1.0).verdict == NOT_REPRODUCED
-    assert judge_equivalence(x, 70.3, 9.0, 10, margin=1.0).verdict == INCONCLUSIVE
+
+
+def test_what_is_upside_down_does_not_keep_to_a_bound() -> None:
+    """A score of 0.001 is at most 0.9, and no sign that two groups are told apart partially."""
+    upside_down, partly, chance = (mean_interval(m + 0.01 * TIGHT) for m in (0.001, 0.7, 0.5))
+    for bound, limit, at_most in ((0.9, 0.5, True), (0.5, 0.9, False)):
+
+        def judged(interval, bound=bound, limit=limit, at_most=at_most):  # type: ignore[no-untyped-def]
+            return judge_bound(interval, bound, at_most=at_most, limit=limit).verdict
+
+        assert judged(partly) == REPRODUCED
+        assert judged(upside_down) == NOT_REPRODUCED
+        assert judged(chance) == INCONCLUSIVE
+        assert judged(mean_interval(0.99 + 0.01 * TIGHT)) == NOT_REPRODUCED
+    assert judge_bound(upside_down, 0.9, at_most=True).verdict == REPRODUCED
 
 
 def test_what_holds_without_any_spread_is_marked() -> None:

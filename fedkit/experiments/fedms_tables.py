@@ -16,7 +16,7 @@ from fedkit.experiments.fedms_cells import CHANGES, READINGS, SCALES, STUDIED
 from fedkit.extras import need
 from fedkit.intervals import mean_interval, paired_interval
 from fedkit.overviews import gains
-from fedkit.verdicts import NOT_ATTEMPTED, NOT_TESTABLE, REPRODUCED
+from fedkit.verdicts import REPRODUCED, UNJUDGED
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -74,7 +74,7 @@ def readings(store: Store) -> pd.DataFrame:
             for c in claims.claims
             if dict(c.place).get("table") == "t1" and dict(c.place)["dataset"] == "mnist"
         ]
-        found = [(p, r) for p, r in cells if r["verdict"] != NOT_ATTEMPTED]
+        found = [(p, r) for p, r in cells if r["verdict"] not in UNJUDGED]
         if not found:
             continue
         off = np.array([abs(r["mean"] - float(r["paper"])) for _, r in found])
@@ -175,4 +175,4 @@ def tuned_on_validation(frame: pd.DataFrame) -> pd.DataFrame:
 
 def judged(frame: pd.DataFrame) -> pd.DataFrame:
     """Keep the claims that have a verdict of their own."""
-    return frame[~frame.verdict.isin([NOT_ATTEMPTED, NOT_TESTABLE])]
+    return frame[~frame.verdict.isin(UNJUDGED)]
