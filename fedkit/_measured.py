@@ -61,7 +61,6 @@ class Lookup:
 
     def __init__(self, claims: Claims, store: Store, profile: str) -> None:
         self.claims = claims
-        memo: dict[str, list[str]] = {}
         self.stale: set[str] = set()
         self.settings: dict[str, Mapping[str, Any]] = {}
         self.keys: dict[str, list[str]] = {}  # of each experiment
@@ -69,7 +68,7 @@ class Lookup:
             cell = record.cell
             self.settings[cell.key] = cell.settings
             self.keys.setdefault(cell.experiment, []).append(cell.key)
-            if record.stale(memo):
+            if record.stale():
                 self.stale.add(cell.key)
         self.values: dict[tuple[str, str], dict[int, float]] = {}
         frame = store.frame(paper=claims.paper["key"], profile=profile)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from fedkit._cells import Cell, canonical_json
-from fedkit.provenance import changed_sources
+from fedkit.golden import version
 
 __all__ = ["SCHEMA", "NewerRecordError", "Record", "RecordError", "Result", "decode", "encode"]
 
@@ -105,20 +105,26 @@ class Record:
     results: tuple[dict[str, Any], ...]
     manifest: Mapping[str, Any]
 
-    def stale(self, memo: dict[str, list[str]] | None = None) -> list[str]:
-        """Name the modules that changed since the record was made; empty when it is fresh.
+    def stale(self) -> list[str]:
+        """Say which golden runs changed since the record was made; empty when it is fresh.
 
-        Parameters
-        ----------
-        memo : dict, optional
-            Filled and used over many records, most of which were made by the same sources.
+        Raises
+        ------
+        NewerRecordError
+            If a golden run is older than the record: the checkout is behind.
         """
-        if memo is None:
-            return changed_sources(self.manifest)
-        key = canonical_json(self.manifest.get("sources") or {})
-        if key not in memo:
-            memo[key] = changed_sources(self.manifest)
-        return memo[key]
+        then = self.manifest.get("behaviour")
+        if then is None:
+            return ["(no golden run recorded)"]
+        now = {name: version(self.cell.paper, name) for name in then}
+        ahead = sorted(name for name in then if then[name] > now[name])
+        if ahead:
+            name = ahead[0]
+            raise NewerRecordError(
+                f"record {self.cell.key} is of behaviour {then[name]} of {name} and this checkout "
+                f"has {now[name]}; update it, or take the record out"
+            )
+        return [f"{name} {then[name]} of {now[name]}" for name in then if then[name] < now[name]]
 
     def same_results(self, other: Record) -> bool:
         """Tell whether two records hold equal numbers, whatever their wall times and dates."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedkit.atomic import write_text
 from fedkit.experiments import Experiment, get
 from fedkit.records import PROFILES, Cell, Outcome, Store
 
@@ -111,10 +111,7 @@ class Request:
             }
         )
         if not path.is_file() or path.read_text(encoding="utf-8") != text:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            temporary = path.with_suffix(f".{os.getpid()}.tmp")
-            temporary.write_text(text, encoding="utf-8")
-            os.replace(temporary, path)
+            write_text(path, text)
         return path
 
     def _again(self, store: Store, since: float) -> list[Cell]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ from fedkit._cells import Cell, canonical_json
 from fedkit._locks import try_lock
 from fedkit._packing import NewerRecordError, RecordError, Result
 from fedkit.extras import need, seen
-from fedkit.provenance import make_manifest, source_hashes
+from fedkit.provenance import make_manifest
 
 if TYPE_CHECKING:
     from fedkit.records import Store
@@ -24,6 +24,11 @@ _COLLECT_AFTER = 2.0  # seconds that a cell took
 
 class CellError(RuntimeError):
     """The computation of a cell failed; the message names the cell."""
+
+
+def _unknown(cell: Cell) -> Mapping[str, int]:
+    """No golden run answers for the cell."""
+    return {}
 
 
 @dataclass
@@ -44,7 +49,7 @@ def run_cells(
     progress: bool = True,
     force: bool = False,
     on_error: str = "stop",
-    sources: Iterable[str] = (),
+    behaviour: Callable[[Cell], Mapping[str, int]] = _unknown,
     device: object = "cpu",
 ) -> Outcome:
     """Compute the cells that have no record yet, and record each as soon as it is done.
@@ -63,8 +68,8 @@ def run_cells(
         Compute finished cells too and replace their records.
     on_error : {"stop", "continue"}
         Whether the first failure ends the run or is kept in the outcome.
-    sources : iterable of str
-        Modules that the numbers depend on (:func:`fedkit.provenance.source_hashes`).
+    behaviour : callable
+        ``behaviour(cell)`` returns what its golden runs are at (:mod:`fedkit.golden`).
     device : str or torch.device
         Device of the run, for the manifest.
 
@@ -88,18 +93,19 @@ def run_cells(
     """
     if on_error not in ("stop", "continue"):
         raise ValueError(f"on_error is {on_error!r}; choose 'stop' or 'continue'")
-    hashes = source_hashes(sources)  # now: an edit during the run is not what ran
+    cells = list(dict.fromkeys(cells))
+    now = {cell: behaviour(cell) for cell in cells}  # an edit during the run is not what ran
     outcome = Outcome()
     bar = None
     if progress and seen():
         bar = need("tqdm.auto", extra="run").tqdm(total=len(cells), unit="cell")
     try:
-        for cell in dict.fromkeys(cells):
+        for cell in cells:
             if bar is not None:
                 bar.set_description(cell.key)
             start = time.perf_counter()
             try:
-                done = _run_cell(cell, function, store, force, hashes, device)
+                done = _run_cell(cell, function, store, force, now[cell], device)
             except Exception as error:
                 if on_error == "stop":
                     raise CellError(f"cell {cell.key} failed: {error}") from error
@@ -121,7 +127,7 @@ def _run_cell(
     function: Callable[[Cell], Sequence[Result]],
     store: Store,
     force: bool,
-    hashes: dict[str, str],
+    behaviour: Mapping[str, int],
     device: object,
 ) -> str:
     """Compute and record one cell; return the field of the outcome that it belongs to."""
@@ -152,7 +158,7 @@ def _run_cell(
         data = {canonical_json(r["data"]): r["data"] for r in results if r.get("data")}
         spent = [r["evaluations"] for r in results if r.get("evaluations") is not None]
         manifest = make_manifest(
-            hashes,
+            behaviour,
             device=device,
             data=data.values(),
             seconds=seconds,

@@ -1,4 +1,4 @@
-"""The command line: ``fedkit list | run | resume | compare | data | fedvalue | book``."""
+"""The command line: ``fedkit list``, ``run``, ``compare``, ``golden``, ``audit``, ``book``, ..."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Annotated
 
 from fedkit.extras import need
@@ -67,7 +68,6 @@ def list_command(
 ) -> None:
     """List the experiments: cells done, missing and stale at each profile."""
     store = Store()
-    memo: dict[str, list[str]] = {}
     width = max((len(e.name) for e in all_experiments(paper)), default=0)
     for name in papers() if paper is None else [paper]:
         typer.echo(name)
@@ -77,7 +77,7 @@ def list_command(
                 cells = experiment.cells(profile, None)
                 if not cells:
                     continue
-                states = [store.state(cell, memo)[0] for cell in cells]
+                states = [store.state(cell)[0] for cell in cells]
                 counts = {state: states.count(state) for state in dict.fromkeys(states)}
                 counts["done"] = counts.pop("fresh", 0)
                 text = ", ".join(
@@ -196,8 +196,6 @@ def _remarks(
     paper: str, store: Store, profile: str, frame: pd.DataFrame, shown: pd.DataFrame
 ) -> Iterator[str]:
     """Say what the table leaves unsaid: the dagger, what is left out, where else to look."""
-    from fedkit.staleness import STALE_FILE
-
     if shown["mean"].notna().all() and len(shown) == frame["mean"].notna().sum() < len(frame):
         left = len(frame) - len(shown)
         yield f"claims without a number of ours: {left}; see --verdict 'not attempted'"
@@ -207,8 +205,10 @@ def _remarks(
 
     again = f"fedkit run {paper} --profile {profile}"
     if shown["stale"].any():
-        why = f"{store.root / STALE_FILE} says why they may stay"
-        yield f"† by records older than the code; {why}, and {again} --stale makes them anew"
+        yield (
+            "† by records that this code no longer gives (fedkit golden shows why); "
+            f"{again} --stale makes them anew"
+        )
     found = len(store.paths(profile, paper))
     folder = store.root / profile / paper
     if not found:
@@ -243,6 +243,79 @@ def _compare_all(
 
 
 @app.command()
+def golden(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="paper/name, may hold *; all by default.")
+    ] = None,
+    accept: Annotated[
+        bool, typer.Option("--accept", help="Commit to what they give now; needs --why.")
+    ] = False,
+    why: Annotated[str, typer.Option(help="Why the numbers differ, for --accept.")] = "",
+) -> None:
+    """Run the golden runs: do the experiments still behave as they did?"""
+    from fedkit.golden import golden_runs, verify_lock
+
+    there = golden_runs(all_experiments())
+    chosen = [run for name, run in there.items() if _named(name, names or ["*"])]
+    if not chosen:
+        raise ValueError(f"no golden run is called {names}; there are {', '.join(there)}")
+    if accept and not (names and why.strip()):
+        raise ValueError("--accept needs the names of golden runs, and the reason with --why")
+    changed = 0
+    for item in chosen:
+        told = item.check()
+        changed += bool(told)
+        if told and accept:
+            n = item.accept(why)
+            typer.echo(f"{item.id}: behaviour {n} from now on; older records are stale")
+        elif told:
+            typer.echo(f"{item.id}: {'; '.join(told)}")
+    typer.echo(f"{len(chosen)} golden runs, {changed} differ")
+    if accept and not changed:
+        raise ValueError("nothing differs: nothing to accept")
+    if changed and not accept:
+        _complain("mend the code; or, if this is meant: fedkit golden NAME --accept --why '...'")
+        raise typer.Exit(1)
+    if len(chosen) == len(there):
+        verify_lock()
+
+
+def _named(name: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+@app.command()
+def audit(
+    cells: Annotated[int, typer.Option(help="How many recorded cells to run again.")] = 3,
+    paper: Annotated[str | None, typer.Option(help="One paper only.")] = None,
+    experiment: Annotated[str | None, typer.Option(help="One experiment only.")] = None,
+    profile: Profile = "paper",
+    seed: Annotated[int, typer.Option(help="Decides which cells and seeds.")] = 0,
+    only: Annotated[
+        list[str] | None, typer.Option(help="name=value[,...]: among cells with these settings.")
+    ] = None,
+    save: Annotated[
+        bool, typer.Option("--save", help="Add the table to audit.json beside the records.")
+    ] = False,
+) -> None:
+    """Run some recorded cells again at full scale, one seed each, and compare."""
+    from fedkit.audit import audited, table
+
+    store = Store()
+    found = audited(
+        store, cells, paper=paper, experiment=experiment, profile=check_profile(profile),
+        seed=seed, only=only or (), save=save,
+    )  # fmt: skip
+    rows = []
+    for row in found:
+        rows.append(row)
+        typer.echo(f"{row.cell} seed {row.seed}: {row.verdict} ({row.seconds:.0f} s)")
+    typer.echo(table(rows).to_string(index=False))
+    if any(row.verdict == "different" for row in rows):
+        raise typer.Exit(1)
+
+
+@app.command()
 def compare(
     paper: Annotated[
         str | None, typer.Argument(help="One paper; all, counted, by default.")
@@ -258,7 +331,8 @@ def compare(
         bool, typer.Option("--markdown", help="All columns, as markdown, with each command.")
     ] = False,
     check: Annotated[
-        bool, typer.Option("--check", help="Fail if a record is damaged, or stale and not listed.")
+        bool,
+        typer.Option("--check", help="Fail if a record is damaged or misplaced; count the stale."),
     ] = False,
     changes: Annotated[
         bool, typer.Option("--changes", help="Verdicts now and as kept, counted.")
@@ -279,7 +353,7 @@ def compare(
         terminal_table,
         with_verdict,
     )
-    from fedkit.staleness import STALE_FILE, check_records
+    from fedkit.staleness import check_records, stale_records
 
     if table is not None and (verdict is not None or markdown):
         raise ValueError("--table is markdown of a whole table; leave out --verdict and --markdown")
@@ -313,7 +387,7 @@ def compare(
             _complain(problem)
         if problems:
             raise typer.Exit(1)
-        typer.echo(f"all records are sound, and fresh or listed in {store.root / STALE_FILE}")
+        typer.echo(f"all records are sound; stale: {len(stale_records(store))}")
 
 
 @app.command(

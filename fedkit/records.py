@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from fedkit._cells import PROFILES, Cell, canonical_json, format_seeds, parse_seeds
 from fedkit._packing import SCHEMA, NewerRecordError, Record, RecordError, Result, decode, encode
 from fedkit._running import CellError, Outcome, run_cells
+from fedkit.atomic import write_text
 from fedkit.extras import need
 from fedkit.provenance import repository_root
 
@@ -106,16 +107,10 @@ class Store:
         """
         text = encode(cell, results, manifest or {})
         path = self.path(cell)
-        path.parent.mkdir(parents=True, exist_ok=True)
         for left in path.parent.glob(f".{path.name}.*.tmp"):  # of a runner killed in mid-write
             left.unlink(missing_ok=True)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         try:
-            with open(temporary, "w", encoding="utf-8") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
+            write_text(path, text)
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise OSError(
@@ -125,8 +120,6 @@ class Store:
                     str(path),
                 ) from error
             raise
-        finally:
-            temporary.unlink(missing_ok=True)
         return path
 
     def load(self, cell: Cell) -> Record:
@@ -184,13 +177,10 @@ class Store:
         """Read all records of a part of the store; a damaged one raises :class:`RecordError`."""
         return [self.read(path) for path in self.paths(profile, paper, experiment)]
 
-    def state(self, cell: Cell, memo: dict[str, list[str]] | None = None) -> tuple[str, str]:
-        """Return ``"fresh"``, ``"stale"``, ``"missing"`` or ``"unreadable"``, and why.
-
-        `memo` is that of :meth:`Record.stale`.
-        """
+    def state(self, cell: Cell) -> tuple[str, str]:
+        """Return ``"fresh"``, ``"stale"``, ``"missing"`` or ``"unreadable"``, and why."""
         try:
-            changed = self.load(cell).stale(memo)
+            changed = self.load(cell).stale()
         except FileNotFoundError:
             return "missing", ""
         except RecordError as error:
@@ -199,8 +189,7 @@ class Store:
 
     def missing(self, cells: Iterable[Cell]) -> list[Cell]:
         """Return the cells that have no readable record, in their order."""
-        memo: dict[str, list[str]] = {}
-        return [cell for cell in cells if self.state(cell, memo)[0] in ("missing", "unreadable")]
+        return [cell for cell in cells if self.state(cell)[0] in ("missing", "unreadable")]
 
     def status(self, cells: Iterable[Cell] | None = None) -> pd.DataFrame:
         """Tell for each cell whether its record is fresh, stale, missing or unreadable.
@@ -217,9 +206,8 @@ class Store:
         """
         pd = need("pandas", extra="run")
         rows: list[dict[str, str]] = []
-        memo: dict[str, list[str]] = {}
         for cell in cells if cells is not None else self._cells_on_disk(rows):
-            state, reason = self.state(cell, memo)
+            state, reason = self.state(cell)
             rows.append(
                 {
                     "profile": cell.profile,

@@ -48,7 +48,7 @@ def _save(
     results = [
         {"seed": s, "metrics": {"accuracy": a, "calls": 40.0}} for s, a in enumerate(accuracy)
     ]
-    store.save(cell, results, {"sources": {"fedkit.gone": "0"}})
+    store.save(cell, results, {})
 
 
 VALUE = "fedowen.t1.mnist.a0.05.fedowen"  # printed: 88.12
@@ -291,7 +291,7 @@ def test_a_protocol_may_accept_several_readings(tmp_path: Path) -> None:
     for utility in ("rational", "angular"):
         cell = Cell("paper", "fedtsv", "study", {**settings, "utility": utility}, tuple(range(5)))
         told = [{"seed": k, "metrics": {"told.iid-malicious": 0.98 + k / 500}} for k in range(5)]
-        store.save(cell, told, {"sources": {}})
+        store.save(cell, told, {})
     found = join("fedtsv", store).set_index("claim")
     by = {
         u: found.loc[f"fedtsv.separates-weights-{u}.iid-malicious"] for u in ("rational", "angular")

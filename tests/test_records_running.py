@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from toyrecords import SOURCES, cell, compute
+from toyrecords import cell, compute
 
 from fedkit import _running
 from fedkit._locks import try_lock
@@ -32,8 +32,8 @@ def test_finished_cells_are_skipped(store: Store) -> None:
         calls.append(str(c.settings["method"]))
         return compute(c)
 
-    assert len(run_cells(cells, counted, store, progress=False, sources=SOURCES).computed) == 2
-    assert len(run_cells(cells, counted, store, progress=False, sources=SOURCES).skipped) == 2
+    assert len(run_cells(cells, counted, store, progress=False).computed) == 2
+    assert len(run_cells(cells, counted, store, progress=False).skipped) == 2
     assert calls == ["a", "b"]
     assert len(run_cells(cells, counted, store, progress=False, force=True).computed) == 2
     assert calls == ["a", "b", "a", "b"]
@@ -159,7 +159,7 @@ def test_killed_run_resumes_with_nothing_lost_or_doubled(tmp_path: Path) -> None
     assert sorted(ends) == [f"end {i}" for i in range(6)]  # each finished exactly once
     assert sorted(store.frame().value) == [0.5] * 6 + [1.5] * 6
     assert {name: (folder / name).read_bytes() for name in before} == before
-    assert check_records(store)  # these records name no sources, and the check says so
+    assert check_records(store) == []
     assert not [path for path in folder.iterdir() if path.suffix != ".json"]
 
 

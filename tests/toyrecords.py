@@ -6,8 +6,6 @@ import math
 
 from fedkit.records import Cell
 
-SOURCES = ("fedkit.streams",)
-
 
 def cell(method: str = "b", seeds: tuple[int, ...] = (0, 1, 2), **more: object) -> Cell:
     return Cell("smoke", "toy", "table1", {"method": method, "alpha": 0.1, **more}, seeds)

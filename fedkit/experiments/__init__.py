@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fedkit.golden import Tiny, behaviours
 from fedkit.records import PROFILES, Cell, CellError, Outcome, RecordError, Store, run_cells
 
 __all__ = [
@@ -44,23 +45,27 @@ class Experiment:
         Names as on the command line: ``fedkit run <paper> <name>``.
     title : str
         One line for people.
-    sources : tuple of str
-        Modules whose code the numbers depend on; a package stands for all of its modules
-        (:func:`fedkit.provenance.sources_of` finds them).
     cells : callable
         ``cells(profile, seeds)`` lists the cells of a profile; ``seeds=None`` means the
         profile's own seeds.
     run : callable
         ``run(cell, device, progress)`` returns one result per seed (see
         :meth:`fedkit.records.Store.save`).
+    golden : tuple of Tiny
+        The small runs that answer for its cells.
     """
 
     paper: str
     name: str
     title: str
-    sources: tuple[str, ...]
     cells: CellsFunction
     run: RunFunction
+    golden: tuple[Tiny, ...] = ()
+
+    def behaviours(self, cell: Cell) -> dict[str, int]:
+        """Return the golden runs that answer for a cell, and what each is at."""
+        names = [name for tiny in self.golden for name in tiny.runs(cell.settings)]
+        return behaviours(self.paper, names)
 
     def select(
         self, profile: str, seeds: Sequence[int] | None = None, **settings: Any
@@ -102,7 +107,7 @@ class Experiment:
             progress=progress,
             force=force,
             on_error=on_error,
-            sources=self.sources,
+            behaviour=self.behaviours,
             device=device,
         )
 

@@ -54,6 +54,8 @@ __all__ = [
     "run_base",
     "run_cell",
     "run_cost",
+    "run_golden",
+    "valued_and_removed",
 ]
 
 FloatArray = npt.NDArray[np.float64]
@@ -125,31 +127,62 @@ def ranking_metrics(
     return metrics
 
 
+def valued_and_removed(
+    s: Setting,
+    seed: int,
+    train: TrainWithSizes = train_with_sizes,
+    device: str | None = None,
+    progress: bool = False,
+) -> tuple[Valued, dict[str, float], dict[str, FloatArray], dict[str, FloatArray]]:
+    """Value the clients of one federation by every method, and remove them in every order.
+
+    Returns
+    -------
+    Valued
+        With the values of the other readings as well.
+    dict of str to float
+        Metrics of a record, but for those that take many more fits.
+    dict of str to float64
+        Removal curves; and the Client Contribution Index by method.
+    """
+    f = federation(s, seed)
+    valued = value_clients(s, f, seed, train=train, device=device, progress=progress)
+    noisy = np.isin(np.arange(s.clients), s.noisy_clients())
+    sims, fits = valued.simulations, valued.fits
+    qualities, others = other_fits(s, sims, fits, seed)
+    read = {m: contribution_values(qualities[m], f.sizes) for m in READINGS}
+    valued = replace(valued, values=valued.values | read)
+    curves = removal_curves(valued, seed)
+    metrics, index = index_metrics(valued, curves)
+    weights = (*(fits[m].quality for m in FITS), np.ones(s.clients))
+    curves |= partial_participation(
+        s, halves(f, seed)[1], dict(zip(PARTIAL, weights, strict=True)), seed,
+        train=train, device=device,
+    )  # fmt: skip
+    metrics |= ranking_metrics(s, valued, curves, noisy)
+    metrics |= {"base": 100 * valued.base, **explained(sims, fits["fedccea"])}
+    metrics["explained.connected"] = explained(sims, fits["connected"])["explained"]
+    metrics |= {f"trained.{m}": spent for m, spent in valued.trained.items()}
+    return valued, metrics | falling(fits["fedccea"]) | others, curves, index
+
+
+def run_golden(cell: Cell, device: str | None, progress: bool) -> list[dict[str, Any]]:
+    """Run what a small run of :func:`run_cell` can: all but how stable its many fits are."""
+    s = setting(cell)
+    valued, metrics, curves, index = valued_and_removed(s, cell.seeds[0], device=device)
+    series = {**curves, **{f"index.{m}": v for m, v in index.items()}}
+    series |= {f"value.{m}": valued.values[m] for m in METHODS}
+    return [{"seed": cell.seeds[0], "metrics": metrics, "series": series}]
+
+
 def run_cell(cell: Cell, device: str | None, progress: bool) -> list[dict[str, Any]]:
     """Run a cell: a setting, one seed after another.  Trainings are kept beside the records."""
     s, results = setting(cell), []
     kept = Trainings(default_root() / "trainings" / "fedccea")
     train: TrainWithSizes = train_with_sizes if cell.profile == "smoke" else kept
     for seed in cell.seeds:
-        f = federation(s, seed)
-        valued = value_clients(s, f, seed, train=train, device=device, progress=progress)
-        noisy = np.isin(np.arange(s.clients), s.noisy_clients())
+        valued, metrics, curves, index = valued_and_removed(s, seed, train, device, progress)
         sims, fits = valued.simulations, valued.fits
-        qualities, others = other_fits(s, sims, fits, seed)
-        read = {m: contribution_values(qualities[m], f.sizes) for m in READINGS}
-        valued = replace(valued, values=valued.values | read)
-        curves = removal_curves(valued, seed)
-        metrics, index = index_metrics(valued, curves)
-        weights = (*(fits[m].quality for m in FITS), np.ones(s.clients))
-        curves |= partial_participation(
-            s, halves(f, seed)[1], dict(zip(PARTIAL, weights, strict=True)), seed,
-            train=train, device=device,
-        )  # fmt: skip
-        metrics |= ranking_metrics(s, valued, curves, noisy)
-        metrics |= {"base": 100 * valued.base, **explained(sims, fits["fedccea"])}
-        metrics["explained.connected"] = explained(sims, fits["connected"])["explained"]
-        metrics |= {f"trained.{m}": spent for m, spent in valued.trained.items()}
-        metrics |= falling(fits["fedccea"]) | others
         metrics |= stability(s, sims, seed, cell.settings.get("splits"))
         metrics |= by_chance(sims, seed) | unseen(sims, seed)
         results.append(

@@ -13,10 +13,18 @@ from itertools import product
 from typing import Any
 
 from fedkit.experiments import Cell, Experiment, register
-from fedkit.experiments.fedms import CONTROLS, METHODS, SCENARIOS, Setting
+from fedkit.experiments.fedms import (
+    CONTROLS,
+    METHODS,
+    SCENARIOS,
+    Setting,
+    federation,
+    setting,
+    simulate,
+)
 from fedkit.experiments.fedms_runs import run_cell
 from fedkit.experiments.fedms_values import run_detection, run_five
-from fedkit.provenance import sources_of
+from fedkit.golden import Tiny, trace
 
 _MNIST = Setting("fedavg", "mnist", "mnist", "dir10")
 _CIFAR = replace(_MNIST, dataset="cifar10", data="cifar10", model="cnn", rounds=200, local_rounds=1)
@@ -171,16 +179,37 @@ def _detection(profile: str) -> list[Setting]:
     return [s for s in _grid(profile, ("dir0.1",), True) if s.method == "fedavg"]
 
 
-#: modules that find and store data: what they hand on is told by its checksum in every record
-NOT_HASHED = (
-    *("fedkit.dataregistry", "fedkit.datalayouts", "fedkit.datafiles", "fedkit.datafetch"),
-    *("fedkit.closed_forms", "fedkit.checkpoints"),
+_TINY = tuned(replace(_DIGITS, rounds=4, scenario="dir1", evaluate_every=1, last_tolerance=0.1))
+_SLACK = {"metrics.accuracy*": 1.0, "series.accuracy": 1.0, "series.without": 1.0}
+
+
+def _more(cell: Cell) -> dict[str, Any]:
+    s = setting(cell)
+    made = [federation(s, seed) for seed in cell.seeds]
+    return trace(simulate(s, made, cell.seeds, device="cpu"))
+
+
+RUN = Tiny(
+    "run",
+    run_cell,
+    asdict(_TINY),
+    by="method",
+    switches={
+        "local": {}, "owned": {}, "shared": {}, "poisoned": {}, "adversaries": {},
+        "estimator": {"method": "fedms"},
+    },
+    slack=_SLACK,
+    more=_more,
+)  # fmt: skip
+FIVE = Tiny(
+    "five",
+    run_five,
+    asdict(replace(_TINY, scenario="iid", clients=5, participants=5, mavericks=1)),
+    switches={"local": {}},
+    slack=_SLACK,
 )
-_SOURCES = sources_of(
-    "fedkit.experiments.fedms",
-    "fedkit.experiments.fedms_runs",
-    "fedkit.experiments.fedms_values",
-    skip=NOT_HASHED,
+DETECTION = Tiny(
+    "detection", run_detection, asdict(replace(_TINY, adversaries=2, clients=8, rounds=5))
 )
 
 
@@ -213,7 +242,11 @@ def _blocks(profile: str, experiment: str, s: Setting) -> list[tuple[int, ...]]:
 
 
 def _register(
-    name: str, title: str, settings: Callable[[str], list[Setting]], run: Callable[..., Any]
+    name: str,
+    title: str,
+    settings: Callable[[str], list[Setting]],
+    run: Callable[..., Any],
+    golden: Tiny = RUN,
 ) -> None:
     def cells(profile: str, seeds: Sequence[int] | None = None) -> list[Cell]:
         return [
@@ -222,7 +255,7 @@ def _register(
             for block in (_blocks(profile, name, s) if seeds is None else _fives(seeds))
         ]
 
-    register(Experiment("fedms", name, title, _SOURCES, cells, run))
+    register(Experiment("fedms", name, title, cells, run, (golden,)))
 
 
 _register("table1", "Final accuracy with Mavericks", lambda p: _grid(p, SCENARIOS, False), run_cell)
@@ -232,7 +265,7 @@ _register(
     lambda p: _grid(p, ("dir0.1",), True),
     run_cell,
 )
-_register("five_clients", "Five clients, one Maverick (Figure 2)", _five, run_five)
-_register("detection", "Which score finds which misbehaviour", _detection, run_detection)
+_register("five_clients", "Five clients, one Maverick (Figure 2)", _five, run_five, FIVE)
+_register("detection", "Which score finds which misbehaviour", _detection, run_detection, DETECTION)
 _register("study", "Other Mavericks, other validation data", _study, run_cell)
 _register("tuning", "Hyper-parameters chosen on validation data", _tuning, run_cell)

@@ -8,8 +8,8 @@ from typing import Any
 
 from fedkit.experiments import Cell, Experiment, register
 from fedkit.experiments.fedms import SCENARIOS, federation, identity, setting
-from fedkit.experiments.fedms_cells import NOT_HASHED, SCALES
-from fedkit.provenance import sources_of
+from fedkit.experiments.fedms_cells import RUN, SCALES
+from fedkit.golden import Tiny
 
 
 def run_partition(cell: Cell, device: str | None, progress: bool) -> list[dict[str, Any]]:
@@ -42,10 +42,7 @@ def _cells(profile: str, seeds: Sequence[int] | None = None) -> list[Cell]:
 register(
     Experiment(
         "fedms", "partition", "Who holds what (Figure 1)",
-        sources_of(
-            "fedkit.experiments.fedms_pictures",
-            skip=("fedkit.experiments.fedms_cells", *NOT_HASHED),
-        ),
         _cells, run_partition,
+        (Tiny("partition", run_partition, RUN.base, switches={"owned": {}}),),
     )
 )  # fmt: skip

@@ -11,8 +11,15 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from fedkit.experiments import Cell, Experiment, register
-from fedkit.experiments.fedowen import METHODS, Setting, run_cell, run_round_errors
-from fedkit.provenance import sources_of
+from fedkit.experiments.fedowen import (
+    METHODS,
+    Setting,
+    run_cell,
+    run_round_errors,
+    setting,
+    simulate,
+)
+from fedkit.golden import Tiny, trace
 
 #: The paper's data sets (columns of its tables) and the data that stands for each by default.
 #: The paper does not say which MedMNIST set it used; PathMNIST is the collection's first.
@@ -121,13 +128,31 @@ SENSITIVITY: dict[str, tuple[Any, ...]] = {
     "normalised": (False,),
 }
 
-# What reads files is left out: the digest of the data is part of each record's manifest.
-_SOURCES = sources_of(
-    "fedkit.experiments.fedowen",
-    skip=(
-        *("fedkit.dataregistry", "fedkit.datalayouts", "fedkit.datafiles", "fedkit.datafetch"),
-        *("fedkit.closed_forms", "fedkit.checkpoints"),
-    ),
+_TINY = replace(
+    SCALES["smoke"].base, clients=10, participants=4, rounds=3, epochs=2, lr=0.1,
+    alpha=1.0, imbalance=0.2, exact_every=2, evaluate_every=1, validation=0.2,
+)  # fmt: skip
+
+
+def _more(cell: Cell) -> dict[str, Any]:
+    return trace(simulate(setting(cell), cell.seeds, None, "cpu", False))
+
+
+RUN = Tiny(
+    "run",
+    run_cell,
+    asdict(_TINY),
+    by="method",
+    switches={
+        "model=lenet5": {"method": "fedowen", "rounds": 2}, "split": {},
+        "weighting": {"method": "fedowen"}, "normalised": {"method": "fedowen"},
+        "budget_grows": {"method": "fedowen", "levels": 4},
+    },
+    slack={"metrics.accuracy*": 1.0, "series.accuracy": 1.0},
+    more=_more,
+)  # fmt: skip
+ROUND_ERRORS = Tiny(
+    "round-errors", run_round_errors, asdict(replace(_TINY, method="uniform", exact_every=3))
 )
 
 
@@ -136,6 +161,7 @@ def _register(
     title: str,
     settings: Callable[[str], list[Setting]],
     run: Callable[..., Any] = run_cell,
+    golden: Tiny = RUN,
 ) -> None:
     def cells(profile: str, seeds: Sequence[int] | None = None) -> list[Cell]:
         return _cells(profile, name, settings(profile), seeds)
@@ -145,9 +171,9 @@ def _register(
             paper="fedowen",
             name=name,
             title=title,
-            sources=_SOURCES,
             cells=cells,
             run=run,
+            golden=(golden,),
         )
     )
 
@@ -191,4 +217,5 @@ _register(
     "Every estimator on the same rounds",
     lambda p: [replace(s, exact_every=10) for s in _grid(p, ("uniform",), 0.01)],
     run_round_errors,
+    ROUND_ERRORS,
 )

@@ -7,11 +7,17 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from fedkit.experiments import Cell, Experiment, register
-from fedkit.experiments.fedms_cells import NOT_HASHED
-from fedkit.experiments.fedtsv import METHODS, PAPER_METHODS, Setting
+from fedkit.experiments.fedtsv import (
+    METHODS,
+    PAPER_METHODS,
+    Setting,
+    federation,
+    setting,
+    simulate,
+)
 from fedkit.experiments.fedtsv_runs import run_cell
 from fedkit.experiments.fedtsv_timings import Timing, run_timing
-from fedkit.provenance import sources_of
+from fedkit.golden import Tiny, trace
 
 _MNIST = Setting("fedavg", "mnist", "mnist")
 _CIFAR = Setting(
@@ -106,10 +112,28 @@ def _study(profile: str, seeds: Sequence[int] | None = None) -> list[Cell]:
     return list(dict.fromkeys(found))
 
 
-_SOURCES = sources_of(
-    "fedkit.experiments.fedtsv", "fedkit.experiments.fedtsv_runs", skip=NOT_HASHED
-)
+_TINY = replace(_DIGITS, clients=10, skewed=2, malicious=2, participants=4, rounds=4,
+                evaluate_every=1)  # fmt: skip
 
+
+def _more(cell: Cell) -> dict[str, Any]:
+    s = setting(cell)
+    made = [federation(s, seed) for seed in cell.seeds]
+    return trace(simulate(s, made, cell.seeds, device="cpu"))
+
+
+RUN = Tiny(
+    "run",
+    run_cell,
+    asdict(_TINY),
+    by="method",
+    switches={
+        "utility": {"method": "tsv"}, "one_sided": {"method": "tsv"}, "scale": {"method": "tsv"},
+        "even": {"method": "tsv"}, "collusion": {"method": "tsv"},
+    },
+    slack={"metrics.accuracy*": 1.0, "series.accuracy": 1.0},
+    more=_more,
+)  # fmt: skip
 
 #: participants, parameters, and draws of the sampling
 TIMINGS = {"smoke": ((3, 5), 200, 3), "laptop": ((), 0, 0), "paper": ((5, 10, 15, 20), 50_890, 20)}
@@ -127,14 +151,14 @@ for _name, _title, _made in (
     ("figures", "Accuracy, loss and final weights (Figures 1 and 2)", _figures),
     ("study", "Does the separation of clients survive", _study),
 ):
-    register(Experiment("fedtsv", _name, _title, _SOURCES, _made, run_cell))
+    register(Experiment("fedtsv", _name, _title, _made, run_cell, (RUN,)))
 register(
     Experiment(
         "fedtsv",
         "timings",
         "Seconds and errors of exact, sampled and averaged values of a round",
-        sources_of("fedkit.experiments.fedtsv_timings", skip=NOT_HASHED),
         _timings,
         run_timing,
+        (Tiny("timings", run_timing, asdict(Timing(5, 200, averaged=True))),),
     )
 )

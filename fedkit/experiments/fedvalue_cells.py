@@ -10,11 +10,9 @@ from fedkit.experiments import Cell, Experiment, RunFunction, register
 from fedkit.experiments.fedvalue import Setting
 from fedkit.experiments.fedvalue_approx import Approximation, run_approximation
 from fedkit.experiments.fedvalue_runs import run_correlation, run_models
-from fedkit.provenance import sources_of
+from fedkit.golden import Tiny
 from fedkit.tabular import TABLES
 
-#: what reads files and checks them; the records keep a digest of the values that came of it
-NOT_HASHED = ("fedkit.dataregistry", "fedkit.datalayouts", "fedkit.datafiles", "fedkit.tabular")
 FEATURES = (1, 2, 3)
 #: readings of what the paper leaves open; Figure 4's claims are judged on the first, as declared
 READINGS: dict[str, dict[str, Any]] = {
@@ -93,13 +91,25 @@ def _approximation(profile: str) -> list[Approximation]:
     return [a for a in found if a.dataset in _scale(profile).datasets]
 
 
-_SOURCES = sources_of(
-    "fedkit.experiments.fedvalue_runs", "fedkit.experiments.fedvalue_approx", skip=NOT_HASHED
+_TINY = asdict(Setting("wine", features=3, repetitions=1, rows=10, background=5, walks=25))
+_SWITCHES: dict[str, dict[str, Any]] = {
+    "inputs": {}, "features": {}, "task_has": {}, "data_parties": {}, "trained_on": {},
+}  # fmt: skip
+CORRELATION = Tiny("correlation", run_correlation, _TINY, switches=_SWITCHES)
+MODELS = Tiny("models", run_models, _TINY, switches={"inputs": {}})
+APPROXIMATION = Tiny(
+    "approximation",
+    run_approximation,
+    asdict(Approximation("breast", features=4, samplings=(25,), components=(2, 3))),
 )
 
 
 def _register(
-    name: str, title: str, settings: Callable[[str], Sequence[Any]], run: RunFunction
+    name: str,
+    title: str,
+    settings: Callable[[str], Sequence[Any]],
+    run: RunFunction,
+    golden: Tiny,
 ) -> None:
     def cells(profile: str, seeds: Sequence[int] | None = None) -> list[Cell]:
         scale = _scale(profile)
@@ -111,15 +121,15 @@ def _register(
             found.append(Cell(profile, "fedvalue", name, asdict(s), chosen))
         return found
 
-    register(Experiment("fedvalue", name, title, _SOURCES, cells, run))
+    register(Experiment("fedvalue", name, title, cells, run, (golden,)))
 
 
-_register("models", "Accuracy of the models (Table 8)", _models, run_models)
+_register("models", "Accuracy of the models (Table 8)", _models, run_models, MODELS)
 _register(
     "correlation", "MShapley-CMI beside SHAP values (Figures 4 and 5)", _correlation,
-    run_correlation,
+    run_correlation, CORRELATION,
 )  # fmt: skip
 _register(
     "approximation", "Shapley sampling and PCA (Figures 8 and 9)", _approximation,
-    run_approximation,
+    run_approximation, APPROXIMATION,
 )  # fmt: skip

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from fedkit.experiments import Cell, Experiment, register
-from fedkit.experiments.fedms_cells import NOT_HASHED
 from fedkit.experiments.fedvalue_recommendation import Setting, run_cell
 from fedkit.fedvalue.recommendation import SCENARIOS, Case, Trees
-from fedkit.provenance import sources_of
+from fedkit.golden import Tiny
 
 __all__ = ["MAIN", "READINGS", "TABLE9"]
 
@@ -58,13 +57,25 @@ def _cells(profile: str, seeds: Sequence[int] | None = None) -> list[Cell]:
     ]
 
 
+GOLDEN = Tiny(
+    "recommendation",
+    run_cell,
+    Setting(
+        "made-up", Case(movies=8, low=0.02, high=0.2, candidates=4), Trees(), validated=False
+    ).to_dict(),
+    by="scenario",
+    switches={
+        "redundancy": {"scenario": "redundant"}, "fabrication": {"scenario": "free-riders"},
+        "demographics": {}, "known": {}, "validated": {},
+    },
+)  # fmt: skip
 register(
     Experiment(
         "fedvalue",
         "recommendation",
         "Federated recommendation: which parties to pay (Tables 5, 6, 7 and 9)",
-        sources_of("fedkit.experiments.fedvalue_recommendation", skip=NOT_HASHED),
         _cells,
         run_cell,
+        (GOLDEN,),
     )
 )

@@ -11,19 +11,9 @@ from fedkit.experiments.fedvalue_leak import Leaking, run_leak
 from fedkit.experiments.fedvalue_scaling import Timed, run_scaling
 from fedkit.experiments.fedvalue_security import PROTOCOLS, Attacked, run_security
 from fedkit.fedvalue.attacks import ATTACKS
-from fedkit.provenance import sources_of
+from fedkit.golden import Tiny
 from fedkit.tabular import find_table
 
-#: "fedkit.fedvalue" would stand for all its modules, the service among them
-NOT_HASHED = (
-    "fedkit.dataregistry", "fedkit.datalayouts", "fedkit.datafiles", "fedkit.tabular",
-    "fedkit.fedvalue",
-)  # fmt: skip
-#: the metric does not enter counts and times of counting
-NO_METRIC = (
-    *NOT_HASHED, "fedkit.fedvalue.information", "fedkit.fedvalue.partyvalues",
-    "fedkit.fedvalue.tables",
-)  # fmt: skip
 SEEDS = {"smoke": (0,), "laptop": (0, 1, 2), "paper": tuple(range(5))}
 #: attacks that move people between cells of a whole table
 SWAPS = ("random swap", "rank linking", "weak cells")
@@ -114,7 +104,28 @@ def _scaling(profile: str) -> list[Timed]:
     return found
 
 
-def _register(name: str, title: str, run: RunFunction, settings: Any, skip: Sequence[str]) -> None:
+SECURITY = Tiny(
+    "security",
+    run_security,
+    asdict(Attacked("hardened", "best bet", trials=4, people=60)),
+    by="attack",
+    switches={"protocol": {}, "data": {"attack": "weak cells"}},
+)
+LEAK = Tiny(
+    "leak",
+    run_leak,
+    asdict(Leaking("wine", features=1, parties=3)),
+    switches={"defence": {"level": 2.0}},
+)
+SCALING = Tiny(
+    "scaling",
+    run_scaling,
+    asdict(Timed("rows", rows=200, parties=2, features=1, levels=3)),
+    switches={"protocol": {}},
+)
+
+
+def _register(name: str, title: str, run: RunFunction, settings: Any, golden: Tiny) -> None:
     def cells(profile: str, seeds: Sequence[int] | None = None) -> list[Cell]:
         own = SEEDS[_profile(profile)]
         if name == "leak" and profile == "paper":
@@ -124,10 +135,9 @@ def _register(name: str, title: str, run: RunFunction, settings: Any, skip: Sequ
         chosen = own if seeds is None else tuple(seeds)
         return [Cell(profile, "fedvalue", name, asdict(s), chosen) for s in settings(profile)]
 
-    sources = sources_of(f"fedkit.experiments.fedvalue_{name}", skip=tuple(skip))
-    register(Experiment("fedvalue", name, title, sources, cells, run))
+    register(Experiment("fedvalue", name, title, cells, run, (golden,)))
 
 
-_register("security", "Cheating servers (Proposition 2)", run_security, _security, NO_METRIC)
-_register("leak", "What counts reveal of people", run_leak, _leak, NOT_HASHED)
-_register("scaling", "Time of the protocol (Figures 6 and 7)", run_scaling, _scaling, NO_METRIC)
+_register("security", "Cheating servers (Proposition 2)", run_security, _security, SECURITY)
+_register("leak", "What counts reveal of people", run_leak, _leak, LEAK)
+_register("scaling", "Time of the protocol (Figures 6 and 7)", run_scaling, _scaling, SCALING)

@@ -1,0 +1,182 @@
+"""Golden runs: every experiment behaves as it did, or somebody said why it does not."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from toyrecords import cell, compute
+
+from fedkit import aggregation, golden
+from fedkit.adaptive import CosineValues
+from fedkit.audit import audit, choose, compare
+from fedkit.contribution import Round
+from fedkit.experiments import Cell, Experiment, all_experiments, get
+from fedkit.golden import GoldenRun, Tiny, differences, golden_runs, is_timing
+from fedkit.provenance import lock_hash
+from fedkit.records import RecordError, Store, run_cells
+from fedkit.staleness import check_records
+from fedkit.valuation import Valuation
+
+RUNS = golden_runs(all_experiments())
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_golden_run(name: str) -> None:
+    told = RUNS[name].check()
+    assert not told, (
+        f"{name} behaves otherwise: {'; '.join(told)}.  Mend the code, or if this is meant: "
+        f"fedkit golden {name} --accept --why '...'"
+    )
+
+
+def test_every_file_is_declared() -> None:
+    there = {p.relative_to(golden.folder()).as_posix() for p in golden.folder().glob("*/*.json")}
+    assert there == {f"{name}.json" for name in RUNS}
+
+
+def test_every_experiment_is_guarded() -> None:
+    assert [e.name for e in all_experiments() if not e.golden] == []
+
+
+def test_the_lock_file_is_the_one_that_was_verified() -> None:
+    assert golden.verified_lock() == lock_hash(), (
+        f"golden runs last agreed with lock file {golden.verified_lock()}: run fedkit golden"
+    )
+
+
+def test_a_wrong_sign_in_an_estimator_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    value = CosineValues.value
+
+    def negated(self: CosineValues, rounds: list[Round]) -> list[Valuation]:
+        return [replace(v, values=-v.values) for v in value(self, rounds)]
+
+    monkeypatch.setattr(CosineValues, "value", negated)
+    assert RUNS["fedtsv/run.cgsv"].check()
+
+
+def test_a_wrong_weight_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    weights = aggregation.SizeWeighted.weights
+
+    def wrong(self: object, values: object, sizes: object) -> object:
+        found = weights(self, values, sizes).copy()  # type: ignore[arg-type]
+        found[0] *= 1.05
+        return found / found.sum()
+
+    monkeypatch.setattr(aggregation.SizeWeighted, "weights", wrong)
+    assert RUNS["fedms/run.fedavg"].check()
+
+
+# ------------------------------------------------------------------------------ the rules
+
+
+def _run(cell: Cell, device: object, progress: bool) -> list[dict[str, object]]:
+    return [{"seed": 0, "metrics": {"x": 1.0 * FACTOR[0], "seconds.a": 3.0}}]
+
+
+FACTOR = [1.0]
+TINY = Tiny("run", _run, {"method": "a", "kind": 0}, by="method", switches={"kind": {}})
+
+
+@pytest.fixture
+def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GoldenRun:
+    monkeypatch.setattr(golden, "folder", lambda: tmp_path / "golden")
+    FACTOR[0] = 1.0
+    return GoldenRun("toy", TINY, "run.a", {"method": "a", "kind": 0})
+
+
+def test_accepting_raises_the_behaviour_and_makes_records_stale(
+    toy: GoldenRun, tmp_path: Path
+) -> None:
+    assert toy.accept("first") == 1
+    assert "seconds" not in (tmp_path / "golden/toy/run.a.json").read_text()
+    store, experiment = Store(tmp_path), Experiment("toy", "table1", "", list, _run, (TINY,))
+    c = cell("a", kind=0)
+    run_cells([c], compute, store, progress=False, behaviour=experiment.behaviours)
+    assert store.load(c).manifest["behaviour"] == {"run.a": 1}
+    assert store.state(c) == ("fresh", "")
+    with pytest.raises(ValueError, match="nothing to accept"):
+        toy.accept("again")
+    FACTOR[0] = -1.0
+    assert toy.check() == ["metrics.x was 1.0 and is -1.0 (1 of 1 differ)"]
+    with pytest.raises(ValueError, match="--why"):
+        toy.accept("  ")
+    assert toy.accept("the sign of Eq. 3") == 2
+    assert store.state(c) == ("stale", "run.a 1 of 2")
+    body = json.loads((tmp_path / "golden/toy/run.a.json").read_text())
+    assert [h["why"] for h in body["history"]] == ["first", "the sign of Eq. 3"]
+
+
+def test_a_record_ahead_of_its_golden_run_is_an_error(toy: GoldenRun, tmp_path: Path) -> None:
+    toy.accept("first")
+    store, c = Store(tmp_path), cell("a")
+    store.save(c, compute(c), {"behaviour": {"run.a": 2}})
+    with pytest.raises(RecordError, match=r"behaviour 2 of run.a and this checkout has 1"):
+        store.load(c).stale()
+    assert store.state(c)[0] == "unreadable"
+    assert len(check_records(store)) == 1
+
+
+def test_which_runs_answer_for_a_cell() -> None:
+    names = TINY.runs({"method": "b", "kind": 3, "rounds": 100})
+    assert names == {
+        "run.b": {"method": "b", "kind": 0}, "run.kind=3": {"method": "a", "kind": 3},
+    }  # fmt: skip
+    found = get("fedms", "table2").behaviours(get("fedms", "table2").cells("paper", (0,))[0])
+    assert set(found) == {"run.fedavg", "run.owned=0.1", "run.adversaries=2"}
+
+
+def test_tolerances() -> None:
+    then = {"a": [1.0, 1e-9], "n": 3, "share": 0.2, "none": None}
+    assert differences(then, {"a": [1.0005, 5e-5], "n": 3, "share": 0.2001, "none": None}) == []
+    assert len(differences(then, {"a": [1.01, 1e-3], "n": 4, "share": 0.21, "none": 0.0})) == 4
+    assert differences({"x": 1}, {"y": 1}) == ["x is gone", "y is new"]
+    assert differences({"hits": 90.0}, {"hits": 90.4}, {"hit*": 0.5}) == []
+    assert [is_timing(n) for n in ("seconds.loo", "value_seconds_per_round", "testing.walk")] == [
+        True
+    ] * 3
+    assert not is_timing("second_place")
+
+
+def test_nothing_reads_sources(tmp_path: Path) -> None:
+    """A record says nothing of modules, so moving or renaming one cannot make it stale."""
+    store, c = Store(tmp_path), cell("a")
+    run_cells([c], compute, store, progress=False)
+    assert "fedkit." not in json.dumps(dict(store.load(c).manifest))
+
+
+# ------------------------------------------------------------------------------ the audit
+
+
+def test_the_audit_finds_what_differs(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    cells = [cell(m, seeds=(0, 1)) for m in "abc"]
+    run_cells(cells, compute, store, progress=False)
+    records = store.records()
+    same = Experiment("toy", "table1", "", list, lambda c, d, p: compute(c))
+    row = audit(records[0], 1, same)
+    assert (row.verdict, row.difference, row.seed) == ("equal", 0.0, 1)
+
+    def other(c: Cell, device: object, progress: bool) -> list[dict[str, object]]:
+        return [{**r, "metrics": {k: 1.1 * v for k, v in r["metrics"].items()}} for r in compute(c)]
+
+    row = audit(records[0], 0, Experiment("toy", "table1", "", list, other))
+    assert row.verdict == "different"
+    assert row.difference > 0.05
+
+    def missing(c: Cell, device: object, progress: bool) -> list[dict[str, object]]:
+        raise FileNotFoundError("no data")
+
+    assert audit(records[0], 0, Experiment("toy", "t", "", list, missing)).verdict == "data missing"
+    assert len(choose(records, 2, np.random.default_rng(0))) == 2
+
+
+def test_wall_times_are_not_compared() -> None:
+    then = {"metrics": {"x": 1.0, "seconds.loo": 1.0}, "series": {"s": [1.0, 2.0]}}
+    now = {"metrics": {"x": 1.0, "seconds.loo": 9.0}, "series": {"s": [1.0, 2.0]}}
+    assert compare(then, now) == (3, 0.0, "")
+    now["series"]["s"][1] = 4.0
+    assert compare(then, now) == (3, 0.5, "s[1]")
