@@ -32,7 +32,9 @@ Rows = list[tuple[int, int, Tensor]]  # index of the round, first row overall, w
 # Bytes that a group of coalitions, and one activation of one model, may fill on a CPU: shares of
 # its last-level cache (chosen by measurement).
 _CPU_GROUP_BYTES = 1 << 25
-_CPU_TILE_BYTES = 1 << 22
+_CPU_TILE_BYTES = 1 << 24
+# Patches of all images are kept up to here; beyond, they are made anew for every block.
+_CPU_PATCH_BYTES = 1 << 26
 
 
 @dataclass
@@ -105,6 +107,8 @@ class Evaluator:
         flat = all(isinstance(layer, Linear) or not layer.specs for layer in rest)
         self._stacked = path == "stacked" or (path == "auto" and (cuda or flat))
         self._peak = 3 * 4 * arch.widest  # bytes of live activations per image and model
+        self._patch = self._head.patch if self._head and not cuda else 0
+        self._patches: Tensor | None = None
 
     def prepare(self, base: Tensor, updates: Tensor) -> Prepared:
         """Move one round's parameters to the device; base ``[P]``, updates ``[k, P]``."""
@@ -151,7 +155,7 @@ class Evaluator:
         direct = self._head is None or all(
             len(w) <= len(p.updates) and p.first is None for p, w in requests
         )
-        return self._run(requests, direct)
+        return self._run(requests, direct or bool(self._patch))
 
     def _run(self, requests: Sequence[tuple[Prepared, Weights]], direct: bool) -> list[np.ndarray]:
         rounds = [prepared for prepared, _ in requests]
@@ -167,6 +171,8 @@ class Evaluator:
         with torch.no_grad():
             for lo, hi in self._image_blocks(rounds, direct):
                 firsts = [] if direct else [self._first(prepared, lo, hi) for prepared in rounds]
+                if self._patch:
+                    firsts = [self._patches_of(lo, hi)] * len(rounds)
                 for first, last in self._tiles(lo, hi):
                     groups = self._row_groups(weights, last - first, direct)
                     add = partial(self._add, sums, rounds, firsts, first, last, lo)
@@ -203,6 +209,11 @@ class Evaluator:
             outputs = 4 * self._head.size * sum(1 + len(p.updates) for p in rounds)
             per_image = max(per_image, outputs * 4 // 3)
         step = max(1, self._bytes // per_image)
+        if self._patch and self._head:
+            per_image = 4 * self._patch * (self._head.width // self._head.shape[0])
+            kept = min(_CPU_PATCH_BYTES, self._bytes // 4) // per_image
+            if kept < len(self.x):
+                step = max(1, min(step, kept // 8))
         for lo in range(0, len(self.x), step):
             yield lo, min(lo + step, len(self.x))
 
@@ -248,6 +259,16 @@ class Evaluator:
             prepared.first = outputs
         return outputs
 
+    def _patches_of(self, lo: int, hi: int) -> Tensor:
+        """Patches of images lo to hi; kept when they cover all images."""
+        assert self._head is not None
+        if self._patches is not None:
+            return self._patches
+        patches = self._head.patches(self.x[lo:hi])
+        if (lo, hi) == (0, len(self.x)):
+            self._patches = patches
+        return patches
+
     def _logits(
         self,
         rounds: list[Prepared],
@@ -263,7 +284,7 @@ class Evaluator:
         """
         total = sum(len(part) for _, _, part in rows)
         head = self._head if firsts else None
-        skip = head.n_parameters if head else 0
+        skip = head.n_parameters if head and not self._patch else 0
         params = torch.empty(total, self.arch.n_parameters - skip, device=self.device)
         columns = (hi - lo) * head.width if head else 0
         hidden = torch.empty(total, columns, device=self.device)
@@ -271,14 +292,18 @@ class Evaluator:
         for index, _, part in rows:
             one, stop = rounds[index], start + len(part)
             torch.addmm(one.base[skip:], part, one.updates[:, skip:], out=params[start:stop])
-            if head:
+            if head and self._patch:
+                tile = firsts[index][lo - origin : hi - origin]
+                head.convolve(params[start:stop, : head.n_parameters], tile, out=hidden[start:stop])
+            elif head:
                 first = (lo - origin) * head.width
                 outputs = firsts[index][:, :, first : first + columns]
                 head.combine(part, outputs, out=hidden[start:stop])
             start = stop
         layers = head.rest if head else [layer for _, layer in self.arch.layers]
         x = head.activations(hidden, hi - lo) if head else self.x[lo:hi]
-        tensors = self.arch.split(params, skip)
+        done = head.n_parameters if head else 0
+        tensors = self.arch.split(params[:, done - skip :], done)
         if self._stacked:
             yield run_layers(layers, tensors, x)
             return

@@ -3,6 +3,9 @@
 Before any activation, a linear or convolutional layer is linear in its weights and bias.  For a
 coalition with weights w, ``(W_0 + sum w_i D_i) x = W_0 x + sum w_i D_i x``: k + 1 outputs give
 those of every coalition by one matrix product.
+
+A small convolution needs no outputs to start from: with the images laid out as patches, one per
+pooled pixel, the layer and its max pool are a matrix product with the coalition's own weights.
 """
 
 from __future__ import annotations
@@ -20,7 +23,11 @@ __all__ = ["FirstLayer"]
 
 # Columns of one matrix product on a CPU, so that its output is still in the L2 cache when the
 # next pass reads it (measured).
-_CPU_COLUMNS = 1 << 14
+_CPU_COLUMNS = 1 << 12
+# Scalars of a patch up to which its product is cheaper than the outputs of k + 1 models, and bytes
+# of a product that its maximum still finds in the L2 cache (both measured, k = 10).
+_CPU_PATCH = 64
+_CPU_PRODUCT_BYTES = 1 << 21
 
 
 @dataclass(frozen=True)
@@ -28,7 +35,7 @@ class FirstLayer:
     """The first layer of an architecture with the ReLU and max pool that follow it.
 
     Outputs are laid out as ``[models, pool * pool, images * width]``: the positions of a pooling
-    square lie in slabs, so pooling is an elementwise maximum of slabs.  Channels come last.
+    square lie in slabs, so pooling is an elementwise maximum of slabs.
 
     Parameters
     ----------
@@ -37,7 +44,7 @@ class FirstLayer:
         Side of the max pool, 1 for none.
     relu : bool
     shape : tuple of int
-        ``(features,)`` or, for images, ``(height, width, channels)`` after pooling.
+        ``(features,)`` or, for images, ``(channels, height, width)`` after pooling.
     rest : tuple of Layer
         The layers that remain.
     """
@@ -72,7 +79,7 @@ class FirstLayer:
         if isinstance(layer, Linear):
             return cls(layer, 1, relu, (layer.n_out,), tuple(layers))
         height, width = (layer.out_size(size) // pool for size in arch.input_shape[1:])
-        return cls(layer, pool, relu, (height, width, layer.c_out), tuple(layers))
+        return cls(layer, pool, relu, (layer.c_out, height, width), tuple(layers))
 
     @property
     def n_parameters(self) -> int:
@@ -103,7 +110,7 @@ class FirstLayer:
             for z, weight, bias in zip(out, *tensors, strict=True):
                 torch.addmm(bias, flat, weight.t(), out=z[0])
             return out.flatten(2)
-        conv, (height, width, _) = self.layer, self.shape
+        conv, (_, height, width) = self.layer, self.shape
         padded = F.pad(x, [conv.padding] * 4)
         weights = tensors[0].contiguous()
         for j in range(self.pool**2):
@@ -112,9 +119,7 @@ class FirstLayer:
             shifted = padded[:, :, dy : dy + reach[0], dx : dx + reach[1]].contiguous()
             for i in range(len(stack)):
                 bias = tensors[1][i] if conv.bias else None
-                weight = weights[i].contiguous(memory_format=torch.channels_last)
-                z = F.conv2d(shifted, weight, bias, conv.stride * self.pool)
-                out[i, j] = z.permute(0, 2, 3, 1)
+                out[i, j] = F.conv2d(shifted, weights[i], bias, conv.stride * self.pool)
         return out.flatten(2)
 
     def combine(self, weights: Tensor, outputs: Tensor, out: Tensor) -> None:
@@ -132,5 +137,59 @@ class FirstLayer:
 
     def activations(self, hidden: Tensor, images: int) -> Tensor:
         """``[B, N * width]`` as the stacked activation that the rest expects."""
-        x = hidden.view(len(hidden), images, *self.shape)
-        return x.permute(0, 1, 4, 2, 3) if len(self.shape) == 3 else x
+        return hidden.view(len(hidden), images, *self.shape)
+
+    @property
+    def _reach(self) -> int:
+        """Side of the patch that a pooled pixel depends on."""
+        assert isinstance(self.layer, Conv2d)
+        return self.layer.kernel + (self.pool - 1) * self.layer.stride
+
+    @property
+    def patch(self) -> int:
+        """Scalars of a patch, the one of the bias among them; 0 where patches are no use."""
+        if not isinstance(self.layer, Conv2d):
+            return 0
+        size = self.layer.c_in * self._reach**2 + 1
+        return size if size <= _CPU_PATCH else 0
+
+    def patches(self, x: Tensor) -> Tensor:
+        """Images ``[N, C, H, W]`` as patches ``[N, patch, height * width]``; the last row is 1."""
+        assert isinstance(self.layer, Conv2d)
+        conv, (_, height, width) = self.layer, self.shape
+        padded, step = F.pad(x, [conv.padding] * 4), conv.stride * self.pool
+        windows = padded.unfold(2, self._reach, step).unfold(3, self._reach, step)
+        windows = windows[:, :, :height, :width].permute(0, 1, 4, 5, 2, 3)
+        out = x.new_ones(len(x), self.patch, height, width)
+        out[:, :-1].view(windows.shape).copy_(windows)
+        return out.flatten(2)
+
+    def convolve(self, params: Tensor, patches: Tensor, out: Tensor) -> None:
+        """Activations of models with first parameters ``[B, ...]`` into `out` ``[B, N * width]``.
+
+        The weights of a pooling square's positions are one weight, shifted within the patch.
+        """
+        assert isinstance(self.layer, Conv2d)
+        conv, b = self.layer, len(params)
+        shape, size = (conv.c_in, conv.kernel, conv.kernel), conv.specs[0].size
+        weight = params[:, :size].view(b, conv.c_out, *shape)
+        rows = params.new_zeros(b, self.pool**2, conv.c_out, self.patch)
+        shifted = rows[..., :-1].unflatten(3, (conv.c_in, self._reach, self._reach))
+        for j in range(self.pool**2):
+            y, x = (conv.stride * d for d in divmod(j, self.pool))
+            shifted[:, j, ..., y : y + conv.kernel, x : x + conv.kernel] = weight
+        if conv.bias:
+            rows[..., -1] = params[:, None, size:]
+        matrix, pixels = rows.view(-1, self.patch), patches.shape[2]
+        per_image = 4 * len(matrix) * pixels
+        step = max(1, _CPU_PRODUCT_BYTES // per_image)
+        images = out.view(b, len(patches), self.width)
+        for lo in range(0, len(patches), step):
+            part = patches[lo : lo + step]
+            product = torch.bmm(matrix.expand(len(part), -1, -1), part)
+            pooled = product.view(len(part), b, self.pool**2, self.width).amax(2).transpose(0, 1)
+            target = images[:, lo : lo + step]
+            if self.relu:
+                torch.clamp_min(pooled, 0, out=target)
+            else:
+                target.copy_(pooled)

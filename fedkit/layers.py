@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedkit.pooling import max_pool_2x2
+from fedkit.pooling import convolve_and_pool, max_pool_2x2
 
 __all__ = [
     "AvgPool",
@@ -137,6 +137,17 @@ class Conv2d:
             groups = 1  # all models see the same images: one plain convolution, S times as wide
         return _unfold(F.conv2d(x, weight, bias, self.stride, self.padding, groups=groups), s)
 
+    def pooled(self, parameters: Sequence[Tensor], x: Tensor, size: int) -> Tensor | None:
+        """Apply the layer and a max pool as one step, or return None where that has no use."""
+        if len(parameters[0]) != 1:
+            return None
+        images = x.squeeze(0) if x.dim() == 5 else x
+        weight, *bias = (p.squeeze(0) for p in parameters)
+        together = convolve_and_pool(
+            images, weight, bias[0] if bias else None, self.stride, self.padding, size
+        )
+        return None if together is None else together[None]
+
 
 @dataclass(frozen=True)
 class GroupNorm:
@@ -244,9 +255,17 @@ class Residual:
 
 def run_layers(layers: Sequence[Layer], parameters: Sequence[Tensor], x: Tensor) -> Tensor:
     """Run layers in order; `parameters` are those of all layers, one after another."""
-    start = 0
-    for layer in layers:
+    start, pooled = 0, False
+    for i, layer in enumerate(layers):
+        if pooled:  # with the convolution before it
+            pooled = False
+            continue
         stop = start + len(layer.specs)
-        x = layer.forward(parameters[start:stop], x)
+        own = parameters[start:stop]
+        following = layers[i + 1] if i + 1 < len(layers) else None
+        if isinstance(layer, Conv2d) and isinstance(following, MaxPool):
+            together = layer.pooled(own, x, following.size)
+            pooled = together is not None
+        x = together if pooled else layer.forward(own, x)
         start = stop
     return x

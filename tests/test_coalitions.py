@@ -198,7 +198,7 @@ def test_only_plain_networks_have_a_first_layer_to_take() -> None:
     assert FirstLayer.of(build("resnet18", (3, 32, 32), 10)) is None
     first = FirstLayer.of(build("lenet5", (1, 28, 28), 10))
     assert first is not None
-    assert (first.pool, first.relu, first.shape) == (2, True, (14, 14, 6))
+    assert (first.pool, first.relu, first.shape) == (2, True, (6, 14, 14))
     assert first.n_parameters == 156
 
 
