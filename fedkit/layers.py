@@ -255,17 +255,18 @@ class Residual:
 
 def run_layers(layers: Sequence[Layer], parameters: Sequence[Tensor], x: Tensor) -> Tensor:
     """Run layers in order; `parameters` are those of all layers, one after another."""
-    start, pooled = 0, False
+    start, skip = 0, False
     for i, layer in enumerate(layers):
-        if pooled:  # with the convolution before it
-            pooled = False
+        if skip:  # a pool that was taken with the convolution before it
+            skip = False
             continue
         stop = start + len(layer.specs)
         own = parameters[start:stop]
         following = layers[i + 1] if i + 1 < len(layers) else None
+        together = None
         if isinstance(layer, Conv2d) and isinstance(following, MaxPool):
             together = layer.pooled(own, x, following.size)
-            pooled = together is not None
-        x = together if pooled else layer.forward(own, x)
+            skip = together is not None
+        x = layer.forward(own, x) if together is None else together
         start = stop
     return x
