@@ -415,7 +415,7 @@ def _mount_data() -> None:
 
 _mount_data()
 # the module imports what its commands need when they are called
-app.add_typer(importlib.import_module("fedkit.fedvalue.servecli").app, name="fedvalue")
+app.add_typer(importlib.import_module("fedkit.fedvalue.service.cli").app, name="fedvalue")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

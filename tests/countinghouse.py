@@ -13,13 +13,13 @@ from typing import Any
 import httpx
 import numpy as np
 
-from fedkit.fedvalue.access import TokenBook, issue_tokens, read_secret
 from fedkit.fedvalue.counting import CountingServer
-from fedkit.fedvalue.desk import Limits
 from fedkit.fedvalue.messages import ID_BYTES, Job, Upload
-from fedkit.fedvalue.remote import RemoteCounter
-from fedkit.fedvalue.servedemo import until
-from fedkit.fedvalue.service import create_app, make_server
+from fedkit.fedvalue.service.access import TokenBook, issue_tokens, read_secret
+from fedkit.fedvalue.service.client import RemoteCounter
+from fedkit.fedvalue.service.demo import until
+from fedkit.fedvalue.service.server import create_app, make_server
+from fedkit.fedvalue.service.store import Limits
 
 PARTIES = ("shop", "bank", "telco")
 

@@ -20,12 +20,10 @@ pytest.importorskip("pandas")
 
 from countinghouse import PARTIES, House
 
-from fedkit.fedvalue import agents, taskparty
-from fedkit.fedvalue.agents import Policy, answer_jobs, cells_of, own_secret, run_task
+from fedkit.fedvalue import taskparty
 from fedkit.fedvalue.columns import Columns, read_columns
 from fedkit.fedvalue.counting import CountingServer
 from fedkit.fedvalue.crypto import seal
-from fedkit.fedvalue.desk import Limits
 from fedkit.fedvalue.information import mshapley_cmi
 from fedkit.fedvalue.messages import Job, Table
 from fedkit.fedvalue.protocol import (
@@ -35,8 +33,11 @@ from fedkit.fedvalue.protocol import (
     PartyMissing,
     SecureCounts,
 )
-from fedkit.fedvalue.remote import CounterRefused, CounterUnavailable, RemoteCounter
 from fedkit.fedvalue.roles import Order
+from fedkit.fedvalue.service import parties as agents
+from fedkit.fedvalue.service.client import CounterRefused, CounterUnavailable, RemoteCounter
+from fedkit.fedvalue.service.parties import Policy, answer_jobs, cells_of, own_secret, run_task
+from fedkit.fedvalue.service.store import Limits
 from fedkit.streams import Streams
 
 KEY = bytes(range(32))

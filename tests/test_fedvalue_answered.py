@@ -13,12 +13,12 @@ import pytest
 pytest.importorskip("cryptography")
 pytest.importorskip("pandas")
 
-from fedkit.fedvalue.agents import Policy, answer_jobs
 from fedkit.fedvalue.counting import CountingServer
 from fedkit.fedvalue.crypto import seal
 from fedkit.fedvalue.messages import Job
 from fedkit.fedvalue.protocol import DataParty
 from fedkit.fedvalue.roles import Order
+from fedkit.fedvalue.service.parties import Policy, answer_jobs
 
 KEY = bytes(range(32))
 PARTIES = ("shop", "bank", "telco")

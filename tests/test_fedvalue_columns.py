@@ -11,8 +11,8 @@ import pytest
 pytest.importorskip("pandas")
 pytest.importorskip("httpx")
 
-from fedkit.fedvalue.agents import cells_of
 from fedkit.fedvalue.columns import read_columns
+from fedkit.fedvalue.service.parties import cells_of
 from fedkit.fedvalue.tables import discretise
 
 

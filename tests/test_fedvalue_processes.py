@@ -20,7 +20,7 @@ pytest.importorskip("typer")
 from countinghouse import House
 
 from fedkit import cli
-from fedkit.fedvalue.servedemo import PARTIES, TASK, Program, write_tables
+from fedkit.fedvalue.service.demo import PARTIES, TASK, Program, write_tables
 
 
 @pytest.fixture

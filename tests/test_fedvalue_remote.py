@@ -17,14 +17,14 @@ pytest.importorskip("cryptography")
 from countinghouse import Fake, House, error_of, http, job
 
 from fedkit.fedvalue.messages import Table
-from fedkit.fedvalue.remote import (
+from fedkit.fedvalue.service.client import (
     CounterError,
     CounterRefused,
     CounterUnavailable,
     RemoteCounter,
 )
-from fedkit.fedvalue.servedemo import self_signed
-from fedkit.fedvalue.service import make_server
+from fedkit.fedvalue.service.demo import self_signed
+from fedkit.fedvalue.service.server import make_server
 
 # --------------------------------------------------------------------------------------- TLS
 

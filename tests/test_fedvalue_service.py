@@ -19,14 +19,14 @@ pytest.importorskip("cryptography")
 
 from countinghouse import PARTIES, House, error_of, job, upload  # noqa: E402
 
-from fedkit.fedvalue.access import TokenBook, issue_tokens  # noqa: E402
 from fedkit.fedvalue.counting import CountingServer  # noqa: E402
-from fedkit.fedvalue.desk import Limits  # noqa: E402
 from fedkit.fedvalue.messages import Table  # noqa: E402
-from fedkit.fedvalue.remote import CounterError, CounterRefused, CounterUnavailable  # noqa: E402
-from fedkit.fedvalue.servedemo import until  # noqa: E402
-from fedkit.fedvalue.service import create_app  # noqa: E402
-from fedkit.fedvalue.wire import job_to_json  # noqa: E402
+from fedkit.fedvalue.service.access import TokenBook, issue_tokens  # noqa: E402
+from fedkit.fedvalue.service.client import CounterError, CounterRefused, CounterUnavailable  # noqa: E402
+from fedkit.fedvalue.service.demo import until  # noqa: E402
+from fedkit.fedvalue.service.server import create_app  # noqa: E402
+from fedkit.fedvalue.service.store import Limits  # noqa: E402
+from fedkit.fedvalue.service.wire import job_to_json  # noqa: E402
 
 
 @pytest.fixture

@@ -20,18 +20,18 @@ pytest.importorskip("cryptography")
 
 from countinghouse import House, error_of, job, upload  # noqa: E402
 
-from fedkit.fedvalue.access import (  # noqa: E402
+from fedkit.fedvalue.messages import MessageError, Table  # noqa: E402
+from fedkit.fedvalue.service.access import (  # noqa: E402
     AccessDenied,
     TokenBook,
     issue_tokens,
     read_secret,
     write_secret,
 )
-from fedkit.fedvalue.desk import Limits  # noqa: E402
-from fedkit.fedvalue.messages import MessageError, Table  # noqa: E402
-from fedkit.fedvalue.remote import CounterRefused, CounterUnavailable  # noqa: E402
-from fedkit.fedvalue.servedemo import until  # noqa: E402
-from fedkit.fedvalue.wire import check_job_id, check_party, job_from_json, job_to_json  # noqa: E402
+from fedkit.fedvalue.service.client import CounterRefused, CounterUnavailable  # noqa: E402
+from fedkit.fedvalue.service.demo import until  # noqa: E402
+from fedkit.fedvalue.service.store import Limits  # noqa: E402
+from fedkit.fedvalue.service.wire import check_job_id, check_party, job_from_json, job_to_json  # noqa: E402
 
 
 @pytest.fixture

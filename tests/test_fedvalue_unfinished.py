@@ -13,8 +13,8 @@ import pytest
 pytest.importorskip("httpx")
 pytest.importorskip("cryptography")
 
-from fedkit.fedvalue.remote import CounterRefused, CounterUnavailable
-from fedkit.fedvalue.unfinished import Unfinished
+from fedkit.fedvalue.service.client import CounterRefused, CounterUnavailable
+from fedkit.fedvalue.service.unfinished import Unfinished
 
 
 def test_jobs_of_another_command_are_given_up_once(tmp_path: Path) -> None:

@@ -23,11 +23,12 @@ pytest.importorskip("typer")
 from countinghouse import House
 
 from fedkit import cli
-from fedkit.fedvalue import partyvalues, servewords, valuereport
+from fedkit.fedvalue import partyvalues, valuereport
 from fedkit.fedvalue.crypto import new_key
 from fedkit.fedvalue.information import mshapley_cmi
 from fedkit.fedvalue.protocol import SecureCounts, count_securely
-from fedkit.fedvalue.remote import CounterUnavailable
+from fedkit.fedvalue.service import words
+from fedkit.fedvalue.service.client import CounterUnavailable
 from fedkit.fedvalue.significance import permutation_p_values
 from fedkit.fedvalue.tables import VerticalData
 from fedkit.fedvalue.valuereport import assess
@@ -270,7 +271,7 @@ def test_a_token_of_another_party_is_refused_before_a_secret_is_made(
         assert cli.main(command(name, house.url, "--token-file", f"{other}.token")) == 1
         error = capsys.readouterr().err
         assert f"the token is that of {other!r} and not of {name!r}" in error
-    for name, odd, words in (
+    for name, odd, expected in (
         ("shop", ["--parties", "bank,telko"], "no token was ever made for telko"),
         (
             "bank",
@@ -280,7 +281,7 @@ def test_a_token_of_another_party_is_refused_before_a_secret_is_made(
     ):
         asked = command("shop", house.url, "--name", name, "--data", f"{name}.csv", *odd)
         assert cli.main([*asked, "--token-file", f"{name}.token"]) == 1
-        assert words in capsys.readouterr().err
+        assert expected in capsys.readouterr().err
     asked = command("bank", house.url, "--name", "shop", "--data", "shop.csv")
     assert cli.main([*asked, "--token-file", "shop.token"]) == 1
     assert "shop is a task party, which asks (value)" in capsys.readouterr().err
@@ -313,24 +314,24 @@ def test_a_party_waits_for_its_server_and_then_asks_who_it_is(
             raise CounterUnavailable("no answer")
         return []
 
-    monkeypatch.setattr(servewords.time, "sleep", lambda _: None)
+    monkeypatch.setattr(words.time, "sleep", lambda _: None)
     counter: Any = SimpleNamespace(pending=pending, role="data")
-    servewords.admit(counter, "bank", "data", 0.5)
+    words.admit(counter, "bank", "data", 0.5)
     assert asked == ["bank"] * 3
     assert capsys.readouterr().out == "bank: no answer; trying on\n"
     asked.clear()
     with pytest.raises(CounterUnavailable):
-        servewords.admit(counter, "bank", "data")
+        words.admit(counter, "bank", "data")
 
 
 def test_a_command_says_once_in_each_outage_that_it_waits(
     house: House, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pauses: list[float] = []
-    monkeypatch.setattr(servewords.time, "sleep", pauses.append)
+    monkeypatch.setattr(words.time, "sleep", pauses.append)
     house.stop()
-    with servewords.connect(
-        house.url, Path("shop.token"), None, False, sleep=servewords.telling("shop")
+    with words.connect(
+        house.url, Path("shop.token"), None, False, sleep=words.telling("shop")
     ) as counter:
         for _ in range(2):
             with pytest.raises(CounterUnavailable):

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from fedkit.fedvalue.wire import check_party, read_json
+from fedkit.fedvalue.service.wire import check_party, read_json
 
 __all__ = ["AccessDenied", "Grant", "TokenBook", "issue_tokens", "read_secret", "write_secret"]
 

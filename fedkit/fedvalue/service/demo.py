@@ -16,9 +16,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from fedkit.extras import need
-from fedkit.fedvalue.access import issue_tokens, write_secret
 from fedkit.fedvalue.crypto import new_key
 from fedkit.fedvalue.information import PartyValues, mshapley_cmi
+from fedkit.fedvalue.service.access import issue_tokens, write_secret
 from fedkit.streams import Streams
 
 __all__ = ["Program", "run_demo", "self_signed", "until", "write_tables"]

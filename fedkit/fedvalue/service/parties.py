@@ -12,8 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from fedkit.fedvalue.access import read_secret, write_secret
-from fedkit.fedvalue.answered import Answered
 from fedkit.fedvalue.columns import Columns
 from fedkit.fedvalue.crypto import KEY_BYTES, unseal
 from fedkit.fedvalue.messages import Counter, Job, MessageError, Table, Upload
@@ -24,10 +22,17 @@ from fedkit.fedvalue.protocol import (
     SecureCounts,
     TaskParty,
 )
-from fedkit.fedvalue.remote import CounterError, CounterRefused, CounterUnavailable, RemoteCounter
 from fedkit.fedvalue.roles import DataParty, Order
+from fedkit.fedvalue.service.access import read_secret, write_secret
+from fedkit.fedvalue.service.answered import Answered
+from fedkit.fedvalue.service.client import (
+    CounterError,
+    CounterRefused,
+    CounterUnavailable,
+    RemoteCounter,
+)
+from fedkit.fedvalue.service.unfinished import Unfinished, digest_of
 from fedkit.fedvalue.tables import discretise, joint_codes, label_codes
-from fedkit.fedvalue.unfinished import Unfinished, digest_of
 
 __all__ = ["Policy", "answer_jobs", "cells_of", "own_secret", "read_key", "run_task"]
 

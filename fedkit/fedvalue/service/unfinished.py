@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from fedkit.fedvalue.access import write_secret
 from fedkit.fedvalue.crypto import KEY_BYTES, derive
-from fedkit.fedvalue.remote import CounterError, CounterRefused, RemoteCounter
+from fedkit.fedvalue.service.access import write_secret
+from fedkit.fedvalue.service.client import CounterError, CounterRefused, RemoteCounter
 
 __all__ = ["Unfinished", "digest_of"]
 

@@ -29,11 +29,11 @@ from pathlib import Path
 from typing import Any
 
 from fedkit.extras import need
-from fedkit.fedvalue.access import AccessDenied, Grant, TokenBook
-from fedkit.fedvalue.desk import Desk, Limits, Refusal
 from fedkit.fedvalue.messages import Counter, MessageError
-from fedkit.fedvalue.shelf import Shelf
-from fedkit.fedvalue.wire import check_job_id, clean, job_from_json, job_to_json
+from fedkit.fedvalue.service.access import AccessDenied, Grant, TokenBook
+from fedkit.fedvalue.service.shelf import Shelf
+from fedkit.fedvalue.service.store import Desk, Limits, Refusal
+from fedkit.fedvalue.service.wire import check_job_id, clean, job_from_json, job_to_json
 
 for _module in ("fastapi", "uvicorn", "h11"):
     need(_module, extra="service")

@@ -12,7 +12,7 @@ import typer
 
 if TYPE_CHECKING:
     from fedkit.fedvalue.columns import Columns
-    from fedkit.fedvalue.remote import RemoteCounter
+    from fedkit.fedvalue.service.client import RemoteCounter
 
 __all__ = [
     "admit", "check_bins", "connect", "listed", "pair", "plainly", "say", "several", "size_of",
@@ -48,8 +48,8 @@ def say(line: str) -> None:
 
 def connect(url: str, token: Path, ca: Path | None, plain: bool, **options: Any) -> RemoteCounter:
     """Return the server at an address, spoken to with the token in a file."""
-    from fedkit.fedvalue.access import read_secret
-    from fedkit.fedvalue.remote import RemoteCounter
+    from fedkit.fedvalue.service.access import read_secret
+    from fedkit.fedvalue.service.client import RemoteCounter
 
     verify: bool | Path = True if ca is None else ca
     return RemoteCounter(url, read_secret(token, "token"), verify=verify, plain=plain, **options)
@@ -60,7 +60,7 @@ def admit(counter: RemoteCounter, name: str, role: str, poll: float | None = Non
 
     With `poll`, wait for a server that is away.
     """
-    from fedkit.fedvalue.remote import CounterUnavailable
+    from fedkit.fedvalue.service.client import CounterUnavailable
 
     away = False
     while True:

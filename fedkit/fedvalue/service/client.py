@@ -14,9 +14,15 @@ from typing import Any, Self
 from urllib.parse import quote, urlsplit
 
 from fedkit.extras import need
-from fedkit.fedvalue.access import ROLES
 from fedkit.fedvalue.messages import Job, MessageError, Table, Upload
-from fedkit.fedvalue.wire import check_job_id, check_party, clean, job_from_json, job_to_json
+from fedkit.fedvalue.service.access import ROLES
+from fedkit.fedvalue.service.wire import (
+    check_job_id,
+    check_party,
+    clean,
+    job_from_json,
+    job_to_json,
+)
 
 __all__ = ["CounterError", "CounterRefused", "CounterUnavailable", "RemoteCounter", "is_local"]
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fedkit.fedvalue.servewords import (
+from fedkit.fedvalue.service.words import (
     admit,
     check_bins,
     connect,
@@ -55,8 +55,8 @@ def keygen(
     by a channel that is not the server's: it is their --key-file.
     Whoever has it can read what the parties send. Keep it from the server.
     """
-    from fedkit.fedvalue.access import write_secret
     from fedkit.fedvalue.crypto import new_key
+    from fedkit.fedvalue.service.access import write_secret
 
     write_secret(out, new_key().hex())
     say(f"{out}: give every party a copy (--key-file), by a channel that is not the server's")
@@ -79,7 +79,7 @@ def tokens(
     delete it here: it is that party's --token-file.
     TOKENS.json stays at the server: it is for serve --tokens.
     """
-    from fedkit.fedvalue.access import issue_tokens
+    from fedkit.fedvalue.service.access import issue_tokens
 
     made = issue_tokens(
         book, folder, task=task or (), data=data or (), days=days or None, renew=renew
@@ -111,9 +111,9 @@ def serve(
     """Run the counting server."""
     import logging
 
-    from fedkit.fedvalue import service
-    from fedkit.fedvalue.access import TokenBook
-    from fedkit.fedvalue.remote import is_local
+    from fedkit.fedvalue.service import server as service
+    from fedkit.fedvalue.service.access import TokenBook
+    from fedkit.fedvalue.service.client import is_local
 
     if tls_cert is None and not plain and not is_local(host):
         raise ValueError(
@@ -164,9 +164,9 @@ def party(
 ) -> None:
     """Answer jobs as a data party, until stopped."""
     with plainly():
-        from fedkit.fedvalue import agents
         from fedkit.fedvalue.columns import read_columns
         from fedkit.fedvalue.roles import DataParty
+        from fedkit.fedvalue.service import parties as agents
 
         held = read_columns(data, id_column=id_column, columns=listed(columns))
         check_bins(bins)
@@ -236,10 +236,10 @@ def value(
     Stopped, it goes on where it was when the same command is given again.
     """
     with plainly():
-        from fedkit.fedvalue import agents
         from fedkit.fedvalue.binning import label_codes, label_doubt
         from fedkit.fedvalue.columns import read_columns
-        from fedkit.fedvalue.remote import CounterRefused
+        from fedkit.fedvalue.service import parties as agents
+        from fedkit.fedvalue.service.client import CounterRefused
         from fedkit.fedvalue.taskparty import TaskParty
         from fedkit.fedvalue.valuereport import assess, check_correction
 
@@ -300,6 +300,6 @@ def demo(
 ) -> None:
     """Show the whole: five programs on this computer, two of them killed on the way."""
     with plainly():
-        from fedkit.fedvalue.servedemo import run_demo
+        from fedkit.fedvalue.service.demo import run_demo
 
         run_demo(keep, tls=tls, say=say)
