@@ -61,6 +61,8 @@ class Valuation:
         Values against evaluations.
     info : mapping
         Further facts of the estimator (walks, converged, ...).
+    degrees_of_freedom : float64 array, same shape, optional
+        Of the standard errors; None where nothing is sampled.
     """
 
     values: Floats
@@ -72,6 +74,7 @@ class Valuation:
     exact: bool = False
     trace: Trace | None = None
     info: Mapping[str, Any] = field(default_factory=dict)
+    degrees_of_freedom: Floats | None = None
 
     def __post_init__(self) -> None:
         if self.values.ndim not in (1, 2) or self.values.shape != self.standard_errors.shape:
@@ -86,9 +89,10 @@ class Valuation:
         return len(self.values)
 
     def interval(self, level: float = 0.95) -> tuple[Floats, Floats]:
-        """Return the lower and upper ends of normal confidence intervals, one per value.
+        """Return the lower and upper ends of confidence intervals, one per value.
 
-        NaN where the standard error is NaN.
+        Student's t with the degrees of freedom of the standard errors; NaN where the standard
+        error is NaN.
 
         Raises
         ------
@@ -97,9 +101,10 @@ class Valuation:
         """
         if not 0.0 < level < 1.0:
             raise ValueError(f"level is {level}; expected a probability strictly inside (0, 1)")
-        from scipy.special import ndtri
+        from scipy.special import stdtrit
 
-        half = float(ndtri(0.5 + level / 2)) * self.standard_errors
+        freedom = np.inf if self.degrees_of_freedom is None else self.degrees_of_freedom
+        half = stdtrit(freedom, 0.5 + level / 2) * self.standard_errors
         return self.values - half, self.values + half
 
     def to_frame(self, names: Sequence[str] | None = None) -> pd.DataFrame:
@@ -154,6 +159,11 @@ class Valuation:
                 "values": _plain(self.trace.values),
             },
             "info": dict(self.info),
+            "degrees_of_freedom": None
+            if self.degrees_of_freedom is None
+            else _plain(
+                np.where(np.isinf(self.degrees_of_freedom), np.nan, self.degrees_of_freedom)
+            ),
         }
 
     @classmethod
@@ -187,6 +197,9 @@ class Valuation:
                 _array(trace["values"]),
             ),
             info=dict(record.get("info", {})),
+            degrees_of_freedom=None
+            if record.get("degrees_of_freedom") is None
+            else np.nan_to_num(_array(record["degrees_of_freedom"]), nan=np.inf),
         )
 
 

@@ -15,6 +15,7 @@ from fedkit.estimators import (
     MultilinearSampling,
     OwenSampling,
     PermutationSampling,
+    ProxySampling,
     TruncatedMonteCarlo,
     estimate,
     estimate_many,
@@ -51,6 +52,7 @@ ALL = [
     BanzhafSampling("as_printed"),
     BetaShapleySampling(4.0, 1.0),
     ComplementarySampling(),
+    ProxySampling("linear"),
 ]
 UNTRUNCATED = [e for e in ALL if e.weights(4) is not None]
 SHAPLEY_WALKS = [

@@ -18,6 +18,7 @@ from fedkit.estimators.exact import (
 from fedkit.estimators.multilinear import MultilinearSampling
 from fedkit.estimators.owen import OwenSampling
 from fedkit.estimators.permutation import BetaShapleySampling, PermutationSampling
+from fedkit.estimators.proxysampling import ProxySampling
 from fedkit.estimators.semivalues import BanzhafSampling
 from fedkit.estimators.truncated import GTGShapley, TruncatedMonteCarlo
 
@@ -33,6 +34,7 @@ __all__ = [
     "MultilinearSampling",
     "OwenSampling",
     "PermutationSampling",
+    "ProxySampling",
     "TruncatedMonteCarlo",
     "banzhaf",
     "banzhaf_weights",

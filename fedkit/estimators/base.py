@@ -78,6 +78,10 @@ class Tally(Protocol):
         """Return their standard errors, None before the first sample."""
         ...
 
+    def degrees_of_freedom(self) -> Floats | None:
+        """Return those of the standard errors, infinite where these are exact."""
+        ...
+
 
 class Estimator(Protocol):
     """What every estimator offers."""
@@ -165,10 +169,19 @@ class MeanTally:
             return None
         if (self.counts < 2).any():
             return np.full(self._mean.shape[1:], np.nan)
-        variance_weights = self.weights**2 / (self.counts * (self.counts - 1.0))
-        variance = np.tensordot(variance_weights, self._squares, axes=1)
-        result: Floats = np.sqrt(variance) * np.abs(self.scale)
+        result: Floats = np.sqrt(self._variances().sum(axis=0)) * np.abs(self.scale)
         return result
+
+    def degrees_of_freedom(self) -> Floats | None:
+        """Return Satterthwaite's; with one stratum they are the samples less one."""
+        if self._mean is None or (self.counts < 2).any():
+            return None
+        return satterthwaite(self._variances(), self.counts)
+
+    def _variances(self) -> Floats:
+        """Return what each stratum adds to the variance."""
+        factor = self.weights**2 / (self.counts * (self.counts - 1.0))
+        return factor.reshape(-1, *(1,) * (self._squares.ndim - 1)) * self._squares
 
 
 @dataclass
@@ -220,9 +233,32 @@ class ContrastTally:
         if self._sums is None:
             return None
         sums, squares, counts = self._moments()
+        return np.sqrt(self._variances(sums, squares, counts).sum(axis=0))
+
+    def degrees_of_freedom(self) -> Floats | None:
+        """Return Welch's degrees of freedom."""
+        if self._sums is None:
+            return None
+        sums, squares, counts = self._moments()
+        return satterthwaite(self._variances(sums, squares, counts), np.maximum(counts, 2))
+
+    @staticmethod
+    def _variances(sums: Floats, squares: Floats, counts: NDArray[np.int64]) -> Floats:
         safe = np.maximum(counts, 2)
         variance = np.maximum(squares - sums**2 / safe, 0.0) / (safe - 1) / safe
-        return np.sqrt(np.where(counts >= 2, variance, np.nan).sum(axis=0))
+        return np.where(counts >= 2, variance, np.nan)
+
+
+def satterthwaite(variances: Floats, counts: NDArray[np.int64]) -> Floats:
+    """Degrees of freedom of a sum of variances ``[strata, ...]`` from so many samples each.
+
+    Infinite where the variance is zero (Satterthwaite 1946).
+    """
+    each = np.asarray(counts - 1.0)
+    each = each.reshape(*each.shape, *(1,) * (variances.ndim - each.ndim))
+    squares = (variances**2 / each).sum(axis=0)
+    total = variances.sum(axis=0) ** 2
+    return np.divide(total, squares, out=np.full_like(total, np.inf), where=squares > 0)
 
 
 def blocks(limit: int | None, unit: int = 1, largest: int = LARGEST_BLOCK) -> Iterator[int]:

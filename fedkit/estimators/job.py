@@ -180,6 +180,7 @@ class Job:
             exact=self.exact,
             trace=trace,
             info=tally.info,
+            degrees_of_freedom=tally.degrees_of_freedom(),
         )
 
 
@@ -205,6 +206,9 @@ class _ExactTally:
     def standard_errors(self) -> NDArray[np.float64] | None:
         values = self.values()
         return None if values is None else np.zeros_like(values)
+
+    def degrees_of_freedom(self) -> None:
+        return None
 
 
 def _enumerate(n: int, tally: _ExactTally) -> Requests:

@@ -192,7 +192,12 @@ class GroupTally:
 
     def standard_errors(self) -> Floats | None:
         """Return the error from the largest unit that occurs at least twice."""
-        for unit in reversed(self._units):
-            if unit.counts[0] >= 2:
-                return unit.standard_errors()
-        return self._units[0].standard_errors()  # NaN: nothing occurs twice
+        return self._unit().standard_errors()
+
+    def degrees_of_freedom(self) -> Floats | None:
+        """Return those of that unit."""
+        return self._unit().degrees_of_freedom()
+
+    def _unit(self) -> MeanTally:
+        twice = [unit for unit in self._units if unit.counts[0] >= 2]
+        return twice[-1] if twice else self._units[0]  # NaN: nothing occurs twice

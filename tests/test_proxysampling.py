@@ -1,0 +1,305 @@
+"""Regression with a correction: the design, the closed forms, what is estimated, refusals."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from math import comb
+
+import numpy as np
+import pytest
+
+from fedkit.estimators import (
+    ProxySampling,
+    banzhaf,
+    banzhaf_weights,
+    estimate,
+    estimate_many,
+    proxysampling,
+    shapley,
+    shapley_weights,
+)
+from fedkit.estimators.design import PairedDesign, coefficients
+from fedkit.estimators.proxies import FAMILIES, Proxy, candidates, choose, fit
+from fedkit.games import (
+    FunctionGame,
+    TableGame,
+    airport,
+    all_coalitions,
+    coalition_index,
+    random_unanimity_sum,
+    tabulate,
+)
+
+N = 6
+
+
+def lopsided(outputs=()):
+    """A game without symmetric players, v(empty) = 0.4, neither monotone nor convex."""
+    rows = all_coalitions(N)
+    noise = np.random.default_rng(5).normal(size=(2**N, *outputs))
+    lean = rows @ np.array([0.3, -0.2, 1.0, 0.1, 0.6, -0.5])
+    smooth = 0.4 + lean * (0.5 + rows.sum(axis=1) / N)
+    return TableGame(smooth.reshape(-1, *(1,) * len(outputs)) + 0.3 * noise)
+
+
+GAME = lopsided()
+
+
+# --- the design -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 6, 7, 12, 60])
+@pytest.mark.parametrize("rule", [shapley_weights, banzhaf_weights])
+def test_the_design_spends_its_budget_on_distinct_coalitions(n, rule):
+    least = PairedDesign.minimum(n)
+    for budget in (least, least + 1, least + 57, 1000):
+        design = PairedDesign.for_budget(n, budget, rule(n))
+        sides, stratum = design.draw(np.random.default_rng(3))
+        assert (design.taken <= design.pairs).all()
+        assert (design.taken >= np.minimum(design.pairs, 2)).all()
+        assert 2 + 2 * len(sides) == min(2 * (budget // 2), 2**n)
+        size = sides.sum(axis=1)
+        np.testing.assert_array_equal(np.minimum(size, n - size), stratum + 1)
+        both = np.concatenate([sides, ~sides])
+        assert len(np.unique(both, axis=0)) == len(both)
+
+
+def test_every_pair_of_a_stratum_is_drawn_equally_often():
+    for n, budget in ((6, 26), (9, 40)):  # listed, and by rejection
+        design = PairedDesign.for_budget(n, budget, shapley_weights(n))
+        counts = np.zeros(2**n)
+        draws = 3000
+        for seed in range(draws):
+            sides, _ = design.draw(np.random.default_rng(seed))
+            counts[coalition_index(sides)] += 1
+            counts[coalition_index(~sides)] += 1
+        size = all_coalitions(n).sum(axis=1)
+        for s in range(1, n // 2 + 1):
+            chance = design.taken[s - 1] / design.pairs[s - 1]
+            seen = counts[(size == s) | (size == n - s)] / draws
+            spread = np.sqrt(chance * (1 - chance) / draws)
+            assert np.abs(seen - chance).max() <= 5 * spread
+
+
+def test_coefficients_give_the_exact_values():
+    rows = all_coalitions(N)
+    for rule, exact in ((shapley_weights, shapley), (banzhaf_weights, banzhaf)):
+        found = coefficients(rows, rule(N)).T @ GAME.values
+        np.testing.assert_allclose(found, exact(GAME).values, atol=1e-12)
+
+
+# --- proxies ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_kernels_are_those_of_their_definition(family):
+    rng = np.random.default_rng(1)
+    shares = np.array([1.0, 5.0, 2.0, 0.0, 3.0])
+    rows = rng.random((12, 5)) < 0.5
+    for proxy in candidates(family, shares):
+        matrix = proxy.kernel(rows, rows)
+        for i, j in combinations(range(12), 2):
+            a, b = rows[i].astype(float), rows[j].astype(float)
+            s, t = a.sum(), b.sum()
+            near = np.exp(-abs(np.log(max(s, 0.5)) - np.log(max(t, 0.5))) / proxy.reach)
+            if family == "round":
+                u = a * shares / ((a * shares).sum() or 1.0)
+                w = b * shares / ((b * shares).sum() or 1.0)
+                d = np.sqrt(((u - w) ** 2).sum()) / proxy.scale
+                alike = (1 + 3**0.5 * d) * np.exp(-(3**0.5) * d)
+                alike = alike if proxy.rough else np.exp(-(d**2) / 2)
+                expected = near * (4 + alike)
+            elif family == "membership":
+                expected = 4 * near + proxy.scale ** np.abs(a - b).sum()
+            else:
+                p, q = max(s, 1.0), max(t, 1.0)
+                growth = 1 + (2 / p) * (2 / q) + (2 * p / 5) * (2 * q / 5)
+                effects = (a - s / 5) @ (b - t / 5) * growth * proxy.scale / 5
+                expected = 4 * near + effects
+            assert matrix[i, j] == pytest.approx(expected, rel=1e-9, abs=1e-9)
+        assert np.linalg.eigvalsh(matrix).min() > -1e-9
+
+
+def test_pairs_left_out_in_closed_form_are_pairs_left_out():
+    rows = all_coalitions(5)[:24]
+    y = np.random.default_rng(2).normal(size=(24, 2))
+    whole = fit(Proxy("membership", np.ones(5), 0.8, noise=0.05), rows, y)
+    groups = np.array([[3, 20], [7, 8]])
+    out = whole.left_out(groups)
+    for group, residual in zip(groups, out, strict=True):
+        kept = np.delete(np.arange(24), group)
+        refit = fit(whole.proxy, rows[kept], y[kept])
+        guess = whole.proxy.kernel(rows[group], rows[kept]) @ refit.weights
+        np.testing.assert_allclose(residual, y[group] - guess, atol=1e-9)
+        weights = whole.weights - whole.precision[:, group] @ residual
+        np.testing.assert_allclose(weights[kept], refit.weights, atol=1e-9)
+        np.testing.assert_allclose(weights[group], 0.0, atol=1e-9)
+
+
+def test_cross_validation_takes_the_proxy_that_fits():
+    rows = all_coalitions(9)[np.random.default_rng(0).permutation(512)[:150]]
+    d = np.arange(1.0, 10.0)
+    w = rows * d / np.maximum(rows @ d, 1.0)[:, None]
+    of_round = np.exp(-8 * ((w - 0.2) ** 2).sum(axis=1))[:, None]
+    assert choose(FAMILIES, d, rows, of_round).family == "round"
+    lean = (rows @ (d - 5.0))[:, None]
+    assert choose(FAMILIES, d, rows, lean).family == "linear"
+    costs = rows[:, :4].all(axis=1)[:, None] + rows[:, 3:6].all(axis=1)[:, None] * 2.0
+    assert choose(FAMILIES, d, rows, costs).family == "membership"
+
+
+# --- the estimate -----------------------------------------------------------------------------
+
+
+def by_hand(game, estimator, budget, seed, monkeypatch):
+    """Each pair left out in its turn, each stratum's total written out over all coalitions."""
+    n, weights = game.n_players, estimator.weights(game.n_players)
+    rows, index = all_coalitions(n), {}
+    for k, row in enumerate(rows):
+        index[row.tobytes()] = k
+    rng = np.random.default_rng(seed)
+    design = PairedDesign.for_budget(n, budget, weights)
+    sides, stratum = design.draw(rng)
+    v = game.values - (game.values[0] + game.values[-1]) / 2
+    a = coefficients(rows, weights)
+    size = rows.sum(axis=1)
+    proxy = candidates(estimator.proxy, np.ones(n))[0]
+    known = np.array([0, 2**n - 1, *coalition_index(sides), *coalition_index(~sides)])
+    result = a[0] * v[0] + a[-1] * v[-1]
+    for s in range(len(design.taken)):
+        mine = np.flatnonzero(stratum == s)
+        everything = np.flatnonzero(np.minimum(size, n - size) == s + 1)
+        if design.taken[s] == design.pairs[s]:
+            result = result + a[everything].T @ v[everything]
+            continue
+        totals = []
+        for p in mine:
+            pair = coalition_index(np.stack([sides[p], ~sides[p]]))
+            others = np.setdiff1d(known, pair)
+            refit = fit(proxy, rows[others], v[others][:, None])
+            guess = (proxy.kernel(rows, rows[others]) @ refit.weights)[:, 0]
+            left = np.setdiff1d(everything, others)  # the pair, and what was not drawn
+            total = a[everything].T @ guess[everything]
+            seen = np.intersect1d(everything, others)
+            total = total + a[seen].T @ (v - guess)[seen]
+            total = total + (len(left) / 2) * a[pair].T @ (v - guess)[pair]
+            totals.append(total)
+        result = result + np.mean(totals, axis=0)
+    return result
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("value", ["shapley", "banzhaf"])
+def test_the_closed_form_is_the_plain_loop(family, value, monkeypatch):
+    monkeypatch.setattr(
+        proxysampling, "choose", lambda families, shares, *_: candidates(families[0], shares)[0]
+    )
+    estimator = ProxySampling(family, value=value)
+    for budget in (14, 31, 44):
+        found = estimate(GAME, estimator, budget, np.random.default_rng(budget))
+        expected = by_hand(GAME, estimator, budget, budget, monkeypatch)
+        np.testing.assert_allclose(found.values, expected, atol=1e-9)
+        assert found.evaluations == budget - budget % 2
+
+
+@pytest.mark.parametrize(
+    ("estimator", "budget"),
+    [
+        (ProxySampling("linear"), 14),
+        (ProxySampling("linear"), 36),
+        (ProxySampling("membership"), 36),
+        (ProxySampling("round", sizes=[1, 2, 3, 4, 5, 6]), 36),
+        (ProxySampling(), 30),
+        (ProxySampling("linear", value="banzhaf"), 36),
+    ],
+    ids=repr,
+)
+def test_unbiased_with_honest_standard_errors(estimator, budget):
+    exact = (shapley if estimator.value == "shapley" else banzhaf)(GAME).values
+    results = estimate_many(GAME, estimator, budget, range(160))
+    values = np.array([result.values for result in results])
+    z = (values.mean(axis=0) - exact) / (values.std(axis=0, ddof=1) / np.sqrt(len(values)))
+    assert np.abs(z).max() < 4.5, z
+    errors = np.array([result.standard_errors for result in results])
+    ratio = np.sqrt((errors**2).mean() / values.var(axis=0, ddof=1).mean())
+    assert 0.8 < ratio < 1.4, ratio
+    low, high = zip(*(result.interval() for result in results), strict=True)
+    covered = ((np.array(low) <= exact) & (exact <= np.array(high))).mean()
+    assert covered > 0.9, covered
+
+
+def test_shapley_values_add_up_and_all_coalitions_are_exact():
+    found = estimate(GAME, ProxySampling(), 30, 1)
+    assert found.values.sum() == pytest.approx(GAME.values[-1] - GAME.values[0])
+    assert found.info["proxies"]
+    whole = estimate(GAME, ProxySampling(), 64)
+    assert whole.exact
+    np.testing.assert_allclose(whole.values, shapley(GAME).values, atol=1e-12)
+    nearly = estimate(GAME, ProxySampling(), 63)
+    assert np.abs(nearly.values - shapley(GAME).values).max() < 0.2
+
+
+def test_a_game_of_many_outputs_and_a_constant_one():
+    game = lopsided((3,))
+    found = estimate(game, ProxySampling(), 40, 2)
+    assert found.values.shape == found.standard_errors.shape == (N, 3)
+    np.testing.assert_allclose(found.values.sum(axis=0), game.values[-1] - game.values[0])
+    one = estimate(TableGame(game.values[:, 1]), ProxySampling("linear"), 40, 2)
+    assert one.values.shape == (N,)
+    flat = estimate(TableGame(np.full(64, 0.7)), ProxySampling(), 20)
+    np.testing.assert_allclose(flat.values, 0.0, atol=1e-9)
+
+
+def test_many_players_are_valued_within_their_errors():
+    for n, game in ((24, random_unanimity_sum(24, 30, 1)), (40, airport(np.arange(1.0, 41.0)))):
+        found = estimate(game, ProxySampling("linear"), 400, 3)
+        away = np.abs(found.values - game.shapley()) / found.standard_errors
+        assert np.median(away) < 2
+        assert away.max() < 6
+        assert found.evaluations == 400 <= comb(n, 5)
+
+
+def test_more_coalitions_than_a_proxy_is_fitted_to(monkeypatch):
+    monkeypatch.setattr(proxysampling, "FITTED_ROWS", 60)
+    game = tabulate(random_unanimity_sum(9, 30, 2))
+    results = estimate_many(game, ProxySampling("linear"), 200, range(80))
+    values = np.array([result.values for result in results])
+    exact = shapley(game).values
+    z = (values.mean(axis=0) - exact) / (values.std(axis=0, ddof=1) / np.sqrt(80))
+    assert np.abs(z).max() < 4.5
+
+
+def test_a_round_is_valued_better_by_what_it_is():
+    d = np.random.default_rng(4).lognormal(size=12)
+    skill = np.random.default_rng(5).normal(size=(12, 3))
+
+    def utility(rows):
+        w = rows * d / np.where(rows.any(axis=1), rows @ d, 1.0)[:, None]
+        return -(((w @ skill - 0.3) ** 2).sum(axis=1) ** 0.5)
+
+    game = tabulate(FunctionGame(12, utility))
+    exact = shapley(game).values
+
+    def error(proxy, sizes):
+        found = estimate_many(game, ProxySampling(proxy, sizes), 200, range(6))
+        return np.sqrt(np.mean([(each.values - exact) ** 2 for each in found]))
+
+    assert error("round", d) < error("linear", None) / 2
+    assert error("auto", d) < 1.5 * error("round", d)
+
+
+@pytest.mark.parametrize(
+    ("call", "match"),
+    [
+        (lambda: ProxySampling("tree"), "proxy is 'tree'"),
+        (lambda: ProxySampling(value="core"), "value is 'core'"),
+        (lambda: ProxySampling(sizes=[1.0, -2.0]), "sizes are"),
+        (lambda: ProxySampling(sizes=[1.0, np.nan]), "sizes are"),
+        (lambda: estimate(GAME, ProxySampling(sizes=[1.0, 2.0]), 40), "2 sizes for 6 players"),
+        (lambda: estimate(GAME, ProxySampling(), 13), "needs at least 14"),
+        (lambda: estimate(GAME, ProxySampling()), "no stop of its own"),
+    ],
+)
+def test_bad_input_is_refused(call, match):
+    with pytest.raises(ValueError, match=match):
+        call()
