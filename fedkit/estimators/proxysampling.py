@@ -128,9 +128,7 @@ class ProxySampling:
         )
         values, variance, freedom, names = _estimate(sample, families, shares, rng)
         shape = (n_players, *outputs)
-        tally.record(
-            values.reshape(shape), variance.reshape(shape), freedom.reshape(shape), names
-        )
+        tally.record(values.reshape(shape), variance.reshape(shape), freedom.reshape(shape), names)
 
 
 class ProxyTally:
