@@ -23,8 +23,10 @@ from fedkit.estimators import (
     beta_shapley,
     estimate,
     estimate_many,
+    least_core,
     leave_one_out,
     shapley,
+    shapley_interactions,
 )
 from fedkit.games import (
     FunctionGame,
@@ -119,10 +121,12 @@ __all__ = [
     "estimate",
     "estimate_many",
     "glove",
+    "least_core",
     "leave_one_out",
     "normalise",
     "random_unanimity_sum",
     "shapley",
+    "shapley_interactions",
     "tabulate",
     "unanimity",
     "weighted_majority",

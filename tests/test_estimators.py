@@ -190,7 +190,7 @@ def test_budget_or_own_stop_is_needed():
     assert estimate(game, PermutationSampling(walks=9), 1000, count="calls").calls == 27
     assert estimate(game, TruncatedMonteCarlo(0.0, walks=9)).info["walks"] == 9
     assert estimate(game, BanzhafSampling(draws=9)).info["draws"] == 9
-    assert estimate(game, MultilinearSampling(draws=3)).info["samples"] == 12
+    assert estimate(game, MultilinearSampling(draws=3)).info["samples"] == 48
 
 
 @pytest.mark.parametrize(

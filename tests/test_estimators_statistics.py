@@ -87,7 +87,10 @@ CASES = {
     "banzhaf msr": (BanzhafSampling(), 200, lambda g: banzhaf(g).values, False),
     "banzhaf marginal": (BanzhafSampling("marginal", 40), None, lambda g: banzhaf(g).values, False),
     "banzhaf as printed": (BanzhafSampling("as_printed", 40), None, banzhaf_half, False),
-    "beta": (BetaShapleySampling(4.0, 1.0), 240, lambda g: beta_shapley(g, 4, 1).values, False),
+    "beta": (
+        BetaShapleySampling(4.0, 1.0, antithetic=False), 240,
+        lambda g: beta_shapley(g, 4, 1).values, False,
+    ),
     "beta late": (
         BetaShapleySampling(1.0, 2.0, antithetic=True), 360,
         lambda g: beta_shapley(g, 1, 2).values, False,

@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 
+import fedkit as fk
 from fedkit.estimators import PermutationSampling, estimate, shapley
 from fedkit.games import airport, random_unanimity_sum
 from fedkit.valuation import Valuation
@@ -76,3 +77,28 @@ def test_bad_results_are_refused():
     del record["calls"]
     with pytest.raises(ValueError, match=r"lacks \['calls'\]"):
         Valuation.from_dict(record)
+
+
+def test_intervals_know_how_few_units_they_rest_on():
+    game = fk.TableGame(np.random.default_rng(0).normal(size=64))
+    many = fk.estimate(game, fk.PermutationSampling(walks=12))
+    low, high = many.interval()
+    t = 2.2009851600829493  # Student's t, 11 degrees of freedom
+    np.testing.assert_allclose((high - low) / 2, t * many.standard_errors)
+    np.testing.assert_array_equal(fk.Valuation.from_dict(many.to_dict()).interval(), (low, high))
+    few = fk.estimate(game, fk.PermutationSampling(walks=9))
+    assert np.isfinite(few.standard_errors).all()
+    assert np.isnan(few.interval()).all()
+    exact = fk.shapley(game)
+    np.testing.assert_array_equal(exact.interval(), (exact.values, exact.values))
+
+
+def test_the_intervals_of_the_readme_hold():
+    data = np.linspace(1, 20, 20)
+    game = fk.FunctionGame(20, lambda coalitions: 1 - np.exp(-(coalitions @ data) / 50))
+    exact = fk.shapley(game).values
+    held = []
+    for found in fk.estimate_many(game, fk.MultilinearSampling(), 400, range(60)):
+        low, high = found.interval()
+        held.append((low <= exact) & (exact <= high))
+    assert np.mean(held) >= 0.93

@@ -20,6 +20,7 @@ from fedkit.estimators.owen import OwenSampling
 from fedkit.estimators.permutation import BetaShapleySampling, PermutationSampling
 from fedkit.estimators.proxysampling import ProxySampling
 from fedkit.estimators.semivalues import BanzhafSampling
+from fedkit.estimators.together import least_core, shapley_interactions
 from fedkit.estimators.truncated import GTGShapley, TruncatedMonteCarlo
 
 __all__ = [
@@ -42,8 +43,10 @@ __all__ = [
     "beta_weights",
     "estimate",
     "estimate_many",
+    "least_core",
     "leave_one_out",
     "semivalue",
     "shapley",
+    "shapley_interactions",
     "shapley_weights",
 ]

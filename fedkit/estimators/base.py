@@ -18,6 +18,7 @@ Requests = Generator[NDArray[np.bool_], Floats, None]
 PATIENCE = 100  # calls per unit of a budget in distinct evaluations before giving up
 UNLIMITED = 2**62
 LARGEST_BLOCK = 128
+FEWEST_UNITS = 10  # independent samples that an interval needs, by measured coverage
 
 
 @dataclass
@@ -173,9 +174,11 @@ class MeanTally:
         return result
 
     def degrees_of_freedom(self) -> Floats | None:
-        """Return Satterthwaite's; with one stratum they are the samples less one."""
+        """Return Satterthwaite's; with one stratum the samples less one, NaN if too few."""
         if self._mean is None or (self.counts < 2).any():
             return None
+        if len(self.counts) == 1 and self.counts[0] < FEWEST_UNITS:
+            return np.full(self._mean.shape[1:], np.nan)
         return satterthwaite(self._variances(), self.counts)
 
     def _variances(self) -> Floats:

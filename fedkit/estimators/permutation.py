@@ -127,14 +127,14 @@ class BetaShapleySampling:
     alpha, beta : float
         Positive; large `alpha` favours small coalitions, ``alpha = beta = 1`` is Shapley.
     antithetic : bool
-        Walk each permutation forwards and backwards.
+        Walk each permutation forwards and backwards; off in FedOwen's Algorithm 6.
     walks : int, optional
         Number of walks, where the budget does not stop earlier.
     """
 
     alpha: float = 4.0
     beta: float = 1.0
-    antithetic: bool = False
+    antithetic: bool = True
     walks: int | None = None
 
     def __post_init__(self) -> None:

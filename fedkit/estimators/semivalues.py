@@ -42,6 +42,10 @@ class BanzhafSampling:
 
     Notes
     -----
+    On utilities that saturate ``"marginal"`` has half the error of ``"msr"``, but where large
+    marginals are rare its intervals cover far too little (0.3 to 0.6 instead of 0.95 in an airport
+    game of 12), which those of ``"msr"`` do not; ``ProxySampling(value="banzhaf")`` beats both.
+
     A draw of ``"marginal"`` that the budget cuts is left out.  For ``"as_printed"`` it is kept:
     line 5 has credited its marginals by then, and the draw counts.
     """

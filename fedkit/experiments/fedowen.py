@@ -126,9 +126,9 @@ def estimators(s: Setting) -> dict[str, est.Estimator]:
         "mc": est.PermutationSampling(),  # Algorithm 3
         "banzhaf": est.BanzhafSampling(variant="as_printed"),  # Algorithm 4
         "gtg": gtg,  # Algorithm 5
-        "weightedshap": est.BetaShapleySampling(s.beta, 1),  # Algorithm 6
+        "weightedshap": est.BetaShapleySampling(s.beta, 1, antithetic=False),  # Algorithm 6
         "fedowen": owen,  # Algorithm 1
-        "fedowen-corrected": est.MultilinearSampling(),
+        "fedowen-corrected": est.MultilinearSampling(levels=2),
     }
 
 

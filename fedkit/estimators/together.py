@@ -1,0 +1,157 @@
+"""What clients are worth together: pairwise interactions, and payments that nobody leaves."""
+
+from __future__ import annotations
+
+from math import comb
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedkit.games import Game, tabulate
+from fedkit.masks import all_coalitions
+from fedkit.valuation import Valuation
+
+__all__ = ["least_core", "shapley_interactions"]
+
+Floats = NDArray[np.float64]
+
+CORE_PLAYERS = 15
+
+
+def shapley_interactions(game: Game, *, batch_size: int | None = None) -> Floats:
+    """Return the Shapley interaction index of every pair of players (Grabisch & Roubens 1999).
+
+    For players i and j the mean of ``v(S + i + j) - v(S + i) - v(S + j) + v(S)`` over coalitions S
+    of the others, each of their n - 1 sizes weighted alike.  Copies of one client and clients that
+    are redundant have a negative index, clients that need each other a positive one.
+
+    Parameters
+    ----------
+    game : Game
+        At most 24 players, and two at least.
+    batch_size : int, optional
+        Rows per call of the game.
+
+    Returns
+    -------
+    float64 array, shape (n, n) or (n, n, m)
+        Symmetric, with zeros on the diagonal.
+
+    Raises
+    ------
+    ValueError
+        If there is one player only, there are too many, or a utility is not finite.
+    """
+    n = game.n_players
+    if n < 2:
+        raise ValueError(f"the game has {n} player; an interaction is between two")
+    table = tabulate(game, batch_size=batch_size).values
+    outputs = table.shape[1:]
+    size = all_coalitions(n - 2).sum(axis=1) if n > 2 else np.zeros(1, dtype=np.int64)
+    weights = np.array([1.0 / ((n - 1) * comb(n - 2, s)) for s in range(n - 1)])[size]
+    result = np.zeros((n, n, *outputs))
+    for j in range(1, n):
+        for i in range(j):
+            # axes: players above j, j, players between, i, players below i
+            cube = table.reshape(-1, 2, 2 ** (j - i - 1), 2, 2**i, *outputs)
+            cross = cube[:, 1, :, 1] - cube[:, 1, :, 0] - cube[:, 0, :, 1] + cube[:, 0, :, 0]
+            result[i, j] = result[j, i] = weights @ cross.reshape(len(weights), *outputs)
+    return result
+
+
+def least_core(game: Game, *, batch_size: int | None = None) -> Valuation:
+    """Return payments that hand out v(N) - v(empty) and leave the worst-off coalition best off.
+
+    The least core (Maschler, Peleg & Shapley 1979): the smallest e such that every coalition S is
+    paid at least ``v(S) - v(empty) - e``.  With e <= 0 no coalition gains by leaving.  Where
+    several payments reach it, that of least squared sum is taken, so that the answer is unique.
+
+    Parameters
+    ----------
+    game : Game
+        At most 15 players, one utility each.
+    batch_size : int, optional
+        Rows per call of the game.
+
+    Returns
+    -------
+    Valuation
+        ``info["deficit"]`` is e.
+
+    Raises
+    ------
+    ValueError
+        If there are more than 15 players, several outputs, or a utility that is not finite.
+    """
+    from scipy.optimize import linprog
+
+    n = game.n_players
+    if n > CORE_PLAYERS:
+        raise ValueError(
+            f"the game has {n} players; the least core weighs 2**n coalitions and takes at most "
+            f"{CORE_PLAYERS}"
+        )
+    table = tabulate(game, batch_size=batch_size)
+    if table.values.ndim != 1:
+        raise ValueError(
+            f"the game has {table.values.shape[1]} outputs; the least core is of one: pass a game "
+            "of one column"
+        )
+    worth = table.values - table.values[0]
+    rows = all_coalitions(n).astype(np.float64)
+    if n == 1:
+        payments, deficit = worth[1:].copy(), 0.0
+    else:
+        proper, claims = rows[1:-1], worth[1:-1]
+        # x(S) + e >= claim, x(N) = v(N): minimise e
+        solved = linprog(
+            np.r_[np.zeros(n), 1.0],
+            A_ub=-np.column_stack([proper, np.ones(len(proper))]),
+            b_ub=-claims,
+            A_eq=np.r_[np.ones(n), 0.0][None],
+            b_eq=[worth[-1]],
+            bounds=[(None, None)] * (n + 1),
+            method="highs",
+        )
+        deficit = float(solved.x[-1])
+        payments = _smallest(proper, claims - deficit, worth[-1], solved.x[:n])
+    return Valuation(
+        payments,
+        np.zeros(n),
+        2**n,
+        2**n - 1,
+        "least_core",
+        exact=True,
+        info={"deficit": deficit},
+    )
+
+
+def _smallest(rows: Floats, claims: Floats, total: float, start: Floats) -> Floats:
+    """Return the payments of least squared sum with ``rows @ x >= claims`` and this total.
+
+    Constraints that are violated are added until there are none; each step is a projection,
+    whose dual is a non-negative least squares problem.
+    """
+    from scipy.optimize import nnls
+
+    n = rows.shape[1]
+    slack = 1e-9 * max(1.0, float(np.abs(claims).max()))
+    active = np.zeros(len(rows), dtype=np.bool_)
+    payments = np.full(n, total / n)
+    for _ in range(1000):
+        gap = claims - rows @ payments
+        worst = np.argsort(-gap)[: 2 * n]
+        new = worst[(gap[worst] > slack) & ~active[worst]]
+        if len(new) == 0:
+            return payments
+        active[new] = True
+        # within the plane of the total: x = mean + z, sum z = 0, A z >= b
+        a = rows[active] - rows[active].mean(axis=1, keepdims=True)
+        b = claims[active] - rows[active].sum(axis=1) * total / n
+        # Lawson & Hanson: least distance programming through non-negative least squares
+        dual, _ = nnls(np.vstack([a.T, b]), np.r_[np.zeros(n), 1.0])
+        rest = np.vstack([a.T, b]) @ dual - np.r_[np.zeros(n), 1.0]
+        if np.linalg.norm(rest) < 1e-12:
+            return start  # the claims leave a point at rounding precision: the solver's own
+        payments = total / n - rest[:n] / rest[n]
+    return start
