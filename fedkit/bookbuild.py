@@ -31,10 +31,11 @@ from pathlib import Path
 from typing import Any
 
 from fedkit._identity import commit_of, data_identity, hash_files, installed_packages
+from fedkit.atomic import write_text
 from fedkit.extras import need
 from fedkit.notebookparameters import parameters_of
 from fedkit.notebookruns import execute
-from fedkit.notebooks import NotebookError, write_atomically
+from fedkit.notebooks import NotebookError
 
 __all__ = ["DEFAULT_LIMIT", "Book", "BookError", "rendering", "say"]
 
@@ -143,7 +144,7 @@ class Book:
             "sha256": hash_files([target], self.root),
             "seconds": round(seconds, 1),
         }
-        write_atomically(stamp, json.dumps(record, indent=1) + "\n")
+        write_text(stamp, json.dumps(record, indent=1) + "\n")
         return f"ran in {seconds:.0f} s"
 
     def run_all(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import os
+import io
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from fedkit.atomic import write_bytes
 from fedkit.history import History
 from fedkit.selection import ClientTable
 
@@ -41,8 +42,6 @@ def save_checkpoint(
 ) -> None:
     """Write the checkpoint beside its final place, then move it there."""
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.part")
     state = {
         "version": _VERSION,
         "mark": mark,
@@ -64,11 +63,9 @@ def save_checkpoint(
             for _, table in states
         ],
     }
-    try:
-        torch.save(state, temporary)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    content = io.BytesIO()
+    torch.save(state, content)
+    write_bytes(path, content.getvalue())
 
 
 def load_checkpoint(

@@ -13,7 +13,6 @@ import io
 import math
 import os
 import pickle
-import tempfile
 import warnings
 import zipfile
 import zlib
@@ -22,6 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from fedkit.atomic import write_bytes
 
 __all__ = [
     "DamagedDataError",
@@ -278,12 +279,6 @@ def write_npz(path: Path, **arrays: np.ndarray) -> None:
     OSError
         If the folder is not writable or the disk is full; nothing half-written stays behind.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-", suffix=".npz")
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            np.savez(stream, allow_pickle=False, **arrays)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    content = io.BytesIO()
+    np.savez(content, allow_pickle=False, **arrays)
+    write_bytes(path, content.getvalue())

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fedkit import _runner
+from fedkit.atomic import write_text
 from fedkit.extras import need
 from fedkit.notebookparameters import guard_parameters, parameters_of
 from fedkit.notebooks import (
@@ -24,7 +25,6 @@ from fedkit.notebooks import (
     notebook_text,
     pair_text,
     set_header,
-    write_atomically,
 )
 
 __all__ = ["execute", "normalise_run"]
@@ -95,7 +95,7 @@ def execute(
     if complaint:
         raise NotebookError(f"{source.stem} prints a warning, {complaint}; mend its cause")
     normalise_run(ran, source, parameters)
-    write_atomically(target, notebook_text(ran))
+    write_text(target, notebook_text(ran))
 
 
 def _warning_in(notebook: Any) -> str:

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
+from fedkit.atomic import write_text
 from fedkit.extras import need
 
 __all__ = [
@@ -24,7 +23,6 @@ __all__ = [
     "pair_text",
     "read_source",
     "set_header",
-    "write_atomically",
     "write_pair",
 ]
 
@@ -102,22 +100,8 @@ def write_pair(source: Path) -> bool:
     target, text = source.with_suffix(".ipynb"), pair_text(source)
     if target.is_file() and target.read_text(encoding="utf-8") == text:
         return False
-    write_atomically(target, text)
+    write_text(target, text)
     return True
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Write a text file so that a reader sees the old content or the new, never a part."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            stream.write(text)
-        os.chmod(name, 0o644)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
 
 
 def check_pair(source: Path) -> None:

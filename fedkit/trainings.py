@@ -10,6 +10,7 @@ the last one.
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 from pathlib import Path
 
@@ -17,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from fedkit.atomic import write_bytes
 from fedkit.models import Architecture
 from fedkit.partition import Federation
 from fedkit.retraining import check_sizes, train_with_sizes
@@ -126,18 +128,14 @@ def _read(path: Path) -> dict[int, IntArray]:
 
 def _write(path: Path, known: dict[int, IntArray]) -> None:
     """Replace a file in one step."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp.npz")
-    try:
-        np.savez_compressed(
-            temporary,
-            keys=np.array(list(known), dtype=np.uint64),
-            ends=np.cumsum([len(hits) for hits in known.values()]),
-            hits=np.concatenate(list(known.values())).astype(np.int32),
-        )
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    content = io.BytesIO()
+    np.savez_compressed(
+        content,
+        keys=np.array(list(known), dtype=np.uint64),
+        ends=np.cumsum([len(hits) for hits in known.values()]),
+        hits=np.concatenate(list(known.values())).astype(np.int32),
+    )
+    write_bytes(path, content.getvalue())
 
 
 def _compare(path: Path, remembered: FloatArray, repeated: FloatArray) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from fedkit import aggregation, golden
 from fedkit.adaptive import CosineValues
 from fedkit.audit import audit, choose, compare
 from fedkit.contribution import Round
+from fedkit.estimators.base import MeanTally
 from fedkit.experiments import Cell, Experiment, all_experiments, get
 from fedkit.golden import GoldenRun, Tiny, differences, golden_runs, is_timing
 from fedkit.provenance import lock_hash
@@ -56,6 +58,24 @@ def test_a_wrong_sign_in_an_estimator_is_seen(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(CosineValues, "value", negated)
     assert RUNS["fedtsv/run.cgsv"].check()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "name"),
+    [
+        (lambda increments: -increments, "fedowen/run.fedowen"),
+        (lambda increments: increments[1:], "fedowen/run.mc"),
+        (lambda increments: -increments, "fedowen/run.mc"),
+    ],
+    ids=["sign", "walk", "mc"],
+)
+def test_a_broken_estimator_is_seen(
+    wrong: Callable[[np.ndarray], np.ndarray], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sign that is changed, and a walk of each batch that is dropped."""
+    add = MeanTally.add
+    monkeypatch.setattr(MeanTally, "add", lambda self, x, *more: add(self, wrong(x), *more))
+    assert RUNS[name].check()
 
 
 def test_a_wrong_weight_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
