@@ -14,6 +14,7 @@ from benchmarks import (
     counting,
     estimators,
     lockstep,
+    realrounds,
     rounds,
     secure_counting,
     trajectory,
@@ -43,6 +44,8 @@ def main() -> None:
     secure_counting.main()
     print("\n=== estimators")
     estimators.main()
+    print("\n=== estimators on real rounds, and their intervals")
+    realrounds.main()
 
 
 if __name__ == "__main__":

@@ -1,0 +1,266 @@
+"""Errors on real federated rounds, and measured coverage, beside the newest peers.
+
+Run ``python -m benchmarks.realrounds [folder]``: tables of all utilities of rounds are kept in
+the folder (by default `_rounds`), so that they are built once; what no data set or no peer is
+there for is left out.  shapiq's regression estimators need its version 1.8 and Python 3.12.
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import fedkit as fk
+from benchmarks.estimators import BUDGETS, saturating, version
+
+SEEDS = 5
+UTILITIES = ("accuracy", "negative_loss")
+
+# data set, clients, model, Dirichlet's alpha (None: equally divided), validation images
+ROUNDS: dict[str, tuple[str, int, str, float | None, int]] = {
+    "digits10": ("digits", 10, "mlp-64", 0.5, 300),
+    "mnist12mlp": ("mnist", 12, "mlp-64", 0.5, 600),
+    "fashion12": ("fashionmnist", 12, "mlp-128", 0.3, 600),
+    "mnist14iid": ("mnist", 14, "mlp-64", None, 600),
+    "mnist10lenet": ("mnist", 10, "lenet5", 0.5, 600),
+    "fashion14": ("fashionmnist", 14, "mlp-64", 0.8, 400),
+    "digits16": ("digits", 16, "mlp-64", 0.5, 200),
+}
+SHAPED = ("digits10", "mnist12mlp", "fashion12")  # seen while the proxies were made
+
+Run = Callable[[fk.TableGame, int, int, np.ndarray], np.ndarray]
+
+
+def build(folder: Path, name: str) -> None:
+    """Train five rounds and tabulate the first and the fifth."""
+    dataset, k, model, alpha, images = ROUNDS[name]
+    seed = list(ROUNDS).index(name)
+    scheme = fk.IID() if alpha is None else fk.Dirichlet(alpha, by="class")
+    share = 0.2 if dataset == "digits" else 0.02
+    federation = fk.make_federation(
+        fk.load(dataset), k, scheme, seed, validation=share, min_size=10, empty="refill"
+    )
+    arch = fk.build(model, federation.input_shape, federation.n_classes)
+    chosen = np.random.default_rng(seed).permutation(len(federation.x_val))[:images]
+    data = [tuple(part[:500] for part in federation.client_data(i)) for i in range(k)]
+    sizes = np.array([len(labels) for _, labels in data], dtype=np.float64)
+    streams, tables = fk.Streams(seed), {"sizes": sizes}
+    base = arch.init(streams.generator("model"))
+    for number in range(1, 6):
+        batches = [streams.generator("client", number, i) for i in range(k)]
+        trained = fk.train_clients(arch, base.repeat(k, 1), data, fk.LocalSGD(lr=0.1), batches)
+        for utility in UTILITIES if number in (1, 5) else ():
+            scores = fk.Evaluator(arch, federation.x_val[chosen], federation.y_val[chosen], utility)
+            game = fk.RoundGame(scores, base, trained - base, sizes)
+            tables[f"{utility}-{number}"] = fk.tabulate(game, batch_size=4096).values
+        weights = trained.new_tensor(sizes / sizes.sum())
+        base = base + weights @ (trained - base)
+    folder.mkdir(parents=True, exist_ok=True)
+    np.savez_compressed(folder / f"{name}.npz", **tables)
+
+
+def rounds(folder: Path) -> dict[str, tuple[fk.TableGame, np.ndarray]]:
+    """Return the games by name, with the data sizes of their clients."""
+    games = {}
+    for name in ROUNDS:
+        path = folder / f"{name}.npz"
+        if not path.exists():
+            try:
+                build(folder, name)
+            except (ImportError, FileNotFoundError, ValueError) as error:
+                print(f"{name} left out: {error}")
+                continue
+        with np.load(path) as tables:
+            for key in tables.files:
+                if key != "sizes":
+                    games[f"{name}, {key}"] = fk.TableGame(tables[key]), tables["sizes"]
+    return games
+
+
+def synthetic() -> dict[str, tuple[fk.TableGame, np.ndarray]]:
+    """Games on which a round's proxy has no advantage."""
+    n = 12
+    return {
+        "saturating": (saturating(n), np.ones(n)),
+        "unanimity sum": (fk.tabulate(fk.random_unanimity_sum(n, 40, 1)), np.ones(n)),
+        "airport": (fk.tabulate(fk.airport(np.arange(1.0, n + 1))), np.ones(n)),
+    }
+
+
+def peers() -> dict[str, Run]:
+    """Return what shapiq has of its regression estimators."""
+    if version("shapiq") is None:
+        return {}
+    import shapiq.approximator as shapiq
+
+    def run(make: Callable[[int, int], Any]) -> Run:
+        def one(game: fk.TableGame, budget: int, seed: int, sizes: np.ndarray) -> np.ndarray:
+            def value(rows: np.ndarray) -> np.ndarray:
+                return game.value(np.atleast_2d(rows).astype(bool))
+
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                found = make(game.n_players, seed).approximate(budget, value)
+            values: np.ndarray = found.get_n_order_values(1)
+            return values
+
+        return one
+
+    makers: dict[str, Callable[[int, int], Any]] = {
+        "KernelSHAP": lambda n, s: shapiq.KernelSHAP(n=n, random_state=s),
+        "LeverageSHAP": lambda n, s: shapiq.LeverageSHAP(n=n, random_state=s),
+        "OddSHAP": lambda n, s: shapiq.OddSHAP(n=n, random_state=s),
+        "PolySHAP": lambda n, s: shapiq.PolySHAP(n=n, random_state=s),
+        "RegressionMSR": lambda n, s: shapiq.RegressionMSR(n=n, index="SV", random_state=s),
+    }
+    return {f"shapiq {name}": run(make) for name, make in makers.items() if hasattr(shapiq, name)}
+
+
+def ours() -> dict[str, Run]:
+    """Return our estimators."""
+
+    def run(make: Callable[[np.ndarray], Any]) -> Run:
+        return lambda game, budget, seed, sizes: fk.estimate(game, make(sizes), budget, seed).values
+
+    return {
+        "ProxySampling": run(lambda sizes: fk.ProxySampling(sizes=tuple(sizes))),
+        "multilinear": run(lambda sizes: fk.MultilinearSampling()),
+    }
+
+
+def ahead(games: dict[str, tuple[fk.TableGame, np.ndarray]]) -> list[dict[str, Any]]:
+    """Root mean squared error over the mean absolute value, by game, estimator and budget."""
+    found = []
+    for label, (game, sizes) in games.items():
+        exact = fk.shapley(game).values
+        for budget in [b for b in BUDGETS if b < 2**game.n_players]:
+            for name, run in (ours() | peers()).items():
+                try:
+                    values = [run(game, budget, seed, sizes) for seed in range(SEEDS)]
+                except (ValueError, RuntimeError, np.linalg.LinAlgError):
+                    continue  # a peer below its smallest budget
+                squares = (
+                    np.mean((np.array(values) - exact) ** 2, axis=1) / np.abs(exact).mean() ** 2
+                )
+                found.append(
+                    {
+                        "game": label,
+                        "budget": budget,
+                        "estimator": name,
+                        "error": float(np.sqrt(squares.mean())),
+                        "spread": float(np.sqrt(squares).std(ddof=1) / SEEDS**0.5),
+                    }
+                )
+    return found
+
+
+def ratios(rows: list[dict[str, Any]]) -> dict[tuple[str, int], float]:
+    """Error of ProxySampling over that of the best peer, by game and budget."""
+    result = {}
+    for game, budget in dict.fromkeys((row["game"], row["budget"]) for row in rows):
+        here = [row for row in rows if (row["game"], row["budget"]) == (game, budget)]
+        mine = next(row["error"] for row in here if row["estimator"] == "ProxySampling")
+        theirs = [row["error"] for row in here if row["estimator"].startswith("shapiq")]
+        if theirs:
+            result[game, budget] = mine / min(theirs)
+    return result
+
+
+def show(title: str, rows: list[dict[str, Any]]) -> None:
+    """Print errors with their standard errors over seeds, and geometric means of the ratios."""
+    print(f"\n{title}: relative error, {SEEDS} seeds")
+    names = list(dict.fromkeys(row["estimator"] for row in rows))
+    print(f"{'game':28}{'budget':>7}" + "".join(f"{name.split()[-1]:>17}" for name in names))
+    found = ratios(rows)
+    for game, budget in dict.fromkeys((row["game"], row["budget"]) for row in rows):
+        cells = ""
+        for name in names:
+            mine = [
+                row
+                for row in rows
+                if (row["game"], row["budget"], row["estimator"]) == (game, budget, name)
+            ]
+            cells += f"{mine[0]['error']:9.4f} ±{mine[0]['spread']:.4f}" if mine else f"{'-':>17}"
+        print(f"{game:28}{budget:7d}{cells}  ratio {found.get((game, budget), np.nan):.2f}")
+    for budget in BUDGETS:
+        logs = np.log([ratio for (_, b), ratio in found.items() if b == budget])
+        if len(logs) > 1:
+            half = 1.96 * logs.std(ddof=1) / len(logs) ** 0.5
+            mean = logs.mean()
+            ends = np.exp([mean, mean - half, mean + half])
+            below = int((logs <= np.log(0.5)).sum())
+            print(
+                f"{budget:5d}: ratio {ends[0]:.2f} [{ends[1]:.2f}, {ends[2]:.2f}] to the best peer "
+                f"(geometric mean over games), at most half in {below} of {len(logs)}"
+            )
+
+
+def coverage(repeats: int = 100) -> list[dict[str, Any]]:
+    """How often intervals of 95% hold the exact value, and how often they are given."""
+    estimators: dict[str, tuple[Any, Callable[[Any], Any]]] = {
+        "permutation": (fk.PermutationSampling(), fk.shapley),
+        "antithetic": (fk.PermutationSampling(antithetic=True), fk.shapley),
+        "multilinear, strata": (fk.MultilinearSampling(), fk.shapley),
+        "multilinear, Gauss": (fk.MultilinearSampling("gauss"), fk.shapley),
+        "ProxySampling": (fk.ProxySampling(), fk.shapley),
+        "Banzhaf MSR": (fk.BanzhafSampling(), fk.banzhaf),
+        "Banzhaf marginal": (fk.BanzhafSampling("marginal"), fk.banzhaf),
+        "Beta(4, 1)": (fk.BetaShapleySampling(), lambda game: fk.beta_shapley(game, 4, 1)),
+    }
+    rows = []
+    for n, budget in ((6, 20), (6, 40), (12, 100), (12, 300)):
+        games = {
+            "saturating": saturating(n),
+            "unanimity sum": fk.tabulate(fk.random_unanimity_sum(n, 30, 1)),
+            "airport": fk.tabulate(fk.airport(np.arange(1.0, n + 1))),
+        }
+        for label, game in games.items():
+            for name, (estimator, solve) in estimators.items():
+                exact = solve(game).values
+                runs = fk.estimate_many(game, estimator, budget, range(repeats))
+                ends = np.array([run.interval() for run in runs])
+                given = np.isfinite(ends[:, 0])
+                held = ((ends[:, 0] <= exact) & (exact <= ends[:, 1]))[given]
+                rows.append(
+                    {
+                        "n": n,
+                        "budget": budget,
+                        "game": label,
+                        "estimator": name,
+                        "held": float(held.mean()) if given.any() else float("nan"),
+                        "given": float(given.mean()),
+                    }
+                )
+    return rows
+
+
+def main(folder: Path = Path("_rounds")) -> None:
+    """Print the coverage table and the errors beside the peers."""
+    print("coverage of intervals of 95% where they are given (share that is given)")
+    covered = coverage()
+    for name in dict.fromkeys(row["estimator"] for row in covered):
+        cells = "".join(
+            f"{row['held']:7.2f} ({row['given']:.1f})"
+            for row in covered
+            if row["estimator"] == name
+        )
+        print(f"{name:22}{cells}")
+    games = rounds(folder)
+    for title, names in (("rounds seen", SHAPED), ("rounds held out", set(ROUNDS) - set(SHAPED))):
+        some = {label: each for label, each in games.items() if label.split(",")[0] in names}
+        if some:
+            show(title, ahead(some))
+    show("other games", ahead(synthetic()))
+
+
+if __name__ == "__main__":
+    main(*(Path(argument) for argument in sys.argv[1:]))
