@@ -396,7 +396,7 @@ def compare(
 )
 def book(context: typer.Context) -> None:
     """Build the book: run the notebooks, check them, render the pages."""
-    module = importlib.import_module("fedkit.bookcli")
+    module = importlib.import_module("fedkit.book.cli")
     code = module.main(list(context.args))
     if code:
         raise typer.Exit(int(code))
@@ -405,9 +405,9 @@ def book(context: typer.Context) -> None:
 def _mount_data() -> None:
     """Mount ``fedkit data`` where its module is there."""
     try:
-        module = importlib.import_module("fedkit.data_cli")
+        module = importlib.import_module("fedkit.datasets.cli")
     except ImportError as error:
-        if error.name not in ("fedkit.data_cli", "fedkit.data"):
+        if error.name not in ("fedkit.datasets.cli", "fedkit.datasets.dataset"):
             raise
         return
     app.add_typer(module.app, name="data", help="List, get and verify data sets.")

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from fedkit.data import Dataset
+from fedkit.datasets.dataset import Dataset
 from fedkit.dirichlet import Dirichlet
 from fedkit.schemes import IID, ClassesPerClient, Mavericks, Mixed, QuantitySkew, Scheme
 from fedkit.splits import MissingClassWarning, fill_empty, hold_out, long_tail

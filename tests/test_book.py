@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 import yaml
 
-from fedkit.bookbuild import Book, rendering
+from fedkit.book.build import Book, rendering
 
 bs4 = pytest.importorskip("bs4")
 
@@ -204,7 +204,7 @@ def test_every_run_says_how_to_repeat_it(page: str) -> None:
 
 def test_the_api_page_lists_every_public_name() -> None:
     import fedkit as fk
-    from fedkit._api import public_modules
+    from fedkit.book.api import public_modules
 
     text = article("book/api").get_text(" ")
     for name in fk.__all__:

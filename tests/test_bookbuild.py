@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from fedkit.bookbuild import Book
-from fedkit.bookcli import main
-from fedkit.notebookparameters import guard_parameters, parameters_of
-from fedkit.notebookruns import execute
-from fedkit.notebooks import NotebookError, check_pair, pair_text, read_source, write_pair
+from fedkit.book.build import Book
+from fedkit.book.cli import main
+from fedkit.book.notebooks import NotebookError, check_pair, pair_text, read_source, write_pair
+from fedkit.book.parameters import guard_parameters, parameters_of
+from fedkit.book.runs import execute
 
 HEADER = """---
 jupytext:
@@ -275,7 +275,7 @@ def test_a_kept_run_is_used_only_while_it_is_whole(small_book: Path, monkeypatch
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text("executed", "utf-8")
 
-    monkeypatch.setattr("fedkit.bookbuild.execute", fake)
+    monkeypatch.setattr("fedkit.book.build.execute", fake)
     assert Book(small_book).run(source).startswith("ran")
     assert Book(small_book).run(source).startswith("kept")
     Book(small_book).executed(source).write_text("damaged", "utf-8")
@@ -292,7 +292,7 @@ def test_a_run_during_which_sources_change_is_not_kept(small_book: Path, monkeyp
         target.write_text("executed", "utf-8")
         (small_book / "fedkit" / "a.txt").write_text("edited meanwhile", "utf-8")
 
-    monkeypatch.setattr("fedkit.bookbuild.execute", fake)
+    monkeypatch.setattr("fedkit.book.build.execute", fake)
     assert "will run again" in Book(small_book).run(source)
     assert Book(small_book).run(source).startswith("ran")
 

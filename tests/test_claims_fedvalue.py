@@ -5,8 +5,8 @@ import pytest
 
 from fedkit.claims import load_claims
 from fedkit.comparing import join
+from fedkit.datasets.tabular import TABLES
 from fedkit.records import Cell, Store
-from fedkit.tabular import TABLES
 from fedkit.verdicts import NOT_ATTEMPTED
 
 FEDVALUE = load_claims("fedvalue")

@@ -4,10 +4,10 @@ import pytest
 
 from fedkit.claims import load_claims
 from fedkit.comparing import join
+from fedkit.datasets.movielens import made_up_ratings
 from fedkit.experiments.fedvalue_recommendation import Setting, play
 from fedkit.experiments.fedvalue_recommendation_cells import MAIN, TABLE9
 from fedkit.fedvalue.recommendation import Case, Trees
-from fedkit.movielens import made_up_ratings
 from fedkit.records import Cell, Store
 from fedkit.verdicts import NOT_ATTEMPTED
 

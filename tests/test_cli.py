@@ -333,7 +333,7 @@ def test_run_ends_with_the_folder_and_the_next_command(
 def test_book_passes_its_arguments_on(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    bookbuild = pytest.importorskip("fedkit.bookcli")
+    bookbuild = pytest.importorskip("fedkit.book.cli")
     seen: list[list[str]] = []
 
     def main(arguments: list[str]) -> int:
@@ -346,5 +346,5 @@ def test_book_passes_its_arguments_on(
 
 
 def test_data_is_mounted(capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("fedkit.data_cli")
+    pytest.importorskip("fedkit.datasets.cli")
     assert CliRunner().invoke(cli.app, ["data", "--help"]).exit_code == 0

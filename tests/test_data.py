@@ -8,7 +8,10 @@ import pytest
 import torch
 from tinydata import RNG, idx, write_idx
 
-from fedkit import data, datafiles, datalayouts, dataregistry
+from fedkit.datasets import catalogue as dataregistry
+from fedkit.datasets import dataset as data
+from fedkit.datasets import files as datafiles
+from fedkit.datasets import layouts as datalayouts
 
 
 @pytest.fixture

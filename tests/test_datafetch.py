@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 from tinydata import write_idx
 
-from fedkit import data, datafetch, datalayouts, dataregistry
+from fedkit.datasets import catalogue as dataregistry
+from fedkit.datasets import dataset as data
+from fedkit.datasets import fetch as datafetch
+from fedkit.datasets import layouts as datalayouts
 
 
 @pytest.fixture
@@ -102,7 +105,7 @@ def test_registry_agrees_with_the_packages() -> None:
 
 def test_commands(mnist: tuple[Path, dict], monkeypatch: pytest.MonkeyPatch) -> None:
     testing = pytest.importorskip("typer.testing")
-    from fedkit.data_cli import app
+    from fedkit.datasets.cli import app
 
     root, runner = str(mnist[0]), testing.CliRunner()
     listed = runner.invoke(app, ["list", "--root", root])
@@ -136,7 +139,7 @@ def test_commands(mnist: tuple[Path, dict], monkeypatch: pytest.MonkeyPatch) -> 
     def offline(name: str, root: Path | None) -> str:
         raise data.DownloadError("data set 'cifar10' could not be fetched: no network")
 
-    monkeypatch.setattr("fedkit.data_cli.get", offline)
+    monkeypatch.setattr("fedkit.datasets.cli.get", offline)
     failed = runner.invoke(app, ["get", "cifar10", "--root", root])
     assert failed.exit_code == 1
     assert "no network" in failed.output

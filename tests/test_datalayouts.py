@@ -11,7 +11,9 @@ import pytest
 import torch
 from tinydata import RNG
 
-from fedkit import data, datafiles, datalayouts
+from fedkit.datasets import dataset as data
+from fedkit.datasets import files as datafiles
+from fedkit.datasets import layouts as datalayouts
 
 
 def test_cifar_batches(tmp_path: Path) -> None:

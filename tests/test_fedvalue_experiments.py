@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from fedkit.claims import load_claims
+from fedkit.datasets.tabular import TABLES
 from fedkit.experiments import Cell, fedvalue, fedvalue_approx, fedvalue_tables, get
 from fedkit.experiments.fedvalue import Setting, correlate, deal, information_values, split
 from fedkit.experiments.fedvalue_approx import Approximation, mape, run_approximation
@@ -15,7 +16,6 @@ from fedkit.experiments.fedvalue_runs import run_correlation, run_models, summar
 from fedkit.fedvalue.baselines import MODELS
 from fedkit.fedvalue.information import conditional_mutual_information
 from fedkit.records import Store
-from fedkit.tabular import TABLES
 
 RNG = np.random.default_rng(1)
 WINE = Setting("wine", 3, repetitions=2, rows=12, background=5, walks=20)

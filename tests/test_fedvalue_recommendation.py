@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
+from fedkit.datasets.movielens import MovieLens, made_up_ratings
 from fedkit.experiments import get
 from fedkit.experiments.fedvalue_recommendation import (
     CONTROLS,
@@ -26,7 +27,6 @@ from fedkit.fedvalue.recommendation import (
     fabricate,
     values,
 )
-from fedkit.movielens import MovieLens, made_up_ratings
 from fedkit.streams import Streams
 
 DATA = made_up_ratings()

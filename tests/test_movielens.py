@@ -8,9 +8,9 @@ import zipfile
 import numpy as np
 import pytest
 
-from fedkit import movielens
-from fedkit.datafiles import DamagedDataError, DownloadError, MissingDataError
-from fedkit.movielens import MovieLens, fetch, load_movielens, made_up_ratings
+from fedkit.datasets import movielens
+from fedkit.datasets.files import DamagedDataError, DownloadError, MissingDataError
+from fedkit.datasets.movielens import MovieLens, fetch, load_movielens, made_up_ratings
 
 FILES = {
     "ml-1m": {
@@ -58,7 +58,7 @@ def test_the_official_archive_is_read_as_it_is(tmp_path, monkeypatch):
 
 
 def test_missing_data_say_how_to_get_them(tmp_path):
-    with pytest.raises(MissingDataError, match=r"movielens\.fetch\('ml-1m'\).*grouplens"):
+    with pytest.raises(MissingDataError, match=r"data get ml-1m.*grouplens"):
         load_movielens("ml-1m", tmp_path)
     with pytest.raises(ValueError, match="'ml-25m' is unknown"):
         load_movielens("ml-25m", tmp_path)

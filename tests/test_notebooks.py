@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fedkit.bookbuild import Book
-from fedkit.notebookparameters import parameters_of
-from fedkit.notebooks import check_pair, pair_text, read_source
+from fedkit.book.build import Book
+from fedkit.book.notebooks import check_pair, pair_text, read_source
+from fedkit.book.parameters import parameters_of
 
 ROOT = Path(__file__).resolve().parent.parent
 BOOK = Book(ROOT)

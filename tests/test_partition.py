@@ -7,7 +7,7 @@ import pytest
 import torch
 from tinydata import is_partition
 
-from fedkit import data
+from fedkit.datasets import dataset as data
 from fedkit.partition import (
     IID,
     Dirichlet,

@@ -40,6 +40,6 @@ def test_stamp_is_small_and_repeatable() -> None:
 
 def test_provenance_does_not_import_torch() -> None:
     code = "import sys, fedkit.provenance as p; p.make_manifest({}); " + (
-        "sys.exit('torch' in sys.modules and 'fedkit._api' not in sys.modules)"
+        "sys.exit('torch' in sys.modules and 'fedkit.book.api' not in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -10,11 +10,11 @@ import pytest
 from typer.testing import CliRunner
 
 import fedkit
-from fedkit import tabular
-from fedkit.data_cli import RATINGS, app
-from fedkit.datafiles import DamagedDataError, DownloadError, MissingDataError
-from fedkit.dataregistry import ELSEWHERE
-from fedkit.tabular import TABLES, TabularSpec, find_table, get_table, load_table
+from fedkit.datasets import tabular
+from fedkit.datasets.catalogue import ELSEWHERE
+from fedkit.datasets.cli import RATINGS, app
+from fedkit.datasets.files import DamagedDataError, DownloadError, MissingDataError
+from fedkit.datasets.tabular import TABLES, TabularSpec, find_table, get_table, load_table
 
 TABLE2 = {
     "wine": (13, 3, 178), "parkinsons": (22, 2, 195), "spect": (22, 2, 267),
@@ -176,9 +176,9 @@ def test_the_loader_of_images_names_the_other_loaders():
     for name in ELSEWHERE:
         module, _, function = ELSEWHERE[name].rpartition(".")
         assert callable(getattr(importlib.import_module(module), function))
-    with pytest.raises(ValueError, match=r"no images; .*tabular\.load_table\('wine'\)"):
+    with pytest.raises(ValueError, match=r"no images; .*datasets\.load_table\('wine'\)"):
         fedkit.load("Wine")
-    with pytest.raises(ValueError, match=r"fedkit\.movielens\.load_movielens\('ml-1m'\)"):
+    with pytest.raises(ValueError, match=r"fedkit\.datasets\.load_movielens\('ml-1m'\)"):
         fedkit.load("ml_1m")
 
 

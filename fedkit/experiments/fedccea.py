@@ -24,7 +24,7 @@ from fedkit.aam import (
     simulate,
 )
 from fedkit.corruption import Backdoor, Cast, DataPart, LabelNoise
-from fedkit.data import Dataset, load
+from fedkit.datasets.dataset import Dataset, load
 from fedkit.estimators import leave_one_out
 from fedkit.experiments import Cell
 from fedkit.experiments.fedccea_walks import Tally, truncated_walks

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 
-from fedkit.dataregistry import available
+from fedkit.datasets.catalogue import available
 from fedkit.experiments import Cell, Experiment, register
 from fedkit.experiments.fedccea import DISTRIBUTIONS, Setting
 from fedkit.experiments.fedccea_dealt import run_dealt

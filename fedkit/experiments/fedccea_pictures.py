@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedkit.dataregistry import available
+from fedkit.datasets.catalogue import available
 from fedkit.experiments.fedccea import DISTRIBUTIONS, FITS, METHODS, Setting, federation
 from fedkit.experiments.fedccea_cells import NOISES, SCALES
 from fedkit.experiments.fedccea_tables import DATA, SHORT, SPLIT, noise_name
-from fedkit.plotstyle import HEAT, INK, PALETTE, Picture, finish, looks, panels
+from fedkit.plots.style import HEAT, INK, PALETTE, Picture, finish, looks, panels
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -27,7 +27,7 @@ from fedkit.corruption import (
     RandomUpdate,
     UpdatePart,
 )
-from fedkit.data import Dataset, load
+from fedkit.datasets.dataset import Dataset, load
 from fedkit.estimators import Estimator, GTGShapley
 from fedkit.experiments import Cell
 from fedkit.federation import Plan, Probe, Strategy, keep_latest, run

@@ -26,7 +26,7 @@ from fedkit.contribution import (
     SizeAsValue,
     ValuePolicy,
 )
-from fedkit.data import Dataset, load
+from fedkit.datasets.dataset import Dataset, load
 from fedkit.experiments import Cell
 from fedkit.federation import Plan, Probe, Strategy, run
 from fedkit.games import TableGame, tabulate

@@ -27,7 +27,7 @@ from fedkit.adaptive import (
 from fedkit.aggregation import Aggregation, UniformWeights
 from fedkit.contribution import Exact, NoValue, RandomValues, Round, ValuePolicy
 from fedkit.corruption import LabelPermutation
-from fedkit.data import Dataset, load
+from fedkit.datasets.dataset import Dataset, load
 from fedkit.estimators import PermutationSampling
 from fedkit.experiments import Cell
 from fedkit.federation import Plan, Probe, Remember, Strategy, Weigh, keep_latest, keep_total, run

@@ -16,13 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from fedkit.datasets.tabular import Tabular, load_table
 from fedkit.estimators import PermutationSampling
 from fedkit.experiments import Cell
 from fedkit.fedvalue.baselines import MODELS, explain, train
 from fedkit.fedvalue.information import PartyValues, entropy, mshapley_cmi, mutual_information
 from fedkit.fedvalue.tables import discretise
 from fedkit.streams import Streams
-from fedkit.tabular import Tabular, load_table
 
 __all__ = [
     "CONTROLS", "ESTIMATES", "THRESHOLDS", "Repetition", "Setting", "binned", "correlate", "deal",
@@ -53,7 +53,7 @@ class Setting:
     Attributes
     ----------
     dataset : str
-        A name of ``fedkit.tabular.TABLES``.
+        A name of ``fedkit.datasets.tabular.TABLES``.
     features : int
         Features per party; 0 where it does not matter.
     inputs : {"binned", "raw"}

@@ -29,7 +29,7 @@ class Approximation:
     Attributes
     ----------
     dataset : str
-        A name of ``fedkit.tabular.TABLES``.
+        A name of ``fedkit.datasets.tabular.TABLES``.
     features : int
         Features per party where permutations are sampled.
     wide : int

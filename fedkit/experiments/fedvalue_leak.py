@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from fedkit.datasets.tabular import load_table
 from fedkit.experiments import Cell
 from fedkit.fedvalue.counting import count_tuples
 from fedkit.fedvalue.information import mshapley_from_table
 from fedkit.fedvalue.leakage import geometric_noise, measure, suppress, with_decoys
 from fedkit.fedvalue.tables import VerticalData
 from fedkit.streams import Streams
-from fedkit.tabular import load_table
 
 
 @dataclass(frozen=True)

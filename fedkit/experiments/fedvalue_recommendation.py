@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from fedkit.datasets.movielens import MovieLens, load_movielens, made_up_ratings
 from fedkit.experiments import Cell
 from fedkit.extras import bar
 from fedkit.fedvalue.budgets import (
@@ -33,7 +34,6 @@ from fedkit.fedvalue.recommendation import (
     values,
 )
 from fedkit.fedvalue.tables import discretise, joint_codes
-from fedkit.movielens import MovieLens, load_movielens, made_up_ratings
 
 __all__ = ["CONTROLS", "STRATEGIES", "Setting", "play", "run_cell"]
 

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
+from fedkit.datasets.tabular import find_table
 from fedkit.experiments import Cell, Experiment, RunFunction, register
 from fedkit.experiments.fedvalue_leak import Leaking, run_leak
 from fedkit.experiments.fedvalue_scaling import Timed, run_scaling
 from fedkit.experiments.fedvalue_security import PROTOCOLS, Attacked, run_security
 from fedkit.fedvalue.attacks import ATTACKS
 from fedkit.golden import Tiny
-from fedkit.tabular import find_table
 
 SEEDS = {"smoke": (0,), "laptop": (0, 1, 2), "paper": tuple(range(5))}
 #: attacks that move people between cells of a whole table

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from fedkit.fedvalue.counting import CountingServer
 from fedkit.fedvalue.messages import Table
 from fedkit.fedvalue.protocol import parties_of
-from fedkit.plotstyle import HEAT, INK, PALETTE, Picture, panels
+from fedkit.plots.style import HEAT, INK, PALETTE, Picture, panels
 
 __all__ = ["Recorder", "sequence_diagram", "server_view"]
 

@@ -9,13 +9,13 @@ import numpy as np
 from scipy import stats
 
 from fedkit.claims import Claims
+from fedkit.datasets.tabular import TABLES
 from fedkit.experiments.fedvalue import CONTROLS, ESTIMATES
 from fedkit.experiments.fedvalue_cells import FEATURES, READINGS
 from fedkit.extras import need
 from fedkit.fedvalue.baselines import MODELS
 from fedkit.intervals import Interval, mean_interval
-from fedkit.plotstyle import INK, Picture, finish, looks, panels
-from fedkit.tabular import TABLES
+from fedkit.plots.style import INK, Picture, finish, looks, panels
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedkit.plotstyle import INK, MARKERS, PALETTE, Picture, finish, panels, require
+from fedkit.plots.style import INK, MARKERS, PALETTE, Picture, finish, panels, require
 
 if TYPE_CHECKING:
     from pandas import DataFrame

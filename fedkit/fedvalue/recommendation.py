@@ -15,12 +15,12 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import rankdata
 
+from fedkit.datasets.movielens import MovieLens
 from fedkit.extras import need
 from fedkit.fedvalue.budgets import MOST_PARTIES, members
 from fedkit.fedvalue.information import Correction, mshapley_cmi
 from fedkit.fedvalue.tables import discretise, joint_codes, pca
 from fedkit.fedvalue.vfps import vfps_scores
-from fedkit.movielens import MovieLens
 from fedkit.streams import Streams
 
 __all__ = [

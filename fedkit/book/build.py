@@ -4,7 +4,7 @@ The steps, each of which stops the build when it fails:
 
 1. every notebook of ``_toc.yml`` is compared with its committed ``.ipynb``, by content;
 2. its parameters are checked, it runs in a fresh kernel, and the result is brought into normal
-   form (:mod:`fedkit.notebookruns`), unless an identical run is at hand;
+   form (:mod:`fedkit.book.runs`), unless an identical run is at hand;
 3. prose and executed notebooks are staged under the paths that they have in the repository, so
    that launch buttons point to committed files;
 4. jupyter-book renders the stage, with execution off, every warning an error, and no network.
@@ -30,12 +30,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedkit._identity import commit_of, data_identity, hash_files, installed_packages
 from fedkit.atomic import write_text
+from fedkit.book.identity import commit_of, data_identity, hash_files, installed_packages
+from fedkit.book.notebooks import NotebookError
+from fedkit.book.parameters import parameters_of
+from fedkit.book.runs import execute
 from fedkit.extras import need
-from fedkit.notebookparameters import parameters_of
-from fedkit.notebookruns import execute
-from fedkit.notebooks import NotebookError
 
 __all__ = ["DEFAULT_LIMIT", "Book", "BookError", "rendering", "say"]
 
@@ -167,7 +167,7 @@ class Book:
 
     def stage(self, pages: Iterable[str], *, draft: bool = False) -> Path:
         """Copy prose, assets and executed notebooks to ``_stage``, same relative paths."""
-        from fedkit import _api
+        from fedkit.book import api as _api
 
         stage = self.root / "_stage"
         shutil.rmtree(stage, ignore_errors=True)

@@ -21,8 +21,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from fedkit.datafiles import DamagedDataError, DownloadError, MissingDataError
-from fedkit.dataregistry import data_root
+from fedkit.datasets.catalogue import data_root
+from fedkit.datasets.files import DamagedDataError, DownloadError, MissingDataError
 from fedkit.streams import Streams
 
 __all__ = [
@@ -133,7 +133,7 @@ def load_movielens(name: str = "ml-1m", root: str | os.PathLike[str] | None = No
     else:
         raise MissingDataError(
             f"data set {name!r} is not in {folder} (looked for {name}/{edition.ratings} and "
-            f"{archive.name}); fetch it with fedkit.movielens.fetch({name!r}), or unpack the "
+            f"{archive.name}); fetch it with `fedkit data get {name}`, or unpack the "
             f"official archive {_url(name)} there, or set FEDKIT_DATA to a folder that has it"
         )
     users, demographics = _users(name, read(edition.users))
@@ -204,7 +204,7 @@ def _from_zip(archive: Path, name: str) -> Callable[[str], bytes]:
         except (zipfile.BadZipFile, zlib.error, EOFError, KeyError) as error:
             raise DamagedDataError(
                 f"{archive} is damaged or not the official archive ({error}); delete it and "
-                f"fetch it again with fedkit.movielens.fetch({name!r})"
+                f"fetch it again with `fedkit data get {name}`"
             ) from error
 
     return read
@@ -213,7 +213,7 @@ def _from_zip(archive: Path, name: str) -> Callable[[str], bytes]:
 def _damaged(name: str, file: str, found: str) -> DamagedDataError:
     return DamagedDataError(
         f"{file} of {name} is damaged: {found}; delete it and fetch the archive again with "
-        f"fedkit.movielens.fetch({name!r})"
+        f"`fedkit data get {name}`"
     )
 
 

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedkit.datafiles import DamagedDataError, DownloadError, check_digest, read_bytes
-from fedkit.datalayouts import IdxLayout, NpzLayout
-from fedkit.dataregistry import SETS, canonical, data_root, find
+from fedkit.datasets.catalogue import SETS, canonical, data_root, find
+from fedkit.datasets.files import DamagedDataError, DownloadError, check_digest, read_bytes
+from fedkit.datasets.layouts import IdxLayout, NpzLayout
 from fedkit.extras import need
 
 __all__ = ["FileReport", "get", "verify"]
@@ -32,7 +32,7 @@ def verify(name: str, root: str | os.PathLike[str] | None = None) -> list[FileRe
     Returns
     -------
     list of FileReport
-        One per file of the edition that :func:`fedkit.data.load` would read; where none is
+        One per file of the edition that :func:`load` would read; where none is
         complete, of the first edition, with the missing files named.  A file without a
         published digest is ``unchecked``; the structure of such a set is checked instead.
     """
@@ -92,7 +92,7 @@ def get(name: str, root: str | os.PathLike[str] | None = None) -> str:
     """Download a data set through torchvision or medmnist, check it, then put it in place.
 
     The download goes to a hidden folder inside the data folder; only files that pass their
-    checks are moved to where :func:`fedkit.data.load` looks, so an interrupted download leaves
+    checks are moved to where :func:`load` looks, so an interrupted download leaves
     nothing.
     The official edition is fetched, also where another edition is present already.
 

@@ -1,11 +1,4 @@
-"""Figures of the book: one style, one palette, no global state.
-
-Every function returns a :class:`Picture`, a matplotlib Figure that a notebook shows by itself,
-without pyplot.  Backgrounds are transparent; text, axes and grid are a grey that has about the
-same contrast on white as on a dark page.  Colours are Okabe and Ito's, which colour-blind
-readers can tell apart, less black and yellow, which vanish on one of the two pages; every
-series also has a marker and a line style of its own.
-"""
+"""Figures with a quantity on each axis: curves with bands, intervals, scatter."""
 
 from __future__ import annotations
 
@@ -15,14 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedkit.plotclients import (
-    bars_with_errors,
-    circles_of_clients,
-    class_histogram,
-    dots_of_clients,
-    heatmap_clients,
-)
-from fedkit.plotstyle import (
+from fedkit.plots.style import (
     INK,
     MARKERS,
     PALETTE,
@@ -40,21 +26,10 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 __all__ = [
-    "INK",
-    "MARKERS",
-    "PALETTE",
-    "Picture",
-    "bars_with_errors",
-    "circles_of_clients",
-    "class_histogram",
     "curves_with_bands",
-    "dots_of_clients",
     "dots_with_intervals",
     "error_against_evaluations",
-    "heatmap_clients",
-    "panels",
     "scatter_estimates",
-    "t_interval",
 ]
 
 

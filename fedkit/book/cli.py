@@ -8,10 +8,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedkit.bookbuild import DEFAULT_LIMIT, Book, BookError, say
-from fedkit.notebookparameters import parameters_of
-from fedkit.notebookruns import execute
-from fedkit.notebooks import NotebookError, check_pair, write_pair
+from fedkit.book.build import DEFAULT_LIMIT, Book, BookError, say
+from fedkit.book.notebooks import NotebookError, check_pair, write_pair
+from fedkit.book.parameters import parameters_of
+from fedkit.book.runs import execute
 
 __all__ = ["main"]
 
@@ -131,14 +131,14 @@ def _parser() -> argparse.ArgumentParser:
 
 def _find_root(start: Path) -> Path:
     """Find the folder with ``_toc.yml``: here, above, or where fedkit itself lies."""
-    for folder in (start, *start.parents, Path(__file__).resolve().parent.parent):
+    for folder in (start, *start.parents, Path(__file__).resolve().parents[2]):
         if (folder / "_toc.yml").is_file():
             return folder
     raise BookError(f"no _toc.yml in {start} or above it; run this inside a clone of fedkit")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Entry of ``fedkit book`` and ``python -m fedkit.bookcli``; return the exit status."""
+    """Entry of ``fedkit book`` and ``python -m fedkit.book.cli``; return the exit status."""
     args = _parser().parse_args(argv)
     if os.environ.get("FEDKIT_DATA"):  # notebooks run in another folder
         os.environ["FEDKIT_DATA"] = str(Path(os.environ["FEDKIT_DATA"]).expanduser().resolve())

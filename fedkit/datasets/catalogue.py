@@ -8,8 +8,8 @@ import string
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedkit.datafiles import MissingDataError, user_cache
-from fedkit.datalayouts import (
+from fedkit.datasets.files import MissingDataError, user_cache
+from fedkit.datasets.layouts import (
     CIFAR_CLASSES,
     CifarBatches,
     CifarZip,
@@ -211,15 +211,15 @@ SETS: dict[str, Spec] = {
 ELSEWHERE = {
     **dict.fromkeys(
         ("wine", "parkinsons", "spect", "breast", "music", "credit"),
-        "fedkit.tabular.load_table",
+        "fedkit.datasets.load_table",
     ),
-    **dict.fromkeys(("ml-1m", "ml-100k"), "fedkit.movielens.load_movielens"),
+    **dict.fromkeys(("ml-1m", "ml-100k"), "fedkit.datasets.load_movielens"),
 }
 """Data sets without images (tables, ratings), and the function that loads each."""
 
 
 def names() -> list[str]:
-    """Return the names that :func:`fedkit.data.load` knows."""
+    """Return the names that :func:`load` knows."""
     return list(SETS)
 
 
@@ -257,7 +257,7 @@ def find(name: str, root: Path) -> Layout | None:
 
 
 def available(name: str, root: str | os.PathLike[str] | None = None) -> str | None:
-    """Return the edition that :func:`fedkit.data.load` would read, None where there is none."""
+    """Return the edition that :func:`load` would read, None where there is none."""
     name = canonical(name)
     if name == "digits":
         return "embedded in scikit-learn"

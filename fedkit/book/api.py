@@ -21,7 +21,8 @@ SECTIONS = {
     "streams",
     "Models and training": "models layers training firstlayer pooling workers arithmetic "
     "coalitions roundgame",
-    "Data and federations": "data tabular movielens dataregistry datafetch datalayouts datafiles "
+    "Data and federations": "datasets.dataset datasets.tabular datasets.movielens "
+    "datasets.catalogue datasets.fetch datasets.layouts datasets.files "
     "partition ownarrays schemes dirichlet splits",
     "Rounds": "federation contribution selection aggregation maverick schedulers corruption "
     "history checkpoints trajectory adaptive retraining trainings samplespace aam approximation "
@@ -31,7 +32,7 @@ SECTIONS = {
     "fedvalue.taskparty fedvalue.verification fedvalue.messages",
     "Experiments, records and claims": "records experiments staleness provenance claims comparing "
     "verdicts intervals overviews reporting printed",
-    "Figures": "plots plotclients plotstyle",
+    "Figures": "plots.curves plots.clients plots.style",
     "The book and the command line": "",
 }
 
@@ -53,10 +54,14 @@ def public_modules(*, draft: bool = False) -> Iterator[types.ModuleType]:
                     raise
                 print(f"  note: {info.name} is left out of the API page: {error}")
                 continue
-            if getattr(module, "__all__", None):
+            if getattr(module, "__all__", None) and module.__name__ not in (
+                "fedkit.plots",
+                "fedkit.datasets",
+            ):
                 yield module
             if info.ispkg and (
                 module.__name__ in ("fedkit.experiments", "fedkit.fedvalue")
+                or module.__name__ in ("fedkit.plots", "fedkit.datasets")
                 or not hasattr(module, "__all__")
             ):
                 yield from below(module)

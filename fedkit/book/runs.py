@@ -15,17 +15,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fedkit import _runner
 from fedkit.atomic import write_text
-from fedkit.extras import need
-from fedkit.notebookparameters import guard_parameters, parameters_of
-from fedkit.notebooks import (
+from fedkit.book import runner as _runner
+from fedkit.book.notebooks import (
     NotebookError,
     clean_cells,
     notebook_text,
     pair_text,
     set_header,
 )
+from fedkit.book.parameters import guard_parameters, parameters_of
+from fedkit.extras import need
 
 __all__ = ["execute", "normalise_run"]
 
@@ -65,7 +65,7 @@ def execute(
         }
         (work / "in.ipynb").write_text(pair_text(source), encoding="utf-8")
         (work / "job.json").write_text(json.dumps(job), encoding="utf-8")
-        command = [sys.executable, "-m", "fedkit._runner", str(work / "job.json")]
+        command = [sys.executable, "-m", "fedkit.book.runner", str(work / "job.json")]
         process = subprocess.Popen(
             command,
             env=_runner.environment(work),

@@ -8,15 +8,15 @@ from typing import Annotated
 
 import typer
 
-from fedkit.datafetch import get, verify
-from fedkit.datafiles import DownloadError
-from fedkit.dataregistry import SETS, available, canonical, data_root, names
-from fedkit.movielens import MovieLens, fetch, load_movielens
-from fedkit.tabular import TABLES, Tabular, find_table, get_table, load_table
+from fedkit.datasets.catalogue import SETS, available, canonical, data_root, names
+from fedkit.datasets.fetch import get, verify
+from fedkit.datasets.files import DownloadError
+from fedkit.datasets.movielens import MovieLens, fetch, load_movielens
+from fedkit.datasets.tabular import TABLES, Tabular, find_table, get_table, load_table
 
 __all__ = ["app"]
 
-#: ratings of movies; read by :func:`fedkit.movielens.load_movielens`
+#: ratings of movies; read by :func:`fedkit.datasets.movielens.load_movielens`
 RATINGS = {"ml-1m": "MovieLens 1M", "ml-100k": "MovieLens 100K"}
 
 app = typer.Typer(
@@ -59,12 +59,12 @@ def list_sets(root: Root = None) -> None:
     for name, spec in SETS.items():
         edition = available(name, root) or "missing"
         typer.echo(f"{name:<{width}}  {len(spec.classes):>2} classes  {edition:<50}  {spec.title}")
-    typer.echo("tables, read by fedkit.tabular.load_table:")
+    typer.echo("tables, read by fedkit.datasets.load_table:")
     for name, table in TABLES.items():
         edition = find_table(name, root) or "missing"
         classes = f"{len(table.counts):>2} classes"
         typer.echo(f"{name:<{width}}  {classes}  {edition:<50}  {table.title}")
-    typer.echo("ratings, read by fedkit.movielens.load_movielens:")
+    typer.echo("ratings, read by fedkit.datasets.load_movielens:")
     for name, title in RATINGS.items():
         edition = _find_ratings(name, root) or "missing"
         typer.echo(f"{name:<{width}}  {'':>10}  {edition:<50}  {title}")

@@ -2,7 +2,7 @@
 
 Every reader checks the published digest of what it read (once per file and process) and the
 structure of the file, so that a truncated or damaged copy is refused before a number depends
-on it.  Readers return plain numpy arrays; :mod:`fedkit.data` gives them names and meaning.
+on it.  Readers return plain numpy arrays; :class:`Dataset` gives them names and meaning.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedkit.book.notebooks import NotebookError, read_source
 from fedkit.extras import need
-from fedkit.notebooks import NotebookError, read_source
 
 __all__ = ["Parameter", "guard_parameters", "parameters_of"]
 

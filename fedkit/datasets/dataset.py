@@ -15,10 +15,10 @@ from functools import cache, cached_property
 import numpy as np
 import torch
 
-from fedkit.datafetch import FileReport, get, verify
-from fedkit.datafiles import DamagedDataError, DownloadError, MissingDataError
-from fedkit.datalayouts import Raw
-from fedkit.dataregistry import SETS, available, canonical, data_root, find, missing, names
+from fedkit.datasets.catalogue import SETS, available, canonical, data_root, find, missing, names
+from fedkit.datasets.fetch import FileReport, get, verify
+from fedkit.datasets.files import DamagedDataError, DownloadError, MissingDataError
+from fedkit.datasets.layouts import Raw
 from fedkit.extras import need
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""The process that executes one notebook: ``python -m fedkit._runner job.json``.
+"""The process that executes one notebook: ``python -m fedkit.book.runner job.json``.
 
 It runs apart from the pipeline so that a dead kernel, a hanging cell or an interpreter that runs
 out of memory costs one notebook and one clear sentence, and never a half-written page.

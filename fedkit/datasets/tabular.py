@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedkit.datafiles import DamagedDataError, DownloadError, MissingDataError
-from fedkit.dataregistry import data_root
+from fedkit.datasets.catalogue import data_root
+from fedkit.datasets.files import DamagedDataError, DownloadError, MissingDataError
 from fedkit.extras import need
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedkit.plotstyle import ERROR_BAR, HEAT, INK, MARKERS, PALETTE, Picture, finish, panels
+from fedkit.plots.style import ERROR_BAR, HEAT, INK, MARKERS, PALETTE, Picture, finish, panels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

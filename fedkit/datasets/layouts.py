@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from fedkit.datafiles import (
+from fedkit.datasets.files import (
     DamagedDataError,
     check_digest,
     read_cifar_batch,

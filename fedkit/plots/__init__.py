@@ -1,0 +1,38 @@
+"""Figures of the book: one style, one palette, no global state.
+
+Every function returns a :class:`Picture`, a matplotlib Figure that a notebook shows by itself,
+without pyplot.
+"""
+
+from fedkit.plots.clients import (
+    bars_with_errors,
+    circles_of_clients,
+    class_histogram,
+    dots_of_clients,
+    heatmap_clients,
+)
+from fedkit.plots.curves import (
+    curves_with_bands,
+    dots_with_intervals,
+    error_against_evaluations,
+    scatter_estimates,
+)
+from fedkit.plots.style import INK, MARKERS, PALETTE, Picture, panels, t_interval
+
+__all__ = [
+    "INK",
+    "MARKERS",
+    "PALETTE",
+    "Picture",
+    "bars_with_errors",
+    "circles_of_clients",
+    "class_histogram",
+    "curves_with_bands",
+    "dots_of_clients",
+    "dots_with_intervals",
+    "error_against_evaluations",
+    "heatmap_clients",
+    "panels",
+    "scatter_estimates",
+    "t_interval",
+]
