@@ -31,7 +31,7 @@ Rows = list[tuple[int, int, Tensor]]  # index of the round, first row overall, w
 
 # Bytes that a group of coalitions, and one activation of one model, may fill on a CPU: shares of
 # its last-level cache (chosen by measurement).
-_CPU_GROUP_BYTES = 1 << 25
+_CPU_GROUP_BYTES = 1 << 26
 _CPU_TILE_BYTES = 1 << 24
 # Patches of all images are kept up to here; beyond, they are made anew for every block.
 _CPU_PATCH_BYTES = 1 << 26
@@ -109,6 +109,7 @@ class Evaluator:
         self._peak = 3 * 4 * arch.widest  # bytes of live activations per image and model
         self._patch = self._head.patch if self._head and not cuda else 0
         self._patches: Tensor | None = None
+        self._block = self._head.block(self.device) if self._head else 1
 
     def prepare(self, base: Tensor, updates: Tensor) -> Prepared:
         """Move one round's parameters to the device; base ``[P]``, updates ``[k, P]``."""
@@ -155,7 +156,7 @@ class Evaluator:
         direct = self._head is None or all(
             len(w) <= len(p.updates) and p.first is None for p, w in requests
         )
-        return self._run(requests, direct or bool(self._patch))
+        return self._run(requests, direct)
 
     def _run(self, requests: Sequence[tuple[Prepared, Weights]], direct: bool) -> list[np.ndarray]:
         rounds = [prepared for prepared, _ in requests]
@@ -170,8 +171,10 @@ class Evaluator:
         )
         with torch.no_grad():
             for lo, hi in self._image_blocks(rounds, direct):
-                firsts = [] if direct else [self._first(prepared, lo, hi) for prepared in rounds]
-                if self._patch:
+                firsts: list[Tensor] = []
+                if not direct:
+                    firsts = [self._first(prepared, lo, hi) for prepared in rounds]
+                elif self._patch:
                     firsts = [self._patches_of(lo, hi)] * len(rounds)
                 for first, last in self._tiles(lo, hi):
                     groups = self._row_groups(weights, last - first, direct)
@@ -207,9 +210,10 @@ class Evaluator:
         per_image = 4 * self._peak
         if not direct and self._head:
             outputs = 4 * self._head.size * sum(1 + len(p.updates) for p in rounds)
-            per_image = max(per_image, outputs * 4 // 3)
+            per_image = max(per_image, outputs * 2)
         step = max(1, self._bytes // per_image)
-        if self._patch and self._head:
+        step = -(-step // self._block) * self._block
+        if direct and self._patch and self._head:
             per_image = 4 * self._patch * (self._head.width // self._head.shape[0])
             kept = min(_CPU_PATCH_BYTES, self._bytes // 4) // per_image
             if kept < len(self.x):
@@ -222,14 +226,15 @@ class Evaluator:
         step = hi - lo
         if self.device.type == "cpu":
             step = min(step, max(64, _CPU_TILE_BYTES // (4 * self.arch.widest)))
+        step = -(-step // self._block) * self._block
         for first in range(lo, hi, step):
             yield first, min(first + step, hi)
 
     def _row_groups(self, weights: list[Tensor], images: int, direct: bool) -> Iterator[Rows]:
         """Groups of coalitions, bounded in memory and enough of them for every core."""
         per_row = 4 * self.arch.n_parameters + (images * self._peak if self._stacked else 0)
-        if not direct and self._head:
-            per_row = 4 * (self.arch.n_parameters - self._head.n_parameters)
+        if self._head and (self._patch or not direct):
+            per_row = 4 * self.arch.n_parameters
             per_row += images * (8 * self._head.width + (self._peak if self._stacked else 0))
         most = max(1, self._bytes // (4 * per_row))
         if self.device.type == "cpu":
@@ -254,7 +259,7 @@ class Evaluator:
         assert self._head is not None
         if prepared.first is not None and (lo, hi) == (0, len(self.x)):
             return prepared.first
-        outputs = self._head.outputs(prepared.base, prepared.updates, self.x[lo:hi])
+        outputs = self._head.outputs(prepared.base, prepared.updates, self.x[lo:hi], self._block)
         if (lo, hi) == (0, len(self.x)):
             prepared.first = outputs
         return outputs
@@ -280,11 +285,13 @@ class Evaluator:
     ) -> Iterator[Tensor]:
         """Logits ``[b, N, classes]`` of consecutive pieces of a group on images lo to hi.
 
-        `firsts` are the first layer's outputs on the images from `origin` on.
+        `firsts` are the first layer's outputs on the images from `origin` on, or their patches
+        (three axes).
         """
         total = sum(len(part) for _, _, part in rows)
         head = self._head if firsts else None
-        skip = head.n_parameters if head and not self._patch else 0
+        patched = head is not None and firsts[0].dim() == 3
+        skip = head.n_parameters if head and not patched else 0
         params = torch.empty(total, self.arch.n_parameters - skip, device=self.device)
         columns = (hi - lo) * head.width if head else 0
         hidden = torch.empty(total, columns, device=self.device)
@@ -292,12 +299,12 @@ class Evaluator:
         for index, _, part in rows:
             one, stop = rounds[index], start + len(part)
             torch.addmm(one.base[skip:], part, one.updates[:, skip:], out=params[start:stop])
-            if head and self._patch:
+            if head and patched:
                 tile = firsts[index][lo - origin : hi - origin]
                 head.convolve(params[start:stop, : head.n_parameters], tile, out=hidden[start:stop])
             elif head:
-                first = (lo - origin) * head.width
-                outputs = firsts[index][:, :, first : first + columns]
+                blocks = slice((lo - origin) // self._block, -(-(hi - origin) // self._block))
+                outputs = firsts[index][blocks]
                 head.combine(part, outputs, out=hidden[start:stop])
             start = stop
         layers = head.rest if head else [layer for _, layer in self.arch.layers]

@@ -21,9 +21,9 @@ from fedkit.models import Architecture
 
 __all__ = ["FirstLayer"]
 
-# Columns of one matrix product on a CPU, so that its output is still in the L2 cache when the
-# next pass reads it (measured).
-_CPU_COLUMNS = 1 << 12
+# Columns of one matrix product on a CPU, fewer where a max pool follows: the product is then still
+# in the L2 cache when its maximum is taken (measured).
+_CPU_COLUMNS = 1 << 15
 # Scalars of a patch up to which its product is cheaper than the outputs of k + 1 models, and bytes
 # of a product that its maximum still finds in the L2 cache (both measured, k = 10).
 _CPU_PATCH = 64
@@ -34,8 +34,9 @@ _CPU_PRODUCT_BYTES = 1 << 21
 class FirstLayer:
     """The first layer of an architecture with the ReLU and max pool that follow it.
 
-    Outputs are laid out as ``[models, pool * pool, images * width]``: the positions of a pooling
-    square lie in slabs, so pooling is an elementwise maximum of slabs.
+    Outputs are laid out as ``[blocks, models, pool * pool, images * width]``, a few images to a
+    block: what one matrix product reads is contiguous, and the positions of a pooling square lie
+    in slabs, so pooling is an elementwise maximum of slabs.
 
     Parameters
     ----------
@@ -96,44 +97,68 @@ class FirstLayer:
         """Scalars per image before pooling."""
         return self.pool**2 * self.width
 
-    def outputs(self, base: Tensor, updates: Tensor, x: Tensor) -> Tensor:
-        """Outputs of base and k updates on x: ``[k + 1, pool * pool, N * width]``."""
+    def outputs(self, base: Tensor, updates: Tensor, x: Tensor, block: int) -> Tensor:
+        """Outputs of base and k updates on N images: ``[N / block, k + 1, pool^2, block * width]``.
+
+        The last block is filled up with zeros.
+        """
         stack = torch.cat([base[None], updates])[:, : self.n_parameters]
-        sizes = [spec.size for spec in self.layer.specs]
-        tensors = [
-            part.unflatten(1, spec.shape)
-            for part, spec in zip(stack.split(sizes, dim=1), self.layer.specs, strict=True)
-        ]
-        out = x.new_empty(len(stack), self.pool**2, len(x), *self.shape)
-        if isinstance(self.layer, Linear):
-            flat = x.flatten(1)
-            for z, weight, bias in zip(out, *tensors, strict=True):
-                torch.addmm(bias, flat, weight.t(), out=z[0])
-            return out.flatten(2)
+        models, slabs = len(stack), self.pool**2
+        z = x.new_empty(len(x), models, slabs, self.width)
+        if self.patch:
+            rows = self._shifted(stack).expand(len(x), -1, -1)
+            torch.bmm(rows, self.patches(x), out=z.view(len(x), rows.shape[1], -1))
+        elif isinstance(self.layer, Linear):
+            flat, sizes = x.flatten(1), [spec.size for spec in self.layer.specs]
+            for i, own in enumerate(stack):
+                weight, bias = own.split(sizes)
+                z[:, i, 0] = torch.addmm(bias, flat, weight.view(self.layer.n_out, -1).t())
+        else:
+            self._convolved(stack, x, z)
+        if block == 1:
+            return z[:, :, :, None].flatten(3)
+        blocks = -(-len(x) // block)
+        if blocks * block > len(x):
+            z = torch.cat([z, z.new_zeros(blocks * block - len(x), *z.shape[1:])])
+        return z.view(blocks, block, models, slabs, -1).permute(0, 2, 3, 1, 4).flatten(3)
+
+    def _convolved(self, stack: Tensor, x: Tensor, out: Tensor) -> None:
+        """Convolutions of each model at each position of the pooling square."""
         conv, (_, height, width) = self.layer, self.shape
-        padded = F.pad(x, [conv.padding] * 4)
-        weights = tensors[0].contiguous()
+        assert isinstance(conv, Conv2d)
+        size = conv.specs[0].size
+        padded, step = F.pad(x, [conv.padding] * 4), conv.stride * self.pool
         for j in range(self.pool**2):
             dy, dx = (conv.stride * d for d in divmod(j, self.pool))
-            reach = [conv.kernel + (side - 1) * conv.stride * self.pool for side in (height, width)]
+            reach = [conv.kernel + (side - 1) * step for side in (height, width)]
             shifted = padded[:, :, dy : dy + reach[0], dx : dx + reach[1]].contiguous()
-            for i in range(len(stack)):
-                bias = tensors[1][i] if conv.bias else None
-                out[i, j] = F.conv2d(shifted, weights[i], bias, conv.stride * self.pool)
-        return out.flatten(2)
+            for i, own in enumerate(stack):
+                weight = own[:size].view(conv.specs[0].shape)
+                z = F.conv2d(shifted, weight, own[size:] if conv.bias else None, step)
+                out[:, i, j] = z.flatten(1)
+
+    def block(self, device: torch.device) -> int:
+        """Images of a block: as many as a matrix product takes at once."""
+        if device.type != "cpu":
+            return max(1, (1 << 20) // self.size)
+        return max(1, _CPU_COLUMNS // (self.pool**2 * self.size))
 
     def combine(self, weights: Tensor, outputs: Tensor, out: Tensor) -> None:
-        """Activations of coalitions with `weights` ``[B, k]`` into `out` ``[B, N * width]``."""
+        """Activations of coalitions with `weights` ``[B, k]`` into `out` ``[B, N * width]``.
+
+        `outputs` are the blocks of these images, the last one perhaps in part.
+        """
         a = torch.cat([weights.new_ones(len(weights), 1), weights], dim=1)
-        columns = out.shape[1]
-        step = _CPU_COLUMNS if out.device.type == "cpu" else columns
-        for lo in range(0, columns, step):
-            part = out[:, lo : lo + step]
-            torch.mm(a, outputs[:, 0, lo : lo + step], out=part)
-            for j in range(1, self.pool**2):
-                torch.maximum(part, a @ outputs[:, j, lo : lo + step], out=part)
+        models, slabs, columns = outputs.shape[1:]
+        for block, lo in zip(outputs, range(0, out.shape[1], columns), strict=True):
+            part = out[:, lo : lo + columns]
+            product = (a @ block.view(models, -1)).view(len(a), slabs, columns)
+            pooled = product.amax(1) if slabs > 1 else product[:, 0]
+            pooled = pooled[:, : part.shape[1]]
             if self.relu:
-                part.relu_()
+                torch.clamp_min(pooled, 0, out=part)
+            else:
+                part.copy_(pooled)
 
     def activations(self, hidden: Tensor, images: int) -> Tensor:
         """``[B, N * width]`` as the stacked activation that the rest expects."""
@@ -165,24 +190,9 @@ class FirstLayer:
         return out.flatten(2)
 
     def convolve(self, params: Tensor, patches: Tensor, out: Tensor) -> None:
-        """Activations of models with first parameters ``[B, ...]`` into `out` ``[B, N * width]``.
-
-        The weights of a pooling square's positions are one weight, shifted within the patch.
-        """
-        assert isinstance(self.layer, Conv2d)
-        conv, b = self.layer, len(params)
-        shape, size = (conv.c_in, conv.kernel, conv.kernel), conv.specs[0].size
-        weight = params[:, :size].view(b, conv.c_out, *shape)
-        rows = params.new_zeros(b, self.pool**2, conv.c_out, self.patch)
-        shifted = rows[..., :-1].unflatten(3, (conv.c_in, self._reach, self._reach))
-        for j in range(self.pool**2):
-            y, x = (conv.stride * d for d in divmod(j, self.pool))
-            shifted[:, j, ..., y : y + conv.kernel, x : x + conv.kernel] = weight
-        if conv.bias:
-            rows[..., -1] = params[:, None, size:]
-        matrix, pixels = rows.view(-1, self.patch), patches.shape[2]
-        per_image = 4 * len(matrix) * pixels
-        step = max(1, _CPU_PRODUCT_BYTES // per_image)
+        """Activations of models with parameters ``[B, ...]`` into `out` ``[B, N * width]``."""
+        b, matrix, pixels = len(params), self._shifted(params), patches.shape[2]
+        step = max(1, _CPU_PRODUCT_BYTES // (4 * len(matrix) * pixels))
         images = out.view(b, len(patches), self.width)
         for lo in range(0, len(patches), step):
             part = patches[lo : lo + step]
@@ -193,3 +203,20 @@ class FirstLayer:
                 torch.clamp_min(pooled, 0, out=target)
             else:
                 target.copy_(pooled)
+
+    def _shifted(self, params: Tensor) -> Tensor:
+        """Weights as rows ``[B * pool^2 * c_out, patch]``.
+
+        The positions of a pooling square have one weight, shifted within the patch.
+        """
+        assert isinstance(self.layer, Conv2d)
+        conv, b, size = self.layer, len(params), self.layer.specs[0].size
+        weight = params[:, :size].view(b, *conv.specs[0].shape)
+        rows = params.new_zeros(b, self.pool**2, conv.c_out, self.patch)
+        shifted = rows[..., :-1].unflatten(3, (conv.c_in, self._reach, self._reach))
+        for j in range(self.pool**2):
+            y, x = (conv.stride * d for d in divmod(j, self.pool))
+            shifted[:, j, ..., y : y + conv.kernel, x : x + conv.kernel] = weight
+        if conv.bias:
+            rows[..., -1] = params[:, None, size:]
+        return rows.view(-1, self.patch)

@@ -148,6 +148,13 @@ def test_chunks_do_not_change_the_result(
     monkeypatch.setattr(coalitions_module, "_CPU_TILE_BYTES", 1)
     monkeypatch.setattr(coalitions_module, "_CPU_GROUP_BYTES", 1)
     monkeypatch.setattr("fedkit.firstlayer._CPU_COLUMNS", 100)
+    monkeypatch.setattr("fedkit.firstlayer._CPU_PRODUCT_BYTES", 1)
+    game = RoundGame(
+        Evaluator(arch, x, y, "negative_loss", memory_mb=1, path=path),  # type: ignore[arg-type]
+        base,
+        updates,
+        SIZES,
+    )
     assert_close(game.value(ALL), values)
     one_by_one = np.concatenate([game.value(row[None]) for row in ALL])
     assert_close(one_by_one, values)
