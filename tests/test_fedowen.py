@@ -5,6 +5,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from fedkit.aggregation import Proportional
 from fedkit.experiments import Cell, get
 from fedkit.experiments import fedowen as paper
 from fedkit.experiments import fedowen_tables as tables
@@ -14,7 +15,7 @@ from fedkit.models import build
 from fedkit.selection import EpsilonGreedy, UniformSelection
 
 SMALL = replace(SCALES["smoke"].base, alpha=0.1, imbalance=0.1, rounds=4, exact_every=2)
-ALL = (*paper.METHODS, "fedowen-no-adaptive")
+ALL = (*paper.METHODS, *paper.TABLE_3)
 
 
 def one(method, **changes):
@@ -34,7 +35,14 @@ def test_every_method_runs_within_the_budget(method):
         assert math.isfinite(metrics["error"])
     if method in ("mc", "banzhaf", "weightedshap", "fedowen", "fedowen-corrected"):
         assert calls == SMALL.budget  # saved calls are spent again
-    if method in ("fedavg", "shapfed", "random-values", "size-values", "uniform"):
+    if method in (
+        "fedavg",
+        "shapfed",
+        "shapfed-proportional",
+        "random-values",
+        "size-values",
+        "uniform",
+    ):
         assert calls == 0
     assert 0 <= metrics["accuracy"] <= 100
     assert result["series"]["round"][-1] == SMALL.rounds
@@ -47,12 +55,17 @@ def test_the_papers_budget_is_forty_calls():
 
 
 def test_rows_share_scheduler_and_aggregation():
-    shared = [paper.strategy(replace(SMALL, method=m)) for m in ("mc", "gtg", "fedowen", "exact")]
+    shared = [paper.strategy(replace(SMALL, method=m)) for m in ("mc", "gtg", "shapfed", "fedowen")]
     assert len({(s.select, s.aggregate) for s in shared}) == 1
     assert isinstance(shared[0].select, EpsilonGreedy)
     without = paper.strategy(replace(SMALL, method="fedowen-no-adaptive"))
     assert isinstance(without.select, UniformSelection)
     assert without.value == paper.strategy(replace(SMALL, method="fedowen")).value
+    blind = paper.strategy(replace(SMALL, method="random-values-no-adaptive"))
+    assert (blind.select, blind.aggregate) == (without.select, without.aggregate)
+    assert isinstance(
+        paper.strategy(replace(SMALL, method="shapfed-proportional")).aggregate, Proportional
+    )
     with pytest.raises(ValueError, match="unknown method 'best'"):
         paper.strategy(replace(SMALL, method="best"))
 
@@ -92,6 +105,32 @@ def test_cells_cover_the_papers_tables():
     }
     with pytest.raises(ValueError, match="unknown profile"):
         get("fedowen", "table1").cells("huge", None)
+
+
+def test_every_experiment_carries_controls():
+    for name in ("table1", "table2", "sweep_levels", "sweep_epsilon", "classwise"):
+        for profile in SCALES:
+            methods = {c.settings["method"] for c in get("fedowen", name).cells(profile)}
+            assert set(paper.CONTROLS) <= methods, name
+    for name in ("sensitivity", "reduced"):
+        methods = {c.settings["method"] for c in get("fedowen", name).cells("paper")}
+        assert {"fedavg", "fedowen", "random-values", "uniform"} <= methods
+    for experiment in ("table1", "sweep_levels", "sweep_epsilon", "classwise", "reduced"):
+        cells = get("fedowen", experiment).cells("paper")
+        assert len({repr((c.settings, c.seeds)) for c in cells}) == len(cells)
+    places = {(c.settings["data"], c.settings["alpha"], c.settings["split"])
+              for c in get("fedowen", "classwise").cells("paper")}  # fmt: skip
+    assert places == {(d, a, "class") for d in ("mnist", "fashionmnist") for a in (0.01, 0.1)}
+
+
+def test_both_readings_of_figure_3_are_cells():
+    cells = [c.settings for c in get("fedowen", "sweep_levels").cells("laptop")]
+    budgets = {
+        grows: sorted({paper.Setting(**c).budget for c in cells
+                       if c["budget_grows"] is grows and c["method"] == "fedowen"})
+        for grows in (True, False)
+    }  # fmt: skip
+    assert budgets == {True: [20, 40, 80, 160], False: [40]}
 
 
 def frame(rows):

@@ -112,6 +112,8 @@ class Job:
         keys = self.store.memo.keys(self.asked)
         new = self._new(keys)
         filled = self.asked.any(axis=1)
+        if self.count == "calls" and _are_ends(self.asked):
+            filled = np.zeros_like(filled)  # known before any walk: nobody is charged for them
         granted, remaining = len(self.asked), self.budget.remaining
         if self.count == "distinct":
             if self.total is not None and self.budget.calls >= PATIENCE * self.total:
@@ -182,6 +184,11 @@ class Job:
             info=tally.info,
             degrees_of_freedom=tally.degrees_of_freedom(),
         )
+
+
+def _are_ends(rows: NDArray[np.bool_]) -> bool:
+    """Whether a request is the pair (empty, grand) that :func:`ends` makes."""
+    return len(rows) == 2 and not rows[0].any() and bool(rows[1].all())
 
 
 def _root(seed: Seed) -> int | None:

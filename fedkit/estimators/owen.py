@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import comb
-from typing import Literal
 
 import numpy as np
 from scipy.special import betainc
@@ -32,30 +31,26 @@ class OwenSampling:
         re-spent, divided by Q M.
     eta : float, optional
         Truncation tolerance in [0, 1]; None never truncates.
-    cut : {"keep", "drop"}
-        A walk that the end of a level's budget cuts: line 13 has credited its increments by
-        then, so they are kept and the walk counts; ``"drop"`` leaves the walk out.
 
     Notes
     -----
     With a budget, `draws` is not used.  Each level gets an equal share (N x M / Q of N x M
     calls; M is then the common per-client budget of the paper's section 4), and walks are
     started until it is spent exactly: evaluations that truncation, or a mask with few clients,
-    saves are re-spent on fresh walks.  A level's sum is divided by the number of its walks,
-    which takes the place of M in line 23.
+    saves are re-spent on fresh walks.  A level's sum is divided by the number of its whole
+    walks, which takes the place of M in line 23; a walk that the budget cuts is left out, as
+    everywhere (:mod:`fedkit.estimators.driver`), so re-spending adds no bias.
 
     A walk visits the clients of its Bernoulli(q) mask in random order, so a visited client
     meets each other client with probability qU, U uniform.  Level q therefore has the mean
     ``integral of e_j from 0 to q``, not ``e_j(q)``, and the estimate tends to
     ``(1/Q) sum over i of the integral of e_j from 0 to i/Q``: the Shapley value for Q = 1
-    alone.  :meth:`weights` gives this expectation.  Re-spending adds a bias of the order of one
-    over the number of walks, for a level stops sooner when its walks are long.
+    alone.  :meth:`weights` gives this expectation.
     """
 
     levels: int = 2
     draws: int | None = None
     eta: float | None = 0.01
-    cut: Literal["keep", "drop"] = "keep"
 
     def __post_init__(self) -> None:
         if self.levels < 1:
@@ -65,8 +60,6 @@ class OwenSampling:
             raise ValueError(
                 f"eta is {self.eta}; expected a number in [0, 1], or None not to truncate"
             )
-        if self.cut not in ("keep", "drop"):
-            raise ValueError(f"cut is {self.cut!r}; expected 'keep' or 'drop'")
 
     @property
     def stops(self) -> bool:
@@ -135,8 +128,8 @@ class OwenSampling:
             budget,
             limit,
         )
-        kept = walks.increments if self.cut == "keep" else walks.increments[~walks.cut]
+        kept = walks.increments[~walks.cut]
         tally.add(kept, level)  # lines 13, 21, 23
         tally.info["walks"][level] += len(kept)
-        tally.info["truncated"] += int(walks.truncated.sum())
+        tally.info["truncated"] += int(walks.truncated[~walks.cut].sum())
         tally.info["cut"] += int(walks.cut.sum())

@@ -46,8 +46,7 @@ class BanzhafSampling:
     marginals are rare its intervals cover far too little (0.3 to 0.6 instead of 0.95 in an airport
     game of 12), which those of ``"msr"`` do not; ``ProxySampling(value="banzhaf")`` beats both.
 
-    A draw of ``"marginal"`` that the budget cuts is left out.  For ``"as_printed"`` it is kept:
-    line 5 has credited its marginals by then, and the draw counts.
+    A draw that the budget cuts is left out.
     """
 
     variant: Literal["msr", "marginal", "as_printed"] = "msr"
@@ -108,10 +107,10 @@ class BanzhafSampling:
             rows[joined, player] = True
             utilities = yield rows
             got = int(np.searchsorted(joined, len(utilities)))
-            started = int(np.searchsorted(first, len(utilities)))
+            whole = int(np.searchsorted(np.append(first[1:], len(rows)), len(utilities), "right"))
             samples = np.zeros((size, n, *utilities.shape[1:]))
             samples[draw[:got], player[:got]] = (  # line 5
                 utilities[joined[:got]] - utilities[first[draw[:got]]]
             )
-            tally.add(samples[:started])  # line 8: divided by the number of draws
+            tally.add(samples[:whole])  # line 8: divided by the number of draws
             tally.info["draws"] = int(tally.counts[0])

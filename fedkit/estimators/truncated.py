@@ -82,8 +82,7 @@ class TruncatedMonteCarlo:
     -----
     v(empty) and v(N) are asked for once; a walk costs at most ``n - 1`` more.  For a
     vector-valued game each output is truncated by itself, and a walk goes on while any is open.
-    A walk that the budget cuts is left out; the last walk alone can be cut, and whether it is
-    depends slightly on its length.
+    A walk that the budget cuts is left out.
     """
 
     tolerance: float = 0.01
@@ -223,8 +222,11 @@ class GTGShapley:
         return self.walks is not None or not self.as_printed
 
     def minimum(self, n_players: int, count: Count) -> int:
-        """v(N) and one walk; in distinct evaluations also v(empty)."""
-        return n_players + (self.as_printed or count == "distinct")
+        """One walk; in distinct evaluations also v(empty)."""
+        if count == "calls":
+            return n_players
+        # Algorithm 5 asks for v(N) at the end of a walk, which must find something left to spend
+        return n_players + 1 + self.as_printed
 
     def weights(self, n_players: int) -> None:
         """None: truncation and the stopping rule decide what is estimated."""
@@ -290,7 +292,7 @@ class GTGShapley:
     def _algorithm_5(
         self, n: int, rng: np.random.Generator, tally: MeanTally, budget: Budget
     ) -> Requests:
-        (grand,) = yield np.ones((1, n), dtype=np.bool_)  # line 1
+        _, grand = yield _ends(n)  # line 1
         for size in blocks(self.walks):  # line 2
             left = size
             while left and (not budget.exhausted or not tally.counts[0]):

@@ -1,8 +1,9 @@
 """FedOwen (KhademSohi et al.): its methods, and the cells behind Tables 1 to 3 and Figures 2 to 10.
 
 Every row of Table 1 is one :class:`~fedkit.federation.Strategy`: the same scheduler (Algorithm 2)
-and the same softmax aggregation (Eq. 14, 15), another ``value``.  What the paper does not give is
-a field of :class:`Setting` with our choice as its default, and is swept by ``sensitivity``.
+and the same softmax aggregation (Eq. 14, 15), another ``value``.  What the paper's text does not
+give (its published code was not read) is a field of :class:`Setting` with our choice as its
+default, and is swept by ``sensitivity``.
 """
 
 from __future__ import annotations
@@ -39,9 +40,12 @@ from fedkit.training import LocalSGD
 from fedkit.valuation import Valuation
 
 PAPER_METHODS = ("fedavg", "mc", "gtg", "banzhaf", "weightedshap", "shapfed", "fedowen")
-OUR_METHODS = ("fedowen-corrected", "exact")
+OUR_METHODS = ("shapfed-proportional", "fedowen-corrected", "exact")
 CONTROLS = ("random-values", "uniform", "size-values")
 METHODS = PAPER_METHODS + OUR_METHODS + CONTROLS
+RANDOM_SELECTION = "-no-adaptive"
+#: Table 3's row, with what blind and exact values reach in the same place.
+TABLE_3 = tuple(m + RANDOM_SELECTION for m in ("fedowen", "exact", "random-values", "size-values"))
 
 
 @dataclass(frozen=True)
@@ -65,8 +69,8 @@ class Setting:
     validation : float
         Share of the data set that the server holds; the paper's 1%.
     lr, momentum, batch_size, confidence, floor, eta, gtg_eps, beta : float or int
-        Not in the paper: local SGD, c and tau of Algorithm 2, eta of Algorithm 1, the threshold
-        of Algorithm 5, and the first Beta parameter of Algorithm 6 (the second is 1).
+        Not in the paper's text: local SGD, c and tau of Algorithm 2, eta of Algorithm 1, the
+        threshold of Algorithm 5, and the first Beta parameter of Algorithm 6 (the second is 1).
     split : str
         How Dirichlet(alpha) is applied (see :class:`fedkit.partition.Dirichlet`); "blocks" is the
         procedure of CReFF, the paper's source for its long tail.
@@ -75,7 +79,8 @@ class Setting:
     normalised : bool
         Value the game scaled to v(empty) = 0 and v(N) = 1, as section 3.2 says, or the raw one.
     budget_grows : bool
-        Keep the walks per level at M / 2, those of Q = 2, so that the budget grows with Q.
+        Keep the walks per level at M / 2, those of Q = 2, so that the budget grows with Q; else
+        the budget is N x M for every Q.  Figure 3 allows both readings.
     exact_every : int
         Every so many rounds the exact values are computed beside the estimate; 0 is never.
     evaluate_every : int
@@ -135,31 +140,37 @@ def estimators(s: Setting) -> dict[str, est.Estimator]:
 def _value(s: Setting) -> ValuePolicy:
     """The valuation of a method, under budget parity."""
     sampled = estimators(s)
-    sampled["fedowen-no-adaptive"] = sampled["fedowen"]
+    method = s.method.removesuffix(RANDOM_SELECTION)
     others: dict[str, ValuePolicy] = {
         "fedavg": NoValue(),
-        "shapfed": ClassCosine(),  # Algorithm 7
+        "shapfed": ClassCosine(),  # Algorithm 7, line 1
+        "shapfed-proportional": ClassCosine(),
         "exact": Exact(s.normalised),
         "random-values": RandomValues(),
         "uniform": NoValue(),
         "size-values": SizeAsValue(),
     }
-    if s.method in sampled:
-        return Estimated(sampled[s.method], s.budget, normalised=s.normalised)
-    if s.method not in others:
+    if method in sampled:
+        return Estimated(sampled[method], s.budget, normalised=s.normalised)
+    if method not in others:
         known = ", ".join([*sampled, *others])
         raise ValueError(f"unknown method {s.method!r}; there are {known}")
-    return others[s.method]
+    return others[method]
 
 
 def strategy(s: Setting) -> Strategy:
-    """Return the strategy of a setting: scheduler, valuation and aggregation."""
+    """Return the strategy of a setting: scheduler, valuation and aggregation.
+
+    Section 4.1 has every estimator, ShapFed-WA among them, share the softmax aggregation;
+    Algorithm 7 of the appendix weights by the scores themselves, which is the method
+    ``shapfed-proportional``.  A name that ends in ``-no-adaptive`` selects at random (Table 3).
+    """
     adaptive = EpsilonGreedy(s.epsilon, s.confidence, s.floor)
-    random = s.method in ("fedavg", "uniform", "fedowen-no-adaptive")
+    random = s.method in ("fedavg", "uniform") or s.method.endswith(RANDOM_SELECTION)
     aggregate: dict[str, Aggregation] = {
         "fedavg": SizeWeighted(),
         "uniform": UniformWeights(),
-        "shapfed": Proportional(),
+        "shapfed-proportional": Proportional(),  # Algorithm 7, line 3
     }
     return Strategy(
         UniformSelection() if random else adaptive,

@@ -1,7 +1,9 @@
 """The cells of FedOwen's tables and figures, at every profile.
 
 Tables 1 and 2 share their methods; Table 3 adds FedOwen without adaptive selection to the same
-cells; Figures 2 and 6 to 10 are the series of Tables 1 and 2; Figures 3 and 4 are sweeps.
+cells; Figures 2 and 6 to 10 are the series of Tables 1 and 2; Figures 3 and 4 are sweeps.  Every
+experiment carries controls; ``classwise`` repeats Table 1 where clients' sizes are unequal, and
+``reduced`` stands in, at a smaller scale, for columns whose data or model are out of reach.
 """
 
 from __future__ import annotations
@@ -12,7 +14,9 @@ from typing import Any
 
 from fedkit.experiments import Cell, Experiment, register
 from fedkit.experiments.fedowen import (
+    CONTROLS,
     METHODS,
+    TABLE_3,
     Setting,
     run_cell,
     run_round_errors,
@@ -22,7 +26,7 @@ from fedkit.experiments.fedowen import (
 from fedkit.golden import Tiny, trace
 
 #: The paper's data sets (columns of its tables) and the data that stands for each by default.
-#: The paper does not say which MedMNIST set it used; PathMNIST is the collection's first.
+#: The paper's text does not say which MedMNIST set it used; PathMNIST is the collection's first.
 DATASETS = {
     "medmnist": "pathmnist",
     "mnist": "mnist",
@@ -156,15 +160,51 @@ ROUND_ERRORS = Tiny(
 )
 
 
+def _classwise(profile: str) -> list[Setting]:
+    """Table 1 with a Dirichlet draw per class over all clients: their sizes are very unequal."""
+    if profile == "smoke":
+        return [replace(s, split="class") for s in _grid(profile, METHODS, 0.01)]
+    return [
+        replace(s, split="class")
+        for s in _grid(profile, METHODS, 0.01)
+        if s.dataset in ("mnist", "fashionmnist") and s.alpha in (0.01, 0.1)
+    ]
+
+
+REDUCED_METHODS = ("fedavg", "shapfed", "fedowen", "random-values", "uniform")
+# A hundred clients and one per cent are too much of these small sets: 546 images of BreastMNIST.
+_SMALL = {"clients": 20, "validation": 0.1, "batch_size": 10, "rounds": 30, "imbalance": 0.1}
+REDUCED: tuple[dict[str, Any], ...] = (
+    {"dataset": "femnist", "data": "emnist-letters", "rounds": 30},
+    {"dataset": "cifar10", "data": "cifar10", "rounds": 30},
+    *({"dataset": "medmnist", "data": d, **_SMALL}
+      for d in ("breastmnist", "pneumoniamnist", "retinamnist")),
+)  # fmt: skip
+
+
+def _reduced(profile: str) -> list[Setting]:
+    """Columns with other data (letters for FEMNIST), another model (LeNet) or fewer rounds."""
+    base = _scale(profile).base
+    if profile == "smoke":
+        return [replace(base, method=m, alpha=0.1, imbalance=0.1, rounds=10)
+                for m in REDUCED_METHODS]  # fmt: skip
+    return [
+        replace(base, method=m, alpha=0.1, **changes)
+        for changes in REDUCED
+        for m in REDUCED_METHODS
+    ]
+
+
 def _register(
     name: str,
     title: str,
     settings: Callable[[str], list[Setting]],
     run: Callable[..., Any] = run_cell,
     golden: Tiny = RUN,
+    own_seeds: Sequence[int] | None = None,
 ) -> None:
     def cells(profile: str, seeds: Sequence[int] | None = None) -> list[Cell]:
-        return _cells(profile, name, settings(profile), seeds)
+        return _cells(profile, name, settings(profile), own_seeds if seeds is None else seeds)
 
     register(
         Experiment(
@@ -186,32 +226,41 @@ _register(
     lambda p: [
         s
         for imbalance in (_scale(p).imbalances if p == "paper" else (0.01,))
-        for s in _grid(p, ("fedowen-no-adaptive",), imbalance)
+        for s in _grid(p, TABLE_3, imbalance)
     ],
 )
 _register(
     "sweep_levels",
     "Inclusion levels Q (Figure 3)",
-    # Section 4.3 says that more levels cost more computation, so the walks per level are fixed.
+    # Section 4.3: more levels cost more computation, so the walks per level are fixed; section
+    # 4.2: every method has N x M calls, so the budget is.  Controls have no levels: one cell each.
     lambda p: [
-        replace(s, budget_grows=True)
-        for s in _sweep(p, ("fedowen", "fedowen-corrected"), "levels", LEVELS)
+        *(replace(s, budget_grows=grows)
+          for grows in (True, False)
+          for s in _sweep(p, ("fedowen", "fedowen-corrected"), "levels", LEVELS)
+          if grows or s.levels != 2),  # at Q = 2 the two budgets are one
+        *_sweep(p, CONTROLS, "levels", (2,)),
     ],
-)
+)  # fmt: skip
 _register(
     "sweep_epsilon",
     "Exploration rate epsilon (Figure 4)",
-    lambda p: _sweep(p, ("fedowen", "random-values"), "epsilon", EPSILONS),
+    lambda p: [
+        *_sweep(p, ("fedowen", "random-values", "size-values"), "epsilon", EPSILONS),
+        *_sweep(p, ("uniform",), "epsilon", (0.1,)),  # selects at random: no epsilon
+    ],
 )
 _register(
     "sensitivity",
-    "Settings that the paper does not give",
+    "Settings that the paper's text does not give",
     lambda p: [
         s
         for name, values in SENSITIVITY.items()
-        for s in _sweep(p, ("fedavg", "fedowen"), name, values)
+        for s in _sweep(p, ("fedavg", "fedowen", "random-values", "uniform"), name, values)
     ],
 )
+_register("classwise", "Table 1 with clients of unequal size (class-wise split)", _classwise)
+_register("reduced", "Columns at a reduced scale", _reduced, own_seeds=(0, 1, 2))
 _register(
     "round_errors",
     "Every estimator on the same rounds",

@@ -29,19 +29,25 @@ LABELS = {
     "banzhaf": "Data Banzhaf",
     "weightedshap": "WeightedSHAP",
     "shapfed": "ShapFed-WA",
+    "shapfed-proportional": "ShapFed-WA, weights as in Algorithm 7",
     "fedowen": "FedOwen, as printed",
     "fedowen-no-adaptive": "FedOwen, random selection",
     "fedowen-corrected": "FedOwen, corrected",
     "exact": "exact Shapley values",
     "random-values": "control: random values",
     "size-values": "control: size as value",
+    "exact-no-adaptive": "exact values, random selection",
+    "random-values-no-adaptive": "control: random values, random selection",
+    "size-values-no-adaptive": "control: size as value, random selection",
     "uniform": "control: no values at all",
 }
 GROUPS = {
     **dict.fromkeys(("fedavg", "mc", "gtg", "banzhaf", "weightedshap", "shapfed"), "paper"),
     **dict.fromkeys(("fedowen", "fedowen-no-adaptive"), "paper"),
-    **dict.fromkeys(("fedowen-corrected", "exact"), "ours"),
+    **dict.fromkeys(("shapfed-proportional",), "paper"),
+    **dict.fromkeys(("fedowen-corrected", "exact", "exact-no-adaptive"), "ours"),
     **dict.fromkeys(("random-values", "size-values", "uniform"), "control"),
+    **dict.fromkeys(("random-values-no-adaptive", "size-values-no-adaptive"), "control"),
 }
 by_seed = partial(overviews.by_seed, labels=LABELS)
 overview = partial(overviews.overview, labels=LABELS, references=("fedavg", "random-values"))
@@ -71,11 +77,13 @@ def sensitivity(
     Returns
     -------
     DataFrame
-        Index (setting, value), our choices first; columns fedavg, fedowen (means), gain, low,
-        high (FedOwen minus FedAvg, paired by seed, 95%) and seeds.
+        Index (setting, value), our choices first; columns fedavg, fedowen, random-values, uniform
+        (means; NaN without a record), gain, low, high (FedOwen minus FedAvg, paired by seed, 95%)
+        and seeds.
     """
     pd = need("pandas", "run")
     part = frame[frame.metric == metric]
+    shown = ["fedavg", "fedowen", "random-values", "uniform"]
     rows: dict[tuple[str, str], list[float]] = {}
     for name in ("our choice", *fields):
         others = [f for f in fields if f != name]
@@ -83,12 +91,13 @@ def sensitivity(
         if name != "our choice":
             kept = kept[kept[name] != defaults[name]]
         for value, group in [("", kept)] if name == "our choice" else kept.groupby(name):
-            wide = group.pivot_table(index="seed", columns="method", values="value").dropna()
+            wide = group.pivot_table(index="seed", columns="method", values="value")
+            wide = wide.dropna(subset=["fedavg", "fedowen"]).reindex(columns=shown)
             difference = paired_interval((wide["fedowen"] - wide["fedavg"]).to_numpy())
             rows[name, str(value)] = [
-                *(float(wide[m].mean()) for m in ("fedavg", "fedowen")),
+                *(float(wide[m].mean()) for m in shown),
                 *(difference.mean, difference.low, difference.high, difference.n),
             ]
     index = pd.MultiIndex.from_tuples(rows, names=["setting", "value"])
-    columns = ["fedavg", "fedowen", "gain", "low", "high", "seeds"]
+    columns = [*shown, "gain", "low", "high", "seeds"]
     return pd.DataFrame(list(rows.values()), index=index, columns=columns)
