@@ -238,7 +238,8 @@ _register(
         *(replace(s, budget_grows=grows)
           for grows in (True, False)
           for s in _sweep(p, ("fedowen", "fedowen-corrected"), "levels", LEVELS)
-          if grows or s.levels != 2),  # at Q = 2 the two budgets are one
+          # at Q = 2 the two budgets are one; more than M levels leave not one walk for each
+          if grows or (s.levels != 2 and s.levels <= s.samples_per_client)),
         *_sweep(p, CONTROLS, "levels", (2,)),
     ],
 )  # fmt: skip
