@@ -212,7 +212,7 @@ def differences(
             told.append(f"{name} is {'gone' if name in then else 'new'}")
             continue
         allowed = max((v for p, v in (slack or {}).items() if fnmatchcase(name, p)), default=None)
-        old, new = ([x] if not isinstance(x, list) else x for x in (then[name], now[name]))
+        old, new = _flat(then[name]), _flat(now[name])
         if len(old) != len(new):
             told.append(f"{name} has {len(new)} entries and had {len(old)}")
             continue
@@ -227,6 +227,10 @@ def differences(
             a, b = worst[0]
             told.append(f"{name} was {a} and is {b} ({len(worst)} of {len(old)} differ)")
     return told
+
+
+def _flat(x: Any) -> list[Any]:
+    return [item for part in x for item in _flat(part)] if isinstance(x, list) else [x]
 
 
 def _finite(x: Any) -> bool:

@@ -133,6 +133,8 @@ _SLACK = {"metrics.*accuracy*": 1.0, "metrics.base": 1.0, "series.accuracy": 1.0
 _TRAINED = Tiny(
     "learning", run_base, _TINY, switches={"distribution": {}, "noise": {}}, slack=_SLACK
 )
+#: from a part of so few simulations a fit is not determined: who is above whom is rounding's choice
+_PARTS = {"metrics.auc.*.0.*": 1.0}
 _VALUED = _TINY | {"distribution": "strong", "noise": "label-40", "clients": 4, "strong": 3,
                    "rounds": 2, "simulations": 12, "samples": 30}  # fmt: skip
 for _name, _title, _made, _run, _golden in (
@@ -141,7 +143,7 @@ for _name, _title, _made, _run, _golden in (
         "Indices, exclusion and removal (Tables 1 and 3, Figures 4 to 24)",
         _contribution,
         run_cell,
-        (Tiny("contribution", run_golden, _VALUED, slack=_SLACK), _TRAINED),
+        (Tiny("contribution", run_golden, _VALUED, slack=_SLACK | _PARTS), _TRAINED),
     ),
     (
         "learning",

@@ -159,6 +159,13 @@ register(
         "Seconds and errors of exact, sampled and averaged values of a round",
         _timings,
         run_timing,
-        (Tiny("timings", run_timing, asdict(Timing(5, 200, averaged=True))),),
+        (
+            Tiny(
+                "timings",
+                run_timing,
+                asdict(Timing(5, 200, averaged=True)),
+                slack={"metrics.error.averaged": 1e-6},
+            ),
+        ),
     )
 )
