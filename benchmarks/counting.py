@@ -27,8 +27,8 @@ except ImportError:  # run as a script: this folder is on the path, its parent i
     from coalitions import environment  # type: ignore[no-redef]
 
 import fedkit as fk
-from fedkit.fedvalue.information import mshapley_cmi
-from fedkit.fedvalue.tables import discretise, joint_codes
+from fedkit.fedvalue.cmi import mshapley_cmi
+from fedkit.fedvalue.data import discretise, joint_codes
 
 PARTIES, FEATURES = 5, 2
 

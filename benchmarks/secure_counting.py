@@ -20,8 +20,8 @@ try:
 except ImportError:  # run as a script: this folder is on the path, its parent is not
     from coalitions import environment  # type: ignore[no-redef]
 
-from fedkit.fedvalue.counting import CountingServer, count_tuples
-from fedkit.fedvalue.protocol import parties_of
+from fedkit.fedvalue.protocol.counting import CountingServer, count_tuples
+from fedkit.fedvalue.protocol.secure import parties_of
 from fedkit.streams import Streams
 
 PAPER_SECONDS = 4 * 3600

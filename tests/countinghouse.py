@@ -13,8 +13,8 @@ from typing import Any
 import httpx
 import numpy as np
 
-from fedkit.fedvalue.counting import CountingServer
-from fedkit.fedvalue.messages import ID_BYTES, Job, Upload
+from fedkit.fedvalue.protocol.counting import CountingServer
+from fedkit.fedvalue.protocol.messages import ID_BYTES, Job, Upload
 from fedkit.fedvalue.service.access import TokenBook, issue_tokens, read_secret
 from fedkit.fedvalue.service.client import RemoteCounter
 from fedkit.fedvalue.service.demo import until

@@ -6,8 +6,8 @@ from fedkit.claims import load_claims
 from fedkit.comparing import join
 from fedkit.datasets.movielens import made_up_ratings
 from fedkit.experiments.fedvalue_recommendation import Setting, play
+from fedkit.experiments.fedvalue_recommendation_case import Case, Trees
 from fedkit.experiments.fedvalue_recommendation_cells import MAIN, TABLE9
-from fedkit.fedvalue.recommendation import Case, Trees
 from fedkit.records import Cell, Store
 from fedkit.verdicts import NOT_ATTEMPTED
 

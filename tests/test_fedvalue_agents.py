@@ -20,20 +20,20 @@ pytest.importorskip("pandas")
 
 from countinghouse import PARTIES, House
 
-from fedkit.fedvalue import taskparty
+from fedkit.fedvalue.cmi import mshapley_cmi
 from fedkit.fedvalue.columns import Columns, read_columns
-from fedkit.fedvalue.counting import CountingServer
-from fedkit.fedvalue.crypto import seal
-from fedkit.fedvalue.information import mshapley_cmi
-from fedkit.fedvalue.messages import Job, Table
-from fedkit.fedvalue.protocol import (
+from fedkit.fedvalue.protocol import task_party as taskparty
+from fedkit.fedvalue.protocol.counting import CountingServer
+from fedkit.fedvalue.protocol.keys import seal
+from fedkit.fedvalue.protocol.messages import Job, Table
+from fedkit.fedvalue.protocol.parties import Order
+from fedkit.fedvalue.protocol.secure import (
     AlignmentError,
     CheatingDetected,
     DataParty,
     PartyMissing,
     SecureCounts,
 )
-from fedkit.fedvalue.roles import Order
 from fedkit.fedvalue.service import parties as agents
 from fedkit.fedvalue.service.client import CounterRefused, CounterUnavailable, RemoteCounter
 from fedkit.fedvalue.service.parties import Policy, answer_jobs, cells_of, own_secret, run_task

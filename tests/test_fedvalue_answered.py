@@ -13,11 +13,11 @@ import pytest
 pytest.importorskip("cryptography")
 pytest.importorskip("pandas")
 
-from fedkit.fedvalue.counting import CountingServer
-from fedkit.fedvalue.crypto import seal
-from fedkit.fedvalue.messages import Job
-from fedkit.fedvalue.protocol import DataParty
-from fedkit.fedvalue.roles import Order
+from fedkit.fedvalue.protocol.counting import CountingServer
+from fedkit.fedvalue.protocol.keys import seal
+from fedkit.fedvalue.protocol.messages import Job
+from fedkit.fedvalue.protocol.parties import Order
+from fedkit.fedvalue.protocol.secure import DataParty
 from fedkit.fedvalue.service.parties import Policy, answer_jobs
 
 KEY = bytes(range(32))

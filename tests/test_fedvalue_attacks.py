@@ -5,12 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedkit.fedvalue import attacks, bounds, roles
-from fedkit.fedvalue.attacks import ATTACKS, Knowledge, View, guess_q
-from fedkit.fedvalue.cheating import attempt
-from fedkit.fedvalue.counting import CountingServer
-from fedkit.fedvalue.messages import Table
-from fedkit.fedvalue.protocol import parties_of
+from fedkit.fedvalue.protocol import attacks, bounds
+from fedkit.fedvalue.protocol import parties as roles
+from fedkit.fedvalue.protocol.attacks import ATTACKS, Knowledge, View, guess_q
+from fedkit.fedvalue.protocol.cheating import attempt
+from fedkit.fedvalue.protocol.counting import CountingServer
+from fedkit.fedvalue.protocol.messages import Table
+from fedkit.fedvalue.protocol.secure import parties_of
 from fedkit.streams import Streams
 
 PRINTED = {"variant": "cells", "hardened": False}

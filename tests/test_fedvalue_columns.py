@@ -12,8 +12,8 @@ pytest.importorskip("pandas")
 pytest.importorskip("httpx")
 
 from fedkit.fedvalue.columns import read_columns
+from fedkit.fedvalue.data import discretise
 from fedkit.fedvalue.service.parties import cells_of
-from fedkit.fedvalue.tables import discretise
 
 
 def test_columns_from_csv_and_npz(tmp_path: Path) -> None:

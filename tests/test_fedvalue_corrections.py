@@ -10,15 +10,15 @@ from scipy.integrate import quad
 from scipy.stats import hypergeom, norm
 
 import fedkit as fk
-from fedkit.fedvalue.corrections import NullGame, expected_clogc, null_information
-from fedkit.fedvalue.information import (
+from fedkit.fedvalue.bias import NullGame, expected_clogc, null_information
+from fedkit.fedvalue.cmi import (
     CMIGame,
     conditional_mutual_information,
     mshapley_cmi,
     mutual_information,
 )
+from fedkit.fedvalue.data import discretise
 from fedkit.fedvalue.knn import KNNGame, knn_information, standardise
-from fedkit.fedvalue.tables import discretise
 
 
 def noisy(seed, n=120):
@@ -87,7 +87,7 @@ def test_the_hypergeometric_sum_in_any_chunks(monkeypatch):
         expected += (hypergeom.pmf(h, total, marked, drawn) * h * np.log(h)).sum()
     assert expected_clogc(n, a, b) == pytest.approx(expected, rel=1e-11)
     assert expected_clogc(n, b, a) == pytest.approx(expected, rel=1e-11)
-    monkeypatch.setattr("fedkit.fedvalue.corrections.CHUNK", 3)
+    monkeypatch.setattr("fedkit.fedvalue.bias.CHUNK", 3)
     assert expected_clogc(n, a, b) == pytest.approx(expected, rel=1e-11)
 
 
@@ -117,7 +117,7 @@ def test_drawn_permutations_agree_with_the_closed_mean(monkeypatch):
         )
         assert mean == pytest.approx(np.mean(drawn), abs=4 * np.std(drawn) / np.sqrt(1500))
         assert deviation == pytest.approx(np.std(drawn), rel=0.1)
-        monkeypatch.setattr("fedkit.fedvalue.corrections.CHUNK", 500)  # in several batches
+        monkeypatch.setattr("fedkit.fedvalue.bias.CHUNK", 500)  # in several batches
 
 
 def test_noise_is_worth_nothing_once_corrected():

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedkit.fedvalue import tables
-from fedkit.fedvalue.information import CMIGame, entropy, mshapley_cmi
-from fedkit.fedvalue.tables import VerticalData, discretise, joint_codes, label_codes, pca
+from fedkit.fedvalue import data as tables
+from fedkit.fedvalue.cmi import CMIGame, entropy, mshapley_cmi
+from fedkit.fedvalue.data import VerticalData, discretise, joint_codes, label_codes, pca
 
 # ---------------------------------------------------------------------------- binning
 

@@ -14,7 +14,7 @@ from fedkit.experiments.fedvalue_approx import Approximation, mape, run_approxim
 from fedkit.experiments.fedvalue_cells import READINGS
 from fedkit.experiments.fedvalue_runs import run_correlation, run_models, summary
 from fedkit.fedvalue.baselines import MODELS
-from fedkit.fedvalue.information import conditional_mutual_information
+from fedkit.fedvalue.cmi import conditional_mutual_information
 from fedkit.records import Store
 
 RNG = np.random.default_rng(1)

@@ -8,12 +8,12 @@ from fedkit.experiments import fedvalue_security_tables as tables
 from fedkit.experiments import get
 from fedkit.experiments.fedvalue_leak import contingency
 from fedkit.experiments.fedvalue_security import PROTOCOLS, Attacked, example
-from fedkit.fedvalue.attacks import ATTACKS
-from fedkit.fedvalue.counting import CountingServer
-from fedkit.fedvalue.information import mshapley_from_table
-from fedkit.fedvalue.leakage import claims, geometric_noise, measure, suppress, with_decoys
-from fedkit.fedvalue.protocol import parties_of
-from fedkit.fedvalue.roles import DataParty
+from fedkit.fedvalue.cmi import mshapley_from_table
+from fedkit.fedvalue.protocol.attacks import ATTACKS
+from fedkit.fedvalue.protocol.counting import CountingServer
+from fedkit.fedvalue.protocol.leakage import claims, geometric_noise, measure, suppress, with_decoys
+from fedkit.fedvalue.protocol.parties import DataParty
+from fedkit.fedvalue.protocol.secure import parties_of
 from fedkit.records import Store
 from fedkit.streams import Streams
 

@@ -5,10 +5,10 @@ import dataclasses
 import numpy as np
 import pytest
 
-from fedkit.fedvalue import crypto
-from fedkit.fedvalue.counting import CountingServer, count_tuples, count_uploads
-from fedkit.fedvalue.messages import Job, MessageError, Table, Upload
-from fedkit.fedvalue.roles import Order, Report
+from fedkit.fedvalue.protocol import keys as crypto
+from fedkit.fedvalue.protocol.counting import CountingServer, count_tuples, count_uploads
+from fedkit.fedvalue.protocol.messages import Job, MessageError, Table, Upload
+from fedkit.fedvalue.protocol.parties import Order, Report
 from fedkit.streams import Streams
 
 KEY = bytes(range(32))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import fedkit as fk
 from fedkit.fedvalue.cells import CoalitionCells, densify, sum_clogc
-from fedkit.fedvalue.information import (
+from fedkit.fedvalue.cmi import (
     CMIGame,
     conditional_mutual_information,
     entropy,
@@ -17,7 +17,7 @@ from fedkit.fedvalue.information import (
     mshapley_from_table,
     mutual_information,
 )
-from fedkit.fedvalue.tables import discretise, joint_codes
+from fedkit.fedvalue.data import discretise, joint_codes
 
 pytestmark = pytest.mark.filterwarnings("ignore:y (is the same|has .* levels)")  # drawn labels
 

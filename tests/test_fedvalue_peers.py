@@ -5,9 +5,9 @@ import pytest
 
 import fedkit as fk
 from fedkit.fedvalue import cells as module
+from fedkit.fedvalue.bias import null_information
 from fedkit.fedvalue.cells import Cells, CoalitionCells
-from fedkit.fedvalue.corrections import null_information
-from fedkit.fedvalue.information import CMIGame, mshapley_cmi, mutual_information
+from fedkit.fedvalue.cmi import CMIGame, mshapley_cmi, mutual_information
 from fedkit.fedvalue.knn import knn_information
 
 metrics = pytest.importorskip("sklearn.metrics")

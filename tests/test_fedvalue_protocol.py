@@ -6,11 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedkit.fedvalue import crypto
-from fedkit.fedvalue.counting import CountingServer, count_uploads
-from fedkit.fedvalue.information import CMIGame, mshapley_cmi
-from fedkit.fedvalue.messages import Job, MessageError, Table, Upload
-from fedkit.fedvalue.protocol import (
+from fedkit.fedvalue.cmi import CMIGame, mshapley_cmi
+from fedkit.fedvalue.data import VerticalData
+from fedkit.fedvalue.protocol import keys as crypto
+from fedkit.fedvalue.protocol.counting import CountingServer, count_uploads
+from fedkit.fedvalue.protocol.messages import Job, MessageError, Table, Upload
+from fedkit.fedvalue.protocol.parties import Order
+from fedkit.fedvalue.protocol.secure import (
     AlignmentError,
     CheatingDetected,
     DataParty,
@@ -19,8 +21,6 @@ from fedkit.fedvalue.protocol import (
     count_securely,
     parties_of,
 )
-from fedkit.fedvalue.roles import Order
-from fedkit.fedvalue.tables import VerticalData
 from fedkit.streams import Streams
 
 KEY = bytes(range(32))

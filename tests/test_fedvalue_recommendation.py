@@ -8,6 +8,7 @@ from sklearn.metrics import roc_auc_score
 
 from fedkit.datasets.movielens import MovieLens, made_up_ratings
 from fedkit.experiments import get
+from fedkit.experiments.fedvalue_budgets import affordable, greedy, odd_share, prices
 from fedkit.experiments.fedvalue_recommendation import (
     CONTROLS,
     STRATEGIES,
@@ -16,8 +17,7 @@ from fedkit.experiments.fedvalue_recommendation import (
     play,
     setting,
 )
-from fedkit.fedvalue.budgets import affordable, greedy, odd_share, prices
-from fedkit.fedvalue.recommendation import (
+from fedkit.experiments.fedvalue_recommendation_case import (
     Case,
     Recommender,
     Repetition,

@@ -8,7 +8,7 @@ from scipy.stats import binomtest, ttest_1samp
 from fedkit.claims import load_claims
 from fedkit.experiments import fedvalue_recommendation_tables as tables
 from fedkit.experiments.fedvalue_recommendation import Setting
-from fedkit.fedvalue.recommendation import Case, Trees
+from fedkit.experiments.fedvalue_recommendation_case import Case, Trees
 from fedkit.intervals import mean_interval
 
 

@@ -16,7 +16,7 @@ pytest.importorskip("cryptography")
 
 from countinghouse import Fake, House, error_of, http, job
 
-from fedkit.fedvalue.messages import Table
+from fedkit.fedvalue.protocol.messages import Table
 from fedkit.fedvalue.service.client import (
     CounterError,
     CounterRefused,

@@ -17,10 +17,10 @@ pytest.importorskip("cryptography")
 
 from countinghouse import PARTIES, House, job
 
-from fedkit.fedvalue.information import mshapley_cmi
-from fedkit.fedvalue.messages import Upload
-from fedkit.fedvalue.protocol import DataParty, TaskParty
-from fedkit.fedvalue.tables import discretise, joint_codes, label_codes
+from fedkit.fedvalue.cmi import mshapley_cmi
+from fedkit.fedvalue.data import discretise, joint_codes, label_codes
+from fedkit.fedvalue.protocol.messages import Upload
+from fedkit.fedvalue.protocol.secure import DataParty, TaskParty
 from fedkit.streams import Streams
 
 

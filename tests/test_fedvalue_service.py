@@ -19,8 +19,8 @@ pytest.importorskip("cryptography")
 
 from countinghouse import PARTIES, House, error_of, job, upload  # noqa: E402
 
-from fedkit.fedvalue.counting import CountingServer  # noqa: E402
-from fedkit.fedvalue.messages import Table  # noqa: E402
+from fedkit.fedvalue.protocol.counting import CountingServer  # noqa: E402
+from fedkit.fedvalue.protocol.messages import Table  # noqa: E402
 from fedkit.fedvalue.service.access import TokenBook, issue_tokens  # noqa: E402
 from fedkit.fedvalue.service.client import CounterError, CounterRefused, CounterUnavailable  # noqa: E402
 from fedkit.fedvalue.service.demo import until  # noqa: E402

@@ -20,7 +20,7 @@ pytest.importorskip("cryptography")
 
 from countinghouse import House, error_of, job, upload  # noqa: E402
 
-from fedkit.fedvalue.messages import MessageError, Table  # noqa: E402
+from fedkit.fedvalue.protocol.messages import MessageError, Table  # noqa: E402
 from fedkit.fedvalue.service.access import (  # noqa: E402
     AccessDenied,
     TokenBook,

@@ -5,16 +5,17 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from fedkit.fedvalue import corrections, significance
+from fedkit.fedvalue import bias as corrections
+from fedkit.fedvalue import significance
+from fedkit.fedvalue.bias import null_information
 from fedkit.fedvalue.cells import sum_clogc
-from fedkit.fedvalue.corrections import null_information
-from fedkit.fedvalue.information import conditional_mutual_information, mshapley_cmi
+from fedkit.fedvalue.cmi import conditional_mutual_information, mshapley_cmi
+from fedkit.fedvalue.data import VerticalData, joint_codes
 from fedkit.fedvalue.significance import (
     permutation_p_value,
     permutation_p_values,
     permutation_p_values_from_table,
 )
-from fedkit.fedvalue.tables import VerticalData, joint_codes
 from fedkit.intervals import holm
 
 

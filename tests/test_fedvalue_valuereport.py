@@ -23,15 +23,16 @@ pytest.importorskip("typer")
 from countinghouse import House
 
 from fedkit import cli
-from fedkit.fedvalue import partyvalues, valuereport
-from fedkit.fedvalue.crypto import new_key
-from fedkit.fedvalue.information import mshapley_cmi
-from fedkit.fedvalue.protocol import SecureCounts, count_securely
+from fedkit.fedvalue import partyvalues
+from fedkit.fedvalue import report as valuereport
+from fedkit.fedvalue.cmi import mshapley_cmi
+from fedkit.fedvalue.data import VerticalData
+from fedkit.fedvalue.protocol.keys import new_key
+from fedkit.fedvalue.protocol.secure import SecureCounts, count_securely
+from fedkit.fedvalue.report import assess
 from fedkit.fedvalue.service import words
 from fedkit.fedvalue.service.client import CounterUnavailable
 from fedkit.fedvalue.significance import permutation_p_values
-from fedkit.fedvalue.tables import VerticalData
-from fedkit.fedvalue.valuereport import assess
 from fedkit.streams import Streams
 
 ROWS = 90

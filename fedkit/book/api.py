@@ -27,9 +27,10 @@ SECTIONS = {
     "Rounds": "federation contribution selection aggregation maverick schedulers corruption "
     "history checkpoints trajectory adaptive retraining trainings samplespace aam approximation "
     "projection connected",
-    "Vertical federated learning": "fedvalue fedvalue.tables fedvalue.information "
-    "fedvalue.corrections fedvalue.significance fedvalue.knn fedvalue.protocol fedvalue.roles "
-    "fedvalue.taskparty fedvalue.verification fedvalue.messages",
+    "Vertical federated learning": "fedvalue fedvalue.data fedvalue.cmi "
+    "fedvalue.bias fedvalue.significance fedvalue.knn fedvalue.protocol.secure "
+    "fedvalue.protocol.parties fedvalue.protocol.task_party fedvalue.protocol.verification "
+    "fedvalue.protocol.messages",
     "Experiments, records and claims": "records experiments staleness provenance claims comparing "
     "verdicts intervals overviews reporting printed",
     "Figures": "plots.curves plots.clients plots.style",

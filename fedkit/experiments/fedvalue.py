@@ -20,8 +20,8 @@ from fedkit.datasets.tabular import Tabular, load_table
 from fedkit.estimators import PermutationSampling
 from fedkit.experiments import Cell
 from fedkit.fedvalue.baselines import MODELS, explain, train
-from fedkit.fedvalue.information import PartyValues, entropy, mshapley_cmi, mutual_information
-from fedkit.fedvalue.tables import discretise
+from fedkit.fedvalue.cmi import PartyValues, entropy, mshapley_cmi, mutual_information
+from fedkit.fedvalue.data import discretise
 from fedkit.streams import Streams
 
 __all__ = [

@@ -13,8 +13,8 @@ from scipy import stats
 from fedkit.estimators import PermutationSampling
 from fedkit.experiments import Cell
 from fedkit.experiments.fedvalue import Setting, binned, deal, identity, split, table
-from fedkit.fedvalue.information import PartyValues, mshapley_cmi
-from fedkit.fedvalue.tables import discretise, pca
+from fedkit.fedvalue.cmi import PartyValues, mshapley_cmi
+from fedkit.fedvalue.data import discretise, pca
 from fedkit.streams import Streams
 
 __all__ = ["Approximation", "mape", "reduce", "run_approximation"]

@@ -11,10 +11,10 @@ import numpy as np
 
 from fedkit.datasets.tabular import load_table
 from fedkit.experiments import Cell
-from fedkit.fedvalue.counting import count_tuples
-from fedkit.fedvalue.information import mshapley_from_table
-from fedkit.fedvalue.leakage import geometric_noise, measure, suppress, with_decoys
-from fedkit.fedvalue.tables import VerticalData
+from fedkit.fedvalue.cmi import mshapley_from_table
+from fedkit.fedvalue.data import VerticalData
+from fedkit.fedvalue.protocol.counting import count_tuples
+from fedkit.fedvalue.protocol.leakage import geometric_noise, measure, suppress, with_decoys
 from fedkit.streams import Streams
 
 

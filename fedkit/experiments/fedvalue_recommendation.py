@@ -15,8 +15,7 @@ import numpy as np
 
 from fedkit.datasets.movielens import MovieLens, load_movielens, made_up_ratings
 from fedkit.experiments import Cell
-from fedkit.extras import bar
-from fedkit.fedvalue.budgets import (
+from fedkit.experiments.fedvalue_budgets import (
     BUDGETS,
     SCHEMES,
     affordable,
@@ -25,7 +24,7 @@ from fedkit.fedvalue.budgets import (
     odd_share,
     prices,
 )
-from fedkit.fedvalue.recommendation import (
+from fedkit.experiments.fedvalue_recommendation_case import (
     Case,
     Recommender,
     Repetition,
@@ -33,7 +32,8 @@ from fedkit.fedvalue.recommendation import (
     configure,
     values,
 )
-from fedkit.fedvalue.tables import discretise, joint_codes
+from fedkit.extras import bar
+from fedkit.fedvalue.data import discretise, joint_codes
 
 __all__ = ["CONTROLS", "STRATEGIES", "Setting", "play", "run_cell"]
 

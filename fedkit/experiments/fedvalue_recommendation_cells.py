@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from fedkit.experiments import Cell, Experiment, register
 from fedkit.experiments.fedvalue_recommendation import Setting, run_cell
-from fedkit.fedvalue.recommendation import SCENARIOS, Case, Trees
+from fedkit.experiments.fedvalue_recommendation_case import SCENARIOS, Case, Trees
 from fedkit.golden import Tiny
 
 __all__ = ["MAIN", "READINGS", "TABLE9"]

@@ -9,11 +9,11 @@ import numpy as np
 from scipy import stats
 
 from fedkit.claims import Claims
+from fedkit.experiments.fedvalue_budgets import BUDGETS, SCHEMES
 from fedkit.experiments.fedvalue_recommendation import Setting
+from fedkit.experiments.fedvalue_recommendation_case import Case, Trees
 from fedkit.experiments.fedvalue_recommendation_cells import MAIN, READINGS, TABLE9
 from fedkit.extras import need
-from fedkit.fedvalue.budgets import BUDGETS, SCHEMES
-from fedkit.fedvalue.recommendation import Case, Trees
 from fedkit.intervals import Interval, holm, mean_interval
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import Any
 
 from fedkit.experiments import Cell
 from fedkit.experiments.fedvalue_security import PROTOCOLS
-from fedkit.fedvalue.counting import CountingServer
-from fedkit.fedvalue.protocol import parties_of
+from fedkit.fedvalue.protocol.counting import CountingServer
+from fedkit.fedvalue.protocol.secure import parties_of
 from fedkit.streams import Streams
 
 

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from fedkit.experiments import Cell
-from fedkit.fedvalue import bounds
-from fedkit.fedvalue.attacks import ATTACKS
-from fedkit.fedvalue.cheating import attempt
+from fedkit.fedvalue.protocol import bounds
+from fedkit.fedvalue.protocol.attacks import ATTACKS
+from fedkit.fedvalue.protocol.cheating import attempt
 from fedkit.streams import Streams
 
 Codes = tuple[Any, Any, list[Any]]
@@ -37,7 +37,7 @@ class Attacked:
     Attributes
     ----------
     protocol, attack : str
-        Keys of :data:`PROTOCOLS` and :data:`fedkit.fedvalue.attacks.ATTACKS`.
+        Keys of :data:`PROTOCOLS` and :data:`fedkit.fedvalue.protocol.attacks.ATTACKS`.
     low, high : int
         Range of q.
     artificial_low, artificial_high : int

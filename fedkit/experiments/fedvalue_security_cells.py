@@ -11,7 +11,7 @@ from fedkit.experiments import Cell, Experiment, RunFunction, register
 from fedkit.experiments.fedvalue_leak import Leaking, run_leak
 from fedkit.experiments.fedvalue_scaling import Timed, run_scaling
 from fedkit.experiments.fedvalue_security import PROTOCOLS, Attacked, run_security
-from fedkit.fedvalue.attacks import ATTACKS
+from fedkit.fedvalue.protocol.attacks import ATTACKS
 from fedkit.golden import Tiny
 
 SEEDS = {"smoke": (0,), "laptop": (0, 1, 2), "paper": tuple(range(5))}

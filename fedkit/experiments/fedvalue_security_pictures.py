@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedkit.fedvalue.counting import CountingServer
-from fedkit.fedvalue.messages import Table
-from fedkit.fedvalue.protocol import parties_of
+from fedkit.fedvalue.protocol.counting import CountingServer
+from fedkit.fedvalue.protocol.messages import Table
+from fedkit.fedvalue.protocol.secure import parties_of
 from fedkit.plots.style import HEAT, INK, PALETTE, Picture, panels
 
 __all__ = ["Recorder", "sequence_diagram", "server_view"]

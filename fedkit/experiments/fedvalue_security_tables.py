@@ -8,8 +8,8 @@ import numpy as np
 
 from fedkit.experiments.fedvalue_security import PROTOCOLS
 from fedkit.extras import need
-from fedkit.fedvalue.attacks import ATTACKS
-from fedkit.fedvalue.bounds import best_shift, known_answers
+from fedkit.fedvalue.protocol.attacks import ATTACKS
+from fedkit.fedvalue.protocol.bounds import best_shift, known_answers
 from fedkit.intervals import mean_interval, slopes
 
 if TYPE_CHECKING:

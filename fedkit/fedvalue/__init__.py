@@ -1,6 +1,6 @@
 """FedValue: valuing the data parties of vertical federated learning before any model is trained.
 
-``tables`` and ``information`` hold the metric MShapley-CMI, ``protocol`` the verifiable counting
+``data`` and ``cmi`` hold the metric MShapley-CMI, ``protocol`` the verifiable counting
 protocol, ``service`` the same protocol between processes.  Each name is imported when it is used.
 """
 
@@ -10,16 +10,16 @@ import importlib
 from typing import Any
 
 _NAMES = {
-    "Table": "messages",
-    "Upload": "messages",
-    "CMIGame": "information",
+    "Table": "protocol.messages",
+    "Upload": "protocol.messages",
+    "CMIGame": "cmi",
     "PartyValues": "partyvalues",
-    "VerticalData": "tables",
-    "assess": "valuereport",
-    "discretise": "tables",
-    "mshapley_cmi": "information",
-    "mshapley_from_table": "information",
-    "count_securely": "protocol",
+    "VerticalData": "data",
+    "assess": "report",
+    "discretise": "data",
+    "mshapley_cmi": "cmi",
+    "mshapley_from_table": "cmi",
+    "count_securely": "protocol.secure",
     "permutation_p_values": "significance",
 }
 

@@ -15,7 +15,7 @@ from scipy.spatial import cKDTree
 from scipy.special import digamma
 
 from fedkit.fedvalue.binning import columns_of, label_codes
-from fedkit.fedvalue.tables import VerticalData, vertical_data
+from fedkit.fedvalue.data import VerticalData, vertical_data
 from fedkit.masks import Coalitions, Utilities, check_coalitions
 from fedkit.streams import Streams
 
@@ -136,7 +136,7 @@ class KNNGame:
     Parameters
     ----------
     x_task, y, parties
-        As in :class:`~fedkit.fedvalue.tables.VerticalData`, or one of these alone; numbers only,
+        As in :class:`~fedkit.fedvalue.data.VerticalData`, or one of these alone; numbers only,
         none missing.  Each column is standardised.
     neighbours : int
         The number `k` of neighbours.

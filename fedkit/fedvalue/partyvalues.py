@@ -103,7 +103,7 @@ class MasterGame(Protocol):
 
 @dataclass(frozen=True)
 class Sampling:
-    """How coalitions are chosen; see :func:`~fedkit.fedvalue.information.mshapley_cmi`."""
+    """How coalitions are chosen; see :func:`~fedkit.fedvalue.cmi.mshapley_cmi`."""
 
     estimator: Estimator | None = None
     budget: int | None = None

@@ -1,7 +1,7 @@
 """Is a data party's contribution more than chance? Permutation p-values, one per party.
 
 The rows of a party are permuted within the cells of what is known already, as in
-:mod:`~fedkit.fedvalue.corrections`, and its plug-in contribution is worked out again.  A p-value
+:mod:`~fedkit.fedvalue.bias`, and its plug-in contribution is worked out again.  A p-value
 is the share of permutations, the real order among them, that give at least as much.  Under the
 null hypothesis all orders are equally likely, so ``P(p <= a) <= a`` for every `a`, with any number
 of rows, levels and labels: no normal distribution is assumed and no spread is divided by.
@@ -28,10 +28,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedkit.extras import need
+from fedkit.fedvalue.bias import CHUNK, _drawn_sums, null_information
 from fedkit.fedvalue.cells import sum_clogc
-from fedkit.fedvalue.corrections import CHUNK, _drawn_sums, null_information
-from fedkit.fedvalue.information import cells_of_table, conditional_mutual_information
-from fedkit.fedvalue.tables import How, Missing, VerticalData, joint_codes, vertical_data
+from fedkit.fedvalue.cmi import cells_of_table, conditional_mutual_information
+from fedkit.fedvalue.data import How, Missing, VerticalData, joint_codes, vertical_data
 from fedkit.streams import Streams
 
 if TYPE_CHECKING:
@@ -208,7 +208,7 @@ def permutation_p_values(
     Parameters
     ----------
     x_task, y, parties, names
-        As in :class:`~fedkit.fedvalue.tables.VerticalData`: one array or data frame per party,
+        As in :class:`~fedkit.fedvalue.data.VerticalData`: one array or data frame per party,
         with its rows in the order of `y`; or a VerticalData alone, which can check that order.
     given : {"task", "others"}
         What is known already: the task party's columns, or all other parties' columns too.
@@ -256,7 +256,7 @@ def permutation_p_values_from_table(
     Parameters
     ----------
     tokens, task_cells, counts, names
-        As in :func:`~fedkit.fedvalue.information.mshapley_from_table`.
+        As in :func:`~fedkit.fedvalue.cmi.mshapley_from_table`.
     given, draws, seed
         As in :func:`permutation_p_values`.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fedkit.fedvalue.messages import Job, MessageError
+from fedkit.fedvalue.protocol.messages import Job, MessageError
 
 __all__ = ["Answered"]
 

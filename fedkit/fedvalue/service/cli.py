@@ -55,7 +55,7 @@ def keygen(
     by a channel that is not the server's: it is their --key-file.
     Whoever has it can read what the parties send. Keep it from the server.
     """
-    from fedkit.fedvalue.crypto import new_key
+    from fedkit.fedvalue.protocol.keys import new_key
     from fedkit.fedvalue.service.access import write_secret
 
     write_secret(out, new_key().hex())
@@ -165,7 +165,7 @@ def party(
     """Answer jobs as a data party, until stopped."""
     with plainly():
         from fedkit.fedvalue.columns import read_columns
-        from fedkit.fedvalue.roles import DataParty
+        from fedkit.fedvalue.protocol.parties import DataParty
         from fedkit.fedvalue.service import parties as agents
 
         held = read_columns(data, id_column=id_column, columns=listed(columns))
@@ -238,10 +238,10 @@ def value(
     with plainly():
         from fedkit.fedvalue.binning import label_codes, label_doubt
         from fedkit.fedvalue.columns import read_columns
+        from fedkit.fedvalue.protocol.task_party import TaskParty
+        from fedkit.fedvalue.report import assess, check_correction
         from fedkit.fedvalue.service import parties as agents
         from fedkit.fedvalue.service.client import CounterRefused
-        from fedkit.fedvalue.taskparty import TaskParty
-        from fedkit.fedvalue.valuereport import assess, check_correction
 
         names = tuple(listed(parties) or ())
         check_correction(correction)

@@ -14,7 +14,7 @@ from typing import Any, Self
 from urllib.parse import quote, urlsplit
 
 from fedkit.extras import need
-from fedkit.fedvalue.messages import Job, MessageError, Table, Upload
+from fedkit.fedvalue.protocol.messages import Job, MessageError, Table, Upload
 from fedkit.fedvalue.service.access import ROLES
 from fedkit.fedvalue.service.wire import (
     check_job_id,

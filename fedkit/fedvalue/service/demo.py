@@ -16,8 +16,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from fedkit.extras import need
-from fedkit.fedvalue.crypto import new_key
-from fedkit.fedvalue.information import PartyValues, mshapley_cmi
+from fedkit.fedvalue.cmi import PartyValues, mshapley_cmi
+from fedkit.fedvalue.protocol.keys import new_key
 from fedkit.fedvalue.service.access import issue_tokens, write_secret
 from fedkit.streams import Streams
 

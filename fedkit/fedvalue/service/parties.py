@@ -13,16 +13,17 @@ from typing import Any
 import numpy as np
 
 from fedkit.fedvalue.columns import Columns
-from fedkit.fedvalue.crypto import KEY_BYTES, unseal
-from fedkit.fedvalue.messages import Counter, Job, MessageError, Table, Upload
-from fedkit.fedvalue.protocol import (
+from fedkit.fedvalue.data import discretise, joint_codes, label_codes
+from fedkit.fedvalue.protocol.keys import KEY_BYTES, unseal
+from fedkit.fedvalue.protocol.messages import Counter, Job, MessageError, Table, Upload
+from fedkit.fedvalue.protocol.parties import DataParty, Order
+from fedkit.fedvalue.protocol.secure import (
     AlignmentError,
     CheatingDetected,
     PartyMissing,
     SecureCounts,
     TaskParty,
 )
-from fedkit.fedvalue.roles import DataParty, Order
 from fedkit.fedvalue.service.access import read_secret, write_secret
 from fedkit.fedvalue.service.answered import Answered
 from fedkit.fedvalue.service.client import (
@@ -32,7 +33,6 @@ from fedkit.fedvalue.service.client import (
     RemoteCounter,
 )
 from fedkit.fedvalue.service.unfinished import Unfinished, digest_of
-from fedkit.fedvalue.tables import discretise, joint_codes, label_codes
 
 __all__ = ["Policy", "answer_jobs", "cells_of", "own_secret", "read_key", "run_task"]
 

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from fedkit.extras import need
-from fedkit.fedvalue.messages import Counter, MessageError
+from fedkit.fedvalue.protocol.messages import Counter, MessageError
 from fedkit.fedvalue.service.access import AccessDenied, Grant, TokenBook
 from fedkit.fedvalue.service.shelf import Shelf
 from fedkit.fedvalue.service.store import Desk, Limits, Refusal
@@ -83,7 +83,7 @@ def create_app(
         If the folder is in use by another server, or holds a damaged job.
     """
     if new_counter is None:
-        from fedkit.fedvalue.counting import CountingServer
+        from fedkit.fedvalue.protocol.counting import CountingServer
 
         new_counter = CountingServer
     limits = limits or Limits()

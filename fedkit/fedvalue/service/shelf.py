@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from fedkit._locks import try_lock
-from fedkit.fedvalue.messages import Job, MessageError
+from fedkit.fedvalue.protocol.messages import Job, MessageError
 from fedkit.fedvalue.service.wire import job_from_json, job_to_json, read_json
 
 __all__ = ["Kept", "Shelf"]

@@ -15,7 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fedkit.fedvalue.messages import Counter, Job, MessageError, Table, Upload
+from fedkit.fedvalue.protocol.messages import Counter, Job, MessageError, Table, Upload
 from fedkit.fedvalue.service.access import Grant, TokenBook
 from fedkit.fedvalue.service.shelf import Shelf
 from fedkit.fedvalue.service.wire import clean, job_to_json

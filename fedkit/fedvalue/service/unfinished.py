@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fedkit.fedvalue.crypto import KEY_BYTES, derive
+from fedkit.fedvalue.protocol.keys import KEY_BYTES, derive
 from fedkit.fedvalue.service.access import write_secret
 from fedkit.fedvalue.service.client import CounterError, CounterRefused, RemoteCounter
 

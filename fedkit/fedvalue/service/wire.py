@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fedkit.fedvalue.messages import Job, MessageError
+from fedkit.fedvalue.protocol.messages import Job, MessageError
 
 __all__ = ["check_job_id", "check_party", "clean", "job_from_json", "job_to_json", "read_json"]
 

@@ -23,7 +23,7 @@ __all__ = [
 @contextmanager
 def plainly() -> Iterator[None]:
     """Turn what may go wrong into one line and an exit status."""
-    from fedkit.fedvalue.verification import AlignmentError, CheatingDetected
+    from fedkit.fedvalue.protocol.verification import AlignmentError, CheatingDetected
 
     try:
         yield

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from fedkit.fedvalue.attacks import Attack, Knowledge, View
-from fedkit.fedvalue.counting import CountingServer, count_tuples
-from fedkit.fedvalue.messages import Counter, Job, Table, Upload
-from fedkit.fedvalue.protocol import CheatingDetected, parties_of
+from fedkit.fedvalue.protocol.attacks import Attack, Knowledge, View
+from fedkit.fedvalue.protocol.counting import CountingServer, count_tuples
+from fedkit.fedvalue.protocol.messages import Counter, Job, Table, Upload
+from fedkit.fedvalue.protocol.secure import CheatingDetected, parties_of
 from fedkit.streams import as_generator
 
 __all__ = ["CheatingServer", "Trial", "attempt"]
@@ -104,11 +104,11 @@ def attempt(attack: Attack, codes: Any, *, seed: int, **options: Any) -> Trial:
     attack : callable
         One of :data:`ATTACKS`.
     codes : (x_task, y, parties)
-        Codes of the rows, as :meth:`~fedkit.fedvalue.tables.VerticalData.codes` gives them.
+        Codes of the rows, as :meth:`~fedkit.fedvalue.data.VerticalData.codes` gives them.
     seed : int
         Of the parties' secrets and the attack's chance.
     options
-        Of :class:`~fedkit.fedvalue.taskparty.TaskParty`.
+        Of :class:`~fedkit.fedvalue.protocol.task_party.TaskParty`.
     """
     task, others = parties_of(codes, seed=seed, **options)
     cells = math.prod(task.n_cells_of.values()) if task.variant == "cells" else 1

@@ -15,8 +15,8 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from fedkit.fedvalue.bounds import best_shift, spread
-from fedkit.fedvalue.messages import Table
+from fedkit.fedvalue.protocol.bounds import best_shift, spread
+from fedkit.fedvalue.protocol.messages import Table
 
 __all__ = ["ATTACKS", "Attack", "Knowledge", "View", "guess_q"]
 

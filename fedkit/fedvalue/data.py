@@ -295,7 +295,7 @@ def pca(x: ArrayLike, components: int, seed: int = 0) -> NDArray[np.float64]:
     """Return the scores of a party's rows on its first principal components.
 
     One half of the paper's fast-FedValue; the other is the sampling of permutations (Eq. 16), the
-    `estimator` of :func:`~fedkit.fedvalue.information.mshapley_cmi`.
+    `estimator` of :func:`~fedkit.fedvalue.cmi.mshapley_cmi`.
 
     Columns are centred and not scaled.  The sign of a component is fixed: its loading of largest
     size is positive.

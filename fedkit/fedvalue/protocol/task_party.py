@@ -12,13 +12,13 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from fedkit.fedvalue.bounds import known_answers
-from fedkit.fedvalue.crypto import Stream, seal
-from fedkit.fedvalue.information import mshapley_from_table
-from fedkit.fedvalue.messages import Counter, Job, Table
+from fedkit.fedvalue.cmi import mshapley_from_table
 from fedkit.fedvalue.partyvalues import PartyValues
-from fedkit.fedvalue.roles import MOST, Order, Party, Report, Tokens
-from fedkit.fedvalue.verification import (
+from fedkit.fedvalue.protocol.bounds import known_answers
+from fedkit.fedvalue.protocol.keys import Stream, seal
+from fedkit.fedvalue.protocol.messages import Counter, Job, Table
+from fedkit.fedvalue.protocol.parties import MOST, Order, Party, Report, Tokens
+from fedkit.fedvalue.protocol.verification import (
     Counts,
     check_alignment,
     check_consistency,
@@ -80,7 +80,7 @@ class SecureCounts:
     def values(self, **options: Any) -> PartyValues:
         """Return MShapley-CMI of the data parties.
 
-        `options` are those of :func:`~fedkit.fedvalue.information.mshapley_from_table`.
+        `options` are those of :func:`~fedkit.fedvalue.cmi.mshapley_from_table`.
         """
         return mshapley_from_table(
             self.cells, self.task_cells, self.counts, names=self.parties[1:], **options

@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from fedkit.fedvalue.counting import CountingServer
-from fedkit.fedvalue.crypto import derive, new_key
-from fedkit.fedvalue.messages import Counter
-from fedkit.fedvalue.roles import DataParty
-from fedkit.fedvalue.tables import How, Missing, VerticalData
-from fedkit.fedvalue.taskparty import PartyMissing, SecureCounts, TaskParty, Variant
-from fedkit.fedvalue.verification import AlignmentError, CheatingDetected
+from fedkit.fedvalue.data import How, Missing, VerticalData
+from fedkit.fedvalue.protocol.counting import CountingServer
+from fedkit.fedvalue.protocol.keys import derive, new_key
+from fedkit.fedvalue.protocol.messages import Counter
+from fedkit.fedvalue.protocol.parties import DataParty
+from fedkit.fedvalue.protocol.task_party import PartyMissing, SecureCounts, TaskParty, Variant
+from fedkit.fedvalue.protocol.verification import AlignmentError, CheatingDetected
 
 __all__ = [
     "AlignmentError",
@@ -58,7 +58,7 @@ def count_securely(
     key : bytes, optional
         The shared key; a new one by default.
     bins, how, missing
-        As for :meth:`~fedkit.fedvalue.tables.VerticalData.codes`.
+        As for :meth:`~fedkit.fedvalue.data.VerticalData.codes`.
     timeout : float
         Seconds that one query may take.
 

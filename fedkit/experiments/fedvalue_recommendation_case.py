@@ -16,10 +16,10 @@ import numpy.typing as npt
 from scipy.stats import rankdata
 
 from fedkit.datasets.movielens import MovieLens
+from fedkit.experiments.fedvalue_budgets import MOST_PARTIES, members
 from fedkit.extras import need
-from fedkit.fedvalue.budgets import MOST_PARTIES, members
-from fedkit.fedvalue.information import Correction, mshapley_cmi
-from fedkit.fedvalue.tables import discretise, joint_codes, pca
+from fedkit.fedvalue.cmi import Correction, mshapley_cmi
+from fedkit.fedvalue.data import discretise, joint_codes, pca
 from fedkit.fedvalue.vfps import vfps_scores
 from fedkit.streams import Streams
 

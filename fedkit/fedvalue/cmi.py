@@ -16,8 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedkit.estimators import Estimator
 from fedkit.fedvalue.cells import CoalitionCells, sum_clogc
+from fedkit.fedvalue.data import How, Missing, VerticalData, joint_codes, pca, vertical_data
 from fedkit.fedvalue.partyvalues import PartyValues, Sampling
-from fedkit.fedvalue.tables import How, Missing, VerticalData, joint_codes, pca, vertical_data
 from fedkit.masks import Coalitions, Memo, Utilities, check_coalitions, take
 
 __all__ = [
@@ -62,7 +62,7 @@ class CMIGame:
     Parameters
     ----------
     x_task, y, parties
-        As in :class:`~fedkit.fedvalue.tables.VerticalData`, rows in one order; or a VerticalData
+        As in :class:`~fedkit.fedvalue.data.VerticalData`, rows in one order; or a VerticalData
         alone.
     bins, how, missing
         As in :func:`~fedkit.fedvalue.binning.discretise`.
@@ -204,7 +204,7 @@ def mshapley_cmi(
     Parameters
     ----------
     x_task, y, parties, names
-        As in :class:`~fedkit.fedvalue.tables.VerticalData`: `parties` is a list with one array
+        As in :class:`~fedkit.fedvalue.data.VerticalData`: `parties` is a list with one array
         or data frame per party, or a dict of them.  Row `i` must be the same person everywhere.
         Or a VerticalData alone: only that can check the order of the rows (`ids`), and say which
         columns keep their levels (`discrete`).
@@ -214,7 +214,7 @@ def mshapley_cmi(
     correction : {"plugin", "miller-madow", "permutation", "knn"}
         The paper's plug-in estimate (Eq. 13), or one with less bias: Miller-Madow entropies, the
         expectation under independence taken off every marginal contribution
-        (:mod:`~fedkit.fedvalue.corrections`), or a nearest-neighbour estimate from the values
+        (:mod:`~fedkit.fedvalue.bias`), or a nearest-neighbour estimate from the values
         themselves (:mod:`~fedkit.fedvalue.knn`).
     estimator : Estimator, optional
         How coalitions are sampled.  By default values are exact while ``2**d (n + 5000)`` is at
@@ -288,7 +288,7 @@ def _from_cells(
     cells: CoalitionCells, correction: str, how_to: Sampling, draws: int, names: tuple[str, ...]
 ) -> PartyValues:
     if correction == "permutation":
-        from fedkit.fedvalue.corrections import corrected_values
+        from fedkit.fedvalue.bias import corrected_values
 
         return corrected_values(cells, how_to, draws, names)
     if correction not in ("plugin", "miller-madow"):

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedkit.extras import need
-from fedkit.fedvalue.messages import ID_BYTES
+from fedkit.fedvalue.protocol.messages import ID_BYTES
 
 __all__ = [
     "HASH_BYTES",

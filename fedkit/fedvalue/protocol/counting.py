@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedkit.fedvalue.messages import Job, MessageError, Table, Upload
+from fedkit.fedvalue.protocol.messages import Job, MessageError, Table, Upload
 
 __all__ = ["CountingServer", "count_tuples", "count_uploads"]
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedkit.fedvalue.counting import count_tuples
+from fedkit.fedvalue.protocol.counting import count_tuples
 
 __all__ = ["Leak", "claims", "geometric_noise", "measure", "suppress", "with_decoys"]
 
@@ -171,7 +171,7 @@ def with_decoys(
     Parameters
     ----------
     codes : (x_task, y, parties)
-        One code per row, as :meth:`~fedkit.fedvalue.tables.VerticalData.codes` gives them.
+        One code per row, as :meth:`~fedkit.fedvalue.data.VerticalData.codes` gives them.
     per_cell : int
         Decoys per cell (x_t, y_t).
 

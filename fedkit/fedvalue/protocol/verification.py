@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from fedkit.fedvalue.counting import count_tuples
-from fedkit.fedvalue.crypto import SealError, unseal
-from fedkit.fedvalue.messages import Table
-from fedkit.fedvalue.roles import Order, Report
+from fedkit.fedvalue.protocol.counting import count_tuples
+from fedkit.fedvalue.protocol.keys import SealError, unseal
+from fedkit.fedvalue.protocol.messages import Table
+from fedkit.fedvalue.protocol.parties import Order, Report
 
 __all__ = [
     "AlignmentError",

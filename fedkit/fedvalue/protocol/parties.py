@@ -11,8 +11,8 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from fedkit.fedvalue.bounds import spread
-from fedkit.fedvalue.crypto import (
+from fedkit.fedvalue.protocol.bounds import spread
+from fedkit.fedvalue.protocol.keys import (
     HASH_BYTES,
     Stream,
     derive,
@@ -21,7 +21,7 @@ from fedkit.fedvalue.crypto import (
     seal,
     unseal,
 )
-from fedkit.fedvalue.messages import ID_BYTES, Counter, Job, MessageError, Upload
+from fedkit.fedvalue.protocol.messages import ID_BYTES, Counter, Job, MessageError, Upload
 
 __all__ = ["DataParty", "Order", "Party", "Report"]
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedkit.fedvalue.partyvalues import PartyValues
+from fedkit.fedvalue.protocol.task_party import SecureCounts
 from fedkit.fedvalue.significance import Evidence, permutation_p_values_from_table
-from fedkit.fedvalue.taskparty import SecureCounts
 
 __all__ = ["ValueReport", "assess"]
 
