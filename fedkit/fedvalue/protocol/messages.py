@@ -2,8 +2,8 @@
 
 The server has one operation: join the uploads of all parties on their encrypted IDs and count how
 often each tuple of opaque cell tokens occurs.  Algorithm 1 as printed asks for one cell at a time:
-all tokens are then 0.  A party may use the server from another process (:mod:`fedkit.fedvalue.service`) or in the
-same one (:class:`.protocol.CountingServer`); both offer :class:`Counter`.
+all tokens are then 0.  A party may use the server from another process (`fedkit.fedvalue.service`)
+or in the same one (:class:`.counting.CountingServer`); both offer :class:`Counter`.
 """
 
 from __future__ import annotations
