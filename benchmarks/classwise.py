@@ -22,10 +22,10 @@ except ImportError:  # run as a script: this folder is on the path, its parent i
     from rounds import client_data  # type: ignore[no-redef]
 
 import fedkit as fk
-from fedkit.classwise import MaverickMR, MaverickTMR
-from fedkit.classwise_gtg import MaverickGTG
-from fedkit.coalitions import Evaluator
-from fedkit.maverick import game_of
+from fedkit.learning.evaluation import Evaluator
+from fedkit.methods.fedms import game_of
+from fedkit.methods.fedms_classwise import MaverickMR, MaverickTMR
+from fedkit.methods.fedms_gtg import MaverickGTG
 
 ESTIMATORS = {
     "MS-MR": MaverickMR(),

@@ -17,9 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedkit.coalitions import Evaluator
-from fedkit.models import Architecture, build
-from fedkit.roundgame import RoundGame
+from fedkit.federated.round_game import RoundGame
+from fedkit.learning.architectures import Architecture, build
+from fedkit.learning.evaluation import Evaluator
 
 CLIENTS = 10
 

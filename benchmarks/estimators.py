@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 import fedkit.estimators as ours
-from fedkit.games import (
+from fedkit.games.game import (
     TableGame,
     all_coalitions,
     coalition_index,

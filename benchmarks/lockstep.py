@@ -21,11 +21,11 @@ except ImportError:  # run as a script: this folder is on the path, its parent i
     from coalitions import alternate, environment, peak_mb  # type: ignore[no-redef]
     from rounds import client_data  # type: ignore[no-redef]
 
-from fedkit.aam import sample_sizes
-from fedkit.models import build
-from fedkit.partition import Federation
-from fedkit.retraining import train_with_sizes
-from fedkit.training import LocalSGD
+from fedkit.federated.clients import Federation
+from fedkit.federated.retraining import train_with_sizes
+from fedkit.learning.architectures import build
+from fedkit.learning.training import LocalSGD
+from fedkit.methods.fedccea import sample_sizes
 
 SIMULATIONS, CLIENTS = 20, 20
 CASES = (

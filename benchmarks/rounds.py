@@ -25,8 +25,8 @@ try:
 except ImportError:  # run as a script: this folder is on the path, its parent is not
     from coalitions import MODULES, alternate, environment, peak_mb  # type: ignore[no-redef]
 
-from fedkit.models import build
-from fedkit.training import LocalSGD, train_clients
+from fedkit.learning.architectures import build
+from fedkit.learning.training import LocalSGD, train_clients
 
 CLIENTS, IMAGES = 10, 600
 CONFIG = LocalSGD(lr=0.05, batch_size=32, epochs=1)

@@ -16,10 +16,10 @@ need("typer", extra="run")
 
 import typer  # noqa: E402
 
-from fedkit._requests import Request, check_profile, find_device, pending, select  # noqa: E402
-from fedkit.claims import claims_papers  # noqa: E402
-from fedkit.experiments import all_experiments, get, papers  # noqa: E402
-from fedkit.records import PROFILES, CellError, Outcome, RecordError, Store, parse_seeds  # noqa: E402
+from fedkit.claims.claim import claims_papers  # noqa: E402
+from fedkit.papers.registry import all_experiments, get, papers  # noqa: E402
+from fedkit.papers.requests import Request, check_profile, find_device, pending, select  # noqa: E402
+from fedkit.records.store import PROFILES, CellError, Outcome, RecordError, Store, parse_seeds  # noqa: E402
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -225,10 +225,10 @@ def _compare_all(
     """Count the verdicts of papers; what has changed, and what their seeds can decide."""
     import pandas as pd
 
-    from fedkit.changes import changes, changes_table, keep_verdicts
-    from fedkit.comparing import join
-    from fedkit.power import power
-    from fedkit.reporting import by_paper
+    from fedkit.claims.changes import changes, changes_table, keep_verdicts
+    from fedkit.claims.join import join
+    from fedkit.claims.power import power
+    from fedkit.claims.tables import by_paper
 
     frames = {name: join(name, store, profile=profile) for name in papers_}
     if power_:
@@ -253,7 +253,7 @@ def golden(
     why: Annotated[str, typer.Option(help="Why the numbers differ, for --accept.")] = "",
 ) -> None:
     """Run the golden runs: do the experiments still behave as they did?"""
-    from fedkit.golden import golden_runs, verify_lock
+    from fedkit.records.golden import golden_runs, verify_lock
 
     there = golden_runs(all_experiments())
     chosen = [run for name, run in there.items() if _named(name, names or ["*"])]
@@ -299,7 +299,7 @@ def audit(
     ] = False,
 ) -> None:
     """Run some recorded cells again at full scale, one seed each, and compare."""
-    from fedkit.audit import audited, table
+    from fedkit.papers.audit import audited, table
 
     store = Store()
     found = audited(
@@ -345,15 +345,15 @@ def compare(
     ] = False,
 ) -> None:
     """Set a paper's claims beside the records, with a verdict on each; or count those of all."""
-    from fedkit.comparing import join
-    from fedkit.reporting import (
+    from fedkit.claims.join import join
+    from fedkit.claims.tables import (
         claims_table,
         comparison_table,
         summary,
         terminal_table,
         with_verdict,
     )
-    from fedkit.staleness import check_records, stale_records
+    from fedkit.papers.staleness import check_records, stale_records
 
     if table is not None and (verdict is not None or markdown):
         raise ValueError("--table is markdown of a whole table; leave out --verdict and --markdown")

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fedkit.aam import Simulations
+from fedkit.methods.fedccea import Simulations
 
 
 def planted(simulations, noise=0.005, rounds=10, seed=0):

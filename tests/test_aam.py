@@ -5,7 +5,10 @@ from plantedqualities import planted
 from rounding import assert_same_answers
 
 import fedkit as fk
-from fedkit.aam import (
+from fedkit.federated.clients import QuantitySkew
+from fedkit.federated.retraining import InOrder, RetrainingGame, train_with_sizes
+from fedkit.learning.evaluation import Evaluator
+from fedkit.methods.fedccea import (
     AccuracyApproximation,
     Simulations,
     contribution_index,
@@ -15,11 +18,8 @@ from fedkit.aam import (
     sample_sizes,
     simulate,
 )
-from fedkit.approximation import train_by_adam
-from fedkit.coalitions import Evaluator
-from fedkit.partition import QuantitySkew
-from fedkit.projection import project
-from fedkit.retraining import InOrder, RetrainingGame, train_with_sizes
+from fedkit.methods.fedccea_approximation import train_by_adam
+from fedkit.methods.fedccea_projection import project
 from fedkit.streams import Streams
 
 LOCAL = fk.LocalSGD(lr=0.2, batch_size=8, epochs=2)

@@ -5,7 +5,9 @@ import pytest
 from plantedqualities import planted
 
 import fedkit as fk
-from fedkit.aam import (
+from fedkit.federated.clients import QuantitySkew
+from fedkit.federated.retraining import RetrainingGame, train_with_sizes
+from fedkit.methods.fedccea import (
     AccuracyApproximation,
     Simulations,
     contribution_index,
@@ -15,8 +17,6 @@ from fedkit.aam import (
     padded_inputs,
     sample_sizes,
 )
-from fedkit.partition import QuantitySkew
-from fedkit.retraining import RetrainingGame, train_with_sizes
 
 LOCAL = fk.LocalSGD(lr=0.2, batch_size=8, epochs=2)
 CHANGING = np.arange(27.0).reshape(9, 3)

@@ -6,7 +6,11 @@ import torch
 from toyrounds import a_round
 
 import fedkit as fk
-from fedkit.adaptive import (
+from fedkit.federated.adversaries import LabelFlip
+from fedkit.federated.rounds import keep_total
+from fedkit.federated.selection import ClientTable
+from fedkit.federated.valuers import NoValue
+from fedkit.methods.fedtsv import (
     ContributionWeights,
     CosineGame,
     CosineValues,
@@ -16,11 +20,7 @@ from fedkit.adaptive import (
     ShuffledValues,
     equal_lengths,
 )
-from fedkit.contribution import NoValue
-from fedkit.corruption import LabelFlip
-from fedkit.federation import keep_total
-from fedkit.selection import ClientTable
-from fedkit.trajectory import TrajectoryValues, gram_matrix
+from fedkit.methods.fedtsv_trajectory import TrajectoryValues, gram_matrix
 
 
 def test_cosine_values_by_hand():

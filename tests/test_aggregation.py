@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedkit.aggregation import Proportional, SizeWeighted, Softmax, UniformWeights
+from fedkit.federated.aggregation import Proportional, SizeWeighted, Softmax, UniformWeights
 
 ALL = [SizeWeighted(), UniformWeights(), Softmax(), Softmax(50.0), Proportional()]
 

@@ -4,10 +4,10 @@ import torch
 from rounding import assert_close, assert_trained_alike
 
 import fedkit as fk
-from fedkit.arithmetic import compiled, precision
-from fedkit.coalitions import Evaluator
-from fedkit.models import build
-from fedkit.training import LocalSGD, train_clients
+from fedkit.learning.architectures import build
+from fedkit.learning.arithmetic import compiled, precision
+from fedkit.learning.evaluation import Evaluator
+from fedkit.learning.training import LocalSGD, train_clients
 
 
 def problem(name):

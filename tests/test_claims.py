@@ -13,13 +13,13 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from fedkit.claims import Claim, ClaimsError, claims_papers, load_claims, parse_claims
-from fedkit.comparing import join
-from fedkit.experiments import PROFILES, get
+from fedkit.claims.claim import Claim, ClaimsError, claims_papers, load_claims, parse_claims
+from fedkit.claims.join import join
+from fedkit.claims.printed import printed_statistic
+from fedkit.claims.tables import claims_table
 from fedkit.intervals import kendalls_tau, kendalls_w
-from fedkit.printed import printed_statistic
-from fedkit.records import Store
-from fedkit.reporting import claims_table
+from fedkit.papers.registry import PROFILES, get
+from fedkit.records.store import Store
 
 FEDOWEN = load_claims("fedowen")
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from fedkit.claims import load_claims
-from fedkit.comparing import join
-from fedkit.records import Store
-from fedkit.reporting import comparison_table
+from fedkit.claims.claim import load_claims
+from fedkit.claims.join import join
+from fedkit.claims.tables import comparison_table
+from fedkit.records.store import Store
 
 FEDCCEA = load_claims("fedccea")
 

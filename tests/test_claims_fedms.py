@@ -4,11 +4,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedkit.claims import ClaimsError, load_claims, parse_claims
-from fedkit.comparing import join
-from fedkit.experiments.fedms_tables import readings, study, tuned_on_validation
-from fedkit.records import Cell, Store
-from fedkit.verdicts import NOT_ATTEMPTED
+from fedkit.claims.claim import ClaimsError, load_claims, parse_claims
+from fedkit.claims.join import join
+from fedkit.claims.judge import NOT_ATTEMPTED
+from fedkit.papers.fedms.tables import readings, study, tuned_on_validation
+from fedkit.records.store import Cell, Store
 
 FEDMS = load_claims("fedms")
 

@@ -6,13 +6,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedkit.claims import load_claims
-from fedkit.comparing import join
-from fedkit.experiments import get
-from fedkit.experiments.fedtsv import METHODS
-from fedkit.experiments.fedtsv_cells import CHANGES, SCALES
-from fedkit.experiments.fedtsv_tables import lead, over_rounds, study, study_text, weights_table
-from fedkit.records import Cell, Store
+from fedkit.claims.claim import load_claims
+from fedkit.claims.join import join
+from fedkit.papers.fedtsv.cells import CHANGES, SCALES
+from fedkit.papers.fedtsv.settings import METHODS
+from fedkit.papers.fedtsv.tables import lead, over_rounds, study, study_text, weights_table
+from fedkit.papers.registry import get
+from fedkit.records.store import Cell, Store
 
 FEDTSV = load_claims("fedtsv")
 

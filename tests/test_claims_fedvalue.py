@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from fedkit.claims import load_claims
-from fedkit.comparing import join
+from fedkit.claims.claim import load_claims
+from fedkit.claims.join import join
+from fedkit.claims.judge import NOT_ATTEMPTED
 from fedkit.datasets.tabular import TABLES
-from fedkit.records import Cell, Store
-from fedkit.verdicts import NOT_ATTEMPTED
+from fedkit.records.store import Cell, Store
 
 FEDVALUE = load_claims("fedvalue")
 # Sum of a row, and sum of place x number, of the numbers as a program read them from the text.

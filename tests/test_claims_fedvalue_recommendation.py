@@ -2,14 +2,14 @@
 
 import pytest
 
-from fedkit.claims import load_claims
-from fedkit.comparing import join
+from fedkit.claims.claim import load_claims
+from fedkit.claims.join import join
+from fedkit.claims.judge import NOT_ATTEMPTED
 from fedkit.datasets.movielens import made_up_ratings
-from fedkit.experiments.fedvalue_recommendation import Setting, play
-from fedkit.experiments.fedvalue_recommendation_case import Case, Trees
-from fedkit.experiments.fedvalue_recommendation_cells import MAIN, TABLE9
-from fedkit.records import Cell, Store
-from fedkit.verdicts import NOT_ATTEMPTED
+from fedkit.papers.fedvalue.recommendation import Setting, play
+from fedkit.papers.fedvalue.recommendation_case import Case, Trees
+from fedkit.papers.fedvalue.recommendation_cells import MAIN, TABLE9
+from fedkit.records.store import Cell, Store
 
 FEDVALUE = load_claims("fedvalue")
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fedkit as fk
-from fedkit.classwise import (
+from fedkit.methods.fedms_classwise import (
     MaverickMR,
     MaverickTMR,
     accumulate,
@@ -12,7 +12,7 @@ from fedkit.classwise import (
     class_scores,
     distance,
 )
-from fedkit.classwise_gtg import MaverickGTG
+from fedkit.methods.fedms_gtg import MaverickGTG
 
 CLASSES = 3
 

@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fedkit import cli
-from fedkit.experiments import Cell, Experiment, Store, get, register, unregister
+from fedkit.papers.registry import Cell, Experiment, Store, get, register, unregister
 
 CALLS: list[str] = []
 BROKEN: set[str] = set()
@@ -194,7 +194,7 @@ def test_damaged_request(store: Store, capsys: pytest.CaptureFixture[str]) -> No
 
 SCRIPT = """
 import sys, time
-from fedkit.experiments import Cell, Experiment, register
+from fedkit.papers.registry import Cell, Experiment, register
 from fedkit import cli
 
 def cells(profile, seeds):

@@ -10,11 +10,11 @@ import torch
 from rounding import assert_close
 from torch import nn
 
-import fedkit.coalitions as coalitions_module
-from fedkit.coalitions import Evaluator
-from fedkit.firstlayer import FirstLayer
-from fedkit.models import Architecture, build
-from fedkit.roundgame import RoundGame, value_many
+import fedkit.learning.evaluation as coalitions_module
+from fedkit.federated.round_game import RoundGame, value_many
+from fedkit.learning.architectures import Architecture, build
+from fedkit.learning.evaluation import Evaluator
+from fedkit.learning.first_layer import FirstLayer
 
 torch.set_num_threads(1)
 
@@ -147,8 +147,8 @@ def test_chunks_do_not_change_the_result(
     assert_close(game.value(ALL[::-1])[::-1], values)
     monkeypatch.setattr(coalitions_module, "_CPU_TILE_BYTES", 1)
     monkeypatch.setattr(coalitions_module, "_CPU_GROUP_BYTES", 1)
-    monkeypatch.setattr("fedkit.firstlayer._CPU_COLUMNS", 100)
-    monkeypatch.setattr("fedkit.firstlayer._CPU_PRODUCT_BYTES", 1)
+    monkeypatch.setattr("fedkit.learning.first_layer._CPU_COLUMNS", 100)
+    monkeypatch.setattr("fedkit.learning.first_layer._CPU_PRODUCT_BYTES", 1)
     game = RoundGame(
         Evaluator(arch, x, y, "negative_loss", memory_mb=1, path=path),  # type: ignore[arg-type]
         base,

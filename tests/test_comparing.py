@@ -10,22 +10,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedkit import comparing
-from fedkit.changes import changes, changes_table, keep_verdicts
-from fedkit.claims import ClaimsError, claims_papers, load_claims
-from fedkit.comparing import COLUMNS, join
-from fedkit.intervals import Interval
-from fedkit.power import power, smallest_difference
-from fedkit.records import Cell, Store
-from fedkit.reporting import (
-    by_paper,
-    claims_table,
-    comparison_table,
-    summary,
-    terminal_table,
-    with_verdict,
-)
-from fedkit.verdicts import (
+from fedkit.claims import join as comparing
+from fedkit.claims.changes import changes, changes_table, keep_verdicts
+from fedkit.claims.claim import ClaimsError, claims_papers, load_claims
+from fedkit.claims.join import COLUMNS, join
+from fedkit.claims.judge import (
     NOT_ATTEMPTED,
     NOT_JUDGED,
     NOT_REPRODUCED,
@@ -33,6 +22,17 @@ from fedkit.verdicts import (
     REPRODUCED,
     VERDICTS,
 )
+from fedkit.claims.power import power, smallest_difference
+from fedkit.claims.tables import (
+    by_paper,
+    claims_table,
+    comparison_table,
+    summary,
+    terminal_table,
+    with_verdict,
+)
+from fedkit.intervals import Interval
+from fedkit.records.store import Cell, Store
 
 FEDOWEN = load_claims("fedowen")
 

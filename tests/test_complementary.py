@@ -7,7 +7,7 @@ import pytest
 from test_estimators_statistics import GAME, N, assert_calibrated, assert_unbiased, run
 
 from fedkit.estimators import ComplementarySampling, PermutationSampling, estimate, shapley
-from fedkit.games import FunctionGame, TableGame, airport, all_coalitions, tabulate
+from fedkit.games.game import FunctionGame, TableGame, airport, all_coalitions, tabulate
 
 
 def plain(game: TableGame) -> np.ndarray:

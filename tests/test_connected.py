@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from fedkit.aam import AccuracyApproximation, Simulations, fit_aam, padded_inputs
-from fedkit.approximation import train_by_adam
-from fedkit.connected import Connected, fit_connected
-from fedkit.projection import shared_weights
+from fedkit.methods.fedccea import AccuracyApproximation, Simulations, fit_aam, padded_inputs
+from fedkit.methods.fedccea_approximation import train_by_adam
+from fedkit.methods.fedccea_connected import Connected, fit_connected
+from fedkit.methods.fedccea_projection import shared_weights
 
 
 def weak(simulations, seed, effect=0.01, noise=0.03):
@@ -59,7 +59,7 @@ def test_simulations_that_are_left_out_stop_the_fit():
 
 def followed(sims, iterations):
     """Fit to the end."""
-    from fedkit import connected
+    from fedkit.methods import fedccea_connected as connected
 
     start = Connected.drawn(np.random.default_rng(3), 6, 12, 10, float(sims.accuracy.mean()))
     losses = []

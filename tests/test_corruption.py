@@ -7,9 +7,7 @@ import torch
 from rounding import assert_trained_alike
 from test_federation import MLP, toy
 
-from fedkit.aggregation import SizeWeighted
-from fedkit.contribution import NoValue
-from fedkit.corruption import (
+from fedkit.federated.adversaries import (
     Backdoor,
     Cast,
     FreeRider,
@@ -19,9 +17,11 @@ from fedkit.corruption import (
     RandomData,
     RandomUpdate,
 )
-from fedkit.federation import Plan, Strategy, run
-from fedkit.selection import UniformSelection
-from fedkit.training import LocalSGD
+from fedkit.federated.aggregation import SizeWeighted
+from fedkit.federated.rounds import Plan, Strategy, run
+from fedkit.federated.selection import UniformSelection
+from fedkit.federated.valuers import NoValue
+from fedkit.learning.training import LocalSGD
 
 RNG = np.random.default_rng
 X = torch.arange(40 * 1 * 4 * 5, dtype=torch.float32).view(40, 1, 4, 5)

@@ -21,7 +21,7 @@ from fedkit.estimators import (
     estimate_many,
     semivalue,
 )
-from fedkit.games import (
+from fedkit.games.game import (
     FunctionGame,
     MemoGame,
     TableGame,

@@ -24,7 +24,7 @@ from fedkit.estimators import (
     shapley,
     shapley_weights,
 )
-from fedkit.games import (
+from fedkit.games.game import (
     MemoGame,
     TableGame,
     airport,

@@ -25,7 +25,7 @@ from fedkit.estimators import (
     semivalue,
     shapley,
 )
-from fedkit.games import TableGame, airport, all_coalitions, random_unanimity_sum, tabulate
+from fedkit.games.game import TableGame, airport, all_coalitions, random_unanimity_sum, tabulate
 
 N = 6
 REPEATS = 240

@@ -7,21 +7,20 @@ import pytest
 from rounding import assert_close
 
 import fedkit as fk
-from fedkit.aam import contribution_index, sample_sizes
-from fedkit.experiments import Cell, get
-from fedkit.experiments import fedccea as paper
-from fedkit.experiments import fedccea_cells as cells
-from fedkit.experiments import fedccea_fits as fits
-from fedkit.experiments.fedccea_dealt import DEALS, ENDS, run_dealt
-from fedkit.experiments.fedccea_fits import READINGS
-from fedkit.experiments.fedccea_removal import (
+from fedkit.federated.retraining import RetrainingGame, train_with_sizes
+from fedkit.methods.fedccea import contribution_index, sample_sizes
+from fedkit.papers.fedccea import cells, fits
+from fedkit.papers.fedccea import settings as paper
+from fedkit.papers.fedccea.dealt import DEALS, ENDS, run_dealt
+from fedkit.papers.fedccea.fits import READINGS
+from fedkit.papers.fedccea.removal import (
     PROPORTIONS,
     area_between,
     partial_participation,
 )
-from fedkit.experiments.fedccea_runs import run_base, run_cell, run_cost
-from fedkit.experiments.fedccea_walks import Tally, truncated_walks
-from fedkit.retraining import RetrainingGame, train_with_sizes
+from fedkit.papers.fedccea.runs import run_base, run_cell, run_cost
+from fedkit.papers.fedccea.walks import Tally, truncated_walks
+from fedkit.papers.registry import Cell, get
 
 BASE = paper.Setting(
     "digits", "digits", "strong", model="mlp-8", clients=5, rounds=3, simulations=6, samples=30,

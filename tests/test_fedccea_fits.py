@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from fedkit.aam import Fit, Simulations
-from fedkit.experiments import fedccea as paper
-from fedkit.experiments import fedccea_fits as fits
-from fedkit.experiments.fedccea_fits import READINGS, by_chance, explained, same_round, stability
+from fedkit.methods.fedccea import Fit, Simulations
+from fedkit.papers.fedccea import fits
+from fedkit.papers.fedccea import settings as paper
+from fedkit.papers.fedccea.fits import READINGS, by_chance, explained, same_round, stability
 
 BASE = paper.Setting(
     "digits", "digits", "strong", model="mlp-8", clients=5, rounds=3, simulations=6, samples=30,

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from tinyrecords import records, series_of
 
-from fedkit.experiments import fedccea as paper
-from fedkit.experiments import fedccea_planted as planted
+from fedkit.papers.fedccea import planted
+from fedkit.papers.fedccea import settings as paper
 
 PLACE = {"dataset": "mnist", "distribution": "iid"}
 CLEAN = {**PLACE, "noise": "none", "noisy": 0.2}

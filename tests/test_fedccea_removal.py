@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 
 import fedkit as fk
-from fedkit.experiments import fedccea as paper
-from fedkit.experiments.fedccea_fits import READINGS
-from fedkit.experiments.fedccea_removal import (
+from fedkit.papers.fedccea import settings as paper
+from fedkit.papers.fedccea.fits import READINGS
+from fedkit.papers.fedccea.removal import (
     TIE_ORDERS,
     area_between,
     kept_after_removal,
     removal_curves,
 )
-from fedkit.experiments.fedccea_runs import index_metrics
+from fedkit.papers.fedccea.runs import index_metrics
 
 
 def test_removal_keeps_the_right_clients():

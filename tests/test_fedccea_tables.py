@@ -5,13 +5,14 @@ import pandas as pd
 import pytest
 from tinyrecords import records, series_of
 
-from fedkit.experiments import fedccea as paper
-from fedkit.experiments import fedccea_areas, fedccea_pictures
-from fedkit.experiments import fedccea_tables as tables
-from fedkit.experiments.fedccea_dealt import DEALS
-from fedkit.experiments.fedccea_fits import READINGS
-from fedkit.experiments.fedccea_removal import PARTIAL
-from fedkit.experiments.fedccea_times import measured_times
+from fedkit.papers.fedccea import areas as fedccea_areas
+from fedkit.papers.fedccea import pictures as fedccea_pictures
+from fedkit.papers.fedccea import settings as paper
+from fedkit.papers.fedccea import tables
+from fedkit.papers.fedccea.dealt import DEALS
+from fedkit.papers.fedccea.fits import READINGS
+from fedkit.papers.fedccea.removal import PARTIAL
+from fedkit.papers.fedccea.times import measured_times
 
 
 def test_tables_by_hand():

@@ -6,10 +6,12 @@ import torch
 from rounding import assert_close, assert_trained_alike
 
 from fedkit import estimators as est
-from fedkit.aggregation import Proportional, SizeWeighted, Softmax, UniformWeights
-from fedkit.checkpoints import CheckpointError
-from fedkit.coalitions import Evaluator
-from fedkit.contribution import (
+from fedkit.federated.aggregation import Proportional, SizeWeighted, Softmax, UniformWeights
+from fedkit.federated.checkpoints import CheckpointError
+from fedkit.federated.clients import Federation
+from fedkit.federated.rounds import Plan, Strategy, keep_latest, keep_mean, keep_total, run
+from fedkit.federated.selection import ClientTable, EpsilonGreedy, UniformSelection
+from fedkit.federated.valuers import (
     ClassCosine,
     Estimated,
     Exact,
@@ -18,13 +20,11 @@ from fedkit.contribution import (
     Round,
     SizeAsValue,
 )
-from fedkit.federation import Plan, Strategy, keep_latest, keep_mean, keep_total, run
-from fedkit.models import build
-from fedkit.partition import Federation
-from fedkit.selection import ClientTable, EpsilonGreedy, UniformSelection
+from fedkit.games.valuation import Valuation
+from fedkit.learning.architectures import build
+from fedkit.learning.evaluation import Evaluator
+from fedkit.learning.training import LocalSGD, train_clients
 from fedkit.streams import Streams
-from fedkit.training import LocalSGD, train_clients
-from fedkit.valuation import Valuation
 
 MLP = build("mlp-5", (1, 2, 3), 3)
 LOCAL = LocalSGD(lr=0.2, batch_size=4)

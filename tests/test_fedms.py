@@ -5,16 +5,16 @@ import pytest
 from rounding import assert_close
 
 import fedkit as fk
-from fedkit.coalitions import Evaluator
-from fedkit.contribution import Round
-from fedkit.experiments import Cell, get
-from fedkit.experiments import fedms as paper
-from fedkit.experiments.fedms_cells import READINGS, tuned
-from fedkit.experiments.fedms_runs import run_cell
-from fedkit.experiments.fedms_values import auc, scores_of_round
-from fedkit.models import build
+from fedkit.federated.valuers import Round
+from fedkit.learning.architectures import build
+from fedkit.learning.evaluation import Evaluator
+from fedkit.learning.training import LocalSGD
+from fedkit.papers.fedms import settings as paper
+from fedkit.papers.fedms.cells import READINGS, tuned
+from fedkit.papers.fedms.runs import run_cell
+from fedkit.papers.fedms.values import auc, scores_of_round
+from fedkit.papers.registry import Cell, get
 from fedkit.streams import Streams
-from fedkit.training import LocalSGD
 
 BASE = paper.Setting(
     "fedavg", "digits", "digits", "dir1", model="mlp-8", clients=8, participants=3, rounds=4,

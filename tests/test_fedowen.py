@@ -5,14 +5,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedkit.aggregation import Proportional
-from fedkit.experiments import Cell, get
-from fedkit.experiments import fedowen as paper
-from fedkit.experiments import fedowen_tables as tables
-from fedkit.experiments.fedowen_cells import SCALES
-from fedkit.federation import run
-from fedkit.models import build
-from fedkit.selection import EpsilonGreedy, UniformSelection
+from fedkit.federated.aggregation import Proportional
+from fedkit.federated.rounds import run
+from fedkit.federated.selection import EpsilonGreedy, UniformSelection
+from fedkit.learning.architectures import build
+from fedkit.papers.fedowen import settings as paper
+from fedkit.papers.fedowen import tables
+from fedkit.papers.fedowen.cells import SCALES
+from fedkit.papers.registry import Cell, get
 
 SMALL = replace(SCALES["smoke"].base, alpha=0.1, imbalance=0.1, rounds=4, exact_every=2)
 ALL = (*paper.METHODS, *paper.TABLE_3)
@@ -75,8 +75,8 @@ def test_methods_of_one_seed_share_partition_and_first_model():
     assert all(np.array_equal(x, y) for x, y in zip(a.clients, b.clients, strict=True))
     model = build("mlp-8", a.input_shape, a.n_classes)
     settings = [replace(SMALL, method=m) for m in ("uniform", "fedavg")]
-    from fedkit.federation import Plan
-    from fedkit.training import LocalSGD
+    from fedkit.federated.rounds import Plan
+    from fedkit.learning.training import LocalSGD
 
     plan = Plan(rounds=1, participants=4, local=LocalSGD(lr=0.1))
     first = [run([a], model, paper.strategy(s), plan, [3]) for s in settings]

@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from fedkit.aggregation import Softmax
-from fedkit.partition import Dirichlet
-from fedkit.selection import ClientTable, EpsilonGreedy, UniformSelection
+from fedkit.federated.aggregation import Softmax
+from fedkit.federated.clients import Dirichlet
+from fedkit.federated.selection import ClientTable, EpsilonGreedy, UniformSelection
 
 # softmax aggregation
 

@@ -17,8 +17,8 @@ from fedkit.estimators import (
     semivalue,
     shapley,
 )
-from fedkit.experiments.errata import level_weights, walk_mean
-from fedkit.games import TableGame, all_coalitions, normalise
+from fedkit.games.game import TableGame, all_coalitions, normalise
+from fedkit.papers.fedowen.errata import level_weights, walk_mean
 
 HALVES = TableGame([0.0, 0.4, 0.0, 0.7, 0.0, 0.4, 0.9, 1.0])
 

@@ -7,13 +7,13 @@ import pytest
 import torch
 
 import fedkit as fk
-from fedkit.coalitions import Evaluator
-from fedkit.experiments import Cell, get
-from fedkit.experiments import fedtsv as paper
-from fedkit.experiments.fedtsv_cells import CHANGES, TEN_SEEDS, changed
-from fedkit.experiments.fedtsv_runs import final_weights, round_metrics, run_cell
-from fedkit.experiments.separation import chance_above
-from fedkit.selection import ClientTable
+from fedkit.federated.selection import ClientTable
+from fedkit.learning.evaluation import Evaluator
+from fedkit.papers.fedtsv import settings as paper
+from fedkit.papers.fedtsv.cells import CHANGES, TEN_SEEDS, changed
+from fedkit.papers.fedtsv.runs import final_weights, round_metrics, run_cell
+from fedkit.papers.registry import Cell, get
+from fedkit.papers.separation import chance_above
 
 BASE = paper.Setting(
     "tsv", "digits", "digits", model="mlp-8", clients=12, skewed=2, malicious=3, rounds=6,

@@ -7,10 +7,10 @@ import torch
 from rounding import assert_close
 
 import fedkit as fk
-from fedkit.experiments import Cell, get
-from fedkit.experiments.fedtsv_tables import timings_table
-from fedkit.experiments.fedtsv_timings import Timing, averaging, clock, made_up, run_timing
-from fedkit.trajectory import TrajectoryGame, gram_matrix
+from fedkit.methods.fedtsv_trajectory import TrajectoryGame, gram_matrix
+from fedkit.papers.fedtsv.tables import timings_table
+from fedkit.papers.fedtsv.timings import Timing, averaging, clock, made_up, run_timing
+from fedkit.papers.registry import Cell, get
 
 
 def test_averaging_is_the_game_of_the_gram_matrix():

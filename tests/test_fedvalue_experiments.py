@@ -6,16 +6,19 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedkit.claims import load_claims
+from fedkit.claims.claim import load_claims
 from fedkit.datasets.tabular import TABLES
-from fedkit.experiments import Cell, fedvalue, fedvalue_approx, fedvalue_tables, get
-from fedkit.experiments.fedvalue import Setting, correlate, deal, information_values, split
-from fedkit.experiments.fedvalue_approx import Approximation, mape, run_approximation
-from fedkit.experiments.fedvalue_cells import READINGS
-from fedkit.experiments.fedvalue_runs import run_correlation, run_models, summary
 from fedkit.fedvalue.baselines import MODELS
 from fedkit.fedvalue.cmi import conditional_mutual_information
-from fedkit.records import Store
+from fedkit.papers.fedvalue import approx as fedvalue_approx
+from fedkit.papers.fedvalue import settings as fedvalue
+from fedkit.papers.fedvalue import tables as fedvalue_tables
+from fedkit.papers.fedvalue.approx import Approximation, mape, run_approximation
+from fedkit.papers.fedvalue.cells import READINGS
+from fedkit.papers.fedvalue.runs import run_correlation, run_models, summary
+from fedkit.papers.fedvalue.settings import Setting, correlate, deal, information_values, split
+from fedkit.papers.registry import Cell, get
+from fedkit.records.store import Store
 
 RNG = np.random.default_rng(1)
 WINE = Setting("wine", 3, repetitions=2, rows=12, background=5, walks=20)

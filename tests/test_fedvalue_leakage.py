@@ -4,17 +4,17 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedkit.experiments import fedvalue_security_tables as tables
-from fedkit.experiments import get
-from fedkit.experiments.fedvalue_leak import contingency
-from fedkit.experiments.fedvalue_security import PROTOCOLS, Attacked, example
 from fedkit.fedvalue.cmi import mshapley_from_table
 from fedkit.fedvalue.protocol.attacks import ATTACKS
 from fedkit.fedvalue.protocol.counting import CountingServer
 from fedkit.fedvalue.protocol.leakage import claims, geometric_noise, measure, suppress, with_decoys
 from fedkit.fedvalue.protocol.parties import DataParty
 from fedkit.fedvalue.protocol.secure import parties_of
-from fedkit.records import Store
+from fedkit.papers.fedvalue import security_tables as tables
+from fedkit.papers.fedvalue.leak import contingency
+from fedkit.papers.fedvalue.security import PROTOCOLS, Attacked, example
+from fedkit.papers.registry import get
+from fedkit.records.store import Store
 from fedkit.streams import Streams
 
 

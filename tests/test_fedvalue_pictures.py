@@ -2,7 +2,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedkit.experiments.fedvalue_pictures import strips
+from fedkit.papers.fedvalue.pictures import strips
 
 
 def test_every_number_is_a_dot():

@@ -7,9 +7,8 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from fedkit.datasets.movielens import MovieLens, made_up_ratings
-from fedkit.experiments import get
-from fedkit.experiments.fedvalue_budgets import affordable, greedy, odd_share, prices
-from fedkit.experiments.fedvalue_recommendation import (
+from fedkit.papers.fedvalue.budgets import affordable, greedy, odd_share, prices
+from fedkit.papers.fedvalue.recommendation import (
     CONTROLS,
     STRATEGIES,
     Setting,
@@ -17,7 +16,7 @@ from fedkit.experiments.fedvalue_recommendation import (
     play,
     setting,
 )
-from fedkit.experiments.fedvalue_recommendation_case import (
+from fedkit.papers.fedvalue.recommendation_case import (
     Case,
     Recommender,
     Repetition,
@@ -27,6 +26,7 @@ from fedkit.experiments.fedvalue_recommendation_case import (
     fabricate,
     values,
 )
+from fedkit.papers.registry import get
 from fedkit.streams import Streams
 
 DATA = made_up_ratings()

@@ -5,11 +5,11 @@ import pandas as pd
 import pytest
 from scipy.stats import binomtest, ttest_1samp
 
-from fedkit.claims import load_claims
-from fedkit.experiments import fedvalue_recommendation_tables as tables
-from fedkit.experiments.fedvalue_recommendation import Setting
-from fedkit.experiments.fedvalue_recommendation_case import Case, Trees
+from fedkit.claims.claim import load_claims
 from fedkit.intervals import mean_interval
+from fedkit.papers.fedvalue import recommendation_tables as tables
+from fedkit.papers.fedvalue.recommendation import Setting
+from fedkit.papers.fedvalue.recommendation_case import Case, Trees
 
 
 def frame_of(numbers, settings=None):

@@ -11,17 +11,18 @@ import numpy as np
 import pytest
 from toyrecords import cell, compute
 
-from fedkit import aggregation, golden
-from fedkit.adaptive import CosineValues
-from fedkit.audit import audit, choose, compare
-from fedkit.contribution import Round
 from fedkit.estimators.base import MeanTally
-from fedkit.experiments import Cell, Experiment, all_experiments, get
-from fedkit.golden import GoldenRun, Tiny, differences, golden_runs, is_timing
-from fedkit.provenance import lock_hash
-from fedkit.records import RecordError, Store, run_cells
-from fedkit.staleness import check_records
-from fedkit.valuation import Valuation
+from fedkit.federated import aggregation
+from fedkit.federated.valuers import Round
+from fedkit.games.valuation import Valuation
+from fedkit.methods.fedtsv import CosineValues
+from fedkit.papers.audit import audit, choose, compare
+from fedkit.papers.registry import Cell, Experiment, all_experiments, get
+from fedkit.papers.staleness import check_records
+from fedkit.records import golden
+from fedkit.records.golden import GoldenRun, Tiny, differences, golden_runs, is_timing
+from fedkit.records.manifest import lock_hash
+from fedkit.records.store import RecordError, Store, run_cells
 
 RUNS = golden_runs(all_experiments())
 

@@ -6,14 +6,14 @@ import torch
 from rounding import assert_trained_alike
 from test_federation import MLP, toy
 
-from fedkit.classwise import MaverickMR, MaverickTMR, class_difficulty
-from fedkit.classwise_gtg import MaverickGTG
-from fedkit.federation import Plan, run
-from fedkit.maverick import Accumulate, CoresetWeights, FedMS, ScoreSelection, rewards
-from fedkit.selection import ClientTable
+from fedkit.federated.rounds import Plan, run
+from fedkit.federated.selection import ClientTable
+from fedkit.games.valuation import Valuation
+from fedkit.learning.training import LocalSGD
+from fedkit.methods.fedms import Accumulate, CoresetWeights, FedMS, ScoreSelection, rewards
+from fedkit.methods.fedms_classwise import MaverickMR, MaverickTMR, class_difficulty
+from fedkit.methods.fedms_gtg import MaverickGTG
 from fedkit.streams import Streams
-from fedkit.training import LocalSGD
-from fedkit.valuation import Valuation
 
 PLAN = Plan(4, 3, LocalSGD(lr=0.2, batch_size=4), utility="class_accuracy")
 
@@ -191,7 +191,7 @@ def test_accuracy_as_utility_is_refused():
 
 
 def test_many_participants_are_not_tabulated(monkeypatch):
-    import fedkit.maverick as module
+    import fedkit.methods.fedms as module
 
     federation, strategy = toy(), FedMS(MaverickGTG()).strategy(3, 4)
     before = run([federation], MLP, strategy, PLAN, [5])

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedkit.models import build
+from fedkit.learning.architectures import build
 
 torch.set_num_threads(1)
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import fedkit as fk
-from fedkit.corruption import LabelNoise
+from fedkit.federated.adversaries import LabelNoise
 
 
 def pair(n, seed, columns=4):
@@ -40,7 +40,7 @@ def test_they_are_valued_by_both_papers():
     plan = fk.Plan(4, 4, fk.LocalSGD(lr=0.5, batch_size=10))
     run = fk.run([mine], model, fk.FedTSV().strategy(), plan, seeds=[0], progress=False)
     assert run.clients_frame().groupby("client").value.sum().idxmin() == 3
-    from fedkit.aam import fit_aam, simulate
+    from fedkit.methods.fedccea import fit_aam, simulate
 
     local = fk.LocalSGD(lr=0.5, batch_size=10)
     found = fit_aam(simulate(mine, model, local, simulations=20, rounds=3, progress=False))

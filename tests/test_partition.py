@@ -8,7 +8,7 @@ import torch
 from tinydata import is_partition
 
 from fedkit.datasets import dataset as data
-from fedkit.partition import (
+from fedkit.federated.clients import (
     IID,
     Dirichlet,
     Federation,

@@ -8,8 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from fedkit import provenance
-from fedkit.provenance import make_manifest
+from fedkit.records import manifest as provenance
+from fedkit.records.manifest import make_manifest
 
 
 def test_manifest_tells_how_and_never_where() -> None:
@@ -39,7 +39,7 @@ def test_stamp_is_small_and_repeatable() -> None:
 
 
 def test_provenance_does_not_import_torch() -> None:
-    code = "import sys, fedkit.provenance as p; p.make_manifest({}); " + (
+    code = "import sys, fedkit.records.manifest as p; p.make_manifest({}); " + (
         "sys.exit('torch' in sys.modules and 'fedkit.book.api' not in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

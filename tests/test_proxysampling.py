@@ -20,7 +20,7 @@ from fedkit.estimators import (
 )
 from fedkit.estimators.design import PairedDesign, coefficients
 from fedkit.estimators.proxies import FAMILIES, Proxy, candidates, choose, fit
-from fedkit.games import (
+from fedkit.games.game import (
     FunctionGame,
     TableGame,
     airport,

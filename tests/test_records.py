@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from toyrecords import cell, compute
 
-from fedkit import records
-from fedkit.records import Cell, CellError, RecordError, Store, parse_seeds, run_cells
-from fedkit.staleness import SIZE_LIMIT, check_records, stale_records
+from fedkit.papers.staleness import SIZE_LIMIT, check_records, stale_records
+from fedkit.records import store as records
+from fedkit.records.store import Cell, CellError, RecordError, Store, parse_seeds, run_cells
 
 
 @pytest.fixture
@@ -213,7 +213,7 @@ def test_default_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FEDKIT_RESULTS", str(tmp_path))
     assert Store().root == tmp_path
     monkeypatch.delenv("FEDKIT_RESULTS")
-    assert Store().root == Path(records.__file__).parent.parent / "results"
+    assert Store().root == Path(records.__file__).parents[2] / "results"
 
 
 # -------------------------------------------------------------------------- staleness
@@ -249,5 +249,5 @@ def test_large_records_are_reported(store: Store) -> None:
 
 def test_committed_records_are_sound() -> None:
     """Every record in the repository is whole, small, in its place, and fresh or excused."""
-    root = Path(records.__file__).parent.parent / "results"
+    root = Path(records.__file__).parents[2] / "results"
     assert check_records(Store(root)) == []

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from toyrecords import cell, compute
 
-from fedkit import _running
-from fedkit._locks import try_lock
-from fedkit.records import Cell, CellError, Store, run_cells
-from fedkit.staleness import check_records
+from fedkit.papers.staleness import check_records
+from fedkit.records import running as _running
+from fedkit.records.locks import try_lock
+from fedkit.records.store import Cell, CellError, Store, run_cells
 
 
 @pytest.fixture
@@ -112,7 +112,7 @@ def test_a_cell_finished_while_we_waited_is_not_computed_again(
 RUNNER = """
 import sys, time
 from pathlib import Path
-from fedkit.records import Cell, Store, run_cells
+from fedkit.records.store import Cell, Store, run_cells
 
 root, log = Path(sys.argv[1]), Path(sys.argv[2])
 

@@ -4,10 +4,10 @@ import torch
 from rounding import assert_same_answers, assert_trained_alike
 
 import fedkit as fk
-from fedkit import samplespace
-from fedkit.partition import QuantitySkew
-from fedkit.retraining import InOrder, train_with_sizes
-from fedkit.samplespace import SampleSpace, in_sample_space
+from fedkit.federated import sample_space as samplespace
+from fedkit.federated.clients import QuantitySkew
+from fedkit.federated.retraining import InOrder, train_with_sizes
+from fedkit.federated.sample_space import SampleSpace, in_sample_space
 from fedkit.streams import Streams
 
 #: a small rate: at 0.2 training amplifies a change of 1e-7 of the start to 0.1

@@ -4,10 +4,13 @@ import torch
 from test_federation import MLP, toy
 
 from fedkit import estimators as est
-from fedkit.aggregation import SizeWeighted, UniformWeights
-from fedkit.contribution import Estimated, Exact, NoValue
-from fedkit.federation import Plan, Strategy, run
-from fedkit.schedulers import (
+from fedkit.federated.aggregation import SizeWeighted, UniformWeights
+from fedkit.federated.rounds import Plan, Strategy, run
+from fedkit.federated.selection import ClientTable
+from fedkit.federated.valuers import Estimated, Exact, NoValue
+from fedkit.games.valuation import Valuation
+from fedkit.learning.training import LocalSGD
+from fedkit.methods.selection_baselines import (
     FedEMD,
     GreedyFed,
     Oracle,
@@ -15,9 +18,6 @@ from fedkit.schedulers import (
     RunningValue,
     SFedAvg,
 )
-from fedkit.selection import ClientTable
-from fedkit.training import LocalSGD
-from fedkit.valuation import Valuation
 
 LABELS = np.array([[8, 2, 0], [5, 5, 0], [0, 0, 20], [0, 0, 0], [6, 4, 0]])
 LOSSES = np.array([0.3, 0.9, 0.5, np.nan, 0.7])

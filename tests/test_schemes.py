@@ -6,8 +6,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tinydata import is_partition
 
-from fedkit.partition import IID, ClassesPerClient, Dirichlet, Mavericks, Mixed, QuantitySkew
-from fedkit.schemes import cut_by_shares
+from fedkit.federated.clients import (
+    IID,
+    ClassesPerClient,
+    Dirichlet,
+    Mavericks,
+    Mixed,
+    QuantitySkew,
+)
+from fedkit.federated.schemes import cut_by_shares
 
 
 def schemes(n_clients: int, n_classes: int) -> list:

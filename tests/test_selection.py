@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedkit.selection import ClientTable, EpsilonGreedy, UniformSelection
+from fedkit.federated.selection import ClientTable, EpsilonGreedy, UniformSelection
 
 
 def table(values, counts=None, t=0, sizes=None):

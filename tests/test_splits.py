@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tinydata import is_partition
 
-from fedkit.partition import Dirichlet, MissingClassWarning, fill_empty, hold_out, long_tail
+from fedkit.federated.clients import Dirichlet, MissingClassWarning, fill_empty, hold_out, long_tail
 
 POOL = np.repeat(np.arange(5), [400, 250, 200, 100, 50])
 

@@ -8,8 +8,8 @@ import torch
 from rounding import assert_trained_alike
 from torch import nn
 
-from fedkit.models import build
-from fedkit.training import LocalSGD, diverged, train_clients
+from fedkit.learning.architectures import build
+from fedkit.learning.training import LocalSGD, diverged, train_clients
 
 torch.set_num_threads(1)
 

@@ -6,11 +6,11 @@ import pytest
 from rounding import assert_same_answers
 
 import fedkit as fk
-from fedkit import trainings
-from fedkit.aam import sample_sizes, simulate
-from fedkit.retraining import RetrainingGame, train_with_sizes
-from fedkit.staleness import SIZE_LIMIT
-from fedkit.trainings import Trainings
+from fedkit.federated import retraining_cache as trainings
+from fedkit.federated.retraining import RetrainingGame, train_with_sizes
+from fedkit.federated.retraining_cache import Trainings
+from fedkit.methods.fedccea import sample_sizes, simulate
+from fedkit.papers.staleness import SIZE_LIMIT
 
 LOCAL = fk.LocalSGD(lr=0.2, batch_size=8, epochs=1)
 
@@ -101,7 +101,7 @@ def test_bad_input_and_damaged_files(problem, tmp_path):
 
 
 def test_kept_trainings_of_the_repository_are_whole_and_small():
-    files = list((Path(trainings.__file__).parent.parent / "results" / "trainings").rglob("*"))
+    files = list((Path(trainings.__file__).parents[2] / "results" / "trainings").rglob("*"))
     for path in filter(Path.is_file, files):
         assert path.suffix == ".npz"
         assert path.stat().st_size < SIZE_LIMIT

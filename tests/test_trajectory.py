@@ -9,7 +9,7 @@ from rounding import assert_close, assert_trained_alike
 from toyrounds import a_round
 
 import fedkit as fk
-from fedkit.trajectory import (
+from fedkit.methods.fedtsv_trajectory import (
     UTILITIES,
     TrajectoryGame,
     TrajectoryValues,

@@ -9,8 +9,8 @@ import pytest
 
 import fedkit as fk
 from fedkit.estimators import PermutationSampling, estimate, shapley
-from fedkit.games import airport, random_unanimity_sum
-from fedkit.valuation import Valuation
+from fedkit.games.game import airport, random_unanimity_sum
+from fedkit.games.valuation import Valuation
 
 
 def make(shape=(3,)):

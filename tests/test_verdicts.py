@@ -8,15 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedkit.intervals import (
-    holm,
-    mean_interval,
-    paired_interval,
-    paired_p_value,
-    prediction_interval,
-    slopes,
-)
-from fedkit.verdicts import (
+from fedkit.claims.judge import (
     DIRECTION,
     ICONS,
     INCONCLUSIVE,
@@ -31,6 +23,14 @@ from fedkit.verdicts import (
     judge_never,
     judge_ordering,
     judge_value,
+)
+from fedkit.intervals import (
+    holm,
+    mean_interval,
+    paired_interval,
+    paired_p_value,
+    prediction_interval,
+    slopes,
 )
 
 # ------------------------------------------------------------------- intervals and tests

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 import fedkit as fk
-from fedkit.coalitions import Evaluator
-from fedkit.contribution import Round
+from fedkit.federated.valuers import Round
+from fedkit.learning.evaluation import Evaluator
 
 
 def a_round(k: int = 3, index: int = 2, lr: float = 0.5, validation: float = 0.4) -> Round:

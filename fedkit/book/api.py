@@ -15,26 +15,16 @@ __all__ = ["expand", "public_modules"]
 
 MARK_NAMES, MARK_MODULES = "<!-- names -->", "<!-- modules -->"
 
-#: Modules in the order of the page; what is not named here follows under the last heading.
+#: Rooms in the order of the page.
 SECTIONS = {
-    "Games and values": "games closed_forms masks valuation estimators classwise classwise_gtg "
-    "streams",
-    "Models and training": "models layers training firstlayer pooling workers arithmetic "
-    "coalitions roundgame",
-    "Data and federations": "datasets.dataset datasets.tabular datasets.movielens "
-    "datasets.catalogue datasets.fetch datasets.layouts datasets.files "
-    "partition ownarrays schemes dirichlet splits",
-    "Rounds": "federation contribution selection aggregation maverick schedulers corruption "
-    "history checkpoints trajectory adaptive retraining trainings samplespace aam approximation "
-    "projection connected",
-    "Vertical federated learning": "fedvalue fedvalue.data fedvalue.cmi "
-    "fedvalue.bias fedvalue.significance fedvalue.knn fedvalue.protocol.secure "
-    "fedvalue.protocol.parties fedvalue.protocol.task_party fedvalue.protocol.verification "
-    "fedvalue.protocol.messages",
-    "Experiments, records and claims": "records experiments staleness provenance claims comparing "
-    "verdicts intervals overviews reporting printed",
-    "Figures": "plots.curves plots.clients plots.style",
-    "The book and the command line": "",
+    "Games and values": "games estimators streams",
+    "Models and training": "learning",
+    "Data and federations": "datasets federated",
+    "Methods": "methods",
+    "Vertical federated learning": "fedvalue",
+    "Experiments, records and claims": "papers records claims intervals",
+    "Figures": "plots",
+    "The book and the command line": "book cli extras atomic",
 }
 
 
@@ -55,21 +45,13 @@ def public_modules(*, draft: bool = False) -> Iterator[types.ModuleType]:
                     raise
                 print(f"  note: {info.name} is left out of the API page: {error}")
                 continue
-            if getattr(module, "__all__", None) and module.__name__ not in (
-                "fedkit.plots",
-                "fedkit.datasets",
-            ):
+            if getattr(module, "__all__", None):
                 yield module
-            if info.ispkg and (
-                module.__name__ in ("fedkit.experiments", "fedkit.fedvalue")
-                or module.__name__ in ("fedkit.plots", "fedkit.datasets")
-                or not hasattr(module, "__all__")
-            ):
+            if info.ispkg:
                 yield from below(module)
 
-    order = [f"fedkit.{short}" for names in SECTIONS.values() for short in names.split()]
-    found = list(below(fedkit))
-    yield from sorted(found, key=lambda m: [*order, m.__name__].index(m.__name__))
+    order = [room for rooms in SECTIONS.values() for room in rooms.split()]
+    yield from sorted(below(fedkit), key=lambda m: order.index(m.__name__.split(".")[1]))
 
 
 def _homes(modules: list[types.ModuleType]) -> dict[str, list[str]]:
@@ -110,12 +92,7 @@ def expand(text: str, *, draft: bool = False) -> str:
     left = {name: names for name, names in homes.items() if names}
     page: list[str] = []
     for heading, wanted in SECTIONS.items():
-        named = [f"fedkit.{short}" for short in wanted.split()] or list(left)
-        found = [name for name in named if name in left]
-        for start, package in (("Experiments", "experiments"), ("Vertical", "fedvalue")):
-            if heading.startswith(start):
-                below = (name for name in left if name.startswith(f"fedkit.{package}."))
-                found += [name for name in below if name not in found]
+        found = [name for name in left if name.split(".")[1] in wanted.split()]
         page += [f"## {heading}", ""] if found else []
         for name in found:
             page += _module(name, left.pop(name))

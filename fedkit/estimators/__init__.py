@@ -5,7 +5,14 @@ from __future__ import annotations
 from fedkit.estimators.base import Budget, ContrastTally, Estimator, MeanTally
 from fedkit.estimators.complementary import ComplementarySampling
 from fedkit.estimators.driver import estimate, estimate_many
-from fedkit.estimators.exact import (
+from fedkit.estimators.multilinear import MultilinearSampling
+from fedkit.estimators.owen import OwenSampling
+from fedkit.estimators.permutation import BetaShapleySampling, PermutationSampling
+from fedkit.estimators.proxysampling import ProxySampling
+from fedkit.estimators.semivalues import BanzhafSampling
+from fedkit.estimators.together import least_core, shapley_interactions
+from fedkit.estimators.truncated import GTGShapley, TruncatedMonteCarlo
+from fedkit.games.exact import (
     banzhaf,
     banzhaf_weights,
     beta_shapley,
@@ -15,13 +22,6 @@ from fedkit.estimators.exact import (
     shapley,
     shapley_weights,
 )
-from fedkit.estimators.multilinear import MultilinearSampling
-from fedkit.estimators.owen import OwenSampling
-from fedkit.estimators.permutation import BetaShapleySampling, PermutationSampling
-from fedkit.estimators.proxysampling import ProxySampling
-from fedkit.estimators.semivalues import BanzhafSampling
-from fedkit.estimators.together import least_core, shapley_interactions
-from fedkit.estimators.truncated import GTGShapley, TruncatedMonteCarlo
 
 __all__ = [
     "BanzhafSampling",

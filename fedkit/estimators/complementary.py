@@ -16,8 +16,8 @@ from fedkit.estimators.base import (
     blocks,
     random_orders,
 )
-from fedkit.estimators.exact import shapley_weights
 from fedkit.estimators.permutation import check_size
+from fedkit.games.exact import shapley_weights
 
 __all__ = ["ComplementarySampling"]
 

@@ -37,9 +37,9 @@ from numpy.typing import NDArray
 
 from fedkit.estimators.base import Count, Estimator
 from fedkit.estimators.job import Job, Seed, Store
-from fedkit.games import Game
-from fedkit.masks import check_utilities, take
-from fedkit.valuation import Valuation
+from fedkit.games.coalitions import check_utilities, take
+from fedkit.games.game import Game
+from fedkit.games.valuation import Valuation
 
 __all__ = ["estimate", "estimate_many"]
 

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedkit.estimators.base import PATIENCE, Budget, Count, Estimator, Requests, Tally
-from fedkit.estimators.exact import semivalue
-from fedkit.games import Game, TableGame
-from fedkit.masks import Memo, all_coalitions, check_coalitions, take
+from fedkit.games.coalitions import Memo, all_coalitions, check_coalitions, take
+from fedkit.games.exact import semivalue
+from fedkit.games.game import Game, TableGame
+from fedkit.games.valuation import Trace, Valuation
 from fedkit.streams import Streams, as_generator
-from fedkit.valuation import Trace, Valuation
 
 __all__ = ["Job", "Seed", "Store"]
 

@@ -22,8 +22,8 @@ from fedkit.estimators.base import (
     random_orders,
     walk_marginals,
 )
-from fedkit.estimators.exact import shapley_weights
 from fedkit.estimators.permutation import check_size
+from fedkit.games.exact import shapley_weights
 
 __all__ = ["MultilinearSampling"]
 

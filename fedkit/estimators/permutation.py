@@ -18,7 +18,7 @@ from fedkit.estimators.base import (
     random_orders,
     walk_marginals,
 )
-from fedkit.estimators.exact import beta_weights, shapley_weights
+from fedkit.games.exact import beta_weights, shapley_weights
 
 __all__ = ["BetaShapleySampling", "PermutationSampling"]
 

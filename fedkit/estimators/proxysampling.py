@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from fedkit.estimators.base import Budget, Count, Floats, Requests
 from fedkit.estimators.design import PairedDesign, coefficients
-from fedkit.estimators.exact import banzhaf_weights, shapley_weights
 from fedkit.estimators.proxies import CHOICE_ROWS, FAMILIES, Fit, choose, fit
-from fedkit.masks import all_coalitions, coalition_index
+from fedkit.games.coalitions import all_coalitions, coalition_index
+from fedkit.games.exact import banzhaf_weights, shapley_weights
 
 __all__ = ["ProxySampling"]
 

@@ -18,8 +18,8 @@ from fedkit.estimators.base import (
     neighbour_marginals,
     neighbourhoods,
 )
-from fedkit.estimators.exact import banzhaf_weights
 from fedkit.estimators.permutation import check_size
+from fedkit.games.exact import banzhaf_weights
 
 __all__ = ["BanzhafSampling"]
 

@@ -7,9 +7,9 @@ from math import comb
 import numpy as np
 from numpy.typing import NDArray
 
-from fedkit.games import Game, tabulate
-from fedkit.masks import all_coalitions
-from fedkit.valuation import Valuation
+from fedkit.games.coalitions import all_coalitions
+from fedkit.games.game import Game, tabulate
+from fedkit.games.valuation import Valuation
 
 __all__ = ["least_core", "shapley_interactions"]
 

@@ -34,7 +34,7 @@ from scipy.special import gammaln
 from fedkit.estimators import Budget, PermutationSampling, shapley
 from fedkit.fedvalue.cells import CoalitionCells, densify
 from fedkit.fedvalue.partyvalues import WALKS, PartyValues, Sampling
-from fedkit.masks import Coalitions, Utilities, check_coalitions
+from fedkit.games.coalitions import Coalitions, Utilities, check_coalitions
 from fedkit.streams import Streams
 
 __all__ = ["NullGame", "corrected_values", "expected_clogc", "null_information"]

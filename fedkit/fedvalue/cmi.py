@@ -18,7 +18,7 @@ from fedkit.estimators import Estimator
 from fedkit.fedvalue.cells import CoalitionCells, sum_clogc
 from fedkit.fedvalue.data import How, Missing, VerticalData, joint_codes, pca, vertical_data
 from fedkit.fedvalue.partyvalues import PartyValues, Sampling
-from fedkit.masks import Coalitions, Memo, Utilities, check_coalitions, take
+from fedkit.games.coalitions import Coalitions, Memo, Utilities, check_coalitions, take
 
 __all__ = [
     "CMIGame",

@@ -16,7 +16,7 @@ from scipy.special import digamma
 
 from fedkit.fedvalue.binning import columns_of, label_codes
 from fedkit.fedvalue.data import VerticalData, vertical_data
-from fedkit.masks import Coalitions, Utilities, check_coalitions
+from fedkit.games.coalitions import Coalitions, Utilities, check_coalitions
 from fedkit.streams import Streams
 
 __all__ = ["KNNGame", "knn_information", "standardise"]

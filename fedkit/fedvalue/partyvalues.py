@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fedkit.estimators import Estimator, PermutationSampling, estimate, shapley
 from fedkit.extras import need
-from fedkit.masks import MAX_TABLE_PLAYERS, Coalitions, Utilities
+from fedkit.games.coalitions import MAX_TABLE_PLAYERS, Coalitions, Utilities
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from fedkit._locks import try_lock
 from fedkit.fedvalue.protocol.messages import Job, MessageError
 from fedkit.fedvalue.service.wire import job_from_json, job_to_json, read_json
+from fedkit.records.locks import try_lock
 
 __all__ = ["Kept", "Shelf"]
 

@@ -1,0 +1,1 @@
+"""What a paper claims beside what was measured: claim, judge, tables."""

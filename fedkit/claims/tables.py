@@ -1,0 +1,269 @@
+"""The comparison as tables for a page: markdown, verdicts as icon and words, never colour."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from fedkit.claims.judge import ICONS, NOT_JUDGED, REPRODUCED, VERDICTS
+from fedkit.extras import need
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from fedkit.claims.claim import Claims
+
+__all__ = [
+    "by_paper", "claims_table", "comparison_table", "fits_text", "ours_text", "summary",
+    "terminal_table", "verdict_text", "with_verdict",
+]  # fmt: skip
+
+
+def verdict_text(verdict: str) -> str:
+    """Write a verdict as its icon and its words."""
+    return f"{ICONS[verdict]} {verdict}"
+
+
+def fits_text(row: Any) -> str:
+    """Say how many other rows of its column a reproduced number fits too; empty elsewhere."""
+    if not math.isfinite(row["also_fits"]):
+        return ""
+    if not row["also_fits"]:
+        return "fits no other row"
+    return f"also fits {row['also_fits']:.0f} of {row['other_rows']:.0f} other rows"
+
+
+def _says(row: Any) -> str:
+    """Return the sentence of a claim with what is to be known of it."""
+    marks = [f"after the runs: {row['after_runs']}"] if row["after_runs"] else []
+    marks += ["holds by construction"] if row["by_construction"] else []
+    return f"{row['says']} [{'; '.join(marks)}]" if marks else str(row["says"])
+
+
+def _number(value: float, digits: int) -> str:
+    """Write a number with some decimals; whole ones plain, tiny ones by their leading digits."""
+    if digits == 2 and value == int(value):
+        return str(int(value))
+    if value != 0 and abs(value) < 0.5 * 10**-digits:
+        return f"{value:.1e}"
+    return f"{value:.{digits}f}"
+
+
+def _digits(printed: str | None) -> int:
+    """Decimals for our numbers: those of the printed one, but two at the least."""
+    return max(len(printed.partition(".")[2]), 2) if printed else 2
+
+
+def ours_text(row: Any) -> str:
+    """Write our side of one row of :func:`fedkit.claims.join.join`: ``mean [low, high], n = k``.
+
+    A dash stands for no number; a dagger marks records that are older than the code.
+    """
+    if not math.isfinite(row["mean"]):
+        return "–"
+    digits = _digits(row["paper"] if isinstance(row["paper"], str) else None)
+    text = _number(row["mean"], digits)
+    if math.isfinite(row["low"]):
+        text += f" [{_number(row['low'], digits)}, {_number(row['high'], digits)}]"
+    if row["seeds"]:
+        text += f", n = {int(row['seeds'])}"
+    return text + (" †" if row["stale"] else "")
+
+
+def _markdown(head: list[str], rows: list[list[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(
+        "| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |" for line in lines
+    )
+
+
+def claims_table(frame: pd.DataFrame, *, commands: bool = False) -> str:
+    """Write claims one per line, as a markdown table.
+
+    Parameters
+    ----------
+    frame : pandas.DataFrame
+        Rows of :func:`fedkit.claims.join.join`, filtered as you like.
+    commands : bool
+        Add the command that produces each of our numbers.
+
+    Returns
+    -------
+    str
+        Columns: claim, where, paper, ours with its interval and seeds, difference, rule,
+        verdict, how many other rows the number fits too, and the command.
+    """
+    head = [
+        "claim",
+        "where",
+        "paper",
+        "ours [95% CI]",
+        "difference",
+        "rule",
+        "verdict",
+        "also fits",
+    ]
+    rows = []
+    for row in frame.to_dict("records"):
+        paper = row["paper"] if isinstance(row["paper"], str) else None
+        unit = f" {row['unit']}" if row["unit"] else ""
+        difference = row["difference"]
+        line = [
+            _says(row),
+            str(row["where"]),
+            "not printed" if paper is None else f"{paper}{unit}",
+            ours_text(row),
+            _number(difference, _digits(paper)) if math.isfinite(difference) else "–",
+            str(row["rule"]),
+            verdict_text(row["verdict"]) + (f" ({row['note']})" if row["note"] else ""),
+            fits_text(row) or "–",
+        ]
+        rows.append([*line, f"`{row['command']}`"] if commands else line)
+    return _markdown([*head, "command"] if commands else head, rows)
+
+
+def terminal_table(frame: pd.DataFrame, width: int | None) -> str:
+    """Write claims one per line of a terminal: the claim, paper, ours, verdict.
+
+    Parameters
+    ----------
+    frame : pandas.DataFrame
+        Rows of :func:`fedkit.claims.join.join`, filtered as you like.
+    width : int or None
+        Characters of a line.  A claim whose sentence does not fit stands with its id, whole, for
+        claims of a family differ in a word.  None writes all sentences out.
+    """
+    rows = [("claim", "paper", "ours [95% CI]", "verdict")]
+    for row in frame.to_dict("records"):
+        printed = row["paper"] if isinstance(row["paper"], str) else "–"
+        words = verdict_text(row["verdict"]).partition(", not in")[0].partition(" (")[0]
+        if math.isfinite(row["also_fits"]):
+            words += f", fits {row['also_fits']:.0f}/{row['other_rows']:.0f} too"
+        rows.append((str(row["says"]), printed, ours_text(row), words))
+    longest = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    if width is not None:
+        room = width - sum(longest[1:]) - 6
+        ids = ["claim", *(str(name).partition(".")[2] for name in frame["claim"])]
+        rows = [
+            (row[0] if len(row[0]) <= room else name, *row[1:])
+            for row, name in zip(rows, ids, strict=True)
+        ]
+    says = max(len(row[0]) for row in rows)
+    return "\n".join(
+        f"{claim:<{says}}  {paper:>{longest[1]}}  {ours:<{longest[2]}}  {verdict}"
+        for claim, paper, ours, verdict in rows
+    )
+
+
+def with_verdict(frame: pd.DataFrame, words: str) -> pd.DataFrame:
+    """Keep the claims of one verdict, named in full or by a part that no other verdict has.
+
+    Raises
+    ------
+    ValueError
+        If the words name no verdict, or several.
+    """
+    wanted = words.strip().lower()
+    fitting = [v for v in VERDICTS if v == wanted] or [v for v in VERDICTS if wanted in v]
+    if len(fitting) != 1:
+        found = "several verdicts" if fitting else "no verdict"
+        raise ValueError(f"{words!r} names {found}; choose one of: {'; '.join(VERDICTS)}")
+    return frame[frame["verdict"] == fitting[0]]
+
+
+def comparison_table(frame: pd.DataFrame, table: str, **column: Any) -> str:
+    """Write one of the paper's tables with our numbers and the verdict in each cell.
+
+    Parameters
+    ----------
+    frame : pandas.DataFrame
+        All rows of :func:`fedkit.claims.join.join`.
+    table : str
+        Id of the block in the claims file: ``"t1"``, ``"t2"``, ``"t3"``, or an ordering
+        block such as ``"o1"``.
+    **column
+        Keep the columns with these values only, e.g. ``dataset="mnist"``.
+
+    Returns
+    -------
+    str
+        A markdown table; a cell reads paper, then ours with its interval and seeds, then the
+        verdict.
+
+    Raises
+    ------
+    ValueError
+        If nothing fits.
+    """
+    claims: Claims = frame.attrs["claims"]
+    rows = {row["claim"]: row for row in frame.to_dict("records")}
+    cells: dict[str, dict[str, str]] = {}
+    heads: list[str] = []
+    for claim in claims.claims:
+        place = dict(claim.place)
+        if place.pop("table", None) != table or claim.id not in rows:
+            continue
+        name = str(place.pop("row"))
+        if any(place.get(key) != value for key, value in column.items()):
+            continue
+        shown = [(k, v) for k, v in place.items() if k not in column]
+        head = ", ".join(str(v) if isinstance(v, str) else f"{k} {v}" for k, v in shown)
+        if head not in heads:
+            heads.append(head)
+        row = rows[claim.id]
+        # A number that is not judged stands beside the paper's all the same: it must say why.
+        why = f": {row['note']}" if row["verdict"] == NOT_JUDGED else ""
+        why += f"<br>{fits_text(row)}" if fits_text(row) else ""
+        cells.setdefault(name, {})[head] = (
+            f"{row['paper']}<br>{ours_text(row)}<br>{verdict_text(row['verdict'])}{why}"
+        )
+    if not cells:
+        known = sorted({str(c.place.get("table")) for c in claims.claims})
+        where = f" with {column}" if column else ""
+        raise ValueError(f"no claims in table {table!r}{where}; tables are {known}")
+    body = [[name, *(cells[name].get(head, "") for head in heads)] for name in cells]
+    return _markdown(["paper / ours / verdict", *heads], body)
+
+
+def summary(frame: pd.DataFrame) -> pd.DataFrame:
+    """Count the verdicts by kind of claim; every verdict of the list has a column."""
+    pd = need("pandas", extra="run")
+    counts = pd.crosstab(frame["kind"], frame["verdict"])
+    counts = counts.reindex(columns=list(VERDICTS), fill_value=0)
+    counts.columns = [verdict_text(name) for name in counts.columns]
+    return counts
+
+
+def by_paper(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """Count the verdicts of every paper, findings apart from what holds by construction.
+
+    Parameters
+    ----------
+    frames : mapping of str to pandas.DataFrame
+        Of each paper all rows of :func:`fedkit.claims.join.join`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One column per paper and the total; one row per verdict of findings, then the reproduced
+        table cells that fit no other row, those of all that have other rows, and the reproduced
+        claims that hold by construction.
+    """
+    pd = need("pandas", extra="run")
+    columns = {}
+    for paper, frame in frames.items():
+        given = frame["by_construction"].astype(bool)
+        found = frame[~given]
+        counts = {verdict_text(v): int((found["verdict"] == v).sum()) for v in VERDICTS}
+        ticks = found["also_fits"].dropna()
+        counts["reproduced cells that fit no other row"] = int((ticks == 0).sum())
+        counts["of reproduced cells that have other rows"] = len(ticks)
+        counts["reproduced by construction"] = int((given & (frame["verdict"] == REPRODUCED)).sum())
+        counts["by construction, other verdicts"] = (
+            int(given.sum()) - counts["reproduced by construction"]
+        )
+        columns[paper] = counts
+    table = pd.DataFrame(columns)
+    table["all"] = table.sum(axis=1)
+    return table

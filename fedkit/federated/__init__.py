@@ -1,0 +1,2 @@
+"""Clients and the round loop: partitioners, selection, valuers, aggregation, adversaries,
+retraining."""

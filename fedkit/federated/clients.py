@@ -1,0 +1,253 @@
+"""Federations: a data set, a server validation set, and clients that share the rest.
+
+The order is that of FedOwen (section 4.1): the server's validation images leave the data set
+first; then the training pool is given a long tail; then a scheme divides it among clients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, is_dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from fedkit.datasets.dataset import Dataset
+from fedkit.federated.dirichlet import Dirichlet
+from fedkit.federated.schemes import IID, ClassesPerClient, Mavericks, Mixed, QuantitySkew, Scheme
+from fedkit.federated.splits import MissingClassWarning, fill_empty, hold_out, long_tail
+from fedkit.streams import Streams
+
+__all__ = [
+    "IID",
+    "ClassesPerClient",
+    "Dirichlet",
+    "Federation",
+    "Mavericks",
+    "MissingClassWarning",
+    "Mixed",
+    "QuantitySkew",
+    "Scheme",
+    "fill_empty",
+    "hold_out",
+    "long_tail",
+    "make_federation",
+]
+
+Transform = Callable[
+    [torch.Tensor, torch.Tensor, np.random.Generator], tuple[torch.Tensor, torch.Tensor]
+]
+"""What a client does to its own data: (x_i, y_i, rng) -> (x_i, y_i)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Federation:
+    """Clients, server and test data of one federated learning problem.
+
+    Attributes
+    ----------
+    x : float32 tensor (N, C, H, W)
+        Training pool, normalised.
+    y : int64 tensor (N,)
+        Its labels.
+    clients : tuple of int64 array
+        Positions in the pool that each client holds; a partition of it.
+    x_val, y_val, x_test, y_test : tensors
+        Server validation and test data, normalised alike; disjoint from the pool.
+    n_classes : int
+        Number of classes of the data set (also of those absent from the pool).
+    name : str
+        Name of the data set.
+    settings : dict
+        All arguments that made it, with source and note of the data set.
+    transforms : mapping of int to callable
+        What some clients do to their data when they are asked for it.
+    """
+
+    x: torch.Tensor
+    y: torch.Tensor
+    clients: tuple[np.ndarray, ...]
+    x_val: torch.Tensor
+    y_val: torch.Tensor
+    x_test: torch.Tensor
+    y_test: torch.Tensor
+    n_classes: int
+    name: str
+    settings: dict[str, Any]
+    transforms: Mapping[int, Transform] = field(default_factory=dict)
+
+    @property
+    def n_clients(self) -> int:
+        """Number of clients."""
+        return len(self.clients)
+
+    @property
+    def input_shape(self) -> tuple[int, int, int]:
+        """Channels, height and width of an image."""
+        channels, height, width = self.x.shape[1:]
+        return int(channels), int(height), int(width)
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """Samples per client before any transform, int64 (n,)."""
+        return np.array([len(c) for c in self.clients], dtype=np.int64)
+
+    @property
+    def label_counts(self) -> np.ndarray:
+        """True labels per client and class, before any transform, int64 (n, classes)."""
+        y = self.y.numpy()
+        return np.stack([np.bincount(y[c], minlength=self.n_classes) for c in self.clients])
+
+    def summary(self) -> dict[str, float]:
+        """Describe how unequal the clients are, before any transform.
+
+        Returns
+        -------
+        dict
+            ``clients``, ``empty`` (clients without data), ``smallest``, ``median`` and
+            ``largest`` (sizes), and over the clients with data ``classes`` (mean number of
+            classes held) and ``dominance`` (mean share of a client's most frequent class).
+        """
+        sizes, counts = self.sizes, self.label_counts
+        held = counts[sizes > 0]
+        return {
+            "clients": float(self.n_clients),
+            "empty": float((sizes == 0).sum()),
+            "smallest": float(sizes.min()),
+            "median": float(np.median(sizes)),
+            "largest": float(sizes.max()),
+            "classes": float((held > 0).sum(1).mean()),
+            "dominance": float((held.max(1) / held.sum(1)).mean()),
+        }
+
+    def client_data(self, i: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the images and labels that client `i` trains on, after its transform.
+
+        The transform gets a fresh generator of the stream ("client", i, "transform"), so every
+        call gives the same data.
+        """
+        if not 0 <= i < self.n_clients:
+            raise ValueError(f"client {i} does not exist; expected 0 to {self.n_clients - 1}")
+        index = torch.from_numpy(self.clients[i])
+        x_i, y_i = self.x[index], self.y[index]
+        if i in self.transforms:
+            rng = Streams(self.settings["seed"]).generator("client", i, "transform")
+            x_i, y_i = self.transforms[i](x_i, y_i, rng)
+        return x_i, y_i
+
+    def with_transforms(self, transforms: Mapping[int, Transform]) -> Federation:
+        """Return the same federation in which some clients transform their data."""
+        unknown = [i for i in transforms if not 0 <= i < self.n_clients]
+        if unknown:
+            raise ValueError(f"clients {unknown} do not exist; expected 0 to {self.n_clients - 1}")
+        return replace(self, transforms={**self.transforms, **transforms})
+
+
+def _described(scheme: Scheme) -> dict[str, Any]:
+    """Write a scheme down, its name included, so that settings fit into a record."""
+    described: dict[str, Any] = {"scheme": type(scheme).__name__}
+    if is_dataclass(scheme):
+        values = asdict(scheme)
+        for key in values:
+            value = getattr(scheme, key)
+            if key == "groups":
+                values[key] = [[number, _described(part)] for number, part in value]
+            elif is_dataclass(value):
+                values[key] = _described(value)
+            elif isinstance(value, tuple):
+                values[key] = list(value)
+        described.update(values)
+    return described
+
+
+def make_federation(
+    dataset: Dataset,
+    n_clients: int,
+    scheme: Scheme,
+    seed: int,
+    *,
+    validation: float = 0.01,
+    validation_from: Literal["train", "test"] = "train",
+    imbalance_factor: float | None = None,
+    tail_order: Literal["index", "random"] | Sequence[int] = "index",
+    stratified: bool = True,
+    empty: Literal["keep", "refill", "error"] = "keep",
+    min_size: int = 1,
+) -> Federation:
+    """Make a federation of a data set.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        As loaded.
+    n_clients : int
+        Number of clients.
+    scheme : Scheme
+        How the pool is divided.
+    seed : int
+        Root seed.  Validation, long tail, split and refill draw from streams of their own, so
+        federations that differ in the scheme alone share validation set and pool.
+    validation : float
+        Fraction of the images that the server holds out, before the long tail.
+    validation_from : {"train", "test"}
+        Which images they are taken from.  "test" leaves the rest of the test set for testing.
+    imbalance_factor : float, optional
+        See :func:`long_tail`; None leaves the classes as they are.
+    tail_order : {"index", "random"} or sequence of int
+        See :func:`long_tail`.
+    stratified : bool
+        See :func:`hold_out`.
+    empty, min_size
+        See :func:`fill_empty`.
+
+    Returns
+    -------
+    Federation
+        Images are normalised by the statistics of the data set's training images; only the
+        images that are used are kept.
+    """
+    streams = Streams(seed).child("federation")
+    if validation_from not in ("train", "test"):
+        raise ValueError(f'validation_from is {validation_from!r}; expected "train" or "test"')
+    y_all, y_test = dataset.y_train.numpy(), dataset.y_test.numpy()
+    own = validation_from == "train"
+    rest, held = hold_out(
+        y_all if own else y_test, validation, streams.generator("validation"), stratified
+    )
+    pool, tested = (rest, np.arange(len(y_test))) if own else (np.arange(len(y_all)), rest)
+    x_held, y_held = (dataset.x_train, dataset.y_train) if own else (dataset.x_test, dataset.y_test)
+    if imbalance_factor is not None:
+        tail = long_tail(y_all[pool], imbalance_factor, streams.generator("tail"), tail_order)
+        pool = pool[tail]
+    y = y_all[pool]
+    parts = scheme.split(y, n_clients, streams.generator("split"))
+    parts = fill_empty(parts, empty, streams.generator("refill"), min_size)
+    settings = {
+        "dataset": dataset.name,
+        "source": dataset.source,
+        "note": dataset.note,
+        "fingerprint": dataset.fingerprint,
+        "n_clients": int(n_clients),
+        "scheme": _described(scheme),
+        "seed": int(seed),
+        "validation": float(validation),
+        "validation_from": validation_from,
+        "imbalance_factor": imbalance_factor,
+        "tail_order": tail_order if isinstance(tail_order, str) else list(tail_order),
+        "stratified": stratified,
+        "empty": empty,
+        "min_size": min_size,
+    }
+    return Federation(
+        x=dataset.to_float(dataset.x_train[torch.from_numpy(pool)]),
+        y=torch.from_numpy(y.copy()),
+        clients=tuple(parts),
+        x_val=dataset.to_float(x_held[torch.from_numpy(held)]),
+        y_val=y_held[torch.from_numpy(held)],
+        x_test=dataset.to_float(dataset.x_test[torch.from_numpy(tested)]),
+        y_test=dataset.y_test[torch.from_numpy(tested)],
+        n_classes=dataset.n_classes,
+        name=dataset.name,
+        settings=settings,
+    )

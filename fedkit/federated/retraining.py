@@ -1,0 +1,282 @@
+"""Federated training from scratch with chosen amounts of data: many federations in lockstep.
+
+Retraining is the most literal utility of a coalition, and the dearest.  One function serves all who
+need it: a coalition is a federation in which the others use no data, FedCCEA's simulator
+(:mod:`fedkit.methods.fedccea`) draws every client's amount anew in every round, and a removal
+experiment sets some amounts to zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from numbers import Integral
+from typing import Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from fedkit.extras import bar
+from fedkit.federated.clients import Federation
+from fedkit.federated.sample_space import SampleSpace, in_sample_space, plain_and_dense
+from fedkit.games.coalitions import check_coalitions
+from fedkit.learning.architectures import Architecture
+from fedkit.learning.evaluation import Evaluator
+from fedkit.learning.training import LocalSGD, train_clients
+from fedkit.streams import Streams
+
+__all__ = ["InOrder", "RetrainingGame", "TrainWithSizes", "check_sizes", "train_with_sizes"]
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+#: models that are tested together; more are not faster on a CPU
+_TESTED = 8
+
+
+class InOrder(np.random.Generator):
+    """A generator whose permutations leave everything in place.
+
+    FedCCEA never shuffles a client's samples again, "to construct identical batch for every
+    simulation and test" (appendix B.1).
+    """
+
+    def __init__(self) -> None:
+        super().__init__(np.random.PCG64(0))
+
+    def permutation(self, x: int, axis: int = 0) -> IntArray:  # type: ignore[override]
+        """Return 0, 1, ..., x - 1."""
+        return np.arange(x, dtype=np.int64)
+
+
+def train_with_sizes(
+    federation: Federation,
+    architecture: Architecture,
+    local: LocalSGD,
+    sizes: npt.ArrayLike,
+    *,
+    seed: int = 0,
+    every_round: bool = True,
+    device: str | torch.device | None = None,
+    path: Literal["auto", "weights", "samples"] = "auto",
+    progress: bool = False,
+) -> FloatArray:
+    """Train federations that differ in how much data each client uses in each round.
+
+    Parameters
+    ----------
+    federation : Federation
+    architecture : Architecture
+    local : LocalSGD
+        Local training; every client goes through its samples in the same order.
+    sizes : int array (B, R, n)
+        In federation b and round r client i trains on its first ``sizes[b, r, i]`` samples.
+    seed : int
+        Root seed of the initial model, which all B federations share.
+    every_round : bool
+        False: test after the last round only.
+    device : optional
+        None takes CUDA where it is available.
+    path : {"auto", "weights", "samples"}
+        Local training by :func:`~fedkit.learning.training.train_clients`, or in sample space
+        (:mod:`fedkit.federated.sample_space`): equal up to the rounding of float32.  "auto" takes
+        what was faster in ``benchmarks/lockstep.py``.
+    progress : bool
+        Show a progress bar.
+
+    Returns
+    -------
+    float64[B, R], or float64[B, 1]
+        Test accuracy after each round, in [0, 1].
+
+    Notes
+    -----
+    The next global model is the mean of the clients' models weighted by the used sizes
+    (FedCCEA, section 3.1); a round in which nobody uses data leaves the model as it is.  A
+    federation that overflows is tested with 0 in the place of what is not finite: it answers by
+    chance.
+
+    Raises
+    ------
+    ValueError
+        If sizes have the wrong shape, or a client is asked for more than it has; if `path` is
+        unknown, or "samples" for a network or an optimiser that it cannot serve.
+    """
+    used = check_sizes(federation, sizes)
+    if path not in ("auto", "weights", "samples"):
+        raise ValueError(f'path is {path!r}; expected "auto", "weights" or "samples"')
+    if path == "samples" and not plain_and_dense(architecture, local):
+        raise ValueError(
+            f'path is "samples" for {architecture.name}; it needs linear layers and plain SGD by '
+            'epochs: take path="weights"'
+        )
+    place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    test = Evaluator(architecture, federation.x_test, federation.y_test, "accuracy", device=place)
+    if path == "auto":
+        cheaper = in_sample_space(architecture, local, int(federation.sizes.max()))
+        path = "samples" if cheaper and place.type == "cpu" else "weights"
+    if path == "samples":
+        advance = _in_sample_space(federation, architecture, local, place)
+    else:
+        advance = _on_weights(federation, architecture, local, place)
+    start = architecture.init(Streams(seed).generator("model"))
+    models = start.repeat(len(used), 1)
+    step = _TESTED if place.type == "cpu" else max(1, len(models))
+    accuracy = []
+    for t in bar(range(used.shape[1]), progress, "round"):
+        busy = used[:, t].sum(axis=1) > 0
+        models[torch.from_numpy(busy)] = advance(models, used[:, t])[torch.from_numpy(busy)]
+        if every_round or t + 1 == used.shape[1]:
+            # One that has overflowed must not reach those that are tested beside it.
+            parts = (m.nan_to_num() for m in models.split(step))
+            accuracy.append(np.concatenate([test.utilities(m) for m in parts]))
+    return np.stack(accuracy, axis=1)
+
+
+def check_sizes(federation: Federation, sizes: npt.ArrayLike) -> IntArray:
+    """Return used amounts as int64[B, R, n].
+
+    Raises
+    ------
+    ValueError
+        If they have another shape, are no whole numbers, or more than a client owns.
+    """
+    used = np.asarray(sizes)
+    if used.ndim != 3 or used.shape[2] != federation.n_clients or not used.shape[1]:
+        raise ValueError(
+            f"sizes have shape {used.shape}; expected (federations, rounds, {federation.n_clients})"
+        )
+    if used.dtype.kind not in "iu" and not (used == np.floor(used)).all():  # NaN is not equal
+        raise ValueError("sizes are numbers of samples; they must be whole and finite")
+    if (used < 0).any() or (used > federation.sizes).any():
+        raise ValueError("sizes are negative, or larger than what a client owns")
+    return used.astype(np.int64)
+
+
+Advance = Callable[[Tensor, IntArray], Tensor]
+
+
+def _on_weights(
+    federation: Federation, arch: Architecture, local: LocalSGD, device: torch.device
+) -> Advance:
+    """Return a round: models ``[B, P]`` and sizes ``[B, n]`` to the clients' means ``[B, P]``."""
+    data = [federation.client_data(i) for i in range(federation.n_clients)]
+    order = InOrder()
+
+    def advance(models: Tensor, used: IntArray) -> Tensor:
+        jobs = np.argwhere(used > 0)
+        amounts = used[jobs[:, 0], jobs[:, 1]]
+        parts = [(data[i][0][:k], data[i][1][:k]) for i, k in zip(jobs[:, 1], amounts, strict=True)]
+        owner = torch.from_numpy(jobs[:, 0])
+        ended = train_clients(arch, models[owner], parts, local, [order] * len(jobs), device=device)
+        share = torch.as_tensor(amounts / used[jobs[:, 0]].sum(axis=1), dtype=torch.float32)
+        return torch.zeros_like(models).index_add_(0, owner, share[:, None] * ended)
+
+    return advance
+
+
+def _in_sample_space(
+    federation: Federation, arch: Architecture, local: LocalSGD, device: torch.device
+) -> Advance:
+    """Return the same round, client by client in sample space."""
+    clients = [
+        SampleSpace(arch, federation.client_data(i), local, device)
+        for i in range(federation.n_clients)
+    ]
+
+    def advance(models: Tensor, used: IntArray) -> Tensor:
+        start = arch.split(models.to(device))
+        total = [t.clone() for t in start]
+        share = torch.from_numpy(used / np.maximum(used.sum(axis=1, keepdims=True), 1)).to(models)
+        for i, client in enumerate(clients):
+            client.add_updates(start, used[:, i], share[:, i].to(device), total)
+        return arch.flatten(total).cpu()
+
+    return advance
+
+
+class TrainWithSizes(Protocol):
+    """What :func:`train_with_sizes` is to those who ask it for accuracies."""
+
+    def __call__(
+        self,
+        federation: Federation,
+        architecture: Architecture,
+        local: LocalSGD,
+        sizes: npt.ArrayLike,
+        *,
+        seed: int = ...,
+        every_round: bool = ...,
+        device: str | torch.device | None = ...,
+        progress: bool = ...,
+    ) -> FloatArray:
+        """Return test accuracies, float64[B, R] or float64[B, 1]."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class RetrainingGame:
+    """The coalition game of retraining: test accuracy of the federation of S alone.
+
+    Parameters
+    ----------
+    federation, architecture, local, seed, device
+        As in :func:`train_with_sizes`.
+    rounds : int
+        Communication rounds; all members take part in all of them with all their data.
+    chunk : int
+        Coalitions that are trained together.
+    train : callable
+        :func:`train_with_sizes`, or a :class:`fedkit.federated.retraining_cache.Trainings` that
+        remembers.
+
+    Notes
+    -----
+    The empty coalition keeps the initial model.  Wrap the game in
+    ``fedkit.MemoGame``, or leave that to ``fk.estimate``, so that no coalition is
+    trained twice.
+    """
+
+    federation: Federation
+    architecture: Architecture
+    local: LocalSGD
+    rounds: int
+    seed: int = 0
+    chunk: int = 64
+    device: str | None = None
+    train: TrainWithSizes = train_with_sizes
+
+    def __post_init__(self) -> None:
+        if not all(isinstance(k, Integral) and k > 0 for k in (self.rounds, self.chunk)):
+            raise ValueError(
+                f"rounds is {self.rounds} and chunk {self.chunk}; both must be whole numbers from 1"
+            )
+
+    @property
+    def n_players(self) -> int:
+        """Number of clients."""
+        return self.federation.n_clients
+
+    def value(self, coalitions: npt.ArrayLike) -> FloatArray:
+        """Test accuracy per coalition, float64[B]."""
+        members = check_coalitions(coalitions, self.n_players)
+        found: list[FloatArray] = [np.zeros(0)]
+        for part in _pieces(members, self.chunk):
+            sizes = (part * self.federation.sizes)[:, None, :].repeat(self.rounds, axis=1)
+            found.append(
+                self.train(
+                    self.federation,
+                    self.architecture,
+                    self.local,
+                    sizes,
+                    seed=self.seed,
+                    every_round=False,
+                    device=self.device,
+                )[:, 0]
+            )
+        return np.concatenate(found)
+
+
+def _pieces(rows: npt.NDArray[np.bool_], size: int) -> Sequence[npt.NDArray[np.bool_]]:
+    return [rows[i : i + size] for i in range(0, len(rows), size)]

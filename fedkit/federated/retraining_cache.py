@@ -1,0 +1,147 @@
+"""Trainings that are remembered, so that nobody pays for the same federation twice.
+
+Retraining is the dearest thing in this library, and what it leaves is small: one number of right
+answers per federation and test.  :class:`Trainings` stands in the place of
+:func:`~fedkit.federated.retraining.train_with_sizes` and keeps these numbers in a folder.  A
+valuation that was stopped goes on where it was, and another method, control or fit costs what it
+asks for beyond the last one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from fedkit.atomic import write_bytes
+from fedkit.federated.clients import Federation
+from fedkit.federated.retraining import check_sizes, train_with_sizes
+from fedkit.learning.architectures import Architecture
+from fedkit.learning.training import LocalSGD
+
+__all__ = ["Trainings"]
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+#: remembered and repeated accuracies may differ so much; other code differs by more
+TOLERANCE = 0.01
+
+
+class Trainings:
+    """:func:`~fedkit.federated.retraining.train_with_sizes` with a memory on disk.
+
+    Parameters
+    ----------
+    folder : path
+        One file per federation, test set, network, local training and seed.
+
+    Notes
+    -----
+    A file's name holds a hash of all of these, the clients' images and labels themselves included;
+    within it a federation is known by its sizes.  What it cannot know is whether the code that
+    trains has changed since: so one remembered federation is trained again, beside the new ones,
+    the first time that a file is used.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.folder = Path(folder)
+        self._checked: set[Path] = set()
+
+    def __call__(
+        self,
+        federation: Federation,
+        architecture: Architecture,
+        local: LocalSGD,
+        sizes: npt.ArrayLike,
+        *,
+        seed: int = 0,
+        every_round: bool = True,
+        device: str | torch.device | None = None,
+        progress: bool = False,
+    ) -> FloatArray:
+        """Return test accuracies as ``train_with_sizes`` does, training only what is new.
+
+        Raises
+        ------
+        ValueError
+            As in :func:`~fedkit.federated.retraining.train_with_sizes`; and if a remembered
+            federation, trained again, reaches another accuracy.
+        """
+        used = check_sizes(federation, sizes)
+        tests = len(federation.y_test)
+        path = self.folder / _file_name(federation, architecture, local, seed)
+        known = _read(path)
+        keys = [_key(row, every_round) for row in used]
+        new = list({k: i for i, k in reversed([*enumerate(keys)]) if k not in known}.values())
+        old = [i for i, k in enumerate(keys) if k in known][: path not in self._checked]
+        if new or old:
+            accuracy = train_with_sizes(
+                federation, architecture, local, used[[*new, *old]], seed=seed,
+                every_round=every_round, device=device, progress=progress,
+            )  # fmt: skip
+            found = np.rint(accuracy * tests).astype(np.int64)
+            for i, hits in zip(old, found[len(new) :], strict=True):
+                _compare(path, known[keys[i]] / tests, hits / tests)
+            fresh = {keys[i]: hits for i, hits in zip(new, found, strict=False)}
+            known |= fresh
+            if fresh:
+                _write(path, _read(path) | fresh)
+            self._checked.add(path)
+        rounds = used.shape[1] if every_round else 1
+        return np.array([known[k] for k in keys]).reshape(len(keys), rounds) / tests
+
+
+def _file_name(f: Federation, arch: Architecture, local: LocalSGD, seed: int) -> str:
+    """Name a file after everything but the sizes that decides how good a federation gets."""
+    digest = hashlib.blake2b(digest_size=8)
+    shape = (arch.name, arch.input_shape, arch.n_classes)
+    digest.update(repr((shape, local, seed, f.sizes.tolist())).encode())
+    for x, y in (*map(f.client_data, range(f.n_clients)), (f.x_test, f.y_test)):
+        digest.update(x.cpu().numpy().tobytes())
+        digest.update(y.cpu().numpy().tobytes())
+    return f"{f.name}-{arch.name}-s{seed}-{digest.hexdigest()}.npz"
+
+
+def _key(row: IntArray, every_round: bool) -> int:
+    """Name one federation: the samples that each client uses in each round."""
+    digest = hashlib.blake2b(row.tobytes(), digest_size=8, key=b"rounds" if every_round else b"")
+    return int.from_bytes(digest.digest(), "little")
+
+
+def _read(path: Path) -> dict[int, IntArray]:
+    """Return right answers, after each round or the last, by federation."""
+    if not path.is_file():
+        return {}
+    try:
+        with np.load(path) as file:
+            keys, ends, hits = (file[name] for name in ("keys", "ends", "hits"))
+    except Exception as error:  # numpy raises many kinds for a damaged file
+        raise ValueError(f"{path} cannot be read ({type(error).__name__}); delete it") from error
+    parts = np.split(hits.astype(np.int64), ends[:-1])
+    return dict(zip(map(int, keys), parts, strict=True))
+
+
+def _write(path: Path, known: dict[int, IntArray]) -> None:
+    """Replace a file in one step."""
+    content = io.BytesIO()
+    np.savez_compressed(
+        content,
+        keys=np.array(list(known), dtype=np.uint64),
+        ends=np.cumsum([len(hits) for hits in known.values()]),
+        hits=np.concatenate(list(known.values())).astype(np.int32),
+    )
+    write_bytes(path, content.getvalue())
+
+
+def _compare(path: Path, remembered: FloatArray, repeated: FloatArray) -> None:
+    far = float(np.abs(remembered - repeated).max())
+    if far > TOLERANCE:
+        raise ValueError(
+            f"a federation of {path} reaches another accuracy when it is trained again (by "
+            f"{100 * far:.1f} points): the code has changed since; delete the file"
+        )

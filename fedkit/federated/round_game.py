@@ -1,0 +1,110 @@
+"""The game that the clients of one round play."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedkit.learning.evaluation import Evaluator
+
+__all__ = ["RoundGame", "value_many"]
+
+
+class RoundGame:
+    """The cooperative game of one round: clients are players, the value is the model's utility.
+
+    The model of a coalition S is ``base + sum_{i in S} w_i(S) updates_i`` with
+    ``w_i(S) = n_i / n_S`` (weighting "size", the M_S of Liu et al., 2022) or ``1 / |S|``
+    ("uniform").  The empty coalition keeps `base`, so ``v(empty) = utility(base)``.
+
+    Parameters
+    ----------
+    evaluator : Evaluator
+    base : float32 tensor ``[P]``
+        Global model that the clients received.
+    updates : float32 tensor ``[k, P]``
+        Client models minus `base`.
+    sizes : array of k numbers, optional
+        Data sizes; needed for weighting "size".  A coalition whose sizes sum to zero holds no
+        data: its model is `base`.
+    weighting : {"size", "uniform"}
+
+    Raises
+    ------
+    ValueError
+        If shapes disagree, sizes are negative or not finite, or an update holds a NaN or an
+        infinity (the message names the client).
+    """
+
+    def __init__(
+        self,
+        evaluator: Evaluator,
+        base: Tensor,
+        updates: Tensor,
+        sizes: Sequence[float] | np.ndarray | None = None,
+        weighting: Literal["size", "uniform"] = "size",
+    ) -> None:
+        p = evaluator.arch.n_parameters
+        if base.shape != (p,) or updates.dim() != 2 or updates.shape[1] != p or not len(updates):
+            raise ValueError(
+                f"base has shape {tuple(base.shape)} and updates {tuple(updates.shape)}; "
+                f"({p},) and (k, {p}) with k >= 1 are expected"
+            )
+        if weighting not in ("size", "uniform"):
+            raise ValueError(f'weighting is {weighting!r}; expected "size" or "uniform"')
+        if not bool(torch.isfinite(base).all()):
+            raise ValueError("base holds a NaN or an infinity: the global model has diverged")
+        bad = torch.nonzero(~torch.isfinite(updates).all(dim=1)).flatten().tolist()
+        if bad:
+            raise ValueError(
+                f"the update of client {bad[0]} holds a NaN or an infinity ({len(bad)} of "
+                f"{len(updates)} clients): leave it out, or lower the learning rate"
+            )
+        if weighting == "size" and sizes is None:
+            raise ValueError('weighting "size" needs sizes; pass them, or use "uniform"')
+        shares = np.ones(len(updates))
+        if weighting == "size":
+            shares = np.asarray(sizes, dtype=np.float64)
+        if shares.shape != (len(updates),) or not (np.isfinite(shares) & (shares >= 0)).all():
+            raise ValueError(
+                f"sizes are {sizes}; {len(updates)} finite numbers of at least 0 are expected"
+            )
+        self.evaluator = evaluator
+        self.n_players = len(updates)
+        self.prepared = evaluator.prepare(base, updates)
+        self._shares = shares
+
+    def weights(self, coalitions: np.ndarray) -> np.ndarray:
+        """Weight of each client in each coalition, float64 ``[B, k]``; rows sum to 1 (or 0)."""
+        members = np.asarray(coalitions, dtype=bool)
+        if members.ndim != 2 or members.shape[1] != self.n_players:
+            raise ValueError(
+                f"coalitions have shape {members.shape}; [B, {self.n_players}] is expected"
+            )
+        masses = members * self._shares
+        total = masses.sum(axis=1, keepdims=True)
+        return np.divide(masses, total, out=np.zeros_like(masses), where=total > 0)
+
+    def value(self, coalitions: np.ndarray) -> np.ndarray:
+        """Utilities of coalitions bool ``[B, k]``: float64 ``[B]``, or ``[B, classes]``."""
+        return value_many([self], [coalitions])[0]
+
+
+def value_many(games: Sequence[RoundGame], coalitions: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Values of several rounds' games as one batch on the device (replicates in lockstep).
+
+    Games of the same evaluator are merged; the answers are those of ``game.value`` for each.
+    """
+    answers: list[np.ndarray] = [np.zeros(0)] * len(games)
+    pending: dict[int, list[int]] = {}
+    for i, game in enumerate(games):
+        pending.setdefault(id(game.evaluator), []).append(i)
+    for members in pending.values():
+        requests = [(games[i].prepared, games[i].weights(coalitions[i])) for i in members]
+        for i, part in zip(members, games[members[0]].evaluator.evaluate(requests), strict=True):
+            answers[i] = part
+    return answers

@@ -1,0 +1,256 @@
+"""Policies that value the participants of one federated round.
+
+A policy receives the rounds of all federations that run in lockstep and returns one
+:class:`~fedkit.games.valuation.Valuation` per round, over that round's participants.  Estimators of
+game theory come in through :class:`Estimated`; the other policies need no game.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from fedkit.estimators import Estimator, estimate_many, shapley
+from fedkit.federated.round_game import RoundGame
+from fedkit.games.game import Game, normalise
+from fedkit.games.valuation import Valuation
+from fedkit.learning.architectures import Architecture
+from fedkit.learning.evaluation import Evaluator
+from fedkit.learning.training import LocalSGD
+from fedkit.streams import Streams
+
+__all__ = [
+    "ClassCosine",
+    "Estimated",
+    "Exact",
+    "NoValue",
+    "RandomValues",
+    "Round",
+    "SizeAsValue",
+    "ValuePolicy",
+]
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Round:
+    """One round of one federation, as the server sees it after local training.
+
+    Attributes
+    ----------
+    index : int
+        Round index, from 0.
+    architecture : Architecture
+        The model.
+    base : float32[P]
+        Global model that the participants started from.
+    updates : float32[k, P]
+        Local model minus `base`, per participant.
+    participants : int64[k]
+        Client indices.
+    sizes : int64[k]
+        Training samples per participant.
+    evaluator : Evaluator
+        Utility on the server's validation set.
+    local : LocalSGD
+        How the participants trained.
+    weighting : {"size", "uniform"}
+        How a coalition's updates are averaged.
+    streams : Streams
+        Random streams of this round.
+    """
+
+    index: int
+    architecture: Architecture
+    base: torch.Tensor
+    updates: torch.Tensor
+    participants: IntArray
+    sizes: IntArray
+    evaluator: Evaluator
+    local: LocalSGD
+    weighting: Literal["size", "uniform"]
+    streams: Streams
+
+    def game(self, normalised: bool = False) -> Game:
+        """Return the coalition game of the round: v(S) is the utility of the model of S.
+
+        Parameters
+        ----------
+        normalised : bool
+            Shift and scale so that v(empty) = 0 and v(N) = 1, as FedOwen's Algorithm 1 asks;
+            :func:`fedkit.games.game.normalise` states the rule for rounds without a gain.
+        """
+        game = RoundGame(self.evaluator, self.base, self.updates, self.sizes, self.weighting)
+        return normalise(game) if normalised else game
+
+    def with_updates(self, updates: torch.Tensor) -> Round:
+        """Return the round with other updates, float32[k, P], in the place of the trained ones.
+
+        Raises
+        ------
+        ValueError
+            If there is not one update per participant.
+        """
+        if updates.shape != self.updates.shape:
+            raise ValueError(
+                f"updates have shape {tuple(updates.shape)}, expected "
+                f"{tuple(self.updates.shape)}: one update per participant"
+            )
+        return replace(self, updates=updates)
+
+    def finite(self) -> Round:
+        """Leave out the participants whose update is not finite.
+
+        Raises
+        ------
+        ValueError
+            If none is left.
+        """
+        good = torch.isfinite(self.updates).all(dim=1)
+        if bool(good.all()):
+            return self
+        if not bool(good.any()):
+            raise ValueError(
+                f"round {self.index + 1}: no participant's update is finite (clients "
+                f"{self.participants.tolist()}); local training diverged, lower the learning "
+                f"rate (it is {self.local.lr})"
+            )
+        kept = good.cpu().numpy()
+        return replace(
+            self,
+            updates=self.updates[good],
+            participants=self.participants[kept],
+            sizes=self.sizes[kept],
+        )
+
+
+class ValuePolicy(Protocol):
+    """Values the participants of a round."""
+
+    def value(self, rounds: Sequence[Round]) -> list[Valuation]:
+        """Return one valuation per round, over its participants."""
+        ...
+
+
+def _given(
+    rounds: Sequence[Round], method: str, rule: Callable[[Round], FloatArray]
+) -> list[Valuation]:
+    """Valuations that cost no utility evaluation."""
+    result = []
+    for r in rounds:
+        values = rule(r)
+        nothing = np.full_like(values, np.nan)
+        result.append(
+            Valuation(values=values, standard_errors=nothing, evaluations=0, calls=0, method=method)
+        )
+    return result
+
+
+@dataclass(frozen=True)
+class NoValue:
+    """FedAvg: nobody is valued; every value is 0."""
+
+    def value(self, rounds: Sequence[Round]) -> list[Valuation]:
+        """Return zeros."""
+        return _given(rounds, "none", lambda r: np.zeros(len(r.participants)))
+
+
+@dataclass(frozen=True)
+class SizeAsValue:
+    """Control: a participant's share of the round's training samples."""
+
+    def value(self, rounds: Sequence[Round]) -> list[Valuation]:
+        """Return sizes divided by their sum."""
+        return _given(rounds, "size", lambda r: r.sizes / r.sizes.sum())
+
+
+@dataclass(frozen=True)
+class RandomValues:
+    """Control: values that know nothing of contribution, a uniform draw from the simplex.
+
+    Like normalised Shapley values they sum to 1 over the participants, so selection and
+    aggregation receive numbers of the same size.
+    """
+
+    def value(self, rounds: Sequence[Round]) -> list[Valuation]:
+        """Return a fresh random point of the simplex per round."""
+
+        def draw(r: Round) -> FloatArray:
+            return r.streams.generator("random values").dirichlet(np.ones(len(r.participants)))
+
+        return _given(rounds, "random", draw)
+
+
+@dataclass(frozen=True)
+class ClassCosine:
+    """ShapFed's class-specific scores (Tastan et al. 2024; FedOwen's Algorithm 7, line 1).
+
+    The score of a participant is the mean over classes of the cosine between its last-layer
+    update for the class (row of the weight matrix and bias) and the averaged one.  Only the grand
+    coalition is looked at: despite the name it is no Shapley value, and it costs no evaluation.
+    """
+
+    def value(self, rounds: Sequence[Round]) -> list[Valuation]:
+        """Return the mean cosine per participant, in [-1, 1]."""
+
+        def scores(r: Round) -> FloatArray:
+            weight, bias = r.architecture.last_layer(r.updates)
+            rows = torch.cat([weight, bias[..., None]], dim=-1).double()  # [k, classes, d + 1]
+            share = torch.as_tensor(r.sizes / r.sizes.sum(), device=rows.device)
+            mean = torch.einsum("k,kcd->cd", share, rows)
+            norms = rows.norm(dim=-1) * mean.norm(dim=-1)
+            cosine = torch.einsum("kcd,cd->kc", rows, mean) / norms.clamp_min(1e-30)
+            return np.asarray(cosine.mean(dim=1).cpu().numpy(), dtype=np.float64)
+
+        return _given(rounds, "class cosine", scores)
+
+
+@dataclass(frozen=True)
+class Estimated:
+    """Values from an estimator on the coalition game of the round.
+
+    Parameters
+    ----------
+    estimator : Estimator
+        One of :mod:`fedkit.estimators`.
+    budget : int or None
+        Utility evaluations per round; FedOwen's N x M.
+    count : {"calls", "distinct"}
+        What the budget counts; FedOwen counts calls.
+    normalised : bool
+        Value the normalised game, as FedOwen does.  Evaluating the empty and the grand coalition
+        for that is outside the budget, for every estimator alike.
+    """
+
+    estimator: Estimator
+    budget: int | None = None
+    count: Literal["distinct", "calls"] = "calls"
+    normalised: bool = True
+
+    def value(self, rounds: Sequence[Round]) -> list[Valuation]:
+        """Return the estimates of all rounds, their requests merged."""
+        return estimate_many(
+            [r.game(self.normalised) for r in rounds],
+            self.estimator,
+            budget=self.budget,
+            seeds=[r.streams.child("valuation") for r in rounds],
+            count=self.count,
+        )
+
+
+@dataclass(frozen=True)
+class Exact:
+    """The exact Shapley value of the round from all 2**k coalitions."""
+
+    normalised: bool = True
+
+    def value(self, rounds: Sequence[Round]) -> list[Valuation]:
+        """Return exact values."""
+        return [shapley(r.game(self.normalised)) for r in rounds]

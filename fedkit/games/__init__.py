@@ -1,0 +1,1 @@
+"""Cooperative games: coalitions, closed forms, exact values, and the result of a valuation."""

@@ -1,0 +1,255 @@
+"""Games whose values are known in closed form: the ground truth of the tests and of the book.
+
+Each is a game (``n_players``, ``value``) with ``shapley()`` and, where it is closed,
+``banzhaf()``.  All of them take unequal players, because symmetric games hide mistakes such as
+an inclusion probability of ``1 - q`` for ``q``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import comb
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedkit.games.coalitions import Utilities, check_coalitions
+
+__all__ = ["airport", "glove", "random_unanimity_sum", "unanimity", "weighted_majority"]
+
+
+def _vector(name: str, numbers: ArrayLike) -> Utilities:
+    array = np.array(numbers, dtype=np.float64)
+    if array.ndim != 1 or len(array) == 0 or not np.isfinite(array).all():
+        raise ValueError(f"{name} is {numbers!r}; expected at least one finite number")
+    array.setflags(write=False)
+    return array
+
+
+@dataclass(frozen=True, eq=False)
+class AirportGame:
+    """A runway serves its longest plane: ``v(S) = max of costs in S``, and 0 for nobody."""
+
+    costs: Utilities
+
+    @property
+    def n_players(self) -> int:
+        """Number of players."""
+        return len(self.costs)
+
+    def value(self, coalitions: ArrayLike) -> Utilities:
+        """Return the utilities of ``bool[B, n]`` coalitions."""
+        rows = check_coalitions(coalitions, self.n_players)
+        return np.where(rows, self.costs, 0.0).max(axis=1)
+
+    def _steps(self) -> tuple[NDArray[np.int64], Utilities, NDArray[np.int64]]:
+        order = np.argsort(self.costs, kind="stable")
+        users = np.arange(self.n_players, 0, -1)
+        return order, np.diff(self.costs[order], prepend=0.0), users
+
+    def shapley(self) -> Utilities:
+        """Each piece of runway is shared equally by the planes that need it."""
+        order, steps, users = self._steps()
+        values = np.empty(self.n_players)
+        values[order] = np.cumsum(steps / users)
+        return values
+
+    def banzhaf(self) -> Utilities:
+        """Each piece counts when no other plane that needs it is there."""
+        order, steps, users = self._steps()
+        values = np.empty(self.n_players)
+        values[order] = np.cumsum(steps / 2.0 ** (users - 1))
+        return values
+
+
+@dataclass(frozen=True)
+class GloveGame:
+    """Pairs of gloves: ``v(S) = min(left gloves, right gloves)``; left-hand owners come first."""
+
+    left: int
+    right: int
+
+    def __post_init__(self) -> None:
+        if self.left < 1 or self.right < 1:
+            raise ValueError(
+                f"left is {self.left} and right is {self.right}; expected at least one of each"
+            )
+
+    @property
+    def n_players(self) -> int:
+        """Number of players."""
+        return self.left + self.right
+
+    def value(self, coalitions: ArrayLike) -> Utilities:
+        """Return the utilities of ``bool[B, n]`` coalitions."""
+        rows = check_coalitions(coalitions, self.n_players)
+        left = rows[:, : self.left].sum(axis=1)
+        return np.minimum(left, rows[:, self.left :].sum(axis=1)).astype(np.float64)
+
+    def _left_value(self, size_weight: Utilities) -> float:
+        """Weigh the coalitions of others in which one more left glove makes a pair."""
+        return sum(
+            comb(self.left - 1, a) * comb(self.right, b) * float(size_weight[a + b])
+            for a in range(self.left)
+            for b in range(a + 1, self.right + 1)
+        )
+
+    def _both(self, size_weight: Utilities) -> Utilities:
+        swapped = GloveGame(self.right, self.left)
+        sides = [self._left_value(size_weight), swapped._left_value(size_weight)]
+        return np.repeat(np.array(sides), [self.left, self.right])
+
+    def shapley(self) -> Utilities:
+        """Count the pairs that a player completes, over sizes."""
+        n = self.n_players
+        return self._both(np.array([1.0 / (n * comb(n - 1, s)) for s in range(n)]))
+
+    def banzhaf(self) -> Utilities:
+        """Count the pairs that a player completes, all coalitions alike."""
+        return self._both(np.full(self.n_players, 0.5 ** (self.n_players - 1)))
+
+
+@dataclass(frozen=True, eq=False)
+class WeightedMajorityGame:
+    """``v(S) = 1`` when the weights of `S` reach the quota, else 0; integer weights.
+
+    The values count, by dynamic programming over (size, weight), the coalitions in which a
+    player is decisive.
+    """
+
+    weights: NDArray[np.int64]
+    quota: int
+
+    @property
+    def n_players(self) -> int:
+        """Number of players."""
+        return len(self.weights)
+
+    def value(self, coalitions: ArrayLike) -> Utilities:
+        """Return the utilities of ``bool[B, n]`` coalitions."""
+        rows = check_coalitions(coalitions, self.n_players)
+        return (rows @ self.weights >= self.quota).astype(np.float64)
+
+    def _decisive(self, player: int) -> Utilities:
+        """Return how many coalitions of each size the player turns from losing to winning."""
+        n = self.n_players
+        counts = np.zeros((n, self.quota))  # [size, weight]; a weight at the quota has won
+        counts[0, 0] = 1.0
+        for weight in np.delete(self.weights, player).tolist():
+            joined = np.zeros_like(counts)
+            if weight < self.quota:
+                joined[1:, weight:] = counts[:-1, : self.quota - weight]
+            counts = counts + joined
+        own = int(self.weights[player])
+        return counts[:, max(self.quota - own, 0) :].sum(axis=1) if own else np.zeros(n)
+
+    def shapley(self) -> Utilities:
+        """Return the Shapley-Shubik power index."""
+        n = self.n_players
+        weight = np.array([1.0 / (n * comb(n - 1, s)) for s in range(n)])
+        return np.array([self._decisive(i) @ weight for i in range(n)])
+
+    def banzhaf(self) -> Utilities:
+        """Return the (non-normalised) Banzhaf power index."""
+        n = self.n_players
+        return np.array([self._decisive(i).sum() * 0.5 ** (n - 1) for i in range(n)])
+
+
+@dataclass(frozen=True, eq=False)
+class UnanimitySum:
+    """``v(S) = sum of the coefficients of the carriers inside S``: any game is of this form.
+
+    Attributes
+    ----------
+    carriers : bool array, shape (terms, n)
+        Non-empty coalitions.
+    coefficients : float64 array, shape (terms,) or (terms, m)
+        Harsanyi dividends of the carriers.
+    """
+
+    carriers: NDArray[np.bool_]
+    coefficients: Utilities
+
+    @property
+    def n_players(self) -> int:
+        """Number of players."""
+        return self.carriers.shape[1]
+
+    def value(self, coalitions: ArrayLike) -> Utilities:
+        """Return the utilities of ``bool[B, n]`` coalitions."""
+        rows = check_coalitions(coalitions, self.n_players)
+        absent = (~rows).astype(np.float32) @ self.carriers.T.astype(np.float32)
+        return (absent == 0).astype(np.float64) @ self.coefficients
+
+    def _shared(self, share: Utilities) -> Utilities:
+        return (self.carriers * share[:, None]).T @ self.coefficients
+
+    def shapley(self) -> Utilities:
+        """Each dividend is shared equally by its carrier."""
+        return self._shared(1.0 / self.carriers.sum(axis=1))
+
+    def banzhaf(self) -> Utilities:
+        """Each member gets the dividend when the rest of its carrier is there."""
+        return self._shared(0.5 ** (self.carriers.sum(axis=1) - 1.0))
+
+
+def airport(costs: ArrayLike) -> AirportGame:
+    """Return the airport game of Littlechild and Owen (1973) for non-negative costs."""
+    array = _vector("costs", costs)
+    if (array < 0).any():
+        raise ValueError(f"costs are {costs!r}; expected non-negative numbers")
+    return AirportGame(array)
+
+
+def glove(left: int, right: int) -> GloveGame:
+    """Return the glove (shoe) game with `left` and `right` owners of single gloves."""
+    return GloveGame(left, right)
+
+
+def weighted_majority(weights: ArrayLike, quota: int) -> WeightedMajorityGame:
+    """Return a voting game with non-negative integer weights and a positive quota."""
+    array = np.array(weights)
+    if array.ndim != 1 or len(array) == 0 or array.dtype.kind not in "iu" or (array < 0).any():
+        raise ValueError(f"weights are {weights!r}; expected non-negative integers, one per player")
+    if quota < 1:
+        raise ValueError(f"quota is {quota}; expected at least 1, or the empty coalition wins")
+    array = array.astype(np.int64)
+    array.setflags(write=False)
+    return WeightedMajorityGame(array, int(quota))
+
+
+def unanimity(n_players: int, carrier: ArrayLike) -> UnanimitySum:
+    """Return the game that is worth 1 when every player listed in `carrier` is in, else 0."""
+    members = np.unique(np.asarray(carrier, dtype=np.int64))
+    if len(members) == 0 or members[0] < 0 or members[-1] >= n_players:
+        raise ValueError(
+            f"carrier is {carrier!r}; expected at least one player from 0 to {n_players - 1}"
+        )
+    row = np.zeros((1, n_players), dtype=np.bool_)
+    row[0, members] = True
+    return UnanimitySum(row, np.ones(1))
+
+
+def random_unanimity_sum(
+    n_players: int, terms: int, seed: int, n_outputs: int | None = None
+) -> UnanimitySum:
+    """Return a random sum of unanimity games: carriers of uniform size, normal coefficients.
+
+    Parameters
+    ----------
+    n_players, terms : int
+        Number of players and of unanimity games in the sum.
+    seed : int
+        Seed of carriers and coefficients.
+    n_outputs : int, optional
+        With `m` outputs the coefficients are ``(terms, m)`` and the game is vector-valued.
+    """
+    if n_players < 1 or terms < 1:
+        raise ValueError(
+            f"n_players is {n_players} and terms is {terms}; expected at least one of each"
+        )
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(1, n_players + 1, size=terms)
+    places = rng.permuted(np.tile(np.arange(n_players), (terms, 1)), axis=1)
+    shape = (terms,) if n_outputs is None else (terms, n_outputs)
+    return UnanimitySum(places < sizes[:, None], rng.normal(size=shape))

@@ -1,0 +1,136 @@
+"""Exact values of a game from the table of all its utilities.
+
+Shapley, Banzhaf and Beta values are averages of the marginals ``v(S + i) - v(S)`` with a weight
+that depends on the size of `S` alone (Dubey, Neyman & Weber 1981).  One routine serves all:
+for player `i` the table is viewed as ``(blocks, 2, 2**i)``, whose middle axis is bit `i`, so the
+marginals of a player are one subtraction and their weighted sum one product.
+"""
+
+from __future__ import annotations
+
+from math import comb
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import betaln
+
+from fedkit.games.coalitions import check_utilities
+from fedkit.games.game import Game, TableGame, tabulate
+from fedkit.games.valuation import Valuation
+
+__all__ = [
+    "banzhaf",
+    "banzhaf_weights",
+    "beta_shapley",
+    "beta_weights",
+    "leave_one_out",
+    "semivalue",
+    "shapley",
+    "shapley_weights",
+]
+
+Floats = NDArray[np.float64]
+
+
+def shapley_weights(n: int) -> Floats:
+    """Weight ``s! (n-1-s)! / n!`` of one coalition of each size s = 0..n-1 (FedOwen, Eq. 1)."""
+    return np.array([1.0 / (n * comb(n - 1, s)) for s in range(n)])
+
+
+def banzhaf_weights(n: int) -> Floats:
+    """Weight ``2**-(n-1)`` of every coalition."""
+    return np.full(n, 0.5 ** (n - 1))
+
+
+def beta_weights(n: int, alpha: float, beta: float) -> Floats:
+    """Weight of one coalition of each size s = 0..n-1 for the Beta(alpha, beta) semivalue.
+
+    With ``j = s + 1`` the size class weighs ``p_j = C(n-1, j-1) B(j+beta-1, n-j+alpha) /
+    B(alpha, beta)`` (Kwon & Zou 2022); here it is divided by its ``C(n-1, j-1)`` coalitions.
+    Large `alpha` favours small coalitions; ``alpha = beta = 1`` is Shapley.
+    """
+    if not (alpha > 0 and beta > 0 and np.isfinite(alpha + beta)):
+        raise ValueError(f"alpha is {alpha} and beta is {beta}; expected positive numbers")
+    s = np.arange(n)
+    return np.exp(betaln(s + beta, n - 1 - s + alpha) - betaln(alpha, beta))
+
+
+def _popcounts(bits: int) -> NDArray[np.uint8]:
+    counts = np.zeros(1, dtype=np.uint8)
+    for _ in range(bits):
+        counts = np.concatenate([counts, counts + 1])
+    return counts
+
+
+def semivalue(table: TableGame, weights: Floats) -> Floats:
+    """Return ``sum over S without i of weights[|S|] (v(S + i) - v(S))`` for every player i.
+
+    Parameters
+    ----------
+    table : TableGame
+        All utilities.
+    weights : float64 array, shape (n,)
+        Weight of one coalition of each size 0..n-1.
+
+    Returns
+    -------
+    float64 array, shape (n,) or (n, m)
+    """
+    values, n = table.values, table.n_players
+    outputs = values.shape[1:]
+    # deleting bit i keeps the order of the other bits: one weight vector serves all players
+    weight = np.asarray(weights)[_popcounts(n - 1)]
+    result = np.empty((n, *outputs))
+    for i in range(n):
+        split = values.reshape(-1, 2, 2**i, *outputs)
+        marginals = (split[:, 1] - split[:, 0]).reshape(2 ** (n - 1), *outputs)
+        result[i] = weight @ marginals
+    return result
+
+
+def _exact(game: Game, weights: Floats, method: str, batch_size: int | None) -> Valuation:
+    table = tabulate(game, batch_size=batch_size)
+    values = semivalue(table, weights)
+    size = len(table.values)
+    return Valuation(values, np.zeros_like(values), size, size - 1, method, exact=True)
+
+
+def shapley(game: Game, *, batch_size: int | None = None) -> Valuation:
+    """Return the exact Shapley values (FedOwen, Eq. 1) from all ``2**n`` utilities.
+
+    Parameters
+    ----------
+    game : Game
+        At most 24 players.
+    batch_size : int, optional
+        Rows per call of the game.
+
+    Raises
+    ------
+    ValueError
+        If the game has too many players or a utility is not finite.
+    """
+    return _exact(game, shapley_weights(game.n_players), "shapley", batch_size)
+
+
+def banzhaf(game: Game, *, batch_size: int | None = None) -> Valuation:
+    """Return the exact Banzhaf values: the mean marginal over all coalitions of the others."""
+    return _exact(game, banzhaf_weights(game.n_players), "banzhaf", batch_size)
+
+
+def beta_shapley(
+    game: Game, alpha: float, beta: float, *, batch_size: int | None = None
+) -> Valuation:
+    """Return the exact Beta(alpha, beta) semivalues (Kwon & Zou 2022)."""
+    weights = beta_weights(game.n_players, alpha, beta)
+    return _exact(game, weights, f"beta_shapley(alpha={alpha}, beta={beta})", batch_size)
+
+
+def leave_one_out(game: Game) -> Valuation:
+    """Return ``v(N) - v(N without i)``: n + 1 evaluations, no other coalition looked at."""
+    n = game.n_players
+    rows = np.concatenate([np.ones((1, n), dtype=np.bool_), ~np.eye(n, dtype=np.bool_)])
+    utilities = check_utilities(game.value(rows), rows)
+    values = utilities[0] - utilities[1:]
+    calls = n + 1 if n > 1 else 1  # with one player, leaving it out gives the empty coalition
+    return Valuation(values, np.zeros_like(values), n + 1, calls, "leave_one_out", exact=True)

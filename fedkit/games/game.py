@@ -1,0 +1,274 @@
+"""Cooperative games: `n` players and the value of a batch of coalitions.
+
+A game answers ``value(coalitions)`` for a boolean matrix with one coalition per row, so that a
+device can evaluate many coalitions at once.  A value may be one number or a vector of `m`
+numbers (one per class, for instance); everything in fedkit treats the columns of such a game
+as `m` games that share their coalitions.
+
+Bit ``i`` of a coalition's index says whether player ``i`` is in it: index 0 is the empty
+coalition and ``2**n - 1`` the grand coalition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fedkit.games.closed_forms import (
+    airport,
+    glove,
+    random_unanimity_sum,
+    unanimity,
+    weighted_majority,
+)
+from fedkit.games.coalitions import (
+    Coalitions,
+    Memo,
+    Utilities,
+    all_coalitions,
+    check_coalitions,
+    check_table_size,
+    check_utilities,
+    coalition_index,
+    take,
+)
+
+__all__ = [
+    "FunctionGame",
+    "Game",
+    "MemoGame",
+    "NormalisedGame",
+    "TableGame",
+    "airport",
+    "all_coalitions",
+    "check_coalitions",
+    "check_utilities",
+    "coalition_index",
+    "glove",
+    "normalise",
+    "random_unanimity_sum",
+    "tabulate",
+    "unanimity",
+    "weighted_majority",
+]
+
+
+@runtime_checkable
+class Game(Protocol):
+    """What every game offers.
+
+    Attributes
+    ----------
+    n_players : int
+        Number of players, at least one.
+    """
+
+    @property
+    def n_players(self) -> int:
+        """Number of players."""
+        ...
+
+    def value(self, coalitions: Coalitions) -> Utilities:
+        """Return the utilities, shape ``(B,)`` or ``(B, m)``, of ``bool[B, n]`` coalitions."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class TableGame:
+    """A game given by the table of its utilities.
+
+    Parameters
+    ----------
+    values : array, shape (2**n,) or (2**n, m)
+        Utility of each coalition; bit `i` of the row index says whether player `i` is in.
+    """
+
+    values: Utilities
+
+    def __post_init__(self) -> None:
+        values = np.array(self.values, dtype=np.float64)
+        n = max(len(values) if values.ndim else 0, 1).bit_length() - 1
+        if values.ndim not in (1, 2) or n < 1 or len(values) != 2**n:
+            raise ValueError(
+                f"values have shape {values.shape}; a table of n players has (2**n,) or "
+                "(2**n, m) entries with n >= 1"
+            )
+        check_table_size(n)
+        if not np.isfinite(values).all():
+            check_utilities(values, all_coalitions(n))  # names the coalition
+        values.setflags(write=False)
+        object.__setattr__(self, "values", values)
+
+    @property
+    def n_players(self) -> int:
+        """Number of players."""
+        return len(self.values).bit_length() - 1
+
+    def value(self, coalitions: ArrayLike) -> Utilities:
+        """Look up the utilities of ``bool[B, n]`` coalitions."""
+        return self.values[coalition_index(check_coalitions(coalitions, self.n_players))]
+
+
+@dataclass(frozen=True, eq=False)
+class FunctionGame:
+    """A game given by a function of a batch of coalitions.
+
+    Parameters
+    ----------
+    n_players : int
+        Number of players.
+    function : callable
+        Maps ``bool[B, n]`` to ``float[B]`` or ``float[B, m]``.
+    """
+
+    n_players: int
+    function: Callable[[Coalitions], Any]
+
+    def __post_init__(self) -> None:
+        if self.n_players < 1:
+            raise ValueError(f"n_players is {self.n_players}; a game has at least one player")
+
+    def value(self, coalitions: ArrayLike) -> Utilities:
+        """Return the utilities of ``bool[B, n]`` coalitions."""
+        rows = check_coalitions(coalitions, self.n_players)
+        return check_utilities(self.function(rows), rows)
+
+
+class MemoGame:
+    """A game that evaluates each distinct coalition of another game once.
+
+    Attributes
+    ----------
+    evaluations : int
+        Distinct coalitions evaluated so far.
+    calls : int
+        Rows asked for so far.
+    """
+
+    def __init__(self, game: Game) -> None:
+        self.game = game
+        self.calls = 0
+        self._memo = Memo(game.n_players)
+
+    @property
+    def n_players(self) -> int:
+        """Number of players."""
+        return self.game.n_players
+
+    @property
+    def evaluations(self) -> int:
+        """Distinct coalitions evaluated so far."""
+        return self._memo.size
+
+    def value(self, coalitions: ArrayLike) -> Utilities:
+        """Return the utilities of ``bool[B, n]`` coalitions, evaluating the new ones."""
+        rows = check_coalitions(coalitions, self.n_players)
+        keys = self._memo.keys(rows)
+        new = self._memo.missing(keys)
+        if len(new) or not self._memo.size:
+            fresh = rows[new]
+            self._memo.add(take(keys, new), check_utilities(self.game.value(fresh), fresh))
+        self.calls += len(rows)
+        return self._memo.utilities(keys)
+
+
+NoGainRule = Literal["shift", "absolute", "raise"]
+
+
+@dataclass(frozen=True, eq=False)
+class NormalisedGame:
+    """A game shifted to ``v(empty) = 0`` and scaled; see :func:`normalise`.
+
+    Attributes
+    ----------
+    game : Game
+        The game in its own units.
+    empty : float64 array, shape () or (m,)
+        Utility of the empty coalition, in the units of `game`.
+    scale : float64 array, shape () or (m,)
+        What the shifted utilities are divided by; always positive.
+    """
+
+    game: Game
+    empty: Utilities
+    scale: Utilities
+
+    @property
+    def n_players(self) -> int:
+        """Number of players."""
+        return self.game.n_players
+
+    def value(self, coalitions: ArrayLike) -> Utilities:
+        """Return the normalised utilities of ``bool[B, n]`` coalitions."""
+        rows = check_coalitions(coalitions, self.n_players)
+        return (check_utilities(self.game.value(rows), rows) - self.empty) / self.scale
+
+    def restore(self, values: ArrayLike) -> Utilities:
+        """Turn values (or standard errors) of this game into the units of `game`."""
+        return np.asarray(values, dtype=np.float64) * self.scale
+
+
+def normalise(
+    game: Game, *, no_gain: NoGainRule = "shift", minimum_gain: float = 0.0
+) -> NormalisedGame:
+    """Return the game ``(v(S) - v(empty)) / (v(N) - v(empty))``.
+
+    Dividing by a negative gain would flip the sign of every value, and dividing by a gain near
+    zero would blow noise up, so an output whose gain is not above `minimum_gain` follows
+    `no_gain`:
+
+    * ``"shift"`` (the default): only ``v(empty)`` is subtracted, so signs and units stay;
+    * ``"absolute"``: divide by the absolute gain, so that ``v(N) = -1``; a zero gain is shifted;
+    * ``"raise"``: refuse the game.
+
+    The empty and the grand coalition are evaluated here, once; an estimator's budget does not
+    see these two evaluations.  Each output of a vector-valued game is normalised by itself.
+
+    Raises
+    ------
+    ValueError
+        If `no_gain` is ``"raise"`` and an output has no gain, or an argument is unknown.
+    """
+    if no_gain not in ("shift", "absolute", "raise"):
+        raise ValueError(f"no_gain is {no_gain!r}; expected 'shift', 'absolute' or 'raise'")
+    if not minimum_gain >= 0:
+        raise ValueError(f"minimum_gain is {minimum_gain}; expected a non-negative number")
+    ends = np.zeros((2, game.n_players), dtype=np.bool_)
+    ends[1] = True
+    utilities = check_utilities(game.value(ends), ends)
+    empty, gain = utilities[0], utilities[1] - utilities[0]
+    gained = gain > minimum_gain
+    if no_gain == "raise" and not np.all(gained):
+        raise ValueError(
+            f"v(N) - v(empty) is {gain}, not above {minimum_gain}; choose no_gain='shift' or "
+            "'absolute' to value a game without gain"
+        )
+    fallback = np.ones_like(gain)
+    if no_gain == "absolute":
+        fallback = np.where(np.abs(gain) > minimum_gain, np.abs(gain), 1.0)
+    return NormalisedGame(game, np.asarray(empty), np.where(gained, gain, fallback))
+
+
+def tabulate(game: Game, *, batch_size: int | None = None) -> TableGame:
+    """Evaluate all ``2**n`` coalitions of a game, in batches of `batch_size` rows.
+
+    Raises
+    ------
+    ValueError
+        If the game has more than 24 players or a utility is not finite.
+    """
+    if isinstance(game, TableGame):
+        return game
+    rows = all_coalitions(game.n_players)
+    step = len(rows) if batch_size is None else batch_size
+    if step < 1:
+        raise ValueError(f"batch_size is {batch_size}; expected a positive number of rows")
+    parts = [
+        check_utilities(game.value(rows[start : start + step]), rows[start : start + step])
+        for start in range(0, len(rows), step)
+    ]
+    return TableGame(parts[0] if len(parts) == 1 else np.concatenate(parts))

@@ -1,0 +1,1 @@
+"""Many stacked models at once: layers, architectures, local training, evaluation of coalitions."""

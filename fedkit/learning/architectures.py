@@ -1,0 +1,297 @@
+"""Architectures as functions of flat parameter vectors.
+
+A model is a row of a float32 matrix ``[S, P]``: averaging clients is a matrix product, and the
+forward pass takes all S rows together (see :mod:`fedkit.learning.layers`).  No architecture here
+holds running statistics.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedkit.learning.layers import (
+    Conv2d,
+    Flatten,
+    GlobalAvgPool,
+    GroupNorm,
+    Layer,
+    Linear,
+    MaxPool,
+    ReLU,
+    Residual,
+    Spec,
+    run_layers,
+)
+
+__all__ = ["Architecture", "build"]
+
+_KNOWN = 'mlp-H (also mlp-H1-H2), "lenet5", "cnn", "resnet18", "resnet20"'
+Named = list[tuple[str, Layer]]
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """A network with the sizes filled in, but without parameters.
+
+    Parameters
+    ----------
+    name : str
+        Name that :func:`build` was given.
+    input_shape : tuple of int
+        ``(C, H, W)`` of one image.
+    n_classes : int
+        Number of logits.
+    layers : tuple of (str, Layer)
+        Layers in order; the names prefix those of the parameters.
+    """
+
+    name: str
+    input_shape: tuple[int, int, int]
+    n_classes: int
+    layers: tuple[tuple[str, Layer], ...]
+
+    @cached_property
+    def specs(self) -> tuple[Spec, ...]:
+        """All parameters in the order of the flat vector, named ``layer.parameter``."""
+        return tuple(
+            Spec(f"{name}.{spec.name}", spec.shape, spec.bound, spec.fill)
+            for name, layer in self.layers
+            for spec in layer.specs
+        )
+
+    @cached_property
+    def n_parameters(self) -> int:
+        """Length P of the flat vector."""
+        return sum(spec.size for spec in self.specs)
+
+    @cached_property
+    def widest(self) -> int:
+        """Scalars of the largest activation of one image, for bounds on memory."""
+        # One real image: PyTorch's "meta" device would import a compiler to answer.
+        x = torch.zeros(1, 1, *self.input_shape)
+        tensors = self.split(torch.zeros(1, self.n_parameters))
+        most = x.numel()
+        with torch.no_grad():
+            for _, layer in self.layers:
+                own, tensors = tensors[: len(layer.specs)], tensors[len(layer.specs) :]
+                x = layer.forward(own, x)
+                most = max(most, x.numel())
+        return most
+
+    def init(self, rng: np.random.Generator) -> Tensor:
+        """Draw initial parameters, float32 ``[P]`` on the CPU.
+
+        Weights and biases of linear and convolutional layers are uniform within
+        ``1 / sqrt(fan_in)``, PyTorch's default rule (He et al., 2015, with ``a = sqrt(5)``).
+        The numbers come from `rng`, so they are the same on every device.
+        """
+        parts = [
+            rng.uniform(-spec.bound, spec.bound, spec.size)
+            if spec.bound > 0
+            else np.full(spec.size, spec.fill)
+            for spec in self.specs
+        ]
+        return torch.from_numpy(np.concatenate(parts).astype(np.float32))
+
+    def unflatten(self, params: Tensor) -> dict[str, Tensor]:
+        """Split ``[..., P]`` into named views ``[..., *shape]``."""
+        if params.shape[-1] != self.n_parameters:
+            raise ValueError(
+                f"parameters of length {params.shape[-1]} were given; {self.name} on "
+                f"{self.input_shape} images has {self.n_parameters}: build both for the same data"
+            )
+        names = [spec.name for spec in self.specs]
+        return dict(zip(names, self.split(params), strict=True))
+
+    def split(self, params: Tensor, skip: int = 0) -> list[Tensor]:
+        """Stacked tensors ``[S, *shape]`` from ``[S, P - skip]``, without the first `skip` scalars.
+
+        `skip` counts whole tensors, in the order of `specs`.
+        """
+        specs, gone = list(self.specs), 0
+        while gone < skip:
+            gone += specs.pop(0).size
+        parts = params.split([spec.size for spec in specs], dim=-1)
+        return [part.unflatten(-1, s.shape) for part, s in zip(parts, specs, strict=True)]
+
+    def flatten(self, tensors: Sequence[Tensor]) -> Tensor:
+        """Join stacked tensors ``[S, *shape]``, in the order of `specs`, into ``[S, P]``."""
+        return torch.cat([tensor.flatten(1) for tensor in tensors], dim=1)
+
+    def apply(self, tensors: Sequence[Tensor], x: Tensor) -> Tensor:
+        """Logits from stacked tensors ``[S, *shape]`` in the order of `specs`."""
+        return run_layers([layer for _, layer in self.layers], tensors, x)
+
+    def forward(self, params: Tensor, x: Tensor) -> Tensor:
+        """Logits of S models.
+
+        Parameters
+        ----------
+        params : float32 tensor ``[S, P]``
+        x : float32 tensor ``[S, N, C, H, W]`` or ``[N, C, H, W]``
+            Images of each model, or images that all models share.
+
+        Returns
+        -------
+        float32 tensor ``[S, N, n_classes]``
+        """
+        if params.dim() != 2:
+            raise ValueError(
+                f"parameters have shape {tuple(params.shape)}; a stack [S, P] is expected: add an "
+                "axis with params[None] for one model"
+            )
+        shared = x.dim() == 4 and x.shape[1:] == self.input_shape
+        own = x.dim() == 5 and x.shape[2:] == self.input_shape and len(x) == len(params)
+        if not (shared or own):
+            raise ValueError(
+                f"images have shape {tuple(x.shape)}; {self.name} expects "
+                f"[N, {', '.join(map(str, self.input_shape))}], or the same with a leading axis "
+                f"of {len(params)} models"
+            )
+        return self.apply(list(self.unflatten(params).values()), x)
+
+    def last_layer(self, params: Tensor) -> tuple[Tensor, Tensor]:
+        """Weight ``[..., n_classes, d]`` and bias ``[..., n_classes]`` of the last layer."""
+        named = list(self.unflatten(params).values())
+        return named[-2], named[-1]
+
+
+def build(name: str, input_shape: tuple[int, int, int], n_classes: int) -> Architecture:
+    """Make an architecture for images of one shape.
+
+    Parameters
+    ----------
+    name : str
+        ``mlp-H`` (one hidden layer of H units; ``mlp-H1-H2`` for more), ``lenet5``, ``cnn``,
+        ``resnet18`` or ``resnet20``.
+    input_shape : tuple of int
+        ``(C, H, W)``.
+    n_classes : int
+        At least 2.
+
+    Notes
+    -----
+    * ``lenet5``: LeCun et al. (1998) with ReLU and max pooling.  Images of 28 x 28 (up to 31) are
+      padded by 2 inside the first convolution, which is the 32 x 32 of the original; larger ones
+      are not.  Images smaller than 28 (the 8 x 8 digits) keep the 5 x 5 kernels and are padded by
+      2 in both convolutions, so a small image costs little and still ends in 16 channels.
+    * ``cnn``: the usual network for CIFAR-10 in this field (McMahan et al., 2017): two 5 x 5
+      convolutions of 32 and 64 channels, each with 2 x 2 max pooling, then 512 hidden units.
+      FedMS names its CNN only as 'commonly employed'; this is our reading.
+    * ``resnet18`` (He et al., 2016, in its usual form for 32 x 32 images) and ``resnet20`` have
+      GroupNorm (Wu and He, 2018) where the originals have BatchNorm.  The running statistics of
+      BatchNorm are not a function of the update: averaging them over clients with different
+      data describes no client's activations, and a coalition's model would need a pass over
+      data to mend them.  Batch statistics also couple the samples of a batch, which stacking and
+      masked batches would change.  GroupNorm uses one sample at a time.
+
+    Raises
+    ------
+    ValueError
+        If the name is unknown, or the images are too small for the network.
+    """
+    shape = (int(input_shape[0]), int(input_shape[1]), int(input_shape[2]))
+    if n_classes < 2:
+        raise ValueError(f"n_classes is {n_classes}; a classifier needs at least 2 classes")
+    if re.fullmatch(r"mlp(-[1-9]\d*)+", name):
+        layers = _mlp([int(width) for width in name.split("-")[1:]], shape, n_classes)
+    elif name == "lenet5":
+        layers = _lenet5(shape, n_classes)
+    elif name == "cnn":
+        layers = _cnn(shape, n_classes)
+    elif name == "resnet18":
+        layers = _resnet(shape, n_classes, widths=(64, 128, 256, 512), blocks=2, groups=32)
+    elif name == "resnet20":
+        layers = _resnet(shape, n_classes, widths=(16, 32, 64), blocks=3, groups=8)
+    else:
+        raise ValueError(f"unknown architecture {name!r}; expected one of {_KNOWN}")
+    return Architecture(name, shape, n_classes, tuple(layers))
+
+
+def _small(name: str, shape: tuple[int, int, int], least: int) -> None:
+    if min(shape[1:]) < least:
+        raise ValueError(
+            f"images are {shape[1]} x {shape[2]}; {name} needs at least {least} x {least}: choose "
+            "an mlp, or enlarge the images"
+        )
+
+
+def _mlp(widths: list[int], shape: tuple[int, int, int], n_classes: int) -> Named:
+    sizes = [shape[0] * shape[1] * shape[2], *widths, n_classes]
+    layers: Named = [("flatten", Flatten())]
+    for i, (n_in, n_out) in enumerate(pairwise(sizes), start=1):
+        layers.append((f"fc{i}", Linear(n_in, n_out)))
+        if i < len(sizes) - 1:
+            layers.append((f"relu{i}", ReLU()))
+    return layers
+
+
+def _convolutional(
+    shape: tuple[int, int, int], convolutions: list[Conv2d], widths: list[int], n_classes: int
+) -> Named:
+    """Convolutions with ReLU and 2 x 2 max pooling, then an MLP."""
+    layers: Named = []
+    height, width = shape[1:]
+    for i, convolution in enumerate(convolutions, start=1):
+        # Pooling before ReLU: the same function and gradient, at a quarter of the work.
+        layers += [(f"conv{i}", convolution), (f"pool{i}", MaxPool(2)), (f"relu{i}", ReLU())]
+        height, width = convolution.out_size(height) // 2, convolution.out_size(width) // 2
+    head = _mlp(widths, (convolutions[-1].c_out, height, width), n_classes)
+    return layers + [
+        (name if name == "flatten" or name.startswith("fc") else f"{name}b", layer)
+        for name, layer in head
+    ]
+
+
+def _lenet5(shape: tuple[int, int, int], n_classes: int) -> Named:
+    _small("lenet5", shape, 4)
+    least = min(shape[1:])
+    first = Conv2d(shape[0], 6, 5, padding=2 if least < 32 else 0)
+    second = Conv2d(6, 16, 5, padding=0 if least >= 28 else 2)
+    return _convolutional(shape, [first, second], [120, 84], n_classes)
+
+
+def _cnn(shape: tuple[int, int, int], n_classes: int) -> Named:
+    _small("cnn", shape, 4)
+    convolutions = [Conv2d(shape[0], 32, 5, padding=2), Conv2d(32, 64, 5, padding=2)]
+    return _convolutional(shape, convolutions, [512], n_classes)
+
+
+def _resnet(
+    shape: tuple[int, int, int], n_classes: int, widths: tuple[int, ...], blocks: int, groups: int
+) -> Named:
+    """ResNet for small images: 3 x 3 stem, basic blocks, stride 2 between stages."""
+    _small("resnet", shape, 2 ** (len(widths) - 1))
+    layers: Named = [
+        ("stem", Conv2d(shape[0], widths[0], 3, padding=1, bias=False)),
+        ("norm", GroupNorm(groups, widths[0])),
+        ("relu", ReLU()),
+    ]
+    c_in = widths[0]
+    for stage, c_out in enumerate(widths, start=1):
+        for block in range(1, blocks + 1):
+            stride = 2 if stage > 1 and block == 1 else 1
+            body: Named = [
+                ("conv1", Conv2d(c_in, c_out, 3, stride, 1, bias=False)),
+                ("norm1", GroupNorm(groups, c_out)),
+                ("relu1", ReLU()),
+                ("conv2", Conv2d(c_out, c_out, 3, 1, 1, bias=False)),
+                ("norm2", GroupNorm(groups, c_out)),
+            ]
+            shortcut: Named = []
+            if stride != 1 or c_in != c_out:
+                shortcut = [
+                    ("project", Conv2d(c_in, c_out, 1, stride, bias=False)),
+                    ("norm3", GroupNorm(groups, c_out)),
+                ]
+            layers.append((f"stage{stage}.{block}", Residual(tuple(body), tuple(shortcut))))
+            c_in = c_out
+    return [*layers, ("pool", GlobalAvgPool()), ("fc", Linear(c_in, n_classes))]

@@ -1,0 +1,222 @@
+"""The first layer of many coalition models, from the layer's outputs for base and updates.
+
+Before any activation, a linear or convolutional layer is linear in its weights and bias.  For a
+coalition with weights w, ``(W_0 + sum w_i D_i) x = W_0 x + sum w_i D_i x``: k + 1 outputs give
+those of every coalition by one matrix product.
+
+A small convolution needs no outputs to start from: with the images laid out as patches, one per
+pooled pixel, the layer and its max pool are a matrix product with the coalition's own weights.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from fedkit.learning.architectures import Architecture
+from fedkit.learning.layers import Conv2d, Flatten, Layer, Linear, MaxPool, ReLU, Residual
+
+__all__ = ["FirstLayer"]
+
+# Columns of one matrix product on a CPU, fewer where a max pool follows: the product is then still
+# in the L2 cache when its maximum is taken (measured).
+_CPU_COLUMNS = 1 << 15
+# Scalars of a patch up to which its product is cheaper than the outputs of k + 1 models, and bytes
+# of a product that its maximum still finds in the L2 cache (both measured, k = 10).
+_CPU_PATCH = 64
+_CPU_PRODUCT_BYTES = 1 << 21
+
+
+@dataclass(frozen=True)
+class FirstLayer:
+    """The first layer of an architecture with the ReLU and max pool that follow it.
+
+    Outputs are laid out as ``[blocks, models, pool * pool, images * width]``, a few images to a
+    block: what one matrix product reads is contiguous, and the positions of a pooling square lie
+    in slabs, so pooling is an elementwise maximum of slabs.
+
+    Parameters
+    ----------
+    layer : Linear or Conv2d
+    pool : int
+        Side of the max pool, 1 for none.
+    relu : bool
+    shape : tuple of int
+        ``(features,)`` or, for images, ``(channels, height, width)`` after pooling.
+    rest : tuple of Layer
+        The layers that remain.
+    """
+
+    layer: Linear | Conv2d
+    pool: int
+    relu: bool
+    shape: tuple[int, ...]
+    rest: tuple[Layer, ...]
+
+    @classmethod
+    def of(cls, arch: Architecture) -> FirstLayer | None:
+        """Take the first layer off, or return None where that gains nothing.
+
+        In a residual network the first layer is a hundredth of the work.
+        """
+        layers = [layer for _, layer in arch.layers]
+        if any(isinstance(layer, Residual) for layer in layers):
+            return None
+        if isinstance(layers[0], Flatten):
+            layers.pop(0)
+        layer = layers.pop(0)
+        if not isinstance(layer, Linear | Conv2d):
+            return None
+        pool, relu = 1, False
+        while layers and isinstance(layers[0], ReLU | MaxPool):
+            following = layers.pop(0)
+            if isinstance(following, MaxPool):
+                pool *= following.size  # ReLU and max commute
+            else:
+                relu = True
+        if isinstance(layer, Linear):
+            return cls(layer, 1, relu, (layer.n_out,), tuple(layers))
+        height, width = (layer.out_size(size) // pool for size in arch.input_shape[1:])
+        return cls(layer, pool, relu, (layer.c_out, height, width), tuple(layers))
+
+    @property
+    def n_parameters(self) -> int:
+        """Number of scalars of the layer, which come first in the flat vector."""
+        return sum(spec.size for spec in self.layer.specs)
+
+    @property
+    def width(self) -> int:
+        """Scalars per image after pooling."""
+        return int(torch.Size(self.shape).numel())
+
+    @property
+    def size(self) -> int:
+        """Scalars per image before pooling."""
+        return self.pool**2 * self.width
+
+    def outputs(self, base: Tensor, updates: Tensor, x: Tensor, block: int) -> Tensor:
+        """Outputs of base and k updates on N images: ``[N / block, k + 1, pool^2, block * width]``.
+
+        The last block is filled up with zeros.
+        """
+        stack = torch.cat([base[None], updates])[:, : self.n_parameters]
+        models, slabs = len(stack), self.pool**2
+        z = x.new_empty(len(x), models, slabs, self.width)
+        if self.patch:
+            rows = self._shifted(stack).expand(len(x), -1, -1)
+            torch.bmm(rows, self.patches(x), out=z.view(len(x), rows.shape[1], -1))
+        elif isinstance(self.layer, Linear):
+            flat, sizes = x.flatten(1), [spec.size for spec in self.layer.specs]
+            for i, own in enumerate(stack):
+                weight, bias = own.split(sizes)
+                z[:, i, 0] = torch.addmm(bias, flat, weight.view(self.layer.n_out, -1).t())
+        else:
+            self._convolved(stack, x, z)
+        if block == 1:
+            return z[:, :, :, None].flatten(3)
+        blocks = -(-len(x) // block)
+        if blocks * block > len(x):
+            z = torch.cat([z, z.new_zeros(blocks * block - len(x), *z.shape[1:])])
+        return z.view(blocks, block, models, slabs, -1).permute(0, 2, 3, 1, 4).flatten(3)
+
+    def _convolved(self, stack: Tensor, x: Tensor, out: Tensor) -> None:
+        """Convolutions of each model at each position of the pooling square."""
+        conv, (_, height, width) = self.layer, self.shape
+        assert isinstance(conv, Conv2d)
+        size = conv.specs[0].size
+        padded, step = F.pad(x, [conv.padding] * 4), conv.stride * self.pool
+        for j in range(self.pool**2):
+            dy, dx = (conv.stride * d for d in divmod(j, self.pool))
+            reach = [conv.kernel + (side - 1) * step for side in (height, width)]
+            shifted = padded[:, :, dy : dy + reach[0], dx : dx + reach[1]].contiguous()
+            for i, own in enumerate(stack):
+                weight = own[:size].view(conv.specs[0].shape)
+                z = F.conv2d(shifted, weight, own[size:] if conv.bias else None, step)
+                out[:, i, j] = z.flatten(1)
+
+    def block(self, device: torch.device) -> int:
+        """Images of a block: as many as a matrix product takes at once."""
+        if device.type != "cpu":
+            return max(1, (1 << 20) // self.size)
+        return max(1, _CPU_COLUMNS // (self.pool**2 * self.size))
+
+    def combine(self, weights: Tensor, outputs: Tensor, out: Tensor) -> None:
+        """Activations of coalitions with `weights` ``[B, k]`` into `out` ``[B, N * width]``.
+
+        `outputs` are the blocks of these images, the last one perhaps in part.
+        """
+        a = torch.cat([weights.new_ones(len(weights), 1), weights], dim=1)
+        models, slabs, columns = outputs.shape[1:]
+        for block, lo in zip(outputs, range(0, out.shape[1], columns), strict=True):
+            part = out[:, lo : lo + columns]
+            product = (a @ block.view(models, -1)).view(len(a), slabs, columns)
+            pooled = product.amax(1) if slabs > 1 else product[:, 0]
+            pooled = pooled[:, : part.shape[1]]
+            if self.relu:
+                torch.clamp_min(pooled, 0, out=part)
+            else:
+                part.copy_(pooled)
+
+    def activations(self, hidden: Tensor, images: int) -> Tensor:
+        """``[B, N * width]`` as the stacked activation that the rest expects."""
+        return hidden.view(len(hidden), images, *self.shape)
+
+    @property
+    def _reach(self) -> int:
+        """Side of the patch that a pooled pixel depends on."""
+        assert isinstance(self.layer, Conv2d)
+        return self.layer.kernel + (self.pool - 1) * self.layer.stride
+
+    @property
+    def patch(self) -> int:
+        """Scalars of a patch, the one of the bias among them; 0 where patches are no use."""
+        if not isinstance(self.layer, Conv2d):
+            return 0
+        size = self.layer.c_in * self._reach**2 + 1
+        return size if size <= _CPU_PATCH else 0
+
+    def patches(self, x: Tensor) -> Tensor:
+        """Images ``[N, C, H, W]`` as patches ``[N, patch, height * width]``; the last row is 1."""
+        assert isinstance(self.layer, Conv2d)
+        conv, (_, height, width) = self.layer, self.shape
+        padded, step = F.pad(x, [conv.padding] * 4), conv.stride * self.pool
+        windows = padded.unfold(2, self._reach, step).unfold(3, self._reach, step)
+        windows = windows[:, :, :height, :width].permute(0, 1, 4, 5, 2, 3)
+        out = x.new_ones(len(x), self.patch, height, width)
+        out[:, :-1].view(windows.shape).copy_(windows)
+        return out.flatten(2)
+
+    def convolve(self, params: Tensor, patches: Tensor, out: Tensor) -> None:
+        """Activations of models with parameters ``[B, ...]`` into `out` ``[B, N * width]``."""
+        b, matrix, pixels = len(params), self._shifted(params), patches.shape[2]
+        step = max(1, _CPU_PRODUCT_BYTES // (4 * len(matrix) * pixels))
+        images = out.view(b, len(patches), self.width)
+        for lo in range(0, len(patches), step):
+            part = patches[lo : lo + step]
+            product = torch.bmm(matrix.expand(len(part), -1, -1), part)
+            pooled = product.view(len(part), b, self.pool**2, self.width).amax(2).transpose(0, 1)
+            target = images[:, lo : lo + step]
+            if self.relu:
+                torch.clamp_min(pooled, 0, out=target)
+            else:
+                target.copy_(pooled)
+
+    def _shifted(self, params: Tensor) -> Tensor:
+        """Weights as rows ``[B * pool^2 * c_out, patch]``.
+
+        The positions of a pooling square have one weight, shifted within the patch.
+        """
+        assert isinstance(self.layer, Conv2d)
+        conv, b, size = self.layer, len(params), self.layer.specs[0].size
+        weight = params[:, :size].view(b, *conv.specs[0].shape)
+        rows = params.new_zeros(b, self.pool**2, conv.c_out, self.patch)
+        shifted = rows[..., :-1].unflatten(3, (conv.c_in, self._reach, self._reach))
+        for j in range(self.pool**2):
+            y, x = (conv.stride * d for d in divmod(j, self.pool))
+            shifted[:, j, ..., y : y + conv.kernel, x : x + conv.kernel] = weight
+        if conv.bias:
+            rows[..., -1] = params[:, None, size:]
+        return rows.view(-1, self.patch)

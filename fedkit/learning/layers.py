@@ -1,0 +1,272 @@
+"""Layers whose parameters carry a leading axis of models, so that many models run as one.
+
+An activation is ``[S, N, ...]`` (S models, N samples), or ``[N, ...]`` while all models still
+share the same input.  A parameter is ``[S, *shape]``.  Image layers compute on
+``[N, S * C, H, W]``: a convolution of S models is then one grouped convolution, and the layout
+goes from layer to layer without a copy.  Nothing here holds state; shapes are checked when an
+architecture is built.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from fedkit.learning.pooling import convolve_and_pool, max_pool_2x2
+
+__all__ = [
+    "AvgPool",
+    "Conv2d",
+    "Flatten",
+    "GlobalAvgPool",
+    "GroupNorm",
+    "Layer",
+    "Linear",
+    "MaxPool",
+    "ReLU",
+    "Residual",
+    "Spec",
+]
+
+
+@dataclass(frozen=True)
+class Spec:
+    """One parameter tensor: its name, its shape and how it starts.
+
+    A positive `bound` means uniform in ``[-bound, bound]``; otherwise the tensor starts as `fill`.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    bound: float = 0.0
+    fill: float = 0.0
+
+    @property
+    def size(self) -> int:
+        """Number of scalars in the tensor."""
+        return math.prod(self.shape)
+
+
+class Layer(Protocol):
+    """A function of parameters and an activation, for S models at once."""
+
+    @property
+    def specs(self) -> tuple[Spec, ...]:
+        """Parameters of one model, in the order in which `forward` takes them."""
+        ...
+
+    def forward(self, parameters: Sequence[Tensor], x: Tensor) -> Tensor:
+        """Apply the layer of every model."""
+        ...
+
+
+def _fold(x: Tensor) -> tuple[Tensor, int]:
+    """``[S, N, C, H, W]`` to ``[N, S * C, H, W]``: a view when `x` came from `_unfold`."""
+    s, n, c, h, w = x.shape
+    if s == 1:
+        return x.squeeze(0), 1
+    return x.transpose(0, 1).reshape(n, s * c, h, w), s
+
+
+def _unfold(x: Tensor, s: int) -> Tensor:
+    return x[None] if s == 1 else x.view(x.shape[0], s, -1, *x.shape[2:]).transpose(0, 1)
+
+
+@dataclass(frozen=True)
+class Linear:
+    """Affine map ``x W' + b`` from `n_in` to `n_out` features."""
+
+    n_in: int
+    n_out: int
+
+    @property
+    def specs(self) -> tuple[Spec, ...]:
+        """Weight ``(n_out, n_in)`` and bias, uniform within ``1 / sqrt(n_in)``."""
+        bound = 1 / math.sqrt(self.n_in)
+        return Spec("weight", (self.n_out, self.n_in), bound), Spec("bias", (self.n_out,), bound)
+
+    def forward(self, parameters: Sequence[Tensor], x: Tensor) -> Tensor:
+        """Map ``[S, N, n_in]`` or shared ``[N, n_in]`` to ``[S, N, n_out]``."""
+        weight, bias = parameters
+        s = weight.shape[0]
+        if s == 1:
+            # squeeze, not [0]: the gradient of an index is a new tensor of zeros.
+            return F.linear(x.reshape(-1, self.n_in), weight.squeeze(0), bias.squeeze(0))[None]
+        if x.dim() == 2:
+            out = x @ weight.reshape(s * self.n_out, self.n_in).t()
+            return out.view(-1, s, self.n_out).transpose(0, 1) + bias[:, None]
+        return torch.baddbmm(bias[:, None], x, weight.transpose(1, 2))
+
+
+@dataclass(frozen=True)
+class Conv2d:
+    """Two-dimensional convolution with a square kernel."""
+
+    c_in: int
+    c_out: int
+    kernel: int
+    stride: int = 1
+    padding: int = 0
+    bias: bool = True
+
+    @property
+    def specs(self) -> tuple[Spec, ...]:
+        """Weight ``(c_out, c_in, kernel, kernel)`` and, where wanted, bias."""
+        bound = 1 / math.sqrt(self.c_in * self.kernel**2)
+        weight = Spec("weight", (self.c_out, self.c_in, self.kernel, self.kernel), bound)
+        return (weight, Spec("bias", (self.c_out,), bound)) if self.bias else (weight,)
+
+    def out_size(self, size: int) -> int:
+        """Height (or width) after the layer."""
+        return (size + 2 * self.padding - self.kernel) // self.stride + 1
+
+    def forward(self, parameters: Sequence[Tensor], x: Tensor) -> Tensor:
+        """Map ``[S, N, C, H, W]`` or shared ``[N, C, H, W]`` to ``[S, N, c_out, H', W']``."""
+        weight = parameters[0].flatten(0, 1)
+        bias = parameters[1].flatten() if self.bias else None
+        s = parameters[0].shape[0]
+        if x.dim() == 5:
+            x, groups = _fold(x)
+        else:
+            groups = 1  # all models see the same images: one plain convolution, S times as wide
+        return _unfold(F.conv2d(x, weight, bias, self.stride, self.padding, groups=groups), s)
+
+    def pooled(self, parameters: Sequence[Tensor], x: Tensor, size: int) -> Tensor | None:
+        """Apply the layer and a max pool as one step, or return None where that has no use."""
+        if len(parameters[0]) != 1:
+            return None
+        images = x.squeeze(0) if x.dim() == 5 else x
+        weight, *bias = (p.squeeze(0) for p in parameters)
+        together = convolve_and_pool(
+            images, weight, bias[0] if bias else None, self.stride, self.padding, size
+        )
+        return None if together is None else together[None]
+
+
+@dataclass(frozen=True)
+class GroupNorm:
+    """Group normalisation: statistics of one sample alone, whatever else is in its batch."""
+
+    groups: int
+    channels: int
+
+    @property
+    def specs(self) -> tuple[Spec, ...]:
+        """Scale (ones) and shift (zeros), one per channel."""
+        return Spec("weight", (self.channels,), fill=1.0), Spec("bias", (self.channels,))
+
+    def forward(self, parameters: Sequence[Tensor], x: Tensor) -> Tensor:
+        """Normalise ``[S, N, C, H, W]`` within each sample and group of channels."""
+        folded, s = _fold(x)
+        weight, bias = (p.flatten() for p in parameters)
+        return _unfold(F.group_norm(folded, s * self.groups, weight, bias), s)
+
+
+class _Plain:
+    """A layer without parameters."""
+
+    @property
+    def specs(self) -> tuple[Spec, ...]:
+        """No parameters."""
+        return ()
+
+
+@dataclass(frozen=True)
+class ReLU(_Plain):
+    """Positive part."""
+
+    def forward(self, parameters: Sequence[Tensor], x: Tensor) -> Tensor:
+        """Return ``max(x, 0)``."""
+        return torch.relu(x)
+
+
+@dataclass(frozen=True)
+class MaxPool(_Plain):
+    """Maximum over non-overlapping squares; an incomplete border is dropped."""
+
+    size: int = 2
+
+    def forward(self, parameters: Sequence[Tensor], x: Tensor) -> Tensor:
+        """Map ``[S, N, C, H, W]`` to ``[S, N, C, H // size, W // size]``."""
+        folded, s = _fold(x)
+        pool = max_pool_2x2 if self.size == 2 and x.device.type == "cpu" else F.max_pool2d
+        return _unfold(pool(folded, self.size), s)
+
+
+@dataclass(frozen=True)
+class AvgPool(_Plain):
+    """Mean over non-overlapping squares; an incomplete border is dropped."""
+
+    size: int = 2
+
+    def forward(self, parameters: Sequence[Tensor], x: Tensor) -> Tensor:
+        """Map ``[S, N, C, H, W]`` to ``[S, N, C, H // size, W // size]``."""
+        folded, s = _fold(x)
+        return _unfold(F.avg_pool2d(folded, self.size), s)
+
+
+@dataclass(frozen=True)
+class GlobalAvgPool(_Plain):
+    """Mean over all pixels."""
+
+    def forward(self, parameters: Sequence[Tensor], x: Tensor) -> Tensor:
+        """Map ``[S, N, C, H, W]`` to ``[S, N, C]``."""
+        return x.mean((-2, -1))
+
+
+@dataclass(frozen=True)
+class Flatten(_Plain):
+    """One row of features per sample, in the order channel, row, column."""
+
+    def forward(self, parameters: Sequence[Tensor], x: Tensor) -> Tensor:
+        """Map ``[..., C, H, W]`` to ``[..., C * H * W]``."""
+        return x.flatten(-3)
+
+
+@dataclass(frozen=True)
+class Residual:
+    """``relu(body(x) + shortcut(x))``; an empty shortcut is the identity."""
+
+    body: tuple[tuple[str, Layer], ...]
+    shortcut: tuple[tuple[str, Layer], ...] = field(default=())
+
+    @property
+    def specs(self) -> tuple[Spec, ...]:
+        """Parameters of the body, then of the shortcut, named ``layer.parameter``."""
+        return tuple(
+            Spec(f"{name}.{spec.name}", spec.shape, spec.bound, spec.fill)
+            for name, layer in self.body + self.shortcut
+            for spec in layer.specs
+        )
+
+    def forward(self, parameters: Sequence[Tensor], x: Tensor) -> Tensor:
+        """Run the body and add the shortcut."""
+        split = sum(len(layer.specs) for _, layer in self.body)
+        y = run_layers([layer for _, layer in self.body], parameters[:split], x)
+        skip = run_layers([layer for _, layer in self.shortcut], parameters[split:], x)
+        return torch.relu(y + skip)
+
+
+def run_layers(layers: Sequence[Layer], parameters: Sequence[Tensor], x: Tensor) -> Tensor:
+    """Run layers in order; `parameters` are those of all layers, one after another."""
+    start, skip = 0, False
+    for i, layer in enumerate(layers):
+        if skip:  # a pool that was taken with the convolution before it
+            skip = False
+            continue
+        stop = start + len(layer.specs)
+        own = parameters[start:stop]
+        following = layers[i + 1] if i + 1 < len(layers) else None
+        together = None
+        if isinstance(layer, Conv2d) and isinstance(following, MaxPool):
+            together = layer.pooled(own, x, following.size)
+            skip = together is not None
+        x = layer.forward(own, x) if together is None else together
+        start = stop
+    return x

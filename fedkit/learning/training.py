@@ -1,0 +1,344 @@
+"""Local training of many clients at once, equal to training them one after another."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from fedkit.extras import bar
+from fedkit.learning.architectures import Architecture
+from fedkit.learning.layers import Flatten, Linear, ReLU
+from fedkit.learning.workers import for_each
+
+__all__ = ["LocalSGD", "diverged", "train_clients"]
+
+Data = tuple[Tensor, Tensor]
+
+
+@dataclass(frozen=True)
+class LocalSGD:
+    """How a client trains: mini-batch SGD on the mean cross-entropy.
+
+    Parameters
+    ----------
+    lr : float
+        Learning rate.
+    momentum, weight_decay : float
+        As in ``torch.optim.SGD`` (no dampening, no Nesterov).
+    batch_size : int
+        Samples per step; the last batch of an epoch may be smaller.
+    epochs : int
+        Passes over the client's data, each in a fresh random order.
+    steps : int, optional
+        Exactly this many steps instead of `epochs`; the passes go on until they are done.
+    proximal : float
+        mu of FedProx (Li et al., 2020, Eq. 2): adds ``mu / 2 ||w - w_0||^2`` to the loss, w_0 the
+        parameters that the client received.
+    """
+
+    lr: float
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    batch_size: int = 32
+    epochs: int = 1
+    steps: int | None = None
+    proximal: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("lr", "momentum", "weight_decay", "proximal"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value >= 0):
+                raise ValueError(f"{name} is {value}; a finite number of at least 0 is expected")
+        for name in ("batch_size", "epochs", "steps"):
+            value = getattr(self, name)
+            if value is not None and (value != int(value) or value < (name == "batch_size")):
+                raise ValueError(f"{name} is {value}; a whole number is expected, batch_size >= 1")
+
+    def n_steps(self, size: int) -> int:
+        """Number of SGD steps of a client with `size` samples."""
+        if size == 0:
+            return 0
+        return self.epochs * -(-size // self.batch_size) if self.steps is None else self.steps
+
+    def batches(self, size: int, rng: np.random.Generator) -> list[np.ndarray]:
+        """Sample indices of every step: consecutive pieces of one permutation per epoch."""
+        steps = self.n_steps(size)
+        batches: list[np.ndarray] = []
+        while len(batches) < steps:
+            order = rng.permutation(size)
+            batches += [order[i : i + self.batch_size] for i in range(0, size, self.batch_size)]
+        return batches[:steps]
+
+
+def diverged(params: Tensor) -> Tensor:
+    """Say which models hold a NaN or an infinity: bool ``[S]`` for params ``[S, P]``."""
+    return ~torch.isfinite(params).all(dim=-1)
+
+
+def train_clients(
+    arch: Architecture,
+    start: Tensor,
+    datasets: Sequence[Data],
+    config: LocalSGD,
+    rngs: Sequence[np.random.Generator],
+    *,
+    device: str | torch.device | None = None,
+    path: Literal["auto", "stacked", "loop"] = "auto",
+    chunk: int | None = None,
+    progress: bool = False,
+) -> Tensor:
+    """Train S models, each on a data set of its own.
+
+    Parameters
+    ----------
+    arch : Architecture
+    start : float32 tensor ``[S, P]``
+        Parameters that each client receives.
+    datasets : sequence of S pairs ``(x_i, y_i)``
+        Images float32 ``[n_i, C, H, W]`` and labels int64 ``[n_i]``.  A client without data is
+        returned unchanged.
+    config : LocalSGD
+    rngs : sequence of S numpy generators
+        Client i's batches come from ``rngs[i]`` alone, so its result does not depend on the
+        other clients, on `path`, on `chunk` or (up to rounding) on the device.
+    device : optional
+        Where to train; CUDA if there is one, otherwise the CPU.
+    path : {"auto", "stacked", "loop"}
+        One program for all clients, or client by client.  "auto" takes what was faster in
+        ``benchmarks/rounds.py``.
+    chunk : int, optional
+        Largest number of clients in one stacked program; chosen to bound memory by default.
+    progress : bool
+        Show a progress bar (needs tqdm).
+
+    Returns
+    -------
+    float32 tensor ``[S, P]`` on the CPU.  Parameters that overflowed are returned as they are;
+    :func:`diverged` finds them.
+    """
+    _check(arch, start, datasets, rngs)
+    where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    if path not in ("auto", "stacked", "loop"):
+        raise ValueError(f'path is {path!r}; expected "auto", "stacked" or "loop"')
+    result = start.detach().to("cpu", torch.float32, copy=True)
+    sizes = [len(y) for _, y in datasets]
+    steps = np.array([config.n_steps(n) for n in sizes])
+    # Longest first: the clients that still train are then always a prefix of the stack.
+    order = [int(i) for i in np.argsort(-steps, kind="stable") if steps[i] > 0]
+    size = 1 if path == "loop" else chunk or _stack_size(arch, config, where, path == "auto")
+    if where.type == "cpu" and chunk is None:  # something to do for every core
+        size = max(1, min(size, -(-len(order) // torch.get_num_threads())))
+    groups = [order[i : i + size] for i in range(0, len(order), size)]
+
+    def work(group: list[int]) -> None:
+        batches = [config.batches(sizes[i], rngs[i]) for i in group]
+        data = [datasets[i] for i in group]
+        result[group] = _train(arch, result[group].to(where), data, config, batches).cpu()
+
+    if where.type == "cpu":
+        for_each(work, groups, progress=progress, unit="group of clients")
+    else:
+        for group in bar(groups, progress, "group of clients"):
+            work(group)
+    return result
+
+
+# Bytes of parameters of one stack on a CPU: above this, stacked clients evict each other's
+# weights from the L2 cache and training one by one is as fast (benchmarks/rounds.py).
+_CPU_STACK_BYTES = 1 << 23
+_CUDA_STACK_BYTES = 1 << 33
+
+
+def _stack_size(arch: Architecture, config: LocalSGD, device: torch.device, measured: bool) -> int:
+    """How many clients to train as one program."""
+    parameters = 4 * arch.n_parameters
+    if device.type == "cpu":
+        if not measured:
+            return 128
+        # Grouped convolutions are slower than client by client on a CPU.
+        return max(1, _CPU_STACK_BYTES // parameters) if is_dense(arch) else 1
+    # Weights, gradients, moments and anchors; activations and their gradients, twice for slack.
+    per_client = 6 * parameters + 16 * arch.widest * config.batch_size * len(arch.specs)
+    return max(1, _CUDA_STACK_BYTES // per_client)
+
+
+def _check(
+    arch: Architecture, start: Tensor, datasets: Sequence[Data], rngs: Sequence[np.random.Generator]
+) -> None:
+    if start.dim() != 2 or start.shape[1] != arch.n_parameters:
+        raise ValueError(
+            f"start has shape {tuple(start.shape)}; [S, {arch.n_parameters}] is expected for "
+            f"{arch.name}: repeat one model with start.expand(S, -1)"
+        )
+    if not len(start) == len(datasets) == len(rngs):
+        raise ValueError(
+            f"{len(start)} models, {len(datasets)} data sets and {len(rngs)} generators were "
+            "given; one of each per client is expected"
+        )
+    for i, (x, y) in enumerate(datasets):
+        if len(x) != len(y) or (len(y) and tuple(x.shape[1:]) != arch.input_shape):
+            raise ValueError(
+                f"client {i} has images {tuple(x.shape)} and {len(y)} labels; "
+                f"[n, {', '.join(map(str, arch.input_shape))}] and n labels are expected"
+            )
+        if len(y) and (int(y.min()) < 0 or int(y.max()) >= arch.n_classes):
+            raise ValueError(
+                f"client {i} has labels in [{int(y.min())}, {int(y.max())}]; 0 to "
+                f"{arch.n_classes - 1} are expected"
+            )
+
+
+class _Batches:
+    """Batches of a stack of clients, gathered on the device, short ones padded.
+
+    Clients are sorted by their number of steps, longest first, so those that still train are
+    always a prefix of the stack.
+    """
+
+    def __init__(
+        self, data: list[Data], batches: list[list[np.ndarray]], device: torch.device
+    ) -> None:
+        images = torch.cat([x for x, _ in data]) if len(data) > 1 else data[0][0]
+        labels = torch.cat([y for _, y in data]) if len(data) > 1 else data[0][1]
+        self.images, self.labels = images.to(device, torch.float32), labels.to(device)
+        self._offsets = np.cumsum([0] + [len(y) for _, y in data[:-1]])
+        self._batches = batches
+
+    def __len__(self) -> int:
+        return len(self._batches[0])
+
+    def step(self, t: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Images ``[S, b, ...]``, labels ``[S, b]`` and weights ``[S, b]`` of the live clients.
+
+        The weights of a client sum to one; a padded sample repeats the client's own first one
+        (so that an overflow stays with its client) and weighs zero.
+        """
+        rows = [b[t] for b in self._batches if t < len(b)]
+        lengths = np.array([len(row) for row in rows])[:, None]
+        width = int(lengths.max())
+        index = np.stack(
+            [np.pad(row, (0, width - len(row)), constant_values=row[0]) for row in rows]
+        )
+        index += self._offsets[: len(rows), None]
+        share = ((np.arange(width) < lengths) / lengths).astype(np.float32)
+        where = torch.from_numpy(index).to(self.labels.device)
+        flat = where.flatten()
+        images = self.images.index_select(0, flat).unflatten(0, where.shape)
+        return images, self.labels[where], torch.from_numpy(share).to(where.device)
+
+
+def _train(
+    arch: Architecture,
+    start: Tensor,
+    data: list[Data],
+    config: LocalSGD,
+    batches: list[list[np.ndarray]],
+) -> Tensor:
+    """Train a stack whose clients are sorted by their number of steps, longest first."""
+    weights = [t.contiguous() for t in arch.unflatten(start).values()]
+    anchors = [w.clone() for w in weights] if config.proximal else weights
+    moments = [torch.zeros_like(w) for w in weights] if config.momentum else weights
+    feed = _Batches(data, batches, start.device)
+    step = _dense_step if is_dense(arch) else _autograd_step
+    for t in range(len(feed)):
+        x, y, share = feed.step(t)
+        live = [[w[: len(y)] for w in group] for group in (weights, moments, anchors)]
+        step(arch, live[0], live[1], live[2], x, y, share, config)
+    return arch.flatten(weights)
+
+
+def _autograd_step(
+    arch: Architecture,
+    weights: list[Tensor],
+    moments: list[Tensor],
+    anchors: list[Tensor],
+    x: Tensor,
+    y: Tensor,
+    share: Tensor,
+    config: LocalSGD,
+) -> None:
+    """One step in place, with the order of operations of ``torch.optim.SGD``."""
+    leaves = [w.detach().requires_grad_() for w in weights]
+    logits = arch.apply(leaves, x)
+    if len(y) == 1:
+        loss = F.cross_entropy(logits.squeeze(0), y.squeeze(0))
+    else:
+        losses = F.cross_entropy(logits.flatten(0, 1), y.flatten(), reduction="none")
+        loss = (losses.view_as(share) * share).sum()
+    grads = torch.autograd.grad(loss, leaves)
+    for w, g, v, w0 in zip(weights, grads, moments, anchors, strict=True):
+        if config.proximal:
+            g = g + config.proximal * (w - w0)
+        if config.weight_decay:
+            g = g.add(w, alpha=config.weight_decay)
+        if config.momentum:
+            g = v.mul_(config.momentum).add_(g)
+        w.sub_(g, alpha=config.lr)
+
+
+def is_dense(arch: Architecture) -> bool:
+    """Whether the network is linear layers with ReLU between them, and nothing else."""
+    kinds = [type(layer) for _, layer in arch.layers]
+    return kinds == [Flatten] + [Linear, ReLU] * (len(kinds) // 2 - 1) + [Linear]
+
+
+def _dense_step(
+    arch: Architecture,
+    weights: list[Tensor],
+    moments: list[Tensor],
+    anchors: list[Tensor],
+    x: Tensor,
+    y: Tensor,
+    share: Tensor,
+    config: LocalSGD,
+) -> None:
+    """One step of a multi-layer perceptron, with the update inside the gradient's product.
+
+    ``W <- (1 - lr (wd + mu)) W - lr G' X`` is one call, so no gradient is written to memory and
+    read again: on a CPU that is half of the traffic of a step.
+    """
+    inputs = [x.flatten(2)]
+    for i in range(0, len(weights), 2):
+        out = torch.baddbmm(weights[i + 1][:, None], inputs[-1], weights[i].transpose(1, 2))
+        inputs.append(out.relu_() if i + 2 < len(weights) else out)
+    delta = torch.softmax(inputs.pop(), dim=-1)
+    delta.scatter_add_(2, y[..., None], delta.new_full((*y.shape, 1), -1.0))
+    delta *= share[..., None]
+    decay = config.weight_decay + config.proximal
+    keep, pull = 1 - config.lr * decay, config.lr * config.proximal
+    for i in range(len(weights) - 2, -1, -2):
+        below = inputs.pop()
+        # The gradient of the inputs needs the weights as they were.
+        upper = torch.bmm(delta, weights[i]) if i else delta
+        pairs = ((i, delta.transpose(1, 2), below), (i + 1, None, delta))
+        for j, left, right in pairs:
+            w, v, w0 = weights[j], moments[j], anchors[j]
+            if config.momentum:
+                _add_gradient(v, left, right, config.momentum, 1.0)
+                if decay:
+                    v.add_(w, alpha=decay)
+                if config.proximal:
+                    v.sub_(w0, alpha=config.proximal)
+                w.sub_(v, alpha=config.lr)
+            else:
+                _add_gradient(w, left, right, keep, -config.lr)
+                if config.proximal:
+                    w.add_(w0, alpha=pull)
+        delta = upper * (below > 0) if i else upper
+
+
+def _add_gradient(
+    target: Tensor, left: Tensor | None, right: Tensor, beta: float, alpha: float
+) -> None:
+    """``target <- beta target + alpha gradient``; the bias's gradient has no left factor."""
+    if left is not None:
+        target.baddbmm_(left, right, beta=beta, alpha=alpha)
+    else:
+        target.mul_(beta).add_(right.sum(1), alpha=alpha)

@@ -1,0 +1,253 @@
+"""Trajectory Shapley Value: clients valued by where their updates lead (FedTSV).
+
+In every round the server takes as many SGD steps on its validation data as a client takes on its
+own; the result is the reference update (Eq. 10).  A coalition is worth more, the closer the mean of
+its updates (Eq. 9) comes to it (Eq. 11).  No model of a coalition is ever evaluated: the utility
+depends on the updates through their inner products alone, so all ``2^k`` utilities of a round cost
+one ``(k + 1) x (k + 1)`` Gram matrix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from fedkit.estimators import Estimator, estimate_many, shapley
+from fedkit.federated.valuers import Round
+from fedkit.games.coalitions import check_coalitions
+from fedkit.games.valuation import Valuation
+from fedkit.learning.training import train_clients
+
+__all__ = ["TrajectoryGame", "TrajectoryValues", "gram_matrix", "reference_updates"]
+
+FloatArray = npt.NDArray[np.float64]
+Utility = Literal["exponential", "rational", "gaussian", "angular"]
+UTILITIES = ("exponential", "rational", "gaussian", "angular")
+
+
+def gram_matrix(vectors: Tensor, chunk: int = 1 << 20) -> FloatArray:
+    """Inner products of some long vectors, summed in double precision.
+
+    Parameters
+    ----------
+    vectors : float tensor ``[m, P]``
+    chunk : int
+        Columns that are converted to double precision at a time.
+
+    Returns
+    -------
+    float64[m, m]
+
+    Raises
+    ------
+    ValueError
+        If the vectors are no matrix, or chunk is below 1.
+    """
+    if not isinstance(vectors, Tensor) or vectors.dim() != 2 or chunk < 1:
+        raise ValueError(
+            f"vectors have shape {np.shape(vectors)} and chunk is {chunk}; expected a tensor "
+            "[m, P] and at least 1"
+        )
+    total = torch.zeros(len(vectors), len(vectors), dtype=torch.float64, device=vectors.device)
+    for part in vectors.split(chunk, dim=1):
+        wide = part.double()
+        total += wide @ wide.T
+    return np.asarray(total.cpu().numpy(), dtype=np.float64)
+
+
+def check_inner_products(gram: FloatArray) -> None:
+    """Refuse a square matrix that cannot hold the inner products of some vectors.
+
+    Raises
+    ------
+    ValueError
+        If it is not finite, not symmetric, or has a negative eigenvalue, up to rounding.
+    """
+    if not np.isfinite(gram).all():
+        raise ValueError("an update or the reference is not finite; leave such clients out")
+    rounding = 1e-6 * float(np.abs(gram).max())
+    if np.abs(gram - gram.T).max() > rounding or np.linalg.eigvalsh(gram)[0] < -rounding:
+        raise ValueError("gram is no matrix of inner products; gram_matrix makes one")
+
+
+@dataclass(frozen=True, eq=False)
+class TrajectoryGame:
+    """The game of one round: how close a coalition's mean update comes to the reference.
+
+    Parameters
+    ----------
+    gram : float64[k + 1, k + 1]
+        Inner products of the k updates and, last, of the reference update.
+    utility : {"exponential", "rational", "gaussian", "angular"}
+        With d the Euclidean distance between the coalition's mean update and the reference, and
+        sigma the length of the reference plus `eps`: ``exp(-d / sigma)``, ``1 / (1 + d / sigma)``,
+        ``exp(-(d / sigma)^2)``; or, with the angle between the two in the place of d,
+        ``exp(-2 angle / pi)``.  Eq. 11 is lost in every copy of the paper; these are bounded in
+        (0, 1] and fall with the distance, which is all that its text asks for.
+    eps : float
+        Added to the length of the reference, at least 0; in units of the updates.
+
+    Raises
+    ------
+    ValueError
+        If the matrix is none of inner products, or the reference has length zero: it points
+        nowhere, and no update comes closer to it than standing still.
+
+    Notes
+    -----
+    The empty coalition's mean update is zero: its distance is that of standing still, and its
+    angle is a right one, as that of an update which knows nothing of the reference.
+    """
+
+    gram: FloatArray
+    utility: Utility = "exponential"
+    eps: float = 1e-12
+
+    def __post_init__(self) -> None:
+        _check(self.utility, self.eps)
+        gram = np.asarray(self.gram, dtype=np.float64)
+        if gram.ndim != 2 or gram.shape[0] != gram.shape[1] or len(gram) < 2:
+            raise ValueError(
+                f"gram has shape {gram.shape}; expected (k + 1, k + 1) with at least one update"
+            )
+        check_inner_products(gram)
+        if gram[-1, -1] <= 0:
+            raise ValueError("the reference has length zero, so no update can come closer to it")
+        object.__setattr__(self, "gram", gram)
+
+    @property
+    def n_players(self) -> int:
+        """Number of updates."""
+        return len(self.gram) - 1
+
+    def value(self, coalitions: npt.ArrayLike) -> FloatArray:
+        """Utility of each coalition, float64[B]."""
+        members = check_coalitions(coalitions, self.n_players)
+        share = members / np.maximum(members.sum(axis=1, keepdims=True), 1)  # Eq. 9: plain means
+        updates, cross, square = self.gram[:-1, :-1], self.gram[:-1, -1], self.gram[-1, -1]
+        own = np.maximum(((share @ updates) * share).sum(axis=1), 0.0)
+        along = share @ cross
+        if self.utility == "angular":
+            length = np.sqrt(own * square)
+            cosine = np.divide(along, length, out=np.zeros_like(along), where=length > 0)
+            return np.exp(-2 * np.arccos(np.clip(cosine, -1, 1)) / np.pi)
+        sigma = np.sqrt(square) + self.eps
+        far = np.sqrt(np.maximum(own - 2 * along + square, 0.0)) / sigma
+        if self.utility == "rational":
+            return np.asarray(1 / (1 + far))
+        return np.exp(-far if self.utility == "exponential" else -(far**2))
+
+
+def _check(utility: str, eps: float) -> None:
+    if utility not in UTILITIES:
+        raise ValueError(f"utility is {utility!r}; there are {', '.join(UTILITIES)}")
+    if not (np.isfinite(eps) and eps >= 0):
+        raise ValueError(f"eps is {eps}; it is added to a length, and at least 0")
+
+
+def reference_updates(rounds: Sequence[Round]) -> Tensor:
+    """SGD on the server's validation data from the global model of each round (Eq. 10).
+
+    "The same number of SGD steps" is, where clients take different numbers of them, their rounded
+    mean, but at least one.  Batches come from the round's stream "reference".
+
+    Returns
+    -------
+    float32 tensor ``[R, P]``
+
+    Raises
+    ------
+    ValueError
+        If there is no round.
+    """
+    if not rounds:
+        raise ValueError("there is no round to take a reference for")
+    found: list[Tensor] = []
+    for r in rounds:  # rounds may differ in their steps
+        steps = max(1, round(float(np.mean([r.local.n_steps(int(n)) for n in r.sizes]))))
+        ended = train_clients(
+            r.architecture,
+            r.base[None],
+            [(r.evaluator.x.cpu(), r.evaluator.y.cpu())],
+            replace(r.local, steps=steps),
+            [r.streams.generator("reference")],
+            device=r.base.device,
+        )
+        found.append(ended[0].to(r.base.device) - r.base)
+    return torch.stack(found)
+
+
+@dataclass(frozen=True)
+class TrajectoryValues:
+    """Trajectory Shapley values of a round's participants (FedTSV, section III-A).
+
+    Parameters
+    ----------
+    estimator : Estimator or None
+        None gives exact values from the Gram matrix; the paper samples, by another paper's method.
+    budget : int or None
+        Utility evaluations of the estimator per round; None without an estimator.
+    utility, eps
+        As in :class:`TrajectoryGame`.
+
+    Notes
+    -----
+    Exact values carry in ``info["closer"]``, bool[k], whose own update alone is worth more than
+    standing still.  A reference of length zero (or one that is not finite: training on the
+    validation data diverged) points nowhere; every participant's value is then zero.
+    """
+
+    estimator: Estimator | None = None
+    budget: int | None = None
+    utility: Utility = "exponential"
+    eps: float = 1e-12
+
+    def __post_init__(self) -> None:
+        _check(self.utility, self.eps)
+        if self.estimator is None and self.budget is not None:
+            raise ValueError(f"budget is {self.budget}, but exact values need no estimator")
+
+    def value(self, rounds: Sequence[Round]) -> list[Valuation]:
+        """Return one valuation per round, over its participants."""
+        if not rounds:
+            return []
+        references = reference_updates(rounds)
+        usable = torch.isfinite(references).all(dim=1) & (references.norm(dim=1) > 0)
+        lost = [not bool(u) for u in usable]
+        games = [
+            TrajectoryGame(gram_matrix(torch.cat([r.updates, d[None]])), self.utility, self.eps)
+            for r, d, gone in zip(rounds, references, lost, strict=True)
+            if not gone
+        ]
+        seeds = [
+            r.streams.child("valuation") for r, gone in zip(rounds, lost, strict=True) if not gone
+        ]
+        if self.estimator is None:
+            found = iter([_valued(game) for game in games])
+        else:
+            found = iter(
+                estimate_many(games, self.estimator, budget=self.budget, seeds=seeds)
+                if games
+                else []
+            )
+        return [
+            _nothing(len(r.participants)) if gone else next(found)
+            for r, gone in zip(rounds, lost, strict=True)
+        ]
+
+
+def _valued(game: TrajectoryGame) -> Valuation:
+    found, k = shapley(game), game.n_players
+    alone = game.value(np.eye(k, dtype=bool)) > game.value(np.zeros((1, k), dtype=bool))
+    return replace(found, info={**found.info, "closer": alone})
+
+
+def _nothing(k: int) -> Valuation:
+    zero = np.zeros(k)
+    return Valuation(zero, zero.copy(), 0, 0, "no reference", info={"reference": 0.0})

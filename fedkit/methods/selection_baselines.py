@@ -1,0 +1,215 @@
+"""Selection policies that FedMS is compared with, each from its own paper.
+
+FedAvg is :class:`~fedkit.federated.selection.UniformSelection`, FedProx the same with a proximal
+term in :class:`~fedkit.learning.training.LocalSGD`.  What a policy remembers lies in the clients'
+table, so a run can be stopped and resumed at any round.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from fedkit.federated.selection import ClientTable
+from fedkit.games.valuation import Valuation
+
+__all__ = ["FedEMD", "GreedyFed", "Oracle", "PowerOfChoice", "RunningValue", "SFedAvg"]
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+
+def _top(pool: IntArray, scores: FloatArray, k: int, rng: np.random.Generator) -> IntArray:
+    """Return the clients of the k largest scores, ties broken at random, sorted."""
+    order = rng.permutation(len(pool))
+    best = order[np.argsort(-scores[order], kind="stable")[:k]]
+    return np.sort(pool[best])
+
+
+def _sample(pool: IntArray, logits: FloatArray, k: int, rng: np.random.Generator) -> IntArray:
+    """Draw k clients one after another with probabilities softmax(logits) of who is left."""
+    return np.sort(pool[np.argsort(-(logits + rng.gumbel(size=len(pool))), kind="stable")[:k]])
+
+
+@dataclass(frozen=True)
+class PowerOfChoice:
+    """The k clients with the largest local loss among d candidates (Cho et al. 2022).
+
+    Candidates are drawn without replacement with probability proportional to their data.
+
+    Parameters
+    ----------
+    decay : float, optional
+        d starts at all clients and is multiplied by this after each round, down to k: the
+        "decay factor" of FedMS (section 5.1; 1.0 keeps all clients as candidates).  None is the
+        schedule of the paper's own adaptive variant: all clients in the first half of the
+        rounds, k (no choice) in the second.
+    rounds : int
+        Rounds of the run, for that schedule.
+    """
+
+    decay: float | None = 1.0
+    rounds: int = 100
+
+    def __post_init__(self) -> None:
+        if self.decay is not None and not 0 < self.decay <= 1:
+            raise ValueError(f"decay is {self.decay}; expected a factor above 0 and up to 1")
+        if self.rounds < 1:
+            raise ValueError(f"rounds is {self.rounds}; it must be at least 1")
+
+    def candidates(self, n: int, k: int, t: int) -> int:
+        """Return d of round t among n clients."""
+        if self.decay is None:
+            return n if 2 * t < self.rounds else min(k, n)
+        return max(min(k, n), math.ceil(n * self.decay**t - 1e-9))
+
+    def select(self, clients: ClientTable, k: int, rng: np.random.Generator) -> IntArray:
+        """Return the participants of the next round."""
+        pool = clients.available
+        share = clients.sizes[pool] / clients.sizes[pool].sum()
+        d = self.candidates(len(pool), k, clients.round)
+        asked = np.sort(rng.choice(pool, d, replace=False, p=share))
+        if clients.losses is None:
+            raise ValueError("Power-of-Choice asks clients for their loss; run it in a round")
+        return asked if d <= k else _top(asked, clients.losses(asked), k, rng)
+
+
+@dataclass(frozen=True)
+class FedEMD:
+    """Clients with rare labels early, others later (Huang et al. 2022).
+
+    ``P_k(t) = softmax(emd_g[k] - t beta emd_c[k])``: emd_g is the distance of the client's label
+    distribution from everybody's, emd_c that from the labels of the data selected so far.
+
+    Parameters
+    ----------
+    beta : float
+        Distance coefficient: 0.001 or 0.01 in FedMS (section 5.1).
+    alpha : float
+        Weight of the first distance.
+
+    Notes
+    -----
+    Between classes, which have no order, the earth mover's distance with unit ground distance is
+    half the L1 distance of the histograms.  Both distances are divided by their maximum.  The
+    policy reads the clients' label counts, as the paper's server does.
+    """
+
+    beta: float = 0.01
+    alpha: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not (self.beta >= 0 and self.alpha >= 0):
+            raise ValueError(
+                f"beta is {self.beta} and alpha {self.alpha}; both at least 0 expected"
+            )
+
+    def logits(self, clients: ClientTable) -> FloatArray:
+        """Return ``alpha emd_g - t beta emd_c`` of every client, float64[n]."""
+        counts = clients.label_counts.astype(np.float64)
+        own = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+        chosen = clients.counts @ counts
+        distances = []
+        for mass in (counts.sum(axis=0), chosen):
+            if mass.sum() == 0:
+                distances.append(np.zeros(len(own)))
+                continue
+            gap = np.abs(own - mass / mass.sum()).sum(axis=1) / 2
+            distances.append(gap / max(gap.max(), 1e-12))
+        return self.alpha * distances[0] - clients.round * self.beta * distances[1]
+
+    def select(self, clients: ClientTable, k: int, rng: np.random.Generator) -> IntArray:
+        """Return the participants of the next round."""
+        pool = clients.available
+        return _sample(pool, self.logits(clients)[pool], k, rng)
+
+
+@dataclass(frozen=True)
+class RunningValue:
+    """``phi <- alpha phi + (1 - alpha) s`` for participants: what S-FedAvg and GreedyFed keep.
+
+    Parameters
+    ----------
+    alpha : float
+        Decay; FedMS takes 0.7 for both (section 5.1), Nagalapatti & Narayanam (2021) 0.75.
+    start : {"uniform", "first"}
+        The value before the first round: 1 / n (S-FedAvg), or the first value itself (GreedyFed).
+    """
+
+    alpha: float = 0.7
+    start: str = "uniform"
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.alpha <= 1:
+            raise ValueError(f"alpha is {self.alpha}; it is a share, from 0 to 1")
+        if self.start not in ("uniform", "first"):
+            raise ValueError(f'start is {self.start!r}; expected "uniform" or "first"')
+
+    def __call__(self, clients: ClientTable, ids: IntArray, valuation: Valuation) -> None:
+        """Write a round into the table."""
+        new, old = valuation.values, clients.values[ids]
+        first = clients.counts[ids] == 1
+        before = np.where(first, 1 / len(clients.sizes), old)
+        if self.start == "first":
+            before = np.where(first, new, old)
+        clients.values[ids] = self.alpha * before + (1 - self.alpha) * new
+
+
+@dataclass(frozen=True)
+class SFedAvg:
+    """Sample with ``softmax(phi)`` (Nagalapatti & Narayanam 2021); see :class:`RunningValue`.
+
+    A client that was never selected has phi = 1 / n.  Values of a round are gains of accuracy,
+    a hundredth or so, and 1 / n is as small: the softmax is nearly uniform.
+    """
+
+    def select(self, clients: ClientTable, k: int, rng: np.random.Generator) -> IntArray:
+        """Return the participants of the next round."""
+        pool = clients.available
+        phi = np.where(clients.counts > 0, clients.values, 1 / len(clients.sizes))
+        return _sample(pool, phi[pool], k, rng)
+
+
+@dataclass(frozen=True)
+class GreedyFed:
+    """Everybody once, then always the k largest values (Singhal et al. 2024)."""
+
+    def select(self, clients: ClientTable, k: int, rng: np.random.Generator) -> IntArray:
+        """Return the participants of the next round."""
+        pool = clients.available
+        new = clients.counts[pool] == 0
+        if not new.any():
+            return _top(pool, clients.values[pool], k, rng)
+        # Never selected first; the last batch of the first pass is filled up at random.
+        return _top(pool, new.astype(np.float64), k, rng)
+
+
+@dataclass(frozen=True)
+class Oracle:
+    """Control: a server that is told who matters and who misbehaves.
+
+    Parameters
+    ----------
+    favourites : tuple of int
+        Clients that take part in every round (at most k of them, at random).
+    excluded : tuple of int
+        Clients that never do.
+    """
+
+    favourites: tuple[int, ...] = ()
+    excluded: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        both = sorted(set(self.favourites) & set(self.excluded))
+        if both:
+            raise ValueError(f"clients {both} are favourites and excluded; choose one")
+
+    def select(self, clients: ClientTable, k: int, rng: np.random.Generator) -> IntArray:
+        """Return the participants of the next round."""
+        pool = np.setdiff1d(clients.available, self.excluded)
+        if not len(pool):
+            raise ValueError("every client with data is excluded; leave at least one")
+        return _top(pool, np.isin(pool, self.favourites).astype(np.float64), k, rng)

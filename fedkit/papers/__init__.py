@@ -1,0 +1,1 @@
+"""What a paper alone needs: settings, runs, tables and its claims; one folder each."""

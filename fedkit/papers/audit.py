@@ -1,0 +1,194 @@
+"""The audit: recorded cells run again at full scale, one seed each, and compared.
+
+A golden run is small, so it cannot see what depends on size: chunks, truncation, other paths.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedkit.atomic import write_text
+from fedkit.extras import need
+from fedkit.papers.registry import Experiment, get
+from fedkit.papers.requests import select
+from fedkit.records.golden import is_timing
+from fedkit.records.manifest import commit, lock_hash
+from fedkit.records.store import Record, Store
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["AUDIT_FILE", "TOLERANCE", "Audited", "audit", "audited", "choose", "saved", "table"]
+
+AUDIT_FILE = "audit.json"
+
+TOLERANCE = 1e-3
+"""Largest relative difference at which a cell counts as equal."""
+
+
+@dataclass(frozen=True)
+class Audited:
+    """One cell that was run again.
+
+    Attributes
+    ----------
+    cell : str
+        ``profile/paper/experiment/key``.
+    seed, compared : int
+        The seed, and how many numbers were compared.
+    difference : float
+        The largest difference of two numbers, as a share of the larger; NaN if none was compared.
+    worst, verdict : str
+        Name of that number; "equal", "different", or "data missing".
+    seconds : float
+    stale : bool
+        Whether the record is older than a golden run, so that a difference is expected.
+    """
+
+    cell: str
+    seed: int
+    compared: int
+    difference: float
+    worst: str
+    verdict: str
+    seconds: float
+    stale: bool
+
+
+def choose(records: Sequence[Record], k: int, rng: np.random.Generator) -> list[tuple[Record, int]]:
+    """Draw k records spread over the experiments, and a seed of each.
+
+    Experiments take turns in random order, so none is drawn twice before all were drawn once.
+    """
+    groups: dict[tuple[str, str], list[Record]] = {}
+    for place in rng.permutation(len(records)):
+        record = records[place]
+        groups.setdefault((record.cell.paper, record.cell.experiment), []).append(record)
+    turns = [r for row in _columns(list(groups.values())) for r in row]
+    return [(record, int(rng.choice(record.cell.seeds))) for record in turns[:k]]
+
+
+def _columns(groups: list[list[Record]]) -> Iterator[list[Record]]:
+    for place in range(max(map(len, groups), default=0)):
+        yield [group[place] for group in groups if place < len(group)]
+
+
+def _numbers(result: dict[str, Any]) -> dict[str, float]:
+    found = {name: float(value) for name, value in result["metrics"].items()}
+    for name, values in (result.get("series") or {}).items():
+        found.update({f"{name}[{i}]": float(f"{v:.7g}") for i, v in enumerate(values)})
+    return {name: value for name, value in found.items() if not is_timing(name)}
+
+
+def compare(then: dict[str, Any], now: dict[str, Any]) -> tuple[int, float, str]:
+    """Return how many numbers were compared, the largest relative difference, and where it is.
+
+    Numbers below a millionth count as that, so that rounding about zero is none.
+    """
+    old, new = _numbers(then), _numbers(now)
+    worst, where = 0.0, ""
+    for name, a in old.items():
+        b = new.get(name, np.inf)
+        if a == b or (np.isnan(a) and np.isnan(b)):
+            continue
+        far = abs(a - b) / max(abs(a), abs(b), 1e-6) if np.isfinite(a) and np.isfinite(b) else 1.0
+        if far > worst:
+            worst, where = far, name
+    return len(old), worst, where
+
+
+def audit(record: Record, seed: int, experiment: Experiment | None = None) -> Audited:
+    """Run one seed of a recorded cell again, on the CPU, and compare it with the record.
+
+    Wall times are left out.  Data that are not there are the verdict "data missing".
+    """
+    cell = record.cell
+    run = (experiment or get(cell.paper, cell.experiment)).run
+    name = f"{cell.profile}/{cell.paper}/{cell.experiment}/{cell.key}"
+    then = next(r for r in record.results if r["seed"] == seed)
+    start, stale = time.perf_counter(), bool(record.stale())
+    try:
+        now = dict(run(replace(cell, seeds=(seed,)), "cpu", False)[0])
+    except FileNotFoundError as error:
+        return Audited(name, seed, 0, float("nan"), str(error), "data missing", 0.0, stale)
+    seconds = round(time.perf_counter() - start, 1)
+    compared, difference, worst = compare(then, now)
+    verdict = "equal" if difference <= TOLERANCE else "different"
+    return Audited(name, seed, compared, difference, worst, verdict, seconds, stale)
+
+
+def audited(
+    store: Store,
+    k: int,
+    *,
+    paper: str | None = None,
+    experiment: str | None = None,
+    profile: str = "paper",
+    seed: int = 0,
+    only: Sequence[str] = (),
+    save: bool = False,
+) -> Iterator[Audited]:
+    """Audit k random cells of a store, one after another.
+
+    Parameters
+    ----------
+    store : Store
+    k : int
+        Cells, spread over the experiments.
+    paper, experiment, profile : str, optional
+        Part of the store.
+    seed : int
+        Decides which cells and seeds.
+    only : sequence of str
+        ``name=value``, as for ``fedkit run``.
+    save : bool
+        Add each to ``audit.json`` of the store, in the place of an older one of the same cell and
+        seed.
+
+    Raises
+    ------
+    ValueError
+        If `k` is not positive, or there is no such record.
+    """
+    if k < 1:
+        raise ValueError(f"--cells is {k}; at least one cell is audited")
+    records = store.records(profile, paper, experiment)
+    if records and only:
+        kept = set(select([record.cell for record in records], only))
+        records = [record for record in records if record.cell in kept]
+    if not records:
+        raise ValueError(f"no record at profile {profile} to audit; see: fedkit list")
+    for record, chosen in choose(records, k, np.random.default_rng(seed)):
+        row = audit(record, chosen)
+        if save:
+            _save(store, row)
+        yield row
+
+
+def _save(store: Store, row: Audited) -> None:
+    rows = {(r["cell"], r["seed"]): r for r in saved(store)}
+    rows[row.cell, row.seed] = {**asdict(row), "commit": commit(), "lock": lock_hash()}
+    lines = ",\n".join(json.dumps(rows[place]) for place in sorted(rows))
+    write_text(store.root / AUDIT_FILE, f"[\n{lines}\n]\n")
+
+
+def saved(store: Store) -> list[dict[str, Any]]:
+    """Return the rows of ``audit.json``; none where there is no such file."""
+    path = store.root / AUDIT_FILE
+    found: list[dict[str, Any]] = []
+    if path.is_file():
+        found = json.loads(path.read_text(encoding="utf-8"))
+    return found
+
+
+def table(rows: Sequence[Audited]) -> pd.DataFrame:
+    """Return audited cells as a table for people."""
+    pd = need("pandas", extra="run")
+    frame = pd.DataFrame([asdict(row) for row in rows])
+    return frame.rename(columns={"difference": "largest relative difference", "worst": "of"})

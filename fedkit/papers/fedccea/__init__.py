@@ -1,0 +1,1 @@
+"""FedCCEA: the settings, runs, tables and claims of its evaluation."""

@@ -1,0 +1,1 @@
+"""FedMS: the settings, runs, tables and claims of its evaluation."""

@@ -1,0 +1,1 @@
+"""FedOwen: the settings, runs, tables and claims of its evaluation."""

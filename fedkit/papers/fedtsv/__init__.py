@@ -1,0 +1,1 @@
+"""FedTSV: the settings, runs, tables and claims of its evaluation."""

@@ -1,0 +1,312 @@
+"""FedTSV's results as tables: accuracy, separation and weights; the study beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedkit.extras import need
+from fedkit.intervals import Interval, mean_interval, paired_interval
+from fedkit.papers import overviews
+from fedkit.papers.fedtsv.cells import CHANGES, SCALES, STUDIED, changed
+from fedkit.papers.fedtsv.runs import PAIRS
+from fedkit.papers.fedtsv.settings import KINDS
+from fedkit.papers.separation import chance_above
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = [
+    "ACCURACY_COLUMNS",
+    "LABELS",
+    "SEPARATION_COLUMNS",
+    "lead",
+    "over_rounds",
+    "rounds_table",
+    "study",
+    "study_text",
+    "summary",
+    "text",
+    "timings_table",
+    "weights_table",
+]
+
+LABELS = {
+    "fedavg": "FedAvg",
+    "cgsv": "CGSV",
+    "loo": "LOO",
+    "loo-loss": "LOO, by loss",
+    "tsv": "FedTSV (exact)",
+    "tsv-sampled": "FedTSV, sampled",
+    "cgsv-game": "CGSV, its game",
+    "cgsv-raw": "CGSV, not normalised",
+    "mr": "control: values of accuracy (MR)",
+    "shuffled": "control: FedTSV, shuffled",
+    "random": "control: random values",
+    "oracle": "control: oracle",
+}
+_COLUMNS = {
+    "accuracy_lowest_late": "lowest late accuracy (%)",
+    "accuracy_swing": "change between tests (points)",
+    "test_loss": "test loss (nats)",
+    "auc.iid-malicious": "iid above malicious",
+    "auc.skewed-malicious": "skewed above malicious",
+    "auc.iid-skewed": "iid above skewed",
+    "weight_malicious": "weight of malicious (%)",
+}
+
+#: columns of :func:`rounds_table`: a metric, its digits, and the largest value that it can have
+_ROUNDS = {
+    "length.malicious-iid.first": ("length of malicious updates, first half", 1, np.inf),
+    "length.malicious-iid.second": ("the same, second half", 1, np.inf),
+    "weight_malicious": ("weight of malicious (%)", 1, 100),
+    "reach_malicious": ("the same, times length (%)", 1, 100),
+    "fallback.second": ("rounds without a contribution (%)", 1, 100),
+    "fallback_malicious": ("weight of malicious from these (%)", 0, 100),
+}
+#: late accuracy of every method of the study
+ACCURACY_COLUMNS = tuple(LABELS[m] for m in STUDIED)
+#: how clients are told apart: a metric, a method, its digits, and the largest value it can have
+_SEPARATION = {
+    **{
+        f"AUC, {LABELS[m]}": ("auc.iid-malicious", m, 2, 1)
+        for m in ("tsv", "loo-loss", "cgsv", "cgsv-raw")
+    },
+    "IID above skewed": ("auc.iid-skewed", "tsv", 2, 1),
+    "skewed above malicious": ("auc.skewed-malicious", "tsv", 2, 1),
+    "by weight, IID above malicious": ("iid above malicious", "tsv", 2, 1),
+    "by weight, skewed above malicious": ("skewed above malicious", "tsv", 2, 1),
+    "IID of weight zero (%)": ("zero weight, iid (%)", "tsv", 0, 100),
+    "skewed of weight zero (%)": ("zero weight, skewed (%)", "tsv", 0, 100),
+    "rounds of fallback (%)": ("fallback.second", "tsv", 1, 100),
+    "weight of malicious (%)": ("weight_malicious", "tsv", 1, 100),
+}
+SEPARATION_COLUMNS = tuple(_SEPARATION)
+_STUDY = {LABELS[m]: ("accuracy_late", m, 1, 100) for m in STUDIED} | _SEPARATION
+
+
+def text(values: npt.ArrayLike, digits: int = 2, most: float = np.inf) -> str:
+    """Write a mean over seeds with its 95% t-interval within 0 and `most`; a dash for none."""
+    return mean_interval(values).within(0.0, most).text(digits)
+
+
+def lead(frame: pd.DataFrame, first: str, second: str, metric: str = "accuracy_late") -> Interval:
+    """Difference of two methods, paired by seed, with its 95% interval.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Records of one setting.
+    first, second : str
+        Methods; the first minus the second.
+    metric : str
+        What is compared.
+    """
+    wide = overviews.by_seed(frame, LABELS, metric)
+    return paired_interval((wide[first] - wide[second]).dropna().to_numpy(dtype=np.float64))
+
+
+def over_rounds(
+    series: pd.DataFrame, methods: Sequence[str], against: str | None = None
+) -> pd.DataFrame:
+    """Accuracy and loss over the rounds, or how far they are from those of one method.
+
+    Parameters
+    ----------
+    series : DataFrame
+        Series of the experiment ``figures`` in one setting.
+    methods : sequence of str
+        Which methods.
+    against : str, optional
+        Take the differences from this method, which is left out; paired by seed and round.
+
+    Returns
+    -------
+    DataFrame
+        One row per method (its label), seed and test: round and accuracy (%), loss_round and loss
+        (nats); NaN where one of the two has no test.
+    """
+    names = ["round", "accuracy", "loss_round", "loss"]
+    wanted = {*methods, against} if against else set(methods)
+    part = series[series.method.isin(wanted) & series.series.isin(names)]
+    wide = part.pivot(index=["method", "seed", "index"], columns="series", values="value")[names]
+    wide = wide.reset_index()
+    if against:
+        base = wide[wide.method == against].drop(columns="method")
+        wide = wide[wide.method != against].merge(
+            base, how="left", on=["seed", "index"], suffixes=("", "_base")
+        )
+        for place, name in (("round", "accuracy"), ("loss_round", "loss")):
+            together = wide[place] == wide[f"{place}_base"]
+            wide[name] = (wide[name] - wide[f"{name}_base"]).where(together)
+        wide = wide[["method", "seed", "index", *names]]
+    return wide.assign(method=wide.method.map(LABELS))
+
+
+def weights_table(series: pd.DataFrame) -> pd.DataFrame:
+    """How the final weights of Eq. 13, ``max(c, 0)`` over its sum, tell kinds of clients apart.
+
+    The metrics ``auc.*`` of a record judge the values c before they are cut at zero; weights have
+    ties at zero, which count half.
+
+    Parameters
+    ----------
+    series : DataFrame
+        Series of the experiment ``figures`` in one setting.
+
+    Returns
+    -------
+    DataFrame
+        One row per method: the probability that a client of the first kind weighs more than one
+        of the second, and the share of clients of each kind whose weight is zero; means over the
+        seeds with 95% t-intervals.
+    """
+    pd = need("pandas", "run")
+    rows = {
+        LABELS[method]: {
+            name: text(x, 0, 100) if name.startswith("zero") else text(x, 2, 1)
+            for name, x in _by_weight(series[series.method == method]).items()
+        }
+        for method in (m for m in LABELS if m in set(series.method))
+    }
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def _by_weight(series: pd.DataFrame) -> dict[str, list[float]]:
+    """What the final weights of one method tell apart, one number per seed."""
+    found: dict[str, list[float]] = {}
+    for _, one in series[series.series.isin(["weight", "kind"])].groupby("seed"):
+        wide = one.pivot(index="index", columns="series", values="value")
+        groups = {k: wide.weight[wide.kind == j].to_numpy() for j, k in enumerate(KINDS)}
+        for a, b in PAIRS:
+            found.setdefault(f"{a} above {b}", []).append(chance_above(groups[a], groups[b]))
+        for kind, weights in groups.items():
+            zero = 100 * float((weights == 0).mean()) if len(weights) else np.nan
+            found.setdefault(f"zero weight, {kind} (%)", []).append(zero)
+    return found
+
+
+def summary(frame: pd.DataFrame) -> pd.DataFrame:
+    """One row per method: late accuracy with its interval, and the means of the other metrics.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Records of the experiment ``figures`` in one setting.
+    """
+    pd = need("pandas", "run")
+    late = overviews.by_seed(frame, LABELS, "accuracy_late")
+    cuts = {m: text(late[m].dropna().to_numpy(dtype=np.float64), 1, 100) for m in late}
+    table = pd.DataFrame({"late accuracy (%)": cuts})
+    for metric, name in _COLUMNS.items():
+        table[name] = overviews.by_seed(frame, LABELS, metric).mean()
+    return table.rename(index=LABELS)
+
+
+def rounds_table(frame: pd.DataFrame) -> pd.DataFrame:
+    """What goes on in the rounds: how long malicious updates are, and what they get.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Records of the experiment ``figures`` in one setting.
+
+    Returns
+    -------
+    DataFrame
+        One row per method: means over the seeds with 95% t-intervals; a dash where a method has
+        nothing of the kind.
+    """
+    pd = need("pandas", "run")
+    table = {}
+    for metric, (name, digits, most) in _ROUNDS.items():
+        wide = overviews.by_seed(frame, LABELS, metric)
+        cells = {LABELS[m]: wide[m].dropna().to_numpy(dtype=np.float64) for m in map(str, wide)}
+        table[name] = {m: text(x, digits, most) if len(x) else "–" for m, x in cells.items()}
+    return pd.DataFrame(table).dropna(how="all").fillna("–")
+
+
+def study(frame: pd.DataFrame, series: pd.DataFrame, profile: str = "paper") -> pd.DataFrame:
+    """One row per change: late accuracy by method, and how well kinds of clients are told apart.
+
+    Parameters
+    ----------
+    frame, series : DataFrame
+        Metrics and series of the experiment ``study``, and of ``figures`` for the first row.
+    profile : str
+        Its base setting is what the changes are changes of.
+
+    Returns
+    -------
+    DataFrame
+        Intervals over the seeds (n = 0 where a method has no record); columns ACCURACY_COLUMNS and
+        SEPARATION_COLUMNS, and "seeds", the largest number of them.  :func:`study_text` writes it.
+    """
+    pd = need("pandas", "run")
+    base = SCALES[profile].bases[0]
+    fields = list(dict.fromkeys(f for change in CHANGES.values() for f in change))
+    frame = frame.drop_duplicates(["method", *fields, "seed", "metric"])  # a run of both
+    series = series.drop_duplicates(["method", *fields, "seed", "series", "index"])
+    rows: dict[str, dict[str, Any]] = {}
+    for name, change in CHANGES.items():
+        s = changed(base, change)
+        part, drawn = (
+            f[np.logical_and.reduce([f[field] == getattr(s, field) for field in fields])]
+            for f in (frame, series)
+        )
+        if part.empty:
+            continue
+        weights = _by_weight(drawn[drawn.method == "tsv"])
+        rows[name] = {"seeds": int(part.seed.nunique())}
+        for column, (metric, method, _, most) in _STUDY.items():
+            mine = part[(part.method == method) & (part.metric == metric)].value
+            rows[name][column] = mean_interval(weights.get(metric, mine)).within(0.0, most)
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def study_text(table: pd.DataFrame) -> pd.DataFrame:
+    """Write the intervals of :func:`study` as text; a dash for none."""
+    pd = need("pandas", "run")
+    words = {
+        name: [cut.text(_STUDY[name][2]) if name in _STUDY else str(cut) for cut in column]
+        for name, column in ((str(name), column) for name, column in table.items())
+    }
+    return pd.DataFrame(words, index=table.index)
+
+
+def _two_digits(seconds: float) -> str:
+    """Two digits without an exponent: 350, not 3.5e+02."""
+    return f"{float(f'{seconds:.2g}'):g}"
+
+
+def timings_table(frame: pd.DataFrame) -> pd.DataFrame:
+    """Seconds per round of three ways to its values, and how far two are from the exact ones.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Records of the experiment ``timings``.
+
+    Returns
+    -------
+    DataFrame
+        One row per number of participants.  Seconds are the shortest of all runs, the Gram matrix
+        included; a dash stands where coalitions are not averaged.
+    """
+    pd = need("pandas", "run")
+    rows = {}
+    for k, part in frame.groupby("participants"):
+        wide = part.pivot(index="seed", columns="metric", values="value")
+        slow = "seconds.averaged" in wide
+        rows[k] = {
+            "exact (s)": _two_digits(wide["seconds.exact"].min()),
+            "sampled (s)": _two_digits(wide["seconds.sampled"].min()),
+            "error of sampling": text(wide["error.sampled"], 3),
+            "size of a value": f"{wide['size'].mean():.3f}",
+            "averaging (s)": _two_digits(wide["seconds.averaged"].min()) if slow else "–",
+            "difference of averaging": f"{wide['error.averaged'].max():.0e}" if slow else "–",
+        }
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("participants")

@@ -1,0 +1,127 @@
+"""Seconds and errors of three ways to a round's trajectory values, on made-up updates.
+
+The values of a round can be taken exactly from one Gram matrix, sampled from the same matrix, or
+taken from the mean update of every coalition, built one after another.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from fedkit.estimators import PermutationSampling, estimate, shapley
+from fedkit.games.game import FunctionGame
+from fedkit.methods.fedtsv_trajectory import TrajectoryGame, gram_matrix
+from fedkit.papers.registry import Cell
+
+__all__ = ["Timing", "averaging", "clock", "made_up", "run_timing"]
+
+FloatArray = npt.NDArray[np.float64]
+T = TypeVar("T")
+
+
+def made_up(k: int, parameters: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return `k` updates, from close to the reference to its opposite, and the reference.
+
+    The same numbers for the same arguments; float32 ``[k, P]`` and ``[P]``.
+    """
+    rng = torch.Generator().manual_seed(k)
+    reference = torch.randn(parameters, generator=rng)
+    mix = torch.linspace(1, -1, k)[:, None]
+    return mix * reference + torch.randn(k, parameters, generator=rng), reference
+
+
+def averaging(updates: torch.Tensor, reference: torch.Tensor) -> FunctionGame:
+    """Return the trajectory game that averages updates, one coalition at a time."""
+    sigma = reference.norm()
+
+    def value(coalitions: np.ndarray) -> np.ndarray:
+        found = []
+        for row in coalitions:
+            ids = torch.from_numpy(np.flatnonzero(row))
+            mean = updates[ids].mean(dim=0) if len(ids) else torch.zeros_like(reference)
+            found.append(float(torch.exp(-(mean - reference).norm() / sigma)))
+        return np.array(found)
+
+    return FunctionGame(len(updates), value)
+
+
+def clock(call: Callable[[], T], repeat: int = 3) -> tuple[float, T]:
+    """Return the shortest of some runs, in seconds, and the result of the last."""
+    seconds = []
+    for _ in range(repeat):
+        start = time.perf_counter()
+        result = call()
+        seconds.append(time.perf_counter() - start)
+    return min(seconds), result
+
+
+def _game(updates: torch.Tensor, reference: torch.Tensor) -> TrajectoryGame:
+    return TrajectoryGame(gram_matrix(torch.cat([updates, reference[None]])))
+
+
+def _exact(updates: torch.Tensor, reference: torch.Tensor) -> FloatArray:
+    return shapley(_game(updates, reference)).values
+
+
+def _averaged(updates: torch.Tensor, reference: torch.Tensor) -> FloatArray:
+    return shapley(averaging(updates, reference)).values
+
+
+def _sampled(updates: torch.Tensor, reference: torch.Tensor, seed: int) -> FloatArray:
+    budget = 2 * len(updates) + 2  # as the row "FedTSV, sampled" of the records
+    game = _game(updates, reference)
+    return estimate(game, PermutationSampling(), budget=budget, seed=seed).values
+
+
+@dataclass(frozen=True)
+class Timing:
+    """One round that is valued in three ways.
+
+    Attributes
+    ----------
+    participants, parameters : int
+        k, and the length of an update.
+    averaged : bool
+        Whether the mean of every coalition is built too; from some k on that takes too long.
+    """
+
+    participants: int
+    parameters: int
+    averaged: bool
+
+
+def run_timing(cell: Cell, device: str | None, progress: bool) -> list[dict[str, Any]]:
+    """Time the three ways, on the CPU; every seed is one draw of the sampling.
+
+    Metrics are "seconds.exact", "seconds.sampled" and "seconds.averaged" (of the first seed), the
+    Gram matrix included; "error.sampled", the mean absolute error; "error.averaged", the largest;
+    and "size", the mean absolute value of a participant.
+    """
+    s = Timing(**cell.settings)
+    updates, reference = made_up(s.participants, s.parameters)
+    results = []
+    for seed in cell.seeds:
+        exact_s, exact = clock(partial(_exact, updates, reference))
+        sampled_s, sampled = clock(partial(_sampled, updates, reference, seed))
+        metrics = {
+            "seconds.exact": exact_s,
+            "seconds.sampled": sampled_s,
+            "error.sampled": float(np.abs(sampled - exact).mean()),
+            "size": float(np.abs(exact).mean()),
+        }
+        if s.averaged and seed == cell.seeds[0]:
+            slow_s, slow = clock(partial(_averaged, updates, reference), 1)
+            metrics |= {
+                "seconds.averaged": slow_s,
+                "error.averaged": float(np.abs(slow - exact).max()),
+            }
+        results.append({"seed": int(seed), "metrics": metrics, "data": {}})
+    return results

@@ -1,0 +1,1 @@
+"""FedValue: the settings, runs, tables and claims of its evaluation."""

@@ -1,0 +1,149 @@
+"""Methods side by side, from records: means with intervals, and differences paired by seed.
+
+The claims report (:mod:`fedkit.claims.join`) judges what a paper printed.  These tables add what it
+did not print, such as controls and paired differences.  ``labels`` names the methods of a paper and
+puts them in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedkit.extras import need
+from fedkit.intervals import holm, mean_interval, paired_interval, paired_p_value
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["as_text", "by_seed", "gains", "overview"]
+
+
+def by_seed(
+    frame: pd.DataFrame, labels: Mapping[str, str], metric: str = "accuracy", **settings: Any
+) -> pd.DataFrame:
+    """Pivot records to one row per seed and one column per method.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        From :meth:`fedkit.records.store.Store.frame`.
+    labels : mapping of str to str
+        The methods that are shown, in this order, with their names.
+    metric : str
+        Name of the metric.
+    **settings
+        Keep records with these settings.
+
+    Raises
+    ------
+    ValueError
+        If no record fits, or several settings are mixed.
+    """
+    part = frame[frame.metric == metric]
+    for name, value in settings.items():
+        part = part[part[name] == value]
+    if part.empty:
+        raise ValueError(f"no record with metric {metric!r} and settings {settings}")
+    if part.duplicated(["method", "seed"]).any():
+        raise ValueError(f"settings {settings} leave several records per method; name more of them")
+    wide = part.pivot(index="seed", columns="method", values="value")
+    return wide[[m for m in labels if m in wide.columns]]
+
+
+def gains(wide: pd.DataFrame, reference: str, level: float = 0.95) -> pd.DataFrame:
+    """Difference of every method to one of them, paired by seed.
+
+    Equal seeds share partition, initial model and client batches, so the difference is taken
+    inside each seed.
+
+    Returns
+    -------
+    DataFrame
+        Index method; columns gain, low, high, p (Holm-adjusted over the table), seeds.
+    """
+    pd = need("pandas", "run")
+    if reference not in wide:
+        raise ValueError(f"{reference!r} has no record; there are {', '.join(wide.columns)}")
+    others = [m for m in wide.columns if m != reference]
+    rows, p_values = {}, []
+    for method in others:
+        # Rows may differ in their seeds; a difference is taken where both have run.
+        difference = (wide[method] - wide[reference]).dropna().to_numpy(dtype=np.float64)
+        interval = paired_interval(difference, level)
+        p_values.append(paired_p_value(difference)[0])
+        rows[method] = [interval.mean, interval.low, interval.high, interval.n]
+    table = pd.DataFrame.from_dict(rows, orient="index", columns=["gain", "low", "high", "seeds"])
+    table["p"] = holm(p_values) if others else []
+    return table
+
+
+def overview(
+    frame: pd.DataFrame,
+    labels: Mapping[str, str],
+    references: Sequence[str],
+    metric: str = "accuracy",
+    **settings: Any,
+) -> pd.DataFrame:
+    """Mean of every method with its interval, and its gain over each reference.
+
+    Returns
+    -------
+    DataFrame
+        Index method; columns mean, low, high, seeds, and per reference ``gain over <reference>``,
+        ``low <reference>``, ``high <reference>``, ``p <reference>``; in the metric's unit.
+    """
+    pd = need("pandas", "run")
+    wide = by_seed(frame, labels, metric, **settings)
+    intervals = {m: mean_interval(wide[m].dropna().to_numpy(dtype=np.float64)) for m in wide}
+    table = pd.DataFrame(
+        {m: [i.mean, i.low, i.high, i.n] for m, i in intervals.items()},
+        index=["mean", "low", "high", "seeds"],
+    ).T
+    for reference in references:
+        difference = gains(wide, reference)
+        table[f"gain over {reference}"] = difference["gain"]
+        for column in ("low", "high", "p"):
+            table[f"{column} {reference}"] = difference[column]
+    return table
+
+
+def as_text(
+    table: pd.DataFrame, labels: Mapping[str, str], paper: Mapping[str, float] | None = None
+) -> str:
+    """Write an overview as a markdown table, the paper's printed numbers beside ours.
+
+    Parameters
+    ----------
+    table : DataFrame
+        From :func:`overview`.
+    labels : mapping of str to str
+        Names of the methods.
+    paper : mapping of str to float, optional
+        Printed number per method.
+    """
+    references = [
+        c.removeprefix("gain over ") for c in map(str, table) if c.startswith("gain over ")
+    ]
+    head = ["method", *(["paper"] if paper else []), "ours [95% CI]", "seeds"]
+    head += [f"gain over {labels[r].removeprefix('control: ')}" for r in references]
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    for method, row in table.iterrows():
+        cells = [labels[str(method)]]
+        if paper:
+            printed = paper.get(str(method))
+            cells.append("–" if printed is None else f"{printed:.2f}")
+        cells.append(f"{row['mean']:.2f} [{row['low']:.2f}, {row['high']:.2f}]")
+        cells.append(f"{row['seeds']:.0f}")
+        for r in references:
+            gain = row[f"gain over {r}"]
+            sure = " \\*" if row[f"p {r}"] < 0.05 else ""
+            cells.append(
+                "–"
+                if not np.isfinite(gain)
+                else f"{gain:+.2f} [{row[f'low {r}']:+.2f}, {row[f'high {r}']:+.2f}]{sure}"
+            )
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)

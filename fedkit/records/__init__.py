@@ -1,0 +1,1 @@
+"""A result, where it came from, and whether it is still true."""

@@ -1,0 +1,354 @@
+"""Golden runs: small runs whose numbers are committed, so that a change of behaviour is seen.
+
+An experiment declares a :class:`Tiny`: which small runs answer for a cell of it.  The numbers of
+each such run stand in ``results/golden/<paper>/<name>.json`` with a version, its *behaviour*.
+A record keeps the behaviours of its golden runs, and is stale once one of them is older than what
+is committed now.  Nothing here looks at source code: what gives the same numbers is the same.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from functools import cache
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedkit.atomic import write_text
+from fedkit.records.cell import PROFILES, Cell
+from fedkit.records.manifest import commit, lock_hash, repository_root
+
+if TYPE_CHECKING:
+    from fedkit.federated.history import History
+    from fedkit.papers.registry import Experiment
+
+__all__ = [
+    "ABSOLUTE",
+    "RELATIVE",
+    "GoldenRun",
+    "Tiny",
+    "behaviours",
+    "differences",
+    "golden_runs",
+    "is_timing",
+    "numbers_of",
+    "trace",
+    "verified_lock",
+    "verify_lock",
+    "version",
+]
+
+RELATIVE = 1e-3
+"""Share of itself by which a number may differ on another processor."""
+ABSOLUTE = 1e-4
+"""The same for small entries of a list, as a share of its largest entry; and as it is."""
+
+_TIMING = re.compile(r"(^|[._])(\w*seconds|testing)([._]|$)")
+Numbers = dict[str, Any]
+
+
+def is_timing(name: str) -> bool:
+    """Whether a metric or series is a wall time, which no two runs have in common."""
+    return _TIMING.search(name) is not None
+
+
+# ------------------------------------------------------------------------- declarations
+
+
+def _plain(value: Any) -> str:
+    text = f"{value:g}" if isinstance(value, float) else str(value)
+    return re.sub(r"[^A-Za-z0-9.+-]+", "-", text).lower()
+
+
+@dataclass(frozen=True)
+class Tiny:
+    """The small runs of one run function, and which of them answer for a cell.
+
+    Every cell is answered for by the run of its method, and by one run for each setting that turns
+    on other code than the base does.
+
+    Parameters
+    ----------
+    name : str
+        First part of the names of the golden runs.
+    run : callable
+        The run function of an experiment.
+    base : mapping
+        Settings of a small cell: seconds, one seed, data that are always there.
+    by : str, optional
+        The setting that names the method, e.g. ``"method"``.
+    switches : mapping
+        Settings that choose code, ``"name"`` or ``"name=value"`` for this value alone, each with
+        what else its run changes in the base (the method that the setting acts on, say).
+    slack : mapping
+        By pattern of a name: by how much a number may differ in all.  What counts images (accuracy,
+        values that are differences of accuracies) may move by a few of the small set's.
+    more : callable, optional
+        ``more(cell)`` returns numbers to compare beside what the run function records, such as the
+        final model, where a record holds counts of images only.
+    """
+
+    name: str
+    run: Callable[[Cell, Any, bool], Sequence[Mapping[str, Any]]]
+    base: Mapping[str, Any]
+    by: str | None = None
+    switches: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    slack: Mapping[str, float] = field(default_factory=dict)
+    more: Callable[[Cell], Mapping[str, Any]] | None = None
+
+    def runs(self, settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+        """Return the golden runs that answer for a cell with these settings: name to settings."""
+        base = dict(self.base)
+        if self.by is None:
+            found = {self.name: base}
+        else:
+            method = settings[self.by]
+            found = {f"{self.name}.{_plain(method)}": {**base, self.by: method}}
+        for key, changes in self.switches.items():
+            switch, _, only = key.partition("=")
+            value = settings.get(switch, base[switch])
+            if value != base[switch] and only in ("", str(value)):
+                name = f"{self.name}.{switch}={_plain(value)}"
+                found[name] = {**base, **changes, switch: value}
+        return found
+
+
+# ------------------------------------------------------------------------------- files
+
+
+def folder() -> Path:
+    """Return where golden runs are committed; they belong to the code, not to a store."""
+    return (repository_root() or Path.cwd()) / "results" / "golden"
+
+
+def _path(paper: str, name: str) -> Path:
+    return folder() / paper / f"{name}.json"
+
+
+@cache
+def _read(path: str, changed_ns: int) -> dict[str, Any]:
+    body: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
+    return body
+
+
+def _stored(paper: str, name: str) -> dict[str, Any] | None:
+    path = _path(paper, name)
+    return _read(str(path), path.stat().st_mtime_ns) if path.is_file() else None
+
+
+def version(paper: str, name: str) -> int:
+    """Return the behaviour that a golden run is at; 0 where none is committed."""
+    stored = _stored(paper, name)
+    return 0 if stored is None else int(stored["behaviour"])
+
+
+def behaviours(paper: str, names: Iterable[str]) -> dict[str, int]:
+    """Return the behaviours that some golden runs are at, for the manifest of a record."""
+    return {name: version(paper, name) for name in sorted(names)}
+
+
+# ------------------------------------------------------------------------------ numbers
+
+
+def numbers_of(result: Mapping[str, Any]) -> Numbers:
+    """Flatten one seed's result to numbers and lists by name, without wall times."""
+    found: Numbers = {f"metrics.{name}": value for name, value in result["metrics"].items()}
+    found.update({f"series.{name}": v for name, v in (result.get("series") or {}).items()})
+    if result.get("evaluations") is not None:
+        found["spent"] = result["evaluations"]
+    return {name: _json(value) for name, value in found.items() if not is_timing(name[8:])}
+
+
+def _json(value: Any) -> Any:
+    """Whole numbers stay whole; floats have nine digits, NaN is null and infinity is text."""
+    if isinstance(value, np.ndarray | list | tuple):
+        return [_json(item) for item in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float):
+        if math.isnan(value):
+            return None
+        return float(f"{value:.9g}") if math.isfinite(value) else str(value)
+    return value
+
+
+def trace(history: History) -> Numbers:
+    """Return what a federated run did: who took part, values, weights, and the final models.
+
+    A model is told by its length and its products with three fixed random directions, so that any
+    change of training or aggregation shows, whatever the accuracy.
+    """
+    found: Numbers = {
+        name: [row[name] for row in history.clients] for name in ("client", "value", "weight")
+    }
+    assert history.models is not None
+    models = history.models.double().cpu().numpy()
+    directions = np.random.default_rng(0).standard_normal((models.shape[1], 3))
+    found["model"] = [
+        *np.linalg.norm(models, axis=1).tolist(),
+        *(models @ directions).ravel().tolist(),
+    ]
+    return found
+
+
+def differences(
+    then: Mapping[str, Any], now: Mapping[str, Any], slack: Mapping[str, float] | None = None
+) -> list[str]:
+    """Say where numbers differ by more than another processor explains; empty where nowhere.
+
+    Whole numbers must be equal, unless `slack` names them.  Other numbers may differ by
+    :data:`RELATIVE` of themselves plus :data:`ABSOLUTE` of the largest entry of their list.
+    """
+    told = []
+    for name in dict.fromkeys([*then, *now]):
+        if name not in now or name not in then:
+            told.append(f"{name} is {'gone' if name in then else 'new'}")
+            continue
+        allowed = max((v for p, v in (slack or {}).items() if fnmatchcase(name, p)), default=None)
+        old, new = _flat(then[name]), _flat(now[name])
+        if len(old) != len(new):
+            told.append(f"{name} has {len(new)} entries and had {len(old)}")
+            continue
+        size = max((abs(x) for x in old if _finite(x)), default=0.0)
+        worst = [
+            (a, b)
+            for a, b in zip(old, new, strict=True)
+            if not _close(a, b, ABSOLUTE * min(size, 1.0) if len(old) == 1 else ABSOLUTE * size,
+                          allowed)
+        ]  # fmt: skip
+        if worst:
+            a, b = worst[0]
+            told.append(f"{name} was {a} and is {b} ({len(worst)} of {len(old)} differ)")
+    return told
+
+
+def _flat(x: Any) -> list[Any]:
+    return [item for part in x for item in _flat(part)] if isinstance(x, list) else [x]
+
+
+def _finite(x: Any) -> bool:
+    return isinstance(x, int | float) and math.isfinite(x)
+
+
+def _close(a: Any, b: Any, floor: float, slack: float | None) -> bool:
+    if not (_finite(a) and _finite(b)):
+        return bool(a == b)
+    if slack is not None:
+        return bool(abs(a - b) <= slack)
+    if isinstance(a, int) and isinstance(b, int):
+        return a == b
+    return bool(abs(a - b) <= RELATIVE * max(abs(a), abs(b)) + floor)
+
+
+# --------------------------------------------------------------------------------- runs
+
+
+@dataclass(frozen=True)
+class GoldenRun:
+    """One golden run: a small cell, and the file with its numbers."""
+
+    paper: str
+    tiny: Tiny
+    name: str
+    settings: Mapping[str, Any]
+
+    @property
+    def id(self) -> str:
+        """``paper/name``, as the command line takes it."""
+        return f"{self.paper}/{self.name}"
+
+    def measure(self) -> Numbers:
+        """Run it, on the CPU, and return its numbers."""
+        cell = Cell("smoke", self.paper, self.tiny.name, self.settings, (0,))
+        found = numbers_of(self.tiny.run(cell, "cpu", False)[0])
+        more = self.tiny.more(cell) if self.tiny.more is not None else {}
+        return {**found, **{f"more.{name}": _json(value) for name, value in more.items()}}
+
+    def compare(self, numbers: Numbers) -> list[str]:
+        """Say where numbers differ from those committed; empty where they agree."""
+        stored = _stored(self.paper, self.name)
+        if stored is None:
+            return [f"no numbers of {self.id} are committed"]
+        return differences(stored["numbers"], numbers, self.tiny.slack)
+
+    def check(self) -> list[str]:
+        """Run it and say where its numbers differ from those committed."""
+        return self.compare(self.measure())
+
+    def accept(self, why: str) -> int:
+        """Run it, commit its new numbers, and return the behaviour that it is at from now on.
+
+        Raises
+        ------
+        ValueError
+            If no reason is given, or nothing differs.
+        """
+        if not why.strip():
+            raise ValueError(f"{self.id}: say why its numbers differ, with --why")
+        numbers = self.measure()
+        if not self.compare(numbers):
+            raise ValueError(f"{self.id} gives the numbers that are committed: nothing to accept")
+        stored = _stored(self.paper, self.name) or {"behaviour": 0, "history": []}
+        n = int(stored["behaviour"]) + 1
+        body = {
+            "behaviour": n,
+            "history": [*stored["history"], {"n": n, "why": why.strip(), "commit": commit()}],
+            "settings": dict(self.settings),
+            "numbers": numbers,
+        }
+        path = _path(self.paper, self.name)
+        write_text(path, _lines(body))
+        return n
+
+
+def _lines(body: Mapping[str, Any]) -> str:
+    """Write JSON with one number or list a line, so that a change reads well in a diff."""
+
+    def part(value: Any, depth: int) -> str:
+        if isinstance(value, Mapping) and value and depth < 2:
+            pad = " " * (depth + 1)
+            rows = [f"{pad}{json.dumps(k)}: {part(v, depth + 1)}" for k, v in value.items()]
+            return "{\n" + ",\n".join(rows) + f"\n{' ' * depth}}}"
+        return json.dumps(value, allow_nan=False, separators=(", ", ": "))
+
+    return part(body, 0) + "\n"
+
+
+def golden_runs(experiments: Sequence[Experiment]) -> dict[str, GoldenRun]:
+    """Return the golden runs of some experiments by ``paper/name``, sorted.
+
+    They are those that answer for a cell of some profile.
+
+    Raises
+    ------
+    ValueError
+        If two cells mean different small runs by one name.
+    """
+    found: dict[str, GoldenRun] = {}
+    for experiment in experiments:
+        cells = [c for profile in PROFILES for c in experiment.cells(profile, None)]
+        for cell, tiny in product(cells, experiment.golden):
+            for name, settings in tiny.runs(cell.settings).items():
+                run = GoldenRun(experiment.paper, tiny, name, settings)
+                if found.setdefault(run.id, run).settings != settings:
+                    raise ValueError(f"golden run {run.id} is declared twice, differently")
+    return dict(sorted(found.items()))
+
+
+def verified_lock() -> str | None:
+    """Return the hash of the lock file with which all golden runs last agreed."""
+    path = folder() / "lock.json"
+    return json.loads(path.read_text(encoding="utf-8"))["lock"] if path.is_file() else None
+
+
+def verify_lock() -> None:
+    """Write down that all golden runs agree with the lock file as it is."""
+    if verified_lock() != lock_hash():
+        write_text(folder() / "lock.json", json.dumps({"lock": lock_hash()}) + "\n")

@@ -1,0 +1,174 @@
+"""What a record was made with.
+
+Whether the code has come to behave otherwise since is told by golden runs
+(:mod:`fedkit.records.golden`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["commit", "lock_hash", "make_manifest", "repository_root", "stamp"]
+
+
+def repository_root() -> Path | None:
+    """Return the checkout that this package runs from, or None when it is installed."""
+    root = Path(__file__).resolve().parents[2]
+    return root if (root / "pyproject.toml").is_file() else None
+
+
+def lock_hash() -> str | None:
+    """Hash the lock file of the checkout, or return None where there is none."""
+    root = repository_root()
+    path = root / "requirements.lock" if root else None
+    if path is None or not path.is_file():
+        return None
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+
+
+# ------------------------------------------------------------------------------ manifests
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _threads() -> int:
+    """Return the threads in use; torch is asked only where it is loaded already."""
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        return int(torch.get_num_threads())
+    return int(os.environ.get("OMP_NUM_THREADS", os.cpu_count() or 1))
+
+
+def _peak_memory() -> float | None:
+    """Return the most memory that this process has held so far, in MiB; None where unknown."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    unit = 2**20 if sys.platform == "darwin" else 2**10
+    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit, 1)
+
+
+def device_class(device: object) -> str:
+    """Return the class of a device: ``"cpu"`` or ``"cuda"``, never its address or name."""
+    return str(device).split(":")[0]
+
+
+def make_manifest(
+    behaviour: Mapping[str, int],
+    *,
+    device: object = "cpu",
+    data: Iterable[Mapping[str, Any]] = (),
+    seconds: float | None = None,
+    evaluations: int | None = None,
+) -> dict[str, Any]:
+    """Describe how a record was made, without a word on where.
+
+    Parameters
+    ----------
+    behaviour : mapping
+        What the golden runs that answer for the record are at
+        (:func:`fedkit.records.golden.behaviours`).
+    device : str or torch.device
+        Device of the run; only its class is kept.
+    data : iterable of mapping
+        Identity of each data set: ``name``, ``source``, ``checksum``.
+    seconds : float, optional
+        Wall time.  It is kept out of every comparison of results.
+    evaluations : int, optional
+        Utility evaluations spent.
+
+    Returns
+    -------
+    dict
+        JSON data; "peak_memory_mib" is that of the process so far, all of its cells together.
+    """
+    return {
+        "behaviour": dict(behaviour),
+        "commit": commit(),
+        "lock": lock_hash(),
+        "data": [dict(item) for item in data],
+        "versions": {
+            "fedkit": _version("fedkit"),
+            "python": platform.python_version(),
+            "numpy": _version("numpy"),
+            "torch": _version("torch"),
+        },
+        "device": device_class(device),
+        "threads": _threads(),
+        "seconds": None if seconds is None else round(float(seconds), 3),
+        "evaluations": None if evaluations is None else int(evaluations),
+        "peak_memory_mib": _peak_memory(),
+    }
+
+
+@cache
+def commit() -> str | None:
+    """Return the commit of the checkout in twelve digits; None where there is none."""
+    root = repository_root()
+    if root is None or not (root / ".git").exists():
+        return None
+    try:
+        answer = subprocess.run(
+            ["git", "rev-parse", "--short=12", "HEAD"],
+            cwd=root,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=10,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return answer.stdout.strip() or None
+
+
+def stamp(profile: str = "smoke", *, device: object = "cpu") -> pd.DataFrame:
+    """Return the table at the foot of a notebook: what its numbers were made with.
+
+    It holds versions, profile, device class, threads and the commit, and neither paths nor the
+    name of a computer, so that two builds of one commit show the same table.
+
+    Parameters
+    ----------
+    profile : str
+        Profile that the notebook ran at.
+    device : str or torch.device
+        Device that it ran on.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One column, ``value``, indexed by item.
+    """
+    import pandas as pd
+
+    rows = {
+        "profile": profile,
+        "device": device_class(device),
+        "threads": str(_threads()),
+        "fedkit": _version("fedkit") or "not installed",
+        "commit": commit() or "not in a git checkout",
+        "lock file": lock_hash() or "none",
+        "python": platform.python_version(),
+        **{name: _version(name) or "not installed" for name in ("numpy", "scipy", "torch")},
+    }
+    frame = pd.DataFrame({"value": list(rows.values())}, index=list(rows))
+    frame.index.name = "item"
+    return frame
