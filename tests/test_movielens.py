@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from fedkit.datasets import movielens
-from fedkit.datasets.files import DamagedDataError, DownloadError, MissingDataError
 from fedkit.datasets.movielens import MovieLens, fetch, load_movielens, made_up_ratings
+from fedkit.datasets.readers import DamagedDataError, DownloadError, MissingDataError
 
 FILES = {
     "ml-1m": {
@@ -70,12 +70,13 @@ def test_missing_data_say_how_to_get_them(tmp_path):
         ("ratings.dat", b"1::1::6::0\n", "from 1 to 5"),
         ("ratings.dat", b"1::1::4\n", "damaged"),
         ("ratings.dat", b"1::1::x::0\n", "damaged"),
-        ("ratings.dat", b"9::1::4::0\n", "a user that users.dat does not have"),
+        ("ratings.dat", b"9::1::4::0\n", "expected users of users.dat"),
         ("ratings.dat", b"1::1::4::0\n1::1::5::0\n", "same movie twice"),
         ("ratings.dat", b"", "damaged"),
         ("users.dat", b"1::F::1::10\n", "five fields"),
-        ("users.dat", b"1::X::1::10::0\n", "makes no sense"),
+        ("users.dat", b"1::X::1::10::0\n", "genders F and M"),
         ("users.dat", b"1::F::1::10::0\n1::F::1::10::0\n", "repeated user"),
+        ("users.dat", b"1::F::999::10::0\n", "ages from 1 to 120"),
         ("users.dat", b"1::F::young::10::0\n", "damaged"),
         ("users.dat", b"", "five fields"),
     ],
@@ -88,7 +89,7 @@ def test_damaged_files_are_refused(tmp_path, file, content, why):
 
 def test_a_damaged_archive_is_refused(tmp_path):
     (tmp_path / "ml-1m.zip").write_bytes(b"PK but not a zip")
-    with pytest.raises(DamagedDataError, match="damaged or not the official archive"):
+    with pytest.raises(DamagedDataError, match="damaged: expected the official archive"):
         load_movielens("ml-1m", tmp_path)
 
 

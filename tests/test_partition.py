@@ -7,7 +7,7 @@ import pytest
 import torch
 from tinydata import is_partition
 
-from fedkit.datasets import dataset as data
+from fedkit import datasets as data
 from fedkit.federated.clients import (
     IID,
     Dirichlet,

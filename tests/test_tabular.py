@@ -12,8 +12,9 @@ from typer.testing import CliRunner
 import fedkit
 from fedkit.datasets import tabular
 from fedkit.datasets.catalogue import ELSEWHERE
-from fedkit.datasets.cli import RATINGS, app
-from fedkit.datasets.files import DamagedDataError, DownloadError, MissingDataError
+from fedkit.datasets.cli import app
+from fedkit.datasets.movielens import RATINGS
+from fedkit.datasets.readers import DamagedDataError, DownloadError, MissingDataError
 from fedkit.datasets.tabular import TABLES, TabularSpec, find_table, get_table, load_table
 
 TABLE2 = {

@@ -6,25 +6,25 @@ import importlib
 from typing import Any
 
 _HOMES = {
-    "DamagedDataError": "files",
+    "DamagedDataError": "readers",
     "Dataset": "dataset",
-    "DownloadError": "files",
-    "FileReport": "fetch",
-    "MissingDataError": "files",
+    "DownloadError": "readers",
+    "FileReport": "catalogue",
+    "MissingDataError": "readers",
     "MovieLens": "movielens",
     "TABLES": "tabular",
     "Tabular": "tabular",
     "available": "catalogue",
     "data_root": "catalogue",
     "find_table": "tabular",
-    "get": "fetch",
+    "get": "catalogue",
     "get_table": "tabular",
     "load": "dataset",
     "load_movielens": "movielens",
     "load_table": "tabular",
     "made_up_ratings": "movielens",
     "names": "catalogue",
-    "verify": "fetch",
+    "verify": "catalogue",
 }
 
 __all__ = [*_HOMES]

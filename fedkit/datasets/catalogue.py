@@ -1,90 +1,123 @@
-"""The data sets that fedkit knows, their editions, and where to look for them."""
+"""The data sets that fedkit knows: where they lie, how they are fetched and checked."""
 
 from __future__ import annotations
 
 import difflib
 import os
+import shutil
 import string
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedkit.datasets.files import MissingDataError, user_cache
-from fedkit.datasets.layouts import (
+from fedkit.datasets.readers import (
     CIFAR_CLASSES,
     CifarBatches,
     CifarZip,
-    IdxLayout,
-    Layout,
-    NpzLayout,
+    DamagedDataError,
+    DownloadError,
+    Edition,
+    Idx,
+    MissingDataError,
+    Npz,
+    check_digest,
+    user_cache,
 )
+from fedkit.extras import need
 
 __all__ = [
     "ELSEWHERE",
     "SETS",
+    "FileReport",
     "Spec",
     "available",
     "canonical",
     "data_root",
     "find",
+    "get",
     "missing",
     "names",
+    "verify",
 ]
 
 
 @dataclass(frozen=True)
 class Spec:
-    """What is known about a data set before a file is opened."""
+    """What is known about a data set before a file is opened.
+
+    Attributes
+    ----------
+    title : str
+    classes : tuple of str
+    fetcher : tuple of str
+        What fetches it: torchvision's or medmnist's class, and for EMNIST the split.
+    editions : tuple of Edition
+        The most official first; licences and sources stand on the book's page on data.
+    """
 
     title: str
     classes: tuple[str, ...]
-    licence: str
-    citation: str
-    layouts: tuple[Layout, ...]
+    fetcher: tuple[str, ...]
+    editions: tuple[Edition, ...]
 
 
+@dataclass(frozen=True)
+class FileReport:
+    """Result of checking one file: status is ok, unchecked, damaged or missing."""
+
+    name: str
+    status: str
+    detail: str = ""
+
+
+def _idx(folder: str, train: str, test: str, *md5: str) -> tuple[str, dict[str, str | None]]:
+    """Name an edition of idx files, and its files with the digests of their content."""
+    names = [
+        f"{folder}/{part}-{kind}-ubyte"
+        for part in (train, test)
+        for kind in ("images-idx3", "labels-idx1")
+    ]
+    return f"idx files in {folder}", dict(zip(names, md5 or [None] * 4, strict=True))
+
+
+def _med(name: str, title: str, md5: str, kind: str, classes: tuple[str, ...]) -> Spec:
+    note = (
+        "official training split as training pool, official test split as test set; the official "
+        "validation split is not used, the server's validation images come from the training pool"
+    )
+    files: dict[str, str | None] = {f"medmnist/{name}.npz": md5}
+    edition = Npz("MedMNIST npz file, 28 x 28", files, note, n_classes=len(classes))
+    return Spec(title, classes, (kind,), (edition,))
+
+
+_DIGITS = tuple(string.digits)
+_LETTERS = tuple(string.ascii_uppercase)
 _FASHION = (
     "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat",
     "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot",
 )  # fmt: skip
-_DIGITS = tuple(string.digits)
-_LETTERS = tuple(string.ascii_uppercase)
-_ORGANS = (
-    "bladder", "femur-left", "femur-right", "heart", "kidney-left", "kidney-right", "liver",
-    "lung-left", "lung-right", "pancreas", "spleen",
-)  # fmt: skip
-_EMNIST = "Cohen et al. 2017 (from NIST Special Database 19)"
-_NIST = "none stated; work of the United States government"
-
-
-def _med(name: str, title: str, md5: str, classes: tuple[str, ...], licence: str = "") -> Spec:
-    layout = NpzLayout(name, len(classes), md5)
-    return Spec(title, classes, licence or "CC BY 4.0", "Yang et al. 2023 (MedMNIST v2)", (layout,))
-
+_BATCHES = {
+    "data_batch_1": "c99cafc152244af753f735de768cd75f",
+    "data_batch_2": "d4bba439e000b95fd0a9bffe97cbabec",
+    "data_batch_3": "54ebc095f3ab1f0389bbae665268c751",
+    "data_batch_4": "634d18415352ddfa80567beed471001a",
+    "data_batch_5": "482c414d41f54cd18b22e5b47cb7c3cb",
+    "test_batch": "40351d587109b95175f43aff81a1287e",
+    "batches.meta": "5ff9c542aee3614f3951f8cda6e48888",
+}
 
 SETS: dict[str, Spec] = {
-    "digits": Spec(
-        "scikit-learn's digits, 8 x 8 grey",
-        _DIGITS,
-        "CC BY 4.0 (UCI); shipped with scikit-learn",
-        "Alpaydin and Kaynak 1998",
-        (),
-    ),
+    "digits": Spec("scikit-learn's digits, 8 x 8 grey", _DIGITS, (), ()),
     "mnist": Spec(
         "MNIST, 28 x 28 grey",
         _DIGITS,
-        "CC BY-SA 3.0 as commonly stated",
-        "LeCun et al. 1998",
+        ("MNIST",),
         (
-            IdxLayout(
-                "MNIST/raw",
-                "train",
-                "t10k",
-                10,
-                (
-                    "6bbc9ace898e44ae57da46a324031adb",
-                    "a25bea736e30d166cdddb491f175f624",
-                    "2646ac647ad5339dbf082846283269ea",
-                    "27ae3e4e09519cfbb04c329615203637",
+            Idx(
+                *_idx(
+                    "MNIST/raw", "train", "t10k",
+                    "6bbc9ace898e44ae57da46a324031adb", "a25bea736e30d166cdddb491f175f624",
+                    "2646ac647ad5339dbf082846283269ea", "27ae3e4e09519cfbb04c329615203637",
                 ),
             ),
         ),
@@ -92,19 +125,13 @@ SETS: dict[str, Spec] = {
     "fashionmnist": Spec(
         "Fashion-MNIST, 28 x 28 grey",
         _FASHION,
-        "MIT",
-        "Xiao et al. 2017",
+        ("FashionMNIST",),
         (
-            IdxLayout(
-                "FashionMNIST/raw",
-                "train",
-                "t10k",
-                10,
-                (
-                    "f4a8712d7a061bf5bd6d2ca38dc4d50a",
-                    "9018921c3c673c538a1fc5bad174d6f9",
-                    "8181f5470baa50b63fa0f6fddb340f0a",
-                    "15d484375f8d13e6eb1aabb0c3f46965",
+            Idx(
+                *_idx(
+                    "FashionMNIST/raw", "train", "t10k",
+                    "f4a8712d7a061bf5bd6d2ca38dc4d50a", "9018921c3c673c538a1fc5bad174d6f9",
+                    "8181f5470baa50b63fa0f6fddb340f0a", "15d484375f8d13e6eb1aabb0c3f46965",
                 ),
             ),
         ),
@@ -112,98 +139,76 @@ SETS: dict[str, Spec] = {
     "cifar10": Spec(
         "CIFAR-10, 32 x 32 colour",
         CIFAR_CLASSES,
-        "none stated; research use with citation",
-        "Krizhevsky 2009",
-        (CifarBatches(), CifarZip()),
+        ("CIFAR10",),
+        (
+            CifarBatches(
+                "official Python batches in cifar-10-batches-py",
+                {f"cifar-10-batches-py/{name}": md5 for name, md5 in _BATCHES.items()},
+            ),
+            CifarZip(
+                "JPEG copies in cifar10/cifar10.zip",
+                {
+                    "cifar10/cifar10.zip": "8882bd9251c93a93c04ee4c3beb41d5b",
+                    "cifar10/train_labels_official_order.txt": "25fae41a566bb218cee2a1695551982e",
+                },
+                "images are JPEG copies (quality 75) of the official ones, in the official order "
+                "for training and class by class for test; accuracies are not strictly comparable "
+                "with those on the lossless images",
+            ),
+        ),
     ),
     "emnist-letters": Spec(
         "EMNIST letters, 28 x 28 grey",
         _LETTERS,
-        _NIST,
-        _EMNIST,
+        ("EMNIST", "letters"),
         (
-            IdxLayout(
-                "EMNIST/raw", "emnist-letters-train", "emnist-letters-test", 26,
-                sizes=(124_800, 20_800), first_label=1, transposed=True,
-                note="whole letters split; upper and lower case merged; images turned upright",
+            Idx(
+                *_idx("EMNIST/raw", "emnist-letters-train", "emnist-letters-test"),
+                "whole letters split; upper and lower case merged; images turned upright",
+                n_classes=26, sizes=(124_800, 20_800), first_label=1, transposed=True,
             ),
-            IdxLayout(
-                "EMNIST-subset/raw", "emnist-letters-train", "emnist-letters-test", 26,
-                (
-                    "a10c68649cb3038478a8e67799bbb8e0",
-                    "864044dcf59bb9743a66baade7c1402c",
-                    "74d75f7eda9d8d00182a8e0f6dfd25a5",
-                    "cb7cdbb5938c36a64069ad07a8255cf1",
+            Idx(
+                *_idx(
+                    "EMNIST-subset/raw", "emnist-letters-train", "emnist-letters-test",
+                    "a10c68649cb3038478a8e67799bbb8e0", "864044dcf59bb9743a66baade7c1402c",
+                    "74d75f7eda9d8d00182a8e0f6dfd25a5", "cb7cdbb5938c36a64069ad07a8255cf1",
                 ),
-                first_label=1, transposed=True,
-                note="subset: the first 2,000 training and 400 test images of each letter; upper "
+                "subset: the first 2,000 training and 400 test images of each letter; upper "
                 "and lower case merged; images turned upright",
+                n_classes=26, first_label=1, transposed=True,
             ),
         ),
     ),
     "femnist": Spec(
         "EMNIST by class (the images of FEMNIST), 28 x 28 grey",
         _DIGITS + _LETTERS + tuple(string.ascii_lowercase),
-        _NIST,
-        _EMNIST + "; Caldas et al. 2018 (LEAF)",
+        ("EMNIST", "byclass"),
         (
-            IdxLayout(
-                "EMNIST/raw", "emnist-byclass-train", "emnist-byclass-test", 62,
-                sizes=(697_932, 116_323), transposed=True,
-                note="EMNIST by class; images turned upright; writers are not known in this "
+            Idx(
+                *_idx("EMNIST/raw", "emnist-byclass-train", "emnist-byclass-test"),
+                "EMNIST by class; images turned upright; writers are not known in this "
                 "edition, so clients are made by a scheme and not by writer",
+                n_classes=62, sizes=(697_932, 116_323), transposed=True,
             ),
         ),
     ),
     "pathmnist": _med(
         "pathmnist", "PathMNIST, colon pathology, colour", "a8b06965200029087d5bd730944a56c1",
+        "PathMNIST",
         ("adipose", "background", "debris", "lymphocytes", "mucus", "smooth muscle",
          "normal colon mucosa", "cancer-associated stroma", "colorectal adenocarcinoma"),
     ),
-    "dermamnist": _med(
-        "dermamnist", "DermaMNIST, dermatoscopy, colour", "0744692d530f8e62ec473284d019b0c7",
-        ("actinic keratoses", "basal cell carcinoma", "benign keratosis", "dermatofibroma",
-         "melanoma", "melanocytic nevi", "vascular lesions"),
-        "CC BY-NC 4.0",
-    ),
-    "octmnist": _med(
-        "octmnist", "OCTMNIST, retinal OCT, grey", "c68d92d5b585d8d81f7112f81e2d0842",
-        ("choroidal neovascularization", "diabetic macular edema", "drusen", "normal"),
-    ),
     "pneumoniamnist": _med(
         "pneumoniamnist", "PneumoniaMNIST, chest X-ray, grey", "28209eda62fecd6e6a2d98b1501bb15f",
-        ("normal", "pneumonia"),
+        "PneumoniaMNIST", ("normal", "pneumonia"),
     ),
     "retinamnist": _med(
         "retinamnist", "RetinaMNIST, fundus camera, colour", "bd4c0672f1bba3e3a89f0e4e876791e4",
-        ("0", "1", "2", "3", "4"),
+        "RetinaMNIST", ("0", "1", "2", "3", "4"),
     ),
     "breastmnist": _med(
         "breastmnist", "BreastMNIST, breast ultrasound, grey", "750601b1f35ba3300ea97c75c52ff8f6",
-        ("malignant", "normal or benign"),
-    ),
-    "bloodmnist": _med(
-        "bloodmnist", "BloodMNIST, blood cells, colour", "7053d0359d879ad8a5505303e11de1dc",
-        ("basophil", "eosinophil", "erythroblast", "immature granulocyte", "lymphocyte",
-         "monocyte", "neutrophil", "platelet"),
-    ),
-    "tissuemnist": _med(
-        "tissuemnist", "TissueMNIST, kidney cortex, grey", "ebe78ee8b05294063de985d821c1c34b",
-        ("collecting and connecting tubule", "distal convoluted tubule",
-         "glomerular endothelial", "interstitial endothelial", "leukocytes", "podocytes",
-         "proximal tubule", "thick ascending limb"),
-    ),
-    "organamnist": _med(
-        "organamnist", "OrganAMNIST, abdominal CT (axial), grey",
-        "68e3f8846a6bd62f0c9bf841c0d9eacc", _ORGANS,
-    ),
-    "organcmnist": _med(
-        "organcmnist", "OrganCMNIST, abdominal CT (coronal), grey",
-        "b9ceb9546e10131b32923c5bbeaea2b1", _ORGANS,
-    ),
-    "organsmnist": _med(
-        "organsmnist", "OrganSMNIST, abdominal CT (sagittal), grey",
-        "9ab87b696fb54e2a387ebe992d6ed5f1", _ORGANS,
+        "BreastMNIST", ("malignant", "normal or benign"),
     ),
 }  # fmt: skip
 
@@ -236,11 +241,6 @@ def canonical(name: str) -> str:
     key = name.lower().replace("_", "-")
     if key in SETS:
         return key
-    if key == "chestmnist":
-        raise ValueError(
-            "data set 'chestmnist' has several labels per image, and fedkit needs one; choose "
-            f"one of {', '.join(SETS)}"
-        )
     if key in ELSEWHERE:
         raise ValueError(f"data set {key!r} has no images; load it with {ELSEWHERE[key]}({key!r})")
     near = difflib.get_close_matches(key, SETS, n=1, cutoff=0.5)
@@ -248,12 +248,10 @@ def canonical(name: str) -> str:
     raise ValueError(f"unknown data set {name!r}{hint}; expected one of {', '.join(SETS)}")
 
 
-def find(name: str, root: Path) -> Layout | None:
-    """Return the first layout whose files are all there."""
-    for layout in SETS[name].layouts:
-        if all(path is not None for path in layout.files(root).values()):
-            return layout
-    return None
+def find(name: str, root: Path) -> Edition | None:
+    """Return the first edition whose files are all there."""
+    complete = (e for e in SETS[name].editions if all(e.files(root).values()))
+    return next(complete, None)
 
 
 def available(name: str, root: str | os.PathLike[str] | None = None) -> str | None:
@@ -261,15 +259,15 @@ def available(name: str, root: str | os.PathLike[str] | None = None) -> str | No
     name = canonical(name)
     if name == "digits":
         return "embedded in scikit-learn"
-    layout = find(name, data_root(root))
-    return None if layout is None else layout.source
+    edition = find(name, data_root(root))
+    return None if edition is None else edition.source
 
 
 def missing(name: str, root: Path) -> MissingDataError:
     """Name what was looked for, where, and how to get it."""
     lacking = []
-    for layout in SETS[name].layouts:
-        absent = [file for file, path in layout.files(root).items() if path is None]
+    for edition in SETS[name].editions:
+        absent = [file for file, path in edition.files(root).items() if path is None]
         lacking.append(f"{absent[0]}" + (f" and {len(absent) - 1} more" if absent[1:] else ""))
     message = (
         f"data set {name!r} is not in {root} (looked for {', or '.join(lacking)}); fetch it with "
@@ -281,3 +279,108 @@ def missing(name: str, root: Path) -> MissingDataError:
             "62 characters): ask for it by that name if it serves you"
         )
     return MissingDataError(message)
+
+
+def verify(name: str, root: str | os.PathLike[str] | None = None) -> list[FileReport]:
+    """Check every file of a data set that is there against its published digest.
+
+    Returns
+    -------
+    list of FileReport
+        One per file of the edition that :func:`load` would read; where none is complete, of the
+        first edition, with the missing files named.  A file without a published digest is
+        ``unchecked``; the structure of such a set is checked instead.
+    """
+    name = canonical(name)
+    if name == "digits":
+        return [FileReport("digits", "ok", "embedded in scikit-learn")]
+    folder = data_root(root)
+    edition = find(name, folder)
+    complete = edition is not None
+    edition = edition or SETS[name].editions[0]
+    reports = []
+    for file, path in edition.files(folder).items():
+        md5 = edition.md5[file]
+        if path is None:
+            reports.append(FileReport(file, "missing"))
+        elif md5 is None:
+            reports.append(FileReport(file, "unchecked", "no published digest; structure only"))
+        else:
+            try:
+                check_digest(path, md5)
+                reports.append(FileReport(file, "ok", f"md5 {md5}"))
+            except DamagedDataError as error:
+                reports.append(FileReport(file, "damaged", str(error)))
+    if complete and any(report.status == "unchecked" for report in reports):
+        try:
+            edition.read(folder, verify=True)
+        except DamagedDataError as error:
+            reports.append(FileReport(name, "damaged", str(error)))
+    return reports
+
+
+def _fetch(name: str, folder: Path) -> None:
+    """Download a data set into an empty folder, in the layout of its own package."""
+    spec = SETS[name]
+    kind, *split = spec.fetcher
+    if isinstance(spec.editions[0], Npz):
+        (folder / "medmnist").mkdir()
+        medmnist = need("medmnist", extra="run")
+        getattr(medmnist, kind)(split="train", download=True, root=str(folder / "medmnist"))
+    else:
+        sets = need("torchvision.datasets", extra="run")
+        getattr(sets, kind)(str(folder), **({"split": split[0]} if split else {}), download=True)
+
+
+def get(name: str, root: str | os.PathLike[str] | None = None) -> str:
+    """Download a data set through torchvision or medmnist, check it, then put it in place.
+
+    The download goes to a hidden folder inside the data folder; only files that pass their
+    checks are moved to where :func:`load` looks, so an interrupted download leaves nothing.
+    The official edition is fetched, also where another edition is present already.
+
+    Returns
+    -------
+    str
+        The edition that is now there.
+
+    Raises
+    ------
+    DownloadError
+        If the download or the checks after it fail.
+    """
+    name = canonical(name)
+    if name == "digits":
+        return "embedded in scikit-learn"
+    folder, edition = data_root(root), SETS[name].editions[0]
+    if all(edition.files(folder).values()):
+        edition.read(folder, verify=True)
+        return edition.source
+    by_hand = f"place {', '.join(edition.md5)} below {folder} by hand, or try again"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        work = Path(tempfile.mkdtemp(dir=folder, prefix=".fetching-"))
+    except OSError as error:
+        raise DownloadError(
+            f"data set {name!r} cannot be written to {folder} ({error}); set FEDKIT_DATA to a "
+            "folder that is writable"
+        ) from error
+    try:
+        _fetch(name, work)
+        lacking = [file for file, path in edition.files(work).items() if path is None]
+        if lacking:
+            raise RuntimeError(f"it came without {', '.join(lacking)}")
+        edition.read(work, verify=True)
+        for path in edition.files(work).values():
+            assert path is not None
+            target = folder / path.relative_to(work)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            os.replace(path, target)
+    except (OSError, RuntimeError, DamagedDataError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise DownloadError(
+            f"data set {name!r} could not be fetched: {reason}; {by_hand}"
+        ) from error
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    return edition.source

@@ -15,25 +15,11 @@ from functools import cache, cached_property
 import numpy as np
 import torch
 
-from fedkit.datasets.catalogue import SETS, available, canonical, data_root, find, missing, names
-from fedkit.datasets.fetch import FileReport, get, verify
-from fedkit.datasets.files import DamagedDataError, DownloadError, MissingDataError
-from fedkit.datasets.layouts import Raw
+from fedkit.datasets.catalogue import SETS, canonical, data_root, find, missing
+from fedkit.datasets.readers import Raw
 from fedkit.extras import need
 
-__all__ = [
-    "DamagedDataError",
-    "Dataset",
-    "DownloadError",
-    "FileReport",
-    "MissingDataError",
-    "available",
-    "data_root",
-    "get",
-    "load",
-    "names",
-    "verify",
-]
+__all__ = ["Dataset", "load"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,7 +133,7 @@ def load(name: str, root: str | os.PathLike[str] | None = None, *, verify: bool 
     Parameters
     ----------
     name : str
-        One of :func:`names`.  ``"emnist-letters"`` reads the whole split where it is there and
+        A name of the catalogue.  ``"emnist-letters"`` reads the whole split where it is there and
         fedkit's subset otherwise; ``"femnist"`` is EMNIST by class and never falls back.
     root : path, optional
         Data folder; default as in :func:`data_root`.
@@ -174,10 +160,10 @@ def load(name: str, root: str | os.PathLike[str] | None = None, *, verify: bool 
         note = "grey levels 0 to 16; of each class every fifth image is a test image"
     else:
         folder = data_root(root)
-        layout = find(name, folder)
-        if layout is None:
+        edition = find(name, folder)
+        if edition is None:
             raise missing(name, folder)
-        raw, source, note = layout.read(folder, verify), layout.source, layout.note
+        raw, source, note = edition.read(folder, verify), edition.source, edition.note
     return Dataset(
         name=name,
         x_train=_tensor(raw.x_train),

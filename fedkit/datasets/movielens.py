@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 import urllib.error
 import urllib.request
 import zipfile
@@ -21,19 +20,23 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from fedkit.atomic import write_bytes
 from fedkit.datasets.catalogue import data_root
-from fedkit.datasets.files import DamagedDataError, DownloadError, MissingDataError
+from fedkit.datasets.readers import DownloadError, MissingDataError, damaged, read_member
 from fedkit.streams import Streams
 
 __all__ = [
     "AGE_BANDS",
     "DEMOGRAPHICS",
+    "RATINGS",
     "MovieLens",
     "fetch",
+    "find_ratings",
     "load_movielens",
     "made_up_ratings",
 ]
 
+RATINGS = {"ml-1m": "MovieLens 1M", "ml-100k": "MovieLens 100K"}
 #: columns of :attr:`MovieLens.demographics`
 DEMOGRAPHICS = ("gender", "age", "occupation")
 #: first year of each band of age in MovieLens-1M; the years of the 100K edition are put into these
@@ -103,6 +106,15 @@ class MovieLens:
             object.__setattr__(self, "fingerprint", digest.hexdigest()[:16])
 
 
+def find_ratings(name: str, root: str | os.PathLike[str] | None = None) -> str | None:
+    """Return the edition that :func:`load_movielens` would read, None where there is none."""
+    edition, folder = _edition(name), data_root(root)
+    files = [f"{name}/{edition.ratings}", f"{name}/{edition.users}"]
+    if all((folder / file).is_file() for file in files):
+        return ", ".join(files)
+    return f"{name}.zip" if (folder / f"{name}.zip").is_file() else None
+
+
 def load_movielens(name: str = "ml-1m", root: str | os.PathLike[str] | None = None) -> MovieLens:
     """Read MovieLens from the data folder.
 
@@ -123,19 +135,14 @@ def load_movielens(name: str = "ml-1m", root: str | os.PathLike[str] | None = No
         If a file is not what it should be.
     """
     edition, folder = _edition(name), data_root(root)
-    archive = folder / f"{name}.zip"
-    if (folder / name / edition.ratings).is_file() and (folder / name / edition.users).is_file():
-        source = f"{name}/{edition.ratings}, {name}/{edition.users}"
-        read = _from_folder(folder / name)
-    elif archive.is_file():
-        source = archive.name
-        read = _from_zip(archive, name)
-    else:
+    archive, source = folder / f"{name}.zip", find_ratings(name, root)
+    if source is None:
         raise MissingDataError(
             f"data set {name!r} is not in {folder} (looked for {name}/{edition.ratings} and "
             f"{archive.name}); fetch it with `fedkit data get {name}`, or unpack the "
             f"official archive {_url(name)} there, or set FEDKIT_DATA to a folder that has it"
         )
+    read = _from_zip(archive, name) if source == archive.name else _from_folder(folder / name)
     users, demographics = _users(name, read(edition.users))
     return MovieLens(name, _ratings(name, read(edition.ratings), users), demographics, source)
 
@@ -160,7 +167,6 @@ def fetch(name: str = "ml-1m", root: str | os.PathLike[str] | None = None) -> Pa
     target, url = folder / f"{name}.zip", _url(name)
     by_hand = f"download {url} by hand, place it in {folder}, and check the licence in its README"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         with urllib.request.urlopen(url, timeout=_TIMEOUT) as answer:
             content = answer.read()
     except (OSError, urllib.error.URLError) as error:
@@ -172,13 +178,7 @@ def fetch(name: str = "ml-1m", root: str | os.PathLike[str] | None = None) -> Pa
         raise DownloadError(
             f"data set {name!r} came with md5 {md5}, and {edition.md5} is published; {by_hand}"
         )
-    handle, part = tempfile.mkstemp(dir=folder, prefix=f".{name}-")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        os.replace(part, target)
-    finally:
-        Path(part).unlink(missing_ok=True)
+    write_bytes(target, content)
     return target
 
 
@@ -196,35 +196,25 @@ def _from_folder(folder: Path) -> Callable[[str], bytes]:
     return lambda file: (folder / file).read_bytes()
 
 
-def _from_zip(archive: Path, name: str) -> Callable[[str], bytes]:
+def _from_zip(path: Path, name: str) -> Callable[[str], bytes]:
     def read(file: str) -> bytes:
         try:
-            with zipfile.ZipFile(archive) as opened:
-                return opened.read(f"{name}/{file}")
-        except (zipfile.BadZipFile, zlib.error, EOFError, KeyError) as error:
-            raise DamagedDataError(
-                f"{archive} is damaged or not the official archive ({error}); delete it and "
-                f"fetch it again with `fedkit data get {name}`"
-            ) from error
+            with zipfile.ZipFile(path) as archive:
+                return read_member(path, archive, f"{name}/{file}", most=1 << 26)
+        except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+            raise damaged(path, "the official archive", error) from error
 
     return read
 
 
-def _damaged(name: str, file: str, found: str) -> DamagedDataError:
-    return DamagedDataError(
-        f"{file} of {name} is damaged: {found}; delete it and fetch the archive again with "
-        f"`fedkit data get {name}`"
-    )
-
-
 def _users(name: str, content: bytes) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Return the users' IDs, ascending, and their demographics."""
-    edition = _EDITIONS[name]
+    where = f"{_EDITIONS[name].users} of {name}"
     text = content.decode("latin-1")
     separator, order = ("::", (1, 2, 3)) if name == "ml-1m" else ("|", (2, 1, 3))
     lines = [line.split(separator) for line in text.splitlines() if line]
     if not lines or any(len(line) != 5 for line in lines):
-        raise _damaged(name, edition.users, f"a line has not five fields behind {separator!r}")
+        raise damaged(where, f"five fields between {separator!r} in each line", "another number")
     genders, ages, jobs = ([line[i] for line in lines] for i in order)
     codes = {job: code for code, job in enumerate(sorted(set(jobs)))}  # names in the 100K edition
     try:
@@ -232,9 +222,11 @@ def _users(name: str, content: bytes) -> tuple[npt.NDArray[np.int64], npt.NDArra
         years = np.array([int(age) for age in ages])
         work = [int(job) for job in jobs] if name == "ml-1m" else [codes[job] for job in jobs]
     except ValueError as error:
-        raise _damaged(name, edition.users, str(error)) from error
-    if not set(genders) <= {"F", "M"} or years.min() < 1 or len(set(ids.tolist())) != len(ids):
-        raise _damaged(name, edition.users, "a gender, an age or a repeated user makes no sense")
+        raise damaged(where, "whole numbers", error) from error
+    if not set(genders) <= {"F", "M"} or years.min() < 1 or years.max() > 120:
+        raise damaged(where, "genders F and M and ages from 1 to 120", "another")
+    if len(np.unique(ids)) != len(ids):
+        raise damaged(where, "each user once", "a repeated user")
     bands = np.array(AGE_BANDS)[np.searchsorted(AGE_BANDS, years, side="right") - 1]
     table = np.column_stack([[gender == "M" for gender in genders], bands, work]).astype(np.int64)
     order_of_ids = np.argsort(ids)
@@ -244,19 +236,20 @@ def _users(name: str, content: bytes) -> tuple[npt.NDArray[np.int64], npt.NDArra
 def _ratings(name: str, content: bytes, users: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
     """Return the dense matrix: rows in the order of `users`, columns in that of the movies' IDs."""
     edition = _EDITIONS[name]
+    where = f"{edition.ratings} of {name}"
     try:
         words = content.replace(edition.separator, b" ").split()
         table = np.array(words, dtype=np.int64).reshape(-1, 4)
     except ValueError as error:
-        raise _damaged(name, edition.ratings, str(error)) from error
+        raise damaged(where, "four whole numbers in each line", error) from error
     if not len(table) or table[:, 2].min() < 1 or table[:, 2].max() > 5:
-        raise _damaged(name, edition.ratings, "ratings from 1 to 5 are expected")
+        raise damaged(where, "ratings from 1 to 5", "others, or none")
+    if not np.isin(table[:, 0], users).all():
+        raise damaged(where, f"users of {edition.users}", "another user")
     rows = np.searchsorted(users, table[:, 0])
-    if (rows == len(users)).any() or (users[np.minimum(rows, len(users) - 1)] != table[:, 0]).any():
-        raise _damaged(name, edition.ratings, f"it names a user that {edition.users} does not have")
     movies, columns = np.unique(table[:, 1], return_inverse=True)
     if len(np.unique(rows * len(movies) + columns)) != len(table):
-        raise _damaged(name, edition.ratings, "a user rates the same movie twice")
+        raise damaged(where, "one rating of each movie by a user", "the same movie twice")
     matrix = np.zeros((len(users), len(movies)), dtype=np.uint8)
     matrix[rows, columns] = table[:, 2]
     return matrix

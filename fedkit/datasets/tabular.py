@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedkit.atomic import write_text
 from fedkit.datasets.catalogue import data_root
-from fedkit.datasets.files import DamagedDataError, DownloadError, MissingDataError
+from fedkit.datasets.readers import DownloadError, MissingDataError, damaged
 from fedkit.extras import need
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class TabularSpec:
 
     Attributes
     ----------
-    title, licence, citation : str
+    title, citation : str
     features : int
         Columns (Table 2).
     counts : tuple of int
@@ -57,7 +58,6 @@ class TabularSpec:
     features: int
     counts: tuple[int, ...]
     citation: str
-    licence: str = "CC BY 4.0 (UCI)"
     files: tuple[str, ...] = ()
     label: str | int = -1
     dropped: tuple[str, ...] = ()
@@ -86,7 +86,7 @@ TABLES: dict[str, TabularSpec] = {
     ),
     "music": TabularSpec(
         "Music, audio features of GTZAN", 57, (100,) * 10, "Tzanetakis and Cook 2002",
-        licence="none stated", files=("gtzan/features_30_sec.csv",), label="label",
+        files=("gtzan/features_30_sec.csv",), label="label",
         dropped=("filename", "length"),
         get="download the data set 'GTZAN Dataset - Music Genre Classification' from Kaggle (an "
         "account is needed) and place its features_30_sec.csv there",
@@ -204,14 +204,14 @@ def load_table(name: str, root: str | os.PathLike[str] | None = None) -> Tabular
     label = frame.columns[spec.label] if isinstance(spec.label, int) else spec.label
     label = label if own else "label"
     if label not in frame:
-        raise _damaged(source, f"a column {label!r}", f"the columns {', '.join(frame.columns)}")
+        raise damaged(source, f"a column {label!r}", f"the columns {', '.join(frame.columns)}")
     features = frame.drop(columns=[label, *(c for c in spec.dropped if c in frame)])
     if isinstance(spec.label, int) and own:
         features.columns = [f"F{j + 1}" for j in range(features.shape[1])]
     try:
         x = features.to_numpy(dtype=np.float64)
     except ValueError as error:
-        raise _damaged(source, "numbers in every column of features", str(error)) from error
+        raise damaged(source, "numbers in every column of features", error) from error
     return _build(name, spec, x, frame[label].to_numpy(), list(features.columns), source)
 
 
@@ -223,18 +223,9 @@ def _read(name: str, folder: Path, files: Sequence[str], header: bool) -> tuple[
         parts = [pd.read_csv(folder / file, header=0 if header else None) for file in files]
         frame = pd.concat(parts, ignore_index=True)
     except (ValueError, pd.errors.ParserError) as error:  # also: empty files, text that is none
-        raise _damaged(
-            source, f"the table {name!r} as comma-separated values", str(error)
-        ) from error
+        raise damaged(source, f"the table {name!r} as comma-separated values", error) from error
     frame.columns = [str(column) for column in frame.columns]
     return frame, source
-
-
-def _damaged(source: str, expected: str, found: str) -> DamagedDataError:
-    return DamagedDataError(
-        f"{source} is damaged: expected {expected}, found {' '.join(found.split())[:200]}; "
-        "replace it by a whole copy"
-    )
 
 
 def _build(
@@ -248,12 +239,12 @@ def _build(
     """Check the numbers against Table 2 and give them names."""
     rows = sum(spec.counts)
     if x.shape != (rows, spec.features):
-        raise _damaged(source, f"{rows} rows and {spec.features} features", f"{x.shape}")
+        raise damaged(source, f"{rows} rows and {spec.features} features", x.shape)
     if not np.isfinite(x).all():
-        raise _damaged(source, "a number in every place", f"{int((~np.isfinite(x)).sum())} gaps")
+        raise damaged(source, "a number in every place", f"{int((~np.isfinite(x)).sum())} gaps")
     classes, y, counts = np.unique(labels, return_inverse=True, return_counts=True)
     if tuple(counts.tolist()) != spec.counts:
-        raise _damaged(source, f"{spec.counts} rows per class", f"{tuple(counts.tolist())}")
+        raise damaged(source, f"{spec.counts} rows per class", tuple(counts.tolist()))
     discrete = np.isin(np.arange(spec.features), list(spec.discrete))
     return Tabular(
         name, np.ascontiguousarray(x, dtype=np.float64), y.reshape(-1).astype(np.int64),
@@ -294,11 +285,7 @@ def get_table(name: str, root: str | os.PathLike[str] | None = None) -> str:
             name, spec, frame.to_numpy(dtype=np.float64), label, list(frame.columns),
             f"UCI data set {spec.uci}",
         )  # fmt: skip
-        target = folder / _fetched(name)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        partial = target.with_suffix(".partial")
-        frame.assign(label=label).to_csv(partial, index=False)  # whole, then in its place
-        os.replace(partial, target)
+        write_text(folder / _fetched(name), frame.assign(label=label).to_csv(index=False))
     except Exception as error:  # ucimlrepo raises errors of its own, derived from Exception
         reason = " ".join(str(error).split())[:200]
         raise DownloadError(

@@ -1,0 +1,557 @@
+"""Image data sets: read, checked, fetched, and refused when something is wrong with them."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import os
+import pickle
+import tracemalloc
+import zipfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from tinydata import RNG, idx, write_idx
+
+from fedkit import datasets as data
+from fedkit.datasets import catalogue, readers
+
+
+@pytest.fixture
+def mnist(tmp_path: Path) -> tuple[Path, dict[str, np.ndarray]]:
+    return tmp_path, write_idx(tmp_path / "MNIST" / "raw", ("train", "t10k"), 10)
+
+
+def test_digits_are_embedded_and_split_by_class() -> None:
+    digits = data.load("digits")
+    assert digits.input_shape == (1, 8, 8)
+    assert digits.n_classes == 10
+    assert digits.x_train.dtype == torch.uint8
+    assert digits.y_train.dtype == torch.int64
+    assert len(digits.y_train) + len(digits.y_test) == 1797
+    share = digits.y_test.bincount() / (digits.y_test.bincount() + digits.y_train.bincount())
+    assert torch.all((share - 0.2).abs() < 0.01)
+    assert data.load("digits").fingerprint == digits.fingerprint
+
+
+def test_to_float_normalises_by_the_training_images() -> None:
+    digits = data.load("digits")
+    x = digits.to_float(digits.x_train)
+    assert x.dtype == torch.float32
+    assert abs(float(x.mean())) < 1e-4
+    assert abs(float(x.std(unbiased=False)) - 1) < 1e-4
+    test = digits.to_float(digits.x_test)
+    raw = digits.x_train.double()
+    expected = (digits.x_test.double() - raw.mean()) / raw.std(unbiased=False)
+    np.testing.assert_allclose(test.numpy(), expected.numpy(), atol=1e-5)
+    with pytest.raises(ValueError, match="expected uint8"):
+        digits.to_float(x)
+
+
+def test_colour_channels_have_their_own_moments() -> None:
+    x = torch.zeros(4, 3, 2, 2, dtype=torch.uint8)
+    x[:, 1] = 7  # constant: its deviation counts as one
+    x[2:, 2] = 10
+    y = torch.zeros(4, dtype=torch.int64)
+    mean, std = data.Dataset("x", x, y, x, y, ("a",), "made up").moments
+    assert mean.tolist() == [0, 7, 5]
+    assert std.tolist() == [1, 1, 5]
+
+
+def test_idx_plain_and_gzipped(mnist: tuple[Path, dict[str, np.ndarray]]) -> None:
+    root, arrays = mnist
+    loaded = data.load("mnist", root, verify=False)
+    assert loaded.x_train.shape == (30, 1, 5, 4)
+    np.testing.assert_array_equal(loaded.x_train[:, 0].numpy(), arrays["x_train"])
+    np.testing.assert_array_equal(loaded.y_test.numpy(), arrays["y_test"])
+    assert loaded.source == "idx files in MNIST/raw"
+    assert str(root) not in loaded.source + loaded.note
+
+
+def test_altered_file_is_refused_with_both_digests(mnist: tuple[Path, dict]) -> None:
+    with pytest.raises(data.DamagedDataError, match=r"expected md5 6bbc.*found md5 .*data get"):
+        data.load("mnist", mnist[0])
+    reports = data.verify("mnist", mnist[0])
+    assert [r.status for r in reports] == ["damaged"] * 4
+
+
+def with_digests(monkeypatch: pytest.MonkeyPatch, name: str, root: Path) -> readers.Edition:
+    """Publish the digests of the files that are there."""
+    edition = catalogue.find(name, root)
+    assert edition is not None
+
+    def md5(path: Path) -> str:
+        raw = path.read_bytes()
+        content = gzip.decompress(raw) if path.suffix == ".gz" else raw
+        return hashlib.md5(content).hexdigest()
+
+    known = {file: md5(path) for file, path in edition.files(root).items() if path}
+    edition = replace(edition, md5=known)
+    spec = replace(catalogue.SETS[name], editions=(edition,))
+    monkeypatch.setitem(catalogue.SETS, name, spec)
+    return edition
+
+
+def test_right_digest_is_accepted_and_a_later_change_is_seen(
+    mnist: tuple[Path, dict], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, _ = mnist
+    with_digests(monkeypatch, "mnist", root)
+    data.load("mnist", root)
+    assert {r.status for r in data.verify("mnist", root)} == {"ok"}
+    labels = root / "MNIST/raw/t10k-labels-idx1-ubyte"
+    content = bytearray(labels.read_bytes())
+    content[-1] ^= 1
+    labels.write_bytes(content)
+    os.utime(labels, ns=(1, 1))
+    with pytest.raises(data.DamagedDataError, match="t10k-labels"):
+        data.load("mnist", root)
+
+
+def test_small_files_that_claim_to_be_huge_take_no_memory(mnist: tuple[Path, dict]) -> None:
+    root = mnist[0]
+    path = root / "MNIST/raw/train-images-idx3-ubyte.gz"
+    with gzip.open(path, "wb") as stream:  # says 30 images, goes on for 200 MB
+        stream.write(idx(np.zeros((30, 5, 4))))
+        for _ in range(200):
+            stream.write(bytes(1 << 20))
+    npz = root / "breastmnist.npz"
+    header = "{'descr': '|u1', 'fortran_order': False, 'shape': (10000000000000,), }"
+    with zipfile.ZipFile(npz, "w") as archive:
+        for key in ("train_images", "train_labels", "test_images", "test_labels"):
+            text = f"{header:<117}\n".encode()
+            start = b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little")
+            archive.writestr(f"{key}.npy", start + text)
+    tracemalloc.start()
+    try:
+        with pytest.raises(data.DamagedDataError, match=r"600 bytes of data.*found more"):
+            data.load("mnist", root, verify=False)
+        path.write_bytes(gzip.compress(bytes([0, 0, 8, 3, 255, 255, 255, 255, 0, 0, 0, 28] * 2)))
+        with pytest.raises(data.DamagedDataError, match="at most 1,073,741,824 bytes"):
+            data.load("mnist", root, verify=False)
+        with pytest.raises(data.DamagedDataError, match=r"found uint8\(10000000000000,\)"):
+            data.load("breastmnist", root, verify=False)
+        assert tracemalloc.get_traced_memory()[1] < 50e6
+    finally:
+        tracemalloc.stop()
+
+
+def encrypted(path: Path) -> None:
+    """Set the mark of encryption on every file of a zip."""
+    content = bytearray(path.read_bytes())
+    for mark, place in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        start = content.find(mark)
+        while start >= 0:
+            content[start + place] |= 1
+            start = content.find(mark, start + 4)
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "message"),
+    [
+        ("train-images-idx3-ubyte.gz", lambda b: b[:-20], "a whole gzip file"),
+        ("train-images-idx3-ubyte.gz", lambda b: b"nonsense" + b[8:], "a whole gzip file"),
+        ("t10k-images-idx3-ubyte", lambda b: b[:-3], "240 bytes of data.*found 237"),
+        ("t10k-images-idx3-ubyte", lambda b: b[:11], "header of 16 bytes, found 11"),
+        ("t10k-images-idx3-ubyte", lambda b: b"", "header.*found 0 bytes"),
+        ("t10k-labels-idx1-ubyte", lambda b: b"\x7f" + b[1:], "magic"),
+        ("t10k-labels-idx1-ubyte", lambda b: idx(np.arange(11) % 10), "expected 12 labels"),
+        ("t10k-labels-idx1-ubyte", lambda b: idx(np.arange(12)), "labels 0 to 9, found 0 to 11"),
+        ("t10k-images-idx3-ubyte", lambda b: idx(np.arange(12)), "expected (images|an idx header)"),
+    ],
+)
+def test_damaged_idx(mnist: tuple[Path, dict], file: str, change, message: str) -> None:
+    path = mnist[0] / "MNIST/raw" / file
+    path.write_bytes(change(path.read_bytes()))
+    with pytest.raises(data.DamagedDataError, match=message) as error:
+        data.load("mnist", mnist[0], verify=False)
+    assert file.split(".")[0] in str(error.value)
+
+
+def test_missing_set_and_missing_file(mnist: tuple[Path, dict], tmp_path: Path) -> None:
+    with pytest.raises(data.MissingDataError, match=r"fedkit data get cifar10.*FEDKIT_DATA") as e:
+        data.load("cifar10", tmp_path)
+    assert isinstance(e.value, FileNotFoundError)
+    assert str(tmp_path) in str(e.value)
+    (tmp_path / "MNIST/raw/t10k-labels-idx1-ubyte").unlink()
+    with pytest.raises(data.MissingDataError, match="t10k-labels"):
+        data.load("mnist", tmp_path)
+    assert data.available("mnist", tmp_path) is None
+    assert [r.status for r in data.verify("mnist", tmp_path)].count("missing") == 1
+
+
+def test_unknown_names() -> None:
+    with pytest.raises(ValueError, match=r"'minst' \(did you mean 'mnist'\?\).*digits.*femnist"):
+        data.load("minst")
+    assert data.load("Digits").name == "digits"
+
+
+def test_emnist_is_turned_upright_and_labels_start_at_zero(tmp_path: Path) -> None:
+    prefixes = ("emnist-letters-train", "emnist-letters-test")
+    arrays = write_idx(tmp_path / "EMNIST-subset" / "raw", prefixes, 26, first=1)
+    letters = data.load("emnist-letters", tmp_path, verify=False)
+    assert letters.classes[0] == "A"
+    assert letters.input_shape == (1, 4, 5)
+    np.testing.assert_array_equal(
+        letters.x_train[:, 0].numpy(), arrays["x_train"].transpose(0, 2, 1)
+    )
+    np.testing.assert_array_equal(letters.y_train.numpy(), arrays["y_train"])
+    assert "subset" in letters.note
+    with pytest.raises(data.MissingDataError, match="'emnist-letters' is present there"):
+        data.load("femnist", tmp_path)
+    # The whole split goes before the subset.
+    write_idx(tmp_path / "EMNIST" / "raw", prefixes, 26, first=1)
+    whole = data.load("emnist-letters", tmp_path, verify=False)
+    assert whole.source == "idx files in EMNIST/raw"
+    assert "whole" in whole.note
+    with pytest.raises(data.DamagedDataError, match="expected 124800 images, found 30"):
+        data.load("emnist-letters", tmp_path)
+
+
+def test_femnist_by_class(tmp_path: Path) -> None:
+    write_idx(tmp_path / "EMNIST" / "raw", ("emnist-byclass-train", "emnist-byclass-test"), 30)
+    characters = data.load("femnist", tmp_path, verify=False)
+    assert characters.n_classes == 62
+    assert (characters.classes[0], characters.classes[10], characters.classes[61]) == tuple("0Az")
+    reports = data.verify("femnist", tmp_path)
+    assert [r.status for r in reports] == ["unchecked"] * 4 + ["damaged"]
+
+
+@pytest.mark.parametrize("folder", ["medmnist", "."])
+@pytest.mark.parametrize(("name", "colour"), [("breastmnist", False), ("retinamnist", True)])
+def test_medmnist_npz(tmp_path: Path, folder: str, name: str, colour: bool) -> None:
+    path = tmp_path / folder / f"{name}.npz"
+    path.parent.mkdir(exist_ok=True)
+    shape = (3, 2, 3) if colour else (3, 2)
+    x = {
+        p: RNG.integers(0, 256, (n, *shape), dtype=np.uint8) for p, n in (("train", 9), ("test", 4))
+    }
+    y = {p: (np.arange(len(x[p])) % 2)[:, None].astype(np.uint8) for p in x}
+    np.savez(
+        path, train_images=x["train"], train_labels=y["train"],
+        test_images=x["test"], test_labels=y["test"],
+    )  # fmt: skip
+    loaded = data.load(name, tmp_path, verify=False)
+    assert loaded.input_shape == (3 if colour else 1, 3, 2)
+    expected = x["test"].transpose(0, 3, 1, 2) if colour else x["test"][:, None]
+    np.testing.assert_array_equal(loaded.x_test.numpy(), expected)
+    assert loaded.y_train.tolist() == [0, 1, 0, 1, 0, 1, 0, 1, 0]
+    with pytest.raises(data.DamagedDataError, match="expected md5"):
+        data.load(name, tmp_path)
+    path.write_bytes(path.read_bytes()[:-40])
+    with pytest.raises(data.DamagedDataError, match="a whole npz file"):
+        data.load(name, tmp_path, verify=False)
+    path.write_bytes(b"")
+    with pytest.raises(data.DamagedDataError, match="a whole npz file"):
+        data.load(name, tmp_path, verify=False)
+    np.savez(path, train_images=x["train"])
+    with pytest.raises(data.DamagedDataError, match="a readable file train_labels"):
+        data.load(name, tmp_path, verify=False)
+    np.savez(
+        path, train_images=x["train"] / 255, train_labels=y["train"],
+        test_images=x["test"], test_labels=y["test"],
+    )  # fmt: skip
+    with pytest.raises(data.DamagedDataError, match="uint8 images, found float64"):
+        data.load(name, tmp_path, verify=False)
+
+
+def test_data_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("FEDKIT_DATA", str(tmp_path / "a"))
+    assert data.data_root() == tmp_path / "a"
+    assert data.data_root(tmp_path) == tmp_path
+    monkeypatch.delenv("FEDKIT_DATA")
+    assert data.data_root() == readers.user_cache()
+
+
+REAL = {
+    "mnist": (60_000, 10_000, [5, 0, 4, 1, 9, 2, 1, 3]),
+    "fashionmnist": (60_000, 10_000, [9, 0, 0, 3, 0, 2]),
+    "emnist-letters": (None, None, [22, 6, 15, 14, 22, 16, 12, 10, 21, 23]),
+    "pneumoniamnist": (4_708, 624, None),
+    "breastmnist": (546, 156, None),
+    "retinamnist": (1_080, 400, None),
+}
+
+
+@pytest.mark.parametrize("name", sorted(REAL))
+def test_real_files(name: str) -> None:
+    if data.available(name) is None:
+        pytest.skip(f"{name} is not in FEDKIT_DATA")
+    n_train, n_test, labels = REAL[name]
+    loaded = data.load(name)
+    assert n_train is None or (len(loaded.x_train), len(loaded.x_test)) == (n_train, n_test)
+    assert labels is None or loaded.y_train[: len(labels)].tolist() == labels
+    assert loaded.y_train.unique().tolist() == list(range(loaded.n_classes))
+    if name == "emnist-letters":
+        # Upright: the mean "T" has its bar at the top.
+        mean = loaded.x_train[loaded.y_train == 19, 0].double().mean(0)
+        assert mean[4:9].mean() > 1.5 * mean[19:24].mean()
+
+
+def test_cifar10_files_verify() -> None:
+    if data.available("cifar10") is None:
+        pytest.skip("cifar10 is not in FEDKIT_DATA")
+    assert {report.status for report in data.verify("cifar10")} == {"ok"}
+
+
+def test_get_puts_only_checked_files_in_place(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(
+        catalogue, "_fetch", lambda n, w: write_idx(w / "MNIST" / "raw", ("train", "t10k"), 10)
+    )
+    with pytest.raises(data.DownloadError, match=r"'mnist' could not be fetched.*damaged"):
+        data.get("mnist", tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+    edition = catalogue.SETS["mnist"].editions[0]
+    plain = replace(edition, md5=dict.fromkeys(edition.md5))
+    spec = replace(catalogue.SETS["mnist"], editions=(plain,))
+    monkeypatch.setitem(catalogue.SETS, "mnist", spec)
+    assert data.get("mnist", tmp_path) == "idx files in MNIST/raw"
+    assert [p.name for p in tmp_path.iterdir()] == ["MNIST"]
+    assert data.load("mnist", tmp_path).x_train.shape == (30, 1, 5, 4)
+    monkeypatch.setattr(catalogue, "_fetch", lambda n, w: pytest.fail("fetched again"))
+    data.get("mnist", tmp_path)
+
+
+def test_get_without_network_is_one_clear_error(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from urllib.error import URLError
+
+    def offline(name: str, work: Path) -> None:
+        (work / "half").write_bytes(b"x")
+        raise URLError("no route to host")
+
+    monkeypatch.setattr(catalogue, "_fetch", offline)
+    with pytest.raises(data.DownloadError, match=r"no route to host.*by hand, or try again"):
+        data.get("fashionmnist", tmp_path / "new")
+    assert list((tmp_path / "new").iterdir()) == []
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(data.DownloadError, match="cannot be written"):
+        data.get("mnist", tmp_path / "file")
+
+
+def test_every_set_has_a_fetcher(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    seen: list[str] = []
+
+    def set_of(kind: str) -> Callable[..., None]:
+        return lambda root, split="", download=False: seen.append(kind + split)
+
+    kinds = ("MNIST", "FashionMNIST", "CIFAR10", "EMNIST")
+    flags = [catalogue.SETS[name].fetcher[0] for name in data.names()[6:]]
+    fakes = {
+        "torchvision.datasets": SimpleNamespace(**{kind: set_of(kind) for kind in kinds}),
+        "medmnist": SimpleNamespace(
+            **{n: lambda split, download, root, n=n: seen.append(n) for n in flags},
+        ),
+    }
+    monkeypatch.setattr(catalogue, "need", lambda module, extra: fakes[module])
+    for position, name in enumerate(data.names()[1:]):
+        work = tmp_path / str(position)
+        work.mkdir()
+        catalogue._fetch(name, work)
+    assert seen[:5] == ["MNIST", "FashionMNIST", "CIFAR10", "EMNISTletters", "EMNISTbyclass"]
+    assert seen[5:] == flags
+
+
+@pytest.mark.slow
+def test_catalogue_agrees_with_the_packages() -> None:
+    medmnist = pytest.importorskip("medmnist")
+    sets = pytest.importorskip("torchvision.datasets")
+    for name in data.names()[6:]:
+        spec, info = catalogue.SETS[name], medmnist.INFO[name]
+        assert spec.editions[0].md5 == {f"medmnist/{name}.npz": info["MD5"]}
+        assert len(spec.classes) == len(info["label"])
+        assert hasattr(medmnist, spec.fetcher[0])
+    batches = catalogue.SETS["cifar10"].editions[0].md5
+    for file, md5 in sets.CIFAR10.train_list + sets.CIFAR10.test_list:
+        assert batches[f"{sets.CIFAR10.base_folder}/{file}"] == md5
+    assert batches["cifar-10-batches-py/batches.meta"] == sets.CIFAR10.meta["md5"]
+    assert {"letters", "byclass"} <= set(sets.EMNIST.splits)
+    assert sets.MNIST.__name__ in catalogue.SETS["mnist"].editions[0].source
+    assert sets.FashionMNIST.__name__ in catalogue.SETS["fashionmnist"].editions[0].source
+
+
+def test_commands(mnist: tuple[Path, dict], monkeypatch: pytest.MonkeyPatch) -> None:
+    testing = pytest.importorskip("typer.testing")
+    from fedkit.datasets.cli import app
+
+    root, runner = str(mnist[0]), testing.CliRunner()
+    listed = runner.invoke(app, ["list", "--root", root])
+    assert listed.exit_code == 0
+    assert "idx files in MNIST/raw" in listed.output
+    heads = [line for line in listed.output.splitlines() if line.endswith(":")]
+    assert [head.split(",")[0] for head in heads] == ["images", "tables", "ratings"]
+    assert listed.output.index("tables, read by") < listed.output.index("wine ")
+    assert "missing" in listed.output
+    checked = runner.invoke(app, ["verify", "--root", root])
+    assert checked.exit_code == 1
+    assert "damaged    mnist" in checked.output
+    assert runner.invoke(app, ["verify", "digits"]).exit_code == 0
+    assert runner.invoke(app, ["verify", "cifar10", "--root", root]).exit_code == 1
+    odd = runner.invoke(app, ["verify", "minst"])
+    assert odd.exit_code == 2
+    assert "did you mean 'mnist'?" in odd.output
+    table = runner.invoke(app, ["get", "Wines"])  # tables and ratings are known too
+    assert "did you mean 'wine'?" in table.output
+    assert "credit, ml-1m, ml-100k" in table.output
+    assert runner.invoke(app, ["get", "digits"]).exit_code == 0
+    assert "missing" in listed.output.split("ml-1m")[1]
+    assert runner.invoke(app, ["verify", "ml-1m", "--root", root]).exit_code == 1
+    (mnist[0] / "ml-100k.zip").write_bytes(b"no archive")
+    assert "ml-100k: ml-100k.zip" in runner.invoke(app, ["get", "ml-100k", "--root", root]).output
+    damaged = runner.invoke(app, ["verify", "ml-100k", "--root", root])
+    assert damaged.exit_code == 1
+    assert "damaged    ml-100k" in damaged.output
+
+    def offline(name: str, root: Path | None) -> str:
+        raise data.DownloadError("data set 'cifar10' could not be fetched: no network")
+
+    monkeypatch.setattr("fedkit.datasets.cli.get", offline)
+    failed = runner.invoke(app, ["get", "cifar10", "--root", root])
+    assert failed.exit_code == 1
+    assert "no network" in failed.output
+
+
+def test_cifar_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cifar = pytest.importorskip("torchvision.datasets").CIFAR10
+    folder = tmp_path / "cifar-10-batches-py"
+    folder.mkdir()
+    for name in catalogue._BATCHES:
+        batch = {"data": RNG.integers(0, 256, (4, 3072), dtype=np.uint8), "labels": [3, 0, 9, 1]}
+        if name == "batches.meta":
+            batch = {"label_names": ["a"]}
+        (folder / name).write_bytes(pickle.dumps(batch, protocol=2))
+    with pytest.raises(data.DamagedDataError, match="expected md5 c99c"):
+        data.load("cifar10", tmp_path, verify=False)  # a pickle could run code
+    known = with_digests(monkeypatch, "cifar10", tmp_path).md5
+    files = [[Path(name).name, md5] for name, md5 in known.items()]
+    monkeypatch.setattr(cifar, "train_list", files[:5])
+    monkeypatch.setattr(cifar, "test_list", files[5:6])
+    monkeypatch.setattr(cifar, "meta", {**cifar.meta, "md5": files[6][1]})
+    loaded = data.load("cifar10", tmp_path)
+    assert loaded.x_train.shape == (20, 3, 32, 32)
+    assert loaded.classes[3] == "cat"
+    first = pickle.loads((folder / "test_batch").read_bytes())["data"].reshape(4, 3, 32, 32)
+    np.testing.assert_array_equal(loaded.x_test.numpy(), first)
+
+
+@pytest.fixture
+def cifar_zip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two images of each class; image k of class c is flat grey of level 20 c + 8 k."""
+    image = pytest.importorskip("PIL.Image")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    folder = tmp_path / "root" / "cifar10"
+    folder.mkdir(parents=True)
+    with zipfile.ZipFile(folder / "cifar10.zip", "w") as archive:
+        for part in ("train", "test"):
+            for label, name in enumerate(readers.CIFAR_CLASSES):
+                for k in range(2):
+                    buffer = io.BytesIO()
+                    level = 20 * label + 8 * k
+                    image.new("RGB", (32, 32), (level, level, level)).save(buffer, "JPEG")
+                    archive.writestr(f"{part}/{name}/{k:04d}.jpg", buffer.getvalue())
+    order = [*range(9, -1, -1), *range(10)]
+    (folder / "train_labels_official_order.txt").write_text("\n".join(map(str, order)))
+    return tmp_path / "root"
+
+
+def test_cifar_zip_restores_the_official_order(cifar_zip: Path) -> None:
+    loaded = data.load("cifar10", cifar_zip, verify=False)
+    levels = loaded.x_train.double().mean((1, 2, 3)).round().long()
+    expected = [20 * c for c in range(9, -1, -1)] + [20 * c + 8 for c in range(10)]
+    assert (levels - torch.tensor(expected)).abs().max() <= 1
+    assert loaded.y_train.tolist() == [*range(9, -1, -1), *range(10)]
+    assert loaded.y_test.tolist() == [c for c in range(10) for _ in range(2)]
+    assert "JPEG" in loaded.note
+    assert sorted(p.name for p in cifar_zip.rglob("*")) == [
+        "cifar10", "cifar10.zip", "train_labels_official_order.txt",
+    ]  # fmt: skip
+
+
+def test_cifar_zip_damaged(cifar_zip: Path) -> None:
+    archive = cifar_zip / "cifar10/cifar10.zip"
+    whole = archive.read_bytes()
+    with pytest.raises(data.DamagedDataError, match="expected md5 8882"):
+        data.load("cifar10", cifar_zip)
+    archive.write_bytes(whole[:-100])
+    with pytest.raises(data.DamagedDataError, match="a whole zip of images"):
+        data.load("cifar10", cifar_zip, verify=False)
+    middle = bytearray(whole)
+    middle[400] ^= 0xFF
+    archive.write_bytes(middle)
+    with pytest.raises(data.DamagedDataError, match="a whole zip of images"):
+        data.load("cifar10", cifar_zip, verify=False)
+    archive.write_bytes(whole)
+    order = cifar_zip / "cifar10/train_labels_official_order.txt"
+    order.write_text("0\n0\n1\n")
+    with pytest.raises(data.DamagedDataError, match="images of the classes of train"):
+        data.load("cifar10", cifar_zip, verify=False)
+    order.write_text("0\nzero\n")
+    with pytest.raises(data.DamagedDataError, match="one label from 0 to 9 per line"):
+        data.load("cifar10", cifar_zip, verify=False)
+
+
+@pytest.mark.parametrize("size", [(33, 32), (20_000, 20_000)])
+def test_pictures_of_another_size_are_refused_undecoded(
+    cifar_zip: Path, size: tuple[int, int]
+) -> None:
+    image = pytest.importorskip("PIL.Image")
+    archive = cifar_zip / "cifar10/cifar10.zip"
+    with zipfile.ZipFile(archive) as old:
+        files = {name: old.read(name) for name in old.namelist()}
+    buffer = io.BytesIO()
+    image.new("L", size).save(buffer, "PNG")
+    files["train/cat/0000.jpg"] = buffer.getvalue()
+    with zipfile.ZipFile(archive, "w") as new:
+        for name, content in files.items():
+            new.writestr(name, content)
+    with pytest.raises(data.DamagedDataError, match=r"a picture of 32 x 32|a whole zip of images"):
+        data.load("cifar10", cifar_zip, verify=False)
+
+
+def test_encrypted_zips_are_refused(cifar_zip: Path, tmp_path: Path) -> None:
+    encrypted(cifar_zip / "cifar10/cifar10.zip")
+    with pytest.raises(data.DamagedDataError, match=r"a readable file .*encrypted"):
+        data.load("cifar10", cifar_zip, verify=False)
+    np.savez(tmp_path / "breastmnist.npz", train_images=np.zeros(3))
+    encrypted(tmp_path / "breastmnist.npz")
+    with pytest.raises(data.DamagedDataError, match=r"a readable file .*encrypted"):
+        data.load("breastmnist", tmp_path, verify=False)
+
+
+def test_decoded_cifar_is_kept_and_believed_only_if_it_is_what_was_kept(
+    cifar_zip: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    edition = with_digests(monkeypatch, "cifar10", cifar_zip)
+    raw = edition.read(cifar_zip, verify=True)
+    (copy,) = readers.user_cache().iterdir()
+    calls = []
+    decode = readers._decode
+    monkeypatch.setattr(readers, "_decode", lambda *a: calls.append(1) or decode(*a))
+    again = edition.read(cifar_zip, verify=True)
+    assert not calls
+    for one, other in zip(raw, again, strict=True):
+        np.testing.assert_array_equal(one, other)
+    np.savez(copy, **{**raw._asdict(), "y_train": raw.y_train[::-1]})  # whole, and another
+    np.testing.assert_array_equal(edition.read(cifar_zip, verify=True).y_train, raw.y_train)
+    assert len(calls) == 2  # training and test are decoded anew
+    assert readers.user_cache().joinpath(copy.name).is_file()
+
+    copy.unlink()
+
+    def full(*args: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(readers, "write_bytes", full)
+    with pytest.warns(UserWarning, match=r"could not be kept.*No space left"):
+        edition.read(cifar_zip, verify=True)
