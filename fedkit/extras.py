@@ -48,7 +48,7 @@ def seen() -> bool:
 def bar(items: Iterable[T], show: bool, unit: str, **options: Any) -> Iterable[T]:
     """Return the items, behind a progress bar where one is to be shown and can be seen.
 
-    `options` are those of ``tqdm.tqdm``, such as ``total`` and ``initial``.
+    `options` are those of ``tqdm.tqdm``, such as ``total``.
     """
     if not show or not seen():
         return items

@@ -7,7 +7,6 @@ from rounding import assert_close, assert_trained_alike
 
 from fedkit import estimators as est
 from fedkit.federated.aggregation import Proportional, SizeWeighted, Softmax, UniformWeights
-from fedkit.federated.checkpoints import CheckpointError
 from fedkit.federated.clients import Federation
 from fedkit.federated.rounds import Plan, Strategy, keep_latest, keep_mean, keep_total, run
 from fedkit.federated.selection import ClientTable, EpsilonGreedy, UniformSelection
@@ -125,47 +124,6 @@ def test_the_test_set_decides_nothing():
 def test_a_client_without_data_never_takes_part():
     history = run([toy()], MLP, OWEN, Plan(rounds=10, participants=3, local=LOCAL), [3])
     assert 1 not in {r["client"] for r in history.clients}
-
-
-class Stop(Exception):
-    """Stands for a process that dies."""
-
-
-def dies_in_round(t):
-    def probe(r, valuation):
-        if r.index == t:
-            raise Stop
-        return {}
-
-    return probe
-
-
-def test_resume_equals_an_uninterrupted_run(tmp_path):
-    file = tmp_path / "run.pt"
-    plan = Plan(rounds=7, participants=3, local=LOCAL)
-    whole = run([toy(0), toy(1)], MLP, OWEN, plan, [4, 5])
-    arguments = {"checkpoint": file, "checkpoint_every": 2}
-    with pytest.raises(Stop):
-        run([toy(0), toy(1)], MLP, OWEN, plan, [4, 5], probe=dies_in_round(5), **arguments)
-    resumed = run([toy(0), toy(1)], MLP, OWEN, plan, [4, 5], **arguments)
-    assert rows(resumed) == rows(whole)
-    assert torch.equal(resumed.models, whole.models)
-    assert list(tmp_path.iterdir()) == [file]  # nothing half-written beside it
-    finished = run([toy(0), toy(1)], MLP, OWEN, plan, [4, 5], **arguments)
-    assert rows(finished) == rows(whole)
-
-
-def test_a_checkpoint_of_another_run_or_a_damaged_one_is_refused(tmp_path):
-    file = tmp_path / "run.pt"
-    run([toy()], MLP, OWEN, PLAN, [4], checkpoint=file)
-    with pytest.raises(CheckpointError, match="another run"):
-        run([toy()], MLP, OWEN, PLAN, [5], checkpoint=file)
-    with pytest.raises(CheckpointError, match="another run"):
-        run([toy()], MLP, Strategy(UniformSelection(), NoValue(), Softmax()), PLAN, [4],
-            checkpoint=file)  # fmt: skip
-    file.write_bytes(file.read_bytes()[:200])
-    with pytest.raises(CheckpointError, match="delete it"):
-        run([toy()], MLP, OWEN, PLAN, [4], checkpoint=file)
 
 
 def test_updates_that_are_not_finite_are_left_out():

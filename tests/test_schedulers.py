@@ -134,22 +134,10 @@ GTG = Estimated(est.GTGShapley(), count="distinct", normalised=False)
     ],
     ids=lambda s: type(s.select).__name__,
 )
-def test_end_to_end_and_resume(strategy, tmp_path):
+def test_end_to_end(strategy):
     plan = Plan(4, 2, LocalSGD(lr=0.2, batch_size=4))
     whole = run([toy()], MLP, strategy, plan, [5])
-    rounds = []
-
-    def stop(r, v):
-        rounds.append(r.index)
-        if r.index == 3:
-            raise KeyboardInterrupt
-        return {}
-
-    path = tmp_path / "run.pt"
-    with pytest.raises(KeyboardInterrupt):
-        run([toy()], MLP, strategy, plan, [5], probe=stop, checkpoint=path, checkpoint_every=2)
-    again = run([toy()], MLP, strategy, plan, [5], checkpoint=path)
-    assert torch.equal(whole.models, again.models)
+    assert torch.isfinite(whole.models).all()
     assert len(whole.clients_frame()) == 8
 
 

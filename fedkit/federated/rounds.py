@@ -2,7 +2,7 @@
 
 Several federations (replicates, one seed each) run in lockstep, so that local training of all
 their participants is one stacked program.  Every draw comes from a stream named by seed, round
-and client: a replicate gives the same numbers alone, among others, or after a resume.
+and client: a replicate gives the same numbers alone and among others.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -20,7 +19,6 @@ import torch
 
 from fedkit.extras import bar
 from fedkit.federated.aggregation import Aggregation
-from fedkit.federated.checkpoints import fingerprint, load_checkpoint, save_checkpoint
 from fedkit.federated.clients import Federation
 from fedkit.federated.history import History
 from fedkit.federated.selection import ClientTable, Selection
@@ -203,8 +201,6 @@ def run(
     device: str | torch.device | None = None,
     probe: Probe | None = None,
     tamper: Tamper | None = None,
-    checkpoint: str | Path | None = None,
-    checkpoint_every: int = 10,
     progress: bool = False,
 ) -> History:
     """Run federations in lockstep under one strategy.
@@ -224,9 +220,6 @@ def run(
         Called with every round and its valuation; the numbers that it returns join the history.
     tamper : callable or None
         Maps a round to the updates that reach the server, float32[k, P]: misbehaving clients.
-    checkpoint : path or None
-        File in which the state is kept every `checkpoint_every` rounds; an existing one of the
-        same run is continued.
     progress : bool
         Show a progress bar.
 
@@ -237,8 +230,8 @@ def run(
     Raises
     ------
     ValueError
-        If seeds and federations do not match, no client owns data, all updates of a round are
-        non-finite, or the checkpoint belongs to another run.
+        If seeds and federations do not match, no client owns data, or all updates of a round are
+        non-finite.
 
     Notes
     -----
@@ -256,18 +249,9 @@ def run(
         _start(f, s, architecture, strategy, plan, place, shared)
         for f, s in zip(federations, seeds, strict=True)
     ]
-    history, first = History(), 0
-    mark = fingerprint(architecture, strategy, plan, seeds, [f.settings for f in federations])
-    if checkpoint is not None and Path(checkpoint).exists():
-        first, history, states = load_checkpoint(checkpoint, mark)
-        for replicate, (model, table) in zip(replicates, states, strict=True):
-            replicate.model, replicate.table = model.to(place), table
-
-    for t in bar(range(first, plan.rounds), progress, "round", initial=first, total=plan.rounds):
+    history = History()
+    for t in bar(range(plan.rounds), progress, "round"):
         _round(replicates, seeds, t, architecture, strategy, plan, place, history, probe, tamper)
-        if checkpoint is not None and ((t + 1) % checkpoint_every == 0 or t + 1 == plan.rounds):
-            states = [(r.model.cpu(), r.table) for r in replicates]
-            save_checkpoint(checkpoint, mark, t + 1, history, states)
     history.models = torch.stack([r.model for r in replicates]).cpu()
     return history
 

@@ -37,10 +37,10 @@ class ClientTable:
     round : int
         Index of the coming round, from 0.
     memory : dict of str to array
-        Further arrays that policies keep from round to round; saved with checkpoints.
+        Further arrays that policies keep from round to round.
     losses : callable
         ``losses(ids)`` asks clients for the mean loss of the global model on their data,
-        float64[len(ids)], in nats.  Set by the round loop; not saved.
+        float64[len(ids)], in nats.  Set by the round loop.
     """
 
     sizes: IntArray
