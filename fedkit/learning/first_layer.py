@@ -152,9 +152,13 @@ class FirstLayer:
         models, slabs, columns = outputs.shape[1:]
         for block, lo in zip(outputs, range(0, out.shape[1], columns), strict=True):
             part = out[:, lo : lo + columns]
-            product = (a @ block.view(models, -1)).view(len(a), slabs, columns)
-            pooled = product.amax(1) if slabs > 1 else product[:, 0]
-            pooled = pooled[:, : part.shape[1]]
+            flat = block.view(models, -1)
+            if slabs == 1:
+                torch.mm(a, flat[:, : part.shape[1]], out=part)
+                if self.relu:
+                    part.relu_()
+                continue
+            pooled = (a @ flat).view(len(a), slabs, columns).amax(1)[:, : part.shape[1]]
             if self.relu:
                 torch.clamp_min(pooled, 0, out=part)
             else:
