@@ -23,9 +23,7 @@ except ImportError:  # run as a script: this folder is on the path, its parent i
 
 import fedkit as fk
 from fedkit.learning.evaluation import Evaluator
-from fedkit.methods.fedms import game_of
-from fedkit.methods.fedms_classwise import MaverickMR, MaverickTMR
-from fedkit.methods.fedms_gtg import MaverickGTG
+from fedkit.methods.fedms import MaverickGTG, MaverickMR, MaverickTMR, game_of
 
 ESTIMATORS = {
     "MS-MR": MaverickMR(),

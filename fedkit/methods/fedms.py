@@ -1,14 +1,22 @@
-"""FedMS: clients selected by their Maverick-Shapley scores (Algorithm 2).
+"""FedMS: clients valued class by class, and selected by it (Yang et al. 2024).
 
-The class-wise values of a round come from an estimator of :mod:`fedkit.methods.fedms_classwise`.
-The server remembers S, one accumulated value per client and class (Eq. 8), and the difficulty beta
-of the classes (Eq. 10); the score of a client is S beta (Eq. 9).  What the paper says twice and
-differently is an argument here: `aggregate` and `units`.
+In the paper's order: the accumulated class-wise values and the difficulty of the classes (section
+4.1, Eqs. 8 to 10), MS-GTG (Algorithm 1, Eq. 11), the selection and the round (section 4.2,
+Algorithm 2, Eqs. 12 and 13; the rule that discards coresets: section 5.1), and at the end MS-MR and
+MS-TMR (appendix, Algorithms 3 and 4).  The estimators value any game that answers
+``float[B, classes]`` with accuracies in [0, 1].  What the paper says twice and differently is an
+argument of :class:`FedMS`: `aggregate`, `units` and `against`.
+
+Every estimator also names the *coreset*: among the non-empty coalitions that it evaluated, the one
+with the largest sum of class accuracies (Algorithm 1, line 24); of several, the one that was
+evaluated first.  The empty coalition, the model as it was, is not a candidate: with it no coreset
+could ever be worse than the model before, and the rule that discards bad coresets could never
+apply.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -16,42 +24,325 @@ import numpy as np
 import numpy.typing as npt
 
 from fedkit.estimators import Estimator, estimate_many
+from fedkit.estimators.base import Budget, Count, MeanTally, Requests
+from fedkit.estimators.lockstep import Walks, affordable, walk_together
+from fedkit.estimators.permutation import check_size
+from fedkit.estimators.truncated import guided_orders
 from fedkit.federated.rounds import Strategy
 from fedkit.federated.selection import ClientTable
 from fedkit.federated.valuers import Round
-from fedkit.games.game import Game, tabulate
+from fedkit.games.coalitions import all_coalitions
+from fedkit.games.exact import semivalue, shapley_weights
+from fedkit.games.game import Game, TableGame, tabulate
 from fedkit.games.valuation import Valuation
-from fedkit.methods.fedms_classwise import accumulate, class_difficulty, class_scores
-from fedkit.methods.fedms_gtg import MaverickGTG
 
 __all__ = [
     "Accumulate",
+    "CoresetTally",
     "CoresetWeights",
     "FedMS",
+    "MaverickGTG",
+    "MaverickMR",
+    "MaverickTMR",
     "MaverickValues",
     "ScoreSelection",
+    "accumulate",
+    "class_difficulty",
+    "class_scores",
+    "distance",
     "game_of",
     "rewards",
 ]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+Norm = Literal["mean", "max", "sum", "euclidean"]
 
 
-def rewards(valuation: Valuation) -> FloatArray:
-    """Shapley rewards of a round's participants: ``R_i = sum_c beta^c phi_i^c`` (Eq. 13).
+def accumulate(old: FloatArray, new: FloatArray, alpha: float) -> FloatArray:
+    """``alpha old + (1 - alpha) new`` (FedMS, Eq. 8)."""
+    if not 0 <= alpha <= 1:
+        raise ValueError(f"alpha is {alpha}; it is a share, from 0 to 1")
+    return alpha * old + (1 - alpha) * new
+
+
+def class_scores(values: FloatArray, difficulty: FloatArray) -> FloatArray:
+    """Weighted sum over classes: the score of Eq. 9, the Shapley reward of Eq. 13.
 
     Parameters
     ----------
-    valuation : Valuation
-        Made by :class:`MaverickValues`.
+    values : float64 array, shape (n, classes)
+        Accumulated class-wise values S (score), or those of one round (reward).
+    difficulty : float64 array, shape (classes,)
+        beta, from :func:`class_difficulty`.
 
     Returns
     -------
-    float64[k]
-        In the units of the values.
+    float64 array, shape (n,)
     """
-    return class_scores(valuation.values, valuation.info["beta"])
+    values, difficulty = np.asarray(values), np.asarray(difficulty)
+    if values.ndim != 2 or difficulty.shape != values.shape[1:]:
+        raise ValueError(
+            f"values have shape {values.shape} and the difficulty {difficulty.shape}; "
+            "(n, classes) and (classes,) are expected"
+        )
+    return np.asarray(values @ difficulty, dtype=np.float64)
+
+
+def class_difficulty(accuracy: FloatArray, temperature: float = 0.01) -> FloatArray:
+    """Weight of each class: a softmax of the error rates (FedMS, Eq. 10).
+
+    Parameters
+    ----------
+    accuracy : float64 array, shape (classes,)
+        Accuracy on each class, in [0, 1].
+    temperature : float
+        T; the paper's 0.01 puts nearly all weight on the worst class: a class that is three
+        points better weighs ``exp(-3)`` = 5% of it.
+
+    Returns
+    -------
+    float64 array, shape (classes,)
+        Positive (up to underflow), summing to 1.
+
+    Raises
+    ------
+    ValueError
+        If the temperature is not positive, or an accuracy is not a number.
+    """
+    accuracy = np.asarray(accuracy, dtype=np.float64)
+    if not (np.isfinite(temperature) and temperature > 0):
+        raise ValueError(f"temperature is {temperature}; expected a positive number")
+    if accuracy.ndim != 1 or not np.isfinite(accuracy).all():
+        raise ValueError(f"accuracies are {accuracy}; expected one finite number per class")
+    # Differences before the division: no temperature overflows.
+    weights = np.exp((accuracy.min() - accuracy) / temperature)
+    return np.asarray(weights / weights.sum(), dtype=np.float64)
+
+
+def distance(a: FloatArray, b: FloatArray, norm: Norm = "mean") -> FloatArray:
+    """Size of ``a - b`` over the last axis, the classes.
+
+    The paper writes ``|v_N - v_0| > eps`` of two vectors without naming the norm.  "mean" is the
+    one in which its threshold means what it means for GTG-Shapley's single accuracy; "max"
+    truncates only when no class moves.
+    """
+    gap = np.abs(np.asarray(a) - np.asarray(b))
+    if norm == "mean":
+        return np.asarray(gap.mean(axis=-1))
+    if norm == "max":
+        return np.asarray(gap.max(axis=-1))
+    if norm == "sum":
+        return np.asarray(gap.sum(axis=-1))
+    if norm == "euclidean":
+        return np.asarray(np.sqrt((gap**2).sum(axis=-1)))
+    raise ValueError(f'norm is {norm!r}; expected "mean", "max", "sum" or "euclidean"')
+
+
+class CoresetTally(MeanTally):
+    """Values of the classes, and the best coalition among all that were looked at."""
+
+    def __init__(self, temperature: float) -> None:
+        super().__init__()
+        self.temperature = temperature
+        self.exact: FloatArray | None = None
+
+    def see(self, coalitions: BoolArray, accuracies: FloatArray) -> None:
+        """Look at evaluated coalitions ``bool[b, n]`` with class accuracies ``[b, classes]``."""
+        if accuracies.ndim != 2:
+            raise ValueError(
+                f"utilities have shape {accuracies.shape}; Maverick-Shapley needs one per class, "
+                '[B, classes]: use the utility "class_accuracy"'
+            )
+        rows = np.flatnonzero(coalitions[: len(accuracies)].any(axis=1))
+        if not len(rows):
+            return
+        totals = accuracies[rows].sum(axis=1)
+        best = int(rows[totals.argmax()])
+        # A rounding error is no improvement.
+        if totals.max() > self.info.get("coreset_total", -np.inf) + 1e-12:
+            self.info.update(
+                coreset=coalitions[best].copy(),
+                coreset_accuracy=accuracies[best].copy(),
+                coreset_total=float(totals.max()),
+                beta=class_difficulty(accuracies[best], self.temperature),
+            )
+
+    def values(self) -> FloatArray | None:
+        """Return the exact values where all coalitions were seen, otherwise the means."""
+        return super().values() if self.exact is None else self.exact
+
+    def standard_errors(self) -> FloatArray | None:
+        """Return 0 for exact values, otherwise the standard errors of the means."""
+        return super().standard_errors() if self.exact is None else np.zeros_like(self.exact)
+
+
+def _check(temperature: float, **tolerances: float) -> None:
+    """Refuse a bad temperature or a negative tolerance."""
+    class_difficulty(np.zeros(1), temperature)
+    for name, value in tolerances.items():
+        if not (np.isfinite(value) and value >= 0):
+            raise ValueError(f"{name} is {value}; expected a number of at least 0")
+
+
+class _ClassWise:
+    """What the estimators share: they end by themselves, and truncate, so they have no weights."""
+
+    temperature: float
+    stops = True
+
+    def weights(self, n_players: int) -> None:
+        """None: truncation and the stopping rule decide what is estimated."""
+
+    def tally(self, n_players: int) -> CoresetTally:
+        """Return an empty tally."""
+        return CoresetTally(self.temperature)
+
+
+@dataclass(frozen=True)
+class MaverickGTG(_ClassWise):
+    """MS-GTG: guided sampling with two truncations (FedMS, Algorithm 1).
+
+    Each sweep walks through as many permutations as there are clients; each client leads one.
+
+    Parameters
+    ----------
+    between, within : float
+        eps_b and eps_i (0.001 in the paper): no walk at all if ``|v(N) - v(empty)|`` is not
+        above the first; a walk keeps its utility from where ``|v(N) - v(prefix)|`` is below the
+        second.  A vector is truncated as a whole.
+    temperature : float
+        T of Eq. 10.
+    convergence, last : float, int
+        Eq. 11: stop when the mean relative change of the values from each of the `last` walks
+        before is below `convergence` on average.  The paper prints 0.05 and leaves `last` (m)
+        open; 10 is that of GTG-Shapley.  The values are weighted with the difficulty of the
+        coreset found so far, as the text below Eq. 11 says.
+    walks : int, optional
+        Exactly this many walks instead of at most ``max(30, 2**n)``: more walks than coalitions
+        are a waste.
+
+    Notes
+    -----
+    Over whole sweeps guided sampling is unbiased: every client stands at every position equally
+    often.  Convergence is looked at between sweeps only, so no sweep is left half-way; but the
+    stop depends on the values, and truncation skips marginals that need not be zero.
+    """
+
+    between: float = 0.001
+    within: float = 0.001
+    temperature: float = 0.01
+    convergence: float = 0.05
+    last: int = 10
+    walks: int | None = None
+
+    def __post_init__(self) -> None:
+        _check(self.temperature, between=self.between, within=self.within,
+               convergence=self.convergence)  # fmt: skip
+        check_size("last", self.last)
+        check_size("walks", self.walks)
+
+    def minimum(self, n_players: int, count: Count) -> int:
+        """v(N) and one walk; in distinct evaluations also v(empty)."""
+        return n_players + (count == "distinct")
+
+    def sample(
+        self, n_players: int, rng: np.random.Generator, tally: CoresetTally, budget: Budget
+    ) -> Requests:
+        """Sweep until Eq. 11 holds."""
+        n = n_players
+        ends = np.zeros((2, n), dtype=np.bool_)
+        ends[1] = True
+        answers = yield ends
+        tally.see(ends, answers)
+        empty, grand = answers  # line 5
+        tally.info.update(walks=0, converged=True)
+        if distance(grand, empty) <= self.between:  # line 7
+            tally.exact = np.zeros((n, len(grand)))
+            return
+        tally.info["converged"] = False
+
+        def is_open(previous: FloatArray) -> BoolArray:  # line 15
+            far = distance(grand, previous) >= self.within
+            return np.broadcast_to(far[:, None], previous.shape)
+
+        history: list[FloatArray] = []  # phi after each walk, [n, classes]
+        total = np.zeros((n, len(grand)))
+        cap = self.walks or max(30, 2**n)
+        while len(history) < cap:  # line 8
+            leaders = rng.permutation(n)[: cap - len(history)]
+            orders = guided_orders(rng, leaders, n)  # lines 9 to 11
+            while len(orders):
+                together = affordable(budget, budget.total, n - 1, len(orders))
+                walks = yield from _watched(
+                    walk_together(
+                        orders[:together], np.full(together, n), empty, is_open, budget,
+                        budget.total, grand,
+                    ),
+                    tally,
+                )  # fmt: skip
+                orders = orders[together:]
+                whole = walks.increments[~walks.cut]
+                tally.add(whole)  # line 22
+                for increments in whole:
+                    total = total + increments
+                    history.append(total / (len(history) + 1))
+                tally.info["walks"] = len(history)
+                if budget.exhausted:
+                    return
+            if self.walks is None and self._converged(history, tally.info["beta"]):
+                tally.info["converged"] = True
+                return
+
+    def _converged(self, history: list[FloatArray], beta: FloatArray) -> bool:
+        """Eq. 11, on the difficulty-weighted values."""
+        if len(history) <= self.last:
+            return False
+        recent = np.stack(history[-self.last - 1 :]) @ beta  # [last + 1, n]
+        now = recent[-1]
+        relative = np.abs(now - recent[:-1]) / np.maximum(np.abs(now), 1e-12)
+        return bool(relative.mean() < self.convergence)
+
+
+def _watched(
+    walk: Generator[BoolArray, FloatArray, Walks], tally: CoresetTally
+) -> Generator[BoolArray, FloatArray, Walks]:
+    """Pass requests and answers through, and look at every coalition on the way."""
+    try:
+        rows = next(walk)
+        while True:
+            answers = yield rows
+            tally.see(rows, answers)
+            rows = walk.send(answers)
+    except StopIteration as end:
+        finished: Walks = end.value
+        return finished
+
+
+@dataclass(frozen=True)
+class ScoreSelection:
+    """Sample clients with probability ``softmax(S beta)`` (FedMS, Eq. 12), all in round 0.
+
+    Clients without data are never asked.  Sampling is without replacement; of the largest
+    Gumbel-perturbed scores the first k are the clients that drawing one after another would give,
+    and no difference of scores underflows.
+    """
+
+    def scores(self, clients: ClientTable) -> FloatArray:
+        """Return the score of every client (Eq. 9), float64[n]."""
+        beta = clients.memory.get("beta")
+        if beta is None:
+            return np.zeros(len(clients.sizes))
+        return class_scores(clients.values, beta)
+
+    def select(self, clients: ClientTable, k: int, rng: np.random.Generator) -> IntArray:
+        """Return the participants of the next round."""
+        pool = clients.available
+        if clients.round == 0:
+            return pool
+        keys = self.scores(clients)[pool] + rng.gumbel(size=len(pool))
+        return np.sort(pool[np.argsort(-keys, kind="stable")[:k]])
 
 
 @dataclass(frozen=True)
@@ -178,31 +469,6 @@ class Accumulate:
 
 
 @dataclass(frozen=True)
-class ScoreSelection:
-    """Sample clients with probability ``softmax(S beta)`` (FedMS, Eq. 12), all in round 0.
-
-    Clients without data are never asked.  Sampling is without replacement; of the largest
-    Gumbel-perturbed scores the first k are the clients that drawing one after another would give,
-    and no difference of scores underflows.
-    """
-
-    def scores(self, clients: ClientTable) -> FloatArray:
-        """Return the score of every client (Eq. 9), float64[n]."""
-        beta = clients.memory.get("beta")
-        if beta is None:
-            return np.zeros(len(clients.sizes))
-        return class_scores(clients.values, beta)
-
-    def select(self, clients: ClientTable, k: int, rng: np.random.Generator) -> IntArray:
-        """Return the participants of the next round."""
-        pool = clients.available
-        if clients.round == 0:
-            return pool
-        keys = self.scores(clients)[pool] + rng.gumbel(size=len(pool))
-        return np.sort(pool[np.argsort(-keys, kind="stable")[:k]])
-
-
-@dataclass(frozen=True)
 class CoresetWeights:
     """FedAvg's weights over all participants, or over the coreset alone.
 
@@ -211,25 +477,24 @@ class CoresetWeights:
     aggregate : {"coreset", "all"}
         "all" is line 16 of Algorithm 2; "coreset" is what section 4.2 describes: the coreset, or
         nobody where section 5.1's rule discards it.
-    first : {"query", "aggregate"}
-        Whether the answers to round 0's query of all clients are aggregated.  Algorithm 2
-        initialises its scores before the first round, so by default the model stays.
+
+    Notes
+    -----
+    Algorithm 2 initialises its scores before the first round: the answers to round 0's query of all
+    clients are not aggregated.
     """
 
     aggregate: Literal["coreset", "all"] = "coreset"
-    first: Literal["query", "aggregate"] = "query"
 
     def __post_init__(self) -> None:
         if self.aggregate not in ("coreset", "all"):
             raise ValueError(f'aggregate is {self.aggregate!r}; expected "coreset" or "all"')
-        if self.first not in ("query", "aggregate"):
-            raise ValueError(f'first is {self.first!r}; expected "query" or "aggregate"')
 
     def __call__(self, r: Round, valuation: Valuation, clients: ClientTable) -> FloatArray:
         """Return float64[k], summing to 1, or all zero where the model is kept."""
         weights = np.asarray(r.sizes, dtype=np.float64)
         if valuation.info.get("initial"):
-            weights = weights * (self.first == "aggregate")
+            weights = np.zeros(len(weights))
         elif self.aggregate == "coreset":
             weights = weights * valuation.info["coreset"] * float(clients.memory["coreset kept"])
         total = weights.sum()
@@ -249,7 +514,7 @@ class FedMS:
     units : {"percent", "fraction"}
         Unit of the values in the softmax of Eq. 12.  Fractions let it prefer a client at most
         about e-fold; the paper's eps_d = 3.0 and its Table 2 fit percent.
-    aggregate, first
+    aggregate
         As in :class:`CoresetWeights`.
     tolerance, against
         As in :class:`Accumulate`.
@@ -259,7 +524,6 @@ class FedMS:
     alpha: float = 0.8
     units: Literal["percent", "fraction"] = "percent"
     aggregate: Literal["coreset", "all"] = "coreset"
-    first: Literal["query", "aggregate"] = "query"
     tolerance: tuple[float, float] = (3.0, 0.1)
     against: Literal["found", "kept"] = "found"
 
@@ -272,7 +536,79 @@ class FedMS:
         return Strategy(
             ScoreSelection(),
             MaverickValues(self.estimator, 100.0 if self.units == "percent" else 1.0),
-            CoresetWeights(self.aggregate, self.first),
+            CoresetWeights(self.aggregate),
             Accumulate(self.alpha, self.tolerance, rounds, self.against),
             outputs=n_classes,
         )
+
+
+def rewards(valuation: Valuation) -> FloatArray:
+    """Shapley rewards of a round's participants: ``R_i = sum_c beta^c phi_i^c`` (Eq. 13).
+
+    Parameters
+    ----------
+    valuation : Valuation
+        Made by :class:`MaverickValues`.
+
+    Returns
+    -------
+    float64[k]
+        In the units of the values.
+    """
+    return class_scores(valuation.values, valuation.info["beta"])
+
+
+@dataclass(frozen=True)
+class MaverickTMR(_ClassWise):
+    """MS-TMR: all coalitions, unless the round hardly changed anything (FedMS, Algorithm 4).
+
+    Parameters
+    ----------
+    between : float
+        eps_b: if ``|v(N) - v(empty)|`` is not larger, every value is 0.
+    temperature : float
+        T of Eq. 10.
+    """
+
+    between: float = 0.001
+    temperature: float = 0.01
+
+    def __post_init__(self) -> None:
+        _check(self.temperature, between=self.between)
+
+    def minimum(self, n_players: int, count: Count) -> int:
+        """All coalitions."""
+        return 2**n_players - (count == "calls")
+
+    def _moved(self, empty: FloatArray, grand: FloatArray) -> bool:
+        return bool(distance(grand, empty) > self.between)  # line 6
+
+    def sample(
+        self, n_players: int, rng: np.random.Generator, tally: CoresetTally, budget: Budget
+    ) -> Requests:
+        """Ask for v(empty) and v(N), then for all coalitions."""
+        rows = all_coalitions(n_players)
+        ends = rows[[0, -1]]
+        answers = yield ends
+        tally.see(ends, answers)
+        tally.info["truncated"] = not self._moved(*answers)
+        if tally.info["truncated"]:
+            tally.exact = np.zeros((n_players, answers.shape[1]))
+            return
+        utilities = yield rows
+        tally.see(rows, utilities)
+        tally.exact = semivalue(TableGame(utilities), shapley_weights(n_players))  # line 11
+
+
+@dataclass(frozen=True)
+class MaverickMR(MaverickTMR):
+    """MS-MR: exact class-wise Shapley values of the round (FedMS, Algorithm 3).
+
+    Parameters
+    ----------
+    temperature : float
+        T of Eq. 10.
+    """
+
+    def _moved(self, empty: FloatArray, grand: FloatArray) -> bool:
+        return True

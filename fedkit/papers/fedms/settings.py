@@ -33,9 +33,7 @@ from fedkit.federated.selection import Selection, UniformSelection
 from fedkit.federated.valuers import Estimated, Exact, NoValue, ValuePolicy
 from fedkit.learning.architectures import build
 from fedkit.learning.training import LocalSGD
-from fedkit.methods.fedms import FedMS
-from fedkit.methods.fedms_classwise import MaverickMR, MaverickTMR
-from fedkit.methods.fedms_gtg import MaverickGTG
+from fedkit.methods.fedms import FedMS, MaverickGTG, MaverickMR, MaverickTMR
 from fedkit.methods.selection_baselines import (
     FedEMD,
     GreedyFed,

@@ -17,8 +17,7 @@ from fedkit.federated.selection import UniformSelection
 from fedkit.federated.valuers import ClassCosine, NoValue, Round
 from fedkit.games.game import TableGame, tabulate
 from fedkit.games.valuation import Valuation
-from fedkit.methods.fedms_classwise import class_difficulty, class_scores
-from fedkit.methods.fedms_gtg import MaverickGTG
+from fedkit.methods.fedms import MaverickGTG, class_difficulty, class_scores
 from fedkit.papers.fedms.settings import KINDS, Setting, federation, identity, setting, simulate
 from fedkit.papers.registry import Cell
 
