@@ -50,10 +50,10 @@ format: setup ## mend formatting and what ruff can mend
 
 book: setup ## run every notebook and render the book (strict)
 	@echo "==> book"
-	@$(RUN) -m fedkit.book.cli --profile $(PROFILE) build --jobs $(JOBS)
+	@$(RUN) -m fedkit.cli book --profile $(PROFILE) build --jobs $(JOBS)
 
 draft: setup ## build what there is of the book; ONLY="name ..." for some notebooks
-	@$(RUN) -m fedkit.book.cli --profile $(PROFILE) build --jobs $(JOBS) --draft $(if $(ONLY),--only $(ONLY))
+	@$(RUN) -m fedkit.cli book --profile $(PROFILE) build --jobs $(JOBS) --draft $(foreach name,$(ONLY),--only $(name))
 
 check-book: setup ## check the rendered book: links, pictures, assets, claims, search
 	@echo "==> checks of the rendered book"
@@ -70,7 +70,7 @@ figure: setup ## draw the figure of the README
 	@$(RUN) book/figures.py
 
 sync: setup ## write the .ipynb of every notebook source
-	@$(BIN)/python -m fedkit.book.cli sync
+	@$(BIN)/python -m fedkit.cli book sync
 
 lock: ## resolve requirements.lock anew from pyproject.toml (UPGRADE=1: newest of everything)
 	@[ -x $(BIN)/uv ] || { $(PYTHON) -m venv $(VENV) && $(BIN)/python -m pip install --quiet uv; }

@@ -390,32 +390,13 @@ def compare(
         typer.echo(f"all records are sound; stale: {len(stale_records(store))}")
 
 
-@app.command(
-    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
-    add_help_option=False,
-)
-def book(context: typer.Context) -> None:
-    """Build the book: run the notebooks, check them, render the pages."""
-    module = importlib.import_module("fedkit.book.cli")
-    code = module.main(list(context.args))
-    if code:
-        raise typer.Exit(int(code))
-
-
-def _mount_data() -> None:
-    """Mount ``fedkit data`` where its module is there."""
-    try:
-        module = importlib.import_module("fedkit.datasets.cli")
-    except ImportError as error:
-        if error.name not in ("fedkit.datasets.cli", "fedkit.datasets.dataset"):
-            raise
-        return
-    app.add_typer(module.app, name="data", help="List, get and verify data sets.")
-
-
-_mount_data()
-# the module imports what its commands need when they are called
-app.add_typer(importlib.import_module("fedkit.fedvalue.service.cli").app, name="fedvalue")
+# the modules import what their commands need when they are called
+for name, module in (
+    ("data", "fedkit.datasets.cli"),
+    ("fedvalue", "fedkit.fedvalue.service.cli"),
+    ("book", "fedkit.book.cli"),
+):
+    app.add_typer(importlib.import_module(module).app, name=name)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from fedkit.book.build import Book
-from fedkit.book.cli import main
 from fedkit.book.notebooks import NotebookError, check_pair, pair_text, read_source, write_pair
 from fedkit.book.parameters import guard_parameters, parameters_of
 from fedkit.book.runs import execute
+from fedkit.cli import main as fedkit
 
 HEADER = """---
 jupytext:
@@ -121,7 +121,7 @@ def test_values_typed_on_a_command_line_get_their_type(write) -> None:
         "name": "05",
         "exact": True,
     }
-    assert guard_parameters(page, {"rate": 1}) == {"rate": 1.0}
+    assert guard_parameters(page, {"rate": 1, "seed": "010"}) == {"rate": 1.0, "seed": 10}
 
 
 @pytest.mark.parametrize(
@@ -129,10 +129,15 @@ def test_values_typed_on_a_command_line_get_their_type(write) -> None:
     [
         ("sede", "1", r"no parameter 'sede'; it knows seed, rate"),
         ("seed", "one", r"seed is 'one'; expected int"),
-        ("seed", "1.5", r"seed is 1\.5; expected int"),
-        ("seed", "true", r"seed is True; expected int"),
+        ("seed", "1.5", r"seed is '1\.5'; expected int"),
+        ("seed", "true", r"seed is 'true'; expected int"),
         ("rate", "fast", r"rate is 'fast'; expected float"),
-        ("exact", "1", r"exact is 1; expected bool"),
+        ("seed", "1:30", r"seed is '1:30'; expected int"),
+        ("seed", "[1", r"seed is '\[1'; expected int"),
+        ("seed", True, r"seed is True; expected int"),
+        ("rate", "nan", r"rate is 'nan'; expected float"),
+        ("rate", "1e400", r"rate is '1e400'; expected float"),
+        ("exact", "1", r"exact is '1'; expected bool"),
     ],
 )
 def test_a_wrong_parameter_is_an_error(write, name: str, value: str, said: str) -> None:
@@ -150,16 +155,16 @@ def test_the_command_line_refuses_before_anything_runs(write, capsys, tmp_path: 
     write(PARAMETERS)
     (tmp_path / "_toc.yml").write_text("format: jb-book\nroot: notebooks/page\n", "utf-8")
     root = ["--root", str(tmp_path)]
-    assert main([*root, "run", "page", "-p", "sede", "3"]) == 1
+    assert fedkit(["book", *root, "run", "page", "-p", "sede", "3"]) == 1
     assert "no parameter 'sede'" in capsys.readouterr().err
-    assert main([*root, "run", "pages"]) == 1
+    assert fedkit(["book", *root, "run", "pages"]) == 1
     assert "no notebook 'pages'; there are page" in capsys.readouterr().err
-    assert main([*root, "run", "page", "-p", "seed", "1", "-p", "seed", "2"]) == 1
+    assert fedkit(["book", *root, "run", "page", "-p", "seed", "1", "-p", "seed", "2"]) == 1
     assert "given twice" in capsys.readouterr().err
     assert not (tmp_path / "_runs").exists()
-    assert main([*root, "parameters", "pages"]) == 1
+    assert fedkit(["book", *root, "parameters", "pages"]) == 1
     assert "no notebook 'pages'" in capsys.readouterr().err
-    assert main([*root, "parameters"]) == 0
+    assert fedkit(["book", *root, "parameters"]) == 0
     assert "-p rate (float, default 0.5)" in capsys.readouterr().out
 
 
@@ -298,13 +303,13 @@ def test_a_run_during_which_sources_change_is_not_kept(small_book: Path, monkeyp
 
 
 def test_a_missing_page_stops_the_build(small_book: Path, capsys) -> None:
-    assert main(["--root", str(small_book), "build"]) == 1
+    assert fedkit(["book", "--root", str(small_book), "build"]) == 1
     assert "pages without a source: book/intro" in capsys.readouterr().err
 
 
 def test_a_drifted_pair_stops_the_build(small_book: Path, capsys) -> None:
     (small_book / "book").mkdir()
     (small_book / "book" / "intro.md").write_text("# Hello\n", "utf-8")
-    assert main(["--root", str(small_book), "build"]) == 1
+    assert fedkit(["book", "--root", str(small_book), "build"]) == 1
     assert "page.ipynb is missing" in capsys.readouterr().err
     assert not (small_book / "_stage").exists()

@@ -330,21 +330,6 @@ def test_run_ends_with_the_folder_and_the_next_command(
     assert out.splitlines()[-1].endswith("next: fedkit resume")
 
 
-def test_book_passes_its_arguments_on(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    bookbuild = pytest.importorskip("fedkit.book.cli")
-    seen: list[list[str]] = []
-
-    def main(arguments: list[str]) -> int:
-        seen.append(arguments)
-        return 3
-
-    monkeypatch.setattr(bookbuild, "main", main)
-    assert fedkit(capsys, "book", "build", "--profile", "smoke")[0] == 3
-    assert seen == [["build", "--profile", "smoke"]]
-
-
-def test_data_is_mounted(capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("fedkit.datasets.cli")
-    assert CliRunner().invoke(cli.app, ["data", "--help"]).exit_code == 0
+@pytest.mark.parametrize("group", ["data", "fedvalue", "book"])
+def test_groups_are_mounted(group: str) -> None:
+    assert CliRunner().invoke(cli.app, [group, "--help"]).exit_code == 0

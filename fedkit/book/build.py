@@ -27,11 +27,11 @@ import time
 import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
 from fedkit.atomic import write_text
-from fedkit.book.identity import commit_of, data_identity, hash_files, installed_packages
 from fedkit.book.notebooks import NotebookError
 from fedkit.book.parameters import parameters_of
 from fedkit.book.runs import execute
@@ -44,7 +44,7 @@ DEFAULT_LIMIT = {"smoke": 180.0, "laptop": 7200.0, "paper": 86400.0}
 _JUPYTER_BOOK = "from jupyter_book.cli.main import main; main()"
 
 
-class BookError(RuntimeError):
+class BookError(ValueError):
     """The book cannot be built; the message says what to mend."""
 
 
@@ -104,7 +104,7 @@ class Book:
 
     def key(self, source: Path) -> str:
         """Hash everything that the run of a notebook depends on."""
-        parts = [self._shared(), hash_files([source], self.root), f"{self.parameters(source)}"]
+        parts = [self._shared(), _hash_files([source], self.root), f"{self.parameters(source)}"]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
     def _shared(self) -> str:
@@ -114,8 +114,8 @@ class Book:
             # neither byte code nor what an experiment that runs right now keeps under .pending
             files = [p for p in files if not _passing(p.relative_to(self.root))]
             files.append(self.root / "requirements.lock")
-            parts = [hash_files(files, self.root), installed_packages(), data_identity()]
-            parts += [sys.version, commit_of(self.root)]
+            parts = [_hash_files(files, self.root), _installed_packages(), _data_identity()]
+            parts += [sys.version, _commit_of(self.root)]
             self._digests["shared"] = hashlib.sha256("\n".join(parts).encode()).hexdigest()
         return self._digests["shared"]
 
@@ -125,7 +125,7 @@ class Book:
         stamp = target.with_suffix(".json")
         if use_cache and target.is_file() and stamp.is_file():
             kept = json.loads(stamp.read_text(encoding="utf-8"))
-            if kept.get("key") == key and kept.get("sha256") == hash_files([target], self.root):
+            if kept.get("key") == key and kept.get("sha256") == _hash_files([target], self.root):
                 return f"kept ({kept['seconds']:.0f} s when it ran)"
         stamp.unlink(missing_ok=True)
         begin = time.perf_counter()
@@ -141,7 +141,7 @@ class Book:
             return f"ran in {seconds:.0f} s; sources changed meanwhile, so it will run again"
         record = {
             "key": key,
-            "sha256": hash_files([target], self.root),
+            "sha256": _hash_files([target], self.root),
             "seconds": round(seconds, 1),
         }
         write_text(stamp, json.dumps(record, indent=1) + "\n")
@@ -190,7 +190,7 @@ class Book:
         """Render the stage with jupyter-book; return the folder of the HTML."""
         stage, build = self.root / "_stage", self.root / "_build"
         html, stamp = build / "html", build / "stage.sha256"
-        digest = hash_files(stage.rglob("*"), stage) + self._shared() + str(strict)
+        digest = _hash_files(stage.rglob("*"), stage) + self._shared() + str(strict)
         if html.is_dir() and stamp.is_file() and stamp.read_text(encoding="utf-8") == digest:
             say("Nothing changed since the last rendering.")
             return html
@@ -217,6 +217,45 @@ def rendering(
     env = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONWARNINGS": "ignore::SyntaxWarning"}
     env.pop("SOURCE_DATE_EPOCH", None)  # it would rewrite the year of copyright
     return command, env
+
+
+def _hash_files(files: Iterable[Path], root: Path) -> str:
+    """Hash names (below `root`) and contents of files."""
+    digest = hashlib.sha256()
+    for path in sorted(set(files)):
+        if path.is_file():
+            name = path.relative_to(root) if path.is_relative_to(root) else path
+            digest.update(f"{name.as_posix()}\0".encode())
+            digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+def _commit_of(root: Path) -> str:
+    """Return the commit that is checked out, which pages print."""
+    command = ["git", "-C", str(root), "rev-parse", "HEAD"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=20)
+    except OSError:  # no git here
+        return "no commit"
+    return done.stdout.strip() or "no commit"
+
+
+def _installed_packages() -> str:
+    """List the installed packages with their versions."""
+    return "\n".join(sorted({f"{d.name}=={d.version}" for d in distributions()}))
+
+
+def _data_identity() -> str:
+    """List names and sizes below ``FEDKIT_DATA``; contents are verified by the loaders."""
+    folder = os.environ.get("FEDKIT_DATA", "")
+    if not folder or not Path(folder).is_dir():
+        return f"no data folder {folder!r}"
+    root = Path(folder)
+    return "\n".join(
+        f"{p.relative_to(root).as_posix()} {p.stat().st_size}"
+        for p in sorted(root.rglob("*"))
+        if p.is_file()
+    )
 
 
 def _passing(path: Path) -> bool:

@@ -1,34 +1,67 @@
-"""The steps of ``fedkit book``: build, run, parameters, sync, check."""
+"""The commands ``fedkit book build | run | parameters | sync | check``."""
 
 from __future__ import annotations
 
-import argparse
 import os
-import sys
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated, Any
+
+import click
+import typer
 
 from fedkit.book.build import DEFAULT_LIMIT, Book, BookError, say
 from fedkit.book.notebooks import NotebookError, check_pair, write_pair
 from fedkit.book.parameters import parameters_of
 from fedkit.book.runs import execute
 
-__all__ = ["main"]
+__all__ = ["app"]
 
-_ABOUT = "From sources to a rendered book: fedkit book and make book."
+app = typer.Typer(
+    help="Build the book: run the notebooks, check them, render the pages.", no_args_is_help=True
+)
+
+Notebook = Annotated[str, typer.Argument(help="Name or path of a notebook.")]
 
 
-def _build(book: Book, args: argparse.Namespace) -> int:
-    """Build the whole book, or with ``--draft`` and ``--only`` what is there of it."""
-    draft = args.draft or bool(args.only)
+@app.callback()
+def _book(
+    context: typer.Context,
+    root: Annotated[Path | None, typer.Option(help="Folder with _toc.yml.")] = None,
+    profile: Annotated[
+        str, typer.Option(help=f"Scale of the runs: {', '.join(DEFAULT_LIMIT)}.")
+    ] = "smoke",
+) -> None:
+    if profile not in DEFAULT_LIMIT:
+        raise BookError(f"profile is {profile!r}; expected one of {', '.join(DEFAULT_LIMIT)}")
+    if os.environ.get("FEDKIT_DATA"):  # notebooks run in another folder
+        os.environ["FEDKIT_DATA"] = str(Path(os.environ["FEDKIT_DATA"]).expanduser().resolve())
+    context.obj = Book(root.resolve() if root else _find_root(Path.cwd()), profile)
+
+
+@app.command()
+def build(
+    context: typer.Context,
+    jobs: Annotated[int, typer.Option(help="Notebooks at a time.", min=1)] = 2,
+    no_cache: Annotated[bool, typer.Option("--no-cache", help="Run every notebook anew.")] = False,
+    draft: Annotated[
+        bool, typer.Option("--draft", help="Build what exists, do not be strict.")
+    ] = False,
+    only: Annotated[
+        list[str] | None, typer.Option(help="A draft with this notebook; repeat for more.")
+    ] = None,
+) -> None:
+    """Run every notebook and render the book."""
+    book: Book = context.obj
+    draft = draft or bool(only)
     missing = [p for p in book.pages if not (book.root / f"{p}.md").is_file()]
     if missing and not draft:
         raise BookError(f"_toc.yml names pages without a source: {', '.join(missing)}")
     pages = [p for p in book.pages if p not in missing]
     sources = [s for s in book.notebooks if s.is_file()]
-    if args.only:
-        sources = [s for s in sources if s.stem in args.only]
-        pages = [p for p in pages if not p.startswith("notebooks/") or Path(p).stem in args.only]
+    if only:
+        sources = [_source(book, name) for name in only]
+        chosen = {s.stem for s in sources}
+        pages = [p for p in pages if not p.startswith("notebooks/") or Path(p).stem in chosen]
     problems: dict[Path, str] = {}
     for source in sources:
         try:
@@ -40,18 +73,17 @@ def _build(book: Book, args: argparse.Namespace) -> int:
     for text in problems.values():
         say(f"  note: {text}")
     say(f"Running {len(sources)} notebooks at profile {book.profile!r}:")
-    failed = book.run_all(sources, args.jobs, use_cache=not args.no_cache)
-    if failed:
-        for text in failed.values():
-            print(f"\n{text}", file=sys.stderr)
-        if not draft:
-            raise BookError(f"{len(failed)} of {len(sources)} notebooks failed")
-        pages = [p for p in pages if p not in {f"notebooks/{s.stem}" for s in failed}]
+    failed = book.run_all(sources, jobs, use_cache=not no_cache)
+    for text in failed.values():
+        typer.echo(f"\n{text}", err=True)
+    if failed and not draft:
+        raise BookError(f"{len(failed)} of {len(sources)} notebooks failed")
+    pages = [p for p in pages if p not in {f"notebooks/{s.stem}" for s in failed}]
     book.stage(pages, draft=draft)
     say(f"Rendering {len(pages)} pages:")
     html = book.render(strict=not draft)
     say(f"The book is in {html.relative_to(book.root)}/index.html")
-    return 1 if failed else 0
+    raise typer.Exit(1 if failed else 0)
 
 
 def _source(book: Book, name: str) -> Path:
@@ -63,70 +95,67 @@ def _source(book: Book, name: str) -> Path:
     return source
 
 
-def _run_one(book: Book, args: argparse.Namespace) -> int:
-    """Execute one notebook with a reader's parameters."""
-    source = _source(book, args.notebook)
-    given = dict(args.parameter)
-    if len(given) != len(args.parameter):
+@app.command()
+def run(
+    context: typer.Context,
+    notebook: Notebook,
+    parameter: Annotated[
+        list[Any] | None,
+        typer.Option(
+            "-p",
+            "--parameter",
+            click_type=click.Tuple([str, str]),
+            metavar="NAME VALUE",
+            help="As listed by: fedkit book parameters.",
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Where the executed notebook goes.")
+    ] = None,
+    limit: Annotated[
+        float | None, typer.Option(help="Seconds that it may take.", min=1, max=1e7)
+    ] = None,
+) -> None:
+    """Run one notebook with your parameters."""
+    book: Book = context.obj
+    source = _source(book, notebook)
+    given = dict(parameter or [])
+    if len(given) != len(parameter or []):
         raise BookError("a parameter is given twice; name each once")
     if "profile" in parameters_of(source):
         given.setdefault("profile", book.profile)
-    target = Path(args.output) if args.output else book.root / "_runs" / f"{source.stem}.ipynb"
-    limit = args.limit or Book(book.root, str(given.get("profile", "smoke"))).limit(source)
-    execute(source, target, given, limit, source.parent)
+    target = output or book.root / "_runs" / f"{source.stem}.ipynb"
+    seconds = limit or Book(book.root, given.get("profile", "smoke")).limit(source)
+    execute(source, target, given, seconds, source.parent)
     say(f"The executed notebook is {target}")
-    return 0
 
 
-def _describe(book: Book, args: argparse.Namespace) -> int:
-    """List the parameters of notebooks."""
-    named = [_source(book, name) for name in args.notebook]
-    for source in named or book.notebooks:
-        if source.is_file():
-            say(f"{source.stem} (limit {book.limit(source):g} s at profile {book.profile!r})")
-            for p in parameters_of(source).values():
-                say(f"  -p {p.name} ({p.type}, default {p.default!r})  {p.help}")
-    return 0
+@app.command()
+def parameters(
+    context: typer.Context,
+    notebook: Annotated[list[str] | None, typer.Argument(help="All of them by default.")] = None,
+) -> None:
+    """List the parameters of the notebooks."""
+    book: Book = context.obj
+    for source in [_source(book, name) for name in notebook or []] or book.notebooks:
+        say(f"{source.stem} (limit {book.limit(source):g} s at profile {book.profile!r})")
+        for p in parameters_of(source).values():
+            say(f"  -p {p.name} ({p.type}, default {p.default!r})  {p.help}")
 
 
-def _pairs(book: Book, args: argparse.Namespace) -> int:
-    """Write (``sync``) or compare (``check``) the committed ``.ipynb`` files."""
-    for source in book.notebooks:
-        if not source.is_file():
-            say(f"  {source.name} does not exist yet")
-        elif args.step == "check":
-            check_pair(source)
-        elif write_pair(source):
+@app.command()
+def sync(context: typer.Context) -> None:
+    """Write the .ipynb of every source."""
+    for source in context.obj.notebooks:
+        if write_pair(source):
             say(f"  wrote notebooks/{source.stem}.ipynb")
-    return 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="fedkit book", description=_ABOUT)
-    parser.add_argument("--root", type=Path, default=None, help="folder with _toc.yml")
-    parser.add_argument("--profile", default="smoke", choices=sorted(DEFAULT_LIMIT))
-    steps = parser.add_subparsers(dest="step", required=True)
-    build = steps.add_parser("build", help="run every notebook, render the book")
-    build.add_argument("--jobs", type=int, default=2, help="notebooks at a time")
-    build.add_argument("--no-cache", action="store_true", help="run every notebook anew")
-    build.add_argument("--draft", action="store_true", help="build what exists, do not be strict")
-    build.add_argument("--only", nargs="+", metavar="NOTEBOOK", help="a draft with these alone")
-    build.set_defaults(call=_build)
-    run = steps.add_parser("run", help="run one notebook with your parameters")
-    run.add_argument("notebook")
-    run.add_argument(
-        "-p", "--parameter", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"),
-        help="as listed by: fedkit book parameters",
-    )  # fmt: skip
-    run.add_argument("-o", "--output", help="where the executed notebook goes")
-    run.add_argument("--limit", type=float, help="seconds that it may take")
-    run.set_defaults(call=_run_one)
-    describe = steps.add_parser("parameters", help="list the parameters of the notebooks")
-    describe.add_argument("notebook", nargs="*")
-    describe.set_defaults(call=_describe)
-    steps.add_parser("sync", help="write the .ipynb of every source").set_defaults(call=_pairs)
-    steps.add_parser("check", help="compare the pairs by content").set_defaults(call=_pairs)
-    return parser
+@app.command()
+def check(context: typer.Context) -> None:
+    """Compare the pairs by content."""
+    for source in context.obj.notebooks:
+        check_pair(source)
 
 
 def _find_root(start: Path) -> Path:
@@ -135,20 +164,3 @@ def _find_root(start: Path) -> Path:
         if (folder / "_toc.yml").is_file():
             return folder
     raise BookError(f"no _toc.yml in {start} or above it; run this inside a clone of fedkit")
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Entry of ``fedkit book`` and ``python -m fedkit.book.cli``; return the exit status."""
-    args = _parser().parse_args(argv)
-    if os.environ.get("FEDKIT_DATA"):  # notebooks run in another folder
-        os.environ["FEDKIT_DATA"] = str(Path(os.environ["FEDKIT_DATA"]).expanduser().resolve())
-    try:
-        book = Book(args.root.resolve() if args.root else _find_root(Path.cwd()), args.profile)
-        return int(args.call(book, args))
-    except (BookError, NotebookError) as error:
-        print(f"fedkit book: {error}", file=sys.stderr)
-        return 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import ast
-import contextlib
-import re
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fedkit.book.notebooks import NotebookError, read_source
-from fedkit.extras import need
 
 __all__ = ["Parameter", "guard_parameters", "parameters_of"]
 
-_LINE = re.compile(
-    r"^(?P<name>[A-Za-z_]\w*)\s*(?::\s*(?P<type>[^=#]+?))?\s*=\s*(?P<value>.*?)\s*"
-    r"(?:\#\s*(?P<help>.*))?$"
-)
 _TYPES = {"int": int, "float": float, "bool": bool, "str": str}
 
 
@@ -43,31 +37,34 @@ def parameters_of(source: Path) -> dict[str, Parameter]:
     Raises
     ------
     NotebookError
-        If a line is not ``name: type = literal  # help``.
+        If a line is not ``name: type = literal  # help``, or there are several such cells.
     """
-    cells = [c for c in read_source(source).cells if "parameters" in c.metadata.get("tags", [])]
+    notebook = read_source(source)
+    cells = [c for c in notebook.cells if "parameters" in c.metadata.get("tags", [])]
     if len(cells) > 1:
         raise NotebookError(f"{source.name} has {len(cells)} parameters cells; only one counts")
-    found: dict[str, Parameter] = {}
-    for line in cells[0].source.splitlines() if cells else []:
-        if not line.strip() or line.lstrip().startswith("#"):
-            continue
-        match = _LINE.match(line)
-        if match is None or not match["type"]:
-            raise NotebookError(
-                f"{source.name}: {line!r} is not of the form 'name: type = literal  # help'"
+    known: dict[str, Parameter] = {}
+    for cell in cells:
+        lines = cell.source.splitlines()
+        for node in ast.parse(cell.source).body:
+            line = lines[node.lineno - 1]
+            odd = NotebookError(
+                f"{source.name}: {line!r} is not of the form 'name: type = literal  # help' with "
+                f"a type of {', '.join(_TYPES)}; compute what follows from it in the next cell"
             )
-        try:
-            value = ast.literal_eval(match["value"])
-        except (ValueError, SyntaxError) as error:
-            raise NotebookError(
-                f"{source.name}: the default of {match['name']} is not a literal; compute what "
-                "follows from it in the next cell"
-            ) from error
-        found[match["name"]] = Parameter(
-            match["name"], match["type"].strip(), value, (match["help"] or "").strip()
-        )
-    return found
+            if not isinstance(node, ast.AnnAssign) or node.value is None:
+                raise odd
+            name, kind = ast.unparse(node.target), ast.unparse(node.annotation)
+            if kind not in _TYPES:
+                raise odd
+            try:
+                default = ast.literal_eval(node.value)
+            except ValueError:
+                raise odd from None
+            known[name] = Parameter(
+                name, kind, default, line[node.end_col_offset or 0 :].strip(" #")
+            )
+    return known
 
 
 def guard_parameters(source: Path, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -97,19 +94,20 @@ def guard_parameters(source: Path, given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _typed(source: Path, parameter: Parameter, value: Any) -> Any:
     """Read one value as the declared type of its parameter."""
-    yaml = need("yaml", extra="run")
-    kind = _TYPES.get(parameter.type)
-    if isinstance(value, str) and kind is not str:
-        value = yaml.safe_load(value)
-    if kind is float and isinstance(value, (int, str)) and not isinstance(value, bool):
-        with contextlib.suppress(ValueError):  # YAML reads 1e-3 as text
-            value = float(value)
-    wrong = kind is not None and (
-        not isinstance(value, kind) or (kind is not bool and isinstance(value, bool))
-    )
-    if wrong:
+    kind: Any = _TYPES[parameter.type]
+    read = value
+    try:
+        if isinstance(value, str) and kind is bool:
+            read = {"true": True, "false": False}[value.lower()]
+        elif isinstance(value, str) and kind is not str:
+            read = kind(value)
+        elif kind is float and type(value) is int:
+            read = float(value)
+    except (ValueError, KeyError):
+        pass  # it is not of the type, as is said below
+    if type(read) is not kind or (kind is float and not math.isfinite(read)):
         raise NotebookError(
             f"{source.stem}: parameter {parameter.name} is {value!r}; expected {parameter.type}, "
             f"for example {parameter.default!r}"
         )
-    return value
+    return read

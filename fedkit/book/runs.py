@@ -1,5 +1,8 @@
 """Running a notebook in a kernel of its own, and the normal form of the result.
 
+The kernel's manager is a process apart (``python -m fedkit.book.runs job.json``), so that a dead
+kernel, a hanging cell or an interpreter that runs out of memory costs one notebook and one clear
+sentence.
 Two runs of one commit give the same text, byte for byte: timings, ids of chance and traces of
 the computer are taken out, and nothing is written unless the whole notebook ran.
 """
@@ -7,6 +10,7 @@ the computer are taken out, and nothing is written unless the whole notebook ran
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -16,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 from fedkit.atomic import write_text
-from fedkit.book import runner as _runner
 from fedkit.book.notebooks import (
     NotebookError,
     clean_cells,
@@ -28,6 +31,16 @@ from fedkit.book.parameters import guard_parameters, parameters_of
 from fedkit.extras import need
 
 __all__ = ["execute", "normalise_run"]
+
+#: One thread per library unless the caller says more: results do not depend on how many cores
+#: are free.
+_THREADS = (
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "NUMBA_NUM_THREADS",
+)
 
 
 def execute(
@@ -65,10 +78,10 @@ def execute(
         }
         (work / "in.ipynb").write_text(pair_text(source), encoding="utf-8")
         (work / "job.json").write_text(json.dumps(job), encoding="utf-8")
-        command = [sys.executable, "-m", "fedkit.book.runner", str(work / "job.json")]
+        command = [sys.executable, "-m", "fedkit.book.runs", str(work / "job.json")]
         process = subprocess.Popen(
             command,
-            env=_runner.environment(work),
+            env=_environment(work),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -77,13 +90,13 @@ def execute(
         try:
             output, _ = process.communicate(timeout=limit)
         except subprocess.TimeoutExpired as error:
-            _runner.kill_tree(process)
+            _kill_tree(process)
             raise NotebookError(
                 f"{source.stem} was stopped after its limit of {limit:g} s; raise it with "
                 "--limit, or choose a smaller profile"
             ) from error
         except BaseException:
-            _runner.kill_tree(process)
+            _kill_tree(process)
             raise
         if process.returncode != 0:
             report = work / "error.txt"
@@ -157,3 +170,100 @@ def _parameter_table(source: Path, given: Mapping[str, Any]) -> Any:
         "```",
     ]
     return nbformat.v4.new_markdown_cell("\n".join(lines))
+
+
+def _environment(work: Path) -> dict[str, str]:
+    """Return the environment of a run, with a kernel of this very interpreter.
+
+    A kernel named ``python3`` may be registered elsewhere for another Python; the one written
+    into `work` comes first on ``JUPYTER_PATH``.
+    """
+    kernel = work / "jupyter" / "kernels" / "python3"
+    kernel.mkdir(parents=True, exist_ok=True)
+    spec = {
+        "argv": [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"],
+        "display_name": "Python 3",
+        "language": "python",
+    }
+    (kernel / "kernel.json").write_text(json.dumps(spec), encoding="utf-8")
+    values = dict(os.environ)
+    for name in _THREADS:
+        values.setdefault(name, "1")
+    values["JUPYTER_PATH"] = str(work / "jupyter")
+    values["JUPYTER_CONFIG_DIR"] = str(work / "config")
+    values["IPYTHONDIR"] = str(work / "ipython")
+    values["PYTHONHASHSEED"] = "0"
+    values["PYDEVD_DISABLE_FILE_VALIDATION"] = "1"
+    values.pop("MPLBACKEND", None)
+    if values.get("FEDKIT_DATA"):
+        values["FEDKIT_DATA"] = str(Path(values["FEDKIT_DATA"]).expanduser().resolve())
+    return values
+
+
+def _kill_tree(process: subprocess.Popen[str]) -> None:
+    """End a process and everything below it (the kernel has a process group of its own)."""
+    import psutil
+
+    try:
+        parent = psutil.Process(process.pid)
+        family = [*parent.children(recursive=True), parent]
+    except psutil.NoSuchProcess:
+        return
+    for member in family:
+        try:
+            member.kill()
+        except psutil.NoSuchProcess:
+            continue
+    process.wait()
+
+
+def _explain(error: BaseException) -> str:
+    """Say in a few lines what stopped the notebook."""
+    from nbclient.exceptions import CellTimeoutError, DeadKernelError
+    from papermill.exceptions import PapermillExecutionError
+
+    if isinstance(error, PapermillExecutionError):
+        source = str(error.source).strip()
+        return (
+            f"cell {error.cell_index} raised {error.ename}: {error.evalue}\n"
+            f"--- the cell ---\n{source}"
+        )
+    if isinstance(error, DeadKernelError):
+        return "the kernel died in mid-notebook (out of memory, or killed); nothing was written"
+    if isinstance(error, CellTimeoutError):
+        return "a cell ran past the limit of the notebook; nothing was written"
+    return f"{type(error).__name__}: {error}"
+
+
+def _work(path: Path) -> int:
+    """Execute the job described by a JSON file; leave ``error.txt`` beside it on failure."""
+    import papermill
+    from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+    from papermill.exceptions import PapermillException, PapermillExecutionError
+
+    job = json.loads(path.read_text(encoding="utf-8"))
+    try:
+        papermill.execute_notebook(
+            job["input"],
+            job["output"],
+            parameters=job["parameters"],
+            kernel_name="python3",
+            cwd=job["cwd"],
+            progress_bar=False,
+            request_save_on_cell_execute=False,
+            execution_timeout=max(1, int(job["limit"])),
+        )
+    except (
+        PapermillException,
+        PapermillExecutionError,
+        CellExecutionError,
+        CellTimeoutError,
+        DeadKernelError,
+    ) as error:
+        (path.parent / "error.txt").write_text(_explain(error), encoding="utf-8")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(_work(Path(sys.argv[1])))

@@ -17,7 +17,7 @@ from fedkit.plots.curves import (
     error_against_evaluations,
     scatter_estimates,
 )
-from fedkit.plots.style import INK, MARKERS, PALETTE, Picture, panels, t_interval
+from fedkit.plots.style import INK, MARKERS, PALETTE, Picture, panels
 
 __all__ = [
     "INK",
@@ -34,5 +34,4 @@ __all__ = [
     "heatmap_clients",
     "panels",
     "scatter_estimates",
-    "t_interval",
 ]

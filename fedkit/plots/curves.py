@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from fedkit.intervals import mean_interval
 from fedkit.plots.style import (
     INK,
     MARKERS,
@@ -18,7 +19,6 @@ from fedkit.plots.style import (
     looks,
     panels,
     require,
-    t_interval,
 )
 
 if TYPE_CHECKING:
@@ -86,7 +86,8 @@ def curves_with_bands(
         if len(part) == 0:
             continue
         places = np.sort(part[x].unique())
-        cuts = np.array([t_interval(part.loc[part[x] == at, y], level) for at in places])
+        means = [mean_interval(part.loc[part[x] == at, y], level) for at in places]
+        cuts = np.array([(cut.mean, cut.low, cut.high) for cut in means])
         kept = ~(log_y & (cuts[:, 0] <= 0))  # an error of exactly zero has no place on a log axis
         places, cuts = places[kept], cuts[kept]
         look["markevery"] = max(1, len(places) // 12)

@@ -11,8 +11,7 @@ import io
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from fedkit.extras import need
 
@@ -44,7 +43,6 @@ __all__ = [
     "looks",
     "panels",
     "require",
-    "t_interval",
 ]
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C8C8C")
@@ -105,29 +103,6 @@ def panels(
             spine.set_color(INK)
         axis.tick_params(which="both", colors=INK, labelsize=9)
     return picture, axes
-
-
-def t_interval(values: ArrayLike, level: float = 0.95) -> tuple[float, float, float]:
-    """Return mean, lower and upper end of Student's interval; both ends nan for one value.
-
-    Raises
-    ------
-    ValueError
-        If there is no value, or `level` is not between 0 and 1.
-    """
-    from scipy.stats import t
-
-    sample = np.asarray(values, dtype=np.float64)
-    if sample.size == 0:
-        raise ValueError("values is empty; an interval needs at least one value")
-    if not 0.0 < level < 1.0:
-        raise ValueError(f"level is {level}; expected a number strictly between 0 and 1, as 0.95")
-    mean = float(sample.mean())
-    if sample.size == 1:
-        return mean, float("nan"), float("nan")
-    half = float(t.ppf(0.5 + level / 2, sample.size - 1) * sample.std(ddof=1))
-    half /= float(np.sqrt(sample.size))
-    return mean, mean - half, mean + half
 
 
 def require(tidy: DataFrame, columns: Sequence[str]) -> None:
