@@ -13,12 +13,12 @@ from typing import Any
 import httpx
 import numpy as np
 
-from fedkit.fedvalue.protocol.counting import CountingServer
 from fedkit.fedvalue.protocol.messages import ID_BYTES, Job, Upload
-from fedkit.fedvalue.service.access import TokenBook, issue_tokens, read_secret
+from fedkit.fedvalue.service.access import TokenBook, issue_tokens
 from fedkit.fedvalue.service.client import RemoteCounter
 from fedkit.fedvalue.service.demo import until
-from fedkit.fedvalue.service.server import create_app, make_server
+from fedkit.fedvalue.service.files import read_secret
+from fedkit.fedvalue.service.server import create_app, listen, make_server
 from fedkit.fedvalue.service.store import Limits
 
 PARTIES = ("shop", "bank", "telco")
@@ -29,32 +29,27 @@ class House:
 
     def __init__(self, folder: Path, limits: Limits | None = None, **tls: Path) -> None:
         self.folder, self.limits, self.tls = folder, limits or Limits(), tls
-        self.book = folder / "tokens.json"
+        self.book = folder / "tokens.db"
         self.clock = time.time()
         issue_tokens(self.book, folder, task=["shop", "rival"], data=["bank", "telco"], days=1)
         self.received: list[bytes] = []
         self.client = httpx.Client(timeout=60, verify=False, trust_env=False)
-        self.counters: list[CountingServer] = []
         self.start()
 
     def start(self, port: int = 0) -> None:
         self.app = create_app(
             self.folder / "kept", TokenBook(self.book, lambda: self.clock),
-            limits=self.limits, new_counter=self.new_counter,
+            limits=self.limits,
         )  # fmt: skip
-        self.app.state.desk._clock = lambda: self.clock
+        self.app.state.store._clock = lambda: self.clock
         self.server = make_server(self.app, quiet=True, **self.tls)
         self.server.config.loaded_app = self.spy(self.server.config.loaded_app)
-        place = socket.create_server(("127.0.0.1", port))
+        place = listen("127.0.0.1", port)
         self.port = place.getsockname()[1]
         self.url = f"http{'s' if self.tls else ''}://127.0.0.1:{self.port}"
         self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [place]})
         self.thread.start()
         until(lambda: self.server.started, "the server")
-
-    def new_counter(self) -> CountingServer:
-        self.counters.append(CountingServer())
-        return self.counters[-1]
 
     def spy(self, app: Any) -> Any:
         """Keep every byte that reaches the server."""
@@ -90,11 +85,17 @@ class House:
         headers = {} if party is None else {"Authorization": f"Bearer {self.token(party)}"}
         return self.client.request(method, self.url + path, headers=headers, **options)
 
-    def jobs(self) -> list[Path]:
-        return list((self.folder / "kept" / "jobs").iterdir())
+    def _rows(self, query: str) -> list[str]:
+        with self.app.state.store._kept.transaction() as db:
+            return [name for (name,) in db.execute(query)]
 
-    def uploads(self) -> list[Path]:
-        return list((self.folder / "kept" / "jobs").glob("*/*.upload"))
+    def jobs(self) -> list[str]:
+        """The jobs that are open."""
+        return self._rows("SELECT name FROM jobs WHERE closed IS NULL")
+
+    def uploads(self) -> list[str]:
+        """The parties of all uploads that are kept."""
+        return self._rows("SELECT party FROM uploads WHERE body IS NOT NULL")
 
 
 def job(name: str = "j1", note: bytes = b"sealed", parties: tuple[str, ...] = PARTIES) -> Job:

@@ -30,7 +30,7 @@ from fedkit.fedvalue.data import VerticalData
 from fedkit.fedvalue.protocol.keys import new_key
 from fedkit.fedvalue.protocol.secure import SecureCounts, count_securely
 from fedkit.fedvalue.report import assess
-from fedkit.fedvalue.service import words
+from fedkit.fedvalue.service import cli as commands
 from fedkit.fedvalue.service.client import CounterUnavailable
 from fedkit.fedvalue.significance import permutation_p_values
 from fedkit.streams import Streams
@@ -226,9 +226,8 @@ def test_the_commands_from_files_to_values(
     assert found["tests"]["p"]["bank"] == 1 / 200
     assert "warning: telco has" in said
     assert "taking up" not in said
-    assert len(Path("bank.answered").read_text("utf-8").split()) == 4  # digest and job, twice
     assert cli.main(command("bank", house.url, "--once")) == 0
-    assert "bank: taking up with the secret in bank.secret" in capsys.readouterr().out
+    assert "bank: taking up with the secret in bank.state" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -272,7 +271,7 @@ def test_a_token_of_another_party_is_refused_before_a_secret_is_made(
         assert cli.main(command(name, house.url, "--token-file", f"{other}.token")) == 1
         error = capsys.readouterr().err
         assert f"the token is that of {other!r} and not of {name!r}" in error
-    for name, odd, expected in (
+    for name, odd, words in (
         ("shop", ["--parties", "bank,telko"], "no token was ever made for telko"),
         (
             "bank",
@@ -282,7 +281,7 @@ def test_a_token_of_another_party_is_refused_before_a_secret_is_made(
     ):
         asked = command("shop", house.url, "--name", name, "--data", f"{name}.csv", *odd)
         assert cli.main([*asked, "--token-file", f"{name}.token"]) == 1
-        assert expected in capsys.readouterr().err
+        assert words in capsys.readouterr().err
     asked = command("bank", house.url, "--name", "shop", "--data", "shop.csv")
     assert cli.main([*asked, "--token-file", "shop.token"]) == 1
     assert "shop is a task party, which asks (value)" in capsys.readouterr().err
@@ -315,24 +314,24 @@ def test_a_party_waits_for_its_server_and_then_asks_who_it_is(
             raise CounterUnavailable("no answer")
         return []
 
-    monkeypatch.setattr(words.time, "sleep", lambda _: None)
+    monkeypatch.setattr(commands.time, "sleep", lambda _: None)
     counter: Any = SimpleNamespace(pending=pending, role="data")
-    words.admit(counter, "bank", "data", 0.5)
+    commands.admit(counter, "bank", "data", 0.5)
     assert asked == ["bank"] * 3
     assert capsys.readouterr().out == "bank: no answer; trying on\n"
     asked.clear()
     with pytest.raises(CounterUnavailable):
-        words.admit(counter, "bank", "data")
+        commands.admit(counter, "bank", "data")
 
 
 def test_a_command_says_once_in_each_outage_that_it_waits(
     house: House, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pauses: list[float] = []
-    monkeypatch.setattr(words.time, "sleep", pauses.append)
+    monkeypatch.setattr(commands.time, "sleep", pauses.append)
     house.stop()
-    with words.connect(
-        house.url, Path("shop.token"), None, False, sleep=words.telling("shop")
+    with commands.connect(
+        house.url, Path("shop.token"), None, False, 60.0, sleep=commands.telling("shop")
     ) as counter:
         for _ in range(2):
             with pytest.raises(CounterUnavailable):
@@ -350,14 +349,6 @@ def test_what_a_command_says_of_its_file(house: House, capsys: pytest.CaptureFix
     assert "shop: warning: the label 'amount' has 30 levels in 30 rows: is it an amount" in said
     assert cli.main(command("bank", house.url, "--once")) == 0
     assert "bank: 90 rows, 1 feature; waiting" in capsys.readouterr().out
-
-
-def test_a_port_that_there_is_not(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for port in ("99999", "-1"):
-        asked = ["fedvalue", "serve", "--folder", "kept", "--tokens", "t.json", "--port", port]
-        assert cli.main(asked) == 2
-        assert "0<=x<=65535" in capsys.readouterr().err
-    assert not Path("kept").exists()
 
 
 def test_plug_in_zero_is_nothing_to_warn_of() -> None:

@@ -106,7 +106,7 @@ class Upload:
         return cls(
             _array(ids, "u1", (rows, ID_BYTES)).copy(),
             _array(tokens, "<u4", (rows,)).astype(np.uint32),
-            sealed,
+            bytes(sealed),
         )
 
 
@@ -150,7 +150,7 @@ class Table:
         )  # fmt: skip
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Table:
+    def from_bytes(cls, data: bytes | bytearray) -> Table:
         """Read the message.
 
         Raises
@@ -169,9 +169,9 @@ class Table:
         ):
             raise MessageError("the table's sealed messages do not match their names")
         return cls(
-            _array(tokens, "<u4", (rows, parties)).astype(np.uint32),
-            _array(counts, "<i8", (rows,)).astype(np.int64),
-            dict(zip(names, sealed, strict=True)),
+            _array(tokens, "<u4", (rows, parties)).astype(np.uint32, copy=False),
+            _array(counts, "<i8", (rows,)).astype(np.int64, copy=False),
+            {name: bytes(text) for name, text in zip(names, sealed, strict=True)},
         )
 
 
@@ -204,7 +204,9 @@ def _pack(head: dict[str, Any], *parts: bytes) -> bytes:
     return b"".join([_MAGIC, struct.pack("<I", len(text)), text, *parts])
 
 
-def _unpack(data: bytes, kind: str, at_least: int) -> tuple[dict[str, Any], list[bytes]]:
+def _unpack(
+    data: bytes | bytearray, kind: str, at_least: int
+) -> tuple[dict[str, Any], list[memoryview]]:
     if data[:4] != _MAGIC or len(data) < 8:
         raise MessageError("this is not a message of fedkit's counting protocol")
     end = 8 + struct.unpack("<I", data[4:8])[0]
@@ -224,9 +226,9 @@ def _unpack(data: bytes, kind: str, at_least: int) -> tuple[dict[str, Any], list
         or end + sum(sizes) != len(data)
     ):
         raise MessageError("the message is cut off, or longer than it says")
-    parts = []
+    parts, whole = [], memoryview(data)  # views: a table may fill a third of the memory
     for size in sizes:
-        parts.append(bytes(data[end : end + size]))
+        parts.append(whole[end : end + size])
         end += size
     return head, parts
 
@@ -238,7 +240,7 @@ def _count(head: dict[str, Any], name: str) -> int:
     return value
 
 
-def _array(data: bytes, dtype: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+def _array(data: memoryview, dtype: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
     if len(data) != np.dtype(dtype).itemsize * int(np.prod(shape, dtype=object)):
         raise MessageError(f"{len(data)} bytes do not hold an array {dtype}{list(shape)}")
     return np.frombuffer(data, dtype=dtype).reshape(shape)

@@ -192,6 +192,11 @@ class Party:
         self._cells = number[dense]
 
     @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return len(self._cells)
+
+    @property
     def n_cells(self) -> int:
         """Number of cells that occur."""
         return len(self.levels)
@@ -260,20 +265,30 @@ class DataParty(Party):
     Parameters are those of :class:`Party`.
     """
 
-    def answer(self, job: Job) -> Upload:
-        """Open the envelope for this party and prepare its upload; the same job, the same bytes.
+    def order(self, job: Job) -> Order:
+        """Open the envelope for this party.
 
         Raises
         ------
         SealError
-            If the envelope was not sealed by someone with the key, for this job and this party.
+            If it was not sealed by someone with the key, for this job and this party.
         MessageError
-            If there is no envelope for this party.
+            If there is none, or no order in it.
         """
         if self.name not in job.envelopes:
             raise MessageError(f"job {job.id} brings no envelope for {self.name!r}")
         order = unseal(job.envelopes[self.name], self._key, "order", job.id, self.name)
-        return self.upload(job.id, Order.from_bytes(order))
+        return Order.from_bytes(order)
+
+    def answer(self, job: Job) -> Upload:
+        """Prepare the upload that a job orders; the same job, the same bytes.
+
+        Raises
+        ------
+        SealError, MessageError
+            As :meth:`order`.
+        """
+        return self.upload(job.id, self.order(job))
 
     def content(self, job: Job) -> str:
         """Return a digest of all that the answer to a job follows from, under the party's secret.

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import hashlib
-import hmac
-import json
-import os
 import secrets
-import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
-from fedkit.fedvalue.service.wire import check_party, read_json
+from fedkit.fedvalue.service.files import Database, write_secret
+from fedkit.fedvalue.service.wire import check_party
 
-__all__ = ["AccessDenied", "Grant", "TokenBook", "issue_tokens", "read_secret", "write_secret"]
+__all__ = ["ROLES", "AccessDenied", "Grant", "TokenBook", "issue_tokens"]
 
 ROLES = ("task", "data")
-_FORMAT = "fedkit fedvalue tokens 1"
+_WHAT = "a file of tokens, as made by: fedkit fedvalue tokens"
+# A token holds 256 random bits, so that a plain hash cannot be searched.
+_SCHEMA = """
+CREATE TABLE tokens (
+    party TEXT PRIMARY KEY, role TEXT NOT NULL, sha256 TEXT NOT NULL UNIQUE, expires REAL
+)"""
 
 
 class AccessDenied(Exception):
@@ -28,7 +30,7 @@ class AccessDenied(Exception):
 
 @dataclass(frozen=True)
 class Grant:
-    """What a token allows: to speak as one party, in one role, for some time.
+    """What a token allows: to speak as one party, in one role.
 
     Attributes
     ----------
@@ -36,50 +38,30 @@ class Grant:
         The party's name.
     role : str
         ``task`` (may open jobs, read tables, close) or ``data``.
-    digest : str
-        SHA-256 of the token, in hexadecimal digits.  A token holds 256 random bits, so a plain
-        hash cannot be searched.
-    expires : datetime or None
-        End of its time, with a time zone.
     """
 
     party: str
     role: str
-    digest: str
-    expires: datetime | None = None
 
 
 class TokenBook:
-    """The tokens' hashes in a file, read again whenever the file changes.
+    """The tokens' hashes in a file, which is read at each request.
 
     Raises
     ------
     ValueError
         If the file is not one that ``fedkit fedvalue tokens`` writes.  A file that breaks while
         the server runs locks everybody out until it is mended.
-    OSError
-        If it cannot be read.
     """
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
         self._path, self._clock = Path(path), clock
-        self._lock = threading.Lock()
-        self._seen: tuple[int, int, int] | None = None
-        self._grants: tuple[Grant, ...] = ()
-        self.grants()
+        self.parties()
 
-    def grants(self) -> tuple[Grant, ...]:
-        """Return what the file holds now."""
-        with self._lock:
-            state = self._path.stat()
-            seen = (state.st_mtime_ns, state.st_size, state.st_ino)
-            if seen != self._seen:
-                self._grants, self._seen = _read(self._path), seen
-            return self._grants
-
-    def knows(self, party: str) -> bool:
-        """Tell whether a party holds a token."""
-        return any(grant.party == party for grant in self.grants())
+    def parties(self) -> set[str]:
+        """Return the parties that hold a token."""
+        with self._open() as book, book.transaction() as db:
+            return {party for (party,) in db.execute("SELECT party FROM tokens")}
 
     def whose(self, token: str) -> Grant:
         """Return the grant that belongs to a token.
@@ -89,19 +71,22 @@ class TokenBook:
         AccessDenied
             If there is none, or if its time is over.
         """
-        digest = _digest(token)
-        found = None
-        for grant in self.grants():  # all of them: the time taken says nothing about the match
-            if hmac.compare_digest(grant.digest, digest):
-                found = grant
-        if found is None:
+        with self._open() as book, book.transaction() as db:
+            row = db.execute(
+                "SELECT party, role, expires FROM tokens WHERE sha256 = ?", (_digest(token),)
+            ).fetchone()
+        if row is None:
             raise AccessDenied("this token is unknown here")
-        if found.expires is not None and self._clock() >= found.expires.timestamp():
+        party, role, expires = row
+        if expires is not None and self._clock() >= expires:
             raise AccessDenied(
-                f"the token of {found.party} expired at {found.expires.isoformat()}; "
-                "make a new one with: fedkit fedvalue tokens --renew"
+                f"the token of {party} expired at {datetime.fromtimestamp(expires, UTC):%F %T} "
+                "UTC; make a new one with: fedkit fedvalue tokens --renew"
             )
-        return found
+        return Grant(party, role)
+
+    def _open(self) -> Database:
+        return Database(self._path, _SCHEMA, _WHAT, read_only=True)
 
 
 def issue_tokens(
@@ -115,6 +100,8 @@ def issue_tokens(
     clock: Callable[[], float] = time.time,
 ) -> list[Path]:
     """Make tokens: hashes into the server's file, each token into a file of its own.
+
+    Several processes may do so at once.
 
     Parameters
     ----------
@@ -146,99 +133,24 @@ def issue_tokens(
     if len(set(names)) < len(names):
         raise ValueError("a party is named twice; each has one token and one role")
     if days is not None and not 0 < days <= 36500:
-        raise ValueError(f"days is {days}; a number between 0 and 36500 is expected")
-    known = {grant.party: grant for grant in _read(book)} if book.exists() else {}
-    twice = sorted(set(names) & set(known))
-    if twice and not renew:
-        raise ValueError(f"{', '.join(twice)} has a token in {book}; --renew replaces it")
-    end = None
-    if days is not None:
-        end = datetime.fromtimestamp(clock(), UTC).replace(microsecond=0) + timedelta(days=days)
-    folder.mkdir(parents=True, exist_ok=True)
+        raise ValueError(f"days is {days}; expected is a number above 0, up to 36500")
     files = [folder / f"{name}.token" for name in names]
-    for file in files:
-        if file.exists() and not renew:  # all of them or none
-            raise ValueError(f"{file} is there already; --renew replaces it")
-    for file, (name, role) in zip(files, wanted, strict=True):
-        token = "fkv_" + secrets.token_urlsafe(32)
-        known[name] = Grant(name, role, _digest(token), end)
-        write_secret(file, token, replace=renew)
-    _write(book, known.values())
+    with Database(book, _SCHEMA, _WHAT) as kept, kept.transaction() as db:
+        known = {party for (party,) in db.execute("SELECT party FROM tokens")}
+        twice = sorted(known & set(names))
+        if twice and not renew:
+            raise ValueError(f"{', '.join(twice)} has a token in {book}; --renew replaces it")
+        for file in files:
+            if file.exists() and not renew:  # all of them or none
+                raise ValueError(f"{file} is there already; --renew replaces it")
+        folder.mkdir(parents=True, exist_ok=True)
+        for file, (name, role) in zip(files, wanted, strict=True):
+            token = "fkv_" + secrets.token_urlsafe(32)
+            end = None if days is None else clock() + 86400 * days
+            db.execute("REPLACE INTO tokens VALUES (?, ?, ?, ?)", (name, role, _digest(token), end))
+            write_secret(file, token, replace=renew)
     return files
-
-
-def write_secret(path: Path, text: str, replace: bool = False) -> None:
-    """Write a secret that only its owner may read.
-
-    Raises
-    ------
-    ValueError
-        If the file is there and is not to be replaced.
-    """
-    if replace:
-        path.unlink(missing_ok=True)
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        raise ValueError(f"{path} is there already, and a secret is never overwritten") from None
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(text + "\n")
-
-
-def read_secret(path: Path, what: str) -> str:
-    """Read a secret from its file, without the line break at its end.
-
-    Raises
-    ------
-    ValueError
-        If the file is missing, empty, or holds more than one word of plain text.
-    """
-    try:
-        words = path.read_text("ascii").split()
-    except OSError as error:
-        raise ValueError(f"the {what} file {path} cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise ValueError(f"the {what} file {path} is not plain text") from error
-    if len(words) != 1:
-        raise ValueError(f"the {what} file {path} holds {len(words)} words; one is expected")
-    return words[0]
 
 
 def _digest(token: str) -> str:
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).hexdigest()
-
-
-def _read(path: Path) -> tuple[Grant, ...]:
-    data = read_json(path, "a file of tokens")
-    parties = data.get("parties")
-    if data.get("format") != _FORMAT or not isinstance(parties, dict):
-        raise ValueError(f"{path} is not a file of tokens; make one with: fedkit fedvalue tokens")
-    grants = []
-    for name, entry in parties.items():
-        try:
-            end = entry["expires"]
-            expires = None if end is None else datetime.fromisoformat(end)
-            if expires is not None and expires.tzinfo is None:
-                raise ValueError("no time zone")
-            if entry["role"] not in ROLES or len(bytes.fromhex(entry["sha256"])) != 32:
-                raise ValueError("role or hash")
-            grants.append(Grant(check_party(name), entry["role"], entry["sha256"].lower(), expires))
-        except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"{path} holds a damaged entry for {name!r}: {error}") from error
-    return tuple(grants)
-
-
-def _write(path: Path, grants: Iterable[Grant]) -> None:
-    parties = {
-        grant.party: {
-            "role": grant.role,
-            "sha256": grant.digest,
-            "expires": None if grant.expires is None else grant.expires.isoformat(),
-        }
-        for grant in grants
-    }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(path.name + ".new")
-    fresh.unlink(missing_ok=True)
-    write_secret(fresh, json.dumps({"format": _FORMAT, "parties": parties}, indent=1))
-    os.replace(fresh, path)

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import json
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedkit.fedvalue.service.words import (
-    admit,
-    check_bins,
-    connect,
-    listed,
-    pair,
-    plainly,
-    say,
-    several,
-    size_of,
-    telling,
-)
+from fedkit.fedvalue.service.wire import check_range
+
+if TYPE_CHECKING:
+    from fedkit.fedvalue.service.client import RemoteCounter
 
 __all__ = ["app"]
 
@@ -28,6 +24,7 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
+Name = Annotated[str, typer.Option(help="This party's name.")]
 Url = Annotated[str, typer.Option(help="Address of the counting server.")]
 Data = Annotated[Path, typer.Option(help="CSV (or .npz) file of this party's own columns.")]
 IdColumn = Annotated[str, typer.Option(help="Column of the IDs.")]
@@ -43,6 +40,7 @@ Plain = Annotated[
 Bins = Annotated[int, typer.Option(help="Bins of a continuous column.")]
 How = Annotated[str, typer.Option(help="Bins of equal 'width', or by 'quantile'.")]
 Missing = Annotated[str, typer.Option(help="Missing values: a level of their 'own', or 'refuse'.")]
+_HERE = "http://127.0.0.1:8765"
 
 
 @app.command()
@@ -56,7 +54,7 @@ def keygen(
     Whoever has it can read what the parties send. Keep it from the server.
     """
     from fedkit.fedvalue.protocol.keys import new_key
-    from fedkit.fedvalue.service.access import write_secret
+    from fedkit.fedvalue.service.files import write_secret
 
     write_secret(out, new_key().hex())
     say(f"{out}: give every party a copy (--key-file), by a channel that is not the server's")
@@ -65,7 +63,7 @@ def keygen(
 @app.command()
 def tokens(
     book: Annotated[
-        Path, typer.Argument(help="The server's file, made or added to.", metavar="TOKENS.json")
+        Path, typer.Argument(help="The server's file, made or added to.", metavar="TOKENS.db")
     ],
     task: Annotated[list[str] | None, typer.Option(help="A task party (repeatable).")] = None,
     data: Annotated[list[str] | None, typer.Option(help="A data party (repeatable).")] = None,
@@ -77,7 +75,7 @@ def tokens(
 
     Give each PARTY.token to its party only, by a channel of its own, and
     delete it here: it is that party's --token-file.
-    TOKENS.json stays at the server: it is for serve --tokens.
+    TOKENS.db stays at the server: it is for serve --tokens.
     """
     from fedkit.fedvalue.service.access import issue_tokens
 
@@ -94,7 +92,7 @@ def serve(
     folder: Annotated[Path, typer.Option(help="Where jobs and uploads are kept.")],
     tokens: Annotated[Path, typer.Option(help="The file of tokens' hashes (tokens).")],
     host: Annotated[str, typer.Option(help="Address to listen at.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port; 0 takes a free one.", min=0, max=65535)] = 8765,
+    port: Annotated[int, typer.Option(help="Port; 0 takes a free one.")] = 8765,
     tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain, PEM.")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Its private key, PEM.")] = None,
     plain: Annotated[
@@ -103,100 +101,97 @@ def serve(
     max_upload_mb: Annotated[float, typer.Option(help="Largest upload.")] = 512.0,
     max_folder_gb: Annotated[float, typer.Option(help="Largest size of the folder.")] = 16.0,
     max_jobs: Annotated[int, typer.Option(help="Jobs open at a time.")] = 1000,
-    max_connections: Annotated[int, typer.Option(help="Connections at a time.")] = 200,
     job_days: Annotated[float, typer.Option(help="Days after which a job is closed.")] = 7.0,
     body_seconds: Annotated[float, typer.Option(help="Time for a request's body.")] = 600.0,
     quiet: Annotated[bool, typer.Option("--quiet", help="Log warnings only.")] = False,
 ) -> None:
-    """Run the counting server."""
-    import logging
-
-    from fedkit.fedvalue.service import server as service
+    """Run the counting server: at this computer alone, unless --host says otherwise."""
+    from fedkit.fedvalue.service import server
     from fedkit.fedvalue.service.access import TokenBook
     from fedkit.fedvalue.service.client import is_local
+    from fedkit.fedvalue.service.store import Limits
 
     if tls_cert is None and not plain and not is_local(host):
         raise ValueError(
             f"{host} can be reached from elsewhere, and without TLS every token could be read on "
             "the way: give --tls-cert and --tls-key, or --plain behind a proxy that does TLS"
         )
-    limits = service.Limits(
+    check_range("port", port, 0, 65535)
+    check_range("max-upload-mb", max_upload_mb, 0.001, 900)
+    check_range("max-folder-gb", max_folder_gb, 0.001, 1e6)
+    limits = Limits(
         upload_bytes=int(max_upload_mb * 2**20), folder_bytes=int(max_folder_gb * 2**30),
         jobs=max_jobs, lifetime=job_days * 86400, body_seconds=body_seconds,
-        connections=max_connections,
     )  # fmt: skip
     logging.basicConfig(format="%(asctime)s %(message)s")
     logging.getLogger("fedkit.fedvalue").setLevel("WARNING" if quiet else "INFO")
     with plainly():
-        made = service.create_app(folder, TokenBook(tokens), limits=limits)
-        service.serve(made, host=host, port=port, cert=tls_cert, key=tls_key, say=say, quiet=quiet)
+        made = server.create_app(folder, TokenBook(tokens), limits=limits)
+        server.serve(made, host=host, port=port, cert=tls_cert, key=tls_key, say=say, quiet=quiet)
 
 
 @app.command()
 def party(
-    name: Annotated[str, typer.Option(help="This party's name.")],
+    name: Name,
     data: Data,
     key_file: KeyFile,
     token_file: TokenFile,
-    url: Url = "http://127.0.0.1:8765",
+    url: Url = _HERE,
     id_column: IdColumn = "id",
     columns: Columns = None,
     bins: Bins = 5,
     how: How = "width",
     missing: Missing = "own",
-    secret_file: Annotated[
-        Path | None, typer.Option(help="Its own secret, made if missing; default NAME.secret.")
+    state_file: Annotated[
+        Path | None, typer.Option(help="Its secret and what it answered; default NAME.state.")
     ] = None,
     once: Annotated[bool, typer.Option("--once", help="Answer what waits now, and stop.")] = False,
-    max_jobs: Annotated[
-        int | None, typer.Option(help="Answer so many jobs and stop.", min=1)
-    ] = None,
-    max_rows: Annotated[
-        int, typer.Option(help="Largest upload, in encrypted IDs.", min=1)
-    ] = 50_000_000,
+    max_jobs: Annotated[int | None, typer.Option(help="Answer so many jobs and stop.")] = None,
+    max_rows: Annotated[int, typer.Option(help="Largest upload, in encrypted IDs.")] = 50_000_000,
     allow_printed: Annotated[
         bool, typer.Option("--allow-printed", help="Also answer the protocol as printed.")
     ] = False,
-    poll: Annotated[float, typer.Option(help="Seconds between two looks.", min=0.01)] = 0.5,
-    timeout: Annotated[float, typer.Option(help="Seconds to wait for an answer.", min=0.1)] = 60.0,
+    poll: Annotated[float, typer.Option(help="Seconds between two looks.")] = 0.5,
+    timeout: Annotated[float, typer.Option(help="Seconds to wait for an answer.")] = 60.0,
     ca: Authority = None,
     plain: Plain = False,
 ) -> None:
     """Answer jobs as a data party, until stopped."""
     with plainly():
-        from fedkit.fedvalue.columns import read_columns
         from fedkit.fedvalue.protocol.parties import DataParty
-        from fedkit.fedvalue.service import parties as agents
+        from fedkit.fedvalue.service.parties import answer_jobs
+        from fedkit.fedvalue.service.store import PartyState
 
-        held = read_columns(data, id_column=id_column, columns=listed(columns))
-        check_bins(bins)
-        key = agents.read_key(key_file)
-        cells = agents.cells_of(held, bins, how, missing, str(data))
-        policy = agents.Policy(max_rows, allow_printed, max_jobs)
-        with connect(url, token_file, ca, plain, timeout=timeout) as counter:
+        check_range("poll", poll, 0.01, 86400)
+        check_range("max-rows", max_rows, 1, 2**31)
+        check_range("max-jobs", 1 if max_jobs is None else max_jobs, 1, 2**31)
+        held, cells, key = own_data(
+            data, key_file, bins, how, missing, id_column=id_column, columns=listed(columns)
+        )
+        with connect(url, token_file, ca, plain, timeout) as counter:
             admit(counter, name, "data", None if once else poll)
-            place = secret_file or data.with_name(f"{name}.secret")
+            place = state_file or data.with_name(f"{name}.state")
             if place.exists():
                 say(f"{name}: taking up with the secret in {place}")
-            who = DataParty(name, held.ids, cells, key, secret=agents.own_secret(place))
+            state = PartyState(place)
+            who = DataParty(name, held.ids, cells, key, secret=state.secret)
             say(f"{name}: {size_of(held)}; waiting for jobs")
-            answered = agents.answer_jobs(
-                who, key, counter, policy=policy, rows=len(held.ids), once=once, poll=poll,
-                answered=place.with_name(f"{name}.answered"),
-                say=lambda line: say(f"{name}: {line}"),
+            answered = answer_jobs(
+                who, counter, max_rows=max_rows, printed=allow_printed, max_jobs=max_jobs,
+                state=state, once=once, poll=poll, say=lambda line: say(f"{name}: {line}"),
             )  # fmt: skip
         say(f"{name}: {several(answered, 'job')} answered")
 
 
 @app.command()
 def value(
-    name: Annotated[str, typer.Option(help="This party's name.")],
+    name: Name,
     parties: Annotated[str, typer.Option(help="Names of the data parties, such as bank,telco.")],
     data: Data,
     label: Annotated[str, typer.Option(help="Column of the label.")],
     key_file: KeyFile,
     token_file: TokenFile,
-    url: Url = "http://127.0.0.1:8765",
+    url: Url = _HERE,
     id_column: IdColumn = "id",
     columns: Columns = None,
     bins: Bins = 5,
@@ -213,16 +208,14 @@ def value(
         ),
     ] = None,
     draws: Annotated[int, typer.Option(help="Permutations of each test.")] = 999,
-    seed: Annotated[int, typer.Option(help="Seed of the tests and sampled orders.", min=0)] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the tests and sampled orders.")] = 0,
     iterations: Annotated[int, typer.Option(help="Redundant computations (tau).")] = 2,
     artificial: Annotated[
         str | None,
         typer.Option(help="LOW,HIGH: artificial IDs; default: as many as rows. The paper: 1,50."),
     ] = None,
-    timeout: Annotated[float, typer.Option(help="Seconds to wait for one job.", min=0.01)] = 600.0,
-    answer_timeout: Annotated[
-        float, typer.Option(help="Seconds to wait for an answer.", min=0.1)
-    ] = 60.0,
+    timeout: Annotated[float, typer.Option(help="Seconds to wait for one job.")] = 600.0,
+    answer_timeout: Annotated[float, typer.Option(help="Seconds to wait for an answer.")] = 60.0,
     state_file: Annotated[
         Path | None, typer.Option(help="Remembers a run while it lasts; default NAME.run.")
     ] = None,
@@ -237,30 +230,27 @@ def value(
     """
     with plainly():
         from fedkit.fedvalue.binning import label_codes, label_doubt
-        from fedkit.fedvalue.columns import read_columns
         from fedkit.fedvalue.protocol.task_party import TaskParty
         from fedkit.fedvalue.report import assess, check_correction
-        from fedkit.fedvalue.service import parties as agents
-        from fedkit.fedvalue.service.client import CounterRefused
+        from fedkit.fedvalue.service.parties import run_task
 
         names = tuple(listed(parties) or ())
         check_correction(correction)
-        check_bins(bins)
-        if test is not False and draws < 1:
-            raise ValueError(f"draws is {draws}; expected at least 1 permutation")
+        check_range("seed", seed, 0, 2**63)
+        check_range("timeout", timeout, 0.01, 365 * 86400)
+        if test is not False:
+            check_range("draws", draws, 1, 10**9)
         if out is not None and not out.absolute().parent.is_dir():
             raise ValueError(f"{out} cannot be written: there is no folder {out.parent}")
         known_answers = None if artificial is None else pair(artificial)
-        held = read_columns(
-            data, id_column=id_column, columns=listed(columns), label=label, min_columns=0
-        )
+        held, cells, key = own_data(
+            data, key_file, bins, how, missing,
+            id_column=id_column, columns=listed(columns), label=label, min_columns=0,
+        )  # fmt: skip
         # as many as rows: the bound on undetected cheating is then small, the work hardly larger
         options: dict[str, Any] = {
             "iterations": iterations, "artificial": known_answers or len(held.ids),
         }  # fmt: skip
-        key = agents.read_key(key_file)
-        cells = agents.cells_of(held, bins, how, missing, str(data))
-        assert held.y is not None
         TaskParty(name, ["?"], [0], [0], key, names, **options)  # refuses what is out of range
         say(
             f"{name}: {size_of(held)}, label {label}; "
@@ -269,21 +259,13 @@ def value(
         doubt = label_doubt(label_codes(held.y), f"the label {label!r}")
         if doubt is not None:
             say(f"{name}: warning: {doubt}")
-        with connect(
-            url, token_file, ca, plain, timeout=answer_timeout, sleep=telling(name)
-        ) as counter:
+        with connect(url, token_file, ca, plain, answer_timeout, sleep=telling(name)) as counter:
             admit(counter, name, "task")
-            place = state_file or data.with_name(f"{name}.run")
-            known = place.exists()
-            try:
-                counts = agents.run_task(
-                    held, cells, key, counter, name=name, parties=names, timeout=timeout,
-                    state=place, say=lambda line: say(f"{name}: {line}"), **options,
-                )  # fmt: skip
-            except CounterRefused as error:
-                if error.status in (403, 422) and not known:  # it never began
-                    place.unlink(missing_ok=True)
-                raise
+            counts = run_task(
+                held, cells, key, counter, name=name, parties=names, timeout=timeout,
+                state=state_file or data.with_name(f"{name}.run"),
+                say=lambda line: say(f"{name}: {line}"), **options,
+            )  # fmt: skip
         report = assess(
             counts, correction=correction, test=test, draws=draws, seed=seed, label=label
         )
@@ -303,3 +285,118 @@ def demo(
         from fedkit.fedvalue.service.demo import run_demo
 
         run_demo(keep, tls=tls, say=say)
+
+
+@contextmanager
+def plainly() -> Iterator[None]:
+    """Turn what may go wrong into one line and an exit status."""
+    from fedkit.fedvalue.protocol.verification import AlignmentError, CheatingDetected
+
+    try:
+        yield
+    except CheatingDetected as error:
+        typer.echo(f"fedkit: the server's answer is refused: {error}", err=True)
+        raise typer.Exit(3) from error
+    except AlignmentError as error:
+        hint = ", or write the IDs alike (007 is not 7)" if "other IDs" in str(error) else ""
+        raise ValueError(f"{error}{hint}") from error
+    except OSError as error:  # without its number
+        words = error.strerror or str(error)
+        raise ValueError(f"{error.filename}: {words}" if error.filename else words) from error
+    except KeyboardInterrupt:
+        typer.echo("fedkit: stopped", err=True)
+        raise typer.Exit(130) from None
+
+
+def say(line: str) -> None:
+    """Print one line at once: the reader may be a log."""
+    print(line, flush=True)
+
+
+def own_data(
+    data: Path, key_file: Path, bins: int, how: str, missing: str, **options: Any
+) -> tuple[Any, Any, bytes]:
+    """Read a party's columns, its cells, and the key that the parties share."""
+    from fedkit.fedvalue.columns import read_columns
+    from fedkit.fedvalue.service.parties import cells_of, read_key
+
+    held = read_columns(data, **options)
+    if bins == 1:  # a mistake, at the command line
+        raise ValueError(
+            "bins is 1, and in one bin a continuous column tells nothing; give at least 2"
+        )
+    return held, cells_of(held, bins, how, missing, str(data)), read_key(key_file)
+
+
+def connect(
+    url: str, token: Path, ca: Path | None, plain: bool, timeout: float, **options: Any
+) -> RemoteCounter:
+    """Return the server at an address, spoken to with the token in a file."""
+    from fedkit.fedvalue.service.client import RemoteCounter
+    from fedkit.fedvalue.service.files import read_secret
+
+    verify: bool | Path = True if ca is None else ca
+    secret = read_secret(token, "token")
+    return RemoteCounter(url, secret, verify=verify, plain=plain, timeout=timeout, **options)
+
+
+def admit(counter: RemoteCounter, name: str, role: str, poll: float | None = None) -> None:
+    """Have the server say whose token this is, before a secret is made or used.
+
+    With `poll`, wait for a server that is away.
+    """
+    from fedkit.fedvalue.service.client import CounterUnavailable
+
+    away = False
+    while True:
+        try:
+            counter.pending(name)
+            break
+        except CounterUnavailable as error:
+            if poll is None:
+                raise
+            if not away:
+                say(f"{name}: {error}; trying on")
+            away = True
+            time.sleep(poll)
+    if counter.role != role:
+        takes = "task party, which asks (value)"
+        takes = takes if counter.role == "task" else "data party, which answers (party)"
+        raise ValueError(f"by its token, {name} is a {takes}")
+
+
+def telling(name: str) -> Callable[[float], None]:
+    """Wait between the tries of a request; say so once in each row of pauses, which double."""
+
+    def sleep(seconds: float) -> None:
+        if 1 <= seconds < 2:
+            say(f"{name}: the server does not answer; trying on")
+        time.sleep(seconds)
+
+    return sleep
+
+
+def several(number: int, what: str) -> str:
+    """Return such as "1 row", "2 rows"."""
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def size_of(held: Any) -> str:
+    """Return how many rows and features a party has, in words."""
+    return f"{several(len(held.ids), 'row')}, {several(len(held.names), 'feature')}"
+
+
+def pair(text: str) -> tuple[int, int]:
+    """Return LOW,HIGH (or one number for both)."""
+    try:
+        numbers = [int(part) for part in text.split(",")]
+    except ValueError:
+        numbers = []
+    if len(numbers) not in (1, 2):
+        raise ValueError(f"artificial is {text!r}; expected LOW,HIGH, such as 500,1000")
+    return numbers[0], numbers[-1]
+
+
+def listed(text: str | None) -> list[str] | None:
+    """Return the parts of a,b,c."""
+    return None if text is None else [part.strip() for part in text.split(",") if part.strip()]

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import ipaddress
 import json
 import ssl
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 from urllib.parse import quote, urlsplit
 
 from fedkit.extras import need
@@ -19,6 +21,7 @@ from fedkit.fedvalue.service.access import ROLES
 from fedkit.fedvalue.service.wire import (
     check_job_id,
     check_party,
+    check_range,
     clean,
     job_from_json,
     job_to_json,
@@ -28,6 +31,8 @@ __all__ = ["CounterError", "CounterRefused", "CounterUnavailable", "RemoteCounte
 
 # worth another try: the server is busy, restarting, or behind a proxy that is
 _AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})
+#: longest answer that is not a table, in bytes
+_WORDS = 64 << 20
 
 
 class CounterUnavailable(ConnectionError):
@@ -53,8 +58,8 @@ class CounterRefused(ValueError):
         self.status = status
 
 
-class RemoteCounter:
-    """A :class:`.messages.Counter` that speaks to :mod:`.service` over HTTP.
+class RemoteCounter(AbstractContextManager["RemoteCounter"]):
+    """A :class:`.messages.Counter` that speaks to :mod:`.server` over HTTP.
 
     Every request is idempotent, so what failed on the way is simply sent again.
 
@@ -67,22 +72,27 @@ class RemoteCounter:
     verify : bool or path
         False accepts any certificate (tests only); a path names the authority to trust, PEM.
     timeout : float
-        Seconds to connect, to send a piece, to wait for the answer, and to read it whole.
+        Seconds to connect and to send a piece; and from then on until the whole answer is there.
     retries : int
         Further tries after a failure.
     backoff : float
         Seconds before the first of them; each later pause is twice as long, 10 s at most.
     max_bytes : int
-        Longest answer that is read, in bytes.
+        Longest table that is read, in bytes.
     plain : bool
         Allow ``http://`` to another computer, where the token can be read on the way.
-    transport, sleep : optional
-        Of httpx, and how to wait; for tests.
+    sleep : optional
+        How to wait.
 
     Raises
     ------
     ValueError
-        If the address or the token cannot be right, or the authority's file not be read.
+        If the address, the token or a number cannot be right, or the authority's file not be read.
+
+    Notes
+    -----
+    ``open``, ``pending``, ``submit``, ``table`` and ``close`` raise :class:`CounterRefused`,
+    :class:`CounterError` or :class:`CounterUnavailable`.
     """
 
     def __init__(
@@ -96,7 +106,6 @@ class RemoteCounter:
         backoff: float = 0.25,
         max_bytes: int = 1 << 30,
         plain: bool = False,
-        transport: Any = None,
         sleep: Callable[[float], None] | None = None,
     ) -> None:
         self._httpx = need("httpx", extra="service")
@@ -110,53 +119,37 @@ class RemoteCounter:
             )
         if not token or not token.isascii() or not token.isprintable() or " " in token:
             raise ValueError("the token is not one word of plain text; read it from its file")
+        check_range("timeout", timeout, 0.001, 86400)
         self.url, self._timeout, self._retries = url.rstrip("/"), timeout, retries
         self._backoff, self._max_bytes, self._sleep = backoff, max_bytes, sleep or time.sleep
         self.role: str | None = None  # of the token, once the server has said it
         self._tables: dict[str, bytes] = {}
         self._missing: dict[str, tuple[str, ...]] = {}
-        self._client = self._httpx.Client(
+        self._client = self._httpx.AsyncClient(
             headers={"Authorization": f"Bearer {token}"},
             # plain http reads no certificates: do not load a thousand of them
             verify=_context(verify) if place.scheme == "https" else False,
-            timeout=timeout,
-            transport=transport,
+            timeout=None,  # one limit for all of an answer: its head may come drop by drop, too
             trust_env=not is_local(place.hostname),  # no proxy on the way to ourselves
         )
+        # a loop of its own, as a notebook has one already
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, daemon=True).start()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.disconnect()
 
     def disconnect(self) -> None:
         """Drop the connections."""
-        self._client.close()
+        asyncio.run_coroutine_threadsafe(self._client.aclose(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
 
     def open(self, job: Job) -> None:
-        """Announce a job; the same job again changes nothing.
-
-        Raises
-        ------
-        CounterRefused, CounterError, CounterUnavailable
-        """
-        self._ask("POST", "/jobs", json.dumps(job_to_json(job)).encode(), "application/json")
+        """Announce a job; the same job again changes nothing."""
+        self._ask("POST", "/jobs", json.dumps(job_to_json(job)).encode())
 
     def pending(self, party: str) -> list[Job]:
-        """Return the jobs that wait for this party, oldest first.
-
-        Raises
-        ------
-        ValueError
-            If the token is another party's.
-        CounterRefused, CounterError, CounterUnavailable
-        """
+        """Return the jobs that wait for this party, oldest first; the token must be its own."""
         _, body = self._ask("GET", "/pending")
         data = self._json(body, "the list of jobs")
         whose, role, jobs = data.get("party"), data.get("role"), data.get("jobs")
@@ -171,25 +164,13 @@ class RemoteCounter:
             raise self._garbage("a job", error) from error
 
     def submit(self, job: str, party: str, upload: Upload) -> None:
-        """Hand in an upload; the same one again changes nothing.
-
-        Raises
-        ------
-        CounterRefused, CounterError, CounterUnavailable
-        """
+        """Hand in an upload; the same one again changes nothing."""
         path = f"/jobs/{_quoted(job)}/uploads/{quote(check_party(party), safe='')}"
-        self._ask("PUT", path, upload.to_bytes(), "application/octet-stream")
+        self._ask("PUT", path, upload.to_bytes())
 
     def table(self, job: str) -> Table | None:
-        """Return the counts, or None while uploads are missing.
-
-        Raises
-        ------
-        CounterError
-            If the answer is no table, or another one than before.
-        CounterRefused, CounterUnavailable
-        """
-        status, body = self._ask("GET", f"/jobs/{_quoted(job)}/table")
+        """Return the counts, or None while uploads are missing; never another table than before."""
+        status, body = self._ask("GET", f"/jobs/{_quoted(job)}/table", most=self._max_bytes)
         if status == 202:
             missing = self._json(body, "the state of a job").get("missing")
             if not isinstance(missing, list) or not all(isinstance(n, str) for n in missing):
@@ -211,41 +192,38 @@ class RemoteCounter:
         return self._missing.get(job, ())
 
     def close(self, job: str) -> None:
-        """Forget a job and its uploads; an unknown one is ignored.
-
-        Raises
-        ------
-        CounterRefused, CounterError, CounterUnavailable
-        """
+        """Forget a job and its uploads; an unknown one is ignored."""
         self._ask("DELETE", f"/jobs/{_quoted(job)}")
         self._tables.pop(job, None)
         self._missing.pop(job, None)
 
     def _ask(
-        self, method: str, path: str, body: bytes | None = None, kind: str | None = None
-    ) -> tuple[int, bytes]:
+        self, method: str, path: str, body: bytes = b"", most: int = _WORDS
+    ) -> tuple[int, bytes | bytearray]:
         """Send a request, again where that helps; return the status and the body."""
         trouble = ""
         for attempt in range(self._retries + 1):
             if attempt:
                 self._sleep(min(10.0, self._backoff * 2 ** (attempt - 1)))
             try:
-                status, answer = self._once(method, path, body, kind)
-            except self._httpx.TransportError as error:
-                trouble = f"{type(error).__name__}: {clean(error)}"
+                status, answer = asyncio.run_coroutine_threadsafe(
+                    self._once(method, path, body, min(most, self._max_bytes)), self._loop
+                ).result()
+            except (self._httpx.TransportError, TimeoutError) as error:
+                trouble = f"{type(error).__name__}: {clean(error) or 'no answer in time'}"
                 if "CERTIFICATE_VERIFY_FAILED" in trouble:
                     break  # trying again will not make it trustworthy
                 continue
             except self._httpx.HTTPError as error:
                 raise self._garbage("HTTP", error) from error
             if status in _AGAIN:
-                trouble = f"status {status}: {self._sentence(answer)}"
+                trouble = f"status {status}: {_sentence(answer)}"
                 continue
             if 200 <= status < 300:
                 return status, answer
             if 400 <= status < 600:
                 raise CounterRefused(
-                    status, f"the counting server refuses ({status}): {self._sentence(answer)}"
+                    status, f"the counting server refuses ({status}): {_sentence(answer)}"
                 )
             raise self._garbage("an answer", f"status {status}")
         tries = f"{attempt + 1} tries" if attempt else "one try"
@@ -253,26 +231,29 @@ class RemoteCounter:
             f"the counting server at {self.url} gave no answer after {tries}: {trouble}"
         )
 
-    def _once(
-        self, method: str, path: str, body: bytes | None, kind: str | None
-    ) -> tuple[int, bytes]:
-        headers = {"Content-Type": kind} if kind else None
-        with self._client.stream(
-            method, self.url + path, content=body, headers=headers
-        ) as answer:  # fmt: skip
-            end = time.monotonic() + self._timeout
-            parts: list[bytes] = []
-            size = 0
-            for part in answer.iter_raw():
-                size += len(part)
-                if size > self._max_bytes:
-                    raise self._garbage("an answer", f"it is longer than {self._max_bytes} bytes")
-                if time.monotonic() > end:
-                    raise self._httpx.ReadTimeout(f"the answer took over {self._timeout:g} s")
-                parts.append(part)
-            return answer.status_code, b"".join(parts)
+    async def _once(
+        self, method: str, path: str, body: bytes, most: int
+    ) -> tuple[int, bytes | bytearray]:
+        async with asyncio.timeout(self._timeout) as patience:
 
-    def _json(self, body: bytes, what: str) -> dict[str, Any]:
+            async def pieces() -> AsyncIterator[bytes]:
+                for i in range(0, len(body), 1 << 18):
+                    yield body[i : i + (1 << 18)]
+                    patience.reschedule(asyncio.get_running_loop().time() + self._timeout)
+
+            asked = self._client.stream(
+                method, self.url + path, content=pieces() if body else None,
+                headers={"Content-Length": str(len(body))} if body else None,
+            )  # fmt: skip
+            async with asked as answer:
+                heard = bytearray()
+                async for part in answer.aiter_raw():
+                    heard += part
+                    if len(heard) > most:
+                        raise self._garbage("an answer", f"it is longer than {most} bytes")
+                return answer.status_code, heard
+
+    def _json(self, body: bytes | bytearray, what: str) -> dict[str, Any]:
         try:
             data = json.loads(body)
         except (ValueError, RecursionError) as error:
@@ -280,12 +261,6 @@ class RemoteCounter:
         if not isinstance(data, dict):
             raise self._garbage(what)
         return data
-
-    def _sentence(self, body: bytes) -> str:
-        try:
-            return clean(json.loads(body)["error"])
-        except (ValueError, KeyError, TypeError, RecursionError):
-            return "it does not say why"
 
     def _garbage(self, what: str, why: object = "") -> CounterError:
         reason = f" ({clean(why)})" if str(why) else ""
@@ -298,6 +273,13 @@ def is_local(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def _sentence(body: bytes | bytearray) -> str:
+    try:
+        return clean(json.loads(body)["error"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return "it does not say why"
 
 
 def _quoted(job: str) -> str:

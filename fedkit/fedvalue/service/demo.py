@@ -6,7 +6,6 @@ import datetime
 import ipaddress
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -18,7 +17,8 @@ from pathlib import Path
 from fedkit.extras import need
 from fedkit.fedvalue.cmi import PartyValues, mshapley_cmi
 from fedkit.fedvalue.protocol.keys import new_key
-from fedkit.fedvalue.service.access import issue_tokens, write_secret
+from fedkit.fedvalue.service.access import issue_tokens
+from fedkit.fedvalue.service.files import write_secret
 from fedkit.streams import Streams
 
 __all__ = ["Program", "run_demo", "self_signed", "until", "write_tables"]
@@ -28,15 +28,7 @@ _PATIENCE = 120.0
 
 
 class Program:
-    """One `fedkit fedvalue` command as a process, its output in a file.
-
-    Parameters
-    ----------
-    log : Path
-        Where its output goes.
-    *arguments : str
-        What follows ``fedkit fedvalue``.
-    """
+    """One ``fedkit fedvalue`` command as a process, its output in a file."""
 
     def __init__(self, log: Path, *arguments: str | Path) -> None:
         self.log = log
@@ -61,11 +53,11 @@ class Program:
         """
 
         def there() -> bool:
-            if self.text().count(words) >= times:
-                return True
-            if self.process.poll() is not None and self.text().count(words) < times:
+            ended = self.process.poll() is not None
+            found = self.text().count(words) >= times
+            if ended and not found:
                 raise RuntimeError(f"the program ended without saying {words!r}: {self.text()}")
-            return False
+            return found
 
         until(there, f"{words!r} in {self.log.name}")
         return self.text()
@@ -77,22 +69,15 @@ class Program:
 
     def stop(self) -> None:
         """End it."""
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-            try:
-                self.process.wait(20)
-            except subprocess.TimeoutExpired:
-                self.kill()
+        self.process.terminate()
+        try:
+            self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            self.kill()
 
 
 def until(condition: Callable[[], bool], what: str, patience: float = _PATIENCE) -> None:
-    """Wait for a condition.
-
-    Raises
-    ------
-    RuntimeError
-        If it does not come true.
-    """
+    """Wait for a condition; a RuntimeError says that it does not come true."""
     end = time.monotonic() + patience
     while not condition():
         if time.monotonic() > end:
@@ -102,13 +87,6 @@ def until(condition: Callable[[], bool], what: str, patience: float = _PATIENCE)
 
 def write_tables(folder: Path, features: int = 3) -> tuple[dict[str, Path], PartyValues]:
     """Split scikit-learn's breast cancer data by columns, one CSV file per party.
-
-    Parameters
-    ----------
-    folder : Path
-        Where the files go.
-    features : int
-        Features of each party.
 
     Returns
     -------
@@ -181,34 +159,29 @@ def run_demo(keep: Path | None, *, tls: bool, say: Callable[[str], None]) -> Non
     RuntimeError
         If a program fails, or the values differ from those in the clear.
     """
-    started = time.perf_counter()
+    if keep is not None:
+        keep.mkdir(parents=True, exist_ok=True)
+        if any(keep.iterdir()):
+            raise ValueError(f"{keep} is not empty; the demo needs a folder of its own")
     with ExitStack() as stack:
-        if keep is None:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        else:
-            keep.mkdir(parents=True, exist_ok=True)
-            if any(keep.iterdir()):
-                raise ValueError(f"{keep} is not empty; the demo needs a folder of its own")
-            folder = keep
-
-        def note(line: str) -> None:
-            say(f"{time.perf_counter() - started:6.1f} s  {line}")
-
-        _play(folder, stack, tls, note, say)
+        folder = keep or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        _play(folder, stack, tls, say)
 
 
-def _play(
-    folder: Path, stack: ExitStack, tls: bool, note: Callable[[str], None],
-    say: Callable[[str], None],
-) -> None:  # fmt: skip
+def _play(folder: Path, stack: ExitStack, tls: bool, say: Callable[[str], None]) -> None:
+    started = time.perf_counter()
     files, clear = write_tables(folder)
-    issue_tokens(folder / "tokens.json", folder, task=[TASK], data=PARTIES, days=1)
+    rows = [line.split(",") for line in files[TASK].read_text("utf-8").splitlines()[1:]]
+    issue_tokens(folder / "tokens.db", folder, task=[TASK], data=PARTIES, days=1)
     write_secret(folder / "federation.key", new_key().hex())
-    secure = ["--tls-cert", "server.crt", "--tls-key", "server.key"] if tls else []
-    trust: list[str | Path] = ["--ca", self_signed(folder)[0]] if tls else []
-    secure = [part if part.startswith("--") else str(folder / part) for part in secure]
-    note(f"{TASK} has 3 features and the label of {len(_rows(files[TASK]))} patients; "
-         f"{', '.join(PARTIES)} have 3 features each")  # fmt: skip
+    secure: list[str | Path] = []
+    trust: list[str | Path] = []
+    if tls:
+        cert, key = self_signed(folder)
+        secure, trust = ["--tls-cert", cert, "--tls-key", key], ["--ca", cert]
+
+    def note(line: str) -> None:
+        say(f"{time.perf_counter() - started:6.1f} s  {line}")
 
     def start(name: str, *arguments: str | Path) -> Program:
         program = Program(folder / f"{name}.log", *arguments)
@@ -217,54 +190,45 @@ def _play(
 
     def serve(port: str) -> Program:
         return start("server", "serve", "--folder", folder / "kept", "--tokens",
-                     folder / "tokens.json", "--port", port, *secure)  # fmt: skip
+                     folder / "tokens.db", "--port", port, *secure)  # fmt: skip
 
     def common(name: str) -> list[str | Path]:
         return ["--name", name, "--data", files[name], "--key-file", folder / "federation.key",
                 "--token-file", folder / f"{name}.token", "--url", url, *trust]  # fmt: skip
 
+    note(f"{TASK} has 3 features and the label of {len(rows)} patients; "
+         f"{', '.join(PARTIES)} have 3 features each")  # fmt: skip
     server = serve("0")
     url = server.wait_for("counting server at ").split("counting server at ")[1].split()[0]
     note(f"the counting server listens at {url}")
     task = start(TASK, "value", *common(TASK), "--parties", ",".join(PARTIES), "--label", "target",
                  "--test", "--artificial", "600,900", "--json", folder / "values.json")  # fmt: skip
     first, second = (start(name, "party", *common(name)) for name in PARTIES[:2])
-    kept = folder / "kept" / "jobs"
-    until(lambda: len(list(kept.glob("*/*.upload"))) == 3, "three uploads")
+    server.wait_for(": upload of ", 3)
     first.wait_for("is answered")
     second.wait_for("is answered")
     note(f"{TASK}, {PARTIES[0]} and {PARTIES[1]} have been told that their uploads are kept")
     server.kill()
     first.kill()
     note(f"the server and {PARTIES[0]} are killed, without warning")
-    stored = [path.read_bytes() for path in kept.glob("*/*")]
-    seen = sum(row[0].encode() in text for text in stored for row in _rows(files[TASK]))
-    size = sum(map(len, stored))
-    note(f"the dead server's disk holds {size} bytes; IDs of patients found in them: {seen}")
+    stored = b"".join(path.read_bytes() for path in (folder / "kept").iterdir())
+    seen = sum(row[0].encode() in stored for row in rows)
+    note(f"the dead server's disk holds {len(stored)} bytes; IDs of patients found in them: {seen}")
     server = serve(url.rsplit(":", 1)[1])
     server.wait_for("counting server at ", 2)
     note("the server is back and takes up the job; nobody uploads again what it had")
     start(PARTIES[0], "party", *common(PARTIES[0]))
     start(PARTIES[2], "party", *common(PARTIES[2]))
     note(f"{PARTIES[0]} is back, and {PARTIES[2]} joins")
-    task.process.wait(_PATIENCE)
-    if task.process.returncode:
+    if task.process.wait(_PATIENCE):
         raise RuntimeError(f"the task party failed: {task.text()}")
     note("the task party has all counts and has verified them")
-    say("")
-    say(task.text().strip())
-    found = json.loads((folder / "values.json").read_text("utf-8"))
-    plugin = found["plugin"]
-    same = [plugin["values"][name] for name in PARTIES] == clear.values.tolist()
-    say("")
-    say("in the clear, from all columns in one place:")
-    say(clear.to_frame().to_string(index=False))
-    until(lambda: not any(kept.iterdir()), "the server to forget the jobs")
+    say(f"\n{task.text().strip()}\n")
+    say(f"in the clear, from all columns in one place:\n{clear.to_frame().to_string(index=False)}")
+    server.wait_for(" closed", 2)
     note("the server has forgotten the jobs")
-    if not same or plugin["task_value"] != clear.task_value or seen:
+    found = json.loads((folder / "values.json").read_text("utf-8"))["plugin"]
+    same = [found["values"][name] for name in PARTIES] == clear.values.tolist()
+    if not same or found["task_value"] != clear.task_value or seen:
         raise RuntimeError("the values differ, or the server saw an ID")
     note("equal, to the last bit")
-
-
-def _rows(path: Path) -> list[list[str]]:
-    return [line.split(",") for line in path.read_text("utf-8").splitlines()[1:]]

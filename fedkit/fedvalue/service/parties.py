@@ -1,12 +1,12 @@
-"""The parties as programs of their own: what each does between reading its file and the answer."""
+"""What a data party and a task party do as programs, from their columns to the answer."""
 
 from __future__ import annotations
 
 import contextlib
-import secrets
+import hashlib
+import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,9 @@ import numpy as np
 
 from fedkit.fedvalue.columns import Columns
 from fedkit.fedvalue.data import discretise, joint_codes, label_codes
-from fedkit.fedvalue.protocol.keys import KEY_BYTES, unseal
-from fedkit.fedvalue.protocol.messages import Counter, Job, MessageError, Table, Upload
-from fedkit.fedvalue.protocol.parties import DataParty, Order
+from fedkit.fedvalue.protocol.keys import KEY_BYTES, derive
+from fedkit.fedvalue.protocol.messages import Counter, Job, MessageError
+from fedkit.fedvalue.protocol.parties import DataParty
 from fedkit.fedvalue.protocol.secure import (
     AlignmentError,
     CheatingDetected,
@@ -24,42 +24,23 @@ from fedkit.fedvalue.protocol.secure import (
     SecureCounts,
     TaskParty,
 )
-from fedkit.fedvalue.service.access import read_secret, write_secret
-from fedkit.fedvalue.service.answered import Answered
 from fedkit.fedvalue.service.client import (
     CounterError,
     CounterRefused,
     CounterUnavailable,
     RemoteCounter,
 )
-from fedkit.fedvalue.service.unfinished import Unfinished, digest_of
+from fedkit.fedvalue.service.files import read_secret
+from fedkit.fedvalue.service.store import PartyState
+from fedkit.fedvalue.service.wire import check_range
 
-__all__ = ["Policy", "answer_jobs", "cells_of", "own_secret", "read_key", "run_task"]
+__all__ = ["answer_jobs", "cells_of", "read_key", "run_task"]
 
-
-#: to one job: a server that lost an answer may ask again, but not for ever
+#: answers to one job: a server that lost one may ask again, but not for ever
 _ANSWERS = 3
+#: refused jobs that are named; a server may forge any number of them
+_NAMED = 20
 _KEPT = "What was uploaded is kept: the same command goes on"
-
-
-@dataclass(frozen=True)
-class Policy:
-    """What a data party agrees to.
-
-    Attributes
-    ----------
-    rows : int
-        Largest upload, in encrypted IDs.
-    printed : bool
-        Also answer queries for one cell, or without fresh keys, padding and tokens per row, as the
-        paper prints them: the server then learns more.
-    jobs : int or None
-        Answer so many jobs and stop.
-    """
-
-    rows: int = 50_000_000
-    printed: bool = False
-    jobs: int | None = None
 
 
 def read_key(path: Path) -> bytes:
@@ -71,28 +52,13 @@ def read_key(path: Path) -> bytes:
         If the file does not hold 64 hexadecimal digits.
     """
     text = read_secret(path, "key")
-    try:
-        key = bytes.fromhex(text)
-    except ValueError:
-        key = b""
-    if len(key) != KEY_BYTES:
-        raise ValueError(
-            f"the key file {path} holds {len(text)} characters that are no key; expected are "
-            f"{2 * KEY_BYTES} hexadecimal digits (fedkit fedvalue keygen)"
-        )
-    return key
-
-
-def own_secret(path: Path) -> bytes:
-    """Return the party's own secret from its file; make both if they are not there.
-
-    All random choices of the party follow from it, so that a party that was killed says the same
-    when it comes back.
-    """
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_secret(path, secrets.token_hex(KEY_BYTES))
-    return read_key(path)
+    with contextlib.suppress(ValueError):
+        if len(key := bytes.fromhex(text)) == KEY_BYTES:
+            return key
+    raise ValueError(
+        f"the key file {path} holds {len(text)} characters that are no key; expected are "
+        f"{2 * KEY_BYTES} hexadecimal digits (fedkit fedvalue keygen)"
+    )
 
 
 def cells_of(columns: Columns, bins: int, how: Any, missing: Any, name: str) -> Any:
@@ -105,14 +71,14 @@ def cells_of(columns: Columns, bins: int, how: Any, missing: Any, name: str) -> 
 
 def answer_jobs(
     party: DataParty,
-    key: bytes,
     counter: Counter,
     *,
-    policy: Policy,
-    rows: int,
+    max_rows: int = 50_000_000,
+    printed: bool = False,
+    max_jobs: int | None = None,
+    state: PartyState | None = None,
     once: bool = False,
     poll: float = 0.5,
-    answered: Path | None = None,
     say: Callable[[str], None] = print,
     sleep: Callable[[float], None] = time.sleep,
 ) -> int:
@@ -126,24 +92,23 @@ def answer_jobs(
     ----------
     party : DataParty
         The party, with its own data.
-    key : bytes
-        The key that the parties share.
     counter : Counter
         The server.
-    policy : Policy
-        What the party agrees to.
-    rows : int
-        Rows of the party.
+    max_rows : int
+        Largest upload that the party agrees to, in encrypted IDs.
+    printed : bool
+        Also answer queries for one cell, or without fresh keys, padding and tokens per row, as the
+        paper prints them: the server then learns more.
+    max_jobs : int, optional
+        Answer so many jobs and stop.
+    state : PartyState, optional
+        What it remembers of the jobs it answered; by default for this call only.
     once : bool
         Answer what waits now and stop; a server that is away is then an error.
     poll : float
         Seconds between two looks.
-    answered : Path, optional
-        File of the jobs answered so far, which outlives the process; made if missing.
-    say : callable
-        Told what happens.
-    sleep : callable
-        Waits; for tests.
+    say, sleep : callable
+        Told what happens; waits.
 
     Returns
     -------
@@ -157,69 +122,82 @@ def answer_jobs(
     CounterUnavailable
         With `once`, if the server does not answer.
     """
+    check_range("poll", poll, 0, 86400)
+    state = state or PartyState()
+    answers: dict[str, int] = {}
     left_alone: set[str] = set()
-    times: dict[str, int] = {}
-    known = Answered(answered)
-    done, away = 0, False
+    refused = 0
+    away = False
+
+    def full() -> bool:
+        return len(answers) >= (math.inf if max_jobs is None else max_jobs)
+
+    def refuse(line: str) -> None:
+        nonlocal refused
+        refused += 1
+        if refused <= _NAMED:
+            say(line)
+        if refused == _NAMED:
+            say(f"{_NAMED} jobs were left alone; further ones are not named")
+
     while True:
         try:
             waiting = counter.pending(party.name)
             if away:
                 say("the server is back")
             away = False
+            left_alone &= {job.id for job in waiting}
             for job in waiting:
-                if job.id in left_alone:
+                if job.id in left_alone or answers.get(job.id, 0) >= _ANSWERS:
                     continue
-                if policy.jobs is not None and done >= policy.jobs:
+                if full():
                     break
                 try:
-                    _agree(job, party.name, key, rows, policy)
-                    known.remember(job, party.content(job))
+                    _agree(job, party, max_rows, printed)
+                    state.answer(job.id, party.content(job))
                     counter.submit(job.id, party.name, party.answer(job))
                 except CounterRefused as error:
-                    say(f"job {job.id}: {error}")
                     left_alone.add(job.id)
+                    refuse(f"job {job.id}: {error}")
                 except (ValueError, MemoryError) as error:  # SealError, MessageError
-                    say(f"job {job.id} is not answered: {error}")
                     left_alone.add(job.id)
+                    refuse(f"job {job.id} is not answered: {error}")
                 else:
-                    times[job.id] = times.get(job.id, 0) + 1
-                    done += times[job.id] == 1
-                    say(f"job {job.id} is answered" + (" again" if times[job.id] > 1 else ""))
-                    if times[job.id] == _ANSWERS:
-                        left_alone.add(job.id)
+                    answers[job.id] = answers.get(job.id, 0) + 1
+                    say(f"job {job.id} is answered" + (" again" if answers[job.id] > 1 else ""))
         except (CounterUnavailable, CounterError) as error:
             if once:
                 raise
             if not away:
                 say(f"{error}; trying on")
             away = True
-        if once or (policy.jobs is not None and done >= policy.jobs):
-            return done
+        if once or full():
+            return len(answers)
         sleep(poll)
 
 
-def _agree(job: Job, name: str, key: bytes, rows: int, policy: Policy) -> None:
+def _agree(job: Job, party: DataParty, max_rows: int, printed: bool) -> None:
     """Refuse an order that the party does not agree to."""
-    if name not in job.envelopes:
-        raise MessageError(f"it brings no envelope for {name!r}")
-    order = Order.from_bytes(unseal(job.envelopes[name], key, "order", job.id, name))
+    order = party.order(job)
     hardened = order.cell is None and order.fresh and order.padding and order.tokens == "row"
-    if not (hardened or policy.printed):
+    if not (hardened or printed):
         raise MessageError(
             "it asks for the protocol as printed: one cell, or without fresh keys, padding and "
             "tokens per row (--allow-printed)"
         )
-    size = rows * order.duplications + order.artificial + order.padding
-    if size > policy.rows:
-        raise MessageError(f"it asks for {size} encrypted IDs, over {policy.rows} (--max-rows)")
+    size = party.n_rows * order.duplications + order.artificial + order.padding
+    if size > max_rows:
+        raise MessageError(f"it asks for {size} encrypted IDs, over {max_rows} (--max-rows)")
 
 
 class _Held:
     """A counter that keeps finished jobs until the run is over: it can be taken up again."""
 
-    def __init__(self, counter: RemoteCounter, run: Unfinished, say: Callable[[str], None]) -> None:
-        self._counter, self._run, self._say = counter, run, say
+    def __init__(
+        self, counter: RemoteCounter, state: PartyState, command: str, say: Callable[[str], None]
+    ) -> None:
+        self.pending, self.submit, self.table = counter.pending, counter.submit, counter.table
+        self._counter, self._state, self._command, self._say = counter, state, command, say
         self._jobs = list[str]()
         self.last = ""
 
@@ -227,19 +205,16 @@ class _Held:
         self.last = job.id
         self._jobs.append(job.id)
         self._counter.open(job)
-        self._run.opened(job.id)
+        self._state.opened(job.id, self._command)
         # only now: a mistyped command that the server refuses must not cost another its run
-        if self._run.give_up_others(self._counter):
-            self._say(f"another command left a run unfinished in {self._run.path}; it is given up")
-
-    def pending(self, party: str) -> list[Job]:
-        return self._counter.pending(party)
-
-    def submit(self, job: str, party: str, upload: Upload) -> None:
-        self._counter.submit(job, party, upload)
-
-    def table(self, job: str) -> Table | None:
-        return self._counter.table(job)
+        others = [j for j, command in self._state.unfinished().items() if command != self._command]
+        for other in others:
+            with contextlib.suppress(CounterError, CounterRefused):
+                self._counter.close(other)
+            self._state.finished(other)
+        if others:
+            self._say(f"another command left a run unfinished in {self._state.path}; "
+                      "it is given up")  # fmt: skip
 
     def close(self, job: str) -> None:
         """Not yet."""
@@ -247,9 +222,13 @@ class _Held:
     def missing(self) -> tuple[str, ...]:
         return self._counter.missing(self.last)
 
-    def close_all(self) -> None:
-        for job in self._jobs:
-            self._counter.close(job)
+    def end(self) -> None:
+        """Forget the run: a later one has other keys and other jobs."""
+        self._state.close(forget=True)
+        # A server that will not close a job must not hide what the checks found.
+        with contextlib.suppress(CounterError, CounterRefused, CounterUnavailable):
+            for job in self._jobs:
+                self._counter.close(job)
 
 
 def run_task(
@@ -304,14 +283,18 @@ def run_task(
     CounterRefused, CounterError, CounterUnavailable
         If the server refuses, answers nonsense, or nothing.
     """
-    assert columns.y is not None
+    if columns.y is None:
+        raise ValueError("the task party's columns have no label; read them with label=")
+    check_range("timeout", timeout, 0, 365 * 86400)
+    check_range("poll", poll, 0, 86400)
     labels = label_codes(columns.y)
-    data = digest_of(columns.ids, cells, labels)
-    run = Unfinished(state, [name, *parties, repr(sorted(options.items())), data])
-    if run.known:
+    about = [name, *parties, repr(sorted(options.items())), _digest(columns.ids, cells, labels)]
+    run = PartyState(state)
+    known, command = run.unfinished(), hashlib.sha256(repr(about).encode()).hexdigest()
+    if command in known.values():
         say(f"taking up the run that {state} remembers")
-    task = TaskParty(name, columns.ids, cells, labels, key, parties, secret=run.secret, **options)
-    held = _Held(counter, run, say)
+    secret = derive(run.secret, "run", *about)
+    held = _Held(counter, run, command, say)
     shown: tuple[str, tuple[str, ...]] = ("", ())
 
     def wait() -> None:
@@ -321,29 +304,35 @@ def run_task(
             say(f"job {held.last} waits for {', '.join(held.missing())}")
         time.sleep(poll)
 
-    try:
-        counts = task.count(held, wait=wait, timeout=timeout)
-    except PartyMissing as error:
-        missing = ", ".join(held.missing()) or "nobody: the server has not counted yet"
-        raise PartyMissing(
-            f"no table of job {held.last} after {timeout:g} s; missing: {missing}. {_KEPT}"
-        ) from error
-    except CounterUnavailable as error:
-        raise CounterUnavailable(f"{error}. {_KEPT}") from error
-    except (CheatingDetected, AlignmentError):
-        _end(held, run)
-        raise
-    except CounterRefused as error:
-        if error.status in (404, 409, 410):  # the server has closed or forgotten the run
-            _end(held, run)
-        raise
-    _end(held, run)
+    with contextlib.closing(run):
+        try:
+            task = TaskParty(name, columns.ids, cells, labels, key, parties, secret=secret,
+                             **options)  # fmt: skip
+            counts = task.count(held, wait=wait, timeout=timeout)
+        except PartyMissing as error:
+            missing = ", ".join(held.missing()) or "nobody: the server has not counted yet"
+            raise PartyMissing(
+                f"no table of job {held.last} after {timeout:g} s; missing: {missing}. {_KEPT}"
+            ) from error
+        except CounterUnavailable as error:
+            raise CounterUnavailable(f"{error}. {_KEPT}") from error
+        except (CheatingDetected, AlignmentError):
+            held.end()
+            raise
+        except CounterRefused as error:
+            # the server has closed or forgotten the run, or it never began
+            if error.status in (404, 409, 410) or not run.unfinished():
+                held.end()
+            raise
+        held.end()
     return counts
 
 
-def _end(held: _Held, run: Unfinished) -> None:
-    """Forget a run: a later one has other keys and other jobs."""
-    run.forget()
-    # A server that will not close a job must not hide what the checks found.
-    with contextlib.suppress(CounterError, CounterRefused, CounterUnavailable):
-        held.close_all()
+def _digest(ids: list[str], *codes: Any) -> str:
+    """Return a digest of a party's rows: IDs, and whole numbers for each."""
+    total = hashlib.sha256()
+    for text in ids:
+        total.update(f"{len(text)}:{text}".encode())
+    for array in codes:
+        total.update(np.ascontiguousarray(array, dtype=np.int64).tobytes())
+    return total.hexdigest()

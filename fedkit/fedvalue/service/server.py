@@ -12,44 +12,41 @@ GET     ``/health``                      anyone                      200
 ======  ===============================  ==========================  =============================
 
 A refusal is ``{"error": sentence}``.  The server holds no key: IDs, cells and sealed messages mean
-nothing to it.  Tokens are never logged.
+nothing to it.  Tokens are never logged.  Slow and greedy strangers are left to a reverse proxy.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import json
 import logging
 import socket
-from collections import defaultdict
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 from fedkit.extras import need
-from fedkit.fedvalue.protocol.messages import Counter, MessageError
+from fedkit.fedvalue.protocol.messages import MessageError
 from fedkit.fedvalue.service.access import AccessDenied, Grant, TokenBook
-from fedkit.fedvalue.service.shelf import Shelf
-from fedkit.fedvalue.service.store import Desk, Limits, Refusal
+from fedkit.fedvalue.service.store import JobStore, Limits, Refusal
 from fedkit.fedvalue.service.wire import check_job_id, clean, job_from_json, job_to_json
 
 for _module in ("fastapi", "uvicorn", "h11"):
     need(_module, extra="service")
 
-import h11  # noqa: E402
 import uvicorn  # noqa: E402
 from fastapi import FastAPI, Request, Response  # noqa: E402
-from fastapi.responses import FileResponse, JSONResponse  # noqa: E402
+from fastapi.responses import JSONResponse  # noqa: E402
 from starlette.concurrency import run_in_threadpool  # noqa: E402
 from starlette.exceptions import HTTPException  # noqa: E402
 from starlette.requests import ClientDisconnect  # noqa: E402
-from uvicorn.protocols.http.h11_impl import H11Protocol  # noqa: E402
 
-__all__ = ["Limits", "create_app", "make_server", "serve"]
+__all__ = ["create_app", "listen", "make_server", "serve"]
 
 log = logging.getLogger("fedkit.fedvalue")
+#: connections at a time; further ones are answered 503
+_CONNECTIONS = 200
 
 
 def create_app(
@@ -57,7 +54,6 @@ def create_app(
     tokens: TokenBook,
     *,
     limits: Limits | None = None,
-    new_counter: Callable[[], Counter] | None = None,
 ) -> FastAPI:
     """Make the service.
 
@@ -69,40 +65,33 @@ def create_app(
         Who may speak to the server.
     limits : Limits, optional
         What it accepts.
-    new_counter : callable, optional
-        Makes an empty counter; by default :class:`.counting.CountingServer`.
 
     Returns
     -------
     FastAPI
-        The ASGI application; ``app.state.desk`` holds its state.
+        The ASGI application; ``app.state.store`` holds its state.
 
     Raises
     ------
     ValueError
-        If the folder is in use by another server, or holds a damaged job.
+        If the folder is in use by another server, or holds another file of that name.
     """
-    if new_counter is None:
-        from fedkit.fedvalue.protocol.counting import CountingServer
-
-        new_counter = CountingServer
     limits = limits or Limits()
-    desk = Desk(Shelf(folder), tokens, new_counter, limits)
+    store = JobStore(folder, tokens, limits)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        tidier = asyncio.create_task(_tidy(desk))
+        tidier = asyncio.create_task(_tidy(store))
         yield
         tidier.cancel()
-        await run_in_threadpool(desk.stop)
+        await run_in_threadpool(store.stop)
 
     # no pages of documentation: they would tell strangers what runs here
     app = FastAPI(title="fedkit counting server", docs_url=None, redoc_url=None, openapi_url=None,
                   lifespan=lifespan)  # fmt: skip
-    app.state.desk = desk
+    app.state.store = store
     _answer_errors(app)
-    # one body at a time from each party: what is not yet checked takes little of the disk
-    arriving: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+    arriving: dict[str, asyncio.Timeout] = {}
 
     @app.get("/health")
     async def health() -> dict[str, Any]:
@@ -119,58 +108,51 @@ def create_app(
             raise Refusal(422, str(error)) from error
         except (ValueError, RecursionError) as error:
             raise Refusal(400, "the job is not valid JSON") from error
-        new = await run_in_threadpool(desk.open, caller, job)
+        new = await run_in_threadpool(store.open, caller, job)
         return JSONResponse({"job": job.id, "new": new}, 201 if new else 200)
 
     @app.get("/pending")
     async def pending(request: Request) -> Response:
         caller = await _caller(request, tokens)
-        jobs = await run_in_threadpool(desk.pending, caller)
+        jobs = await run_in_threadpool(store.pending, caller)
         listed = [job_to_json(job) for job in jobs]
         return JSONResponse({"party": caller.party, "role": caller.role, "jobs": listed})
 
     @app.put("/jobs/{job}/uploads/{party}")
     async def upload(request: Request, job: str, party: str) -> Response:
         caller = await _caller(request, tokens)
-        await run_in_threadpool(desk.may_upload, caller, _job_id(job), party)
-        async with arriving[party]:
-            return await receive(request, caller, job, party)
-
-    async def receive(request: Request, caller: Grant, job: str, party: str) -> Response:
-        path, file = await run_in_threadpool(desk.shelf.incoming)
-        digest = hashlib.sha256()
-        try:
-            with file:
-                async with asyncio.timeout(limits.body_seconds):
+        size = _declared(request)
+        await run_in_threadpool(store.may_upload, caller, _job_id(job), party, size)
+        with await run_in_threadpool(store.arriving) as file:
+            try:
+                async with asyncio.timeout(limits.body_seconds) as patience:
+                    # A party sends one body at a time, so that what is not yet checked takes
+                    # little of the disk.  The newest counts: an older one that stalls is a dead
+                    # connection's, and must not keep its party out.
+                    older = arriving.get(party)
+                    if older is not None and not older.expired():
+                        older.reschedule(0.0)
+                    arriving[party] = patience
                     async for chunk in _body(request, limits.upload_bytes):
-                        digest.update(chunk)
                         await run_in_threadpool(file.write, chunk)
-            new = await run_in_threadpool(
-                desk.upload, caller, job, party, path, digest.hexdigest()
-            )  # fmt: skip
-        finally:
-            path.unlink(missing_ok=True)
+            finally:
+                if arriving.get(party) is patience:
+                    del arriving[party]
+            new = await run_in_threadpool(store.upload, caller, job, party, file)
         return JSONResponse({"job": job, "new": new}, 201 if new else 200)
 
     @app.get("/jobs/{job}/table")
     async def table(request: Request, job: str) -> Response:
         caller = await _caller(request, tokens)
-        found = await run_in_threadpool(desk.table, caller, _job_id(job))
+        found = await run_in_threadpool(store.table, caller, _job_id(job))
         if isinstance(found, list):
             return JSONResponse({"missing": found}, 202)
-        waiting = asyncio.shield(asyncio.wrap_future(found))
-        try:
-            path = await asyncio.wait_for(waiting, limits.wait_seconds)
-        except TimeoutError:
-            return JSONResponse({"missing": []}, 202)
-        except (ValueError, KeyError) as error:
-            raise Refusal(422, f"job {job} cannot be counted: {error}") from error
-        return FileResponse(path, media_type="application/octet-stream")
+        return Response(found, media_type="application/octet-stream")
 
     @app.delete("/jobs/{job}")
     async def close(request: Request, job: str) -> Response:
         caller = await _caller(request, tokens)
-        await run_in_threadpool(desk.close, caller, _job_id(job))
+        await run_in_threadpool(store.close, caller, _job_id(job))
         return Response(status_code=204)
 
     return app
@@ -209,12 +191,19 @@ def serve(
         If the port is taken or the host unknown.
     """
     server = make_server(app, cert=cert, key=key, quiet=quiet)
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.create_server((host, port), family=family, backlog=128) as place:
+    with listen(host, port) as place:
         shown = f"[{host}]" if ":" in host else host
         scheme = "http" if cert is None else "https"
         say(f"counting server at {scheme}://{shown}:{place.getsockname()[1]}")
         server.run(sockets=[place])
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Open the port, without the delay of small packets that would slow every answer."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    place = socket.create_server((host, port), family=family, backlog=128)
+    place.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # its connections inherit it
+    return place
 
 
 def make_server(
@@ -223,10 +212,9 @@ def make_server(
     """Return the uvicorn server of :func:`serve`, not yet running.  Parameters as there."""
     if (cert is None) != (key is None):
         raise ValueError("TLS needs both a certificate and its key: --tls-cert and --tls-key")
-    limits: Limits = app.state.desk.limits
     config = uvicorn.Config(
-        app, http=_watched(limits.idle_seconds), ws="none", loop="asyncio", server_header=False,
-        limit_concurrency=limits.connections, access_log=False, timeout_keep_alive=10,
+        app, http="h11", ws="none", loop="asyncio", server_header=False, access_log=False,
+        limit_concurrency=_CONNECTIONS, timeout_keep_alive=10,
         log_level="warning" if quiet else "info", timeout_graceful_shutdown=10,
         proxy_headers=False, ssl_certfile=cert, ssl_keyfile=key,
     )  # fmt: skip
@@ -251,18 +239,23 @@ async def _caller(request: Request, tokens: TokenBook) -> Grant:
         raise Refusal(503, "the server's file of tokens cannot be used") from error
 
 
+def _declared(request: Request) -> int:
+    text = request.headers.get("content-length", "0")
+    return int(text) if text.isdigit() else 0
+
+
 async def _body(request: Request, limit: int) -> AsyncIterator[bytes]:
     """Yield the body piece by piece; stop as soon as it is too large."""
-    sentence = f"the body is larger than the {limit} bytes that this server accepts"
-    declared = request.headers.get("content-length", "0")
-    if declared.isdigit() and int(declared) > limit:
-        raise Refusal(413, sentence)
-    size = 0
-    async for chunk in request.stream():
-        size += len(chunk)
-        if size > limit:
-            raise Refusal(413, sentence)
-        yield chunk
+    size = _declared(request)
+    if size <= limit:
+        size = 0
+        async for chunk in request.stream():
+            size += len(chunk)
+            if size > limit:
+                break
+            yield chunk
+    if size > limit:
+        raise Refusal(413, f"the body is larger than the {limit} bytes that this server accepts")
 
 
 def _job_id(job: str) -> str:
@@ -287,49 +280,23 @@ def _answer_errors(app: FastAPI) -> None:
     async def unknown(request: Request, error: HTTPException) -> Response:
         return JSONResponse({"error": str(error.detail)}, error.status_code, error.headers)
 
-    @app.exception_handler(TimeoutError)
-    async def slow(request: Request, error: TimeoutError) -> Response:
-        return JSONResponse({"error": "the body took too long to arrive"}, 408)
-
-    @app.exception_handler(ClientDisconnect)
-    async def gone(request: Request, error: ClientDisconnect) -> Response:
-        return JSONResponse({"error": "the sender went away"}, 400)  # nobody reads it
-
-    @app.exception_handler(Exception)
-    async def failed(request: Request, error: Exception) -> Response:
-        return JSONResponse({"error": "the server failed; its log says why"}, 500)
+    for kind, status, sentence in (
+        (TimeoutError, 408, "the body took too long to arrive, or a newer one came"),
+        (ClientDisconnect, 400, "the sender went away"),  # nobody reads it
+        (Exception, 500, "the server failed; its log says why"),
+    ):
+        app.add_exception_handler(kind, _saying(status, sentence))
 
 
-async def _tidy(desk: Desk) -> None:
+def _saying(status: int, sentence: str) -> Callable[[Request, Exception], Response]:
+    return lambda request, error: JSONResponse({"error": sentence}, status)
+
+
+async def _tidy(store: JobStore) -> None:
     """Close old jobs even when nobody asks for anything."""
     while True:
         await asyncio.sleep(60)
         try:
-            await run_in_threadpool(desk.tidy)
-        except OSError:
+            await run_in_threadpool(store.tidy)
+        except Exception:
             log.exception("old jobs could not be closed")
-
-
-def _watched(patience: float) -> type[H11Protocol]:
-    """Return uvicorn's HTTP protocol with a time limit on what it has none for: slow headers."""
-
-    class Watched(H11Protocol):
-        def connection_made(self, transport: Any) -> None:
-            super().connection_made(transport)
-            self._before: object = None
-            self.loop.call_later(patience, self._look)
-
-        def _look(self) -> None:
-            if self.transport.is_closing():
-                return
-            busy = self.cycle is not None and not self.cycle.response_complete
-            if not busy and self._before is self.cycle:
-                # no request was begun since the last look: idle, or headers that never end
-                if self.conn.our_state is h11.IDLE:
-                    self.conn.send(h11.ConnectionClosed())
-                self.transport.close()
-                return
-            self._before = self if busy else self.cycle
-            self.loop.call_later(patience, self._look)
-
-    return Watched

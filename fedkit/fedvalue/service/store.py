@@ -1,28 +1,52 @@
-"""What the counting service decides, without HTTP: who may do what, what is kept, when it counts.
+"""What is kept: the counting server's jobs and uploads, and what a party must not forget.
 
 Every operation may be sent again: the same content changes nothing, other content under the same
-name is refused.  Counting is left to a :class:`.messages.Counter` made for one job at a time, so
-that memory holds the uploads of one job only while they are counted.
+name is refused.  Each is one transaction (:class:`.files.Database`), on the disk before its sender
+is told.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
+import secrets
+import sqlite3
+import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
-from fedkit.fedvalue.protocol.messages import Counter, Job, MessageError, Table, Upload
+from fedkit.fedvalue.protocol.counting import count_uploads
+from fedkit.fedvalue.protocol.keys import KEY_BYTES
+from fedkit.fedvalue.protocol.messages import Job, MessageError, Upload
 from fedkit.fedvalue.service.access import Grant, TokenBook
-from fedkit.fedvalue.service.shelf import Shelf
+from fedkit.fedvalue.service.files import Database
 from fedkit.fedvalue.service.wire import clean, job_to_json
 
-__all__ = ["Desk", "Limits", "Refusal"]
+__all__ = ["JobStore", "Limits", "PartyState", "Refusal"]
 
 log = logging.getLogger("fedkit.fedvalue")
+
+_JOBS = """
+CREATE TABLE jobs (
+    number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, sha256 TEXT NOT NULL,
+    opened REAL NOT NULL, closed REAL, answer BLOB
+);
+CREATE TABLE uploads (
+    number INTEGER PRIMARY KEY, job INTEGER NOT NULL REFERENCES jobs ON DELETE CASCADE,
+    place INTEGER NOT NULL, party TEXT NOT NULL, envelope BLOB, sha256 TEXT, body BLOB,
+    UNIQUE (job, party)
+)"""
+_STATE = """
+CREATE TABLE secret (value BLOB NOT NULL);
+CREATE TABLE answered (job TEXT PRIMARY KEY, content TEXT NOT NULL);
+CREATE TABLE opened (job TEXT PRIMARY KEY, command TEXT NOT NULL)"""
 
 
 @dataclass(frozen=True)
@@ -34,17 +58,13 @@ class Limits:
     upload_bytes, job_bytes : int
         Largest body of an upload and of a job, in bytes.
     folder_bytes : int
-        Largest size of the server's folder, in bytes.
+        Largest size of all jobs together, in bytes.
     jobs : int
         Jobs that may be open at a time.
     lifetime : float
         Seconds after which a job is closed, finished or not.
     body_seconds : float
         Seconds that a request's body may take to arrive.
-    idle_seconds : float
-        Seconds that a connection may stay open without a complete request.
-    connections : int
-        Connections at a time; further ones are answered 503.
     wait_seconds : float
         Seconds that a request for a table waits for the counting, before "not yet" is answered.
     """
@@ -55,14 +75,16 @@ class Limits:
     jobs: int = 1000
     lifetime: float = 7 * 86400.0
     body_seconds: float = 600.0
-    idle_seconds: float = 20.0
-    connections: int = 200
     wait_seconds: float = 5.0
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            if not value > 0:
+            if not 0 < value < float("inf"):
                 raise ValueError(f"the limit {name} is {value}; a number above 0 is expected")
+        if self.upload_bytes > 900 << 20:  # SQLite's largest blob is 10**9 bytes
+            raise ValueError(
+                f"the limit upload_bytes is {self.upload_bytes}; expected are {900 << 20} at most"
+            )
 
 
 class Refusal(Exception):
@@ -73,221 +95,355 @@ class Refusal(Exception):
         self.status, self.sentence = status, sentence
 
 
-@dataclass(eq=False)
-class _Entry:
-    job: Job
-    opened: float
-    uploaded: set[str]
-    table: Future[Path] | None = None
-    closed: bool = False
-    lock: threading.Lock = field(default_factory=threading.Lock)
+class JobStore:
+    """The counting server without HTTP: who may do what, what is kept, and when it counts.
 
-
-class Desk:
-    """The counting server's state.
+    Memory holds the uploads of one job at a time, only while they are counted.
 
     Parameters
     ----------
-    shelf : Shelf
-        Where jobs and uploads are kept; what it holds is taken up again.
+    folder : Path
+        Holds ``jobs.db``, which is taken up again, and bodies while they arrive.
     tokens : TokenBook
         The parties.
-    new_counter : callable
-        Makes an empty counting server in this process.
     limits : Limits
         What is accepted.
     clock : callable
         Seconds since 1970.
+
+    Raises
+    ------
+    ValueError
+        If another server uses the folder, or its file is not one of this class.
     """
 
     def __init__(
         self,
-        shelf: Shelf,
+        folder: Path,
         tokens: TokenBook,
-        new_counter: Callable[[], Counter],
         limits: Limits,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self.shelf, self.tokens, self.limits = shelf, tokens, limits
-        self._new_counter, self._clock = new_counter, clock
-        self._lock = threading.Lock()  # of the list of jobs
-        self._one = threading.Semaphore()  # one upload or job at a time takes memory
-        self._counting = ThreadPoolExecutor(1, "counting")
-        self._entries = {
-            kept.job.id: _Entry(kept.job, kept.opened, set(kept.uploaded)) for kept in shelf.load()
-        }
-        if self._entries:
-            log.info("took up %d open jobs", len(self._entries))
-        self._tidied = -1e9
+        self.limits, self._folder = limits, folder
+        self._tokens, self._clock = tokens, clock
+        self._kept = Database(folder / "jobs.db", _JOBS, "a server's file of jobs", exclusive=True)
+        self._kept.pages(limits.folder_bytes)
+        self._memory = threading.Semaphore()  # one upload or job at a time takes it
+        self._pool = ThreadPoolExecutor(1, "counting")
+        self._counting: dict[str, Future[bytes]] = {}
         self.tidy()
+        with self._kept.transaction() as db:
+            (there,) = db.execute("SELECT count(*) FROM jobs WHERE closed IS NULL").fetchone()
+        if there:
+            log.info("took up %d open jobs", there)
 
     def stop(self) -> None:
         """Finish what is being counted and leave the folder to another server."""
-        self._counting.shutdown(cancel_futures=True)
-        self.shelf.release()
+        self._pool.shutdown(cancel_futures=True)
+        self._kept.close()
+
+    def arriving(self) -> IO[bytes]:
+        """Return a file for a body on its way in; it vanishes when closed, or in a crash."""
+        return tempfile.TemporaryFile(dir=self._folder)
 
     def tidy(self) -> None:
-        """Close the jobs whose time is over.  Looks at most every half minute."""
-        now = self._clock()
-        with self._lock:
-            if now - self._tidied < min(30.0, self.limits.lifetime / 4):
-                return
-            self._tidied = now
-            old = [e for e in self._entries.values() if now - e.opened > self.limits.lifetime]
-        for entry in old:
-            log.info("job %s is too old and is closed", entry.job.id)
-            self._forget(entry)
-        self.shelf.forget_closed(now - self.limits.lifetime)
+        """Close the jobs whose time is over, and forget the names of those long closed."""
+        limit = self._clock() - self.limits.lifetime
+        old = "SELECT number, name FROM jobs WHERE closed IS NULL AND opened < ?"
+        with self._kept.transaction() as db:
+            for number, name in db.execute(old, (limit,)).fetchall():
+                log.info("job %s is too old and is closed", name)
+                self._end(db, number)
+            db.execute("DELETE FROM jobs WHERE closed < ?", (limit,))
 
     def open(self, caller: Grant, job: Job) -> bool:
         """Announce a job; tell whether it is new."""
-        self.tidy()
         self._as_task(caller)
         if job.parties[0] != caller.party:
             raise Refusal(403, f"the task party of a job comes first, and you are {caller.party}")
-        strangers = [name for name in job.parties if not self.tokens.knows(name)]
+        known = self._tokens.parties()
+        strangers = [name for name in job.parties if name not in known]
         if strangers:
             raise Refusal(422, f"no token was ever made for {', '.join(strangers)}")
-        with self._lock:
-            known = self._entries.get(job.id)
-            if known is not None:
-                if job_to_json(known.job) != job_to_json(job):
-                    raise Refusal(409, f"job {job.id} is open with other content")
-                return False
-            if self.shelf.was_closed(job.id):
+        digest = hashlib.sha256(json.dumps(job_to_json(job)).encode()).hexdigest()
+        with self._transaction() as db:
+            row = db.execute("SELECT sha256, closed FROM jobs WHERE name = ?", (job.id,)).fetchone()
+            if row is not None and row[1] is not None:
                 raise Refusal(409, f"job {job.id} was closed; its name cannot be used again")
-            if len(self._entries) >= self.limits.jobs:
-                raise Refusal(429, f"{len(self._entries)} jobs are open; close some of them first")
-            self._check_room()
-            now = self._clock()
-            self.shelf.put_job(job, now)
-            self._entries[job.id] = _Entry(job, now, set())
+            if row is not None and row[0] != digest:
+                raise Refusal(409, f"job {job.id} is open with other content")
+            if row is not None:
+                return False
+            (there,) = db.execute("SELECT count(*) FROM jobs WHERE closed IS NULL").fetchone()
+            if there >= self.limits.jobs:
+                raise Refusal(429, f"{there} jobs are open; close some of them first")
+            number = db.execute(
+                "INSERT INTO jobs (name, sha256, opened) VALUES (?, ?, ?)",
+                (job.id, digest, self._clock()),
+            ).lastrowid
+            db.executemany(
+                "INSERT INTO uploads (job, place, party, envelope) VALUES (?, ?, ?, ?)",
+                [(number, i, name, job.envelopes.get(name)) for i, name in enumerate(job.parties)],
+            )
         log.info("job %s opened by %s for %d parties", job.id, caller.party, len(job.parties))
         return True
 
     def pending(self, caller: Grant) -> list[Job]:
         """Return the jobs that wait for the caller, oldest first, with its own envelope only."""
-        self.tidy()
-        with self._lock:  # oldest first: so they were opened, and so the shelf gives them back
-            entries = [
-                e for e in self._entries.values()
-                if caller.party in e.job.parties and caller.party not in e.uploaded
-            ]  # fmt: skip
-        return [
-            Job(e.job.id, e.job.parties,
-                {k: v for k, v in e.job.envelopes.items() if k == caller.party})
-            for e in entries
-        ]  # fmt: skip
+        with self._transaction() as db:
+            rows = db.execute(
+                "SELECT job, name, envelope FROM uploads JOIN jobs ON jobs.number = job WHERE "
+                "party = ? AND uploads.sha256 IS NULL AND closed IS NULL ORDER BY job",
+                (caller.party,),
+            ).fetchall()
+            return [
+                Job(name, _parties(db, number), {} if own is None else {caller.party: own})
+                for number, name, own in rows
+            ]
 
-    def may_upload(self, caller: Grant, job: str, party: str) -> None:
-        """Refuse an upload that need not be read at all."""
+    def may_upload(self, caller: Grant, job: str, party: str, size: int) -> None:
+        """Refuse an upload that need not be read at all; `size` is 0 where it is not known."""
         if caller.party != party:
             raise Refusal(403, f"you are {caller.party} and may upload only as yourself")
-        entry = self._entry(job)
-        if party not in entry.job.parties:
-            raise Refusal(403, f"{party} takes no part in job {job}")
-        if party not in entry.uploaded:
-            self._check_room()
+        with self._transaction() as db:
+            _, there = self._slot(db, job, party)
+            if there is None and self._kept.pages() + size > self.limits.folder_bytes:
+                raise _full()
 
-    def upload(self, caller: Grant, job: str, party: str, path: Path, digest: str) -> bool:
+    def upload(self, caller: Grant, job: str, party: str, file: IO[bytes]) -> bool:
         """Check and keep an upload that has arrived whole; tell whether it is new."""
-        self.may_upload(caller, job, party)
-        entry = self._entry(job)
-        with entry.lock:
-            if entry.closed:
-                raise self._gone(job)
-            if party in entry.uploaded:
-                if self.shelf.digest(entry.job, party) != digest:
-                    raise Refusal(409, f"{party} has handed in another upload for job {job}")
-                return False
-            with self._one:
-                rows = self._check(entry.job, party, path)
-            self._check_room()  # again: its bytes are in the folder now
-            self.shelf.put_upload(entry.job, party, path)
-            entry.uploaded.add(party)
+        with self._memory:
+            self.may_upload(caller, job, party, 0)
+            file.seek(0)
+            body = file.read()
+            digest = hashlib.sha256(body).hexdigest()
+            with self._transaction() as db:
+                if self._known(db, job, party, digest):
+                    return False
+            rows = self._check(party, body)
+            with self._transaction() as db:  # meanwhile another may have come, or the job's end
+                if self._known(db, job, party, digest):
+                    return False
+                number, _ = self._slot(db, job, party)
+                db.execute("UPDATE uploads SET sha256 = ? WHERE number = ?", (digest, number))
+                _put(db, "uploads", "body", number, body)
         log.info("job %s: upload of %s, %d rows", job, party, rows)
         return True
 
-    def table(self, caller: Grant, job: str) -> Future[Path] | list[str]:
-        """Return the file of the counts, on its way, or the parties that are missing."""
-        self._as_task(caller)
-        entry = self._entry(job)
-        if entry.job.parties[0] != caller.party:
-            raise Refusal(403, f"job {job} belongs to another task party")
-        with entry.lock:
-            if entry.closed:
-                raise self._gone(job)
-            missing = [name for name in entry.job.parties if name not in entry.uploaded]
+    def table(self, caller: Grant, job: str) -> bytes | list[str]:
+        """Return the counts, or the parties that are missing: none while it is being counted."""
+        with self._transaction() as db:
+            number = self._own(db, caller, job)
+            missing = db.execute(
+                "SELECT party FROM uploads WHERE job = ? AND sha256 IS NULL ORDER BY place",
+                (number,),
+            ).fetchall()
             if missing:
-                return missing
-            if entry.table is None or (entry.table.done() and entry.table.exception()):
-                entry.table = self._counting.submit(self._count, entry.job)
-            return entry.table
+                return [name for (name,) in missing]
+            answered = "SELECT answer IS NOT NULL FROM jobs WHERE number = ?"
+            if db.execute(answered, (number,)).fetchone() == (1,):
+                return _get(db, "jobs", "answer", number)
+            counting = self._counting.get(job)
+            if counting is None or counting.done():
+                whole = (number, job, _parties(db, number))
+                counting = self._counting[job] = self._pool.submit(self._count, *whole)
+        try:
+            return counting.result(self.limits.wait_seconds)
+        except TimeoutError:
+            return []
+        except ValueError as error:
+            raise Refusal(422, f"job {job} cannot be counted: {clean(error)}") from error
 
     def close(self, caller: Grant, job: str) -> None:
-        """Forget a job and its uploads; an unknown one is ignored."""
+        """Forget a job and its uploads, but not its name; an unknown one is ignored."""
         self._as_task(caller)
-        with self._lock:
-            entry = self._entries.get(job)
-        if entry is None:
-            return
-        if entry.job.parties[0] != caller.party:
-            raise Refusal(403, f"job {job} belongs to another task party")
-        self._forget(entry)
+        with self._transaction() as db:
+            if db.execute(
+                "SELECT 1 FROM jobs WHERE name = ? AND closed IS NULL", (job,)
+            ).fetchone() is None:  # fmt: skip
+                return
+            self._end(db, self._own(db, caller, job))
         log.info("job %s closed", job)
 
-    def _forget(self, entry: _Entry) -> None:
-        with entry.lock:
-            entry.closed = True
-            self.shelf.close(entry.job.id, self._clock())
-        with self._lock:
-            self._entries.pop(entry.job.id, None)
-
-    def _check(self, job: Job, party: str, path: Path) -> int:
-        """Let a counter look at one upload, before it is acknowledged; return its rows."""
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        self.tidy()
         try:
-            upload = Upload.from_bytes(path.read_bytes())
+            with self._kept.transaction() as db:
+                yield db
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorname == "SQLITE_FULL":
+                raise _full() from error
+            raise
+
+    def _end(self, db: sqlite3.Connection, number: int) -> None:
+        db.execute("DELETE FROM uploads WHERE job = ?", (number,))
+        when = self._clock()
+        db.execute("UPDATE jobs SET closed = ?, answer = NULL WHERE number = ?", (when, number))
+
+    def _find(self, db: sqlite3.Connection, job: str) -> int:
+        row = db.execute("SELECT number, closed FROM jobs WHERE name = ?", (job,)).fetchone()
+        if row is None:
+            raise Refusal(404, f"job {job} is unknown")
+        if row[1] is not None:
+            raise Refusal(410, f"job {job} is closed")
+        return int(row[0])
+
+    def _own(self, db: sqlite3.Connection, caller: Grant, job: str) -> int:
+        """Find a job of the caller's."""
+        self._as_task(caller)
+        number = self._find(db, job)
+        if _parties(db, number)[0] != caller.party:
+            raise Refusal(403, f"job {job} belongs to another task party")
+        return number
+
+    def _slot(self, db: sqlite3.Connection, job: str, party: str) -> tuple[int, str | None]:
+        """Return where a party's upload goes, and the digest of one that is there."""
+        row = db.execute(
+            "SELECT number, sha256 FROM uploads WHERE job = ? AND party = ?",
+            (self._find(db, job), party),
+        ).fetchone()
+        if row is None:
+            raise Refusal(403, f"{party} takes no part in job {job}")
+        return int(row[0]), row[1]
+
+    def _known(self, db: sqlite3.Connection, job: str, party: str, digest: str) -> bool:
+        _, there = self._slot(db, job, party)
+        if there not in (None, digest):
+            raise Refusal(409, f"{party} has handed in another upload for job {job}")
+        return there is not None
+
+    def _check(self, party: str, body: bytes) -> int:
+        """Read one upload and count it alone, before it is acknowledged; return its rows."""
+        try:
+            upload = Upload.from_bytes(body)
         except MessageError as error:
             raise Refusal(400, f"the upload cannot be read: {clean(error)}") from error
-        try:  # counted alone, so that its sender learns at once if it cannot be counted
-            counter = self._new_counter()
-            counter.open(Job(job.id, (party,)))
-            counter.submit(job.id, party, upload)
-            counter.table(job.id)
-        except (ValueError, KeyError) as error:
+        try:
+            count_uploads([upload], (party,))
+        except MessageError as error:
             raise Refusal(422, f"the upload is refused: {clean(error)}") from error
         return len(upload.ids)
 
-    def _count(self, job: Job) -> Path:
+    def _count(self, number: int, job: str, parties: tuple[str, ...]) -> bytes:
         began = time.perf_counter()
-        with self._one:
-            counter = self._new_counter()
-            counter.open(job)
-            for party in job.parties:
-                counter.submit(job.id, party, Upload.from_bytes(self.shelf.upload(job, party)))
-            table: Table | None = counter.table(job.id)
-        if table is None:
-            raise RuntimeError(f"job {job.id} has all uploads and no table")
-        log.info("job %s counted in %.2f s", job.id, time.perf_counter() - began)
-        return self.shelf.put_table(job, table.to_bytes())
-
-    def _entry(self, job: str) -> _Entry:
-        self.tidy()
-        with self._lock:
-            entry = self._entries.get(job)
-        if entry is not None:
-            return entry
-        if self.shelf.was_closed(job):
-            raise self._gone(job)
-        raise Refusal(404, f"job {job} is unknown")
-
-    def _gone(self, job: str) -> Refusal:
-        return Refusal(410, f"job {job} is closed")
+        try:
+            with self._memory:
+                uploads = []
+                for party in parties:
+                    with self._transaction() as db:
+                        slot, _ = self._slot(db, job, party)
+                        body = _get(db, "uploads", "body", slot)
+                    uploads.append(Upload.from_bytes(body))
+                data = count_uploads(uploads, parties).to_bytes()
+            with self._transaction() as db:
+                self._find(db, job)  # it may have been closed meanwhile
+                _put(db, "jobs", "answer", number, data)
+        finally:
+            self._counting.pop(job, None)
+        log.info("job %s counted in %.2f s", job, time.perf_counter() - began)
+        return data
 
     def _as_task(self, caller: Grant) -> None:
         if caller.role != "task":
             raise Refusal(403, f"{caller.party} is a data party; only a task party may do this")
 
-    def _check_room(self) -> None:
-        if self.shelf.size() > self.limits.folder_bytes:
-            raise Refusal(507, "the server's folder is full; close finished jobs first")
+
+class PartyState:
+    """What a party must still know after a crash; readable by its owner only.
+
+    Parameters
+    ----------
+    path : Path or None
+        The file, made if missing; None keeps it in memory.
+
+    Attributes
+    ----------
+    secret : bytes
+        All random choices of the party follow from it, so that a party that was killed says the
+        same when it comes back.
+
+    Raises
+    ------
+    ValueError
+        If the file is something else.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.path = path
+        self._kept = Database(path, _STATE, "a party's file of what it must not forget")
+        with self._kept.transaction() as db:
+            row = db.execute("SELECT value FROM secret").fetchone()
+            self.secret: bytes = secrets.token_bytes(KEY_BYTES) if row is None else row[0]
+            if row is None:
+                db.execute("INSERT INTO secret VALUES (?)", (self.secret,))
+
+    def answer(self, job: str, content: str) -> None:
+        """Note a job before its answer is sent: the replay guard of a data party.
+
+        Seals carry no date: whoever has kept an old job can send it again.  The same answer tells
+        nothing new; an answer from other data, under the job's old keys, would.
+
+        Parameters
+        ----------
+        job : str
+            Its name.
+        content : str
+            Digest of its order and the party's data (:meth:`.roles.DataParty.content`).
+
+        Raises
+        ------
+        MessageError
+            If the job was answered before with another content.
+        """
+        with self._kept.transaction() as db:
+            db.execute("INSERT OR IGNORE INTO answered VALUES (?, ?)", (job, content))
+            row = db.execute("SELECT content FROM answered WHERE job = ?", (job,)).fetchone()
+        if row != (content,):
+            raise MessageError(
+                "it was answered before, and its order or this party's data have changed since; "
+                "if it is not an old job sent again, the task party must start a new one"
+            )
+
+    def opened(self, job: str, command: str) -> None:
+        """Note a job that a task party has opened, and the digest of the command."""
+        with self._kept.transaction() as db:
+            db.execute("INSERT OR IGNORE INTO opened VALUES (?, ?)", (job, command))
+
+    def unfinished(self) -> dict[str, str]:
+        """Return the jobs that were opened and not finished, and the command of each."""
+        with self._kept.transaction() as db:
+            return dict(db.execute("SELECT job, command FROM opened ORDER BY rowid").fetchall())
+
+    def finished(self, job: str) -> None:
+        """Forget a job that was opened."""
+        with self._kept.transaction() as db:
+            db.execute("DELETE FROM opened WHERE job = ?", (job,))
+
+    def close(self, forget: bool = False) -> None:
+        """Let go of the file, or delete it: a later run has other keys and other jobs."""
+        self._kept.close()
+        if forget and self.path is not None:
+            self.path.unlink(missing_ok=True)
+
+
+def _parties(db: sqlite3.Connection, job: int) -> tuple[str, ...]:
+    rows = db.execute("SELECT party FROM uploads WHERE job = ? ORDER BY place", (job,))
+    return tuple(name for (name,) in rows)
+
+
+def _put(db: sqlite3.Connection, table: str, column: str, number: int, data: bytes) -> None:
+    """Write a blob without a copy of it in memory."""
+    change = f"UPDATE {table} SET {column} = zeroblob(?) WHERE number = ?"
+    db.execute(change, (len(data), number))
+    with db.blobopen(table, column, number) as blob:
+        blob.write(data)
+
+
+def _get(db: sqlite3.Connection, table: str, column: str, number: int) -> bytes:
+    with db.blobopen(table, column, number, readonly=True) as blob:
+        return blob.read()
+
+
+def _full() -> Refusal:
+    return Refusal(507, "the server's folder is full; close finished jobs first")

@@ -1,18 +1,16 @@
-"""How jobs and refusals are written as JSON between the parties and the counting service."""
+"""Names, jobs and ranges as they pass between the parties and the counting service."""
 
 from __future__ import annotations
 
 import base64
-import binascii
-import json
 import re
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from fedkit.fedvalue.protocol.messages import Job, MessageError
 
-__all__ = ["check_job_id", "check_party", "clean", "job_from_json", "job_to_json", "read_json"]
+__all__ = [
+    "check_job_id", "check_party", "check_range", "clean", "job_from_json", "job_to_json",
+]  # fmt: skip
 
 # Names travel in addresses: no slash, no control character, no leading dot.
 _JOB = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -51,6 +49,18 @@ def check_party(name: object) -> str:
     return name
 
 
+def check_range(name: str, value: float, low: float, high: float) -> None:
+    """Refuse a number out of range, NaN among them.
+
+    Raises
+    ------
+    ValueError
+        With the number and what was expected.
+    """
+    if not low <= value <= high:
+        raise ValueError(f"{name} is {value}; expected is a number from {low:g} to {high:.15g}")
+
+
 def clean(text: object, limit: int = 300) -> str:
     """Return a foreign text as one short printable line."""
     line = " ".join("".join(c if c.isprintable() else " " for c in str(text)).split())
@@ -87,32 +97,8 @@ def job_from_json(data: object) -> Job:
         raise MessageError("a party is named twice in the job")
     if not isinstance(envelopes, dict) or not set(envelopes) <= set(names):
         raise MessageError("the envelopes of a job are for its parties, and for nobody else")
-    return Job(check_job_id(data["id"]), names, {k: _decode(v) for k, v in envelopes.items()})
-
-
-def _decode(text: object) -> bytes:
     try:
-        if isinstance(text, str):
-            return base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError):
-        pass
-    raise MessageError("an envelope is not written in base 64")
-
-
-def read_json(path: Path, what: str) -> Mapping[str, Any]:
-    """Read a JSON object from a file.
-
-    Raises
-    ------
-    ValueError
-        If the file holds anything else.
-    OSError
-        If it cannot be read.
-    """
-    try:
-        data = json.loads(path.read_bytes())
-    except ValueError as error:
-        raise ValueError(f"{path} is not {what}: it is not valid JSON") from error
-    if not isinstance(data, dict):
-        raise ValueError(f"{path} is not {what}: a JSON object is expected")
-    return data
+        opened = {name: base64.b64decode(text, validate=True) for name, text in envelopes.items()}
+    except (TypeError, ValueError) as error:
+        raise MessageError("an envelope is not written in base 64") from error
+    return Job(check_job_id(data["id"]), names, opened)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -126,10 +127,18 @@ def test_a_server_that_answers_late_or_never() -> None:
         line.settimeout(60)
         line.recv(1)
 
-    for answer in (drip, silent):
+    def drip_header(line: socket.socket) -> None:
+        line.sendall(b"HTTP/1.1 200 OK\r\nX-Slow: ")
+        for _ in range(10**4):
+            line.sendall(b"x")
+            time.sleep(0.05)
+
+    for answer in (drip, drip_header, silent):
         fake = Fake(answer)
         began = time.monotonic()
-        late = pytest.raises(CounterUnavailable, match="after 2 tries: ReadTimeout")
+        late = pytest.raises(
+            CounterUnavailable, match="after 2 tries: TimeoutError: no answer in time"
+        )
         with fake.counter(retries=1, timeout=0.3) as counter, late:
             counter.table("j1")
         assert time.monotonic() - began < 60
@@ -179,3 +188,22 @@ def test_addresses_and_tokens_that_cannot_be_right(url: str, token: str, words: 
     with pytest.raises(ValueError, match=words):
         RemoteCounter(url, token)
     RemoteCounter("http://count.example.org", "t", plain=True).disconnect()
+
+
+@pytest.mark.parametrize("timeout", [float("nan"), float("inf"), 0.0, -1.0])
+def test_a_timeout_that_is_none(timeout: float) -> None:
+    with pytest.raises(ValueError, match=f"timeout is {timeout}; expected is a number from 0.001"):
+        RemoteCounter("http://127.0.0.1", "t", timeout=timeout)
+
+
+def test_a_long_answer_is_held_in_memory_once() -> None:
+    body = Table(np.zeros((300_000, 3), np.uint32), np.ones(300_000, np.int64)).to_bytes()
+    fake = Fake(http(body))
+    with fake.counter() as counter:
+        tracemalloc.start()
+        table = counter.table("j1")
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert table is not None
+    assert int(table.counts.sum()) == 300_000
+    assert most < 2 * len(body)

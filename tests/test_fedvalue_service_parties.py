@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import os
+import stat
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("httpx")
@@ -25,7 +29,7 @@ from fedkit.fedvalue.columns import Columns, read_columns
 from fedkit.fedvalue.protocol import task_party as taskparty
 from fedkit.fedvalue.protocol.counting import CountingServer
 from fedkit.fedvalue.protocol.keys import seal
-from fedkit.fedvalue.protocol.messages import Job, Table
+from fedkit.fedvalue.protocol.messages import Job, Table, Upload
 from fedkit.fedvalue.protocol.parties import Order
 from fedkit.fedvalue.protocol.secure import (
     AlignmentError,
@@ -34,10 +38,10 @@ from fedkit.fedvalue.protocol.secure import (
     PartyMissing,
     SecureCounts,
 )
-from fedkit.fedvalue.service import parties as agents
+from fedkit.fedvalue.service import store
 from fedkit.fedvalue.service.client import CounterRefused, CounterUnavailable, RemoteCounter
-from fedkit.fedvalue.service.parties import Policy, answer_jobs, cells_of, own_secret, run_task
-from fedkit.fedvalue.service.store import Limits
+from fedkit.fedvalue.service.parties import answer_jobs, cells_of, run_task
+from fedkit.fedvalue.service.store import Limits, PartyState
 from fedkit.streams import Streams
 
 KEY = bytes(range(32))
@@ -67,16 +71,15 @@ class Federation:
 
     def party(self, name: str, key: bytes = KEY) -> DataParty:
         held = self.columns(name)
-        secret = own_secret(self.folder / f"{name}.secret")
+        secret = PartyState(self.folder / f"{name}.state").secret
         return DataParty(
             name, held.ids, cells_of(held, 5, "width", "own", name), key, secret=secret
         )
 
     def answer(self, name: str, key: bytes = KEY, **options: Any) -> int:
-        policy = options.pop("policy", Policy())
         with self.house.counter(name, retries=1) as counter:
             return answer_jobs(
-                self.party(name, key), key, counter, policy=policy, rows=ROWS, poll=0.01,
+                self.party(name, key), counter, poll=0.01,
                 say=self.said.append, **{"once": True} | options,
             )  # fmt: skip
 
@@ -94,7 +97,7 @@ class Federation:
         """A data party in a thread that answers so many jobs and leaves."""
         thread = threading.Thread(
             target=self.answer, args=(name,), daemon=True,
-            kwargs={"once": False, "policy": Policy(jobs=jobs)},
+            kwargs={"once": False, "max_jobs": jobs},
         )  # fmt: skip
         thread.start()
         return thread
@@ -144,7 +147,7 @@ def test_a_party_that_drops_out_is_named_and_the_run_goes_on_later(
     for thread in threads:
         thread.join(60)
     assert (federation.folder / "shop.run").exists()
-    jobs = {place.name for place in federation.house.jobs()}
+    jobs = set(federation.house.jobs())
     assert len(jobs) == 2
     assert len(federation.house.uploads()) == 5
     telco = federation.answering("telco", 1)
@@ -162,17 +165,17 @@ def test_a_task_party_that_was_killed_goes_on(
         pass
 
     threads = [federation.answering(name, 2) for name in PARTIES[1:]]
-    real = agents._Held.open
+    real = RemoteCounter.submit
 
-    def dying(held: Any, job: Job) -> None:
-        real(held, job)
-        if job.id.endswith("-1"):
+    def dying(counter: RemoteCounter, job: str, party: str, upload: Upload) -> None:
+        if job.endswith("-1") and party == "shop":
             raise Killed
+        real(counter, job, party, upload)
 
-    monkeypatch.setattr(agents._Held, "open", dying)
+    monkeypatch.setattr(RemoteCounter, "submit", dying)
     with pytest.raises(Killed):
         federation.run()
-    monkeypatch.setattr(agents._Held, "open", real)
+    monkeypatch.setattr(RemoteCounter, "submit", real)
     assert len(federation.house.jobs()) == 2
     federation.check(federation.run())
     for thread in threads:
@@ -210,7 +213,7 @@ def test_a_server_that_closed_the_jobs_ends_the_run_for_good(federation: Federat
     with pytest.raises(PartyMissing):
         federation.run(timeout=0.1)
     federation.house.clock += 8 * 86400
-    federation.house.app.state.desk.tokens._clock = lambda: 0.0
+    federation.house.app.state.store._tokens._clock = lambda: 0.0
     with pytest.raises(CounterRefused, match="cannot be used again"):
         federation.run(timeout=0.1)
     assert not (federation.folder / "shop.run").exists()
@@ -233,11 +236,11 @@ def test_a_server_that_is_gone_ends_the_run_which_goes_on_later(federation: Fede
 def test_a_cheating_server_is_found_out(
     federation: Federation, monkeypatch: pytest.MonkeyPatch, closes: bool
 ) -> None:
-    honest = CountingServer.table
+    honest = store.count_uploads
 
-    def cheat(self: CountingServer, job: str) -> Table | None:
-        table = honest(self, job)
-        if table is None or table.tokens.shape[1] < 3:
+    def cheat(uploads: Any, parties: Any) -> Table:
+        table = honest(uploads, parties)
+        if len(parties) < 3:
             return table
         counts = table.counts.copy()
         counts[0] += 1
@@ -246,7 +249,7 @@ def test_a_cheating_server_is_found_out(
     def refuse(self: RemoteCounter, job: str) -> None:
         raise CounterUnavailable("no answer")
 
-    monkeypatch.setattr(CountingServer, "table", cheat)
+    monkeypatch.setattr(store, "count_uploads", cheat)
     if not closes:  # must not hide what was found
         monkeypatch.setattr(RemoteCounter, "close", refuse)
     threads = [federation.answering(name, 1) for name in PARTIES[1:]]
@@ -308,7 +311,7 @@ def test_a_party_leaves_alone_what_it_does_not_agree_to(federation: Federation) 
     for (job, words), line in zip(cases, federation.said, strict=True):
         assert f"job {job.id} is not answered" in line
         assert words in line
-    assert federation.answer("bank", policy=Policy(printed=True)) == 4
+    assert federation.answer("bank", printed=True) == 4
 
 
 def test_a_server_that_asks_for_ever_is_answered_three_times(federation: Federation) -> None:
@@ -321,7 +324,7 @@ def test_a_server_that_asks_for_ever_is_answered_three_times(federation: Federat
     looks = iter(range(5))
     with pytest.raises(StopIteration):
         answer_jobs(
-            federation.party("bank"), KEY, deaf, policy=Policy(jobs=2), rows=ROWS, poll=0,
+            federation.party("bank"), deaf, max_jobs=2, poll=0,
             say=federation.said.append, sleep=lambda _: next(looks),
         )  # fmt: skip
     assert sent == ["j1"] * 3  # and they count as one
@@ -365,7 +368,7 @@ def test_a_party_waits_for_a_server_that_is_away(federation: Federation) -> None
         if looks == 2:
             house.start(house.port)
 
-    assert federation.answer("bank", once=False, policy=Policy(jobs=1), sleep=sleep) == 1
+    assert federation.answer("bank", once=False, max_jobs=1, sleep=sleep) == 1
     assert ["trying on" in line for line in federation.said] == [True, False, False]
     assert "the server is back" in federation.said
 
@@ -380,5 +383,115 @@ def test_a_party_answers_again_in_the_same_words(federation: Federation) -> None
     job = order_for("bank", Order(3, 7))
     first, second = (federation.party("bank").answer(job).to_bytes() for _ in range(2))
     assert first == second
-    (federation.folder / "bank.secret").unlink()
+    (federation.folder / "bank.state").unlink()
     assert federation.party("bank").answer(job).to_bytes() != first
+
+
+# ------------------------------------------------ odd orders, and jobs answered before
+
+
+def sealed_job(order: bytes, name: str = "j1") -> Job:
+    return Job(name, PARTIES, {"bank": seal(order, KEY, "order", name, "bank")})
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"duplications": 2.5}, "duplications = 2.5"),
+        ({"duplications": -3}, "duplications = -3"),
+        ({"duplications": True}, "duplications = True"),
+        ({"duplications": 10**30}, "duplications = 1000"),
+        ({"duplications": 1e400}, "duplications = inf"),
+        ({"duplications": "3"}, "duplications = '3'"),
+        ({"artificial": None}, "artificial = None"),
+        ({"artificial": 1.0}, "artificial = 1.0"),
+        ({"padding": [[1]]}, "padding = a list"),
+        ({"cell": 2**70}, "cell = 1180"),
+        ({"cell": "0"}, "cell = '0'"),
+        ({"fresh": 1}, "fresh = 1"),
+        ({"tokens": ["row"]}, "tokens = a list"),
+        ({"date": 3}, "damaged"),
+    ],
+)
+def test_an_order_that_cannot_be_is_one_clear_refusal(change: dict[str, Any], words: str) -> None:
+    server, said = CountingServer(), list[str]()
+    good = sealed_job(Order(2, 5).to_bytes(), "good")
+    server.open(sealed_job(json.dumps(asdict(Order(2, 5)) | change).encode(), "odd"))
+    server.open(sealed_job(b"[" * 10**5, "deep"))
+    server.open(good)
+    party = DataParty("bank", range(8), np.arange(8), KEY)
+    for printed in (False, True):
+        said.clear()
+        server._uploads["good"].pop("bank", None)
+        assert answer_jobs(party, server, printed=printed, once=True, say=said.append)
+        assert said[0].startswith("job odd is not answered: the task party's order ")
+        assert words in said[0]
+        assert said[1:] == [
+            "job deep is not answered: the task party's order is damaged", "job good is answered"
+        ]  # fmt: skip
+    assert len(party.answer(good).ids) >= 21
+
+
+def test_an_old_job_gets_the_same_answer_or_none(tmp_path: Path) -> None:
+    kept, secret, said = tmp_path / "bank.state", bytes(32), list[str]()
+    job, other = sealed_job(Order(2, 5).to_bytes()), sealed_job(Order(3, 5).to_bytes())
+
+    def answer(job: Job, cells: list[int], path: Path | None = kept) -> bytes | None:
+        """What a party says that starts anew, to a server that forgot everything."""
+        party = DataParty("bank", range(4), np.array(cells), KEY, secret=secret)
+        server = CountingServer()
+        server.open(job)
+        answer_jobs(party, server, once=True, state=PartyState(path), say=said.append)
+        upload = server._uploads[job.id].get("bank")
+        return None if upload is None else upload.to_bytes()
+
+    first = answer(job, [0, 1, 1, 2])
+    assert first is not None
+    assert answer(job, [0, 1, 1, 2]) == first
+    assert answer(job, [0, 1, 1, 0]) is None
+    assert "its order or this party's data have changed since" in said[-1]
+    assert answer(other, [0, 1, 1, 2]) is None
+    assert answer(sealed_job(Order(3, 5).to_bytes(), "j2"), [0, 1, 1, 0]) is not None
+    assert answer(sealed_job(Order(3, 5).to_bytes(), "j2"), [0, 1, 1, 2]) is None
+    assert answer(job, [0, 1, 1, 2]) == first
+    assert answer(job, [0, 1, 1, 0], None) is not None  # nothing to remember by
+
+
+def test_a_flood_of_forged_jobs_is_twenty_lines(federation: Federation) -> None:
+    looks, numbers = iter(range(10)), iter(range(10**6))
+    flood = SimpleNamespace(
+        pending=lambda _: [Job(f"f{next(numbers)}", PARTIES, {}) for _ in range(30)],
+    )
+    with pytest.raises(StopIteration):
+        answer_jobs(
+            federation.party("bank"), flood, poll=0, say=federation.said.append,
+            sleep=lambda _: next(looks),
+        )  # fmt: skip
+    assert len(federation.said) == 21
+    assert federation.said[-1] == "20 jobs were left alone; further ones are not named"
+
+
+def test_what_a_party_must_not_forget(tmp_path: Path) -> None:
+    first = PartyState(tmp_path / "a")
+    first.opened("a-0", "one")
+    first.opened("a-0", "one")
+    first.opened("b-0", "two")
+    again = PartyState(tmp_path / "a")  # as after a crash: the first was never closed
+    assert again.secret == first.secret
+    assert again.unfinished() == {"a-0": "one", "b-0": "two"}
+    again.finished("a-0")
+    assert again.unfinished() == {"b-0": "two"}
+    if os.name != "nt":
+        assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o600
+    first.close()
+    again.close(forget=True)
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "a").write_text("z" * 64)
+    with pytest.raises(ValueError, match="is not a party's file of what it must not forget"):
+        PartyState(tmp_path / "a")
+
+
+@pytest.mark.parametrize("timeout", [float("nan"), -1.0])
+def test_a_wait_that_never_ends_is_refused(federation: Federation, timeout: float) -> None:
+    with pytest.raises(ValueError, match=f"timeout is {timeout}; expected is a number from 0"):
+        federation.run(timeout=timeout)

@@ -1,0 +1,161 @@
+"""What the programs of the service keep: secrets in text files, and databases, for their owner."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import zlib
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from pathlib import Path
+
+__all__ = ["Database", "read_secret", "write_secret"]
+
+
+def write_secret(path: Path, text: str, replace: bool = False) -> None:
+    """Write a secret that only its owner may read.
+
+    Raises
+    ------
+    ValueError
+        If the file is there and is not to be replaced.
+    """
+    if replace:
+        path.unlink(missing_ok=True)
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        raise ValueError(f"{path} is there already, and a secret is never overwritten") from None
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(text + "\n")
+
+
+def read_secret(path: Path, what: str) -> str:
+    """Read a secret from its file, without the line break at its end.
+
+    Raises
+    ------
+    ValueError
+        If the file is missing, empty, or holds more than one word of plain text.
+    """
+    try:
+        words = path.read_text("ascii").split()
+    except OSError as error:
+        raise ValueError(f"the {what} file {path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ValueError(f"the {what} file {path} is not plain text") from error
+    if len(words) != 1:
+        raise ValueError(f"the {what} file {path} holds {len(words)} words; one is expected")
+    return words[0]
+
+
+class Database(AbstractContextManager["Database"]):
+    """One SQLite file, whose every change is a transaction that is on the disk when it ends.
+
+    What a transaction did before an exception is undone, and so is what a crash cut off.  What is
+    deleted leaves the file, which shrinks.
+
+    Parameters
+    ----------
+    path : Path or None
+        The file; None keeps all in memory.
+    schema : str
+        Statements that make its tables.
+    what : str
+        What it is, for errors.
+    read_only : bool
+        It must be there, and is not changed.
+    exclusive : bool
+        Keep every other process out until it is closed or the process ends.
+
+    Raises
+    ------
+    ValueError
+        If the file is something else, is missing, or another process holds it.
+    """
+
+    def __init__(
+        self, path: Path | None, schema: str, what: str, *, read_only: bool = False,
+        exclusive: bool = False,
+    ) -> None:  # fmt: skip
+        self._what, self._path, self._lock = what, path, threading.RLock()
+        self._begin = (
+            "BEGIN" if read_only else "BEGIN EXCLUSIVE" if exclusive else "BEGIN IMMEDIATE"
+        )
+        if path is not None and not read_only:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with suppress(FileExistsError):
+                os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+        if path is not None and not path.is_file():
+            raise ValueError(f"{path} is not there; expected is {what}")
+        if path is not None and 0 < path.stat().st_size < 512:  # SQLite would take it for empty
+            raise ValueError(f"{path} is not {what}")
+        self._db = sqlite3.connect(
+            ":memory:" if path is None else path.absolute().as_uri() + "?mode=rw", uri=True,
+            isolation_level=None, check_same_thread=False, timeout=0.0 if exclusive else 60.0,
+        )  # fmt: skip
+        modes = ["auto_vacuum = FULL", "foreign_keys = ON", "secure_delete = FAST",
+                 "synchronous = EXTRA"]  # fmt: skip
+        if exclusive:  # its journal stays, and must not keep what was deleted
+            modes += ["locking_mode = EXCLUSIVE", "journal_mode = TRUNCATE"]
+        kind = zlib.crc32(schema.encode()) >> 1
+        try:
+            with self._explained():
+                for mode in modes:
+                    self._db.execute(f"PRAGMA {mode}")
+            with self.transaction() as db:
+                new = not db.execute("SELECT name FROM sqlite_master").fetchall()
+                if new and not read_only:
+                    for statement in schema.split(";"):
+                        db.execute(statement)
+                    db.execute(f"PRAGMA application_id = {kind}")
+                if db.execute("PRAGMA application_id").fetchone() != (kind,):
+                    raise ValueError(f"{path} is not {what}")
+        except BaseException:
+            self._db.close()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        with self._lock:
+            self._db.close()
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """Do all of a block, or nothing of it, while no other thread or process writes."""
+        with self._lock, self._explained():
+            self._db.execute(self._begin)
+            try:
+                yield self._db
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise
+
+    def pages(self, limit: int | None = None) -> int:
+        """Return the file's size in bytes, and keep it below a limit from now on.
+
+        Beyond the limit a transaction fails with ``SQLITE_FULL``.
+        """
+        with self._lock:
+            size = int(self._db.execute("PRAGMA page_size").fetchone()[0])
+            if limit is not None:
+                self._db.execute(f"PRAGMA max_page_count = {max(1, limit // size)}")
+            return size * int(self._db.execute("PRAGMA page_count").fetchone()[0])
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.DatabaseError as error:
+            name = getattr(error, "sqlite_errorname", "")
+            if name == "SQLITE_NOTADB":
+                raise ValueError(f"{self._path} is not {self._what}") from error
+            if name == "SQLITE_BUSY":
+                raise ValueError(f"{self._path} is in use by another process") from error
+            raise
