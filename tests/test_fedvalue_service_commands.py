@@ -164,7 +164,7 @@ def test_the_demo_with_processes_that_are_killed(tmp_path: Path) -> None:
     keep = tmp_path / "demo"
     demo = Program(tmp_path / "log", "demo", "--tls", "--keep", keep)
     try:
-        code = demo.process.wait(300)
+        code = demo.process.wait(900)
         said = demo.text()
         assert code == 0, said
     finally:

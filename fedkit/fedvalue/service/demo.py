@@ -24,7 +24,7 @@ from fedkit.streams import Streams
 __all__ = ["Program", "run_demo", "self_signed", "until", "write_tables"]
 
 TASK, PARTIES = "hospital", ("lab", "imaging", "registry")
-_PATIENCE = 120.0
+_PATIENCE = 300.0
 
 
 class Program:
@@ -49,7 +49,7 @@ class Program:
         Raises
         ------
         RuntimeError
-            If the program ends, or does not print them in two minutes.
+            If the program ends, or does not print them in five minutes.
         """
 
         def there() -> bool:
