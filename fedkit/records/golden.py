@@ -17,17 +17,13 @@ from fnmatch import fnmatchcase
 from functools import cache
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from fedkit.atomic import write_text
 from fedkit.records.cell import PROFILES, Cell
 from fedkit.records.manifest import commit, lock_hash, repository_root
-
-if TYPE_CHECKING:
-    from fedkit.federated.history import History
-    from fedkit.papers.registry import Experiment
 
 __all__ = [
     "ABSOLUTE",
@@ -179,7 +175,7 @@ def _json(value: Any) -> Any:
     return value
 
 
-def trace(history: History) -> Numbers:
+def trace(history: Any) -> Numbers:
     """Return what a federated run did: who took part, values, weights, and the final models.
 
     A model is told by its length and its products with three fixed random directions, so that any
@@ -321,7 +317,7 @@ def _lines(body: Mapping[str, Any]) -> str:
     return part(body, 0) + "\n"
 
 
-def golden_runs(experiments: Sequence[Experiment]) -> dict[str, GoldenRun]:
+def golden_runs(experiments: Sequence[Any]) -> dict[str, GoldenRun]:
     """Return the golden runs of some experiments by ``paper/name``, sorted.
 
     They are those that answer for a cell of some profile.

@@ -135,7 +135,8 @@ def exclusion_table(frame: pd.DataFrame) -> pd.DataFrame:
             continue
         place = {"dataset": dataset, "distribution": distribution}
         # the paper's numbers belong to its own data: not to the letters
-        same = place in table.columns and bool(claims.data.get(dataset))
+        used = set(frame[frame.dataset == dataset]["data"])
+        same = place in table.columns and used <= set(claims.data[dataset])
         column = table.columns.index(place) if same else None
         for m in ("base", *METHODS, "adam"):
             base, printed = m == "base", "fedccea" if m in (*FITS, "adam") else m
