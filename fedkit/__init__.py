@@ -28,6 +28,7 @@ from fedkit.estimators import (
     shapley,
     shapley_interactions,
 )
+from fedkit.extras import later
 from fedkit.games.game import (
     FunctionGame,
     Game,
@@ -49,51 +50,53 @@ from fedkit.streams import Streams
 __version__ = "0.1.0"
 
 _LATER = {
-    "Architecture": "learning.architectures",
-    "Cast": "federated.adversaries",
-    "ClassCosine": "federated.valuers",
-    "ClientTable": "federated.selection",
+    "Adversaries": "federated",
+    "Architecture": "learning",
+    "ClassCosine": "federated",
+    "ClientTable": "federated",
     "ContributionWeights": "methods.fedtsv",
     "CosineValues": "methods.fedtsv",
     "Dataset": "datasets.dataset",
-    "Dirichlet": "federated.clients",
-    "EpsilonGreedy": "federated.selection",
-    "Estimated": "federated.valuers",
-    "Evaluator": "learning.evaluation",
-    "Exact": "federated.valuers",
+    "Dirichlet": "federated",
+    "EpsilonGreedy": "federated",
+    "Estimated": "federated",
+    "Evaluator": "learning",
+    "Exact": "federated",
     "FedMS": "methods.fedms",
     "FedTSV": "methods.fedtsv",
-    "Federation": "federated.clients",
-    "History": "federated.history",
-    "IID": "federated.clients",
+    "Federation": "federated",
+    "History": "federated",
+    "IID": "federated",
     "LeaveOneOut": "methods.fedtsv",
-    "LocalSGD": "learning.training",
+    "LocalSGD": "learning",
     "MaverickGTG": "methods.fedms",
     "MaverickMR": "methods.fedms",
     "MaverickTMR": "methods.fedms",
-    "Mavericks": "federated.clients",
-    "NoValue": "federated.valuers",
-    "Plan": "federated.rounds",
-    "Proportional": "federated.aggregation",
-    "RandomValues": "federated.valuers",
-    "RoundGame": "federated.round_game",
-    "SizeAsValue": "federated.valuers",
-    "SizeWeighted": "federated.aggregation",
-    "Softmax": "federated.aggregation",
-    "Strategy": "federated.rounds",
+    "Mavericks": "federated",
+    "NoValue": "federated",
+    "Plan": "federated",
+    "Proportional": "federated",
+    "RandomValues": "federated",
+    "RoundGame": "federated",
+    "SizeAsValue": "federated",
+    "SizeWeighted": "federated",
+    "Softmax": "federated",
+    "Strategy": "federated",
     "TrajectoryGame": "methods.fedtsv_trajectory",
     "TrajectoryValues": "methods.fedtsv_trajectory",
-    "UniformSelection": "federated.selection",
-    "UniformWeights": "federated.aggregation",
-    "build": "learning.architectures",
-    "federation_from_arrays": "federated.own_arrays",
+    "UniformSelection": "federated",
+    "UniformWeights": "federated",
+    "build": "learning",
+    "federation_from_arrays": "federated",
     "gram_matrix": "methods.fedtsv_trajectory",
     "load": "datasets.dataset",
-    "make_federation": "federated.clients",
-    "run": "federated.rounds",
+    "make_federation": "federated",
+    "run": "federated",
     "stamp": "records.manifest",
-    "train_clients": "learning.training",
+    "train_clients": "learning",
 }
+
+_get = later("fedkit", _LATER)
 
 __all__ = [
     "BanzhafSampling",
@@ -134,11 +137,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name == "fedvalue":
-        return importlib.import_module("fedkit.fedvalue")
-    if name in _LATER:
-        return getattr(importlib.import_module(f"fedkit.{_LATER[name]}"), name)
-    raise AttributeError(f"module 'fedkit' has no attribute {name!r}")
+    return importlib.import_module("fedkit.fedvalue") if name == "fedvalue" else _get(name)
 
 
 def __dir__() -> list[str]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import importlib
 import sys
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
 from typing import Any, TypeVar
 
-__all__ = ["bar", "need", "seen"]
+__all__ = ["bar", "later", "need", "seen"]
 
 T = TypeVar("T")
 
@@ -54,3 +54,17 @@ def bar(items: Iterable[T], show: bool, unit: str, **options: Any) -> Iterable[T
         return items
     shown: Iterable[T] = need("tqdm.auto", "run").tqdm(items, unit=unit, leave=False, **options)
     return shown
+
+
+def later(package: str, names: Mapping[str, str]) -> Callable[[str], Any]:
+    """Return a package's ``__getattr__`` that imports a module when one of its names is asked for.
+
+    `names` says in which module, relative to `package`, each name is.
+    """
+
+    def get(name: str) -> Any:
+        if name not in names:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(f"{package}.{names[name]}"), name)
+
+    return get

@@ -5,7 +5,7 @@ from plantedqualities import planted
 from rounding import assert_same_answers
 
 import fedkit as fk
-from fedkit.federated.clients import QuantitySkew
+from fedkit.federated.partitioners import QuantitySkew
 from fedkit.federated.retraining import InOrder, RetrainingGame, train_with_sizes
 from fedkit.learning.evaluation import Evaluator
 from fedkit.methods.fedccea import (

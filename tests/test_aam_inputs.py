@@ -5,7 +5,7 @@ import pytest
 from plantedqualities import planted
 
 import fedkit as fk
-from fedkit.federated.clients import QuantitySkew
+from fedkit.federated.partitioners import QuantitySkew
 from fedkit.federated.retraining import RetrainingGame, train_with_sizes
 from fedkit.methods.fedccea import (
     AccuracyApproximation,

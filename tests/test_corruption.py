@@ -8,8 +8,8 @@ from rounding import assert_trained_alike
 from test_federation import MLP, toy
 
 from fedkit.federated.adversaries import (
+    Adversaries,
     Backdoor,
-    Cast,
     FreeRider,
     LabelFlip,
     LabelNoise,
@@ -82,9 +82,9 @@ def test_updates_by_hand():
 
 def test_a_cast_acts_on_its_own_clients_only():
     honest = toy()
-    cast = Cast.of((LabelFlip(3), [0]), (FreeRider(), [2]), (RandomUpdate(), [4]))
-    assert cast.kinds(5) == ["LabelFlip", "honest", "FreeRider", "honest", "RandomUpdate"]
-    federation = cast.data(honest)
+    adversaries = Adversaries.of((LabelFlip(3), [0]), (FreeRider(), [2]), (RandomUpdate(), [4]))
+    assert adversaries.kinds(5) == ["LabelFlip", "honest", "FreeRider", "honest", "RandomUpdate"]
+    federation = adversaries.data(honest)
     assert torch.equal(federation.client_data(0)[1], 2 - honest.client_data(0)[1])
     assert torch.equal(federation.client_data(3)[1], honest.client_data(3)[1])
     json.dumps(federation.settings)
@@ -97,8 +97,8 @@ def test_a_cast_acts_on_its_own_clients_only():
         return {}
 
     plan = replace(PLAN, rounds=1)
-    for f, tamper in ((honest, None), (federation, cast.tamper)):
-        run([f], MLP, EVERYBODY, plan, [5], tamper=tamper, probe=probe)
+    for f, attack in ((honest, None), (federation, adversaries.attack)):
+        run([f], MLP, EVERYBODY, plan, [5], attack=attack, probe=probe)
     before, after = (r.updates for r in seen)
     assert seen[1].participants.tolist() == [0, 2, 3, 4]
     assert not torch.equal(before[0], after[0])  # trained on flipped labels
@@ -109,9 +109,9 @@ def test_a_cast_acts_on_its_own_clients_only():
 
 
 def test_misbehaviour_is_repeatable():
-    cast = Cast.of((RandomData(3), [0]), (RandomUpdate(), [4]))
+    adversaries = Adversaries.of((RandomData(3), [0]), (RandomUpdate(), [4]))
     models = [
-        run([cast.data(toy())], MLP, EVERYBODY, PLAN, [5], tamper=cast.tamper).models
+        run([adversaries.data(toy())], MLP, EVERYBODY, PLAN, [5], attack=adversaries.attack).models
         for _ in range(2)
     ]
     assert torch.equal(*models)
@@ -123,9 +123,12 @@ def test_misbehaviour_is_repeatable():
         (lambda: LabelNoise(1.2, 5), "share is 1.2"),
         (lambda: Backdoor(-0.1), "share is -0.1"),
         (lambda: RandomUpdate("long"), "norm is 'long'"),
-        (lambda: Cast.of((FreeRider(), [1]), (LabelFlip(3), [1])), "client 1 plays two parts"),
-        (lambda: Cast.of((FreeRider(), [7])).data(toy()), r"clients \[7\] do not exist"),
-        (lambda: Cast.of((FreeRider(), [0, 2, 3, 4])).data(toy()), "at least one honest"),
+        (
+            lambda: Adversaries.of((FreeRider(), [1]), (LabelFlip(3), [1])),
+            "client 1 is given two attacks",
+        ),
+        (lambda: Adversaries.of((FreeRider(), [7])).data(toy()), r"clients \[7\] do not exist"),
+        (lambda: Adversaries.of((FreeRider(), [0, 2, 3, 4])).data(toy()), "at least one honest"),
     ],
 )
 def test_bad_input(make, message):

@@ -133,14 +133,14 @@ def test_updates_that_are_not_finite_are_left_out():
         return updates
 
     history = run([toy()], MLP, OWEN, Plan(rounds=6, participants=3, local=LOCAL), [3],
-                  tamper=poison)  # fmt: skip
+                  attack=poison)  # fmt: skip
     assert 0 not in {r["client"] for r in history.clients}
     assert sum(r["left_out"] for r in history.rounds) > 0
     assert torch.isfinite(history.models).all()
     with pytest.raises(ValueError, match="learning rate"):
-        run([toy()], MLP, OWEN, PLAN, [3], tamper=lambda r: r.updates * float("inf"))
+        run([toy()], MLP, OWEN, PLAN, [3], attack=lambda r: r.updates * float("inf"))
     with pytest.raises(ValueError, match="one update per participant"):
-        run([toy()], MLP, OWEN, PLAN, [3], tamper=lambda r: r.updates[:1])
+        run([toy()], MLP, OWEN, PLAN, [3], attack=lambda r: r.updates[:1])
 
 
 def test_bad_calls_are_refused():

@@ -392,11 +392,11 @@ def test_a_temperature_near_zero_weighs_the_worst_classes_alone(temperature):
 
 
 def test_updates_of_a_federation_of_liars_are_left_to_the_server():
-    """All clients may send nonsense through the tamper hook: nothing diverges, nothing is NaN."""
+    """All clients may send nonsense through the attack hook: nothing diverges, nothing is NaN."""
 
     def nonsense(r):
         return torch.zeros_like(r.updates)
 
-    history = run([toy()], MLP, FedMS(MaverickGTG()).strategy(3, 4), PLAN, [5], tamper=nonsense)
+    history = run([toy()], MLP, FedMS(MaverickGTG()).strategy(3, 4), PLAN, [5], attack=nonsense)
     assert torch.isfinite(history.models).all()
     assert np.isfinite(np.stack(history.clients_frame().value.to_list())).all()

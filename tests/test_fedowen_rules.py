@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedkit.federated.aggregation import Softmax
-from fedkit.federated.clients import Dirichlet
+from fedkit.federated.partitioners import Dirichlet
 from fedkit.federated.selection import ClientTable, EpsilonGreedy, UniformSelection
 
 # softmax aggregation

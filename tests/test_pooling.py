@@ -5,8 +5,7 @@ from torch.nn import functional as F
 
 from fedkit.learning.architectures import build
 from fedkit.learning.evaluation import Evaluator
-from fedkit.learning.layers import MaxPool
-from fedkit.learning.pooling import convolve_and_pool, max_pool_2x2
+from fedkit.learning.layers import MaxPool, convolve_and_pool, max_pool_2x2
 
 
 @pytest.mark.parametrize("shape", [(3, 2, 6, 8), (1, 1, 5, 7), (2, 3, 2, 2), (4, 1, 9, 4)])

@@ -5,7 +5,7 @@ from rounding import assert_same_answers, assert_trained_alike
 
 import fedkit as fk
 from fedkit.federated import sample_space as samplespace
-from fedkit.federated.clients import QuantitySkew
+from fedkit.federated.partitioners import QuantitySkew
 from fedkit.federated.retraining import InOrder, train_with_sizes
 from fedkit.federated.sample_space import SampleSpace, in_sample_space
 from fedkit.streams import Streams

@@ -185,7 +185,7 @@ def test_updates_that_are_not_finite_are_left_out():
         updates[1] = float("nan")
         return updates
 
-    history = fk.run([f], arch, strategy, plan, [0], tamper=break_one)
+    history = fk.run([f], arch, strategy, plan, [0], attack=break_one)
     assert (history.rounds_frame().left_out == 1).all()
     assert set(history.clients_frame().client) == {0, 2, 3}
 

@@ -1,7 +1,7 @@
 """Clients that misbehave: with their data, or with what they send.
 
-A :class:`Cast` says which clients play which part.  Parts on the data are transforms of a
-federation; parts on the update replace what reaches the server.  Both are values, so a cast fits
+:class:`Adversaries` says which clients make which attack.  Attacks on the data are transforms of a
+federation; attacks on the update replace what reaches the server.  Both are values, so they fit
 into a record, and both draw from streams of their own: a client that misbehaves changes no other
 client's numbers.
 """
@@ -19,23 +19,23 @@ from fedkit.federated.clients import Federation
 from fedkit.federated.valuers import Round
 
 __all__ = [
+    "Adversaries",
     "Backdoor",
-    "Cast",
-    "DataPart",
+    "DataAttack",
     "FreeRider",
     "LabelFlip",
     "LabelNoise",
     "LabelPermutation",
     "RandomData",
     "RandomUpdate",
-    "UpdatePart",
+    "UpdateAttack",
 ]
 
 Tensor = torch.Tensor
 Pair = tuple[Tensor, Tensor]
 
 
-class DataPart(Protocol):
+class DataAttack(Protocol):
     """Misbehaviour with data: called with the client's own images and labels."""
 
     def __call__(self, x: Tensor, y: Tensor, rng: np.random.Generator) -> Pair:
@@ -43,7 +43,7 @@ class DataPart(Protocol):
         ...
 
 
-class UpdatePart(Protocol):
+class UpdateAttack(Protocol):
     """Misbehaviour with the update that a client sends."""
 
     def update(self, honest: Tensor, rng: np.random.Generator) -> Tensor:
@@ -215,82 +215,84 @@ class FreeRider:
 
 
 @dataclass(frozen=True)
-class Cast:
+class Adversaries:
     """Which clients misbehave, and how.
 
     Parameters
     ----------
-    parts : mapping of int to part
-        Client index to :class:`DataPart` or :class:`UpdatePart`; all others are honest.
+    attacks : mapping of int to attack
+        Client index to :class:`DataAttack` or :class:`UpdateAttack`; all others are honest.
 
     Examples
     --------
-    >>> cast = Cast.of((LabelFlip(10), [50, 51]), (FreeRider(), [52]))
-    >>> cast.kind(52)
+    >>> adversaries = Adversaries.of((LabelFlip(10), [50, 51]), (FreeRider(), [52]))
+    >>> adversaries.kind(52)
     'FreeRider'
     """
 
-    parts: Mapping[int, DataPart | UpdatePart]
+    attacks: Mapping[int, DataAttack | UpdateAttack]
 
     @classmethod
-    def of(cls, *groups: tuple[DataPart | UpdatePart, Sequence[int]]) -> Cast:
-        """Make a cast of ``(part, clients)`` pairs.
+    def of(cls, *groups: tuple[DataAttack | UpdateAttack, Sequence[int]]) -> Adversaries:
+        """Make them of ``(attack, clients)`` pairs.
 
         Raises
         ------
         ValueError
-            If a client plays two parts.
+            If a client is given two attacks.
         """
-        parts: dict[int, DataPart | UpdatePart] = {}
-        for part, clients in groups:
+        attacks: dict[int, DataAttack | UpdateAttack] = {}
+        for attack, clients in groups:
             for i in clients:
-                if int(i) in parts:
-                    raise ValueError(f"client {i} plays two parts; give each client one")
-                parts[int(i)] = part
-        return cls(parts)
+                if int(i) in attacks:
+                    raise ValueError(f"client {i} is given two attacks; give each client one")
+                attacks[int(i)] = attack
+        return cls(attacks)
 
     def kind(self, client: int) -> str:
-        """Name of a client's part; "honest" for those without one."""
-        return type(self.parts[client]).__name__ if client in self.parts else "honest"
+        """Name of a client's attack; "honest" for those without one."""
+        return type(self.attacks[client]).__name__ if client in self.attacks else "honest"
 
     def kinds(self, n_clients: int) -> list[str]:
-        """Names of all parts, by client."""
+        """Names of all attacks, by client."""
         return [self.kind(i) for i in range(n_clients)]
 
     def data(self, federation: Federation) -> Federation:
-        """Return the federation in which the cast's clients misuse their data.
+        """Return the federation in which these clients misuse their data.
 
         Raises
         ------
         ValueError
             If a client does not exist, or nobody is left that is honest and owns data.
         """
-        unknown = [i for i in self.parts if not 0 <= i < federation.n_clients]
+        unknown = [i for i in self.attacks if not 0 <= i < federation.n_clients]
         if unknown:
             raise ValueError(
                 f"clients {unknown} do not exist; expected 0 to {federation.n_clients - 1}"
             )
-        honest = [i for i in np.flatnonzero(federation.sizes) if int(i) not in self.parts]
+        honest = [i for i in np.flatnonzero(federation.sizes) if int(i) not in self.attacks]
         if not honest:
             raise ValueError("every client with data misbehaves; leave at least one honest")
-        transforms = {i: part for i, part in self.parts.items() if callable(part)}
-        told = {str(i): {"part": self.kind(i)} | _settings(part) for i, part in self.parts.items()}
+        transforms = {i: attack for i, attack in self.attacks.items() if callable(attack)}
+        told = {
+            str(i): {"part": self.kind(i)} | _settings(attack) for i, attack in self.attacks.items()
+        }
         made = federation.with_transforms(transforms)
         return replace(made, settings={**made.settings, "cast": told})
 
-    def tamper(self, r: Round) -> Tensor:
+    def attack(self, r: Round) -> Tensor:
         """Return the updates that reach the server; the hook of
         :func:`fedkit.federated.rounds.run`."""
         updates = r.updates
         for row, client in enumerate(r.participants.tolist()):
-            part = self.parts.get(client)
-            if part is not None and not callable(part):
+            attack = self.attacks.get(client)
+            if attack is not None and not callable(attack):
                 if updates is r.updates:
                     updates = r.updates.clone()
                 rng = r.streams.generator("tamper", client)
-                updates[row] = part.update(r.updates[row], rng)
+                updates[row] = attack.update(r.updates[row], rng)
         return updates
 
 
-def _settings(part: Any) -> dict[str, Any]:
-    return asdict(part)
+def _settings(attack: Any) -> dict[str, Any]:
+    return asdict(attack)

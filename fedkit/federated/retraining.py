@@ -228,8 +228,8 @@ class RetrainingGame:
     chunk : int
         Coalitions that are trained together.
     train : callable
-        :func:`train_with_sizes`, or a :class:`fedkit.federated.retraining_cache.Trainings` that
-        remembers.
+        :func:`train_with_sizes`, or a
+        :class:`~fedkit.federated.retraining_cache.RetrainingCache` that remembers.
 
     Notes
     -----

@@ -1,7 +1,7 @@
 """Trainings that are remembered, so that nobody pays for the same federation twice.
 
 Retraining is the dearest thing in this library, and what it leaves is small: one number of right
-answers per federation and test.  :class:`Trainings` stands in the place of
+answers per federation and test.  :class:`RetrainingCache` stands in the place of
 :func:`~fedkit.federated.retraining.train_with_sizes` and keeps these numbers in a folder.  A
 valuation that was stopped goes on where it was, and another method, control or fit costs what it
 asks for beyond the last one.
@@ -24,7 +24,7 @@ from fedkit.federated.retraining import check_sizes, train_with_sizes
 from fedkit.learning.architectures import Architecture
 from fedkit.learning.training import LocalSGD
 
-__all__ = ["Trainings"]
+__all__ = ["RetrainingCache"]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -32,7 +32,7 @@ IntArray = npt.NDArray[np.int64]
 TOLERANCE = 0.01
 
 
-class Trainings:
+class RetrainingCache:
     """:func:`~fedkit.federated.retraining.train_with_sizes` with a memory on disk.
 
     Parameters

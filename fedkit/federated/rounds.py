@@ -36,7 +36,7 @@ IntArray = npt.NDArray[np.int64]
 Remember = Callable[[ClientTable, IntArray, Valuation], None]
 Weigh = Callable[[Round, Valuation, ClientTable], FloatArray]
 Probe = Callable[[Round, Valuation], dict[str, float]]
-Tamper = Callable[[Round], torch.Tensor]
+Attack = Callable[[Round], torch.Tensor]
 
 
 def keep_latest(clients: ClientTable, ids: IntArray, valuation: Valuation) -> None:
@@ -200,7 +200,7 @@ def run(
     *,
     device: str | torch.device | None = None,
     probe: Probe | None = None,
-    tamper: Tamper | None = None,
+    attack: Attack | None = None,
     progress: bool = False,
 ) -> History:
     """Run federations in lockstep under one strategy.
@@ -218,7 +218,7 @@ def run(
         None takes CUDA where it is available.
     probe : callable or None
         Called with every round and its valuation; the numbers that it returns join the history.
-    tamper : callable or None
+    attack : callable or None
         Maps a round to the updates that reach the server, float32[k, P]: misbehaving clients.
     progress : bool
         Show a progress bar.
@@ -251,7 +251,7 @@ def run(
     ]
     history = History()
     for t in bar(range(plan.rounds), progress, "round"):
-        _round(replicates, seeds, t, architecture, strategy, plan, place, history, probe, tamper)
+        _round(replicates, seeds, t, architecture, strategy, plan, place, history, probe, attack)
     history.models = torch.stack([r.model for r in replicates]).cpu()
     return history
 
@@ -266,7 +266,7 @@ def _round(
     device: torch.device,
     history: History,
     probe: Probe | None,
-    tamper: Tamper | None,
+    attack: Attack | None,
 ) -> None:
     clock = time.perf_counter()
 
@@ -293,7 +293,7 @@ def _round(
             t, architecture, replicate.model, update, ids, replicate.table.sizes[ids],
             replicate.evaluator, plan.local, plan.weighting, replicate.streams.child("round", t),
         )  # fmt: skip
-        rounds.append((r if tamper is None else r.with_updates(tamper(r))).finite())
+        rounds.append((r if attack is None else r.with_updates(attack(r))).finite())
     valuations = strategy.value.value(rounds)
     lap("value")
 

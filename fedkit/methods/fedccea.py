@@ -123,7 +123,7 @@ def simulate(
     simulations, rounds : int
         S and R; the paper: 100 and 50.
     train : callable
-        ``train_with_sizes``, or a :class:`fedkit.federated.retraining_cache.Trainings` that
+        ``train_with_sizes``, or a :class:`fedkit.federated.retraining_cache.RetrainingCache` that
         remembers.
 
     Returns

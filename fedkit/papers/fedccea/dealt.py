@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fedkit.federated.retraining import TrainWithSizes, train_with_sizes
-from fedkit.federated.retraining_cache import Trainings
+from fedkit.federated.retraining_cache import RetrainingCache
 from fedkit.methods.fedccea import fit_aam, simulate
 from fedkit.papers.fedccea.removal import PROPORTIONS, area_between, partial_participation
 from fedkit.papers.fedccea.settings import FITS, architecture, federation, halves, identity, setting
@@ -38,7 +38,7 @@ def run_dealt(cell: Cell, device: str | None, progress: bool) -> list[dict[str, 
     are dealt in the same orders.
     """
     s, results = setting(cell), []
-    kept = Trainings(default_root() / "trainings" / "fedccea")
+    kept = RetrainingCache(default_root() / "trainings" / "fedccea")
     train: TrainWithSizes = train_with_sizes if cell.profile == "smoke" else kept
     at = int(np.argmin(np.abs(PROPORTIONS - 0.4)))
     for seed in cell.seeds:

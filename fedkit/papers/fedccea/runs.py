@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedkit.federated.retraining import TrainWithSizes, train_with_sizes
-from fedkit.federated.retraining_cache import Trainings
+from fedkit.federated.retraining_cache import RetrainingCache
 from fedkit.learning.evaluation import Evaluator
 from fedkit.methods.fedccea import contribution_index, contribution_values, sample_sizes
 from fedkit.papers.fedccea.fits import (
@@ -178,7 +178,7 @@ def run_golden(cell: Cell, device: str | None, progress: bool) -> list[dict[str,
 def run_cell(cell: Cell, device: str | None, progress: bool) -> list[dict[str, Any]]:
     """Run a cell: a setting, one seed after another.  Trainings are kept beside the records."""
     s, results = setting(cell), []
-    kept = Trainings(default_root() / "trainings" / "fedccea")
+    kept = RetrainingCache(default_root() / "trainings" / "fedccea")
     train: TrainWithSizes = train_with_sizes if cell.profile == "smoke" else kept
     for seed in cell.seeds:
         valued, metrics, curves, index = valued_and_removed(s, seed, train, device, progress)

@@ -17,8 +17,9 @@ import torch
 
 from fedkit.datasets.dataset import Dataset, load
 from fedkit.estimators import leave_one_out
-from fedkit.federated.adversaries import Backdoor, Cast, DataPart, LabelNoise
-from fedkit.federated.clients import IID, ClassesPerClient, Federation, Scheme, make_federation
+from fedkit.federated.adversaries import Adversaries, Backdoor, DataAttack, LabelNoise
+from fedkit.federated.clients import Federation, make_federation
+from fedkit.federated.partitioners import IID, ClassesPerClient, Partitioner
 from fedkit.federated.retraining import RetrainingGame, TrainWithSizes, train_with_sizes
 from fedkit.games.game import Game, MemoGame
 from fedkit.learning.architectures import Architecture, build
@@ -154,7 +155,7 @@ class Pattern:
         return Backdoor(self.share)(x, y, rng)[0], y
 
 
-def noise_of(name: str, n_classes: int) -> DataPart | None:
+def noise_of(name: str, n_classes: int) -> DataAttack | None:
     """Return what a noisy client does to its data; ValueError for a name that there is not."""
     kind, _, percent = name.partition("-")
     if name == "none":
@@ -180,7 +181,7 @@ def identity(s: Setting) -> dict[str, str]:
 
 def federation(s: Setting, seed: int) -> Federation:
     """Return the clients of a setting; the noisy ones come last."""
-    schemes: dict[str, Scheme] = {
+    schemes: dict[str, Partitioner] = {
         "iid": IID(), "weak": ClassesPerClient(s.weak), "strong": ClassesPerClient(s.strong),
     }  # fmt: skip
     made = make_federation(
@@ -197,7 +198,7 @@ def federation(s: Setting, seed: int) -> Federation:
     part = noise_of(s.noise, made.n_classes)
     if part is None:
         return made
-    return Cast.of((part, s.noisy_clients().tolist())).data(made)
+    return Adversaries.of((part, s.noisy_clients().tolist())).data(made)
 
 
 def architecture(s: Setting, f: Federation) -> Architecture:

@@ -17,17 +17,18 @@ import torch
 from fedkit.datasets.dataset import Dataset, load
 from fedkit.estimators import Estimator, GTGShapley
 from fedkit.federated.adversaries import (
-    Cast,
-    DataPart,
+    Adversaries,
+    DataAttack,
     FreeRider,
     LabelFlip,
     RandomData,
     RandomUpdate,
-    UpdatePart,
+    UpdateAttack,
 )
 from fedkit.federated.aggregation import Aggregation, SizeWeighted, UniformWeights
-from fedkit.federated.clients import IID, Dirichlet, Federation, Mavericks, make_federation
+from fedkit.federated.clients import Federation, make_federation
 from fedkit.federated.history import History
+from fedkit.federated.partitioners import IID, Dirichlet, Mavericks
 from fedkit.federated.rounds import Plan, Probe, Strategy, keep_latest, run
 from fedkit.federated.selection import Selection, UniformSelection
 from fedkit.federated.valuers import Estimated, Exact, NoValue, ValuePolicy
@@ -141,13 +142,13 @@ class Setting:
         return self.clients + len(KINDS) * self.adversaries
 
 
-def cast(s: Setting, n_classes: int) -> Cast:
+def adversaries_of(s: Setting, n_classes: int) -> Adversaries:
     """Return who misbehaves: the last clients, `adversaries` of each kind (section 5.1)."""
-    parts: tuple[DataPart | UpdatePart, ...] = (
+    parts: tuple[DataAttack | UpdateAttack, ...] = (
         LabelFlip(n_classes), RandomData(n_classes), RandomUpdate(), FreeRider(),
     )  # fmt: skip
     ids = np.arange(s.clients, s.everybody).reshape(len(KINDS), s.adversaries)
-    return Cast.of(*((part, group.tolist()) for part, group in zip(parts, ids, strict=True)))
+    return Adversaries.of(*((part, group.tolist()) for part, group in zip(parts, ids, strict=True)))
 
 
 def fedms(s: Setting) -> FedMS:
@@ -226,7 +227,7 @@ def federation(s: Setting, seed: int) -> Federation:
         made = _shrink(made, s, seed)
     if s.poisoned:
         made = replace(made, y_val=_swap(made.y_val, *_two_classes(made, s)))
-    return cast(s, made.n_classes).data(made) if s.adversaries else made
+    return adversaries_of(s, made.n_classes).data(made) if s.adversaries else made
 
 
 def maverick_classes(made: Federation, s: Setting) -> np.ndarray:
@@ -307,6 +308,6 @@ def simulate(
         seeds,
         device=device,
         probe=probe,
-        tamper=cast(s, n_classes).tamper if s.adversaries else None,
+        attack=adversaries_of(s, n_classes).attack if s.adversaries else None,
         progress=progress,
     )

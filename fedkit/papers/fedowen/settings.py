@@ -24,8 +24,9 @@ from fedkit.federated.aggregation import (
     Softmax,
     UniformWeights,
 )
-from fedkit.federated.clients import Dirichlet, Federation, make_federation
+from fedkit.federated.clients import Federation, make_federation
 from fedkit.federated.history import History
+from fedkit.federated.partitioners import Dirichlet
 from fedkit.federated.rounds import Plan, Probe, Strategy, run
 from fedkit.federated.selection import EpsilonGreedy, UniformSelection
 from fedkit.federated.valuers import (
@@ -78,8 +79,8 @@ class Setting:
         Not in the paper's text: local SGD, c and tau of Algorithm 2, eta of Algorithm 1, the
         threshold of Algorithm 5, and the first Beta parameter of Algorithm 6 (the second is 1).
     split : str
-        How Dirichlet(alpha) is applied (see :class:`fedkit.federated.clients.Dirichlet`); "blocks"
-        is the procedure of CReFF, the paper's source for its long tail.
+        How Dirichlet(alpha) is applied (see :class:`~fedkit.federated.partitioners.Dirichlet`);
+        "blocks" is the procedure of CReFF, the paper's source for its long tail.
     weighting : str
         How v(S) averages the updates of S.
     normalised : bool

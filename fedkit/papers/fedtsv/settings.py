@@ -19,8 +19,9 @@ from fedkit.datasets.dataset import Dataset, load
 from fedkit.estimators import PermutationSampling
 from fedkit.federated.adversaries import LabelPermutation
 from fedkit.federated.aggregation import Aggregation, UniformWeights
-from fedkit.federated.clients import IID, Dirichlet, Federation, Mixed, Transform, make_federation
+from fedkit.federated.clients import Federation, Transform, make_federation
 from fedkit.federated.history import History
+from fedkit.federated.partitioners import IID, Dirichlet, Mixed
 from fedkit.federated.rounds import (
     Plan,
     Probe,
@@ -268,6 +269,6 @@ def simulate(
         seeds,
         device=device,
         probe=probe,
-        tamper=sent if s.scale != 1 or s.even else None,
+        attack=sent if s.scale != 1 or s.even else None,
         progress=progress,
     )

@@ -8,7 +8,7 @@ from rounding import assert_same_answers
 import fedkit as fk
 from fedkit.federated import retraining_cache as trainings
 from fedkit.federated.retraining import RetrainingGame, train_with_sizes
-from fedkit.federated.retraining_cache import Trainings
+from fedkit.federated.retraining_cache import RetrainingCache
 from fedkit.methods.fedccea import sample_sizes, simulate
 from fedkit.papers.staleness import SIZE_LIMIT
 
@@ -38,11 +38,13 @@ def asked(monkeypatch):
 def test_what_was_trained_is_not_trained_again(problem, tmp_path, asked):
     sizes = sample_sizes(problem[0].sizes, 6, 3)
     plain, images = train_with_sizes(*problem, sizes, device="cpu"), len(problem[0].y_test)
-    first = Trainings(tmp_path)
+    first = RetrainingCache(tmp_path)
     assert_same_answers(first(*problem, sizes[:4], device="cpu"), plain[:4], images)
     assert_same_answers(first(*problem, sizes[[5, 1, 5]], device="cpu"), plain[[5, 1, 5]], images)
     assert asked == [4, 1]
-    later = Trainings(tmp_path)  # another process: one is trained again to see that nothing changed
+    later = RetrainingCache(
+        tmp_path
+    )  # another process: one is trained again to see that nothing changed
     assert_same_answers(later(*problem, sizes, device="cpu"), plain, images)
     again = later(*problem, sizes, device="cpu")
     np.testing.assert_array_equal(again[:4], first(*problem, sizes[:4], device="cpu"))
@@ -51,7 +53,7 @@ def test_what_was_trained_is_not_trained_again(problem, tmp_path, asked):
 
 def test_the_last_round_is_another_memory_than_all_rounds(problem, tmp_path, asked):
     sizes = sample_sizes(problem[0].sizes, 2, 3)
-    kept = Trainings(tmp_path)
+    kept = RetrainingCache(tmp_path)
     rounds = kept(*problem, sizes, device="cpu")
     last = kept(*problem, sizes, every_round=False, device="cpu")
     assert (rounds.shape, last.shape) == ((2, 3), (2, 1))
@@ -61,7 +63,7 @@ def test_the_last_round_is_another_memory_than_all_rounds(problem, tmp_path, ask
 
 def test_everything_but_the_sizes_names_the_file(problem, tmp_path):
     f, arch, local = problem
-    kept, sizes = Trainings(tmp_path), sample_sizes(f.sizes, 1, 2)
+    kept, sizes = RetrainingCache(tmp_path), sample_sizes(f.sizes, 1, 2)
     y = f.y_test.clone()
     y[0] = (y[0] + 1) % 10
     others = [
@@ -81,23 +83,23 @@ def test_everything_but_the_sizes_names_the_file(problem, tmp_path):
 
 def test_code_that_has_changed_is_noticed(problem, tmp_path, monkeypatch):
     sizes = sample_sizes(problem[0].sizes, 3, 2)
-    Trainings(tmp_path)(*problem, sizes, device="cpu")
+    RetrainingCache(tmp_path)(*problem, sizes, device="cpu")
     worse = lambda *a, **k: train_with_sizes(*a, **k) * 0.5  # noqa: E731
     monkeypatch.setattr(trainings, "train_with_sizes", worse)
     with pytest.raises(ValueError, match="the code has changed since; delete the file"):
-        Trainings(tmp_path)(*problem, sizes, device="cpu")
+        RetrainingCache(tmp_path)(*problem, sizes, device="cpu")
 
 
 def test_bad_input_and_damaged_files(problem, tmp_path):
     sizes = sample_sizes(problem[0].sizes, 1, 2)
     with pytest.raises(ValueError, match="larger than what a client owns"):
-        Trainings(tmp_path)(*problem, sizes + 100, device="cpu")
+        RetrainingCache(tmp_path)(*problem, sizes + 100, device="cpu")
     assert not list(tmp_path.iterdir())
-    Trainings(tmp_path)(*problem, sizes, device="cpu")
+    RetrainingCache(tmp_path)(*problem, sizes, device="cpu")
     (file,) = tmp_path.iterdir()
     file.write_bytes(b"half a file")
     with pytest.raises(ValueError, match="cannot be read"):
-        Trainings(tmp_path)(*problem, sizes, device="cpu")
+        RetrainingCache(tmp_path)(*problem, sizes, device="cpu")
 
 
 def test_kept_trainings_of_the_repository_are_whole_and_small():
@@ -112,7 +114,7 @@ def test_kept_trainings_of_the_repository_are_whole_and_small():
 
 def test_games_and_simulations_remember(problem, tmp_path, asked):
     f, arch, local = problem
-    kept = Trainings(tmp_path)
+    kept = RetrainingCache(tmp_path)
     plain = RetrainingGame(f, arch, local, rounds=2, device="cpu")
     game = replace(plain, train=kept)
     masks = np.tril(np.ones((5, 4), dtype=bool), -1)

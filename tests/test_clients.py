@@ -8,15 +8,8 @@ import torch
 from tinydata import is_partition
 
 from fedkit import datasets as data
-from fedkit.federated.clients import (
-    IID,
-    Dirichlet,
-    Federation,
-    Mavericks,
-    Mixed,
-    QuantitySkew,
-    make_federation,
-)
+from fedkit.federated.clients import Federation, make_federation
+from fedkit.federated.partitioners import IID, Dirichlet, Mavericks, Mixed, QuantitySkew
 from fedkit.streams import Streams
 
 

@@ -1,0 +1,630 @@
+"""Partitioners: how a pool of labelled samples is divided among clients.
+
+A partitioner is a frozen dataclass with one method ``split(y, n_clients, rng)``, and every split is
+a partition: each sample of the pool goes to exactly one client.  What happens before and after it
+is here too: hold out, thin to a long tail, mend empty clients.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+import numpy as np
+
+__all__ = [
+    "IID",
+    "ClassesPerClient",
+    "Dirichlet",
+    "Mavericks",
+    "MissingClassWarning",
+    "Mixed",
+    "Partitioner",
+    "QuantitySkew",
+    "fill_empty",
+    "hold_out",
+    "long_tail",
+]
+
+
+class Partitioner(Protocol):
+    """What every partitioner offers."""
+
+    def split(self, y: np.ndarray, n_clients: int, rng: np.random.Generator) -> list[np.ndarray]:
+        """Divide samples among clients.
+
+        Parameters
+        ----------
+        y : int array (N,)
+            Labels, from 0.
+        n_clients : int
+            Number of clients, at most N.
+        rng : numpy.random.Generator
+            Source of randomness.
+
+        Returns
+        -------
+        list of int64 array
+            For each client the sorted positions in `y` that it holds; possibly empty.
+        """
+        ...
+
+
+def _check_labels(y: np.ndarray) -> np.ndarray:
+    """Return labels as int64, or refuse them.
+
+    Raises
+    ------
+    ValueError
+        If they are not a non-empty vector of non-negative integers.
+    """
+    labels = np.asarray(y)
+    if labels.ndim != 1 or not len(labels):
+        raise ValueError(f"labels have shape {labels.shape}; expected a vector of at least one")
+    if labels.dtype.kind not in "iu":
+        raise ValueError(
+            f"labels have dtype {labels.dtype}; expected integers from 0, as in y.astype('int64')"
+        )
+    labels = labels.astype(np.int64)
+    if labels.min() < 0:
+        raise ValueError(f"labels contain {labels.min()}; expected integers from 0")
+    return labels
+
+
+def _check_split(y: np.ndarray, n_clients: int) -> np.ndarray:
+    """Return the labels of a pool as int64, or refuse it for this number of clients."""
+    labels = _check_labels(y)
+    if n_clients < 1:
+        raise ValueError(f"n_clients is {n_clients}; expected at least 1")
+    if n_clients > len(labels):
+        raise ValueError(
+            f"n_clients is {n_clients} but there are {len(labels)} samples; take fewer clients or "
+            "more data"
+        )
+    return labels
+
+
+def _check_positive(name: str, value: float) -> None:
+    """Refuse a parameter that is not a finite number above 0."""
+    if not (np.isfinite(value) and value > 0):
+        raise ValueError(f"{name} is {value}; expected a finite number above 0")
+
+
+def _join_pieces(parts: Sequence[Sequence[np.ndarray]]) -> list[np.ndarray]:
+    """Join the pieces of each client and sort them."""
+    empty = np.empty(0, dtype=np.int64)
+    return [np.sort(np.concatenate([empty, *pieces])).astype(np.int64) for pieces in parts]
+
+
+def _cut_by_shares(indices: np.ndarray, shares: np.ndarray) -> list[np.ndarray]:
+    """Cut indices into pieces whose lengths are in proportion to shares (largest remainder)."""
+    exact = shares / shares.sum() * len(indices)
+    counts = np.floor(exact).astype(np.int64)
+    rest = len(indices) - int(counts.sum())
+    counts[np.argsort(counts - exact, kind="stable")[:rest]] += 1
+    return np.split(indices, np.cumsum(counts)[:-1])
+
+
+def _draw_shares(concentration: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Draw shares that sum to one, also where the concentration is so small that they underflow."""
+    if len(concentration) == 1:
+        return np.ones(1)
+    shares = rng.dirichlet(concentration)
+    if np.isfinite(shares).all() and shares.sum() > 0:
+        return shares
+    # The limit of a vanishing concentration: all to one, chosen in proportion to it.
+    limit = np.zeros(len(concentration))
+    limit[rng.choice(len(concentration), p=concentration / concentration.sum())] = 1.0
+    return limit
+
+
+@dataclass(frozen=True)
+class IID:
+    """Shuffle the pool and deal it out evenly; sizes differ by at most one."""
+
+    def split(self, y: np.ndarray, n_clients: int, rng: np.random.Generator) -> list[np.ndarray]:
+        """See :meth:`Partitioner.split`."""
+        labels = _check_split(y, n_clients)
+        return [np.sort(p) for p in np.array_split(rng.permutation(len(labels)), n_clients)]
+
+
+@dataclass(frozen=True)
+class Dirichlet:
+    """Label skew by Dirichlet draws.
+
+    Parameters
+    ----------
+    alpha : float
+        Concentration; small is skewed.
+    by : {"class", "client", "blocks"}
+        What is drawn.
+
+        ``"class"`` draws for each class its shares over the clients, Dir(alpha) over n
+        clients (Yurochkin et al. 2019).  Labels and sizes are both skewed; with many clients
+        and a small alpha most of them are empty.
+
+        ``"client"`` gives all clients the same size (to one sample) and draws for each its
+        distribution of labels, Dir(alpha * C * p) over C classes with p the class frequencies
+        of the pool (Hsu et al. 2019; with p uniform this is Dir(alpha, ..., alpha)).  Clients
+        fill up in random order without replacement; what a client wants and the pool no longer
+        has is drawn from the rest of its distribution, and from the rest of the pool when
+        nothing else is left.
+
+        ``"blocks"`` is the procedure of CReFF (Shang et al. 2022, the source of FedOwen's long
+        tail): random blocks of ten clients, a capped draw by class inside each block, then the
+        blocks in line are cut into equal parts.  CReFF repeats a draw until each client has
+        half the mean size, which need not end at a small alpha in a long tail; we keep the best
+        of `attempts` draws.
+    capped : bool
+        With ``by="class"``: a client that has reached N/n samples takes part in no further
+        class.  The Dirichlet over the remaining clients is that of the open ones, renormalised.
+        One class can still carry a client beyond N/n.  Implied by ``"blocks"``; no meaning for
+        ``"client"``, whose sizes are equal already.
+    attempts : int
+        With ``by="blocks"``: draws made per block.
+
+    Raises
+    ------
+    ValueError
+        If a parameter is out of range.
+    """
+
+    alpha: float
+    by: Literal["class", "client", "blocks"] = "class"
+    capped: bool = False
+    attempts: int = 20
+
+    def __post_init__(self) -> None:
+        _check_positive("alpha", self.alpha)
+        if self.by not in ("class", "client", "blocks"):
+            raise ValueError(f"by is {self.by!r}; expected 'class', 'client' or 'blocks'")
+        if self.attempts < 1:
+            raise ValueError(f"attempts is {self.attempts}; expected at least 1")
+
+    def split(self, y: np.ndarray, n_clients: int, rng: np.random.Generator) -> list[np.ndarray]:
+        """See :meth:`Partitioner.split`."""
+        labels = _check_split(y, n_clients)
+        if self.by == "client":
+            return self._by_client(labels, n_clients, rng)
+        if self.by == "blocks":
+            return self._by_blocks(labels, n_clients, rng)
+        return _join_pieces(
+            self._by_class(labels, rng.permutation(len(labels)), n_clients, self.capped, rng)
+        )
+
+    def _by_class(
+        self,
+        labels: np.ndarray,
+        pool: np.ndarray,
+        n_clients: int,
+        capped: bool,
+        rng: np.random.Generator,
+    ) -> list[list[np.ndarray]]:
+        """Divide a shuffled pool class by class; returns the pieces in the order of dealing."""
+        parts: list[list[np.ndarray]] = [[] for _ in range(n_clients)]
+        sizes = np.zeros(n_clients, dtype=np.int64)
+        limit = len(pool) / n_clients
+        for label in np.unique(labels[pool]):
+            members = pool[labels[pool] == label]
+            # Someone is below the mean as long as a sample is left, so `open_` is never empty.
+            open_ = np.flatnonzero(sizes < limit) if capped else np.arange(n_clients)
+            shares = _draw_shares(np.full(len(open_), self.alpha), rng)
+            for client, piece in zip(open_, _cut_by_shares(members, shares), strict=True):
+                parts[client].append(piece)
+                sizes[client] += len(piece)
+        return parts
+
+    def _by_client(
+        self, labels: np.ndarray, n_clients: int, rng: np.random.Generator
+    ) -> list[np.ndarray]:
+        classes, counts = np.unique(labels, return_counts=True)
+        queues = [rng.permutation(np.flatnonzero(labels == c)) for c in classes]
+        remaining = counts.astype(np.int64)
+        concentration = self.alpha * len(classes) * counts / counts.sum()
+        sizes = np.full(n_clients, len(labels) // n_clients)
+        sizes[: len(labels) % n_clients] += 1
+        parts: list[list[np.ndarray]] = [[] for _ in range(n_clients)]
+        for client in rng.permutation(n_clients):
+            wish = _draw_shares(concentration, rng)
+            need = int(sizes[client])
+            while need:
+                chances = wish * (remaining > 0)
+                if chances.sum() < 1e-12:
+                    chances = remaining.astype(np.float64)
+                take = np.minimum(rng.multinomial(need, chances / chances.sum()), remaining)
+                for c in np.flatnonzero(take):
+                    start = len(queues[c]) - remaining[c]
+                    parts[client].append(queues[c][start : start + take[c]])
+                remaining -= take
+                need -= int(take.sum())
+        return _join_pieces(parts)
+
+    def _by_blocks(
+        self, labels: np.ndarray, n_clients: int, rng: np.random.Generator
+    ) -> list[np.ndarray]:
+        members = [len(b) for b in np.array_split(np.arange(n_clients), -(-n_clients // 10))]
+        pools = _cut_by_shares(rng.permutation(len(labels)), np.array(members, dtype=np.float64))
+        line: list[np.ndarray] = []
+        for n_members, pool in zip(members, pools, strict=True):
+            best: list[list[np.ndarray]] = []
+            smallest = -1
+            for _ in range(self.attempts):
+                draw = self._by_class(labels, pool, n_members, True, rng)
+                size = min(sum(map(len, pieces)) for pieces in draw)
+                if size > smallest:
+                    best, smallest = draw, size
+                if smallest >= len(pool) // (2 * n_members):
+                    break
+            line += [piece for pieces in best for piece in pieces]
+        return [np.sort(part) for part in np.array_split(np.concatenate(line), n_clients)]
+
+
+@dataclass(frozen=True)
+class ClassesPerClient:
+    """Each client holds `k` classes; each class is shared evenly by its holders.
+
+    Classes go to clients in turn, always those with the fewest holders (ties at random), so
+    the numbers of holders differ by at most one.
+
+    Parameters
+    ----------
+    k : int
+        Classes per client.
+    """
+
+    k: int
+
+    def __post_init__(self) -> None:
+        if self.k < 1:
+            raise ValueError(f"k is {self.k}; expected at least 1 class per client")
+
+    def split(self, y: np.ndarray, n_clients: int, rng: np.random.Generator) -> list[np.ndarray]:
+        """See :meth:`Partitioner.split`."""
+        labels = _check_split(y, n_clients)
+        classes = np.unique(labels)
+        if self.k > len(classes):
+            raise ValueError(f"k is {self.k} but there are {len(classes)} classes; take fewer")
+        if self.k * n_clients < len(classes):
+            raise ValueError(
+                f"{n_clients} clients of {self.k} classes cannot hold {len(classes)} classes; take "
+                "more clients or a larger k"
+            )
+        holders: list[list[int]] = [[] for _ in classes]
+        for client in range(n_clients):
+            crowd = np.array([len(h) for h in holders])
+            for c in np.lexsort((rng.random(len(classes)), crowd))[: self.k]:
+                holders[c].append(client)
+        parts: list[list[np.ndarray]] = [[] for _ in range(n_clients)]
+        for label, clients in zip(classes, holders, strict=True):
+            pieces = np.array_split(rng.permutation(np.flatnonzero(labels == label)), len(clients))
+            for client, piece in zip(rng.permutation(clients), pieces, strict=True):
+                parts[client].append(piece)
+        return _join_pieces(parts)
+
+
+@dataclass(frozen=True)
+class QuantitySkew:
+    """Unequal sizes with labels drawn alike for all clients.
+
+    Parameters
+    ----------
+    alpha : float
+        Sizes are in proportion to one draw of Dir(alpha) over the clients (Li et al. 2022).
+    proportions : tuple of float, optional
+        Fixed proportions, one per client, in place of the draw.
+    """
+
+    alpha: float = 1.0
+    proportions: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        _check_positive("alpha", self.alpha)
+        for share in self.proportions or ():
+            _check_positive("a proportion", share)
+
+    def split(self, y: np.ndarray, n_clients: int, rng: np.random.Generator) -> list[np.ndarray]:
+        """See :meth:`Partitioner.split`."""
+        labels = _check_split(y, n_clients)
+        pool = rng.permutation(len(labels))
+        if self.proportions is not None:
+            if len(self.proportions) != n_clients:
+                raise ValueError(
+                    f"proportions has {len(self.proportions)} entries for {n_clients} clients; "
+                    "expected one per client"
+                )
+            shares = np.array(self.proportions)
+        else:
+            shares = _draw_shares(np.full(n_clients, self.alpha), rng)
+        return [np.sort(piece) for piece in _cut_by_shares(pool, shares)]
+
+
+@dataclass(frozen=True)
+class Mavericks:
+    """Some clients alone hold some classes (Huang et al. 2022; FedMS, section 3).
+
+    The Mavericks are the first clients.  Classes held by a Maverick are absent from all others.
+
+    Parameters
+    ----------
+    n_mavericks : int
+        Number of Mavericks.
+    classes : tuple of int, optional
+        Classes that they hold; default: as many as there are Mavericks, drawn at random.
+    others : Partitioner
+        How the remaining classes are divided.
+    shared : bool
+        False: classes are dealt to the Mavericks in turn, each class has one holder.  True:
+        each of these classes is shared evenly by all Mavericks ("shared Mavericks").
+    mixed : bool
+        True: the Mavericks also take part in dividing the remaining classes.
+    """
+
+    n_mavericks: int = 1
+    classes: tuple[int, ...] | None = None
+    others: Partitioner = field(default_factory=IID)
+    shared: bool = False
+    mixed: bool = False
+
+    def __post_init__(self) -> None:
+        if self.n_mavericks < 1:
+            raise ValueError(f"n_mavericks is {self.n_mavericks}; expected at least 1")
+        n_held = self.n_mavericks if self.classes is None else len(set(self.classes))
+        if not self.shared and n_held < self.n_mavericks:
+            raise ValueError(
+                f"{self.n_mavericks} Mavericks cannot each hold one of {n_held} classes alone; "
+                "name more classes or set shared=True"
+            )
+
+    def split(self, y: np.ndarray, n_clients: int, rng: np.random.Generator) -> list[np.ndarray]:
+        """See :meth:`Partitioner.split`."""
+        labels = _check_split(y, n_clients)
+        present = np.unique(labels)
+        held = np.array(sorted(set(self.classes or ())), dtype=np.int64)
+        if self.classes is None:
+            n_held = min(self.n_mavericks, len(present))
+            held = np.sort(rng.choice(present, n_held, replace=False))
+        absent = np.setdiff1d(held, present)
+        if len(absent):
+            raise ValueError(f"Maverick classes {absent.tolist()} have no samples; expected some")
+        if not self.shared and len(held) < self.n_mavericks:
+            raise ValueError(
+                f"{self.n_mavericks} Mavericks cannot each hold one of {len(held)} classes alone; "
+                "take fewer Mavericks or set shared=True"
+            )
+        rest = np.flatnonzero(~np.isin(labels, held))
+        first = 0 if self.mixed else self.n_mavericks
+        if n_clients - first < 1 or not len(rest):
+            raise ValueError(
+                f"{self.n_mavericks} Mavericks among {n_clients} clients leave no clients or no "
+                "classes for the others; take fewer Mavericks"
+            )
+        parts: list[list[np.ndarray]] = [[] for _ in range(n_clients)]
+        for turn, label in enumerate(held):
+            members = rng.permutation(np.flatnonzero(labels == label))
+            if self.shared:
+                for client, piece in enumerate(np.array_split(members, self.n_mavericks)):
+                    parts[client].append(piece)
+            else:
+                parts[turn % self.n_mavericks].append(members)
+        for client, piece in enumerate(self.others.split(labels[rest], n_clients - first, rng)):
+            parts[first + client].append(rest[piece])
+        return _join_pieces(parts)
+
+
+@dataclass(frozen=True)
+class Mixed:
+    """Groups of clients with different partitioners, as in FedTSV's 90 IID and 10 skewed clients.
+
+    The pool is dealt to the groups at random, in proportion to their numbers of clients.
+
+    Parameters
+    ----------
+    groups : tuple of (int, Partitioner)
+        Numbers of clients with their partitioner, in the order of the clients.
+    """
+
+    groups: tuple[tuple[int, Partitioner], ...]
+
+    def __post_init__(self) -> None:
+        if not self.groups or any(number < 1 for number, _ in self.groups):
+            raise ValueError(
+                f"groups is {self.groups}; expected pairs (at least 1 client, partitioner)"
+            )
+
+    def split(self, y: np.ndarray, n_clients: int, rng: np.random.Generator) -> list[np.ndarray]:
+        """See :meth:`Partitioner.split`."""
+        labels = _check_split(y, n_clients)
+        numbers = np.array([number for number, _ in self.groups])
+        if numbers.sum() != n_clients:
+            raise ValueError(
+                f"groups have {numbers.sum()} clients and n_clients is {n_clients}; make them agree"
+            )
+        pools = _cut_by_shares(rng.permutation(len(labels)), numbers.astype(np.float64))
+        parts = []
+        for (number, partitioner), pool in zip(self.groups, pools, strict=True):
+            parts += [np.sort(pool[p]) for p in partitioner.split(labels[pool], number, rng)]
+        return parts
+
+
+class MissingClassWarning(UserWarning):
+    """A class of the data has no image in the server's validation set."""
+
+
+def hold_out(
+    y: np.ndarray,
+    fraction: float,
+    rng: np.random.Generator,
+    stratified: bool = True,
+    missing: Literal["warn", "error"] = "warn",
+) -> tuple[np.ndarray, np.ndarray]:
+    """Take a fraction of the samples away from training.
+
+    Stratified, class c gives max(1, its share of round(fraction * N)) images, shares being
+    rounded by largest remainder; a class of one image keeps it for training.  So every class
+    of two or more images is in both parts, if need be with more images than the fraction says.
+
+    Parameters
+    ----------
+    y : int array (N,)
+        Labels, from 0.
+    fraction : float
+        Fraction held out, above 0 and below 1.
+    rng : numpy.random.Generator
+        Source of randomness.
+    stratified : bool
+        False draws without regard to class.
+    missing : {"warn", "error"}
+        What to do when a class of `y` has no held-out image: warn with
+        :class:`MissingClassWarning`, or raise.
+
+    Returns
+    -------
+    train, held : int64 arrays
+        Sorted positions in `y`; disjoint, together all of them.
+
+    Raises
+    ------
+    ValueError
+        If the fraction is out of range, nothing would be left on either side, or a class is
+        missing and ``missing="error"``.
+    """
+    labels = _check_labels(y)
+    if not 0 < fraction < 1:
+        raise ValueError(f"validation fraction is {fraction}; expected above 0 and below 1")
+    if missing not in ("warn", "error"):
+        raise ValueError(f"missing is {missing!r}; expected 'warn' or 'error'")
+    classes, counts = np.unique(labels, return_counts=True)
+    total = max(1, round(fraction * len(labels)))
+    if stratified:
+        exact = total * counts / len(labels)
+        quota = np.floor(exact).astype(np.int64)
+        quota[np.argsort(quota - exact, kind="stable")[: total - int(quota.sum())]] += 1
+        quota = np.minimum(np.maximum(quota, 1), counts - 1)
+        chosen = [
+            rng.permutation(np.flatnonzero(labels == c))[:q]
+            for c, q in zip(classes, quota, strict=True)
+        ]
+        held = np.sort(np.concatenate(chosen)).astype(np.int64)
+    else:
+        held = np.sort(rng.permutation(len(labels))[:total]).astype(np.int64)
+    if not 0 < len(held) < len(labels):
+        raise ValueError(
+            f"holding out {fraction} of {len(labels)} samples leaves {len(labels) - len(held)} for "
+            f"training and {len(held)} for validation; take more data or another fraction"
+        )
+    absent = np.setdiff1d(classes, labels[held]).tolist()
+    if absent:
+        message = (
+            f"classes {absent} have no validation image, so class-wise utilities are undefined "
+            "for them; hold out a larger fraction or add images of these classes"
+        )
+        if missing == "error":
+            raise ValueError(message)
+        warnings.warn(message, MissingClassWarning, stacklevel=2)
+    return np.setdiff1d(np.arange(len(labels)), held), held
+
+
+def long_tail(
+    y: np.ndarray,
+    imbalance_factor: float,
+    rng: np.random.Generator,
+    order: Literal["index", "random"] | Sequence[int] = "index",
+) -> np.ndarray:
+    """Thin the classes so that their sizes fall off exponentially.
+
+    The class of rank r among C keeps ``floor(n_max * factor ** (r / (C - 1)))`` images, at most
+    what it has and at least one.  ``n_max`` is the mean class size N / C, as in the code of
+    CReFF (Shang et al. 2022), which FedOwen cites; for data of equal class sizes it is also
+    the largest.
+
+    Parameters
+    ----------
+    y : int array (N,)
+        Labels, from 0.
+    imbalance_factor : float
+        Size of the last class relative to the first, above 0 and at most 1.
+    rng : numpy.random.Generator
+        Draws which images stay, and the order of the classes if it is random.
+    order : {"index", "random"} or sequence of int
+        Classes from the most to the least frequent; by default by index, as in CReFF.
+
+    Returns
+    -------
+    int64 array
+        Sorted positions in `y` that stay.
+    """
+    labels = _check_labels(y)
+    if not 0 < imbalance_factor <= 1:
+        raise ValueError(f"imbalance_factor is {imbalance_factor}; expected above 0 and at most 1")
+    classes = np.unique(labels)
+    if isinstance(order, str):
+        if order not in ("index", "random"):
+            raise ValueError(f"order is {order!r}; expected 'index', 'random' or a list of classes")
+        ranking = classes if order == "index" else rng.permutation(classes)
+    else:
+        ranking = np.asarray(order, dtype=np.int64)
+        if not np.array_equal(np.sort(ranking), classes):
+            raise ValueError(f"order is {list(order)}; expected each of {classes.tolist()} once")
+    n_max = len(labels) / len(classes)
+    kept = []
+    for rank, label in enumerate(ranking):
+        target = n_max * imbalance_factor ** (rank / max(len(classes) - 1, 1))
+        # The small term keeps a whole number whole when the power is a rounding below it.
+        members = rng.permutation(np.flatnonzero(labels == label))
+        kept.append(members[: max(1, int(target + 1e-9))])
+    return np.sort(np.concatenate(kept)).astype(np.int64)
+
+
+def fill_empty(
+    parts: Sequence[np.ndarray],
+    rule: Literal["keep", "refill", "error"],
+    rng: np.random.Generator,
+    min_size: int = 1,
+) -> list[np.ndarray]:
+    """Apply the rule for clients with too little data.
+
+    Parameters
+    ----------
+    parts : sequence of int64 array
+        Positions held by each client.
+    rule : {"keep", "refill", "error"}
+        ``"keep"`` leaves the parts as they are: a client without data takes part in a round and
+        returns the model unchanged.  ``"refill"`` moves one random sample at a time from the
+        largest client to the smallest until each has `min_size`.  ``"error"`` raises.
+    rng : numpy.random.Generator
+        Chooses the samples that move.
+    min_size : int
+        Smallest size wanted.
+
+    Returns
+    -------
+    list of int64 array
+        The same samples, each held once.
+    """
+    if rule not in ("keep", "refill", "error"):
+        raise ValueError(f"empty is {rule!r}; expected 'keep', 'refill' or 'error'")
+    if min_size < 1:
+        raise ValueError(f"min_size is {min_size}; expected at least 1")
+    sizes = np.array([len(p) for p in parts])
+    short = np.flatnonzero(sizes < min_size)
+    if rule == "keep" or not len(short):
+        return list(parts)
+    if rule == "error":
+        raise ValueError(
+            f"{len(short)} of {len(parts)} clients have fewer than {min_size} samples (the first "
+            f"is client {short[0]}); choose another scheme, fewer clients or empty='refill'"
+        )
+    if sizes.sum() < min_size * len(parts):
+        raise ValueError(
+            f"{sizes.sum()} samples cannot give {len(parts)} clients {min_size} each; take fewer "
+            "clients or a smaller min_size"
+        )
+    held = [list(rng.permutation(p)) for p in parts]
+    while sizes.min() < min_size:
+        poorest, richest = int(np.argmin(sizes)), int(np.argmax(sizes))
+        held[poorest].append(held[richest].pop())
+        sizes[poorest] += 1
+        sizes[richest] -= 1
+    return [np.sort(np.array(h, dtype=np.int64)) for h in held]
