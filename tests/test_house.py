@@ -29,7 +29,8 @@ MAY_USE = {
     "streams extras atomic intervals",
     "book": "extras atomic",
     "cli": "papers claims records book datasets fedvalue extras",
-    "__init__": "games estimators learning datasets federated methods fedvalue records streams extras",
+    "__init__": "games estimators learning datasets federated methods fedvalue records streams "
+    "extras",
 }
 
 
