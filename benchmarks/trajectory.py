@@ -20,7 +20,7 @@ except ImportError:  # run as a script: this folder is on the path, its parent i
     from coalitions import environment  # type: ignore[no-redef]
 
 import fedkit as fk
-from fedkit.methods.fedtsv_trajectory import TrajectoryGame, gram_matrix
+from fedkit.methods.fedtsv import TrajectoryGame, gram_matrix
 from fedkit.papers.fedtsv.timings import averaging, clock, made_up
 
 PERMUTATIONS, WHOLE = 10, 1 << 15

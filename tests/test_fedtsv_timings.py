@@ -7,7 +7,7 @@ import torch
 from rounding import assert_close
 
 import fedkit as fk
-from fedkit.methods.fedtsv_trajectory import TrajectoryGame, gram_matrix
+from fedkit.methods.fedtsv import TrajectoryGame, gram_matrix
 from fedkit.papers.fedtsv.tables import timings_table
 from fedkit.papers.fedtsv.timings import Timing, averaging, clock, made_up, run_timing
 from fedkit.papers.registry import Cell, get

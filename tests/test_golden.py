@@ -15,7 +15,7 @@ from fedkit.estimators.base import MeanTally
 from fedkit.federated import aggregation
 from fedkit.federated.valuers import Round
 from fedkit.games.valuation import Valuation
-from fedkit.methods.fedtsv import CosineValues
+from fedkit.methods.cgsv import CosineValues
 from fedkit.papers.audit import audit, choose, compare
 from fedkit.papers.registry import Cell, Experiment, all_experiments, get
 from fedkit.papers.staleness import check_records

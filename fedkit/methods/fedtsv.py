@@ -1,43 +1,260 @@
-"""Aggregation by contribution, and the baselines of FedTSV: cosine-gradient values, leave-one-out.
+"""FedTSV (Trajectory Shapley Value): clients valued by where their updates lead.
 
-Every method here is a :class:`~fedkit.federated.rounds.Strategy`: what a participant's value is,
-what the server remembers of it, and which weights follow.  Its controls, and the remedy against
-long updates that the paper names and does not try, stand here as well.
+In every round the server takes as many SGD steps on its validation data as a client takes on its
+own; the result is the reference update (Eq. 10).  A coalition is worth more, the closer the mean of
+its updates (Eq. 9) comes to it (Eq. 11).  Values are added up over the rounds (Eq. 12), and the
+positive sums weigh the updates (Eq. 13, Algorithm 2).
+
+No model of a coalition is ever evaluated: the utility depends on the updates through their inner
+products alone, so all ``2^k`` utilities of a round cost one ``(k + 1) x (k + 1)`` Gram matrix.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from numbers import Integral
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
-from fedkit.estimators import leave_one_out, shapley
+from fedkit.estimators import Estimator, estimate_many, shapley
 from fedkit.federated.aggregation import Proportional
 from fedkit.federated.rounds import Strategy, keep_total
 from fedkit.federated.selection import ClientTable, Selection, UniformSelection
-from fedkit.federated.valuers import Round, ValuePolicy
+from fedkit.federated.valuers import Round
 from fedkit.games.coalitions import check_coalitions
 from fedkit.games.valuation import Valuation
-from fedkit.methods.fedtsv_trajectory import TrajectoryValues, check_inner_products, gram_matrix
+from fedkit.learning.training import train_clients
 
 __all__ = [
+    "UTILITIES",
     "ContributionWeights",
-    "CosineGame",
-    "CosineValues",
     "FedTSV",
-    "LeaveOneOut",
-    "OracleWeights",
-    "RunningCosine",
-    "ShuffledValues",
+    "TrajectoryGame",
+    "TrajectoryValues",
     "equal_lengths",
+    "gram_matrix",
+    "reference_updates",
 ]
 
 FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
+Utility = Literal["exponential", "rational", "gaussian", "angular"]
+UTILITIES = ("exponential", "rational", "gaussian", "angular")
+
+
+def gram_matrix(vectors: Tensor, chunk: int = 1 << 20) -> FloatArray:
+    """Inner products of some long vectors, summed in double precision.
+
+    Parameters
+    ----------
+    vectors : float tensor ``[m, P]``
+    chunk : int
+        Columns that are converted to double precision at a time.
+
+    Returns
+    -------
+    float64[m, m]
+
+    Raises
+    ------
+    ValueError
+        If the vectors are no matrix, or chunk is below 1.
+    """
+    if not isinstance(vectors, Tensor) or vectors.dim() != 2 or chunk < 1:
+        raise ValueError(
+            f"vectors have shape {np.shape(vectors)} and chunk is {chunk}; expected a tensor "
+            "[m, P] and at least 1"
+        )
+    total = torch.zeros(len(vectors), len(vectors), dtype=torch.float64, device=vectors.device)
+    for part in vectors.split(chunk, dim=1):
+        wide = part.double()
+        total += wide @ wide.T
+    return np.asarray(total.cpu().numpy(), dtype=np.float64)
+
+
+def check_inner_products(gram: npt.ArrayLike, fewest: int) -> FloatArray:
+    """Return the matrix, or refuse what cannot hold the inner products of `fewest` vectors or more.
+
+    Raises
+    ------
+    ValueError
+        If it is not square, not finite, not symmetric, or has a negative eigenvalue, up to
+        rounding.
+    """
+    gram = np.asarray(gram, dtype=np.float64)
+    if gram.ndim != 2 or gram.shape[0] != gram.shape[1] or len(gram) < fewest:
+        raise ValueError(f"gram has shape {gram.shape}; expected (m, m) with m >= {fewest}")
+    if not np.isfinite(gram).all():
+        raise ValueError("an update or the reference is not finite; leave such clients out")
+    rounding = 1e-6 * float(np.abs(gram).max())
+    if np.abs(gram - gram.T).max() > rounding or np.linalg.eigvalsh(gram)[0] < -rounding:
+        raise ValueError("gram is no matrix of inner products; gram_matrix makes one")
+    return gram
+
+
+def reference_updates(rounds: Sequence[Round]) -> Tensor:
+    """SGD on the server's validation data from the global model of each round (Eq. 10).
+
+    "The same number of SGD steps" is, where clients take different numbers of them, their rounded
+    mean, but at least one.  Batches come from the round's stream "reference".
+
+    Returns
+    -------
+    float32 tensor ``[R, P]``
+    """
+    references: list[Tensor] = []
+    for r in rounds:  # rounds may differ in their steps
+        steps = max(1, round(float(np.mean([r.local.n_steps(int(n)) for n in r.sizes]))))
+        ended = train_clients(
+            r.architecture,
+            r.base[None],
+            [(r.evaluator.x.cpu(), r.evaluator.y.cpu())],
+            replace(r.local, steps=steps),
+            [r.streams.generator("reference")],
+            device=r.base.device,
+        )
+        references.append(ended[0].to(r.base.device) - r.base)
+    return torch.stack(references)
+
+
+@dataclass(frozen=True, eq=False)
+class TrajectoryGame:
+    """The game of one round: how close a coalition's mean update comes to the reference.
+
+    Parameters
+    ----------
+    gram : float64[k + 1, k + 1]
+        Inner products of the k updates and, last, of the reference update.
+    utility : {"exponential", "rational", "gaussian", "angular"}
+        With d the Euclidean distance between the coalition's mean update and the reference, and
+        sigma the length of the reference plus `eps`: ``exp(-d / sigma)``, ``1 / (1 + d / sigma)``,
+        ``exp(-(d / sigma)^2)``; or, with the angle between the two in the place of d,
+        ``exp(-2 angle / pi)``.  Eq. 11 is lost in every copy of the paper; these are bounded in
+        (0, 1] and fall with the distance, which is all that its text asks for.
+    eps : float
+        Added to the length of the reference, at least 0; in units of the updates.
+
+    Raises
+    ------
+    ValueError
+        If the matrix is none of inner products, or the reference has length zero: it points
+        nowhere, and no update comes closer to it than standing still.
+
+    Notes
+    -----
+    The empty coalition's mean update is zero: its distance is that of standing still, and its
+    angle is a right one, as that of an update which knows nothing of the reference.
+    """
+
+    gram: FloatArray
+    utility: Utility = "exponential"
+    eps: float = 1e-12
+
+    def __post_init__(self) -> None:
+        _check(self.utility, self.eps)
+        gram = check_inner_products(self.gram, 2)
+        if gram[-1, -1] <= 0:
+            raise ValueError("the reference has length zero, so no update can come closer to it")
+        object.__setattr__(self, "gram", gram)
+
+    @property
+    def n_players(self) -> int:
+        """Number of updates."""
+        return len(self.gram) - 1
+
+    def value(self, coalitions: npt.ArrayLike) -> FloatArray:
+        """Utility of each coalition, float64[B]."""
+        members = check_coalitions(coalitions, self.n_players)
+        share = members / np.maximum(members.sum(axis=1, keepdims=True), 1)  # Eq. 9: plain means
+        updates, cross, square = self.gram[:-1, :-1], self.gram[:-1, -1], self.gram[-1, -1]
+        own = np.maximum(((share @ updates) * share).sum(axis=1), 0.0)
+        along = share @ cross
+        if self.utility == "angular":
+            length = np.sqrt(own * square)
+            cosine = np.divide(along, length, out=np.zeros_like(along), where=length > 0)
+            return np.exp(-2 * np.arccos(np.clip(cosine, -1, 1)) / np.pi)
+        sigma = np.sqrt(square) + self.eps
+        far = np.sqrt(np.maximum(own - 2 * along + square, 0.0)) / sigma
+        if self.utility == "rational":
+            return np.asarray(1 / (1 + far))
+        return np.exp(-far if self.utility == "exponential" else -(far**2))
+
+
+def _check(utility: str, eps: float = 0.0) -> None:
+    if utility not in UTILITIES:
+        raise ValueError(f"utility is {utility!r}; there are {', '.join(UTILITIES)}")
+    if not (np.isfinite(eps) and eps >= 0):
+        raise ValueError(f"eps is {eps}; it is added to a length, and at least 0")
+
+
+@dataclass(frozen=True)
+class TrajectoryValues:
+    """Trajectory Shapley values of a round's participants (FedTSV, section III-A).
+
+    Parameters
+    ----------
+    estimator : Estimator or None
+        None gives exact values from the Gram matrix; the paper samples, by another paper's method.
+    budget : int or None
+        Utility evaluations of the estimator per round; None without an estimator.
+    utility : {"exponential", "rational", "gaussian", "angular"}
+        As in :class:`TrajectoryGame`.
+
+    Notes
+    -----
+    Exact values carry in ``info["closer"]``, bool[k], whose own update alone is worth more than
+    standing still.  A reference of length zero (or one that is not finite: training on the
+    validation data diverged) points nowhere; every participant's value is then zero.
+    """
+
+    estimator: Estimator | None = None
+    budget: int | None = None
+    utility: Utility = "exponential"
+
+    def __post_init__(self) -> None:
+        _check(self.utility)
+        if self.estimator is None and self.budget is not None:
+            raise ValueError(f"budget is {self.budget}, but exact values need no estimator")
+
+    def value(self, rounds: Sequence[Round]) -> list[Valuation]:
+        """Return one valuation per round, over its participants."""
+        if not rounds:
+            return []
+        references = reference_updates(rounds)
+        usable = torch.isfinite(references).all(dim=1) & (references.norm(dim=1) > 0)
+        games = {
+            i: TrajectoryGame(gram_matrix(torch.cat([r.updates, d[None]])), self.utility)
+            for i, (r, d) in enumerate(zip(rounds, references, strict=True))
+            if usable[i]
+        }
+        if self.estimator is None:
+            valued = {i: _exact(game) for i, game in games.items()}
+        else:
+            seeds = [rounds[i].streams.child("valuation") for i in games]
+            estimates = (
+                estimate_many([*games.values()], self.estimator, budget=self.budget, seeds=seeds)
+                if games
+                else []
+            )
+            valued = dict(zip(games, estimates, strict=True))
+        return [
+            valued[i] if i in valued else _nothing(len(r.participants))
+            for i, r in enumerate(rounds)
+        ]
+
+
+def _exact(game: TrajectoryGame) -> Valuation:
+    values, k = shapley(game), game.n_players
+    alone = game.value(np.eye(k, dtype=bool)) > game.value(np.zeros((1, k), dtype=bool))
+    return replace(values, info={**values.info, "closer": alone})
+
+
+def _nothing(k: int) -> Valuation:
+    zero = np.zeros(k)
+    return Valuation(zero, zero.copy(), 0, 0, "no reference", info={"reference": 0.0})
 
 
 @dataclass(frozen=True)
@@ -79,51 +296,10 @@ class FedTSV:
         return Strategy(self.select, self.values, ContributionWeights(), keep_total)
 
 
-@dataclass(frozen=True)
-class OracleWeights:
-    """Control: a server that is told who misbehaves, and averages the others.
-
-    Parameters
-    ----------
-    excluded : tuple of int
-        Clients whose updates get weight zero.  Where all participants are such, nobody counts and
-        the model stays as it is.
-    """
-
-    excluded: tuple[int, ...]
-
-    def __post_init__(self) -> None:
-        if not all(isinstance(i, Integral) and i >= 0 for i in self.excluded):
-            raise ValueError(f"excluded is {self.excluded!r}; expected clients' numbers, from 0")
-
-    def __call__(self, r: Round, valuation: Valuation, clients: ClientTable) -> FloatArray:
-        """Return float64[k], non-negative, summing to 1; zeros where all are excluded."""
-        good = (~np.isin(r.participants, self.excluded)).astype(np.float64)
-        return good / max(good.sum(), 1.0)
-
-
-@dataclass(frozen=True)
-class ShuffledValues:
-    """Control: another policy's values, dealt to the round's participants at random.
-
-    The weights that follow are as uneven as that policy's and know nothing of who did what.
-    """
-
-    policy: ValuePolicy
-
-    def value(self, rounds: Sequence[Round]) -> list[Valuation]:
-        """Return one valuation per round, over its participants."""
-        found = []
-        for r, v in zip(rounds, self.policy.value(rounds), strict=True):
-            order = r.streams.generator("shuffled values").permutation(len(v.values))
-            found.append(
-                replace(v, values=v.values[order], standard_errors=v.standard_errors[order])
-            )
-        return found
-
-
 def equal_lengths(updates: torch.Tensor, clip: bool = False) -> torch.Tensor:
     """Bring all updates of a round to the length of the median one.
+
+    The remedy against long updates that the paper names and does not try.
 
     Of an even number of updates the shorter middle one counts.  Updates of length zero, or that are
     not finite, stay what they are.
@@ -154,129 +330,3 @@ def equal_lengths(updates: torch.Tensor, clip: bool = False) -> torch.Tensor:
     if clip:
         factor.clamp_(max=1.0)
     return (updates * factor[:, None]).to(updates.dtype)
-
-
-@dataclass(frozen=True)
-class LeaveOneOut:
-    """``v(N) - v(N without i)`` on the round's reconstructed models (Wang et al. 2019)."""
-
-    def value(self, rounds: Sequence[Round]) -> list[Valuation]:
-        """Return one valuation per round, over its participants."""
-        return [leave_one_out(r.game()) for r in rounds]
-
-
-@dataclass(frozen=True, eq=False)
-class CosineGame:
-    """CGSV's game: cosine between a coalition's summed update and everybody's (Xu et al. 2021).
-
-    Parameters
-    ----------
-    gram : float64[k, k]
-        Inner products of the updates, after normalisation if there is any.
-
-    Raises
-    ------
-    ValueError
-        If the matrix is none of inner products.
-
-    Notes
-    -----
-    The cosine with a sum of length zero is 0; so is the value of the empty coalition.
-    """
-
-    gram: FloatArray
-
-    def __post_init__(self) -> None:
-        gram = np.asarray(self.gram, dtype=np.float64)
-        if gram.ndim != 2 or gram.shape[0] != gram.shape[1] or not len(gram):
-            raise ValueError(f"gram has shape {gram.shape}; expected (k, k) with k >= 1")
-        check_inner_products(gram)
-        object.__setattr__(self, "gram", gram)
-
-    @property
-    def n_players(self) -> int:
-        """Number of updates."""
-        return len(self.gram)
-
-    def value(self, coalitions: npt.ArrayLike) -> FloatArray:
-        """Cosine per coalition, float64[B], in [-1, 1]."""
-        members = check_coalitions(coalitions, self.n_players).astype(np.float64)
-        inner = members @ self.gram
-        length = np.sqrt(np.maximum((inner * members).sum(axis=1), 0) * max(self.gram.sum(), 0))
-        along = inner.sum(axis=1)
-        return np.divide(along, length, out=np.zeros_like(along), where=length > 0)
-
-
-@dataclass(frozen=True)
-class CosineValues:
-    """Cosine-gradient Shapley values of a round's participants, or their approximation.
-
-    Parameters
-    ----------
-    exact : bool
-        True: the Shapley value of :class:`CosineGame`.  False: ``cos(u_i, u_N)``, which Xu et al.
-        use in their experiments.
-    normalised : bool
-        True: updates are brought to equal length before they are averaged, as CGSV does.  False:
-        they are averaged as they are, which is what FedTSV's explanation of CGSV's weakness
-        presumes (section IV-B).
-
-    Notes
-    -----
-    The reference is the plain mean of the round's updates, as FedTSV describes it; Xu et al. weigh
-    it with the importances of the rounds before.
-    """
-
-    exact: bool = False
-    normalised: bool = True
-
-    def value(self, rounds: Sequence[Round]) -> list[Valuation]:
-        """Return one valuation per round, over its participants."""
-        return [self._one(gram_matrix(r.updates)) for r in rounds]
-
-    def _one(self, gram: FloatArray) -> Valuation:
-        if self.normalised:
-            length = np.sqrt(np.diag(gram))
-            inverse = np.divide(1.0, length, out=np.zeros_like(length), where=length > 0)
-            gram = gram * np.outer(inverse, inverse)
-        game = CosineGame(gram)
-        if self.exact:
-            return shapley(game)
-        alone = game.value(np.eye(len(gram), dtype=bool))
-        return Valuation(alone, np.full_like(alone, np.nan), 0, 0, "cosine to the mean")
-
-
-@dataclass(frozen=True)
-class RunningCosine:
-    """CGSV's importances: ``r <- alpha r + (1 - alpha) psi``, at least `floor`, then normalised.
-
-    Parameters
-    ----------
-    alpha, floor : float
-        0.95 and 1e-3 in the authors' code.
-
-    Notes
-    -----
-    Xu et al. have all clients take part in all rounds.  Where some do, the rule runs among them
-    as if they were all, and the sum of their importances stays what it was; with everybody present
-    this is their rule.  Importances start as the shares of the data.
-    """
-
-    alpha: float = 0.95
-    floor: float = 1e-3
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.alpha <= 1 or not self.floor > 0:
-            raise ValueError(
-                f"alpha is {self.alpha} and floor {self.floor}; expected a share and a number > 0"
-            )
-
-    def __call__(self, clients: ClientTable, ids: IntArray, valuation: Valuation) -> None:
-        """Write a round into the table."""
-        if "importances" not in clients.memory:
-            clients.values[:] = clients.sizes / clients.sizes.sum()
-            clients.memory["importances"] = np.ones(1)
-        total = clients.values[ids].sum()
-        mixed = self.alpha * clients.values[ids] / total + (1 - self.alpha) * valuation.values
-        mixed = np.maximum(mixed, self.floor)
-        clients.values[ids] = total * mixed / mixed.sum()

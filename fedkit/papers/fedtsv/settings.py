@@ -36,16 +36,14 @@ from fedkit.federated.selection import UniformSelection
 from fedkit.federated.valuers import Exact, NoValue, RandomValues, Round, ValuePolicy
 from fedkit.learning.architectures import build
 from fedkit.learning.training import LocalSGD
-from fedkit.methods.fedtsv import (
-    ContributionWeights,
+from fedkit.methods.cgsv import (
     CosineValues,
     LeaveOneOut,
     OracleWeights,
     RunningCosine,
     ShuffledValues,
-    equal_lengths,
 )
-from fedkit.methods.fedtsv_trajectory import TrajectoryValues, Utility
+from fedkit.methods.fedtsv import ContributionWeights, TrajectoryValues, Utility, equal_lengths
 from fedkit.papers.registry import Cell
 from fedkit.streams import Streams
 
@@ -97,7 +95,7 @@ class Setting:
         mapping" can mean either.
     utility : str
         Utility of the trajectory game, see
-        :class:`~fedkit.methods.fedtsv_trajectory.TrajectoryGame`.
+        :class:`~fedkit.methods.fedtsv.TrajectoryGame`.
     evaluate_every : int
         Test accuracy and loss are measured every so many rounds.
     """

@@ -18,7 +18,7 @@ import torch
 
 from fedkit.estimators import PermutationSampling, estimate, shapley
 from fedkit.games.game import FunctionGame
-from fedkit.methods.fedtsv_trajectory import TrajectoryGame, gram_matrix
+from fedkit.methods.fedtsv import TrajectoryGame, gram_matrix
 from fedkit.papers.registry import Cell
 
 __all__ = ["Timing", "averaging", "clock", "made_up", "run_timing"]

@@ -1,0 +1,199 @@
+"""CGSV (Xu et al. 2021) and the other methods and controls that FedTSV is compared with.
+
+CGSV values a participant by the cosine between its update and everybody's, and remembers running
+importances.  Beside it stand leave-one-out, a server that is told who misbehaves, and another
+policy's values dealt out at random.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from numbers import Integral
+
+import numpy as np
+import numpy.typing as npt
+
+from fedkit.estimators import leave_one_out, shapley
+from fedkit.federated.selection import ClientTable
+from fedkit.federated.valuers import Round, ValuePolicy
+from fedkit.games.coalitions import check_coalitions
+from fedkit.games.valuation import Valuation
+from fedkit.methods.fedtsv import check_inner_products, gram_matrix
+
+__all__ = [
+    "CosineGame",
+    "CosineValues",
+    "LeaveOneOut",
+    "OracleWeights",
+    "RunningCosine",
+    "ShuffledValues",
+]
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class CosineGame:
+    """CGSV's game: cosine between a coalition's summed update and everybody's (Xu et al. 2021).
+
+    Parameters
+    ----------
+    gram : float64[k, k]
+        Inner products of the updates, after normalisation if there is any.
+
+    Raises
+    ------
+    ValueError
+        If the matrix is none of inner products.
+
+    Notes
+    -----
+    The cosine with a sum of length zero is 0; so is the value of the empty coalition.
+    """
+
+    gram: FloatArray
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "gram", check_inner_products(self.gram, 1))
+
+    @property
+    def n_players(self) -> int:
+        """Number of updates."""
+        return len(self.gram)
+
+    def value(self, coalitions: npt.ArrayLike) -> FloatArray:
+        """Cosine per coalition, float64[B], in [-1, 1]."""
+        members = check_coalitions(coalitions, self.n_players).astype(np.float64)
+        inner = members @ self.gram
+        length = np.sqrt(np.maximum((inner * members).sum(axis=1), 0) * max(self.gram.sum(), 0))
+        along = inner.sum(axis=1)
+        return np.divide(along, length, out=np.zeros_like(along), where=length > 0)
+
+
+@dataclass(frozen=True)
+class CosineValues:
+    """Cosine-gradient Shapley values of a round's participants, or their approximation.
+
+    Parameters
+    ----------
+    exact : bool
+        True: the Shapley value of :class:`CosineGame`.  False: ``cos(u_i, u_N)``, which Xu et al.
+        use in their experiments.
+    normalised : bool
+        True: updates are brought to equal length before they are averaged, as CGSV does.  False:
+        they are averaged as they are, which is what FedTSV's explanation of CGSV's weakness
+        presumes (section IV-B).
+
+    Notes
+    -----
+    The reference is the plain mean of the round's updates, as FedTSV describes it; Xu et al. weigh
+    it with the importances of the rounds before.
+    """
+
+    exact: bool = False
+    normalised: bool = True
+
+    def value(self, rounds: Sequence[Round]) -> list[Valuation]:
+        """Return one valuation per round, over its participants."""
+        return [self._one(gram_matrix(r.updates)) for r in rounds]
+
+    def _one(self, gram: FloatArray) -> Valuation:
+        if self.normalised:
+            length = np.sqrt(np.diag(gram))
+            inverse = np.divide(1.0, length, out=np.zeros_like(length), where=length > 0)
+            gram = gram * np.outer(inverse, inverse)
+        game = CosineGame(gram)
+        if self.exact:
+            return shapley(game)
+        alone = game.value(np.eye(len(gram), dtype=bool))
+        return Valuation(alone, np.full_like(alone, np.nan), 0, 0, "cosine to the mean")
+
+
+@dataclass(frozen=True)
+class RunningCosine:
+    """CGSV's importances: ``r <- alpha r + (1 - alpha) psi``, at least `floor`, then normalised.
+
+    Parameters
+    ----------
+    alpha, floor : float
+        0.95 and 1e-3 in the authors' code.
+
+    Notes
+    -----
+    Xu et al. have all clients take part in all rounds.  Where some do, the rule runs among them
+    as if they were all, and the sum of their importances stays what it was; with everybody present
+    this is their rule.  Importances start as the shares of the data.
+    """
+
+    alpha: float = 0.95
+    floor: float = 1e-3
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.alpha <= 1 or not self.floor > 0:
+            raise ValueError(
+                f"alpha is {self.alpha} and floor {self.floor}; expected a share and a number > 0"
+            )
+
+    def __call__(self, clients: ClientTable, ids: IntArray, valuation: Valuation) -> None:
+        """Write a round into the table."""
+        if "importances" not in clients.memory:
+            clients.values[:] = clients.sizes / clients.sizes.sum()
+            clients.memory["importances"] = np.ones(1)
+        total = clients.values[ids].sum()
+        mixed = self.alpha * clients.values[ids] / total + (1 - self.alpha) * valuation.values
+        mixed = np.maximum(mixed, self.floor)
+        clients.values[ids] = total * mixed / mixed.sum()
+
+
+@dataclass(frozen=True)
+class LeaveOneOut:
+    """``v(N) - v(N without i)`` on the round's reconstructed models (Wang et al. 2019)."""
+
+    def value(self, rounds: Sequence[Round]) -> list[Valuation]:
+        """Return one valuation per round, over its participants."""
+        return [leave_one_out(r.game()) for r in rounds]
+
+
+@dataclass(frozen=True)
+class OracleWeights:
+    """Control: a server that is told who misbehaves, and averages the others.
+
+    Parameters
+    ----------
+    excluded : tuple of int
+        Clients whose updates get weight zero.  Where all participants are such, nobody counts and
+        the model stays as it is.
+    """
+
+    excluded: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if not all(isinstance(i, Integral) and i >= 0 for i in self.excluded):
+            raise ValueError(f"excluded is {self.excluded!r}; expected clients' numbers, from 0")
+
+    def __call__(self, r: Round, valuation: Valuation, clients: ClientTable) -> FloatArray:
+        """Return float64[k], non-negative, summing to 1; zeros where all are excluded."""
+        good = (~np.isin(r.participants, self.excluded)).astype(np.float64)
+        return good / max(good.sum(), 1.0)
+
+
+@dataclass(frozen=True)
+class ShuffledValues:
+    """Control: another policy's values, dealt to the round's participants at random.
+
+    The weights that follow are as uneven as that policy's and know nothing of who did what.
+    """
+
+    policy: ValuePolicy
+
+    def value(self, rounds: Sequence[Round]) -> list[Valuation]:
+        """Return one valuation per round, over its participants."""
+        dealt = []
+        for r, v in zip(rounds, self.policy.value(rounds), strict=True):
+            order = r.streams.generator("shuffled values").permutation(len(v.values))
+            dealt.append(
+                replace(v, values=v.values[order], standard_errors=v.standard_errors[order])
+            )
+        return dealt
