@@ -7,8 +7,7 @@ import pytest
 
 from fedkit.fedvalue.protocol import attacks, bounds
 from fedkit.fedvalue.protocol import parties as roles
-from fedkit.fedvalue.protocol.attacks import ATTACKS, Knowledge, View, guess_q
-from fedkit.fedvalue.protocol.cheating import attempt
+from fedkit.fedvalue.protocol.attacks import ATTACKS, Knowledge, View, attempt, guess_q
 from fedkit.fedvalue.protocol.counting import CountingServer
 from fedkit.fedvalue.protocol.messages import Table
 from fedkit.fedvalue.protocol.secure import parties_of

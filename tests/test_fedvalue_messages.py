@@ -98,8 +98,6 @@ def test_aes_matches_a_published_vector():
     text = bytes.fromhex("00112233445566778899aabbccddeeff")
     out = crypto.encrypt_blocks(np.frombuffer(text, np.uint8).reshape(1, 16), key)
     assert out.tobytes().hex() == "8ea2b7ca516745bfeafc49904b496089"
-    with pytest.raises(ValueError, match="uint8"):
-        crypto.encrypt_blocks(np.zeros((1, 15), np.uint8), key)
 
 
 def test_seals_open_in_their_context_only():

@@ -305,7 +305,7 @@ def test_the_rows_of_the_table_decide_whether_it_is_exact(monkeypatch):
         np.stack([2 * x_t + y, *parties], axis=1), axis=0, return_counts=True
     )
     task_cells = np.array([[0, 0], [0, 1], [1, 0], [1, 1]])
-    monkeypatch.setattr("fedkit.fedvalue.partyvalues.EXACT_WORK", 2**3 * (5000 + len(counts)))
+    monkeypatch.setattr("fedkit.fedvalue.cmi.EXACT_WORK", 2**3 * (5000 + len(counts)))
     assert mshapley_from_table(tokens, task_cells, counts).exact
     assert not mshapley_cmi(x_t, y, parties).exact
 

@@ -25,7 +25,7 @@ pytest.importorskip("pandas")
 from countinghouse import PARTIES, House
 
 from fedkit.fedvalue.cmi import mshapley_cmi
-from fedkit.fedvalue.columns import Columns, read_columns
+from fedkit.fedvalue.data import Columns, read_columns
 from fedkit.fedvalue.protocol import task_party as taskparty
 from fedkit.fedvalue.protocol.counting import CountingServer
 from fedkit.fedvalue.protocol.keys import seal

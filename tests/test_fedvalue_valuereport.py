@@ -23,7 +23,7 @@ pytest.importorskip("typer")
 from countinghouse import House
 
 from fedkit import cli
-from fedkit.fedvalue import partyvalues
+from fedkit.fedvalue import cmi
 from fedkit.fedvalue import report as valuereport
 from fedkit.fedvalue.cmi import mshapley_cmi
 from fedkit.fedvalue.data import VerticalData
@@ -139,8 +139,8 @@ def test_only_checks_that_were_made_are_claimed(
 def test_standard_errors_where_orders_are_sampled(
     counts: SecureCounts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(partyvalues, "EXACT_WORK", 0)
-    monkeypatch.setattr(partyvalues, "WALKS", 20)
+    monkeypatch.setattr(cmi, "EXACT_WORK", 0)
+    monkeypatch.setattr(cmi, "WALKS", 20)
     report = assess(counts)
     errors = [title for title in report.columns() if title.startswith("standard error")]
     assert errors == ["standard error (plug-in)", "standard error (permutation)"]

@@ -13,7 +13,7 @@ _NAMES = {
     "Table": "protocol.messages",
     "Upload": "protocol.messages",
     "CMIGame": "cmi",
-    "PartyValues": "partyvalues",
+    "PartyValues": "cmi",
     "VerticalData": "data",
     "assess": "report",
     "discretise": "data",

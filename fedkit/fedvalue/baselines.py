@@ -1,4 +1,4 @@
-"""What FedValue is compared with: SHAP values of five trained models, added up per party.
+"""What FedValue is compared with: SHAP values of five trained models per party, and VF-PS.
 
 Each model gets the explainer that suits it, see :func:`explain`.  The paper names the models and
 not their hyperparameters; ours are the libraries' defaults, in :func:`train`.
@@ -15,8 +15,21 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedkit.extras import need
+from fedkit.fedvalue.bias import JITTER, numbers, ross
+from fedkit.fedvalue.binning import label_codes
+from fedkit.streams import Streams
 
-__all__ = ["MODELS", "Fitted", "KernelSVM", "ensemble", "explain", "party_values", "train"]
+__all__ = [
+    "MODELS",
+    "Fitted",
+    "KernelSVM",
+    "draw_groups",
+    "ensemble",
+    "explain",
+    "party_values",
+    "train",
+    "vfps_scores",
+]
 
 Floats = NDArray[np.float64]
 How = Literal["together", "apart"]
@@ -274,3 +287,70 @@ def ensemble(
     chosen = [name for name, accuracy in accuracies.items() if accuracy > best - threshold]
     shares = [values[name] / max(float(values[name].sum()), 1e-300) for name in chosen]
     return np.asarray(np.mean(shares, axis=0))
+
+
+def draw_groups(parties: int, groups: int, seed: int = 0) -> list[int]:
+    """Draw non-empty groups uniformly, as masks (bit i is party i), until every party is in one.
+
+    Raises
+    ------
+    ValueError
+        If there is no party or no group.
+    """
+    if parties < 1 or groups < 1:
+        raise ValueError(f"{parties} parties and {groups} groups; at least one of each is needed")
+    rng = Streams(seed).generator("vfps", "groups")
+    found: list[int] = []
+    everybody = (1 << parties) - 1
+    while len(found) < groups or np.bitwise_or.reduce(found) != everybody:
+        found.append(int(rng.integers(1, 1 << parties)))
+    return found
+
+
+def vfps_scores(
+    parties: Sequence[ArrayLike], y: ArrayLike, *, groups: int = 20, k: int = 3, seed: int = 0
+) -> Floats:
+    """Score every party by VF-PS: random groups of parties and their information (Jiang 2022).
+
+    The mutual information of each group's features with the label is estimated by nearest
+    neighbours (Ross 2014), and a party's score is the mean over the groups that contain it.  The
+    squared distances that this needs are sums over the parties and can be added up securely; here
+    they are in the clear.  The authors' code *sums* over the groups, so that a party in more of
+    them scores more, and takes ``ln x - 1/(2x)`` for digamma.
+
+    Parameters
+    ----------
+    parties : sequence of float64[n, f]
+        Features of each party, rows aligned.
+    y : int[n]
+        The label.
+    groups : int
+        Groups drawn; each is estimated once however often it is drawn.
+    k : int
+        Neighbours.
+    seed : int
+        Of the groups, and of the noise that breaks ties.
+
+    Returns
+    -------
+    float64[d]
+        In nats.
+
+    Raises
+    ------
+    ValueError
+        If there is no party or no group, or the data are refused.
+    """
+    label = label_codes(y)
+    used = np.bincount(label)[label] > 1  # a label of one row has no neighbour
+    tables = [numbers(x, f"party {i + 1}")[used] for i, x in enumerate(parties)]
+    drawn = draw_groups(len(tables), groups, seed)
+    information = {}
+    for group in sorted(set(drawn)):
+        x = np.column_stack([x for i, x in enumerate(tables) if group >> i & 1])
+        spread = x.std(axis=0)
+        x = (x - x.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
+        x += JITTER * Streams(seed).generator("vfps", "ties").normal(size=x.shape)
+        information[group] = ross(x, label[used], k)
+    told = [[information[group] for group in drawn if group >> i & 1] for i in range(len(tables))]
+    return np.array([np.mean(values) for values in told])

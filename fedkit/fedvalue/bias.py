@@ -1,26 +1,18 @@
-"""The bias of plug-in information taken off: what chance alone would give, marginal by marginal.
+"""Information with less bias than the plug-in: a null by permutation, and nearest neighbours.
 
 With few rows per cell a plug-in ``I(X_d; Y | X_t X_D)`` is large even for noise.  Its bias is
 estimated by what it would be if the data party knew nothing new:
 
     The rows of the data party are permuted within every cell of ``(x_t, x_D)``.
 
-That keeps what the party holds, the label, and everything that the others know about either, and
-breaks only the link of ``X_d`` to ``Y`` given the others.  If there is no such link, the permuted
-data have the same distribution as the real ones, so the plug-in value minus the mean over
-permutations has expectation exactly 0, with any number of rows.  "No link" is about the codes:
-``X_d`` independent of the label given the *binned* ``X_t X_D``.  So it covers noise, and a party
-whose codes follow from the others' (there a permutation of all rows would subtract too much).  It
-does not cover the same quantity in other bins, such as the logarithm of a column that is cut at
-equal widths: its bins refine the others' and may tell something new.
+If the party tells nothing about ``Y`` given the *binned* ``X_t X_D``, the permuted data have the
+same distribution as the real ones, so the plug-in value minus the mean over permutations has
+expectation exactly 0, with any number of rows.  That mean needs no drawing: within a cell the
+counts are hypergeometric, and the expectation is a finite sum (Vinh, Epps & Bailey 2010).  The
+standard deviation, for z-scores, is drawn.  Corrected contributions are not differences of one
+utility, so efficiency (Eq. 8) is lost by the mean that was taken off.
 
-The mean over permutations needs no drawing: within a cell the counts are hypergeometric, and the
-expectation is a finite sum (Vinh, Epps & Bailey 2010, who adjust the mutual information of
-clusterings by it).  The standard deviation, for z-scores, is drawn.
-
-The corrected marginal contributions are not differences of one utility, so their Shapley average
-no longer sums to ``I(X_t X_D; Y) - I(X_t; Y)``: efficiency (Eq. 8) is lost by the mean that was
-taken off, which is the estimate of how much of the plug-in total is bias.
+The nearest-neighbour estimate works on the values themselves, without bins (Ross 2014).
 """
 
 from __future__ import annotations
@@ -28,21 +20,30 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.special import gammaln
+from numpy.typing import ArrayLike, NDArray
+from scipy.spatial import cKDTree
+from scipy.special import digamma, gammaln
 
-from fedkit.estimators import Budget, PermutationSampling, shapley
+from fedkit.fedvalue.binning import columns_of, label_codes
 from fedkit.fedvalue.cells import CoalitionCells, densify
-from fedkit.fedvalue.partyvalues import WALKS, PartyValues, Sampling
+from fedkit.fedvalue.data import VerticalData, vertical_data
 from fedkit.games.coalitions import Coalitions, Utilities, check_coalitions
 from fedkit.streams import Streams
 
-__all__ = ["NullGame", "corrected_values", "expected_clogc", "null_information"]
+__all__ = [
+    "KNNGame",
+    "NullGame",
+    "expected_clogc",
+    "knn_information",
+    "null_information",
+    "standardise",
+]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 CHUNK = 2**21  # numbers held at once
+JITTER = 1e-10  # of a column's mean size: breaks ties and changes no distance that matters
 
 
 def null_information(
@@ -262,85 +263,155 @@ class NullGame:
         return utilities.reshape(len(rows), 3 * d)
 
 
-def corrected_values(
-    cells: CoalitionCells, how_to: Sampling, draws: int, names: tuple[str, ...]
-) -> PartyValues:
-    """Return the values with the permutation null taken off; see this module.
+def knn_information(x: ArrayLike, y: ArrayLike, neighbours: int = 3, *, seed: int = 0) -> float:
+    """Return Ross's estimate of ``I(X; Y)`` for numbers `x` and a discrete label `y`, in nats.
 
-    Exact where ``2 d 2**d (n + 5000)`` stays below :data:`~fedkit.fedvalue.partyvalues.EXACT_WORK`;
-    beyond, from random permutations of the parties (Eq. 16), one contribution per step.  The
-    z-score of a value divides by the weighted sum of its contributions' deviations; by the
-    triangle inequality their common deviation is at most that.  So it errs on the small side where
-    several contributions are added, and not for one: the null is skewed.  Where the drawn
-    deviation is 0, or rounding, it is 0 or huge.  A rough guide; for tests see
-    :mod:`~fedkit.fedvalue.significance`.
+    The mean over rows of ``psi(N) - psi(N_q) + psi(k) - psi(m_q)``: ``N_q`` rows have the label
+    of row `q`, the k-th nearest of them is at some distance, and ``m_q`` rows of any label (not
+    counting `q`) are no farther.  Labels with a single row are left out, as they have no
+    neighbour; labels with few rows use all they have.
+
+    Parameters
+    ----------
+    x : float array, shape (n,) or (n, f)
+        Finite numbers on comparable scales (see :func:`standardise`).
+    y : array, shape (n,)
+        Discrete labels.
+    neighbours : int
+        The number `k` of neighbours.
+    seed : int
+        Seed of the tiny noise that breaks ties; columns without ties get none.
+
+    Returns
+    -------
+    float
+        May be below 0: cutting it there would give noise a positive value.
 
     Raises
     ------
     ValueError
-        If another estimator than permutation sampling is asked for, or the budget (in marginal
-        contributions) is below one walk.
+        If a value is not finite, lengths differ, or `neighbours` is below 1.
     """
-    game = NullGame(cells, draws, how_to.seed)
-    d = game.n_players
-    exact = how_to.exact(d, 2 * d * (cells.rows + 5000.0))
-    if exact:
-        diagonal = np.diagonal(shapley(game).values.reshape(d, 3, d), axis1=0, axis2=2)
-        values, errors = diagonal.T, np.zeros(d)
-    else:
-        values, sampled = _walk(game, how_to)
-        errors = sampled[:, 1]
-    plugin, corrected, deviation = values.T
-    z = None
-    if draws:
-        # a constant party has no deviation and no value: nothing speaks for it
-        z = np.where(deviation > 0, corrected / np.where(deviation > 0, deviation, 1.0), 0.0)
-    return PartyValues(
-        corrected, errors, game.master, exact, game.evaluations, names, "permutation", plugin, z
-    )
+    if neighbours < 1:
+        raise ValueError(f"neighbours is {neighbours}; expected at least 1")
+    points = numbers(x, "x")
+    labels = label_codes(y)
+    if len(labels) != len(points):
+        raise ValueError(f"x has {len(points)} rows and y has {len(labels)}; align them")
+    if points.shape[1] == 0:
+        return 0.0
+    kept = np.bincount(labels)[labels] > 1
+    return ross(_untied(points[kept], seed), labels[kept], neighbours)
 
 
-def _walk(game: NullGame, how_to: Sampling) -> tuple[Floats, Floats]:
-    """Run fedkit's permutation sampler on contributions that are no game's differences.
+def ross(points: Floats, labels: Ints, neighbours: int) -> float:
+    """Return Ross's mean over rows, of which no label has a single one."""
+    if not len(points):
+        return 0.0
+    sizes = np.bincount(labels)
+    reach, k = np.empty(len(points)), np.empty(len(points))
+    for label in np.flatnonzero(sizes):
+        own = labels == label
+        nearest = min(neighbours, int(sizes[label]) - 1)
+        tree = cKDTree(points[own])
+        reach[own] = tree.query(points[own], k=[nearest + 1])[0][:, 0]  # the first is the row
+        k[own] = nearest
+    # a hair more than the distance, so that the k-th neighbour itself counts; less the row
+    tree = cKDTree(points)
+    m = tree.query_ball_point(points, reach * (1 + 1e-12), return_length=True) - 1
+    terms = digamma(len(points)) - digamma(sizes[labels]) + digamma(k) - digamma(np.maximum(m, 1))
+    return float(terms.mean())
 
-    The sampler asks for the prefixes of its walks and takes differences along each; it is
-    answered with running sums of the contributions of those who join.
+
+def standardise(x: Any, name: str = "x") -> Floats:
+    """Return the columns with mean 0 and standard deviation 1, ``float64[n, f]``.
+
+    Columns that are constant up to rounding are left out: they are worth nothing and have no scale.
+
+    Raises
+    ------
+    ValueError
+        If a value is missing, infinite or not a number.
     """
-    d = game.n_players
-    estimator: Any = how_to.estimator or PermutationSampling()
-    if not isinstance(estimator, PermutationSampling):
-        raise ValueError(
-            f"estimator is {estimator!r}; the permutation correction samples by "
-            "PermutationSampling only"
-        )
-    walks = estimator.walks or WALKS
-    unit = 2 if estimator.antithetic else 1
-    if how_to.budget is not None:
-        walks = min(walks, how_to.budget // d) if estimator.walks else how_to.budget // d
-        walks -= walks % unit
-    if walks < unit:
-        raise ValueError(
-            f"budget is {how_to.budget}; one walk needs {unit * d} marginal contributions"
-        )
-    estimator = PermutationSampling(estimator.antithetic, walks)
-    tally = estimator.tally(d)
-    rng = Streams(how_to.seed).generator("fedvalue-walks")
-    requests = estimator.sample(d, rng, tally, Budget(None, "calls"))
-    next(requests)
-    answer = np.zeros((1, 3))
+    found = numbers(x, name)
+    rounding = 8 * np.finfo(np.float64).eps * np.abs(found).max(axis=0, initial=0.0)
+    found = found[:, np.ptp(found, axis=0) > rounding]
+    scaled: Floats = (found - found.mean(axis=0)) / found.std(axis=0)
+    return scaled
+
+
+def numbers(x: Any, name: str) -> Floats:
+    """Return finite numbers ``float64[n, f]``, or refuse what is not."""
+    columns = columns_of(x, name)
     try:
-        while True:
-            prefixes = requests.send(answer)
-            answer = np.empty((len(prefixes), 3))
-            for start in range(0, len(prefixes), d):
-                before, so_far = np.zeros(d, dtype=np.bool_), np.zeros(3)
-                for step in range(start, start + d):
-                    party = int(np.flatnonzero(prefixes[step] & ~before)[0])
-                    so_far = so_far + game.marginal(before, party)
-                    answer[step], before = so_far, prefixes[step]
-    except StopIteration:
-        pass
-    values, errors = tally.values(), tally.standard_errors()
-    assert values is not None
-    assert errors is not None
-    return values, errors
+        found = np.array(columns, dtype=np.float64).T
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} holds text; nearest neighbours need numbers") from error
+    if not np.isfinite(found).all():
+        raise ValueError(
+            f"{name} has missing or infinite values; nearest neighbours need all of them, so fill "
+            "them in or use a correction that works with bins"
+        )
+    return found if columns else np.zeros((len(x), 0))
+
+
+def _untied(points: Floats, seed: int) -> Floats:
+    """Add tiny noise to the columns in which a value occurs twice."""
+    tied = [j for j, c in enumerate(points.T) if len(np.unique(c)) < len(c)]
+    if not tied:
+        return points
+    points = points.copy()
+    scale = JITTER * np.maximum(np.abs(points[:, tied]).mean(axis=0), 1.0)
+    rng = Streams(seed).generator("fedvalue-ties")
+    points[:, tied] += scale * rng.normal(size=(len(points), len(tied)))
+    return points
+
+
+class KNNGame:
+    """The game of the data parties with ``v(D) = I(X_t X_D; Y)`` from nearest neighbours.
+
+    A marginal contribution, a conditional mutual information, is the difference of two such
+    estimates; it may be negative, and it tends to be for noise, which stretches all distances.
+
+    Parameters
+    ----------
+    x_task, y, parties
+        As in :class:`~fedkit.fedvalue.data.VerticalData`, or one of these alone; numbers only,
+        none missing.  Each column is standardised.
+    neighbours : int
+        The number `k` of neighbours.
+    seed : int
+        Seed of the noise that breaks ties.
+
+    Attributes
+    ----------
+    master : float
+        ``I(X_t; Y)``; 0 where the task party has no features.
+    """
+
+    def __init__(
+        self, x_task: Any | VerticalData, y: Any = None, parties: Any = None, neighbours: int = 3,
+        seed: int = 0,
+    ) -> None:  # fmt: skip
+        data = vertical_data(x_task, y, parties)
+        self._task = standardise(data.x_task)
+        named = zip(data.parties, data.names or (), strict=True)
+        self._parties = [standardise(x, name) for x, name in named]
+        self._label = label_codes(data.y)
+        self.neighbours, self.seed = neighbours, seed
+        self.master = float(self.value(np.zeros((1, self.n_players), dtype=np.bool_))[0])
+
+    @property
+    def n_players(self) -> int:
+        """Number of data parties."""
+        return len(self._parties)
+
+    def value(self, coalitions: Coalitions) -> Utilities:
+        """Return the estimates for ``bool[B, d]`` coalitions, in nats."""
+        rows = check_coalitions(coalitions, self.n_players)
+        values = np.empty(len(rows))
+        for b, members in enumerate(rows):
+            chosen = [x for x, taken in zip(self._parties, members, strict=True) if taken]
+            points = np.concatenate([self._task, *chosen], axis=1)
+            values[b] = knn_information(points, self._label, self.neighbours, seed=self.seed)
+        return values

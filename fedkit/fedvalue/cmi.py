@@ -9,18 +9,33 @@ fedkit's own :func:`~fedkit.estimators.shapley` and :func:`~fedkit.estimators.es
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedkit.estimators import Estimator
+from fedkit.estimators import Budget, Estimator, PermutationSampling, estimate, shapley
+from fedkit.extras import need
+from fedkit.fedvalue.bias import KNNGame, NullGame
 from fedkit.fedvalue.cells import CoalitionCells, sum_clogc
-from fedkit.fedvalue.data import How, Missing, VerticalData, joint_codes, pca, vertical_data
-from fedkit.fedvalue.partyvalues import PartyValues, Sampling
-from fedkit.games.coalitions import Coalitions, Memo, Utilities, check_coalitions, take
+from fedkit.fedvalue.data import How, Missing, VerticalData, joint_codes, vertical_data
+from fedkit.games.coalitions import (
+    MAX_TABLE_PLAYERS,
+    Coalitions,
+    Memo,
+    Utilities,
+    check_coalitions,
+    take,
+)
+from fedkit.streams import Streams
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = [
+    "EXACT_WORK",
+    "WALKS",
     "CMIGame",
     "Correction",
     "PartyValues",
@@ -30,10 +45,73 @@ __all__ = [
     "mshapley_cmi",
     "mshapley_from_table",
     "mutual_information",
-    "pca",
 ]
 
 Correction = Literal["plugin", "miller-madow", "permutation", "knn"]
+Floats = NDArray[np.float64]
+
+#: Values are exact by default while (2**d coalitions) x (rows + 5000) stays at or below this: 16
+#: parties with a thousand rows, 8 with a million.  The 5000 stand for the cost of a small array.
+EXACT_WORK = 4e8
+
+#: Random permutations where nothing else is said (Eq. 16).
+WALKS = 500
+
+
+@dataclass(frozen=True, eq=False)
+class PartyValues:
+    """MShapley-CMI of every data party, in nats.
+
+    Attributes
+    ----------
+    values : float64[d]
+        Value of each data party (Eq. 6), corrected as `correction` says.
+    standard_errors : float64[d]
+        Over sampled permutations; 0 when exact.  The sampling of the rows is not in it.
+    task_value : float
+        ``I(X_t; Y)``, the task party's own value (Eq. 7), with the same correction.
+    exact : bool
+        Whether all coalitions were evaluated.
+    evaluations : int
+        Distinct coalitions evaluated (for "permutation": distinct marginal contributions).
+    names : tuple of str
+        Names of the data parties.
+    correction : str
+        "plugin", "miller-madow", "permutation" or "knn".
+    plugin : float64[d] or None
+        Plug-in values from the same coalitions, where the correction works them out.
+    z : float64[d] or None
+        For "permutation": the corrected value over the summed deviations of its null, a rough
+        guide and no test.  It is 0 or huge where the drawn null hardly varies (a rare label, a
+        constant column); it errs on the small side only where several contributions are added,
+        and with one or few parties noise exceeds 2 oftener than a normal score would.  For
+        decisions use :func:`~fedkit.fedvalue.significance.permutation_p_values`.
+    """
+
+    values: Floats
+    standard_errors: Floats
+    task_value: float
+    exact: bool
+    evaluations: int
+    names: tuple[str, ...]
+    correction: str = "plugin"
+    plugin: Floats | None = None
+    z: Floats | None = None
+
+    @property
+    def ranking(self) -> tuple[str, ...]:
+        """Names of the parties, the most valuable first."""
+        return tuple(self.names[i] for i in np.argsort(-self.values, kind="stable"))
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return a table with one row per data party."""
+        frame: pd.DataFrame = need("pandas", extra="run").DataFrame(
+            {"party": self.names, "value": self.values, "standard_error": self.standard_errors}
+        )
+        for name, column in (("plugin", self.plugin), ("z", self.z)):
+            if column is not None:
+                frame[name] = column
+        return frame
 
 
 def entropy(codes: ArrayLike) -> float:
@@ -184,6 +262,35 @@ class CMIGame:
         return float(self._label_entropy - conditional + extra / (2 * n))
 
 
+@dataclass(frozen=True)
+class _Sampling:
+    """How coalitions are chosen; see :func:`mshapley_cmi`."""
+
+    estimator: Estimator | None
+    budget: int | None
+    seed: int
+
+    def exact(self, n_players: int, work: float) -> bool:
+        """Whether all coalitions are to be evaluated, at `work` row passes each."""
+        free = self.estimator is None and self.budget is None
+        return free and n_players <= MAX_TABLE_PLAYERS and 2.0**n_players * work <= EXACT_WORK
+
+    def value(
+        self, game: CMIGame | KNNGame, rows: int, names: tuple[str, ...], correction: str
+    ) -> PartyValues:
+        """Return the values of the players of a game over `rows` rows."""
+        if self.exact(game.n_players, rows + 5000):
+            result = shapley(game)
+        else:
+            walks = WALKS if self.budget is None else None
+            estimator = self.estimator or PermutationSampling(walks=walks)
+            result = estimate(game, estimator, self.budget, self.seed)
+        return PartyValues(
+            result.values, result.standard_errors, game.master, result.exact, result.evaluations,
+            names, correction,
+        )  # fmt: skip
+
+
 def mshapley_cmi(
     x_task: Any | VerticalData,
     y: Any = None,
@@ -215,7 +322,7 @@ def mshapley_cmi(
         The paper's plug-in estimate (Eq. 13), or one with less bias: Miller-Madow entropies, the
         expectation under independence taken off every marginal contribution
         (:mod:`~fedkit.fedvalue.bias`), or a nearest-neighbour estimate from the values
-        themselves (:mod:`~fedkit.fedvalue.knn`).
+        themselves (:func:`~fedkit.fedvalue.bias.knn_information`).
     estimator : Estimator, optional
         How coalitions are sampled.  By default values are exact while ``2**d (n + 5000)`` is at
         most 4e8 (16 parties with a thousand rows, 8 with a million; "permutation" needs ``2 d``
@@ -235,10 +342,8 @@ def mshapley_cmi(
     """
     data = vertical_data(x_task, y, parties, names)
     assert data.names is not None
-    how_to = Sampling(estimator, budget, seed)
+    how_to = _Sampling(estimator, budget, seed)
     if correction == "knn":
-        from fedkit.fedvalue.knn import KNNGame
-
         game = KNNGame(data, seed=seed)
         return how_to.value(game, data.n_rows, data.names, correction)
     codes = data.codes(bins, how, missing)
@@ -281,22 +386,93 @@ def mshapley_from_table(
         If shapes do not fit, a token is unknown, a count is negative or all are 0.
     """
     joint, known = cells_of_table(tokens, task_cells, counts, names)
-    return _from_cells(joint, correction, Sampling(estimator, budget, seed), draws, known)
+    return _from_cells(joint, correction, _Sampling(estimator, budget, seed), draws, known)
 
 
 def _from_cells(
-    cells: CoalitionCells, correction: str, how_to: Sampling, draws: int, names: tuple[str, ...]
+    cells: CoalitionCells, correction: str, how_to: _Sampling, draws: int, names: tuple[str, ...]
 ) -> PartyValues:
     if correction == "permutation":
-        from fedkit.fedvalue.bias import corrected_values
-
-        return corrected_values(cells, how_to, draws, names)
+        return _corrected_values(cells, how_to, draws, names)
     if correction not in ("plugin", "miller-madow"):
         raise ValueError(
             f"correction is {correction!r}; expected 'plugin', 'miller-madow', 'permutation'"
             + (" or 'knn'" if cells.weights is None else " from a table of counts")
         )
     return how_to.value(CMIGame.of(cells, correction), cells.rows, names, correction)
+
+
+def _corrected_values(
+    cells: CoalitionCells, how_to: _Sampling, draws: int, names: tuple[str, ...]
+) -> PartyValues:
+    """Return the values with the permutation null taken off; see :mod:`~fedkit.fedvalue.bias`.
+
+    The z-score of a value divides by the weighted sum of its contributions' deviations, which by
+    the triangle inequality is at least their common deviation.
+    """
+    game = NullGame(cells, draws, how_to.seed)
+    d = game.n_players
+    exact = how_to.exact(d, 2 * d * (cells.rows + 5000.0))
+    if exact:
+        diagonal = np.diagonal(shapley(game).values.reshape(d, 3, d), axis1=0, axis2=2)
+        values, errors = diagonal.T, np.zeros(d)
+    else:
+        values, sampled = _walk(game, how_to)
+        errors = sampled[:, 1]
+    plugin, corrected, deviation = values.T
+    z = None
+    if draws:
+        # a constant party has no deviation and no value: nothing speaks for it
+        z = np.where(deviation > 0, corrected / np.where(deviation > 0, deviation, 1.0), 0.0)
+    return PartyValues(
+        corrected, errors, game.master, exact, game.evaluations, names, "permutation", plugin, z
+    )
+
+
+def _walk(game: NullGame, how_to: _Sampling) -> tuple[Floats, Floats]:
+    """Run fedkit's permutation sampler on contributions that are no game's differences.
+
+    The sampler asks for the prefixes of its walks and takes differences along each; it is
+    answered with running sums of the contributions of those who join.
+    """
+    d = game.n_players
+    estimator: Any = how_to.estimator or PermutationSampling()
+    if not isinstance(estimator, PermutationSampling):
+        raise ValueError(
+            f"estimator is {estimator!r}; the permutation correction samples by "
+            "PermutationSampling only"
+        )
+    walks = estimator.walks or WALKS
+    unit = 2 if estimator.antithetic else 1
+    if how_to.budget is not None:
+        walks = min(walks, how_to.budget // d) if estimator.walks else how_to.budget // d
+        walks -= walks % unit
+    if walks < unit:
+        raise ValueError(
+            f"budget is {how_to.budget}; one walk needs {unit * d} marginal contributions"
+        )
+    estimator = PermutationSampling(estimator.antithetic, walks)
+    tally = estimator.tally(d)
+    rng = Streams(how_to.seed).generator("fedvalue-walks")
+    requests = estimator.sample(d, rng, tally, Budget(None, "calls"))
+    next(requests)
+    answer = np.zeros((1, 3))
+    try:
+        while True:
+            prefixes = requests.send(answer)
+            answer = np.empty((len(prefixes), 3))
+            for start in range(0, len(prefixes), d):
+                before, so_far = np.zeros(d, dtype=np.bool_), np.zeros(3)
+                for step in range(start, start + d):
+                    party = int(np.flatnonzero(prefixes[step] & ~before)[0])
+                    so_far = so_far + game.marginal(before, party)
+                    answer[step], before = so_far, prefixes[step]
+    except StopIteration:
+        pass
+    values, errors = tally.values(), tally.standard_errors()
+    assert values is not None
+    assert errors is not None
+    return values, errors
 
 
 def cells_of_table(

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from fedkit.fedvalue.partyvalues import PartyValues
+from fedkit.fedvalue.cmi import PartyValues
 from fedkit.fedvalue.protocol.task_party import SecureCounts
 from fedkit.fedvalue.significance import Evidence, permutation_p_values_from_table
 

@@ -1,1 +1,5 @@
-"""The verifiable counting protocol: parties, server, checks, bounds, and the attacks on it."""
+"""The verifiable counting protocol: parties, server, checks, bounds, and the attacks on it.
+
+``secure`` runs all roles in one process; ``parties`` and ``task_party`` are the roles, ``counting``
+the server, ``verification`` Algorithm 1's checks and ours, ``bounds`` what is proven of them.
+"""

@@ -56,7 +56,7 @@ def derive(key: bytes, *names: str | int | bytes) -> bytes:
     """
     if not isinstance(key, bytes) or len(key) != KEY_BYTES:
         size = f"{len(key)} bytes" if isinstance(key, bytes) else type(key).__name__
-        raise ValueError(f"the key is {size}; 32 random bytes are expected (crypto.new_key())")
+        raise ValueError(f"the key is {size}; 32 random bytes are expected (keys.new_key())")
     return hashlib.blake2b(_joined(names), key=key, digest_size=KEY_BYTES).digest()
 
 
@@ -130,11 +130,7 @@ def encrypt_blocks(blocks: npt.NDArray[np.uint8], key: bytes) -> npt.NDArray[np.
     key : bytes
         A key of 32 bytes, derived for this query.
     """
-    if blocks.dtype != np.uint8 or blocks.ndim != 2 or blocks.shape[1] != ID_BYTES:
-        raise ValueError(f"blocks are {blocks.dtype}{list(blocks.shape)}; uint8[N, 16] is expected")
-    encryptor = _ciphers().Cipher(
-        _ciphers().algorithms.AES(key), _ciphers().modes.ECB()
-    ).encryptor()  # fmt: skip
+    encryptor = _aes(key, _ciphers().modes.ECB())
     text = encryptor.update(np.ascontiguousarray(blocks).data.cast("B")) if len(blocks) else b""
     return np.frombuffer(text, dtype=np.uint8).reshape(-1, ID_BYTES)
 
@@ -147,11 +143,7 @@ class Stream:
     """
 
     def __init__(self, key: bytes, *names: str | int | bytes):
-        own = derive(key, "stream", *names)
-        modes = _ciphers().modes
-        self._encryptor = _ciphers().Cipher(
-            _ciphers().algorithms.AES(own), modes.CTR(bytes(16))
-        ).encryptor()  # fmt: skip
+        self._encryptor = _aes(derive(key, "stream", *names), _ciphers().modes.CTR(bytes(16)))
 
     def bytes(self, size: int) -> bytes:
         """Return the next `size` bytes."""
@@ -213,6 +205,10 @@ def unseal(sealed: bytes, key: bytes, *context: str | int) -> bytes:
 def _gcm(key: bytes) -> Any:
     aead = need("cryptography.hazmat.primitives.ciphers.aead", "vertical")
     return aead.AESGCM(derive(key, "seal"))
+
+
+def _aes(key: bytes, mode: Any) -> Any:
+    return _ciphers().Cipher(_ciphers().algorithms.AES(key), mode).encryptor()
 
 
 def _ciphers() -> Any:

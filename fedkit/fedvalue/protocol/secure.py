@@ -65,8 +65,15 @@ def count_securely(
     Raises
     ------
     CheatingDetected, AlignmentError, PartyMissing, ValueError
-        As :meth:`TaskParty.count`.
+        As :meth:`TaskParty.count`; a ValueError also for ``variant="cells"`` with hardening, which
+        a server that knows the true table deceives every time.
     """
+    if variant == "cells" and hardened:
+        raise ValueError(
+            'variant is "cells" and hardened is True: a server that knows the true table deceives '
+            'this count every time, whatever is drawn; count a whole table (variant="table"), or '
+            "as printed (hardened=False)"
+        )
     codes = data.codes(bins, how, missing)
     task, others = parties_of(
         codes, data.ids, data.names, key=key, seed=seed, iterations=iterations,

@@ -12,8 +12,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from fedkit.fedvalue.cmi import mshapley_from_table
-from fedkit.fedvalue.partyvalues import PartyValues
+from fedkit.fedvalue.cmi import PartyValues, mshapley_from_table
 from fedkit.fedvalue.protocol.bounds import known_answers
 from fedkit.fedvalue.protocol.keys import Stream, seal
 from fedkit.fedvalue.protocol.messages import Counter, Job, Table
@@ -93,7 +92,7 @@ class TaskParty(Party):
     Parameters
     ----------
     name, ids, key, secret
-        As for :class:`.roles.Party`.
+        As for :class:`.parties.Party`.
     x_task, y : int array[n]
         One code per row for its discretised features, and for the label.
     parties : sequence of str
@@ -106,7 +105,8 @@ class TaskParty(Party):
     variant : {"table", "cells"}
         The whole table in one query per iteration, or a query per cell as printed.
     hardened : bool
-        Fresh keys, padding, hidden tokens, and checks of total and margins.
+        Fresh keys, padding, hidden tokens, and checks of total and margins.  Nothing is proven of
+        it cell by cell, where a server that knows the true table deceives every time.
     padding : int
         Hardened only: each party adds 0 to this many private IDs.
     tokens : {"row", "cell"}

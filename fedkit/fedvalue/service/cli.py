@@ -317,7 +317,7 @@ def own_data(
     data: Path, key_file: Path, bins: int, how: str, missing: str, **options: Any
 ) -> tuple[Any, Any, bytes]:
     """Read a party's columns, its cells, and the key that the parties share."""
-    from fedkit.fedvalue.columns import read_columns
+    from fedkit.fedvalue.data import read_columns
     from fedkit.fedvalue.service.parties import cells_of, read_key
 
     held = read_columns(data, **options)

@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fedkit.fedvalue.columns import Columns
-from fedkit.fedvalue.data import discretise, joint_codes, label_codes
+from fedkit.fedvalue.data import Columns, discretise, joint_codes, label_codes
 from fedkit.fedvalue.protocol.keys import KEY_BYTES, derive
 from fedkit.fedvalue.protocol.messages import Counter, Job, MessageError
 from fedkit.fedvalue.protocol.parties import DataParty

@@ -17,9 +17,9 @@ from scipy.stats import rankdata
 
 from fedkit.datasets.movielens import MovieLens
 from fedkit.extras import need
+from fedkit.fedvalue.baselines import vfps_scores
 from fedkit.fedvalue.cmi import Correction, mshapley_cmi
 from fedkit.fedvalue.data import discretise, joint_codes, pca
-from fedkit.fedvalue.vfps import vfps_scores
 from fedkit.papers.fedvalue.budgets import MOST_PARTIES, members
 from fedkit.streams import Streams
 

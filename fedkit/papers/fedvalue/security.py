@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from fedkit.fedvalue.protocol import bounds
-from fedkit.fedvalue.protocol.attacks import ATTACKS
-from fedkit.fedvalue.protocol.cheating import attempt
+from fedkit.fedvalue.protocol.attacks import ATTACKS, attempt
 from fedkit.papers.registry import Cell
 from fedkit.streams import Streams
 

@@ -10,7 +10,16 @@ from scipy.integrate import quad
 from scipy.stats import hypergeom, norm
 
 import fedkit as fk
-from fedkit.fedvalue.bias import NullGame, expected_clogc, null_information
+from fedkit.fedvalue import cells as module
+from fedkit.fedvalue.bias import (
+    KNNGame,
+    NullGame,
+    expected_clogc,
+    knn_information,
+    null_information,
+    standardise,
+)
+from fedkit.fedvalue.cells import Cells, CoalitionCells
 from fedkit.fedvalue.cmi import (
     CMIGame,
     conditional_mutual_information,
@@ -18,7 +27,6 @@ from fedkit.fedvalue.cmi import (
     mutual_information,
 )
 from fedkit.fedvalue.data import discretise
-from fedkit.fedvalue.knn import KNNGame, knn_information, standardise
 
 
 def noisy(seed, n=120):
@@ -191,14 +199,8 @@ def test_corrected_values_from_sampled_orders():
 
 def test_a_coalition_that_knows_the_label_leaves_nothing():
     y = np.arange(20) % 2
-    game = NullGame(mshapley_cells(y, [y, np.arange(20) % 5]), draws=0)
+    game = NullGame(CoalitionCells(0 * y, y, [y, np.arange(20) % 5]), draws=0)
     assert game.marginal(np.array([True, False]), 1) == (0.0, 0.0, 0.0)
-
-
-def mshapley_cells(y, parties):
-    from fedkit.fedvalue.cells import CoalitionCells
-
-    return CoalitionCells(np.zeros(len(y), dtype=int), y, parties)
 
 
 # ------------------------------------------------------------------ nearest neighbours
@@ -311,3 +313,73 @@ def test_bins_of_a_continuous_party_do_not_reach_the_correction():
     two = mshapley_cmi(x_t, y, parties, correction="permutation", draws=0, bins=2)
     assert discretise(parties[0], 2).max() == 1
     assert two.plugin[1] < five.plugin[1] / 2  # noise has fewer cells to fill
+
+
+# ----------------------------------------------------------------------- other programs
+
+
+def codes(seed, n=150):
+    rng = np.random.default_rng(seed)
+    x = rng.integers(6, size=n)
+    return x, np.where(rng.random(n) < 0.6, x % 3, rng.integers(3, size=n))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_information_and_its_expectation_by_chance_are_scikit_learns(seed):
+    metrics = pytest.importorskip("sklearn.metrics")
+    from sklearn.metrics.cluster import contingency_matrix, expected_mutual_information
+
+    x, y = codes(seed)
+    plugin, mean, _ = null_information(np.zeros_like(x), x, y)
+    table = contingency_matrix(x, y, sparse=True).astype(np.int64)
+    assert plugin == pytest.approx(metrics.mutual_info_score(x, y), abs=1e-12)
+    assert mutual_information(x, y) == pytest.approx(plugin, abs=1e-12)
+    assert mean == pytest.approx(expected_mutual_information(table, len(x)), rel=1e-9)
+
+
+# --------------------------------------------------------------------------- corners
+
+
+def test_weighted_rows_are_rows_whether_sorted_or_tabulated(monkeypatch):
+    rng = np.random.default_rng(0)
+    task, label, a, b = rng.integers(3, size=(4, 40))
+    weights = rng.integers(1, 5, size=40)
+    repeated = [np.repeat(c, weights) for c in (task, label, a, b)]
+    plain = fk.tabulate(CMIGame.from_codes(*repeated[:2], repeated[2:])).values
+    for fits in (module._fits, lambda size, rows: False):
+        monkeypatch.setattr(module, "_fits", fits)
+        game = CMIGame.from_codes(task, label, [a, b], weights)
+        assert np.array_equal(fk.tabulate(game).values, plain)
+        mended = CMIGame.from_codes(task, label, [a, b], weights, "miller-madow").value([[1, 1]])
+        again = CMIGame.from_codes(*repeated[:2], repeated[2:], correction="miller-madow")
+        assert np.array_equal(mended, again.value([[1, 1]]))
+
+
+def test_keys_that_would_overflow_are_relabelled_first():
+    cells = CoalitionCells([0, 0, 0, 0], [0, 1, 2, 2], [[0, 1, 2, 3]])
+    huge = Cells(np.array([True]), np.array([5, 2**61, 2**61, 2**62 - 1]), 2**62)
+    counts, split = cells.counts(huge)
+    assert sorted(counts[counts > 0]) == [1, 1, 2]
+    assert sorted(split[split > 0]) == [1, 1, 1, 1]
+
+
+def test_codes_far_apart_cost_no_memory():
+    rng = np.random.default_rng(1)
+    x = rng.integers(3, size=50) * 10**17
+    y = rng.integers(2, size=50)
+    assert CMIGame.from_codes(x, y, [x]).master == pytest.approx(mutual_information(x // 10**17, y))
+
+
+def test_many_parties_are_sampled_by_every_correction():
+    rng = np.random.default_rng(2)
+    y = rng.integers(2, size=24)
+    parties = [rng.normal(size=(24, 1)) + (j < 2) * y[:, None] for j in range(17)]
+    walks = fk.PermutationSampling(walks=3)
+    for correction in ("plugin", "miller-madow", "permutation", "knn"):
+        sampled = mshapley_cmi(None, y, parties, correction=correction, estimator=walks)
+        assert not sampled.exact
+        assert sampled.correction == correction
+        assert np.isfinite(sampled.values).all()
+    by_default = mshapley_cmi(None, y, parties[:14], correction="permutation", draws=0)
+    assert not by_default.exact
+    assert by_default.standard_errors.max() > 0
