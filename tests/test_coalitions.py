@@ -11,7 +11,7 @@ from rounding import assert_close
 from torch import nn
 
 import fedkit.learning.evaluation as coalitions_module
-from fedkit.federated.round_game import RoundGame, value_many
+from fedkit.federated.round_game import RoundGame
 from fedkit.learning.architectures import Architecture, build
 from fedkit.learning.evaluation import Evaluator
 from fedkit.learning.first_layer import FirstLayer
@@ -158,26 +158,6 @@ def test_chunks_do_not_change_the_result(
     assert_close(game.value(ALL), values)
     one_by_one = np.concatenate([game.value(row[None]) for row in ALL])
     assert_close(one_by_one, values)
-
-
-@pytest.mark.parametrize("path", ["stacked", "loop"])
-def test_replicates_merge_into_one_batch(path: str) -> None:
-    arch, _, _, x, y = setting("lenet5", (1, 8, 8))
-    evaluator = Evaluator(arch, x, y, "class_accuracy", path=path)  # type: ignore[arg-type]
-    games, requests = [], []
-    for seed, k in ((1, 4), (2, 3), (3, 2)):
-        _, own_base, own, _, _ = setting("lenet5", (1, 8, 8), seed=seed)
-        game = RoundGame(evaluator, own_base, own[:k], weighting="uniform")
-        rows = ALL[seed : seed + 9 - k, :k]
-        games.append((game, rows))
-        requests.append((own_base, own[:k], game.weights(rows)))
-    alone = [game.value(rows) for game, rows in games]
-    merged = value_many([game for game, _ in games], [rows for _, rows in games])
-    for a, m, q in zip(alone, merged, evaluator.many(requests), strict=True):
-        assert a.shape == m.shape == q.shape
-        np.testing.assert_allclose(m, a, atol=1e-12)
-        np.testing.assert_allclose(q, a, atol=1e-12)
-    assert evaluator.many([]) == []
 
 
 def test_a_game_of_twelve_clients_in_chunks() -> None:

@@ -211,11 +211,9 @@ def test_budget_or_own_stop_is_needed():
     [
         (lambda g: estimate(g, PermutationSampling(), 20.5), "whole number"),
         (lambda g: estimate(g, PermutationSampling(), 20, count="all"), "count is 'all'"),
-        (lambda g: estimate(g, PermutationSampling(), 20, batch_size=0), "batch_size is 0"),
         (lambda g: estimate(g, PermutationSampling(), 10, seed=-1), "seed is -1"),
         (lambda g: estimate_many([g, g], [PermutationSampling()] * 3, 20), "common length"),
         (lambda g: estimate_many([], PermutationSampling(), 20), "common length"),
-        (lambda g: estimate_many(g, PermutationSampling(), 20, evaluate=lambda b: []), "0 arrays"),
         (lambda g: PermutationSampling(walks=0), "walks is 0"),
         (lambda g: PermutationSampling(antithetic=True, walks=3), "pairs"),
         (lambda g: TruncatedMonteCarlo(-0.1), "tolerance is -0.1"),
@@ -248,35 +246,23 @@ def test_a_diverged_coalition_is_named(estimator):
 
 
 @pytest.mark.parametrize("estimator", ALL, ids=repr)
-def test_same_seed_same_bits_whatever_the_batches(estimator):
+def test_same_seed_same_bits(estimator):
     game = normalise(tabulate(random_unanimity_sum(6, 15, 3)))
     first = estimate(game, estimator, 50, 11)
     same(first, estimate(game, estimator, 50, 11))
     same(first, estimate(game, estimator, 50, Streams(11)))
-    for batch_size in (1, 7):
-        same(first, estimate(game, estimator, 50, 11, batch_size=batch_size))
     assert (first.values != estimate(game, estimator, 50, 12).values).any()
     assert first.seed == 11
     assert type(estimator).__name__ in first.method
 
 
-def test_lockstep_equals_one_by_one_and_merges_the_work():
+def test_lockstep_equals_one_by_one():
     games = [normalise(tabulate(random_unanimity_sum(6, 15, seed))) for seed in range(3)]
     jobs = [(game, e, seed) for game in games for e in ALL for seed in (0, 1)]
-    steps = []
-
-    def evaluate(batch):
-        steps.append(len(batch))
-        return [game.value(rows) for game, rows in batch]
-
     columns = [list(column) for column in zip(*jobs, strict=True)]
-    together = estimate_many(
-        columns[0], columns[1], 50, columns[2], count="calls", evaluate=evaluate, batch_size=100
-    )
+    together = estimate_many(columns[0], columns[1], 50, columns[2], count="calls")
     for (game, estimator, seed), result in zip(jobs, together, strict=True):
         same(result, estimate(game, estimator, 50, seed, count="calls"))
-    assert max(steps) == 3  # the games share batches
-    assert len(steps) < 60  # 102 estimations took fewer batches than that
 
 
 def test_shared_game_objects_are_evaluated_once_but_paid_by_each():

@@ -3,8 +3,8 @@
 An estimator is a generator that yields coalitions and receives utilities.  The driver advances
 any number of them side by side.  In each step it collects what all of them ask for, grants what
 their budgets allow, evaluates every coalition that a game has not seen yet in one batch, and
-hands the answers back.  So a hundred seeds of one game, or the games of twenty federations,
-cost one batch per step, and the numbers are those of each estimation alone.
+hands the answers back.  So a hundred seeds of one game cost one batch per step, and the numbers
+are those of each estimation alone.
 
 Rules
 -----
@@ -29,21 +29,31 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedkit.estimators.base import Count, Estimator
-from fedkit.estimators.job import Job, Seed, Store
-from fedkit.games.coalitions import check_utilities, take
-from fedkit.games.game import Game
-from fedkit.games.valuation import Valuation
+from fedkit.estimators.base import PATIENCE, Budget, Count, Estimator, Requests, Tally
+from fedkit.games.coalitions import (
+    Memo,
+    all_coalitions,
+    check_coalitions,
+    check_utilities,
+    take,
+)
+from fedkit.games.exact import semivalue
+from fedkit.games.game import Game, TableGame
+from fedkit.games.valuation import Trace, Valuation
+from fedkit.streams import Streams, as_generator
 
 __all__ = ["estimate", "estimate_many"]
 
-Batch = list[tuple[Game, NDArray[np.bool_]]]
+Seed = int | Streams | np.random.Generator
+
+DENSE_PLAYERS = 16  # hundreds of estimations may run together: 64 KiB each at most
 
 
 def estimate(
@@ -53,7 +63,6 @@ def estimate(
     seed: Seed = 0,
     *,
     count: Count = "distinct",
-    batch_size: int | None = None,
     trace: bool = False,
 ) -> Valuation:
     """Estimate the values of the players of one game.
@@ -70,8 +79,6 @@ def estimate(
         Source of all randomness; equal integers give equal bits.
     count : {"distinct", "calls"}
         How the budget counts (see the rules of this module).
-    batch_size : int, optional
-        Largest number of coalitions per call of the game; does not change the result.
     trace : bool
         Keep the values along the way.
 
@@ -85,9 +92,7 @@ def estimate(
         If the budget is below one walk, there is neither a budget nor an own stop, or the game
         returns utilities that are not finite or have the wrong shape.
     """
-    return estimate_many(
-        [game], estimator, budget, [seed], count=count, batch_size=batch_size, trace=trace
-    )[0]
+    return estimate_many([game], estimator, budget, [seed], count=count, trace=trace)[0]
 
 
 def estimate_many(
@@ -97,11 +102,9 @@ def estimate_many(
     seeds: Seed | Sequence[Seed] = 0,
     *,
     count: Count = "distinct",
-    batch_size: int | None = None,
     trace: bool = False,
-    evaluate: Callable[[Batch], Sequence[NDArray[np.float64]]] | None = None,
 ) -> list[Valuation]:
-    """Run many estimations in lockstep, merging their evaluations into one batch per step.
+    """Run many estimations in lockstep; those of one game share one batch per step.
 
     Each of `games`, `estimators`, `budget` and `seeds` is one object or a sequence; sequences
     have a common length, and single objects are used for all.  Estimations of the same game
@@ -111,12 +114,8 @@ def estimate_many(
     ----------
     games, estimators, budget, seeds
         As in :func:`estimate`.
-    count, batch_size, trace
+    count, trace
         As in :func:`estimate`.
-    evaluate : callable, optional
-        Called with the list of ``(game, new coalitions)`` of a step and returns the list of
-        their utilities: the place to merge the games of several federations into one batch on
-        a device.  By default each game's own ``value`` is called.
 
     Returns
     -------
@@ -125,8 +124,6 @@ def estimate_many(
     """
     if count not in ("distinct", "calls"):
         raise ValueError(f"count is {count!r}; expected 'distinct' or 'calls'")
-    if batch_size is not None and batch_size < 1:
-        raise ValueError(f"batch_size is {batch_size}; expected a positive number of rows")
     lists = [_listed(games), _listed(estimators), _listed(budget), _listed(seeds)]
     lengths = {len(entry) for entry in lists if len(entry) != 1} or {1}
     if len(lengths) != 1 or 0 in lengths:
@@ -137,77 +134,235 @@ def estimate_many(
         )
     size = lengths.pop()
     columns = [entry * size if len(entry) == 1 else entry for entry in lists]
-    if evaluate is None:
-        evaluate = _one_by_one
 
-    stores: dict[int, Store] = {}
-    jobs = []
+    stores: dict[int, _Utilities] = {}
+    runs = []
     for game, estimator, total, seed in zip(*columns, strict=True):
-        store = stores.setdefault(id(game), Store(game))
-        jobs.append(Job(store, estimator, total, seed, count, trace))
-    active = [job for job in jobs if job.advance(None)]
+        store = stores.setdefault(id(game), _Utilities(game))
+        runs.append(_Estimation(store, estimator, total, seed, count, trace))
+    active = [run for run in runs if run.advance(None)]
     while active:
-        for job in active:
-            job.grant()
-        _fill([store for store in stores.values() if store.wanted], evaluate, batch_size)
-        active = [job for job in active if job.advance(job.answer())]
-    return [job.result() for job in jobs]
+        for run in active:
+            run.grant()
+        for store in stores.values():
+            store.fill()
+        active = [run for run in active if run.advance(run.answer())]
+    return [run.result() for run in runs]
 
 
 def _listed(entry: Any) -> list[Any]:
     return list(entry) if isinstance(entry, list | tuple | range | np.ndarray) else [entry]
 
 
-def _one_by_one(batch: Batch) -> list[NDArray[np.float64]]:
-    return [game.value(coalitions) for game, coalitions in batch]
+class _Utilities:
+    """The utilities of one game, and the coalitions wanted in this step."""
 
+    def __init__(self, game: Game) -> None:
+        self.game = game
+        self.memo = Memo(game.n_players)
+        self.wanted: list[tuple[NDArray[np.bool_], Any]] = []
 
-def _fill(
-    stores: Sequence[Store],
-    evaluate: Callable[[Batch], Sequence[NDArray[np.float64]]],
-    batch_size: int | None,
-) -> None:
-    """Evaluate all wanted coalitions that are new, in batches of at most `batch_size` rows."""
-    plan: list[tuple[Store, NDArray[np.bool_], Any]] = []
-    for store in stores:
-        if len(store.wanted) == 1:
-            rows, keys = store.wanted[0]
+    def fill(self) -> None:
+        """Evaluate the wanted coalitions that are new."""
+        if not self.wanted:
+            return
+        rows = np.concatenate([rows for rows, _ in self.wanted])
+        if isinstance(self.wanted[0][1], list):
+            keys: Any = [key for _, listed in self.wanted for key in listed]
         else:
-            rows = np.concatenate([rows for rows, _ in store.wanted])
-            if isinstance(store.wanted[0][1], list):
-                keys = [key for _, listed in store.wanted for key in listed]
-            else:
-                keys = np.concatenate([keys for _, keys in store.wanted])
-        store.wanted = []
-        new = store.memo.missing(keys)
+            keys = np.concatenate([keys for _, keys in self.wanted])
+        self.wanted = []
+        new = self.memo.missing(keys)
         if len(new):
-            plan.append((store, rows[new], take(keys, new)))
-    for piece in _pieces(plan, batch_size):
-        answers = evaluate([(store.game, rows) for store, rows, _ in piece])
-        if len(answers) != len(piece):
+            self.memo.add(take(keys, new), check_utilities(self.game.value(rows[new]), rows[new]))
+
+
+@dataclass
+class _Estimation:
+    """One estimation: its generator, its budget, and the request it waits for."""
+
+    store: _Utilities
+    estimator: Estimator
+    total: int | None
+    seed: Seed
+    count: Count
+    trace: bool
+    points: list[tuple[int, int, NDArray[np.float64]]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        n = self.store.game.n_players
+        self._check(n)
+        self.budget = Budget(self.total, self.count)
+        self.tally: Any = self.estimator.tally(n)
+        weights = self.estimator.weights(n)
+        all_of_them = self.count == "distinct" and self.total is not None and self.total >= 2**n
+        self.exact = all_of_them and weights is not None and not self.estimator.stops
+        if self.exact:
+            self.tally = _ExactTally(weights)
+            self.requests: Requests = _enumerate(n, self.tally)
+        else:
+            rng = as_generator(self.seed)
+            self.requests = self.estimator.sample(n, rng, self.tally, self.budget)
+        self.asked: NDArray[np.bool_] = np.zeros((0, n), dtype=np.bool_)
+        self.keys: Any = None
+        self.seen_dense = np.zeros(2**n, dtype=np.bool_) if n <= DENSE_PLAYERS else None
+        self.seen: set[Any] = set()
+
+    def _check(self, n: int) -> None:
+        name = type(self.estimator).__name__
+        if self.total is None:
+            if not self.estimator.stops:
+                raise ValueError(
+                    f"{name} has no stop of its own; pass a budget or set its size (walks, draws)"
+                )
+            return
+        if isinstance(self.total, bool) or not isinstance(self.total, int | np.integer):
+            raise ValueError(f"budget is {self.total!r}; expected a whole number or None")
+        smallest = self.estimator.minimum(n, self.count)
+        if self.total < smallest:
             raise ValueError(
-                f"evaluate returned {len(answers)} arrays for {len(piece)} games; expected one "
-                "array of utilities per (game, coalitions)"
+                f"budget is {self.total} with count={self.count!r}; {name} needs at least "
+                f"{smallest} to walk through {n} players once"
             )
-        for (store, rows, keys), answer in zip(piece, answers, strict=True):
-            store.memo.add(keys, check_utilities(answer, rows))
+
+    def advance(self, answer: NDArray[np.float64] | None) -> bool:
+        """Hand an answer to the estimator; return whether it asks for more."""
+        try:
+            asked = next(self.requests) if answer is None else self.requests.send(answer)
+        except StopIteration:
+            self._note()
+            return False
+        self._note()
+        if self.budget.closed:
+            self.requests.close()
+            return False
+        self.asked = check_coalitions(asked, self.store.game.n_players)
+        return True
+
+    def _new(self, keys: Any) -> NDArray[np.int64]:
+        """Return the positions of keys that this estimation asks for the first time."""
+        if self.seen_dense is not None:
+            unknown = np.flatnonzero(~self.seen_dense[keys])
+            if len(unknown) < 2:
+                return unknown
+            return unknown[np.sort(np.unique(keys[unknown], return_index=True)[1])]
+        listed = keys if isinstance(keys, list) else keys.tolist()
+        fresh: dict[Any, int] = {}
+        for position, key in enumerate(listed):
+            if key not in self.seen:
+                fresh.setdefault(key, position)
+        return np.array(list(fresh.values()), dtype=np.int64)
+
+    def grant(self) -> None:
+        """Cut the request to what the budget allows, count it, and want it evaluated."""
+        keys = self.store.memo.keys(self.asked)
+        new = self._new(keys)
+        filled = self.asked.any(axis=1)
+        if self.count == "calls" and _are_ends(self.asked):
+            filled = np.zeros_like(filled)  # known before any walk: nobody is charged for them
+        granted, remaining = len(self.asked), self.budget.remaining
+        if self.count == "distinct":
+            if self.total is not None and self.budget.calls >= PATIENCE * self.total:
+                granted = 0
+            elif len(new) > remaining:
+                granted = int(new[remaining])
+        elif filled.sum() > remaining:
+            granted = int(np.flatnonzero(filled)[remaining])
+        if granted < len(self.asked):
+            self.budget.closed = True
+            self.asked, filled = self.asked[:granted], filled[:granted]
+            keys = keys[:granted]
+            new = new[new < granted]
+        fresh = take(keys, new)
+        if self.seen_dense is not None:
+            self.seen_dense[fresh] = True
+        else:
+            self.seen.update(fresh if isinstance(fresh, list) else fresh.tolist())
+        self.budget.evaluations += len(new)
+        self.budget.calls += int(filled.sum())
+        self.keys = keys
+        if len(new):
+            self.store.wanted.append((self.asked[new], fresh))
+
+    def answer(self) -> NDArray[np.float64]:
+        """Return the utilities of what was granted."""
+        if self.store.memo.size == 0:
+            return np.zeros(0)
+        return self.store.memo.utilities(self.keys)
+
+    def _note(self) -> None:
+        if not self.trace:
+            return
+        values = self.tally.values()
+        if values is None:
+            return
+        point = (self.budget.evaluations, self.budget.calls, values)
+        if self.points and self.points[-1][:2] == point[:2]:
+            self.points[-1] = point
+        else:
+            self.points.append(point)
+
+    def result(self) -> Valuation:
+        """Return what was learnt."""
+        tally: Tally = self.tally
+        values, errors = tally.values(), tally.standard_errors()
+        if values is None or errors is None:
+            raise ValueError(
+                f"{type(self.estimator).__name__} finished no walk within its budget of "
+                f"{self.total}; raise the budget"
+            )
+        trace = None
+        if self.trace:
+            trace = Trace(
+                np.array([point[0] for point in self.points], dtype=np.int64),
+                np.array([point[1] for point in self.points], dtype=np.int64),
+                np.array([point[2] for point in self.points]),
+            )
+        return Valuation(
+            values=values,
+            standard_errors=errors,
+            evaluations=self.budget.evaluations,
+            calls=self.budget.calls,
+            method=repr(self.estimator),
+            seed=_root(self.seed),
+            exact=self.exact,
+            trace=trace,
+            info=tally.info,
+            degrees_of_freedom=tally.degrees_of_freedom(),
+        )
 
 
-def _pieces(
-    plan: list[tuple[Store, NDArray[np.bool_], Any]], batch_size: int | None
-) -> list[list[tuple[Store, NDArray[np.bool_], Any]]]:
-    if batch_size is None:
-        return [plan] if plan else []
-    pieces: list[list[tuple[Store, NDArray[np.bool_], Any]]] = []
-    room = 0
-    for store, rows, keys in plan:
-        start = 0
-        while start < len(rows):
-            if room == 0:
-                pieces.append([])
-                room = batch_size
-            stop = min(start + room, len(rows))
-            pieces[-1].append((store, rows[start:stop], keys[start:stop]))
-            room -= stop - start
-            start = stop
-    return pieces
+def _are_ends(rows: NDArray[np.bool_]) -> bool:
+    """Whether a request is the pair (empty, grand) that :func:`ends` makes."""
+    return len(rows) == 2 and not rows[0].any() and bool(rows[1].all())
+
+
+def _root(seed: Seed) -> int | None:
+    if isinstance(seed, np.random.Generator):
+        return None
+    return seed.seed if isinstance(seed, Streams) else int(seed)
+
+
+class _ExactTally:
+    """The expectation of an estimator, from all utilities."""
+
+    def __init__(self, weights: NDArray[np.float64] | None) -> None:
+        self.weights = weights
+        self.table: TableGame | None = None
+        self.info: dict[str, Any] = {}
+
+    def values(self) -> NDArray[np.float64] | None:
+        if self.table is None or self.weights is None:
+            return None
+        return semivalue(self.table, self.weights)
+
+    def standard_errors(self) -> NDArray[np.float64] | None:
+        values = self.values()
+        return None if values is None else np.zeros_like(values)
+
+    def degrees_of_freedom(self) -> None:
+        return None
+
+
+def _enumerate(n: int, tally: _ExactTally) -> Requests:
+    tally.table = TableGame((yield all_coalitions(n)))

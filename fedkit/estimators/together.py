@@ -18,7 +18,7 @@ Floats = NDArray[np.float64]
 CORE_PLAYERS = 15
 
 
-def shapley_interactions(game: Game, *, batch_size: int | None = None) -> Floats:
+def shapley_interactions(game: Game) -> Floats:
     """Return the Shapley interaction index of every pair of players (Grabisch & Roubens 1999).
 
     For players i and j the mean of ``v(S + i + j) - v(S + i) - v(S + j) + v(S)`` over coalitions S
@@ -29,8 +29,6 @@ def shapley_interactions(game: Game, *, batch_size: int | None = None) -> Floats
     ----------
     game : Game
         At most 24 players, and two at least.
-    batch_size : int, optional
-        Rows per call of the game.
 
     Returns
     -------
@@ -45,7 +43,7 @@ def shapley_interactions(game: Game, *, batch_size: int | None = None) -> Floats
     n = game.n_players
     if n < 2:
         raise ValueError(f"the game has {n} player; an interaction is between two")
-    table = tabulate(game, batch_size=batch_size).values
+    table = tabulate(game).values
     outputs = table.shape[1:]
     size = all_coalitions(n - 2).sum(axis=1) if n > 2 else np.zeros(1, dtype=np.int64)
     weights = np.array([1.0 / ((n - 1) * comb(n - 2, s)) for s in range(n - 1)])[size]
@@ -59,7 +57,7 @@ def shapley_interactions(game: Game, *, batch_size: int | None = None) -> Floats
     return result
 
 
-def least_core(game: Game, *, batch_size: int | None = None) -> Valuation:
+def least_core(game: Game) -> Valuation:
     """Return payments that hand out v(N) - v(empty) and leave the worst-off coalition best off.
 
     The least core (Maschler, Peleg & Shapley 1979): the smallest e such that every coalition S is
@@ -70,8 +68,6 @@ def least_core(game: Game, *, batch_size: int | None = None) -> Valuation:
     ----------
     game : Game
         At most 15 players, one utility each.
-    batch_size : int, optional
-        Rows per call of the game.
 
     Returns
     -------
@@ -91,7 +87,7 @@ def least_core(game: Game, *, batch_size: int | None = None) -> Valuation:
             f"the game has {n} players; the least core weighs 2**n coalitions and takes at most "
             f"{CORE_PLAYERS}"
         )
-    table = tabulate(game, batch_size=batch_size)
+    table = tabulate(game)
     if table.values.ndim != 1:
         raise ValueError(
             f"the game has {table.values.shape[1]} outputs; the least core is of one: pass a game "

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedkit.learning.evaluation import Evaluator
 
-__all__ = ["RoundGame", "value_many"]
+__all__ = ["RoundGame"]
 
 
 class RoundGame:
@@ -91,20 +91,4 @@ class RoundGame:
 
     def value(self, coalitions: np.ndarray) -> np.ndarray:
         """Utilities of coalitions bool ``[B, k]``: float64 ``[B]``, or ``[B, classes]``."""
-        return value_many([self], [coalitions])[0]
-
-
-def value_many(games: Sequence[RoundGame], coalitions: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Values of several rounds' games as one batch on the device (replicates in lockstep).
-
-    Games of the same evaluator are merged; the answers are those of ``game.value`` for each.
-    """
-    answers: list[np.ndarray] = [np.zeros(0)] * len(games)
-    pending: dict[int, list[int]] = {}
-    for i, game in enumerate(games):
-        pending.setdefault(id(game.evaluator), []).append(i)
-    for members in pending.values():
-        requests = [(games[i].prepared, games[i].weights(coalitions[i])) for i in members]
-        for i, part in zip(members, games[members[0]].evaluator.evaluate(requests), strict=True):
-            answers[i] = part
-    return answers
+        return self.evaluator.evaluate(self.prepared, self.weights(coalitions))

@@ -235,7 +235,7 @@ class Estimated:
     normalised: bool = True
 
     def value(self, rounds: Sequence[Round]) -> list[Valuation]:
-        """Return the estimates of all rounds, their requests merged."""
+        """Return the estimates of all rounds."""
         return estimate_many(
             [r.game(self.normalised) for r in rounds],
             self.estimator,

@@ -8,7 +8,7 @@ behind it is a maximum over strided convolutions, so it too is taken on whole bl
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -27,7 +27,7 @@ __all__ = ["Evaluator", "Prepared"]
 
 Utility = Literal["accuracy", "negative_loss", "class_accuracy"]
 Weights = np.ndarray | Tensor
-Rows = list[tuple[int, int, Tensor]]  # index of the round, first row overall, weights
+Rows = tuple[int, Tensor]  # the first row of a group, and its weights
 
 # Bytes that a group of coalitions, and one activation of one model, may fill on a CPU: shares of
 # its last-level cache (chosen by measurement).
@@ -119,7 +119,7 @@ class Evaluator:
         """Utility of each model ``[B, P]``: float64 ``[B]``, or ``[B, classes]``."""
         one = np.eye(len(params), dtype=np.float32)
         zero = torch.zeros_like(params[0]) if len(params) else params.new_zeros(0)
-        return self._run([(self.prepare(zero, params), one)], direct=True)[0]
+        return self._run(self.prepare(zero, params), one, direct=True)
 
     def coalition_utilities(self, base: Tensor, updates: Tensor, weights: Weights) -> np.ndarray:
         """Utility of ``base + weights @ updates``.
@@ -134,82 +134,70 @@ class Evaluator:
         -------
         float64 array ``[B]``, or ``[B, classes]`` for "class_accuracy"
         """
-        return self.many([(base, updates, weights)])[0]
+        return self.evaluate(self.prepare(base, updates), weights)
 
-    def many(self, requests: Sequence[tuple[Tensor, Tensor, Weights]]) -> list[np.ndarray]:
-        """Answer ``(base, updates, weights)`` of several federations, merged into one batch."""
-        return self.evaluate([(self.prepare(b, u), w) for b, u, w in requests])
+    def evaluate(self, prepared: Prepared, weights: Weights) -> np.ndarray:
+        """Utilities of coalitions of a prepared round; see :meth:`coalition_utilities`.
 
-    def evaluate(self, requests: Sequence[tuple[Prepared, Weights]]) -> list[np.ndarray]:
-        """Answer requests on prepared rounds; see :meth:`coalition_utilities`.
-
-        The first layer's outputs are kept in `Prepared` for the next call where the memory
+        The first layer's outputs are kept in `prepared` for the next call where the memory
         bound allows it.
         """
-        for prepared, w in requests:
-            if len(w.shape) != 2 or w.shape[1] != len(prepared.updates):
-                raise ValueError(
-                    f"weights have shape {tuple(w.shape)}; [B, {len(prepared.updates)}] is "
-                    "expected, one column per update"
-                )
+        k = len(prepared.updates)
+        if len(weights.shape) != 2 or weights.shape[1] != k:
+            raise ValueError(
+                f"weights have shape {tuple(weights.shape)}; [B, {k}] is expected, one column per "
+                "update"
+            )
         # Preparing costs about k + 1 models: too dear for a few coalitions of a round.
-        direct = self._head is None or all(
-            len(w) <= len(p.updates) and p.first is None for p, w in requests
-        )
-        return self._run(requests, direct)
+        few = len(weights) <= k and prepared.first is None
+        return self._run(prepared, weights, direct=self._head is None or few)
 
-    def _run(self, requests: Sequence[tuple[Prepared, Weights]], direct: bool) -> list[np.ndarray]:
-        rounds = [prepared for prepared, _ in requests]
-        weights = [torch.as_tensor(w, dtype=torch.float32, device=self.device) for _, w in requests]
-        ends = np.cumsum([len(w) for w in weights])
+    def _run(self, prepared: Prepared, weights: Weights, direct: bool) -> np.ndarray:
+        w = torch.as_tensor(weights, dtype=torch.float32, device=self.device)
         wide = self.utility == "class_accuracy"
-        sums = torch.zeros(
-            int(ends[-1]) if len(ends) else 0,
-            self.arch.n_classes if wide else 1,
-            dtype=torch.float64,
-            device=self.device,
-        )
+        outputs = self.arch.n_classes if wide else 1
+        sums = torch.zeros(len(w), outputs, dtype=torch.float64, device=self.device)
         with torch.no_grad():
-            for lo, hi in self._image_blocks(rounds, direct):
-                firsts: list[Tensor] = []
+            for lo, hi in self._image_blocks(prepared, direct):
+                first: Tensor | None = None
                 if not direct:
-                    firsts = [self._first(prepared, lo, hi) for prepared in rounds]
+                    first = self._first(prepared, lo, hi)
                 elif self._patch:
-                    firsts = [self._patches_of(lo, hi)] * len(rounds)
-                for first, last in self._tiles(lo, hi):
-                    groups = self._row_groups(weights, last - first, direct)
-                    add = partial(self._add, sums, rounds, firsts, first, last, lo)
+                    first = self._patches_of(lo, hi)
+                for start, stop in self._tiles(lo, hi):
+                    groups = self._row_groups(w, stop - start, direct)
+                    add = partial(self._add, sums, prepared, first, start, stop, lo)
                     if self.device.type == "cpu":
                         for_each(add, groups)
                     else:
                         for rows in groups:
                             add(rows)
-        out = (sums / self._counts if wide else sums[:, 0] / len(self.y)).cpu().numpy()
-        return np.split(out, ends[:-1]) if len(ends) else []
+        out: np.ndarray = (sums / self._counts if wide else sums[:, 0] / len(self.y)).cpu().numpy()
+        return out
 
     @torch.no_grad()
     def _add(
         self,
         sums: Tensor,
-        rounds: list[Prepared],
-        firsts: list[Tensor],
+        prepared: Prepared,
+        first: Tensor | None,
         lo: int,
         hi: int,
         origin: int,
         rows: Rows,
     ) -> None:
         """Add the scores of a group of coalitions on images lo to hi to `sums`."""
-        start = rows[0][1]
-        for logits in self._logits(rounds, firsts, rows, lo, hi, origin):
+        start, weights = rows
+        for logits in self._logits(prepared, first, weights, lo, hi, origin):
             sums[start : start + len(logits)] += self._score(logits, self.y[lo:hi])
             start += len(logits)
 
-    def _image_blocks(self, rounds: list[Prepared], direct: bool) -> Iterator[tuple[int, int]]:
+    def _image_blocks(self, prepared: Prepared, direct: bool) -> Iterator[tuple[int, int]]:
         """Blocks of images, outside the loop over coalitions, which all read the same outputs."""
         # Three quarters of the memory for what the coalitions share, the rest for their groups.
         per_image = 4 * self._peak
         if not direct and self._head:
-            outputs = 4 * self._head.size * sum(1 + len(p.updates) for p in rounds)
+            outputs = 4 * self._head.size * (1 + len(prepared.updates))
             per_image = max(per_image, outputs * 2)
         step = max(1, self._bytes // per_image)
         step = -(-step // self._block) * self._block
@@ -230,7 +218,7 @@ class Evaluator:
         for first in range(lo, hi, step):
             yield first, min(first + step, hi)
 
-    def _row_groups(self, weights: list[Tensor], images: int, direct: bool) -> Iterator[Rows]:
+    def _row_groups(self, weights: Tensor, images: int, direct: bool) -> Iterator[Rows]:
         """Groups of coalitions, bounded in memory and enough of them for every core."""
         per_row = 4 * self.arch.n_parameters + (images * self._peak if self._stacked else 0)
         if self._head and (self._patch or not direct):
@@ -239,20 +227,10 @@ class Evaluator:
         most = max(1, self._bytes // (4 * per_row))
         if self.device.type == "cpu":
             threads = torch.get_num_threads()
-            share = -(-sum(len(rows) for rows in weights) // threads)
+            share = -(-len(weights) // threads)
             most = max(1, min(most // threads, max(8, _CPU_GROUP_BYTES // per_row), share))
-        group: Rows = []
-        room, first = most, 0
-        for index, rows in enumerate(weights):
-            while len(rows):
-                part, rows = rows[:room], rows[room:]
-                group.append((index, first, part))
-                room, first = room - len(part), first + len(part)
-                if room == 0:
-                    yield group
-                    group, room = [], most
-        if group:
-            yield group
+        for start in range(0, len(weights), most):
+            yield start, weights[start : start + most]
 
     def _first(self, prepared: Prepared, lo: int, hi: int) -> Tensor:
         """First layer's outputs of base and updates; kept when they cover all images."""
@@ -276,37 +254,30 @@ class Evaluator:
 
     def _logits(
         self,
-        rounds: list[Prepared],
-        firsts: list[Tensor],
-        rows: Rows,
+        prepared: Prepared,
+        first: Tensor | None,
+        weights: Tensor,
         lo: int,
         hi: int,
         origin: int,
     ) -> Iterator[Tensor]:
         """Logits ``[b, N, classes]`` of consecutive pieces of a group on images lo to hi.
 
-        `firsts` are the first layer's outputs on the images from `origin` on, or their patches
+        `first` are the first layer's outputs on the images from `origin` on, or their patches
         (three axes).
         """
-        total = sum(len(part) for _, _, part in rows)
-        head = self._head if firsts else None
-        patched = head is not None and firsts[0].dim() == 3
+        total = len(weights)
+        head = self._head if first is not None else None
+        patched = first is not None and first.dim() == 3
         skip = head.n_parameters if head and not patched else 0
-        params = torch.empty(total, self.arch.n_parameters - skip, device=self.device)
+        params = torch.addmm(prepared.base[skip:], weights, prepared.updates[:, skip:])
         columns = (hi - lo) * head.width if head else 0
         hidden = torch.empty(total, columns, device=self.device)
-        start = 0
-        for index, _, part in rows:
-            one, stop = rounds[index], start + len(part)
-            torch.addmm(one.base[skip:], part, one.updates[:, skip:], out=params[start:stop])
-            if head and patched:
-                tile = firsts[index][lo - origin : hi - origin]
-                head.convolve(params[start:stop, : head.n_parameters], tile, out=hidden[start:stop])
-            elif head:
-                blocks = slice((lo - origin) // self._block, -(-(hi - origin) // self._block))
-                outputs = firsts[index][blocks]
-                head.combine(part, outputs, out=hidden[start:stop])
-            start = stop
+        if head and first is not None and patched:
+            head.convolve(params[:, : head.n_parameters], first[lo - origin : hi - origin], hidden)
+        elif head and first is not None:
+            blocks = slice((lo - origin) // self._block, -(-(hi - origin) // self._block))
+            head.combine(weights, first[blocks], hidden)
         layers = head.rest if head else [layer for _, layer in self.arch.layers]
         x = head.activations(hidden, hi - lo) if head else self.x[lo:hi]
         done = head.n_parameters if head else 0
