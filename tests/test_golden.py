@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from toyrecords import cell, compute
 
-from fedkit.estimators.base import MeanTally
+from fedkit.estimators.base import MeanAccumulator
 from fedkit.federated import aggregation
 from fedkit.federated.valuers import Round
 from fedkit.games.valuation import Valuation
@@ -74,8 +74,8 @@ def test_a_broken_estimator_is_seen(
     wrong: Callable[[np.ndarray], np.ndarray], name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A sign that is changed, and a walk of each batch that is dropped."""
-    add = MeanTally.add
-    monkeypatch.setattr(MeanTally, "add", lambda self, x, *more: add(self, wrong(x), *more))
+    add = MeanAccumulator.add
+    monkeypatch.setattr(MeanAccumulator, "add", lambda self, x, *more: add(self, wrong(x), *more))
     assert RUNS[name].check()
 
 

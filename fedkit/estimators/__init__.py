@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedkit.estimators.base import Budget, ContrastTally, Estimator, MeanTally
+from fedkit.estimators.base import Budget, ContrastAccumulator, Estimator, MeanAccumulator
 from fedkit.estimators.complementary import ComplementarySampling
 from fedkit.estimators.driver import estimate, estimate_many
 from fedkit.estimators.multilinear import MultilinearSampling
@@ -28,10 +28,10 @@ __all__ = [
     "BetaShapleySampling",
     "Budget",
     "ComplementarySampling",
-    "ContrastTally",
+    "ContrastAccumulator",
     "Estimator",
     "GTGShapley",
-    "MeanTally",
+    "MeanAccumulator",
     "MultilinearSampling",
     "OwenSampling",
     "PermutationSampling",

@@ -1,4 +1,4 @@
-"""What an estimator is: a generator that asks for utilities and tallies what it learns."""
+"""What an estimator is: a generator that asks for utilities and accumulates what it learns."""
 
 from __future__ import annotations
 
@@ -9,7 +9,15 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Budget", "ContrastTally", "Count", "Estimator", "MeanTally", "Requests", "Tally"]
+__all__ = [
+    "Accumulator",
+    "Budget",
+    "ContrastAccumulator",
+    "Count",
+    "Estimator",
+    "MeanAccumulator",
+    "Requests",
+]
 
 Count = Literal["distinct", "calls"]
 Floats = NDArray[np.float64]
@@ -66,7 +74,7 @@ class Budget:
         return max(limit - self.spent, 0)
 
 
-class Tally(Protocol):
+class Accumulator(Protocol):
     """Running estimate of the values; what an estimator writes and the driver reads."""
 
     info: dict[str, Any]
@@ -100,14 +108,14 @@ class Estimator(Protocol):
         """Weight of a coalition of each size in the expectation; None when not of this form."""
         ...
 
-    def tally(self, n_players: int) -> Tally:
-        """Return an empty tally for a game of `n_players`."""
+    def accumulator(self, n_players: int) -> Accumulator:
+        """Return an empty accumulator for a game of `n_players`."""
         ...
 
     def sample(
-        self, n_players: int, rng: np.random.Generator, tally: Any, budget: Budget
+        self, n_players: int, rng: np.random.Generator, accumulator: Any, budget: Budget
     ) -> Requests:
-        """Yield ``bool[b, n]``, receive ``float[b]`` or ``[b, m]``, write into `tally`.
+        """Yield ``bool[b, n]``, receive ``float[b]`` or ``[b, m]``, write into `accumulator`.
 
         An answer shorter than the request means that the budget is spent: it holds the first
         rows, and nothing more will be answered.
@@ -115,7 +123,7 @@ class Estimator(Protocol):
         ...
 
 
-class MeanTally:
+class MeanAccumulator:
     """Mean of independent samples ``[n]`` or ``[n, m]``, within weighted strata.
 
     Means and sums of squares are merged block by block (Chan, Golub & LeVeque 1983), so that a
@@ -188,7 +196,7 @@ class MeanTally:
 
 
 @dataclass
-class ContrastTally:
+class ContrastAccumulator:
     """Mean utility of the coalitions with a player minus that of those without.
 
     Every utility informs all players: Wang & Jia's (2023) maximum sample reuse.

@@ -11,7 +11,7 @@ from fedkit.estimators.base import (
     Budget,
     Count,
     Floats,
-    MeanTally,
+    MeanAccumulator,
     Requests,
     blocks,
     random_orders,
@@ -72,12 +72,12 @@ class ComplementarySampling:
         """Shapley's weights."""
         return shapley_weights(n_players)
 
-    def tally(self, n_players: int) -> MeanTally:
-        """Return an empty tally with one stratum per class, everybody first."""
-        return MeanTally(np.ones(1 + n_players // 2))
+    def accumulator(self, n_players: int) -> MeanAccumulator:
+        """Return an empty accumulator with one stratum per class, everybody first."""
+        return MeanAccumulator(np.ones(1 + n_players // 2))
 
     def sample(
-        self, n_players: int, rng: np.random.Generator, tally: MeanTally, budget: Budget
+        self, n_players: int, rng: np.random.Generator, accumulator: MeanAccumulator, budget: Budget
     ) -> Requests:
         """Run rounds, one in every class at a time."""
         n = n_players
@@ -101,8 +101,8 @@ class ComplementarySampling:
                     return
                 sample = _contributions(rows[0::2], answers[0::2] - answers[1::2])
                 # what has no error is added twice: two equal samples have none
-                tally.add(np.stack([sample] * (2 if s < 2 else 1)), s)
-                tally.info["rounds"] = int(tally.counts[-1]) if n > 3 else 1
+                accumulator.add(np.stack([sample] * (2 if s < 2 else 1)), s)
+                accumulator.info["rounds"] = int(accumulator.counts[-1]) if n > 3 else 1
 
 
 def _pairs(n: int, s: int) -> int:

@@ -36,7 +36,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedkit.estimators.base import PATIENCE, Budget, Count, Estimator, Requests, Tally
+from fedkit.estimators.base import PATIENCE, Accumulator, Budget, Count, Estimator, Requests
 from fedkit.games.coalitions import (
     Memo,
     all_coalitions,
@@ -193,16 +193,16 @@ class _Estimation:
         n = self.store.game.n_players
         self._check(n)
         self.budget = Budget(self.total, self.count)
-        self.tally: Any = self.estimator.tally(n)
+        self.accumulator: Any = self.estimator.accumulator(n)
         weights = self.estimator.weights(n)
         all_of_them = self.count == "distinct" and self.total is not None and self.total >= 2**n
         self.exact = all_of_them and weights is not None and not self.estimator.stops
         if self.exact:
-            self.tally = _ExactTally(weights)
-            self.requests: Requests = _enumerate(n, self.tally)
+            self.accumulator = _ExactAccumulator(weights)
+            self.requests: Requests = _enumerate(n, self.accumulator)
         else:
             rng = as_generator(self.seed)
-            self.requests = self.estimator.sample(n, rng, self.tally, self.budget)
+            self.requests = self.estimator.sample(n, rng, self.accumulator, self.budget)
         self.asked: NDArray[np.bool_] = np.zeros((0, n), dtype=np.bool_)
         self.keys: Any = None
         self.seen_dense = np.zeros(2**n, dtype=np.bool_) if n <= DENSE_PLAYERS else None
@@ -293,7 +293,7 @@ class _Estimation:
     def _note(self) -> None:
         if not self.trace:
             return
-        values = self.tally.values()
+        values = self.accumulator.values()
         if values is None:
             return
         point = (self.budget.evaluations, self.budget.calls, values)
@@ -304,8 +304,8 @@ class _Estimation:
 
     def result(self) -> Valuation:
         """Return what was learnt."""
-        tally: Tally = self.tally
-        values, errors = tally.values(), tally.standard_errors()
+        accumulator: Accumulator = self.accumulator
+        values, errors = accumulator.values(), accumulator.standard_errors()
         if values is None or errors is None:
             raise ValueError(
                 f"{type(self.estimator).__name__} finished no walk within its budget of "
@@ -327,8 +327,8 @@ class _Estimation:
             seed=_root(self.seed),
             exact=self.exact,
             trace=trace,
-            info=tally.info,
-            degrees_of_freedom=tally.degrees_of_freedom(),
+            info=accumulator.info,
+            degrees_of_freedom=accumulator.degrees_of_freedom(),
         )
 
 
@@ -343,7 +343,7 @@ def _root(seed: Seed) -> int | None:
     return seed.seed if isinstance(seed, Streams) else int(seed)
 
 
-class _ExactTally:
+class _ExactAccumulator:
     """The expectation of an estimator, from all utilities."""
 
     def __init__(self, weights: NDArray[np.float64] | None) -> None:
@@ -364,5 +364,5 @@ class _ExactTally:
         return None
 
 
-def _enumerate(n: int, tally: _ExactTally) -> Requests:
-    tally.table = TableGame((yield all_coalitions(n)))
+def _enumerate(n: int, accumulator: _ExactAccumulator) -> Requests:
+    accumulator.table = TableGame((yield all_coalitions(n)))

@@ -12,7 +12,7 @@ from fedkit.estimators.base import (
     Budget,
     Count,
     Floats,
-    MeanTally,
+    MeanAccumulator,
     Requests,
     blocks,
     by_player,
@@ -109,26 +109,30 @@ class MultilinearSampling:
         result: Floats = (weight * q**s * (1.0 - q) ** (n_players - 1 - s)).sum(axis=1)
         return result
 
-    def tally(self, n_players: int) -> GroupTally:
-        """Return an empty tally."""
+    def accumulator(self, n_players: int) -> GroupAccumulator:
+        """Return an empty accumulator."""
         pair = 2 if self.antithetic else 1
         strata = 1 if self.nodes == "gauss" else (self.levels or STRATA)
-        return GroupTally(sorted({1, pair, pair * strata}), pair)
+        return GroupAccumulator(sorted({1, pair, pair * strata}), pair)
 
     def sample(
-        self, n_players: int, rng: np.random.Generator, tally: GroupTally, budget: Budget
+        self,
+        n_players: int,
+        rng: np.random.Generator,
+        accumulator: GroupAccumulator,
+        budget: Budget,
     ) -> Requests:
         """Walk through the levels, or visit Gauss nodes."""
         if self.nodes == "strata":
-            yield from self._strata(n_players, rng, tally)
+            yield from self._strata(n_players, rng, accumulator)
         else:
-            yield from self._gauss(n_players, rng, tally)
+            yield from self._gauss(n_players, rng, accumulator)
 
-    def _strata(self, n: int, rng: np.random.Generator, tally: GroupTally) -> Requests:
+    def _strata(self, n: int, rng: np.random.Generator, accumulator: GroupAccumulator) -> Requests:
         empty = yield np.zeros((1, n), dtype=np.bool_)
         strata = self.levels or STRATA
         shifts = np.array(sorted(range(strata), key=_reversed_bits))[:, None] / strata
-        largest = max(LARGEST_BLOCK // tally.sizes[-1], 1)
+        largest = max(LARGEST_BLOCK // accumulator.sizes[-1], 1)
         for size in blocks(self.draws, largest=largest):
             ranks = random_orders(rng, size, n)
             levels = (ranks + rng.random((size, 1))) / n  # u_j: a Latin hypercube
@@ -139,9 +143,9 @@ class MultilinearSampling:
             orders = orders.reshape(-1, n)
             utilities = yield prefixes(orders)
             walks = orders[: len(utilities) // n]
-            tally.add(by_player(walks, walk_marginals(walks, utilities, empty[0])))
+            accumulator.add(by_player(walks, walk_marginals(walks, utilities, empty[0])))
 
-    def _gauss(self, n: int, rng: np.random.Generator, tally: GroupTally) -> Requests:
+    def _gauss(self, n: int, rng: np.random.Generator, accumulator: GroupAccumulator) -> Requests:
         q, weight = self.rule(n)
         edges = np.cumsum(weight)[:-1]
         start, visited = rng.random(), 0
@@ -153,7 +157,7 @@ class MultilinearSampling:
             if self.antithetic:
                 masks = np.stack([masks, ~masks], axis=1).reshape(-1, n)
             utilities = yield neighbourhoods(masks)
-            tally.add(neighbour_marginals(masks, utilities))
+            accumulator.add(neighbour_marginals(masks, utilities))
 
 
 def _reversed_bits(k: int) -> float:
@@ -161,7 +165,7 @@ def _reversed_bits(k: int) -> float:
     return sum((k >> bit & 1) / 2.0 ** (bit + 1) for bit in range(k.bit_length()))
 
 
-class GroupTally:
+class GroupAccumulator:
     """Mean of samples that come in dependent groups, with errors from the largest unit.
 
     Parameters
@@ -177,7 +181,7 @@ class GroupTally:
         self.sizes = sizes
         self._pair = sizes.index(pair)
         self.info: dict[str, Any] = {}
-        self._units = [MeanTally() for _ in sizes]
+        self._units = [MeanAccumulator() for _ in sizes]
 
     def add(self, samples: Floats) -> None:
         """Add whole groups of samples, the last of which may be short once only."""
@@ -200,6 +204,6 @@ class GroupTally:
         """Return those of that unit."""
         return self._unit().degrees_of_freedom()
 
-    def _unit(self) -> MeanTally:
+    def _unit(self) -> MeanAccumulator:
         twice = [unit for unit in self._units if unit.counts[0] >= 2]
         return twice[-1] if twice else self._units[0]  # NaN: nothing occurs twice

@@ -8,7 +8,7 @@ from math import comb
 import numpy as np
 from scipy.special import betainc
 
-from fedkit.estimators.base import Budget, Count, Floats, MeanTally, Requests, blocks
+from fedkit.estimators.base import Budget, Count, Floats, MeanAccumulator, Requests, blocks
 from fedkit.estimators.lockstep import affordable, walk_together
 from fedkit.estimators.permutation import check_size
 
@@ -81,15 +81,15 @@ class OwenSampling:
         result: Floats = whole * betainc(s + 1.0, n - s, q).mean(axis=0)
         return result
 
-    def tally(self, n_players: int) -> MeanTally:
-        """Return an empty tally with one stratum per level."""
-        return MeanTally(np.full(self.levels, 1.0 / self.levels))
+    def accumulator(self, n_players: int) -> MeanAccumulator:
+        """Return an empty accumulator with one stratum per level."""
+        return MeanAccumulator(np.full(self.levels, 1.0 / self.levels))
 
     def sample(
-        self, n_players: int, rng: np.random.Generator, tally: MeanTally, budget: Budget
+        self, n_players: int, rng: np.random.Generator, accumulator: MeanAccumulator, budget: Budget
     ) -> Requests:
         """Run lines 1 to 23; walks of one level advance together."""
-        tally.info.update(walks=[0] * self.levels, truncated=0, cut=0)
+        accumulator.info.update(walks=[0] * self.levels, truncated=0, cut=0)
         for level in range(self.levels):  # line 2
             q = (level + 1) / self.levels
             limit = None if budget.total is None else budget.total * (level + 1) // self.levels
@@ -98,7 +98,9 @@ class OwenSampling:
                 left = size
                 while left and (limit is None or budget.left_until(limit)):
                     together = affordable(budget, limit, n_players, left)
-                    yield from self._walks(together, q, n_players, rng, tally, budget, level, limit)
+                    yield from self._walks(
+                        together, q, n_players, rng, accumulator, budget, level, limit
+                    )
                     left -= together
                     if budget.closed:
                         return
@@ -111,7 +113,7 @@ class OwenSampling:
         q: float,
         n: int,
         rng: np.random.Generator,
-        tally: MeanTally,
+        accumulator: MeanAccumulator,
         budget: Budget,
         level: int,
         limit: int | None,
@@ -129,7 +131,7 @@ class OwenSampling:
             limit,
         )
         kept = walks.increments[~walks.cut]
-        tally.add(kept, level)  # lines 13, 21, 23
-        tally.info["walks"][level] += len(kept)
-        tally.info["truncated"] += int(walks.truncated[~walks.cut].sum())
-        tally.info["cut"] += int(walks.cut.sum())
+        accumulator.add(kept, level)  # lines 13, 21, 23
+        accumulator.info["walks"][level] += len(kept)
+        accumulator.info["truncated"] += int(walks.truncated[~walks.cut].sum())
+        accumulator.info["cut"] += int(walks.cut.sum())

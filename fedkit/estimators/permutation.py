@@ -10,7 +10,7 @@ from fedkit.estimators.base import (
     Budget,
     Count,
     Floats,
-    MeanTally,
+    MeanAccumulator,
     Requests,
     blocks,
     by_player,
@@ -32,12 +32,12 @@ def check_size(name: str, size: int | None) -> None:
 def full_walks(
     n: int,
     rng: np.random.Generator,
-    tally: MeanTally,
+    accumulator: MeanAccumulator,
     limit: int | None,
     antithetic: bool,
     position_weights: Floats | None = None,
 ) -> Requests:
-    """Walk through whole permutations and tally the marginals of every walk.
+    """Walk through whole permutations and accumulate the marginals of every walk.
 
     A walk that the budget cuts is left out.  Whether it is cut depends on how coalitions repeat
     and not on who is who, so by symmetry the walks that remain are still uniform permutations
@@ -57,8 +57,8 @@ def full_walks(
         samples = by_player(orders[:whole], marginals)
         if antithetic:
             samples = (samples[0::2] + samples[1::2]) / 2
-        tally.add(samples)
-        tally.info["walks"] = int(tally.counts[0]) * unit
+        accumulator.add(samples)
+        accumulator.info["walks"] = int(accumulator.counts[0]) * unit
         if len(utilities) < len(orders) * n:
             return
 
@@ -104,15 +104,15 @@ class PermutationSampling:
         """Shapley's weights."""
         return shapley_weights(n_players)
 
-    def tally(self, n_players: int) -> MeanTally:
-        """Return an empty tally."""
-        return MeanTally()
+    def accumulator(self, n_players: int) -> MeanAccumulator:
+        """Return an empty accumulator."""
+        return MeanAccumulator()
 
     def sample(
-        self, n_players: int, rng: np.random.Generator, tally: MeanTally, budget: Budget
+        self, n_players: int, rng: np.random.Generator, accumulator: MeanAccumulator, budget: Budget
     ) -> Requests:
         """Walk through random permutations."""
-        yield from full_walks(n_players, rng, tally, self.walks, self.antithetic)
+        yield from full_walks(n_players, rng, accumulator, self.walks, self.antithetic)
 
 
 @dataclass(frozen=True)
@@ -154,14 +154,14 @@ class BetaShapleySampling:
         """Weights of the Beta semivalue."""
         return beta_weights(n_players, self.alpha, self.beta)
 
-    def tally(self, n_players: int) -> MeanTally:
-        """Return an empty tally."""
-        return MeanTally()
+    def accumulator(self, n_players: int) -> MeanAccumulator:
+        """Return an empty accumulator."""
+        return MeanAccumulator()
 
     def sample(
-        self, n_players: int, rng: np.random.Generator, tally: MeanTally, budget: Budget
+        self, n_players: int, rng: np.random.Generator, accumulator: MeanAccumulator, budget: Budget
     ) -> Requests:
         """Walk through random permutations, weighting positions."""
         # n p_j: how often a position's size class should count, over how often walks visit it
         ratio = self.weights(n_players) / shapley_weights(n_players)
-        yield from full_walks(n_players, rng, tally, self.walks, self.antithetic, ratio)
+        yield from full_walks(n_players, rng, accumulator, self.walks, self.antithetic, ratio)

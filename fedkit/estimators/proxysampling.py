@@ -97,12 +97,16 @@ class ProxySampling:
         rule = shapley_weights if self.value == "shapley" else banzhaf_weights
         return rule(n_players)
 
-    def tally(self, n_players: int) -> ProxyTally:
-        """Return an empty tally."""
-        return ProxyTally()
+    def accumulator(self, n_players: int) -> ProxyAccumulator:
+        """Return an empty accumulator."""
+        return ProxyAccumulator()
 
     def sample(
-        self, n_players: int, rng: np.random.Generator, tally: ProxyTally, budget: Budget
+        self,
+        n_players: int,
+        rng: np.random.Generator,
+        accumulator: ProxyAccumulator,
+        budget: Budget,
     ) -> Requests:
         """Ask for the whole sample, then fit and correct."""
         weights = self.weights(n_players)
@@ -128,10 +132,12 @@ class ProxySampling:
         )
         values, variance, freedom, names = _estimate(sample, families, shares, rng)
         shape = (n_players, *outputs)
-        tally.record(values.reshape(shape), variance.reshape(shape), freedom.reshape(shape), names)
+        accumulator.record(
+            values.reshape(shape), variance.reshape(shape), freedom.reshape(shape), names
+        )
 
 
-class ProxyTally:
+class ProxyAccumulator:
     """The finished estimate."""
 
     def __init__(self) -> None:

@@ -9,10 +9,10 @@ import numpy as np
 
 from fedkit.estimators.base import (
     Budget,
-    ContrastTally,
+    ContrastAccumulator,
     Count,
     Floats,
-    MeanTally,
+    MeanAccumulator,
     Requests,
     blocks,
     neighbour_marginals,
@@ -72,12 +72,12 @@ class BanzhafSampling:
         """Banzhaf's weights; half of them as printed."""
         return banzhaf_weights(n_players) * (0.5 if self.variant == "as_printed" else 1.0)
 
-    def tally(self, n_players: int) -> MeanTally | ContrastTally:
-        """Return an empty tally."""
-        return ContrastTally(n_players) if self.variant == "msr" else MeanTally()
+    def accumulator(self, n_players: int) -> MeanAccumulator | ContrastAccumulator:
+        """Return an empty accumulator."""
+        return ContrastAccumulator(n_players) if self.variant == "msr" else MeanAccumulator()
 
     def sample(
-        self, n_players: int, rng: np.random.Generator, tally: Any, budget: Budget
+        self, n_players: int, rng: np.random.Generator, accumulator: Any, budget: Budget
     ) -> Requests:
         """Draw coalitions of independent fair coins."""
         n = n_players
@@ -85,16 +85,16 @@ class BanzhafSampling:
             for size in blocks(self.draws, largest=1024):
                 coalitions = rng.random((size, n)) < 0.5
                 utilities = yield coalitions
-                tally.add(coalitions[: len(utilities)], utilities)
-                tally.info["draws"] = tally.info.get("draws", 0) + len(utilities)
+                accumulator.add(coalitions[: len(utilities)], utilities)
+                accumulator.info["draws"] = accumulator.info.get("draws", 0) + len(utilities)
             return
         sizes = blocks(self.draws)
         if self.variant == "marginal":
             for size in sizes:
                 coalitions = rng.random((size, n)) < 0.5
                 utilities = yield neighbourhoods(coalitions)
-                tally.add(neighbour_marginals(coalitions, utilities))
-                tally.info["draws"] = int(tally.counts[0])
+                accumulator.add(neighbour_marginals(coalitions, utilities))
+                accumulator.info["draws"] = int(accumulator.counts[0])
             return
         for size in sizes:  # FedOwen, Algorithm 4, line 2
             coalitions = rng.random((size, n)) < 0.5  # line 3
@@ -112,5 +112,5 @@ class BanzhafSampling:
             samples[draw[:got], player[:got]] = (  # line 5
                 utilities[joined[:got]] - utilities[first[draw[:got]]]
             )
-            tally.add(samples[:whole])  # line 8: divided by the number of draws
-            tally.info["draws"] = int(tally.counts[0])
+            accumulator.add(samples[:whole])  # line 8: divided by the number of draws
+            accumulator.info["draws"] = int(accumulator.counts[0])

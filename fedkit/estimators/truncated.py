@@ -11,7 +11,7 @@ from fedkit.estimators.base import (
     Budget,
     Count,
     Floats,
-    MeanTally,
+    MeanAccumulator,
     Requests,
     blocks,
     random_orders,
@@ -110,12 +110,12 @@ class TruncatedMonteCarlo:
         """Shapley's weights without truncation; none with it."""
         return shapley_weights(n_players) if self.tolerance == 0 else None
 
-    def tally(self, n_players: int) -> MeanTally:
-        """Return an empty tally."""
-        return MeanTally()
+    def accumulator(self, n_players: int) -> MeanAccumulator:
+        """Return an empty accumulator."""
+        return MeanAccumulator()
 
     def sample(
-        self, n_players: int, rng: np.random.Generator, tally: MeanTally, budget: Budget
+        self, n_players: int, rng: np.random.Generator, accumulator: MeanAccumulator, budget: Budget
     ) -> Requests:
         """Walk through random permutations until each is within the tolerance of v(N)."""
         n = n_players
@@ -125,7 +125,7 @@ class TruncatedMonteCarlo:
         sizes = blocks(self.walks)
         for size in sizes:
             left = size
-            while left and (not budget.exhausted or not tally.counts[0]):
+            while left and (not budget.exhausted or not accumulator.counts[0]):
                 together = affordable(budget, budget.total, n - 1, left)
                 asked = budget.calls
                 walks = yield from walk_together(
@@ -138,10 +138,10 @@ class TruncatedMonteCarlo:
                     grand,
                 )
                 whole = walks.increments[~walks.cut]
-                tally.add(whole)
+                accumulator.add(whole)
                 truncated += int(walks.truncated[~walks.cut].sum())
                 left -= together
-                tally.info.update(walks=int(tally.counts[0]), truncated=truncated)
+                accumulator.info.update(walks=int(accumulator.counts[0]), truncated=truncated)
                 if budget.calls == asked and not walks.cut.any():
                     return  # no walk looks at anything: all walks are equal
                 if self.convergence is not None:
@@ -150,7 +150,7 @@ class TruncatedMonteCarlo:
                 return
             if self.convergence is not None and means.walks > self.window:
                 if means.change(self.window) < self.convergence:
-                    tally.info["converged"] = True
+                    accumulator.info["converged"] = True
                     return
                 means.forget(self.window + 1)
 
@@ -232,9 +232,9 @@ class GTGShapley:
         """None: truncation and the stopping rule decide what is estimated."""
         return None
 
-    def tally(self, n_players: int) -> MeanTally:
-        """Return an empty tally."""
-        return _GainTally() if self.official_normalisation else MeanTally()
+    def accumulator(self, n_players: int) -> MeanAccumulator:
+        """Return an empty accumulator."""
+        return _GainAccumulator() if self.official_normalisation else MeanAccumulator()
 
     def cap(self, n_players: int) -> int:
         """Largest number of walks."""
@@ -244,22 +244,22 @@ class GTGShapley:
         return int(min(everything, max(self.min_walks, n_players, self.max_share * everything)))
 
     def sample(
-        self, n_players: int, rng: np.random.Generator, tally: MeanTally, budget: Budget
+        self, n_players: int, rng: np.random.Generator, accumulator: MeanAccumulator, budget: Budget
     ) -> Requests:
         """Sweep until converged, or follow Algorithm 5."""
         if self.as_printed:
-            yield from self._algorithm_5(n_players, rng, tally, budget)
+            yield from self._algorithm_5(n_players, rng, accumulator, budget)
             return
         n = n_players
         empty, grand = yield _ends(n)
-        if isinstance(tally, _GainTally):
-            tally.gain = grand - empty
+        if isinstance(accumulator, _GainAccumulator):
+            accumulator.gain = grand - empty
         moved = np.abs(grand - empty) > self.between  # between-round truncation
         means = _RunningMeans()
         cap = self.cap(n)
         if not np.any(moved):
-            tally.add(np.zeros((2, n, *np.shape(grand))))
-            tally.info.update(walks=0, converged=True)
+            accumulator.add(np.zeros((2, n, *np.shape(grand))))
+            accumulator.info.update(walks=0, converged=True)
             return
         while means.walks < cap:
             leaders = rng.permutation(n)[: cap - means.walks]
@@ -277,25 +277,25 @@ class GTGShapley:
                 )
                 orders = orders[together:]
                 whole = walks.increments[~walks.cut]
-                tally.add(whole)
+                accumulator.add(whole)
                 means.add(whole)
-                tally.info.update(walks=means.walks, converged=False)
+                accumulator.info.update(walks=means.walks, converged=False)
                 if budget.exhausted:
                     return
             if self.walks is None and means.walks > max(self.min_walks, n, self.last):
                 changes = [means.change(back) for back in range(1, self.last + 1)]
                 if max(changes) <= self.convergence:
-                    tally.info["converged"] = True
+                    accumulator.info["converged"] = True
                     return
             means.forget(self.last + 1)
 
     def _algorithm_5(
-        self, n: int, rng: np.random.Generator, tally: MeanTally, budget: Budget
+        self, n: int, rng: np.random.Generator, accumulator: MeanAccumulator, budget: Budget
     ) -> Requests:
         _, grand = yield _ends(n)  # line 1
         for size in blocks(self.walks):  # line 2
             left = size
-            while left and (not budget.exhausted or not tally.counts[0]):
+            while left and (not budget.exhausted or not accumulator.counts[0]):
                 together = affordable(budget, budget.total, n, left)
                 asked = budget.calls
                 walks = yield from walk_together(
@@ -306,8 +306,8 @@ class GTGShapley:
                     budget,
                     budget.total,
                 )
-                tally.add(walks.increments[~walks.cut])
-                tally.info["walks"] = int(tally.counts[0])
+                accumulator.add(walks.increments[~walks.cut])
+                accumulator.info["walks"] = int(accumulator.counts[0])
                 left -= together
                 if budget.calls == asked and not walks.cut.any():
                     return  # v(N) is within the threshold of 0: no walk looks at anything
@@ -324,7 +324,7 @@ def guided_orders(
     return np.concatenate([leaders[:, None], others], axis=1)
 
 
-class _GainTally(MeanTally):
+class _GainAccumulator(MeanAccumulator):
     """Values rescaled so that their equal-signed mass is the round's gain."""
 
     gain: Floats | float = 0.0

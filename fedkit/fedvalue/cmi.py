@@ -452,9 +452,9 @@ def _walk(game: NullGame, how_to: _Sampling) -> tuple[Floats, Floats]:
             f"budget is {how_to.budget}; one walk needs {unit * d} marginal contributions"
         )
     estimator = PermutationSampling(estimator.antithetic, walks)
-    tally = estimator.tally(d)
+    accumulator = estimator.accumulator(d)
     rng = Streams(how_to.seed).generator("fedvalue-walks")
-    requests = estimator.sample(d, rng, tally, Budget(None, "calls"))
+    requests = estimator.sample(d, rng, accumulator, Budget(None, "calls"))
     next(requests)
     answer = np.zeros((1, 3))
     try:
@@ -469,7 +469,7 @@ def _walk(game: NullGame, how_to: _Sampling) -> tuple[Floats, Floats]:
                     answer[step], before = so_far, prefixes[step]
     except StopIteration:
         pass
-    values, errors = tally.values(), tally.standard_errors()
+    values, errors = accumulator.values(), accumulator.standard_errors()
     assert values is not None
     assert errors is not None
     return values, errors

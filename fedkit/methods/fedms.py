@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedkit.estimators import Estimator, estimate_many
-from fedkit.estimators.base import Budget, Count, MeanTally, Requests
+from fedkit.estimators.base import Budget, Count, MeanAccumulator, Requests
 from fedkit.estimators.lockstep import Walks, affordable, walk_together
 from fedkit.estimators.permutation import check_size
 from fedkit.estimators.truncated import guided_orders
@@ -38,7 +38,7 @@ from fedkit.games.valuation import Valuation
 
 __all__ = [
     "Accumulate",
-    "CoresetTally",
+    "CoresetAccumulator",
     "CoresetWeights",
     "FedMS",
     "MaverickGTG",
@@ -140,7 +140,7 @@ def distance(a: FloatArray, b: FloatArray, norm: Norm = "mean") -> FloatArray:
     raise ValueError(f'norm is {norm!r}; expected "mean", "max", "sum" or "euclidean"')
 
 
-class CoresetTally(MeanTally):
+class CoresetAccumulator(MeanAccumulator):
     """Values of the classes, and the best coalition among all that were looked at."""
 
     def __init__(self, temperature: float) -> None:
@@ -195,9 +195,9 @@ class _ClassWise:
     def weights(self, n_players: int) -> None:
         """None: truncation and the stopping rule decide what is estimated."""
 
-    def tally(self, n_players: int) -> CoresetTally:
-        """Return an empty tally."""
-        return CoresetTally(self.temperature)
+    def accumulator(self, n_players: int) -> CoresetAccumulator:
+        """Return an empty accumulator."""
+        return CoresetAccumulator(self.temperature)
 
 
 @dataclass(frozen=True)
@@ -248,20 +248,24 @@ class MaverickGTG(_ClassWise):
         return n_players + (count == "distinct")
 
     def sample(
-        self, n_players: int, rng: np.random.Generator, tally: CoresetTally, budget: Budget
+        self,
+        n_players: int,
+        rng: np.random.Generator,
+        accumulator: CoresetAccumulator,
+        budget: Budget,
     ) -> Requests:
         """Sweep until Eq. 11 holds."""
         n = n_players
         ends = np.zeros((2, n), dtype=np.bool_)
         ends[1] = True
         answers = yield ends
-        tally.see(ends, answers)
+        accumulator.see(ends, answers)
         empty, grand = answers  # line 5
-        tally.info.update(walks=0, converged=True)
+        accumulator.info.update(walks=0, converged=True)
         if distance(grand, empty) <= self.between:  # line 7
-            tally.exact = np.zeros((n, len(grand)))
+            accumulator.exact = np.zeros((n, len(grand)))
             return
-        tally.info["converged"] = False
+        accumulator.info["converged"] = False
 
         def is_open(previous: FloatArray) -> BoolArray:  # line 15
             far = distance(grand, previous) >= self.within
@@ -280,19 +284,19 @@ class MaverickGTG(_ClassWise):
                         orders[:together], np.full(together, n), empty, is_open, budget,
                         budget.total, grand,
                     ),
-                    tally,
+                    accumulator,
                 )  # fmt: skip
                 orders = orders[together:]
                 whole = walks.increments[~walks.cut]
-                tally.add(whole)  # line 22
+                accumulator.add(whole)  # line 22
                 for increments in whole:
                     total = total + increments
                     history.append(total / (len(history) + 1))
-                tally.info["walks"] = len(history)
+                accumulator.info["walks"] = len(history)
                 if budget.exhausted:
                     return
-            if self.walks is None and self._converged(history, tally.info["beta"]):
-                tally.info["converged"] = True
+            if self.walks is None and self._converged(history, accumulator.info["beta"]):
+                accumulator.info["converged"] = True
                 return
 
     def _converged(self, history: list[FloatArray], beta: FloatArray) -> bool:
@@ -306,14 +310,14 @@ class MaverickGTG(_ClassWise):
 
 
 def _watched(
-    walk: Generator[BoolArray, FloatArray, Walks], tally: CoresetTally
+    walk: Generator[BoolArray, FloatArray, Walks], accumulator: CoresetAccumulator
 ) -> Generator[BoolArray, FloatArray, Walks]:
     """Pass requests and answers through, and look at every coalition on the way."""
     try:
         rows = next(walk)
         while True:
             answers = yield rows
-            tally.see(rows, answers)
+            accumulator.see(rows, answers)
             rows = walk.send(answers)
     except StopIteration as end:
         finished: Walks = end.value
@@ -584,20 +588,24 @@ class MaverickTMR(_ClassWise):
         return bool(distance(grand, empty) > self.between)  # line 6
 
     def sample(
-        self, n_players: int, rng: np.random.Generator, tally: CoresetTally, budget: Budget
+        self,
+        n_players: int,
+        rng: np.random.Generator,
+        accumulator: CoresetAccumulator,
+        budget: Budget,
     ) -> Requests:
         """Ask for v(empty) and v(N), then for all coalitions."""
         rows = all_coalitions(n_players)
         ends = rows[[0, -1]]
         answers = yield ends
-        tally.see(ends, answers)
-        tally.info["truncated"] = not self._moved(*answers)
-        if tally.info["truncated"]:
-            tally.exact = np.zeros((n_players, answers.shape[1]))
+        accumulator.see(ends, answers)
+        accumulator.info["truncated"] = not self._moved(*answers)
+        if accumulator.info["truncated"]:
+            accumulator.exact = np.zeros((n_players, answers.shape[1]))
             return
         utilities = yield rows
-        tally.see(rows, utilities)
-        tally.exact = semivalue(TableGame(utilities), shapley_weights(n_players))  # line 11
+        accumulator.see(rows, utilities)
+        accumulator.exact = semivalue(TableGame(utilities), shapley_weights(n_players))  # line 11
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from itertools import permutations
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import beta, betainc
 
+from fedkit.estimators import OwenSampling, beta_weights
 from fedkit.games.game import Game, all_coalitions, tabulate
 
 __all__ = ["level_weights", "walk_mean"]
@@ -52,12 +52,9 @@ def level_weights(n_players: int, levels: float) -> FloatArray:
         raise ValueError(f"n_players is {n_players}; a game needs at least one player")
     if not (levels >= 1 and (levels == math.inf or levels == int(levels))):
         raise ValueError(f"levels is {levels}; expected a whole number from 1, or math.inf")
-    size = np.arange(n_players, dtype=np.float64)
     if levels == math.inf:
-        return np.asarray(beta(size + 1, n_players - size + 1), dtype=np.float64)
-    ends = np.arange(1, int(levels) + 1, dtype=np.float64)[:, None] / levels
-    incomplete = betainc(size + 1, n_players - size, ends).mean(axis=0)
-    return np.asarray(incomplete * beta(size + 1, n_players - size), dtype=np.float64)
+        return beta_weights(n_players, 2, 1) / 2
+    return np.asarray(OwenSampling(levels=int(levels), eta=None).weights(n_players))
 
 
 def walk_mean(game: Game, level: float, eta: float | None = None) -> tuple[FloatArray, float]:
