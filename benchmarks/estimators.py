@@ -30,6 +30,7 @@ from fedkit.games.game import (
     random_unanimity_sum,
     tabulate,
 )
+from fedkit.methods.fedowen import OwenSampling
 
 SEEDS = 20
 PEER_SEEDS = 6  # they are slower
@@ -156,7 +157,7 @@ def our_runs() -> dict[str, tuple[Any, str]]:
         "antithetic permutation": (ours.PermutationSampling(antithetic=True), "shapley"),
         "truncated Monte Carlo 0.01": (ours.TruncatedMonteCarlo(0.01), "shapley"),
         "GTG-Shapley (own stop)": (ours.GTGShapley(), "shapley"),
-        "Owen as printed, Q=2": (ours.OwenSampling(2), "shapley"),
+        "Owen as printed, Q=2": (OwenSampling(2), "shapley"),
         "multilinear, strata": (ours.MultilinearSampling(), "shapley"),
         "multilinear, Gauss": (ours.MultilinearSampling("gauss"), "shapley"),
         "Banzhaf MSR": (ours.BanzhafSampling(), "banzhaf"),
@@ -257,7 +258,7 @@ def errors(peers: dict[str, Run]) -> list[dict[str, Any]]:
             )
 
         for name, (estimator, target) in our_runs().items():
-            owen = isinstance(estimator, ours.OwenSampling)
+            owen = isinstance(estimator, OwenSampling)
             for budget in BUDGETS:
                 results = ours.estimate_many(
                     scaled if owen else table, estimator, budget, range(SEEDS)

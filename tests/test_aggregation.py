@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedkit.federated.aggregation import Proportional, SizeWeighted, Softmax, UniformWeights
+from fedkit.federated.aggregation import Proportional, SizeWeighted, UniformWeights
+from fedkit.methods.fedowen import Softmax
 
 ALL = [SizeWeighted(), UniformWeights(), Softmax(), Softmax(50.0), Proportional()]
 

@@ -13,7 +13,6 @@ from fedkit.estimators import (
     ComplementarySampling,
     GTGShapley,
     MultilinearSampling,
-    OwenSampling,
     PermutationSampling,
     ProxySampling,
     TruncatedMonteCarlo,
@@ -32,6 +31,7 @@ from fedkit.games.game import (
     random_unanimity_sum,
     tabulate,
 )
+from fedkit.methods.fedowen import OwenSampling
 from fedkit.streams import Streams
 
 ALL = [

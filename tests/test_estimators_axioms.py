@@ -13,7 +13,6 @@ from fedkit.estimators import (
     ComplementarySampling,
     GTGShapley,
     MultilinearSampling,
-    OwenSampling,
     PermutationSampling,
     TruncatedMonteCarlo,
     banzhaf,
@@ -30,6 +29,7 @@ from fedkit.games.game import (
     airport,
     all_coalitions,
 )
+from fedkit.methods.fedowen import OwenSampling
 
 UNTRUNCATED = [
     PermutationSampling(),

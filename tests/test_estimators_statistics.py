@@ -15,7 +15,6 @@ from fedkit.estimators import (
     BetaShapleySampling,
     GTGShapley,
     MultilinearSampling,
-    OwenSampling,
     PermutationSampling,
     TruncatedMonteCarlo,
     banzhaf,
@@ -26,6 +25,7 @@ from fedkit.estimators import (
     shapley,
 )
 from fedkit.games.game import TableGame, airport, all_coalitions, random_unanimity_sum, tabulate
+from fedkit.methods.fedowen import OwenSampling
 
 N = 6
 REPEATS = 240

@@ -6,10 +6,10 @@ import torch
 from rounding import assert_close, assert_trained_alike
 
 from fedkit import estimators as est
-from fedkit.federated.aggregation import Proportional, SizeWeighted, Softmax, UniformWeights
+from fedkit.federated.aggregation import Proportional, SizeWeighted, UniformWeights
 from fedkit.federated.clients import Federation
 from fedkit.federated.rounds import Plan, Strategy, keep_latest, keep_mean, keep_total, run
-from fedkit.federated.selection import ClientTable, EpsilonGreedy, UniformSelection
+from fedkit.federated.selection import ClientTable, UniformSelection
 from fedkit.federated.valuers import (
     ClassCosine,
     Estimated,
@@ -23,13 +23,14 @@ from fedkit.games.valuation import Valuation
 from fedkit.learning.architectures import build
 from fedkit.learning.evaluation import Evaluator
 from fedkit.learning.training import LocalSGD, train_clients
+from fedkit.methods.fedowen import EpsilonGreedy, OwenSampling, Softmax
 from fedkit.streams import Streams
 
 MLP = build("mlp-5", (1, 2, 3), 3)
 LOCAL = LocalSGD(lr=0.2, batch_size=4)
 PLAN = Plan(rounds=4, participants=3, local=LOCAL)
 OWEN = Strategy(
-    EpsilonGreedy(0.3), Estimated(est.OwenSampling(levels=2, eta=0.01), 12), Softmax(), keep_latest
+    EpsilonGreedy(0.3), Estimated(OwenSampling(levels=2, eta=0.01), 12), Softmax(), keep_latest
 )
 
 
@@ -197,7 +198,7 @@ def test_estimates_respect_their_budget_and_exact_is_efficient():
     game = r.game()
     gain = game.value(np.array([[1, 1, 1]], bool)) - game.value(np.array([[0, 0, 0]], bool))
     assert exact.values.sum() == pytest.approx(gain[0])
-    for estimator in (est.PermutationSampling(), est.OwenSampling(levels=2, eta=0.0)):
+    for estimator in (est.PermutationSampling(), OwenSampling(levels=2, eta=0.0)):
         v = Estimated(estimator, budget=12).value([r, r])
         assert all(x.calls <= 12 for x in v)
 

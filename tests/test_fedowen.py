@@ -7,8 +7,9 @@ import pytest
 
 from fedkit.federated.aggregation import Proportional
 from fedkit.federated.rounds import run
-from fedkit.federated.selection import EpsilonGreedy, UniformSelection
+from fedkit.federated.selection import UniformSelection
 from fedkit.learning.architectures import build
+from fedkit.methods.fedowen import EpsilonGreedy
 from fedkit.papers.fedowen import settings as paper
 from fedkit.papers.fedowen import tables
 from fedkit.papers.fedowen.cells import SCALES

@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from fedkit.federated.aggregation import Softmax
 from fedkit.federated.partitioners import Dirichlet
-from fedkit.federated.selection import ClientTable, EpsilonGreedy, UniformSelection
+from fedkit.federated.selection import ClientTable, UniformSelection
+from fedkit.methods.fedowen import EpsilonGreedy, FedOwen, OwenSampling, Softmax
 
 # softmax aggregation
 
@@ -110,3 +110,10 @@ def test_without_exploring_rounds_the_first_roster_is_frozen():
 
     assert seen(EpsilonGreedy(epsilon=0.0, confidence=0.1, floor=0.05)) == 10
     assert seen(UniformSelection()) > 90
+
+
+def test_fedowen_puts_its_three_parts_together():
+    strategy = FedOwen(OwenSampling(levels=3), 20, EpsilonGreedy(0.2)).strategy()
+    assert strategy.select == EpsilonGreedy(0.2)
+    assert strategy.aggregate == Softmax()
+    assert (strategy.value.estimator, strategy.value.budget) == (OwenSampling(levels=3), 20)

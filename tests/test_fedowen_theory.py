@@ -9,7 +9,6 @@ import pytest
 from fedkit.estimators import (
     BanzhafSampling,
     GTGShapley,
-    OwenSampling,
     banzhaf,
     beta_shapley,
     estimate_many,
@@ -18,6 +17,7 @@ from fedkit.estimators import (
     shapley,
 )
 from fedkit.games.game import TableGame, all_coalitions, normalise
+from fedkit.methods.fedowen import OwenSampling
 from fedkit.papers.fedowen.errata import level_weights, walk_mean
 
 HALVES = TableGame([0.0, 0.4, 0.0, 0.7, 0.0, 0.4, 0.9, 1.0])

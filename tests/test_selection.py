@@ -3,7 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedkit.federated.selection import ClientTable, EpsilonGreedy, UniformSelection
+from fedkit.federated.selection import ClientTable, UniformSelection
+from fedkit.methods.fedowen import EpsilonGreedy
 
 
 def table(values, counts=None, t=0, sizes=None):

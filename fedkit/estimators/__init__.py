@@ -6,7 +6,6 @@ from fedkit.estimators.base import Budget, ContrastAccumulator, Estimator, MeanA
 from fedkit.estimators.complementary import ComplementarySampling
 from fedkit.estimators.driver import estimate, estimate_many
 from fedkit.estimators.multilinear import MultilinearSampling
-from fedkit.estimators.owen import OwenSampling
 from fedkit.estimators.permutation import BetaShapleySampling, PermutationSampling
 from fedkit.estimators.proxysampling import ProxySampling
 from fedkit.estimators.semivalues import BanzhafSampling
@@ -33,7 +32,6 @@ __all__ = [
     "GTGShapley",
     "MeanAccumulator",
     "MultilinearSampling",
-    "OwenSampling",
     "PermutationSampling",
     "ProxySampling",
     "TruncatedMonteCarlo",

@@ -8,9 +8,17 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedkit.estimators.base import LARGEST_BLOCK, UNLIMITED, Budget, Floats
+from fedkit.estimators.base import (
+    LARGEST_BLOCK,
+    UNLIMITED,
+    Budget,
+    Floats,
+    MeanAccumulator,
+    Requests,
+    blocks,
+)
 
-__all__ = ["Walks", "affordable", "walk_together"]
+__all__ = ["Walks", "affordable", "walk_together", "walk_until"]
 
 
 @dataclass(frozen=True)
@@ -105,3 +113,49 @@ def walk_together(
         increments[going, orders[going, step]] = gained
         previous[going] += gained
     return Walks(increments, cut, truncated)
+
+
+def walk_until(
+    limit: int | None,
+    wanted: int | None,
+    cost: int,
+    draw: Callable[[int], tuple[NDArray[np.int64], NDArray[np.int64]]],
+    is_open: Callable[[Floats], NDArray[np.bool_]],
+    budget: Budget,
+    accumulator: MeanAccumulator,
+    stratum: int,
+) -> Requests:
+    """Walk from a utility of 0 until the budget has spent `limit`; without one, `wanted` walks.
+
+    What truncation, or a walk of few players, saves is spent on fresh walks.  A walk that the
+    budget cuts is left out, as everywhere, so that adds no bias.
+
+    Parameters
+    ----------
+    limit, wanted : int, optional
+        One of the two; `wanted` is not used with a `limit`.
+    cost : int
+        Calls of the longest walk.
+    draw : callable
+        From a number of walks to their orders and lengths, as in :func:`walk_together`.
+    is_open, budget
+        As in :func:`walk_together`.
+    accumulator : MeanAccumulator
+        What the walks credit is added to its `stratum`; its info counts them.
+    """
+    for size in blocks(wanted if limit is None else None):
+        left = size
+        while left and (limit is None or budget.left_until(limit)):
+            together = affordable(budget, limit, cost, left)
+            orders, lengths = draw(together)
+            walks = yield from walk_together(orders, lengths, np.zeros(()), is_open, budget, limit)
+            whole = ~walks.cut
+            accumulator.add(walks.increments[whole], stratum)
+            accumulator.info["walks"][stratum] += int(whole.sum())
+            accumulator.info["truncated"] += int(walks.truncated[whole].sum())
+            accumulator.info["cut"] += int(walks.cut.sum())
+            left -= together
+            if budget.closed:
+                return
+        if limit is not None and not budget.left_until(limit):
+            return

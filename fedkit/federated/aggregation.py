@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Aggregation", "Proportional", "SizeWeighted", "Softmax", "UniformWeights"]
+__all__ = ["Aggregation", "Proportional", "SizeWeighted", "UniformWeights"]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -46,30 +46,6 @@ class UniformWeights:
     def weights(self, values: FloatArray, sizes: IntArray) -> FloatArray:
         """Return float64[k], non-negative, summing to 1."""
         return np.full(len(sizes), 1 / len(sizes))
-
-
-@dataclass(frozen=True)
-class Softmax:
-    """FedOwen's contribution-weighted aggregation (Eq. 14, 15).
-
-    Parameters
-    ----------
-    scale : float
-        Factor before the exponential.  The paper has 1, with which values in [0, 1] give weights
-        that differ by a factor of e at the most.
-
-    Notes
-    -----
-    Eq. 14 sums over all `n` clients, Eq. 15 needs trained models of all of them.  Only the
-    participants trained, so the softmax runs over them; otherwise the weights would not sum to 1.
-    """
-
-    scale: float = 1.0
-
-    def weights(self, values: FloatArray, sizes: IntArray) -> FloatArray:
-        """Return float64[k], positive, summing to 1."""
-        z = self.scale * np.asarray(values, dtype=np.float64)
-        return _normalise(np.exp(z - z.max()))
 
 
 @dataclass(frozen=True)

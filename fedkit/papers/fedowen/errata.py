@@ -15,8 +15,9 @@ from itertools import permutations
 import numpy as np
 import numpy.typing as npt
 
-from fedkit.estimators import OwenSampling, beta_weights
+from fedkit.estimators import beta_weights
 from fedkit.games.game import Game, all_coalitions, tabulate
+from fedkit.methods.fedowen import OwenSampling
 
 __all__ = ["level_weights", "walk_mean"]
 

@@ -21,14 +21,13 @@ from fedkit.federated.aggregation import (
     Aggregation,
     Proportional,
     SizeWeighted,
-    Softmax,
     UniformWeights,
 )
 from fedkit.federated.clients import Federation, make_federation
 from fedkit.federated.history import History
 from fedkit.federated.partitioners import Dirichlet
 from fedkit.federated.rounds import Plan, Probe, Strategy, run
-from fedkit.federated.selection import EpsilonGreedy, UniformSelection
+from fedkit.federated.selection import UniformSelection
 from fedkit.federated.valuers import (
     ClassCosine,
     Estimated,
@@ -43,6 +42,7 @@ from fedkit.games.game import TableGame, tabulate
 from fedkit.games.valuation import Valuation
 from fedkit.learning.architectures import build
 from fedkit.learning.training import LocalSGD
+from fedkit.methods.fedowen import EpsilonGreedy, OwenSampling, Softmax
 from fedkit.papers.registry import Cell
 from fedkit.streams import Streams
 
@@ -132,7 +132,7 @@ class Setting:
 
 def estimators(s: Setting) -> dict[str, est.Estimator]:
     """Return the sampling estimators of the comparison, by method."""
-    owen = est.OwenSampling(levels=s.levels, eta=s.eta)
+    owen = OwenSampling(levels=s.levels, eta=s.eta)
     gtg = est.GTGShapley(within=s.gtg_eps, walks=s.samples_per_client, as_printed=True)
     return {
         "mc": est.PermutationSampling(),  # Algorithm 3

@@ -1,0 +1,258 @@
+"""FedOwen: Owen sampling, a selection that follows it, and softmax aggregation.
+
+In the paper's order: Owen sampling with eta-truncation (section 3.2, Algorithm 1), the hybrid
+adaptive selection (section 3.4, Algorithm 2, Eq. 13) and the aggregation by contribution (Eqs. 14
+and 15); :class:`FedOwen` puts the three together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import comb
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import betainc
+
+from fedkit.estimators.base import Budget, Count, Estimator, MeanAccumulator, Requests
+from fedkit.estimators.lockstep import walk_until
+from fedkit.estimators.permutation import check_size
+from fedkit.federated.rounds import Strategy
+from fedkit.federated.selection import ClientTable, draw
+from fedkit.federated.valuers import Estimated
+
+__all__ = ["EpsilonGreedy", "FedOwen", "OwenSampling", "Softmax"]
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class OwenSampling:
+    """Owen sampling with eta-truncation (FedOwen, Algorithm 1), line by line.
+
+    The game must have ``v(empty) = 0`` and, for the truncation to mean what the paper says,
+    ``v(N) = 1``: pass ``normalise(game)``.  v(empty) is never asked for.
+
+    Parameters
+    ----------
+    levels : int
+        Q, the number of inclusion levels q = 1/Q, 2/Q, ..., 1.
+    draws : int, optional
+        M, walks per level, for a run without a budget: lines 4 to 20 to the letter, nothing
+        re-spent, divided by Q M.
+    eta : float, optional
+        Truncation tolerance in [0, 1]; None never truncates.
+
+    Notes
+    -----
+    With a budget, `draws` is not used: each level gets an equal share (N x M / Q of N x M calls; M
+    is then the common per-client budget of section 4), and what truncation saves of it is re-spent
+    on fresh walks (:func:`fedkit.estimators.lockstep.walk_until`).  A level's sum is divided by the
+    number of its whole walks, which takes the place of M in line 23.
+
+    A walk visits the clients of its Bernoulli(q) mask in random order, so a visited client
+    meets each other client with probability qU, U uniform.  Level q therefore has the mean
+    ``integral of e_j from 0 to q``, not ``e_j(q)``, and the estimate tends to
+    ``(1/Q) sum over i of the integral of e_j from 0 to i/Q``: the Shapley value for Q = 1
+    alone.  :meth:`weights` gives this expectation.
+    """
+
+    levels: int = 2
+    draws: int | None = None
+    eta: float | None = 0.01
+
+    def __post_init__(self) -> None:
+        if self.levels < 1:
+            raise ValueError(f"levels is {self.levels}; expected at least one inclusion level")
+        check_size("draws", self.draws)
+        if self.eta is not None and not 0.0 <= self.eta <= 1.0:
+            raise ValueError(
+                f"eta is {self.eta}; expected a number in [0, 1], or None not to truncate"
+            )
+
+    @property
+    def stops(self) -> bool:
+        """Whether it ends without a budget."""
+        return self.draws is not None
+
+    def minimum(self, n_players: int, count: Count) -> int:
+        """One whole walk per level."""
+        return self.levels * n_players
+
+    def weights(self, n_players: int) -> FloatArray | None:
+        """Weights of the expectation without truncation; None with it."""
+        if self.eta is not None:
+            return None
+        n, s = n_players, np.arange(n_players)
+        q = np.arange(1, self.levels + 1)[:, None] / self.levels
+        # the integral of t**s (1 - t)**(n-1-s) from 0 to q is B(s+1, n-s) I_q(s+1, n-s)
+        whole = np.array([1.0 / (n * comb(n - 1, k)) for k in range(n)])
+        result: FloatArray = whole * betainc(s + 1.0, n - s, q).mean(axis=0)
+        return result
+
+    def accumulator(self, n_players: int) -> MeanAccumulator:
+        """Return an empty accumulator with one stratum per level."""
+        return MeanAccumulator(np.full(self.levels, 1.0 / self.levels))
+
+    def sample(
+        self, n_players: int, rng: np.random.Generator, accumulator: MeanAccumulator, budget: Budget
+    ) -> Requests:
+        """Run lines 1 to 23; the walks of a level advance together."""
+        accumulator.info.update(walks=[0] * self.levels, truncated=0, cut=0)
+        eta = -np.inf if self.eta is None else self.eta
+        for level in range(self.levels):  # line 2
+            q = (level + 1) / self.levels
+
+            def draw_walks(walks: int, q: float = q) -> tuple[IntArray, IntArray]:
+                draws = rng.random((walks, 2, n_players))
+                mask = draws[:, 0] < q  # line 5
+                orders = np.argsort(np.where(mask, draws[:, 1], 2.0), axis=1)  # line 6
+                return orders, mask.sum(axis=1)
+
+            def is_open(previous: FloatArray) -> BoolArray:  # lines 8, 14, 15
+                return ~(1.0 - previous < eta)  # Delta_left = 1 - v_prev
+
+            limit = None if budget.total is None else budget.total * (level + 1) // self.levels
+            yield from walk_until(  # lines 4 to 23
+                limit, self.draws, n_players, draw_walks, is_open, budget, accumulator, level
+            )
+            if budget.closed:
+                return
+
+
+@dataclass(frozen=True)
+class EpsilonGreedy:
+    """FedOwen's hybrid adaptive selection (Algorithm 2, Eq. 13).
+
+    Parameters
+    ----------
+    epsilon : float
+        Probability of a uniform (exploring) round; the paper's 0.1.
+    confidence : float
+        Weight `c` of the confidence bonus; not given in the paper.
+    floor : float
+        Contribution floor `tau`: below it a client's gain counts as 0 and its bonus is scaled.
+    low_gain : float
+        Scale of the bonus below the floor; the paper's 0.1.
+
+    Notes
+    -----
+    Line 13 subtracts the smallest score, so the client with the smallest score has probability
+    exactly 0 in an exploiting round, and fewer than `k` clients may be left with a positive
+    probability.  The paper does not say what happens then; we draw all that are left and fill up
+    uniformly from the others.  In round ``t = 0`` every bonus is 0 because ``ln(1) = 0``, hence
+    the draw is uniform by line 14.
+    """
+
+    epsilon: float = 0.1
+    confidence: float = 0.1
+    floor: float = 0.0
+    low_gain: float = 0.1
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.epsilon <= 1:
+            raise ValueError(f"epsilon is {self.epsilon}; it is a probability, from 0 to 1")
+        if self.confidence < 0 or self.low_gain < 0:
+            raise ValueError(
+                f"confidence is {self.confidence} and low_gain {self.low_gain}; "
+                "both scale a bonus and cannot be negative"
+            )
+
+    def probabilities(self, values: FloatArray, counts: IntArray, t: int) -> FloatArray:
+        """Selection weights of an exploiting round (Algorithm 2, lines 4 to 14).
+
+        Parameters
+        ----------
+        values : float64[n]
+            Latest contribution of each client.
+        counts : int64[n]
+            Earlier selections of each client (sigma).
+        t : int
+            Round index, from 0.
+
+        Returns
+        -------
+        float64[n]
+            Non-negative, summing to 1.
+        """
+        values = np.asarray(values, dtype=np.float64)
+        if not np.isfinite(values).all():
+            bad = int(np.flatnonzero(~np.isfinite(values))[0])
+            raise ValueError(f"the value of client {bad} is {values[bad]}; selection needs numbers")
+        low = values < self.floor
+        gain = np.where(low, 0.0, values)  # line 6
+        bonus = self.confidence * np.sqrt(np.log(t + 1) / (counts + 1))  # line 7
+        score = gain + np.where(low, self.low_gain * bonus, bonus)  # lines 8 to 11
+        score = score - score.min()  # line 13
+        total = score.sum()
+        # Rounding can leave differences of 1e-17 between equal scores; they are no preference.
+        if total <= 1e-12 * max(1.0, float(np.abs(gain).max() + bonus.max())):
+            return np.full(len(values), 1 / len(values))  # line 14
+        return score / total
+
+    def select(self, clients: ClientTable, k: int, rng: np.random.Generator) -> IntArray:
+        """Return the participants of the next round."""
+        pool = clients.available
+        if rng.random() < self.epsilon or len(pool) <= k:  # lines 1 and 2
+            return draw(pool, k, rng)
+        p = self.probabilities(clients.values[pool], clients.counts[pool], clients.round)
+        likely = np.flatnonzero(p > 0)
+        if len(likely) <= k:
+            rest = np.setdiff1d(np.arange(len(pool)), likely)
+            chosen = np.concatenate([likely, rng.permutation(rest)[: k - len(likely)]])
+        else:
+            chosen = rng.choice(len(pool), size=k, replace=False, p=p)  # line 15
+        return np.sort(pool[chosen])
+
+
+@dataclass(frozen=True)
+class Softmax:
+    """FedOwen's contribution-weighted aggregation (Eq. 14, 15).
+
+    Parameters
+    ----------
+    scale : float
+        Factor before the exponential.  The paper has 1, with which values in [0, 1] give weights
+        that differ by a factor of e at the most.
+
+    Notes
+    -----
+    Eq. 14 sums over all `n` clients, Eq. 15 needs trained models of all of them.  Only the
+    participants trained, so the softmax runs over them; otherwise the weights would not sum to 1.
+    """
+
+    scale: float = 1.0
+
+    def weights(self, values: FloatArray, sizes: IntArray) -> FloatArray:
+        """Return float64[k], positive, summing to 1."""
+        z = self.scale * np.asarray(values, dtype=np.float64)
+        raw = np.exp(z - z.max())
+        return np.asarray(raw / raw.sum())
+
+
+@dataclass(frozen=True)
+class FedOwen:
+    """Settings of FedOwen; :meth:`strategy` puts its parts together.
+
+    Parameters
+    ----------
+    estimator : Estimator
+        Algorithm 1, or another estimator under the same budget, as in Table 1.
+    budget : int
+        Utility evaluations per round: N x M, 40 for the paper's ten participants.
+    select : EpsilonGreedy
+        Algorithm 2.
+    aggregate : Softmax
+        Eqs. 14 and 15.
+    """
+
+    estimator: Estimator = field(default_factory=OwenSampling)
+    budget: int = 40
+    select: EpsilonGreedy = field(default_factory=EpsilonGreedy)
+    aggregate: Softmax = field(default_factory=Softmax)
+
+    def strategy(self) -> Strategy:
+        """Return the strategy; the latest values of the clients are remembered."""
+        return Strategy(self.select, Estimated(self.estimator, self.budget), self.aggregate)
