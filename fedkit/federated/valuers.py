@@ -219,7 +219,7 @@ class Estimated:
     Parameters
     ----------
     estimator : Estimator
-        One of :mod:`fedkit.estimators`.
+        One of ``fedkit.estimators``.
     budget : int or None
         Utility evaluations per round; FedOwen's N x M.
     count : {"calls", "distinct"}

@@ -193,7 +193,7 @@ def _clogc(counts: Ints) -> Floats:
 
 
 class NullGame:
-    """Marginal contributions beside their null, for :func:`~fedkit.estimators.shapley`.
+    """Marginal contributions beside their null, for :func:`~fedkit.games.exact.shapley`.
 
     Player `i` has three games of its own, in each of which only it matters: joining `D` adds its
     plug-in contribution, its corrected one, or the standard deviation of the null.  The values

@@ -100,7 +100,7 @@ class Experiment:
         force: bool = False,
         on_error: str = "stop",
     ) -> Outcome:
-        """Run the cells that have no record yet (:func:`fedkit.records.store.run_cells`)."""
+        """Run the cells that have no record yet (:func:`fedkit.records.running.run_cells`)."""
         return run_cells(
             cells,
             lambda cell: self.run(cell, device, progress),
