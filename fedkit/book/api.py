@@ -62,6 +62,8 @@ def _homes(modules: list[types.ModuleType]) -> dict[str, list[str]]:
             value = getattr(module, name)
             showing = [m.__name__ for m in modules if getattr(m, name, None) is value]
             written = getattr(value, "__module__", "")
+            # a constant does not know where it is written: a room only repeats it
+            showing.sort(key=lambda m: hasattr(sys.modules[m], "__path__"))
             home = written if written in showing else showing[0]
             if name in getattr(sys.modules[home], "__all__", []) and name not in names[home]:
                 names[home].append(name)
