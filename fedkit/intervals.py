@@ -209,7 +209,17 @@ def paired_p_value(differences: npt.ArrayLike) -> tuple[float, str]:
         return (1.0 if d[0] == 0 else 0.5 ** (len(d) - 1)), "sign test (equal differences)"
     if len(d) < NONPARAMETRIC_FROM:
         return float(stats.ttest_1samp(d, 0.0).pvalue), "paired t, normal differences assumed"
+    sizes = np.abs(d[d != 0])
+    if len(sizes) <= 13 and len(np.unique(sizes)) < len(d):  # exact; SciPy takes signs one by one
+        found = stats.permutation_test(
+            (d[d != 0],), _signed_ranks, permutation_type="samples", vectorized=True
+        )
+        return float(found.pvalue), "Wilcoxon signed-rank"
     return float(stats.wilcoxon(d).pvalue), "Wilcoxon signed-rank"
+
+
+def _signed_ranks(d: FloatArray, axis: int) -> FloatArray:
+    return np.asarray((np.sign(d) * stats.rankdata(np.abs(d), axis=axis)).sum(axis=axis))
 
 
 def holm(p_values: Sequence[float]) -> FloatArray:

@@ -68,6 +68,14 @@ def test_paired_tests_are_honest_about_few_seeds() -> None:
     assert paired_p_value([3.0])[0] == 1
 
 
+def test_the_signed_rank_test_with_ties_is_scipys() -> None:
+    rng = np.random.default_rng(0)
+    for n in (10, 12, 13):
+        d = np.round(rng.normal(0.4, 1, n))
+        d[:3] = 0, 1, -1  # a zero and a tie
+        assert paired_p_value(d)[0] == pytest.approx(stats.wilcoxon(d).pvalue)
+
+
 def test_holm() -> None:
     assert holm([0.01, 0.04, 0.03]).tolist() == pytest.approx([0.03, 0.06, 0.06])
     assert holm([0.5, 0.9]).tolist() == [1.0, 1.0]
