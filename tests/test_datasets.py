@@ -7,12 +7,9 @@ import hashlib
 import io
 import os
 import pickle
-import tracemalloc
 import zipfile
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -114,65 +111,25 @@ def test_right_digest_is_accepted_and_a_later_change_is_seen(
         data.load("mnist", root)
 
 
-def test_small_files_that_claim_to_be_huge_take_no_memory(mnist: tuple[Path, dict]) -> None:
-    root = mnist[0]
-    path = root / "MNIST/raw/train-images-idx3-ubyte.gz"
-    with gzip.open(path, "wb") as stream:  # says 30 images, goes on for 200 MB
-        stream.write(idx(np.zeros((30, 5, 4))))
-        for _ in range(200):
-            stream.write(bytes(1 << 20))
-    npz = root / "breastmnist.npz"
-    header = "{'descr': '|u1', 'fortran_order': False, 'shape': (10000000000000,), }"
-    with zipfile.ZipFile(npz, "w") as archive:
-        for key in ("train_images", "train_labels", "test_images", "test_labels"):
-            text = f"{header:<117}\n".encode()
-            start = b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little")
-            archive.writestr(f"{key}.npy", start + text)
-    tracemalloc.start()
-    try:
-        with pytest.raises(data.DamagedDataError, match=r"600 bytes of data.*found more"):
-            data.load("mnist", root, verify=False)
-        path.write_bytes(gzip.compress(bytes([0, 0, 8, 3, 255, 255, 255, 255, 0, 0, 0, 28] * 2)))
-        with pytest.raises(data.DamagedDataError, match="at most 1,073,741,824 bytes"):
-            data.load("mnist", root, verify=False)
-        with pytest.raises(data.DamagedDataError, match=r"found uint8\(10000000000000,\)"):
-            data.load("breastmnist", root, verify=False)
-        assert tracemalloc.get_traced_memory()[1] < 50e6
-    finally:
-        tracemalloc.stop()
-
-
-def encrypted(path: Path) -> None:
-    """Set the mark of encryption on every file of a zip."""
-    content = bytearray(path.read_bytes())
-    for mark, place in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
-        start = content.find(mark)
-        while start >= 0:
-            content[start + place] |= 1
-            start = content.find(mark, start + 4)
-    path.write_bytes(content)
-
-
 @pytest.mark.parametrize(
     ("file", "change", "message"),
     [
         ("train-images-idx3-ubyte.gz", lambda b: b[:-20], "a whole gzip file"),
         ("train-images-idx3-ubyte.gz", lambda b: b"nonsense" + b[8:], "a whole gzip file"),
-        ("t10k-images-idx3-ubyte", lambda b: b[:-3], "240 bytes of data.*found 237"),
+        ("t10k-images-idx3-ubyte", lambda b: b[:-3], "240 bytes of data, found 237"),
         ("t10k-images-idx3-ubyte", lambda b: b[:11], "header of 16 bytes, found 11"),
         ("t10k-images-idx3-ubyte", lambda b: b"", "header.*found 0 bytes"),
         ("t10k-labels-idx1-ubyte", lambda b: b"\x7f" + b[1:], "magic"),
         ("t10k-labels-idx1-ubyte", lambda b: idx(np.arange(11) % 10), "expected 12 labels"),
-        ("t10k-labels-idx1-ubyte", lambda b: idx(np.arange(12)), "labels 0 to 9, found 0 to 11"),
-        ("t10k-images-idx3-ubyte", lambda b: idx(np.arange(12)), "expected (images|an idx header)"),
+        ("t10k-labels-idx1-ubyte", lambda b: idx(np.arange(12)), "labels 0 to 9, .* 0 to 11"),
+        ("t10k-images-idx3-ubyte", lambda b: idx(np.zeros((2, 3))), "an idx file of 3 axes"),
     ],
 )
 def test_damaged_idx(mnist: tuple[Path, dict], file: str, change, message: str) -> None:
     path = mnist[0] / "MNIST/raw" / file
     path.write_bytes(change(path.read_bytes()))
-    with pytest.raises(data.DamagedDataError, match=message) as error:
+    with pytest.raises(data.DamagedDataError, match=f"MNIST/raw.*{message}"):
         data.load("mnist", mnist[0], verify=False)
-    assert file.split(".")[0] in str(error.value)
 
 
 def test_missing_set_and_missing_file(mnist: tuple[Path, dict], tmp_path: Path) -> None:
@@ -248,11 +205,8 @@ def test_medmnist_npz(tmp_path: Path, folder: str, name: str, colour: bool) -> N
     path.write_bytes(path.read_bytes()[:-40])
     with pytest.raises(data.DamagedDataError, match="a whole npz file"):
         data.load(name, tmp_path, verify=False)
-    path.write_bytes(b"")
-    with pytest.raises(data.DamagedDataError, match="a whole npz file"):
-        data.load(name, tmp_path, verify=False)
     np.savez(path, train_images=x["train"])
-    with pytest.raises(data.DamagedDataError, match="a readable file train_labels"):
+    with pytest.raises(data.DamagedDataError, match=r"a whole npz file.*train_labels"):
         data.load(name, tmp_path, verify=False)
     np.savez(
         path, train_images=x["train"] / 255, train_labels=y["train"],
@@ -332,35 +286,12 @@ def test_get_without_network_is_one_clear_error(
         raise URLError("no route to host")
 
     monkeypatch.setattr(catalogue, "_fetch", offline)
-    with pytest.raises(data.DownloadError, match=r"no route to host.*by hand, or try again"):
+    with pytest.raises(data.DownloadError, match=r"no route to host>; place .*by hand"):
         data.get("fashionmnist", tmp_path / "new")
     assert list((tmp_path / "new").iterdir()) == []
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(data.DownloadError, match="cannot be written"):
+    with pytest.raises(data.DownloadError, match=r"could not be fetched into .*FEDKIT_DATA"):
         data.get("mnist", tmp_path / "file")
-
-
-def test_every_set_has_a_fetcher(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    seen: list[str] = []
-
-    def set_of(kind: str) -> Callable[..., None]:
-        return lambda root, split="", download=False: seen.append(kind + split)
-
-    kinds = ("MNIST", "FashionMNIST", "CIFAR10", "EMNIST")
-    flags = [catalogue.SETS[name].fetcher[0] for name in data.names()[6:]]
-    fakes = {
-        "torchvision.datasets": SimpleNamespace(**{kind: set_of(kind) for kind in kinds}),
-        "medmnist": SimpleNamespace(
-            **{n: lambda split, download, root, n=n: seen.append(n) for n in flags},
-        ),
-    }
-    monkeypatch.setattr(catalogue, "need", lambda module, extra: fakes[module])
-    for position, name in enumerate(data.names()[1:]):
-        work = tmp_path / str(position)
-        work.mkdir()
-        catalogue._fetch(name, work)
-    assert seen[:5] == ["MNIST", "FashionMNIST", "CIFAR10", "EMNISTletters", "EMNISTbyclass"]
-    assert seen[5:] == flags
 
 
 @pytest.mark.slow
@@ -377,6 +308,8 @@ def test_catalogue_agrees_with_the_packages() -> None:
         assert batches[f"{sets.CIFAR10.base_folder}/{file}"] == md5
     assert batches["cifar-10-batches-py/batches.meta"] == sets.CIFAR10.meta["md5"]
     assert {"letters", "byclass"} <= set(sets.EMNIST.splits)
+    for name in data.names()[1:6]:
+        assert hasattr(sets, catalogue.SETS[name].fetcher[0])
     assert sets.MNIST.__name__ in catalogue.SETS["mnist"].editions[0].source
     assert sets.FashionMNIST.__name__ in catalogue.SETS["fashionmnist"].editions[0].source
 
@@ -496,56 +429,30 @@ def test_cifar_zip_damaged(cifar_zip: Path) -> None:
     order.write_text("0\n0\n1\n")
     with pytest.raises(data.DamagedDataError, match="images of the classes of train"):
         data.load("cifar10", cifar_zip, verify=False)
+    with zipfile.ZipFile(archive, "w") as new, zipfile.ZipFile(io.BytesIO(whole)) as old:
+        for name in old.namelist():
+            new.writestr(name, old.read("train/cat/0000.jpg")[: 99 if "cat/0001" in name else None])
+    order.write_text("\n".join(map(str, [*range(10), *range(10)])))
+    with pytest.raises(data.DamagedDataError, match="a whole zip of images"):
+        data.load("cifar10", cifar_zip, verify=False)
     order.write_text("0\nzero\n")
     with pytest.raises(data.DamagedDataError, match="one label from 0 to 9 per line"):
         data.load("cifar10", cifar_zip, verify=False)
 
 
-@pytest.mark.parametrize("size", [(33, 32), (20_000, 20_000)])
-def test_pictures_of_another_size_are_refused_undecoded(
-    cifar_zip: Path, size: tuple[int, int]
-) -> None:
-    image = pytest.importorskip("PIL.Image")
-    archive = cifar_zip / "cifar10/cifar10.zip"
-    with zipfile.ZipFile(archive) as old:
-        files = {name: old.read(name) for name in old.namelist()}
-    buffer = io.BytesIO()
-    image.new("L", size).save(buffer, "PNG")
-    files["train/cat/0000.jpg"] = buffer.getvalue()
-    with zipfile.ZipFile(archive, "w") as new:
-        for name, content in files.items():
-            new.writestr(name, content)
-    with pytest.raises(data.DamagedDataError, match=r"a picture of 32 x 32|a whole zip of images"):
-        data.load("cifar10", cifar_zip, verify=False)
-
-
-def test_encrypted_zips_are_refused(cifar_zip: Path, tmp_path: Path) -> None:
-    encrypted(cifar_zip / "cifar10/cifar10.zip")
-    with pytest.raises(data.DamagedDataError, match=r"a readable file .*encrypted"):
-        data.load("cifar10", cifar_zip, verify=False)
-    np.savez(tmp_path / "breastmnist.npz", train_images=np.zeros(3))
-    encrypted(tmp_path / "breastmnist.npz")
-    with pytest.raises(data.DamagedDataError, match=r"a readable file .*encrypted"):
-        data.load("breastmnist", tmp_path, verify=False)
-
-
-def test_decoded_cifar_is_kept_and_believed_only_if_it_is_what_was_kept(
-    cifar_zip: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_decoded_cifar_is_kept(cifar_zip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     edition = with_digests(monkeypatch, "cifar10", cifar_zip)
     raw = edition.read(cifar_zip, verify=True)
     (copy,) = readers.user_cache().iterdir()
-    calls = []
-    decode = readers._decode
-    monkeypatch.setattr(readers, "_decode", lambda *a: calls.append(1) or decode(*a))
-    again = edition.read(cifar_zip, verify=True)
-    assert not calls
-    for one, other in zip(raw, again, strict=True):
-        np.testing.assert_array_equal(one, other)
-    np.savez(copy, **{**raw._asdict(), "y_train": raw.y_train[::-1]})  # whole, and another
-    np.testing.assert_array_equal(edition.read(cifar_zip, verify=True).y_train, raw.y_train)
-    assert len(calls) == 2  # training and test are decoded anew
-    assert readers.user_cache().joinpath(copy.name).is_file()
+    with monkeypatch.context() as patched:
+        patched.setattr(readers, "_decode", lambda *_: pytest.fail("decoded again"))
+        for one, other in zip(raw, edition.read(cifar_zip, verify=True), strict=True):
+            np.testing.assert_array_equal(one, other)
+    broken = bytearray(copy.read_bytes())
+    broken[len(broken) // 2] ^= 1
+    copy.write_bytes(broken)
+    np.testing.assert_array_equal(edition.read(cifar_zip, verify=True).x_train, raw.x_train)
+    assert copy.read_bytes() != broken
 
     copy.unlink()
 

@@ -4,6 +4,7 @@ import io
 import urllib.error
 import urllib.request
 import zipfile
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -73,12 +74,12 @@ def test_missing_data_say_how_to_get_them(tmp_path):
         ("ratings.dat", b"9::1::4::0\n", "expected users of users.dat"),
         ("ratings.dat", b"1::1::4::0\n1::1::5::0\n", "same movie twice"),
         ("ratings.dat", b"", "damaged"),
-        ("users.dat", b"1::F::1::10\n", "five fields"),
+        ("users.dat", b"1::F::1::10\n", "5 fields"),
         ("users.dat", b"1::X::1::10::0\n", "genders F and M"),
         ("users.dat", b"1::F::1::10::0\n1::F::1::10::0\n", "repeated user"),
         ("users.dat", b"1::F::999::10::0\n", "ages from 1 to 120"),
         ("users.dat", b"1::F::young::10::0\n", "damaged"),
-        ("users.dat", b"", "five fields"),
+        ("users.dat", b"", "damaged"),
     ],
 )
 def test_damaged_files_are_refused(tmp_path, file, content, why):
@@ -116,10 +117,9 @@ def test_fetch_checks_what_comes_and_leaves_nothing_behind(tmp_path, monkeypatch
     with pytest.raises(DownloadError, match=r"no network.*by hand"):
         fetch("ml-1m", tmp_path)
 
-    edition = movielens._EDITIONS["ml-1m"]
     content = b"the archive"
     good = movielens.hashlib.md5(content).hexdigest()
-    changed = movielens._Edition(edition.ratings, edition.users, edition.separator, good)
+    changed = replace(movielens._EDITIONS["ml-1m"], md5=good)
     monkeypatch.setitem(movielens._EDITIONS, "ml-1m", changed)
     monkeypatch.setattr(urllib.request, "urlopen", answer(content))
     assert fetch("ml-1m", tmp_path).read_bytes() == content

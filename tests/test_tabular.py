@@ -15,7 +15,7 @@ from fedkit.datasets.catalogue import ELSEWHERE
 from fedkit.datasets.cli import app
 from fedkit.datasets.movielens import RATINGS
 from fedkit.datasets.readers import DamagedDataError, DownloadError, MissingDataError
-from fedkit.datasets.tabular import TABLES, TabularSpec, find_table, get_table, load_table
+from fedkit.datasets.tabular import TABLES, find_table, get_table, load_table
 
 TABLE2 = {
     "wine": (13, 3, 178), "parkinsons": (22, 2, 195), "spect": (22, 2, 267),
@@ -200,9 +200,3 @@ def test_the_command_line_knows_the_tables(tiny):
         run(app, ["get", "wine", "--root", str(tiny)]).output == "wine: embedded in scikit-learn\n"
     )
     assert run(app, ["get", "music", "--root", str(tiny)]).exit_code == 1
-
-
-def test_a_spec_says_whether_it_is_embedded():
-    assert TABLES["wine"].embedded
-    assert not TABLES["music"].embedded
-    assert TabularSpec("x", 1, (1, 1), "nobody").embedded

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
+from fedkit.extras import later
 
 _HOMES = {
     "DamagedDataError": "readers",
@@ -30,8 +29,4 @@ _HOMES = {
 __all__ = [*_HOMES]
 
 
-def __getattr__(name: str) -> Any:
-    """Import what is asked for: images need torch, tables and ratings do not."""
-    if name in _HOMES:
-        return getattr(importlib.import_module(f"fedkit.datasets.{_HOMES[name]}"), name)
-    raise AttributeError(f"module 'fedkit.datasets' has no attribute {name!r}")
+__getattr__ = later(__name__, _HOMES)  # images need torch, tables and ratings do not

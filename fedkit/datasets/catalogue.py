@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import difflib
 import os
-import shutil
 import string
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+
+import numpy as np
 
 from fedkit.datasets.readers import (
     CIFAR_CLASSES,
     CifarBatches,
     CifarZip,
     DamagedDataError,
+    Digits,
     DownloadError,
     Edition,
     Idx,
     MissingDataError,
     Npz,
-    check_digest,
+    Raw,
+    damaged,
+    read_checked,
     user_cache,
 )
 from fedkit.extras import need
@@ -37,6 +43,7 @@ __all__ = [
     "get",
     "missing",
     "names",
+    "read",
     "verify",
 ]
 
@@ -85,8 +92,7 @@ def _med(name: str, title: str, md5: str, kind: str, classes: tuple[str, ...]) -
         "official training split as training pool, official test split as test set; the official "
         "validation split is not used, the server's validation images come from the training pool"
     )
-    files: dict[str, str | None] = {f"medmnist/{name}.npz": md5}
-    edition = Npz("MedMNIST npz file, 28 x 28", files, note, n_classes=len(classes))
+    edition = Npz("MedMNIST npz file, 28 x 28", {f"medmnist/{name}.npz": md5}, note)
     return Spec(title, classes, (kind,), (edition,))
 
 
@@ -107,34 +113,22 @@ _BATCHES = {
 }
 
 SETS: dict[str, Spec] = {
-    "digits": Spec("scikit-learn's digits, 8 x 8 grey", _DIGITS, (), ()),
+    "digits": Spec(
+        "scikit-learn's digits, 8 x 8 grey", _DIGITS, (),
+        (Digits("embedded in scikit-learn", {},
+                "grey levels 0 to 16; of each class every fifth image is a test image"),),
+    ),
     "mnist": Spec(
-        "MNIST, 28 x 28 grey",
-        _DIGITS,
-        ("MNIST",),
-        (
-            Idx(
-                *_idx(
-                    "MNIST/raw", "train", "t10k",
-                    "6bbc9ace898e44ae57da46a324031adb", "a25bea736e30d166cdddb491f175f624",
-                    "2646ac647ad5339dbf082846283269ea", "27ae3e4e09519cfbb04c329615203637",
-                ),
-            ),
-        ),
+        "MNIST, 28 x 28 grey", _DIGITS, ("MNIST",),
+        (Idx(*_idx("MNIST/raw", "train", "t10k",
+                   "6bbc9ace898e44ae57da46a324031adb", "a25bea736e30d166cdddb491f175f624",
+                   "2646ac647ad5339dbf082846283269ea", "27ae3e4e09519cfbb04c329615203637")),),
     ),
     "fashionmnist": Spec(
-        "Fashion-MNIST, 28 x 28 grey",
-        _FASHION,
-        ("FashionMNIST",),
-        (
-            Idx(
-                *_idx(
-                    "FashionMNIST/raw", "train", "t10k",
-                    "f4a8712d7a061bf5bd6d2ca38dc4d50a", "9018921c3c673c538a1fc5bad174d6f9",
-                    "8181f5470baa50b63fa0f6fddb340f0a", "15d484375f8d13e6eb1aabb0c3f46965",
-                ),
-            ),
-        ),
+        "Fashion-MNIST, 28 x 28 grey", _FASHION, ("FashionMNIST",),
+        (Idx(*_idx("FashionMNIST/raw", "train", "t10k",
+                   "f4a8712d7a061bf5bd6d2ca38dc4d50a", "9018921c3c673c538a1fc5bad174d6f9",
+                   "8181f5470baa50b63fa0f6fddb340f0a", "15d484375f8d13e6eb1aabb0c3f46965")),),
     ),
     "cifar10": Spec(
         "CIFAR-10, 32 x 32 colour",
@@ -165,7 +159,7 @@ SETS: dict[str, Spec] = {
             Idx(
                 *_idx("EMNIST/raw", "emnist-letters-train", "emnist-letters-test"),
                 "whole letters split; upper and lower case merged; images turned upright",
-                n_classes=26, sizes=(124_800, 20_800), first_label=1, transposed=True,
+                sizes=(124_800, 20_800), first_label=1, transposed=True,
             ),
             Idx(
                 *_idx(
@@ -175,7 +169,7 @@ SETS: dict[str, Spec] = {
                 ),
                 "subset: the first 2,000 training and 400 test images of each letter; upper "
                 "and lower case merged; images turned upright",
-                n_classes=26, first_label=1, transposed=True,
+                first_label=1, transposed=True,
             ),
         ),
     ),
@@ -188,7 +182,7 @@ SETS: dict[str, Spec] = {
                 *_idx("EMNIST/raw", "emnist-byclass-train", "emnist-byclass-test"),
                 "EMNIST by class; images turned upright; writers are not known in this "
                 "edition, so clients are made by a scheme and not by writer",
-                n_classes=62, sizes=(697_932, 116_323), transposed=True,
+                sizes=(697_932, 116_323), transposed=True,
             ),
         ),
     ),
@@ -256,10 +250,7 @@ def find(name: str, root: Path) -> Edition | None:
 
 def available(name: str, root: str | os.PathLike[str] | None = None) -> str | None:
     """Return the edition that :func:`load` would read, None where there is none."""
-    name = canonical(name)
-    if name == "digits":
-        return "embedded in scikit-learn"
-    edition = find(name, data_root(root))
+    edition = find(canonical(name), data_root(root))
     return None if edition is None else edition.source
 
 
@@ -281,6 +272,20 @@ def missing(name: str, root: Path) -> MissingDataError:
     return MissingDataError(message)
 
 
+def read(name: str, edition: Edition, root: Path, verify: bool) -> Raw:
+    """Read an edition of a data set and check its labels against its images and classes."""
+    raw, last = edition.read(root, verify), len(SETS[name].classes) - 1
+    for images, labels in (raw[:2], raw[2:]):
+        if images.dtype != np.uint8 or images.ndim not in (3, 4):
+            raise damaged(edition.source, "uint8 images", f"{images.dtype}{images.shape}")
+        if labels.shape != images.shape[:1]:
+            raise damaged(edition.source, f"{len(images)} labels", f"shape {labels.shape}")
+        if len(labels) and not 0 <= labels.min() <= labels.max() <= last:
+            found = f"{labels.min()} to {labels.max()}"
+            raise damaged(edition.source, f"labels 0 to {last}, counted from 0", found)
+    return raw
+
+
 def verify(name: str, root: str | os.PathLike[str] | None = None) -> list[FileReport]:
     """Check every file of a data set that is there against its published digest.
 
@@ -289,15 +294,11 @@ def verify(name: str, root: str | os.PathLike[str] | None = None) -> list[FileRe
     list of FileReport
         One per file of the edition that :func:`load` would read; where none is complete, of the
         first edition, with the missing files named.  A file without a published digest is
-        ``unchecked``; the structure of such a set is checked instead.
+        ``unchecked``; a last report then tells of the structure of the set.
     """
-    name = canonical(name)
-    if name == "digits":
-        return [FileReport("digits", "ok", "embedded in scikit-learn")]
-    folder = data_root(root)
-    edition = find(name, folder)
-    complete = edition is not None
-    edition = edition or SETS[name].editions[0]
+    name, folder = canonical(name), data_root(root)
+    complete = find(name, folder)
+    edition = complete or SETS[name].editions[0]
     reports = []
     for file, path in edition.files(folder).items():
         md5 = edition.md5[file]
@@ -306,17 +307,19 @@ def verify(name: str, root: str | os.PathLike[str] | None = None) -> list[FileRe
         elif md5 is None:
             reports.append(FileReport(file, "unchecked", "no published digest; structure only"))
         else:
-            try:
-                check_digest(path, md5)
-                reports.append(FileReport(file, "ok", f"md5 {md5}"))
-            except DamagedDataError as error:
-                reports.append(FileReport(file, "damaged", str(error)))
-    if complete and any(report.status == "unchecked" for report in reports):
-        try:
-            edition.read(folder, verify=True)
-        except DamagedDataError as error:
-            reports.append(FileReport(name, "damaged", str(error)))
+            reports.append(_report(file, f"md5 {md5}", partial(read_checked, path, md5)))
+    if complete and (not edition.md5 or None in edition.md5.values()):
+        structure = partial(read, name, edition, folder, True)
+        reports.append(_report(name, edition.source, structure))
     return reports
+
+
+def _report(name: str, detail: str, check: Callable[[], object]) -> FileReport:
+    try:
+        check()
+    except DamagedDataError as error:
+        return FileReport(name, "damaged", str(error))
+    return FileReport(name, "ok", detail)
 
 
 def _fetch(name: str, folder: Path) -> None:
@@ -349,38 +352,28 @@ def get(name: str, root: str | os.PathLike[str] | None = None) -> str:
     DownloadError
         If the download or the checks after it fail.
     """
-    name = canonical(name)
-    if name == "digits":
-        return "embedded in scikit-learn"
-    folder, edition = data_root(root), SETS[name].editions[0]
+    name, folder = canonical(name), data_root(root)
+    edition = SETS[name].editions[0]
     if all(edition.files(folder).values()):
-        edition.read(folder, verify=True)
+        read(name, edition, folder, verify=True)
         return edition.source
-    by_hand = f"place {', '.join(edition.md5)} below {folder} by hand, or try again"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        work = Path(tempfile.mkdtemp(dir=folder, prefix=".fetching-"))
-    except OSError as error:
-        raise DownloadError(
-            f"data set {name!r} cannot be written to {folder} ({error}); set FEDKIT_DATA to a "
-            "folder that is writable"
-        ) from error
-    try:
-        _fetch(name, work)
-        lacking = [file for file, path in edition.files(work).items() if path is None]
-        if lacking:
-            raise RuntimeError(f"it came without {', '.join(lacking)}")
-        edition.read(work, verify=True)
-        for path in edition.files(work).values():
-            assert path is not None
-            target = folder / path.relative_to(work)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            os.replace(path, target)
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".fetching-") as hidden:
+            work = Path(hidden)
+            _fetch(name, work)
+            found = {file: path for file, path in edition.files(work).items() if path is not None}
+            if lacking := edition.md5.keys() - found:
+                raise RuntimeError(f"it came without {', '.join(sorted(lacking))}")
+            read(name, edition, work, verify=True)
+            for path in found.values():
+                target = folder / path.relative_to(work)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                path.replace(target)
     except (OSError, RuntimeError, DamagedDataError) as error:
         reason = " ".join(str(error).split())[:200]
         raise DownloadError(
-            f"data set {name!r} could not be fetched: {reason}; {by_hand}"
+            f"data set {name!r} could not be fetched into {folder}: {reason}; place "
+            f"{', '.join(edition.md5)} there by hand, or try again (FEDKIT_DATA names the folder)"
         ) from error
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
     return edition.source

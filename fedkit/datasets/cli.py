@@ -51,27 +51,20 @@ def _edition(name: str, root: Path | None) -> str | None:
 def list_sets(root: Root = None) -> None:
     """List the known data sets and the edition that is there."""
     typer.echo(f"data folder: {data_root(root)}")
-    groups: tuple[tuple[str, dict[str, tuple[str, str]]], ...] = (
-        (
-            "images, read by fedkit.load:",
-            {n: (str(len(s.classes)), s.title) for n, s in SETS.items()},
-        ),
-        (
-            "tables, read by fedkit.datasets.load_table:",
-            {n: (str(len(s.counts)), s.title) for n, s in TABLES.items()},
-        ),
+    images = {name: (f"{len(spec.classes)} classes", spec.title) for name, spec in SETS.items()}
+    tables = {name: (f"{len(spec.counts)} classes", spec.title) for name, spec in TABLES.items()}
+    for heading, sets in (
+        ("images, read by fedkit.load:", images),
+        ("tables, read by fedkit.datasets.load_table:", tables),
         (
             "ratings, read by fedkit.datasets.load_movielens:",
-            {n: ("", title) for n, title in RATINGS.items()},
+            {name: ("", title) for name, title in RATINGS.items()},
         ),
-    )
-    width = max(map(len, KNOWN))
-    for heading, sets in groups:
+    ):
         typer.echo(heading)
-        for name, (n_classes, title) in sets.items():
-            classes = f"{n_classes:>2} classes" if n_classes else ""
+        for name, (classes, title) in sets.items():
             edition = _edition(name, root) or "missing"
-            typer.echo(f"{name:<{width}}  {classes:<10}  {edition:<50}  {title}")
+            typer.echo(f"{name:<14}  {classes:>10}  {edition:<50}  {title}")
 
 
 @app.command("get")

@@ -10,14 +10,12 @@ from __future__ import annotations
 import hashlib
 import os
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 
 import numpy as np
 import torch
 
-from fedkit.datasets.catalogue import SETS, canonical, data_root, find, missing
-from fedkit.datasets.readers import Raw
-from fedkit.extras import need
+from fedkit.datasets.catalogue import SETS, canonical, data_root, find, missing, read
 
 __all__ = ["Dataset", "load"]
 
@@ -115,18 +113,6 @@ def _tensor(images: np.ndarray) -> torch.Tensor:
     return torch.from_numpy(np.array(batch, dtype=np.uint8, order="C"))
 
 
-@cache
-def _digits() -> Raw:
-    """Split scikit-learn's digits into fixed stratified parts of 80 and 20 per cent."""
-    bunch = need("sklearn.datasets", extra="run").load_digits()
-    images, labels = bunch.images.astype(np.uint8), bunch.target.astype(np.int64)
-    # A rule without randomness: of each class, every fifth image in file order is a test image.
-    test = np.zeros(len(labels), dtype=bool)
-    for label in range(10):
-        test[np.flatnonzero(labels == label)[4::5]] = True
-    return Raw(images[~test], labels[~test], images[test], labels[test])
-
-
 def load(name: str, root: str | os.PathLike[str] | None = None, *, verify: bool = True) -> Dataset:
     """Load an image data set by name.
 
@@ -138,7 +124,7 @@ def load(name: str, root: str | os.PathLike[str] | None = None, *, verify: bool 
     root : path, optional
         Data folder; default as in :func:`data_root`.
     verify : bool
-        Check published digests (once per file and process).  Switch it off only for files that
+        Check published digests.  Switch it off only for files that
         you changed on purpose; their structure is checked all the same.
 
     Returns
@@ -154,16 +140,11 @@ def load(name: str, root: str | os.PathLike[str] | None = None, *, verify: bool 
     DamagedDataError
         If a file is truncated, altered or inconsistent.
     """
-    name = canonical(name)
-    if name == "digits":
-        raw, source = _digits(), "embedded in scikit-learn"
-        note = "grey levels 0 to 16; of each class every fifth image is a test image"
-    else:
-        folder = data_root(root)
-        edition = find(name, folder)
-        if edition is None:
-            raise missing(name, folder)
-        raw, source, note = edition.read(folder, verify), edition.source, edition.note
+    name, folder = canonical(name), data_root(root)
+    edition = find(name, folder)
+    if edition is None:
+        raise missing(name, folder)
+    raw = read(name, edition, folder, verify)
     return Dataset(
         name=name,
         x_train=_tensor(raw.x_train),
@@ -171,6 +152,6 @@ def load(name: str, root: str | os.PathLike[str] | None = None, *, verify: bool 
         x_test=_tensor(raw.x_test),
         y_test=torch.from_numpy(np.array(raw.y_test, dtype=np.int64)),
         classes=SETS[name].classes,
-        source=source,
-        note=note,
+        source=edition.source,
+        note=edition.note,
     )

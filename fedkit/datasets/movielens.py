@@ -8,26 +8,31 @@ from them.  Please cite Harper and Konstan (2015).
 from __future__ import annotations
 
 import hashlib
+import io
 import os
-import urllib.error
 import urllib.request
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from fedkit.atomic import write_bytes
 from fedkit.datasets.catalogue import data_root
-from fedkit.datasets.readers import DownloadError, MissingDataError, damaged, read_member
+from fedkit.datasets.readers import DownloadError, MissingDataError, damaged
+from fedkit.extras import need
 from fedkit.streams import Streams
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = [
     "AGE_BANDS",
-    "DEMOGRAPHICS",
     "RATINGS",
     "MovieLens",
     "fetch",
@@ -37,11 +42,8 @@ __all__ = [
 ]
 
 RATINGS = {"ml-1m": "MovieLens 1M", "ml-100k": "MovieLens 100K"}
-#: columns of :attr:`MovieLens.demographics`
-DEMOGRAPHICS = ("gender", "age", "occupation")
 #: first year of each band of age in MovieLens-1M; the years of the 100K edition are put into these
 AGE_BANDS = (1, 18, 25, 35, 45, 50, 56)
-_TIMEOUT = 60.0
 
 
 @dataclass(frozen=True)
@@ -50,14 +52,21 @@ class _Edition:
 
     ratings: str
     users: str
-    separator: bytes
+    separators: tuple[bytes, bytes]  # of ratings and of users
+    columns: tuple[str, ...]  # of users
     md5: str  # of the archive, as published beside it
 
 
 _EDITIONS = {
-    "ml-1m": _Edition("ratings.dat", "users.dat", b"::", "c4d9eecfca2ab87c1945afe126590906"),
-    "ml-100k": _Edition("u.data", "u.user", b"\t", "0e33842e24a9c977be4e0107933c0723"),
-}
+    "ml-1m": _Edition(
+        "ratings.dat", "users.dat", (b"::", b"::"), ("user", "gender", "age", "occupation", "zip"),
+        "c4d9eecfca2ab87c1945afe126590906",
+    ),
+    "ml-100k": _Edition(
+        "u.data", "u.user", (b"\t", b"|"), ("user", "age", "gender", "occupation", "zip"),
+        "0e33842e24a9c977be4e0107933c0723",
+    ),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,15 +85,12 @@ class MovieLens:
         comes close to naming a person and says nothing about people of other zip codes.
     source : str
         Which files were read.
-    fingerprint : str
-        Sixteen hexadecimal digits of the content.
     """
 
     name: str
     ratings: npt.NDArray[np.uint8]
     demographics: npt.NDArray[np.int64]
     source: str = "made up"
-    fingerprint: str = ""
 
     def __post_init__(self) -> None:
         users = len(self.ratings)
@@ -95,15 +101,18 @@ class MovieLens:
             )
         if int(self.ratings.max()) > 5:
             raise ValueError(f"a rating is {int(self.ratings.max())}; stars run from 1 to 5")
-        if self.demographics.shape != (users, len(DEMOGRAPHICS)):
+        if self.demographics.shape != (users, 3):
             raise ValueError(
                 f"demographics have shape {self.demographics.shape}; one row for each of the "
-                f"{users} users with {', '.join(DEMOGRAPHICS)} is expected"
+                f"{users} users with gender, age and occupation is expected"
             )
-        if not self.fingerprint:
-            digest = hashlib.sha256(np.ascontiguousarray(self.ratings).tobytes())
-            digest.update(np.ascontiguousarray(self.demographics, dtype="<i8").tobytes())
-            object.__setattr__(self, "fingerprint", digest.hexdigest()[:16])
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Sixteen hexadecimal digits of the sha256 of ratings and demographics."""
+        digest = hashlib.sha256(np.ascontiguousarray(self.ratings).tobytes())
+        digest.update(np.ascontiguousarray(self.demographics, dtype="<i8").tobytes())
+        return digest.hexdigest()[:16]
 
 
 def find_ratings(name: str, root: str | os.PathLike[str] | None = None) -> str | None:
@@ -135,16 +144,24 @@ def load_movielens(name: str = "ml-1m", root: str | os.PathLike[str] | None = No
         If a file is not what it should be.
     """
     edition, folder = _edition(name), data_root(root)
-    archive, source = folder / f"{name}.zip", find_ratings(name, root)
+    source = find_ratings(name, root)
     if source is None:
         raise MissingDataError(
             f"data set {name!r} is not in {folder} (looked for {name}/{edition.ratings} and "
-            f"{archive.name}); fetch it with `fedkit data get {name}`, or unpack the "
+            f"{name}.zip); fetch it with `fedkit data get {name}`, or unpack the "
             f"official archive {_url(name)} there, or set FEDKIT_DATA to a folder that has it"
         )
-    read = _from_zip(archive, name) if source == archive.name else _from_folder(folder / name)
-    users, demographics = _users(name, read(edition.users))
-    return MovieLens(name, _ratings(name, read(edition.ratings), users), demographics, source)
+    files = (edition.ratings, edition.users)
+    if source == f"{name}.zip":
+        try:
+            with zipfile.ZipFile(folder / source) as archive:
+                ratings, users = (archive.read(f"{name}/{file}") for file in files)
+        except (zipfile.BadZipFile, zlib.error, EOFError, KeyError) as error:
+            raise damaged(folder / source, "the official archive", error) from error
+    else:
+        ratings, users = ((folder / name / file).read_bytes() for file in files)
+    ids, demographics = _users(name, users)
+    return MovieLens(name, _ratings(name, ratings, ids), demographics, source)
 
 
 def fetch(name: str = "ml-1m", root: str | os.PathLike[str] | None = None) -> Path:
@@ -167,9 +184,9 @@ def fetch(name: str = "ml-1m", root: str | os.PathLike[str] | None = None) -> Pa
     target, url = folder / f"{name}.zip", _url(name)
     by_hand = f"download {url} by hand, place it in {folder}, and check the licence in its README"
     try:
-        with urllib.request.urlopen(url, timeout=_TIMEOUT) as answer:
+        with urllib.request.urlopen(url, timeout=60.0) as answer:
             content = answer.read()
-    except (OSError, urllib.error.URLError) as error:
+    except OSError as error:
         raise DownloadError(
             f"data set {name!r} could not be fetched: {' '.join(str(error).split())}; {by_hand}"
         ) from error
@@ -192,66 +209,52 @@ def _url(name: str) -> str:
     return f"https://files.grouplens.org/datasets/movielens/{name}.zip"
 
 
-def _from_folder(folder: Path) -> Callable[[str], bytes]:
-    return lambda file: (folder / file).read_bytes()
-
-
-def _from_zip(path: Path, name: str) -> Callable[[str], bytes]:
-    def read(file: str) -> bytes:
-        try:
-            with zipfile.ZipFile(path) as archive:
-                return read_member(path, archive, f"{name}/{file}", most=1 << 26)
-        except (zipfile.BadZipFile, zlib.error, EOFError) as error:
-            raise damaged(path, "the official archive", error) from error
-
-    return read
+def _table(where: str, content: bytes, separator: bytes, columns: Sequence[str]) -> pd.DataFrame:
+    """Parse lines of fields; a separator of two signs would make pandas slow."""
+    text = io.BytesIO(content.replace(separator, b"\t"))
+    try:
+        table: pd.DataFrame = need("pandas", "run").read_csv(
+            text, sep="\t", header=None, names=columns, index_col=False, encoding="latin-1",
+            dtype=dict.fromkeys({"user", "movie", "stars", "age"} & set(columns), np.int64),
+        )  # fmt: skip
+        if table.empty or table.isna().to_numpy().any():
+            raise ValueError("fewer, or no line")
+    except ValueError as error:  # pandas' own errors too
+        raise damaged(where, f"{len(columns)} fields in each line", error) from error
+    return table
 
 
 def _users(name: str, content: bytes) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Return the users' IDs, ascending, and their demographics."""
-    where = f"{_EDITIONS[name].users} of {name}"
-    text = content.decode("latin-1")
-    separator, order = ("::", (1, 2, 3)) if name == "ml-1m" else ("|", (2, 1, 3))
-    lines = [line.split(separator) for line in text.splitlines() if line]
-    if not lines or any(len(line) != 5 for line in lines):
-        raise damaged(where, f"five fields between {separator!r} in each line", "another number")
-    genders, ages, jobs = ([line[i] for line in lines] for i in order)
-    codes = {job: code for code, job in enumerate(sorted(set(jobs)))}  # names in the 100K edition
-    try:
-        ids = np.array([int(line[0]) for line in lines], dtype=np.int64)
-        years = np.array([int(age) for age in ages])
-        work = [int(job) for job in jobs] if name == "ml-1m" else [codes[job] for job in jobs]
-    except ValueError as error:
-        raise damaged(where, "whole numbers", error) from error
-    if not set(genders) <= {"F", "M"} or years.min() < 1 or years.max() > 120:
+    edition = _EDITIONS[name]
+    where = f"{edition.users} of {name}"
+    people = _table(where, content, edition.separators[1], edition.columns).sort_values("user")
+    if not people["gender"].isin(["F", "M"]).all() or not people["age"].between(1, 120).all():
         raise damaged(where, "genders F and M and ages from 1 to 120", "another")
-    if len(np.unique(ids)) != len(ids):
+    if not people["user"].is_unique:
         raise damaged(where, "each user once", "a repeated user")
-    bands = np.array(AGE_BANDS)[np.searchsorted(AGE_BANDS, years, side="right") - 1]
-    table = np.column_stack([[gender == "M" for gender in genders], bands, work]).astype(np.int64)
-    order_of_ids = np.argsort(ids)
-    return ids[order_of_ids], table[order_of_ids]
+    bands = np.array(AGE_BANDS)[np.searchsorted(AGE_BANDS, people["age"], side="right") - 1]
+    work = people["occupation"].to_numpy()
+    if name == "ml-100k":  # names
+        work = np.unique(work.astype(str), return_inverse=True)[1]
+    table = np.column_stack([people["gender"] == "M", bands, work]).astype(np.int64)
+    return people["user"].to_numpy(), table
 
 
 def _ratings(name: str, content: bytes, users: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
     """Return the dense matrix: rows in the order of `users`, columns in that of the movies' IDs."""
     edition = _EDITIONS[name]
     where = f"{edition.ratings} of {name}"
-    try:
-        words = content.replace(edition.separator, b" ").split()
-        table = np.array(words, dtype=np.int64).reshape(-1, 4)
-    except ValueError as error:
-        raise damaged(where, "four whole numbers in each line", error) from error
-    if not len(table) or table[:, 2].min() < 1 or table[:, 2].max() > 5:
-        raise damaged(where, "ratings from 1 to 5", "others, or none")
-    if not np.isin(table[:, 0], users).all():
+    table = _table(where, content, edition.separators[0], ("user", "movie", "stars", "time"))
+    if not table["stars"].between(1, 5).all():
+        raise damaged(where, "ratings from 1 to 5", "others")
+    if not table["user"].isin(users).all():
         raise damaged(where, f"users of {edition.users}", "another user")
-    rows = np.searchsorted(users, table[:, 0])
-    movies, columns = np.unique(table[:, 1], return_inverse=True)
-    if len(np.unique(rows * len(movies) + columns)) != len(table):
+    if table.duplicated(["user", "movie"]).any():
         raise damaged(where, "one rating of each movie by a user", "the same movie twice")
+    movies, columns = np.unique(table["movie"], return_inverse=True)
     matrix = np.zeros((len(users), len(movies)), dtype=np.uint8)
-    matrix[rows, columns] = table[:, 2]
+    matrix[np.searchsorted(users, table["user"]), columns] = table["stars"]
     return matrix
 
 

@@ -12,8 +12,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,9 +21,6 @@ from fedkit.atomic import write_text
 from fedkit.datasets.catalogue import data_root
 from fedkit.datasets.readers import DownloadError, MissingDataError, damaged
 from fedkit.extras import need
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 __all__ = ["TABLES", "Tabular", "TabularSpec", "find_table", "get_table", "load_table"]
 
@@ -41,7 +37,8 @@ class TabularSpec:
     counts : tuple of int
         Rows per class, in the order of the sorted labels; their sum is Table 2's number.
     files : tuple of str
-        Where the usual files lie below the data folder; read one below the other.
+        Where the usual files lie below the data folder, read one below the other; none where
+        scikit-learn brings the table along.
     label : str or int
         Name (or place, where the files have no header) of the label's column.
     dropped : tuple of str
@@ -59,16 +56,11 @@ class TabularSpec:
     counts: tuple[int, ...]
     citation: str
     files: tuple[str, ...] = ()
-    label: str | int = -1
+    label: str | int = 0
     dropped: tuple[str, ...] = ()
     discrete: Sequence[int] = ()
     uci: int | None = None
     get: str = ""
-
-    @property
-    def embedded(self) -> bool:
-        """Whether scikit-learn brings the table along."""
-        return not self.files
 
 
 TABLES: dict[str, TabularSpec] = {
@@ -140,25 +132,20 @@ def _spec(name: str) -> TabularSpec:
     return TABLES[name]
 
 
-def _fetched(name: str) -> str:
-    """Return where a table fetched by :func:`get_table` lies: features, then ``label``."""
-    return f"uci/{name}.csv"
-
-
-def _paths(name: str, root: Path) -> tuple[str, ...] | None:
+def _paths(name: str, root: str | os.PathLike[str] | None) -> tuple[str, ...] | None:
     """Return the files from which a table would be read; None where it is not there."""
-    spec = TABLES[name]
-    for files in (spec.files, (_fetched(name),)):
-        if all((root / file).is_file() for file in files):
+    fetched = f"uci/{name}.csv"  # by get_table: features, then label
+    for files in (TABLES[name].files, (fetched,)):
+        if all((data_root(root) / file).is_file() for file in files):
             return files
     return None
 
 
 def find_table(name: str, root: str | os.PathLike[str] | None = None) -> str | None:
     """Return the edition that :func:`load_table` would read, None where there is none."""
-    if _spec(name).embedded:
+    if not _spec(name).files:
         return "embedded in scikit-learn"
-    files = _paths(name, data_root(root))
+    files = _paths(name, root)
     return None if files is None else " and ".join(files)
 
 
@@ -182,61 +169,43 @@ def load_table(name: str, root: str | os.PathLike[str] | None = None) -> Tabular
     ValueError
         If the name is unknown.
     """
-    spec = _spec(name)
-    if spec.embedded:
+    spec, folder = _spec(name), data_root(root)
+    if not spec.files:
         sets = need("sklearn.datasets", "run")
         bunch = {"wine": sets.load_wine, "breast": sets.load_breast_cancer}[name]()
-        return _build(
-            name, spec, np.asarray(bunch.data), bunch.target, [*map(str, bunch.feature_names)],
-            "scikit-learn",
-        )  # fmt: skip
-    folder = data_root(root)
-    files = _paths(name, folder)
+        columns = [*map(str, bunch.feature_names)]
+        return _build(name, np.asarray(bunch.data), bunch.target, columns, "scikit-learn")
+    files = _paths(name, root)
     if files is None:
-        looked = " and ".join(spec.files)
         how = f"fetch it with `fedkit data get {name}`" if spec.uci is not None else spec.get
         raise MissingDataError(
-            f"table {name!r} is not in {folder} (looked for {looked}); {how}, or set FEDKIT_DATA "
-            "to a folder that has it"
+            f"table {name!r} is not in {folder} (looked for {' and '.join(spec.files)}); {how}, or "
+            "set FEDKIT_DATA to a folder that has it"
         )
-    own = files == spec.files
-    frame, source = _read(name, folder, files, header=not (own and isinstance(spec.label, int)))
-    label = frame.columns[spec.label] if isinstance(spec.label, int) else spec.label
-    label = label if own else "label"
+    label, dropped = (spec.label, spec.dropped) if files == spec.files else ("label", ())
+    source, pd = " and ".join(files), need("pandas", "run")
+    header = None if isinstance(label, int) else 0
+    try:
+        frame = pd.concat([pd.read_csv(folder / file, header=header) for file in files])
+    except ValueError as error:  # pandas' own errors too: empty files, text that is none
+        raise damaged(source, f"the table {name!r} as comma-separated values", error) from error
     if label not in frame:
-        raise damaged(source, f"a column {label!r}", f"the columns {', '.join(frame.columns)}")
-    features = frame.drop(columns=[label, *(c for c in spec.dropped if c in frame)])
-    if isinstance(spec.label, int) and own:
-        features.columns = [f"F{j + 1}" for j in range(features.shape[1])]
+        found = f"the columns {', '.join(map(str, frame.columns))}"
+        raise damaged(source, f"a column {label!r}", found)
+    features = frame.drop(columns=[label, *(c for c in dropped if c in frame)])
+    columns = [f"F{c}" if header is None else str(c) for c in features.columns]
     try:
         x = features.to_numpy(dtype=np.float64)
     except ValueError as error:
         raise damaged(source, "numbers in every column of features", error) from error
-    return _build(name, spec, x, frame[label].to_numpy(), list(features.columns), source)
-
-
-def _read(name: str, folder: Path, files: Sequence[str], header: bool) -> tuple[pd.DataFrame, str]:
-    """Read CSV files one below the other."""
-    pd = need("pandas", "run")
-    source = " and ".join(files)
-    try:
-        parts = [pd.read_csv(folder / file, header=0 if header else None) for file in files]
-        frame = pd.concat(parts, ignore_index=True)
-    except (ValueError, pd.errors.ParserError) as error:  # also: empty files, text that is none
-        raise damaged(source, f"the table {name!r} as comma-separated values", error) from error
-    frame.columns = [str(column) for column in frame.columns]
-    return frame, source
+    return _build(name, x, frame[label].to_numpy(), columns, source)
 
 
 def _build(
-    name: str,
-    spec: TabularSpec,
-    x: NDArray[np.float64],
-    labels: NDArray[Any],
-    features: list[str],
-    source: str,
+    name: str, x: NDArray[np.float64], labels: NDArray[Any], features: list[str], source: str
 ) -> Tabular:
     """Check the numbers against Table 2 and give them names."""
+    spec = TABLES[name]
     rows = sum(spec.counts)
     if x.shape != (rows, spec.features):
         raise damaged(source, f"{rows} rows and {spec.features} features", x.shape)
@@ -281,15 +250,13 @@ def get_table(name: str, root: str | os.PathLike[str] | None = None) -> str:
         others = [part for part in (bunch.data.targets, bunch.data.ids) if part is not None]
         frame = bunch.data.original.drop(columns=[c for part in others for c in part.columns])
         frame.columns = [str(c) for c in frame.columns]
-        _build(
-            name, spec, frame.to_numpy(dtype=np.float64), label, list(frame.columns),
-            f"UCI data set {spec.uci}",
-        )  # fmt: skip
-        write_text(folder / _fetched(name), frame.assign(label=label).to_csv(index=False))
+        x = frame.to_numpy(dtype=np.float64)
+        _build(name, x, label, list(frame.columns), f"UCI data set {spec.uci}")
+        write_text(folder / f"uci/{name}.csv", frame.assign(label=label).to_csv(index=False))
     except Exception as error:  # ucimlrepo raises errors of its own, derived from Exception
         reason = " ".join(str(error).split())[:200]
         raise DownloadError(
             f"table {name!r} could not be fetched: {reason}; place {' and '.join(spec.files)} "
             f"below {folder} by hand, or try again"
         ) from error
-    return _fetched(name)
+    return f"uci/{name}.csv"
