@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
+import ipaddress
 import socket
 import threading
 import time
@@ -12,6 +14,10 @@ from typing import Any
 
 import httpx
 import numpy as np
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives import serialization as coding
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from fedkit.fedvalue.protocol.messages import ID_BYTES, Job, Upload
 from fedkit.fedvalue.service.access import TokenBook, issue_tokens
@@ -96,6 +102,29 @@ class House:
     def uploads(self) -> list[str]:
         """The parties of all uploads that are kept."""
         return self._rows("SELECT party FROM uploads WHERE body IS NOT NULL")
+
+
+def self_signed(folder: Path) -> tuple[Path, Path]:
+    """Make a certificate for this computer that vouches for itself; return it and its key."""
+    private = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
+    now = datetime.datetime.now(datetime.UTC)
+    here = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name).issuer_name(name).public_key(private.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(minutes=5))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([here]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .sign(private, hashes.SHA256())
+    )  # fmt: skip
+    cert, key = folder / "server.crt", folder / "server.key"
+    cert.write_bytes(made.public_bytes(coding.Encoding.PEM))
+    form = coding.PrivateFormat.PKCS8
+    key.write_bytes(private.private_bytes(coding.Encoding.PEM, form, coding.NoEncryption()))
+    return cert, key
 
 
 def job(name: str = "j1", note: bytes = b"sealed", parties: tuple[str, ...] = PARTIES) -> Job:

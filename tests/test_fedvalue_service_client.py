@@ -15,7 +15,7 @@ pytest.importorskip("fastapi")
 pytest.importorskip("uvicorn")
 pytest.importorskip("cryptography")
 
-from countinghouse import Fake, House, error_of, http, job
+from countinghouse import Fake, House, error_of, http, job, self_signed
 
 from fedkit.fedvalue.protocol.messages import Table
 from fedkit.fedvalue.service.client import (
@@ -24,7 +24,6 @@ from fedkit.fedvalue.service.client import (
     CounterUnavailable,
     RemoteCounter,
 )
-from fedkit.fedvalue.service.demo import self_signed
 from fedkit.fedvalue.service.server import make_server
 
 # --------------------------------------------------------------------------------------- TLS
@@ -94,11 +93,11 @@ def test_a_server_that_answers_garbage(
 def test_a_server_that_fails_and_comes_back() -> None:
     pauses: list[float] = []
     fake = Fake(b"", http(b"busy", "503 Busy"), b"HTTP/1.1 2", http(TABLE))
-    with fake.counter(retries=3, sleep=pauses.append, backoff=0.5) as counter:
+    with fake.counter(retries=3, sleep=pauses.append) as counter:
         table = counter.table("j1")
     assert table is not None
     assert table.counts.tolist() == [6]
-    assert pauses == [0.5, 1.0, 2.0]
+    assert pauses == [0.25, 0.5, 1.0]
     fake.place.close()
 
 

@@ -159,17 +159,17 @@ def test_the_command_line_starts_without_the_service() -> None:
 
 @pytest.mark.slow
 def test_the_demo_with_processes_that_are_killed(tmp_path: Path) -> None:
-    """Server, three data parties and a task party over HTTPS; server and a party get SIGKILL."""
+    """Server, three data parties and a task party; the server and a party get SIGKILL."""
     pytest.importorskip("sklearn")
     keep = tmp_path / "demo"
-    demo = Program(tmp_path / "log", "demo", "--tls", "--keep", keep)
+    demo = Program(tmp_path / "log", "demo", "--keep", keep)
     try:
         code = demo.process.wait(900)
         said = demo.text()
         assert code == 0, said
     finally:
         demo.stop()
-    assert "listens at https://" in said
+    assert "listens at http://" in said
     assert "IDs of patients found in them: 0" in said
     assert "equal, to the last bit" in said
     logs = {name: (keep / f"{name}.log").read_text("utf-8") for name in ("server", TASK, *PARTIES)}

@@ -24,7 +24,7 @@ pytest.importorskip("fastapi")
 pytest.importorskip("uvicorn")
 pytest.importorskip("cryptography")
 
-from countinghouse import PARTIES, House, error_of, job, upload  # noqa: E402
+from countinghouse import PARTIES, House, error_of, job, self_signed, upload  # noqa: E402
 
 from fedkit.fedvalue.protocol.counting import CountingServer  # noqa: E402
 from fedkit.fedvalue.protocol.messages import MessageError, Table  # noqa: E402
@@ -35,8 +35,8 @@ from fedkit.fedvalue.service.client import (  # noqa: E402
     CounterRefused,
     CounterUnavailable,
 )
-from fedkit.fedvalue.service.demo import self_signed, until  # noqa: E402
-from fedkit.fedvalue.service.files import read_secret, write_secret  # noqa: E402
+from fedkit.fedvalue.service.demo import until  # noqa: E402
+from fedkit.fedvalue.service.files import Database, read_secret, write_secret  # noqa: E402
 from fedkit.fedvalue.service.server import create_app, listen  # noqa: E402
 from fedkit.fedvalue.service.store import Limits  # noqa: E402
 from fedkit.fedvalue.service.wire import (  # noqa: E402
@@ -248,22 +248,28 @@ def test_what_was_acknowledged_survives_a_crash(house: House, tmp_path: Path) ->
     assert again.to_bytes() == table.to_bytes()
 
 
-def test_a_transaction_is_done_whole_or_not_at_all(
+def test_a_transaction_is_done_whole_or_not_at_all(tmp_path: Path) -> None:
+    kept = Database(tmp_path / "kept", "CREATE TABLE t (a)", "a file of a test")
+    with pytest.raises(sqlite3.OperationalError), kept.transaction() as db:
+        [db.execute(words) for words in ("INSERT INTO t VALUES (1)", "and then no SQL")]
+    with kept.transaction() as db:
+        assert db.execute("SELECT * FROM t").fetchall() == []
+    kept.close()
+
+
+def test_a_failure_of_the_server_is_not_acknowledged(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shop, bank = house.counter("shop"), house.counter("bank", retries=0)
-    shop.open(job())
-    put = store._put
+    house.counter("shop").open(job())
 
-    def dying(*arguments: Any) -> None:
-        put(*arguments)
+    def dying(*_: Any) -> None:
         raise RuntimeError("killed")
 
-    monkeypatch.setattr(store, "_put", dying)
-    with pytest.raises(CounterUnavailable, match="gave no answer after one try"):
-        bank.submit("j1", "bank", upload())
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "count_uploads", dying)
+        with pytest.raises(CounterUnavailable, match="one try: status 500: the server failed"):
+            house.counter("bank", retries=0).submit("j1", "bank", upload())
     assert house.uploads() == []
-    monkeypatch.undo()
     bank = house.counter("bank")  # which tries again where the server closed its connection
     assert [found.id for found in bank.pending("bank")] == ["j1"]
     bank.submit("j1", "bank", upload())
@@ -301,9 +307,8 @@ def test_old_jobs_are_closed(tmp_path: Path) -> None:
 
 
 def test_a_count_that_takes_long_is_asked_for_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    house = House(tmp_path, Limits(wait_seconds=0.05))
     go, counted, count = threading.Event(), list[int](), store.count_uploads
 
     def slow(uploads: Any, parties: Any) -> Table:
@@ -312,22 +317,24 @@ def test_a_count_that_takes_long_is_asked_for_again(
             assert go.wait(60)
         return count(uploads, parties)
 
+    monkeypatch.setattr(store, "_WAIT", 0.05)
     monkeypatch.setattr(store, "count_uploads", slow)
+    house.counter("shop").open(job())
+    for party in PARTIES:
+        house.counter(party).submit("j1", party, upload(party))
+    first = threading.Thread(target=house.counter("shop").table, args=("j1",))
+    first.start()
     try:
-        house.counter("shop").open(job())
-        for party in PARTIES:
-            house.counter(party).submit("j1", party, upload(party))
+        until(lambda: counted == [1], "the count")
         shop = house.counter("shop")
-        assert shop.table("j1") is None
         assert shop.table("j1") is None
         assert shop.missing("j1") == ()
         assert house.counter("bank").pending("bank") == []  # others are not held up
-        go.set()
-        until(lambda: shop.table("j1") is not None, "the table")
-        assert counted == [1]
     finally:
         go.set()
-        house.stop()
+        first.join(60)
+    assert shop.table("j1") is not None
+    assert counted == [1]
 
 
 # --------------------------------------------------------------------------------- bad input

@@ -7,8 +7,7 @@ secrets and databases, ``wire`` the JSON; ``cli`` and ``demo`` are the commands.
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
+from fedkit.extras import later
 
 _NAMES = {
     "CounterError": "client",
@@ -27,7 +26,4 @@ _NAMES = {
 __all__ = sorted(_NAMES)
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _NAMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_NAMES[name]}"), name)
+__getattr__ = later(__name__, _NAMES)

@@ -6,6 +6,7 @@ import hashlib
 import secrets
 import time
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,15 +31,7 @@ class AccessDenied(Exception):
 
 @dataclass(frozen=True)
 class Grant:
-    """What a token allows: to speak as one party, in one role.
-
-    Attributes
-    ----------
-    party : str
-        The party's name.
-    role : str
-        ``task`` (may open jobs, read tables, close) or ``data``.
-    """
+    """What a token allows: to speak as one party, in the role of ``task`` or ``data``."""
 
     party: str
     role: str
@@ -55,13 +48,12 @@ class TokenBook:
     """
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
-        self._path, self._clock = Path(path), clock
+        self._path, self._clock = path, clock
         self.parties()
 
     def parties(self) -> set[str]:
         """Return the parties that hold a token."""
-        with self._open() as book, book.transaction() as db:
-            return {party for (party,) in db.execute("SELECT party FROM tokens")}
+        return {party for party, *_ in self._rows("")}
 
     def whose(self, token: str) -> Grant:
         """Return the grant that belongs to a token.
@@ -71,13 +63,10 @@ class TokenBook:
         AccessDenied
             If there is none, or if its time is over.
         """
-        with self._open() as book, book.transaction() as db:
-            row = db.execute(
-                "SELECT party, role, expires FROM tokens WHERE sha256 = ?", (_digest(token),)
-            ).fetchone()
-        if row is None:
+        rows = self._rows("WHERE sha256 = ?", _digest(token))
+        if not rows:
             raise AccessDenied("this token is unknown here")
-        party, role, expires = row
+        ((party, role, expires),) = rows
         if expires is not None and self._clock() >= expires:
             raise AccessDenied(
                 f"the token of {party} expired at {datetime.fromtimestamp(expires, UTC):%F %T} "
@@ -85,8 +74,11 @@ class TokenBook:
             )
         return Grant(party, role)
 
-    def _open(self) -> Database:
-        return Database(self._path, _SCHEMA, _WHAT, read_only=True)
+    def _rows(self, where: str, *values: str) -> list[tuple[str, str, float | None]]:
+        asked = f"SELECT party, role, expires FROM tokens {where}"
+        book = Database(self._path, _SCHEMA, _WHAT, "read")
+        with closing(book), book.transaction() as db:
+            return db.execute(asked, values).fetchall()
 
 
 def issue_tokens(
@@ -97,7 +89,6 @@ def issue_tokens(
     data: Iterable[str] = (),
     days: float | None = 90.0,
     renew: bool = False,
-    clock: Callable[[], float] = time.time,
 ) -> list[Path]:
     """Make tokens: hashes into the server's file, each token into a file of its own.
 
@@ -135,7 +126,8 @@ def issue_tokens(
     if days is not None and not 0 < days <= 36500:
         raise ValueError(f"days is {days}; expected is a number above 0, up to 36500")
     files = [folder / f"{name}.token" for name in names]
-    with Database(book, _SCHEMA, _WHAT) as kept, kept.transaction() as db:
+    database = Database(book, _SCHEMA, _WHAT)
+    with closing(database), database.transaction() as db:
         known = {party for (party,) in db.execute("SELECT party FROM tokens")}
         twice = sorted(known & set(names))
         if twice and not renew:
@@ -146,7 +138,7 @@ def issue_tokens(
         folder.mkdir(parents=True, exist_ok=True)
         for file, (name, role) in zip(files, wanted, strict=True):
             token = "fkv_" + secrets.token_urlsafe(32)
-            end = None if days is None else clock() + 86400 * days
+            end = None if days is None else time.time() + 86400 * days
             db.execute("REPLACE INTO tokens VALUES (?, ?, ?, ?)", (name, role, _digest(token), end))
             write_secret(file, token, replace=renew)
     return files

@@ -148,9 +148,6 @@ def party(
     once: Annotated[bool, typer.Option("--once", help="Answer what waits now, and stop.")] = False,
     max_jobs: Annotated[int | None, typer.Option(help="Answer so many jobs and stop.")] = None,
     max_rows: Annotated[int, typer.Option(help="Largest upload, in encrypted IDs.")] = 50_000_000,
-    allow_printed: Annotated[
-        bool, typer.Option("--allow-printed", help="Also answer the protocol as printed.")
-    ] = False,
     poll: Annotated[float, typer.Option(help="Seconds between two looks.")] = 0.5,
     timeout: Annotated[float, typer.Option(help="Seconds to wait for an answer.")] = 60.0,
     ca: Authority = None,
@@ -177,7 +174,7 @@ def party(
             who = DataParty(name, held.ids, cells, key, secret=state.secret)
             say(f"{name}: {size_of(held)}; waiting for jobs")
             answered = answer_jobs(
-                who, counter, max_rows=max_rows, printed=allow_printed, max_jobs=max_jobs,
+                who, counter, max_rows=max_rows, max_jobs=max_jobs,
                 state=state, once=once, poll=poll, say=lambda line: say(f"{name}: {line}"),
             )  # fmt: skip
         say(f"{name}: {several(answered, 'job')} answered")
@@ -278,13 +275,12 @@ def value(
 @app.command()
 def demo(
     keep: Annotated[Path | None, typer.Option(help="Empty folder for all files; kept.")] = None,
-    tls: Annotated[bool, typer.Option("--tls", help="Speak HTTPS, self-signed.")] = False,
 ) -> None:
     """Show the whole: five programs on this computer, two of them killed on the way."""
     with plainly():
         from fedkit.fedvalue.service.demo import run_demo
 
-        run_demo(keep, tls=tls, say=say)
+        run_demo(keep, say)
 
 
 @contextmanager

@@ -10,7 +10,6 @@ import ssl
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -58,10 +57,11 @@ class CounterRefused(ValueError):
         self.status = status
 
 
-class RemoteCounter(AbstractContextManager["RemoteCounter"]):
+class RemoteCounter:
     """A :class:`.messages.Counter` that speaks to :mod:`.server` over HTTP.
 
-    Every request is idempotent, so what failed on the way is simply sent again.
+    Every request is idempotent, so what failed on the way is simply sent again.  Each raises
+    :class:`CounterRefused`, :class:`CounterError` or :class:`CounterUnavailable`.
 
     Parameters
     ----------
@@ -74,9 +74,7 @@ class RemoteCounter(AbstractContextManager["RemoteCounter"]):
     timeout : float
         Seconds to connect and to send a piece; and from then on until the whole answer is there.
     retries : int
-        Further tries after a failure.
-    backoff : float
-        Seconds before the first of them; each later pause is twice as long, 10 s at most.
+        Further tries after a failure, after 0.25 s and then twice as long each, 10 s at most.
     max_bytes : int
         Longest table that is read, in bytes.
     plain : bool
@@ -88,11 +86,6 @@ class RemoteCounter(AbstractContextManager["RemoteCounter"]):
     ------
     ValueError
         If the address, the token or a number cannot be right, or the authority's file not be read.
-
-    Notes
-    -----
-    ``open``, ``pending``, ``submit``, ``table`` and ``close`` raise :class:`CounterRefused`,
-    :class:`CounterError` or :class:`CounterUnavailable`.
     """
 
     def __init__(
@@ -103,7 +96,6 @@ class RemoteCounter(AbstractContextManager["RemoteCounter"]):
         verify: bool | str | Path = True,
         timeout: float = 60.0,
         retries: int = 6,
-        backoff: float = 0.25,
         max_bytes: int = 1 << 30,
         plain: bool = False,
         sleep: Callable[[float], None] | None = None,
@@ -121,7 +113,7 @@ class RemoteCounter(AbstractContextManager["RemoteCounter"]):
             raise ValueError("the token is not one word of plain text; read it from its file")
         check_range("timeout", timeout, 0.001, 86400)
         self.url, self._timeout, self._retries = url.rstrip("/"), timeout, retries
-        self._backoff, self._max_bytes, self._sleep = backoff, max_bytes, sleep or time.sleep
+        self._max_bytes, self._sleep = max_bytes, sleep or time.sleep
         self.role: str | None = None  # of the token, once the server has said it
         self._tables: dict[str, bytes] = {}
         self._missing: dict[str, tuple[str, ...]] = {}
@@ -135,6 +127,9 @@ class RemoteCounter(AbstractContextManager["RemoteCounter"]):
         # a loop of its own, as a notebook has one already
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, daemon=True).start()
+
+    def __enter__(self) -> RemoteCounter:
+        return self
 
     def __exit__(self, *_: object) -> None:
         self.disconnect()
@@ -165,12 +160,12 @@ class RemoteCounter(AbstractContextManager["RemoteCounter"]):
 
     def submit(self, job: str, party: str, upload: Upload) -> None:
         """Hand in an upload; the same one again changes nothing."""
-        path = f"/jobs/{_quoted(job)}/uploads/{quote(check_party(party), safe='')}"
+        path = f"/jobs/{check_job_id(job)}/uploads/{quote(check_party(party), safe='')}"
         self._ask("PUT", path, upload.to_bytes())
 
     def table(self, job: str) -> Table | None:
         """Return the counts, or None while uploads are missing; never another table than before."""
-        status, body = self._ask("GET", f"/jobs/{_quoted(job)}/table", most=self._max_bytes)
+        status, body = self._ask("GET", f"/jobs/{check_job_id(job)}/table", most=self._max_bytes)
         if status == 202:
             missing = self._json(body, "the state of a job").get("missing")
             if not isinstance(missing, list) or not all(isinstance(n, str) for n in missing):
@@ -193,7 +188,7 @@ class RemoteCounter(AbstractContextManager["RemoteCounter"]):
 
     def close(self, job: str) -> None:
         """Forget a job and its uploads; an unknown one is ignored."""
-        self._ask("DELETE", f"/jobs/{_quoted(job)}")
+        self._ask("DELETE", f"/jobs/{check_job_id(job)}")
         self._tables.pop(job, None)
         self._missing.pop(job, None)
 
@@ -204,7 +199,7 @@ class RemoteCounter(AbstractContextManager["RemoteCounter"]):
         trouble = ""
         for attempt in range(self._retries + 1):
             if attempt:
-                self._sleep(min(10.0, self._backoff * 2 ** (attempt - 1)))
+                self._sleep(min(10.0, 0.25 * 2 ** (attempt - 1)))
             try:
                 status, answer = asyncio.run_coroutine_threadsafe(
                     self._once(method, path, body, min(most, self._max_bytes)), self._loop
@@ -280,10 +275,6 @@ def _sentence(body: bytes | bytearray) -> str:
         return clean(json.loads(body)["error"])
     except (ValueError, KeyError, TypeError, RecursionError):
         return "it does not say why"
-
-
-def _quoted(job: str) -> str:
-    return quote(check_job_id(job), safe="")
 
 
 def _context(verify: bool | str | Path) -> ssl.SSLContext | bool:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
-import ipaddress
 import json
 import os
 import subprocess
@@ -21,7 +19,7 @@ from fedkit.fedvalue.service.access import issue_tokens
 from fedkit.fedvalue.service.files import write_secret
 from fedkit.streams import Streams
 
-__all__ = ["Program", "run_demo", "self_signed", "until", "write_tables"]
+__all__ = ["Program", "run_demo", "until", "write_tables"]
 
 TASK, PARTIES = "hospital", ("lab", "imaging", "registry")
 _PATIENCE = 300.0
@@ -111,44 +109,13 @@ def write_tables(folder: Path, features: int = 3) -> tuple[dict[str, Path], Part
     return files, mshapley_cmi(blocks[0], y, blocks[1:], names=PARTIES)
 
 
-def self_signed(folder: Path) -> tuple[Path, Path]:
-    """Make a certificate for this computer that vouches for itself; return it and its key."""
-    x509, oid = need("cryptography.x509", "service"), need("cryptography.x509.oid", "service")
-    hashes = need("cryptography.hazmat.primitives.hashes", "service")
-    coding = need("cryptography.hazmat.primitives.serialization", "service")
-    key = need("cryptography.hazmat.primitives.asymmetric.ec", "service")
-    private = key.generate_private_key(key.SECP256R1())
-    name = x509.Name([x509.NameAttribute(oid.NameOID.COMMON_NAME, "localhost")])
-    now = datetime.datetime.now(datetime.UTC)
-    places = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name).issuer_name(name).public_key(private.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(minutes=5))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName(places), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .sign(private, hashes.SHA256())
-    )  # fmt: skip
-    cert, secret = folder / "server.crt", folder / "server.key"
-    cert.write_bytes(made.public_bytes(coding.Encoding.PEM))
-    text = private.private_bytes(
-        coding.Encoding.PEM, coding.PrivateFormat.PKCS8, coding.NoEncryption()
-    )
-    write_secret(secret, text.decode().strip())
-    return cert, secret
-
-
-def run_demo(keep: Path | None, *, tls: bool, say: Callable[[str], None]) -> None:
+def run_demo(keep: Path | None, say: Callable[[str], None] = print) -> None:
     """Run the demonstration.
 
     Parameters
     ----------
     keep : Path or None
         Folder for all files, empty or not yet there; a temporary one by default.
-    tls : bool
-        Speak HTTPS with a self-signed certificate.
     say : callable
         Told each line.
 
@@ -165,20 +132,15 @@ def run_demo(keep: Path | None, *, tls: bool, say: Callable[[str], None]) -> Non
             raise ValueError(f"{keep} is not empty; the demo needs a folder of its own")
     with ExitStack() as stack:
         folder = keep or Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        _play(folder, stack, tls, say)
+        _play(folder, stack, say)
 
 
-def _play(folder: Path, stack: ExitStack, tls: bool, say: Callable[[str], None]) -> None:
+def _play(folder: Path, stack: ExitStack, say: Callable[[str], None]) -> None:
     started = time.perf_counter()
     files, clear = write_tables(folder)
     rows = [line.split(",") for line in files[TASK].read_text("utf-8").splitlines()[1:]]
     issue_tokens(folder / "tokens.db", folder, task=[TASK], data=PARTIES, days=1)
     write_secret(folder / "federation.key", new_key().hex())
-    secure: list[str | Path] = []
-    trust: list[str | Path] = []
-    if tls:
-        cert, key = self_signed(folder)
-        secure, trust = ["--tls-cert", cert, "--tls-key", key], ["--ca", cert]
 
     def note(line: str) -> None:
         say(f"{time.perf_counter() - started:6.1f} s  {line}")
@@ -190,11 +152,11 @@ def _play(folder: Path, stack: ExitStack, tls: bool, say: Callable[[str], None])
 
     def serve(port: str) -> Program:
         return start("server", "serve", "--folder", folder / "kept", "--tokens",
-                     folder / "tokens.db", "--port", port, *secure)  # fmt: skip
+                     folder / "tokens.db", "--port", port)  # fmt: skip
 
     def common(name: str) -> list[str | Path]:
         return ["--name", name, "--data", files[name], "--key-file", folder / "federation.key",
-                "--token-file", folder / f"{name}.token", "--url", url, *trust]  # fmt: skip
+                "--token-file", folder / f"{name}.token", "--url", url]  # fmt: skip
 
     note(f"{TASK} has 3 features and the label of {len(rows)} patients; "
          f"{', '.join(PARTIES)} have 3 features each")  # fmt: skip

@@ -7,7 +7,7 @@ import sqlite3
 import threading
 import zlib
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 __all__ = ["Database", "read_secret", "write_secret"]
@@ -50,7 +50,7 @@ def read_secret(path: Path, what: str) -> str:
     return words[0]
 
 
-class Database(AbstractContextManager["Database"]):
+class Database:
     """One SQLite file, whose every change is a transaction that is on the disk when it ends.
 
     What a transaction did before an exception is undone, and so is what a crash cut off.  What is
@@ -59,15 +59,16 @@ class Database(AbstractContextManager["Database"]):
     Parameters
     ----------
     path : Path or None
-        The file; None keeps all in memory.
+        The file, made for its owner alone; None keeps all in memory.
     schema : str
         Statements that make its tables.
     what : str
         What it is, for errors.
-    read_only : bool
-        It must be there, and is not changed.
-    exclusive : bool
-        Keep every other process out until it is closed or the process ends.
+    mode : {"shared", "read", "exclusive"}
+        "read": it must be there, and is not changed; "exclusive": every other process is kept out
+        until it is closed or the process ends.
+    most : int, optional
+        Largest size in bytes; beyond it a transaction fails with ``SQLITE_FULL``.
 
     Raises
     ------
@@ -76,37 +77,38 @@ class Database(AbstractContextManager["Database"]):
     """
 
     def __init__(
-        self, path: Path | None, schema: str, what: str, *, read_only: bool = False,
-        exclusive: bool = False,
+        self, path: Path | None, schema: str, what: str, mode: str = "shared",
+        most: int | None = None,
     ) -> None:  # fmt: skip
         self._what, self._path, self._lock = what, path, threading.RLock()
-        self._begin = (
-            "BEGIN" if read_only else "BEGIN EXCLUSIVE" if exclusive else "BEGIN IMMEDIATE"
-        )
-        if path is not None and not read_only:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with suppress(FileExistsError):
-                os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
-        if path is not None and not path.is_file():
-            raise ValueError(f"{path} is not there; expected is {what}")
-        if path is not None and 0 < path.stat().st_size < 512:  # SQLite would take it for empty
-            raise ValueError(f"{path} is not {what}")
+        self._begin = {"shared": "IMMEDIATE", "read": "", "exclusive": "EXCLUSIVE"}[mode]
+        if path is not None:
+            if mode != "read":
+                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                with suppress(FileExistsError):
+                    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+            if not path.is_file():
+                raise ValueError(f"{path} is not there; expected is {what}")
+            if 0 < path.stat().st_size < 512:  # SQLite would take it for empty
+                raise ValueError(f"{path} is not {what}")
         self._db = sqlite3.connect(
             ":memory:" if path is None else path.absolute().as_uri() + "?mode=rw", uri=True,
-            isolation_level=None, check_same_thread=False, timeout=0.0 if exclusive else 60.0,
+            isolation_level=None, check_same_thread=False,
+            timeout=0.0 if mode == "exclusive" else 60.0,
         )  # fmt: skip
-        modes = ["auto_vacuum = FULL", "foreign_keys = ON", "secure_delete = FAST",
-                 "synchronous = EXTRA"]  # fmt: skip
-        if exclusive:  # its journal stays, and must not keep what was deleted
-            modes += ["locking_mode = EXCLUSIVE", "journal_mode = TRUNCATE"]
+        settings = ["auto_vacuum = FULL", "foreign_keys = ON", "secure_delete = FAST",
+                    "synchronous = EXTRA"]  # fmt: skip
+        if mode == "exclusive":  # its journal stays, and must not keep what was deleted
+            settings += ["locking_mode = EXCLUSIVE", "journal_mode = TRUNCATE"]
+        if most is not None:
+            settings.append(f"max_page_count = {max(1, most // 4096)}")  # of 4 KiB each
         kind = zlib.crc32(schema.encode()) >> 1
         try:
             with self._explained():
-                for mode in modes:
-                    self._db.execute(f"PRAGMA {mode}")
+                for setting in settings:
+                    self._db.execute(f"PRAGMA {setting}")
             with self.transaction() as db:
-                new = not db.execute("SELECT name FROM sqlite_master").fetchall()
-                if new and not read_only:
+                if mode != "read" and not db.execute("SELECT name FROM sqlite_master").fetchall():
                     for statement in schema.split(";"):
                         db.execute(statement)
                     db.execute(f"PRAGMA application_id = {kind}")
@@ -115,9 +117,6 @@ class Database(AbstractContextManager["Database"]):
         except BaseException:
             self._db.close()
             raise
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Let go of the file."""
@@ -128,7 +127,7 @@ class Database(AbstractContextManager["Database"]):
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """Do all of a block, or nothing of it, while no other thread or process writes."""
         with self._lock, self._explained():
-            self._db.execute(self._begin)
+            self._db.execute(f"BEGIN {self._begin}")
             try:
                 yield self._db
                 self._db.execute("COMMIT")
@@ -136,17 +135,6 @@ class Database(AbstractContextManager["Database"]):
                 if self._db.in_transaction:
                     self._db.execute("ROLLBACK")
                 raise
-
-    def pages(self, limit: int | None = None) -> int:
-        """Return the file's size in bytes, and keep it below a limit from now on.
-
-        Beyond the limit a transaction fails with ``SQLITE_FULL``.
-        """
-        with self._lock:
-            size = int(self._db.execute("PRAGMA page_size").fetchone()[0])
-            if limit is not None:
-                self._db.execute(f"PRAGMA max_page_count = {max(1, limit // size)}")
-            return size * int(self._db.execute("PRAGMA page_count").fetchone()[0])
 
     @contextmanager
     def _explained(self) -> Iterator[None]:

@@ -73,7 +73,6 @@ def answer_jobs(
     counter: Counter,
     *,
     max_rows: int = 50_000_000,
-    printed: bool = False,
     max_jobs: int | None = None,
     state: PartyState | None = None,
     once: bool = False,
@@ -95,9 +94,6 @@ def answer_jobs(
         The server.
     max_rows : int
         Largest upload that the party agrees to, in encrypted IDs.
-    printed : bool
-        Also answer queries for one cell, or without fresh keys, padding and tokens per row, as the
-        paper prints them: the server then learns more.
     max_jobs : int, optional
         Answer so many jobs and stop.
     state : PartyState, optional
@@ -152,7 +148,7 @@ def answer_jobs(
                 if full():
                     break
                 try:
-                    _agree(job, party, max_rows, printed)
+                    _agree(job, party, max_rows)
                     state.answer(job.id, party.content(job))
                     counter.submit(job.id, party.name, party.answer(job))
                 except CounterRefused as error:
@@ -175,14 +171,14 @@ def answer_jobs(
         sleep(poll)
 
 
-def _agree(job: Job, party: DataParty, max_rows: int, printed: bool) -> None:
+def _agree(job: Job, party: DataParty, max_rows: int) -> None:
     """Refuse an order that the party does not agree to."""
     order = party.order(job)
     hardened = order.cell is None and order.fresh and order.padding and order.tokens == "row"
-    if not (hardened or printed):
+    if not hardened:
         raise MessageError(
             "it asks for the protocol as printed: one cell, or without fresh keys, padding and "
-            "tokens per row (--allow-printed)"
+            "tokens per row; the server would learn more"
         )
     size = party.n_rows * order.duplications + order.artificial + order.padding
     if size > max_rows:

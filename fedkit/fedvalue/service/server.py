@@ -49,27 +49,8 @@ log = logging.getLogger("fedkit.fedvalue")
 _CONNECTIONS = 200
 
 
-def create_app(
-    folder: Path,
-    tokens: TokenBook,
-    *,
-    limits: Limits | None = None,
-) -> FastAPI:
-    """Make the service.
-
-    Parameters
-    ----------
-    folder : Path
-        Where jobs and uploads are kept; what it holds is taken up again.
-    tokens : TokenBook
-        Who may speak to the server.
-    limits : Limits, optional
-        What it accepts.
-
-    Returns
-    -------
-    FastAPI
-        The ASGI application; ``app.state.store`` holds its state.
+def create_app(folder: Path, tokens: TokenBook, limits: Limits | None = None) -> FastAPI:
+    """Make the service, whose state is a :class:`.store.JobStore` at ``app.state.store``.
 
     Raises
     ------
@@ -121,8 +102,7 @@ def create_app(
     @app.put("/jobs/{job}/uploads/{party}")
     async def upload(request: Request, job: str, party: str) -> Response:
         caller = await _caller(request, tokens)
-        size = _declared(request)
-        await run_in_threadpool(store.may_upload, caller, _job_id(job), party, size)
+        await run_in_threadpool(store.may_upload, caller, _job_id(job), party)
         with await run_in_threadpool(store.arriving) as file:
             try:
                 async with asyncio.timeout(limits.body_seconds) as patience:
@@ -138,7 +118,7 @@ def create_app(
             finally:
                 if arriving.get(party) is patience:
                     del arriving[party]
-            new = await run_in_threadpool(store.upload, caller, job, party, file)
+            new = await run_in_threadpool(store.upload, caller, job, file)
         return JSONResponse({"job": job, "new": new}, 201 if new else 200)
 
     @app.get("/jobs/{job}/table")
@@ -239,14 +219,10 @@ async def _caller(request: Request, tokens: TokenBook) -> Grant:
         raise Refusal(503, "the server's file of tokens cannot be used") from error
 
 
-def _declared(request: Request) -> int:
-    text = request.headers.get("content-length", "0")
-    return int(text) if text.isdigit() else 0
-
-
 async def _body(request: Request, limit: int) -> AsyncIterator[bytes]:
     """Yield the body piece by piece; stop as soon as it is too large."""
-    size = _declared(request)
+    declared = request.headers.get("content-length", "0")
+    size = int(declared) if declared.isdigit() else 0
     if size <= limit:
         size = 0
         async for chunk in request.stream():
@@ -280,16 +256,12 @@ def _answer_errors(app: FastAPI) -> None:
     async def unknown(request: Request, error: HTTPException) -> Response:
         return JSONResponse({"error": str(error.detail)}, error.status_code, error.headers)
 
-    for kind, status, sentence in (
-        (TimeoutError, 408, "the body took too long to arrive, or a newer one came"),
-        (ClientDisconnect, 400, "the sender went away"),  # nobody reads it
-        (Exception, 500, "the server failed; its log says why"),
-    ):
-        app.add_exception_handler(kind, _saying(status, sentence))
+    def say(kind: type[Exception], status: int, sentence: str) -> None:
+        app.add_exception_handler(kind, lambda *_: JSONResponse({"error": sentence}, status))
 
-
-def _saying(status: int, sentence: str) -> Callable[[Request, Exception], Response]:
-    return lambda request, error: JSONResponse({"error": sentence}, status)
+    say(TimeoutError, 408, "the body took too long to arrive, or a newer one came")
+    say(ClientDisconnect, 400, "the sender went away")  # nobody reads it
+    say(Exception, 500, "the server failed; its log says why")
 
 
 async def _tidy(store: JobStore) -> None:

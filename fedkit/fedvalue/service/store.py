@@ -16,7 +16,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +31,8 @@ from fedkit.fedvalue.service.wire import clean, job_to_json
 __all__ = ["JobStore", "Limits", "PartyState", "Refusal"]
 
 log = logging.getLogger("fedkit.fedvalue")
+#: seconds that a request for a table waits for the counting, before "not yet" is answered
+_WAIT = 5.0
 
 _JOBS = """
 CREATE TABLE jobs (
@@ -65,8 +66,6 @@ class Limits:
         Seconds after which a job is closed, finished or not.
     body_seconds : float
         Seconds that a request's body may take to arrive.
-    wait_seconds : float
-        Seconds that a request for a table waits for the counting, before "not yet" is answered.
     """
 
     upload_bytes: int = 512 << 20
@@ -75,7 +74,6 @@ class Limits:
     jobs: int = 1000
     lifetime: float = 7 * 86400.0
     body_seconds: float = 600.0
-    wait_seconds: float = 5.0
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -126,21 +124,19 @@ class JobStore:
     ) -> None:
         self.limits, self._folder = limits, folder
         self._tokens, self._clock = tokens, clock
-        self._kept = Database(folder / "jobs.db", _JOBS, "a server's file of jobs", exclusive=True)
-        self._kept.pages(limits.folder_bytes)
-        self._memory = threading.Semaphore()  # one upload or job at a time takes it
-        self._pool = ThreadPoolExecutor(1, "counting")
-        self._counting: dict[str, Future[bytes]] = {}
-        self.tidy()
-        with self._kept.transaction() as db:
-            (there,) = db.execute("SELECT count(*) FROM jobs WHERE closed IS NULL").fetchone()
+        self._kept = Database(
+            folder / "jobs.db", _JOBS, "a server's file of jobs", "exclusive", limits.folder_bytes
+        )
+        self._memory = threading.Lock()  # whoever holds bodies in memory has it
+        with self._transaction() as db:
+            there = _open_jobs(db)
         if there:
             log.info("took up %d open jobs", there)
 
     def stop(self) -> None:
         """Finish what is being counted and leave the folder to another server."""
-        self._pool.shutdown(cancel_futures=True)
-        self._kept.close()
+        with self._memory:
+            self._kept.close()
 
     def arriving(self) -> IO[bytes]:
         """Return a file for a body on its way in; it vanishes when closed, or in a crash."""
@@ -158,7 +154,7 @@ class JobStore:
 
     def open(self, caller: Grant, job: Job) -> bool:
         """Announce a job; tell whether it is new."""
-        self._as_task(caller)
+        _as_task(caller)
         if job.parties[0] != caller.party:
             raise Refusal(403, f"the task party of a job comes first, and you are {caller.party}")
         known = self._tokens.parties()
@@ -168,13 +164,13 @@ class JobStore:
         digest = hashlib.sha256(json.dumps(job_to_json(job)).encode()).hexdigest()
         with self._transaction() as db:
             row = db.execute("SELECT sha256, closed FROM jobs WHERE name = ?", (job.id,)).fetchone()
-            if row is not None and row[1] is not None:
-                raise Refusal(409, f"job {job.id} was closed; its name cannot be used again")
-            if row is not None and row[0] != digest:
-                raise Refusal(409, f"job {job.id} is open with other content")
             if row is not None:
+                if row[1] is not None:
+                    raise Refusal(409, f"job {job.id} was closed; its name cannot be used again")
+                if row[0] != digest:
+                    raise Refusal(409, f"job {job.id} is open with other content")
                 return False
-            (there,) = db.execute("SELECT count(*) FROM jobs WHERE closed IS NULL").fetchone()
+            there = _open_jobs(db)
             if there >= self.limits.jobs:
                 raise Refusal(429, f"{there} jobs are open; close some of them first")
             number = db.execute(
@@ -201,68 +197,68 @@ class JobStore:
                 for number, name, own in rows
             ]
 
-    def may_upload(self, caller: Grant, job: str, party: str, size: int) -> None:
-        """Refuse an upload that need not be read at all; `size` is 0 where it is not known."""
+    def may_upload(self, caller: Grant, job: str, party: str) -> None:
+        """Refuse an upload that need not be read at all."""
         if caller.party != party:
             raise Refusal(403, f"you are {caller.party} and may upload only as yourself")
         with self._transaction() as db:
-            _, there = self._slot(db, job, party)
-            if there is None and self._kept.pages() + size > self.limits.folder_bytes:
-                raise _full()
+            _slot(db, job, party)
 
-    def upload(self, caller: Grant, job: str, party: str, file: IO[bytes]) -> bool:
-        """Check and keep an upload that has arrived whole; tell whether it is new."""
+    def upload(self, caller: Grant, job: str, file: IO[bytes]) -> bool:
+        """Check and keep the caller's upload, which has arrived whole; tell whether it is new."""
+        party = caller.party
         with self._memory:
-            self.may_upload(caller, job, party, 0)
             file.seek(0)
             body = file.read()
+            try:
+                upload = Upload.from_bytes(body)
+            except MessageError as error:
+                raise Refusal(400, f"the upload cannot be read: {clean(error)}") from error
+            try:
+                count_uploads([upload], (party,))
+            except MessageError as error:
+                raise Refusal(422, f"the upload is refused: {clean(error)}") from error
             digest = hashlib.sha256(body).hexdigest()
             with self._transaction() as db:
-                if self._known(db, job, party, digest):
+                number, there = _slot(db, job, party)
+                if there not in (None, digest):
+                    raise Refusal(409, f"{party} has handed in another upload for job {job}")
+                if there is not None:
                     return False
-            rows = self._check(party, body)
-            with self._transaction() as db:  # meanwhile another may have come, or the job's end
-                if self._known(db, job, party, digest):
-                    return False
-                number, _ = self._slot(db, job, party)
-                db.execute("UPDATE uploads SET sha256 = ? WHERE number = ?", (digest, number))
-                _put(db, "uploads", "body", number, body)
-        log.info("job %s: upload of %s, %d rows", job, party, rows)
+                change = "UPDATE uploads SET sha256 = ?, body = ? WHERE number = ?"
+                db.execute(change, (digest, body, number))
+        log.info("job %s: upload of %s, %d rows", job, party, len(upload.ids))
         return True
 
     def table(self, caller: Grant, job: str) -> bytes | list[str]:
-        """Return the counts, or the parties that are missing: none while it is being counted."""
+        """Return the counts, or the parties that are missing: none while it is being counted.
+
+        The first request after the last upload counts; others are told to come again.
+        """
         with self._transaction() as db:
-            number = self._own(db, caller, job)
+            number = _own(db, caller, job)
             missing = db.execute(
                 "SELECT party FROM uploads WHERE job = ? AND sha256 IS NULL ORDER BY place",
                 (number,),
             ).fetchall()
-            if missing:
-                return [name for (name,) in missing]
-            answered = "SELECT answer IS NOT NULL FROM jobs WHERE number = ?"
-            if db.execute(answered, (number,)).fetchone() == (1,):
-                return _get(db, "jobs", "answer", number)
-            counting = self._counting.get(job)
-            if counting is None or counting.done():
-                whole = (number, job, _parties(db, number))
-                counting = self._counting[job] = self._pool.submit(self._count, *whole)
-        try:
-            return counting.result(self.limits.wait_seconds)
-        except TimeoutError:
+        if missing:
+            return [name for (name,) in missing]
+        if not self._memory.acquire(timeout=_WAIT):
             return []
-        except ValueError as error:
-            raise Refusal(422, f"job {job} cannot be counted: {clean(error)}") from error
+        try:
+            return self._count(number, job)
+        finally:
+            self._memory.release()
 
     def close(self, caller: Grant, job: str) -> None:
         """Forget a job and its uploads, but not its name; an unknown one is ignored."""
-        self._as_task(caller)
+        _as_task(caller)
         with self._transaction() as db:
             if db.execute(
                 "SELECT 1 FROM jobs WHERE name = ? AND closed IS NULL", (job,)
             ).fetchone() is None:  # fmt: skip
                 return
-            self._end(db, self._own(db, caller, job))
+            self._end(db, _own(db, caller, job))
         log.info("job %s closed", job)
 
     @contextmanager
@@ -273,7 +269,8 @@ class JobStore:
                 yield db
         except sqlite3.OperationalError as error:
             if error.sqlite_errorname == "SQLITE_FULL":
-                raise _full() from error
+                full = "the server's folder is full; close finished jobs first"
+                raise Refusal(507, full) from error
             raise
 
     def _end(self, db: sqlite3.Connection, number: int) -> None:
@@ -281,72 +278,69 @@ class JobStore:
         when = self._clock()
         db.execute("UPDATE jobs SET closed = ?, answer = NULL WHERE number = ?", (when, number))
 
-    def _find(self, db: sqlite3.Connection, job: str) -> int:
-        row = db.execute("SELECT number, closed FROM jobs WHERE name = ?", (job,)).fetchone()
-        if row is None:
-            raise Refusal(404, f"job {job} is unknown")
-        if row[1] is not None:
-            raise Refusal(410, f"job {job} is closed")
-        return int(row[0])
-
-    def _own(self, db: sqlite3.Connection, caller: Grant, job: str) -> int:
-        """Find a job of the caller's."""
-        self._as_task(caller)
-        number = self._find(db, job)
-        if _parties(db, number)[0] != caller.party:
-            raise Refusal(403, f"job {job} belongs to another task party")
-        return number
-
-    def _slot(self, db: sqlite3.Connection, job: str, party: str) -> tuple[int, str | None]:
-        """Return where a party's upload goes, and the digest of one that is there."""
-        row = db.execute(
-            "SELECT number, sha256 FROM uploads WHERE job = ? AND party = ?",
-            (self._find(db, job), party),
-        ).fetchone()
-        if row is None:
-            raise Refusal(403, f"{party} takes no part in job {job}")
-        return int(row[0]), row[1]
-
-    def _known(self, db: sqlite3.Connection, job: str, party: str, digest: str) -> bool:
-        _, there = self._slot(db, job, party)
-        if there not in (None, digest):
-            raise Refusal(409, f"{party} has handed in another upload for job {job}")
-        return there is not None
-
-    def _check(self, party: str, body: bytes) -> int:
-        """Read one upload and count it alone, before it is acknowledged; return its rows."""
-        try:
-            upload = Upload.from_bytes(body)
-        except MessageError as error:
-            raise Refusal(400, f"the upload cannot be read: {clean(error)}") from error
-        try:
-            count_uploads([upload], (party,))
-        except MessageError as error:
-            raise Refusal(422, f"the upload is refused: {clean(error)}") from error
-        return len(upload.ids)
-
-    def _count(self, number: int, job: str, parties: tuple[str, ...]) -> bytes:
+    def _count(self, number: int, job: str) -> bytes:
+        """Return the counts, made now if they are not there."""
         began = time.perf_counter()
+        with self._transaction() as db:
+            _find(db, job)  # it may have been closed meanwhile
+            rows = db.execute("SELECT answer FROM jobs WHERE number = ?", (number,)).fetchall()
+            if rows != [(None,)]:
+                return bytes(rows[0][0])
+            parties = _parties(db, number)
+            uploads = db.execute("SELECT body FROM uploads WHERE job = ? ORDER BY place", (number,))
+            bodies = [body for (body,) in uploads]
         try:
-            with self._memory:
-                uploads = []
-                for party in parties:
-                    with self._transaction() as db:
-                        slot, _ = self._slot(db, job, party)
-                        body = _get(db, "uploads", "body", slot)
-                    uploads.append(Upload.from_bytes(body))
-                data = count_uploads(uploads, parties).to_bytes()
-            with self._transaction() as db:
-                self._find(db, job)  # it may have been closed meanwhile
-                _put(db, "jobs", "answer", number, data)
-        finally:
-            self._counting.pop(job, None)
+            table = count_uploads([Upload.from_bytes(body) for body in bodies], parties)
+        except ValueError as error:
+            raise Refusal(422, f"job {job} cannot be counted: {clean(error)}") from error
+        data = table.to_bytes()
+        with self._transaction() as db:
+            _find(db, job)
+            db.execute("UPDATE jobs SET answer = ? WHERE number = ?", (data, number))
         log.info("job %s counted in %.2f s", job, time.perf_counter() - began)
         return data
 
-    def _as_task(self, caller: Grant) -> None:
-        if caller.role != "task":
-            raise Refusal(403, f"{caller.party} is a data party; only a task party may do this")
+
+def _as_task(caller: Grant) -> None:
+    if caller.role != "task":
+        raise Refusal(403, f"{caller.party} is a data party; only a task party may do this")
+
+
+def _open_jobs(db: sqlite3.Connection) -> int:
+    return int(db.execute("SELECT count(*) FROM jobs WHERE closed IS NULL").fetchone()[0])
+
+
+def _parties(db: sqlite3.Connection, job: int) -> tuple[str, ...]:
+    rows = db.execute("SELECT party FROM uploads WHERE job = ? ORDER BY place", (job,))
+    return tuple(name for (name,) in rows)
+
+
+def _find(db: sqlite3.Connection, job: str) -> int:
+    row = db.execute("SELECT number, closed FROM jobs WHERE name = ?", (job,)).fetchone()
+    if row is None:
+        raise Refusal(404, f"job {job} is unknown")
+    if row[1] is not None:
+        raise Refusal(410, f"job {job} is closed")
+    return int(row[0])
+
+
+def _own(db: sqlite3.Connection, caller: Grant, job: str) -> int:
+    """Find a job of the caller's."""
+    _as_task(caller)
+    number = _find(db, job)
+    if _parties(db, number)[0] != caller.party:
+        raise Refusal(403, f"job {job} belongs to another task party")
+    return number
+
+
+def _slot(db: sqlite3.Connection, job: str, party: str) -> tuple[int, str | None]:
+    """Return where a party's upload goes, and the digest of one that is there."""
+    row = db.execute(
+        "SELECT number, sha256 FROM uploads WHERE job = ? AND party = ?", (_find(db, job), party)
+    ).fetchone()
+    if row is None:
+        raise Refusal(403, f"{party} takes no part in job {job}")
+    return int(row[0]), row[1]
 
 
 class PartyState:
@@ -425,25 +419,3 @@ class PartyState:
         self._kept.close()
         if forget and self.path is not None:
             self.path.unlink(missing_ok=True)
-
-
-def _parties(db: sqlite3.Connection, job: int) -> tuple[str, ...]:
-    rows = db.execute("SELECT party FROM uploads WHERE job = ? ORDER BY place", (job,))
-    return tuple(name for (name,) in rows)
-
-
-def _put(db: sqlite3.Connection, table: str, column: str, number: int, data: bytes) -> None:
-    """Write a blob without a copy of it in memory."""
-    change = f"UPDATE {table} SET {column} = zeroblob(?) WHERE number = ?"
-    db.execute(change, (len(data), number))
-    with db.blobopen(table, column, number) as blob:
-        blob.write(data)
-
-
-def _get(db: sqlite3.Connection, table: str, column: str, number: int) -> bytes:
-    with db.blobopen(table, column, number, readonly=True) as blob:
-        return blob.read()
-
-
-def _full() -> Refusal:
-    return Refusal(507, "the server's folder is full; close finished jobs first")

@@ -25,12 +25,7 @@ def check_job_id(name: object) -> str:
     MessageError
         If it is not 1 to 128 letters, digits, dots, dashes and underscores.
     """
-    if not isinstance(name, str) or not _JOB.fullmatch(name):
-        raise MessageError(
-            f"{clean(name)!r} cannot name a job; expected are 1 to 128 of A-Z, a-z, 0-9, '.', "
-            "'_' and '-', the first a letter or digit"
-        )
-    return name
+    return _checked(name, _JOB, "a job; expected are 1 to 128 of A-Z, a-z, 0-9, '.', '_' and '-'")
 
 
 def check_party(name: object) -> str:
@@ -41,11 +36,14 @@ def check_party(name: object) -> str:
     MessageError
         If it is not 1 to 64 letters, digits, spaces, dots, dashes and underscores.
     """
-    if not isinstance(name, str) or not _PARTY.fullmatch(name) or name != name.strip():
-        raise MessageError(
-            f"{clean(name)!r} cannot name a party; expected are 1 to 64 letters, digits, spaces, "
-            "'.', '_' and '-', the first a letter or digit"
-        )
+    return _checked(
+        name, _PARTY, "a party; expected are 1 to 64 letters, digits, spaces, '.', '_' and '-'"
+    )
+
+
+def _checked(name: object, form: re.Pattern[str], expected: str) -> str:
+    if not isinstance(name, str) or not form.fullmatch(name) or name != name.strip():
+        raise MessageError(f"{clean(name)!r} cannot name {expected}, the first a letter or digit")
     return name
 
 
