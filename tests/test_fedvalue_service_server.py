@@ -31,7 +31,6 @@ from fedkit.fedvalue.protocol.messages import MessageError, Table  # noqa: E402
 from fedkit.fedvalue.service import store  # noqa: E402
 from fedkit.fedvalue.service.access import AccessDenied, TokenBook, issue_tokens  # noqa: E402
 from fedkit.fedvalue.service.client import (  # noqa: E402
-    CounterError,
     CounterRefused,
     CounterUnavailable,
 )
@@ -183,7 +182,7 @@ def test_every_party_does_its_own_part_only(house: House) -> None:
     assert len(house.jobs()) == 1
     with pytest.raises(CounterRefused, match="no token was ever made for pharmacy"):
         shop.open(job("j2", parties=("shop", "bank", "telco", "pharmacy")))
-    with pytest.raises(CounterError, match="is that of 'bank' and not of 'telco'"):
+    with pytest.raises(CounterRefused, match="is that of 'bank' and not of 'telco'"):
         bank.pending("telco")
 
 

@@ -276,7 +276,7 @@ def test_a_token_of_another_party_is_refused_before_a_secret_is_made(
         (
             "bank",
             ["--parties", "telco", "--label", "a"],
-            "by its token, bank is a data party, which answers (party)",
+            "by its token, bank is a data party: fedkit fedvalue party",
         ),
     ):
         asked = command("shop", house.url, "--name", name, "--data", f"{name}.csv", *odd)
@@ -284,7 +284,7 @@ def test_a_token_of_another_party_is_refused_before_a_secret_is_made(
         assert words in capsys.readouterr().err
     asked = command("bank", house.url, "--name", "shop", "--data", "shop.csv")
     assert cli.main([*asked, "--token-file", "shop.token"]) == 1
-    assert "shop is a task party, which asks (value)" in capsys.readouterr().err
+    assert "shop is a task party: fedkit fedvalue value" in capsys.readouterr().err
     assert set(Path().iterdir()) == before
     assert house.jobs() == []
 
@@ -324,31 +324,15 @@ def test_a_party_waits_for_its_server_and_then_asks_who_it_is(
         commands.admit(counter, "bank", "data")
 
 
-def test_a_command_says_once_in_each_outage_that_it_waits(
-    house: House, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    pauses: list[float] = []
-    monkeypatch.setattr(commands.time, "sleep", pauses.append)
-    house.stop()
-    with commands.connect(
-        house.url, Path("shop.token"), None, False, 60.0, sleep=commands.telling("shop")
-    ) as counter:
-        for _ in range(2):
-            with pytest.raises(CounterUnavailable):
-                counter.pending("shop")
-    assert capsys.readouterr().out == "shop: the server does not answer; trying on\n" * 2
-    assert pauses == [0.25, 0.5, 1, 2, 4, 8] * 2
-
-
 def test_what_a_command_says_of_its_file(house: House, capsys: pytest.CaptureFixture[str]) -> None:
     Path("odd.csv").write_text("id,amount\n" + "".join(f"{i},{i}\n" for i in range(30)), "utf-8")
     more = ["--data", "odd.csv", "--label", "amount", "--parties", "bank", "--timeout", "0.05"]
     assert cli.main(command("shop", house.url, *more)) == 1
     said = capsys.readouterr().out
-    assert "shop: 30 rows, 0 features, label amount; data party bank\n" in said
+    assert "shop: 30 rows, features: 0, label: amount, data parties: bank\n" in said
     assert "shop: warning: the label 'amount' has 30 levels in 30 rows: is it an amount" in said
     assert cli.main(command("bank", house.url, "--once")) == 0
-    assert "bank: 90 rows, 1 feature; waiting" in capsys.readouterr().out
+    assert "bank: 90 rows, features: 1; waiting" in capsys.readouterr().out
 
 
 def test_plug_in_zero_is_nothing_to_warn_of() -> None:

@@ -20,7 +20,6 @@ _NAMES = {
     "create_app": "server",
     "issue_tokens": "access",
     "run_task": "parties",
-    "serve": "server",
 }
 
 __all__ = sorted(_NAMES)

@@ -14,9 +14,8 @@ from pathlib import Path
 from fedkit.fedvalue.service.files import Database, write_secret
 from fedkit.fedvalue.service.wire import check_party
 
-__all__ = ["ROLES", "AccessDenied", "Grant", "TokenBook", "issue_tokens"]
+__all__ = ["AccessDenied", "Grant", "TokenBook", "issue_tokens"]
 
-ROLES = ("task", "data")
 _WHAT = "a file of tokens, as made by: fedkit fedvalue tokens"
 # A token holds 256 random bits, so that a plain hash cannot be searched.
 _SCHEMA = """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -41,6 +41,7 @@ Bins = Annotated[int, typer.Option(help="Bins of a continuous column.")]
 How = Annotated[str, typer.Option(help="Bins of equal 'width', or by 'quantile'.")]
 Missing = Annotated[str, typer.Option(help="Missing values: a level of their 'own', or 'refuse'.")]
 _HERE = "http://127.0.0.1:8765"
+say = typer.echo
 
 
 @app.command()
@@ -126,8 +127,13 @@ def serve(
     logging.basicConfig(format="%(asctime)s %(message)s")
     logging.getLogger("fedkit.fedvalue").setLevel("WARNING" if quiet else "INFO")
     with plainly():
-        made = server.create_app(folder, TokenBook(tokens), limits=limits)
-        server.serve(made, host=host, port=port, cert=tls_cert, key=tls_key, say=say, quiet=quiet)
+        made = server.create_app(folder, TokenBook(tokens), limits)
+        running = server.make_server(made, cert=tls_cert, key=tls_key, quiet=quiet)
+        with server.listen(host, port) as place:
+            shown = f"[{host}]" if ":" in host else host
+            scheme = "http" if tls_cert is None else "https"
+            say(f"counting server at {scheme}://{shown}:{place.getsockname()[1]}")
+            running.run(sockets=[place])
 
 
 @app.command()
@@ -172,12 +178,12 @@ def party(
                 say(f"{name}: taking up with the secret in {place}")
             state = PartyState(place)
             who = DataParty(name, held.ids, cells, key, secret=state.secret)
-            say(f"{name}: {size_of(held)}; waiting for jobs")
+            say(f"{name}: {len(held.ids)} rows, features: {len(held.names)}; waiting for jobs")
             answered = answer_jobs(
                 who, counter, max_rows=max_rows, max_jobs=max_jobs,
                 state=state, once=once, poll=poll, say=lambda line: say(f"{name}: {line}"),
             )  # fmt: skip
-        say(f"{name}: {several(answered, 'job')} answered")
+        say(f"{name}: jobs answered: {answered}")
 
 
 @app.command()
@@ -250,13 +256,13 @@ def value(
         }  # fmt: skip
         TaskParty(name, ["?"], [0], [0], key, names, **options)  # refuses what is out of range
         say(
-            f"{name}: {size_of(held)}, label {label}; "
-            f"data part{'y' if len(names) == 1 else 'ies'} {', '.join(names)}"
+            f"{name}: {len(held.ids)} rows, features: {len(held.names)}, label: {label}, "
+            f"data parties: {', '.join(names)}"
         )
         doubt = label_doubt(label_codes(held.y), f"the label {label!r}")
         if doubt is not None:
             say(f"{name}: warning: {doubt}")
-        with connect(url, token_file, ca, plain, answer_timeout, sleep=telling(name)) as counter:
+        with connect(url, token_file, ca, plain, answer_timeout) as counter:
             admit(counter, name, "task")
             counts = run_task(
                 held, cells, key, counter, name=name, parties=names, timeout=timeout,
@@ -304,11 +310,6 @@ def plainly() -> Iterator[None]:
         raise typer.Exit(130) from None
 
 
-def say(line: str) -> None:
-    """Print one line at once: the reader may be a log."""
-    print(line, flush=True)
-
-
 def own_data(
     data: Path, key_file: Path, bins: int, how: str, missing: str, **options: Any
 ) -> tuple[Any, Any, bytes]:
@@ -324,16 +325,14 @@ def own_data(
     return held, cells_of(held, bins, how, missing, str(data)), read_key(key_file)
 
 
-def connect(
-    url: str, token: Path, ca: Path | None, plain: bool, timeout: float, **options: Any
-) -> RemoteCounter:
+def connect(url: str, token: Path, ca: Path | None, plain: bool, timeout: float) -> RemoteCounter:
     """Return the server at an address, spoken to with the token in a file."""
     from fedkit.fedvalue.service.client import RemoteCounter
     from fedkit.fedvalue.service.files import read_secret
 
     verify: bool | Path = True if ca is None else ca
     secret = read_secret(token, "token")
-    return RemoteCounter(url, secret, verify=verify, plain=plain, timeout=timeout, **options)
+    return RemoteCounter(url, secret, verify=verify, plain=plain, timeout=timeout)
 
 
 def admit(counter: RemoteCounter, name: str, role: str, poll: float | None = None) -> None:
@@ -356,30 +355,10 @@ def admit(counter: RemoteCounter, name: str, role: str, poll: float | None = Non
             away = True
             time.sleep(poll)
     if counter.role != role:
-        takes = "task party, which asks (value)"
-        takes = takes if counter.role == "task" else "data party, which answers (party)"
-        raise ValueError(f"by its token, {name} is a {takes}")
-
-
-def telling(name: str) -> Callable[[float], None]:
-    """Wait between the tries of a request; say so once in each row of pauses, which double."""
-
-    def sleep(seconds: float) -> None:
-        if 1 <= seconds < 2:
-            say(f"{name}: the server does not answer; trying on")
-        time.sleep(seconds)
-
-    return sleep
-
-
-def several(number: int, what: str) -> str:
-    """Return such as "1 row", "2 rows"."""
-    return f"{number} {what}{'' if number == 1 else 's'}"
-
-
-def size_of(held: Any) -> str:
-    """Return how many rows and features a party has, in words."""
-    return f"{several(len(held.ids), 'row')}, {several(len(held.names), 'feature')}"
+        command = "value" if counter.role == "task" else "party"
+        raise ValueError(
+            f"by its token, {name} is a {counter.role} party: fedkit fedvalue {command}"
+        )
 
 
 def pair(text: str) -> tuple[int, int]:

@@ -16,7 +16,6 @@ from urllib.parse import quote, urlsplit
 
 from fedkit.extras import need
 from fedkit.fedvalue.protocol.messages import Job, MessageError, Table, Upload
-from fedkit.fedvalue.service.access import ROLES
 from fedkit.fedvalue.service.wire import (
     check_job_id,
     check_party,
@@ -147,12 +146,12 @@ class RemoteCounter:
         """Return the jobs that wait for this party, oldest first; the token must be its own."""
         _, body = self._ask("GET", "/pending")
         data = self._json(body, "the list of jobs")
-        whose, role, jobs = data.get("party"), data.get("role"), data.get("jobs")
-        if not isinstance(whose, str) or role not in ROLES or not isinstance(jobs, list):
+        whose, self.role, jobs = data.get("party"), data.get("role"), data.get("jobs")
+        if not isinstance(whose, str) or not isinstance(jobs, list):
             raise self._garbage("the list of jobs")
         if whose != party:
-            raise CounterError(f"the token is that of {clean(whose, 64)!r} and not of {party!r}")
-        self.role = role
+            sentence = f"the token is that of {clean(whose, 64)!r} and not of {party!r}"
+            raise CounterRefused(403, sentence)
         try:
             return [job_from_json(job) for job in jobs]
         except (MessageError, RecursionError) as error:  # the second: brackets within brackets

@@ -22,7 +22,7 @@ import contextlib
 import json
 import logging
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,7 @@ from starlette.concurrency import run_in_threadpool  # noqa: E402
 from starlette.exceptions import HTTPException  # noqa: E402
 from starlette.requests import ClientDisconnect  # noqa: E402
 
-__all__ = ["create_app", "listen", "make_server", "serve"]
+__all__ = ["create_app", "listen", "make_server"]
 
 log = logging.getLogger("fedkit.fedvalue")
 #: connections at a time; further ones are answered 503
@@ -138,28 +138,17 @@ def create_app(folder: Path, tokens: TokenBook, limits: Limits | None = None) ->
     return app
 
 
-def serve(
-    app: FastAPI,
-    *,
-    host: str = "127.0.0.1",
-    port: int = 8765,
-    cert: Path | None = None,
-    key: Path | None = None,
-    say: Callable[[str], None] = print,
-    quiet: bool = False,
-) -> None:
-    """Run the service until it is told to stop (SIGINT, SIGTERM).
+def make_server(
+    app: FastAPI, *, cert: Path | None = None, key: Path | None = None, quiet: bool = False
+) -> uvicorn.Server:
+    """Return the uvicorn server, which runs until SIGINT or SIGTERM: ``run(sockets=[listen()])``.
 
     Parameters
     ----------
     app : FastAPI
         Made by :func:`create_app`.
-    host, port : str, int
-        Where to listen; port 0 takes a free one.
     cert, key : Path, optional
         Certificate chain and private key, PEM: then it speaks HTTPS.
-    say : callable
-        Told the address once the server listens.
     quiet : bool
         Warnings only.
 
@@ -167,29 +156,7 @@ def serve(
     ------
     ValueError
         If only one of `cert` and `key` is given, or they cannot be used.
-    OSError
-        If the port is taken or the host unknown.
     """
-    server = make_server(app, cert=cert, key=key, quiet=quiet)
-    with listen(host, port) as place:
-        shown = f"[{host}]" if ":" in host else host
-        scheme = "http" if cert is None else "https"
-        say(f"counting server at {scheme}://{shown}:{place.getsockname()[1]}")
-        server.run(sockets=[place])
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """Open the port, without the delay of small packets that would slow every answer."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    place = socket.create_server((host, port), family=family, backlog=128)
-    place.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # its connections inherit it
-    return place
-
-
-def make_server(
-    app: FastAPI, *, cert: Path | None = None, key: Path | None = None, quiet: bool = False
-) -> uvicorn.Server:
-    """Return the uvicorn server of :func:`serve`, not yet running.  Parameters as there."""
     if (cert is None) != (key is None):
         raise ValueError("TLS needs both a certificate and its key: --tls-cert and --tls-key")
     config = uvicorn.Config(
@@ -203,6 +170,14 @@ def make_server(
     except OSError as error:  # ssl.SSLError among them
         raise ValueError(f"certificate {cert} and key {key} cannot be used: {error}") from error
     return uvicorn.Server(config)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Open the port, without the delay of small packets that would slow every answer."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    place = socket.create_server((host, port), family=family, backlog=128)
+    place.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # its connections inherit it
+    return place
 
 
 async def _caller(request: Request, tokens: TokenBook) -> Grant:
