@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import socket
-import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -115,13 +113,6 @@ def test_a_port_that_is_taken(files: Path, capsys: pytest.CaptureFixture[str]) -
         port = str(taken.getsockname()[1])
         assert cli.main(["fedvalue", *changed(SERVE, "--port", port)]) == 1
     assert "in use" in capsys.readouterr().err
-
-
-def test_files_of_secrets_are_private(files: Path) -> None:
-    if os.name == "nt":
-        pytest.skip("no such permissions")
-    for name in ("federation.key", "tokens.db", "shop.token", "bank.token"):
-        assert stat.S_IMODE((files / name).stat().st_mode) == 0o600
 
 
 def test_a_task_party_names_who_is_missing(

@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 httpx = pytest.importorskip("httpx")
@@ -366,18 +365,10 @@ def test_malformed_uploads(house: House) -> None:
     good = upload().to_bytes()
     twice = upload()
     twice.ids[1] = twice.ids[0]
-    table = Table(np.zeros((1, 3), np.uint32), np.ones(1, np.int64)).to_bytes()
-    head = b'{"kind": "upload", "rows": 0, "sizes": [0, 0, 0, 0]}'
-    four = good[:4] + len(head).to_bytes(4, "little") + head
     cases = [
         (b"", 400, "not a message"),
-        (b"PK\x03\x04" + bytes(50), 400, "not a message"),
         (good[:-1], 400, "cut off"),
         (good + b"x", 400, "longer than it says"),
-        (good[:6] + b"\xff\xff" + good[8:], 400, "head"),
-        (table, 400, "kind 'upload'"),
-        (good.replace(b'"rows": 6', b'"rows": 7'), 400, "do not hold"),
-        (four, 400, "has 4 parts"),
         (twice.to_bytes(), 422, "twice"),
     ]
     for body, status, words in cases:

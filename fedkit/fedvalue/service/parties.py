@@ -118,23 +118,10 @@ def answer_jobs(
         With `once`, if the server does not answer.
     """
     check_range("poll", poll, 0, 86400)
-    state = state or PartyState()
+    state, most = state or PartyState(), math.inf if max_jobs is None else max_jobs
     answers: dict[str, int] = {}
     left_alone: set[str] = set()
-    refused = 0
-    away = False
-
-    def full() -> bool:
-        return len(answers) >= (math.inf if max_jobs is None else max_jobs)
-
-    def refuse(line: str) -> None:
-        nonlocal refused
-        refused += 1
-        if refused <= _NAMED:
-            say(line)
-        if refused == _NAMED:
-            say(f"{_NAMED} jobs were left alone; further ones are not named")
-
+    refused, away = 0, False
     while True:
         try:
             waiting = counter.pending(party.name)
@@ -145,18 +132,22 @@ def answer_jobs(
             for job in waiting:
                 if job.id in left_alone or answers.get(job.id, 0) >= _ANSWERS:
                     continue
-                if full():
+                if len(answers) >= most:
                     break
                 try:
                     _agree(job, party, max_rows)
                     state.answer(job.id, party.content(job))
                     counter.submit(job.id, party.name, party.answer(job))
-                except CounterRefused as error:
+                except (
+                    ValueError,
+                    MemoryError,
+                ) as error:  # refused, not opened, odd
                     left_alone.add(job.id)
-                    refuse(f"job {job.id}: {error}")
-                except (ValueError, MemoryError) as error:  # SealError, MessageError
-                    left_alone.add(job.id)
-                    refuse(f"job {job.id} is not answered: {error}")
+                    refused += 1
+                    if refused <= _NAMED:
+                        say(f"job {job.id} is not answered: {error}")
+                    if refused == _NAMED:
+                        say(f"{_NAMED} jobs were left alone; further ones are not named")
                 else:
                     answers[job.id] = answers.get(job.id, 0) + 1
                     say(f"job {job.id} is answered" + (" again" if answers[job.id] > 1 else ""))
@@ -166,7 +157,7 @@ def answer_jobs(
             if not away:
                 say(f"{error}; trying on")
             away = True
-        if once or full():
+        if once or len(answers) >= most:
             return len(answers)
         sleep(poll)
 
@@ -193,12 +184,10 @@ class _Held:
     ) -> None:
         self.pending, self.submit, self.table = counter.pending, counter.submit, counter.table
         self._counter, self._state, self._command, self._say = counter, state, command, say
-        self._jobs = list[str]()
-        self.last = ""
+        self.jobs = list[str]()
 
     def open(self, job: Job) -> None:
-        self.last = job.id
-        self._jobs.append(job.id)
+        self.jobs.append(job.id)
         self._counter.open(job)
         self._state.opened(job.id, self._command)
         # only now: a mistyped command that the server refuses must not cost another its run
@@ -214,15 +203,12 @@ class _Held:
     def close(self, job: str) -> None:
         """Not yet."""
 
-    def missing(self) -> tuple[str, ...]:
-        return self._counter.missing(self.last)
-
     def end(self) -> None:
         """Forget the run: a later one has other keys and other jobs."""
         self._state.close(forget=True)
         # A server that will not close a job must not hide what the checks found.
         with contextlib.suppress(CounterError, CounterRefused, CounterUnavailable):
-            for job in self._jobs:
+            for job in self.jobs:
                 self._counter.close(job)
 
 
@@ -290,13 +276,17 @@ def run_task(
         say(f"taking up the run that {state} remembers")
     secret = derive(run.secret, "run", *about)
     held = _Held(counter, run, command, say)
-    shown: tuple[str, tuple[str, ...]] = ("", ())
+    shown = ""
+
+    def missing() -> str:
+        return ", ".join(counter.missing(held.jobs[-1]))
 
     def wait() -> None:
         nonlocal shown
-        if held.missing() and (held.last, held.missing()) != shown:
-            shown = held.last, held.missing()
-            say(f"job {held.last} waits for {', '.join(held.missing())}")
+        line = f"job {held.jobs[-1]} waits for {missing()}"
+        if missing() and line != shown:
+            say(line)
+            shown = line
         time.sleep(poll)
 
     with contextlib.closing(run):
@@ -305,9 +295,9 @@ def run_task(
                              **options)  # fmt: skip
             counts = task.count(held, wait=wait, timeout=timeout)
         except PartyMissing as error:
-            missing = ", ".join(held.missing()) or "nobody: the server has not counted yet"
+            lacking = missing() or "nobody: the server has not counted yet"
             raise PartyMissing(
-                f"no table of job {held.last} after {timeout:g} s; missing: {missing}. {_KEPT}"
+                f"no table of job {held.jobs[-1]} after {timeout:g} s; missing: {lacking}. {_KEPT}"
             ) from error
         except CounterUnavailable as error:
             raise CounterUnavailable(f"{error}. {_KEPT}") from error

@@ -376,14 +376,8 @@ class PartyState:
         """Note a job before its answer is sent: the replay guard of a data party.
 
         Seals carry no date: whoever has kept an old job can send it again.  The same answer tells
-        nothing new; an answer from other data, under the job's old keys, would.
-
-        Parameters
-        ----------
-        job : str
-            Its name.
-        content : str
-            Digest of its order and the party's data (:meth:`.roles.DataParty.content`).
+        nothing new; an answer from other data, under the job's old keys, would.  `content` is a
+        digest of the order and the party's data.
 
         Raises
         ------
