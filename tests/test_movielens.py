@@ -142,7 +142,7 @@ def test_made_up_ratings_are_of_the_seed_and_hold_taste():
     ("ratings", "people", "why"),
     [
         (np.zeros((2, 3)), np.zeros((2, 3), dtype=np.int64), "uint8"),
-        (np.full((2, 3), 6, dtype=np.uint8), np.zeros((2, 3), dtype=np.int64), "a rating is 6"),
+        (np.full((2, 3), 6, dtype=np.uint8), np.zeros((2, 3), dtype=np.int64), "stars up to 5"),
         (np.ones((2, 3), dtype=np.uint8), np.zeros((1, 3), dtype=np.int64), "one row for each"),
         (np.ones((0, 3), dtype=np.uint8), np.zeros((0, 3), dtype=np.int64), "at least one"),
     ],

@@ -87,12 +87,13 @@ def _idx(folder: str, train: str, test: str, *md5: str) -> tuple[str, dict[str, 
     return f"idx files in {folder}", dict(zip(names, md5 or [None] * 4, strict=True))
 
 
-def _med(name: str, title: str, md5: str, kind: str, classes: tuple[str, ...]) -> Spec:
+def _med(title: str, md5: str, classes: tuple[str, ...]) -> Spec:
+    kind = title.partition(",")[0]  # medmnist's class, and in small letters its file
     note = (
         "official training split as training pool, official test split as test set; the official "
         "validation split is not used, the server's validation images come from the training pool"
     )
-    edition = Npz("MedMNIST npz file, 28 x 28", {f"medmnist/{name}.npz": md5}, note)
+    edition = Npz("MedMNIST npz file, 28 x 28", {f"medmnist/{kind.lower()}.npz": md5}, note)
     return Spec(title, classes, (kind,), (edition,))
 
 
@@ -187,22 +188,21 @@ SETS: dict[str, Spec] = {
         ),
     ),
     "pathmnist": _med(
-        "pathmnist", "PathMNIST, colon pathology, colour", "a8b06965200029087d5bd730944a56c1",
-        "PathMNIST",
+        "PathMNIST, colon pathology, colour", "a8b06965200029087d5bd730944a56c1",
         ("adipose", "background", "debris", "lymphocytes", "mucus", "smooth muscle",
          "normal colon mucosa", "cancer-associated stroma", "colorectal adenocarcinoma"),
     ),
     "pneumoniamnist": _med(
-        "pneumoniamnist", "PneumoniaMNIST, chest X-ray, grey", "28209eda62fecd6e6a2d98b1501bb15f",
-        "PneumoniaMNIST", ("normal", "pneumonia"),
+        "PneumoniaMNIST, chest X-ray, grey", "28209eda62fecd6e6a2d98b1501bb15f",
+        ("normal", "pneumonia"),
     ),
     "retinamnist": _med(
-        "retinamnist", "RetinaMNIST, fundus camera, colour", "bd4c0672f1bba3e3a89f0e4e876791e4",
-        "RetinaMNIST", ("0", "1", "2", "3", "4"),
+        "RetinaMNIST, fundus camera, colour", "bd4c0672f1bba3e3a89f0e4e876791e4",
+        ("0", "1", "2", "3", "4"),
     ),
     "breastmnist": _med(
-        "breastmnist", "BreastMNIST, breast ultrasound, grey", "750601b1f35ba3300ea97c75c52ff8f6",
-        "BreastMNIST", ("malignant", "normal or benign"),
+        "BreastMNIST, breast ultrasound, grey", "750601b1f35ba3300ea97c75c52ff8f6",
+        ("malignant", "normal or benign"),
     ),
 }  # fmt: skip
 

@@ -93,18 +93,16 @@ class MovieLens:
     source: str = "made up"
 
     def __post_init__(self) -> None:
-        users = len(self.ratings)
-        if self.ratings.ndim != 2 or self.ratings.dtype != np.uint8 or not self.ratings.size:
+        stars = self.ratings
+        if stars.ndim != 2 or stars.dtype != np.uint8 or not stars.size or int(stars.max()) > 5:
             raise ValueError(
-                f"ratings are {self.ratings.dtype}{list(self.ratings.shape)}; uint8[users, movies] "
-                "with at least one of each is expected"
+                f"ratings are {stars.dtype}{list(stars.shape)}; uint8[users, movies] with stars up "
+                "to 5 and at least one user and movie is expected"
             )
-        if int(self.ratings.max()) > 5:
-            raise ValueError(f"a rating is {int(self.ratings.max())}; stars run from 1 to 5")
-        if self.demographics.shape != (users, 3):
+        if self.demographics.shape != (len(stars), 3):
             raise ValueError(
                 f"demographics have shape {self.demographics.shape}; one row for each of the "
-                f"{users} users with gender, age and occupation is expected"
+                f"{len(stars)} users with gender, age and occupation is expected"
             )
 
     @cached_property
