@@ -58,30 +58,54 @@ class Proxy:
 
     def kernel(self, a: NDArray[np.bool_], b: NDArray[np.bool_]) -> Floats:
         """Return the kernel between the rows of two sets of coalitions."""
+        return self.at(*self.places(a, b))
+
+    def places(
+        self, a: NDArray[np.bool_], b: NDArray[np.bool_]
+    ) -> tuple[NDArray[np.intp], Floats | None]:
+        """Return what a whole family's kernels need of two sets: they differ in tables only.
+
+        Returns
+        -------
+        cells : int array, shape (A, B)
+            The two sizes as one number and, but for "round", how many clients are in both.
+        square : float64 array, shape (A, B), or None
+            Squared distances between averaging weights, for "round".
+        """
         n = a.shape[1]
-        sizes = np.log(np.maximum(np.arange(n + 1), 0.5))
-        near = np.exp(-np.abs(sizes[:, None] - sizes) / self.reach)
-        p, q = a.sum(axis=1), b.sum(axis=1)
-        where = np.ix_(p, q)
+        sizes = a.sum(axis=1)[:, None] * (n + 1) + b.sum(axis=1)
         if self.family == "round":
             u, w = self._weights(a), self._weights(b)
             square = (u**2).sum(axis=1)[:, None] + (w**2).sum(axis=1) - 2.0 * (u @ w.T)
-            np.maximum(square, 0.0, out=square)
+            return sizes, np.maximum(square, 0.0, out=square)
+        common = a.astype(np.float64) @ b.T.astype(np.float64)
+        return sizes * (n + 1) + common.astype(np.intp), None
+
+    def at(self, cells: NDArray[np.intp], square: Floats | None) -> Floats:
+        """Return the kernel at what :meth:`places` gave."""
+        n = len(self.shares)
+        s = np.arange(n + 1.0)
+        logs = np.log(np.maximum(s, 0.5))
+        near = np.exp(-np.abs(logs[:, None] - logs) / self.reach)
+        if square is not None:
             if self.rough:
-                d = np.sqrt(square) * (np.sqrt(3.0) / self.scale)
-                alike = (1.0 + d) * np.exp(-d)
+                alike = np.sqrt(square) * (-np.sqrt(3.0) / self.scale)
+                alike = (1.0 - alike) * np.exp(alike)
             else:
                 alike = np.exp(square / (-2.0 * self.scale**2))
             alike += SIZE
-            alike *= near[where]
+            alike *= near.take(cells)
             return alike
-        common = a.astype(np.float64) @ b.T.astype(np.float64)
+        p, q, common = s[:, None, None], s[:, None], s
         if self.family == "membership":
-            return SIZE * near[where] + self.scale ** (p[:, None] + q - 2.0 * common)
-        # effects are centred within sizes, so that size means are not theirs to explain
-        k = np.maximum(np.arange(n + 1.0), 1.0)
-        growth = (1.0 + 4.0 / np.outer(k, k) + 4.0 * np.outer(k, k) / n**2) * (self.scale / n)
-        return SIZE * near[where] + growth[where] * (common - np.outer(p, q) / n)
+            alike = self.scale ** np.abs(p + q - 2.0 * common)
+        else:
+            # effects are centred within sizes, so that size means are not theirs to explain
+            k = np.outer(np.maximum(s, 1.0), np.maximum(s, 1.0))[:, :, None]
+            growth = (1.0 + 4.0 / k + 4.0 * k / n**2) * (self.scale / n)
+            alike = growth * (common - p * q / n)
+        table: Floats = SIZE * near[:, :, None] + alike
+        return table.take(cells)
 
     def _weights(self, coalitions: NDArray[np.bool_]) -> Floats:
         masses = coalitions * self.shares
@@ -159,18 +183,33 @@ def _left_out_error(proxy: Proxy, rows: NDArray[np.bool_], utilities: Floats) ->
 
 
 def _likeliest(grid: list[Proxy], rows: NDArray[np.bool_], utilities: Floats) -> Proxy:
-    count, outputs = utilities.shape
-    best, chosen = -np.inf, grid[0]
+    places = grid[0].places(rows, rows)
+    level = len(NOISES) // 2
+    best = []
     for proxy in grid:
-        kernel = proxy.kernel(rows, rows)
-        for noise in NOISES:
-            factor, failed = lapack.dpotrf(kernel + noise * np.eye(count), lower=True)
-            if failed:
-                continue
-            half, _ = lapack.dtrtrs(factor, utilities, lower=True)
-            # the kernel's variance is not assumed, but profiled out, for each output
-            misfit = np.log(np.maximum((half**2).sum(axis=0), 1e-300) / count).sum()
-            value = -0.5 * count * misfit - outputs * np.log(np.diag(factor)).sum()
-            if value > best:
-                best, chosen = value, replace(proxy, noise=noise)
-    return chosen
+        kernel = proxy.at(*places)
+        found: dict[int, float] = {}
+        around = [level - 1, level, level + 1]
+        while around:  # the likelihood has one summit in the noise: climb from the last one
+            for k in around:
+                found[k] = _likelihood(kernel, NOISES[k], utilities)
+            level = max(found, key=found.__getitem__)
+            reach = (max(level - 1, 0), min(level + 1, len(NOISES) - 1))
+            around = [k for k in reach if k not in found]
+        best.append((found[level], replace(proxy, noise=NOISES[level])))
+        level = min(max(level, 1), len(NOISES) - 2)
+    return max(best, key=lambda each: each[0])[1]
+
+
+def _likelihood(kernel: Floats, noise: float, utilities: Floats) -> float:
+    """Return the log marginal likelihood, but for a constant."""
+    matrix = kernel.copy(order="F")
+    matrix[np.diag_indices_from(matrix)] += noise
+    factor, failed = lapack.dpotrf(matrix, lower=True, overwrite_a=True, clean=False)
+    if failed:
+        return -np.inf
+    half, _ = lapack.dtrtrs(factor, utilities, lower=True)
+    # the kernel's variance is not assumed, but profiled out, for each output
+    count, outputs = utilities.shape
+    misfit = np.log(np.maximum((half**2).sum(axis=0), 1e-300) / count).sum()
+    return float(-0.5 * count * misfit - outputs * np.log(np.diag(factor)).sum())

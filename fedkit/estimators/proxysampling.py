@@ -19,7 +19,7 @@ __all__ = ["ProxySampling"]
 
 ENUMERATED = 20  # players up to which a proxy is asked for all coalitions
 PROXY_ROWS = 2**16  # coalitions that stand for all of them beyond
-BLOCK_ENTRIES = 2**21  # of a kernel that is held at once
+BLOCK_ENTRIES = 2**17  # of a kernel that is held at once: what a core's cache holds
 FITTED_ROWS = 4096  # coalitions that a proxy is fitted to at most
 
 
