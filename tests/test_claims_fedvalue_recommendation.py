@@ -1,14 +1,14 @@
 """Claims of FedValue's federated recommendation: the transcription, and how they find our runs."""
 
+from dataclasses import asdict, replace
+
 import pytest
 
 from fedkit.claims.claim import load_claims
 from fedkit.claims.join import join
 from fedkit.claims.judge import NOT_ATTEMPTED
 from fedkit.datasets.movielens import made_up_ratings
-from fedkit.papers.fedvalue.recommendation import Setting, play
-from fedkit.papers.fedvalue.recommendation_case import Case, Trees
-from fedkit.papers.fedvalue.recommendation_cells import MAIN, TABLE9
+from fedkit.papers.fedvalue.recommendation import MAIN, TABLE9, Case, play
 from fedkit.records.store import Cell, Store
 
 FEDVALUE = load_claims("fedvalue")
@@ -95,14 +95,13 @@ def test_one_cell_by_hand():
 def test_every_claim_finds_the_record_of_its_cell_and_no_other(tmp_path):
     """Records with the cells' own settings, in which every metric says whose it is."""
     store, data = Store(tmp_path), made_up_ratings(users=300)
-    small = Case(movies=8, low=0.02, high=0.2, candidates=3)
+    small = Case(movies=8, low=0.02, high=0.2, candidates=3, trees_rounds=1)
     metrics = {}
     for scenario in ("redundant", "free-riders"):
-        case = Case(**{**small.__dict__, "scenario": scenario})
-        metrics |= play(data, Setting("made-up", case, Trees(rounds=1)), 0)["metrics"]
+        metrics |= play(data, replace(small, scenario=scenario), 0)["metrics"]
     marks = {}
     for number, case in enumerate((*MAIN, *TABLE9)):
-        settings = Setting("ml-1m", case, Trees()).to_dict()
+        settings = asdict(replace(case, dataset="ml-1m"))
         same = dict.fromkeys(metrics, number / 100)
         results = [{"seed": seed, "metrics": same} for seed in range(10)]
         store.save(Cell("paper", "fedvalue", "recommendation", settings, tuple(range(10))), results)

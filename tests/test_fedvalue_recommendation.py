@@ -1,29 +1,31 @@
-"""Federated recommendation: selection, shares and scores by hand, on a made-up matrix."""
+"""Federated recommendation: selection, shares, scores and tables by hand, on a made-up matrix."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
+from scipy.stats import binomtest, ttest_1samp
 from sklearn.metrics import roc_auc_score
+from tinyrecords import records, series_of
 
+from fedkit.claims.claim import load_claims
 from fedkit.datasets.movielens import MovieLens, made_up_ratings
-from fedkit.papers.fedvalue.budgets import affordable, greedy, odd_share, prices
+from fedkit.intervals import mean_interval
+from fedkit.papers.fedvalue import recommendation_tables as tables
 from fedkit.papers.fedvalue.recommendation import (
-    CONTROLS,
+    MILD,
+    PLACES,
     STRATEGIES,
-    Setting,
-    _validated,
-    play,
-    setting,
-)
-from fedkit.papers.fedvalue.recommendation_case import (
     Case,
     Recommender,
-    Repetition,
-    Trees,
-    auc,
+    affordable,
     configure,
     fabricate,
+    forward_selection,
+    greedy,
+    odd_share,
+    play,
+    prices,
     values,
 )
 from fedkit.papers.registry import get
@@ -40,24 +42,23 @@ def ints(*numbers):
 # ------------------------------------------------------------------------------ selection
 
 
-def test_greedy_takes_the_best_and_passes_over_what_it_cannot_pay():
-    scores = np.array([3.0, 1.0, 2.0])
-    assert greedy(scores, ints(1, 1, 1), 2) == {0b101: 1.0}
-    assert greedy(scores, ints(2, 1, 2), 1) == {0b010: 1.0}  # the two best are too dear
-    assert greedy(scores, ints(2, 1, 2), 3) == {0b011: 1.0}  # 0, then not 2, then 1
-    assert greedy(scores, ints(1, 1, 1), 9) == {0b111: 1.0}
-    assert greedy(scores, ints(2, 2, 2), 1) == {0: 1.0}
-
-
-def test_greedy_breaks_ties_in_every_order():
-    same = greedy(np.zeros(3), ints(1, 1, 1), 1)
-    assert same == pytest.approx({0b001: 1 / 3, 0b010: 1 / 3, 0b100: 1 / 3})
-    volume = greedy(np.array([1.0, 1.0, 5.0, 5.0]), ints(1, 1, 1, 1), 3)
-    assert volume == pytest.approx({0b1101: 0.5, 0b1110: 0.5})
-    # prices 1 and 2, budget 2, all orders: 0 first (1/2 of them) leaves nothing for 1
-    assert greedy(np.zeros(2), ints(1, 2), 2) == pytest.approx({0b01: 0.5, 0b10: 0.5})
-    nearly = greedy(np.array([0.3, 0.1 + 0.2]), ints(1, 1), 1)  # equal but for rounding
-    assert nearly == pytest.approx({0b01: 0.5, 0b10: 0.5})
+@pytest.mark.parametrize(
+    ("scores", "price", "budget", "paid"),
+    [
+        ([3.0, 1, 2], (1, 1, 1), 2, {0b101: 1}),
+        ([3.0, 1, 2], (2, 1, 2), 1, {0b010: 1}),  # the two best are too dear
+        ([3.0, 1, 2], (2, 1, 2), 3, {0b011: 1}),  # 0, then not 2, then 1
+        ([3.0, 1, 2], (1, 1, 1), 9, {0b111: 1}),
+        ([3.0, 1, 2], (2, 2, 2), 1, {0: 1}),
+        # ties come in every order
+        ([0.0, 0, 0], (1, 1, 1), 1, {0b001: 1 / 3, 0b010: 1 / 3, 0b100: 1 / 3}),
+        ([1.0, 1, 5, 5], (1, 1, 1, 1), 3, {0b1101: 0.5, 0b1110: 0.5}),
+        ([0.0, 0], (1, 2), 2, {0b01: 0.5, 0b10: 0.5}),  # 0 first leaves nothing for 1
+        ([0.3, 0.1 + 0.2], (1, 1), 1, {0b01: 0.5, 0b10: 0.5}),  # equal but for rounding
+    ],
+)
+def test_greedy_takes_the_best_that_it_can_pay(scores, price, budget, paid):
+    assert greedy(np.array(scores), ints(*price), budget) == pytest.approx(paid)
 
 
 def test_a_thrifty_task_party_pays_for_nothing_worthless():
@@ -67,31 +68,46 @@ def test_a_thrifty_task_party_pays_for_nothing_worthless():
     assert greedy(np.zeros(3), ints(1, 1, 1), 3, worthless=False) == {0: 1.0}
 
 
-def test_bad_scores_are_refused():
-    with pytest.raises(ValueError, match="2 scores and 3 prices"):
-        greedy(np.zeros(2), ints(1, 1, 1), 1)
-    with pytest.raises(ValueError, match="finite"):
-        greedy(np.array([0.0, np.nan]), ints(1, 1), 1)
-    with pytest.raises(ValueError, match="for 1 to 7 parties"):
-        greedy(np.zeros(8), np.ones(8, dtype=np.int64), 1)
-
-
-def test_prices_and_what_they_afford():
+def test_prices_what_they_afford_and_shares_of_odd_parties():
     high = np.array([False, True])
     assert prices(high, "fix").tolist() == [1, 1]
     assert prices(high, "var").tolist() == [1, 2]
     assert affordable(ints(1, 2), 1) == [0b00, 0b01]
     assert affordable(ints(1, 2), 2) == [0b00, 0b01, 0b10]
     assert affordable(ints(1, 2), 3) == [0b00, 0b01, 0b10, 0b11]
-    with pytest.raises(ValueError, match="scheme is 'free'"):
-        prices(high, "free")
-
-
-def test_share_of_odd_parties_by_hand():
     odd = np.array([True, False, False])
     assert odd_share({0b011: 0.5, 0b100: 0.5}, odd) == pytest.approx(0.25)
     assert odd_share({0b001: 1.0}, odd) == 1.0
     assert odd_share({0: 1.0}, odd) == 0.0  # nobody is paid
+
+
+@pytest.mark.parametrize(
+    ("what", "why"),
+    [
+        (lambda: greedy(np.zeros(2), ints(1, 1, 1), 1), "2 scores and 3 prices"),
+        (lambda: greedy(np.zeros(8), np.ones(8, int), 1), "for 1 to 7 parties"),
+        (lambda: greedy(np.array([0, np.nan]), ints(1, 1), 1), "finite"),
+        (lambda: prices(np.array([True]), "free"), "scheme is 'free'"),
+        (lambda: Case(scenario="perfect"), "scenario is 'perfect'"),
+        (lambda: Case(known="some"), "known is 'some'"),
+        (lambda: Case(movies=0), "movies is 0"),
+        (lambda: Case(candidates=8), "expected 2 to 7"),
+        (lambda: Case(ratio=1.0), "ratio is 1"),
+        (lambda: configure(DATA, replace(SMALL, movies=250), 0), "300 movies are too few"),
+        (lambda: configure(DATA, replace(SMALL, low=0.004), 0), "too few for 2 components"),
+        (
+            lambda: configure(
+                MovieLens("x", np.ones((50, 60), np.uint8), np.zeros((50, 3), int)),
+                replace(SMALL, low=0.1), 0,
+            ),
+            "same label",
+        ),
+        (lambda: get("fedvalue", "recommendation").cells("huge"), "unknown profile"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_refused(what, why):
+    with pytest.raises(ValueError, match=why):
+        what()
 
 
 # ------------------------------------------------------------------------------ the case
@@ -130,32 +146,24 @@ def test_targets_liked_a_new_movie_and_parties_never_hold_one():
         marked = ratings.copy()
         marked[39, movie] = 5
         again = configure(MovieLens("x", marked, people), case, 0)
-        new = again.label[39] == 1
-        changed = any(
-            not np.allclose(a, b) for a, b in zip(again.features, made.features, strict=True)
-        )
-        seen.append(new)
-        assert not (new and changed)
+        seen.append(again.label[39] == 1)
+        pairs = zip(again.features, made.features, strict=True)
+        assert not (seen[-1] and any(not np.allclose(a, b) for a, b in pairs))
     assert sum(seen) == 10
 
 
 @pytest.mark.parametrize("how", ["own", "copy", "given"])
-def test_redundant_parties_offer_what_the_task_party_has(how):
-    made = configure(DATA, replace(SMALL, scenario="redundant", ratio=0.4, redundancy=how), 0)
+def test_redundant_parties_offer_what_the_task_party_has_and_are_worth_nothing(how):
+    case = replace(SMALL, scenario="redundant", ratio=0.4, redundancy=how)
+    made = configure(DATA, case, 1)
     has = np.column_stack([made.demographics, made.own])
     for i in np.flatnonzero(made.odd):
         for column in made.features[i].T:
             assert any(np.array_equal(column, known) for known in has.T)
     assert made.own.shape[1] == {"own": 2, "copy": 0, "given": 4}[how]
-
-
-def test_redundant_parties_are_worth_nothing_to_fedvalue():
-    for how in ("own", "copy", "given"):
-        case = replace(SMALL, scenario="redundant", ratio=0.4, redundancy=how)
-        made = configure(DATA, case, 1)
-        found = values(made, case, 1)
-        assert np.allclose(found["fedvalue"][made.odd], 0.0, atol=1e-12)
-        assert (found["fedvalue"][~made.odd] > 1e-3).all()
+    found = values(made, case, 1)["fedvalue"]
+    assert np.allclose(found[made.odd], 0.0, atol=1e-12)
+    assert (found[~made.odd] > 1e-3).all()
 
 
 def test_fabricated_tables():
@@ -169,137 +177,79 @@ def test_fabricated_tables():
     assert set(np.unique(fabricate(true, "uniform", rng))) == set(range(6))
 
 
-@pytest.mark.parametrize(
-    ("change", "why"),
-    [
-        ({"scenario": "perfect"}, "scenario is 'perfect'"),
-        ({"redundancy": "some"}, "redundancy is 'some'"),
-        ({"fabrication": "all"}, "fabrication is 'all'"),
-        ({"demographics": "no"}, "demographics is 'no'"),
-        ({"known": "some"}, "known is 'some'"),
-        ({"movies": 0}, "movies is 0"),
-        ({"features": 0}, "features is 0"),
-        ({"candidates": 1}, "expected 2 to 7"),
-        ({"candidates": 8}, "expected 2 to 7"),
-        ({"ratio": 1.0}, "ratio is 1"),
-        ({"train": 0.0}, "train is 0"),
-    ],
-)
-def test_a_bad_case_is_refused(change, why):
-    with pytest.raises(ValueError, match=why):
-        Case(**change)
-
-
-def test_data_that_do_not_hold_the_case_are_refused():
-    with pytest.raises(ValueError, match="300 movies are too few"):
-        configure(DATA, replace(SMALL, movies=250), 0)
-    with pytest.raises(ValueError, match="too few for 2 components"):
-        configure(DATA, replace(SMALL, low=0.004), 0)
-    nobody = MovieLens("x", np.ones((50, 60), dtype=np.uint8), np.zeros((50, 3), dtype=np.int64))
-    with pytest.raises(ValueError, match="same label"):
-        configure(nobody, replace(SMALL, low=0.1), 0)
-
-
 # ------------------------------------------------------------------------------ the runs
 
 
-def test_auc_is_the_usual_one():
-    rng = Streams(1).generator("test")
-    y, chance = rng.integers(0, 2, 200), rng.integers(0, 20, 200) / 20  # with ties
-    assert auc(y, chance) == pytest.approx(roc_auc_score(y, chance))
+class Known:
+    """Stands for a recommender whose models are known beforehand."""
 
-
-class Known(Recommender):
-    """A recommender whose models are known beforehand."""
-
-    def test(self, mask):
-        return mask / 10, mask / 100
-
-    def validate(self, mask):
-        return {0b001: 0.6, 0b010: 0.5, 0b100: 0.7, 0b101: 0.7, 0b110: 0.8}.get(mask, 0.9)
+    def mark(self, mask, held_out=False):
+        assert held_out
+        return 0.0, {0b001: 0.6, 0b010: 0.5, 0b100: 0.7, 0b101: 0.7, 0b110: 0.8}.get(mask, 0.9)
 
 
 def test_forward_selection_by_hand():
-    known = Known(configure(DATA, SMALL, 0))
-    assert _validated(known, ints(1, 1, 1), 1) == 0b100
-    assert _validated(known, ints(1, 1, 1), 2) == 0b110
-    assert _validated(known, ints(1, 1, 2), 1) == 0b001  # the best is too dear
-    assert _validated(known, ints(2, 2, 2), 1) == 0
-
-
-def test_expected_averages_over_ties():
-    made = configure(DATA, SMALL, 0)
-    assert Known(made).expected({1: 0.25, 3: 0.75}) == pytest.approx((0.25, 0.025))
+    assert forward_selection(Known(), ints(1, 1, 1), 1) == 0b100
+    assert forward_selection(Known(), ints(1, 1, 1), 2) == 0b110
+    assert forward_selection(Known(), ints(1, 1, 2), 1) == 0b001  # the best is too dear
+    assert forward_selection(Known(), ints(2, 2, 2), 1) == 0
 
 
 def test_a_repetition_end_to_end(monkeypatch):
     trained = []
-    chance = Trees.chance
-    monkeypatch.setattr(Trees, "chance", lambda *a: trained.append(1) or chance(*a))
-    case = replace(SMALL, scenario="free-riders", candidates=3)
-    s = Setting("made-up", case, Trees(rounds=5, depth=2))
-    one = play(DATA, s, 0)
+    chance = Recommender.chance
+    monkeypatch.setattr(Recommender, "chance", lambda *a: trained.append(1) or chance(*a))
+    case = replace(SMALL, scenario="free-riders", candidates=3, trees_rounds=5, trees_depth=2)
+    one = play(DATA, case, 0)
     assert len(trained) <= 8 + 7  # each set at most once on test users and once held out
     m = one["metrics"]
-    assert m["auc.fix.3.random"] == m["auc.fix.3.fedvalue"] == m["auc.all"]
+    assert m["auc.fix.3.random"] == pytest.approx(m["auc.all"])
+    assert m["auc.fix.3.fedvalue"] == pytest.approx(m["auc.all"])
+    assert m["lead.auc.var.1"] == m["auc.var.1.fedvalue"] - m["auc.var.1.vf-ps"]
     assert m["spent.var.1.volume"] == 1.0  # high volume is too dear, a low one is not
     assert m["frsp.fix.1.random"] == pytest.approx(100 / 3)
     assert m["frsp.fix.3.fedvalue"] == pytest.approx(100 / 3)
-    for scheme in ("fix", "var"):
-        for budget in (1, 2, 3):
-            best = m[f"auc.{scheme}.{budget}.hindsight"]
-            for name in (*STRATEGIES, "validated"):
-                assert m[f"auc.{scheme}.{budget}.{name}"] <= best + 1e-12
-                assert m[f"spent.{scheme}.{budget}.{name}"] <= budget
-    assert set(CONTROLS) >= {"none", "all"}
-    assert one == play(DATA, s, 0)
-    assert one["metrics"] != play(DATA, s, 1)["metrics"]
+    assert m["frsp.worst.vf-ps"] == max(m[f"frsp.{s}.{b}.vf-ps"] for s, b in PLACES)
+    # RANDOM with one alpha: each party in a third of the orders
+    nobody, alone = m["auc.none"], np.array(one["series"]["gain"])
+    assert m["auc.fix.1.random"] == pytest.approx(nobody + alone.mean())
+    for scheme, budget in PLACES:
+        best = m[f"auc.{scheme}.{budget}.hindsight"]
+        for name in (*STRATEGIES, "validated"):
+            assert m[f"auc.{scheme}.{budget}.{name}"] <= best + 1e-12
+            assert m[f"spent.{scheme}.{budget}.{name}"] <= budget
+    assert one == play(DATA, case, 0)
+    assert one["metrics"] != play(DATA, case, 1)["metrics"]
 
 
 def test_more_parties_know_more():
-    made = configure(DATA, SMALL, 0)
-    assert isinstance(made, Repetition)
-    recommender = Recommender(made, Trees(rounds=30, depth=3, rate=0.1))
-    nobody, everybody = recommender.test(0)[1], recommender.test(31)[1]
+    case = replace(SMALL, trees_rounds=30, **MILD)
+    recommender = Recommender(case, configure(DATA, case, 0))
+    nobody, everybody = recommender.mark(0)[1], recommender.mark(31)[1]
     assert nobody < 0.62
     assert everybody > nobody + 0.1
 
 
-def test_cells_hold_their_settings():
-    experiment = get("fedvalue", "recommendation")
-    cells = experiment.cells("paper", None)
-    assert len(cells) == len({c.key for c in cells}) == 28
-    assert all(c.seeds == tuple(range(20)) for c in cells)
-    for cell in cells:
-        assert setting(cell).to_dict() == dict(cell.settings)
-    assert {c.settings["dataset"] for c in experiment.cells("smoke", None)} == {"made-up"}
-    with pytest.raises(ValueError, match="unknown profile"):
-        experiment.cells("huge", None)
-
-
-class Watched(Trees):
-    """Trees that remember what they were trained on."""
-
-    def chance(self, x, y, wanted):
-        seen.append((x, y, wanted))
-        return wanted[:, 0].astype(float)
-
-
-seen: list = []
-
-
-def test_no_test_label_is_ever_used():
+def test_no_test_label_is_ever_used(monkeypatch):
+    seen = []
+    noise = Streams(1).generator("test").integers(0, 20, 2000) / 20  # with ties
+    monkeypatch.setattr(
+        Recommender, "chance", lambda _, *given: seen.append(given) or noise[: len(given[2])]
+    )
     made = configure(DATA, SMALL, 0)
-    seen.clear()
-    recommender = Recommender(made, Watched())
-    recommender.test(0b00011)
-    recommender.validate(0b00011)
+    recommender = Recommender(SMALL, made)
+    accuracy, area = recommender.mark(0b00011)
+    recommender.mark(0b00011, held_out=True)
     table, train = recommender.table(0b00011), made.train
     assert table.shape == (2000, 3 + 2 + 2)
     (x, y, wanted), (less, fewer, held) = seen
     assert np.array_equal(x, table[train])
     assert np.array_equal(y, made.label[train])
     assert np.array_equal(wanted, table[~train])
+    truth, chance = made.label[~train], noise[: len(wanted)]
+    assert (accuracy, area) == pytest.approx(
+        (((chance > 0.5) == truth).mean(), roc_auc_score(truth, chance))
+    )
     third = np.arange(400) % 3 == 0
     assert np.array_equal(less, x[~third])
     assert np.array_equal(fewer, y[~third])
@@ -309,3 +259,110 @@ def test_no_test_label_is_ever_used():
     assert all(np.array_equal(one[name], two[name]) for name in one)
     everybody = values(turned, replace(SMALL, known="all"), 0)
     assert not np.array_equal(one["fedvalue"], everybody["fedvalue"])
+
+
+def test_cells_hold_their_settings():
+    experiment = get("fedvalue", "recommendation")
+    cells = experiment.cells("paper", None)
+    assert len(cells) == len({c.key for c in cells}) == 28
+    assert all(c.seeds == tuple(range(20)) for c in cells)
+    assert [asdict(Case(**c.settings)) for c in cells] == [dict(c.settings) for c in cells]
+    assert {c.settings["dataset"] for c in experiment.cells("smoke", None)} == {"made-up"}
+
+
+# ------------------------------------------------------------------------------ the tables
+
+
+def frame_of(*cases):
+    """Records of cases: what each changes in the default one, and numbers per seed by metric."""
+    return records([({**asdict(Case()), **change}, numbers) for change, numbers in cases])
+
+
+def test_rows_of_a_case_and_no_other():
+    frame = frame_of(
+        ({}, {"auc.none": [0.5]}), ({"movies": 30}, {"auc.none": [0.7]}), (MILD, {"auc.none": [1]})
+    )
+    assert tables.rows(frame, Case(dataset="ml-1m", validated=False)).value.tolist() == [0.5]
+    assert tables.rows(frame, Case(movies=30)).value.tolist() == [0.7]
+    assert tables.rows(frame, Case(**MILD)).value.tolist() == [1]
+    assert tables.rows(frame, Case(movies=40)).empty
+
+
+def test_strategies_are_compared_with_the_best_benchmark():
+    numbers = {"auc.none": [0.25]}
+    for scheme, budget in PLACES:
+        place = f"auc.{scheme}.{budget}"
+        numbers |= {
+            f"{place}.random": [0.5, 0.6, 0.7], f"{place}.volume": [0.6, 0.7, 0.9],
+            f"{place}.vf-ps": [0.4, 0.4, 0.4], f"{place}.fedvalue": [0.7, 0.9, 0.9],
+        }  # fmt: skip
+    frame = frame_of(({}, numbers))
+    table = tables.against_best(frame, ("auc",))
+    assert len(table) == 6
+    row = table.loc["auc, VAR, 2α"]
+    assert row["best benchmark"] == "VOLUME"
+    assert row["difference"].startswith("0.100 [")
+    p = ttest_1samp([0.1, 0.2, 0.0], 0.0).pvalue
+    assert row["p (paired t)"] == pytest.approx(p)
+    assert row["p (Holm)"] == pytest.approx(min(1.0, 6 * p))
+    shown = tables.performance(frame, "auc")
+    assert shown.loc["VF-PS", "FIX, 1α"] == "0.400 [0.400, 0.400]"
+    assert (shown.loc["control: no data party"] == "0.250").all()  # the same at every budget
+    assert "FedValue, thrifty" not in shown.index
+
+
+def test_shares_stay_between_0_and_100_and_none_of_20_is_not_never():
+    none = tables.share_interval(np.zeros(20))
+    assert (none.mean, none.low) == (0, 0)
+    assert binomtest(0, 20).proportion_ci().high == pytest.approx(none.high / 100)
+    every = tables.share_interval(np.full(20, 100.0))
+    assert (every.low, every.high) == (pytest.approx(100 - none.high), 100)
+    few = tables.share_interval(np.array([0.0] * 19 + [50.0]))  # the t-interval starts below 0
+    assert few.low == 0
+    assert few.high == pytest.approx(mean_interval(np.array([0.0] * 19 + [50.0])).high)
+    same = tables.share_interval(np.full(20, 20.0))  # RANDOM: the same share in every repetition
+    assert (same.low, same.high) == (20, 20)
+    frame = frame_of(({}, {"frsp.fix.1.vf-ps": [0.0] * 20, "auc.fix.1.vf-ps": [0.0] * 20}))
+    assert tables.performance(frame, "frsp").loc["VF-PS", "FIX, 1α"] == "0.0 [0.0, 16.8]"
+    assert tables.performance(frame, "auc").loc["VF-PS", "FIX, 1α"].startswith("0.000 [0.000")
+
+
+def test_levels_are_ours_less_the_printed_numbers():
+    claims = load_claims("fedvalue")
+    shifts = {"random": 0.1, "volume": 0.0, "vf-ps": 0.0, "fedvalue": -0.2}
+    numbers = {
+        f"auc.{s}.{b}.{name}": [claims[f"fedvalue.t5.{s}.auc.b{b}.{name}"].number + shift]
+        for s, b in PLACES
+        for name, shift in shifts.items()
+    }
+    table = tables.levels(frame_of((MILD, numbers)), claims)
+    assert list(table.index) == [("Table 5", "depth 3, rate 0.1")]
+    assert list(table) == ["RANDOM", "VOLUME", "VF-PS", "FedValue"]
+    assert list(table.iloc[0]) == pytest.approx(list(shifts.values()), abs=1e-9)
+
+
+def test_readings_and_robustness_name_what_is_changed():
+    names = ("random", "volume", "vf-ps", "fedvalue", "fedvalue-corrected")
+    changes = ({}, {"high": 0.05}, {"movies": 30}, {"known": "all"}, MILD,
+               {"scenario": "redundant", "redundancy": "copy"})  # fmt: skip
+    numbers = {f"auc.fix.2.{name}": [0.25, 0.75] for name in names}
+    frame = frame_of(*((change, numbers) for change in changes))
+    table = tables.robustness(frame, "auc")
+    assert list(table.index) == ["ideal", "ideal: 30 new movies", "ideal: high volume 5%"]
+    assert (table == 0.5).all(axis=None)
+    assert list(tables.readings(frame, "auc").index) == [
+        "ideal", "redundant: they offer the demographics", "ideal: scores from everybody's labels",
+        "ideal: trees of depth 3, rate 0.1",
+    ]  # fmt: skip
+
+
+def test_explanation_ranks_within_a_repetition():
+    parties = {"high": [0, 0, 1], "odd": [0, 1, 0], "gain": [0.1, -0.1, 0.3], "cells": [3, 2, 1],
+               "score.volume": [1, 1, 9]}  # fmt: skip
+    scores = [[2.0, 1.0, 0.5], [3.0, 1.0, 0.5]]
+    named = {name: [values] * 2 for name, values in parties.items()}
+    means, ranks = tables.explanation(series_of([({}, {**named, "score.fedvalue": scores})]))
+    assert means.loc["odd", "gain"] == pytest.approx(-0.1)
+    assert means.loc["low volume", "FedValue"] == pytest.approx(2.5)
+    assert ranks.loc["FedValue", "rank correlation with cells"] == "1.00 [1.00, 1.00]"
+    assert ranks.loc["FedValue", "rank correlation with gain"].startswith("-0.50")

@@ -1,182 +1,549 @@
-"""Repetitions of FedValue's federated recommendation (section 6), with the controls that it lacks.
+"""Federated recommendation: which suppliers of ratings should a movie agency pay (section 6)?
 
-Schemes, budgets and strategies of one repetition share the task, the parties and the models: each
-set of parties is trained once, whoever selects it.
+An agency knows the demographics of all its members, and which members of a small part liked one
+of its new movies.  Suppliers offer ratings of other movies.  The agency pays some of them, within
+a budget, and trains gradient-boosted trees on what it then has, to find who else would like one.
+
+What the paper leaves open is a field of :class:`Case`, or said where it is decided.  Sets of
+parties are masks: bit i of the whole number is party i.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, fields
+import itertools
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+from scipy import stats
 
 from fedkit.datasets.movielens import MovieLens, load_movielens, made_up_ratings
-from fedkit.extras import bar
-from fedkit.fedvalue.data import discretise, joint_codes
-from fedkit.papers.fedvalue.budgets import (
-    BUDGETS,
-    SCHEMES,
-    affordable,
-    greedy,
-    members,
-    odd_share,
-    prices,
-)
-from fedkit.papers.fedvalue.recommendation_case import (
-    Case,
-    Recommender,
-    Repetition,
-    Trees,
-    configure,
-    values,
-)
-from fedkit.papers.registry import Cell
+from fedkit.extras import bar, need
+from fedkit.fedvalue.baselines import vfps_scores
+from fedkit.fedvalue.cmi import Correction, mshapley_cmi
+from fedkit.fedvalue.data import discretise, joint_codes, pca
+from fedkit.papers.registry import Cell, Experiment, register
+from fedkit.records.golden import Tiny
+from fedkit.streams import Streams
 
-__all__ = ["CONTROLS", "STRATEGIES", "Setting", "play", "run_cell"]
+__all__ = [
+    "BUDGETS", "CHOICES", "MAIN", "MILD", "PLACES", "READINGS", "SCHEMES", "STRATEGIES", "TABLE9",
+    "Case", "Recommender", "Repetition", "affordable", "configure", "forward_selection", "greedy",
+    "members", "odd_share", "play", "prices", "values",
+]  # fmt: skip
 
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+Ratings = npt.NDArray[np.uint8]
+
+#: incentives of section 6: the same for all, or twice as much for a high volume
+SCHEMES = ("fix", "var")
+#: in units of alpha
+BUDGETS = (1, 2, 3)
+PLACES = tuple(itertools.product(SCHEMES, BUDGETS))
+#: ties are broken in every order, so there must not be too many
+MOST_PARTIES = 7
 #: by score until the budget is used up; those that end in "-thrifty" pay no party of score <= 0
 STRATEGIES = (
     "random", "volume", "vf-ps", "fedvalue", "fedvalue-corrected", "fedvalue-thrifty",
     "fedvalue-corrected-thrifty",
 )  # fmt: skip
-#: no party; all of them; forward selection by AUC on held-out training users, which needs every
-#: party's features; and the affordable set of the best AUC on the test users, which is a bound
-CONTROLS = ("none", "all", "validated", "hindsight")
 #: name of the share of odd parties among those selected
 _SHARE = {"redundant": "rpsp", "free-riders": "frsp"}
+#: what a field of a :class:`Case` may be
+CHOICES = {
+    "scenario": ("ideal", "redundant", "free-riders"),
+    "redundancy": ("own", "copy", "given"),
+    "fabrication": ("density", "permuted", "uniform"),
+    "demographics": ("levels", "bins"),
+    "known": ("train", "all"),
+}
 
 
 @dataclass(frozen=True)
-class Setting:
-    """What a cell runs: data, the case, the trees, and whether forward selection takes part."""
+class Case:
+    """The setting of a repetition: Table 4, and what section 6 does not say.
 
-    dataset: str
-    case: Case
-    trees: Trees
+    Attributes
+    ----------
+    dataset : {"ml-1m", "ml-100k", "made-up"}
+    scenario : {"ideal", "redundant", "free-riders"}
+    ratio : float
+        Share of redundant or free-riding parties: 0.2 (the text of section 6 also says 40%).
+    movies, candidates, features : int
+        New movies N, data parties, principal components K of each.
+    low, high : float
+        Share of the movies that a low-volume and a high-volume party holds.
+    train : float
+        Share of the users whose labels are known.
+    redundancy : {"own", "copy", "given"}
+        What "features are also held by the task party" means.  ``own``: the task party holds
+        components of ratings of its own, of a low volume, and every redundant party offers these
+        again.  ``copy``: a redundant party offers the demographics.  ``given``: a redundant party
+        is like the others, and the task party holds its features already.
+    fabrication : {"density", "permuted", "uniform"}
+        What a free-rider offers.  ``density``: random stars in random places, as many as a true
+        table has.  ``permuted``: a true table whose rows are shuffled.  ``uniform``: a random
+        number from 0 to 5 in every place.
+    demographics : {"levels", "bins"}
+        Whether age bands and occupations keep their levels in MShapley-CMI, as discrete columns
+        do, or are binned by their codes like continuous ones.
+    known : {"train", "all"}
+        Whose labels the scores are worked out on: those that the task party knows, or everybody's,
+        which it cannot have; a simulation may use them by mistake.
+    bins : int
+        Equal-width bins per component for MShapley-CMI.
+    groups : int
+        Random groups of VF-PS.
+    validated : bool
+        Whether forward selection takes part as a control.
+    trees_rounds, trees_depth, trees_rate
+        Gradient-boosted trees; the paper names no settings, so these are XGBoost's own.
+    """
+
+    dataset: str = "made-up"
+    scenario: str = "ideal"
+    ratio: float = 0.2
+    movies: int = 20
+    candidates: int = 5
+    features: int = 2
+    low: float = 0.01
+    high: float = 0.1
+    train: float = 0.2
+    redundancy: str = "own"
+    fabrication: str = "density"
+    demographics: str = "levels"
+    known: str = "train"
+    bins: int = 5
+    groups: int = 20
     validated: bool = True
+    trees_rounds: int = 100
+    trees_depth: int = 6
+    trees_rate: float = 0.3
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the settings of a cell."""
-        parts = {f.name: getattr(self.case, f.name) for f in fields(Case)}
-        parts["validated"] = self.validated
-        return {"dataset": self.dataset, **parts, **{f"trees_{f.name}": getattr(self.trees, f.name)
-                for f in fields(Trees)}}  # fmt: skip
-
-
-def setting(cell: Cell) -> Setting:
-    """Return the setting of a cell."""
-    s = cell.settings
-    return Setting(
-        str(s["dataset"]),
-        Case(**{f.name: s[f.name] for f in fields(Case) if f.name in s}),
-        Trees(**{f.name: s[f"trees_{f.name}"] for f in fields(Trees) if f"trees_{f.name}" in s}),
-        bool(s.get("validated", True)),
-    )
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            if name in CHOICES and value not in CHOICES[name]:
+                raise ValueError(f"{name} is {value!r}; choose from {CHOICES[name]}")
+            if name in ("movies", "features", "bins", "groups") and value < 1:
+                raise ValueError(f"{name} is {value}; expected at least 1")
+            if name in ("low", "high", "train", "ratio") and not 0 < value < 1:
+                raise ValueError(f"{name} is {value}; expected a share within (0, 1)")
+        if not 2 <= self.candidates <= MOST_PARTIES:
+            raise ValueError(f"candidates is {self.candidates}; expected 2 to {MOST_PARTIES}")
 
 
-@lru_cache(maxsize=2)
-def dataset(name: str) -> MovieLens:
-    """Load a data set, or make up the one of the quick runs."""
-    return made_up_ratings() if name == "made-up" else load_movielens(name)
+# ------------------------------------------------------------------- who offers what
 
 
-def _choices(
-    scores: dict[str, np.ndarray], recommender: Recommender, validated: bool
-) -> Iterator[tuple[str, int, str, dict[int, float]]]:
-    """Yield scheme, budget, strategy, and the sets that it selects."""
-    high = recommender.repetition.high
-    for scheme in SCHEMES:
-        price = prices(high, scheme)
-        for budget in BUDGETS:
-            for name in STRATEGIES:
-                score = scores[name.removesuffix("-thrifty")]
-                pays = not name.endswith("-thrifty")
-                yield scheme, budget, name, greedy(score, price, budget, worthless=pays)
-            if validated:
-                yield scheme, budget, "validated", {_validated(recommender, price, budget): 1.0}
-            sets = affordable(price, budget)
-            best = max(sets, key=lambda mask: recommender.test(mask)[1])
-            yield scheme, budget, "hindsight", {best: 1.0}
+@dataclass(frozen=True, eq=False)
+class Repetition:
+    """One draw of the task and of its candidates.
+
+    Attributes
+    ----------
+    label : int64[U]
+        1 for target customers.
+    train : bool[U]
+        Users whose label is known; the others are the test set.
+    demographics : int64[U, 3]
+    own : float64[U, F]
+        Further features of the task party; F = 0 but for redundant scenarios.
+    features : tuple of float64[U, K]
+        What each data party offers.
+    high, odd : bool[d]
+        Who is of high volume; who is redundant or rides free.
+    volume : int64[d]
+        Movies that each party says it holds.
+    """
+
+    label: IntArray
+    train: BoolArray
+    demographics: IntArray
+    own: FloatArray
+    features: tuple[FloatArray, ...]
+    high: BoolArray
+    odd: BoolArray
+    volume: IntArray
 
 
-def _validated(recommender: Recommender, price: np.ndarray, budget: int) -> int:
+def configure(data: MovieLens, case: Case, seed: int) -> Repetition:
+    """Draw the new movies, the users with labels, and the data parties.
+
+    The draws do not depend on the scenario, so scenarios are compared on the same movies, users
+    and tables of ratings.  Of an odd number of parties the smaller half is of high volume.
+
+    Raises
+    ------
+    ValueError
+        If there are too few movies or users, or all users with labels have the same.
+    """
+    users, movies = data.ratings.shape
+    small, large = (max(1, round(share * movies)) for share in (case.low, case.high))
+    if movies < case.movies + max(small, large):
+        raise ValueError(
+            f"{movies} movies are too few for {case.movies} new ones and {max(small, large)} at a "
+            "party"
+        )
+    if min(small, large) < case.features:
+        raise ValueError(
+            f"a low-volume party holds {min(small, large)} movies, too few for {case.features} "
+            "components"
+        )
+    streams = Streams(seed).child("fedvalue", "recommendation")
+    shuffled = streams.generator("movies").permutation(movies)
+    new, others = shuffled[: case.movies], shuffled[case.movies :]
+    label = (data.ratings[:, new] >= 4).any(axis=1).astype(np.int64)
+    train = np.zeros(users, dtype=bool)
+    train[streams.generator("users").permutation(users)[: round(case.train * users)]] = True
+    if len(np.unique(label[train])) < 2 or len(np.unique(label[~train])) < 2:
+        raise ValueError(
+            "all users of the training or of the test set have the same label; take more new "
+            "movies or more users"
+        )
+
+    def table(name: str, size: int) -> Ratings:
+        return data.ratings[:, streams.generator("party", name).permutation(others)[:size]]
+
+    high = np.arange(case.candidates) >= (case.candidates + 1) // 2
+    volume = np.where(high, large, small).astype(np.int64)
+    how_many = 0 if case.scenario == "ideal" else round(case.ratio * case.candidates)
+    odd = np.zeros(case.candidates, dtype=bool)
+    odd[streams.generator("roles").permutation(case.candidates)[:how_many]] = True
+    redundancy = case.redundancy if case.scenario == "redundant" else ""
+    own = pca(table("own", small), case.features) if redundancy == "own" else np.zeros((users, 0))
+    copied = {"own": own, "copy": data.demographics.astype(np.float64)}
+    offered = []
+    for i in range(case.candidates):
+        ratings = table(str(i), int(volume[i]))
+        if odd[i] and case.scenario == "free-riders":
+            ratings = fabricate(ratings, case.fabrication, streams.generator("made up", i))
+        copies = odd[i] and redundancy in copied
+        offered.append(copied[redundancy] if copies else pca(ratings, case.features))
+    if redundancy == "given":
+        own = np.column_stack([own, *(x for x, held in zip(offered, odd, strict=True) if held)])
+    return Repetition(label, train, data.demographics, own, tuple(offered), high, odd, volume)
+
+
+def fabricate(ratings: Ratings, how: str, rng: np.random.Generator) -> Ratings:
+    """Make up a table of ratings in the place of a true one; see :class:`Case`."""
+    if how == "permuted":
+        return ratings[rng.permutation(len(ratings))]
+    if how == "uniform":
+        return rng.integers(0, 6, size=ratings.shape, dtype=np.uint8)
+    rated = rng.random(ratings.shape) < (ratings > 0).mean()
+    return (rated * rng.integers(1, 6, size=ratings.shape)).astype(np.uint8)
+
+
+# ------------------------------------------------------------------- whom the agency pays
+
+
+def values(repetition: Repetition, case: Case, seed: int) -> dict[str, FloatArray]:
+    """Score the data parties by each strategy, on the users whose labels are known.
+
+    Returns
+    -------
+    dict of str to float64[d]
+        ``random`` scores all alike and ``volume`` all of one size: such ties are broken at
+        random.  ``fedvalue`` is the plug-in value of Eq. 6, ``fedvalue-corrected`` the same with
+        the mean of a permutation null taken off.
+    """
+    train = repetition.train | (case.known == "all")
+    keep = True if case.demographics == "levels" else None
+    # Text keeps its levels: what the task party knows is one column of joint cells.
+    known = discretise(repetition.demographics[train], case.bins, discrete=keep)
+    if repetition.own.shape[1]:
+        known = np.column_stack([known, discretise(repetition.own[train], case.bins)])
+    task, label = joint_codes(known).astype(str), repetition.label[train]
+    offered = [x[train] for x in repetition.features]
+
+    def fedvalue(correction: Correction) -> FloatArray:
+        return mshapley_cmi(
+            task, label, offered, bins=case.bins, correction=correction, seed=seed, draws=2
+        ).values
+
+    return {
+        "random": np.zeros(len(offered)),
+        "volume": repetition.volume.astype(np.float64),
+        "vf-ps": vfps_scores(offered, label, groups=case.groups, seed=seed),
+        "fedvalue": fedvalue("plugin"),
+        "fedvalue-corrected": fedvalue("permutation"),
+    }
+
+
+def prices(high: BoolArray, scheme: str) -> IntArray:
+    """Return what each party asks, in units of alpha: FIX 1, VAR 1 or 2 by volume.
+
+    Raises
+    ------
+    ValueError
+        If the scheme is unknown.
+    """
+    if scheme not in SCHEMES:
+        raise ValueError(f"scheme is {scheme!r}; choose from {SCHEMES}")
+    return np.where(high & (scheme == "var"), 2, 1).astype(np.int64)
+
+
+def greedy(
+    scores: FloatArray, price: IntArray, budget: int, *, worthless: bool = True
+) -> dict[int, float]:
+    """Select parties by falling score until nothing more can be paid.
+
+    A party that cannot be paid any more is passed over and the next one is looked at: in the
+    paper's tables VOLUME with 2 alpha under VAR does as well as with alpha under FIX, and with
+    alpha under VAR as badly as RANDOM, which no other rule explains.
+
+    Parameters
+    ----------
+    scores : float64[d]
+        Equal ones (to twelve digits of the largest) come in random order.
+    price : int64[d]
+    budget : int
+    worthless : bool
+        Whether a party of score 0 or less is paid too while money is left, as the paper's "until
+        the budget is used up" has it.
+
+    Returns
+    -------
+    dict of int to float
+        Probability of each set of parties.
+
+    Raises
+    ------
+    ValueError
+        If there are too many parties, not one price for each, or scores that are not finite.
+    """
+    d = len(scores)
+    if len(price) != d or not 1 <= d <= MOST_PARTIES:
+        raise ValueError(
+            f"{d} scores and {len(price)} prices; one of each for 1 to {MOST_PARTIES} parties "
+            "is expected"
+        )
+    if not np.isfinite(scores).all():
+        raise ValueError(f"scores are {scores.tolist()}; finite numbers are expected")
+    rounded = np.round(scores / (float(np.abs(scores).max()) or 1.0), 12)
+    ties = len(np.unique(rounded)) < d
+    found: Counter[int] = Counter()
+    for order in itertools.permutations(range(d)) if ties else [tuple(range(d))]:
+        left, chosen = budget, 0
+        for i in sorted(order, key=lambda i: -rounded[i]):
+            if price[i] <= left and (worthless or rounded[i] > 0):
+                left, chosen = left - int(price[i]), chosen | 1 << i
+        found[chosen] += 1
+    return {mask: count / found.total() for mask, count in sorted(found.items())}
+
+
+def affordable(price: IntArray, budget: int) -> list[int]:
+    """Return every set of parties that the budget pays, as masks."""
+    return [m for m in range(1 << len(price)) if price[members(m)].sum() <= budget]
+
+
+def members(mask: int) -> list[int]:
+    """Return the parties of a mask, ascending."""
+    return [i for i in range(mask.bit_length()) if mask >> i & 1]
+
+
+def odd_share(selected: dict[int, float], odd: BoolArray) -> float:
+    """Return RPSP or FRSP: the mean share of odd parties among those selected (0 of none)."""
+    return sum(p * float(odd[members(mask)].mean()) for mask, p in selected.items() if mask)
+
+
+class Recommender:
+    """Models of one repetition, one for each set of parties, trained when first asked for."""
+
+    def __init__(self, case: Case, repetition: Repetition) -> None:
+        self.case, self.repetition = case, repetition
+        self._marks: dict[tuple[int, bool], tuple[float, float]] = {}
+
+    def table(self, mask: int) -> FloatArray:
+        """Return what the task party has with these parties, float64[U, F]."""
+        r = self.repetition
+        return np.column_stack([r.demographics, r.own, *(r.features[i] for i in members(mask))])
+
+    def mark(self, mask: int, held_out: bool = False) -> tuple[float, float]:
+        """Return accuracy and AUC on the test users.
+
+        Or on every third user with a label, of a model of the other two thirds (`held_out`).
+        """
+        if (mask, held_out) not in self._marks:
+            x, label, fitted = self.table(mask), self.repetition.label, self.repetition.train
+            marked = ~fitted
+            if held_out:
+                marked = np.isin(np.arange(len(label)), np.flatnonzero(fitted)[::3])
+                fitted = fitted & ~marked
+            chance, truth = self.chance(x[fitted], label[fitted], x[marked]), label[marked]
+            # the area under the ROC curve is Mann and Whitney's U as a share of all pairs
+            target, other = chance[truth == 1], chance[truth == 0]
+            u = stats.mannwhitneyu(target, other, method="asymptotic").statistic
+            area = float(u / (len(target) * len(other)))
+            self._marks[mask, held_out] = float(((chance > 0.5) == truth).mean()), area
+        return self._marks[mask, held_out]
+
+    def chance(self, x: FloatArray, y: IntArray, wanted: FloatArray) -> FloatArray:
+        """Train trees on (x, y) with one thread and return the probability of label 1."""
+        xgboost = need("xgboost", extra="vertical")
+        options = {
+            "objective": "binary:logistic", "max_depth": self.case.trees_depth,
+            "eta": self.case.trees_rate, "nthread": 1, "tree_method": "hist", "seed": 0,
+        }  # fmt: skip
+        fitted = xgboost.train(options, xgboost.DMatrix(x, y, nthread=1), self.case.trees_rounds)
+        return np.asarray(fitted.predict(xgboost.DMatrix(wanted, nthread=1)), dtype=np.float64)
+
+
+def forward_selection(recommender: Recommender, price: IntArray, budget: int) -> int:
     """Add the party whose model does best on held-out training users, until nothing is left."""
     chosen, left = 0, budget
-    while True:
-        more = [i for i, p in enumerate(price) if p <= left and not chosen >> i & 1]
-        if not more:
-            return chosen
-        best = max(more, key=lambda i: recommender.validate(chosen | 1 << i))
+    while more := [i for i, p in enumerate(price) if p <= left and not chosen >> i & 1]:
+        best = max(more, key=lambda i: recommender.mark(chosen | 1 << i, held_out=True)[1])
         chosen, left = chosen | 1 << best, left - int(price[best])
+    return chosen
 
 
-def play(data: MovieLens, s: Setting, seed: int) -> dict[str, Any]:
+# ------------------------------------------------------------------- runs and cells
+
+
+def play(data: MovieLens, case: Case, seed: int) -> dict[str, Any]:
     """Run one repetition: every scheme, budget, strategy and control.
+
+    The controls are no party ("none"), all of them ("all"), forward selection by AUC on held-out
+    training users, which needs every party's features ("validated"), and the affordable set of the
+    best AUC on the test users, which is a bound ("hindsight").
 
     Returns
     -------
     dict
         ``metrics``: ``"auc.fix.2.fedvalue"`` and so on, for accuracy and AUC (both in [0, 1]),
         money spent (in alpha), and in percent the share of redundant (rpsp) or free-riding
-        (frsp) parties among those selected; ``"auc.none"``, ``"auc.all"``; ``"targets"``, the
-        share of target customers; and what :func:`summarise` adds.  ``series``: of each party
-        its scores, how many cells it occupies, and its gain in AUC when alone.
+        (frsp) parties among those selected, with each strategy's largest; ``"auc.none"``,
+        ``"auc.all"``; ``"lead.auc.fix.2"``, FedValue's lead over VF-PS; ``"targets"``, the share
+        of target customers.  ``series``: of each party its scores, how many cells its bins occupy
+        among the users with labels, and its gain in AUC when alone.
     """
-    repetition = configure(data, s.case, seed)
-    scores = values(repetition, s.case, seed)
-    recommender = Recommender(repetition, s.trees)
-    everybody = (1 << s.case.candidates) - 1
-    metrics = {"targets": float(repetition.label.mean())}
-    for name, mask in (("none", 0), ("all", everybody)):
-        metrics[f"accuracy.{name}"], metrics[f"auc.{name}"] = recommender.test(mask)
-    share = _SHARE.get(s.case.scenario)
-    for scheme, budget, name, selected in _choices(scores, recommender, s.validated):
-        place = f"{scheme}.{budget}.{name}"
-        accuracy, area = recommender.expected(selected)
-        price = prices(repetition.high, scheme)
-        spent = sum(p * float(price[members(mask)].sum()) for mask, p in selected.items())
-        metrics |= {f"accuracy.{place}": accuracy, f"auc.{place}": area, f"spent.{place}": spent}
-        if share is not None:
-            metrics[f"{share}.{place}"] = 100 * odd_share(selected, repetition.odd)
-    summarise(metrics, share)
-    nobody = recommender.test(0)[1]
+    r = configure(data, case, seed)
+    scores = values(r, case, seed)
+    recommender = Recommender(case, r)
+    metrics = {"targets": float(r.label.mean())}
+    for name, mask in (("none", 0), ("all", (1 << case.candidates) - 1)):
+        metrics[f"accuracy.{name}"], metrics[f"auc.{name}"] = recommender.mark(mask)
+    share = _SHARE.get(case.scenario)
+    for scheme, budget in PLACES:
+        price, place = prices(r.high, scheme), f"{scheme}.{budget}"
+        paid = {
+            name: greedy(
+                scores[name.removesuffix("-thrifty")], price, budget,
+                worthless=not name.endswith("-thrifty"),
+            )
+            for name in STRATEGIES
+        }  # fmt: skip
+        if case.validated:
+            paid["validated"] = {forward_selection(recommender, price, budget): 1.0}
+        best = max(affordable(price, budget), key=lambda mask: recommender.mark(mask)[1])
+        paid["hindsight"] = {best: 1.0}
+        for name, selected in paid.items():
+            each = [(*recommender.mark(m), float(price[members(m)].sum())) for m in selected]
+            # averaged over how ties are broken
+            means = np.array(list(selected.values())) @ np.array(each)
+            for measure, mean in zip(("accuracy", "auc", "spent"), means, strict=True):
+                metrics[f"{measure}.{place}.{name}"] = float(mean)
+            if share is not None:
+                metrics[f"{share}.{place}.{name}"] = 100 * odd_share(selected, r.odd)
+        for measure in ("accuracy", "auc"):
+            ours, theirs = (metrics[f"{measure}.{place}.{n}"] for n in ("fedvalue", "vf-ps"))
+            metrics[f"lead.{measure}.{place}"] = ours - theirs
+    if share is not None:
+        for name in STRATEGIES:
+            of_name = [metrics[f"{share}.{scheme}.{b}.{name}"] for scheme, b in PLACES]
+            metrics[f"{share}.worst.{name}"] = max(of_name)
+    nobody = recommender.mark(0)[1]
+    bins = [discretise(x[r.train], case.bins) for x in r.features]
     series = {
-        "high": repetition.high.astype(int).tolist(),
-        "odd": repetition.odd.astype(int).tolist(),
-        "gain": [recommender.test(1 << i)[1] - nobody for i in range(s.case.candidates)],
-        "cells": occupied(repetition, s.case.bins),
+        "high": r.high.astype(int).tolist(),
+        "odd": r.odd.astype(int).tolist(),
+        "gain": [recommender.mark(1 << i)[1] - nobody for i in range(case.candidates)],
+        "cells": [int(joint_codes(codes).max()) + 1 for codes in bins],
         **{f"score.{name}": score.tolist() for name, score in scores.items() if score.any()},
     }
     return {"metrics": metrics, "series": series}
 
 
-def summarise(metrics: dict[str, float], share: str | None) -> None:
-    """Add FedValue's lead over VF-PS, and each strategy's largest share of odd parties."""
-    places = [f"{scheme}.{budget}" for scheme in SCHEMES for budget in BUDGETS]
-    for measure in ("accuracy", "auc"):
-        for place in places:
-            lead = metrics[f"{measure}.{place}.fedvalue"] - metrics[f"{measure}.{place}.vf-ps"]
-            metrics[f"lead.{measure}.{place}"] = lead
-    if share is not None:
-        for name in STRATEGIES:
-            metrics[f"{share}.worst.{name}"] = max(metrics[f"{share}.{p}.{name}"] for p in places)
-
-
-def occupied(repetition: Repetition, bins: int) -> list[int]:
-    """Return how many cells each party's binned features occupy among the users with labels."""
-    train = repetition.train
-    return [int(joint_codes(discretise(x[train], bins)).max()) + 1 for x in repetition.features]
+@lru_cache(maxsize=2)
+def _ratings(name: str) -> MovieLens:
+    return made_up_ratings() if name == "made-up" else load_movielens(name)
 
 
 def run_cell(cell: Cell, device: Any, progress: bool) -> list[dict[str, Any]]:
-    """Run one cell: a setting, one repetition after another."""
-    s = setting(cell)
-    data = dataset(s.dataset)
+    """Run one case, one repetition after another."""
+    case = Case(**cell.settings)
+    data = _ratings(case.dataset)
     identity = {"name": data.name, "source": data.source, "checksum": data.fingerprint}
     return [
-        {"seed": int(seed), **play(data, s, seed), "data": identity}
+        {"seed": int(seed), **play(data, case, seed), "data": identity}
         for seed in bar(cell.seeds, progress, "repetition")
     ]
+
+
+#: Tables 5, 6 and 7
+MAIN = tuple(Case(scenario=scenario) for scenario in CHOICES["scenario"])
+#: Table 9, one parameter at a time
+TABLE9 = (
+    *(Case(movies=n) for n in (30, 40)),
+    *(Case(candidates=n) for n in (4, 6)),
+    *(Case(features=n) for n in (1, 3)),
+    *(Case(high=share) for share in (0.05, 0.2)),
+    *(Case(scenario="redundant", ratio=share) for share in (0.4, 0.6)),
+    *(Case(scenario="free-riders", ratio=share) for share in (0.4, 0.6)),
+)
+#: scikit-learn's settings for gradient boosting
+MILD: dict[str, Any] = {"trees_depth": 3, "trees_rate": 0.1}
+#: other readings of what is not said, at the default parameters
+READINGS = (
+    *(Case(scenario="redundant", redundancy=how) for how in ("copy", "given")),
+    *(Case(scenario="free-riders", fabrication=how) for how in ("permuted", "uniform")),
+    *(replace(case, demographics="bins") for case in MAIN),
+    *(replace(case, known="all") for case in MAIN),
+    *(replace(case, **MILD) for case in MAIN),
+)
+#: what fits into the made-up ratings
+_SMALL: dict[str, Any] = {"dataset": "made-up", "movies": 8, "low": 0.02, "high": 0.2}
+
+
+def _cells(profile: str, seeds: Sequence[int] | None = None) -> list[Cell]:
+    if profile not in ("smoke", "laptop", "paper"):
+        raise ValueError(f"unknown profile {profile!r}; there are smoke, laptop and paper")
+    if profile == "smoke":
+        cases = [replace(case, **_SMALL) for case in MAIN]
+    else:
+        name = "ml-1m" if profile == "paper" else "ml-100k"
+        others = [replace(case, validated=False) for case in (*TABLE9, *READINGS)]
+        cases = [replace(case, dataset=name) for case in (*MAIN, *others)]
+    chosen = tuple(range(3 if profile == "smoke" else 20)) if seeds is None else tuple(seeds)
+    return [Cell(profile, "fedvalue", "recommendation", asdict(case), chosen) for case in cases]
+
+
+register(
+    Experiment(
+        "fedvalue",
+        "recommendation",
+        "Federated recommendation: which parties to pay (Tables 5, 6, 7 and 9)",
+        _cells,
+        run_cell,
+        (
+            Tiny(
+                "recommendation",
+                run_cell,
+                asdict(Case(candidates=4, validated=False, **_SMALL)),
+                by="scenario",
+                switches={
+                    "redundancy": {"scenario": "redundant"},
+                    "fabrication": {"scenario": "free-riders"},
+                    "demographics": {}, "known": {}, "validated": {},
+                },
+            ),
+        ),
+    )
+)  # fmt: skip
