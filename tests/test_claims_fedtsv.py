@@ -8,7 +8,7 @@ import pytest
 
 from fedkit.claims.claim import load_claims
 from fedkit.claims.join import join
-from fedkit.papers.fedtsv.cells import CHANGES, SCALES
+from fedkit.papers.fedtsv.cells import BASES, CHANGES
 from fedkit.papers.fedtsv.settings import METHODS
 from fedkit.papers.fedtsv.tables import lead, over_rounds, study, study_text, weights_table
 from fedkit.papers.registry import get
@@ -124,7 +124,7 @@ def test_a_run_that_is_given_twice_counts_once():
 
 def test_the_study_counts_clients_of_weight_zero():
     """By hand: two seeds of the runs of Figure 1, of which one lacks the second method."""
-    place = {**asdict(SCALES["paper"].bases[0]), "dataset": "mnist"}
+    place = {**asdict(BASES["paper"][0]), "dataset": "mnist"}
     metrics = [("tsv", 0, "accuracy_late", 90.0), ("tsv", 1, "accuracy_late", 92.0)]
     metrics += [("cgsv", 0, "accuracy_late", 95.0), ("tsv", 0, "auc.iid-malicious", 1.0)]
     frame = pd.DataFrame(

@@ -33,7 +33,7 @@ def timed(players, draws):
     """The table of a small run."""
     rows = []
     for k in players:
-        setting = Timing(k, 200, k <= 3)
+        setting = Timing(k, 200)
         cell = Cell("smoke", "fedtsv", "timings", asdict(setting), tuple(range(draws)))
         for result in run_timing(cell, None, False):
             for name, value in result["metrics"].items():
@@ -42,10 +42,9 @@ def timed(players, draws):
     return timings_table(pd.DataFrame(rows))
 
 
-def test_the_table_has_every_way_or_a_dash():
+def test_the_table_has_every_way():
     table = timed((3, 5), 4)
     assert table.index.tolist() == [3, 5]
-    assert (table.loc[5, ["averaging (s)", "difference of averaging"]] == "–").all()
     assert float(table.loc[3, "difference of averaging"]) < 1e-6
     for column in ("exact (s)", "sampled (s)"):
         assert (table[column].astype(float) > 0).all()
@@ -74,6 +73,7 @@ def test_the_cells_have_the_papers_network_and_all_participants():
 
 def test_seconds_are_written_without_an_exponent():
     metrics = {"seconds.exact": 0.00051, "seconds.sampled": 351.0, "error.sampled": 0.1, "size": 1}
+    metrics |= {"seconds.averaged": 1.0, "error.averaged": 0.0}
     rows = [{"participants": 3, "seed": 0, "metric": m, "value": v} for m, v in metrics.items()]
     row = timings_table(pd.DataFrame(rows)).loc[3]
     assert (row["exact (s)"], row["sampled (s)"]) == ("0.00051", "350")

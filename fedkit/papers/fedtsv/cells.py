@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any
 
+from fedkit.papers.common import experiment
 from fedkit.papers.fedtsv.runs import run_cell
 from fedkit.papers.fedtsv.settings import (
     METHODS,
@@ -16,7 +16,7 @@ from fedkit.papers.fedtsv.settings import (
     simulate,
 )
 from fedkit.papers.fedtsv.timings import Timing, run_timing
-from fedkit.papers.registry import Cell, Experiment, register
+from fedkit.papers.registry import Cell
 from fedkit.records.golden import Tiny, trace
 
 _MNIST = Setting("fedavg", "mnist", "mnist")
@@ -31,19 +31,12 @@ _DIGITS = Setting(
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Scale:
-    """What a profile runs."""
-
-    bases: tuple[Setting, ...]
-    seeds: tuple[int, ...]
-
-
-SCALES = {
-    "smoke": Scale((_DIGITS,), (0, 1, 2)),
-    "laptop": Scale((replace(_MNIST, rounds=100), _CIFAR_REDUCED), (0, 1, 2)),
-    "paper": Scale((_MNIST, _CIFAR), tuple(range(10))),
+BASES = {
+    "smoke": (_DIGITS,),
+    "laptop": (replace(_MNIST, rounds=100), _CIFAR_REDUCED),
+    "paper": (_MNIST, _CIFAR),
 }
+SEEDS = {"smoke": (0, 1, 2), "laptop": (0, 1, 2), "paper": tuple(range(10))}
 #: one change at a time of what the paper leaves open or does not try
 CHANGES: dict[str, dict[str, Any]] = {
     "as in Figure 1": {},
@@ -62,19 +55,12 @@ CHANGES: dict[str, dict[str, Any]] = {
     "learning rate 0.001": {"lr": 0.001},
     "learning rate 0.1": {"lr": 0.1},
 }
-#: blocks of seeds at paper scale: three for every change, ten where a sentence turns on it
-_THREE, _TEN = ((0, 1, 2),), ((0, 1, 2), tuple(range(3, 10)))
+#: changes on which a sentence turns: ten seeds at paper scale, where the others have three
 TEN_SEEDS = (
     "malicious updates times 10", "updates of equal length", "long updates clipped",
     "learning rate 0.0002",
 )  # fmt: skip
 STUDIED = ("fedavg", "cgsv", "cgsv-raw", "loo", "loo-loss", "tsv", "oracle")
-
-
-def _scale(profile: str) -> Scale:
-    if profile not in SCALES:
-        raise ValueError(f"unknown profile {profile!r}; there are {', '.join(SCALES)}")
-    return SCALES[profile]
 
 
 def changed(s: Setting, change: dict[str, Any]) -> Setting:
@@ -86,30 +72,34 @@ def changed(s: Setting, change: dict[str, Any]) -> Setting:
     return replace(s, **change)
 
 
-def _figures(profile: str, seeds: Sequence[int] | None = None) -> list[Cell]:
-    chosen = tuple(_scale(profile).seeds if seeds is None else seeds)
+def _figures(profile: str) -> list[Setting]:
     return [
-        Cell(profile, "fedtsv", "figures", asdict(replace(base, method=method)), chosen)
-        for base in _scale(profile).bases
+        replace(base, method=method)
+        for base in BASES[profile]
         for method in (METHODS if base.dataset != "cifar10" else (*PAPER_METHODS, "oracle"))
     ]
 
 
-def _study(profile: str, seeds: Sequence[int] | None = None) -> list[Cell]:
-    scale, found = _scale(profile), list[Cell]()
-    base = scale.bases[0]
-    for name, change in CHANGES.items():
-        if not change:  # the figures have the runs without one
-            continue
-        utility = "utility" in change
-        blocks: tuple[tuple[int, ...], ...]
-        blocks = (tuple(scale.seeds if seeds is None else seeds),)
-        if seeds is None and profile == "paper" and not utility:
-            blocks = _TEN if name in TEN_SEEDS else _THREE
-        for method in ("tsv",) if utility else STUDIED:
-            s = asdict(replace(changed(base, change), method=method))
-            found += [Cell(profile, "fedtsv", "study", s, block) for block in blocks]
+def _study(profile: str) -> list[Setting]:
+    found = [
+        replace(changed(BASES[profile][0], change), method=method)
+        for change in CHANGES.values()
+        if change  # the figures have the runs without one
+        for method in (("tsv",) if "utility" in change else STUDIED)
+    ]
     return list(dict.fromkeys(found))
+
+
+def _seeds(profile: str, s: Setting) -> list[tuple[int, ...]]:
+    return [SEEDS[profile]]
+
+
+def _study_seeds(profile: str, s: Setting) -> list[tuple[int, ...]]:
+    base = replace(BASES[profile][0], method=s.method)
+    if profile != "paper" or s.utility != base.utility:
+        return [SEEDS[profile]]
+    ten = s in [changed(base, CHANGES[name]) for name in TEN_SEEDS]
+    return [(0, 1, 2), tuple(range(3, 10))] if ten else [(0, 1, 2)]
 
 
 _TINY = replace(_DIGITS, clients=10, skewed=2, malicious=2, participants=4, rounds=4,
@@ -139,33 +129,22 @@ RUN = Tiny(
 TIMINGS = {"smoke": ((3, 5), 200, 3), "laptop": ((), 0, 0), "paper": ((5, 10, 15, 20), 50_890, 20)}
 
 
-def _timings(profile: str, seeds: Sequence[int] | None = None) -> list[Cell]:
-    _scale(profile)
-    participants, parameters, draws = TIMINGS[profile]
-    chosen = tuple(range(draws) if seeds is None else seeds)
-    settings = [Timing(k, parameters, averaged=True) for k in participants]
-    return [Cell(profile, "fedtsv", "timings", asdict(s), chosen) for s in settings]
+def _timings(profile: str) -> list[Timing]:
+    participants, parameters, _ = TIMINGS[profile]
+    return [Timing(k, parameters) for k in participants]
 
 
-for _name, _title, _made in (
-    ("figures", "Accuracy, loss and final weights (Figures 1 and 2)", _figures),
-    ("study", "Does the separation of clients survive", _study),
-):
-    register(Experiment("fedtsv", _name, _title, _made, run_cell, (RUN,)))
-register(
-    Experiment(
-        "fedtsv",
-        "timings",
-        "Seconds and errors of exact, sampled and averaged values of a round",
-        _timings,
-        run_timing,
-        (
-            Tiny(
-                "timings",
-                run_timing,
-                asdict(Timing(5, 200, averaged=True)),
-                slack={"metrics.error.averaged": 1e-6},
-            ),
-        ),
-    )
+experiment(
+    "fedtsv", "figures", "Accuracy, loss and final weights (Figures 1 and 2)",
+    _figures, _seeds, run_cell, RUN,
+)  # fmt: skip
+experiment(
+    "fedtsv", "study", "Does the separation of clients survive", _study, _study_seeds, run_cell, RUN
 )
+experiment(
+    "fedtsv", "timings", "Seconds and errors of exact, sampled and averaged values of a round",
+    _timings, lambda profile, s: [tuple(range(TIMINGS[profile][2]))], run_timing,
+    Tiny(
+        "timings", run_timing, asdict(Timing(5, 200)), slack={"metrics.error.averaged": 1e-6}
+    ),
+)  # fmt: skip

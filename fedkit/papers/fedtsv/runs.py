@@ -17,11 +17,11 @@ from fedkit.games.valuation import Valuation
 from fedkit.learning.architectures import build
 from fedkit.learning.evaluation import Evaluator
 from fedkit.methods.fedtsv import ContributionWeights
+from fedkit.papers.common import dataset, identity
 from fedkit.papers.fedtsv.settings import (
     KINDS,
     Setting,
     federation,
-    identity,
     setting,
     simulate,
     strategy,
@@ -200,7 +200,7 @@ def run_cell(cell: Cell, device: str | None, progress: bool) -> list[dict[str, A
                     "weight": (100 * weights).tolist(),
                     "kind": kinds.tolist(),
                 },
-                "data": identity(s),
+                "data": identity(dataset(s.data)),
                 "evaluations": int(mine.evaluations.sum()),
             }
         )

@@ -8,14 +8,13 @@ methods differ in the weights of the aggregation alone.  What the paper does not
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
-from functools import lru_cache
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 import torch
 
-from fedkit.datasets.dataset import Dataset, load
 from fedkit.estimators import PermutationSampling
 from fedkit.federated.adversaries import LabelPermutation
 from fedkit.federated.aggregation import Aggregation, UniformWeights
@@ -44,7 +43,8 @@ from fedkit.methods.cgsv import (
     ShuffledValues,
 )
 from fedkit.methods.fedtsv import ContributionWeights, TrajectoryValues, Utility, equal_lengths
-from fedkit.papers.registry import Cell
+from fedkit.papers import common
+from fedkit.papers.common import dataset
 from fedkit.streams import Streams
 
 PAPER_METHODS = ("fedavg", "cgsv", "loo", "tsv")
@@ -144,6 +144,9 @@ class Setting:
         return np.repeat([0, 1, 2], [iid, self.skewed, self.malicious])
 
 
+setting = partial(common.setting, Setting)
+
+
 def strategy(s: Setting) -> Strategy:
     """Return the strategy of a setting."""
     follow, exact = ContributionWeights(), TrajectoryValues(utility=s.utility)
@@ -168,20 +171,9 @@ def strategy(s: Setting) -> Strategy:
     return Strategy(UniformSelection(), value, aggregate, remember)
 
 
-@lru_cache(maxsize=2)
-def _dataset(name: str) -> Dataset:
-    return load(name)
-
-
-def identity(s: Setting) -> dict[str, str]:
-    """Return which data a setting runs on, for the record's manifest."""
-    data = _dataset(s.data)
-    return {"name": data.name, "source": data.source, "checksum": data.fingerprint}
-
-
 def federation(s: Setting, seed: int) -> Federation:
     """Return the clients of a setting: IID, then skewed, then malicious ones."""
-    data = _dataset(s.data)
+    data = dataset(s.data)
     groups: list[tuple[int, Any]] = [(s.honest - s.skewed, IID())]
     if s.skewed:
         groups.append((s.skewed, Dirichlet(s.gamma, by="client")))
@@ -226,12 +218,6 @@ def _one_sided(made: Federation, share: float, seed: int) -> Federation:
         kept[members[max(1, round(share * len(members))) :]] = False
     place = torch.from_numpy(np.flatnonzero(kept))
     return replace(made, x_val=made.x_val[place], y_val=made.y_val[place])
-
-
-def setting(cell: Cell) -> Setting:
-    """Return the setting of a cell."""
-    known = {f.name for f in fields(Setting)}
-    return Setting(**{k: v for k, v in cell.settings.items() if k in known})
 
 
 def simulate(

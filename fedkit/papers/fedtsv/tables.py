@@ -11,7 +11,7 @@ import numpy.typing as npt
 from fedkit.extras import need
 from fedkit.intervals import Interval, mean_interval, paired_interval
 from fedkit.papers import overviews
-from fedkit.papers.fedtsv.cells import CHANGES, SCALES, STUDIED, changed
+from fedkit.papers.fedtsv.cells import BASES, CHANGES, STUDIED, changed
 from fedkit.papers.fedtsv.runs import PAIRS
 from fedkit.papers.fedtsv.settings import KINDS
 from fedkit.papers.separation import chance_above
@@ -246,7 +246,7 @@ def study(frame: pd.DataFrame, series: pd.DataFrame, profile: str = "paper") -> 
         SEPARATION_COLUMNS, and "seeds", the largest number of them.  :func:`study_text` writes it.
     """
     pd = need("pandas", "run")
-    base = SCALES[profile].bases[0]
+    base = BASES[profile][0]
     fields = list(dict.fromkeys(f for change in CHANGES.values() for f in change))
     frame = frame.drop_duplicates(["method", *fields, "seed", "metric"])  # a run of both
     series = series.drop_duplicates(["method", *fields, "seed", "series", "index"])
@@ -277,11 +277,6 @@ def study_text(table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(words, index=table.index)
 
 
-def _two_digits(seconds: float) -> str:
-    """Two digits without an exponent: 350, not 3.5e+02."""
-    return f"{float(f'{seconds:.2g}'):g}"
-
-
 def timings_table(frame: pd.DataFrame) -> pd.DataFrame:
     """Seconds per round of three ways to its values, and how far two are from the exact ones.
 
@@ -293,20 +288,21 @@ def timings_table(frame: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        One row per number of participants.  Seconds are the shortest of all runs, the Gram matrix
-        included; a dash stands where coalitions are not averaged.
+        One row per number of participants.  Seconds are the shortest of all runs, with two digits,
+        the Gram matrix included.
     """
     pd = need("pandas", "run")
     rows = {}
     for k, part in frame.groupby("participants"):
         wide = part.pivot(index="seed", columns="metric", values="value")
-        slow = "seconds.averaged" in wide
+        shortest = {way: wide[f"seconds.{way}"].min() for way in ("exact", "sampled", "averaged")}
+        seconds = {way: f"{float(f'{x:.2g}'):g}" for way, x in shortest.items()}  # no exponents
         rows[k] = {
-            "exact (s)": _two_digits(wide["seconds.exact"].min()),
-            "sampled (s)": _two_digits(wide["seconds.sampled"].min()),
+            "exact (s)": seconds["exact"],
+            "sampled (s)": seconds["sampled"],
             "error of sampling": text(wide["error.sampled"], 3),
             "size of a value": f"{wide['size'].mean():.3f}",
-            "averaging (s)": _two_digits(wide["seconds.averaged"].min()) if slow else "–",
-            "difference of averaging": f"{wide['error.averaged'].max():.0e}" if slow else "–",
+            "averaging (s)": seconds["averaged"],
+            "difference of averaging": f"{wide['error.averaged'].max():.0e}",
         }
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("participants")

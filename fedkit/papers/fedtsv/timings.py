@@ -13,17 +13,16 @@ from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from fedkit.estimators import PermutationSampling, estimate, shapley
 from fedkit.games.game import FunctionGame
 from fedkit.methods.fedtsv import TrajectoryGame, gram_matrix
+from fedkit.papers.common import each_seed, setting
 from fedkit.papers.registry import Cell
 
 __all__ = ["Timing", "averaging", "clock", "made_up", "run_timing"]
 
-FloatArray = npt.NDArray[np.float64]
 T = TypeVar("T")
 
 
@@ -63,24 +62,6 @@ def clock(call: Callable[[], T], repeat: int = 3) -> tuple[float, T]:
     return min(seconds), result
 
 
-def _game(updates: torch.Tensor, reference: torch.Tensor) -> TrajectoryGame:
-    return TrajectoryGame(gram_matrix(torch.cat([updates, reference[None]])))
-
-
-def _exact(updates: torch.Tensor, reference: torch.Tensor) -> FloatArray:
-    return shapley(_game(updates, reference)).values
-
-
-def _averaged(updates: torch.Tensor, reference: torch.Tensor) -> FloatArray:
-    return shapley(averaging(updates, reference)).values
-
-
-def _sampled(updates: torch.Tensor, reference: torch.Tensor, seed: int) -> FloatArray:
-    budget = 2 * len(updates) + 2  # as the row "FedTSV, sampled" of the records
-    game = _game(updates, reference)
-    return estimate(game, PermutationSampling(), budget=budget, seed=seed).values
-
-
 @dataclass(frozen=True)
 class Timing:
     """One round that is valued in three ways.
@@ -90,38 +71,40 @@ class Timing:
     participants, parameters : int
         k, and the length of an update.
     averaged : bool
-        Whether the mean of every coalition is built too; from some k on that takes too long.
+        Always true: it is part of the names of the records.
     """
 
     participants: int
     parameters: int
-    averaged: bool
+    averaged: bool = True
 
 
-def run_timing(cell: Cell, device: str | None, progress: bool) -> list[dict[str, Any]]:
+@each_seed
+def run_timing(cell: Cell, seed: int, device: str | None, progress: bool) -> dict[str, Any]:
     """Time the three ways, on the CPU; every seed is one draw of the sampling.
 
     Metrics are "seconds.exact", "seconds.sampled" and "seconds.averaged" (of the first seed), the
     Gram matrix included; "error.sampled", the mean absolute error; "error.averaged", the largest;
     and "size", the mean absolute value of a participant.
     """
-    s = Timing(**cell.settings)
+    s = setting(Timing, cell)
     updates, reference = made_up(s.participants, s.parameters)
-    results = []
-    for seed in cell.seeds:
-        exact_s, exact = clock(partial(_exact, updates, reference))
-        sampled_s, sampled = clock(partial(_sampled, updates, reference, seed))
-        metrics = {
-            "seconds.exact": exact_s,
-            "seconds.sampled": sampled_s,
-            "error.sampled": float(np.abs(sampled - exact).mean()),
-            "size": float(np.abs(exact).mean()),
-        }
-        if s.averaged and seed == cell.seeds[0]:
-            slow_s, slow = clock(partial(_averaged, updates, reference), 1)
-            metrics |= {
-                "seconds.averaged": slow_s,
-                "error.averaged": float(np.abs(slow - exact).max()),
-            }
-        results.append({"seed": int(seed), "metrics": metrics, "data": {}})
-    return results
+
+    def game() -> TrajectoryGame:
+        return TrajectoryGame(gram_matrix(torch.cat([updates, reference[None]])))
+
+    # as many coalitions as the row "FedTSV, sampled" of the records
+    sampling = partial(estimate, estimator=PermutationSampling(), budget=2 * s.participants + 2)
+    exact_s, exact = clock(lambda: shapley(game()).values)
+    sampled_s, sampled = clock(lambda: sampling(game(), seed=seed).values)
+    metrics = {
+        "seconds.exact": exact_s,
+        "seconds.sampled": sampled_s,
+        "error.sampled": float(np.abs(sampled - exact).mean()),
+        "size": float(np.abs(exact).mean()),
+    }
+    if seed == cell.seeds[0]:
+        slow_s, slow = clock(lambda: shapley(averaging(updates, reference)).values, 1)
+        metrics["seconds.averaged"] = slow_s
+        metrics["error.averaged"] = float(np.abs(slow - exact).max())
+    return {"metrics": metrics, "data": {}}

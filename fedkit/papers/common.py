@@ -1,0 +1,117 @@
+"""What the evaluations of all papers share: their data, their cells, and runs of one seed.
+
+Every paper describes a run, all seeds apart, by a frozen dataclass of settings.  A cell holds these
+as a dictionary, together with a block of seeds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, fields
+from functools import lru_cache, wraps
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from fedkit.datasets.dataset import Dataset, load
+from fedkit.papers.registry import PROFILES, Cell, Experiment, RunFunction, register
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from fedkit.datasets.tabular import Tabular
+    from fedkit.records.golden import Tiny
+
+__all__ = [
+    "accuracies", "blocks", "dataset", "each_seed", "experiment", "identity", "setting",
+]  # fmt: skip
+
+S = TypeVar("S")
+
+
+@lru_cache(maxsize=2)
+def dataset(name: str) -> Dataset:
+    """Return an image data set, read once."""
+    return load(name)
+
+
+def identity(data: Dataset | Tabular) -> dict[str, str]:
+    """Return which data were read, for the manifest of a record."""
+    return {"name": data.name, "source": data.source, "checksum": data.fingerprint}
+
+
+def setting(kind: type[S], cell: Cell) -> S:
+    """Return the setting of a cell; what `kind` has no field for is left out."""
+    known = {f.name for f in fields(kind)}  # type: ignore[arg-type]
+    return kind(**{k: v for k, v in cell.settings.items() if k in known})
+
+
+def blocks(seeds: Sequence[int], size: int | None = None) -> list[tuple[int, ...]]:
+    """Cut seeds into blocks of at most `size`; one block where it is None."""
+    size = size or max(len(seeds), 1)
+    return [tuple(seeds[i : i + size]) for i in range(0, len(seeds), size)]
+
+
+def experiment(
+    paper: str,
+    name: str,
+    title: str,
+    settings: Callable[[str], Sequence[Any]],
+    seeds: Callable[[str, Any], Sequence[tuple[int, ...]]],
+    run: RunFunction,
+    *golden: Tiny,
+    block: int | None = None,
+) -> Experiment:
+    """Register an experiment whose cells are every setting with every block of its seeds.
+
+    Parameters
+    ----------
+    paper, name, title : str
+        As in :class:`~fedkit.papers.registry.Experiment`.
+    settings : callable
+        ``settings(profile)`` lists dataclasses, or mappings.
+    seeds : callable
+        ``seeds(profile, setting)`` gives a setting's own blocks of seeds.
+    run : callable
+        Run function of a cell.
+    *golden : Tiny
+        The small runs that answer for its cells.
+    block : int, optional
+        The most seeds of a cell where they are named by the caller; left out, all are in one.
+    """
+
+    def cells(profile: str, chosen: Sequence[int] | None = None) -> list[Cell]:
+        if profile not in PROFILES:
+            raise ValueError(f"unknown profile {profile!r}; there are {', '.join(PROFILES)}")
+        return [
+            Cell(profile, paper, name, s if isinstance(s, Mapping) else asdict(s), part)
+            for s in settings(profile)
+            for part in (seeds(profile, s) if chosen is None else blocks(chosen, block))
+        ]
+
+    return register(Experiment(paper, name, title, cells, run, golden))
+
+
+def each_seed(one: Callable[[Cell, int, Any, bool], dict[str, Any]]) -> RunFunction:
+    """Make a run function of ``one(cell, seed, device, progress)``, which runs a single seed."""
+
+    @wraps(one)
+    def run(cell: Cell, device: Any, progress: bool) -> list[dict[str, Any]]:
+        return [{"seed": int(s), **one(cell, s, device, progress)} for s in cell.seeds]
+
+    return run
+
+
+def accuracies(rounds: pd.DataFrame) -> dict[str, float]:
+    """Test accuracy in percent: at the end, mean of the last ten rounds, and the best.
+
+    Parameters
+    ----------
+    rounds : DataFrame
+        The rounds of one run, with columns ``round`` and ``accuracy`` (NaN where it was not taken).
+    """
+    tested = rounds[rounds.accuracy.notna()]
+    late = tested[tested["round"] > rounds["round"].max() - 10]
+    return {
+        "accuracy": 100 * float(tested.accuracy.iloc[-1]),
+        "accuracy_last_10_rounds": 100 * float(late.accuracy.mean()),
+        "accuracy_best": 100 * float(tested.accuracy.max()),
+    }
