@@ -87,8 +87,8 @@ class Tiny:
         By pattern of a name: by how much a number may differ in all.  What counts images (accuracy,
         values that are differences of accuracies) may move by a few of the small set's.
     more : callable, optional
-        ``more(cell)`` returns numbers to compare beside what the run function records, such as the
-        final model, where a record holds counts of images only.
+        ``more(cell, device)`` returns numbers to compare beside what the run function records,
+        such as the final model, where a record holds counts of images only.
     """
 
     name: str
@@ -97,7 +97,7 @@ class Tiny:
     by: str | None = None
     switches: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     slack: Mapping[str, float] = field(default_factory=dict)
-    more: Callable[[Cell], Mapping[str, Any]] | None = None
+    more: Callable[[Cell, Any], Mapping[str, Any]] | None = None
 
     def runs(self, settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         """Return the golden runs that answer for a cell with these settings: name to settings."""
@@ -260,11 +260,11 @@ class GoldenRun:
         """``paper/name``, as the command line takes it."""
         return f"{self.paper}/{self.name}"
 
-    def measure(self) -> Numbers:
-        """Run it, on the CPU, and return its numbers."""
+    def measure(self, device: object = "cpu") -> Numbers:
+        """Run it and return its numbers; those committed are a CPU's."""
         cell = Cell("smoke", self.paper, self.tiny.name, self.settings, (0,))
-        found = numbers_of(self.tiny.run(cell, "cpu", False)[0])
-        more = self.tiny.more(cell) if self.tiny.more is not None else {}
+        found = numbers_of(self.tiny.run(cell, device, False)[0])
+        more = self.tiny.more(cell, device) if self.tiny.more is not None else {}
         return {**found, **{f"more.{name}": _json(value) for name, value in more.items()}}
 
     def compare(self, numbers: Numbers) -> list[str]:
@@ -274,9 +274,9 @@ class GoldenRun:
             return [f"no numbers of {self.id} are committed"]
         return differences(stored["numbers"], numbers, self.tiny.slack)
 
-    def check(self) -> list[str]:
+    def check(self, device: object = "cpu") -> list[str]:
         """Run it and say where its numbers differ from those committed."""
-        return self.compare(self.measure())
+        return self.compare(self.measure(device))
 
     def accept(self, why: str) -> int:
         """Run it, commit its new numbers, and return the behaviour that it is at from now on.

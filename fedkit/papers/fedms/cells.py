@@ -183,10 +183,10 @@ _TINY = tuned(replace(_DIGITS, rounds=4, scenario="dir1", evaluate_every=1, last
 _SLACK = {"metrics.accuracy*": 1.0, "series.accuracy": 1.0, "series.without": 1.0}
 
 
-def _more(cell: Cell) -> dict[str, Any]:
+def _more(cell: Cell, device: Any) -> dict[str, Any]:
     s = setting(cell)
     made = [federation(s, seed) for seed in cell.seeds]
-    return trace(simulate(s, made, cell.seeds, device="cpu"))
+    return trace(simulate(s, made, cell.seeds, device=device))
 
 
 RUN = Tiny(

@@ -138,8 +138,8 @@ _TINY = replace(
 )  # fmt: skip
 
 
-def _more(cell: Cell) -> dict[str, Any]:
-    return trace(simulate(setting(cell), cell.seeds, None, "cpu", False))
+def _more(cell: Cell, device: Any) -> dict[str, Any]:
+    return trace(simulate(setting(cell), cell.seeds, None, device, False))
 
 
 RUN = Tiny(

@@ -106,10 +106,10 @@ _TINY = replace(_DIGITS, clients=10, skewed=2, malicious=2, participants=4, roun
                 evaluate_every=1)  # fmt: skip
 
 
-def _more(cell: Cell) -> dict[str, Any]:
+def _more(cell: Cell, device: Any) -> dict[str, Any]:
     s = setting(cell)
     made = [federation(s, seed) for seed in cell.seeds]
-    return trace(simulate(s, made, cell.seeds, device="cpu"))
+    return trace(simulate(s, made, cell.seeds, device=device))
 
 
 RUN = Tiny(

@@ -1,0 +1,160 @@
+"""What a machine with a GPU is to do where one is lent for minutes at a time, in order of worth.
+
+Three commands, from the root of the checkout::
+
+    python -m benchmarks.gpu carry carried               # at home: the data sets of the steps
+    python -m benchmarks.gpu run --data carried --out FOLDER [STEP ...]  # there; again until done
+    python -m benchmarks.gpu bring FOLDER                # at home: its records into results/
+
+A run ends before ``--minutes``, in the middle of a cell if it must: finished cells are kept, and
+the next run goes on behind them.  What it wrote lies in ``log.txt`` and ``records.tar.gz``.  The
+same arguments with ``--device cpu`` rehearse it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+DATA = ("MNIST/raw", "FashionMNIST/raw")  # 42 MB as they are published, gzipped
+KEEP = 15.0  # seconds at the end, to pack
+
+
+def _fedowen(*settings: str) -> list[str]:
+    tables = ("table1", "table2", "table3", "classwise")
+    return [f"fedowen {table} --only {each}" for each in settings for table in tables]
+
+
+#: fedkit's commands of each step, without profile and device; most wanted first.
+STEPS: dict[str, list[str]] = {
+    "equality": ["golden"],
+    "throughput": [],
+    "fedowen": [
+        f"run {cells}"
+        for cells in _fedowen(
+            "model=lenet5,dataset=fashionmnist", "model=lenet5,dataset=mnist", "model=lenet5"
+        )
+    ],
+    "fedccea": [
+        "run fedccea contribution --only dataset=mnist",
+        "run fedccea dealt --only dataset=mnist",
+        "run fedccea contribution",
+    ],
+    "resnet": [
+        f"run fedowen {table} --only model=resnet18" for table in ("table1", "table2", "table3")
+    ],
+}
+BENCHMARKS = (["benchmarks.coalitions"], ["benchmarks.rounds", "--no-flower"])
+
+
+def commands(step: str, device: str, profile: str) -> list[list[str]]:
+    """Return what a step calls: arguments of the Python that runs this."""
+    if step == "throughput":
+        return [["-m", *words, "--device", device] for words in BENCHMARKS]
+    tail = ["--profile", profile, "--stale", "--keep-going"] if step != "equality" else []
+    return [
+        ["-m", "fedkit.cli", *words.split(), "--device", device, *tail] for words in STEPS[step]
+    ]
+
+
+def carry(folder: Path) -> None:
+    """Copy the data sets of the steps into a folder, in torchvision's layout."""
+    named = os.environ.get("FEDKIT_DATA")
+    if not named:
+        raise SystemExit("FEDKIT_DATA names no folder with data sets; see README.md")
+    for part in DATA:
+        source = Path(named) / part
+        if not source.is_dir():
+            raise SystemExit(f"{source} is not there; fedkit data download brings it")
+        shutil.copytree(source, folder / part, dirs_exist_ok=True)
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    print(f"{size / 2**20:.0f} MiB in {folder}")
+
+
+def pack(results: Path, since: float, out: Path) -> int:
+    """Write the records that changed since into ``records.tar.gz``; return their number."""
+    new = [path for path in sorted(results.rglob("*.json")) if path.stat().st_mtime >= since]
+    with tarfile.open(out / "records.tar.gz", "w:gz") as archive:
+        for path in new:
+            archive.add(path, path.relative_to(results))
+    return len(new)
+
+
+def bring(out: Path, results: Path) -> None:
+    """Unpack the records of a run into the results of this checkout."""
+    with tarfile.open(out / "records.tar.gz") as archive:
+        archive.extractall(results, filter="data")
+        print(f"{len(archive.getnames())} records into {results}")
+
+
+def run(steps: list[str], device: str, profile: str, minutes: float, data: Path, out: Path) -> None:
+    """Do the steps until all are done or the time is up."""
+    end = time.monotonic() + 60 * minutes - KEEP
+    since = time.time()
+    out.mkdir(parents=True, exist_ok=True)
+    results = Path(os.environ.get("FEDKIT_RESULTS", ROOT / "results"))
+    env = os.environ | {"FEDKIT_DATA": str(data.resolve()), "PYTHONUNBUFFERED": "1"}
+    with (out / "log.txt").open("a", encoding="utf-8") as log:
+        for step in steps:
+            for words in commands(step, device, profile):
+                left, start = end - time.monotonic(), time.monotonic()
+                if left <= 0:
+                    break
+                log.write(f"\n=== {step}: python {' '.join(words)}\n")
+                log.flush()
+                try:
+                    code = subprocess.run(
+                        [sys.executable, *words], cwd=ROOT, env=env, timeout=left, stdout=log,
+                        stderr=subprocess.STDOUT,
+                    ).returncode  # fmt: skip
+                    told = f"exit {code}"
+                except subprocess.TimeoutExpired:
+                    told = "out of time"
+                seconds = time.monotonic() - start
+                line = f"{step}: {' '.join(words)}: {told} after {seconds:.0f} s, "
+                line += f"{pack(results, since, out)} new records"
+                log.write(f"=== {line}\n")
+                print(line, flush=True)
+
+
+def main() -> None:
+    """Read the command."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    called = parser.add_subparsers(dest="command", required=True)
+    there = called.add_parser("carry", help="copy the data sets that the steps need")
+    there.add_argument("folder", type=Path)
+    runs = called.add_parser("run", help="do the steps")
+    runs.add_argument("steps", nargs="*", metavar="STEP", help=", ".join(STEPS))
+    runs.add_argument("--device", choices=["cpu", "cuda"], default="cuda")
+    runs.add_argument("--profile", default="paper")
+    runs.add_argument("--minutes", type=float, default=9.5)
+    runs.add_argument("--data", type=Path, required=True)
+    runs.add_argument("--out", type=Path, required=True)
+    back = called.add_parser("bring", help="unpack the records of a run")
+    back.add_argument("folder", type=Path)
+    given = parser.parse_args()
+    if given.command == "carry":
+        carry(given.folder)
+    elif given.command == "bring":
+        bring(given.folder, ROOT / "results")
+    else:
+        unknown = set(given.steps) - set(STEPS)
+        if unknown:
+            parser.error(f"no step {sorted(unknown)}; choose from {', '.join(STEPS)}")
+        if not given.data.is_dir():
+            parser.error(f"{given.data} is no folder; make it with: carry {given.data}")
+        steps = given.steps or list(STEPS)
+        run(steps, given.device, given.profile, given.minutes, given.data, given.out)
+
+
+if __name__ == "__main__":
+    main()
