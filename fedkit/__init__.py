@@ -1,7 +1,7 @@
 """fedkit: who contributed what in federated learning.
 
-Games, exact values and estimators need numpy and scipy and are imported at once; what needs
-torch (models, training, federations) is imported when it is first used.
+Every name is imported when it is first used: games, exact values and estimators need numpy and
+scipy alone, models and federations need torch.
 """
 
 from __future__ import annotations
@@ -9,50 +9,18 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from fedkit.estimators import (
-    BanzhafSampling,
-    BetaShapleySampling,
-    ComplementarySampling,
-    GTGShapley,
-    MultilinearSampling,
-    PermutationSampling,
-    ProxySampling,
-    TruncatedMonteCarlo,
-    banzhaf,
-    beta_shapley,
-    estimate,
-    estimate_many,
-    least_core,
-    leave_one_out,
-    shapley,
-    shapley_interactions,
-)
 from fedkit.extras import later
-from fedkit.games.game import (
-    FunctionGame,
-    Game,
-    MemoGame,
-    TableGame,
-    airport,
-    all_coalitions,
-    coalition_index,
-    glove,
-    normalise,
-    random_unanimity_sum,
-    tabulate,
-    unanimity,
-    weighted_majority,
-)
-from fedkit.games.valuation import Valuation
-from fedkit.streams import Streams
 
 __version__ = "0.1.0"
 
-_LATER = {
+_HOMES = {
     "Adversaries": "federated",
     "Architecture": "learning",
+    "BanzhafSampling": "estimators",
+    "BetaShapleySampling": "estimators",
     "ClassCosine": "federated",
     "ClientTable": "federated",
+    "ComplementarySampling": "estimators",
     "ContributionWeights": "methods.fedtsv",
     "CosineValues": "methods.cgsv",
     "Dataset": "datasets.dataset",
@@ -65,6 +33,9 @@ _LATER = {
     "FedOwen": "methods.fedowen",
     "FedTSV": "methods.fedtsv",
     "Federation": "federated",
+    "FunctionGame": "games.game",
+    "GTGShapley": "estimators",
+    "Game": "games.game",
     "History": "federated",
     "IID": "federated",
     "LeaveOneOut": "methods.cgsv",
@@ -73,67 +44,58 @@ _LATER = {
     "MaverickMR": "methods.fedms",
     "MaverickTMR": "methods.fedms",
     "Mavericks": "federated",
+    "MemoGame": "games.game",
+    "MultilinearSampling": "estimators",
     "NoValue": "federated",
     "OwenSampling": "methods.fedowen",
+    "PermutationSampling": "estimators",
     "Plan": "federated",
     "Proportional": "federated",
+    "ProxySampling": "estimators",
     "RandomValues": "federated",
     "RoundGame": "federated",
     "SizeAsValue": "federated",
     "SizeWeighted": "federated",
     "Softmax": "methods.fedowen",
     "Strategy": "federated",
+    "Streams": "streams",
+    "TableGame": "games.game",
     "TrajectoryGame": "methods.fedtsv",
     "TrajectoryValues": "methods.fedtsv",
+    "TruncatedMonteCarlo": "estimators",
     "UniformSelection": "federated",
     "UniformWeights": "federated",
+    "Valuation": "games.valuation",
+    "airport": "games.game",
+    "all_coalitions": "games.game",
+    "banzhaf": "estimators",
+    "beta_shapley": "estimators",
     "build": "learning",
+    "coalition_index": "games.game",
+    "estimate": "estimators",
+    "estimate_many": "estimators",
     "federation_from_arrays": "federated",
+    "glove": "games.game",
     "gram_matrix": "methods.fedtsv",
+    "least_core": "estimators",
+    "leave_one_out": "estimators",
     "load": "datasets.dataset",
     "make_federation": "federated",
+    "normalise": "games.game",
+    "random_unanimity_sum": "games.game",
     "run": "federated",
+    "shapley": "estimators",
+    "shapley_interactions": "estimators",
     "stamp": "records.manifest",
+    "tabulate": "games.game",
     "train_clients": "learning",
+    "unanimity": "games.game",
+    "weighted_majority": "games.game",
 }
 
-_get = later("fedkit", _LATER)
+_get = later("fedkit", _HOMES)
 
-__all__ = [
-    "BanzhafSampling",
-    "BetaShapleySampling",
-    "ComplementarySampling",
-    "FunctionGame",
-    "GTGShapley",
-    "Game",
-    "MemoGame",
-    "MultilinearSampling",
-    "PermutationSampling",
-    "ProxySampling",
-    "Streams",
-    "TableGame",
-    "TruncatedMonteCarlo",
-    "Valuation",
-    "airport",
-    "all_coalitions",
-    "banzhaf",
-    "beta_shapley",
-    "coalition_index",
-    "estimate",
-    "estimate_many",
-    "glove",
-    "least_core",
-    "leave_one_out",
-    "normalise",
-    "random_unanimity_sum",
-    "shapley",
-    "shapley_interactions",
-    "tabulate",
-    "unanimity",
-    "weighted_majority",
-    *_LATER,
-    "fedvalue",
-]
+__all__ = [*_HOMES, "fedvalue"]
 
 
 def __getattr__(name: str) -> Any:

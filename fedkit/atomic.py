@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 
 __all__ = ["write_bytes", "write_text"]
@@ -24,7 +25,8 @@ def write_bytes(path: Path, content: bytes) -> None:
         If it cannot be written, e.g. because the disk is full; the old file stays as it was.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    writer = f"{os.getpid()}-{threading.get_ident()}"
+    temporary = path.with_name(f".{path.name}.{writer}.tmp")
     try:
         with open(temporary, "wb") as file:
             file.write(content)

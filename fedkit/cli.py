@@ -6,20 +6,22 @@ import importlib
 import os
 import shutil
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Annotated
 
+from fedkit import __version__
 from fedkit.extras import need
 
 need("typer", extra="run")
 
 import typer  # noqa: E402
 
-from fedkit.claims.claim import claims_papers  # noqa: E402
-from fedkit.papers.registry import all_experiments, get, papers  # noqa: E402
-from fedkit.papers.requests import Request, check_profile, find_device, pending, select  # noqa: E402
-from fedkit.records.store import PROFILES, CellError, Outcome, RecordError, Store, parse_seeds  # noqa: E402
+from fedkit.papers.registry import all_experiments, get, keep, papers  # noqa: E402
+from fedkit.records.cell import PROFILES, parse_seeds  # noqa: E402
+from fedkit.records.running import CellError, Outcome  # noqa: E402
+from fedkit.records.store import Store  # noqa: E402
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,22 +30,43 @@ __all__ = ["app", "main"]
 
 app = typer.Typer(
     name="fedkit",
-    help="Run the experiments of the book, resume them, and compare them with the papers.",
+    help="Run the experiments of the book, and compare them with the papers.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
 
-Paper = Annotated[str, typer.Argument(help="Name of a paper, as 'fedkit list' shows it.")]
-Profile = Annotated[
-    str,
-    typer.Option(
-        help=f"Size of the run: {', '.join(PROFILES)}; paper is the paper's own, but for what "
-        "the book's policy lists."
-    ),
-]
-Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
-KeepGoing = Annotated[bool, typer.Option("--keep-going", help="Go on after a cell that fails.")]
+
+def _check_profile(name: str) -> str:
+    if name not in PROFILES:
+        raise ValueError(f"profile {name!r} is unknown; choose from {', '.join(PROFILES)}")
+    return name
+
+
+def _find_device(name: str) -> str:
+    """Turn ``auto`` into what there is, and refuse a device that is not there."""
+    if name not in ("auto", "cpu", "cuda"):
+        raise ValueError(f"device {name!r} is unknown; choose auto, cpu or cuda")
+    if name == "cpu":
+        return name
+    import torch
+
+    there = torch.cuda.is_available()
+    if name == "cuda" and not there:
+        raise ValueError("device 'cuda' was asked for and torch sees none; use --device cpu")
+    return "cuda" if there else "cpu"
+
+
+def _settings(only: Sequence[str] | None) -> list[tuple[str, str]]:
+    """Read what --only was given, ``name=value[,name=value...]``, as pairs."""
+    pairs = []
+    for part in ",".join(only or ()).split(","):
+        name, equals, value = (word.strip() for word in part.partition("="))
+        if equals:
+            pairs.append((name, value))
+        elif name:
+            raise ValueError(f"--only {part!r} cannot be read; write name=value")
+    return pairs
 
 
 def _complain(message: object) -> None:
@@ -51,41 +74,65 @@ def _complain(message: object) -> None:
     typer.echo(f"fedkit: {' '.join(str(message).split())}", err=True)
 
 
-def _report(outcome: Outcome) -> bool:
-    """Print what happened to the cells; tell whether none failed."""
-    typer.echo(
-        f"{len(outcome.computed)} computed, {len(outcome.skipped)} finished before, "
-        f"{len(outcome.busy)} in another run, {len(outcome.failed)} failed"
-    )
-    for cell, error in outcome.failed:
-        _complain(f"cell {cell.key} failed: {error}")
-    return not outcome.failed
+def _show_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"fedkit {__version__}")
+        raise typer.Exit
+
+
+Paper = Annotated[str, typer.Argument(help="Name of a paper, as 'fedkit list' shows it.")]
+Profile = Annotated[
+    str,
+    typer.Option(
+        callback=_check_profile,
+        help=f"Size of the run: {', '.join(PROFILES)}; paper is the paper's own, but for what "
+        "the book's policy lists.",
+    ),
+]
+Only = Annotated[
+    list[str] | None,
+    typer.Option(help="name=value[,name=value...]: the cells with these settings."),
+]
+
+
+@app.callback()
+def _fedkit(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show it.")
+    ] = False,
+) -> None:
+    pass
 
 
 @app.command("list")
 def list_command(
-    paper: Annotated[str | None, typer.Argument(help="One paper only.")] = None,
+    paper: Annotated[
+        str | None, typer.Argument(help="One paper: cells done, missing and stale.")
+    ] = None,
 ) -> None:
-    """List the experiments: cells done, missing and stale at each profile."""
+    """List the papers with the records there are; or the experiments of one, cell by cell."""
     store = Store()
-    width = max((len(e.name) for e in all_experiments(paper)), default=0)
-    for name in papers() if paper is None else [paper]:
-        typer.echo(name)
-        for experiment in all_experiments(name):
-            typer.echo(f"  {experiment.name:<{width}}  {experiment.title}")
-            for profile in PROFILES:
-                cells = experiment.cells(profile, None)
-                if not cells:
-                    continue
-                states = [store.state(cell)[0] for cell in cells]
-                counts = {state: states.count(state) for state in dict.fromkeys(states)}
-                counts["done"] = counts.pop("fresh", 0)
-                text = ", ".join(
-                    f"{counts[state]} {state}"
-                    for state in ("done", "stale", "missing", "unreadable")
-                    if counts.get(state)
-                )
-                typer.echo(f"  {'':<{width}}  {profile:<7} {len(cells)} cells: {text}")
+    if paper is None:
+        there = Counter(path.relative_to(store.root).parts[:3] for path in store.paths())
+        for name in papers():
+            typer.echo(name)
+            for experiment in sorted({e for _, p, e in there if p == name}):
+                counts = {profile: there[profile, name, experiment] for profile in PROFILES}
+                text = ", ".join(f"{n} at profile {p}" for p, n in counts.items() if n)
+                typer.echo(f"  {experiment}: records {text}")
+        typer.echo("fedkit list PAPER shows all experiments, and the cells missing or stale")
+        return
+    experiments = all_experiments(paper)
+    width = max((len(item.name) for item in experiments), default=0)
+    for item in experiments:
+        typer.echo(f"{item.name:<{width}}  {item.title}")
+        for profile in PROFILES:
+            states = Counter(store.state(cell)[0] for cell in item.cells(profile, None))
+            states["done"] = states.pop("fresh", 0)
+            words = ("done", "stale", "missing", "unreadable")
+            text = ", ".join(f"{states[word]} {word}" for word in words if states[word])
+            if text:
+                typer.echo(f"{'':<{width}}  {profile:<7} {states.total()} cells: {text}")
 
 
 @app.command()
@@ -95,94 +142,80 @@ def run(
         str | None, typer.Argument(help="Name of an experiment; all of the paper's by default.")
     ] = None,
     profile: Profile = "smoke",
-    device: Device = "auto",
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     seeds: Annotated[
         str | None, typer.Option(help="Such as 0-4 or 0,2,7; the profile's own by default.")
     ] = None,
-    only: Annotated[
-        list[str] | None,
-        typer.Option(help="name=value[,name=value...]: the cells with these settings."),
-    ] = None,
+    only: Only = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the cells, run none.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Make finished cells anew.")] = False,
     stale: Annotated[
         bool, typer.Option("--stale", help="Also make anew the cells older than the code.")
     ] = False,
-    keep_going: KeepGoing = False,
+    keep_going: Annotated[
+        bool, typer.Option("--keep-going", help="Go on after a cell that fails.")
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress bars.")] = False,
 ) -> None:
-    """Run the cells of a paper, or of one experiment, that have no record yet."""
+    """Run the cells of a paper, or of one experiment, that have no record yet.
+
+    A run that was stopped goes on with the same command.
+    """
+    from fedkit.claims.claim import claims_papers
+
     chosen = parse_seeds(seeds) if seeds is not None else None
-    check_profile(profile)
-    experiments = all_experiments(paper) if experiment is None else [get(paper, experiment)]
-    anew = "all" if force else "stale" if stale else "none"
-    requests: list[Request] = []
-    errors: list[ValueError] = []
-    for item in experiments:
+    plan, errors = [], []
+    for item in all_experiments(paper) if experiment is None else [get(paper, experiment)]:
+        cells = item.cells(profile, chosen)
         try:
-            cells = select(item.cells(profile, chosen), only or ())
+            for name, value in _settings(only):
+                cells = keep(cells, name, value)
         except ValueError as error:  # another experiment of the paper may have the setting
             errors.append(error)
-            continue
-        if cells:
-            requests.append(Request(item, tuple(cells), anew))
-    if not requests:
+        else:
+            plan += [(item, cells)] if cells else []
+    if not plan:
         raise errors[0] if errors else ValueError(f"{paper} has no cells at profile {profile}")
     store = Store()
     if dry_run:
-        for request in requests:
-            for cell in request.cells:
-                typer.echo(f"{request.experiment.name}  {cell.key}  {store.state(cell)[0]}")
+        for item, cells in plan:
+            for cell in cells:
+                typer.echo(f"{item.name}  {cell.key}  {store.state(cell)[0]}")
         return
-    where = find_device(device)
-    fine = True
-    for request in requests:
-        name = request.experiment.name
-        typer.echo(f"{paper} {name}, profile {profile}, on {where}; cells: {len(request.cells)}")
-        old = sum(store.state(cell)[0] == "stale" for cell in request.cells)
-        if old and anew == "none":
+    where = _find_device(device)
+    failed = False
+    for item, cells in plan:
+        typer.echo(f"{paper} {item.name}, profile {profile}, on {where}; cells: {len(cells)}")
+        old = sum(store.state(cell)[0] == "stale" for cell in cells)
+        if old and not (force or stale):
             typer.echo(f"{old} finished cells are older than the code; --stale makes them anew")
-        fine &= _report(request.run(store, where, keep_going=keep_going, quiet=quiet))
-    folder = store.root / profile / paper / (experiment or "")
-    if not fine:
-        follow = "resume"
-    elif paper in claims_papers():
-        follow = f"compare {paper} --profile {profile}"
-    else:
-        follow = f"list {paper}"
-    typer.echo(f"records: {folder}; next: fedkit {follow}")
-    if not fine:
-        raise typer.Exit(1)
-
-
-@app.command()
-def resume(
-    paper: Annotated[str | None, typer.Argument(help="One paper only.")] = None,
-    profile: Annotated[str | None, typer.Option(help="One profile only.")] = None,
-    device: Device = "auto",
-    keep_going: KeepGoing = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress bars.")] = False,
-) -> None:
-    """Continue every run that was stopped, killed or failed: its cells, and no others."""
-    if paper is not None:
-        all_experiments(paper)  # or an error that lists the papers
-    store = Store()
-    requests = pending(store, paper, None if profile is None else check_profile(profile))
-    if not requests:
-        typer.echo("nothing is left of an earlier run; start one with: fedkit run PAPER")
-        return
-    where = find_device(device)
-    fine = True
-    for request in requests:
-        cell = request.cells[0]
-        left = len(store.missing(request.cells))
-        typer.echo(
-            f"{cell.paper} {cell.experiment}, profile {cell.profile}: "
-            f"{left} of {len(request.cells)} cells missing, on {where}"
+        outcome = item.execute(
+            cells,
+            store,
+            device=where,
+            progress=not quiet,
+            anew="all" if force else "stale" if stale else "none",
+            on_error="continue" if keep_going else "stop",
         )
-        fine &= _report(request.run(store, where, keep_going=keep_going, quiet=quiet))
-    if not fine:
+        failed |= _report(outcome)
+    folder = store.root / profile / paper / (experiment or "")
+    follow = f"list {paper}"
+    if paper in claims_papers():
+        follow = f"compare {paper} --profile {profile}"
+    typer.echo(f"records: {folder}; next: {'the same again' if failed else f'fedkit {follow}'}")
+    if failed:
         raise typer.Exit(1)
+
+
+def _report(outcome: Outcome) -> bool:
+    """Print what happened to the cells; tell whether any failed."""
+    typer.echo(
+        f"{len(outcome.computed)} computed, {len(outcome.skipped)} finished before, "
+        f"{len(outcome.busy)} in another run, {len(outcome.failed)} failed"
+    )
+    for cell, error in outcome.failed:
+        _complain(f"cell {cell.key} failed: {error}")
+    return bool(outcome.failed)
 
 
 def _width() -> int | None:
@@ -254,19 +287,22 @@ def golden(
     device: Annotated[str, typer.Option(help="cpu, cuda or auto; --accept takes a CPU's.")] = "cpu",
 ) -> None:
     """Run the golden runs: do the experiments still behave as they did?"""
-    from fedkit.records.golden import golden_runs, verify_lock
+    from fedkit.records.golden import GoldenRun, golden_runs, verify_lock
 
     there = golden_runs(all_experiments())
-    chosen = [run for name, run in there.items() if _named(name, names or ["*"])]
-    if not chosen:
-        raise ValueError(f"no golden run is called {names}; there are {', '.join(there)}")
+    chosen: dict[str, GoldenRun] = {}
+    for pattern in names or ["*"]:
+        found = {name: run for name, run in there.items() if fnmatchcase(name, pattern)}
+        if not found:
+            raise ValueError(f"no golden run is called {pattern}; there are {', '.join(there)}")
+        chosen |= found
     if accept and not (names and why.strip()):
         raise ValueError("--accept needs the names of golden runs, and the reason with --why")
-    device = find_device(device)
+    device = _find_device(device)
     if accept and device != "cpu":
         raise ValueError(f"--accept with device {device}: what is committed is what a CPU gives")
     changed = 0
-    for item in chosen:
+    for item in chosen.values():
         told = item.check(device)
         changed += bool(told)
         if told and accept:
@@ -284,10 +320,6 @@ def golden(
         verify_lock()
 
 
-def _named(name: str, patterns: Sequence[str]) -> bool:
-    return any(fnmatchcase(name, pattern) for pattern in patterns)
-
-
 @app.command()
 def audit(
     cells: Annotated[int, typer.Option(help="How many recorded cells to run again.")] = 3,
@@ -295,26 +327,26 @@ def audit(
     experiment: Annotated[str | None, typer.Option(help="One experiment only.")] = None,
     profile: Profile = "paper",
     seed: Annotated[int, typer.Option(help="Decides which cells and seeds.")] = 0,
-    only: Annotated[
-        list[str] | None, typer.Option(help="name=value[,...]: among cells with these settings.")
-    ] = None,
+    only: Only = None,
     save: Annotated[
         bool, typer.Option("--save", help="Add the table to audit.json beside the records.")
     ] = False,
 ) -> None:
     """Run some recorded cells again at full scale, one seed each, and compare."""
-    from fedkit.papers.audit import audited, table
+    import pandas as pd
+
+    from fedkit.papers.audit import audited
 
     store = Store()
-    found = audited(
-        store, cells, paper=paper, experiment=experiment, profile=check_profile(profile),
-        seed=seed, only=only or (), save=save,
-    )  # fmt: skip
     rows = []
-    for row in found:
+    for row in audited(
+        store, cells, paper=paper, experiment=experiment, profile=profile, seed=seed,
+        only=_settings(only), save=save,
+    ):  # fmt: skip
         rows.append(row)
         typer.echo(f"{row.cell} seed {row.seed}: {row.verdict} ({row.seconds:.0f} s)")
-    typer.echo(table(rows).to_string(index=False))
+    columns = {"difference": "largest relative difference", "worst": "of"}
+    typer.echo(pd.DataFrame(rows).rename(columns=columns).to_string(index=False))
     if any(row.verdict == "different" for row in rows):
         raise typer.Exit(1)
 
@@ -349,6 +381,7 @@ def compare(
     ] = False,
 ) -> None:
     """Set a paper's claims beside the records, with a verdict on each; or count those of all."""
+    from fedkit.claims.claim import claims_papers
     from fedkit.claims.join import join
     from fedkit.claims.tables import (
         claims_table,
@@ -370,9 +403,9 @@ def compare(
                 "--table, --verdict, --markdown and --check are for the claims of one paper"
             )
         names = claims_papers() if paper is None else [paper]
-        _compare_all(names, store, check_profile(profile), keep, changes, power)
+        _compare_all(names, store, profile, keep, changes, power)
         return
-    frame = join(paper, store, profile=check_profile(profile))
+    frame = join(paper, store, profile=profile)
     if table is not None:
         shown = frame
         typer.echo(comparison_table(frame, table))
@@ -410,9 +443,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except typer.Exit as stop:
         code = stop.exit_code
     except (typer.Abort, KeyboardInterrupt):
-        _complain("stopped; finished cells are kept, go on with: fedkit resume")
+        _complain("stopped; finished cells are kept, the same command goes on")
         code = 130
-    except (ValueError, RecordError, CellError, OSError, ImportError) as error:
+    except (ValueError, CellError, OSError, ImportError) as error:
         _complain(error)
         code = 1
     except Exception as error:

@@ -18,7 +18,8 @@ from fedkit.claims.join import join
 from fedkit.claims.printed import printed_statistic
 from fedkit.claims.tables import claims_table
 from fedkit.intervals import kendalls_tau, kendalls_w
-from fedkit.papers.registry import PROFILES, get
+from fedkit.papers.registry import get
+from fedkit.records.cell import PROFILES
 from fedkit.records.store import Store
 
 FEDOWEN = load_claims("fedowen")

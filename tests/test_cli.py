@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import os
-import signal
 import subprocess
 import sys
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from fedkit import cli
-from fedkit.papers.registry import Cell, Experiment, Store, get, register, unregister
+from fedkit import __version__, cli
+from fedkit.claims import claim
+from fedkit.papers import registry
+from fedkit.papers.registry import Experiment, get
+from fedkit.records import Cell, Store
 
 CALLS: list[str] = []
 BROKEN: set[str] = set()
@@ -38,23 +37,19 @@ def run_cell(cell: Cell, device: object, progress: bool) -> list[dict]:
     return [{"seed": s, "metrics": {"accuracy": s + 0.25}} for s in cell.seeds]
 
 
+def few_cells(profile: str, seeds: Sequence[int] | None) -> list[Cell]:
+    return [Cell(profile, "toy", "other", {"q": 1}, (0,))] if profile == "smoke" else []
+
+
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     monkeypatch.setenv("FEDKIT_RESULTS", str(tmp_path))
     CALLS.clear()
     BROKEN.clear()
-    register(Experiment("toy", "table1", "A toy table", cells, run_cell))
-    register(
-        Experiment(
-            "toy", "other", "No cells but at smoke",
-            lambda profile, seeds: [Cell(profile, "toy", "other", {"q": 1}, (0,))]
-            if profile == "smoke" else [],
-            run_cell,
-        )
-    )  # fmt: skip
-    yield Store(tmp_path)
-    unregister("toy", "table1")
-    unregister("toy", "other")
+    for name, made in (("table1", cells), ("other", few_cells)):
+        toy = Experiment("toy", name, f"A toy: {name}", made, run_cell)
+        monkeypatch.setitem(registry._registry, ("toy", name), toy)
+    return Store(tmp_path)
 
 
 def fedkit(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
@@ -63,27 +58,46 @@ def fedkit(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, st
     return code, out, err
 
 
-def test_help_names_every_command() -> None:
+def test_help_and_version() -> None:
     result = CliRunner().invoke(cli.app, ["--help"])
     assert result.exit_code == 0
-    for command in ("list", "run", "resume", "compare", "book"):
+    for command in ("list", "run", "compare", "golden", "audit", "data", "fedvalue", "book"):
         assert command in result.output
-    for command in ("list", "run", "resume", "compare"):
         assert CliRunner().invoke(cli.app, [command, "--help"]).exit_code == 0
+    command = [sys.executable, "-m", "fedkit", "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == f"fedkit {__version__}\n"
 
 
-def test_run_list_and_resume(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+QUICK = {
+    "import fedkit": ["numpy", "torch", "pandas"],
+    "from fedkit import cli; cli.main(['list'])": ["scipy", "torch", "pandas"],
+    "from fedkit import cli; cli.main(['compare', 'fedms'])": ["torch"],
+    "import fedkit.papers.fedowen.tables": ["torch"],
+    "import fedkit.papers.fedvalue.tables": ["torch"],
+}
+
+
+@pytest.mark.parametrize("code", QUICK)
+def test_what_is_slow_to_import_is_imported_when_it_is_needed(code: str) -> None:
+    """A list is there at once, and rendering a table imports no torch."""
+    code += f"; import sys; sys.exit(repr([m for m in {QUICK[code]} if m in sys.modules] or ''))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stderr.strip() == "''"
+
+
+def test_run_and_list(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = fedkit(capsys, "run", "toy", "table1", "--only", "method=b", "--quiet")
     assert code == 0
     assert "2 computed" in out
     assert CALLS == ["b", "b"]
     code, out, _ = fedkit(capsys, "list", "toy")
-    assert "A toy table" in out
+    assert "A toy: table1" in out
     assert "smoke   4 cells: 2 done, 2 missing" in out
     assert "laptop  4 cells: 4 missing" in out
-    code, out, _ = fedkit(capsys, "resume", "toy", "--quiet")
-    assert (code, CALLS) == (0, ["b", "b"])
-    assert "nothing is left" in out
+    out = fedkit(capsys, "list")[1]
+    assert "\ntoy\n  table1: records 2 at profile smoke\n" in out
+    assert "fedms\nfedowen\n" in out
     code, out, _ = fedkit(capsys, "run", "toy", "table1", "--quiet")
     assert "2 computed, 2 finished before" in out
 
@@ -108,17 +122,17 @@ def test_seeds_only_and_dry_run(store: Store, capsys: pytest.CaptureFixture[str]
     ("arguments", "words"),
     [
         (["run", "nobody"], "paper 'nobody' is unknown; choose from"),
-        (["run", "toy", "table9"], "no experiment 'table9'; choose from ['table1', 'other']"),
+        (["run", "toy", "table9"], "no experiment 'table9'; choose from table1, other"),
         (["run", "toy", "--profile", "huge"], "choose from smoke, laptop, paper"),
         (["run", "toy", "--device", "abacus"], "choose auto, cpu or cuda"),
         (["run", "toy", "--seeds", "4-0"], "run backwards"),
-        (["run", "toy", "table1", "--only", "colour=red"], "settings are method, alpha, flag, key"),
+        (["run", "toy", "--only", "colour=red"], "settings are method, alpha, flag, key"),
         (["run", "toy", "table1", "--only", "method=z"], "method is one of a, b"),
         (["run", "toy", "table1", "--only", "method"], "write name=value"),
         (["run", "toy", "other", "--profile", "paper"], "no cells at profile paper"),
         (["list", "nobody"], "is unknown"),
-        (["resume", "--profile", "huge"], "choose from"),
-        (["resume", "nobody"], "paper 'nobody' is unknown; choose from"),
+        (["golden", "fedms/run.fedms", "toy/x"], "no golden run is called toy/x; there are"),
+        (["audit", "--cells", "0"], "at least one cell"),
         (["compare", "toy"], "no claims file; choose from"),
     ],
 )
@@ -136,9 +150,11 @@ def test_cells_are_selected_by_their_settings(store: Store) -> None:
     table = get("toy", "table1")
     assert {c.settings["method"] for c in table.select("smoke", method="a")} == {"a"}
     assert table.select("smoke") == table.cells("smoke", None)
-    with pytest.raises(ValueError, match=r"method is 'z', and toy table1 .* has only a, b"):
+    (one,) = table.select("smoke", method="a", alpha=1.0)
+    assert table.select("smoke", key=one.digest) == [one]
+    with pytest.raises(ValueError, match="no cell has method 'z'; method is one of a, b"):
         table.select("smoke", method="z")
-    with pytest.raises(ValueError, match="has no such setting"):
+    with pytest.raises(ValueError, match="no cell has a setting 'colour'"):
         table.select("smoke", colour="red")
 
 
@@ -160,11 +176,10 @@ def test_a_failing_cell(store: Store, capsys: pytest.CaptureFixture[str]) -> Non
     assert "2 computed, 0 finished before, 0 in another run, 2 failed" in out
     assert len(err.splitlines()) == 2
     BROKEN.clear()
-    code, out, _ = fedkit(capsys, "resume", "--quiet")
+    code, out, _ = fedkit(capsys, "run", "toy", "table1", "--quiet")
     assert code == 0
     assert CALLS == ["b", "b", "a", "a"]
-    assert "2 of 4 cells missing" in out
-    assert "nothing is left" in fedkit(capsys, "resume")[1]
+    assert "2 computed, 2 finished before" in out
 
 
 def test_stale_and_forced_cells(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
@@ -178,63 +193,8 @@ def test_stale_and_forced_cells(store: Store, capsys: pytest.CaptureFixture[str]
     assert code == 0
     assert len(CALLS) == 5
     assert store.state(first)[0] == "fresh"
-    time.sleep(0.02)  # a forced run renews the records that are older than itself
     fedkit(capsys, "run", "toy", "table1", "--quiet", "--force")
     assert len(CALLS) == 9
-
-
-def test_damaged_request(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = store.root / ".pending"
-    folder.mkdir()
-    (folder / "x.json").write_text("{")
-    code, _, err = fedkit(capsys, "resume")
-    assert code == 1
-    assert "is damaged" in err
-
-
-SCRIPT = """
-import sys, time
-from fedkit.papers.registry import Cell, Experiment, register
-from fedkit import cli
-
-def cells(profile, seeds):
-    return [Cell(profile, "toy", "slow", {"method": str(i)}, (0,)) for i in range(4)]
-
-def run(cell, device, progress):
-    print("start", flush=True)
-    time.sleep(float(sys.argv[1]))
-    return [{"seed": 0, "metrics": {"accuracy": 1.0}}]
-
-register(Experiment("toy", "slow", "Slow", cells, run))
-sys.exit(cli.main(sys.argv[2:]))
-"""
-
-
-def test_resume_after_kill(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    environment = {**os.environ, "FEDKIT_RESULTS": str(tmp_path)}
-
-    def start(pause: str, *arguments: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-c", SCRIPT, pause, *arguments]
-        return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
-
-    first = start("0.2", "run", "toy", "slow", "--quiet", "--device", "cpu")
-    assert first.stdout is not None
-    starts = 0
-    for line in first.stdout:
-        starts += line == "start\n"
-        if starts == 3:
-            break
-    first.send_signal(signal.SIGKILL)
-    first.wait()
-    first.stdout.close()
-    done = list(tmp_path.rglob("slow/*.json"))
-    assert len(done) == 2
-    out, _ = start("0", "resume", "--quiet", "--device", "cpu").communicate(timeout=60)
-    assert out.count("start") == 2
-    assert "2 of 4 cells missing" in out
-    records = [json.loads(path.read_text()) for path in tmp_path.rglob("slow/*.json")]
-    assert sorted(r["cell"]["settings"]["method"] for r in records) == ["0", "1", "2", "3"]
-    assert not list((tmp_path / ".pending").iterdir())
 
 
 def test_compare(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
@@ -321,15 +281,10 @@ def test_run_ends_with_the_folder_and_the_next_command(
     out = fedkit(capsys, "run", "toy", "table1", "--quiet")[1]
     folder = store.root / "smoke" / "toy" / "table1"
     assert out.splitlines()[-1] == f"records: {folder}; next: fedkit list toy"
-    monkeypatch.setattr(cli, "claims_papers", lambda: ["toy"])
+    monkeypatch.setattr(claim, "claims_papers", lambda: ["toy"])
     out = fedkit(capsys, "run", "toy", "--only", "method=a", "--quiet")[1]
     last = f"records: {folder.parent}; next: fedkit compare toy --profile smoke"
     assert out.splitlines()[-1] == last
     BROKEN.add("a")
     out = fedkit(capsys, "run", "toy", "table1", "--quiet", "--force", "--keep-going")[1]
-    assert out.splitlines()[-1].endswith("next: fedkit resume")
-
-
-@pytest.mark.parametrize("group", ["data", "fedvalue", "book"])
-def test_groups_are_mounted(group: str) -> None:
-    assert CliRunner().invoke(cli.app, [group, "--help"]).exit_code == 0
+    assert out.splitlines()[-1].endswith("next: the same again")

@@ -9,24 +9,18 @@ import json
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from itertools import chain, zip_longest
+from typing import Any
 
 import numpy as np
 
 from fedkit.atomic import write_text
-from fedkit.extras import need
-from fedkit.papers.registry import Experiment, get
-from fedkit.papers.requests import select
+from fedkit.papers.registry import Experiment, get, keep
 from fedkit.records.golden import is_timing
 from fedkit.records.manifest import commit, lock_hash
 from fedkit.records.store import Record, Store
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-__all__ = ["AUDIT_FILE", "TOLERANCE", "Audited", "audit", "audited", "choose", "saved", "table"]
-
-AUDIT_FILE = "audit.json"
+__all__ = ["TOLERANCE", "Audited", "audit", "audited", "choose", "compare", "saved"]
 
 TOLERANCE = 1e-3
 """Largest relative difference at which a cell counts as equal."""
@@ -70,20 +64,15 @@ def choose(records: Sequence[Record], k: int, rng: np.random.Generator) -> list[
     for place in rng.permutation(len(records)):
         record = records[place]
         groups.setdefault((record.cell.paper, record.cell.experiment), []).append(record)
-    turns = [r for row in _columns(list(groups.values())) for r in row]
+    turns = [record for record in chain(*zip_longest(*groups.values())) if record is not None]
     return [(record, int(rng.choice(record.cell.seeds))) for record in turns[:k]]
 
 
-def _columns(groups: list[list[Record]]) -> Iterator[list[Record]]:
-    for place in range(max(map(len, groups), default=0)):
-        yield [group[place] for group in groups if place < len(group)]
-
-
 def _numbers(result: dict[str, Any]) -> dict[str, float]:
-    found = {name: float(value) for name, value in result["metrics"].items()}
+    numbers = {name: float(value) for name, value in result["metrics"].items()}
     for name, values in (result.get("series") or {}).items():
-        found.update({f"{name}[{i}]": float(f"{v:.7g}") for i, v in enumerate(values)})
-    return {name: value for name, value in found.items() if not is_timing(name)}
+        numbers |= {f"{name}[{i}]": float(f"{v:.7g}") for i, v in enumerate(values)}
+    return {name: value for name, value in numbers.items() if not is_timing(name)}
 
 
 def compare(then: dict[str, Any], now: dict[str, Any]) -> tuple[int, float, str]:
@@ -131,10 +120,10 @@ def audited(
     experiment: str | None = None,
     profile: str = "paper",
     seed: int = 0,
-    only: Sequence[str] = (),
+    only: Sequence[tuple[str, str]] = (),
     save: bool = False,
 ) -> Iterator[Audited]:
-    """Audit k random cells of a store, one after another.
+    """Audit k random cells of a part of a store, one after another.
 
     Parameters
     ----------
@@ -145,8 +134,8 @@ def audited(
         Part of the store.
     seed : int
         Decides which cells and seeds.
-    only : sequence of str
-        ``name=value``, as for ``fedkit run``.
+    only : sequence of (name, value)
+        Settings, as for :func:`fedkit.papers.registry.keep`.
     save : bool
         Add each to ``audit.json`` of the store, in the place of an older one of the same cell and
         seed.
@@ -159,11 +148,11 @@ def audited(
     if k < 1:
         raise ValueError(f"--cells is {k}; at least one cell is audited")
     records = store.records(profile, paper, experiment)
-    if records and only:
-        kept = set(select([record.cell for record in records], only))
-        records = [record for record in records if record.cell in kept]
     if not records:
         raise ValueError(f"no record at profile {profile} to audit; see: fedkit list")
+    for name, value in only:
+        kept = set(keep([record.cell for record in records], name, value))
+        records = [record for record in records if record.cell in kept]
     for record, chosen in choose(records, k, np.random.default_rng(seed)):
         row = audit(record, chosen)
         if save:
@@ -175,20 +164,10 @@ def _save(store: Store, row: Audited) -> None:
     rows = {(r["cell"], r["seed"]): r for r in saved(store)}
     rows[row.cell, row.seed] = {**asdict(row), "commit": commit(), "lock": lock_hash()}
     lines = ",\n".join(json.dumps(rows[place]) for place in sorted(rows))
-    write_text(store.root / AUDIT_FILE, f"[\n{lines}\n]\n")
+    write_text(store.root / "audit.json", f"[\n{lines}\n]\n")
 
 
 def saved(store: Store) -> list[dict[str, Any]]:
     """Return the rows of ``audit.json``; none where there is no such file."""
-    path = store.root / AUDIT_FILE
-    found: list[dict[str, Any]] = []
-    if path.is_file():
-        found = json.loads(path.read_text(encoding="utf-8"))
-    return found
-
-
-def table(rows: Sequence[Audited]) -> pd.DataFrame:
-    """Return audited cells as a table for people."""
-    pd = need("pandas", extra="run")
-    frame = pd.DataFrame([asdict(row) for row in rows])
-    return frame.rename(columns={"difference": "largest relative difference", "worst": "of"})
+    path = store.root / "audit.json"
+    return list(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else []

@@ -7,30 +7,19 @@ imported, and it is imported when somebody asks for one of them.
 from __future__ import annotations
 
 import importlib
+import json
 import pkgutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedkit.records.golden import Tiny, behaviours
-from fedkit.records.store import PROFILES, Cell, CellError, Outcome, RecordError, Store, run_cells
+from fedkit.records.cell import Cell
+from fedkit.records.golden import Tiny, version
+from fedkit.records.running import Outcome, run_cells
+from fedkit.records.store import Store
 
-__all__ = [
-    "PROFILES",
-    "Cell",
-    "CellError",
-    "Experiment",
-    "Outcome",
-    "RecordError",
-    "Store",
-    "all_experiments",
-    "get",
-    "papers",
-    "register",
-    "run_cells",
-    "unregister",
-]
+__all__ = ["Experiment", "all_experiments", "get", "keep", "papers", "register"]
 
 CellsFunction = Callable[[str, Sequence[int] | None], list[Cell]]
 RunFunction = Callable[[Cell, Any, bool], Sequence[dict[str, Any]]]
@@ -65,29 +54,16 @@ class Experiment:
 
     def behaviours(self, cell: Cell) -> dict[str, int]:
         """Return the golden runs that answer for a cell, and what each is at."""
-        names = [name for tiny in self.golden for name in tiny.runs(cell.settings)]
-        return behaviours(self.paper, names)
+        names = sorted({name for tiny in self.golden for name in tiny.runs(cell.settings)})
+        return {name: version(self.paper, name) for name in names}
 
     def select(
         self, profile: str, seeds: Sequence[int] | None = None, **settings: Any
     ) -> list[Cell]:
-        """Return the cells of a profile that have these settings.
-
-        Raises
-        ------
-        ValueError
-            If a setting is unknown, or no cell has its value; the message lists those there are.
-        """
+        """Return the cells of a profile that have these settings; see :func:`keep`."""
         cells = self.cells(profile, seeds)
         for name, value in settings.items():
-            kept = [cell for cell in cells if cell.settings.get(name) == value]
-            if not kept:
-                there = sorted({str(c.settings[name]) for c in cells if name in c.settings})
-                raise ValueError(
-                    f"{name} is {value!r}, and {self.paper} {self.name} at profile {profile!r} has "
-                    + (f"only {', '.join(there)}" if there else "no such setting")
-                )
-            cells = kept
+            cells = keep(cells, name, value)
         return cells
 
     def execute(
@@ -97,20 +73,68 @@ class Experiment:
         *,
         device: Any = "cpu",
         progress: bool = True,
-        force: bool = False,
+        anew: str = "none",
         on_error: str = "stop",
     ) -> Outcome:
-        """Run the cells that have no record yet (:func:`fedkit.records.running.run_cells`)."""
+        """Run the cells that have no record yet, and of the finished ones none, the stale or all.
+
+        Parameters
+        ----------
+        cells, store, device, on_error
+            As for :func:`fedkit.records.running.run_cells`.
+        progress : bool
+            Show progress bars.
+        anew : {"none", "stale", "all"}
+            Which finished cells are made anew.
+        """
+        again = {
+            "none": lambda cell: False,
+            "stale": lambda cell: store.state(cell)[0] == "stale",
+            "all": lambda cell: True,
+        }
         return run_cells(
             cells,
             lambda cell: self.run(cell, device, progress),
             store,
             progress=progress,
-            force=force,
+            anew=again[anew],
             on_error=on_error,
             behaviour=self.behaviours,
             device=device,
         )
+
+
+def keep(cells: Sequence[Cell], name: str, value: Any) -> list[Cell]:
+    """Keep the cells whose setting `name` is `value`, or is written so on the command line.
+
+    The name ``key`` stands for the name of a record, or its ten digits alone.
+
+    Raises
+    ------
+    ValueError
+        If the setting is unknown, or no cell has this value; the message lists those there are.
+    """
+    read = value
+    if isinstance(value, str):
+        try:
+            read = json.loads(value)
+        except ValueError:
+            read = {"True": True, "False": False, "None": None}.get(value, value)
+
+    def fits(cell: Cell) -> bool:
+        if name == "key":
+            return value in (cell.key, cell.digest)
+        if name not in cell.settings:
+            return False
+        return cell.settings[name] in (value, read) or str(cell.settings[name]) == value
+
+    if kept := [cell for cell in cells if fits(cell)]:
+        return kept
+    there = {str(c.digest if name == "key" else c.settings.get(name)) for c in cells}
+    if name != "key" and not any(name in cell.settings for cell in cells):
+        names = ", ".join(dict.fromkeys(name for cell in cells for name in cell.settings))
+        raise ValueError(f"no cell has a setting {name!r}; settings are {names}, key")
+    raise ValueError(f"no cell has {name} {value!r}; {name} is one of {', '.join(sorted(there))}")
 
 
 _registry: dict[tuple[str, str], Experiment] = {}
@@ -125,29 +149,20 @@ def register(experiment: Experiment) -> Experiment:
     return experiment
 
 
-def unregister(paper: str, name: str) -> None:
-    """Remove an experiment from the registry; unknown names are ignored."""
-    _registry.pop((paper, name), None)
-
-
-def _paper_modules() -> list[str]:
-    """Return the papers: the packages beside this file."""
-    folder = str(Path(__file__).parent)
-    return sorted(item.name for item in pkgutil.iter_modules([folder]) if item.ispkg)
-
-
 def _load(paper: str | None = None) -> None:
-    for name in _paper_modules():
-        if paper in (None, name):
-            package = importlib.import_module(f"fedkit.papers.{name}")
-            for item in pkgutil.iter_modules(package.__path__):
-                importlib.import_module(f"{package.__name__}.{item.name}")
+    """Import the packages beside this file: all papers, or one."""
+    for name in papers():
+        folder = Path(__file__).parent / name
+        if paper in (None, name) and folder.is_dir():
+            for item in pkgutil.iter_modules([str(folder)]):
+                importlib.import_module(f"fedkit.papers.{name}.{item.name}")
 
 
 def papers() -> list[str]:
-    """Return the papers that have experiments, sorted."""
-    _load()
-    return sorted({paper for paper, _ in _registry})
+    """Return the names of the papers, sorted, without importing them."""
+    folder = str(Path(__file__).parent)
+    beside = {item.name for item in pkgutil.iter_modules([folder]) if item.ispkg}
+    return sorted(beside | {paper for paper, _ in _registry})
 
 
 def all_experiments(paper: str | None = None) -> list[Experiment]:
@@ -158,11 +173,10 @@ def all_experiments(paper: str | None = None) -> list[Experiment]:
     ValueError
         If the paper is unknown; the message lists those there are.
     """
+    if paper is not None and paper not in papers():
+        raise ValueError(f"paper {paper!r} is unknown; choose from {', '.join(papers())}")
     _load(paper)
-    found = [item for item in _registry.values() if paper in (None, item.paper)]
-    if paper is not None and not found:
-        raise ValueError(f"paper {paper!r} is unknown; choose from {papers()}")
-    return found
+    return [item for item in _registry.values() if paper in (None, item.paper)]
 
 
 def get(paper: str, name: str) -> Experiment:
@@ -173,7 +187,8 @@ def get(paper: str, name: str) -> Experiment:
     ValueError
         If the paper or the experiment is unknown; the message lists those there are.
     """
-    found = {item.name: item for item in all_experiments(paper)}
-    if name not in found:
-        raise ValueError(f"{paper} has no experiment {name!r}; choose from {list(found)}")
-    return found[name]
+    experiments = {item.name: item for item in all_experiments(paper)}
+    if name not in experiments:
+        there = ", ".join(experiments)
+        raise ValueError(f"{paper} has no experiment {name!r}; choose from {there}")
+    return experiments[name]

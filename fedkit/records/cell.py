@@ -28,21 +28,16 @@ def _plain(value: Any, where: str) -> Any:
     """Turn a setting into plain JSON data, or say which setting is not."""
     if isinstance(value, np.generic):
         value = value.item()
-    if value is None or isinstance(value, bool | int | str):
-        return value
-    if isinstance(value, float):
-        if not math.isfinite(value):
-            raise ValueError(
-                f"setting {where} is {value}; settings are finite, use None for 'none'"
-            )
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"setting {where} is {value}; settings are finite, use None for 'none'")
+    if value is None or isinstance(value, bool | int | str | float):
         return value
     if isinstance(value, Mapping):
         return {str(name): _plain(item, f"{where}.{name}") for name, item in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(item, where) for item in value]
     raise ValueError(
-        f"setting {where} is of type {type(value).__name__}; a setting is a string, a number, a "
-        "truth value, None, or a list or mapping of these"
+        f"setting {where} is of type {type(value).__name__}; expected JSON data, such as a number"
     )
 
 
@@ -58,16 +53,8 @@ def _canonical(value: Any) -> Any:
 
 
 def canonical_json(value: Any) -> str:
-    """Write JSON data as one text: sorted names, no blanks, 1.0 written as 1.
-
-    Raises
-    ------
-    ValueError
-        If the data hold a NaN or an infinity.
-    """
-    return json.dumps(
-        _canonical(value), sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=True
-    )
+    """Write JSON data as one text: sorted names, no blanks, 1.0 written as 1; no NaN."""
+    return json.dumps(_canonical(value), sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def format_seeds(seeds: Iterable[int]) -> str:
@@ -159,25 +146,8 @@ class Cell:
         object.__setattr__(self, "seeds", seeds)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the five fields as JSON data."""
-        return {
-            "profile": self.profile,
-            "paper": self.paper,
-            "experiment": self.experiment,
-            "settings": dict(self.settings),
-            "seeds": list(self.seeds),
-        }
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Cell:
-        """Rebuild a cell from :meth:`to_dict`'s data."""
-        return cls(
-            data["profile"],
-            data["paper"],
-            data["experiment"],
-            data["settings"],
-            tuple(data["seeds"]),
-        )
+        """Return the five fields as JSON data; ``Cell(**data)`` is the cell again."""
+        return {**vars(self), "settings": dict(self.settings), "seeds": list(self.seeds)}
 
     @property
     def identity(self) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cache
@@ -26,11 +26,8 @@ from fedkit.records.cell import PROFILES, Cell
 from fedkit.records.manifest import commit, lock_hash, repository_root
 
 __all__ = [
-    "ABSOLUTE",
-    "RELATIVE",
     "GoldenRun",
     "Tiny",
-    "behaviours",
     "differences",
     "golden_runs",
     "is_timing",
@@ -41,10 +38,9 @@ __all__ = [
     "version",
 ]
 
-RELATIVE = 1e-3
-"""Share of itself by which a number may differ on another processor."""
-ABSOLUTE = 1e-4
-"""The same for small entries of a list, as a share of its largest entry; and as it is."""
+# Shares of itself, and of the largest entry of its list, by which a number may differ on another
+# processor.
+_RELATIVE, _ABSOLUTE = 1e-3, 1e-4
 
 _TIMING = re.compile(r"(^|[._])(\w*seconds|testing)([._]|$)")
 Numbers = dict[str, Any]
@@ -53,9 +49,6 @@ Numbers = dict[str, Any]
 def is_timing(name: str) -> bool:
     """Whether a metric or series is a wall time, which no two runs have in common."""
     return _TIMING.search(name) is not None
-
-
-# ------------------------------------------------------------------------- declarations
 
 
 def _plain(value: Any) -> str:
@@ -103,20 +96,16 @@ class Tiny:
         """Return the golden runs that answer for a cell with these settings: name to settings."""
         base = dict(self.base)
         if self.by is None:
-            found = {self.name: base}
+            runs = {self.name: base}
         else:
             method = settings[self.by]
-            found = {f"{self.name}.{_plain(method)}": {**base, self.by: method}}
+            runs = {f"{self.name}.{_plain(method)}": {**base, self.by: method}}
         for key, changes in self.switches.items():
             switch, _, only = key.partition("=")
             value = settings.get(switch, base[switch])
             if value != base[switch] and only in ("", str(value)):
-                name = f"{self.name}.{switch}={_plain(value)}"
-                found[name] = {**base, **changes, switch: value}
-        return found
-
-
-# ------------------------------------------------------------------------------- files
+                runs[f"{self.name}.{switch}={_plain(value)}"] = {**base, **changes, switch: value}
+        return runs
 
 
 def folder() -> Path:
@@ -129,37 +118,30 @@ def _path(paper: str, name: str) -> Path:
 
 
 @cache
-def _read(path: str, changed_ns: int) -> dict[str, Any]:
-    body: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
+def _read(path: Path, changed_ns: int) -> dict[str, Any]:
+    body: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return body
 
 
-def _stored(paper: str, name: str) -> dict[str, Any] | None:
+def _stored(paper: str, name: str) -> dict[str, Any]:
     path = _path(paper, name)
-    return _read(str(path), path.stat().st_mtime_ns) if path.is_file() else None
+    if not path.is_file():
+        return {"behaviour": 0, "history": [], "numbers": {}}
+    return _read(path, path.stat().st_mtime_ns)
 
 
 def version(paper: str, name: str) -> int:
     """Return the behaviour that a golden run is at; 0 where none is committed."""
-    stored = _stored(paper, name)
-    return 0 if stored is None else int(stored["behaviour"])
-
-
-def behaviours(paper: str, names: Iterable[str]) -> dict[str, int]:
-    """Return the behaviours that some golden runs are at, for the manifest of a record."""
-    return {name: version(paper, name) for name in sorted(names)}
-
-
-# ------------------------------------------------------------------------------ numbers
+    return int(_stored(paper, name)["behaviour"])
 
 
 def numbers_of(result: Mapping[str, Any]) -> Numbers:
     """Flatten one seed's result to numbers and lists by name, without wall times."""
-    found: Numbers = {f"metrics.{name}": value for name, value in result["metrics"].items()}
-    found.update({f"series.{name}": v for name, v in (result.get("series") or {}).items()})
+    numbers = {f"metrics.{name}": value for name, value in result["metrics"].items()}
+    numbers |= {f"series.{name}": values for name, values in (result.get("series") or {}).items()}
     if result.get("evaluations") is not None:
-        found["spent"] = result["evaluations"]
-    return {name: _json(value) for name, value in found.items() if not is_timing(name[8:])}
+        numbers["spent"] = result["evaluations"]
+    return {name: _json(value) for name, value in numbers.items() if not is_timing(name)}
 
 
 def _json(value: Any) -> Any:
@@ -181,17 +163,12 @@ def trace(history: Any) -> Numbers:
     A model is told by its length and its products with three fixed random directions, so that any
     change of training or aggregation shows, whatever the accuracy.
     """
-    found: Numbers = {
-        name: [row[name] for row in history.clients] for name in ("client", "value", "weight")
-    }
-    assert history.models is not None
     models = history.models.double().cpu().numpy()
     directions = np.random.default_rng(0).standard_normal((models.shape[1], 3))
-    found["model"] = [
-        *np.linalg.norm(models, axis=1).tolist(),
-        *(models @ directions).ravel().tolist(),
-    ]
-    return found
+    return {
+        **{name: [row[name] for row in history.clients] for name in ("client", "value", "weight")},
+        "model": [*np.linalg.norm(models, axis=1), *(models @ directions).ravel()],
+    }
 
 
 def differences(
@@ -199,29 +176,25 @@ def differences(
 ) -> list[str]:
     """Say where numbers differ by more than another processor explains; empty where nowhere.
 
-    Whole numbers must be equal, unless `slack` names them.  Other numbers may differ by
-    :data:`RELATIVE` of themselves plus :data:`ABSOLUTE` of the largest entry of their list.
+    Whole numbers must be equal, unless `slack` names them.  Other numbers may differ by a
+    thousandth of themselves plus a ten thousandth of the largest entry of their list.
     """
     told = []
     for name in dict.fromkeys([*then, *now]):
         if name not in now or name not in then:
             told.append(f"{name} is {'gone' if name in then else 'new'}")
             continue
-        allowed = max((v for p, v in (slack or {}).items() if fnmatchcase(name, p)), default=None)
         old, new = _flat(then[name]), _flat(now[name])
         if len(old) != len(new):
             told.append(f"{name} has {len(new)} entries and had {len(old)}")
             continue
-        size = max((abs(x) for x in old if _finite(x)), default=0.0)
-        worst = [
-            (a, b)
-            for a, b in zip(old, new, strict=True)
-            if not _close(a, b, ABSOLUTE * min(size, 1.0) if len(old) == 1 else ABSOLUTE * size,
-                          allowed)
-        ]  # fmt: skip
-        if worst:
-            a, b = worst[0]
-            told.append(f"{name} was {a} and is {b} ({len(worst)} of {len(old)} differ)")
+        allowed = max((v for p, v in (slack or {}).items() if fnmatchcase(name, p)), default=None)
+        largest = max((abs(x) for x in old if _finite(x)), default=0.0)
+        floor = _ABSOLUTE * (min(largest, 1.0) if len(old) == 1 else largest)
+        pairs = zip(old, new, strict=True)
+        if far := [(a, b) for a, b in pairs if not _close(a, b, floor, allowed)]:
+            a, b = far[0]
+            told.append(f"{name} was {a} and is {b} ({len(far)} of {len(old)} differ)")
     return told
 
 
@@ -240,10 +213,7 @@ def _close(a: Any, b: Any, floor: float, slack: float | None) -> bool:
         return bool(abs(a - b) <= slack)
     if isinstance(a, int) and isinstance(b, int):
         return a == b
-    return bool(abs(a - b) <= RELATIVE * max(abs(a), abs(b)) + floor)
-
-
-# --------------------------------------------------------------------------------- runs
+    return bool(abs(a - b) <= _RELATIVE * max(abs(a), abs(b)) + floor)
 
 
 @dataclass(frozen=True)
@@ -263,14 +233,14 @@ class GoldenRun:
     def measure(self, device: object = "cpu") -> Numbers:
         """Run it and return its numbers; those committed are a CPU's."""
         cell = Cell("smoke", self.paper, self.tiny.name, self.settings, (0,))
-        found = numbers_of(self.tiny.run(cell, device, False)[0])
+        numbers = numbers_of(self.tiny.run(cell, device, False)[0])
         more = self.tiny.more(cell, device) if self.tiny.more is not None else {}
-        return {**found, **{f"more.{name}": _json(value) for name, value in more.items()}}
+        return {**numbers, **{f"more.{name}": _json(value) for name, value in more.items()}}
 
     def compare(self, numbers: Numbers) -> list[str]:
         """Say where numbers differ from those committed; empty where they agree."""
         stored = _stored(self.paper, self.name)
-        if stored is None:
+        if not stored["numbers"]:
             return [f"no numbers of {self.id} are committed"]
         return differences(stored["numbers"], numbers, self.tiny.slack)
 
@@ -291,7 +261,7 @@ class GoldenRun:
         numbers = self.measure()
         if not self.compare(numbers):
             raise ValueError(f"{self.id} gives the numbers that are committed: nothing to accept")
-        stored = _stored(self.paper, self.name) or {"behaviour": 0, "history": []}
+        stored = _stored(self.paper, self.name)
         n = int(stored["behaviour"]) + 1
         body = {
             "behaviour": n,
@@ -299,8 +269,7 @@ class GoldenRun:
             "settings": dict(self.settings),
             "numbers": numbers,
         }
-        path = _path(self.paper, self.name)
-        write_text(path, _lines(body))
+        write_text(_path(self.paper, self.name), _lines(body))
         return n
 
 
@@ -327,15 +296,15 @@ def golden_runs(experiments: Sequence[Any]) -> dict[str, GoldenRun]:
     ValueError
         If two cells mean different small runs by one name.
     """
-    found: dict[str, GoldenRun] = {}
+    runs: dict[str, GoldenRun] = {}
     for experiment in experiments:
         cells = [c for profile in PROFILES for c in experiment.cells(profile, None)]
         for cell, tiny in product(cells, experiment.golden):
             for name, settings in tiny.runs(cell.settings).items():
                 run = GoldenRun(experiment.paper, tiny, name, settings)
-                if found.setdefault(run.id, run).settings != settings:
+                if runs.setdefault(run.id, run).settings != settings:
                     raise ValueError(f"golden run {run.id} is declared twice, differently")
-    return dict(sorted(found.items()))
+    return dict(sorted(runs.items()))
 
 
 def verified_lock() -> str | None:

@@ -31,14 +31,8 @@ def repository_root() -> Path | None:
 
 def lock_hash() -> str | None:
     """Hash the lock file of the checkout, or return None where there is none."""
-    root = repository_root()
-    path = root / "requirements.lock" if root else None
-    if path is None or not path.is_file():
-        return None
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
-
-
-# ------------------------------------------------------------------------------ manifests
+    path = (repository_root() or Path()) / "requirements.lock"
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16] if path.is_file() else None
 
 
 def _version(package: str) -> str | None:
@@ -66,11 +60,6 @@ def _peak_memory() -> float | None:
     return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit, 1)
 
 
-def device_class(device: object) -> str:
-    """Return the class of a device: ``"cpu"`` or ``"cuda"``, never its address or name."""
-    return str(device).split(":")[0]
-
-
 def make_manifest(
     behaviour: Mapping[str, int],
     *,
@@ -85,7 +74,7 @@ def make_manifest(
     ----------
     behaviour : mapping
         What the golden runs that answer for the record are at
-        (:func:`fedkit.records.golden.behaviours`).
+        (:func:`fedkit.records.golden.version`).
     device : str or torch.device
         Device of the run; only its class is kept.
     data : iterable of mapping
@@ -111,7 +100,7 @@ def make_manifest(
             "numpy": _version("numpy"),
             "torch": _version("torch"),
         },
-        "device": device_class(device),
+        "device": str(device).split(":")[0],
         "threads": _threads(),
         "seconds": None if seconds is None else round(float(seconds), 3),
         "evaluations": None if evaluations is None else int(evaluations),
@@ -125,18 +114,12 @@ def commit() -> str | None:
     root = repository_root()
     if root is None or not (root / ".git").exists():
         return None
+    command = ["git", "-C", str(root), "rev-parse", "--short=12", "HEAD"]
     try:
-        answer = subprocess.run(
-            ["git", "rev-parse", "--short=12", "HEAD"],
-            cwd=root,
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=10,
-        )
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
     except (OSError, subprocess.SubprocessError):
         return None
-    return answer.stdout.strip() or None
+    return done.stdout.strip() or None
 
 
 def stamp(profile: str = "smoke", *, device: object = "cpu") -> pd.DataFrame:
@@ -161,7 +144,7 @@ def stamp(profile: str = "smoke", *, device: object = "cpu") -> pd.DataFrame:
 
     rows = {
         "profile": profile,
-        "device": device_class(device),
+        "device": str(device).split(":")[0],
         "threads": str(_threads()),
         "fedkit": _version("fedkit") or "not installed",
         "commit": commit() or "not in a git checkout",

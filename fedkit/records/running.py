@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-from fedkit.extras import need, seen
+from fedkit.extras import bar, need
 from fedkit.records.cell import Cell, canonical_json
-from fedkit.records.locks import try_lock
 from fedkit.records.manifest import make_manifest
-from fedkit.records.packing import NewerRecordError, RecordError, Result
-
-if TYPE_CHECKING:
-    from fedkit.records.store import Store
+from fedkit.records.store import NewerRecordError, RecordError, Result, Store
 
 __all__ = ["CellError", "Outcome", "run_cells"]
 
@@ -24,11 +21,6 @@ _COLLECT_AFTER = 2.0  # seconds that a cell took
 
 class CellError(RuntimeError):
     """The computation of a cell failed; the message names the cell."""
-
-
-def _unknown(cell: Cell) -> Mapping[str, int]:
-    """No golden run answers for the cell."""
-    return {}
 
 
 @dataclass
@@ -47,9 +39,9 @@ def run_cells(
     store: Store,
     *,
     progress: bool = True,
-    force: bool = False,
+    anew: Callable[[Cell], bool] = lambda cell: False,
     on_error: str = "stop",
-    behaviour: Callable[[Cell], Mapping[str, int]] = _unknown,
+    behaviour: Callable[[Cell], Mapping[str, int]] = lambda cell: {},
     device: object = "cpu",
 ) -> Outcome:
     """Compute the cells that have no record yet, and record each as soon as it is done.
@@ -64,8 +56,8 @@ def run_cells(
     store : Store
     progress : bool
         Show a progress bar.
-    force : bool
-        Compute finished cells too and replace their records.
+    anew : callable
+        Whether to compute a finished cell too and replace its record.
     on_error : {"stop", "continue"}
         Whether the first failure ends the run or is kept in the outcome.
     behaviour : callable
@@ -87,38 +79,26 @@ def run_cells(
 
     Notes
     -----
-    Each cell has a lock file, so several runners share a store without computing anything
-    twice.  The lock of a runner that was killed is taken over.  An unreadable record is made
-    anew, except one that a newer fedkit wrote, which is an error.
+    Each cell has a lock file, so several runners, be they processes or threads, share a store
+    without computing anything twice.  The lock of a runner that was killed is taken over.  An
+    unreadable record is made anew, except one that a newer fedkit wrote, which is an error.
     """
     if on_error not in ("stop", "continue"):
         raise ValueError(f"on_error is {on_error!r}; choose 'stop' or 'continue'")
     cells = list(dict.fromkeys(cells))
     now = {cell: behaviour(cell) for cell in cells}  # an edit during the run is not what ran
     outcome = Outcome()
-    bar = None
-    if progress and seen():
-        bar = need("tqdm.auto", extra="run").tqdm(total=len(cells), unit="cell")
-    try:
-        for cell in cells:
-            if bar is not None:
-                bar.set_description(cell.key)
-            start = time.perf_counter()
-            try:
-                done = _run_cell(cell, function, store, force, now[cell], device)
-            except Exception as error:
-                if on_error == "stop":
-                    raise CellError(f"cell {cell.key} failed: {error}") from error
-                outcome.failed.append((cell, error))
-            else:
-                getattr(outcome, done).append(cell)
-            if time.perf_counter() - start > _COLLECT_AFTER:
-                gc.collect()  # federations sit in reference cycles; tensors do not alarm Python
-            if bar is not None:
-                bar.update(1)
-    finally:
-        if bar is not None:
-            bar.close()
+    for cell in bar(cells, progress, "cell"):
+        start = time.perf_counter()
+        try:
+            done = _run_cell(cell, function, store, anew, now[cell], device)
+            getattr(outcome, done).append(cell)
+        except Exception as error:
+            if on_error == "stop":
+                raise CellError(f"cell {cell.key} failed: {error}") from error
+            outcome.failed.append((cell, error))
+        if time.perf_counter() - start > _COLLECT_AFTER:
+            gc.collect()  # federations sit in reference cycles; tensors do not alarm Python
     return outcome
 
 
@@ -126,28 +106,24 @@ def _run_cell(
     cell: Cell,
     function: Callable[[Cell], Sequence[Result]],
     store: Store,
-    force: bool,
+    anew: Callable[[Cell], bool],
     behaviour: Mapping[str, int],
     device: object,
 ) -> str:
     """Compute and record one cell; return the field of the outcome that it belongs to."""
 
     def finished() -> bool:
-        if force or not store.path(cell).is_file():
-            return False
         try:
             store.load(cell)
         except NewerRecordError:
             raise
-        except RecordError:
+        except (FileNotFoundError, RecordError):
             return False
-        return True
+        return not anew(cell)
 
     if finished():
         return "skipped"
-    path = store.path(cell)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with try_lock(path.with_suffix(".lock")) as ours:
+    with _alone(store.path(cell).with_suffix(".lock")) as ours:
         if not ours:
             return "busy"
         if finished():  # another runner was quicker
@@ -166,3 +142,22 @@ def _run_cell(
         )
         store.save(cell, results, manifest)
     return "computed"
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[bool]:
+    """Hold a lock file that dies with its process; yield False where somebody else holds it."""
+    filelock = need("filelock", extra="run")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = filelock.FileLock(path, timeout=0)
+    try:
+        lock.acquire()
+    except filelock.Timeout:
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        with suppress(OSError):  # while it is held, so that nobody locks a lost file
+            path.unlink()
+        lock.release()

@@ -1,52 +1,152 @@
-"""Records of runs: written whole or not at all, checked when read, never computed twice.
+"""Records: written whole or not at all, checked when read, shown as tables.
 
-A run is cut into cells (:class:`Cell`).  Each finished cell is one small JSON file,
-``results/<profile>/<paper>/<experiment>/<key>.json``, with the raw values of every seed and a
-manifest of what made them.  :func:`run_cells` skips what is finished, so a run can be killed at
-any moment and started again.
+Each finished cell is one small JSON file, ``results/<profile>/<paper>/<experiment>/<key>.json``,
+with the raw values of every seed and a manifest of what made them.
 """
 
 from __future__ import annotations
 
 import errno
+import hashlib
+import json
+import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from fedkit.atomic import write_text
 from fedkit.extras import need
-from fedkit.records.cell import PROFILES, Cell, canonical_json, format_seeds, parse_seeds
+from fedkit.records.cell import Cell, canonical_json
+from fedkit.records.golden import version
 from fedkit.records.manifest import repository_root
-from fedkit.records.packing import (
-    SCHEMA,
-    NewerRecordError,
-    Record,
-    RecordError,
-    Result,
-    decode,
-    encode,
-)
-from fedkit.records.running import CellError, Outcome, run_cells
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "PROFILES",
-    "SCHEMA",
-    "Cell",
-    "CellError",
-    "NewerRecordError",
-    "Outcome",
-    "Record",
-    "RecordError",
-    "Store",
-    "default_root",
-    "format_seeds",
-    "parse_seeds",
-    "run_cells",
-]
+__all__ = ["SCHEMA", "NewerRecordError", "Record", "RecordError", "Result", "Store", "default_root"]
+
+SCHEMA = 1
+"""Version of the form of a record; a change that old readers would misread raises it."""
+
+Result = Mapping[str, Any]
+"""One seed's outcome: ``seed``, ``metrics``, ``series``, and optionally ``data`` (identity of
+the data set) and ``evaluations``, which move to the manifest."""
+
+_HEAD = ["profile", "paper", "experiment", "key"]
+
+
+class RecordError(ValueError):
+    """A record that cannot be trusted: damaged, of another schema, or of another cell."""
+
+
+class NewerRecordError(RecordError):
+    """A record that a newer fedkit wrote; it is never replaced."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """A finished cell as read from its file.
+
+    Attributes
+    ----------
+    cell : Cell
+    results : tuple of dict
+        Per seed: ``seed``, ``metrics`` (name -> float, NaN where there was none) and ``series``
+        (name -> list of float).
+    manifest : dict
+        See :func:`fedkit.records.manifest.make_manifest`.
+    """
+
+    cell: Cell
+    results: tuple[dict[str, Any], ...]
+    manifest: Mapping[str, Any]
+
+    def stale(self) -> list[str]:
+        """Say which golden runs changed since the record was made; empty when it is fresh.
+
+        Raises
+        ------
+        NewerRecordError
+            If a golden run is older than the record: the checkout is behind.
+        """
+        then = self.manifest.get("behaviour")
+        if then is None:
+            return ["(no golden run recorded)"]
+        now = {name: version(self.cell.paper, name) for name in then}
+        for name in sorted(then):
+            if then[name] > now[name]:
+                raise NewerRecordError(
+                    f"record {self.cell.key} is of behaviour {then[name]} of {name} and this "
+                    f"checkout has {now[name]}; update it, or take the record out"
+                )
+        return [f"{name} {then[name]} of {now[name]}" for name in then if then[name] < now[name]]
+
+
+# ------------------------------------------------------------------- the form of a record
+
+
+def _number(value: Any, where: str, digits: int | None = None) -> int | float | str | None:
+    """Write one number: NaN as null, infinities as text, floats to `digits` when given."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, bool | int):
+        return value
+    if not isinstance(value, float):
+        raise ValueError(f"{where} holds {value!r}; metrics and series hold numbers")
+    if not math.isfinite(value):
+        return None if math.isnan(value) else str(value)
+    return value if digits is None else float(f"{value:.{digits}g}")
+
+
+def _pack(results: Sequence[Result], cell: Cell) -> list[dict[str, Any]]:
+    """Check the results of a cell and make them plain JSON."""
+    packed = []
+    for result in results:
+        unknown = set(result) - {"seed", "metrics", "series", "data", "evaluations"}
+        if unknown or "seed" not in result or "metrics" not in result:
+            raise ValueError(
+                f"a result of {cell.key} has the fields {sorted(result)}; it needs seed and "
+                "metrics, and may have series, data and evaluations"
+            )
+        series = {}
+        for name, values in (result.get("series") or {}).items():
+            if np.ndim(values) != 1:
+                raise ValueError(f"series {name} has shape {np.shape(values)}; a series is a list")
+            series[str(name)] = [_number(x, f"series {name}", 7) for x in np.asarray(values)]
+        metrics = {str(k): _number(v, f"metric {k}") for k, v in result["metrics"].items()}
+        packed.append({"seed": int(result["seed"]), "metrics": metrics, "series": series})
+    seeds = [item["seed"] for item in packed]
+    if seeds != list(cell.seeds):
+        raise ValueError(
+            f"results of {cell.key} are of seeds {seeds}; the cell asks for {list(cell.seeds)}, "
+            "in this order, each once"
+        )
+    return packed
+
+
+def _float(value: Any) -> float:
+    return math.nan if value is None else float(value)
+
+
+def _unpack(item: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "seed": int(item["seed"]),
+        "metrics": {name: _float(value) for name, value in item["metrics"].items()},
+        "series": {name: [_float(v) for v in values] for name, values in item["series"].items()},
+    }
+
+
+def _checksum(body: Mapping[str, Any]) -> str:
+    content = {name: body[name] for name in ("schema", "cell", "results", "manifest")}
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+# ----------------------------------------------------------------------------- the store
 
 
 def default_root() -> Path:
@@ -56,15 +156,7 @@ def default_root() -> Path:
     from, else ``results`` in the current folder.
     """
     named = os.environ.get("FEDKIT_RESULTS")
-    if named:
-        return Path(named)
-    return (repository_root() or Path.cwd()) / "results"
-
-
-# ---------------------------------------------------------------------------- the store
-
-
-_STATUS = ["profile", "paper", "experiment", "key", "seeds", "state", "reason", "command"]
+    return Path(named) if named else (repository_root() or Path.cwd()) / "results"
 
 
 class Store:
@@ -89,7 +181,7 @@ class Store:
     def save(
         self, cell: Cell, results: Sequence[Result], manifest: Mapping[str, Any] | None = None
     ) -> Path:
-        """Write a record whole or not at all.
+        """Write a record whole or not at all, and return its file.
 
         Parameters
         ----------
@@ -100,11 +192,6 @@ class Store:
         manifest : mapping, optional
             See :func:`fedkit.records.manifest.make_manifest`.
 
-        Returns
-        -------
-        Path
-            The file.
-
         Raises
         ------
         ValueError
@@ -113,21 +200,23 @@ class Store:
             If the file cannot be written, e.g. because the disk is full.  An older record stays
             as it was, and nothing half-written is left.
         """
-        text = encode(cell, results, manifest or {})
+        body: dict[str, Any] = {
+            "schema": SCHEMA,
+            "cell": cell.to_dict(),
+            "results": _pack(results, cell),
+            "manifest": dict(manifest or {}),
+        }
+        body["checksum"] = _checksum(body)
         path = self.path(cell)
         for left in path.parent.glob(f".{path.name}.*.tmp"):  # of a runner killed in mid-write
             left.unlink(missing_ok=True)
         try:
-            write_text(path, text)
+            write_text(path, json.dumps(body, separators=(",", ":"), allow_nan=False) + "\n")
         except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise OSError(
-                    error.errno,
-                    f"the disk is full: the record of {len(text)} bytes was not written and "
-                    "nothing of it is left; free some space and run again with: fedkit resume",
-                    str(path),
-                ) from error
-            raise
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            told = "the disk is full: the record was not written; free some space and run again"
+            raise OSError(error.errno, told, str(path)) from error
         return path
 
     def load(self, cell: Cell) -> Record:
@@ -141,15 +230,13 @@ class Store:
             If it is damaged, of another schema, or of another cell.
         """
         path = self.path(cell)
+        name = path.relative_to(self.root)
         if not path.is_file():
-            raise FileNotFoundError(
-                f"no record {path.relative_to(self.root)}; make it with: {cell.command}"
-            )
+            raise FileNotFoundError(f"no record {name}; make it with: {cell.command}")
         record = self.read(path)
         if record.cell != cell:
             raise RecordError(
-                f"{path.relative_to(self.root)} holds another cell ({record.cell.key}); "
-                f"make it anew with: {cell.command}"
+                f"{name} holds another cell ({record.cell.key}); make it anew with: {cell.command}"
             )
         return record
 
@@ -161,16 +248,23 @@ class Store:
         RecordError
             See :meth:`load`.
         """
-        name = path.relative_to(self.root) if path.is_relative_to(self.root) else path.name
-        again = "remove it and run: fedkit resume"
-        parts = path.parts[-4:-1]
-        if len(parts) == 3:
-            again = f"make it anew with: fedkit run {parts[1]} {parts[2]} --profile {parts[0]}"
+        name = path.relative_to(self.root)
+        profile, paper, experiment, _ = name.parts
+        again = f"make it anew with: fedkit run {paper} {experiment} --profile {profile}"
         try:
-            text = path.read_text(encoding="utf-8")
-        except UnicodeDecodeError as error:
-            raise RecordError(f"{name} is damaged (not text); {again}") from error
-        return decode(text, str(name), again)
+            body = json.loads(path.read_text(encoding="utf-8"))
+            schema = body["schema"]
+            if schema == SCHEMA:
+                if body["checksum"] != _checksum(body):
+                    raise ValueError("its checksum differs")
+                results = tuple(_unpack(item) for item in body["results"])
+                return Record(Cell(**body["cell"]), results, body["manifest"])
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise RecordError(f"{name} is damaged ({error}); {again}") from error
+        told = f"{name} is of schema {schema!r} and this fedkit reads schema {SCHEMA}; "
+        if isinstance(schema, int) and schema > SCHEMA:
+            raise NewerRecordError(told + "install the fedkit that wrote it")
+        raise RecordError(told + again)
 
     def paths(
         self, profile: str | None = None, paper: str | None = None, experiment: str | None = None
@@ -195,54 +289,6 @@ class Store:
             return "unreadable", str(error)
         return ("stale", ", ".join(changed)) if changed else ("fresh", "")
 
-    def missing(self, cells: Iterable[Cell]) -> list[Cell]:
-        """Return the cells that have no readable record, in their order."""
-        return [cell for cell in cells if self.state(cell)[0] in ("missing", "unreadable")]
-
-    def status(self, cells: Iterable[Cell] | None = None) -> pd.DataFrame:
-        """Tell for each cell whether its record is fresh, stale, missing or unreadable.
-
-        Parameters
-        ----------
-        cells : iterable of Cell, optional
-            By default every cell that has a record.
-
-        Returns
-        -------
-        pandas.DataFrame
-            Columns profile, paper, experiment, key, seeds, state, reason, command.
-        """
-        pd = need("pandas", extra="run")
-        rows: list[dict[str, str]] = []
-        for cell in cells if cells is not None else self._cells_on_disk(rows):
-            state, reason = self.state(cell)
-            rows.append(
-                {
-                    "profile": cell.profile,
-                    "paper": cell.paper,
-                    "experiment": cell.experiment,
-                    "key": cell.key,
-                    "seeds": format_seeds(cell.seeds),
-                    "state": state,
-                    "reason": reason,
-                    "command": cell.command,
-                }
-            )
-        return pd.DataFrame(rows, columns=_STATUS)
-
-    def _cells_on_disk(self, rows: list[dict[str, str]]) -> list[Cell]:
-        """Return the cells that have a record; unreadable files become rows at once."""
-        cells = []
-        for path in self.paths():
-            profile, paper, experiment = path.parts[-4:-1]
-            try:
-                cells.append(self.read(path).cell)
-            except RecordError as error:
-                facts = {"profile": profile, "paper": paper, "experiment": experiment}
-                rest = {"key": path.stem, "seeds": "", "state": "unreadable", "command": ""}
-                rows.append({**facts, **rest, "reason": str(error)})
-        return cells
-
     def frame(
         self, paper: str | None = None, experiment: str | None = None, profile: str | None = None
     ) -> pd.DataFrame:
@@ -261,7 +307,11 @@ class Store:
         pandas.DataFrame
             Columns profile, paper, experiment, key, the settings, seed, metric, value.
         """
-        return self._table("metrics", paper, experiment, profile)
+
+        def rows(result: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+            return [(result["seed"], name, value) for name, value in result["metrics"].items()]
+
+        return self._table(rows, ["seed", "metric", "value"], (profile, paper, experiment))
 
     def series(
         self, paper: str | None = None, experiment: str | None = None, profile: str | None = None
@@ -271,47 +321,39 @@ class Store:
         The parameters and the rule for overlapping blocks of seeds are those of :meth:`frame`;
         the columns end in seed, series, index, value.
         """
-        return self._table("series", paper, experiment, profile)
+
+        def rows(result: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+            return [
+                (result["seed"], name, index, value)
+                for name, values in result["series"].items()
+                for index, value in enumerate(values)
+            ]
+
+        return self._table(rows, ["seed", "series", "index", "value"], (profile, paper, experiment))
 
     def _table(
-        self, what: str, paper: str | None, experiment: str | None, profile: str | None
+        self,
+        rows_of: Callable[[Mapping[str, Any]], list[tuple[Any, ...]]],
+        columns: list[str],
+        part: tuple[str | None, str | None, str | None],
     ) -> pd.DataFrame:
+        """Set the rows of each seed, once, beside what tells its cell from others."""
         pd = need("pandas", extra="run")
         heads: list[dict[str, Any]] = []
-        last: dict[str, list[Any]] = {"seed": [], "metric": [], "value": []}
-        if what == "series":
-            last = {"seed": [], "series": [], "index": [], "value": []}
         owner: list[int] = []  # of each row: its place in heads
+        rows: list[tuple[Any, ...]] = []
         seen: set[tuple[str, int]] = set()
-        records = self.records(profile, paper, experiment)
-        for record in sorted(records, key=lambda item: (-len(item.cell.seeds), item.cell.key)):
+        longest_first = sorted(self.records(*part), key=lambda r: (-len(r.cell.seeds), r.cell.key))
+        for record in longest_first:
             cell = record.cell
             block = canonical_json({**cell.to_dict(), "seeds": []})
             for result in record.results:
-                seed = result["seed"]
-                if (block, seed) in seen:
-                    continue
-                seen.add((block, seed))
-                for name, value in result[what].items():
-                    values = value if what == "series" else [value]
-                    owner.extend([len(heads)] * len(values))
-                    last["seed"].extend([seed] * len(values))
-                    last["series" if what == "series" else "metric"].extend([name] * len(values))
-                    last["value"].extend(values)
-                    if what == "series":
-                        last["index"].extend(range(len(values)))
-            heads.append(
-                {
-                    "profile": cell.profile,
-                    "paper": cell.paper,
-                    "experiment": cell.experiment,
-                    "key": cell.key,
-                    **{
-                        name: tuple(value) if isinstance(value, list) else value
-                        for name, value in cell.settings.items()
-                    },
-                }
-            )
-        first = pd.DataFrame(heads, columns=None if heads else _STATUS[:4])
+                if (block, result["seed"]) not in seen:
+                    seen.add((block, result["seed"]))
+                    rows += rows_of(result)
+            owner += [len(heads)] * (len(rows) - len(owner))
+            settings = {k: tuple(v) if isinstance(v, list) else v for k, v in cell.settings.items()}
+            heads.append({name: getattr(cell, name) for name in _HEAD} | settings)
+        first = pd.DataFrame(heads, columns=None if heads else _HEAD)
         first = first.take(owner).reset_index(drop=True)
-        return pd.concat([first, pd.DataFrame(last)], axis=1)
+        return pd.concat([first, pd.DataFrame(rows, columns=columns)], axis=1)
