@@ -12,7 +12,8 @@ from functools import lru_cache, wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fedkit.datasets.dataset import Dataset, load
-from fedkit.papers.registry import PROFILES, Cell, Experiment, RunFunction, register
+from fedkit.papers.registry import Experiment, RunFunction, register
+from fedkit.records.cell import PROFILES, Cell
 
 if TYPE_CHECKING:
     import pandas as pd
