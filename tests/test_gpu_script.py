@@ -9,15 +9,14 @@ import pytest
 
 from benchmarks import gpu
 from fedkit.papers.registry import get
-from fedkit.papers.requests import select
 
 RUNS = [words.split() for lines in gpu.STEPS.values() for words in lines if words[:3] == "run"]
 
 
 @pytest.mark.parametrize("words", RUNS, ids=" ".join)
 def test_every_step_names_cells_that_there_are(words: list[str]) -> None:
-    cells = get(words[1], words[2]).cells("paper", None)
-    assert select(cells, words[4:])
+    settings = [part.split("=") for text in words[4:] for part in text.split(",")]
+    assert get(words[1], words[2]).select("paper", **dict(settings))
 
 
 def test_new_records_are_packed_and_unpacked(tmp_path: Path) -> None:
