@@ -26,11 +26,10 @@ from countinghouse import PARTIES, House
 
 from fedkit.fedvalue.cmi import mshapley_cmi
 from fedkit.fedvalue.data import Columns, read_columns
-from fedkit.fedvalue.protocol import task_party as taskparty
+from fedkit.fedvalue.protocol import parties as taskparty
 from fedkit.fedvalue.protocol.counting import CountingServer
 from fedkit.fedvalue.protocol.keys import seal
-from fedkit.fedvalue.protocol.messages import Job, Table, Upload
-from fedkit.fedvalue.protocol.parties import Order
+from fedkit.fedvalue.protocol.messages import Job, Order, Table, Upload
 from fedkit.fedvalue.protocol.secure import (
     AlignmentError,
     CheatingDetected,
@@ -380,13 +379,13 @@ def sealed_job(order: bytes, name: str = "j1") -> Job:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"duplications": 2.5}, "duplications = 2.5"),
-        ({"duplications": True}, "duplications = True"),
-        ({"duplications": 10**30}, "duplications = 1000"),
-        ({"artificial": None}, "artificial = None"),
-        ({"padding": [[1]]}, "padding = a list"),
-        ({"cell": "0"}, "cell = '0'"),
-        ({"tokens": ["row"]}, "tokens = a list"),
+        ({"duplications": 2.5}, "duplications is 2.5"),
+        ({"duplications": True}, "duplications is True"),
+        ({"duplications": 10**30}, "duplications is 1000"),
+        ({"artificial": None}, "artificial is None"),
+        ({"padding": [[1]]}, "padding is a list"),
+        ({"cell": "0"}, "cell is '0'"),
+        ({"tokens": ["row"]}, "tokens is a list"),
         ({"date": 3}, "damaged"),
     ],
 )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedkit.fedvalue.cmi import PartyValues
-from fedkit.fedvalue.protocol.task_party import SecureCounts
+from fedkit.fedvalue.protocol.parties import SecureCounts
 from fedkit.fedvalue.significance import Evidence, permutation_p_values_from_table
 
 __all__ = ["ValueReport", "assess"]

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from fedkit.fedvalue.protocol.bounds import best_shift, spread
 from fedkit.fedvalue.protocol.counting import CountingServer, count_tuples
-from fedkit.fedvalue.protocol.messages import Counter, Job, Table, Upload
+from fedkit.fedvalue.protocol.messages import Table
 from fedkit.fedvalue.protocol.secure import CheatingDetected, parties_of
 from fedkit.streams import as_generator
 
@@ -66,9 +66,12 @@ class View:
         """Whether the query is for one cell."""
         return not self.table.tokens.any() and len(self.table.counts) <= 1
 
+    def answer(self, counts: npt.NDArray[np.int64]) -> Table:
+        """Return the table with other counts."""
+        return replace(self.table, counts=counts.astype(np.int64))
+
 
 Attack = Callable[[View], Table]
-Which = Literal["largest", "weakest", "random"]
 
 
 def guess_q(view: View) -> int:
@@ -89,43 +92,31 @@ def guess_q(view: View) -> int:
     return fits[0] if fits and divisor else low
 
 
-def _answer(view: View, counts: npt.NDArray[np.int64]) -> Table:
-    return replace(view.table, counts=counts.astype(np.int64))
-
-
-def _every(view: View) -> Table:
-    """Return the true table; an empty intersection as a count of 0 that can be falsified."""
-    if len(view.table.counts):
-        return view.table
-    tokens = np.zeros((1, view.table.tokens.shape[1]), dtype=np.uint32)
-    return replace(view.table, tokens=tokens, counts=np.zeros(1, dtype=np.int64))
-
-
 def zeros(view: View) -> Table:
     """Nothing in common, anywhere."""
-    return _answer(view, np.zeros_like(view.table.counts))
+    return view.answer(np.zeros_like(view.table.counts))
 
 
 def constant(view: View) -> Table:
     """The same number for every count."""
     same = view.memory.setdefault("constant", 10 + int(view.table.counts.mean() or 0))
-    return _answer(view, np.full_like(view.table.counts, same))
+    return view.answer(np.full_like(view.table.counts, same))
 
 
 def random(view: View) -> Table:
     """Every count drawn anew, up to twice the largest."""
     high = 2 * int(view.table.counts.max(initial=1)) + 1
-    return _answer(view, view.rng.integers(0, high, len(view.table.counts)))
+    return view.answer(view.rng.integers(0, high, len(view.table.counts)))
 
 
 def scaled(view: View) -> Table:
     """Every count doubled."""
-    return _answer(view, view.table.counts * 2)
+    return view.answer(view.table.counts * 2)
 
 
 def off_by_one(view: View) -> Table:
     """One too many in every count."""
-    return _answer(view, view.table.counts + 1)
+    return view.answer(view.table.counts + 1)
 
 
 def replayed(view: View) -> Table:
@@ -139,10 +130,12 @@ def _shift_one(view: View, amount: int) -> Table:
     """Add to one count: of the targeted cell, or the largest of the table."""
     if not view.target:
         return view.table
-    table = _every(view)
-    counts = table.counts.copy()
+    if not len(view.table.counts):  # an empty intersection can be falsified, too
+        tokens = np.zeros((1, view.table.tokens.shape[1]), dtype=np.uint32)
+        return replace(view.table, tokens=tokens, counts=np.array([amount]))
+    counts = view.table.counts.copy()
     counts[np.argmax(counts)] += amount
-    return replace(table, counts=counts)
+    return view.answer(counts)
 
 
 def single_cell(view: View) -> Table:
@@ -152,9 +145,8 @@ def single_cell(view: View) -> Table:
 
 def best_bet(view: View) -> Table:
     """One count, more by what every q of the range divides (:func:`.bounds.best_shift`)."""
-    return _shift_one(
-        view, best_shift(view.known.duplications, view.known.iterations)[1][view.iteration]
-    )
+    shifts = best_shift(view.known.duplications, view.known.iterations)[1]
+    return _shift_one(view, shifts[view.iteration])
 
 
 def gcd_forgery(view: View) -> Table:
@@ -169,12 +161,12 @@ def rank_linking(view: View) -> Table:
     cells in every iteration.  Where every ID has its own token there is no largest: then rows of
     the two task tokens swap places at random.
     """
-    return _swap(view, "largest")
+    return _swap(view, _largest)
 
 
 def random_swap(view: View) -> Table:
     """As rank linking, with tokens chosen by chance."""
-    return _swap(view, "random")
+    return _swap(view, lambda view, sums: view.rng.permutation(len(sums))[:2])
 
 
 def weak_cells(view: View) -> Table:
@@ -183,15 +175,36 @@ def weak_cells(view: View) -> Table:
     The server is told how many rows each task cell has, and so how many artificial IDs
     (:func:`.bounds.spread`); the sizes of the tokens then tell which is which.
     """
-    return _swap(view, "weakest")
+    return _swap(view, _weakest)
 
 
-def _swap(view: View, which: Which) -> Table:
+#: of the sizes of some tokens, the places of the two that are to change
+Pair = Callable[[View, npt.NDArray[Any]], npt.NDArray[Any]]
+
+
+def _largest(view: View, sums: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    return np.argsort(-sums, kind="stable")[:2]
+
+
+def _weakest(view: View, sums: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    q, rows = guess_q(view), np.array(view.known.task_rows)
+    given = spread(max(0, int(sums.sum()) - q * view.known.rows), rows)
+    weak = np.argsort(given / rows, kind="stable")[:2]
+    return np.unique([np.abs(sums - q * rows[t] - given[t]).argmin() for t in weak])
+
+
+def _swap(view: View, pair: Pair) -> Table:
     if view.cellwise:
         return gcd_forgery(view)
     tokens, counts = view.table.tokens.astype(np.int64), view.table.counts
     q = guess_q(view)
-    task = _pair(tokens[:, 0], counts, view, which)
+
+    def chosen(column: npt.NDArray[np.int64], weights: npt.NDArray[np.int64]) -> Any:
+        sums = np.bincount(column, weights=weights)
+        there = np.flatnonzero(sums)
+        return there[pair(view, sums[there])]
+
+    task = chosen(tokens[:, 0], counts)
     if len(task) < 2:
         return view.table
     if len(counts) > 1 and counts.max() == 1:  # a token for every ID: swap q rows
@@ -202,32 +215,17 @@ def _swap(view: View, which: Which) -> Table:
         return replace(view.table, tokens=swapped)
     rest = tokens[np.argmax(counts), 2:]
     here = np.flatnonzero((tokens[:, 2:] == rest).all(axis=1))
-    data = _pair(tokens[here, 1], counts[here], view, which)
+    data = chosen(tokens[here, 1], counts[here])
     at = {(tokens[i, 0], tokens[i, 1]): i for i in here}
     corners = [(t, a) for t in task for a in data]
     if len(data) < 2 or any(corner not in at for corner in corners):
         return view.table
-    now = counts[[at[corner] for corner in corners]]
+    places = [at[corner] for corner in corners]
+    now = counts[places]
     sign = view.memory.setdefault("sign", 1 if min(now[1], now[2]) >= q else -1)
     changed = counts.copy()
-    for corner, direction in zip(corners, (1, -1, -1, 1), strict=True):
-        changed[at[corner]] += sign * direction * q
-    return _answer(view, changed)
-
-
-def _pair(
-    column: npt.NDArray[np.int64], counts: npt.NDArray[np.int64], view: View, which: Which
-) -> npt.NDArray[np.int64]:
-    sums = np.bincount(column, weights=counts)
-    there = np.flatnonzero(sums)
-    if which == "random":
-        return there[view.rng.permutation(len(there))[:2]]
-    if which == "largest":
-        return there[np.argsort(-sums[there], kind="stable")[:2]]
-    q, rows = guess_q(view), np.array(view.known.task_rows)
-    given = spread(max(0, int(counts.sum()) - q * view.known.rows), rows)
-    weak = np.argsort(given / rows, kind="stable")[:2]
-    return np.unique([there[np.abs(sums[there] - q * rows[t] - given[t]).argmin()] for t in weak])
+    changed[places] += sign * q * np.array([1, -1, -1, 1])
+    return view.answer(changed)
 
 
 ATTACKS: dict[str, Attack] = {
@@ -246,9 +244,8 @@ ATTACKS: dict[str, Attack] = {
 }
 
 
-@dataclass
-class CheatingServer:
-    """A counting server that falsifies its answers; otherwise the honest one.
+class CheatingServer(CountingServer):
+    """A counting server that falsifies its answers.
 
     Parameters
     ----------
@@ -260,50 +257,24 @@ class CheatingServer:
         Its own chance.  Cell by cell it attacks one cell, which chance chooses.
     """
 
-    attack: Attack
-    known: Knowledge
-    seed: int | np.random.Generator = 0
-    inner: Counter = field(default_factory=CountingServer)
-
-    def __post_init__(self) -> None:
-        self._rng = as_generator(self.seed)
-        self._target = int(self._rng.integers(self.known.cells))
-        self._sizes: dict[str, dict[str, int]] = {}
+    def __init__(self, attack: Attack, known: Knowledge, seed: int | np.random.Generator = 0):
+        super().__init__()
+        self._attack, self._known, self._rng = attack, known, as_generator(seed)
+        self._target = int(self._rng.integers(known.cells))
         self._memory: dict[str, Any] = {}
-        self._number = 0
-        self._answers: dict[str, Table] = {}
-
-    def open(self, job: Job) -> None:
-        """Announce a job."""
-        self.inner.open(job)
-
-    def pending(self, party: str) -> list[Job]:
-        """Return the jobs that wait for a party."""
-        return self.inner.pending(party)
-
-    def submit(self, job: str, party: str, upload: Upload) -> None:
-        """Take an upload, and a look at it."""
-        self._sizes.setdefault(job, {})[party] = len(upload.ids)
-        self.inner.submit(job, party, upload)
+        self._answered = 0
 
     def table(self, job: str) -> Table | None:
-        """Return falsified counts."""
-        if job not in self._answers:
-            table = self.inner.table(job)
-            if table is None:
-                return None
-            cell, iteration = divmod(self._number, self.known.iterations)
-            self._number += 1
-            view = View(
-                iteration, cell == self._target, table, tuple(self._sizes[job].values()),
-                self.known, self._memory, self._rng,
-            )  # fmt: skip
-            self._answers[job] = self.attack(view)
-        return self._answers[job]
-
-    def close(self, job: str) -> None:
-        """Forget a job."""
-        self.inner.close(job)
+        """Return falsified counts; a job is asked for once."""
+        table = super().table(job)
+        if table is None:
+            return None
+        cell, iteration = divmod(self._answered, self._known.iterations)
+        self._answered += 1
+        sizes = tuple(len(upload.ids) for upload in self._uploads[job].values())
+        view = View(iteration, cell == self._target, table, sizes, self._known, self._memory,
+                    self._rng)  # fmt: skip
+        return self._attack(view)
 
 
 @dataclass(frozen=True)
@@ -312,17 +283,14 @@ class Trial:
 
     Attributes
     ----------
-    passed : bool
-        All checks passed.
     changed : bool
-        And the table is not the true one: the task party was deceived.
+        The table passed all checks and is not the true one: the task party was deceived.
     check : str
         The check that failed, or "".
     """
 
-    passed: bool
     changed: bool
-    check: str
+    check: str = ""
 
 
 def attempt(attack: Attack, codes: Any, *, seed: int, **options: Any) -> Trial:
@@ -337,29 +305,21 @@ def attempt(attack: Attack, codes: Any, *, seed: int, **options: Any) -> Trial:
     seed : int
         Of the parties' secrets and the attack's chance.
     options
-        Of :class:`~fedkit.fedvalue.protocol.task_party.TaskParty`.
+        Of :class:`~fedkit.fedvalue.protocol.parties.TaskParty`.
     """
     task, others = parties_of(codes, seed=seed, **options)
     cells = math.prod(task.n_cells_of.values()) if task.variant == "cells" else 1
-    rows = np.unique(np.stack(codes[:2]), axis=1, return_counts=True)[1]
-    known = Knowledge(
-        len(codes[1]), task.duplications, task.artificial, task.iterations, cells,
-        tuple(rows.tolist()),
-    )  # fmt: skip
-    server = CheatingServer(attack, known, as_generator(seed))
-
-    def serve() -> None:
-        for party in others:
-            party.serve(server)
-
+    rows = np.unique(np.stack(codes[:2]), axis=1, return_counts=True)[1].tolist()
+    known = Knowledge(len(codes[1]), task.duplications, task.artificial, task.iterations, cells,
+                      tuple(rows))  # fmt: skip
+    server = CheatingServer(attack, known, seed)
     try:
-        found = task.count(server, wait=serve)
+        found = task.count(server, wait=lambda: [party.serve(server) for party in others])
     except CheatingDetected as caught:
-        return Trial(False, False, caught.check)
+        return Trial(False, caught.check)
     columns = [*task.task_cells[found.cells[:, 0]].T]
     columns += [party.levels[found.cells[:, 1 + d]] for d, party in enumerate(others)]
     clear = [np.asarray(column) for column in (codes[0], codes[1], *codes[2])]
     got = count_tuples(columns, found.counts)
     true = count_tuples(clear, np.ones(len(clear[0]), dtype=np.int64))
-    same = all(np.array_equal(a, b) for a, b in zip(got, true, strict=True))
-    return Trial(True, not same, "")
+    return Trial(not all(map(np.array_equal, got, true)))

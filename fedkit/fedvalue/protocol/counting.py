@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedkit.fedvalue.protocol.messages import Job, MessageError, Table, Upload
+from fedkit.fedvalue.protocol.messages import ID_BYTES, Job, MessageError, Table, Upload
 
 __all__ = ["CountingServer", "count_tuples", "count_uploads"]
 
@@ -29,13 +29,11 @@ class CountingServer:
 
     def open(self, job: Job) -> None:
         """Announce a job; the same job again changes nothing, another of its name is refused."""
-        known = self._jobs.get(job.id)
-        if known is None:
-            if not job.parties or len(set(job.parties)) != len(job.parties):
-                raise MessageError(f"job {job.id} has the parties {job.parties}: each once")
-            self._jobs[job.id], self._uploads[job.id] = job, {}
-        elif (known.parties, dict(known.envelopes)) != (job.parties, dict(job.envelopes)):
+        if not job.parties or len(set(job.parties)) != len(job.parties):
+            raise MessageError(f"job {job.id} has the parties {job.parties}: each once")
+        if self._jobs.setdefault(job.id, job) != job:
             raise MessageError(f"job {job.id} exists already and is another one")
+        self._uploads.setdefault(job.id, {})
 
     def pending(self, party: str) -> list[Job]:
         """Return the jobs that still wait for a party's upload, oldest first."""
@@ -47,23 +45,15 @@ class CountingServer:
 
     def submit(self, job: str, party: str, upload: Upload) -> None:
         """Hand in an upload; the same one again changes nothing, a different one is refused."""
-        if job not in self._jobs:
-            raise MessageError(f"there is no job {job!r}")
-        if party not in self._jobs[job].parties:
+        if party not in self._job(job).parties:
             raise MessageError(f"{party!r} has no part in job {job}")
         known = self._uploads[job].setdefault(party, upload)
-        if known is not upload and not (
-            known.sealed == upload.sealed
-            and np.array_equal(known.ids, upload.ids)
-            and np.array_equal(known.tokens, upload.tokens)
-        ):
+        if known is not upload and known.to_bytes() != upload.to_bytes():
             raise MessageError(f"{party!r} has already sent something else for job {job}")
 
     def table(self, job: str) -> Table | None:
         """Return the counts, or None while uploads are missing."""
-        if job not in self._jobs:
-            raise MessageError(f"there is no job {job!r}")
-        parties, uploads = self._jobs[job].parties, self._uploads[job]
+        parties, uploads = self._job(job).parties, self._uploads[job]
         if len(uploads) < len(parties):
             return None
         if job not in self._tables:
@@ -72,9 +62,13 @@ class CountingServer:
 
     def close(self, job: str) -> None:
         """Forget a job and its uploads; an unknown one is ignored."""
-        self._jobs.pop(job, None)
-        self._uploads.pop(job, None)
-        self._tables.pop(job, None)
+        for kept in (self._jobs, self._uploads, self._tables):
+            kept.pop(job, None)
+
+    def _job(self, job: str) -> Job:
+        if job not in self._jobs:
+            raise MessageError(f"there is no job {job!r}")
+        return self._jobs[job]
 
 
 def count_uploads(uploads: Sequence[Upload], parties: Sequence[str]) -> Table:
@@ -92,65 +86,42 @@ def count_uploads(uploads: Sequence[Upload], parties: Sequence[str]) -> Table:
     MessageError
         If a party sent an ID twice.
     """
-    keys = []
-    for name, upload in zip(parties, uploads, strict=True):
-        high, low, order = _sorted_words(upload.ids)
+    keys = [sorted_halves(upload.ids) for upload in uploads]
+    for name, (high, low, _) in zip(parties, keys, strict=True):
         if np.any((high[1:] == high[:-1]) & (low[1:] == low[:-1])):
             raise MessageError(f"{name!r} sent an encrypted ID twice; all must differ")
-        keys.append((high, low, order))
     if any(np.any(high[1:] == high[:-1]) for high, _, _ in keys):
-        keys = _ranked(keys)  # two IDs share their first 8 bytes: compare all 16
-    high, low, _ = keys[0]
-    found = [np.arange(len(high))]
-    for other_high, other_low, _ in keys[1:]:
+        # two IDs share their first half: look for ranks, which tell all of them apart
+        every = np.concatenate([upload.ids for upload in uploads]).view(f"V{ID_BYTES}")
+        ranks = np.ravel(np.unique(every, return_inverse=True)[1])
+        ends = np.cumsum([len(upload.ids) for upload in uploads])[:-1]
+        keys = [
+            (rank[order], np.zeros_like(rank), order)
+            for rank, (_, _, order) in zip(np.split(ranks, ends), keys, strict=True)
+        ]
+    high, low, order = keys[0]
+    rows = [order]
+    for other_high, other_low, order in keys[1:]:
         at = np.searchsorted(other_high, high)
-        at[at == len(other_high)] = 0
-        hit = (
-            (other_high[at] == high) & (other_low[at] == low)
-            if len(other_high)
-            else np.zeros(len(high), dtype=bool)
-        )
-        high, low = high[hit], low[hit]
-        found = [rows[hit] for rows in found] + [at[hit]]
-    columns = [
-        (upload.tokens if order is None else upload.tokens[order])[rows]
-        for upload, (_, _, order), rows in zip(uploads, keys, found, strict=True)
-    ]
+        here = np.flatnonzero(at < len(other_high))
+        at = at[here]
+        hit = (other_high[at] == high[here]) & (other_low[at] == low[here])
+        here, at = here[hit], at[hit]
+        high, low = high[here], low[here]
+        rows = [row[here] for row in rows] + [order[at]]
+    columns = [upload.tokens[row] for upload, row in zip(uploads, rows, strict=True)]
     tuples, counts = count_tuples(columns)
-    return Table(
-        tuples.astype(np.uint32),
-        counts,
-        {name: upload.sealed for name, upload in zip(parties, uploads, strict=True)},
-    )
+    sealed = {name: upload.sealed for name, upload in zip(parties, uploads, strict=True)}
+    return Table(tuples.astype(np.uint32), counts, sealed)
 
 
-_Keys = tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64], "npt.NDArray[np.int64] | None"]
-
-
-def _sorted_words(ids: npt.NDArray[np.uint8]) -> _Keys:
-    """Return the two halves of each ID in ascending order, and the order if it was another."""
-    words = np.ascontiguousarray(ids).view(">u8").astype(np.uint64)
-    high, low = np.ascontiguousarray(words[:, 0]), np.ascontiguousarray(words[:, 1])
-    before, after = high[:-1], high[1:]
-    if np.all((before < after) | ((before == after) & (low[:-1] <= low[1:]))):
-        return high, low, None
-    order = np.lexsort((low, high))
+def sorted_halves(ids: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[Any], ...]:
+    """Return the first and second 8 bytes of each ID, ascending by both, and that order."""
+    high, low = np.ascontiguousarray(ids).view(">u8").astype(np.uint64).T
+    order = np.argsort(high, kind="stable")
+    if np.any(high[order][1:] == high[order][:-1]):
+        order = np.lexsort((low, high))
     return high[order], low[order], order
-
-
-def _ranked(keys: Sequence[_Keys]) -> list[_Keys]:
-    """Replace both halves by one dense rank over all parties, which keeps the order."""
-    high, low = (np.concatenate([key[half] for key in keys]) for half in (0, 1))
-    order = np.lexsort((low, high))
-    high, low = high[order], low[order]
-    new = np.concatenate([[False], (high[1:] != high[:-1]) | (low[1:] != low[:-1])])
-    rank = np.empty(len(order), dtype=np.uint64)
-    rank[order] = np.cumsum(new)
-    ends = np.cumsum([len(key[0]) for key in keys])[:-1]
-    return [
-        (part, np.zeros_like(part), key[2])
-        for part, key in zip(np.split(rank, ends), keys, strict=True)
-    ]
 
 
 def count_tuples(

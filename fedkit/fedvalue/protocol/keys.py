@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -70,6 +70,14 @@ def _joined(names: Iterable[str | int | bytes]) -> bytes:
     return b"".join(parts)
 
 
+#: an ID as bytes, by its type: 7 is not "7"
+_TEXTS: dict[type, Callable[[Any], bytes]] = {
+    int: b"i%d".__mod__,
+    str: lambda item: b"s" + item.encode(),
+    bytes: b"b".__add__,
+}
+
+
 def hash_ids(ids: Any, key: bytes) -> npt.NDArray[np.uint8]:
     """Turn IDs into 12 bytes each by a keyed hash.
 
@@ -90,34 +98,20 @@ def hash_ids(ids: Any, key: bytes) -> npt.NDArray[np.uint8]:
     ValueError
         If an ID is neither str, int nor bytes.
     """
-    own = derive(key, "hash")
-    listed = ids.tolist() if isinstance(ids, np.ndarray) else list(ids)
+    start = hashlib.blake2b(key=derive(key, "hash"), digest_size=HASH_BYTES).copy
+    listed = ids.tolist() if isinstance(ids, np.ndarray) else ids
     items = [item.item() if isinstance(item, np.generic) else item for item in listed]
-    kinds = set(map(type, items))
-    if kinds == {int}:
-        texts: Iterable[bytes] = (b"i%d" % item for item in items)
-    elif kinds == {str}:
-        texts = (b"s" + item.encode() for item in items)
-    elif kinds <= {int, str, bytes}:
-        texts = (_text(item) for item in items)
-    else:
-        wrong = next(item for item in items if type(item) not in (int, str, bytes))
-        raise ValueError(f"an ID is {wrong!r} ({type(wrong).__name__}); use str, int or bytes")
-    start = hashlib.blake2b(key=own, digest_size=HASH_BYTES).copy
+    for wrong in set(map(type, items)) - _TEXTS.keys():
+        item = next(item for item in items if type(item) is wrong)
+        raise ValueError(f"an ID is {item!r} ({wrong.__name__}); use str, int or bytes")
 
-    def one(text: bytes) -> bytes:
+    def hashed(item: Any) -> bytes:
         state = start()
-        state.update(text)
+        state.update(_TEXTS[type(item)](item))
         return state.digest()
 
-    joined = b"".join(map(one, texts))
+    joined = b"".join(map(hashed, items))
     return np.frombuffer(joined, dtype=np.uint8).reshape(-1, HASH_BYTES)
-
-
-def _text(item: str | int | bytes) -> bytes:
-    if isinstance(item, bytes):
-        return b"b" + item
-    return b"s" + item.encode() if isinstance(item, str) else b"i%d" % item
 
 
 def encrypt_blocks(blocks: npt.NDArray[np.uint8], key: bytes) -> npt.NDArray[np.uint8]:
@@ -150,13 +144,9 @@ class Stream:
         out: bytes = self._encryptor.update(bytes(size))
         return out
 
-    def words(self, size: int) -> npt.NDArray[np.uint64]:
-        """Return the next `size` words of 64 bits."""
-        return np.frombuffer(self.bytes(8 * size), dtype="<u8").astype(np.uint64, copy=False)
-
     def integers(self, low: int, high: int, size: int) -> npt.NDArray[np.int64]:
         """Return whole numbers in low, ..., high - 1 (bias below (high - low) / 2^64)."""
-        return (self.words(size) % np.uint64(high - low)).astype(np.int64) + low
+        return (self._words(size) % np.uint64(high - low)).astype(np.int64) + low
 
     def integer(self, low: int, high: int) -> int:
         """Return one whole number in low, ..., high - 1."""
@@ -164,7 +154,10 @@ class Stream:
 
     def permutation(self, size: int) -> npt.NDArray[np.int64]:
         """Return 0, ..., size - 1 in random order."""
-        return np.argsort(self.words(size), kind="stable")
+        return np.argsort(self._words(size), kind="stable")
+
+    def _words(self, size: int) -> npt.NDArray[np.uint64]:
+        return np.frombuffer(self.bytes(8 * size), dtype="<u8").astype(np.uint64, copy=False)
 
 
 def seal(message: bytes, key: bytes, *context: str | int) -> bytes:
@@ -173,10 +166,10 @@ def seal(message: bytes, key: bytes, *context: str | int) -> bytes:
     The nonce is a keyed hash of context and message: sealing the same message again gives the same
     bytes, and different messages never share a nonce by accident.
     """
-    bound, nonce_key = _joined(context), derive(key, "nonce")
-    nonce = hashlib.blake2b(
-        _joined([bound, message]), key=nonce_key, digest_size=_NONCE_BYTES
-    ).digest()  # fmt: skip
+    bound = _joined(context)
+    own = hashlib.blake2b(_joined([bound, message]), key=derive(key, "nonce"),
+                          digest_size=_NONCE_BYTES)  # fmt: skip
+    nonce = own.digest()
     sealed: bytes = _gcm(key).encrypt(nonce, message, bound)
     return nonce + sealed
 
@@ -190,10 +183,9 @@ def unseal(sealed: bytes, key: bytes, *context: str | int) -> bytes:
         If the message was changed, or belongs to another key, job or party.
     """
     invalid = need("cryptography.exceptions", "vertical").InvalidTag
+    nonce, text = sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:]
     try:
-        message: bytes = _gcm(key).decrypt(
-            sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], _joined(context)
-        )  # fmt: skip
+        message: bytes = _gcm(key).decrypt(nonce, text, _joined(context))
     except (invalid, ValueError) as error:
         raise SealError(
             f"a sealed message for {' / '.join(map(str, context))} does not open: it was changed, "

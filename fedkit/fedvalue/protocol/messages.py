@@ -1,9 +1,9 @@
 """What travels between the parties and the counting server, and how it is written as bytes.
 
 The server has one operation: join the uploads of all parties on their encrypted IDs and count how
-often each tuple of opaque cell tokens occurs.  Algorithm 1 as printed asks for one cell at a time:
-all tokens are then 0.  A party may use the server from another process (`fedkit.fedvalue.service`)
-or in the same one (:class:`.counting.CountingServer`); both offer :class:`Counter`.
+often each tuple of opaque cell tokens occurs.  A :class:`Job` announces it and carries a sealed
+:class:`Order` to each party; each answers with an :class:`Upload` and, sealed in it, a
+:class:`Report` to the task party, who gets the :class:`Table`.
 """
 
 from __future__ import annotations
@@ -11,28 +11,49 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["ID_BYTES", "Counter", "Job", "MessageError", "Table", "Upload"]
+__all__ = ["ID_BYTES", "Counter", "Job", "MessageError", "Order", "Report", "Table", "Upload"]
+
+Tokens = Literal["row", "cell"]
 
 #: bytes of an encrypted ID: one block of AES
 ID_BYTES = 16
+#: largest number in an order: far beyond use, and below the index of an artificial ID
+MOST = 2**31 - 1
 #: parties of one job, at most
 MOST_PARTIES = 1000
 _MAGIC = b"FKV1"
 #: bytes of a message's head, at most
 _HEAD_BYTES = 1 << 20
+#: characters of an order and of a report's head, filled up: numbers do not show their digits
+_ORDER, _REPORT = 160, 80
 
 
 class MessageError(ValueError):
     """A message that is not what it should be: cut off, oversized, or of wrong content."""
 
 
-@dataclass(frozen=True, eq=False)
+def whole(name: str, value: Any, low: int = 0, high: int = MOST) -> int:
+    """Return a whole number from low to high, or refuse it by name (:class:`MessageError`)."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        value = _shown(value)
+    elif low <= value <= high:
+        return int(value)
+    raise MessageError(f"{name} is {value!s:.40}; expected a whole number from {low} to {high}")
+
+
+def _shown(value: Any) -> str:
+    """Return a foreign value in a few characters."""
+    plain = value is None or isinstance(value, bool | int | float | str)
+    return repr(value)[:40] if plain else f"a {type(value).__name__}"
+
+
+@dataclass(frozen=True)
 class Job:
     """One counting query: who takes part, and what the task party tells each of them.
 
@@ -43,13 +64,69 @@ class Job:
     parties : tuple of str
         All who must upload, the task party first.
     envelopes : mapping of str to bytes
-        Sealed instructions for each party (number of duplications, artificial IDs, ...): the
-        server passes them on and cannot read them.
+        The sealed :class:`Order` for each party, which the server cannot read.
     """
 
     id: str
     parties: tuple[str, ...]
     envelopes: Mapping[str, bytes] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Order:
+    """What the task party asks of every party in one job, sealed in ``Job.envelopes``.
+
+    Attributes
+    ----------
+    duplications : int
+        q, copies of each ID (Definition 6).
+    artificial : int
+        n_r, number of artificial IDs (Definition 8); they follow from the key and the job's name.
+    cell : int or None
+        The cell that the job asks for (the printed protocol), or None for the whole table.
+    fresh : bool
+        Hardened: IDs are encrypted under a key of this job and not of the federation, and the
+        report is as long for every n_r.
+    padding : int
+        Each party adds up to this many private IDs that nobody else has.
+    tokens : {"row", "cell"}
+        A token of its own for every encrypted ID, or one for every cell.
+
+    Raises
+    ------
+    MessageError
+        If a number is out of range.
+    """
+
+    duplications: int
+    artificial: int
+    cell: int | None = None
+    fresh: bool = True
+    padding: int = 255
+    tokens: Tokens = "row"
+
+    def __post_init__(self) -> None:
+        whole("duplications", self.duplications, 1)
+        for name in ("artificial", "padding", *(() if self.cell is None else ("cell",))):
+            whole(name, getattr(self, name))
+        if not isinstance(self.fresh, bool):
+            raise MessageError(f"fresh is {_shown(self.fresh)}; expected true or false")
+        if self.tokens not in ("row", "cell"):
+            raise MessageError(f'tokens is {_shown(self.tokens)}; expected "row" or "cell"')
+
+    def to_bytes(self) -> bytes:
+        """Write the order."""
+        return json.dumps(asdict(self), sort_keys=True).ljust(_ORDER).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Order:
+        """Read the order; a :class:`MessageError` if it is none."""
+        try:
+            return cls(**json.loads(data))
+        except MessageError as error:
+            raise MessageError(f"the task party's order cannot be: {error}") from error
+        except (TypeError, ValueError, RecursionError) as error:
+            raise MessageError("the task party's order is damaged") from error
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +140,7 @@ class Upload:
     tokens : uint32[N]
         Opaque name of the cell that each belongs to.
     sealed : bytes
-        A message for the task party that the server cannot read.
+        The sealed :class:`Report`, which the server cannot read.
     """
 
     ids: npt.NDArray[np.uint8]
@@ -71,43 +148,84 @@ class Upload:
     sealed: bytes = b""
 
     def __post_init__(self) -> None:
-        if self.ids.dtype != np.uint8 or self.ids.ndim != 2 or self.ids.shape[1] != ID_BYTES:
-            raise MessageError(
-                f"ids are {self.ids.dtype}{list(self.ids.shape)}; uint8[N, {ID_BYTES}] is expected"
-            )
-        if self.tokens.dtype != np.uint32 or self.tokens.shape != (len(self.ids),):
-            raise MessageError(
-                f"tokens are {self.tokens.dtype}{list(self.tokens.shape)}; "
-                f"uint32[{len(self.ids)}] is expected, one per ID"
-            )
+        _expect("ids", self.ids, "uint8", (len(self.ids), ID_BYTES))
+        _expect("tokens", self.tokens, "uint32", (len(self.ids),))
 
     def to_bytes(self) -> bytes:
         """Write the message."""
-        return _pack(
-            {"kind": "upload", "rows": len(self.ids)},
-            np.ascontiguousarray(self.ids).tobytes(), self.tokens.astype("<u4").tobytes(),
-            self.sealed,
-        )  # fmt: skip
+        return _pack({"kind": "upload", "rows": len(self.ids)}, self.ids.tobytes(),
+                     self.tokens.astype("<u4").tobytes(), self.sealed)  # fmt: skip
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Upload:
-        """Read the message.
-
-        Raises
-        ------
-        MessageError
-            If the bytes are anything else.
-        """
-        head, parts = _unpack(data, "upload", 3)
-        if len(parts) > 3:
+        """Read the message; a :class:`MessageError` if the bytes are anything else."""
+        head, parts = _unpack(data, "upload")
+        if len(parts) != 3:
             raise MessageError(f"the upload has {len(parts)} parts; 3 are expected")
-        ids, tokens, sealed = parts
-        rows = _count(head, "rows")
+        rows = whole("rows", head.get("rows"))
         return cls(
-            _array(ids, "u1", (rows, ID_BYTES)).copy(),
-            _array(tokens, "<u4", (rows,)).astype(np.uint32),
-            bytes(sealed),
+            _array(parts[0], "u1", (rows, ID_BYTES)).copy(),
+            _array(parts[1], "<u4", (rows,)).astype(np.uint32),
+            bytes(parts[2]),
         )
+
+
+@dataclass(frozen=True, eq=False)
+class Report:
+    """What a party tells the task party about one upload, sealed.
+
+    Attributes
+    ----------
+    rows : int
+        Number of real rows of the party.
+    digest : str
+        Keyed digest of its set of IDs: equal sets, equal digests.
+    cells : int64[T]
+        Cell that each token stands for; -1 for tokens of private IDs only.
+    margin : int64[T]
+        How many of the IDs that the parties share carry each token (cell by cell: how many rows
+        are in the cell that is asked for).
+    artificial : int64[n_r]
+        Token of each artificial ID.
+    """
+
+    rows: int
+    digest: str
+    cells: npt.NDArray[np.int64]
+    margin: npt.NDArray[np.int64]
+    artificial: npt.NDArray[np.int64]
+
+    def to_bytes(self, room: int = 0) -> bytes:
+        """Write the report, with room for so many artificial IDs, whatever their number.
+
+        A seal hides what is written and not how long it is: with room for all IDs that the server
+        sees anyway, the length tells it nothing.
+        """
+        head = json.dumps([self.rows, self.digest, len(self.cells), len(self.artificial)])
+        numbers = np.concatenate([self.cells, self.margin, self.artificial]).astype("<i4")
+        filled = bytes(4 * max(0, room - len(self.artificial)))
+        return head.ljust(_REPORT).encode() + b"\n" + numbers.tobytes() + filled
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Report:
+        """Read the report; a :class:`MessageError` if it is none."""
+        head, _, body = data.partition(b"\n")
+        try:
+            rows, digest, tokens, extra = json.loads(head)
+            rows, tokens, extra = (whole("a number", value) for value in (rows, tokens, extra))
+            numbers = np.frombuffer(body, dtype="<i4").astype(np.int64)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise MessageError("a party's report is damaged") from error
+        parts = np.split(numbers, [tokens, 2 * tokens, 2 * tokens + extra])[:3]
+        report = cls(rows, digest, *parts)
+        if (
+            not isinstance(digest, str)
+            or [len(part) for part in parts] != [tokens, tokens, extra]
+            or not np.all((report.artificial >= 0) & (report.artificial < tokens))
+            or np.any(report.margin < 0)
+        ):
+            raise MessageError("a party's report does not fit together")
+        return report
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,54 +247,41 @@ class Table:
     sealed: Mapping[str, bytes] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.tokens.dtype != np.uint32 or self.tokens.ndim != 2:
-            raise MessageError(
-                f"tokens are {self.tokens.dtype}{list(self.tokens.shape)}; uint32[C, P] is expected"
-            )
-        if self.counts.dtype != np.int64 or self.counts.shape != (len(self.tokens),):
-            raise MessageError(
-                f"counts are {self.counts.dtype}{list(self.counts.shape)}; "
-                f"int64[{len(self.tokens)}] is expected, one per tuple"
-            )
+        _expect("tokens", self.tokens, "uint32", (len(self.tokens), self.tokens.shape[-1]))
+        _expect("counts", self.counts, "int64", (len(self.tokens),))
 
     def to_bytes(self) -> bytes:
         """Write the message."""
+        rows, parties = self.tokens.shape
         names = sorted(self.sealed)
         return _pack(
-            {"kind": "table", "rows": len(self.counts), "parties": self.tokens.shape[1],
-             "sealed": names},
+            {"kind": "table", "rows": rows, "parties": parties, "sealed": names},
             self.tokens.astype("<u4").tobytes(), self.counts.astype("<i8").tobytes(),
             *(self.sealed[name] for name in names),
         )  # fmt: skip
 
     @classmethod
     def from_bytes(cls, data: bytes | bytearray) -> Table:
-        """Read the message.
-
-        Raises
-        ------
-        MessageError
-            If the bytes are anything else.
-        """
-        head, (tokens, counts, *sealed) = _unpack(data, "table", 2)
-        rows, parties, names = _count(head, "rows"), _count(head, "parties"), head.get("sealed")
-        if not 1 <= parties <= MOST_PARTIES:
-            raise MessageError(f"the table is of {parties} parties; expected 1 to {MOST_PARTIES}")
+        """Read the message; a :class:`MessageError` if the bytes are anything else."""
+        head, parts = _unpack(data, "table")
+        rows = whole("rows", head.get("rows"))
+        parties = whole("parties", head.get("parties"), 1, MOST_PARTIES)
+        names = head.get("sealed")
         if (
             not isinstance(names, list)
-            or len(names) != len(sealed)
+            or len(names) != len(parts) - 2
             or not all(isinstance(name, str) for name in names)
         ):
             raise MessageError("the table's sealed messages do not match their names")
         return cls(
-            _array(tokens, "<u4", (rows, parties)).astype(np.uint32, copy=False),
-            _array(counts, "<i8", (rows,)).astype(np.int64, copy=False),
-            {name: bytes(text) for name, text in zip(names, sealed, strict=True)},
+            _array(parts[0], "<u4", (rows, parties)).astype(np.uint32, copy=False),
+            _array(parts[1], "<i8", (rows,)).astype(np.int64, copy=False),
+            {name: bytes(text) for name, text in zip(names, parts[2:], strict=True)},
         )
 
 
 class Counter(Protocol):
-    """A counting server, here or elsewhere."""
+    """A counting server: in this process, or elsewhere (:mod:`fedkit.fedvalue.service`)."""
 
     def open(self, job: Job) -> None:
         """Announce a job; the same job again changes nothing, another of its name is refused."""
@@ -204,9 +309,7 @@ def _pack(head: dict[str, Any], *parts: bytes) -> bytes:
     return b"".join([_MAGIC, struct.pack("<I", len(text)), text, *parts])
 
 
-def _unpack(
-    data: bytes | bytearray, kind: str, at_least: int
-) -> tuple[dict[str, Any], list[memoryview]]:
+def _unpack(data: bytes | bytearray, kind: str) -> tuple[dict[str, Any], list[memoryview]]:
     if data[:4] != _MAGIC or len(data) < 8:
         raise MessageError("this is not a message of fedkit's counting protocol")
     end = 8 + struct.unpack("<I", data[4:8])[0]
@@ -221,23 +324,22 @@ def _unpack(
     sizes = head.get("sizes")
     if (
         not isinstance(sizes, list)
-        or len(sizes) < at_least
         or not all(type(size) is int and size >= 0 for size in sizes)
         or end + sum(sizes) != len(data)
     ):
         raise MessageError("the message is cut off, or longer than it says")
-    parts, whole = [], memoryview(data)  # views: a table may fill a third of the memory
+    parts, rest = [], memoryview(data)[end:]  # views: a table may fill a third of the memory
     for size in sizes:
-        parts.append(whole[end : end + size])
-        end += size
+        parts.append(rest[:size])
+        rest = rest[size:]
     return head, parts
 
 
-def _count(head: dict[str, Any], name: str) -> int:
-    value = head.get(name)
-    if type(value) is not int or value < 0:
-        raise MessageError(f"{name} is {value!r}; a whole number of at least 0 is expected")
-    return value
+def _expect(name: str, array: npt.NDArray[Any], dtype: str, shape: tuple[int, ...]) -> None:
+    if array.dtype != dtype or array.shape != shape:
+        raise MessageError(
+            f"{name} are {array.dtype}{list(array.shape)}; expected {dtype}{list(shape)}"
+        )
 
 
 def _array(data: memoryview, dtype: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:

@@ -1,17 +1,26 @@
-"""What a party does with a counting job: encrypted IDs, opaque tokens, a sealed report."""
+"""The roles: what a data party does with a counting job, and how the task party orders and checks.
+
+Every party encrypts its IDs, gives each an opaque token, and seals a report on them.  The task
+party alone sees the table.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-import json
+import itertools
 import secrets
-from dataclasses import asdict, dataclass
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from fedkit.fedvalue.protocol.bounds import spread
+from fedkit.fedvalue.cmi import PartyValues, mshapley_from_table
+from fedkit.fedvalue.protocol.bounds import known_answers, spread
+from fedkit.fedvalue.protocol.counting import sorted_halves
 from fedkit.fedvalue.protocol.keys import (
     HASH_BYTES,
     Stream,
@@ -21,130 +30,33 @@ from fedkit.fedvalue.protocol.keys import (
     seal,
     unseal,
 )
-from fedkit.fedvalue.protocol.messages import ID_BYTES, Counter, Job, MessageError, Upload
+from fedkit.fedvalue.protocol.messages import (
+    ID_BYTES,
+    Counter,
+    Job,
+    MessageError,
+    Order,
+    Report,
+    Tokens,
+    Upload,
+    whole,
+)
+from fedkit.fedvalue.protocol.verification import (
+    Counts,
+    check_alignment,
+    check_consistency,
+    check_counts,
+    check_margins,
+    check_table,
+    open_reports,
+)
 
-__all__ = ["DataParty", "Order", "Party", "Report"]
+__all__ = ["DataParty", "Party", "PartyMissing", "SecureCounts", "TaskParty", "Variant"]
 
-Tokens = Literal["row", "cell"]
+Variant = Literal["table", "cells"]
 
-#: largest number in an order: far beyond use, and below the index of an artificial ID
-MOST = 2**31 - 1
 #: index of an artificial ID in its block; copies of real IDs count from 0
-_ARTIFICIAL = b"\xff\xff\xff\xff"
-
-
-@dataclass(frozen=True)
-class Order:
-    """What the task party asks of every party in one job, sealed in ``Job.envelopes``.
-
-    Attributes
-    ----------
-    duplications : int
-        q, copies of each ID (Definition 6).
-    artificial : int
-        n_r, number of artificial IDs (Definition 8); they follow from the key and the job's name.
-    cell : int or None
-        The cell that the job asks for (the printed protocol), or None for the whole table.
-    fresh : bool
-        Whether IDs are encrypted under a key of this job, or of the federation.
-    padding : int
-        Each party adds up to this many private IDs that nobody else has.
-    tokens : {"row", "cell"}
-        A token of its own for every encrypted ID, or one for every cell.
-    """
-
-    duplications: int
-    artificial: int
-    cell: int | None = None
-    fresh: bool = True
-    padding: int = 255
-    tokens: Tokens = "row"
-
-    def to_bytes(self) -> bytes:
-        """Write the order."""
-        return json.dumps(asdict(self), sort_keys=True).encode()
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> Order:
-        """Read the order.
-
-        Raises
-        ------
-        MessageError
-            If it is not one.
-        """
-        try:
-            order = cls(**json.loads(data))
-        except (TypeError, ValueError, RecursionError) as error:
-            raise MessageError("the task party's order is damaged") from error
-        for name, low in (("duplications", 1), ("artificial", 0), ("padding", 0), ("cell", 0)):
-            value = getattr(order, name)
-            whole = type(value) is int and low <= value <= MOST
-            if not (whole or (name == "cell" and value is None)):
-                raise MessageError(
-                    f"the task party's order has {name} = {_shown(value)}; expected is a whole "
-                    f"number from {low} to {MOST}"
-                )
-        if type(order.fresh) is not bool or order.tokens not in ("row", "cell"):
-            raise MessageError(
-                f"the task party's order has fresh = {_shown(order.fresh)} and tokens = "
-                f"{_shown(order.tokens)}; expected are true or false, and row or cell"
-            )
-        return order
-
-
-@dataclass(frozen=True, eq=False)
-class Report:
-    """What a party tells the task party about one upload, sealed.
-
-    Attributes
-    ----------
-    rows : int
-        Number of real rows of the party.
-    digest : str
-        Keyed digest of its set of IDs: equal sets, equal digests.
-    cells : int64[T]
-        Cell that each token stands for; -1 for tokens of private IDs only.
-    margin : int64[T]
-        How many of the IDs that the parties share carry each token (cell by cell: how many rows
-        are in the cell that is asked for).
-    artificial : int64[n_r]
-        Token of each artificial ID.
-    """
-
-    rows: int
-    digest: str
-    cells: npt.NDArray[np.int64]
-    margin: npt.NDArray[np.int64]
-    artificial: npt.NDArray[np.int64]
-
-    def to_bytes(self) -> bytes:
-        """Write the report."""
-        head = json.dumps([self.rows, self.digest, len(self.cells)]).encode()
-        arrays = [self.cells, self.margin, self.artificial]
-        return head + b"\n" + b"".join(array.astype("<i4").tobytes() for array in arrays)
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> Report:
-        """Read the report.
-
-        Raises
-        ------
-        MessageError
-            If it is not one.
-        """
-        head, _, body = data.partition(b"\n")
-        try:
-            rows, digest, tokens = json.loads(head)
-            values = np.frombuffer(body, dtype="<i4").astype(np.int64)
-            report = cls(rows, digest, *np.split(values, [tokens, 2 * tokens]))
-        except (TypeError, ValueError, RecursionError) as error:
-            raise MessageError("a party's report is damaged") from error
-        sound = type(rows) is int and isinstance(digest, str) and len(report.margin) == tokens >= 0
-        low, high = report.artificial.min(initial=0), report.artificial.max(initial=-1)
-        if not sound or low < 0 or high >= tokens or report.margin.min(initial=0) < 0:
-            raise MessageError("a party's report does not fit together")
-        return report
+_ARTIFICIAL = 2**32 - 1
 
 
 class Party:
@@ -163,6 +75,11 @@ class Party:
     secret : bytes, optional
         32 bytes of its own, from which all its random choices follow.  Keep it to answer a job in
         the same way after a crash; a task party needs a new one for every run.
+
+    Attributes
+    ----------
+    levels : int64[n_cells]
+        Code of the party's cell that goes by each number: its own secret.
 
     Raises
     ------
@@ -184,10 +101,15 @@ class Party:
         self.name, self._key = name, key
         self._secret = secrets.token_bytes(32) if secret is None else secret
         self._hashes = hash_ids(ids, key)
-        self._digest = _digest(self._hashes, ids, name, key)
+        high, low, order = sorted_halves(np.pad(self._hashes, ((0, 0), (0, ID_BYTES - HASH_BYTES))))
+        twice = np.flatnonzero((high[1:] == high[:-1]) & (low[1:] == low[:-1]))
+        if len(twice):
+            who = ids[int(order[twice[0]])]
+            raise ValueError(f"{name} holds the ID {who!r} more than once; an ID is one row")
+        own = hashlib.blake2b(self._hashes[order].tobytes(), key=derive(key, "set"), digest_size=16)
+        self._digest = own.hexdigest()
         levels, dense = np.unique(codes, return_inverse=True)
         number = Stream(self._secret, "cell numbers").permutation(len(levels))
-        #: code of the party's cell that goes by each number; the party's own secret
         self.levels = levels[np.argsort(number)].astype(np.int64)
         self._cells = number[dense]
 
@@ -206,14 +128,12 @@ class Party:
         random = Stream(self._secret, "upload", job)
         rows = slice(None) if order.cell is None else np.flatnonzero(self._cells == order.cell)
         hashes, q, extra = self._hashes[rows], order.duplications, order.artificial
-        real = len(hashes) * q
-        blocks = np.empty((real + extra, ID_BYTES), dtype=np.uint8)
-        copies = blocks[:real].reshape(-1, q, ID_BYTES)
-        copies[:, :, :HASH_BYTES] = hashes[:, None, :]
-        copies[:, :, HASH_BYTES:] = np.arange(q, dtype="<u4").view(np.uint8).reshape(q, 4)
         made = Stream(self._key, "artificial IDs", job).bytes(extra * HASH_BYTES)
-        blocks[real:, :HASH_BYTES] = np.frombuffer(made, np.uint8).reshape(extra, HASH_BYTES)
-        blocks[real:, HASH_BYTES:] = np.frombuffer(_ARTIFICIAL, np.uint8)
+        artificial = np.frombuffer(made, np.uint8).reshape(extra, HASH_BYTES)
+        copy = np.full(len(hashes) * q + extra, _ARTIFICIAL, dtype="<u4")
+        copy[: len(hashes) * q] = np.tile(np.arange(q, dtype="<u4"), len(hashes))
+        blocks = np.concatenate([np.repeat(hashes, q, axis=0), artificial])
+        blocks = np.concatenate([blocks, copy[:, None].view(np.uint8)], axis=1)
         name = ("ids", job) if order.fresh else ("ids",)
         ids = encrypt_blocks(blocks, derive(self._key, *name))
 
@@ -232,15 +152,15 @@ class Party:
         margin = np.bincount(tokens[: len(cells)], minlength=len(cell_of))
         if order.cell is not None:
             margin = np.array([len(hashes)])
+        report = Report(
+            self.n_rows, self._digest, cell_of, margin, tokens[len(cells) - extra : len(cells)]
+        ).to_bytes(room=len(ids) if order.fresh else 0)
         # ascending order of what is encrypted: the order of the rows would tell copies apart
         sort = np.argsort(ids.view(">u8")[:, 0].astype(np.uint64), kind="stable")
-        report = Report(
-            len(self._hashes), self._digest, cell_of, margin, tokens[real : real + extra]
-        )
         return Upload(
-            ids.view(f"V{ID_BYTES}")[:, 0][sort].view(np.uint8).reshape(-1, ID_BYTES),
+            np.take(ids, sort, axis=0),
             tokens[sort].astype(np.uint32),
-            seal(report.to_bytes(), self._key, "report", job, self.name),
+            seal(report, self._key, "report", job, self.name),
         )
 
     def _tokens(
@@ -281,13 +201,7 @@ class DataParty(Party):
         return Order.from_bytes(order)
 
     def answer(self, job: Job) -> Upload:
-        """Prepare the upload that a job orders; the same job, the same bytes.
-
-        Raises
-        ------
-        SealError, MessageError
-            As :meth:`order`.
-        """
+        """Prepare the upload that a job orders; the same job, the same bytes.  As :meth:`order`."""
         return self.upload(job.id, self.order(job))
 
     def content(self, job: Job) -> str:
@@ -310,23 +224,267 @@ class DataParty(Party):
         return len(jobs)
 
 
-def _shown(value: Any) -> str:
-    """Return a foreign value in a few characters."""
-    plain = value is None or isinstance(value, bool | int | float | str)
-    return repr(value)[:40] if plain else f"a {type(value).__name__}"
+class PartyMissing(TimeoutError):
+    """No table in time: a party has not answered, or the server does not."""
 
 
-def _digest(hashes: npt.NDArray[np.uint8], ids: Any, name: str, key: bytes) -> str:
-    """Return the keyed digest of a set of IDs, and refuse an ID that occurs twice."""
-    words = np.ascontiguousarray(hashes).view("<u4")
-    high = words[:, 0].astype(np.uint64) << np.uint64(32) | words[:, 1].astype(np.uint64)
-    order = np.argsort(high, kind="stable")
-    if np.any(high[order][1:] == high[order][:-1]):
-        order = np.lexsort((words[:, 2], high))
-        same = (words[order[1:]] == words[order[:-1]]).all(axis=1)
-        if same.any():
-            twice = ids[int(order[1:][same][0])]
-            raise ValueError(f"{name} holds the ID {twice!r} more than once; an ID is one row")
-    return hashlib.blake2b(
-        hashes[order].tobytes(), key=derive(key, "set"), digest_size=16
-    ).hexdigest()
+@dataclass(frozen=True, eq=False)
+class SecureCounts:
+    """The contingency table that the task party has verified.
+
+    Attributes
+    ----------
+    cells : int64[C, 1 + d]
+        Cell of the task party and of each data party; one row per joint cell that occurs.  A data
+        party's cells go by numbers whose meaning it keeps to itself.
+    counts : int64[C]
+        N of each: rows in it.
+    task_cells : int64[T, 2]
+        Codes (x_t, y_t) that each cell of the task party stands for.
+    parties : tuple of str
+        The task party, then the data parties.
+    duplications, artificial : tuple of int
+        q and n_r of each iteration (of the first query of each, cell by cell).
+    queries : int
+        Jobs that the server was given.
+    seconds : float
+        Time from first job to last check.
+    bound : float
+        Probability, at most, with which a lying server could have changed this table undetected:
+        :func:`.bounds.known_answers` of what was drawn.  1, which says nothing, unless whole tables
+        are counted, hardened, with a token for every row.
+    checks : tuple of str
+        What held in every answer, by the names of :class:`.verification.CheatingDetected`.
+    """
+
+    cells: npt.NDArray[np.int64]
+    counts: npt.NDArray[np.int64]
+    task_cells: npt.NDArray[np.int64]
+    parties: tuple[str, ...]
+    duplications: tuple[int, ...]
+    artificial: tuple[int, ...]
+    queries: int
+    seconds: float
+    bound: float = 1.0
+    checks: tuple[str, ...] = ()
+
+    def values(self, **options: Any) -> PartyValues:
+        """Return MShapley-CMI of the data parties.
+
+        `options` are those of :func:`~fedkit.fedvalue.cmi.mshapley_from_table`.
+        """
+        return mshapley_from_table(
+            self.cells, self.task_cells, self.counts, names=self.parties[1:], **options
+        )
+
+
+class TaskParty(Party):
+    """The task party: it orders the counts, checks them, and alone sees the table.
+
+    Parameters
+    ----------
+    name, ids, key, secret
+        As for :class:`Party`.
+    x_task, y : int array[n]
+        One code per row for its discretised features, and for the label.
+    parties : sequence of str
+        Names of the data parties, in the order of the table's columns.
+    iterations : int
+        tau (Definition 7).
+    duplications, artificial : int or (int, int)
+        Range, both ends included, of q and n_r; drawn anew for each query and told to nobody but
+        the parties.  Hardened, the q of different iterations differ where the range allows it.
+    variant : {"table", "cells"}
+        The whole table in one query per iteration, or a query per cell as printed.
+    hardened : bool
+        Fresh keys, padding, hidden tokens, and checks of total and margins.  Nothing is proven of
+        it cell by cell, where a server that knows the true table deceives every time.
+    padding : int
+        Hardened only: each party adds 0 to this many private IDs.
+    tokens : {"row", "cell"}
+        Hardened only: data parties give every encrypted ID its own token, or every cell.
+    n_cells : mapping of str to int, optional
+        Cells of each data party, which ``variant="cells"`` must know to ask for them.
+
+    Raises
+    ------
+    ValueError
+        If an option is out of range, or the party's own rows are refused.
+    """
+
+    def __init__(
+        self, name: str, ids: Any, x_task: Any, y: Any, key: bytes, parties: Sequence[str], *,
+        iterations: int = 2, duplications: int | tuple[int, int] = (2, 9),
+        artificial: int | tuple[int, int] = (1, 50), variant: Variant = "table",
+        hardened: bool = True, padding: int = 255, tokens: Tokens = "row",
+        n_cells: Mapping[str, int] | None = None, secret: bytes | None = None,
+    ):  # fmt: skip
+        features, labels = np.asarray(x_task), np.asarray(y)
+        if features.shape != labels.shape or features.ndim != 1:
+            raise ValueError(
+                f"x_task has shape {features.shape} and y {labels.shape}; expected one code per row"
+            )
+        pairs, cells = np.unique(np.stack([features, labels]), axis=1, return_inverse=True)
+        super().__init__(name, ids, np.ravel(cells), key, secret=secret)
+        self.task_cells = np.ascontiguousarray(pairs.T[self.levels]).astype(np.int64)
+        self.parties = (name, *parties)
+        if len(parties) == 0 or len(set(self.parties)) != len(self.parties):
+            raise ValueError(
+                f"the parties are {self.parties}; expected different names, two or more"
+            )
+        if variant not in ("table", "cells"):
+            raise ValueError(f'variant is {variant!r}; expected "table" or "cells"')
+        if variant == "cells" and set(n_cells or ()) != set(parties):
+            raise ValueError(
+                'variant="cells" needs n_cells, the number of cells of each data party'
+            )
+        self.iterations = whole("iterations", iterations, 1)
+        self.duplications = _range("duplications", duplications)
+        self.artificial = _range("artificial", artificial)
+        self.variant, self.hardened = variant, bool(hardened)
+        most = Order(self.duplications[0], self.artificial[0], None, True, padding, tokens)
+        self._order = most if hardened else replace(most, fresh=False, padding=0, tokens="cell")
+        self.n_cells_of = {name: self.n_cells, **(n_cells or {})}
+        self._runs = 0
+
+    def count(
+        self, counter: Counter, *, wait: Callable[[], object] | None = None, timeout: float = 600.0
+    ) -> SecureCounts:
+        """Have the server count, check every answer, and return the table.
+
+        Each call has jobs, keys and random numbers of its own.  The first call of another object
+        with the same secret repeats those of this object's first: so a run is taken up after a
+        crash, and nothing else may be started that way.
+
+        Parameters
+        ----------
+        counter : Counter
+            The server, here or elsewhere.
+        wait : callable, optional
+            Called while uploads are missing; by default sleeps 0.05 s.
+        timeout : float
+            Seconds that one query may take.
+
+        Raises
+        ------
+        CheatingDetected
+            If an answer fails a check; nothing of the table is then to be trusted.
+        AlignmentError
+            If a party holds other IDs.
+        PartyMissing
+            If a query is not answered in time.
+        """
+        started = time.perf_counter()
+        random = Stream(self._secret, "orders", self._runs)
+        self._runs += 1
+        session = random.bytes(8).hex()
+        queries = self._queries(random)
+        answers: dict[int, list[tuple[Counts, list[Report]]]] = {}
+        drawn: dict[int, tuple[int, int]] = {}
+        for number, (iteration, cell, order) in enumerate(queries):
+            drawn.setdefault(iteration, (order.duplications, order.artificial))
+            counts, reports = self._query(
+                f"{session}-{number}", iteration, cell, order, counter, wait, timeout
+            )
+            if cell is None:
+                check_consistency(counts, answers[1][0][0] if iteration > 1 else counts, iteration)
+                reports = []  # as large as the uploads, and checked
+            answers.setdefault(iteration, []).append((counts, reports))
+        cells, counts_ = answers[1][0][0] if self.variant == "table" else self._joined(answers)
+        copies, extra = zip(*(drawn[j + 1] for j in range(self.iterations)), strict=True)
+        proven = self.hardened and self.variant == "table" and self._order.tokens == "row"
+        bound = known_answers(np.bincount(self._cells).tolist(), copies, extra) if proven else 1.0
+        checks = ["seals", "IDs", "non-negativity", "divisibility"]
+        checks += ["consistency"] if self.iterations > 1 else []
+        checks += ["total", "margins"] if self.hardened else []
+        return SecureCounts(
+            cells, counts_, self.task_cells, self.parties, copies, extra, len(queries),
+            time.perf_counter() - started, bound, tuple(checks),
+        )  # fmt: skip
+
+    def _queries(self, random: Stream) -> list[tuple[int, tuple[int, ...] | None, Order]]:
+        """Return (iteration, cell, order) of every query; hardened cell queries in random order."""
+        low, high = self.duplications
+        cells: list[tuple[int, ...] | None] = [None]
+        if self.variant == "cells":
+            cells = list(itertools.product(*(range(self.n_cells_of[n]) for n in self.parties)))
+        queries = []
+        for cell in cells:
+            deck = low + random.permutation(high - low + 1)
+            distinct = self.hardened and self.iterations <= len(deck)
+            for j in range(self.iterations):
+                q = int(deck[j]) if distinct else random.integer(low, high + 1)
+                extra = random.integer(self.artificial[0], self.artificial[1] + 1)
+                order = replace(self._order, duplications=q, artificial=extra)
+                queries.append((j + 1, cell, order))
+        if self.hardened and self.variant == "cells":
+            queries = [queries[i] for i in random.permutation(len(queries))]
+        return queries
+
+    def _query(
+        self, job: str, iteration: int, cell: tuple[int, ...] | None, order: Order,
+        counter: Counter, wait: Callable[[], object] | None, timeout: float,
+    ) -> tuple[Counts, list[Report]]:  # fmt: skip
+        """Send one order, wait for the table, and check it by itself."""
+        # the task party knows its rows by their tokens: one per cell, or it would learn the data
+        # parties' cells of each row
+        orders = [replace(order, cell=c) for c in cell or [None] * len(self.parties)]
+        orders[0] = replace(orders[0], tokens="cell")
+        envelopes = {
+            name: seal(told.to_bytes(), self._key, "order", job, name)
+            for name, told in zip(self.parties, orders, strict=True)
+        }
+        until = time.monotonic() + timeout
+        counter.open(Job(job, self.parties, envelopes))
+        try:
+            counter.submit(job, self.name, self.upload(job, orders[0]))
+            while (table := counter.table(job)) is None:
+                if time.monotonic() > until:
+                    raise PartyMissing(
+                        f"no table after {timeout:g} s: one of {', '.join(self.parties[1:])} has "
+                        "not answered, or the server does not"
+                    )
+                if wait is None:
+                    time.sleep(0.05)
+                else:
+                    wait()
+        finally:
+            # a server that will not forget a job hides no other error, and costs no table
+            with contextlib.suppress(Exception):
+                counter.close(job)
+        reports = open_reports(table.sealed, self.parties, self._key, job, iteration)
+        check_alignment(reports, self.parties)
+        check_table(table, reports, iteration)
+        counts = check_counts(table, reports, orders[0], iteration)
+        if self.hardened and cell is None:
+            margins = [report.margin for report in reports]
+            check_margins(list(table.tokens.T), table.counts, margins, self.parties, iteration)
+        return counts, reports
+
+    def _joined(self, answers: Mapping[int, list[tuple[Counts, list[Report]]]]) -> Counts:
+        """Put the table together that was counted cell by cell, and compare iterations."""
+        tables: dict[int, Counts] = {}
+        for iteration, counted in sorted(answers.items()):
+            cells, counts = (
+                np.concatenate(part) for part in zip(*(c for c, _ in counted), strict=True)
+            )
+            order = np.lexsort(cells.T[::-1])
+            tables[iteration] = cells[order], counts[order]
+            check_consistency(tables[iteration], tables[1], iteration)
+            if self.hardened:
+                margins = [np.zeros(self.n_cells_of[name], np.int64) for name in self.parties]
+                for _, reports in counted:
+                    for margin, report in zip(margins, reports, strict=True):
+                        margin[report.cells[0]] = report.margin[0]
+                check_margins(list(cells.T), counts, margins, self.parties, iteration)
+        return tables[1]
+
+
+def _range(name: str, value: Any) -> tuple[int, int]:
+    ends = value if isinstance(value, tuple | list) else (value, value)
+    if len(ends) != 2:
+        raise ValueError(f"{name} is {value!r}; expected a whole number, or a pair (low, high)")
+    low, high = (whole(name, end, 1 if name == "duplications" else 0) for end in ends)
+    if low > high:
+        raise ValueError(f"{name} is {value!r}; expected (low, high) with low at most high")
+    return low, high

@@ -17,10 +17,14 @@ import numpy as np
 
 from fedkit.fedvalue.data import How, Missing, VerticalData
 from fedkit.fedvalue.protocol.counting import CountingServer
-from fedkit.fedvalue.protocol.keys import derive, new_key
-from fedkit.fedvalue.protocol.messages import Counter
-from fedkit.fedvalue.protocol.parties import DataParty
-from fedkit.fedvalue.protocol.task_party import PartyMissing, SecureCounts, TaskParty, Variant
+from fedkit.fedvalue.protocol.keys import derive
+from fedkit.fedvalue.protocol.parties import (
+    DataParty,
+    PartyMissing,
+    SecureCounts,
+    TaskParty,
+    Variant,
+)
 from fedkit.fedvalue.protocol.verification import AlignmentError, CheatingDetected
 
 __all__ = [
@@ -39,9 +43,8 @@ __all__ = [
 def count_securely(
     data: VerticalData, *, iterations: int = 2, duplications: int | tuple[int, int] = (2, 9),
     artificial: int | tuple[int, int] = (1, 50), seed: int | None = None,
-    counter: Counter | None = None, variant: Variant = "table", hardened: bool = True,
-    key: bytes | None = None, bins: int = 5, how: How = "width", missing: Missing = "own",
-    timeout: float = 600.0, **options: Any,
+    variant: Variant = "table", hardened: bool = True, bins: int = 5, how: How = "width",
+    missing: Missing = "own", **options: Any,
 ) -> SecureCounts:  # fmt: skip
     """Count the joint cells of vertical data through the protocol, all roles in this process.
 
@@ -53,20 +56,14 @@ def count_securely(
         As for :class:`TaskParty`, as are further `options`.
     seed : int, optional
         Fixes key and secrets, for lessons and tests; by default they come from the system.
-    counter : Counter, optional
-        The server; an honest one in this process by default.
-    key : bytes, optional
-        The shared key; a new one by default.
     bins, how, missing
         As for :meth:`~fedkit.fedvalue.data.VerticalData.codes`.
-    timeout : float
-        Seconds that one query may take.
 
     Raises
     ------
-    CheatingDetected, AlignmentError, PartyMissing, ValueError
-        As :meth:`TaskParty.count`; a ValueError also for ``variant="cells"`` with hardening, which
-        a server that knows the true table deceives every time.
+    ValueError
+        If an option is out of range, and for ``variant="cells"`` with hardening, which a server
+        that knows the true table deceives every time.
     """
     if variant == "cells" and hardened:
         raise ValueError(
@@ -74,24 +71,18 @@ def count_securely(
             'this count every time, whatever is drawn; count a whole table (variant="table"), or '
             "as printed (hardened=False)"
         )
-    codes = data.codes(bins, how, missing)
     task, others = parties_of(
-        codes, data.ids, data.names, key=key, seed=seed, iterations=iterations,
+        data.codes(bins, how, missing), data.ids, data.names, seed=seed, iterations=iterations,
         duplications=duplications, artificial=artificial, variant=variant, hardened=hardened,
         **options,
     )  # fmt: skip
-    server = CountingServer() if counter is None else counter
-
-    def serve() -> None:
-        for party in others:
-            party.serve(server)
-
-    return task.count(server, wait=serve, timeout=timeout)
+    server = CountingServer()
+    return task.count(server, wait=lambda: [party.serve(server) for party in others])
 
 
 def parties_of(
     codes: tuple[Any, Any, Sequence[Any]], ids: Any = None, names: Sequence[str] | None = None, *,
-    key: bytes | None = None, seed: int | None = None, **options: Any,
+    seed: int | None = None, **options: Any,
 ) -> tuple[TaskParty, list[DataParty]]:  # fmt: skip
     """Set up the roles from the codes of task party, label and data parties.
 
@@ -99,17 +90,14 @@ def parties_of(
     """
     x_task, y, cells = codes
     root = secrets.token_bytes(32) if seed is None else derive(bytes(32), "lesson", seed)
-    shared = key or (new_key() if seed is None else derive(root, "key"))
+    key = derive(root, "key")
     who = np.arange(len(y)) if ids is None else ids
     titles = tuple(names) if names else tuple(f"party {i + 1}" for i in range(len(cells)))
     others = [
-        DataParty(name, who, column, shared, secret=derive(root, "secret", name))
+        DataParty(name, who, column, key, secret=derive(root, "secret", name))
         for name, column in zip(titles, cells, strict=True)
     ]
     if options.get("variant") == "cells":
         options.setdefault("n_cells", {party.name: party.n_cells for party in others})
-    task = TaskParty(
-        "task", who, x_task, y, shared, titles, secret=derive(root, "secret of the task party"),
-        **options,
-    )  # fmt: skip
-    return task, others
+    own = derive(root, "secret of the task party")
+    return TaskParty("task", who, x_task, y, key, titles, secret=own, **options), others

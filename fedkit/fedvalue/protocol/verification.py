@@ -9,8 +9,7 @@ import numpy.typing as npt
 
 from fedkit.fedvalue.protocol.counting import count_tuples
 from fedkit.fedvalue.protocol.keys import SealError, unseal
-from fedkit.fedvalue.protocol.messages import Table
-from fedkit.fedvalue.protocol.parties import Order, Report
+from fedkit.fedvalue.protocol.messages import Order, Report, Table
 
 __all__ = [
     "AlignmentError",

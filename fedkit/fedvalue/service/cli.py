@@ -233,7 +233,7 @@ def value(
     """
     with plainly():
         from fedkit.fedvalue.binning import label_codes, label_doubt
-        from fedkit.fedvalue.protocol.task_party import TaskParty
+        from fedkit.fedvalue.protocol.parties import TaskParty
         from fedkit.fedvalue.report import assess, check_correction
         from fedkit.fedvalue.service.parties import run_task
 
