@@ -48,6 +48,7 @@ def test_bins_are_intervals_in_order(values, bins, how):
 
 def test_discrete_columns_keep_their_levels():
     assert discretise(np.array([True, False, True])).tolist() == [1, 0, 1]
+    assert label_codes([2.0, 7.0, 2.0]).tolist() == [0, 1, 0]
     assert discretise(np.array(["b", "a", "c", "d", "e", "f"])).tolist() == [1, 0, 2, 3, 4, 5]
     assert discretise(np.array([0, 100, 1, 100])).tolist() == [0, 2, 1, 2]  # few levels
     ten = np.arange(10)
@@ -116,18 +117,18 @@ def test_joint_codes_are_dense_and_tell_rows_apart(columns):
     assert set(codes.tolist()) == set(range(len(set(rows))))
     assert len({*zip(codes.tolist(), rows, strict=True)}) == len(set(rows))
     assert np.array_equal(codes, joint_codes(np.array(columns).T))
+    assert np.array_equal(codes, joint_codes(np.zeros((len(rows), 0), dtype=int), *columns))
 
 
-def test_no_columns_tell_nothing():
-    assert joint_codes(np.zeros((4, 0), dtype=int)).tolist() == [0, 0, 0, 0]
-    with pytest.raises(ValueError, match="no columns are given"):
-        joint_codes()
-    with pytest.raises(ValueError, match="3 rows and the first 2"):
-        joint_codes([0, 1], [0, 1, 2])
-    with pytest.raises(ValueError, match="dtype float64"):
-        joint_codes([0.5, 1.0])
-    with pytest.raises(ValueError, match="no rows"):
-        entropy([])
+def test_what_is_no_code_is_refused():
+    for columns, words in (
+        ([], "at least one column of at least one row"),
+        ([[]], "at least one column of at least one row"),
+        ([[0, 1], [0, 1, 2]], "3 rows and the first 2"),
+        ([[0.5, 1.0]], "dtype float64"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            joint_codes(*columns)
 
 
 # ----------------------------------------------------------------- what is bad in data
@@ -146,20 +147,20 @@ X = np.array([[0.1], [0.2], [0.3], [0.4]])
         ((X, Y[:0], [X]), "at least one row"),
         ((X, Y[:, None], [X]), "y has shape \\(4, 1\\)"),
         ((X, np.array([0.5, 1.5, 0.2, 0.1]), [X]), "y is continuous"),
-        ((X, np.array([0, 1, np.nan, 1]), [X]), "1 of 4 labels are missing"),
+        ((X, np.array([0, 1, np.nan, 1]), [X]), "y is missing in 1 of 4 rows"),
         ((X, Y, [X], None, ("a", "b")), "expected 1 different names"),
         ((X, Y, [X, X], None, ("a", "a")), "expected 2 different names"),
-        ((X, Y, [X], ["u1", "u2", "u1", "u4"]), "holds ID 'u1' more than once"),
-        ((X, Y, [X], [1, 2, 3]), "IDs of shape \\(3,\\) for 4 rows"),
+        ((X, Y, [X], [[1, 2, 3]] * 2), "IDs of shape \\(3,\\) for 4 rows"),
+        ((X, Y, [X], ["u1", "u2", "u3", "u4"]), "4 entries; expected a list of 2: one list"),
+        ((X, Y, [X], {"task": [1, 2, 3, 4], "a": [1, 2, 3, 4]}), "expected a list of 2"),
         ((X, Y, [X], [[1, 2, 3, 4], [1, 3, 2, 4]]), "party 1 has ID 3 in row 1"),
-        ((X, Y, [X], [[1, 2, 3, 4], [1, 2, 2, 4]]), "party 1 holds ID 2 more than once"),
-        ((X, Y, [X], [[1, 2, 3, 4]] * 3), "3 lists of IDs for 2 parties"),
-        ((X, Y, [X], []), "IDs of shape \\(0,\\) for 4 rows"),
+        ((X, Y, [X], [[1, 2, 3, 4], [1, 2, 2, 4]]), "party 1 holds an ID more than once"),
+        ((X, Y, [X], [[1, 2, 3, 4]] * 3), "ids has 3 entries"),
         ((X, Y, [X], [["1", "2", "3", "4"], [1, 2, 3, 4]]), "write the IDs alike"),
         ((X, Y, X), "parties is one ndarray of shape \\(4, 1\\); pass a list with one array"),
         ((X, Y, pd.DataFrame(X)), "parties is one DataFrame of shape \\(4, 1\\)"),
-        ((X, Y, "bank"), "parties is one str of text"),
-        ((X, Y, None), "parties is None; expected a list"),
+        ((X, Y, "bank"), "parties is one str"),
+        ((X, Y, None), "parties is one NoneType"),
         ((X, Y, {}), "no data parties"),
         ((X, Y, {"a": X}, None, ("a",)), "the keys of parties are the names"),
         ((X, Y, {1: X, "1": X}), "expected 2 different names"),
@@ -184,20 +185,10 @@ def test_frames_in_another_order_are_refused_unless_ids_speak():
         with pytest.raises(ValueError, match=r"indexes .* differ.*reset_index.*or pass ids"):
             mshapley_cmi(*arguments)
     assert len(VerticalData(frame[["a"]], label, [frame[["b"]], np.arange(6)]).parties) == 2
-    ids, there = list("abcdef"), shuffled.reset_index(drop=True)
-    for one_list in (ids, np.array(ids), frame.index):  # says nothing of the supplier's rows
-        with pytest.raises(ValueError, match="one list per party"):
-            VerticalData(frame[["a"]], label, [shuffled], ids=one_list)
+    ids = list("abcdef")
     with pytest.raises(ValueError, match=r"party 1 has ID .* where the task party has"):
-        VerticalData(frame[["a"]], label, [there], ids=[ids, list(shuffled.index)])
-    VerticalData(frame[["a"]], label, [there], ids=[ids, ids])
-    with pytest.raises(ValueError, match="ids is a dict; pass a list"):
-        VerticalData(frame[["a"]], label, [frame[["b"]]], ids={"task": ids})
-
-
-def test_data_show_their_shape_and_nothing_else():
-    data = VerticalData(None, [0, 1, 1], {"bank": [[7.25, 1], [8, 2], [9, 3]], "shop": [1, 2, 3]})
-    assert repr(data) == "VerticalData(3 rows; columns: task 0, bank: 2, shop: 1)"
+        VerticalData(frame[["a"]], label, [shuffled], ids=[ids, shuffled.index])
+    VerticalData(frame[["a"]], label, [shuffled], ids=[ids, ids])
 
 
 def test_a_label_that_can_hardly_be_meant_is_warned_of():
@@ -231,7 +222,7 @@ def test_parties_as_a_dict_and_levels_that_are_kept():
     for beside in ({"y": y}, {"parties": offers}, {"names": ["a", "b"]}):
         with pytest.raises(ValueError, match="pass nothing beside it"):
             mshapley_cmi(data, **beside)
-    with pytest.raises(ValueError, match="parties is None"):
+    with pytest.raises(ValueError, match="parties is one NoneType"):
         mshapley_cmi(months, y)
 
 
@@ -241,30 +232,10 @@ def test_the_example_in_the_docstring():
     assert found.failed == 0
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((Y, Y, []), "there are 0 parties of 4 rows"),
-        ((Y[:0], Y[:0], [Y[:0]]), "there are 1 parties of 0 rows"),
-        ((X[:, 0], Y, [Y]), "task has shape \\(4,\\) and dtype float64"),
-        ((Y, Y[:3], [Y]), "label has shape \\(3,\\)"),
-        ((Y, Y, [Y, Y[:2]]), "party 2 has shape \\(2,\\)"),
-        ((Y, Y, [np.stack([Y, Y], axis=1)]), "party 1 has shape \\(4, 2\\)"),
-        ((Y, Y, [Y], [1, 2, 3]), "weights have shape \\(3,\\)"),
-        ((Y, Y, [Y], [0.5] * 4), "weights have shape \\(4,\\) and dtype float64"),
-        ((Y, Y, [Y], [1, -1, 1, 1]), "weights must not be negative"),
-        ((Y, Y, [Y], [0] * 4), "at least one must be positive"),
-    ],
-)
-def test_what_a_game_of_codes_refuses(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        CMIGame.from_codes(*arguments)
-
-
 def test_what_vertical_data_hold():
     ids = ["u1", "u2", "u3", "u4"]
-    data = VerticalData(None, Y, (X, X), [ids, ids, ids], ("bank", "shop"))
-    assert (data.n_rows, len(data.parties)) == (4, 2)
+    data = VerticalData(None, Y, {"bank": X, "shop": [1, 2, 3, 4]}, [ids, ids, ids])
+    assert repr(data) == "VerticalData(4 rows; columns: task 0, bank: 1, shop: 1)"
     assert data.ids.tolist() == ids
     task, label, parties = data.codes()
     assert task.tolist() == [0, 0, 0, 0]
@@ -319,12 +290,6 @@ def test_an_id_as_text_seems_to_tell_everything():
     assert mshapley_cmi(None, y, [np.arange(60)]).values[0] < 0.1  # as a number it is binned
 
 
-def test_labels_may_be_text_or_whole_floats():
-    assert label_codes(np.array(["no", "yes", "no"])).tolist() == [0, 1, 0]
-    assert label_codes([2.0, 7.0, 2.0]).tolist() == [0, 1, 0]
-    assert label_codes([True, False]).tolist() == [1, 0]
-
-
 # ------------------------------------------------------------------------------- PCA
 
 
@@ -339,8 +304,8 @@ def test_pca_keeps_the_largest_spread_with_fixed_signs(shape):
     for k in range(3):
         loading = right[k] * (1 if right[k][np.abs(right[k]).argmax()] > 0 else -1)
         assert scores[:, k] == pytest.approx((x - x.mean(axis=0)) @ loading, abs=1e-9)
-    for bad, components in ((x, 0), (x, 6), (x[0], 1), (np.where(x > 3, np.nan, x), 1)):
-        with pytest.raises(ValueError, match=r"components is|x has shape"):
+    for bad, components in ((x, 6), (x[0], 1), (np.where(x > 3, np.nan, x), 1)):
+        with pytest.raises(ValueError, match=r"n_components|2D array|NaN"):
             pca(bad, components)
 
 
@@ -397,19 +362,20 @@ def test_ids_that_pandas_would_take_for_missing(tmp_path):
         ("id,a\n1,2\n", {"label": "y"}, "no column 'y'"),
         ("id,a\n1,2\n", {"columns": ["b"]}, "no column 'b'"),
         ("id,a\n1,2\n", {"columns": ["a", "a"]}, "asked for twice"),
-        ("id,a\n1,2\n", {"columns": ["id"]}, "are not features"),
-        ("id,a,a\n1,2,3\n", {}, "two columns named 'a'"),
+        ("id,a\n1,2\n", {"columns": ["id"]}, "not features"),
+        (",id,a\n0,x,1\n", {}, r"column 1 has no name; it may be row numbers"),
+        ("id,a,a\n1,2,3\n", {}, "two columns have one name"),
         ("id,a\n1,2\n2,3\n1,4\n", {}, r"'1' comes twice \(row 3\)"),
         ("id,a\n1,2\n,3\n", {}, "row 2 is ''"),
         ("id,a\n1,2\n 2,3\n", {}, "row 2 is ' 2'"),
-        ("id,a,y\n1,2,x\n2,3,\n", {"label": "y"}, "no label in row 2"),
+        ("id,a,y\n1,2,x\n2,3,\n", {"label": "y"}, "y' is missing in 1 of 2 rows"),
         ("id,a,y\n1,2,x\n2,3,x\n", {"label": "y"}, "has the one value x in all 2 rows"),
-        ("id,a,y\n1,2,0.5\n2,3,7\n", {"label": "y"}, r"'y' of .* is continuous, .* as 0\.5"),
-        ("id;a\n1;2,5\n", {}, "has ';' between its columns; save it with commas"),
-        ("id\ta\n1\t2\n", {}, "between its columns"),
+        ("id,a,y\n1,2,0.5\n2,3,7\n", {"label": "y"}, "label 'y' is continuous"),
+        ("id;a\n1;2,5\n", {}, "save it with commas between"),
+        ("id\ta\n1\t2\n", {}, "save it with commas between"),
         ('id,a\n1,"2\n', {}, "not a CSV file"),
         ("id,a\n1,2\n3,4,5\n", {}, "not a CSV file"),
-        ("id,a\n1,2,3\n4,5\n", {}, "more fields than there are names"),
+        ("id,a\n1,2,3\n4,5\n", {}, "not a CSV file"),
     ],
 )
 def test_files_that_are_refused(tmp_path, text, options, words):
@@ -425,13 +391,13 @@ def test_binary_files_that_are_refused(tmp_path):
         read_columns(tmp_path / "a.csv")
     packed = tmp_path / "a.npz"
     packed.write_bytes(b"id,a\n1,2\n")
-    with pytest.raises(ValueError, match=r"not an \.npz file"):
+    with pytest.raises(ValueError, match=r"not an \.npz file of plain arrays"):
         read_columns(packed)
     np.savez(packed, id=np.arange(3), a=np.zeros((3, 2)))
-    with pytest.raises(ValueError, match="one array per column"):
+    with pytest.raises(ValueError, match="plain arrays, one per column"):
         read_columns(packed)
     np.savez(packed, id=np.arange(3), a=np.array([{}, 1, 2], dtype=object), allow_pickle=True)
-    with pytest.raises(ValueError, match="plain arrays"):
+    with pytest.raises(ValueError, match="plain arrays, one per column"):
         read_columns(packed)
     with pytest.raises(OSError, match="none"):
         read_columns(tmp_path / "none.csv")
@@ -446,15 +412,5 @@ def test_whole_numbers_too_large_for_floats_keep_their_bins(kind, how):
         large = (small + kind(offset))[:, None]
         np.testing.assert_array_equal(discretise(large, 5, how=how), codes)
     assert len(np.unique(codes)) == 5
-
-
-def test_the_largest_range_of_whole_numbers_does_not_overflow():
-    ends = np.array([-(2**63), -1, 0, 1, 2, 3, 2**63 - 1])[:, None]
-    assert discretise(ends, 5).ravel().tolist() == [0, 2, 2, 2, 2, 2, 4]
-
-
-def test_a_column_without_a_name_is_refused(tmp_path):
-    file = tmp_path / "rows.csv"
-    file.write_text(",id,a\n0,x,1\n1,y,2\n", "utf-8")
-    with pytest.raises(ValueError, match=r"column 1 of .* has no name; it may be row numbers"):
-        read_columns(file)
+    ends = np.array([-(2**63), -1, 0, 1, 2, 3, 2**63 - 1])
+    assert discretise(ends, 5).tolist() == [0, 2, 2, 2, 2, 2, 4]

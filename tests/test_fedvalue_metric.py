@@ -1,4 +1,4 @@
-"""The metric: MShapley-CMI against its definitions, its properties, exact against sampled."""
+"""MShapley-CMI and its corrections against definitions, closed forms, exhaustion, sampling."""
 
 from itertools import permutations, product
 
@@ -6,9 +6,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.integrate import quad
+from scipy.stats import hypergeom, norm
 
 import fedkit as fk
-from fedkit.fedvalue.cells import CoalitionCells, densify, sum_clogc
+from fedkit.fedvalue import cells as counting
+from fedkit.fedvalue.bias import expected_clogc, null_information
+from fedkit.fedvalue.cells import Cells, CoalitionCells, sum_clogc
 from fedkit.fedvalue.cmi import (
     CMIGame,
     conditional_mutual_information,
@@ -17,7 +21,8 @@ from fedkit.fedvalue.cmi import (
     mshapley_from_table,
     mutual_information,
 )
-from fedkit.fedvalue.data import discretise, joint_codes
+from fedkit.fedvalue.data import VerticalData, discretise, joint_codes
+from fedkit.fedvalue.neighbours import KNNGame, knn_information, standardise
 
 pytestmark = pytest.mark.filterwarnings("ignore:y (is the same|has .* levels)")  # drawn labels
 
@@ -188,19 +193,6 @@ def test_the_sum_does_not_depend_on_the_order_of_the_cells(counts, random):
     assert sum_clogc(big) == pytest.approx(sum(c * np.log(c) for c in big if c), rel=1e-12)
 
 
-def test_sorting_and_tabulating_cells_agree(monkeypatch):
-    task, label, parties = federation(n=200)
-    codes = [joint_codes(p) for p in parties]
-    fast = fk.tabulate(CMIGame.from_codes(task[:, 0], label, codes)).values
-    import fedkit.fedvalue.cells as module
-
-    monkeypatch.setattr(module, "_fits", lambda size, rows: False)
-    assert np.array_equal(fk.tabulate(CMIGame.from_codes(task[:, 0], label, codes)).values, fast)
-    key, m = densify(np.array([9, 2, 9, 4]), 10)
-    assert m == 3
-    assert key.tolist() == [2, 0, 2, 1]
-
-
 def test_coalitions_in_any_order_have_the_same_value():
     x_t, y, parties = federation(d=4, n=80)
     rows = fk.all_coalitions(4)
@@ -208,28 +200,6 @@ def test_coalitions_in_any_order_have_the_same_value():
     for seed in range(3):
         order = np.random.default_rng(seed).permutation(16)
         assert np.array_equal(CMIGame(x_t, y, parties).value(rows[order]), table[order])
-
-
-def test_each_coalition_costs_one_pass(monkeypatch):
-    x_t, y, parties = federation(d=5, n=4000, levels=2)
-    cells = CoalitionCells(x_t[:, 0], y, [joint_codes(p) for p in parties])
-    made = []
-    original = CoalitionCells.at
-
-    def counted(self, members):
-        found = original(self, members)
-        made.append(len(self._stack))
-        return found
-
-    monkeypatch.setattr(CoalitionCells, "at", counted)
-    passes = [0]
-    monkeypatch.setattr(
-        "fedkit.fedvalue.cells.densify",
-        lambda key, size, real=densify: (passes.__setitem__(0, passes[0] + 1), real(key, size))[1],
-    )
-    fk.tabulate(CMIGame.of(cells))
-    assert passes[0] == 2**5 - 1  # the empty coalition is at hand
-    assert max(made) <= 6
 
 
 # ------------------------------------------------------------------ exact and sampled
@@ -263,15 +233,6 @@ def test_the_full_budget_is_exact_and_a_seed_repeats():
     assert one.evaluations <= 9
     with pytest.raises(ValueError, match="budget is 2"):
         mshapley_cmi(x_t, y, parties, budget=2)
-
-
-def test_many_parties_are_sampled():
-    x_t, y, parties = federation(n=40, d=18)
-    result = mshapley_cmi(x_t, y, parties)
-    assert not result.exact
-    assert (result.standard_errors[np.abs(result.values) > 1e-9] > 0).all()
-    everything = mutual_information(np.concatenate([x_t, *parties], axis=1), y)
-    assert result.values.sum() == pytest.approx(everything - result.task_value)
 
 
 # --------------------------------------------------------------- contingency tables
@@ -310,26 +271,6 @@ def test_the_rows_of_the_table_decide_whether_it_is_exact(monkeypatch):
     assert not mshapley_cmi(x_t, y, parties).exact
 
 
-def test_a_table_that_is_no_table_is_refused():
-    tokens, cells, counts = np.array([[0, 1], [1, 0]]), np.array([[0, 0], [0, 1]]), np.array([3, 4])
-    assert mshapley_from_table(tokens, cells, counts).values[0] > 0
-    for bad, message in (
-        ((tokens[:, :1], cells, counts), "at least one data party"),
-        ((tokens, cells, counts[:1]), "counts"),
-        ((tokens, cells[:1], counts), "task token 1"),
-        ((tokens, cells[:, :1], counts), "features and label"),
-        ((tokens, cells, -counts), "negative"),
-        ((tokens, cells, 0 * counts), "positive"),
-        ((tokens, cells, counts / 2), "whole numbers"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            mshapley_from_table(*bad)
-    with pytest.raises(ValueError, match="1 data parties"):
-        mshapley_from_table(tokens, cells, counts, names=["a", "b"])
-    with pytest.raises(ValueError, match="table of counts"):
-        mshapley_from_table(tokens, cells, counts, correction="knn")
-
-
 def test_the_frame_names_the_parties():
     x_t, y, parties = federation()
     result = mshapley_cmi(x_t, y, parties, names=["bank", "shop", "phone"])
@@ -337,6 +278,65 @@ def test_the_frame_names_the_parties():
     assert list(frame["party"]) == ["bank", "shop", "phone"]
     assert list(frame.columns) == ["party", "value", "standard_error"]
     assert result.ranking[0] == frame.sort_values("value")["party"].iloc[-1]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "task_cells", "counts", "options", "words"),
+    [
+        ([[0], [1]], [[0, 0], [0, 1]], [3, 4], {}, "at least one data party"),
+        ([[0, 1], [1, 0]], [[0, 0], [0, 1]], [3], {}, "counts"),
+        ([[0, 1], [1, 0]], [[0, 0]], [3, 4], {}, "task token 1"),
+        ([[0, 1], [1, 0]], [[0], [0]], [3, 4], {}, "features and label"),
+        ([[0, 1], [1, 0]], [[0, 0], [0, 1]], [-3, 4], {}, "negative"),
+        ([[0, 1], [1, 0]], [[0, 0], [0, 1]], [0, 0], {}, "positive"),
+        ([[0, 1], [1, 0]], [[0, 0], [0, 1]], [1.5, 2], {}, "whole numbers"),
+        ([[0, 1]], [[0, 0]], [3], {"names": ["a", "b"]}, "2 names for 1 data parties"),
+        ([[0, 1]], [[0, 0]], [3], {"correction": "knn"}, "table of counts"),
+    ],
+)
+def test_a_table_that_is_no_table_is_refused(tokens, task_cells, counts, options, words):
+    with pytest.raises(ValueError, match=words):
+        mshapley_from_table(tokens, task_cells, counts, **options)
+
+
+# --------------------------------------------------------------------------- counting
+
+
+def test_weighted_rows_are_rows_whether_sorted_or_tabulated(monkeypatch):
+    rng = np.random.default_rng(0)
+    task, label, a, b = rng.integers(3, size=(4, 40)) * [[1], [1], [10**17], [1]]
+    weights = rng.integers(1, 5, size=40)
+    rows = CoalitionCells(*np.repeat([task, label], weights, 1), np.repeat([a, b], weights, 1))
+    plain = fk.tabulate(CMIGame(rows)).values
+    binned = fk.tabulate(CMIGame(task % 3, label, [a, b], bins=3)).values
+    both = [[1, 1]]
+    mended = CMIGame(rows, correction="miller-madow").value(both)
+    assert plain[0] == pytest.approx(mutual_information(rows.task.key, rows.label))
+    assert not np.array_equal(plain, binned)
+    for fits in (counting._fits, lambda size, rows: False):
+        monkeypatch.setattr(counting, "_fits", fits)
+        cells = CoalitionCells(task, label, [a, b], weights)
+        assert np.array_equal(fk.tabulate(CMIGame(cells)).values, plain)
+        assert np.array_equal(CMIGame(cells, correction="miller-madow").value(both), mended)
+        one_each = CoalitionCells(rows.task.key, rows.label, [c for c, _ in rows.parties])
+        assert np.array_equal(fk.tabulate(CMIGame(one_each)).values, plain)
+
+
+def test_keys_that_would_overflow_are_relabelled_first():
+    cells = CoalitionCells([0, 0, 0, 0], [0, 1, 2, 2], [[0, 1, 2, 3]])
+    huge = Cells(np.array([True]), np.array([5, 2**61, 2**61, 2**62 - 1]), 2**62)
+    counts, split = cells.counts(huge)
+    assert sorted(counts[counts > 0]) == [1, 1, 2]
+    assert sorted(split[split > 0]) == [1, 1, 1, 1]
+
+
+def test_each_coalition_costs_one_pass(monkeypatch):
+    x_t, y, parties = federation(d=5, n=4000, levels=2)
+    cells, passes = CoalitionCells(x_t[:, 0], y, [joint_codes(p) for p in parties]), []
+    densify = counting.densify
+    monkeypatch.setattr(counting, "densify", lambda *of: passes.append(1) or densify(*of))
+    fk.tabulate(CMIGame(cells))
+    assert len(passes) == 2**5 - 1  # the empty coalition is at hand
 
 
 def test_the_game_answers_for_binned_columns():
@@ -349,3 +349,255 @@ def test_the_game_answers_for_binned_columns():
         CMIGame(None, y, [x], correction="knn")
     with pytest.raises(ValueError, match="correction is 'bayes'"):
         mshapley_cmi(None, y, [x], correction="bayes")
+
+
+def noisy(seed, n=120):
+    """A task column, a label it tells something about, a real party, a noise party, a copy."""
+    rng = np.random.default_rng(seed)
+    x_t = rng.normal(size=(n, 1))
+    real = rng.normal(size=(n, 2))
+    y = (x_t[:, 0] + real[:, 0] + 0.5 * rng.normal(size=n) > 0).astype(int)
+    return x_t, y, [real, rng.normal(size=(n, 2)), x_t.copy()]
+
+
+# -------------------------------------------------------------------- Miller-Madow
+
+
+def test_miller_madow_adds_half_a_cell_per_row():
+    x, y = np.array([0, 0, 0, 1, 1, 2]), np.array([0, 1, 0, 1, 1, 0])
+    plugin = mutual_information(x, y)
+    game = CMIGame(None, y, [x], correction="miller-madow")
+    occupied = 4  # cells (x, y): 00, 01, 11, 20
+    assert game.value([[True]])[0] == pytest.approx(plugin + ((3 - 1) + (2 - 1) - (4 - 1)) / 12)
+    assert occupied == len({*zip(x, y, strict=True)})
+    assert game.master == 0.0
+
+
+def test_miller_madow_repairs_many_rows_and_not_few():
+    """Its first-order term is right with many rows per cell; cells of one row have no cells to
+    spare, so there it repairs nothing."""
+    rng = np.random.default_rng(0)
+    x, y = rng.integers(5, size=(4000, 300)), rng.integers(3, size=(4000, 300))
+    plugin = [mutual_information(x[:, j], y[:, j]) for j in range(300)]
+    columns = (CoalitionCells(0 * a, b, [a]) for a, b in zip(x.T, y.T, strict=True))
+    mended = [CMIGame(c, correction="miller-madow").value([[True]])[0] for c in columns]
+    assert np.mean(plugin) == pytest.approx(4 * 2 / (2 * 4000), rel=0.1)
+    assert abs(np.mean(mended)) < 3 * np.std(mended) / np.sqrt(300)
+    alone = np.arange(50)
+    cells = CoalitionCells(0 * alone, alone % 2, [alone])
+    game = CMIGame(cells, correction="miller-madow")
+    assert game.value([[True]])[0] == pytest.approx(np.log(2) + 1 / 100)
+
+
+# ------------------------------------------------------------------- permutation null
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(*[st.integers(0, 1)] * 2, st.integers(0, 2)), min_size=1, max_size=6))
+def test_the_null_mean_is_the_mean_over_all_permutations(rows):
+    z, x, y = np.array(rows).T
+    plugin, mean, _ = null_information(z, x, y)
+    assert plugin == pytest.approx(conditional_mutual_information(x, y, z), abs=1e-12)
+    everything = [
+        conditional_mutual_information(x[list(order)], y, z)
+        for order in permutations(range(len(z)))
+        if (z[list(order)] == z).all()
+    ]
+    assert mean == pytest.approx(np.mean(everything), abs=1e-12)
+
+
+def test_the_hypergeometric_sum_in_any_chunks(monkeypatch):
+    n, a, b = np.array([40, 40, 7, 300]), np.array([10, 10, 7, 120]), np.array([25, 25, 3, 200])
+    expected = 0.0
+    for total, drawn, marked in zip(n, a, b, strict=True):
+        h = np.arange(1, min(drawn, marked) + 1)
+        expected += (hypergeom.pmf(h, total, marked, drawn) * h * np.log(h)).sum()
+    assert expected_clogc(n, a, b) == pytest.approx(expected, rel=1e-11)
+    assert expected_clogc(n, b, a) == pytest.approx(expected, rel=1e-11)
+    monkeypatch.setattr("fedkit.fedvalue.bias.CHUNK", 3)
+    assert expected_clogc(n, a, b) == pytest.approx(expected, rel=1e-11)
+
+
+@pytest.mark.parametrize("chunk", [2**21, 500])
+def test_drawn_permutations_have_the_deviation_of_permuted_rows(monkeypatch, chunk):
+    monkeypatch.setattr("fedkit.fedvalue.bias.CHUNK", chunk)  # in one batch, or in several
+    rng = np.random.default_rng(2)
+    z, x, y = np.sort(rng.integers(4, size=90)), rng.integers(3, size=90), rng.integers(2, size=90)
+    weights = rng.integers(1, 3, size=90)
+    _, mean, deviation = null_information(z, x, y, weights, draws=2000, rng=rng)
+    z, x, y = (np.repeat(c, weights) for c in (z, x, y))
+    shuffled = (y[np.lexsort((rng.random(len(z)), z))] for _ in range(600))
+    drawn = [conditional_mutual_information(x, some, z) for some in shuffled]
+    assert mean == pytest.approx(np.mean(drawn), abs=4 * np.std(drawn) / np.sqrt(600))
+    assert deviation == pytest.approx(np.std(drawn), rel=0.15)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_information_and_its_expectation_by_chance_are_scikit_learns(seed):
+    metrics = pytest.importorskip("sklearn.metrics")
+    rng = np.random.default_rng(seed)
+    x = rng.integers(6, size=150)
+    y = np.where(rng.random(150) < 0.6, x % 3, rng.integers(3, size=150))
+    plugin, mean, _ = null_information(np.zeros_like(x), x, y)
+    table = metrics.cluster.contingency_matrix(x, y, sparse=True).astype(np.int64)
+    assert plugin == pytest.approx(metrics.mutual_info_score(x, y), abs=1e-12)
+    assert mutual_information(x, y) == pytest.approx(plugin, abs=1e-12)
+    assert mean == pytest.approx(
+        metrics.cluster.expected_mutual_information(table, len(x)), rel=1e-9
+    )
+
+
+def test_noise_is_worth_nothing_once_corrected():
+    """The plug-in gives noise as much as 0.1 nats; the corrected value is 0 on average."""
+    runs = [mshapley_cmi(*noisy(seed), correction="permutation", draws=10) for seed in range(60)]
+    plugin = np.array([r.plugin for r in runs])
+    corrected = np.array([r.values for r in runs])
+    z = np.array([r.z for r in runs])
+    error = corrected[:, 1].std(ddof=1) / np.sqrt(60)
+    assert plugin[:, 1].mean() > 0.1
+    assert abs(corrected[:, 1].mean()) < 3.5 * error
+    assert error < 0.005
+    assert corrected[:, 0].mean() > 0.05
+    # what the task party holds already: 0 either way, not less
+    assert plugin[:, 2] == pytest.approx(0, abs=1e-13)
+    assert (corrected[:, 2] == 0).all()
+    assert (z[:, 2] == 0).all()
+    assert mshapley_cmi(*noisy(0), correction="permutation", draws=0).z is None
+    # z errs on the small side for noise and is large for the real party
+    assert z[:, 1].std(ddof=1) < 1.2
+    assert (z[:, 1] > 2).mean() < 0.1
+    assert (z[:, 0] > 2).mean() > 0.9
+
+
+def test_the_plug_in_beside_it_is_the_plug_in():
+    x_t, y, parties = noisy(0)
+    corrected = mshapley_cmi(x_t, y, parties, correction="permutation")
+    plain = mshapley_cmi(x_t, y, parties)
+    assert corrected.plugin == pytest.approx(plain.values, abs=1e-12)
+    assert corrected.task_value < plain.task_value
+    assert list(corrected.to_frame().columns)[-2:] == ["plugin", "z"]
+    again = mshapley_cmi(x_t, y, parties, correction="permutation")
+    assert np.array_equal(again.z, corrected.z)
+
+
+def test_corrected_values_from_sampled_orders():
+    x_t, y, parties = noisy(1)
+    parties = [*parties, np.random.default_rng(5).normal(size=(len(y), 1)) + y[:, None]]
+    truth = mshapley_cmi(x_t, y, parties, correction="permutation", draws=0)
+    options = {"correction": "permutation", "draws": 0}
+    for estimator in (
+        fk.PermutationSampling(walks=300),
+        fk.PermutationSampling(antithetic=True, walks=300),
+    ):
+        sampled = mshapley_cmi(x_t, y, parties, estimator=estimator, **options)
+        assert not sampled.exact
+        free = sampled.standard_errors > 0
+        off = np.abs(sampled.values - truth.values)
+        assert (off[free] < 4 * sampled.standard_errors[free]).all()
+        assert off[~free] == pytest.approx(0, abs=1e-12)
+    assert mshapley_cmi(x_t, y, parties, budget=8, **options).evaluations <= 8
+    with pytest.raises(ValueError, match="budget is 3"):
+        mshapley_cmi(x_t, y, parties, budget=3, **options)
+    with pytest.raises(ValueError, match="PermutationSampling only"):
+        mshapley_cmi(x_t, y, parties, estimator=fk.OwenSampling(), budget=50, **options)
+    with pytest.raises(ValueError, match="draws is 1"):
+        mshapley_cmi(x_t, y, parties, correction="permutation", draws=1)
+
+
+# ------------------------------------------------------------------ nearest neighbours
+
+
+def two_normals(distance):
+    """I(X; Y) of a fair bit Y and X normal with means 0 and `distance`, by quadrature."""
+
+    def minus_p_log_p(t):
+        p = (norm.pdf(t) + norm.pdf(t - distance)) / 2
+        return -p * np.log(p)
+
+    return quad(minus_p_log_p, -9, 9 + distance)[0] - np.log(2 * np.pi * np.e) / 2
+
+
+@pytest.mark.parametrize("distance", [0.0, 1.0, 3.0])
+def test_neighbours_find_the_information_of_two_normals(distance):
+    estimates = []
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        y = rng.integers(2, size=800)
+        estimates.append(knn_information(rng.normal(size=800) + distance * y, y))
+    error = np.std(estimates, ddof=1) / np.sqrt(12)
+    assert np.mean(estimates) == pytest.approx(two_normals(distance), abs=4 * error)
+    assert error < 0.02
+    if distance == 0:
+        assert min(estimates) < 0  # not cut at zero
+
+
+def test_neighbours_find_a_conditional_information():
+    """Given X_1, a second normal column adds what the longer mean vector adds."""
+    gains = []
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        y = rng.integers(2, size=800)
+        x = rng.normal(size=(800, 2)) + y[:, None]
+        game = KNNGame(VerticalData(x[:, :1], y, [x[:, 1:]]))
+        gains.append(game.value([[True]])[0] - game.master)
+    error = np.std(gains, ddof=1) / np.sqrt(12)
+    truth = two_normals(np.sqrt(2)) - two_normals(1)
+    assert np.mean(gains) == pytest.approx(truth, abs=4 * error)
+    assert error < 0.02
+
+
+def test_neighbours_agree_with_a_plain_loop():
+    from scipy.special import digamma
+
+    rng = np.random.default_rng(3)
+    y = np.array([0] * 12 + [1] * 3 + [2] * 2 + [3])  # the last label stands alone
+    x = rng.normal(size=(len(y), 2))
+    kept = np.flatnonzero(y != 3)
+    terms = []
+    for q in kept:
+        distance = np.linalg.norm(x - x[q], axis=1)
+        own = sorted(distance[i] for i in kept if y[i] == y[q] and i != q)
+        k = min(3, len(own))
+        near = sum(distance[i] <= own[k - 1] for i in kept if i != q)
+        terms.append(digamma(len(kept)) - digamma(len(own) + 1) + digamma(k) - digamma(near))
+    assert knn_information(x, y) == pytest.approx(np.mean(terms), abs=1e-12)
+
+
+def test_what_neighbours_refuse_and_what_is_worth_nothing():
+    x, y = np.random.default_rng(0).normal(size=(20, 2)), np.arange(20) % 2
+    for party, words in (
+        (np.where(x > 1, np.nan, x), "bank has missing"),
+        (np.array(["a"] * 20), "bank holds text"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            mshapley_cmi(None, y, {"bank": party}, correction="knn")
+    with pytest.raises(ValueError, match="neighbours is 0"):
+        knn_information(x, y, 0)
+    with pytest.raises(ValueError, match="20 rows and y has 19"):
+        knn_information(x, y[1:])
+    assert knn_information(x, np.arange(20)) == 0.0  # every label stands alone
+    assert standardise(np.column_stack([x, np.full(20, 0.1)])).shape == (20, 2)
+    far = 1e9 + 1e-3 * x  # varies by a thousandth around a thousand million
+    np.testing.assert_allclose(standardise(far), standardise(x), atol=1e-3)
+    constant = mshapley_cmi(None, y, [np.full((20, 1), 3.3), x], correction="knn")
+    assert constant.values[0] == 0.0
+
+
+# --------------------------------------------------------------------- every correction
+
+
+@pytest.mark.parametrize("correction", ["plugin", "miller-madow", "permutation", "knn"])
+def test_many_parties_are_sampled(correction):
+    rng = np.random.default_rng(2)
+    y = rng.integers(2, size=24)
+    parties = [rng.normal(size=(24, 1)) + (j < 2) * y[:, None] for j in range(17)]
+    walks = fk.PermutationSampling(walks=3)
+    sampled = mshapley_cmi(None, y, parties, correction=correction, estimator=walks)
+    assert not sampled.exact
+    assert sampled.correction == correction
+    assert np.isfinite(sampled.values).all()
+    if correction in ("plugin", "permutation"):  # unasked, too
+        some = parties if correction == "plugin" else parties[:14]
+        by_default = mshapley_cmi(None, y, some, correction=correction, draws=0)
+        assert not by_default.exact
+        assert by_default.standard_errors.max() > 0

@@ -23,18 +23,14 @@ def columns_of(x: Any, name: str = "x") -> list[NDArray[Any]]:
     ValueError
         If there are no rows, or more than two axes.
     """
-    if hasattr(x, "iloc") and getattr(x, "ndim", 0) == 2:  # a data frame keeps a type per column
-        columns = [x.iloc[:, j].to_numpy() for j in range(x.shape[1])]
-        rows = len(x)
-    else:
-        array = np.asarray(x)
-        if array.ndim not in (1, 2):
-            raise ValueError(f"{name} has shape {array.shape}; expected (rows,) or (rows, columns)")
-        columns = [array] if array.ndim == 1 else list(array.T)
-        rows = len(array)
-    if rows == 0:
+    if np.ndim(x) not in (1, 2):
+        raise ValueError(f"{name} has shape {np.shape(x)}; expected (rows,) or (rows, columns)")
+    if len(x) == 0:
         raise ValueError(f"{name} has no rows; a party needs at least one row in common")
-    return columns
+    if hasattr(x, "iloc") and x.ndim == 2:  # a data frame keeps a type per column
+        return [x.iloc[:, j].to_numpy() for j in range(x.shape[1])]
+    array = np.asarray(x)
+    return [array] if array.ndim == 1 else list(array.T)
 
 
 def discretise(
@@ -152,8 +148,8 @@ def _bin(values: NDArray[Any], bins: int, how: How, keep: bool | None, where: st
         few = text or values.dtype.kind == "b" or len(np.unique(values[: 50 * bins])) <= bins
         keep = few and (text or len(np.unique(values)) <= bins)
     if keep:
-        return np.unique(values, return_inverse=True)[1].reshape(-1).astype(np.int64)
-    if values.dtype.kind in "iu" and len(values) and _beyond(values):
+        return np.unique(values, return_inverse=True)[1]
+    if values.dtype.kind in "iu" and max(-int(values.min()), int(values.max())) > 2**53:
         # float64 holds no neighbours of such numbers: distances from the least one, modulo 2^64
         values = values.astype(np.uint64) - values.min().astype(np.uint64)
     numbers = values.astype(np.float64)
@@ -162,19 +158,13 @@ def _bin(values: NDArray[Any], bins: int, how: How, keep: bool | None, where: st
         return np.zeros(len(numbers), dtype=np.int64)
     if how == "quantile":
         edges = np.unique(np.quantile(numbers, np.arange(1, bins) / bins))
-        codes: Codes = np.searchsorted(edges, numbers, side="left").astype(np.int64)
-        return codes
+        return np.searchsorted(edges, numbers, side="left")
     half = high / 2 - low / 2  # halves: the range of huge values would overflow
     scaled = (numbers / 2 - low / 2) / half * bins
     return np.minimum(scaled.astype(np.int64), bins - 1)
 
 
-def _beyond(values: NDArray[Any]) -> bool:
-    """Say whether whole numbers are too large for float64 to tell them apart."""
-    return max(abs(int(values.min())), abs(int(values.max()))) > 2**53
-
-
-def label_codes(y: ArrayLike) -> Codes:
+def label_codes(y: ArrayLike, name: str = "y") -> Codes:
     """Return dense codes of a discrete label.
 
     Raises
@@ -182,16 +172,17 @@ def label_codes(y: ArrayLike) -> Codes:
     ValueError
         If a label is missing or the labels are continuous.
     """
-    values, absent = _parse(np.asarray(y), "y")
+    values, absent = _parse(np.asarray(y), name)
     if absent.any():
         raise ValueError(
-            f"{int(absent.sum())} of {len(values)} labels are missing; leave these rows out"
+            f"{name} is missing in {int(absent.sum())} of {len(values)} rows; leave these out"
         )
     if values.dtype.kind == "f" and (values != np.floor(values)).any():
         raise ValueError(
-            "y is continuous; the metric needs a discrete label, so pass discretise(y, bins)"
+            f"{name} is continuous; the metric needs classes, such as low and high: make some, "
+            "or pass discretise(y, bins)"
         )
-    return np.unique(values, return_inverse=True)[1].reshape(-1).astype(np.int64)
+    return np.unique(values, return_inverse=True)[1]
 
 
 def label_doubt(codes: Codes, what: str = "the label") -> str | None:

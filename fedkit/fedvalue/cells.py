@@ -13,46 +13,91 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["Cells", "CoalitionCells", "dense", "densify", "sum_clogc"]
+__all__ = ["Cells", "CoalitionCells", "densify", "joint_codes", "sum_clogc", "totals"]
 
-Codes = NDArray[np.int64]
-Counts = NDArray[np.int64]
+Ints = NDArray[np.int64]
 
 TABLE_FACTOR = 8  # keys in a range of this many times the rows go through a table, others a sort
 
 
-def dense(column: ArrayLike) -> tuple[Codes, int]:
-    """Return codes moved to start at 0 (relabelled where they are sparse), and their range."""
-    code = np.asarray(column).astype(np.int64)
-    low = int(code.min(initial=0))
-    return densify(code - low, int(code.max(initial=0)) - low + 1)
+def joint_codes(*columns: ArrayLike) -> Ints:
+    """Return dense labels ``0..m-1`` of the rows' joint value over any number of columns.
+
+    Parameters
+    ----------
+    columns : int array, shape (n,) or (n, f)
+        Codes, of equal length; a matrix without columns tells nothing and changes nothing.
+
+    Returns
+    -------
+    int64 array, shape (n,)
+        Equal for two rows if and only if they agree in all columns; in lexicographic order.
+
+    Raises
+    ------
+    ValueError
+        If no column or no row is given, lengths differ, or codes are not whole numbers.
+    """
+    arrays = [np.asarray(column) for column in columns]
+    rows = len(arrays[0]) if arrays else 0
+    if not rows:
+        raise ValueError("the columns have no rows; pass at least one column of at least one row")
+    joint, size = np.zeros(rows, dtype=np.int64), 1
+    for array in arrays:
+        if len(array) != rows:
+            raise ValueError(f"a column has {len(array)} rows and the first {rows}; align them")
+        for column in array.reshape(rows, -1).T:
+            code, levels = _from_zero(column)
+            joint, size = densify(joint * levels + code, size * levels)
+    return joint
 
 
-def densify(key: Codes, size: int) -> tuple[Codes, int]:
+def densify(key: Ints, size: int) -> tuple[Ints, int]:
     """Relabel keys in ``0..size-1`` to ``0..m-1`` in their order, and return `m` too.
 
     Time and memory are of the order of the rows, however large `size` is.
     """
     if not _fits(size, len(key)):
         values, inverse = np.unique(key, return_inverse=True)
-        return inverse.reshape(-1).astype(np.int64), len(values)
+        return inverse, len(values)
     seen = np.zeros(size, dtype=np.bool_)
     seen[key] = True
     labels = np.cumsum(seen) - 1
     return labels[key], int(labels[-1]) + 1
 
 
+def _from_zero(column: ArrayLike) -> tuple[Ints, int]:
+    """Return codes moved to start at 0 (relabelled where they are sparse), and their range."""
+    code = np.asarray(column)
+    if code.dtype.kind not in "biu":
+        raise ValueError(
+            f"codes have dtype {code.dtype}; expected whole numbers, as discretise gives them"
+        )
+    code = code.astype(np.int64)
+    low = int(code.min(initial=0))
+    return densify(code - low, int(code.max(initial=0)) - low + 1)
+
+
 def _fits(size: int, rows: int) -> bool:
     return size <= TABLE_FACTOR * rows + 2**12
 
 
-def sum_clogc(counts: Counts) -> float:
+def totals(key: Ints, size: int, weights: Ints | None = None) -> Ints:
+    """Return how many rows, or how much weight, each key in ``0..size-1`` has."""
+    if weights is None:
+        return np.bincount(key, minlength=size)
+    sums = np.zeros(size, dtype=np.int64)
+    np.add.at(sums, key, weights)  # whole numbers: bincount would go through floats
+    return sums
+
+
+def sum_clogc(counts: Ints) -> float:
     """Return the sum of ``c log c`` over cell counts (natural logarithm).
 
     Equal counts are taken together, so the result depends on the counts as a multiset only, bit
     for bit: not on the order in which cells were found.
     """
-    if counts.max(initial=0) <= 8 * len(counts) + 2**12:
+    if _fits(counts.max(initial=0), len(counts)):
         how_many = np.bincount(counts)
         sizes = np.flatnonzero(how_many)
         how_many = how_many[sizes]
@@ -80,7 +125,7 @@ class Cells:
     """
 
     members: NDArray[np.bool_]
-    key: Codes
+    key: Ints
     size: int
     pure: bool = False
 
@@ -90,10 +135,8 @@ class CoalitionCells:
 
     Parameters
     ----------
-    task : int[n]
-        Cell of each row at the task party.
-    label : int[n]
-        Label of each row.
+    task, label : int[n]
+        Cell of each row at the task party, and its label.
     parties : sequence of int[n]
         Cell of each row at each data party.
     weights : int[n], optional
@@ -107,17 +150,17 @@ class CoalitionCells:
         parties: Sequence[ArrayLike],
         weights: ArrayLike | None = None,
     ) -> None:
-        key, size = dense(task)
-        self.label, self.n_labels = dense(label)
-        self.parties = [dense(party) for party in parties]
+        self.label, self.n_labels = _from_zero(label)
+        self.parties = [_from_zero(party) for party in parties]
         self.weights = None if weights is None else np.asarray(weights, dtype=np.int64)
-        self.total = len(key) if self.weights is None else int(self.weights.sum())
-        self._stack = [Cells(np.zeros(len(parties), dtype=np.bool_), key, size)]
+        self.rows = len(self.label)
+        self.total = self.rows if self.weights is None else int(self.weights.sum())
+        self._stack = [Cells(np.zeros(len(parties), dtype=np.bool_), *_from_zero(task))]
 
     @property
-    def rows(self) -> int:
-        """Number of rows."""
-        return len(self.label)
+    def task(self) -> Cells:
+        """The task party's own cells."""
+        return self._stack[0]
 
     def at(self, members: NDArray[np.bool_]) -> Cells:
         """Return the cells of a coalition.
@@ -141,34 +184,19 @@ class CoalitionCells:
         self._stack.append(cells)
         return cells
 
-    def counts(self, cells: Cells) -> tuple[Counts, Counts]:
+    def counts(self, cells: Cells) -> tuple[Ints, Ints]:
         """Return the counts of the cells, and of the cells split by label (some may be 0)."""
         key, size = cells.key, cells.size
         if size > 2**62 // self.n_labels:
             key, size = densify(key, size)
         both = key * self.n_labels + self.label
         if _fits(size * self.n_labels, self.rows):
-            split = self._bincount(both, size * self.n_labels)
+            split = totals(both, size * self.n_labels, self.weights)
             return split.reshape(size, self.n_labels).sum(axis=1), split
         if self.weights is None:
-            ordered = np.sort(both)
-            starts = _starts(ordered)
-            split = np.diff(starts, append=self.rows)
+            keys, split = np.unique(both, return_counts=True)
         else:
-            order = np.argsort(both, kind="stable")
-            ordered = both[order]
-            starts = _starts(ordered)
-            split = np.add.reduceat(self.weights[order], starts)
-        return np.add.reduceat(split, _starts(ordered[starts] // self.n_labels)), split
-
-    def _bincount(self, key: Codes, size: int) -> Counts:
-        if self.weights is None:
-            return np.bincount(key, minlength=size)
-        totals = np.zeros(size, dtype=np.int64)
-        np.add.at(totals, key, self.weights)  # whole numbers: bincount would go through floats
-        return totals
-
-
-def _starts(ordered: Codes) -> NDArray[np.int64]:
-    """Return where each run of equal keys begins."""
-    return np.flatnonzero(np.diff(ordered, prepend=ordered[0] - 1))
+            keys, inverse = np.unique(both, return_inverse=True)
+            split = totals(inverse, len(keys), self.weights)
+        starts = np.unique(keys // self.n_labels, return_index=True)[1]
+        return np.add.reduceat(split, starts), split

@@ -15,19 +15,23 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedkit.estimators import Budget, Estimator, PermutationSampling, estimate, shapley
+from fedkit.estimators import Estimator, PermutationSampling, estimate, shapley
+from fedkit.estimators.base import random_orders
 from fedkit.extras import need
-from fedkit.fedvalue.bias import KNNGame, NullGame
-from fedkit.fedvalue.cells import CoalitionCells, sum_clogc
-from fedkit.fedvalue.data import How, Missing, VerticalData, joint_codes, vertical_data
+from fedkit.fedvalue.bias import NullContributions
+from fedkit.fedvalue.cells import CoalitionCells, joint_codes, sum_clogc, totals
+from fedkit.fedvalue.data import How, Missing, VerticalData, vertical_data
+from fedkit.fedvalue.neighbours import KNNGame
 from fedkit.games.coalitions import (
     MAX_TABLE_PLAYERS,
     Coalitions,
     Memo,
     Utilities,
+    all_coalitions,
     check_coalitions,
     take,
 )
+from fedkit.games.exact import shapley_weights
 from fedkit.streams import Streams
 
 if TYPE_CHECKING:
@@ -49,6 +53,7 @@ __all__ = [
 
 Correction = Literal["plugin", "miller-madow", "permutation", "knn"]
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 #: Values are exact by default while (2**d coalitions) x (rows + 5000) stays at or below this: 16
 #: parties with a thousand rows, 8 with a million.  The 5000 stand for the cost of a small array.
@@ -114,9 +119,13 @@ class PartyValues:
         return frame
 
 
-def entropy(codes: ArrayLike) -> float:
-    """Return the plug-in entropy of a column of codes, in nats (Eq. 3)."""
-    counts = np.bincount(joint_codes(codes))
+def entropy(codes: ArrayLike, weights: Ints | None = None) -> float:
+    """Return the plug-in entropy of a column (or matrix) of codes, in nats (Eq. 3).
+
+    A row stands for `weights` people; 1 by default.
+    """
+    cell = joint_codes(codes)
+    counts = totals(cell, int(cell.max()) + 1, weights)
     return float(np.log(counts.sum()) - sum_clogc(counts) / counts.sum())
 
 
@@ -125,13 +134,15 @@ def mutual_information(x: ArrayLike, y: ArrayLike) -> float:
     return max(entropy(x) + entropy(y) - entropy(joint_codes(x, y)), 0.0)
 
 
-def conditional_mutual_information(x: ArrayLike, y: ArrayLike, z: ArrayLike) -> float:
+def conditional_mutual_information(
+    x: ArrayLike, y: ArrayLike, z: ArrayLike, weights: Ints | None = None
+) -> float:
     """Return the plug-in ``I(X; Y | Z)`` of columns (or matrices) of codes, in nats (Eq. 13).
 
-    ``H(XZ) + H(YZ) - H(XYZ) - H(Z)``, never below 0.
+    ``H(XZ) + H(YZ) - H(XYZ) - H(Z)``, never below 0; a row stands for `weights` people.
     """
-    xz, yz, xyz = joint_codes(x, z), joint_codes(y, z), joint_codes(x, y, z)
-    return max(entropy(xz) + entropy(yz) - entropy(xyz) - entropy(z), 0.0)
+    plus = entropy(joint_codes(x, z), weights) + entropy(joint_codes(y, z), weights)
+    return max(plus - entropy(joint_codes(x, y, z), weights) - entropy(z, weights), 0.0)
 
 
 class CMIGame:
@@ -141,7 +152,7 @@ class CMIGame:
     ----------
     x_task, y, parties
         As in :class:`~fedkit.fedvalue.data.VerticalData`, rows in one order; or a VerticalData
-        alone.
+        or :class:`~fedkit.fedvalue.cells.CoalitionCells` alone.
     bins, how, missing
         As in :func:`~fedkit.fedvalue.binning.discretise`.
     correction : {"plugin", "miller-madow"}
@@ -156,12 +167,12 @@ class CMIGame:
     Raises
     ------
     ValueError
-        If the data or an argument are refused (see those classes).
+        If the data or an argument are refused.
     """
 
     def __init__(
         self,
-        x_task: Any | VerticalData,
+        x_task: Any | VerticalData | CoalitionCells,
         y: Any = None,
         parties: Any = None,
         *,
@@ -170,64 +181,19 @@ class CMIGame:
         missing: Missing = "own",
         correction: str = "plugin",
     ) -> None:
-        data = vertical_data(x_task, y, parties)
-        self._set(CoalitionCells(*data.codes(bins, how, missing)), correction)
-
-    @classmethod
-    def from_codes(
-        cls,
-        task: ArrayLike,
-        label: ArrayLike,
-        parties: Sequence[ArrayLike],
-        weights: ArrayLike | None = None,
-        correction: str = "plugin",
-    ) -> CMIGame:
-        """Build the game from cells ``int[n]``, each standing for `weights` people.
-
-        Raises
-        ------
-        ValueError
-            If there is no party, codes are no whole numbers or lengths differ, or weights are
-            negative or all 0.
-        """
-        rows = np.shape(task)
-        for name, codes in (("task", task), ("label", label), *enumerate(parties)):
-            what, array = f"party {name + 1}" if isinstance(name, int) else name, np.asarray(codes)
-            if array.ndim != 1 or array.shape != rows or array.dtype.kind not in "biu":
-                raise ValueError(
-                    f"{what} has shape {array.shape} and dtype {array.dtype} where task has shape "
-                    f"{rows}; expected one whole number per row, as joint_codes gives them"
-                )
-        if not len(parties) or rows == (0,):
-            raise ValueError(f"there are {len(parties)} parties of {rows[0]} rows; pass some")
-        if weights is not None:
-            often = np.asarray(weights)
-            if often.shape != rows or often.dtype.kind not in "iu":
-                raise ValueError(
-                    f"weights have shape {often.shape} and dtype {often.dtype}; expected {rows} "
-                    "whole numbers"
-                )
-            _check_counts(often, "weights")
-        return cls.of(CoalitionCells(task, label, parties, weights), correction)
-
-    @classmethod
-    def of(cls, cells: CoalitionCells, correction: str = "plugin") -> CMIGame:
-        """Build the game over cells that are at hand."""
-        game = cls.__new__(cls)
-        game._set(cells, correction)
-        return game
-
-    def _set(self, cells: CoalitionCells, correction: str) -> None:
         if correction not in ("plugin", "miller-madow"):
             raise ValueError(
                 f"correction is {correction!r}; a game is 'plugin' or 'miller-madow' "
                 "(mshapley_cmi knows the others)"
             )
-        self.cells, self.correction = cells, correction
-        labels = cells._bincount(cells.label, cells.n_labels)
+        if not isinstance(x_task, CoalitionCells):
+            data = vertical_data(x_task, y, parties)
+            x_task = CoalitionCells(*data.codes(bins, how, missing))
+        self.cells, self.correction = x_task, correction
+        labels = totals(self.cells.label, self.cells.n_labels, self.cells.weights)
         # in the form of _information, so that a constant column tells exactly nothing
-        together = sum_clogc(np.array([cells.total]))
-        self._label_entropy = (together - sum_clogc(labels)) / cells.total
+        together = sum_clogc(np.array([self.cells.total]))
+        self._label_entropy = (together - sum_clogc(labels)) / self.cells.total
         self._occupied_labels = int((labels > 0).sum())
         self._memo = Memo(self.n_players)
         self.master = float(self.value(np.zeros((1, self.n_players), dtype=np.bool_))[0])
@@ -260,35 +226,6 @@ class CMIGame:
             return float(max(self._label_entropy - conditional, 0.0))
         extra = np.count_nonzero(counts) + self._occupied_labels - np.count_nonzero(split) - 1
         return float(self._label_entropy - conditional + extra / (2 * n))
-
-
-@dataclass(frozen=True)
-class _Sampling:
-    """How coalitions are chosen; see :func:`mshapley_cmi`."""
-
-    estimator: Estimator | None
-    budget: int | None
-    seed: int
-
-    def exact(self, n_players: int, work: float) -> bool:
-        """Whether all coalitions are to be evaluated, at `work` row passes each."""
-        free = self.estimator is None and self.budget is None
-        return free and n_players <= MAX_TABLE_PLAYERS and 2.0**n_players * work <= EXACT_WORK
-
-    def value(
-        self, game: CMIGame | KNNGame, rows: int, names: tuple[str, ...], correction: str
-    ) -> PartyValues:
-        """Return the values of the players of a game over `rows` rows."""
-        if self.exact(game.n_players, rows + 5000):
-            result = shapley(game)
-        else:
-            walks = WALKS if self.budget is None else None
-            estimator = self.estimator or PermutationSampling(walks=walks)
-            result = estimate(game, estimator, self.budget, self.seed)
-        return PartyValues(
-            result.values, result.standard_errors, game.master, result.exact, result.evaluations,
-            names, correction,
-        )  # fmt: skip
 
 
 def mshapley_cmi(
@@ -341,13 +278,11 @@ def mshapley_cmi(
         If the data are refused or an argument is unknown.
     """
     data = vertical_data(x_task, y, parties, names)
-    assert data.names is not None
-    how_to = _Sampling(estimator, budget, seed)
     if correction == "knn":
         game = KNNGame(data, seed=seed)
-        return how_to.value(game, data.n_rows, data.names, correction)
-    codes = data.codes(bins, how, missing)
-    return _from_cells(CoalitionCells(*codes), correction, how_to, draws, data.names)
+        return _of_game(game, data.n_rows, data.names, correction, estimator, budget, seed)
+    cells = CoalitionCells(*data.codes(bins, how, missing))
+    return _of_cells(cells, data.names, correction, estimator, budget, seed, draws)
 
 
 def mshapley_from_table(
@@ -385,94 +320,101 @@ def mshapley_from_table(
     ValueError
         If shapes do not fit, a token is unknown, a count is negative or all are 0.
     """
-    joint, known = cells_of_table(tokens, task_cells, counts, names)
-    return _from_cells(joint, correction, _Sampling(estimator, budget, seed), draws, known)
+    cells, known = cells_of_table(tokens, task_cells, counts, names)
+    return _of_cells(cells, known, correction, estimator, budget, seed, draws)
 
 
-def _from_cells(
-    cells: CoalitionCells, correction: str, how_to: _Sampling, draws: int, names: tuple[str, ...]
-) -> PartyValues:
+def _of_cells(
+    cells: CoalitionCells, names: tuple[str, ...], correction: str, estimator: Estimator | None,
+    budget: int | None, seed: int, draws: int,
+) -> PartyValues:  # fmt: skip
     if correction == "permutation":
-        return _corrected_values(cells, how_to, draws, names)
+        return _corrected(cells, names, estimator, budget, seed, draws)
     if correction not in ("plugin", "miller-madow"):
         raise ValueError(
             f"correction is {correction!r}; expected 'plugin', 'miller-madow', 'permutation'"
             + (" or 'knn'" if cells.weights is None else " from a table of counts")
         )
-    return how_to.value(CMIGame.of(cells, correction), cells.rows, names, correction)
+    game = CMIGame(cells, correction=correction)
+    return _of_game(game, cells.rows, names, correction, estimator, budget, seed)
 
 
-def _corrected_values(
-    cells: CoalitionCells, how_to: _Sampling, draws: int, names: tuple[str, ...]
-) -> PartyValues:
-    """Return the values with the permutation null taken off; see :mod:`~fedkit.fedvalue.bias`.
-
-    The z-score of a value divides by the weighted sum of its contributions' deviations, which by
-    the triangle inequality is at least their common deviation.
-    """
-    game = NullGame(cells, draws, how_to.seed)
-    d = game.n_players
-    exact = how_to.exact(d, 2 * d * (cells.rows + 5000.0))
-    if exact:
-        diagonal = np.diagonal(shapley(game).values.reshape(d, 3, d), axis1=0, axis2=2)
-        values, errors = diagonal.T, np.zeros(d)
+def _of_game(
+    game: CMIGame | KNNGame, rows: int, names: tuple[str, ...], correction: str,
+    estimator: Estimator | None, budget: int | None, seed: int,
+) -> PartyValues:  # fmt: skip
+    if estimator is None and budget is None and _affordable(game.n_players, rows + 5000):
+        result = shapley(game)
     else:
-        values, sampled = _walk(game, how_to)
-        errors = sampled[:, 1]
-    plugin, corrected, deviation = values.T
-    z = None
-    if draws:
-        # a constant party has no deviation and no value: nothing speaks for it
-        z = np.where(deviation > 0, corrected / np.where(deviation > 0, deviation, 1.0), 0.0)
+        sampler = estimator or PermutationSampling(walks=WALKS if budget is None else None)
+        result = estimate(game, sampler, budget, seed)
     return PartyValues(
-        corrected, errors, game.master, exact, game.evaluations, names, "permutation", plugin, z
+        result.values, result.standard_errors, game.master, result.exact, result.evaluations,
+        names, correction,
+    )  # fmt: skip
+
+
+def _affordable(n_players: int, work: float) -> bool:
+    """Whether all coalitions are evaluated by default, at `work` row passes each."""
+    return n_players <= MAX_TABLE_PLAYERS and 2.0**n_players * work <= EXACT_WORK
+
+
+def _corrected(
+    cells: CoalitionCells, names: tuple[str, ...], estimator: Estimator | None,
+    budget: int | None, seed: int, draws: int,
+) -> PartyValues:  # fmt: skip
+    """Return the values with the permutation null taken off; see :mod:`~fedkit.fedvalue.bias`."""
+    null = NullContributions(cells, draws, seed)
+    d = len(cells.parties)
+    values, errors = np.zeros((d, 3)), np.zeros(d)
+    exact = estimator is None and budget is None and _affordable(d, 2 * d * (cells.rows + 5000))
+    if exact:
+        weights = shapley_weights(d)
+        for members in all_coalitions(d):
+            for party in np.flatnonzero(~members):
+                values[party] += np.multiply(weights[members.sum()], null.marginal(members, party))
+    else:
+        orders, unit = _orders(d, estimator or PermutationSampling(), budget, seed)
+        steps = np.empty((len(orders), d, 3))
+        for step, order in zip(steps, orders, strict=True):
+            before = np.zeros(d, dtype=np.bool_)
+            for party in order:
+                step[party] = null.marginal(before, party)
+                before[party] = True
+        samples = steps.reshape(-1, unit, d, 3).mean(axis=1)
+        values, n = samples.mean(axis=0), len(samples)
+        errors = samples[..., 1].std(axis=0, ddof=1) / np.sqrt(n) if n > 1 else errors + np.nan
+    plugin, corrected, deviation = values.T
+    # The deviation of a value is at most the weighted sum of its contributions'.
+    # A constant party has no deviation and no value: nothing speaks for it.
+    z = np.divide(corrected, deviation, out=np.zeros(d), where=deviation > 0) if draws else None
+    return PartyValues(
+        corrected, errors, null.master, exact, null.evaluations, names, "permutation", plugin, z
     )
 
 
-def _walk(game: NullGame, how_to: _Sampling) -> tuple[Floats, Floats]:
-    """Run fedkit's permutation sampler on contributions that are no game's differences.
+def _orders(
+    d: int, sampler: Estimator, budget: int | None, seed: int
+) -> tuple[NDArray[np.int64], int]:
+    """Return the orders of a permutation sampler, and how many make an independent sample.
 
-    The sampler asks for the prefixes of its walks and takes differences along each; it is
-    answered with running sums of the contributions of those who join.
+    Corrected contributions are no game's differences, so the sampler itself cannot ask for them.
     """
-    d = game.n_players
-    estimator: Any = how_to.estimator or PermutationSampling()
-    if not isinstance(estimator, PermutationSampling):
+    if not isinstance(sampler, PermutationSampling):
         raise ValueError(
-            f"estimator is {estimator!r}; the permutation correction samples by "
+            f"estimator is {sampler!r}; the permutation correction samples by "
             "PermutationSampling only"
         )
-    walks = estimator.walks or WALKS
-    unit = 2 if estimator.antithetic else 1
-    if how_to.budget is not None:
-        walks = min(walks, how_to.budget // d) if estimator.walks else how_to.budget // d
-        walks -= walks % unit
+    unit = 2 if sampler.antithetic else 1
+    walks = sampler.walks or WALKS
+    if budget is not None:
+        walks = min(sampler.walks or budget, budget // d) // unit * unit
     if walks < unit:
-        raise ValueError(
-            f"budget is {how_to.budget}; one walk needs {unit * d} marginal contributions"
-        )
-    estimator = PermutationSampling(estimator.antithetic, walks)
-    accumulator = estimator.accumulator(d)
-    rng = Streams(how_to.seed).generator("fedvalue-walks")
-    requests = estimator.sample(d, rng, accumulator, Budget(None, "calls"))
-    next(requests)
-    answer = np.zeros((1, 3))
-    try:
-        while True:
-            prefixes = requests.send(answer)
-            answer = np.empty((len(prefixes), 3))
-            for start in range(0, len(prefixes), d):
-                before, so_far = np.zeros(d, dtype=np.bool_), np.zeros(3)
-                for step in range(start, start + d):
-                    party = int(np.flatnonzero(prefixes[step] & ~before)[0])
-                    so_far = so_far + game.marginal(before, party)
-                    answer[step], before = so_far, prefixes[step]
-    except StopIteration:
-        pass
-    values, errors = accumulator.values(), accumulator.standard_errors()
-    assert values is not None
-    assert errors is not None
-    return values, errors
+        raise ValueError(f"budget is {budget}; one walk needs {unit * d} marginal contributions")
+    orders = random_orders(Streams(seed).generator("fedvalue-walks"), walks // unit, d)
+    if sampler.antithetic:  # an order and its reverse
+        orders = np.stack([orders, orders[:, ::-1]], axis=1).reshape(walks, d)
+    return orders, unit
 
 
 def cells_of_table(
@@ -495,7 +437,8 @@ def cells_of_table(
         raise ValueError("tokens, task_cells and counts must be whole numbers")
     if what.ndim != 2 or what.shape[1] != 2:
         raise ValueError(f"task_cells have shape {what.shape}; expected (T, 2): features and label")
-    _check_counts(weights, "counts")
+    if (weights < 0).any() or not (weights > 0).any():
+        raise ValueError("counts must not be negative, and at least one must be positive")
     cells, weights = cells[weights > 0].astype(np.int64), weights[weights > 0]
     if cells[:, 0].max() >= len(what) or cells[:, 0].min() < 0:
         raise ValueError(
@@ -508,8 +451,3 @@ def cells_of_table(
         raise ValueError(f"there are {len(known)} names for {d} data parties")
     task, label = what[cells[:, 0]].T
     return CoalitionCells(task, label, list(cells[:, 1:].T), weights), known
-
-
-def _check_counts(counts: NDArray[Any], name: str) -> None:
-    if (counts < 0).any() or not (counts > 0).any():
-        raise ValueError(f"{name} must not be negative, and at least one must be positive")

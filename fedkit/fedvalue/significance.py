@@ -28,10 +28,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedkit.extras import need
-from fedkit.fedvalue.bias import CHUNK, _drawn_sums, null_information
-from fedkit.fedvalue.cells import sum_clogc
+from fedkit.fedvalue.bias import CHUNK, clogc
+from fedkit.fedvalue.cells import CoalitionCells, joint_codes, totals
 from fedkit.fedvalue.cmi import cells_of_table, conditional_mutual_information
-from fedkit.fedvalue.data import How, Missing, VerticalData, joint_codes, vertical_data
+from fedkit.fedvalue.data import How, Missing, VerticalData, vertical_data
 from fedkit.streams import Streams
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class Evidence:
 
 
 def permutation_p_value(
-    z: ArrayLike, x: ArrayLike, y: ArrayLike, weights: ArrayLike | None = None, *,
+    z: ArrayLike, x: ArrayLike, y: ArrayLike, weights: Ints | None = None, *,
     draws: int = 999, rng: np.random.Generator,
 ) -> float:  # fmt: skip
     """Return the p-value of "X tells nothing about Y given Z" from codes.
@@ -95,11 +95,15 @@ def permutation_p_value(
     ``(1 + #{drawn >= observed}) / (1 + draws)`` for the plug-in ``I(X; Y | Z)`` under random
     permutations within the cells of `z`.  It is 1 where no permutation changes anything.
 
+    A permutation changes no more than how the labels of a cell of `z` fall on its values of `x`:
+    a random table with the same margins, which is drawn instead (Patefield 1981).  So the p-value
+    depends on neither how rows are ordered nor how `z` and `x` are numbered.
+
     Parameters
     ----------
     z, x, y : int array, shape (n,) or (n, f)
         Codes.
-    weights : int array, shape (n,), optional
+    weights : int64[n], optional
         How many rows each stands for; 1 by default.
     draws : int
         Permutations, at least one.
@@ -111,83 +115,31 @@ def permutation_p_value(
     ValueError
         If `draws` is below one or the codes are refused.
     """
+    from scipy.stats import random_table  # scipy.stats takes seconds to load
+
     if draws < 1:
         raise ValueError(f"draws is {draws}; expected at least 1 permutation")
     known, label = joint_codes(z), joint_codes(y)
-    both = joint_codes(known, x)
-    often = np.ones(len(known), dtype=np.int64) if weights is None else np.asarray(weights)
-    if often.shape != known.shape or often.dtype.kind not in "iu" or (often < 0).any():
-        raise ValueError("weights must be whole numbers of at least 0, one per row")
-    cell = joint_codes(both, label)
-    counts = np.zeros(int(cell.max()) + 1, dtype=np.int64)
-    np.add.at(counts, cell, often)
-    observed = sum_clogc(counts)  # all else in I(X; Y | Z) is the same in every permutation
-    draw = _drawn_sums if weights is None else _drawn_tables
-    drawn = draw(known, both, label, often.astype(np.int64), draws, rng)
+    both = joint_codes(known, x)  # in the order of z
+    cells, labels = int(both.max()) + 1, int(label.max()) + 1
+    table = totals(both * labels + label, cells * labels, weights).reshape(cells, labels)
+    stratum = np.empty(cells, dtype=np.int64)
+    stratum[both] = known
+    strata = [
+        part for part in np.split(table, np.flatnonzero(np.diff(stratum)) + 1)
+        if len(part) > 1 and np.count_nonzero(part.any(axis=0)) > 1  # else always the same
+    ]  # fmt: skip
+    observed = sum(float(clogc(part).sum()) for part in strata)
+    margins = sorted((sorted(part.sum(axis=1)), list(part.sum(axis=0))) for part in strata)
+    drawn = np.zeros(draws)
+    for sizes, often in margins:
+        batch = max(1, CHUNK // (len(sizes) * labels))
+        for begin in range(0, draws, batch):
+            some = drawn[begin : begin + batch]
+            tables = random_table.rvs(sizes, often, size=len(some), random_state=rng)
+            some += clogc(tables).sum(axis=(1, 2))
     reached = np.count_nonzero(drawn >= observed - ROUNDING * max(observed, 1.0))
     return (1 + reached) / (1 + draws)
-
-
-def _drawn_tables(
-    z: Ints, zx: Ints, y: Ints, weights: Ints, draws: int, rng: np.random.Generator
-) -> Floats:
-    """Return the sum of ``c log c`` over cells (z, x, y) for labels permuted within z.
-
-    Counts are drawn instead of rows: the rows of one label of a stratum `z` fall on its cells as
-    balls drawn from an urn, cell after cell.  Time goes with cells, labels and draws, not rows.
-    Strata and cells go by their counts, so the draws do not depend on how either are numbered.
-    """
-    z_of = _first(zx, z)
-    sizes = np.zeros(len(z_of), dtype=np.int64)
-    np.add.at(sizes, zx, weights)
-    margins = np.zeros((int(y.max()) + 1, int(z.max()) + 1), dtype=np.int64)
-    np.add.at(margins, (y, z), weights)
-    z_of, sizes, margins = _in_order(z_of, sizes, margins)
-    strata = margins.shape[1]
-    width = np.bincount(z_of, minlength=strata)
-    start = np.cumsum(width) - width
-    table = np.arange(int(sizes.max()) + 1)
-    table = table * np.log(np.maximum(table, 1))
-    sums = np.zeros(draws)
-    batch = max(1, CHUNK // len(sizes))
-    for begin in range(0, draws, batch):
-        some = slice(begin, min(begin + batch, draws))
-        room = np.repeat(sizes[:, None], some.stop - begin, axis=1)
-        for margin in margins[:-1]:
-            left = np.repeat(margin[:, None], room.shape[1], axis=1)
-            rest = np.add.reduceat(room, start, axis=0)
-            for step in range(int(width.max())):
-                here = np.flatnonzero(width > step)
-                cell = start[here] + step
-                rest[here] -= room[cell]
-                fell = rng.hypergeometric(room[cell], rest[here], left[here])
-                left[here] -= fell
-                room[cell] -= fell
-                sums[some] += table[fell].sum(axis=0)
-        sums[some] += table[room].sum(axis=0)  # what is left has the last label
-    return sums
-
-
-def _in_order(z_of: Ints, sizes: Ints, margins: Ints) -> tuple[Ints, Ints, Ints]:
-    """Sort strata by the labels in them and then their cells' sizes, and cells by size."""
-    by_size = np.lexsort((sizes, z_of))
-    ends = np.cumsum(np.bincount(z_of, minlength=margins.shape[1]))[:-1]
-    profiles = [part.tolist() for part in np.split(sizes[by_size], ends)]
-    strata = sorted(
-        range(margins.shape[1]),
-        key=lambda s: (len(profiles[s]), margins[:, s].tolist(), profiles[s]),
-    )
-    rank = np.empty(len(strata), dtype=np.int64)
-    rank[strata] = np.arange(len(strata))
-    cells = np.lexsort((sizes, rank[z_of]))
-    return rank[z_of][cells], sizes[cells], margins[:, strata]
-
-
-def _first(cell: Ints, z: Ints) -> Ints:
-    """Return the stratum of each cell."""
-    found = np.empty(int(cell.max()) + 1, dtype=np.int64)
-    found[cell] = z
-    return found
 
 
 def permutation_p_values(
@@ -231,9 +183,8 @@ def permutation_p_values(
         If the data are refused, `given` is unknown or `draws` is below one.
     """
     data = vertical_data(x_task, y, parties, names)
-    assert data.names is not None
-    task, label, codes = data.codes(bins, how, missing)
-    return _evidence(task, label, codes, None, data.names, given, draws, seed)
+    cells = CoalitionCells(*data.codes(bins, how, missing))
+    return _evidence(cells, data.names, given, draws, seed)
 
 
 def permutation_p_values_from_table(
@@ -248,10 +199,9 @@ def permutation_p_values_from_table(
 ) -> Evidence:
     """Test every data party from a contingency table, such as the secure protocol gives.
 
-    The same test as :func:`permutation_p_values` on the rows that were counted, with draws of
-    its own: the table says of each joint cell how many rows are in it, and a permutation needs
-    no more.  The cells may go by any numbers and stand in any order: the same table and seed give
-    the same p-values.
+    The same test as :func:`permutation_p_values` on the rows that were counted, with the same
+    p-values: a permutation needs no more than how many rows are in each joint cell.  The cells may
+    go by any numbers and stand in any order.
 
     Parameters
     ----------
@@ -266,29 +216,22 @@ def permutation_p_values_from_table(
         If the table is refused, `given` is unknown or `draws` is below one.
     """
     cells, known = cells_of_table(tokens, task_cells, counts, names)
-    task = cells.at(np.zeros(len(cells.parties), dtype=np.bool_)).key
-    codes = [code for code, _ in cells.parties]
-    return _evidence(task, cells.label, codes, cells.weights, known, given, draws, seed)
+    return _evidence(cells, known, given, draws, seed)
 
 
 def _evidence(
-    task: Ints, label: Ints, codes: Sequence[Ints], weights: Ints | None, names: tuple[str, ...],
-    given: Given, draws: int, seed: int,
-) -> Evidence:  # fmt: skip
-    from fedkit.intervals import holm  # it brings scipy.stats, which takes seconds to load
+    cells: CoalitionCells, names: tuple[str, ...], given: Given, draws: int, seed: int
+) -> Evidence:
+    from fedkit.intervals import holm  # it brings scipy.stats
 
     if given not in ("task", "others"):
         raise ValueError(f"given is {given!r}; expected 'task' or 'others'")
-    found = []
+    codes, label, weights = [code for code, _ in cells.parties], cells.label, cells.weights
+    contributions, p_values = np.empty(len(codes)), np.empty(len(codes))
     for party, code in enumerate(codes):
         others = [*codes[:party], *codes[party + 1 :]] if given == "others" else []
-        known = joint_codes(task, *others)
+        known = joint_codes(cells.task.key, *others)
         rng = Streams(seed).generator("fedvalue-p", party)
-        p = permutation_p_value(known, code, label, weights, draws=draws, rng=rng)
-        if weights is None:
-            told = conditional_mutual_information(code, label, known)
-        else:
-            told = null_information(known, code, label, weights)[0]
-        found.append((told, p))
-    contributions, p_values = np.array(found).T
+        p_values[party] = permutation_p_value(known, code, label, weights, draws=draws, rng=rng)
+        contributions[party] = conditional_mutual_information(code, label, known, weights)
     return Evidence(contributions, p_values, holm(p_values.tolist()), names, given)
