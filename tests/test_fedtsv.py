@@ -5,15 +5,20 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from rounding import assert_close
 
 import fedkit as fk
 from fedkit.federated.selection import ClientTable
 from fedkit.learning.evaluation import Evaluator
+from fedkit.methods.fedtsv import TrajectoryGame, gram_matrix
 from fedkit.papers.fedtsv import settings as paper
 from fedkit.papers.fedtsv.cells import CHANGES, TEN_SEEDS, changed
 from fedkit.papers.fedtsv.runs import final_weights, round_metrics, run_cell
-from fedkit.papers.registry import Cell, get
+from fedkit.papers.fedtsv.tables import timings_table
+from fedkit.papers.fedtsv.timings import Timing, averaging, clock, made_up, run_timing
+from fedkit.papers.registry import get
 from fedkit.papers.separation import chance_above
+from fedkit.records.cell import Cell
 
 BASE = paper.Setting(
     "tsv", "digits", "digits", model="mlp-8", clients=12, skewed=2, malicious=3, rounds=6,
@@ -83,48 +88,44 @@ def test_a_one_sided_validation_set_loses_half_of_its_classes():
     assert counts[5:].sum() < 0.4 * before[5:].sum()
 
 
+def rounds_of(s):
+    """The rounds of a run with everybody, as the server sees them."""
+    seen = []
+    s = replace(s, participants=12)
+    paper.simulate(s, [paper.federation(s, 0)], [0], probe=lambda r, v: seen.append((r, v)) or {})
+    return seen
+
+
 def test_loud_liars_change_what_the_server_sees_and_nothing_else():
-    quiet, loud = (replace(BASE, method="fedavg", scale=x, rounds=1) for x in (1.0, 10.0))
-    f = paper.federation(quiet, 0)
-    seen = {}
-    for s in (quiet, loud):
-
-        def probe(r, v, s=s):
-            seen[s.scale] = (r.participants, r.updates.norm(dim=1).numpy())
-            return {}
-
-        paper.simulate(replace(s, participants=12), [f], [0], probe=probe)
-    ratio = seen[10.0][1] / seen[1.0][1]
-    np.testing.assert_allclose(ratio, np.where(seen[1.0][0] >= 9, 10, 1), rtol=1e-4)
+    quiet, loud = (
+        rounds_of(replace(BASE, method="fedavg", scale=x, rounds=1))[0][0].updates.norm(dim=1)
+        for x in (1.0, 10.0)
+    )
+    np.testing.assert_allclose(loud / quiet, np.where(np.arange(12) >= 9, 10, 1), rtol=1e-4)
 
 
 def test_even_updates_are_equally_long_also_where_liars_are_loud():
-    s = replace(BASE, method="fedavg", even=True, scale=10.0, rounds=2, participants=12)
-    seen = []
-    paper.simulate(s, [paper.federation(s, 0)], [0], probe=lambda r, v: seen.append(r) or {})
-    for r in seen:
-        lengths = r.updates.norm(dim=1)
+    s = replace(BASE, method="fedavg", even=True, scale=10.0, rounds=2)
+    even = [r.updates.norm(dim=1) for r, _ in rounds_of(s)]
+    for lengths in even:
         torch.testing.assert_close(lengths, lengths[:1].expand(12))
-    cut = []
-    clip = replace(s, even="clip", rounds=1)
-    paper.simulate(clip, [paper.federation(s, 0)], [0], probe=lambda r, v: cut.append(r) or {})
-    shortened = cut[0].updates.norm(dim=1)
-    torch.testing.assert_close(shortened.max(), seen[0].updates[0].norm())
-    assert (shortened < 0.99 * shortened.max()).any()
+    cut = rounds_of(replace(s, even="clip", rounds=1))[0][0].updates.norm(dim=1)
+    torch.testing.assert_close(cut.max(), even[0][0])
+    assert (cut < 0.99 * cut.max()).any()
 
 
-def test_leave_one_out_by_loss_asks_for_the_validation_loss():
-    for method, utility in (("loo", "accuracy"), ("loo-loss", "negative_loss")):
-        s, seen = replace(BASE, method=method, rounds=1), []
-        f = paper.federation(s, 0)
-        paper.simulate(s, [f], [0], probe=lambda r, v, seen=seen: seen.append((r, v)) or {})
-        r, v = seen[0]
-        judge = Evaluator(r.architecture, f.x_val, f.y_val, utility)
-        mean = r.base + r.updates.mean(dim=0)
-        without = r.base + (r.updates.sum(dim=0) - r.updates) / (len(r.updates) - 1)
-        gone = judge.utilities(mean[None])[0] - judge.utilities(without)
-        scale = abs(judge.utilities(mean[None])[0])  # the values are differences of such
-        np.testing.assert_allclose(v.values, gone, rtol=0, atol=1e-5 * scale)
+@pytest.mark.parametrize(
+    ("method", "utility"), [("loo", "accuracy"), ("loo-loss", "negative_loss")]
+)
+def test_leave_one_out_by_loss_asks_for_the_validation_loss(method, utility):
+    s = replace(BASE, method=method, rounds=1)
+    f, (r, v) = paper.federation(s, 0), rounds_of(s)[0]
+    judge = Evaluator(r.architecture, f.x_val, f.y_val, utility)
+    mean = r.base + r.updates.mean(dim=0)
+    without = r.base + (r.updates.sum(dim=0) - r.updates) / (len(r.updates) - 1)
+    whole = judge.utilities(mean[None])[0]
+    gone = whole - judge.utilities(without)  # differences of numbers of this size
+    np.testing.assert_allclose(v.values, gone, rtol=0, atol=1e-5 * abs(whole))
 
 
 def test_what_goes_on_in_the_rounds_by_hand():
@@ -214,17 +215,80 @@ def test_the_study_changes_one_thing_at_a_time():
         ({"one_sided": 0}, "one_sided is 0"),
         ({"even": "cut"}, "even is 'cut'"),
         ({"validation": 0}, "the reference needs images"),
+        ({"method": "fedsv"}, "unknown method 'fedsv'"),
     ],
 )
 def test_bad_settings(change, message):
     with pytest.raises(ValueError, match=message):
-        replace(BASE, **change)
+        paper.strategy(replace(BASE, **change))
 
 
 def test_the_ready_made_strategy_is_that_of_the_paper():
     assert fk.FedTSV().strategy() == paper.strategy(BASE)
 
 
-def test_an_unknown_method_is_refused():
-    with pytest.raises(ValueError, match="unknown method 'fedsv'"):
-        paper.strategy(replace(BASE, method="fedsv"))
+# timings
+
+
+def test_averaging_is_the_game_of_the_gram_matrix():
+    updates, reference = made_up(4, 300)
+    fast = TrajectoryGame(gram_matrix(torch.cat([updates, reference[None]])))
+    slow = averaging(updates, reference)
+    everyone = fk.all_coalitions(4)
+    assert_close(slow.value(everyone), fast.value(everyone))
+    assert torch.equal(made_up(4, 300)[0], updates)
+
+
+def test_the_clock_keeps_the_shortest_run_and_the_last_result(monkeypatch):
+    ticks = iter([0.0, 3.0, 10.0, 11.0, 20.0, 22.0])
+    monkeypatch.setattr("time.perf_counter", lambda: next(ticks))
+    results = iter("abc")
+    assert clock(lambda: next(results)) == (1.0, "c")
+
+
+def timed(players, draws):
+    """The table of a small run."""
+    rows = []
+    for k in players:
+        setting = Timing(k, 200)
+        cell = Cell("smoke", "fedtsv", "timings", asdict(setting), tuple(range(draws)))
+        for result in run_timing(cell, None, False):
+            for name, value in result["metrics"].items():
+                row = {"participants": k, "seed": result["seed"], "metric": name, "value": value}
+                rows.append(row)
+    return timings_table(pd.DataFrame(rows))
+
+
+def test_the_table_has_every_way():
+    table = timed((3, 5), 4)
+    assert table.index.tolist() == [3, 5]
+    assert float(table.loc[3, "difference of averaging"]) < 1e-6
+    for column in ("exact (s)", "sampled (s)"):
+        assert (table[column].astype(float) > 0).all()
+
+
+def test_errors_are_those_of_as_many_coalitions_as_in_the_records():
+    game = averaging(*made_up(5, 200))
+    exact = fk.shapley(game).values
+    errors = [
+        np.abs(fk.estimate(game, fk.PermutationSampling(), budget=12, seed=i).values - exact).mean()
+        for i in range(4)
+    ]
+    row = timed((5,), 4).loc[5]
+    assert float(row["error of sampling"].split()[0]) == pytest.approx(np.mean(errors), abs=6e-4)
+    assert float(row["size of a value"]) == pytest.approx(np.abs(exact).mean(), abs=6e-4)
+
+
+def test_the_timed_cells_have_the_papers_network_and_all_participants():
+    cells = get("fedtsv", "timings").cells("paper")
+    assert [c.settings["participants"] for c in cells] == [5, 10, 15, 20]
+    network = fk.build("mlp-64", (1, 28, 28), 10)
+    assert {c.settings["parameters"] for c in cells} == {network.n_parameters}
+
+
+def test_seconds_are_written_without_an_exponent():
+    metrics = {"seconds.exact": 0.00051, "seconds.sampled": 351.0, "error.sampled": 0.1, "size": 1}
+    metrics |= {"seconds.averaged": 1.0, "error.averaged": 0.0}
+    rows = [{"participants": 3, "seed": 0, "metric": m, "value": v} for m, v in metrics.items()]
+    row = timings_table(pd.DataFrame(rows)).loc[3]
+    assert (row["exact (s)"], row["sampled (s)"]) == ("0.00051", "350")

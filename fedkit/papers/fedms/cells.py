@@ -7,12 +7,14 @@ and curves of Table 1's cells.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import product
 from typing import Any
 
-from fedkit.papers.fedms.runs import run_cell
+from fedkit.papers.common import blocks, experiment
+from fedkit.papers.fedms.runs import run_cell, run_partition
 from fedkit.papers.fedms.settings import (
     CONTROLS,
     METHODS,
@@ -23,7 +25,7 @@ from fedkit.papers.fedms.settings import (
     simulate,
 )
 from fedkit.papers.fedms.values import run_detection, run_five
-from fedkit.papers.registry import Cell, Experiment, register
+from fedkit.records.cell import Cell
 from fedkit.records.golden import Tiny, trace
 
 _MNIST = Setting("fedavg", "mnist", "mnist", "dir10")
@@ -68,12 +70,6 @@ SCALES = {
 }
 
 
-def _scale(profile: str) -> Scale:
-    if profile not in SCALES:
-        raise ValueError(f"unknown profile {profile!r}; there are {', '.join(SCALES)}")
-    return SCALES[profile]
-
-
 def tuned(s: Setting) -> Setting:
     """The hyper-parameters that section 5.1 chose for the scenario of a setting."""
     if s.scenario == "dir10":
@@ -82,24 +78,22 @@ def tuned(s: Setting) -> Setting:
     return replace(s, poc_decay=0.9, emd_beta=0.01, alpha=0.6, last_tolerance=last)
 
 
-def _grid(profile: str, scenarios: Iterable[str], adversaries: bool) -> list[Setting]:
-    scale = _scale(profile)
+def _table1(profile: str) -> list[Setting]:
     return [
-        tuned(
-            replace(
-                base,
-                method=method,
-                scenario=scenario,
-                local=local,
-                owned=owned,
-                adversaries=scale.adversaries if adversaries else 0,
-            )
-        )
-        for base, readings in scale.bases.items()
-        if not adversaries or base.dataset != "cifar10"  # Table 2 is MNIST alone
+        tuned(replace(base, method=method, scenario=scenario, local=local, owned=owned))
+        for base, readings in SCALES[profile].bases.items()
         for local, owned in readings
-        for scenario in scenarios
+        for scenario in SCENARIOS
         for method in METHODS
+    ]
+
+
+def _table2(profile: str) -> list[Setting]:
+    """MNIST alone, with misbehaving clients."""
+    return [
+        replace(s, adversaries=SCALES[profile].adversaries)
+        for s in _table1(profile)
+        if s.dataset != "cifar10" and s.scenario == "dir0.1"
     ]
 
 
@@ -124,7 +118,7 @@ STUDIED = ("fedavg", "s-fedavg", "greedyfed", "fedms", *CONTROLS)
 def _study(profile: str) -> list[Setting]:
     """One change at a time, Mavericks + Dir(1); only the methods that a change can touch."""
     own = ("estimator", "temperature")  # settings of FedMS and of its control alone
-    base = tuned(replace(_scale(profile).usual(), scenario="dir1"))
+    base = tuned(replace(SCALES[profile].usual(), scenario="dir1"))
     found = []
     for change in CHANGES.values():
         touched = ("fedms", "uniform-coreset") if set(change) & set(own) else STUDIED
@@ -152,7 +146,7 @@ TEMPERATURES = (0.001, 0.005, 0.05, 0.2)
 
 def _tuning(profile: str) -> list[Setting]:
     """Every method at every point of its grid and every learning rate, Mavericks + Dir(1)."""
-    base = tuned(replace(_scale(profile).usual(), scenario="dir1"))
+    base = tuned(replace(SCALES[profile].usual(), scenario="dir1"))
     grids = [
         replace(base, method=method, lr=lr, **dict(zip(grid, point, strict=True)))
         for lr in RATES
@@ -169,14 +163,24 @@ def _five(profile: str) -> list[Setting]:
     """Five clients that all take part: four alike and one Maverick (Figure 2)."""
     return [
         replace(base, scenario="iid", clients=5, participants=5, mavericks=1, local=local)
-        for base, readings in _scale(profile).bases.items()
+        for base, readings in SCALES[profile].bases.items()
         for local in dict(readings)
     ]
 
 
 def _detection(profile: str) -> list[Setting]:
     """Uniform selection in Table 2's setting: every score on the same rounds."""
-    return [s for s in _grid(profile, ("dir0.1",), True) if s.method == "fedavg"]
+    return [s for s in _table2(profile) if s.method == "fedavg"]
+
+
+def _partition(profile: str) -> list[Setting]:
+    """Who holds what: nothing is trained, so local rounds do not matter."""
+    return [
+        replace(base, scenario=scenario, owned=owned)
+        for base, readings in SCALES[profile].bases.items()
+        for owned in dict.fromkeys(owned for _, owned in readings)
+        for scenario in SCENARIOS
+    ]
 
 
 _TINY = tuned(replace(_DIGITS, rounds=4, scenario="dir1", evaluate_every=1, last_tolerance=0.1))
@@ -213,21 +217,21 @@ DETECTION = Tiny(
 )
 
 
+PARTITION = Tiny("partition", run_partition, RUN.base, switches={"owned": {}})
+
 #: experiments whose complete reading has 20 seeds at `paper`
 _MANY_SEEDS = ("table1", "table2", "five_clients", "tuning")
 
 
-def _fives(seeds: Sequence[int]) -> list[tuple[int, ...]]:
-    return [tuple(seeds[i : i + 5]) for i in range(0, len(seeds), 5)]
-
-
-def _blocks(profile: str, experiment: str, s: Setting) -> list[tuple[int, ...]]:
+def _seeds(experiment: str, profile: str, s: Setting) -> list[tuple[int, ...]]:
     """Return the blocks of seeds of a setting.
 
     At `paper` the reading of MNIST that Table 1 is judged by (:data:`READINGS`) has 20 seeds, all
     others and the study have the profile's own; CIFAR-10 has three, as the paper's spreads may.
     """
-    scale = _scale(profile)
+    scale = SCALES[profile]
+    if experiment == "partition":
+        return [(0,)]
     if profile != "paper":
         return [scale.seeds]
     if s.dataset == "cifar10":
@@ -236,36 +240,20 @@ def _blocks(profile: str, experiment: str, s: Setting) -> list[tuple[int, ...]]:
     complete = s.local == usual.local and (experiment == "five_clients" or s.owned == usual.owned)
     if experiment not in _MANY_SEEDS or not complete:
         return [scale.seeds]
-    later = _fives(range(5, 20))
     # the tuning began with three seeds
-    return [(0, 1, 2), (3, 4), *later] if experiment == "tuning" else [scale.seeds, *later]
+    first = [(0, 1, 2), (3, 4)] if experiment == "tuning" else [scale.seeds]
+    return [*first, *blocks(range(5, 20), 5)]
 
 
-def _register(
-    name: str,
-    title: str,
-    settings: Callable[[str], list[Setting]],
-    run: Callable[..., Any],
-    golden: Tiny = RUN,
-) -> None:
-    def cells(profile: str, seeds: Sequence[int] | None = None) -> list[Cell]:
-        return [
-            Cell(profile, "fedms", name, asdict(s), block)
-            for s in settings(profile)
-            for block in (_blocks(profile, name, s) if seeds is None else _fives(seeds))
-        ]
-
-    register(Experiment("fedms", name, title, cells, run, (golden,)))
-
-
-_register("table1", "Final accuracy with Mavericks", lambda p: _grid(p, SCENARIOS, False), run_cell)
-_register(
-    "table2",
-    "Who takes part, with misbehaving clients",
-    lambda p: _grid(p, ("dir0.1",), True),
-    run_cell,
-)
-_register("five_clients", "Five clients, one Maverick (Figure 2)", _five, run_five, FIVE)
-_register("detection", "Which score finds which misbehaviour", _detection, run_detection, DETECTION)
-_register("study", "Other Mavericks, other validation data", _study, run_cell)
-_register("tuning", "Hyper-parameters chosen on validation data", _tuning, run_cell)
+for _name, _title, _settings, _run, _golden, _block in (
+    ("table1", "Final accuracy with Mavericks", _table1, run_cell, RUN, 5),
+    ("table2", "Who takes part, with misbehaving clients", _table2, run_cell, RUN, 5),
+    ("five_clients", "Five clients, one Maverick (Figure 2)", _five, run_five, FIVE, 5),
+    ("detection", "Which score finds which misbehaviour", _detection, run_detection, DETECTION, 5),
+    ("study", "Other Mavericks, other validation data", _study, run_cell, RUN, 5),
+    ("tuning", "Hyper-parameters chosen on validation data", _tuning, run_cell, RUN, 5),
+    ("partition", "Who holds what (Figure 1)", _partition, run_partition, PARTITION, None),
+):
+    experiment(
+        "fedms", _name, _title, _settings, partial(_seeds, _name), _run, _golden, block=_block
+    )

@@ -12,20 +12,20 @@ from fedkit.games.valuation import Valuation
 from fedkit.learning.architectures import build
 from fedkit.learning.evaluation import Evaluator
 from fedkit.methods.fedms import rewards
+from fedkit.papers.common import accuracies, dataset, each_seed, identity
 from fedkit.papers.fedms.settings import (
     KINDS,
     Setting,
     classwise,
     federation,
     fedms,
-    identity,
     maverick_classes,
     setting,
     simulate,
 )
-from fedkit.papers.registry import Cell
+from fedkit.records.cell import Cell
 
-__all__ = ["reward_probe", "run_cell"]
+__all__ = ["reward_probe", "run_cell", "run_partition"]
 
 
 def reward_probe(s: Setting) -> Probe:
@@ -90,11 +90,8 @@ def run_cell(cell: Cell, device: str | None, progress: bool) -> list[dict[str, A
             {
                 "seed": int(seed),
                 "metrics": {
-                    "accuracy": 100 * float(tested.accuracy.iloc[-1]),
+                    **accuracies(rows),
                     "accuracy_validation": 100 * float(server.utilities(model[None])[0]),
-                    "accuracy_last_10_rounds": 100
-                    * float(tested[tested["round"] > s.rounds - 10].accuracy.mean()),
-                    "accuracy_best": 100 * float(tested.accuracy.max()),
                     "accuracy_maverick_classes": 100 * float(by_class[owned].mean()),
                     "accuracy_other_classes": 100 * float(by_class[~owned].mean()),
                     "reward_gap": float(rows.reward_maverick.mean() - rows.reward_other.mean()),
@@ -111,8 +108,20 @@ def run_cell(cell: Cell, device: str | None, progress: bool) -> list[dict[str, A
                     "accuracy": (100 * tested.accuracy).tolist(),
                     **_windows(rows, tested["round"].to_numpy()),
                 },
-                "data": identity(s),
+                "data": identity(dataset(s.data)),
                 "evaluations": int(rows.evaluations.sum()),
             }
         )
     return results
+
+
+@each_seed
+def run_partition(cell: Cell, seed: int, device: str | None, progress: bool) -> dict[str, Any]:
+    """Count the labels of every client, before any training; a series per class (Figure 1)."""
+    s = setting(cell)
+    made = federation(s, seed)
+    return {
+        "metrics": made.summary(),
+        "series": {f"{c}": n.tolist() for c, n in enumerate(made.label_counts.T)},
+        "data": identity(dataset(s.data)),
+    }

@@ -7,14 +7,12 @@ not give, or gives in two ways, is a field of :class:`Setting`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
-from functools import lru_cache
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
 
-from fedkit.datasets.dataset import Dataset, load
 from fedkit.estimators import Estimator, GTGShapley
 from fedkit.federated.adversaries import (
     Adversaries,
@@ -43,7 +41,8 @@ from fedkit.methods.selection_baselines import (
     RunningValue,
     SFedAvg,
 )
-from fedkit.papers.registry import Cell
+from fedkit.papers import common
+from fedkit.papers.common import dataset
 from fedkit.streams import Streams
 
 PAPER_METHODS = ("fedavg", "fedprox", "poc", "fedemd", "s-fedavg", "greedyfed", "fedms")
@@ -142,6 +141,9 @@ class Setting:
         return self.clients + len(KINDS) * self.adversaries
 
 
+setting = partial(common.setting, Setting)
+
+
 def adversaries_of(s: Setting, n_classes: int) -> Adversaries:
     """Return who misbehaves: the last clients, `adversaries` of each kind (section 5.1)."""
     parts: tuple[DataAttack | UpdateAttack, ...] = (
@@ -200,22 +202,11 @@ def strategy(s: Setting, n_classes: int) -> Strategy:
     return Strategy(*rows[s.method])
 
 
-@lru_cache(maxsize=2)
-def _dataset(name: str) -> Dataset:
-    return load(name)
-
-
-def identity(s: Setting) -> dict[str, str]:
-    """Return which data a setting runs on, for the record's manifest."""
-    data = _dataset(s.data)
-    return {"name": data.name, "source": data.source, "checksum": data.fingerprint}
-
-
 def federation(s: Setting, seed: int) -> Federation:
     """Return the clients of a setting: Mavericks first, misbehaving clients last."""
     others = IID() if s.scenario == "iid" else Dirichlet(SCENARIOS[s.scenario], by="class")
     made = make_federation(
-        _dataset(s.data),
+        dataset(s.data),
         s.everybody,
         Mavericks(s.mavericks, others=others, shared=s.shared, mixed=s.scenario != "iid"),
         seed,
@@ -226,7 +217,7 @@ def federation(s: Setting, seed: int) -> Federation:
     if s.owned < 1:
         made = _shrink(made, s, seed)
     if s.poisoned:
-        made = replace(made, y_val=_swap(made.y_val, *_two_classes(made, s)))
+        made = _poison(made, s)
     return adversaries_of(s, made.n_classes).data(made) if s.adversaries else made
 
 
@@ -247,25 +238,15 @@ def _shrink(made: Federation, s: Setting, seed: int) -> Federation:
     return replace(made, clients=tuple(clients))
 
 
-def _two_classes(made: Federation, s: Setting) -> tuple[int, int]:
-    """Return the first Maverick's class and a class that everybody may hold."""
+def _poison(made: Federation, s: Setting) -> Federation:
+    """Swap two validation labels: the first Maverick's, and the next that everybody may hold."""
     rare = maverick_classes(made, s)
     first = int((made.label_counts[0] * rare).argmax())
-    common = np.flatnonzero(~rare)
-    return first, int(common[(common > first).argmax()])
-
-
-def _swap(y: torch.Tensor, a: int, b: int) -> torch.Tensor:
-    """Exchange two labels."""
-    swapped = y.clone()
-    swapped[y == a], swapped[y == b] = b, a
-    return swapped
-
-
-def setting(cell: Cell) -> Setting:
-    """Return the setting of a cell."""
-    known = {f.name for f in fields(Setting)}
-    return Setting(**{k: v for k, v in cell.settings.items() if k in known})
+    free = np.flatnonzero(~rare)
+    other = int(free[(free > first).argmax()])
+    swapped = made.y_val.clone()
+    swapped[made.y_val == first], swapped[made.y_val == other] = other, first
+    return replace(made, y_val=swapped)
 
 
 def classwise(s: Setting) -> bool:
@@ -286,13 +267,9 @@ def simulate(
 ) -> History:
     """Run the federations of a setting, one per seed, in lockstep."""
     n_classes = federations[0].n_classes
-    how = {"steps": s.local_rounds} if s.local == "steps" else {"epochs": s.local_rounds}
-    local = LocalSGD(
-        lr=s.lr,
-        batch_size=s.batch_size,
-        proximal=s.mu if s.method == "fedprox" else 0.0,
-        **how,  # type: ignore[arg-type]
-    )
+    how: dict[str, Any] = {s.local: s.local_rounds}
+    proximal = s.mu if s.method == "fedprox" else 0.0
+    local = LocalSGD(lr=s.lr, batch_size=s.batch_size, proximal=proximal, **how)
     plan = Plan(
         rounds=s.rounds,
         participants=s.participants,

@@ -64,37 +64,31 @@ def readings(store: Store) -> pd.DataFrame:
     """
     pd = need("pandas", "run")
     claims = load_claims("fedms")
+    places = [dict(c.place) | {"claim": c.id} for c in claims.claims]
+    asked = pd.DataFrame([p for p in places if p.get("table") == "t1" and p["dataset"] == "mnist"])
     rows: dict[str, list[Any]] = {}
-    distances: dict[str, dict[tuple[str, str], float]] = {}
+    distances: dict[str, Any] = {}
     for local, owned in READINGS:
         changed = replace(claims, protocol={**claims.protocol, "local": local, "owned": owned})
-        joined = join(changed, store).set_index("claim")
-        cells = [
-            (dict(c.place), joined.loc[c.id].to_dict())
-            for c in claims.claims
-            if dict(c.place).get("table") == "t1" and dict(c.place)["dataset"] == "mnist"
-        ]
-        found = [(p, r) for p, r in cells if r["verdict"] not in UNJUDGED]
-        if not found:
+        verdicts = join(changed, store)[["claim", "paper", "mean", "verdict"]]
+        cells = judged(asked.merge(verdicts, on="claim")).set_index(["scenario", "row"])
+        if cells.empty:
             continue
-        off = np.array([abs(r["mean"] - float(r["paper"])) for _, r in found])
-        places = [(p["scenario"], p["row"]) for p, _ in found]
-        distances[reading_name(local, owned)] = dict(zip(places, off.tolist(), strict=True))
-        means = pd.DataFrame([(p["scenario"], p["row"], r["mean"]) for p, r in found])
-        means = means.groupby(0).filter(lambda part: len(part) == len(PAPER_METHODS))
-        best = means.loc[means.groupby(0)[2].idxmax()] if len(means) else means
-        rows[reading_name(local, owned)] = [
-            len(found),
+        name = reading_name(local, owned)
+        off = distances[name] = (cells["mean"] - cells.paper.astype(float)).abs()
+        whole = cells["mean"].unstack().reindex(columns=PAPER_METHODS).dropna()
+        first = int((whole.idxmax(axis=1) == "fedms").sum()) if len(whole) else 0
+        rows[name] = [
+            len(cells),
             off.mean(),
             int((off <= 3).sum()),
-            sum(r["verdict"] == REPRODUCED for _, r in found),
-            f"{int((best[1] == 'fedms').sum())} of {len(best)}" if len(best) else "–",
+            int((cells.verdict == REPRODUCED).sum()),
+            f"{first} of {len(whole)}" if len(whole) else "–",
         ]
     columns = ["cells", "mean distance", "within 3 points", "reproduced", "FedMS first"]
     table = pd.DataFrame.from_dict(rows, orient="index", columns=columns)
-    common = sorted(set.intersection(*(set(d) for d in distances.values()))) if distances else []
-    means = {name: np.mean([d[c] for c in common]) for name, d in distances.items() if common}
-    table.insert(2, f"on the {len(common)} common cells", pd.Series(means, dtype=float))
+    common = pd.DataFrame(distances).dropna()
+    table.insert(2, f"on the {len(common)} common cells", common.mean() if len(common) else np.nan)
     return table
 
 
@@ -118,8 +112,8 @@ def study(frame: pd.DataFrame, profile: str = "paper") -> pd.DataFrame:
         part = frame[np.logical_and.reduce([frame[k] == v for k, v in wanted.items()])]
         if "fedms" not in set(part.method) or name in rows:
             continue
-        wide = overviews.by_seed(part, LABELS)
-        gain = paired_interval((wide["fedms"] - wide["uniform-coreset"]).dropna().to_numpy())
+        wide = by_seed(part)
+        gain = paired_interval(wide["fedms"] - wide["uniform-coreset"])
         mine = part[(part.method == "fedms") & (part.metric == "rate.maverick")]
         rows[name] = {
             **{LABELS[m]: float(wide[m].mean()) for m in STUDIED if m in wide},

@@ -9,32 +9,32 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from fedkit.estimators import GTGShapley, estimate, leave_one_out, shapley
 from fedkit.federated.aggregation import SizeWeighted
+from fedkit.federated.clients import Federation
+from fedkit.federated.history import History
 from fedkit.federated.rounds import Strategy
 from fedkit.federated.selection import UniformSelection
 from fedkit.federated.valuers import ClassCosine, NoValue, Round
 from fedkit.games.game import TableGame, tabulate
 from fedkit.games.valuation import Valuation
+from fedkit.intervals import finite
 from fedkit.methods.fedms import MaverickGTG, class_difficulty, class_scores
-from fedkit.papers.fedms.settings import KINDS, Setting, federation, identity, setting, simulate
-from fedkit.papers.registry import Cell
+from fedkit.papers.common import dataset, identity
+from fedkit.papers.fedms.settings import KINDS, Setting, federation, setting, simulate
+from fedkit.papers.separation import chance_above
+from fedkit.records.cell import Cell
 
-__all__ = ["auc", "run_detection", "run_five", "scores_of_round"]
+__all__ = ["run_detection", "run_five", "scores_of_round"]
 
+IntArray = npt.NDArray[np.int64]
+Scores = dict[str, npt.NDArray[np.float64]]
 _WATCHED = Strategy(UniformSelection(), NoValue(), SizeWeighted())
 
 
-def auc(positive: np.ndarray, negative: np.ndarray) -> float:
-    """Probability that a positive scores above a negative, ties half; NaN if one is empty."""
-    a, b = np.asarray(positive)[:, None], np.asarray(negative)[None, :]
-    if not a.size or not b.size:
-        return float("nan")
-    return float(((a > b) + 0.5 * (a == b)).mean())
-
-
-def scores_of_round(r: Round, temperature: float, frequency: np.ndarray) -> dict[str, np.ndarray]:
+def scores_of_round(r: Round, temperature: float, frequency: np.ndarray) -> Scores:
     """Score every participant of a round in every way, from one table of class accuracies.
 
     Parameters
@@ -74,27 +74,25 @@ def scores_of_round(r: Round, temperature: float, frequency: np.ndarray) -> dict
     }
 
 
-def _watch(s: Setting, cell: Cell, device: str | None, progress: bool) -> tuple[Any, Any, Any]:
-    """Run with uniform selection; return scores per seed as (round, client, score) lists."""
-    federations = [federation(s, seed) for seed in cell.seeds]
-    places = {id(f.x_val): i for i, f in enumerate(federations)}
-    seen: dict[int, list[tuple[int, np.ndarray, dict[str, np.ndarray]]]] = {
-        seed: [] for seed in cell.seeds
-    }
+def _watch(
+    s: Setting, cell: Cell, federations: list[Federation], device: str | None, progress: bool
+) -> tuple[History, dict[int, list[tuple[IntArray, Scores]]]]:
+    """Run with uniform selection; return the rounds of each seed with their scores as well."""
+    made = dict(zip(cell.seeds, federations, strict=True))
+    seen: dict[int, list[tuple[IntArray, Scores]]] = {seed: [] for seed in cell.seeds}
 
     def probe(r: Round, v: Valuation) -> dict[str, float]:
-        f = federations[cell.seeds.index(r.streams.seed)]
+        f = made[r.streams.seed]
         frequency = np.bincount(f.y_val.numpy(), minlength=f.n_classes) / len(f.y_val)
-        found = scores_of_round(r, s.temperature, frequency)
-        seen[r.streams.seed].append((r.index, r.participants, found))
+        scores = scores_of_round(r, s.temperature, frequency)
+        seen[r.streams.seed].append((r.participants, scores))
         return {}
 
-    assert len(places) == len(federations)
     history = simulate(
         s, federations, cell.seeds, probe=probe, rows=_WATCHED, utility="class_accuracy",
         device=device, progress=progress,
     )  # fmt: skip
-    return federations, history, seen
+    return history, seen
 
 
 def run_detection(cell: Cell, device: str | None, progress: bool) -> list[dict[str, Any]]:
@@ -106,34 +104,33 @@ def run_detection(cell: Cell, device: str | None, progress: bool) -> list[dict[s
     honest client.
     """
     s = setting(cell)
-    _, _, seen = _watch(s, cell, device, progress)
+    _, seen = _watch(s, cell, [federation(s, seed) for seed in cell.seeds], device, progress)
+    cheats = np.arange(s.clients, s.everybody).reshape(len(KINDS), s.adversaries)
     results = []
     for seed in cell.seeds:
         metrics: dict[str, float] = {}
-        for name in seen[seed][0][2]:
-            total, count = np.zeros(s.everybody), np.zeros(s.everybody)
-            for _, ids, found in seen[seed]:
-                np.add.at(total, ids, found[name])
-                np.add.at(count, ids, 1)
-            mean = np.divide(total, count, out=np.full(s.everybody, np.nan), where=count > 0)
-            honest = mean[: s.clients]
-            honest = honest[np.isfinite(honest)]
-            for j, kind in enumerate(KINDS):
-                first = s.clients + j * s.adversaries
-                bad = mean[first : first + s.adversaries]
-                metrics[f"auc.{kind}.{name}"] = auc(-bad[np.isfinite(bad)], -honest)
-            mavericks, others = mean[: s.mavericks], mean[s.mavericks : s.clients]
-            metrics[f"auc.maverick.{name}"] = auc(
-                mavericks[np.isfinite(mavericks)], others[np.isfinite(others)]
+        ids = np.concatenate([participants for participants, _ in seen[seed]])
+        count = np.bincount(ids, minlength=s.everybody)
+        for name in seen[seed][0][1]:
+            total = np.bincount(
+                ids, np.concatenate([scores[name] for _, scores in seen[seed]]), s.everybody
             )
-        results.append({"seed": int(seed), "metrics": metrics, "series": {}, "data": identity(s)})
+            mean = np.divide(total, count, out=np.full(s.everybody, np.nan), where=count > 0)
+            honest = finite(mean[: s.clients])
+            for kind, bad in zip(KINDS, cheats, strict=True):
+                metrics[f"auc.{kind}.{name}"] = chance_above(honest, finite(mean[bad]))
+            metrics[f"auc.maverick.{name}"] = chance_above(
+                finite(mean[: s.mavericks]), finite(mean[s.mavericks : s.clients])
+            )
+        results.append({"seed": int(seed), "metrics": metrics, "data": identity(dataset(s.data))})
     return results
 
 
 def run_five(cell: Cell, device: str | None, progress: bool) -> list[dict[str, Any]]:
     """Figure 2: accuracy with and without the Maverick, and its reward by each score."""
     s = setting(cell)
-    federations, history, seen = _watch(s, cell, device, progress)
+    federations = [federation(s, seed) for seed in cell.seeds]
+    history, seen = _watch(s, cell, federations, device, progress)
     kept = [replace(f, clients=(np.zeros(0, dtype=np.int64), *f.clients[1:])) for f in federations]
     without = simulate(
         s, kept, cell.seeds, rows=_WATCHED, utility="class_accuracy", device=device,
@@ -142,36 +139,29 @@ def run_five(cell: Cell, device: str | None, progress: bool) -> list[dict[str, A
     frames = [h.rounds_frame() for h in (history, without)]
     results = []
     for seed in cell.seeds:
-        mine = [f[(f.seed == seed) & f.accuracy.notna()] for f in frames]
-        names = list(seen[seed][0][2])
-        # Shares: the Maverick's score minus the mean of the others', in points.
-        gaps = {
-            name: [float(v[name][0] - v[name][1:].mean()) for _, _, v in seen[seed]]
-            for name in names
+        mine, other = (f[(f.seed == seed) & f.accuracy.notna()] for f in frames)
+        rounds, metrics = mine["round"].tolist(), {}
+        series = {
+            "round": rounds,
+            "accuracy": (100 * mine.accuracy).tolist(),
+            "without": (100 * other.accuracy).tolist(),
         }
-        last = {
-            name: [int((v[name][0] <= v[name][1:]).all()) for _, _, v in seen[seed]]
-            for name in names
-        }
-        results.append(
-            {
-                "seed": int(seed),
-                "metrics": {
-                    "accuracy": 100 * float(mine[0].accuracy.iloc[-1]),
-                    "accuracy_without": 100 * float(mine[1].accuracy.iloc[-1]),
-                    **{f"gap.{name}": float(np.mean(gaps[name])) for name in names},
-                    **{f"last.{name}": 100 * float(np.mean(last[name])) for name in names},
-                },
-                "series": {
-                    "round": mine[0]["round"].tolist(),
-                    "accuracy": (100 * mine[0].accuracy).tolist(),
-                    "without": (100 * mine[1].accuracy).tolist(),
-                    **{
-                        f"gap.{name}": [gaps[name][t - 1] for t in mine[0]["round"]]
-                        for name in ("MR", "MS-MR")
-                    },
-                },
-                "data": identity(s),
-            }
+        for name in seen[seed][0][1]:
+            scores = np.array([found[name] for _, found in seen[seed]])  # [rounds, clients]
+            # the Maverick's score minus the mean of the others', in points
+            gaps = scores[:, 0] - scores[:, 1:].mean(axis=1)
+            metrics[f"gap.{name}"] = float(gaps.mean())
+            metrics[f"last.{name}"] = 100 * float(
+                (scores[:, 0] <= scores[:, 1:].min(axis=1)).mean()
+            )
+            if name in ("MR", "MS-MR"):
+                series[f"gap.{name}"] = gaps[np.array(rounds) - 1].tolist()
+        metrics["accuracy"], metrics["accuracy_without"] = (
+            series["accuracy"][-1],
+            series["without"][-1],
         )
+        results.append(
+            {"seed": int(seed), "metrics": metrics, "series": series,
+             "data": identity(dataset(s.data))}
+        )  # fmt: skip
     return results

@@ -8,21 +8,22 @@ experiment carries controls; ``classwise`` repeats Table 1 where clients' sizes 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from fedkit.papers.common import blocks, experiment
+from fedkit.papers.fedowen.runs import run_cell, run_round_errors
 from fedkit.papers.fedowen.settings import (
     CONTROLS,
     METHODS,
     TABLE_3,
     Setting,
-    run_cell,
-    run_round_errors,
     setting,
     simulate,
 )
-from fedkit.papers.registry import Cell, Experiment, register
+from fedkit.papers.registry import RunFunction
+from fedkit.records.cell import Cell
 from fedkit.records.golden import Tiny, trace
 
 #: The paper's data sets (columns of its tables) and the data that stands for each by default.
@@ -34,88 +35,60 @@ DATASETS = {
     "cifar10": "cifar10",
     "femnist": "femnist",
 }
-ALPHAS = (0.01, 0.05, 0.1)
-IMBALANCES = {"table1": 0.01, "table2": 0.05}
+#: the most seeds of a cell
+BLOCK = 5
 
 
 @dataclass(frozen=True)
 class Scale:
-    """What a profile runs."""
+    """What a profile runs: a setting per data set, and what varies in the tables."""
 
-    base: Setting
-    datasets: tuple[str, ...]
+    bases: tuple[Setting, ...]
     alphas: tuple[float, ...]
     imbalances: tuple[float, ...]
     seeds: tuple[int, ...]
-    block: int
 
 
-_ANY = Setting("fedavg", "mnist", "mnist", 0.01, 0.01)
+_MNIST = Setting("fedavg", "mnist", "mnist", 0.01, 0.01)
+_DIGITS = replace(
+    _MNIST, dataset="digits", data="digits", model="mlp-32", clients=20, participants=6, rounds=30,
+    validation=0.1, exact_every=5, evaluate_every=2, batch_size=10,
+)  # fmt: skip
+_COLUMNS = {
+    name: replace(
+        _MNIST, dataset=name, data=data, model="resnet18" if name == "cifar10" else "lenet5"
+    )
+    for name, data in DATASETS.items()
+}
+_LAPTOP = tuple(replace(_COLUMNS[name], rounds=40) for name in ("mnist", "fashionmnist"))
 SCALES = {
-    "smoke": Scale(
-        replace(_ANY, dataset="digits", data="digits", model="mlp-32", clients=20, participants=6,
-                rounds=30, validation=0.1, exact_every=5, evaluate_every=2,
-                batch_size=10),
-        ("digits",), (0.1,), (0.1,), (0, 1, 2), 3,
-    ),
-    "laptop": Scale(
-        replace(_ANY, rounds=40), ("mnist", "fashionmnist"), (0.01, 0.1), (0.01,), (0, 1, 2), 3
-    ),
-    "paper": Scale(_ANY, tuple(DATASETS), ALPHAS, (0.01, 0.05), tuple(range(10)), 5),
-}  # fmt: skip
-
-
-def _scale(profile: str) -> Scale:
-    if profile not in SCALES:
-        raise ValueError(f"unknown profile {profile!r}; there are {', '.join(SCALES)}")
-    return SCALES[profile]
-
-
-def _with_data(s: Setting, dataset: str) -> Setting:
-    """The setting on another column of the paper's tables."""
-    if dataset not in DATASETS:
-        return s
-    model = "resnet18" if dataset == "cifar10" else "lenet5"
-    return replace(s, dataset=dataset, data=DATASETS[dataset], model=model)
-
-
-def _cells(
-    profile: str, experiment: str, settings: Iterable[Setting], seeds: Sequence[int] | None
-) -> list[Cell]:
-    scale = _scale(profile)
-    chosen = tuple(scale.seeds if seeds is None else seeds)
-    blocks = [chosen[i : i + scale.block] for i in range(0, len(chosen), scale.block)]
-    return [
-        Cell(profile, "fedowen", experiment, asdict(s), block) for s in settings for block in blocks
-    ]
+    "smoke": Scale((_DIGITS,), (0.1,), (0.1,), (0, 1, 2)),
+    "laptop": Scale(_LAPTOP, (0.01, 0.1), (0.01,), (0, 1, 2)),
+    "paper": Scale(tuple(_COLUMNS.values()), (0.01, 0.05, 0.1), (0.01, 0.05), tuple(range(10))),
+}
 
 
 def _grid(profile: str, methods: Sequence[str], imbalance: float) -> list[Setting]:
-    scale = _scale(profile)
+    scale = SCALES[profile]
     if profile != "paper":  # the reduced profiles stand in for both tables
         imbalance = scale.imbalances[0]
     return [
-        replace(_with_data(scale.base, d), method=m, alpha=a, imbalance=imbalance)
-        for d in scale.datasets
-        for a in scale.alphas
-        for m in methods
+        replace(base, method=method, alpha=alpha, imbalance=imbalance)
+        for base in scale.bases
+        for alpha in scale.alphas
+        for method in methods
     ]
 
 
 def _sweep(profile: str, methods: Sequence[str], name: str, values: Sequence[Any]) -> list[Setting]:
     """One field swept at the paper's hardest setting (section 4.3: alpha = imbalance = 0.01)."""
-    scale = _scale(profile)
+    scale = SCALES[profile]
+    hardest: dict[str, Any] = {"alpha": scale.alphas[0], "imbalance": scale.imbalances[0]}
     return [
-        replace(
-            _with_data(scale.base, d),
-            method=m,
-            alpha=scale.alphas[0],
-            imbalance=scale.imbalances[0],
-            **{name: v},
-        )
-        for d in scale.datasets
-        for m in methods
-        for v in values
+        replace(base, method=method, **hardest, **{name: value})
+        for base in scale.bases
+        for method in methods
+        for value in values
     ]
 
 
@@ -133,13 +106,13 @@ SENSITIVITY: dict[str, tuple[Any, ...]] = {
 }
 
 _TINY = replace(
-    SCALES["smoke"].base, clients=10, participants=4, rounds=3, epochs=2, lr=0.1,
+    _DIGITS, clients=10, participants=4, rounds=3, epochs=2, lr=0.1,
     alpha=1.0, imbalance=0.2, exact_every=2, evaluate_every=1, validation=0.2,
 )  # fmt: skip
 
 
 def _more(cell: Cell, device: Any) -> dict[str, Any]:
-    return trace(simulate(setting(cell), cell.seeds, None, device, False))
+    return trace(simulate(setting(cell), cell.seeds, device=device))
 
 
 RUN = Tiny(
@@ -162,12 +135,10 @@ ROUND_ERRORS = Tiny(
 
 def _classwise(profile: str) -> list[Setting]:
     """Table 1 with a Dirichlet draw per class over all clients: their sizes are very unequal."""
-    if profile == "smoke":
-        return [replace(s, split="class") for s in _grid(profile, METHODS, 0.01)]
     return [
         replace(s, split="class")
         for s in _grid(profile, METHODS, 0.01)
-        if s.dataset in ("mnist", "fashionmnist") and s.alpha in (0.01, 0.1)
+        if s.dataset in ("digits", "mnist", "fashionmnist") and s.alpha in (0.01, 0.1)
     ]
 
 
@@ -184,7 +155,7 @@ REDUCED: tuple[dict[str, Any], ...] = (
 
 def _reduced(profile: str) -> list[Setting]:
     """Columns with other data (letters for FEMNIST), another model (LeNet) or fewer rounds."""
-    base = _scale(profile).base
+    base = SCALES[profile].bases[0]
     if profile == "smoke":
         return [replace(base, method=m, alpha=0.1, imbalance=0.1, rounds=10)
                 for m in REDUCED_METHODS]  # fmt: skip
@@ -199,23 +170,13 @@ def _register(
     name: str,
     title: str,
     settings: Callable[[str], list[Setting]],
-    run: Callable[..., Any] = run_cell,
+    run: RunFunction = run_cell,
     golden: Tiny = RUN,
-    own_seeds: Sequence[int] | None = None,
 ) -> None:
-    def cells(profile: str, seeds: Sequence[int] | None = None) -> list[Cell]:
-        return _cells(profile, name, settings(profile), own_seeds if seeds is None else seeds)
+    def seeds(profile: str, s: Setting) -> list[tuple[int, ...]]:
+        return blocks((0, 1, 2) if name == "reduced" else SCALES[profile].seeds, BLOCK)
 
-    register(
-        Experiment(
-            paper="fedowen",
-            name=name,
-            title=title,
-            cells=cells,
-            run=run,
-            golden=(golden,),
-        )
-    )
+    experiment("fedowen", name, title, settings, seeds, run, golden, block=BLOCK)
 
 
 _register("table1", "Final accuracy, imbalance factor 0.01", lambda p: _grid(p, METHODS, 0.01))
@@ -225,7 +186,7 @@ _register(
     "FedOwen without adaptive selection",
     lambda p: [
         s
-        for imbalance in (_scale(p).imbalances if p == "paper" else (0.01,))
+        for imbalance in (SCALES[p].imbalances if p == "paper" else (0.01,))
         for s in _grid(p, TABLE_3, imbalance)
     ],
 )
@@ -261,7 +222,7 @@ _register(
     ],
 )
 _register("classwise", "Table 1 with clients of unequal size (class-wise split)", _classwise)
-_register("reduced", "Columns at a reduced scale", _reduced, own_seeds=(0, 1, 2))
+_register("reduced", "Columns at a reduced scale", _reduced)
 _register(
     "round_errors",
     "Every estimator on the same rounds",

@@ -1,22 +1,17 @@
-"""FedOwen (KhademSohi et al.): its methods, and the cells behind Tables 1 to 3 and Figures 2 to 10.
+"""FedOwen (KhademSohi et al.): its methods, and the federations of its evaluation (section 4).
 
-Every row of Table 1 is one :class:`~fedkit.federated.rounds.Strategy`: the same scheduler
-(Algorithm 2) and the same softmax aggregation (Eq. 14, 15), another ``value``.  What the paper's
-text does not give (its published code was not read) is a field of :class:`Setting` with our choice
-as its default, and is swept by ``sensitivity``.
+Every row of Table 1 is :class:`~fedkit.methods.fedowen.FedOwen` with another ``value``.  What the
+paper's text does not give (its published code was not read) is a field of :class:`Setting` with our
+choice as its default, and is swept by ``sensitivity``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
-from functools import lru_cache
-from typing import Any
-
-import numpy as np
+from dataclasses import dataclass, replace
+from functools import partial
 
 from fedkit import estimators as est
-from fedkit.datasets.dataset import Dataset, load
 from fedkit.federated.aggregation import (
     Aggregation,
     Proportional,
@@ -34,17 +29,14 @@ from fedkit.federated.valuers import (
     Exact,
     NoValue,
     RandomValues,
-    Round,
     SizeAsValue,
     ValuePolicy,
 )
-from fedkit.games.game import TableGame, tabulate
-from fedkit.games.valuation import Valuation
 from fedkit.learning.architectures import build
 from fedkit.learning.training import LocalSGD
-from fedkit.methods.fedowen import EpsilonGreedy, OwenSampling, Softmax
-from fedkit.papers.registry import Cell
-from fedkit.streams import Streams
+from fedkit.methods.fedowen import EpsilonGreedy, FedOwen, OwenSampling
+from fedkit.papers import common
+from fedkit.papers.common import dataset
 
 PAPER_METHODS = ("fedavg", "mc", "gtg", "banzhaf", "weightedshap", "shapfed", "fedowen")
 OUR_METHODS = ("shapfed-proportional", "fedowen-corrected", "exact")
@@ -144,12 +136,23 @@ def estimators(s: Setting) -> dict[str, est.Estimator]:
     }
 
 
-def _value(s: Setting) -> ValuePolicy:
-    """The valuation of a method, under budget parity."""
-    sampled = estimators(s)
-    method = s.method.removesuffix(RANDOM_SELECTION)
-    others: dict[str, ValuePolicy] = {
+setting = partial(common.setting, Setting)
+
+
+def strategy(s: Setting) -> Strategy:
+    """Return the strategy of a setting: FedOwen's with another valuation, under budget parity.
+
+    Section 4.1 has every estimator, ShapFed-WA among them, share the softmax aggregation;
+    Algorithm 7 of the appendix weights by the scores themselves, which is the method
+    ``shapfed-proportional``.  A name that ends in ``-no-adaptive`` selects at random (Table 3).
+    """
+    ours = FedOwen(select=EpsilonGreedy(s.epsilon, s.confidence, s.floor)).strategy()
+    values: dict[str, ValuePolicy] = {
         "fedavg": NoValue(),
+        **{
+            method: Estimated(estimator, s.budget, normalised=s.normalised)
+            for method, estimator in estimators(s).items()
+        },
         "shapfed": ClassCosine(),  # Algorithm 7, line 1
         "shapfed-proportional": ClassCosine(),
         "exact": Exact(s.normalised),
@@ -157,50 +160,27 @@ def _value(s: Setting) -> ValuePolicy:
         "uniform": NoValue(),
         "size-values": SizeAsValue(),
     }
-    if method in sampled:
-        return Estimated(sampled[method], s.budget, normalised=s.normalised)
-    if method not in others:
-        known = ", ".join([*sampled, *others])
-        raise ValueError(f"unknown method {s.method!r}; there are {known}")
-    return others[method]
-
-
-def strategy(s: Setting) -> Strategy:
-    """Return the strategy of a setting: scheduler, valuation and aggregation.
-
-    Section 4.1 has every estimator, ShapFed-WA among them, share the softmax aggregation;
-    Algorithm 7 of the appendix weights by the scores themselves, which is the method
-    ``shapfed-proportional``.  A name that ends in ``-no-adaptive`` selects at random (Table 3).
-    """
-    adaptive = EpsilonGreedy(s.epsilon, s.confidence, s.floor)
-    random = s.method in ("fedavg", "uniform") or s.method.endswith(RANDOM_SELECTION)
     aggregate: dict[str, Aggregation] = {
         "fedavg": SizeWeighted(),
         "uniform": UniformWeights(),
         "shapfed-proportional": Proportional(),  # Algorithm 7, line 3
     }
-    return Strategy(
-        UniformSelection() if random else adaptive,
-        _value(s),
-        aggregate.get(s.method, Softmax()),
+    method = s.method.removesuffix(RANDOM_SELECTION)
+    if method not in values:
+        raise ValueError(f"unknown method {s.method!r}; there are {', '.join(values)}")
+    random = s.method in ("fedavg", "uniform") or s.method != method
+    return replace(
+        ours,
+        select=UniformSelection() if random else ours.select,
+        value=values[method],
+        aggregate=aggregate.get(s.method, ours.aggregate),
     )
-
-
-@lru_cache(maxsize=2)
-def _dataset(name: str) -> Dataset:
-    return load(name)
-
-
-def identity(s: Setting) -> dict[str, str]:
-    """Return which data a setting runs on, for the record's manifest."""
-    data = _dataset(s.data)
-    return {"name": data.name, "source": data.source, "checksum": data.fingerprint}
 
 
 def federation(s: Setting, seed: int) -> Federation:
     """Return the clients of a setting: long tail, then Dirichlet, and 1% held by the server."""
     return make_federation(
-        _dataset(s.data),
+        dataset(s.data),
         s.clients,
         Dirichlet(s.alpha, by=s.split),  # type: ignore[arg-type]
         seed,
@@ -209,32 +189,13 @@ def federation(s: Setting, seed: int) -> Federation:
     )
 
 
-def _exact_probe(s: Setting) -> Probe:
-    """Measure the estimate's error inside the run: exact values of every few rounds."""
-    valued = isinstance(_value(s), Estimated)
-
-    def probe(r: Round, valuation: Valuation) -> dict[str, float]:
-        result = {"error": np.nan, "correlation": np.nan}
-        if valued and s.exact_every and (r.index + 1) % s.exact_every == 0:
-            exact = est.shapley(r.game(normalised=s.normalised)).values
-            size = np.abs(exact).mean()
-            if size > 0:  # else nobody changes any utility, and there is nothing to miss
-                result["error"] = float(np.sqrt(np.mean((valuation.values - exact) ** 2)) / size)
-            if exact.std() > 0 and valuation.values.std() > 0:
-                result["correlation"] = float(np.corrcoef(exact, valuation.values)[0, 1])
-        return result
-
-    return probe
-
-
-def setting(cell: Cell) -> Setting:
-    """Return the setting of a cell."""
-    known = {f.name for f in fields(Setting)}
-    return Setting(**{k: v for k, v in cell.settings.items() if k in known})
-
-
 def simulate(
-    s: Setting, seeds: Sequence[int], probe: Probe | None, device: str | None, progress: bool
+    s: Setting,
+    seeds: Sequence[int],
+    *,
+    probe: Probe | None = None,
+    device: str | None = None,
+    progress: bool = False,
 ) -> History:
     """Run the federations of a setting, one per seed, in lockstep."""
     federations = [federation(s, seed) for seed in seeds]
@@ -257,98 +218,3 @@ def simulate(
         probe=probe,
         progress=progress,
     )
-
-
-ESTIMATES = 50
-
-
-def run_round_errors(cell: Cell, device: str | None, progress: bool) -> list[dict[str, Any]]:
-    """Value the same rounds with every estimator, many times over.
-
-    The federation runs under the cell's own method.  Every ``exact_every`` rounds the utilities
-    of all coalitions are tabulated; each estimator then values that table `ESTIMATES` times at
-    the budget N x M, and is compared with the exact values of the same table.
-    """
-    s = setting(cell)
-    tables: dict[int, list[TableGame]] = {seed: [] for seed in cell.seeds}
-
-    def probe(r: Round, valuation: Valuation) -> dict[str, float]:
-        if (r.index + 1) % s.exact_every == 0:
-            tables[r.streams.seed].append(tabulate(r.game(normalised=s.normalised)))
-        return {}
-
-    simulate(s, cell.seeds, probe, device, progress)
-    results = []
-    for seed in cell.seeds:
-        metrics: dict[str, float] = {}
-        for method, estimator in estimators(s).items():
-            scores = [_agreement(g, estimator, s, Streams(seed).child(t, method))
-                      for t, g in enumerate(tables[seed])]  # fmt: skip
-            for name in ("error", "correlation", "same_best"):
-                metrics[f"{name}.{method}"] = float(np.nanmean([x[name] for x in scores]))
-        results.append({"seed": int(seed), "metrics": metrics, "series": {}, "data": identity(s)})
-    return results
-
-
-def _agreement(
-    game: TableGame, estimator: est.Estimator, s: Setting, streams: Streams
-) -> dict[str, float]:
-    """Relative error, correlation and agreement on the best participant, over estimates."""
-    exact = est.shapley(game).values
-    if not exact.any() or exact.std() == 0:
-        return dict.fromkeys(("error", "correlation", "same_best"), np.nan)
-    found = est.estimate_many(
-        game, estimator, s.budget, [streams.child(i) for i in range(ESTIMATES)], count="calls"
-    )
-    values = np.stack([v.values for v in found])
-    spread = values.std(axis=1) > 0
-    return {
-        "error": float(np.sqrt(((values - exact) ** 2).mean(axis=1)).mean() / np.abs(exact).mean()),
-        "correlation": float(np.mean([np.corrcoef(v, exact)[0, 1] for v in values[spread]] or [0])),
-        "same_best": float((values.argmax(axis=1) == exact.argmax()).mean()),
-    }
-
-
-def run_cell(cell: Cell, device: str | None, progress: bool) -> list[dict[str, Any]]:
-    """Run one cell: a setting on a block of seeds, in lockstep."""
-    s = setting(cell)
-    history = simulate(s, cell.seeds, _exact_probe(s), device, progress)
-    frame = history.rounds_frame()
-    clients = history.clients_frame()
-    seconds = history.seconds["value"] / s.rounds / len(cell.seeds)
-    results = []
-    for seed in cell.seeds:
-        rows = frame[frame.seed == seed]
-        mine = clients[clients.seed == seed]
-        tested = rows[rows.accuracy.notna()]
-        share = mine.client.value_counts(normalize=True)
-        weight = mine.groupby("round").weight
-        results.append(
-            {
-                "seed": int(seed),
-                "metrics": {
-                    "accuracy": 100 * float(tested.accuracy.iloc[-1]),
-                    "accuracy_last_10_rounds": 100
-                    * float(tested[tested["round"] > s.rounds - 10].accuracy.mean()),
-                    "accuracy_best": 100 * float(tested.accuracy.max()),
-                    "error": float(rows.error.mean()),
-                    "correlation": float(rows.correlation.mean()),
-                    "evaluations": float(rows.evaluations.mean()),
-                    "calls": float(rows.calls.mean()),
-                    "clients_seen": int(mine.client.nunique()),
-                    "effective_clients": float(1 / (share**2).sum()),
-                    "weight_ratio": float((weight.max() / weight.min().clip(lower=1e-12)).median()),
-                    "effective_participants": float(
-                        (1 / mine.weight.pow(2).groupby(mine["round"]).sum()).mean()
-                    ),
-                    "value_seconds_per_round": seconds,
-                },
-                "series": {
-                    "round": tested["round"].tolist(),
-                    "accuracy": (100 * tested.accuracy).tolist(),
-                },
-                "data": identity(s),
-                "evaluations": int(rows.evaluations.sum()),
-            }
-        )
-    return results

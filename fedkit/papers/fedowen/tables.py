@@ -20,7 +20,7 @@ from fedkit.papers.overviews import gains
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["GROUPS", "LABELS", "as_text", "by_seed", "gains", "overview", "sensitivity"]
+__all__ = ["LABELS", "as_text", "by_seed", "gains", "overview", "sensitivity"]
 
 LABELS = {
     "fedavg": "FedAvg",
@@ -40,14 +40,6 @@ LABELS = {
     "random-values-no-adaptive": "control: random values, random selection",
     "size-values-no-adaptive": "control: size as value, random selection",
     "uniform": "control: no values at all",
-}
-GROUPS = {
-    **dict.fromkeys(("fedavg", "mc", "gtg", "banzhaf", "weightedshap", "shapfed"), "paper"),
-    **dict.fromkeys(("fedowen", "fedowen-no-adaptive"), "paper"),
-    **dict.fromkeys(("shapfed-proportional",), "paper"),
-    **dict.fromkeys(("fedowen-corrected", "exact", "exact-no-adaptive"), "ours"),
-    **dict.fromkeys(("random-values", "size-values", "uniform"), "control"),
-    **dict.fromkeys(("random-values-no-adaptive", "size-values-no-adaptive"), "control"),
 }
 by_seed = partial(overviews.by_seed, labels=LABELS)
 overview = partial(overviews.overview, labels=LABELS, references=("fedavg", "random-values"))

@@ -16,7 +16,7 @@ from fedkit.papers.fedtsv.settings import (
     simulate,
 )
 from fedkit.papers.fedtsv.timings import Timing, run_timing
-from fedkit.papers.registry import Cell
+from fedkit.records.cell import Cell
 from fedkit.records.golden import Tiny, trace
 
 _MNIST = Setting("fedavg", "mnist", "mnist")

@@ -14,6 +14,7 @@ from fedkit.federated.rounds import Probe, Weigh
 from fedkit.federated.selection import ClientTable
 from fedkit.federated.valuers import Round
 from fedkit.games.valuation import Valuation
+from fedkit.intervals import finite
 from fedkit.learning.architectures import build
 from fedkit.learning.evaluation import Evaluator
 from fedkit.methods.fedtsv import ContributionWeights
@@ -26,8 +27,8 @@ from fedkit.papers.fedtsv.settings import (
     simulate,
     strategy,
 )
-from fedkit.papers.registry import Cell
 from fedkit.papers.separation import chance_above
+from fedkit.records.cell import Cell
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -79,21 +80,18 @@ class _Watch:
 
 def _mean(x: npt.ArrayLike) -> float:
     """Mean of what is finite; NaN for nothing."""
-    values = np.asarray(x, dtype=np.float64)
-    values = values[np.isfinite(values)]
+    values = finite(x)
     return float(values.mean()) if len(values) else float("nan")
 
 
 def final_weights(s: Setting, table: ClientTable) -> FloatArray:
     """Weights of all clients after the last round: max(c, 0) over its sum (Figure 2)."""
-    if s.method == "fedavg":
-        return np.full(s.clients, 1 / s.clients)
-    if s.method == "oracle":
-        good = (s.kinds() != KINDS.index("malicious")).astype(np.float64)
-        return good / good.sum()
     positive = np.maximum(table.values, 0.0)
-    total = positive.sum()
-    return positive / total if total > 0 else np.full(s.clients, 1 / s.clients)
+    if s.method == "oracle":
+        positive = (s.kinds() != KINDS.index("malicious")).astype(np.float64)
+    if s.method == "fedavg" or not positive.any():
+        return np.full(s.clients, 1 / s.clients)
+    return positive / positive.sum()
 
 
 def round_metrics(
@@ -135,9 +133,10 @@ def round_metrics(
         "fallback_malicious": 100 * lost / given if led else float("nan"),
     }
     for name, part in (("first", slice(half)), ("second", slice(half, None))):
-        ratios = [note["length_malicious"] / note["length_iid"] for note in notes[part]]
-        ratios = [ratio for ratio in ratios if np.isfinite(ratio)]
-        metrics[f"length.malicious-iid.{name}"] = float(np.median(ratios)) if ratios else np.nan
+        ratios = finite([note["length_malicious"] / note["length_iid"] for note in notes[part]])
+        metrics[f"length.malicious-iid.{name}"] = (
+            float(np.median(ratios)) if len(ratios) else np.nan
+        )
         metrics[f"fallback.{name}"] = 100 * _mean(fallback[part])
         metrics[f"closer.iid.{name}"] = 100 * _mean([note["closer"] for note in notes[part]])
         for k, kind in enumerate(KINDS):
@@ -209,16 +208,10 @@ def run_cell(cell: Cell, device: str | None, progress: bool) -> list[dict[str, A
 
 def _losses(s: Setting, federations: dict[int, Federation], device: str | None) -> Probe:
     """Return a probe of the test loss of the model that a round starts from, every few rounds."""
-    tests = {
-        seed: Evaluator(
-            build(s.model, f.input_shape, f.n_classes),
-            f.x_test,
-            f.y_test,
-            "negative_loss",
-            device=device,
-        )
-        for seed, f in federations.items()
-    }
+    tests = {}
+    for seed, f in federations.items():
+        network = build(s.model, f.input_shape, f.n_classes)
+        tests[seed] = Evaluator(network, f.x_test, f.y_test, "negative_loss", device=device)
 
     def probe(r: Round, valuation: Valuation) -> dict[str, float]:
         if r.index % s.evaluate_every and r.index != s.rounds - 1:

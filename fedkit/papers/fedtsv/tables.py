@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -94,19 +95,9 @@ def text(values: npt.ArrayLike, digits: int = 2, most: float = np.inf) -> str:
 
 
 def lead(frame: pd.DataFrame, first: str, second: str, metric: str = "accuracy_late") -> Interval:
-    """Difference of two methods, paired by seed, with its 95% interval.
-
-    Parameters
-    ----------
-    frame : DataFrame
-        Records of one setting.
-    first, second : str
-        Methods; the first minus the second.
-    metric : str
-        What is compared.
-    """
+    """First method minus the second in one setting, paired by seed, with its 95% interval."""
     wide = overviews.by_seed(frame, LABELS, metric)
-    return paired_interval((wide[first] - wide[second]).dropna().to_numpy(dtype=np.float64))
+    return paired_interval(wide[first] - wide[second])
 
 
 def over_rounds(
@@ -199,8 +190,7 @@ def summary(frame: pd.DataFrame) -> pd.DataFrame:
     """
     pd = need("pandas", "run")
     late = overviews.by_seed(frame, LABELS, "accuracy_late")
-    cuts = {m: text(late[m].dropna().to_numpy(dtype=np.float64), 1, 100) for m in late}
-    table = pd.DataFrame({"late accuracy (%)": cuts})
+    table = pd.DataFrame({"late accuracy (%)": {m: text(late[m], 1, 100) for m in late}})
     for metric, name in _COLUMNS.items():
         table[name] = overviews.by_seed(frame, LABELS, metric).mean()
     return table.rename(index=LABELS)
@@ -224,8 +214,7 @@ def rounds_table(frame: pd.DataFrame) -> pd.DataFrame:
     table = {}
     for metric, (name, digits, most) in _ROUNDS.items():
         wide = overviews.by_seed(frame, LABELS, metric)
-        cells = {LABELS[m]: wide[m].dropna().to_numpy(dtype=np.float64) for m in map(str, wide)}
-        table[name] = {m: text(x, digits, most) if len(x) else "–" for m, x in cells.items()}
+        table[name] = {LABELS[m]: text(wide[m], digits, most) for m in map(str, wide)}
     return pd.DataFrame(table).dropna(how="all").fillna("–")
 
 
@@ -271,8 +260,10 @@ def study_text(table: pd.DataFrame) -> pd.DataFrame:
     """Write the intervals of :func:`study` as text; a dash for none."""
     pd = need("pandas", "run")
     words = {
-        name: [cut.text(_STUDY[name][2]) if name in _STUDY else str(cut) for cut in column]
-        for name, column in ((str(name), column) for name, column in table.items())
+        name: column.map(partial(Interval.text, digits=_STUDY[name][2]))
+        if name in _STUDY
+        else column.astype(str)
+        for name, column in table.items()
     }
     return pd.DataFrame(words, index=table.index)
 

@@ -19,7 +19,7 @@ from fedkit.estimators import PermutationSampling, estimate, shapley
 from fedkit.games.game import FunctionGame
 from fedkit.methods.fedtsv import TrajectoryGame, gram_matrix
 from fedkit.papers.common import each_seed, setting
-from fedkit.papers.registry import Cell
+from fedkit.records.cell import Cell
 
 __all__ = ["Timing", "averaging", "clock", "made_up", "run_timing"]
 
