@@ -27,7 +27,7 @@ MAY_USE = {
     "claims": "records intervals extras",
     "papers": "claims records methods federated learning estimators games datasets fedvalue plots "
     "streams extras atomic intervals",
-    "book": "extras atomic",
+    "book": "records extras atomic",
     "cli": "papers claims records book datasets fedvalue extras",
     "__main__": "cli",
     "__init__": "games estimators learning datasets federated methods fedvalue records streams "

@@ -11,8 +11,7 @@ import pytest
 import yaml
 
 from fedkit.book.build import Book
-from fedkit.book.notebooks import check_pair, pair_text, read_source
-from fedkit.book.parameters import parameters_of
+from fedkit.book.notebooks import check_pair, pair_text, parameters_of, read_source
 
 ROOT = Path(__file__).resolve().parent.parent
 BOOK = Book(ROOT)

@@ -60,13 +60,12 @@ def _homes(modules: list[types.ModuleType]) -> dict[str, list[str]]:
     for module in modules:
         for name in module.__all__:
             value = getattr(module, name)
-            showing = [m.__name__ for m in modules if getattr(m, name, None) is value]
+            homes = [m for m in modules if name in m.__all__ and getattr(m, name) is value]
+            # where it is written; a constant does not know, and rooms only repeat it
             written = getattr(value, "__module__", "")
-            # a constant does not know where it is written: a room only repeats it
-            showing.sort(key=lambda m: hasattr(sys.modules[m], "__path__"))
-            home = written if written in showing else showing[0]
-            if name in getattr(sys.modules[home], "__all__", []) and name not in names[home]:
-                names[home].append(name)
+            home = min(homes, key=lambda m: (m.__name__ != written, hasattr(m, "__path__")))
+            if name not in names[home.__name__]:
+                names[home.__name__].append(name)
     return names
 
 

@@ -32,10 +32,10 @@ from pathlib import Path
 from typing import Any
 
 from fedkit.atomic import write_text
-from fedkit.book.notebooks import NotebookError
-from fedkit.book.parameters import parameters_of
+from fedkit.book.notebooks import NotebookError, parameters_of
 from fedkit.book.runs import execute
 from fedkit.extras import need
+from fedkit.records.manifest import commit
 
 __all__ = ["DEFAULT_LIMIT", "Book", "BookError", "rendering", "say"]
 
@@ -111,15 +111,15 @@ class Book:
         """Hash what all notebooks depend on (once per build)."""
         if "shared" not in self._digests:
             files = [*(self.root / "fedkit").rglob("*"), *(self.root / "results").rglob("*")]
-            # neither byte code nor what an experiment that runs right now keeps under .pending
+            # neither byte code nor what a run is just writing: .NAME.tmp, NAME.lock
             files = [p for p in files if not _passing(p.relative_to(self.root))]
             files.append(self.root / "requirements.lock")
             parts = [_hash_files(files, self.root), _installed_packages(), _data_identity()]
-            parts += [sys.version, _commit_of(self.root)]
+            parts += [sys.version, f"{commit()}"]
             self._digests["shared"] = hashlib.sha256("\n".join(parts).encode()).hexdigest()
         return self._digests["shared"]
 
-    def run(self, source: Path, *, use_cache: bool = True, limit: float | None = None) -> str:
+    def run(self, source: Path, *, use_cache: bool = True) -> str:
         """Execute one notebook unless an identical run is kept; return what was done."""
         target, key = self.executed(source), self.key(source)
         stamp = target.with_suffix(".json")
@@ -129,21 +129,12 @@ class Book:
                 return f"kept ({kept['seconds']:.0f} s when it ran)"
         stamp.unlink(missing_ok=True)
         begin = time.perf_counter()
-        execute(
-            source,
-            target,
-            self.parameters(source),
-            self.limit(source) if limit is None else limit,
-            source.parent,
-        )
+        execute(source, target, self.parameters(source), self.limit(source), source.parent)
         seconds = time.perf_counter() - begin
         if Book(self.root, self.profile).key(source) != key:
             return f"ran in {seconds:.0f} s; sources changed meanwhile, so it will run again"
-        record = {
-            "key": key,
-            "sha256": _hash_files([target], self.root),
-            "seconds": round(seconds, 1),
-        }
+        digest = _hash_files([target], self.root)
+        record = {"key": key, "sha256": digest, "seconds": round(seconds, 1)}
         write_text(stamp, json.dumps(record, indent=1) + "\n")
         return f"ran in {seconds:.0f} s"
 
@@ -167,7 +158,7 @@ class Book:
 
     def stage(self, pages: Iterable[str], *, draft: bool = False) -> Path:
         """Copy prose, assets and executed notebooks to ``_stage``, same relative paths."""
-        from fedkit.book import api as _api
+        from fedkit.book.api import expand
 
         stage = self.root / "_stage"
         shutil.rmtree(stage, ignore_errors=True)
@@ -182,7 +173,7 @@ class Book:
                 shutil.copy(self.executed(source), stage / "notebooks" / f"{source.stem}.ipynb")
         api = stage / "book" / "api.md"
         if api.is_file():
-            text = _api.expand(api.read_text(encoding="utf-8"), draft=draft)
+            text = expand(api.read_text(encoding="utf-8"), draft=draft)
             api.write_text(text, encoding="utf-8")
         return stage
 
@@ -230,16 +221,6 @@ def _hash_files(files: Iterable[Path], root: Path) -> str:
     return digest.hexdigest()
 
 
-def _commit_of(root: Path) -> str:
-    """Return the commit that is checked out, which pages print."""
-    command = ["git", "-C", str(root), "rev-parse", "HEAD"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=20)
-    except OSError:  # no git here
-        return "no commit"
-    return done.stdout.strip() or "no commit"
-
-
 def _installed_packages() -> str:
     """List the installed packages with their versions."""
     return "\n".join(sorted({f"{d.name}=={d.version}" for d in distributions()}))
@@ -260,7 +241,8 @@ def _data_identity() -> str:
 
 def _passing(path: Path) -> bool:
     """Tell files that come and go by themselves."""
-    return any(part == "__pycache__" or part.startswith(".") for part in path.parts)
+    hidden = any(part == "__pycache__" or part.startswith(".") for part in path.parts)
+    return hidden or path.suffix == ".lock"
 
 
 def say(text: str) -> None:

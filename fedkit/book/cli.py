@@ -1,8 +1,7 @@
-"""The commands ``fedkit book build | run | parameters | sync | check``."""
+"""The commands ``fedkit book build | run | parameters | sync``."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,8 +9,7 @@ import click
 import typer
 
 from fedkit.book.build import DEFAULT_LIMIT, Book, BookError, say
-from fedkit.book.notebooks import NotebookError, check_pair, write_pair
-from fedkit.book.parameters import parameters_of
+from fedkit.book.notebooks import NotebookError, check_pair, parameters_of, write_pair
 from fedkit.book.runs import execute
 
 __all__ = ["app"]
@@ -33,8 +31,6 @@ def _book(
 ) -> None:
     if profile not in DEFAULT_LIMIT:
         raise BookError(f"profile is {profile!r}; expected one of {', '.join(DEFAULT_LIMIT)}")
-    if os.environ.get("FEDKIT_DATA"):  # notebooks run in another folder
-        os.environ["FEDKIT_DATA"] = str(Path(os.environ["FEDKIT_DATA"]).expanduser().resolve())
     context.obj = Book(root.resolve() if root else _find_root(Path.cwd()), profile)
 
 
@@ -149,13 +145,6 @@ def sync(context: typer.Context) -> None:
     for source in context.obj.notebooks:
         if write_pair(source):
             say(f"  wrote notebooks/{source.stem}.ipynb")
-
-
-@app.command()
-def check(context: typer.Context) -> None:
-    """Compare the pairs by content."""
-    for source in context.obj.notebooks:
-        check_pair(source)
 
 
 def _find_root(start: Path) -> Path:

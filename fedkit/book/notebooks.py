@@ -1,14 +1,19 @@
-"""Notebooks as sources, and their pairs.
+"""Notebooks as sources: their pairs and their parameters.
 
 A notebook is written once, as MyST text (``notebooks/NAME.md``), and committed a second time as
 ``notebooks/NAME.ipynb`` without outputs for Binder, Colab and download.  This module keeps the
-two in step by content, with cell ids that do not change from one conversion to the next.
+two in step by content, with cell ids that do not change from one conversion to the next.  Its
+parameters cell declares what a run may have otherwise.
 """
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +22,18 @@ from fedkit.extras import need
 
 __all__ = [
     "NotebookError",
+    "Parameter",
     "check_pair",
-    "clean_cells",
+    "guard_parameters",
+    "normal_form",
     "notebook_text",
     "pair_text",
+    "parameters_of",
     "read_source",
-    "set_header",
     "write_pair",
 ]
 
-#: Metadata of a cell that belongs to the source; everything else is dropped.
-KEPT_CELL_METADATA = ("tags", "mystnb")
-_KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
+_TYPES = {"int": int, "float": float, "bool": bool, "str": str}
 
 
 class NotebookError(ValueError):
@@ -64,23 +69,20 @@ def read_source(path: Path) -> Any:
             "as text; copy the header of another notebook"
         )
     notebook = jupytext.reads(text, fmt="md:myst")
-    set_header(notebook)
-    clean_cells(notebook)
+    normal_form(notebook)
     return notebook
 
 
-def set_header(notebook: Any) -> None:
-    """Give a notebook the one header that all of ours have."""
-    notebook.metadata = {"kernelspec": dict(_KERNEL), "language_info": {"name": "python"}}
+def normal_form(notebook: Any) -> None:
+    """Give a notebook our header, ids of position and content, and no metadata of tools."""
+    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    notebook.metadata = {"kernelspec": kernel, "language_info": {"name": "python"}}
     notebook.nbformat, notebook.nbformat_minor = 4, 5
-
-
-def clean_cells(notebook: Any) -> None:
-    """Give cells ids of position and content, and drop metadata that a run leaves behind."""
     for index, cell in enumerate(notebook.cells):
         digest = hashlib.sha256(f"{cell.cell_type}\n{cell.source}".encode()).hexdigest()
         cell.id = f"{index:03d}-{digest[:10]}"
-        cell.metadata = {k: cell.metadata[k] for k in KEPT_CELL_METADATA if cell.metadata.get(k)}
+        kept = ("tags", "mystnb")
+        cell.metadata = {name: cell.metadata[name] for name in kept if cell.metadata.get(name)}
         if cell.cell_type == "code":
             cell.execution_count = None
 
@@ -121,10 +123,108 @@ def check_pair(source: Path) -> None:
     except json.JSONDecodeError as error:
         raise NotebookError(f"{target.name} is not JSON ({error}); {mend}") from error
     expected = json.loads(pair_text(source))
-    ours, theirs = expected["cells"], committed.get("cells", [])
-    for index, (a, b) in enumerate(zip(ours, theirs, strict=False)):
-        for key in sorted(set(a) | set(b)):
-            if a.get(key) != b.get(key):
-                raise NotebookError(f"{target.name} differs in cell {index} ({key}); {mend}")
-    if len(ours) != len(theirs) or expected != committed:
+    pairs = zip(expected["cells"], committed.get("cells", []), strict=False)
+    for index, (ours, theirs) in enumerate(pairs):
+        if ours != theirs:
+            raise NotebookError(f"{target.name} differs in cell {index}; {mend}")
+    if expected != committed:
         raise NotebookError(f"{target.name} differs in its number of cells or header; {mend}")
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One line of a parameters cell: ``name: type = literal  # help``."""
+
+    name: str
+    type: str
+    default: Any
+    help: str
+
+
+def parameters_of(source: Path) -> dict[str, Parameter]:
+    """Read the parameters cell of a notebook.
+
+    Returns
+    -------
+    dict of str to Parameter
+        In the order of the cell; empty if the notebook has no cell tagged ``parameters``.
+
+    Raises
+    ------
+    NotebookError
+        If a line is not ``name: type = literal  # help``, or there are several such cells.
+    """
+    notebook = read_source(source)
+    cells = [c for c in notebook.cells if "parameters" in c.metadata.get("tags", [])]
+    if len(cells) > 1:
+        raise NotebookError(f"{source.name} has {len(cells)} parameters cells; only one counts")
+    known: dict[str, Parameter] = {}
+    for cell in cells:
+        lines = cell.source.splitlines()
+        for node in ast.parse(cell.source).body:
+            line = lines[node.lineno - 1]
+            try:
+                name, kind, default = _typed_literal(node)
+            except ValueError:
+                raise NotebookError(
+                    f"{source.name}: {line!r} is not of the form 'name: type = literal  # help' "
+                    f"with a type of {', '.join(_TYPES)}; compute the rest in the next cell"
+                ) from None
+            help_ = line[node.end_col_offset or 0 :].strip(" #")
+            known[name] = Parameter(name, kind, default, help_)
+    return known
+
+
+def _typed_literal(node: ast.stmt) -> tuple[str, str, Any]:
+    if not isinstance(node, ast.AnnAssign) or node.value is None:
+        raise ValueError("not an assignment with a type")
+    kind = ast.unparse(node.annotation)
+    if kind not in _TYPES:
+        raise ValueError(kind)
+    return ast.unparse(node.target), kind, ast.literal_eval(node.value)
+
+
+def guard_parameters(source: Path, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Check names and types of the parameters of a run before anything runs.
+
+    Parameters
+    ----------
+    source : Path
+        The ``.md`` source.
+    given : mapping of str to object
+        Values by name; strings (as typed on a command line) are read as the declared type.
+
+    Raises
+    ------
+    NotebookError
+        If a name is unknown to the notebook or a value is not of its declared type.
+    """
+    known = parameters_of(source)
+    unknown = sorted(set(given) - set(known))
+    if unknown:
+        offer = ", ".join(known) or "no parameter at all"
+        raise NotebookError(
+            f"{source.stem} has no parameter {', '.join(map(repr, unknown))}; it knows {offer}"
+        )
+    return {name: _typed(source, known[name], value) for name, value in given.items()}
+
+
+def _typed(source: Path, parameter: Parameter, value: Any) -> Any:
+    """Read one value as the declared type of its parameter."""
+    kind: Any = _TYPES[parameter.type]
+    read = value
+    try:
+        if isinstance(value, str) and kind is bool:
+            read = {"true": True, "false": False}[value.lower()]
+        elif isinstance(value, str) and kind is not str:
+            read = kind(value)
+        elif kind is float and type(value) is int:
+            read = float(value)
+    except (ValueError, KeyError):
+        pass  # it is not of the type, as is said below
+    if type(read) is not kind or (kind is float and not math.isfinite(read)):
+        raise NotebookError(
+            f"{source.stem}: parameter {parameter.name} is {value!r}; expected {parameter.type}, "
+            f"for example {parameter.default!r}"
+        )
+    return read

@@ -16,21 +16,22 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from fedkit.atomic import write_text
 from fedkit.book.notebooks import (
     NotebookError,
-    clean_cells,
+    guard_parameters,
+    normal_form,
     notebook_text,
     pair_text,
-    set_header,
+    parameters_of,
 )
-from fedkit.book.parameters import guard_parameters, parameters_of
 from fedkit.extras import need
 
-__all__ = ["execute", "normalise_run"]
+__all__ = ["execute"]
 
 #: One thread per library unless the caller says more: results do not depend on how many cores
 #: are free.
@@ -107,7 +108,7 @@ def execute(
     complaint = _warning_in(ran)
     if complaint:
         raise NotebookError(f"{source.stem} prints a warning, {complaint}; mend its cause")
-    normalise_run(ran, source, parameters)
+    _normalise(ran, source, parameters)
     write_text(target, notebook_text(ran))
 
 
@@ -122,7 +123,7 @@ def _warning_in(notebook: Any) -> str:
     return ""
 
 
-def normalise_run(notebook: Any, source: Path, parameters: Mapping[str, Any]) -> None:
+def _normalise(notebook: Any, source: Path, given: Mapping[str, Any]) -> None:
     """Bring an executed notebook into normal form, in place.
 
     Timings, tool metadata and progress bars go; the cell that carried injected parameters is
@@ -133,33 +134,29 @@ def normalise_run(notebook: Any, source: Path, parameters: Mapping[str, Any]) ->
         tags = list(cell.metadata.get("tags", []))
         if "injected-parameters" in tags:
             continue
+        cells.append(cell)
         if "parameters" in tags:
-            cell.metadata["tags"] = [*tags, "hide-input"] if "hide-input" not in tags else tags
-            cells += [cell, _parameter_table(source, parameters)]
-            continue
-        if cell.cell_type == "code":
+            cell.metadata["tags"] = list(dict.fromkeys([*tags, "hide-input"]))
+            cells.append(_parameter_table(source, given))
+        elif cell.cell_type == "code":
             cell.outputs = [o for o in cell.outputs if o.get("name") != "stderr"]
             for output in cell.outputs:
                 output.pop("execution_count", None)
                 if output.output_type == "execute_result":
                     output.execution_count = None
-        cells.append(cell)
     notebook.cells = cells
-    set_header(notebook)
-    clean_cells(notebook)
+    normal_form(notebook)
 
 
 def _parameter_table(source: Path, given: Mapping[str, Any]) -> Any:
     """Build the folded table 'how this page was run'."""
-    nbformat = need("nbformat", extra="book")
     known = parameters_of(source)
     values = {name: given.get(name, p.default) for name, p in known.items()}
     rows = [f"| `{n}` | `{values[n]!r}` | {known[n].help.replace('|', '/')} |" for n in known]
     flags = " ".join(f"-p {n} {values[n]}" for n in known if values[n] != known[n].default)
-    command = f"fedkit book run {source.stem} {flags}".strip()
     lines = [
         "```{dropdown} How this page was run, and how to run it otherwise",
-        f"`{command}`",
+        f"`{f'fedkit book run {source.stem} {flags}'.strip()}`",
         "",
         "| parameter | value here | meaning |",
         "|---|---|---|",
@@ -169,7 +166,7 @@ def _parameter_table(source: Path, given: Mapping[str, Any]) -> Any:
         "error.",
         "```",
     ]
-    return nbformat.v4.new_markdown_cell("\n".join(lines))
+    return need("nbformat", extra="book").v4.new_markdown_cell("\n".join(lines))
 
 
 def _environment(work: Path) -> dict[str, str]:
@@ -186,16 +183,16 @@ def _environment(work: Path) -> dict[str, str]:
         "language": "python",
     }
     (kernel / "kernel.json").write_text(json.dumps(spec), encoding="utf-8")
-    values = dict(os.environ)
-    for name in _THREADS:
-        values.setdefault(name, "1")
-    values["JUPYTER_PATH"] = str(work / "jupyter")
-    values["JUPYTER_CONFIG_DIR"] = str(work / "config")
-    values["IPYTHONDIR"] = str(work / "ipython")
-    values["PYTHONHASHSEED"] = "0"
-    values["PYDEVD_DISABLE_FILE_VALIDATION"] = "1"
+    values = {**dict.fromkeys(_THREADS, "1"), **os.environ}
+    values |= {
+        "JUPYTER_PATH": str(work / "jupyter"),
+        "JUPYTER_CONFIG_DIR": str(work / "config"),
+        "IPYTHONDIR": str(work / "ipython"),
+        "PYTHONHASHSEED": "0",
+        "PYDEVD_DISABLE_FILE_VALIDATION": "1",
+    }
     values.pop("MPLBACKEND", None)
-    if values.get("FEDKIT_DATA"):
+    if values.get("FEDKIT_DATA"):  # the kernel works in another folder
         values["FEDKIT_DATA"] = str(Path(values["FEDKIT_DATA"]).expanduser().resolve())
     return values
 
@@ -204,35 +201,12 @@ def _kill_tree(process: subprocess.Popen[str]) -> None:
     """End a process and everything below it (the kernel has a process group of its own)."""
     import psutil
 
-    try:
+    with suppress(psutil.NoSuchProcess):
         parent = psutil.Process(process.pid)
-        family = [*parent.children(recursive=True), parent]
-    except psutil.NoSuchProcess:
-        return
-    for member in family:
-        try:
-            member.kill()
-        except psutil.NoSuchProcess:
-            continue
+        for member in [*parent.children(recursive=True), parent]:
+            with suppress(psutil.NoSuchProcess):
+                member.kill()
     process.wait()
-
-
-def _explain(error: BaseException) -> str:
-    """Say in a few lines what stopped the notebook."""
-    from nbclient.exceptions import CellTimeoutError, DeadKernelError
-    from papermill.exceptions import PapermillExecutionError
-
-    if isinstance(error, PapermillExecutionError):
-        source = str(error.source).strip()
-        return (
-            f"cell {error.cell_index} raised {error.ename}: {error.evalue}\n"
-            f"--- the cell ---\n{source}"
-        )
-    if isinstance(error, DeadKernelError):
-        return "the kernel died in mid-notebook (out of memory, or killed); nothing was written"
-    if isinstance(error, CellTimeoutError):
-        return "a cell ran past the limit of the notebook; nothing was written"
-    return f"{type(error).__name__}: {error}"
 
 
 def _work(path: Path) -> int:
@@ -253,16 +227,18 @@ def _work(path: Path) -> int:
             request_save_on_cell_execute=False,
             execution_timeout=max(1, int(job["limit"])),
         )
-    except (
-        PapermillException,
-        PapermillExecutionError,
-        CellExecutionError,
-        CellTimeoutError,
-        DeadKernelError,
-    ) as error:
-        (path.parent / "error.txt").write_text(_explain(error), encoding="utf-8")
-        return 1
-    return 0
+        return 0
+    except PapermillExecutionError as error:
+        told = f"cell {error.cell_index} raised {error.ename}: {error.evalue}\n--- the cell ---\n"
+        told += str(error.source).strip()
+    except DeadKernelError:
+        told = "the kernel died in mid-notebook (out of memory, or killed); nothing was written"
+    except CellTimeoutError:
+        told = "a cell ran past the limit of the notebook; nothing was written"
+    except (PapermillException, CellExecutionError) as error:
+        told = f"{type(error).__name__}: {error}"
+    (path.parent / "error.txt").write_text(told, encoding="utf-8")
+    return 1
 
 
 if __name__ == "__main__":
