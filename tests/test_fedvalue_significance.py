@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 
 from fedkit.fedvalue import significance
-from fedkit.fedvalue.cmi import conditional_mutual_information, mshapley_cmi
+from fedkit.fedvalue.cmi import cells_of_table, conditional_mutual_information, mshapley_cmi
 from fedkit.fedvalue.data import VerticalData, joint_codes
 from fedkit.fedvalue.significance import (
     permutation_p_value,
     permutation_p_values,
-    permutation_p_values_from_table,
 )
 from fedkit.intervals import holm
 
@@ -117,9 +116,8 @@ def test_a_table_is_tested_as_its_rows_are(given, monkeypatch):
     data = VerticalData(task, y, dict(zip(names, parties, strict=True)))
     rows = permutation_p_values(data, given=given, draws=1999)
     monkeypatch.setattr(significance, "CHUNK", 500)
-    found = permutation_p_values_from_table(
-        table, meaning, counts, given=given, draws=1999, names=names
-    )
+    cells = cells_of_table(table, meaning, counts, names)
+    found = permutation_p_values(cells, given=given, draws=1999)
     assert found.contributions == pytest.approx(rows.contributions, abs=1e-12)
     error = 4 * np.sqrt(rows.p_values * (1 - rows.p_values) / 1000) + 1e-3
     assert (np.abs(found.p_values - rows.p_values) <= error).all()
@@ -127,15 +125,15 @@ def test_a_table_is_tested_as_its_rows_are(given, monkeypatch):
     assert found.p_values[2] > 0.05
     assert found.names == rows.names == ("a", "b", "c")
     monkeypatch.undo()
-    again = permutation_p_values_from_table(table, meaning, counts, given=given, draws=1999)
+    again = permutation_p_values(cells, given=given, draws=1999)
     assert again.p_values.tolist() == rows.p_values.tolist()
     for options, words in (
-        ({"names": ["a", "b"]}, "2 names for 3 data parties"),
         ({"given": "all"}, "given is 'all'"),
         ({"draws": 0}, "draws is 0"),
+        ({"names": names}, "CoalitionCells holds .*; pass nothing beside it"),
     ):
         with pytest.raises(ValueError, match=words):
-            permutation_p_values_from_table(table, meaning, counts, **options)
+            permutation_p_values(cells, **options)
 
 
 @pytest.mark.parametrize("given", ["task", "others"])
@@ -152,9 +150,8 @@ def test_p_values_do_not_depend_on_the_numbers_of_cells(given):
             [task[cells[:, 0]], *(p[c] for p, c in zip(parties, cells.T[1:], strict=True))]
         )
         order = rng.permutation(len(cells))
-        table = permutation_p_values_from_table(
-            renamed.T[order], meaning[np.argsort(task)], counts[order], given=given, draws=199
-        )
+        table = cells_of_table(renamed.T[order], meaning[np.argsort(task)], counts[order])
+        table = permutation_p_values(table, given=given, draws=199)
         found.append(table.p_values.tolist())
     assert found[0] == found[1] == found[2]
     assert 0.01 < min(found[0]) < 1
@@ -165,5 +162,5 @@ def test_a_table_of_a_million_people_takes_its_cells_time():
     cells = np.stack([np.repeat(np.arange(6), 4), np.tile(np.arange(4), 6)], axis=1)
     meaning = np.stack([np.arange(6) // 2, np.arange(6) % 2], axis=1)
     counts = rng.integers(40_000, 43_000, size=24)
-    found = permutation_p_values_from_table(cells, meaning, counts, draws=199)
+    found = permutation_p_values(cells_of_table(cells, meaning, counts), draws=199)
     assert found.p_values[0] == 1 / 200  # a few in a thousand, and it shows with so many

@@ -141,6 +141,8 @@ class CoalitionCells:
         Cell of each row at each data party.
     weights : int[n], optional
         How many people a row stands for; 1 by default.
+    names : sequence of str, optional
+        Names of the data parties; "party 1", "party 2", ... by default.
     """
 
     def __init__(
@@ -149,13 +151,18 @@ class CoalitionCells:
         label: ArrayLike,
         parties: Sequence[ArrayLike],
         weights: ArrayLike | None = None,
+        names: Sequence[str] | None = None,
     ) -> None:
+        d = len(parties)
+        self.names = tuple(names or (f"party {i + 1}" for i in range(d)))
+        if len(self.names) != d:
+            raise ValueError(f"there are {len(self.names)} names for {d} data parties")
         self.label, self.n_labels = _from_zero(label)
         self.parties = [_from_zero(party) for party in parties]
         self.weights = None if weights is None else np.asarray(weights, dtype=np.int64)
         self.rows = len(self.label)
         self.total = self.rows if self.weights is None else int(self.weights.sum())
-        self._stack = [Cells(np.zeros(len(parties), dtype=np.bool_), *_from_zero(task))]
+        self._stack = [Cells(np.zeros(d, dtype=np.bool_), *_from_zero(task))]
 
     @property
     def task(self) -> Cells:

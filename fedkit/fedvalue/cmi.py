@@ -20,16 +20,14 @@ from fedkit.estimators.base import random_orders
 from fedkit.extras import need
 from fedkit.fedvalue.bias import NullContributions
 from fedkit.fedvalue.cells import CoalitionCells, joint_codes, sum_clogc, totals
-from fedkit.fedvalue.data import How, Missing, VerticalData, vertical_data
+from fedkit.fedvalue.data import How, Missing, VerticalData, coalition_cells, vertical_data
 from fedkit.fedvalue.neighbours import KNNGame
 from fedkit.games.coalitions import (
     MAX_TABLE_PLAYERS,
     Coalitions,
-    Memo,
     Utilities,
     all_coalitions,
     check_coalitions,
-    take,
 )
 from fedkit.games.exact import shapley_weights
 from fedkit.streams import Streams
@@ -87,10 +85,9 @@ class PartyValues:
         Plug-in values from the same coalitions, where the correction works them out.
     z : float64[d] or None
         For "permutation": the corrected value over the summed deviations of its null, a rough
-        guide and no test.  It is 0 or huge where the drawn null hardly varies (a rare label, a
-        constant column); it errs on the small side only where several contributions are added,
-        and with one or few parties noise exceeds 2 oftener than a normal score would.  For
-        decisions use :func:`~fedkit.fedvalue.significance.permutation_p_values`.
+        guide and no test: 0 or huge where the null hardly varies (a rare label), and above 2 for
+        noise oftener than a normal score where parties are few.  For decisions use
+        :func:`~fedkit.fedvalue.significance.permutation_p_values`.
     """
 
     values: Floats
@@ -186,16 +183,13 @@ class CMIGame:
                 f"correction is {correction!r}; a game is 'plugin' or 'miller-madow' "
                 "(mshapley_cmi knows the others)"
             )
-        if not isinstance(x_task, CoalitionCells):
-            data = vertical_data(x_task, y, parties)
-            x_task = CoalitionCells(*data.codes(bins, how, missing))
-        self.cells, self.correction = x_task, correction
+        self.cells = coalition_cells(x_task, y, parties, None, bins, how, missing)
+        self.correction = correction
         labels = totals(self.cells.label, self.cells.n_labels, self.cells.weights)
         # in the form of _information, so that a constant column tells exactly nothing
         together = sum_clogc(np.array([self.cells.total]))
         self._label_entropy = (together - sum_clogc(labels)) / self.cells.total
         self._occupied_labels = int((labels > 0).sum())
-        self._memo = Memo(self.n_players)
         self.master = float(self.value(np.zeros((1, self.n_players), dtype=np.bool_))[0])
 
     @property
@@ -206,12 +200,7 @@ class CMIGame:
     def value(self, coalitions: Coalitions) -> Utilities:
         """Return ``I(X_t X_D; Y)`` in nats for ``bool[B, d]`` coalitions."""
         rows = check_coalitions(coalitions, self.n_players)
-        keys = self._memo.keys(rows)
-        new = self._memo.missing(keys)
-        if len(new):
-            values = np.array([self._information(members) for members in rows[new]])
-            self._memo.add(take(keys, new), values)
-        return self._memo.utilities(keys)
+        return np.array([self._information(members) for members in rows])
 
     def _information(self, members: NDArray[np.bool_]) -> float:
         """Return ``H(Y) - H(Y | X)`` with ``H(Y | X) = H(XY) - H(X)`` from one count (Eq. 5)."""
@@ -229,7 +218,7 @@ class CMIGame:
 
 
 def mshapley_cmi(
-    x_task: Any | VerticalData,
+    x_task: Any | VerticalData | CoalitionCells,
     y: Any = None,
     parties: Any = None,
     *,
@@ -251,7 +240,7 @@ def mshapley_cmi(
         As in :class:`~fedkit.fedvalue.data.VerticalData`: `parties` is a list with one array
         or data frame per party, or a dict of them.  Row `i` must be the same person everywhere.
         Or a VerticalData alone: only that can check the order of the rows (`ids`), and say which
-        columns keep their levels (`discrete`).
+        columns keep their levels (`discrete`).  Or, but for "knn", CoalitionCells alone.
     bins, how, missing
         As in :func:`~fedkit.fedvalue.binning.discretise`; neither these nor `discrete` are used
         by "knn".
@@ -277,12 +266,29 @@ def mshapley_cmi(
     ValueError
         If the data are refused or an argument is unknown.
     """
-    data = vertical_data(x_task, y, parties, names)
-    if correction == "knn":
-        game = KNNGame(data, seed=seed)
-        return _of_game(game, data.n_rows, data.names, correction, estimator, budget, seed)
-    cells = CoalitionCells(*data.codes(bins, how, missing))
-    return _of_cells(cells, data.names, correction, estimator, budget, seed, draws)
+    game: CMIGame | KNNGame
+    if correction == "knn" and not isinstance(x_task, CoalitionCells):
+        data = vertical_data(x_task, y, parties, names)
+        game, rows, titles = KNNGame(data, seed=seed), data.n_rows, data.names
+    else:
+        cells = coalition_cells(x_task, y, parties, names, bins, how, missing)
+        if correction == "permutation":
+            return _corrected(cells, estimator, budget, seed, draws)
+        if correction not in ("plugin", "miller-madow"):
+            raise ValueError(
+                f"correction is {correction!r}; expected 'plugin', 'miller-madow', 'permutation', "
+                "or (from columns, not from a table of counts) 'knn'"
+            )
+        game, rows, titles = CMIGame(cells, correction=correction), cells.rows, cells.names
+    if estimator is None and budget is None and _affordable(game.n_players, rows + 5000):
+        result = shapley(game)
+    else:
+        sampler = estimator or PermutationSampling(walks=WALKS if budget is None else None)
+        result = estimate(game, sampler, budget, seed)
+    return PartyValues(
+        result.values, result.standard_errors, game.master, result.exact, result.evaluations,
+        titles, correction,
+    )  # fmt: skip
 
 
 def mshapley_from_table(
@@ -290,12 +296,8 @@ def mshapley_from_table(
     task_cells: ArrayLike,
     counts: ArrayLike,
     *,
-    correction: Correction = "plugin",
-    estimator: Estimator | None = None,
-    budget: int | None = None,
-    seed: int = 0,
-    draws: int = 20,
     names: Sequence[str] | None = None,
+    **options: Any,
 ) -> PartyValues:
     """Return the values from a contingency table: the secure path's last step (Eq. 13).
 
@@ -306,52 +308,13 @@ def mshapley_from_table(
 
     Parameters
     ----------
-    tokens : int array, shape (C, 1 + d)
-        Cell of the task party and of each data party, one row per joint cell that occurs.
-    task_cells : int array, shape (T, 2)
-        What the task party's token stands for: codes of its features and of the label.
-    counts : int array, shape (C,)
-        Rows in each joint cell; cells of 0 are ignored.
-    correction, estimator, budget, seed, draws, names
-        As in :func:`mshapley_cmi`; "knn" needs the values themselves and is refused.
-
-    Raises
-    ------
-    ValueError
-        If shapes do not fit, a token is unknown, a count is negative or all are 0.
+    tokens, task_cells, counts, names
+        As for :func:`cells_of_table`.
+    options
+        `correction`, `estimator`, `budget`, `seed` and `draws` of :func:`mshapley_cmi`; "knn"
+        needs the values themselves and is refused.
     """
-    cells, known = cells_of_table(tokens, task_cells, counts, names)
-    return _of_cells(cells, known, correction, estimator, budget, seed, draws)
-
-
-def _of_cells(
-    cells: CoalitionCells, names: tuple[str, ...], correction: str, estimator: Estimator | None,
-    budget: int | None, seed: int, draws: int,
-) -> PartyValues:  # fmt: skip
-    if correction == "permutation":
-        return _corrected(cells, names, estimator, budget, seed, draws)
-    if correction not in ("plugin", "miller-madow"):
-        raise ValueError(
-            f"correction is {correction!r}; expected 'plugin', 'miller-madow', 'permutation'"
-            + (" or 'knn'" if cells.weights is None else " from a table of counts")
-        )
-    game = CMIGame(cells, correction=correction)
-    return _of_game(game, cells.rows, names, correction, estimator, budget, seed)
-
-
-def _of_game(
-    game: CMIGame | KNNGame, rows: int, names: tuple[str, ...], correction: str,
-    estimator: Estimator | None, budget: int | None, seed: int,
-) -> PartyValues:  # fmt: skip
-    if estimator is None and budget is None and _affordable(game.n_players, rows + 5000):
-        result = shapley(game)
-    else:
-        sampler = estimator or PermutationSampling(walks=WALKS if budget is None else None)
-        result = estimate(game, sampler, budget, seed)
-    return PartyValues(
-        result.values, result.standard_errors, game.master, result.exact, result.evaluations,
-        names, correction,
-    )  # fmt: skip
+    return mshapley_cmi(cells_of_table(tokens, task_cells, counts, names), **options)
 
 
 def _affordable(n_players: int, work: float) -> bool:
@@ -360,9 +323,8 @@ def _affordable(n_players: int, work: float) -> bool:
 
 
 def _corrected(
-    cells: CoalitionCells, names: tuple[str, ...], estimator: Estimator | None,
-    budget: int | None, seed: int, draws: int,
-) -> PartyValues:  # fmt: skip
+    cells: CoalitionCells, estimator: Estimator | None, budget: int | None, seed: int, draws: int
+) -> PartyValues:
     """Return the values with the permutation null taken off; see :mod:`~fedkit.fedvalue.bias`."""
     null = NullContributions(cells, draws, seed)
     d = len(cells.parties)
@@ -389,8 +351,9 @@ def _corrected(
     # A constant party has no deviation and no value: nothing speaks for it.
     z = np.divide(corrected, deviation, out=np.zeros(d), where=deviation > 0) if draws else None
     return PartyValues(
-        corrected, errors, null.master, exact, null.evaluations, names, "permutation", plugin, z
-    )
+        corrected, errors, null.master, exact, null.evaluations, cells.names, "permutation",
+        plugin, z,
+    )  # fmt: skip
 
 
 def _orders(
@@ -422,10 +385,24 @@ def cells_of_table(
     task_cells: ArrayLike,
     counts: ArrayLike,
     names: Sequence[str] | None = None,
-) -> tuple[CoalitionCells, tuple[str, ...]]:
-    """Return the cells of a contingency table, and the parties' names.
+) -> CoalitionCells:
+    """Return the cells of a contingency table, such as the secure protocol gives.
 
-    Parameters and errors are those of :func:`mshapley_from_table`.
+    Parameters
+    ----------
+    tokens : int array, shape (C, 1 + d)
+        Cell of the task party and of each data party, one row per joint cell that occurs.
+    task_cells : int array, shape (T, 2)
+        What the task party's token stands for: codes of its features and of the label.
+    counts : int array, shape (C,)
+        Rows in each joint cell; cells of 0 are ignored.
+    names : sequence of str, optional
+        Names of the data parties.
+
+    Raises
+    ------
+    ValueError
+        If shapes do not fit, a token is unknown, a count is negative or all are 0.
     """
     cells, what, weights = np.asarray(tokens), np.asarray(task_cells), np.asarray(counts)
     if cells.ndim != 2 or cells.shape[1] < 2 or weights.shape != (len(cells),):
@@ -437,7 +414,7 @@ def cells_of_table(
         raise ValueError("tokens, task_cells and counts must be whole numbers")
     if what.ndim != 2 or what.shape[1] != 2:
         raise ValueError(f"task_cells have shape {what.shape}; expected (T, 2): features and label")
-    if (weights < 0).any() or not (weights > 0).any():
+    if (weights < 0).any() or not weights.any():
         raise ValueError("counts must not be negative, and at least one must be positive")
     cells, weights = cells[weights > 0].astype(np.int64), weights[weights > 0]
     if cells[:, 0].max() >= len(what) or cells[:, 0].min() < 0:
@@ -445,9 +422,5 @@ def cells_of_table(
             f"the table has task token {int(cells[:, 0].max())} and task_cells has {len(what)} "
             "rows; every token needs its features and label"
         )
-    d = cells.shape[1] - 1
-    known = tuple(f"party {i + 1}" for i in range(d)) if names is None else tuple(names)
-    if len(known) != d:
-        raise ValueError(f"there are {len(known)} names for {d} data parties")
     task, label = what[cells[:, 0]].T
-    return CoalitionCells(task, label, list(cells[:, 1:].T), weights), known
+    return CoalitionCells(task, label, list(cells[:, 1:].T), weights, names)

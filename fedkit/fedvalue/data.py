@@ -27,13 +27,14 @@ from fedkit.fedvalue.binning import (
     label_codes,
     label_doubt,
 )
-from fedkit.fedvalue.cells import joint_codes
+from fedkit.fedvalue.cells import CoalitionCells, joint_codes
 
 __all__ = [
     "Columns",
     "How",
     "Missing",
     "VerticalData",
+    "coalition_cells",
     "discretise",
     "joint_codes",
     "label_codes",
@@ -164,11 +165,28 @@ def vertical_data(
     """Return the data of a call: a :class:`VerticalData` as it is, or one made of its parts."""
     if not isinstance(x_task, VerticalData):
         return VerticalData(x_task, y, parties, names=names)
-    if y is not None or parties is not None or names is not None:
-        raise ValueError(
-            "a VerticalData holds the label, the parties and their names; pass nothing beside it"
-        )
+    _alone(x_task, y, parties, names)
     return x_task
+
+
+def coalition_cells(
+    x_task: Any, y: Any = None, parties: Any = None, names: Iterable[str] | None = None,
+    bins: int = 5, how: How = "width", missing: Missing = "own",
+) -> CoalitionCells:  # fmt: skip
+    """Return the cells of a call: :class:`CoalitionCells` as they are, or those of the data."""
+    if isinstance(x_task, CoalitionCells):
+        _alone(x_task, y, parties, names)
+        return x_task
+    data = vertical_data(x_task, y, parties, names)
+    return CoalitionCells(*data.codes(bins, how, missing), names=data.names)
+
+
+def _alone(whole: Any, *beside: Any) -> None:
+    if any(part is not None for part in beside):
+        raise ValueError(
+            f"{type(whole).__name__} holds the label, the parties and their names; pass nothing "
+            "beside it"
+        )
 
 
 def _each_party(

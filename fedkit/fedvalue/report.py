@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from fedkit.fedvalue.cmi import PartyValues
+from fedkit.fedvalue.cmi import PartyValues, cells_of_table
 from fedkit.fedvalue.protocol.parties import SecureCounts
-from fedkit.fedvalue.significance import Evidence, permutation_p_values_from_table
+from fedkit.fedvalue.significance import Evidence, permutation_p_values
 
 __all__ = ["ValueReport", "assess"]
 
@@ -27,11 +27,6 @@ _LEGEND = {
     "p": "share of shuffles that tell as much beside the task party alone",
     "p (Holm)": "p adjusted for the number of parties: up to 0.05, more than chance",
 }
-
-_UNTESTED = (
-    "warning: nothing is tested, and a party of pure noise has a corrected value above 0 in about "
-    "half of all runs: test before you pay (--test)"
-)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -63,76 +58,79 @@ class ValueReport:
         """Parties with a plug-in value above 0 and a corrected one that is not."""
         if self.corrected is None:
             return ()
-        pairs = zip(self.plugin.names, self.plugin.values, self.corrected.values, strict=True)
-        return tuple(n for n, plain, fair in pairs if plain > NOTHING >= fair)
+        return self._above_nothing(self.corrected.values <= NOTHING)
 
     @property
     def unproven(self) -> tuple[str, ...]:
         """Parties with a plug-in value above 0 and an adjusted p-value above 0.05.
 
         These rows do not show that they tell more than chance beside the task party's binned
-        columns.  That is not to say that they are worthless: with more rows, or beside other
-        parties, they may tell something.
+        columns.  With more rows, or beside other parties, they may tell something.
         """
-        if self.evidence is None:
-            return ()
-        pairs = zip(self.plugin.names, self.plugin.values, self.evidence.adjusted, strict=True)
-        return tuple(name for name, value, p in pairs if value > NOTHING and p > LEVEL)
+        return () if self.evidence is None else self._above_nothing(self.evidence.adjusted > LEVEL)
+
+    def _above_nothing(self, but: Any) -> tuple[str, ...]:
+        values = zip(self.plugin.names, self.plugin.values > NOTHING, but, strict=True)
+        return tuple(name for name, above, too in values if above and too)
 
     def columns(self) -> dict[str, list[str]]:
         """Return the printed table: title of a column, and its text for each party."""
-        shown = {"party": list(self.plugin.names), "plug-in": _six(self.plugin.values)}
+        shown = {"party": list(self.plugin.names), "plug-in": _digits(self.plugin.values, 6)}
         errors = {"": self.plugin}
         if self.corrected is not None:
-            shown[self.corrected.correction] = _six(self.corrected.values)
+            shown[self.corrected.correction] = _digits(self.corrected.values, 6)
             errors = {" (plug-in)": self.plugin, f" ({self.corrected.correction})": self.corrected}
         for which, values in errors.items():
             if not values.exact:
-                shown[f"standard error{which}"] = _six(values.standard_errors)
+                shown[f"standard error{which}"] = _digits(values.standard_errors, 6)
         if self.evidence is not None:
-            shown["p"] = [f"{p:.4f}" for p in self.evidence.p_values]
-            shown["p (Holm)"] = [f"{p:.4f}" for p in self.evidence.adjusted]
+            shown["p"] = _digits(self.evidence.p_values, 4)
+            shown["p (Holm)"] = _digits(self.evidence.adjusted, 4)
         return shown
 
     def lines(self) -> Iterator[str]:
         """Yield what is printed: the checks, the values, what each column is, and warnings."""
-        for line in self._sentences():
-            if line.startswith("\t"):  # a row of the table is not folded
-                yield line[1:]
-            else:
-                folded = textwrap.wrap(line, 80, subsequent_indent="    ", break_on_hyphens=False)
-                yield from folded or [""]
+        for line in self._checks():
+            yield from _folded(line)
+        shown = self.columns()
+        widths = [max(map(len, [title, *cells])) for title, cells in shown.items()]
+        for first, *others in zip(
+            *([title, *cells] for title, cells in shown.items()), strict=True
+        ):
+            right = (text.rjust(width) for text, width in zip(others, widths[1:], strict=True))
+            yield "  ".join([first.ljust(widths[0]), *right])
+        for line in self._remarks(list(shown)):
+            yield from _folded(line)
 
-    def _sentences(self) -> Iterator[str]:
+    def _checks(self) -> Iterator[str]:
         counts = self.counts
         many = f"{counts.queries} quer{'y' if counts.queries == 1 else 'ies'}"
+        copies, artificial = (
+            " and ".join(map(str, numbers)) for numbers in (counts.duplications, counts.artificial)
+        )
         yield (
-            f"verified: {many} with {_and(counts.duplications)} copies of an ID and "
-            f"{_and(counts.artificial)} artificial IDs; {int(counts.counts.sum())} IDs counted"
+            f"verified: {many} with {copies} copies of an ID and {artificial} artificial IDs; "
+            f"{int(counts.counts.sum())} IDs counted"
         )
         yield f"checks that hold: {', '.join(counts.checks)}"
+        chance = f"{counts.bound:.2g} at most" if counts.bound < 0.995 else "close to 1"
         yield (
-            "a server that changed the table at all stayed undetected with probability "
-            f"{_probability(counts.bound)}{' at most' if counts.bound < 0.995 else ''}"
+            "a server that changed the table at all stayed undetected with probability " + chance
         )
         if counts.bound > 0.05:
             yield "  (as many artificial IDs as there are rows, or more, lower it: --artificial)"
         yield ""
-        shown = self.columns()
-        widths = [max(map(len, [title, *cells])) for title, cells in shown.items()]
-        for row in zip(*([title, *cells] for title, cells in shown.items()), strict=True):
-            first, *others = (text.rjust(w) for text, w in zip(row, widths, strict=True))
-            yield "\t" + "  ".join([first.strip().ljust(widths[0]), *others])
+
+    def _remarks(self, titles: list[str]) -> Iterator[str]:
         own = f"{self.plugin.task_value:.6f}"
         if self.corrected is not None:
             own += f"; {self.corrected.correction}: {self.corrected.task_value:.6f}"
         yield f"the task party's own columns tell {own}"
         yield ""
         yield f"values are information about {self.label} in nats (1 bit = 0.693)"
-        for title in shown:
-            text = _LEGEND.get("standard error" if title.startswith("standard") else title)
-            if text is not None:
-                yield f"  {title}: {text}"
+        for title in titles[1:]:
+            what = "standard error" if title.startswith("standard error") else title
+            yield f"  {title}: {_LEGEND[what]}"
         for name in self.doubtful:
             at = self.plugin.names.index(name)
             assert self.corrected is not None
@@ -142,7 +140,10 @@ class ValueReport:
             )
         unproven = [name for name in self.unproven if name not in self.doubtful]
         if self.evidence is None:
-            yield _UNTESTED
+            yield (
+                "warning: nothing is tested, and a party of pure noise has a corrected value above "
+                "0 in about half of all runs: test before you pay (--test)"
+            )
         elif unproven:
             yield (
                 f"warning: not shown to tell more than chance beside the task party (p (Holm) "
@@ -159,37 +160,42 @@ class ValueReport:
 
     def to_json(self) -> dict[str, Any]:
         """Return all of it as plain lists, numbers and text."""
-        counts, names = self.counts, self.plugin.names
+        counts, names, evidence = self.counts, self.plugin.names, self.evidence
 
         def by_party(numbers: Any) -> dict[str, float]:
             return dict(zip(names, map(float, numbers), strict=True))
 
-        def values(found: PartyValues | None) -> dict[str, Any] | None:
-            if found is None:
-                return None
-            errors = None if found.exact else by_party(found.standard_errors)
+        def values(of: PartyValues) -> dict[str, Any]:
             return {
-                "correction": found.correction, "values": by_party(found.values),
-                "task_value": found.task_value, "exact": found.exact, "standard_errors": errors,
+                "correction": of.correction, "values": by_party(of.values),
+                "task_value": of.task_value, "exact": of.exact,
+                "standard_errors": None if of.exact else by_party(of.standard_errors),
             }  # fmt: skip
 
-        tests = None
-        if self.evidence is not None:
-            tests = {
-                "given": self.evidence.given, "p": by_party(self.evidence.p_values),
-                "p_holm": by_party(self.evidence.adjusted),
-                "contributions": by_party(self.evidence.contributions),
-            }  # fmt: skip
+        tests = None if evidence is None else {
+            "given": evidence.given, "p": by_party(evidence.p_values),
+            "p_holm": by_party(evidence.adjusted),
+            "contributions": by_party(evidence.contributions),
+        }  # fmt: skip
         return {
             "unit": "nats", "label": self.label, "parties": list(names),
             "rows": int(counts.counts.sum()), "cells": len(counts.counts),
-            "plugin": values(self.plugin), "corrected": values(self.corrected), "tests": tests,
-            "doubtful": list(self.doubtful),
-            "unproven": None if self.evidence is None else list(self.unproven),
+            "plugin": values(self.plugin),
+            "corrected": None if self.corrected is None else values(self.corrected),
+            "tests": tests, "doubtful": list(self.doubtful),
+            "unproven": None if evidence is None else list(self.unproven),
             "queries": counts.queries,
             "duplications": list(counts.duplications), "artificial": list(counts.artificial),
             "undetected_at_most": counts.bound, "seconds": counts.seconds,
         }  # fmt: skip
+
+
+def _digits(numbers: Any, places: int) -> list[str]:
+    return [f"{number:.{places}f}" for number in numbers]
+
+
+def _folded(line: str) -> list[str]:
+    return textwrap.wrap(line, 80, subsequent_indent="    ", break_on_hyphens=False) or [""]
 
 
 def assess(
@@ -234,10 +240,8 @@ def assess(
         labels = len(set(counts.task_cells[:, 1].tolist()))
         test = len(counts.counts) * labels * draws <= TEST_WORK
     if test:
-        evidence = permutation_p_values_from_table(
-            counts.cells, counts.task_cells, counts.counts,
-            names=counts.parties[1:], draws=draws, seed=seed,
-        )  # fmt: skip
+        cells = cells_of_table(counts.cells, counts.task_cells, counts.counts, counts.parties[1:])
+        evidence = permutation_p_values(cells, draws=draws, seed=seed)
     return ValueReport(counts, plugin, corrected, evidence, label)
 
 
@@ -248,15 +252,3 @@ def check_correction(correction: str) -> None:
             f"correction is {correction!r}; from counts it is 'permutation', 'miller-madow', or "
             "'plugin' for none"
         )
-
-
-def _six(numbers: Any) -> list[str]:
-    return [f"{number:.6f}" for number in numbers]
-
-
-def _and(numbers: tuple[int, ...]) -> str:
-    return " and ".join(map(str, numbers))
-
-
-def _probability(bound: float) -> str:
-    return f"{bound:.2g}" if bound < 0.995 else "close to 1"

@@ -4,18 +4,16 @@ The rows of a party are permuted within the cells of what is known already, as i
 :mod:`~fedkit.fedvalue.bias`, and its plug-in contribution is worked out again.  A p-value
 is the share of permutations, the real order among them, that give at least as much.  Under the
 null hypothesis all orders are equally likely, so ``P(p <= a) <= a`` for every `a`, with any number
-of rows, levels and labels: no normal distribution is assumed and no spread is divided by.
+of rows, levels and labels.
 
-The statistic is one contribution and not the value.  The value mixes contributions beside
-different coalitions, and one permutation that serves all of them would also cut the party's link
-to the other data parties: a noise party that is correlated with them could be called significant.
+The statistic is one contribution and not the value: a permutation that served all coalitions at
+once would also cut the party's link to the other data parties, and noise that is correlated with
+them could be called significant.
 
 The null hypothesis is exact and narrow: the party's cells are independent of the label *given the
-cells of what is known*.  Beside the task party (``given="task"``) a proxy of the task party's own
-columns may be no null: bins are coarse, and inside a bin a proxy still tells of the label, so it
-passes.  Beside all others (``given="others"``) copies cancel each other: neither tells anything.
-A party that does not pass tells nothing *beside what is known* that these rows could show; that is
-not to say that it is worthless.
+cells of what is known*.  A proxy of the task party's own columns may be no null, by what it tells
+inside their bins; and a party that does not pass tells nothing *beside what is known* that these
+rows could show, which is not to say that it is worthless.
 """
 
 from __future__ import annotations
@@ -30,20 +28,14 @@ from numpy.typing import ArrayLike, NDArray
 from fedkit.extras import need
 from fedkit.fedvalue.bias import CHUNK, clogc
 from fedkit.fedvalue.cells import CoalitionCells, joint_codes, totals
-from fedkit.fedvalue.cmi import cells_of_table, conditional_mutual_information
-from fedkit.fedvalue.data import How, Missing, VerticalData, vertical_data
+from fedkit.fedvalue.cmi import conditional_mutual_information
+from fedkit.fedvalue.data import How, Missing, VerticalData, coalition_cells
 from fedkit.streams import Streams
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "Evidence",
-    "Given",
-    "permutation_p_value",
-    "permutation_p_values",
-    "permutation_p_values_from_table",
-]
+__all__ = ["Evidence", "Given", "permutation_p_value", "permutation_p_values"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -143,7 +135,7 @@ def permutation_p_value(
 
 
 def permutation_p_values(
-    x_task: Any | VerticalData,
+    x_task: Any | VerticalData | CoalitionCells,
     y: Any = None,
     parties: Any = None,
     *,
@@ -161,7 +153,9 @@ def permutation_p_values(
     ----------
     x_task, y, parties, names
         As in :class:`~fedkit.fedvalue.data.VerticalData`: one array or data frame per party,
-        with its rows in the order of `y`; or a VerticalData alone, which can check that order.
+        with its rows in the order of `y`; or a VerticalData alone, which can check that order;
+        or CoalitionCells alone, such as :func:`~fedkit.fedvalue.cmi.cells_of_table` makes of
+        counts: they give the p-values of the rows that were counted.
     given : {"task", "others"}
         What is known already: the task party's columns, or all other parties' columns too.
         "task" has the most rows per cell, so the most power, and misses columns that tell
@@ -182,50 +176,11 @@ def permutation_p_values(
     ValueError
         If the data are refused, `given` is unknown or `draws` is below one.
     """
-    data = vertical_data(x_task, y, parties, names)
-    cells = CoalitionCells(*data.codes(bins, how, missing))
-    return _evidence(cells, data.names, given, draws, seed)
-
-
-def permutation_p_values_from_table(
-    tokens: ArrayLike,
-    task_cells: ArrayLike,
-    counts: ArrayLike,
-    *,
-    given: Given = "task",
-    draws: int = 999,
-    seed: int = 0,
-    names: Sequence[str] | None = None,
-) -> Evidence:
-    """Test every data party from a contingency table, such as the secure protocol gives.
-
-    The same test as :func:`permutation_p_values` on the rows that were counted, with the same
-    p-values: a permutation needs no more than how many rows are in each joint cell.  The cells may
-    go by any numbers and stand in any order.
-
-    Parameters
-    ----------
-    tokens, task_cells, counts, names
-        As in :func:`~fedkit.fedvalue.cmi.mshapley_from_table`.
-    given, draws, seed
-        As in :func:`permutation_p_values`.
-
-    Raises
-    ------
-    ValueError
-        If the table is refused, `given` is unknown or `draws` is below one.
-    """
-    cells, known = cells_of_table(tokens, task_cells, counts, names)
-    return _evidence(cells, known, given, draws, seed)
-
-
-def _evidence(
-    cells: CoalitionCells, names: tuple[str, ...], given: Given, draws: int, seed: int
-) -> Evidence:
     from fedkit.intervals import holm  # it brings scipy.stats
 
     if given not in ("task", "others"):
         raise ValueError(f"given is {given!r}; expected 'task' or 'others'")
+    cells = coalition_cells(x_task, y, parties, names, bins, how, missing)
     codes, label, weights = [code for code, _ in cells.parties], cells.label, cells.weights
     contributions, p_values = np.empty(len(codes)), np.empty(len(codes))
     for party, code in enumerate(codes):
@@ -234,4 +189,4 @@ def _evidence(
         rng = Streams(seed).generator("fedvalue-p", party)
         p_values[party] = permutation_p_value(known, code, label, weights, draws=draws, rng=rng)
         contributions[party] = conditional_mutual_information(code, label, known, weights)
-    return Evidence(contributions, p_values, holm(p_values.tolist()), names, given)
+    return Evidence(contributions, p_values, holm(p_values.tolist()), cells.names, given)
