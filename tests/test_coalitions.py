@@ -75,7 +75,7 @@ def test_values_are_those_of_averaged_models(
         got = RoundGame(evaluator, base, updates, SIZES).value(ALL)
         assert got.dtype == np.float64
         assert_close(got, expected)
-        few = evaluator.coalition_utilities(base, updates, weights[5:7])  # the direct way
+        few = evaluator.evaluate(evaluator.prepare(base, updates), weights[5:7])  # the direct way
         assert_close(few, expected[5:7])
         models = base + torch.from_numpy(weights[:3]).float() @ updates
         assert_close(evaluator.utilities(models), expected[:3])
@@ -181,6 +181,34 @@ def test_shapes_of_empty_requests() -> None:
         assert evaluator.utilities(updates[:0]).shape == shape
 
 
+@pytest.mark.parametrize("name", ["mlp-9", "lenet5"])
+@pytest.mark.parametrize("utility", ["accuracy", "negative_loss", "class_accuracy"])
+def test_a_model_of_nan_has_no_utility_and_leaves_its_neighbours_alone(name, utility) -> None:
+    arch, base, updates, x, y = setting(name, (1, 8, 8))
+    evaluator = Evaluator(arch, x, y, utility)
+    models = base + updates
+    models[1, 5], models[2] = torch.nan, torch.inf
+    values = evaluator.utilities(models)
+    assert np.isnan(values[1:3]).all()
+    assert_close(values[[0, 3]], evaluator.utilities(models[[0, 3]]))
+    prepared = evaluator.prepare(base, updates)
+    weights = np.full((9, K), 0.25)  # more of them than clients: the first layer is prepared
+    weights[4, 2] = np.nan
+    for rows in (weights, weights[3:5]):
+        values = evaluator.evaluate(prepared, rows)
+        assert np.isnan(values[np.isnan(rows).any(axis=1)]).all()
+        assert np.isfinite(values[np.isfinite(rows).all(axis=1)]).all()
+
+
+@pytest.mark.parametrize("change", [lambda p: p[:, :-1], lambda p: p[:, :1], lambda p: p[0],
+                                    lambda p: p.repeat(1, 2)])  # fmt: skip
+@pytest.mark.parametrize("name", ["mlp-9", "lenet5", "resnet20"])
+def test_models_of_another_width_are_refused(name, change) -> None:
+    arch, _, updates, x, y = setting(name, (1, 8, 8))
+    with pytest.raises(ValueError, match="models have shape"):
+        Evaluator(arch, x, y).utilities(change(updates))
+
+
 def test_only_plain_networks_have_a_first_layer_to_take() -> None:
     assert FirstLayer.of(build("resnet18", (3, 32, 32), 10)) is None
     first = FirstLayer.of(build("lenet5", (1, 28, 28), 10))
@@ -211,8 +239,6 @@ def test_bad_input_is_refused() -> None:
         RoundGame(evaluator, base, updates, SIZES, weighting="mean")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="coalitions have shape"):
         RoundGame(evaluator, base, updates, SIZES).value(ALL[:, :3])
-    with pytest.raises(ValueError, match=r"weights have shape \(16, 3\)"):
-        evaluator.coalition_utilities(base, updates, ALL[:, :3] / 2)
     with pytest.raises(ValueError, match="utility is"):
         Evaluator(arch, x, y, "f1")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="validation images"):

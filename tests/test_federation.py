@@ -1,4 +1,4 @@
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -151,6 +151,60 @@ def test_bad_calls_are_refused():
         run([toy(sizes=(0, 0))], MLP, OWEN, PLAN, [1])
     with pytest.raises(ValueError, match="rounds is 0"):
         Plan(rounds=0, participants=1, local=LOCAL)
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Selects what it was told to, whatever that is."""
+
+    ids: object
+
+    def select(self, clients, k, rng):
+        return self.ids
+
+
+@dataclass(frozen=True)
+class Told:
+    given: object
+
+    def weights(self, values, sizes):
+        return self.given
+
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [[0, 0], [True, False, True, True, False], [0, 5], [-1, 2], [0.0, 2.0], [[0, 2]], [], [0, NAN]],
+)
+def test_a_selection_that_is_none_is_refused(ids):
+    strategy = Strategy(Chosen(ids), NoValue(), SizeWeighted())
+    with pytest.raises(ValueError, match=r"Chosen selected .* number from 0 to 4"):
+        run([toy()], MLP, strategy, PLAN, [1])
+
+
+@pytest.mark.parametrize(
+    "weights", [[0.3, 0.3], [1.5, -0.5], [NAN, 1.0], [1.0], [[0.5], [0.5]], [float("inf"), 0.0]]
+)
+def test_weights_that_are_none_are_refused(weights):
+    def rule(r, valuation, clients):
+        return np.array(weights)
+
+    for policy, name in ((Told(np.array(weights)), "Told"), (rule, "rule")):
+        strategy = Strategy(Chosen(np.array([0, 2])), NoValue(), policy)
+        with pytest.raises(ValueError, match=f"{name} gave the weights .* to 2 participants"):
+            run([toy()], MLP, strategy, PLAN, [1])
+
+
+def test_values_of_others_are_refused():
+    class Short:
+        def value(self, rounds):
+            return NoValue().value([replace(r, participants=r.participants[:1]) for r in rounds])
+
+    strategy = Strategy(UniformSelection(), Short(), SizeWeighted())
+    with pytest.raises(ValueError, match=r"Short returned valuations of \[1\] participants"):
+        run([toy()], MLP, strategy, PLAN, [1])
 
 
 def a_round():

@@ -58,7 +58,8 @@ def test_mavericks_alone_hold_their_classes():
 
 
 def test_the_cast_is_two_of_each_kind_at_the_end():
-    kinds = paper.adversaries_of(replace(BASE, clients=50, adversaries=2), 10).kinds(58)
+    cast = paper.adversaries_of(replace(BASE, clients=50, adversaries=2), 10)
+    kinds = [cast.kind(i) for i in range(58)]
     assert kinds[:50] == ["honest"] * 50
     assert kinds[50:] == [kind for kind in paper.KINDS for _ in range(2)]
 

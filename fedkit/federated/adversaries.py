@@ -1,27 +1,26 @@
 """Clients that misbehave: with their data, or with what they send.
 
-:class:`Adversaries` says which clients make which attack.  Attacks on the data are transforms of a
-federation; attacks on the update replace what reaches the server.  Both are values, so they fit
-into a record, and both draw from streams of their own: a client that misbehaves changes no other
-client's numbers.
+:class:`Adversaries` says which clients make which attack.  Attacks on the data are callables, the
+:data:`~fedkit.federated.clients.Transform` of a federation; attacks on the update replace what
+reaches the server.  Both are values, so they fit into a record, and both draw from streams of
+their own: a client that misbehaves changes no other client's numbers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal, Protocol
+from dataclasses import asdict, dataclass, is_dataclass, replace
+from typing import Literal, Protocol
 
 import numpy as np
 import torch
 
-from fedkit.federated.clients import Federation
+from fedkit.federated.clients import Federation, Transform
 from fedkit.federated.valuers import Round
 
 __all__ = [
     "Adversaries",
     "Backdoor",
-    "DataAttack",
     "FreeRider",
     "LabelFlip",
     "LabelNoise",
@@ -35,25 +34,22 @@ Tensor = torch.Tensor
 Pair = tuple[Tensor, Tensor]
 
 
-class DataAttack(Protocol):
-    """Misbehaviour with data: called with the client's own images and labels."""
-
-    def __call__(self, x: Tensor, y: Tensor, rng: np.random.Generator) -> Pair:
-        """Return the images and labels that the client trains on."""
-        ...
-
-
 class UpdateAttack(Protocol):
     """Misbehaviour with the update that a client sends."""
 
     def update(self, honest: Tensor, rng: np.random.Generator) -> Tensor:
-        """Return what is sent in the place of the honest update ``[P]``."""
+        """What is sent in the place of the honest update ``[P]``."""
         ...
 
 
-def _share(name: str, value: float) -> None:
-    if not 0 <= value <= 1:
-        raise ValueError(f"{name} is {value}; it is a share, from 0 to 1")
+def _drawn(share: float, n: int, rng: np.random.Generator) -> Tensor:
+    """Positions of a share of n samples, rounded to whole ones."""
+    return torch.from_numpy(rng.permutation(n)[: round(share * n)])
+
+
+def _check_share(share: float) -> None:
+    if not 0 <= share <= 1:
+        raise ValueError(f"share is {share}; it is a share, from 0 to 1")
 
 
 @dataclass(frozen=True)
@@ -67,7 +63,7 @@ class LabelFlip:
     n_classes: int
 
     def __call__(self, x: Tensor, y: Tensor, rng: np.random.Generator) -> Pair:
-        """Return the images with mirrored labels."""
+        """Mirror the labels."""
         return x, self.n_classes - 1 - y
 
 
@@ -77,10 +73,12 @@ class LabelPermutation:
 
     n_classes: int
 
-    def __call__(self, x: Tensor, y: Tensor, rng: np.random.Generator) -> Pair:
-        """Return the images with permuted labels."""
+    def __post_init__(self) -> None:
         if self.n_classes < 2:
             raise ValueError(f"n_classes is {self.n_classes}; nothing to permute below 2")
+
+    def __call__(self, x: Tensor, y: Tensor, rng: np.random.Generator) -> Pair:
+        """Permute the labels."""
         while True:
             order = rng.permutation(self.n_classes)
             if (order != np.arange(self.n_classes)).all():
@@ -89,24 +87,17 @@ class LabelPermutation:
 
 @dataclass(frozen=True)
 class LabelNoise:
-    """A share of the labels is replaced by a different one, drawn uniformly (FedCCEA).
-
-    Parameters
-    ----------
-    share : float
-        Rounded to whole labels: exactly so many are wrong.
-    n_classes : int
-    """
+    """A share of the labels, rounded to whole ones, becomes another, drawn uniformly (FedCCEA)."""
 
     share: float
     n_classes: int
 
     def __post_init__(self) -> None:
-        _share("share", self.share)
+        _check_share(self.share)
 
     def __call__(self, x: Tensor, y: Tensor, rng: np.random.Generator) -> Pair:
-        """Return the images with noisy labels."""
-        wrong = torch.from_numpy(rng.permutation(len(y))[: round(self.share * len(y))])
+        """Replace labels."""
+        wrong = _drawn(self.share, len(y), rng)
         shift = torch.from_numpy(rng.integers(1, self.n_classes, len(wrong)))
         noisy = y.clone()
         noisy[wrong] = (y[wrong] + shift) % self.n_classes
@@ -123,23 +114,22 @@ class RandomData:
     n_classes: int
 
     def __call__(self, x: Tensor, y: Tensor, rng: np.random.Generator) -> Pair:
-        """Return noise."""
+        """Replace everything."""
         noise = rng.standard_normal(x.shape, dtype=np.float32)
         return torch.from_numpy(noise), torch.from_numpy(rng.integers(0, self.n_classes, len(y)))
 
 
 @dataclass(frozen=True)
 class Backdoor:
-    """A bright square in the corner of a share of the images, all labelled `target`.
+    """A bright square in the lower right corner of a share of the images, all labelled `target`.
 
     Parameters
     ----------
     share : float
-        Share of the images that carry the pattern, rounded to whole images.
+        Rounded to whole images.
     target : int
-        Their label.
     size : int
-        Edge of the square in pixels, at the lower right.
+        Edge of the square in pixels.  It is as bright as the brightest pixel of all images.
     """
 
     share: float
@@ -147,23 +137,17 @@ class Backdoor:
     size: int = 3
 
     def __post_init__(self) -> None:
-        _share("share", self.share)
-
-    def stamp(self, x: Tensor) -> Tensor:
-        """Return the images with the pattern, at the brightness of their brightest pixel."""
-        if self.size > min(x.shape[-2:]):
-            raise ValueError(f"size is {self.size}; images are {x.shape[-2]} x {x.shape[-1]}")
-        marked = x.clone()
-        if len(x):
-            marked[..., -self.size :, -self.size :] = x.max()
-        return marked
+        _check_share(self.share)
 
     def __call__(self, x: Tensor, y: Tensor, rng: np.random.Generator) -> Pair:
-        """Return the images, some with the pattern and the target label."""
-        chosen = torch.from_numpy(rng.permutation(len(y))[: round(self.share * len(y))])
+        """Mark and relabel some images."""
+        if self.size > min(x.shape[-2:]):
+            raise ValueError(f"size is {self.size}; images are {x.shape[-2]} x {x.shape[-1]}")
         images, labels = x.clone(), y.clone()
-        images[chosen] = self.stamp(x)[chosen]
-        labels[chosen] = self.target
+        chosen = _drawn(self.share, len(y), rng)
+        if len(chosen):
+            images[chosen, ..., -self.size :, -self.size :] = x.max()
+            labels[chosen] = self.target
         return images, labels
 
 
@@ -175,9 +159,8 @@ class RandomUpdate:
     ----------
     norm : {"honest", "unit"}
         Length of what is sent: that of the client's honest update, which no norm test would
-        notice, or 1 times `scale`.
+        notice, or 1; times `scale`.
     scale : float
-        Factor of that length.
     """
 
     norm: Literal["honest", "unit"] = "honest"
@@ -188,7 +171,7 @@ class RandomUpdate:
             raise ValueError(f'norm is {self.norm!r}; expected "honest" or "unit"')
 
     def update(self, honest: Tensor, rng: np.random.Generator) -> Tensor:
-        """Return noise of that length."""
+        """Noise of that length."""
         noise = torch.from_numpy(rng.standard_normal(len(honest), dtype=np.float32))
         noise = noise.to(honest.device)
         length = honest.norm() if self.norm == "honest" else torch.ones((), device=honest.device)
@@ -208,7 +191,7 @@ class FreeRider:
     noise: float = 0.0
 
     def update(self, honest: Tensor, rng: np.random.Generator) -> Tensor:
-        """Return zero, or a little noise."""
+        """Zero, or a little noise."""
         if self.noise == 0:
             return torch.zeros_like(honest)
         return RandomUpdate(scale=self.noise).update(honest, rng)
@@ -221,7 +204,7 @@ class Adversaries:
     Parameters
     ----------
     attacks : mapping of int to attack
-        Client index to :class:`DataAttack` or :class:`UpdateAttack`; all others are honest.
+        Client index to an attack on its data or its update; all others are honest.
 
     Examples
     --------
@@ -230,69 +213,47 @@ class Adversaries:
     'FreeRider'
     """
 
-    attacks: Mapping[int, DataAttack | UpdateAttack]
+    attacks: Mapping[int, Transform | UpdateAttack]
 
     @classmethod
-    def of(cls, *groups: tuple[DataAttack | UpdateAttack, Sequence[int]]) -> Adversaries:
-        """Make them of ``(attack, clients)`` pairs.
-
-        Raises
-        ------
-        ValueError
-            If a client is given two attacks.
-        """
-        attacks: dict[int, DataAttack | UpdateAttack] = {}
+    def of(cls, *groups: tuple[Transform | UpdateAttack, Sequence[int]]) -> Adversaries:
+        """Make them of ``(attack, clients)`` pairs; no client may stand in two of them."""
+        attacks: dict[int, Transform | UpdateAttack] = {}
         for attack, clients in groups:
-            for i in clients:
-                if int(i) in attacks:
+            for i in map(int, clients):
+                if i in attacks:
                     raise ValueError(f"client {i} is given two attacks; give each client one")
-                attacks[int(i)] = attack
+                attacks[i] = attack
         return cls(attacks)
 
     def kind(self, client: int) -> str:
         """Name of a client's attack; "honest" for those without one."""
         return type(self.attacks[client]).__name__ if client in self.attacks else "honest"
 
-    def kinds(self, n_clients: int) -> list[str]:
-        """Names of all attacks, by client."""
-        return [self.kind(i) for i in range(n_clients)]
-
     def data(self, federation: Federation) -> Federation:
-        """Return the federation in which these clients misuse their data.
+        """The federation in which these clients misuse their data.
 
         Raises
         ------
         ValueError
             If a client does not exist, or nobody is left that is honest and owns data.
         """
-        unknown = [i for i in self.attacks if not 0 <= i < federation.n_clients]
-        if unknown:
-            raise ValueError(
-                f"clients {unknown} do not exist; expected 0 to {federation.n_clients - 1}"
-            )
-        honest = [i for i in np.flatnonzero(federation.sizes) if int(i) not in self.attacks]
-        if not honest:
+        federation.check_clients(*self.attacks)
+        if all(int(i) in self.attacks for i in np.flatnonzero(federation.sizes)):
             raise ValueError("every client with data misbehaves; leave at least one honest")
-        transforms = {i: attack for i, attack in self.attacks.items() if callable(attack)}
-        told = {
-            str(i): {"part": self.kind(i)} | _settings(attack) for i, attack in self.attacks.items()
-        }
-        made = federation.with_transforms(transforms)
-        return replace(made, settings={**made.settings, "cast": told})
+        told = {}
+        for i, attack in self.attacks.items():
+            fields = asdict(attack) if is_dataclass(attack) else {}  # type: ignore[call-overload]
+            told[str(i)] = {"attack": self.kind(i)} | fields
+        made = federation.with_transforms({i: a for i, a in self.attacks.items() if callable(a)})
+        return replace(made, settings={**made.settings, "adversaries": told})
 
     def attack(self, r: Round) -> Tensor:
-        """Return the updates that reach the server; the hook of
-        :func:`fedkit.federated.rounds.run`."""
-        updates = r.updates
+        """The updates that reach the server: the hook of :func:`fedkit.federated.rounds.run`."""
+        updates = r.updates.clone()
         for row, client in enumerate(r.participants.tolist()):
             attack = self.attacks.get(client)
             if attack is not None and not callable(attack):
-                if updates is r.updates:
-                    updates = r.updates.clone()
                 rng = r.streams.generator("tamper", client)
                 updates[row] = attack.update(r.updates[row], rng)
         return updates
-
-
-def _settings(attack: Any) -> dict[str, Any]:
-    return asdict(attack)

@@ -27,7 +27,7 @@ class Aggregation(Protocol):
 
 def _normalise(raw: FloatArray) -> FloatArray:
     total = raw.sum()
-    return raw / total if total > 0 else np.full(len(raw), 1 / len(raw))
+    return raw / total if total != 0 else np.full(len(raw), 1 / len(raw))
 
 
 @dataclass(frozen=True)

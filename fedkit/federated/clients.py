@@ -8,7 +8,7 @@ Arrays that are divided already are checked before anything is trained on them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -21,9 +21,8 @@ from fedkit.streams import Streams
 
 __all__ = ["Federation", "Transform", "federation_from_arrays", "make_federation"]
 
-Transform = Callable[
-    [torch.Tensor, torch.Tensor, np.random.Generator], tuple[torch.Tensor, torch.Tensor]
-]
+Tensor = torch.Tensor
+Transform = Callable[[Tensor, Tensor, np.random.Generator], tuple[Tensor, Tensor]]
 """What a client does to its own data: (x_i, y_i, rng) -> (x_i, y_i)."""
 
 Pair = tuple[Any, Any]
@@ -38,16 +37,14 @@ class Federation:
 
     Attributes
     ----------
-    x : float32 tensor (N, C, H, W)
-        Training pool, normalised.
-    y : int64 tensor (N,)
-        Its labels.
+    x, y : float32 tensor (N, C, H, W) and int64 tensor (N,)
+        Training pool, normalised, and its labels.
     clients : tuple of int64 array
         Positions in the pool that each client holds; a partition of it.
     x_val, y_val, x_test, y_test : tensors
         Server validation and test data, normalised alike; disjoint from the pool.
     n_classes : int
-        Number of classes of the data set (also of those absent from the pool).
+        Classes of the data set, those absent from the pool included.
     name : str
         Name of the data set.
     settings : dict
@@ -56,13 +53,13 @@ class Federation:
         What some clients do to their data when they are asked for it.
     """
 
-    x: torch.Tensor
-    y: torch.Tensor
+    x: Tensor
+    y: Tensor
     clients: tuple[np.ndarray, ...]
-    x_val: torch.Tensor
-    y_val: torch.Tensor
-    x_test: torch.Tensor
-    y_test: torch.Tensor
+    x_val: Tensor
+    y_val: Tensor
+    x_test: Tensor
+    y_test: Tensor
     n_classes: int
     name: str
     settings: dict[str, Any]
@@ -91,14 +88,11 @@ class Federation:
         return np.stack([np.bincount(y[c], minlength=self.n_classes) for c in self.clients])
 
     def summary(self) -> dict[str, float]:
-        """Describe how unequal the clients are, before any transform.
+        """How unequal the clients are, before any transform.
 
-        Returns
-        -------
-        dict
-            ``clients``, ``empty`` (clients without data), ``smallest``, ``median`` and
-            ``largest`` (sizes), and over the clients with data ``classes`` (mean number of
-            classes held) and ``dominance`` (mean share of a client's most frequent class).
+        ``clients``, ``empty`` (clients without data), ``smallest``, ``median`` and ``largest``
+        (sizes), and over the clients with data ``classes`` (mean number of classes held) and
+        ``dominance`` (mean share of a client's most frequent class).
         """
         sizes, counts = self.sizes, self.label_counts
         held = counts[sizes > 0]
@@ -112,14 +106,19 @@ class Federation:
             "dominance": float((held.max(1) / held.sum(1)).mean()),
         }
 
-    def client_data(self, i: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the images and labels that client `i` trains on, after its transform.
+    def check_clients(self, *clients: int) -> None:
+        """Refuse clients that do not exist."""
+        unknown = [i for i in clients if not 0 <= i < self.n_clients]
+        if unknown:
+            raise ValueError(f"clients {unknown} do not exist; expected 0 to {self.n_clients - 1}")
+
+    def client_data(self, i: int) -> tuple[Tensor, Tensor]:
+        """Images and labels that client `i` trains on, after its transform.
 
         The transform gets a fresh generator of the stream ("client", i, "transform"), so every
         call gives the same data.
         """
-        if not 0 <= i < self.n_clients:
-            raise ValueError(f"client {i} does not exist; expected 0 to {self.n_clients - 1}")
+        self.check_clients(i)
         index = torch.from_numpy(self.clients[i])
         x_i, y_i = self.x[index], self.y[index]
         if i in self.transforms:
@@ -128,28 +127,17 @@ class Federation:
         return x_i, y_i
 
     def with_transforms(self, transforms: Mapping[int, Transform]) -> Federation:
-        """Return the same federation in which some clients transform their data."""
-        unknown = [i for i in transforms if not 0 <= i < self.n_clients]
-        if unknown:
-            raise ValueError(f"clients {unknown} do not exist; expected 0 to {self.n_clients - 1}")
+        """The same federation in which some clients transform their data."""
+        self.check_clients(*transforms)
         return replace(self, transforms={**self.transforms, **transforms})
 
 
-def _described(scheme: Partitioner) -> dict[str, Any]:
+def _described(value: Any) -> Any:
     """Write a scheme down, its name included, so that settings fit into a record."""
-    described: dict[str, Any] = {"scheme": type(scheme).__name__}
-    if is_dataclass(scheme):
-        values = asdict(scheme)
-        for key in values:
-            value = getattr(scheme, key)
-            if key == "groups":
-                values[key] = [[number, _described(part)] for number, part in value]
-            elif is_dataclass(value):
-                values[key] = _described(value)
-            elif isinstance(value, tuple):
-                values[key] = list(value)
-        described.update(values)
-    return described
+    if is_dataclass(value):
+        told = {f.name: _described(getattr(value, f.name)) for f in fields(value)}
+        return {"scheme": type(value).__name__} | told
+    return [_described(v) for v in value] if isinstance(value, tuple) else value
 
 
 def make_federation(
@@ -161,8 +149,6 @@ def make_federation(
     validation: float = 0.01,
     validation_from: Literal["train", "test"] = "train",
     imbalance_factor: float | None = None,
-    tail_order: Literal["index", "random"] | Sequence[int] = "index",
-    stratified: bool = True,
     empty: Literal["keep", "refill", "error"] = "keep",
     min_size: int = 1,
 ) -> Federation:
@@ -171,9 +157,7 @@ def make_federation(
     Parameters
     ----------
     dataset : Dataset
-        As loaded.
     n_clients : int
-        Number of clients.
     scheme : Partitioner
         How the pool is divided.
     seed : int
@@ -184,13 +168,9 @@ def make_federation(
     validation_from : {"train", "test"}
         Which images they are taken from.  "test" leaves the rest of the test set for testing.
     imbalance_factor : float, optional
-        See :func:`long_tail`; None leaves the classes as they are.
-    tail_order : {"index", "random"} or sequence of int
-        See :func:`long_tail`.
-    stratified : bool
-        See :func:`hold_out`.
+        See :func:`~fedkit.federated.partitioners.long_tail`; None leaves the classes as they are.
     empty, min_size
-        See :func:`fill_empty`.
+        See :func:`~fedkit.federated.partitioners.fill_empty`.
 
     Returns
     -------
@@ -201,19 +181,24 @@ def make_federation(
     streams = Streams(seed).child("federation")
     if validation_from not in ("train", "test"):
         raise ValueError(f'validation_from is {validation_from!r}; expected "train" or "test"')
-    y_all, y_test = dataset.y_train.numpy(), dataset.y_test.numpy()
-    own = validation_from == "train"
-    rest, held = hold_out(
-        y_all if own else y_test, validation, streams.generator("validation"), stratified
-    )
-    pool, tested = (rest, np.arange(len(y_test))) if own else (np.arange(len(y_all)), rest)
-    x_held, y_held = (dataset.x_train, dataset.y_train) if own else (dataset.x_test, dataset.y_test)
+    train, test = (dataset.x_train, dataset.y_train), (dataset.x_test, dataset.y_test)
+    y_all = dataset.y_train.numpy()
+    source = train if validation_from == "train" else test
+    rest, held = hold_out(source[1].numpy(), validation, streams.generator("validation"))
+    pool = rest if source is train else np.arange(len(y_all))
+    tested = rest if source is test else np.arange(len(test[1]))
     if imbalance_factor is not None:
-        tail = long_tail(y_all[pool], imbalance_factor, streams.generator("tail"), tail_order)
-        pool = pool[tail]
-    y = y_all[pool]
-    parts = scheme.split(y, n_clients, streams.generator("split"))
+        pool = pool[long_tail(y_all[pool], imbalance_factor, streams.generator("tail"))]
+    parts = scheme.split(y_all[pool], n_clients, streams.generator("split"))
     parts = fill_empty(parts, empty, streams.generator("refill"), min_size)
+
+    def part(pair: tuple[Tensor, Tensor], index: np.ndarray) -> tuple[Tensor, Tensor]:
+        rows = torch.from_numpy(index)
+        return dataset.to_float(pair[0][rows]), pair[1][rows]
+
+    x, y = part(train, pool)
+    x_val, y_val = part(source, held)
+    x_test, y_test = part(test, tested)
     settings = {
         "dataset": dataset.name,
         "source": dataset.source,
@@ -225,22 +210,11 @@ def make_federation(
         "validation": float(validation),
         "validation_from": validation_from,
         "imbalance_factor": imbalance_factor,
-        "tail_order": tail_order if isinstance(tail_order, str) else list(tail_order),
-        "stratified": stratified,
         "empty": empty,
         "min_size": min_size,
     }
     return Federation(
-        x=dataset.to_float(dataset.x_train[torch.from_numpy(pool)]),
-        y=torch.from_numpy(y.copy()),
-        clients=tuple(parts),
-        x_val=dataset.to_float(x_held[torch.from_numpy(held)]),
-        y_val=y_held[torch.from_numpy(held)],
-        x_test=dataset.to_float(dataset.x_test[torch.from_numpy(tested)]),
-        y_test=dataset.y_test[torch.from_numpy(tested)],
-        n_classes=dataset.n_classes,
-        name=dataset.name,
-        settings=settings,
+        x, y, tuple(parts), x_val, y_val, x_test, y_test, dataset.n_classes, dataset.name, settings
     )
 
 
@@ -266,7 +240,6 @@ def federation_from_arrays(
     n_classes : int, optional
         By default one more than the largest label.
     name : str
-        Name of the data.
     seed : int
         Root seed of what clients do to their data (see :meth:`Federation.with_transforms`).
 
@@ -312,7 +285,7 @@ def federation_from_arrays(
     )  # fmt: skip
 
 
-def _images(x: torch.Tensor) -> torch.Tensor:
+def _images(x: Tensor) -> Tensor:
     return x if x.dim() == 4 else x.unsqueeze(1) if x.dim() == 3 else x[:, None, None]
 
 

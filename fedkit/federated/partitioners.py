@@ -28,9 +28,12 @@ __all__ = [
     "long_tail",
 ]
 
+#: draws of a block of clients, of which ``Dirichlet(by="blocks")`` keeps the most even
+_ATTEMPTS = 20
+
 
 class Partitioner(Protocol):
-    """What every partitioner offers."""
+    """Divides a pool among clients."""
 
     def split(self, y: np.ndarray, n_clients: int, rng: np.random.Generator) -> list[np.ndarray]:
         """Divide samples among clients.
@@ -40,9 +43,8 @@ class Partitioner(Protocol):
         y : int array (N,)
             Labels, from 0.
         n_clients : int
-            Number of clients, at most N.
+            At most N.
         rng : numpy.random.Generator
-            Source of randomness.
 
         Returns
         -------
@@ -52,14 +54,8 @@ class Partitioner(Protocol):
         ...
 
 
-def _check_labels(y: np.ndarray) -> np.ndarray:
-    """Return labels as int64, or refuse them.
-
-    Raises
-    ------
-    ValueError
-        If they are not a non-empty vector of non-negative integers.
-    """
+def _check_labels(y: np.ndarray, n_clients: int = 1) -> np.ndarray:
+    """Return the labels of a pool as int64, or refuse them (for so many clients)."""
     labels = np.asarray(y)
     if labels.ndim != 1 or not len(labels):
         raise ValueError(f"labels have shape {labels.shape}; expected a vector of at least one")
@@ -67,15 +63,8 @@ def _check_labels(y: np.ndarray) -> np.ndarray:
         raise ValueError(
             f"labels have dtype {labels.dtype}; expected integers from 0, as in y.astype('int64')"
         )
-    labels = labels.astype(np.int64)
     if labels.min() < 0:
         raise ValueError(f"labels contain {labels.min()}; expected integers from 0")
-    return labels
-
-
-def _check_split(y: np.ndarray, n_clients: int) -> np.ndarray:
-    """Return the labels of a pool as int64, or refuse it for this number of clients."""
-    labels = _check_labels(y)
     if n_clients < 1:
         raise ValueError(f"n_clients is {n_clients}; expected at least 1")
     if n_clients > len(labels):
@@ -83,28 +72,37 @@ def _check_split(y: np.ndarray, n_clients: int) -> np.ndarray:
             f"n_clients is {n_clients} but there are {len(labels)} samples; take fewer clients or "
             "more data"
         )
-    return labels
+    return labels.astype(np.int64)
 
 
-def _check_positive(name: str, value: float) -> None:
-    """Refuse a parameter that is not a finite number above 0."""
-    if not (np.isfinite(value) and value > 0):
-        raise ValueError(f"{name} is {value}; expected a finite number above 0")
+def _check_positive(name: str, *values: float) -> None:
+    for value in values:
+        if not (np.isfinite(value) and value > 0):
+            raise ValueError(f"{name} is {value}; expected a finite number above 0")
+
+
+def _check_choice(name: str, value: str, *known: str) -> None:
+    if value not in known:
+        raise ValueError(f"{name} is {value!r}; expected one of {', '.join(map(repr, known))}")
 
 
 def _join_pieces(parts: Sequence[Sequence[np.ndarray]]) -> list[np.ndarray]:
     """Join the pieces of each client and sort them."""
     empty = np.empty(0, dtype=np.int64)
-    return [np.sort(np.concatenate([empty, *pieces])).astype(np.int64) for pieces in parts]
+    return [np.sort(np.concatenate([empty, *pieces])) for pieces in parts]
+
+
+def _largest_remainder(exact: np.ndarray, total: int) -> np.ndarray:
+    """Round numbers that sum to `total` to whole numbers that do."""
+    counts = np.floor(exact).astype(np.int64)
+    counts[np.argsort(counts - exact, kind="stable")[: total - int(counts.sum())]] += 1
+    return counts
 
 
 def _cut_by_shares(indices: np.ndarray, shares: np.ndarray) -> list[np.ndarray]:
-    """Cut indices into pieces whose lengths are in proportion to shares (largest remainder)."""
-    exact = shares / shares.sum() * len(indices)
-    counts = np.floor(exact).astype(np.int64)
-    rest = len(indices) - int(counts.sum())
-    counts[np.argsort(counts - exact, kind="stable")[:rest]] += 1
-    return np.split(indices, np.cumsum(counts)[:-1])
+    """Cut indices into pieces whose lengths are in proportion to shares."""
+    lengths = _largest_remainder(shares / shares.sum() * len(indices), len(indices))
+    return np.split(indices, np.cumsum(lengths)[:-1])
 
 
 def _draw_shares(concentration: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -115,9 +113,8 @@ def _draw_shares(concentration: np.ndarray, rng: np.random.Generator) -> np.ndar
     if np.isfinite(shares).all() and shares.sum() > 0:
         return shares
     # The limit of a vanishing concentration: all to one, chosen in proportion to it.
-    limit = np.zeros(len(concentration))
-    limit[rng.choice(len(concentration), p=concentration / concentration.sum())] = 1.0
-    return limit
+    winner = rng.choice(len(concentration), p=concentration / concentration.sum())
+    return np.eye(len(concentration))[winner]
 
 
 @dataclass(frozen=True)
@@ -126,7 +123,7 @@ class IID:
 
     def split(self, y: np.ndarray, n_clients: int, rng: np.random.Generator) -> list[np.ndarray]:
         """See :meth:`Partitioner.split`."""
-        labels = _check_split(y, n_clients)
+        labels = _check_labels(y, n_clients)
         return [np.sort(p) for p in np.array_split(rng.permutation(len(labels)), n_clients)]
 
 
@@ -138,12 +135,15 @@ class Dirichlet:
     ----------
     alpha : float
         Concentration; small is skewed.
-    by : {"class", "client", "blocks"}
+    by : {"class", "capped", "client", "blocks"}
         What is drawn.
 
         ``"class"`` draws for each class its shares over the clients, Dir(alpha) over n
         clients (Yurochkin et al. 2019).  Labels and sizes are both skewed; with many clients
         and a small alpha most of them are empty.
+
+        ``"capped"`` is the same, but a client that has reached N/n samples takes part in no
+        further class: the draw is over the others.  One class can still carry it beyond N/n.
 
         ``"client"`` gives all clients the same size (to one sample) and draws for each its
         distribution of labels, Dir(alpha * C * p) over C classes with p the class frequencies
@@ -153,65 +153,40 @@ class Dirichlet:
         nothing else is left.
 
         ``"blocks"`` is the procedure of CReFF (Shang et al. 2022, the source of FedOwen's long
-        tail): random blocks of ten clients, a capped draw by class inside each block, then the
-        blocks in line are cut into equal parts.  CReFF repeats a draw until each client has
-        half the mean size, which need not end at a small alpha in a long tail; we keep the best
-        of `attempts` draws.
-    capped : bool
-        With ``by="class"``: a client that has reached N/n samples takes part in no further
-        class.  The Dirichlet over the remaining clients is that of the open ones, renormalised.
-        One class can still carry a client beyond N/n.  Implied by ``"blocks"``; no meaning for
-        ``"client"``, whose sizes are equal already.
-    attempts : int
-        With ``by="blocks"``: draws made per block.
-
-    Raises
-    ------
-    ValueError
-        If a parameter is out of range.
+        tail): random blocks of ten clients, a capped draw inside each block, then the blocks in
+        line are cut into equal parts.  CReFF repeats a draw until each client has half the mean
+        size, which need not end at a small alpha in a long tail; we keep the best of 20 draws.
     """
 
     alpha: float
-    by: Literal["class", "client", "blocks"] = "class"
-    capped: bool = False
-    attempts: int = 20
+    by: Literal["class", "capped", "client", "blocks"] = "class"
 
     def __post_init__(self) -> None:
         _check_positive("alpha", self.alpha)
-        if self.by not in ("class", "client", "blocks"):
-            raise ValueError(f"by is {self.by!r}; expected 'class', 'client' or 'blocks'")
-        if self.attempts < 1:
-            raise ValueError(f"attempts is {self.attempts}; expected at least 1")
+        _check_choice("by", self.by, "class", "capped", "client", "blocks")
 
     def split(self, y: np.ndarray, n_clients: int, rng: np.random.Generator) -> list[np.ndarray]:
         """See :meth:`Partitioner.split`."""
-        labels = _check_split(y, n_clients)
+        labels = _check_labels(y, n_clients)
         if self.by == "client":
             return self._by_client(labels, n_clients, rng)
         if self.by == "blocks":
             return self._by_blocks(labels, n_clients, rng)
-        return _join_pieces(
-            self._by_class(labels, rng.permutation(len(labels)), n_clients, self.capped, rng)
-        )
+        return _join_pieces(self._by_class(labels, rng.permutation(len(labels)), n_clients, rng))
 
     def _by_class(
-        self,
-        labels: np.ndarray,
-        pool: np.ndarray,
-        n_clients: int,
-        capped: bool,
-        rng: np.random.Generator,
+        self, labels: np.ndarray, pool: np.ndarray, n_clients: int, rng: np.random.Generator
     ) -> list[list[np.ndarray]]:
         """Divide a shuffled pool class by class; returns the pieces in the order of dealing."""
         parts: list[list[np.ndarray]] = [[] for _ in range(n_clients)]
         sizes = np.zeros(n_clients, dtype=np.int64)
-        limit = len(pool) / n_clients
+        # Someone is below the mean as long as a sample is left, so somebody is always open.
+        limit = np.inf if self.by == "class" else len(pool) / n_clients
         for label in np.unique(labels[pool]):
-            members = pool[labels[pool] == label]
-            # Someone is below the mean as long as a sample is left, so `open_` is never empty.
-            open_ = np.flatnonzero(sizes < limit) if capped else np.arange(n_clients)
+            open_ = np.flatnonzero(sizes < limit)
             shares = _draw_shares(np.full(len(open_), self.alpha), rng)
-            for client, piece in zip(open_, _cut_by_shares(members, shares), strict=True):
+            pieces = _cut_by_shares(pool[labels[pool] == label], shares)
+            for client, piece in zip(open_, pieces, strict=True):
                 parts[client].append(piece)
                 sizes[client] += len(piece)
         return parts
@@ -250,8 +225,8 @@ class Dirichlet:
         for n_members, pool in zip(members, pools, strict=True):
             best: list[list[np.ndarray]] = []
             smallest = -1
-            for _ in range(self.attempts):
-                draw = self._by_class(labels, pool, n_members, True, rng)
+            for _ in range(_ATTEMPTS):
+                draw = self._by_class(labels, pool, n_members, rng)
                 size = min(sum(map(len, pieces)) for pieces in draw)
                 if size > smallest:
                     best, smallest = draw, size
@@ -267,11 +242,6 @@ class ClassesPerClient:
 
     Classes go to clients in turn, always those with the fewest holders (ties at random), so
     the numbers of holders differ by at most one.
-
-    Parameters
-    ----------
-    k : int
-        Classes per client.
     """
 
     k: int
@@ -282,7 +252,7 @@ class ClassesPerClient:
 
     def split(self, y: np.ndarray, n_clients: int, rng: np.random.Generator) -> list[np.ndarray]:
         """See :meth:`Partitioner.split`."""
-        labels = _check_split(y, n_clients)
+        labels = _check_labels(y, n_clients)
         classes = np.unique(labels)
         if self.k > len(classes):
             raise ValueError(f"k is {self.k} but there are {len(classes)} classes; take fewer")
@@ -321,22 +291,20 @@ class QuantitySkew:
 
     def __post_init__(self) -> None:
         _check_positive("alpha", self.alpha)
-        for share in self.proportions or ():
-            _check_positive("a proportion", share)
+        _check_positive("a proportion", *(self.proportions or ()))
 
     def split(self, y: np.ndarray, n_clients: int, rng: np.random.Generator) -> list[np.ndarray]:
         """See :meth:`Partitioner.split`."""
-        labels = _check_split(y, n_clients)
-        pool = rng.permutation(len(labels))
-        if self.proportions is not None:
-            if len(self.proportions) != n_clients:
-                raise ValueError(
-                    f"proportions has {len(self.proportions)} entries for {n_clients} clients; "
-                    "expected one per client"
-                )
+        pool = rng.permutation(len(_check_labels(y, n_clients)))
+        if self.proportions is None:
+            shares = _draw_shares(np.full(n_clients, self.alpha), rng)
+        elif len(self.proportions) == n_clients:
             shares = np.array(self.proportions)
         else:
-            shares = _draw_shares(np.full(n_clients, self.alpha), rng)
+            raise ValueError(
+                f"proportions has {len(self.proportions)} entries for {n_clients} clients; "
+                "expected one per client"
+            )
         return [np.sort(piece) for piece in _cut_by_shares(pool, shares)]
 
 
@@ -349,7 +317,6 @@ class Mavericks:
     Parameters
     ----------
     n_mavericks : int
-        Number of Mavericks.
     classes : tuple of int, optional
         Classes that they hold; default: as many as there are Mavericks, drawn at random.
     others : Partitioner
@@ -370,28 +337,23 @@ class Mavericks:
     def __post_init__(self) -> None:
         if self.n_mavericks < 1:
             raise ValueError(f"n_mavericks is {self.n_mavericks}; expected at least 1")
-        n_held = self.n_mavericks if self.classes is None else len(set(self.classes))
-        if not self.shared and n_held < self.n_mavericks:
-            raise ValueError(
-                f"{self.n_mavericks} Mavericks cannot each hold one of {n_held} classes alone; "
-                "name more classes or set shared=True"
-            )
 
     def split(self, y: np.ndarray, n_clients: int, rng: np.random.Generator) -> list[np.ndarray]:
         """See :meth:`Partitioner.split`."""
-        labels = _check_split(y, n_clients)
+        labels = _check_labels(y, n_clients)
         present = np.unique(labels)
-        held = np.array(sorted(set(self.classes or ())), dtype=np.int64)
         if self.classes is None:
             n_held = min(self.n_mavericks, len(present))
             held = np.sort(rng.choice(present, n_held, replace=False))
+        else:
+            held = np.unique(np.array(self.classes, dtype=np.int64))
         absent = np.setdiff1d(held, present)
         if len(absent):
             raise ValueError(f"Maverick classes {absent.tolist()} have no samples; expected some")
         if not self.shared and len(held) < self.n_mavericks:
             raise ValueError(
                 f"{self.n_mavericks} Mavericks cannot each hold one of {len(held)} classes alone; "
-                "take fewer Mavericks or set shared=True"
+                "take fewer Mavericks, name more classes or set shared=True"
             )
         rest = np.flatnonzero(~np.isin(labels, held))
         first = 0 if self.mixed else self.n_mavericks
@@ -435,7 +397,7 @@ class Mixed:
 
     def split(self, y: np.ndarray, n_clients: int, rng: np.random.Generator) -> list[np.ndarray]:
         """See :meth:`Partitioner.split`."""
-        labels = _check_split(y, n_clients)
+        labels = _check_labels(y, n_clients)
         numbers = np.array([number for number, _ in self.groups])
         if numbers.sum() != n_clients:
             raise ValueError(
@@ -453,17 +415,14 @@ class MissingClassWarning(UserWarning):
 
 
 def hold_out(
-    y: np.ndarray,
-    fraction: float,
-    rng: np.random.Generator,
-    stratified: bool = True,
-    missing: Literal["warn", "error"] = "warn",
+    y: np.ndarray, fraction: float, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Take a fraction of the samples away from training.
+    """Take a fraction of the samples away from training, stratified by class.
 
-    Stratified, class c gives max(1, its share of round(fraction * N)) images, shares being
-    rounded by largest remainder; a class of one image keeps it for training.  So every class
-    of two or more images is in both parts, if need be with more images than the fraction says.
+    Class c gives max(1, its share of round(fraction * N)) images, shares being rounded by largest
+    remainder; a class of one image keeps it for training, with a :class:`MissingClassWarning`.
+    So every class of two or more images is in both parts, if need be with more images than the
+    fraction says.
 
     Parameters
     ----------
@@ -472,12 +431,6 @@ def hold_out(
     fraction : float
         Fraction held out, above 0 and below 1.
     rng : numpy.random.Generator
-        Source of randomness.
-    stratified : bool
-        False draws without regard to class.
-    missing : {"warn", "error"}
-        What to do when a class of `y` has no held-out image: warn with
-        :class:`MissingClassWarning`, or raise.
 
     Returns
     -------
@@ -487,52 +440,38 @@ def hold_out(
     Raises
     ------
     ValueError
-        If the fraction is out of range, nothing would be left on either side, or a class is
-        missing and ``missing="error"``.
+        If the fraction is out of range, or nothing would be left on either side.
     """
     labels = _check_labels(y)
     if not 0 < fraction < 1:
         raise ValueError(f"validation fraction is {fraction}; expected above 0 and below 1")
-    if missing not in ("warn", "error"):
-        raise ValueError(f"missing is {missing!r}; expected 'warn' or 'error'")
     classes, counts = np.unique(labels, return_counts=True)
     total = max(1, round(fraction * len(labels)))
-    if stratified:
-        exact = total * counts / len(labels)
-        quota = np.floor(exact).astype(np.int64)
-        quota[np.argsort(quota - exact, kind="stable")[: total - int(quota.sum())]] += 1
-        quota = np.minimum(np.maximum(quota, 1), counts - 1)
-        chosen = [
-            rng.permutation(np.flatnonzero(labels == c))[:q]
-            for c, q in zip(classes, quota, strict=True)
-        ]
-        held = np.sort(np.concatenate(chosen)).astype(np.int64)
-    else:
-        held = np.sort(rng.permutation(len(labels))[:total]).astype(np.int64)
-    if not 0 < len(held) < len(labels):
+    quota = _largest_remainder(total * counts / len(labels), total)
+    quota = np.minimum(np.maximum(quota, 1), counts - 1)
+    chosen = [
+        rng.permutation(np.flatnonzero(labels == c))[:q]
+        for c, q in zip(classes, quota, strict=True)
+    ]
+    held = np.sort(np.concatenate(chosen)).astype(np.int64)
+    if not len(held):
         raise ValueError(
-            f"holding out {fraction} of {len(labels)} samples leaves {len(labels) - len(held)} for "
-            f"training and {len(held)} for validation; take more data or another fraction"
+            f"holding out {fraction} of {len(labels)} samples leaves none for validation: every "
+            "class has one sample; take more data"
         )
     absent = np.setdiff1d(classes, labels[held]).tolist()
     if absent:
-        message = (
+        warnings.warn(
             f"classes {absent} have no validation image, so class-wise utilities are undefined "
-            "for them; hold out a larger fraction or add images of these classes"
+            "for them; hold out a larger fraction or add images of these classes",
+            MissingClassWarning,
+            stacklevel=2,
         )
-        if missing == "error":
-            raise ValueError(message)
-        warnings.warn(message, MissingClassWarning, stacklevel=2)
     return np.setdiff1d(np.arange(len(labels)), held), held
 
 
-def long_tail(
-    y: np.ndarray,
-    imbalance_factor: float,
-    rng: np.random.Generator,
-    order: Literal["index", "random"] | Sequence[int] = "index",
-) -> np.ndarray:
-    """Thin the classes so that their sizes fall off exponentially.
+def long_tail(y: np.ndarray, imbalance_factor: float, rng: np.random.Generator) -> np.ndarray:
+    """Thin the classes so that their sizes fall off exponentially with their index.
 
     The class of rank r among C keeps ``floor(n_max * factor ** (r / (C - 1)))`` images, at most
     what it has and at least one.  ``n_max`` is the mean class size N / C, as in the code of
@@ -546,9 +485,7 @@ def long_tail(
     imbalance_factor : float
         Size of the last class relative to the first, above 0 and at most 1.
     rng : numpy.random.Generator
-        Draws which images stay, and the order of the classes if it is random.
-    order : {"index", "random"} or sequence of int
-        Classes from the most to the least frequent; by default by index, as in CReFF.
+        Draws which images stay.
 
     Returns
     -------
@@ -559,17 +496,9 @@ def long_tail(
     if not 0 < imbalance_factor <= 1:
         raise ValueError(f"imbalance_factor is {imbalance_factor}; expected above 0 and at most 1")
     classes = np.unique(labels)
-    if isinstance(order, str):
-        if order not in ("index", "random"):
-            raise ValueError(f"order is {order!r}; expected 'index', 'random' or a list of classes")
-        ranking = classes if order == "index" else rng.permutation(classes)
-    else:
-        ranking = np.asarray(order, dtype=np.int64)
-        if not np.array_equal(np.sort(ranking), classes):
-            raise ValueError(f"order is {list(order)}; expected each of {classes.tolist()} once")
     n_max = len(labels) / len(classes)
     kept = []
-    for rank, label in enumerate(ranking):
+    for rank, label in enumerate(classes):
         target = n_max * imbalance_factor ** (rank / max(len(classes) - 1, 1))
         # The small term keeps a whole number whole when the power is a rounding below it.
         members = rng.permutation(np.flatnonzero(labels == label))
@@ -603,8 +532,7 @@ def fill_empty(
     list of int64 array
         The same samples, each held once.
     """
-    if rule not in ("keep", "refill", "error"):
-        raise ValueError(f"empty is {rule!r}; expected 'keep', 'refill' or 'error'")
+    _check_choice("empty", rule, "keep", "refill", "error")
     if min_size < 1:
         raise ValueError(f"min_size is {min_size}; expected at least 1")
     sizes = np.array([len(p) for p in parts])

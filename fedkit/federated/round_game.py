@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedkit.games.coalitions import check_coalitions
 from fedkit.learning.evaluation import Evaluator
 
 __all__ = ["RoundGame"]
@@ -80,12 +81,7 @@ class RoundGame:
 
     def weights(self, coalitions: np.ndarray) -> np.ndarray:
         """Weight of each client in each coalition, float64 ``[B, k]``; rows sum to 1 (or 0)."""
-        members = np.asarray(coalitions, dtype=bool)
-        if members.ndim != 2 or members.shape[1] != self.n_players:
-            raise ValueError(
-                f"coalitions have shape {members.shape}; [B, {self.n_players}] is expected"
-            )
-        masses = members * self._shares
+        masses = check_coalitions(coalitions, self.n_players) * self._shares
         total = masses.sum(axis=1, keepdims=True)
         return np.divide(masses, total, out=np.zeros_like(masses), where=total > 0)
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -64,7 +63,8 @@ class Strategy:
     ----------
     select, value, aggregate
         The three policies.  `aggregate` is a rule on values and sizes, or a function of the
-        round, its valuation and the clients' table, to which the round was added.
+        round, its valuation and the clients' table, to which the round was added.  Weights are
+        finite, not negative, and sum to 1; all zero, they keep the global model.
     remember : callable
         Writes a valuation into the clients' table, whose `counts` include the current round.
     outputs : int or None
@@ -109,86 +109,182 @@ class Plan:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1")
 
 
+def _name(policy: object) -> str:
+    return getattr(policy, "__name__", type(policy).__name__)
+
+
+def _shown(array: npt.NDArray[Any]) -> str:
+    return " ".join(np.array2string(array, threshold=20).split())
+
+
+def _check_selection(policy: object, chosen: npt.ArrayLike, n_clients: int) -> IntArray:
+    ids = np.asarray(chosen)
+    whole = ids.ndim == 1 and len(ids) > 0 and ids.dtype.kind in "iu"
+    if not (whole and ids.min() >= 0 and ids.max() < n_clients and len(np.unique(ids)) == len(ids)):
+        raise ValueError(
+            f"{_name(policy)} selected {_shown(ids)}; expected at least one "
+            f"client, each once, by its number from 0 to {n_clients - 1} (np.flatnonzero turns a "
+            "mask into numbers)"
+        )
+    return ids.astype(np.int64)
+
+
+def _check_values(policy: object, valuations: Sequence[Valuation], rounds: Sequence[Round]) -> None:
+    given, wanted = [len(v.values) for v in valuations], [len(r.participants) for r in rounds]
+    if given != wanted:
+        raise ValueError(
+            f"{_name(policy)} returned valuations of {given} participants; expected {wanted}: one "
+            "valuation per round, with one value per participant"
+        )
+
+
+def _check_weights(policy: object, weights: npt.ArrayLike, k: int) -> FloatArray:
+    w = np.asarray(weights, dtype=np.float64)
+    fine = w.shape == (k,) and bool(np.isfinite(w).all() and (w >= 0).all())
+    if not fine or (w.any() and abs(w.sum() - 1) > 1e-5):
+        raise ValueError(
+            f"{_name(policy)} gave the weights {_shown(w)} to {k} "
+            "participants; expected one finite number of at least 0 for each that sum to 1, or "
+            "zeros to keep the model"
+        )
+    return w
+
+
 @dataclass
 class _Replicate:
+    """One federation with what its server keeps between rounds."""
+
     federation: Federation
-    streams: Streams
+    seed: int
     evaluator: Evaluator
     test: Evaluator
     table: ClientTable
     model: torch.Tensor
 
+    def stream(self, t: int) -> Streams:
+        return Streams(self.seed).child("round", t)
 
-def _start(
-    federation: Federation,
-    seed: int,
-    architecture: Architecture,
-    strategy: Strategy,
-    plan: Plan,
-    device: torch.device,
-    shared: dict[int, Evaluator],
-) -> _Replicate:
-    if not (federation.sizes > 0).any():
-        raise ValueError("no client of this federation owns data; nothing can be trained")
-    streams = Streams(seed)
-    if id(federation.x_test) not in shared:  # replicates share one test set on the device
-        shared[id(federation.x_test)] = Evaluator(
-            architecture, federation.x_test, federation.y_test, "accuracy", device=device
+    def losses(self, ids: IntArray) -> FloatArray:
+        """Mean loss of the global model on the data of some clients, which must own data."""
+        arch, device = self.evaluator.arch, self.evaluator.device
+        data = (self.federation.client_data(int(i)) for i in ids)
+        judges = [Evaluator(arch, x, y, "negative_loss", device=device) for x, y in data]
+        return np.array([-judge.utilities(self.model[None])[0] for judge in judges], np.float64)
+
+
+@dataclass
+class _Run:
+    """Replicates in lockstep."""
+
+    architecture: Architecture
+    strategy: Strategy
+    plan: Plan
+    device: torch.device
+    probe: Probe | None
+    attack: Attack | None
+    replicates: list[_Replicate] = field(default_factory=list)
+    history: History = field(default_factory=History)
+    clock: float = 0.0
+
+    def add(self, federation: Federation, seed: int) -> None:
+        if not (federation.sizes > 0).any():
+            raise ValueError("no client of this federation owns data; nothing can be trained")
+        arch, device, outputs = self.architecture, self.device, self.strategy.outputs
+        x, y = federation.x_val, federation.y_val
+        same = (r.test for r in self.replicates if r.federation.x_test is federation.x_test)
+        test = next(same, None)  # replicates share one test set on the device
+        replicate = _Replicate(
+            federation,
+            int(seed),
+            Evaluator(arch, x, y, self.plan.utility, device=device),
+            test or Evaluator(arch, federation.x_test, federation.y_test, device=device),
+            ClientTable.new(federation.sizes, federation.label_counts, outputs),
+            arch.init(Streams(seed).generator("model")).to(device),
         )
-    return _Replicate(
-        federation,
-        streams,
-        Evaluator(architecture, federation.x_val, federation.y_val, plan.utility, device=device),
-        shared[id(federation.x_test)],
-        ClientTable.new(federation.sizes, federation.label_counts, strategy.outputs),
-        architecture.init(streams.generator("model")).to(device),
-    )
+        replicate.table.losses = replicate.losses
+        self.replicates.append(replicate)
 
+    def lap(self, phase: str | None = None) -> None:
+        """Charge the time since the last lap to a phase."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
+        now = time.perf_counter()
+        if phase is not None:
+            seconds = self.history.seconds
+            seconds[phase] = seconds.get(phase, 0.0) + now - self.clock
+        self.clock = now
 
-def _local_losses(
-    replicate: _Replicate, architecture: Architecture, device: torch.device, ids: IntArray
-) -> FloatArray:
-    """Mean loss of the global model on the data of some clients, which must own data."""
-    losses = []
-    for i in ids:
-        x, y = replicate.federation.client_data(int(i))
-        evaluator = Evaluator(architecture, x, y, "negative_loss", device=device)
-        losses.append(-evaluator.utilities(replicate.model[None])[0])
-    return np.array(losses, dtype=np.float64)
+    def round(self, t: int) -> None:
+        self.lap()
+        select = self.strategy.select
+        chosen = []
+        for replicate in self.replicates:
+            replicate.table.round = t
+            rng = replicate.stream(t).generator("select")
+            ids = select.select(replicate.table, self.plan.participants, rng)
+            chosen.append(_check_selection(select, ids, replicate.federation.n_clients))
+        updates = self.train(chosen, t)
+        self.lap("train")
 
+        rounds = []
+        for replicate, ids, update in zip(self.replicates, chosen, updates, strict=True):
+            r = Round(
+                t, self.architecture, replicate.model, update, ids, replicate.table.sizes[ids],
+                replicate.evaluator, self.plan.local, self.plan.weighting, replicate.stream(t),
+            )  # fmt: skip
+            rounds.append((r if self.attack is None else r.with_updates(self.attack(r))).finite())
+        valuations = self.strategy.value.value(rounds)
+        _check_values(self.strategy.value, valuations, rounds)
+        self.lap("value")
 
-def _train(
-    replicates: Sequence[_Replicate],
-    chosen: Sequence[IntArray],
-    t: int,
-    architecture: Architecture,
-    plan: Plan,
-    device: torch.device,
-) -> list[torch.Tensor]:
-    """Local training of all participants of all replicates; updates [k, P] per replicate."""
-    starts, data, rngs = [], [], []
-    for replicate, ids in zip(replicates, chosen, strict=True):
-        for i in ids:
-            starts.append(replicate.model)
-            data.append(replicate.federation.client_data(int(i)))
-            rngs.append(replicate.streams.generator("round", t, "client", int(i)))
-    start = torch.stack(starts)
-    ended = train_clients(architecture, start, data, plan.local, rngs, device=device)
-    return list((ended.to(device) - start).split([len(ids) for ids in chosen]))
+        for replicate, ids, r, valuation in zip(
+            self.replicates, chosen, rounds, valuations, strict=True
+        ):
+            weights = self.aggregate(replicate, r, valuation)
+            self.write(replicate, r, valuation, weights, len(ids) - len(r.participants))
+        self.lap("aggregate and test")
 
+    def train(self, chosen: Sequence[IntArray], t: int) -> list[torch.Tensor]:
+        """Local training of all participants of all replicates; updates [k, P] per replicate."""
+        jobs = [(r, int(i)) for r, ids in zip(self.replicates, chosen, strict=True) for i in ids]
+        start = torch.stack([r.model for r, _ in jobs])
+        data = [r.federation.client_data(i) for r, i in jobs]
+        rngs = [r.stream(t).generator("client", i) for r, i in jobs]
+        ended = train_clients(
+            self.architecture, start, data, self.plan.local, rngs, device=self.device
+        )
+        return list((ended.to(self.device) - start).split([len(ids) for ids in chosen]))
 
-def _close(replicate: _Replicate, r: Round, valuation: Valuation, strategy: Strategy) -> FloatArray:
-    """Remember the values, aggregate, and return the weights of the participants."""
-    table, ids = replicate.table, r.participants
-    table.counts[ids] += 1
-    strategy.remember(table, ids, valuation)
-    if callable(strategy.aggregate):
-        weights = strategy.aggregate(r, valuation, table)
-    else:
-        weights = strategy.aggregate.weights(valuation.values, r.sizes)
-    step = torch.as_tensor(weights, dtype=r.updates.dtype, device=r.updates.device)
-    replicate.model = r.base + step @ r.updates
-    return weights
+    def aggregate(self, replicate: _Replicate, r: Round, valuation: Valuation) -> FloatArray:
+        """Remember the values, take the step, and return the weights of the participants."""
+        table, rule = replicate.table, self.strategy.aggregate
+        table.counts[r.participants] += 1
+        self.strategy.remember(table, r.participants, valuation)
+        if callable(rule):
+            weights = rule(r, valuation, table)
+        else:
+            weights = rule.weights(valuation.values, r.sizes)
+        weights = _check_weights(rule, weights, len(r.participants))
+        step = torch.as_tensor(weights, dtype=r.updates.dtype, device=r.updates.device)
+        replicate.model = r.base + step @ r.updates
+        return weights
+
+    def write(
+        self, replicate: _Replicate, r: Round, v: Valuation, weights: FloatArray, left_out: int
+    ) -> None:
+        """Add a round to the history."""
+        t, last = r.index + 1, r.index + 1 == self.plan.rounds
+        accuracy = float("nan")
+        if last or t % self.plan.evaluate_every == 0:
+            accuracy = float(replicate.test.utilities(replicate.model[None])[0])
+        key: dict[str, Any] = {"seed": replicate.seed, "round": t}
+        row = key | {"accuracy": accuracy, "evaluations": v.evaluations, "calls": v.calls}
+        row |= {"left_out": left_out, "last": last}
+        self.history.rounds.append(row | (self.probe(r, v) if self.probe is not None else {}))
+        values, errors = v.values.tolist(), v.standard_errors.tolist()
+        columns = zip(r.participants.tolist(), values, errors, weights.tolist(), strict=True)
+        names = ("client", "value", "standard_error", "weight")
+        self.history.clients += [key | dict(zip(names, row, strict=True)) for row in columns]
 
 
 def run(
@@ -214,7 +310,7 @@ def run(
     seeds : sequence of int
         Root seed per replicate.  Equal seeds give equal initial models, client batches and
         selection draws under different strategies, so comparisons can be paired.
-    device : str, torch.device or None
+    device : optional
         None takes CUDA where it is available.
     probe : callable or None
         Called with every round and its valuation; the numbers that it returns join the history.
@@ -223,15 +319,11 @@ def run(
     progress : bool
         Show a progress bar.
 
-    Returns
-    -------
-    History
-
     Raises
     ------
     ValueError
-        If seeds and federations do not match, no client owns data, or all updates of a round are
-        non-finite.
+        If seeds and federations do not match, no client owns data, a policy returns what is no
+        selection or no weights, or all updates of a round are non-finite.
 
     Notes
     -----
@@ -244,88 +336,10 @@ def run(
             "give one distinct seed per federation"
         )
     place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    shared: dict[int, Evaluator] = {}
-    replicates = [
-        _start(f, s, architecture, strategy, plan, place, shared)
-        for f, s in zip(federations, seeds, strict=True)
-    ]
-    history = History()
+    lockstep = _Run(architecture, strategy, plan, place, probe, attack)
+    for federation, seed in zip(federations, seeds, strict=True):
+        lockstep.add(federation, seed)
     for t in bar(range(plan.rounds), progress, "round"):
-        _round(replicates, seeds, t, architecture, strategy, plan, place, history, probe, attack)
-    history.models = torch.stack([r.model for r in replicates]).cpu()
-    return history
-
-
-def _round(
-    replicates: Sequence[_Replicate],
-    seeds: Sequence[int],
-    t: int,
-    architecture: Architecture,
-    strategy: Strategy,
-    plan: Plan,
-    device: torch.device,
-    history: History,
-    probe: Probe | None,
-    attack: Attack | None,
-) -> None:
-    clock = time.perf_counter()
-
-    def lap(phase: str) -> None:
-        nonlocal clock
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-        now = time.perf_counter()
-        history.seconds[phase] = history.seconds.get(phase, 0.0) + now - clock
-        clock = now
-
-    chosen = []
-    for replicate in replicates:
-        replicate.table.round = t
-        replicate.table.losses = partial(_local_losses, replicate, architecture, device)
-        rng = replicate.streams.generator("round", t, "select")
-        chosen.append(strategy.select.select(replicate.table, plan.participants, rng))
-    updates = _train(replicates, chosen, t, architecture, plan, device)
-    lap("train")
-
-    rounds = []
-    for replicate, ids, update in zip(replicates, chosen, updates, strict=True):
-        r = Round(
-            t, architecture, replicate.model, update, ids, replicate.table.sizes[ids],
-            replicate.evaluator, plan.local, plan.weighting, replicate.streams.child("round", t),
-        )  # fmt: skip
-        rounds.append((r if attack is None else r.with_updates(attack(r))).finite())
-    valuations = strategy.value.value(rounds)
-    lap("value")
-
-    for replicate, seed, ids, r, valuation in zip(
-        replicates, seeds, chosen, rounds, valuations, strict=True
-    ):
-        weights = _close(replicate, r, valuation, strategy)
-        key = {"seed": int(seed), "round": t + 1}
-        last = t + 1 == plan.rounds
-        measured = last or (t + 1) % plan.evaluate_every == 0
-        history.rounds.append(
-            key
-            | {
-                "accuracy": float(replicate.test.utilities(replicate.model[None])[0])
-                if measured
-                else float("nan"),
-                "evaluations": valuation.evaluations,
-                "calls": valuation.calls,
-                "left_out": len(ids) - len(r.participants),
-                "last": last,
-            }
-            | (probe(r, valuation) if probe is not None else {})
-        )
-        for j, i in enumerate(r.participants):
-            value, error = valuation.values[j], valuation.standard_errors[j]
-            history.clients.append(
-                key
-                | {
-                    "client": int(i),
-                    "value": value.tolist(),
-                    "standard_error": error.tolist(),
-                    "weight": float(weights[j]),
-                }
-            )
-    lap("aggregate and test")
+        lockstep.round(t)
+    lockstep.history.models = torch.stack([r.model for r in lockstep.replicates]).cpu()
+    return lockstep.history

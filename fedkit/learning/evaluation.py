@@ -26,8 +26,6 @@ from fedkit.learning.workers import for_each
 __all__ = ["Evaluator", "Prepared"]
 
 Utility = Literal["accuracy", "negative_loss", "class_accuracy"]
-Weights = np.ndarray | Tensor
-Rows = tuple[int, Tensor]  # the first row of a group, and its weights
 
 # Bytes that a group of coalitions, and one activation of one model, may fill on a CPU: shares of
 # its last-level cache (chosen by measurement).
@@ -60,8 +58,7 @@ class Evaluator:
     y : int64 tensor ``[N]``
     utility : {"accuracy", "negative_loss", "class_accuracy"}
         Share of correct predictions in [0, 1]; minus the mean cross-entropy in nats; or the
-        accuracy on each class, a vector.  Models that overflowed give what the arithmetic gives:
-        a NaN for the loss, and predictions of the class that ``argmax`` picks.
+        accuracy on each class, a vector.  A model with a NaN among its logits has the utility NaN.
     device : optional
         CUDA if there is one, otherwise the CPU.
     memory_mb : int, optional
@@ -111,92 +108,66 @@ class Evaluator:
         self._patches: Tensor | None = None
         self._block = self._head.block(self.device) if self._head else 1
 
+    def utilities(self, params: Tensor) -> np.ndarray:
+        """Utility of each model of ``[B, P]``: float64 ``[B]``, or ``[B, classes]``."""
+        models = torch.as_tensor(params, dtype=torch.float32, device=self.device)
+        if models.dim() != 2 or models.shape[1] != self.arch.n_parameters:
+            raise ValueError(
+                f"models have shape {tuple(models.shape)}; [B, {self.arch.n_parameters}] is "
+                f"expected for {self.arch.name}: params[None] makes a stack of one model"
+            )
+        return self._run(models, None, direct=True)
+
     def prepare(self, base: Tensor, updates: Tensor) -> Prepared:
         """Move one round's parameters to the device; base ``[P]``, updates ``[k, P]``."""
         return Prepared(base.to(self.device, torch.float32), updates.to(self.device, torch.float32))
 
-    def utilities(self, params: Tensor) -> np.ndarray:
-        """Utility of each model ``[B, P]``: float64 ``[B]``, or ``[B, classes]``."""
-        one = np.eye(len(params), dtype=np.float32)
-        zero = torch.zeros_like(params[0]) if len(params) else params.new_zeros(0)
-        return self._run(self.prepare(zero, params), one, direct=True)
-
-    def coalition_utilities(self, base: Tensor, updates: Tensor, weights: Weights) -> np.ndarray:
+    def evaluate(self, prepared: Prepared, weights: np.ndarray | Tensor) -> np.ndarray:
         """Utility of ``base + weights @ updates``.
 
         Parameters
         ----------
-        base : float32 tensor ``[P]``
-        updates : float32 tensor ``[k, P]``
+        prepared : Prepared
+            Keeps the first layer's outputs for the next call where the memory bound allows it.
         weights : array or tensor ``[B, k]``
 
         Returns
         -------
         float64 array ``[B]``, or ``[B, classes]`` for "class_accuracy"
         """
-        return self.evaluate(self.prepare(base, updates), weights)
-
-    def evaluate(self, prepared: Prepared, weights: Weights) -> np.ndarray:
-        """Utilities of coalitions of a prepared round; see :meth:`coalition_utilities`.
-
-        The first layer's outputs are kept in `prepared` for the next call where the memory
-        bound allows it.
-        """
-        k = len(prepared.updates)
-        if len(weights.shape) != 2 or weights.shape[1] != k:
-            raise ValueError(
-                f"weights have shape {tuple(weights.shape)}; [B, {k}] is expected, one column per "
-                "update"
-            )
         # Preparing costs about k + 1 models: too dear for a few coalitions of a round.
-        few = len(weights) <= k and prepared.first is None
-        return self._run(prepared, weights, direct=self._head is None or few)
+        few = len(weights) <= len(prepared.updates) and prepared.first is None
+        rows = torch.as_tensor(weights, dtype=torch.float32, device=self.device)
+        return self._run(rows, prepared, direct=self._head is None or few)
 
-    def _run(self, prepared: Prepared, weights: Weights, direct: bool) -> np.ndarray:
-        w = torch.as_tensor(weights, dtype=torch.float32, device=self.device)
+    @torch.no_grad()
+    def _run(self, rows: Tensor, prepared: Prepared | None, direct: bool) -> np.ndarray:
+        """Utilities of models ``[B, P]``, or of coalitions ``[B, k]`` of what was prepared."""
         wide = self.utility == "class_accuracy"
         outputs = self.arch.n_classes if wide else 1
-        sums = torch.zeros(len(w), outputs, dtype=torch.float64, device=self.device)
-        with torch.no_grad():
-            for lo, hi in self._image_blocks(prepared, direct):
-                first: Tensor | None = None
-                if not direct:
-                    first = self._first(prepared, lo, hi)
-                elif self._patch:
-                    first = self._patches_of(lo, hi)
-                for start, stop in self._tiles(lo, hi):
-                    groups = self._row_groups(w, stop - start, direct)
-                    add = partial(self._add, sums, prepared, first, start, stop, lo)
-                    if self.device.type == "cpu":
-                        for_each(add, groups)
-                    else:
-                        for rows in groups:
-                            add(rows)
+        sums = torch.zeros(len(rows), outputs, dtype=torch.float64, device=self.device)
+        for lo, hi in self._image_blocks(prepared, direct):
+            first: Tensor | None = None
+            if prepared is not None and not direct:
+                first = self._first(prepared, lo, hi)
+            elif self._patch:
+                first = self._patches_of(lo, hi)
+            for start, stop in self._tiles(lo, hi):
+                groups = self._row_groups(rows, stop - start, direct)
+                add = partial(self._add, sums, rows, prepared, first, start, stop, lo)
+                if self.device.type == "cpu":
+                    for_each(add, groups)
+                else:
+                    for group in groups:
+                        add(group)
         out: np.ndarray = (sums / self._counts if wide else sums[:, 0] / len(self.y)).cpu().numpy()
         return out
 
-    @torch.no_grad()
-    def _add(
-        self,
-        sums: Tensor,
-        prepared: Prepared,
-        first: Tensor | None,
-        lo: int,
-        hi: int,
-        origin: int,
-        rows: Rows,
-    ) -> None:
-        """Add the scores of a group of coalitions on images lo to hi to `sums`."""
-        start, weights = rows
-        for logits in self._logits(prepared, first, weights, lo, hi, origin):
-            sums[start : start + len(logits)] += self._score(logits, self.y[lo:hi])
-            start += len(logits)
-
-    def _image_blocks(self, prepared: Prepared, direct: bool) -> Iterator[tuple[int, int]]:
+    def _image_blocks(self, prepared: Prepared | None, direct: bool) -> Iterator[tuple[int, int]]:
         """Blocks of images, outside the loop over coalitions, which all read the same outputs."""
         # Three quarters of the memory for what the coalitions share, the rest for their groups.
         per_image = 4 * self._peak
-        if not direct and self._head:
+        if prepared is not None and not direct and self._head:
             outputs = 4 * self._head.size * (1 + len(prepared.updates))
             per_image = max(per_image, outputs * 2)
         step = max(1, self._bytes // per_image)
@@ -218,7 +189,7 @@ class Evaluator:
         for first in range(lo, hi, step):
             yield first, min(first + step, hi)
 
-    def _row_groups(self, weights: Tensor, images: int, direct: bool) -> Iterator[Rows]:
+    def _row_groups(self, rows: Tensor, images: int, direct: bool) -> Iterator[slice]:
         """Groups of coalitions, bounded in memory and enough of them for every core."""
         per_row = 4 * self.arch.n_parameters + (images * self._peak if self._stacked else 0)
         if self._head and (self._patch or not direct):
@@ -227,10 +198,10 @@ class Evaluator:
         most = max(1, self._bytes // (4 * per_row))
         if self.device.type == "cpu":
             threads = torch.get_num_threads()
-            share = -(-len(weights) // threads)
+            share = -(-len(rows) // threads)
             most = max(1, min(most // threads, max(8, _CPU_GROUP_BYTES // per_row), share))
-        for start in range(0, len(weights), most):
-            yield start, weights[start : start + most]
+        for start in range(0, len(rows), most):
+            yield slice(start, start + most)
 
     def _first(self, prepared: Prepared, lo: int, hi: int) -> Tensor:
         """First layer's outputs of base and updates; kept when they cover all images."""
@@ -252,41 +223,46 @@ class Evaluator:
             self._patches = patches
         return patches
 
-    def _logits(
+    @torch.no_grad()  # holds for one thread
+    def _add(
         self,
-        prepared: Prepared,
+        sums: Tensor,
+        rows: Tensor,
+        prepared: Prepared | None,
         first: Tensor | None,
-        weights: Tensor,
         lo: int,
         hi: int,
         origin: int,
-    ) -> Iterator[Tensor]:
-        """Logits ``[b, N, classes]`` of consecutive pieces of a group on images lo to hi.
+        group: slice,
+    ) -> None:
+        """Add the scores of a group of models on images lo to hi to `sums`.
 
         `first` are the first layer's outputs on the images from `origin` on, or their patches
         (three axes).
         """
-        total = len(weights)
+        rows, y = rows[group], self.y[lo:hi]
         head = self._head if first is not None else None
-        patched = first is not None and first.dim() == 3
-        skip = head.n_parameters if head and not patched else 0
-        params = torch.addmm(prepared.base[skip:], weights, prepared.updates[:, skip:])
-        columns = (hi - lo) * head.width if head else 0
-        hidden = torch.empty(total, columns, device=self.device)
-        if head and first is not None and patched:
-            head.convolve(params[:, : head.n_parameters], first[lo - origin : hi - origin], hidden)
-        elif head and first is not None:
-            blocks = slice((lo - origin) // self._block, -(-(hi - origin) // self._block))
-            head.combine(weights, first[blocks], hidden)
-        layers = head.rest if head else [layer for _, layer in self.arch.layers]
-        x = head.activations(hidden, hi - lo) if head else self.x[lo:hi]
         done = head.n_parameters if head else 0
+        skip = 0 if first is None or first.dim() == 3 else done
+        params = rows
+        if prepared is not None:
+            params = torch.addmm(prepared.base[skip:], rows, prepared.updates[:, skip:])
+        layers, x = [layer for _, layer in self.arch.layers], self.x[lo:hi]
+        if head and first is not None:
+            hidden = torch.empty(len(rows), (hi - lo) * head.width, device=self.device)
+            if skip:
+                blocks = slice((lo - origin) // self._block, -(-(hi - origin) // self._block))
+                head.combine(rows, first[blocks], hidden)
+            else:
+                head.convolve(params[:, :done], first[lo - origin : hi - origin], hidden)
+            layers, x = list(head.rest), hidden.view(len(rows), hi - lo, *head.shape)
         tensors = self.arch.split(params[:, done - skip :], done)
         if self._stacked:
-            yield run_layers(layers, tensors, x)
+            sums[group] += self._score(run_layers(layers, tensors, x), y)
             return
-        for b in range(total):
-            yield run_layers(layers, [t[b : b + 1] for t in tensors], x[b : b + 1] if head else x)
+        for b, target in enumerate(sums[group].split(1)):
+            own = [t[b : b + 1] for t in tensors]
+            target += self._score(run_layers(layers, own, x[b : b + 1] if head else x), y)
 
     def _score(self, logits: Tensor, y: Tensor) -> Tensor:
         """Sums over images of the utility, float64 ``[B, 1]`` or ``[B, classes]``."""
@@ -294,7 +270,8 @@ class Evaluator:
             labels = y.expand(len(logits), -1).flatten()
             loss = F.cross_entropy(logits.flatten(0, 1), labels, reduction="none")
             return -loss.view(len(logits), -1).double().sum(dim=1, keepdim=True)
-        hits = (logits.argmax(dim=-1) == y).double()
+        top, predicted = logits.max(dim=-1)  # NaN where one of the logits is
+        hits = (predicted == y).double().masked_fill_(top.isnan(), torch.nan)
         if self.utility == "accuracy":
             return hits.sum(dim=1, keepdim=True)
         sums = hits.new_zeros(len(logits), self.arch.n_classes)

@@ -164,10 +164,6 @@ class FirstLayer:
             else:
                 part.copy_(pooled)
 
-    def activations(self, hidden: Tensor, images: int) -> Tensor:
-        """``[B, N * width]`` as the stacked activation that the rest expects."""
-        return hidden.view(len(hidden), images, *self.shape)
-
     @property
     def _reach(self) -> int:
         """Side of the patch that a pooled pixel depends on."""

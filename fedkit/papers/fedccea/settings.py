@@ -17,8 +17,8 @@ import torch
 
 from fedkit.datasets.dataset import Dataset, load
 from fedkit.estimators import leave_one_out
-from fedkit.federated.adversaries import Adversaries, Backdoor, DataAttack, LabelNoise
-from fedkit.federated.clients import Federation, make_federation
+from fedkit.federated.adversaries import Adversaries, Backdoor, LabelNoise
+from fedkit.federated.clients import Federation, Transform, make_federation
 from fedkit.federated.partitioners import IID, ClassesPerClient, Partitioner
 from fedkit.federated.retraining import RetrainingGame, TrainWithSizes, train_with_sizes
 from fedkit.games.game import Game, MemoGame
@@ -155,7 +155,7 @@ class Pattern:
         return Backdoor(self.share)(x, y, rng)[0], y
 
 
-def noise_of(name: str, n_classes: int) -> DataAttack | None:
+def noise_of(name: str, n_classes: int) -> Transform | None:
     """Return what a noisy client does to its data; ValueError for a name that there is not."""
     kind, _, percent = name.partition("-")
     if name == "none":

@@ -16,7 +16,6 @@ import numpy as np
 from fedkit.estimators import Estimator, GTGShapley
 from fedkit.federated.adversaries import (
     Adversaries,
-    DataAttack,
     FreeRider,
     LabelFlip,
     RandomData,
@@ -24,7 +23,7 @@ from fedkit.federated.adversaries import (
     UpdateAttack,
 )
 from fedkit.federated.aggregation import Aggregation, SizeWeighted, UniformWeights
-from fedkit.federated.clients import Federation, make_federation
+from fedkit.federated.clients import Federation, Transform, make_federation
 from fedkit.federated.history import History
 from fedkit.federated.partitioners import IID, Dirichlet, Mavericks
 from fedkit.federated.rounds import Plan, Probe, Strategy, keep_latest, run
@@ -146,7 +145,7 @@ setting = partial(common.setting, Setting)
 
 def adversaries_of(s: Setting, n_classes: int) -> Adversaries:
     """Return who misbehaves: the last clients, `adversaries` of each kind (section 5.1)."""
-    parts: tuple[DataAttack | UpdateAttack, ...] = (
+    parts: tuple[Transform | UpdateAttack, ...] = (
         LabelFlip(n_classes), RandomData(n_classes), RandomUpdate(), FreeRider(),
     )  # fmt: skip
     ids = np.arange(s.clients, s.everybody).reshape(len(KINDS), s.adversaries)
