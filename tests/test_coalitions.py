@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 import torch
 from rounding import assert_close
+from test_models import lenet
 from torch import nn
 
-import fedkit.learning.evaluation as coalitions_module
 from fedkit.federated.round_game import RoundGame
 from fedkit.learning.architectures import Architecture, build
 from fedkit.learning.evaluation import Evaluator
-from fedkit.learning.first_layer import FirstLayer
 
 torch.set_num_threads(1)
 
@@ -83,20 +82,7 @@ def test_values_are_those_of_averaged_models(
 
 def test_lenet_by_hand_with_a_state_dict_loop() -> None:
     arch, base, updates, x, y = setting("lenet5", (1, 28, 28), n=40)
-    module = nn.Sequential(
-        nn.Conv2d(1, 6, 5, padding=2),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Conv2d(6, 16, 5),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Flatten(),
-        nn.Linear(400, 120),
-        nn.ReLU(),
-        nn.Linear(120, 84),
-        nn.ReLU(),
-        nn.Linear(84, 3),
-    )
+    module = lenet(1, 2, 0, 400, classes=3)
     states = []
     for update in updates:
         nn.utils.vector_to_parameters(base + update, module.parameters())
@@ -134,30 +120,20 @@ def test_chunks_do_not_change_the_result(
     name: str, shape: tuple[int, int, int], path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     arch, base, updates, x, y = setting(name, shape, n=301)
-    values = RoundGame(
-        Evaluator(arch, x, y, "negative_loss", path=path),  # type: ignore[arg-type]
-        base,
-        updates,
-        SIZES,
-    ).value(ALL)
-    tight = Evaluator(arch, x, y, "negative_loss", memory_mb=1, path=path)  # type: ignore[arg-type]
-    assert tight._bytes // tight._peak < 301 or name == "mlp-9"
-    game = RoundGame(tight, base, updates, SIZES)
-    assert_close(game.value(ALL), values)
-    assert_close(game.value(ALL[::-1])[::-1], values)
-    monkeypatch.setattr(coalitions_module, "_CPU_TILE_BYTES", 1)
-    monkeypatch.setattr(coalitions_module, "_CPU_GROUP_BYTES", 1)
+
+    def game_of(memory_mb: int | None) -> RoundGame:
+        evaluator = Evaluator(arch, x, y, "negative_loss", memory_mb=memory_mb, path=path)
+        return RoundGame(evaluator, base, updates, SIZES)
+
+    values, tight = game_of(None).value(ALL), game_of(1)
+    assert_close(tight.value(ALL), values)
+    assert_close(tight.value(ALL[::-1])[::-1], values)
+    monkeypatch.setattr("fedkit.learning.evaluation._CPU_TILE_BYTES", 1)
+    monkeypatch.setattr("fedkit.learning.evaluation._CPU_GROUP_BYTES", 1)
     monkeypatch.setattr("fedkit.learning.first_layer._CPU_COLUMNS", 100)
     monkeypatch.setattr("fedkit.learning.first_layer._CPU_PRODUCT_BYTES", 1)
-    game = RoundGame(
-        Evaluator(arch, x, y, "negative_loss", memory_mb=1, path=path),  # type: ignore[arg-type]
-        base,
-        updates,
-        SIZES,
-    )
-    assert_close(game.value(ALL), values)
-    one_by_one = np.concatenate([game.value(row[None]) for row in ALL])
-    assert_close(one_by_one, values)
+    assert_close(game_of(1).value(ALL), values)
+    assert_close(np.concatenate([game_of(1).value(row[None]) for row in ALL]), values)
 
 
 def test_a_game_of_twelve_clients_in_chunks() -> None:
@@ -209,47 +185,38 @@ def test_models_of_another_width_are_refused(name, change) -> None:
         Evaluator(arch, x, y).utilities(change(updates))
 
 
-def test_only_plain_networks_have_a_first_layer_to_take() -> None:
-    assert FirstLayer.of(build("resnet18", (3, 32, 32), 10)) is None
-    first = FirstLayer.of(build("lenet5", (1, 28, 28), 10))
-    assert first is not None
-    assert (first.pool, first.relu, first.shape) == (2, True, (6, 14, 14))
-    assert first.n_parameters == 156
+ARCH, BASE, UPDATES, X, Y = setting("mlp-9", (1, 8, 8))
 
 
-def test_bad_input_is_refused() -> None:
-    arch, base, updates, x, y = setting("mlp-9", (1, 8, 8))
-    evaluator = Evaluator(arch, x, y)
-    broken = updates.clone()
-    broken[2, 7] = float("nan")
-    with pytest.raises(ValueError, match="update of client 2 holds a NaN"):
-        RoundGame(evaluator, base, broken, SIZES)
-    with pytest.raises(ValueError, match="global model has diverged"):
-        RoundGame(evaluator, base * float("inf"), updates, SIZES)
-    with pytest.raises(ValueError, match="needs sizes"):
-        RoundGame(evaluator, base, updates)
-    for sizes in ([1, 2, 3], [1, 2, 3, -1], [1, 2, 3, np.nan]):
-        with pytest.raises(ValueError, match="sizes are"):
-            RoundGame(evaluator, base, updates, sizes)
-    with pytest.raises(ValueError, match="base has shape"):
-        RoundGame(evaluator, base[1:], updates, SIZES)
-    with pytest.raises(ValueError, match="base has shape"):
-        RoundGame(evaluator, base, updates[:0], [])
-    with pytest.raises(ValueError, match="weighting is"):
-        RoundGame(evaluator, base, updates, SIZES, weighting="mean")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="coalitions have shape"):
-        RoundGame(evaluator, base, updates, SIZES).value(ALL[:, :3])
-    with pytest.raises(ValueError, match="utility is"):
-        Evaluator(arch, x, y, "f1")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="validation images"):
-        Evaluator(arch, x[:0], y[:0])
-    with pytest.raises(ValueError, match="validation images"):
-        Evaluator(arch, x, y[1:])
-    with pytest.raises(ValueError, match="labels lie in"):
-        Evaluator(arch, x, y + 1)
-    with pytest.raises(ValueError, match=r"classes \[2\] have no validation image"):
-        Evaluator(arch, x[y < 2], y[y < 2], "class_accuracy")
-    with pytest.raises(ValueError, match="memory_mb is 0"):
-        Evaluator(arch, x, y, memory_mb=0)
-    with pytest.raises(ValueError, match="path is"):
-        Evaluator(arch, x, y, path="fast")  # type: ignore[arg-type]
+def game(base=BASE, updates=UPDATES, sizes=SIZES, weighting="size"):
+    return RoundGame(Evaluator(ARCH, X, Y), base, updates, sizes, weighting)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: game(updates=UPDATES.clone().index_fill_(0, torch.tensor([2]), torch.nan)),
+         "update of client 2 holds a NaN"),
+        (lambda: game(base=BASE * torch.inf), "global model has diverged"),
+        (lambda: game(sizes=None), "needs sizes"),
+        (lambda: game(sizes=[1, 2, 3]), "sizes are"),
+        (lambda: game(sizes=[1, 2, 3, -1]), "sizes are"),
+        (lambda: game(sizes=[1, 2, 3, np.nan]), "sizes are"),
+        (lambda: game(base=BASE[1:]), "base has shape"),
+        (lambda: game(updates=UPDATES[:0], sizes=[]), "base has shape"),
+        (lambda: game(weighting="mean"), "weighting is"),
+        (lambda: game().value(ALL[:, :3]), "coalitions have shape"),
+        (lambda: game().value(ALL[:, :1]), "coalitions have shape"),
+        (lambda: Evaluator(ARCH, X, Y, "f1"), "utility is"),
+        (lambda: Evaluator(ARCH, X[:0], Y[:0]), "validation images"),
+        (lambda: Evaluator(ARCH, X, Y[1:]), "validation images"),
+        (lambda: Evaluator(ARCH, X, Y + 1), "labels lie in"),
+        (lambda: Evaluator(ARCH, X[Y < 2], Y[Y < 2], "class_accuracy"),
+         r"classes \[2\] have no validation image"),
+        (lambda: Evaluator(ARCH, X, Y, memory_mb=0), "memory_mb is 0"),
+        (lambda: Evaluator(ARCH, X, Y, path="fast"), "path is"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_refused(make, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        make()

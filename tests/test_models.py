@@ -1,4 +1,4 @@
-"""Architectures against torch.nn modules with the same weights."""
+"""Layers and architectures against torch.nn with the same weights."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from fedkit.learning.architectures import build
+from fedkit.learning.layers import MaxPool, convolve_and_pool, max_pool_2x2
 
 torch.set_num_threads(1)
 
@@ -50,43 +52,22 @@ def resnet(widths: tuple[int, ...], blocks: int, groups: int) -> nn.Module:
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(c_in, 10))
 
 
-def lenet(c: int, first: int, second: int, flat: int) -> nn.Module:
-    return nn.Sequential(
-        nn.Conv2d(c, 6, 5, padding=first),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Conv2d(6, 16, 5, padding=second),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Flatten(),
-        nn.Linear(flat, 120),
-        nn.ReLU(),
-        nn.Linear(120, 84),
-        nn.ReLU(),
-        nn.Linear(84, 10),
-    )
-
-
-def cnn() -> nn.Module:
-    return nn.Sequential(
-        nn.Conv2d(3, 32, 5, padding=2),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Conv2d(32, 64, 5, padding=2),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Flatten(),
-        nn.Linear(64 * 64, 512),
-        nn.ReLU(),
-        nn.Linear(512, 10),
-    )
-
-
-def mlp(*sizes: int) -> nn.Module:
+def mlp(*sizes: int) -> nn.Sequential:
     layers: list[nn.Module] = [nn.Flatten()]
     for a, b in pairwise(sizes):
         layers += [nn.Linear(a, b), nn.ReLU()]
     return nn.Sequential(*layers[:-1])
+
+
+def convolutional(channels: list[int], paddings: list[int], *sizes: int) -> nn.Sequential:
+    layers: list[nn.Module] = []
+    for (a, b), padding in zip(pairwise(channels), paddings, strict=True):
+        layers += [nn.Conv2d(a, b, 5, padding=padding), nn.ReLU(), nn.MaxPool2d(2)]
+    return nn.Sequential(*layers, *mlp(*sizes))
+
+
+def lenet(c: int, first: int, second: int, flat: int, classes: int = 10) -> nn.Sequential:
+    return convolutional([c, 6, 16], [first, second], flat, 120, 84, classes)
 
 
 CASES = {
@@ -95,7 +76,7 @@ CASES = {
     "lenet5": ((1, 28, 28), lambda: lenet(1, 2, 0, 400)),
     "lenet5 ": ((3, 32, 32), lambda: lenet(3, 0, 0, 400)),
     "lenet5  ": ((1, 8, 8), lambda: lenet(1, 2, 2, 64)),
-    "cnn": ((3, 32, 32), cnn),
+    "cnn": ((3, 32, 32), lambda: convolutional([3, 32, 64], [2, 2], 4096, 512, 10)),
     "resnet20": ((3, 32, 32), lambda: resnet((16, 32, 64), 3, 8)),
     "resnet18": ((3, 32, 32), lambda: resnet((64, 128, 256, 512), 2, 32)),
 }
@@ -192,3 +173,47 @@ def test_wrong_shapes_are_refused() -> None:
         arch.forward(params, torch.zeros(3, 6, 1, 4, 4))
     with pytest.raises(ValueError, match="parameters of length"):
         arch.unflatten(params[:, 1:])
+
+
+@pytest.mark.parametrize("shape", [(3, 2, 6, 8), (1, 1, 5, 7), (2, 3, 2, 2), (4, 1, 9, 4)])
+def test_pooling_is_torchs_ties_and_gradients_included(shape):
+    rng = np.random.default_rng(0)
+    x = torch.tensor(rng.integers(-2, 3, shape), dtype=torch.float32)  # ties everywhere
+    weights = torch.tensor(rng.normal(size=(*shape[:2], shape[2] // 2, shape[3] // 2)))
+    gradients = []
+    for pool in (max_pool_2x2, lambda t: F.max_pool2d(t, 2)):
+        leaf = x.clone().requires_grad_()
+        out = pool(leaf)
+        assert torch.equal(out, F.max_pool2d(x, 2))
+        gradients.append(torch.autograd.grad((out * weights).sum(), leaf)[0])
+    assert torch.equal(*gradients)
+    with torch.no_grad():
+        assert torch.equal(max_pool_2x2(x), F.max_pool2d(x, 2))
+
+
+def test_pooling_keeps_a_nan():
+    x = torch.zeros(1, 1, 2, 2)
+    x[0, 0, 1, 0] = torch.nan
+    assert torch.isnan(max_pool_2x2(x)).all()
+
+
+def test_other_sizes_take_torchs_kernel():
+    x = torch.arange(2 * 3 * 1 * 6 * 6, dtype=torch.float32).view(2, 3, 1, 6, 6)
+    expected = F.max_pool2d(x.flatten(0, 1), 3).view(2, 3, 1, 2, 2)
+    assert torch.equal(MaxPool(3).forward((), x), expected)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_convolution_and_its_pool_in_one_step(bias):
+    rng = np.random.default_rng(1)
+    x = torch.tensor(rng.normal(size=(5, 6, 15, 14)), dtype=torch.float32)
+    weight = torch.tensor(rng.normal(size=(7, 6, 5, 5)), dtype=torch.float32)
+    added = torch.tensor(rng.normal(size=7), dtype=torch.float32) if bias else None
+    with torch.no_grad():
+        for stride, padding, size in ((1, 0, 2), (1, 2, 2), (2, 1, 3)):
+            expected = F.max_pool2d(F.conv2d(x, weight, added, stride, padding), size)
+            got = convolve_and_pool(x, weight, added, stride, padding, size)
+            torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-4)
+        for large in (torch.nan, torch.inf, 3e38):
+            assert convolve_and_pool(x * large, weight, added, 1, 0, 2) is None
+    assert convolve_and_pool(x, weight, added, 1, 0, 2) is None  # with gradients

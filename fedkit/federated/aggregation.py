@@ -21,7 +21,7 @@ class Aggregation(Protocol):
     """Turns contributions and sizes of the participants into weights."""
 
     def weights(self, values: FloatArray, sizes: IntArray) -> FloatArray:
-        """Return float64[k], non-negative, summing to 1."""
+        """float64[k], finite, not negative, summing to 1; zeros keep the global model."""
         ...
 
 
@@ -35,7 +35,7 @@ class SizeWeighted:
     """FedAvg: weights proportional to the clients' numbers of samples (McMahan et al. 2017)."""
 
     def weights(self, values: FloatArray, sizes: IntArray) -> FloatArray:
-        """Return float64[k], non-negative, summing to 1."""
+        """See :meth:`Aggregation.weights`."""
         return _normalise(np.asarray(sizes, dtype=np.float64))
 
 
@@ -44,7 +44,7 @@ class UniformWeights:
     """The plain mean of the updates."""
 
     def weights(self, values: FloatArray, sizes: IntArray) -> FloatArray:
-        """Return float64[k], non-negative, summing to 1."""
+        """See :meth:`Aggregation.weights`."""
         return np.full(len(sizes), 1 / len(sizes))
 
 
@@ -56,5 +56,5 @@ class Proportional:
     """
 
     def weights(self, values: FloatArray, sizes: IntArray) -> FloatArray:
-        """Return float64[k], non-negative, summing to 1."""
+        """See :meth:`Aggregation.weights`."""
         return _normalise(np.maximum(np.asarray(values, dtype=np.float64), 0.0))

@@ -8,7 +8,7 @@ experiment sets some amounts to zero.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Integral
 from typing import Literal, Protocol
@@ -130,13 +130,7 @@ def train_with_sizes(
 
 
 def check_sizes(federation: Federation, sizes: npt.ArrayLike) -> IntArray:
-    """Return used amounts as int64[B, R, n].
-
-    Raises
-    ------
-    ValueError
-        If they have another shape, are no whole numbers, or more than a client owns.
-    """
+    """Used amounts as int64[B, R, n], whole and at most what a client owns."""
     used = np.asarray(sizes)
     if used.ndim != 3 or used.shape[2] != federation.n_clients or not used.shape[1]:
         raise ValueError(
@@ -155,7 +149,7 @@ Advance = Callable[[Tensor, IntArray], Tensor]
 def _on_weights(
     federation: Federation, arch: Architecture, local: LocalSGD, device: torch.device
 ) -> Advance:
-    """Return a round: models ``[B, P]`` and sizes ``[B, n]`` to the clients' means ``[B, P]``."""
+    """A round: models ``[B, P]`` and sizes ``[B, n]`` to the clients' means ``[B, P]``."""
     data = [federation.client_data(i) for i in range(federation.n_clients)]
     order = InOrder()
 
@@ -174,7 +168,7 @@ def _on_weights(
 def _in_sample_space(
     federation: Federation, arch: Architecture, local: LocalSGD, device: torch.device
 ) -> Advance:
-    """Return the same round, client by client in sample space."""
+    """The same round, client by client in sample space."""
     clients = [
         SampleSpace(arch, federation.client_data(i), local, device)
         for i in range(federation.n_clients)
@@ -206,7 +200,7 @@ class TrainWithSizes(Protocol):
         device: str | torch.device | None = ...,
         progress: bool = ...,
     ) -> FloatArray:
-        """Return test accuracies, float64[B, R] or float64[B, 1]."""
+        """Test accuracies, float64[B, R] or float64[B, 1]."""
         ...
 
 
@@ -228,9 +222,8 @@ class RetrainingGame:
 
     Notes
     -----
-    The empty coalition keeps the initial model.  Wrap the game in
-    ``fedkit.MemoGame``, or leave that to ``fk.estimate``, so that no coalition is
-    trained twice.
+    The empty coalition keeps the initial model.  ``fedkit.MemoGame`` and ``fk.estimate`` see to it
+    that no coalition is trained twice.
     """
 
     federation: Federation
@@ -255,23 +248,12 @@ class RetrainingGame:
 
     def value(self, coalitions: npt.ArrayLike) -> FloatArray:
         """Test accuracy per coalition, float64[B]."""
-        members = check_coalitions(coalitions, self.n_players)
-        found: list[FloatArray] = [np.zeros(0)]
-        for part in _pieces(members, self.chunk):
-            sizes = (part * self.federation.sizes)[:, None, :].repeat(self.rounds, axis=1)
-            found.append(
-                self.train(
-                    self.federation,
-                    self.architecture,
-                    self.local,
-                    sizes,
-                    seed=self.seed,
-                    every_round=False,
-                    device=self.device,
-                )[:, 0]
-            )
-        return np.concatenate(found)
-
-
-def _pieces(rows: npt.NDArray[np.bool_], size: int) -> Sequence[npt.NDArray[np.bool_]]:
-    return [rows[i : i + size] for i in range(0, len(rows), size)]
+        amounts = check_coalitions(coalitions, self.n_players) * self.federation.sizes
+        sizes = amounts[:, None, :].repeat(self.rounds, axis=1)
+        values = np.zeros(len(sizes))
+        for lo in range(0, len(sizes), self.chunk):
+            values[lo : lo + self.chunk] = self.train(
+                self.federation, self.architecture, self.local, sizes[lo : lo + self.chunk],
+                seed=self.seed, every_round=False, device=self.device,
+            )[:, 0]  # fmt: skip
+        return values

@@ -67,9 +67,8 @@ class RoundGame:
             )
         if weighting == "size" and sizes is None:
             raise ValueError('weighting "size" needs sizes; pass them, or use "uniform"')
-        shares = np.ones(len(updates))
-        if weighting == "size":
-            shares = np.asarray(sizes, dtype=np.float64)
+        by_size = weighting == "size"
+        shares = np.asarray(sizes, dtype=np.float64) if by_size else np.ones(len(updates))
         if shares.shape != (len(updates),) or not (np.isfinite(shares) & (shares >= 0)).all():
             raise ValueError(
                 f"sizes are {sizes}; {len(updates)} finite numbers of at least 0 are expected"

@@ -55,7 +55,7 @@ class ClientTable:
     def new(
         cls, sizes: IntArray, label_counts: IntArray, outputs: int | None = None
     ) -> ClientTable:
-        """Return the table of a federation that has not run yet."""
+        """The table of a federation that has not run yet."""
         n = len(sizes)
         values = np.zeros(n if outputs is None else (n, outputs))
         return cls(sizes, label_counts, values, np.zeros(n, dtype=np.int64))
@@ -70,15 +70,12 @@ class Selection(Protocol):
     """Chooses the participants of a round."""
 
     def select(self, clients: ClientTable, k: int, rng: np.random.Generator) -> IntArray:
-        """Return distinct client indices, sorted.
-
-        At most `k` of them, except where a method asks all clients in its first round.
-        """
+        """Distinct client indices, sorted; at most `k`, but a method may ask all in round 0."""
         ...
 
 
 def draw(pool: IntArray, k: int, rng: np.random.Generator) -> IntArray:
-    """Return `k` clients of the pool, uniformly without replacement, sorted."""
+    """`k` clients of the pool, uniformly without replacement, sorted."""
     return np.sort(rng.permutation(pool)[:k])
 
 
@@ -87,5 +84,5 @@ class UniformSelection:
     """`k` clients uniformly without replacement, among those that own data."""
 
     def select(self, clients: ClientTable, k: int, rng: np.random.Generator) -> IntArray:
-        """Return the participants of the next round."""
+        """Draw them."""
         return draw(clients.available, k, rng)

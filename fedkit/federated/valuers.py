@@ -7,7 +7,7 @@ game theory come in through :class:`Estimated`; the other policies need no game.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
@@ -46,17 +46,14 @@ class Round:
     Attributes
     ----------
     index : int
-        Round index, from 0.
+        From 0.
     architecture : Architecture
-        The model.
     base : float32[P]
         Global model that the participants started from.
     updates : float32[k, P]
         Local model minus `base`, per participant.
-    participants : int64[k]
-        Client indices.
-    sizes : int64[k]
-        Training samples per participant.
+    participants, sizes : int64[k]
+        Client indices, and their training samples.
     evaluator : Evaluator
         Utility on the server's validation set.
     local : LocalSGD
@@ -79,25 +76,16 @@ class Round:
     streams: Streams
 
     def game(self, normalised: bool = False) -> Game:
-        """Return the coalition game of the round: v(S) is the utility of the model of S.
+        """The coalition game of the round: v(S) is the utility of the model of S.
 
-        Parameters
-        ----------
-        normalised : bool
-            Shift and scale so that v(empty) = 0 and v(N) = 1, as FedOwen's Algorithm 1 asks;
-            :func:`fedkit.games.game.normalise` states the rule for rounds without a gain.
+        Normalised, v(empty) = 0 and v(N) = 1, as FedOwen's Algorithm 1 asks;
+        :func:`fedkit.games.game.normalise` states the rule for rounds without a gain.
         """
         game = RoundGame(self.evaluator, self.base, self.updates, self.sizes, self.weighting)
         return normalise(game) if normalised else game
 
     def with_updates(self, updates: torch.Tensor) -> Round:
-        """Return the round with other updates, float32[k, P], in the place of the trained ones.
-
-        Raises
-        ------
-        ValueError
-            If there is not one update per participant.
-        """
+        """The round with other updates, float32[k, P], in the place of the trained ones."""
         if updates.shape != self.updates.shape:
             raise ValueError(
                 f"updates have shape {tuple(updates.shape)}, expected "
@@ -106,17 +94,11 @@ class Round:
         return replace(self, updates=updates)
 
     def finite(self) -> Round:
-        """Leave out the participants whose update is not finite.
-
-        Raises
-        ------
-        ValueError
-            If none is left.
-        """
+        """The round without the participants whose update is not finite; one must be left."""
         good = torch.isfinite(self.updates).all(dim=1)
-        if bool(good.all()):
+        if good.all():
             return self
-        if not bool(good.any()):
+        if not good.any():
             raise ValueError(
                 f"round {self.index + 1}: no participant's update is finite (clients "
                 f"{self.participants.tolist()}); local training diverged, lower the learning "
@@ -135,22 +117,13 @@ class ValuePolicy(Protocol):
     """Values the participants of a round."""
 
     def value(self, rounds: Sequence[Round]) -> list[Valuation]:
-        """Return one valuation per round, over its participants."""
+        """One valuation per round, over its participants."""
         ...
 
 
-def _given(
-    rounds: Sequence[Round], method: str, rule: Callable[[Round], FloatArray]
-) -> list[Valuation]:
-    """Valuations that cost no utility evaluation."""
-    result = []
-    for r in rounds:
-        values = rule(r)
-        nothing = np.full_like(values, np.nan)
-        result.append(
-            Valuation(values=values, standard_errors=nothing, evaluations=0, calls=0, method=method)
-        )
-    return result
+def _given(values: FloatArray, method: str) -> Valuation:
+    """Values that cost no utility evaluation."""
+    return Valuation(values, np.full_like(values, np.nan), 0, 0, method)
 
 
 @dataclass(frozen=True)
@@ -158,8 +131,8 @@ class NoValue:
     """FedAvg: nobody is valued; every value is 0."""
 
     def value(self, rounds: Sequence[Round]) -> list[Valuation]:
-        """Return zeros."""
-        return _given(rounds, "none", lambda r: np.zeros(len(r.participants)))
+        """Zeros."""
+        return [_given(np.zeros(len(r.participants)), "none") for r in rounds]
 
 
 @dataclass(frozen=True)
@@ -167,8 +140,8 @@ class SizeAsValue:
     """Control: a participant's share of the round's training samples."""
 
     def value(self, rounds: Sequence[Round]) -> list[Valuation]:
-        """Return sizes divided by their sum."""
-        return _given(rounds, "size", lambda r: r.sizes / r.sizes.sum())
+        """Sizes divided by their sum."""
+        return [_given(r.sizes / r.sizes.sum(), "size") for r in rounds]
 
 
 @dataclass(frozen=True)
@@ -180,12 +153,10 @@ class RandomValues:
     """
 
     def value(self, rounds: Sequence[Round]) -> list[Valuation]:
-        """Return a fresh random point of the simplex per round."""
-
-        def draw(r: Round) -> FloatArray:
-            return r.streams.generator("random values").dirichlet(np.ones(len(r.participants)))
-
-        return _given(rounds, "random", draw)
+        """A fresh random point of the simplex per round."""
+        rngs = [r.streams.generator("random values") for r in rounds]
+        points = [g.dirichlet(np.ones(len(r.sizes))) for g, r in zip(rngs, rounds, strict=True)]
+        return [_given(point, "random") for point in points]
 
 
 @dataclass(frozen=True)
@@ -198,18 +169,17 @@ class ClassCosine:
     """
 
     def value(self, rounds: Sequence[Round]) -> list[Valuation]:
-        """Return the mean cosine per participant, in [-1, 1]."""
+        """The mean cosine per participant, in [-1, 1]."""
+        return [_given(self._cosines(r), "class cosine") for r in rounds]
 
-        def scores(r: Round) -> FloatArray:
-            weight, bias = r.architecture.last_layer(r.updates)
-            rows = torch.cat([weight, bias[..., None]], dim=-1).double()  # [k, classes, d + 1]
-            share = torch.as_tensor(r.sizes / r.sizes.sum(), device=rows.device)
-            mean = torch.einsum("k,kcd->cd", share, rows)
-            norms = rows.norm(dim=-1) * mean.norm(dim=-1)
-            cosine = torch.einsum("kcd,cd->kc", rows, mean) / norms.clamp_min(1e-30)
-            return np.asarray(cosine.mean(dim=1).cpu().numpy(), dtype=np.float64)
-
-        return _given(rounds, "class cosine", scores)
+    def _cosines(self, r: Round) -> FloatArray:
+        weight, bias = r.architecture.last_layer(r.updates)
+        rows = torch.cat([weight, bias[..., None]], dim=-1).double()  # [k, classes, d + 1]
+        share = torch.as_tensor(r.sizes / r.sizes.sum(), device=rows.device)
+        mean = torch.einsum("k,kcd->cd", share, rows)
+        norms = rows.norm(dim=-1) * mean.norm(dim=-1)
+        cosine = torch.einsum("kcd,cd->kc", rows, mean) / norms.clamp_min(1e-30)
+        return np.asarray(cosine.mean(dim=1).cpu().numpy(), dtype=np.float64)
 
 
 @dataclass(frozen=True)
@@ -219,7 +189,6 @@ class Estimated:
     Parameters
     ----------
     estimator : Estimator
-        One of ``fedkit.estimators``.
     budget : int or None
         Utility evaluations per round; FedOwen's N x M.
     count : {"calls", "distinct"}
@@ -235,7 +204,7 @@ class Estimated:
     normalised: bool = True
 
     def value(self, rounds: Sequence[Round]) -> list[Valuation]:
-        """Return the estimates of all rounds."""
+        """Estimates of all rounds, whose requests are merged."""
         return estimate_many(
             [r.game(self.normalised) for r in rounds],
             self.estimator,
@@ -252,5 +221,5 @@ class Exact:
     normalised: bool = True
 
     def value(self, rounds: Sequence[Round]) -> list[Valuation]:
-        """Return exact values."""
+        """Exact values."""
         return [shapley(r.game(self.normalised)) for r in rounds]

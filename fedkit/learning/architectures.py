@@ -28,6 +28,7 @@ from fedkit.learning.layers import (
     ReLU,
     Residual,
     Spec,
+    joined_specs,
     run_layers,
 )
 
@@ -35,6 +36,7 @@ __all__ = ["Architecture", "build"]
 
 _KNOWN = 'mlp-H (also mlp-H1-H2), "lenet5", "cnn", "resnet18", "resnet20"'
 Named = list[tuple[str, Layer]]
+Shape = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
@@ -54,18 +56,14 @@ class Architecture:
     """
 
     name: str
-    input_shape: tuple[int, int, int]
+    input_shape: Shape
     n_classes: int
     layers: tuple[tuple[str, Layer], ...]
 
     @cached_property
     def specs(self) -> tuple[Spec, ...]:
         """All parameters in the order of the flat vector, named ``layer.parameter``."""
-        return tuple(
-            Spec(f"{name}.{spec.name}", spec.shape, spec.bound, spec.fill)
-            for name, layer in self.layers
-            for spec in layer.specs
-        )
+        return joined_specs(self.layers)
 
     @cached_property
     def n_parameters(self) -> int:
@@ -76,15 +74,12 @@ class Architecture:
     def widest(self) -> int:
         """Scalars of the largest activation of one image, for bounds on memory."""
         # One real image: PyTorch's "meta" device would import a compiler to answer.
-        x = torch.zeros(1, 1, *self.input_shape)
-        tensors = self.split(torch.zeros(1, self.n_parameters))
-        most = x.numel()
+        x, most = torch.zeros(1, 1, *self.input_shape), 0
         with torch.no_grad():
             for _, layer in self.layers:
-                own, tensors = tensors[: len(layer.specs)], tensors[len(layer.specs) :]
-                x = layer.forward(own, x)
                 most = max(most, x.numel())
-        return most
+                x = layer.forward([torch.zeros(1, *spec.shape) for spec in layer.specs], x)
+        return max(most, x.numel())
 
     def init(self, rng: np.random.Generator) -> Tensor:
         """Draw initial parameters, float32 ``[P]`` on the CPU.
@@ -164,7 +159,7 @@ class Architecture:
         return named[-2], named[-1]
 
 
-def build(name: str, input_shape: tuple[int, int, int], n_classes: int) -> Architecture:
+def build(name: str, input_shape: Shape, n_classes: int) -> Architecture:
     """Make an architecture for images of one shape.
 
     Parameters
@@ -175,7 +170,6 @@ def build(name: str, input_shape: tuple[int, int, int], n_classes: int) -> Archi
     input_shape : tuple of int
         ``(C, H, W)``.
     n_classes : int
-        At least 2.
 
     Notes
     -----
@@ -201,22 +195,26 @@ def build(name: str, input_shape: tuple[int, int, int], n_classes: int) -> Archi
     shape = (int(input_shape[0]), int(input_shape[1]), int(input_shape[2]))
     if n_classes < 2:
         raise ValueError(f"n_classes is {n_classes}; a classifier needs at least 2 classes")
+    least = min(shape[1:])
     if re.fullmatch(r"mlp(-[1-9]\d*)+", name):
         layers = _mlp([int(width) for width in name.split("-")[1:]], shape, n_classes)
     elif name == "lenet5":
-        layers = _lenet5(shape, n_classes)
+        first = Conv2d(shape[0], 6, 5, padding=2 if least < 32 else 0)
+        second = Conv2d(6, 16, 5, padding=0 if least >= 28 else 2)
+        layers = _convolutional(name, shape, [first, second], [120, 84], n_classes)
     elif name == "cnn":
-        layers = _cnn(shape, n_classes)
+        pair = [Conv2d(shape[0], 32, 5, padding=2), Conv2d(32, 64, 5, padding=2)]
+        layers = _convolutional(name, shape, pair, [512], n_classes)
     elif name == "resnet18":
-        layers = _resnet(shape, n_classes, widths=(64, 128, 256, 512), blocks=2, groups=32)
+        layers = _resnet(name, shape, n_classes, (64, 128, 256, 512), blocks=2, groups=32)
     elif name == "resnet20":
-        layers = _resnet(shape, n_classes, widths=(16, 32, 64), blocks=3, groups=8)
+        layers = _resnet(name, shape, n_classes, (16, 32, 64), blocks=3, groups=8)
     else:
         raise ValueError(f"unknown architecture {name!r}; expected one of {_KNOWN}")
     return Architecture(name, shape, n_classes, tuple(layers))
 
 
-def _small(name: str, shape: tuple[int, int, int], least: int) -> None:
+def _small(name: str, shape: Shape, least: int) -> None:
     if min(shape[1:]) < least:
         raise ValueError(
             f"images are {shape[1]} x {shape[2]}; {name} needs at least {least} x {least}: choose "
@@ -224,7 +222,7 @@ def _small(name: str, shape: tuple[int, int, int], least: int) -> None:
         )
 
 
-def _mlp(widths: list[int], shape: tuple[int, int, int], n_classes: int) -> Named:
+def _mlp(widths: list[int], shape: Shape, n_classes: int) -> Named:
     sizes = [shape[0] * shape[1] * shape[2], *widths, n_classes]
     layers: Named = [("flatten", Flatten())]
     for i, (n_in, n_out) in enumerate(pairwise(sizes), start=1):
@@ -235,41 +233,24 @@ def _mlp(widths: list[int], shape: tuple[int, int, int], n_classes: int) -> Name
 
 
 def _convolutional(
-    shape: tuple[int, int, int], convolutions: list[Conv2d], widths: list[int], n_classes: int
+    name: str, shape: Shape, convolutions: list[Conv2d], widths: list[int], n_classes: int
 ) -> Named:
     """Convolutions with ReLU and 2 x 2 max pooling, then an MLP."""
+    _small(name, shape, 4)
     layers: Named = []
     height, width = shape[1:]
     for i, convolution in enumerate(convolutions, start=1):
         # Pooling before ReLU: the same function and gradient, at a quarter of the work.
         layers += [(f"conv{i}", convolution), (f"pool{i}", MaxPool(2)), (f"relu{i}", ReLU())]
         height, width = convolution.out_size(height) // 2, convolution.out_size(width) // 2
-    head = _mlp(widths, (convolutions[-1].c_out, height, width), n_classes)
-    return layers + [
-        (name if name == "flatten" or name.startswith("fc") else f"{name}b", layer)
-        for name, layer in head
-    ]
-
-
-def _lenet5(shape: tuple[int, int, int], n_classes: int) -> Named:
-    _small("lenet5", shape, 4)
-    least = min(shape[1:])
-    first = Conv2d(shape[0], 6, 5, padding=2 if least < 32 else 0)
-    second = Conv2d(6, 16, 5, padding=0 if least >= 28 else 2)
-    return _convolutional(shape, [first, second], [120, 84], n_classes)
-
-
-def _cnn(shape: tuple[int, int, int], n_classes: int) -> Named:
-    _small("cnn", shape, 4)
-    convolutions = [Conv2d(shape[0], 32, 5, padding=2), Conv2d(32, 64, 5, padding=2)]
-    return _convolutional(shape, convolutions, [512], n_classes)
+    return layers + _mlp(widths, (convolutions[-1].c_out, height, width), n_classes)
 
 
 def _resnet(
-    shape: tuple[int, int, int], n_classes: int, widths: tuple[int, ...], blocks: int, groups: int
+    name: str, shape: Shape, n_classes: int, widths: tuple[int, ...], blocks: int, groups: int
 ) -> Named:
     """ResNet for small images: 3 x 3 stem, basic blocks, stride 2 between stages."""
-    _small("resnet", shape, 2 ** (len(widths) - 1))
+    _small(name, shape, 2 ** (len(widths) - 1))
     layers: Named = [
         ("stem", Conv2d(shape[0], widths[0], 3, padding=1, bias=False)),
         ("norm", GroupNorm(groups, widths[0])),

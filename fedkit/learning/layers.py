@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
@@ -19,7 +19,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 __all__ = [
-    "AvgPool",
     "Conv2d",
     "Flatten",
     "GlobalAvgPool",
@@ -31,7 +30,9 @@ __all__ = [
     "Residual",
     "Spec",
     "convolve_and_pool",
+    "joined_specs",
     "max_pool_2x2",
+    "run_layers",
 ]
 
 
@@ -92,7 +93,7 @@ class Linear:
         return Spec("weight", (self.n_out, self.n_in), bound), Spec("bias", (self.n_out,), bound)
 
     def forward(self, parameters: Sequence[Tensor], x: Tensor) -> Tensor:
-        """Map ``[S, N, n_in]`` or shared ``[N, n_in]`` to ``[S, N, n_out]``."""
+        """``[S, N, n_in]`` or shared ``[N, n_in]`` to ``[S, N, n_out]``."""
         weight, bias = parameters
         s = weight.shape[0]
         if s == 1:
@@ -138,14 +139,13 @@ class Conv2d:
         return _unfold(F.conv2d(x, weight, bias, self.stride, self.padding, groups=groups), s)
 
     def pooled(self, parameters: Sequence[Tensor], x: Tensor, size: int) -> Tensor | None:
-        """Apply the layer and a max pool as one step, or return None where that has no use."""
+        """The layer of one model and a max pool as one step, or None where that has no use."""
         if len(parameters[0]) != 1:
             return None
         images = x.squeeze(0) if x.dim() == 5 else x
-        weight, *bias = (p.squeeze(0) for p in parameters)
-        together = convolve_and_pool(
-            images, weight, bias[0] if bias else None, self.stride, self.padding, size
-        )
+        weight = parameters[0].squeeze(0)
+        bias = parameters[1].squeeze(0) if self.bias else None
+        together = convolve_and_pool(images, weight, bias, self.stride, self.padding, size)
         return None if together is None else together[None]
 
 
@@ -166,6 +166,13 @@ class GroupNorm:
         folded, s = _fold(x)
         weight, bias = (p.flatten() for p in parameters)
         return _unfold(F.group_norm(folded, s * self.groups, weight, bias), s)
+
+
+def joined_specs(layers: Sequence[tuple[str, Layer]]) -> tuple[Spec, ...]:
+    """Parameters of named layers in their order, named ``layer.parameter``."""
+    return tuple(
+        replace(spec, name=f"{name}.{spec.name}") for name, layer in layers for spec in layer.specs
+    )
 
 
 class _Plain:
@@ -195,20 +202,9 @@ class MaxPool(_Plain):
     def forward(self, parameters: Sequence[Tensor], x: Tensor) -> Tensor:
         """Map ``[S, N, C, H, W]`` to ``[S, N, C, H // size, W // size]``."""
         folded, s = _fold(x)
-        pool = max_pool_2x2 if self.size == 2 and x.device.type == "cpu" else F.max_pool2d
-        return _unfold(pool(folded, self.size), s)
-
-
-@dataclass(frozen=True)
-class AvgPool(_Plain):
-    """Mean over non-overlapping squares; an incomplete border is dropped."""
-
-    size: int = 2
-
-    def forward(self, parameters: Sequence[Tensor], x: Tensor) -> Tensor:
-        """Map ``[S, N, C, H, W]`` to ``[S, N, C, H // size, W // size]``."""
-        folded, s = _fold(x)
-        return _unfold(F.avg_pool2d(folded, self.size), s)
+        if self.size == 2 and x.device.type == "cpu":
+            return _unfold(max_pool_2x2(folded), s)
+        return _unfold(F.max_pool2d(folded, self.size), s)
 
 
 @dataclass(frozen=True)
@@ -234,16 +230,12 @@ class Residual:
     """``relu(body(x) + shortcut(x))``; an empty shortcut is the identity."""
 
     body: tuple[tuple[str, Layer], ...]
-    shortcut: tuple[tuple[str, Layer], ...] = field(default=())
+    shortcut: tuple[tuple[str, Layer], ...] = ()
 
     @property
     def specs(self) -> tuple[Spec, ...]:
-        """Parameters of the body, then of the shortcut, named ``layer.parameter``."""
-        return tuple(
-            Spec(f"{name}.{spec.name}", spec.shape, spec.bound, spec.fill)
-            for name, layer in self.body + self.shortcut
-            for spec in layer.specs
-        )
+        """Parameters of the body, then of the shortcut."""
+        return joined_specs(self.body + self.shortcut)
 
     def forward(self, parameters: Sequence[Tensor], x: Tensor) -> Tensor:
         """Run the body and add the shortcut."""
@@ -255,20 +247,18 @@ class Residual:
 
 def run_layers(layers: Sequence[Layer], parameters: Sequence[Tensor], x: Tensor) -> Tensor:
     """Run layers in order; `parameters` are those of all layers, one after another."""
-    start, skip = 0, False
-    for i, layer in enumerate(layers):
-        if skip:  # a pool that was taken with the convolution before it
-            skip = False
-            continue
-        stop = start + len(layer.specs)
-        own = parameters[start:stop]
-        following = layers[i + 1] if i + 1 < len(layers) else None
+    todo, rest = list(layers), list(parameters)
+    while todo:
+        layer = todo.pop(0)
+        own, rest = rest[: len(layer.specs)], rest[len(layer.specs) :]
         together = None
-        if isinstance(layer, Conv2d) and isinstance(following, MaxPool):
-            together = layer.pooled(own, x, following.size)
-            skip = together is not None
-        x = layer.forward(own, x) if together is None else together
-        start = stop
+        if isinstance(layer, Conv2d) and todo and isinstance(todo[0], MaxPool):
+            together = layer.pooled(own, x, todo[0].size)
+        if together is None:
+            x = layer.forward(own, x)
+        else:
+            x = together
+            todo.pop(0)
     return x
 
 
@@ -283,21 +273,8 @@ def run_layers(layers: Sequence[Layer], parameters: Sequence[Tensor], x: Tensor)
 _LARGE = 1e37  # below it, float32 sums have no infinity and no NaN
 
 
-def max_pool_2x2(x: Tensor, size: int = 2) -> Tensor:
-    """Return ``F.max_pool2d(x, 2)``, gradients included.
-
-    Parameters
-    ----------
-    x : tensor ``[N, C, H, W]``
-        An odd last row or column is dropped.
-    size : int
-        Always 2; it lets the function stand in for ``torch.nn.functional.max_pool2d``.
-
-    Returns
-    -------
-    tensor ``[N, C, H // 2, W // 2]``
-    """
-    assert size == 2
+def max_pool_2x2(x: Tensor) -> Tensor:
+    """``F.max_pool2d(x, 2)`` of ``[N, C, H, W]``, gradients included."""
     if torch.is_grad_enabled() and x.requires_grad:
         pooled: Tensor = _Pool.apply(x)  # type: ignore[no-untyped-call]
         return pooled

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -17,9 +17,11 @@ from fedkit.learning.architectures import Architecture
 from fedkit.learning.layers import Flatten, Linear, ReLU
 from fedkit.learning.workers import for_each
 
-__all__ = ["LocalSGD", "diverged", "train_clients"]
+__all__ = ["LocalSGD", "is_dense", "train_clients"]
 
 Data = tuple[Tensor, Tensor]
+Batch = tuple[Tensor, Tensor, Tensor]  # images, labels, weights of the samples
+State = list[tuple[Tensor, Tensor, Tensor]]  # each parameter, its momentum, where it started
 
 
 @dataclass(frozen=True)
@@ -77,11 +79,6 @@ class LocalSGD:
         return batches[:steps]
 
 
-def diverged(params: Tensor) -> Tensor:
-    """Say which models hold a NaN or an infinity: bool ``[S]`` for params ``[S, P]``."""
-    return ~torch.isfinite(params).all(dim=-1)
-
-
 def train_clients(
     arch: Architecture,
     start: Tensor,
@@ -91,7 +88,6 @@ def train_clients(
     *,
     device: str | torch.device | None = None,
     path: Literal["auto", "stacked", "loop"] = "auto",
-    chunk: int | None = None,
     progress: bool = False,
 ) -> Tensor:
     """Train S models, each on a data set of its own.
@@ -107,21 +103,18 @@ def train_clients(
     config : LocalSGD
     rngs : sequence of S numpy generators
         Client i's batches come from ``rngs[i]`` alone, so its result does not depend on the
-        other clients, on `path`, on `chunk` or (up to rounding) on the device.
+        other clients, on `path` or (up to rounding) on the device.
     device : optional
         Where to train; CUDA if there is one, otherwise the CPU.
     path : {"auto", "stacked", "loop"}
         One program for all clients, or client by client.  "auto" takes what was faster in
         ``benchmarks/rounds.py``.
-    chunk : int, optional
-        Largest number of clients in one stacked program; chosen to bound memory by default.
     progress : bool
         Show a progress bar (needs tqdm).
 
     Returns
     -------
-    float32 tensor ``[S, P]`` on the CPU.  Parameters that overflowed are returned as they are;
-    :func:`diverged` finds them.
+    float32 tensor ``[S, P]`` on the CPU.  Parameters that overflowed are returned as they are.
     """
     _check(arch, start, datasets, rngs)
     where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
@@ -132,8 +125,8 @@ def train_clients(
     steps = np.array([config.n_steps(n) for n in sizes])
     # Longest first: the clients that still train are then always a prefix of the stack.
     order = [int(i) for i in np.argsort(-steps, kind="stable") if steps[i] > 0]
-    size = 1 if path == "loop" else chunk or _stack_size(arch, config, where, path == "auto")
-    if where.type == "cpu" and chunk is None:  # something to do for every core
+    size = 1 if path == "loop" else _stack_size(arch, config, where, path == "auto")
+    if where.type == "cpu":  # something to do for every core
         size = max(1, min(size, -(-len(order) // torch.get_num_threads())))
     groups = [order[i : i + size] for i in range(0, len(order), size)]
 
@@ -195,43 +188,29 @@ def _check(
             )
 
 
-class _Batches:
-    """Batches of a stack of clients, gathered on the device, short ones padded.
+def _feed(
+    data: list[Data], batches: list[list[np.ndarray]], device: torch.device
+) -> Iterator[Batch]:
+    """Images ``[S, b, ...]``, labels ``[S, b]`` and weights ``[S, b]`` of each step's live clients.
 
-    Clients are sorted by their number of steps, longest first, so those that still train are
-    always a prefix of the stack.
+    The weights of a client sum to one; a padded sample repeats the client's own first one (so that
+    an overflow stays with its client) and weighs zero.
     """
-
-    def __init__(
-        self, data: list[Data], batches: list[list[np.ndarray]], device: torch.device
-    ) -> None:
-        images = torch.cat([x for x, _ in data]) if len(data) > 1 else data[0][0]
-        labels = torch.cat([y for _, y in data]) if len(data) > 1 else data[0][1]
-        self.images, self.labels = images.to(device, torch.float32), labels.to(device)
-        self._offsets = np.cumsum([0] + [len(y) for _, y in data[:-1]])
-        self._batches = batches
-
-    def __len__(self) -> int:
-        return len(self._batches[0])
-
-    def step(self, t: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Images ``[S, b, ...]``, labels ``[S, b]`` and weights ``[S, b]`` of the live clients.
-
-        The weights of a client sum to one; a padded sample repeats the client's own first one
-        (so that an overflow stays with its client) and weighs zero.
-        """
-        rows = [b[t] for b in self._batches if t < len(b)]
+    x, y = (torch.cat(part) if len(part) > 1 else part[0] for part in zip(*data, strict=True))
+    x, y = x.to(device, torch.float32), y.to(device)
+    offsets = np.cumsum([0] + [len(labels) for _, labels in data[:-1]])
+    for t in range(len(batches[0])):
+        rows = [b[t] for b in batches if t < len(b)]
         lengths = np.array([len(row) for row in rows])[:, None]
         width = int(lengths.max())
         index = np.stack(
             [np.pad(row, (0, width - len(row)), constant_values=row[0]) for row in rows]
         )
-        index += self._offsets[: len(rows), None]
+        index += offsets[: len(rows), None]
         share = ((np.arange(width) < lengths) / lengths).astype(np.float32)
-        where = torch.from_numpy(index).to(self.labels.device)
-        flat = where.flatten()
-        images = self.images.index_select(0, flat).unflatten(0, where.shape)
-        return images, self.labels[where], torch.from_numpy(share).to(where.device)
+        where = torch.from_numpy(index).to(device)
+        images = x.index_select(0, where.flatten()).unflatten(0, where.shape)
+        yield images, y[where], torch.from_numpy(share).to(device)
 
 
 def _train(
@@ -242,38 +221,28 @@ def _train(
     batches: list[list[np.ndarray]],
 ) -> Tensor:
     """Train a stack whose clients are sorted by their number of steps, longest first."""
-    weights = [t.contiguous() for t in arch.unflatten(start).values()]
+    weights = [t.contiguous() for t in arch.split(start)]
     anchors = [w.clone() for w in weights] if config.proximal else weights
     moments = [torch.zeros_like(w) for w in weights] if config.momentum else weights
-    feed = _Batches(data, batches, start.device)
     step = _dense_step if is_dense(arch) else _autograd_step
-    for t in range(len(feed)):
-        x, y, share = feed.step(t)
-        live = [[w[: len(y)] for w in group] for group in (weights, moments, anchors)]
-        step(arch, live[0], live[1], live[2], x, y, share, config)
+    for batch in _feed(data, batches, start.device):
+        live = len(batch[1])
+        parts = zip(weights, moments, anchors, strict=True)
+        step(arch, config, batch, [(w[:live], v[:live], w0[:live]) for w, v, w0 in parts])
     return arch.flatten(weights)
 
 
-def _autograd_step(
-    arch: Architecture,
-    weights: list[Tensor],
-    moments: list[Tensor],
-    anchors: list[Tensor],
-    x: Tensor,
-    y: Tensor,
-    share: Tensor,
-    config: LocalSGD,
-) -> None:
+def _autograd_step(arch: Architecture, config: LocalSGD, batch: Batch, state: State) -> None:
     """One step in place, with the order of operations of ``torch.optim.SGD``."""
-    leaves = [w.detach().requires_grad_() for w in weights]
+    x, y, share = batch
+    leaves = [w.detach().requires_grad_() for w, _, _ in state]
     logits = arch.apply(leaves, x)
     if len(y) == 1:
         loss = F.cross_entropy(logits.squeeze(0), y.squeeze(0))
     else:
         losses = F.cross_entropy(logits.flatten(0, 1), y.flatten(), reduction="none")
         loss = (losses.view_as(share) * share).sum()
-    grads = torch.autograd.grad(loss, leaves)
-    for w, g, v, w0 in zip(weights, grads, moments, anchors, strict=True):
+    for g, (w, v, w0) in zip(torch.autograd.grad(loss, leaves), state, strict=True):
         if config.proximal:
             g = g + config.proximal * (w - w0)
         if config.weight_decay:
@@ -289,37 +258,29 @@ def is_dense(arch: Architecture) -> bool:
     return kinds == [Flatten] + [Linear, ReLU] * (len(kinds) // 2 - 1) + [Linear]
 
 
-def _dense_step(
-    arch: Architecture,
-    weights: list[Tensor],
-    moments: list[Tensor],
-    anchors: list[Tensor],
-    x: Tensor,
-    y: Tensor,
-    share: Tensor,
-    config: LocalSGD,
-) -> None:
+def _dense_step(arch: Architecture, config: LocalSGD, batch: Batch, state: State) -> None:
     """One step of a multi-layer perceptron, with the update inside the gradient's product.
 
     ``W <- (1 - lr (wd + mu)) W - lr G' X`` is one call, so no gradient is written to memory and
     read again: on a CPU that is half of the traffic of a step.
     """
+    x, y, share = batch
     inputs = [x.flatten(2)]
-    for i in range(0, len(weights), 2):
-        out = torch.baddbmm(weights[i + 1][:, None], inputs[-1], weights[i].transpose(1, 2))
-        inputs.append(out.relu_() if i + 2 < len(weights) else out)
+    for i in range(0, len(state), 2):
+        weight, bias = state[i][0], state[i + 1][0]
+        out = torch.baddbmm(bias[:, None], inputs[-1], weight.transpose(1, 2))
+        inputs.append(out.relu_() if i + 2 < len(state) else out)
     delta = torch.softmax(inputs.pop(), dim=-1)
     delta.scatter_add_(2, y[..., None], delta.new_full((*y.shape, 1), -1.0))
     delta *= share[..., None]
     decay = config.weight_decay + config.proximal
     keep, pull = 1 - config.lr * decay, config.lr * config.proximal
-    for i in range(len(weights) - 2, -1, -2):
+    for i in range(len(state) - 2, -1, -2):
         below = inputs.pop()
         # The gradient of the inputs needs the weights as they were.
-        upper = torch.bmm(delta, weights[i]) if i else delta
-        pairs = ((i, delta.transpose(1, 2), below), (i + 1, None, delta))
-        for j, left, right in pairs:
-            w, v, w0 = weights[j], moments[j], anchors[j]
+        upper = torch.bmm(delta, state[i][0]) if i else delta
+        for (w, v, w0), left in ((state[i], delta.transpose(1, 2)), (state[i + 1], None)):
+            right = delta if left is None else below
             if config.momentum:
                 _add_gradient(v, left, right, config.momentum, 1.0)
                 if decay:
