@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, is_dataclass, replace
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
@@ -243,7 +243,9 @@ class Adversaries:
             raise ValueError("every client with data misbehaves; leave at least one honest")
         told = {}
         for i, attack in self.attacks.items():
-            fields = asdict(attack) if is_dataclass(attack) else {}  # type: ignore[call-overload]
+            fields: dict[str, Any] = {}
+            if is_dataclass(attack) and not isinstance(attack, type):
+                fields = asdict(attack)
             told[str(i)] = {"attack": self.kind(i)} | fields
         made = federation.with_transforms({i: a for i, a in self.attacks.items() if callable(a)})
         return replace(made, settings={**made.settings, "adversaries": told})
