@@ -12,20 +12,25 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import httpx
 import numpy as np
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives import serialization as coding
-from cryptography.hazmat.primitives.asymmetric import ec
+import pytest
 
-from fedkit.fedvalue.protocol.messages import ID_BYTES, Job, Upload
-from fedkit.fedvalue.service.access import TokenBook, issue_tokens
-from fedkit.fedvalue.service.client import RemoteCounter
-from fedkit.fedvalue.service.demo import until
-from fedkit.fedvalue.service.files import read_secret
-from fedkit.fedvalue.service.server import create_app, listen, make_server
-from fedkit.fedvalue.service.store import Limits
+for _module in ("httpx", "fastapi", "uvicorn", "cryptography", "pandas", "typer"):
+    pytest.importorskip(_module)
+
+import httpx  # noqa: E402
+from cryptography import x509  # noqa: E402
+from cryptography.hazmat.primitives import hashes  # noqa: E402
+from cryptography.hazmat.primitives import serialization as coding  # noqa: E402
+from cryptography.hazmat.primitives.asymmetric import ec  # noqa: E402
+
+from fedkit.fedvalue.protocol.messages import ID_BYTES, Job, Upload  # noqa: E402
+from fedkit.fedvalue.service.access import TokenBook, issue_tokens  # noqa: E402
+from fedkit.fedvalue.service.client import RemoteCounter  # noqa: E402
+from fedkit.fedvalue.service.demo import until  # noqa: E402
+from fedkit.fedvalue.service.files import read_secret  # noqa: E402
+from fedkit.fedvalue.service.server import create_app, listen, make_server  # noqa: E402
+from fedkit.fedvalue.service.store import Limits  # noqa: E402
 
 PARTIES = ("shop", "bank", "telco")
 

@@ -29,8 +29,8 @@ __all__ = ["CounterError", "CounterRefused", "CounterUnavailable", "RemoteCounte
 
 # worth another try: the server is busy, restarting, or behind a proxy that is
 _AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})
-#: longest answer that is not a table, in bytes
-_WORDS = 64 << 20
+#: longest answer that is not a table, in bytes; as JSON it may take 25 times as much memory
+_WORDS = 8 << 20
 
 
 class CounterUnavailable(ConnectionError):
@@ -164,7 +164,7 @@ class RemoteCounter:
 
     def table(self, job: str) -> Table | None:
         """Return the counts, or None while uploads are missing; never another table than before."""
-        status, body = self._ask("GET", f"/jobs/{check_job_id(job)}/table", most=self._max_bytes)
+        status, body = self._ask("GET", f"/jobs/{check_job_id(job)}/table")
         if status == 202:
             missing = self._json(body, "the state of a job").get("missing")
             if not isinstance(missing, list) or not all(isinstance(n, str) for n in missing):
@@ -191,9 +191,7 @@ class RemoteCounter:
         self._tables.pop(job, None)
         self._missing.pop(job, None)
 
-    def _ask(
-        self, method: str, path: str, body: bytes = b"", most: int = _WORDS
-    ) -> tuple[int, bytes | bytearray]:
+    def _ask(self, method: str, path: str, body: bytes = b"") -> tuple[int, bytes | bytearray]:
         """Send a request, again where that helps; return the status and the body."""
         trouble = ""
         for attempt in range(self._retries + 1):
@@ -201,7 +199,7 @@ class RemoteCounter:
                 self._sleep(min(10.0, 0.25 * 2 ** (attempt - 1)))
             try:
                 status, answer = asyncio.run_coroutine_threadsafe(
-                    self._once(method, path, body, min(most, self._max_bytes)), self._loop
+                    self._once(method, path, body), self._loop
                 ).result()
             except (self._httpx.TransportError, TimeoutError) as error:
                 trouble = f"{type(error).__name__}: {clean(error) or 'no answer in time'}"
@@ -225,9 +223,7 @@ class RemoteCounter:
             f"the counting server at {self.url} gave no answer after {tries}: {trouble}"
         )
 
-    async def _once(
-        self, method: str, path: str, body: bytes, most: int
-    ) -> tuple[int, bytes | bytearray]:
+    async def _once(self, method: str, path: str, body: bytes) -> tuple[int, bytes | bytearray]:
         async with asyncio.timeout(self._timeout) as patience:
 
             async def pieces() -> AsyncIterator[bytes]:
@@ -240,7 +236,8 @@ class RemoteCounter:
                 headers={"Content-Length": str(len(body))} if body else None,
             )  # fmt: skip
             async with asked as answer:
-                heard = bytearray()
+                heard, table = bytearray(), answer.status_code == 200 and path.endswith("/table")
+                most = self._max_bytes if table else min(_WORDS, self._max_bytes)
                 async for part in answer.aiter_raw():
                     heard += part
                     if len(heard) > most:

@@ -42,20 +42,15 @@ class Program:
         return self.log.read_text("utf-8", "replace")
 
     def wait_for(self, words: str, times: int = 1) -> str:
-        """Wait until its log holds some words, and return the log.
-
-        Raises
-        ------
-        RuntimeError
-            If the program ends, or does not print them in five minutes.
-        """
+        """Wait until its log holds some words, and return it; a RuntimeError if it ends before."""
 
         def there() -> bool:
             ended = self.process.poll() is not None
-            found = self.text().count(words) >= times
-            if ended and not found:
+            if self.text().count(words) >= times:
+                return True
+            if ended:
                 raise RuntimeError(f"the program ended without saying {words!r}: {self.text()}")
-            return found
+            return False
 
         until(there, f"{words!r} in {self.log.name}")
         return self.text()
@@ -74,24 +69,19 @@ class Program:
             self.kill()
 
 
-def until(condition: Callable[[], bool], what: str, patience: float = _PATIENCE) -> None:
+def until(condition: Callable[[], bool], what: str) -> None:
     """Wait for a condition; a RuntimeError says that it does not come true."""
-    end = time.monotonic() + patience
+    end = time.monotonic() + _PATIENCE
     while not condition():
         if time.monotonic() > end:
-            raise RuntimeError(f"waited {patience:g} s in vain for {what}")
+            raise RuntimeError(f"waited {_PATIENCE:g} s in vain for {what}")
         time.sleep(0.05)
 
 
-def write_tables(folder: Path, features: int = 3) -> tuple[dict[str, Path], PartyValues]:
+def write_tables(folder: Path) -> tuple[dict[str, Path], PartyValues]:
     """Split scikit-learn's breast cancer data by columns, one CSV file per party.
 
-    Returns
-    -------
-    files : dict of str to Path
-        File of each party, its rows in an order of its own.
-    values : PartyValues
-        What all columns together say, in the clear.
+    Return the files, each with its rows in an order of its own, and the values in the clear.
     """
     frame = need("sklearn.datasets", "service").load_breast_cancer(as_frame=True).frame
     random = Streams(5).generator("demo", "columns")
@@ -100,7 +90,7 @@ def write_tables(folder: Path, features: int = 3) -> tuple[dict[str, Path], Part
     frame.insert(0, "id", [f"patient-{i:04d}" for i in random.permutation(len(frame))])
     files, blocks = {}, []
     for i, party in enumerate((TASK, *PARTIES)):
-        own = [names[j] for j in order[features * i : features * (i + 1)]]
+        own = [names[j] for j in order[3 * i : 3 * (i + 1)]]
         blocks.append(frame[own])
         kept = frame[["id", *own, *(["target"] if party == TASK else [])]]
         files[party] = folder / f"{party}.csv"
@@ -110,14 +100,7 @@ def write_tables(folder: Path, features: int = 3) -> tuple[dict[str, Path], Part
 
 
 def run_demo(keep: Path | None, say: Callable[[str], None] = print) -> None:
-    """Run the demonstration.
-
-    Parameters
-    ----------
-    keep : Path or None
-        Folder for all files, empty or not yet there; a temporary one by default.
-    say : callable
-        Told each line.
+    """Run the demonstration in an empty folder that is kept, or in a temporary one.
 
     Raises
     ------

@@ -138,10 +138,7 @@ def answer_jobs(
                     _agree(job, party, max_rows)
                     state.answer(job.id, party.content(job))
                     counter.submit(job.id, party.name, party.answer(job))
-                except (
-                    ValueError,
-                    MemoryError,
-                ) as error:  # refused, not opened, odd
+                except (ValueError, MemoryError) as error:  # refused, not opened, odd
                     left_alone.add(job.id)
                     refused += 1
                     if refused <= _NAMED:
@@ -250,8 +247,8 @@ def run_task(
         Seconds to wait for one job, and between two looks.
     say : callable
         Told what happens.
-    **options
-        Of :class:`.protocol.TaskParty`.
+    options
+        Of :class:`~fedkit.fedvalue.protocol.parties.TaskParty`.
 
     Raises
     ------
@@ -269,7 +266,9 @@ def run_task(
     check_range("timeout", timeout, 0, 365 * 86400)
     check_range("poll", poll, 0, 86400)
     labels = label_codes(columns.y)
-    about = [name, *parties, repr(sorted(options.items())), _digest(columns.ids, cells, labels)]
+    rows = hashlib.sha256(repr(list(columns.ids)).encode())
+    rows.update(np.stack([cells, labels]).astype("<i8").tobytes())
+    about = [name, *parties, repr(sorted(options.items())), rows.hexdigest()]
     run = PartyState(state)
     known, command = run.unfinished(), hashlib.sha256(repr(about).encode()).hexdigest()
     if command in known.values():
@@ -311,13 +310,3 @@ def run_task(
             raise
         held.end()
     return counts
-
-
-def _digest(ids: list[str], *codes: Any) -> str:
-    """Return a digest of a party's rows: IDs, and whole numbers for each."""
-    total = hashlib.sha256()
-    for text in ids:
-        total.update(f"{len(text)}:{text}".encode())
-    for array in codes:
-        total.update(np.ascontiguousarray(array, dtype=np.int64).tobytes())
-    return total.hexdigest()

@@ -84,11 +84,10 @@ def create_app(folder: Path, tokens: TokenBook, limits: Limits | None = None) ->
         async with asyncio.timeout(limits.body_seconds):
             body = b"".join([chunk async for chunk in _body(request, limits.job_bytes)])
         try:
-            job = job_from_json(json.loads(body))
-        except MessageError as error:
-            raise Refusal(422, str(error)) from error
+            data = json.loads(body)
         except (ValueError, RecursionError) as error:
             raise Refusal(400, "the job is not valid JSON") from error
+        job = job_from_json(data)
         new = await run_in_threadpool(store.open, caller, job)
         return JSONResponse({"job": job.id, "new": new}, 201 if new else 200)
 
@@ -102,7 +101,7 @@ def create_app(folder: Path, tokens: TokenBook, limits: Limits | None = None) ->
     @app.put("/jobs/{job}/uploads/{party}")
     async def upload(request: Request, job: str, party: str) -> Response:
         caller = await _caller(request, tokens)
-        await run_in_threadpool(store.may_upload, caller, _job_id(job), party)
+        await run_in_threadpool(store.may_upload, caller, check_job_id(job), party)
         with await run_in_threadpool(store.arriving) as file:
             try:
                 async with asyncio.timeout(limits.body_seconds) as patience:
@@ -124,7 +123,7 @@ def create_app(folder: Path, tokens: TokenBook, limits: Limits | None = None) ->
     @app.get("/jobs/{job}/table")
     async def table(request: Request, job: str) -> Response:
         caller = await _caller(request, tokens)
-        found = await run_in_threadpool(store.table, caller, _job_id(job))
+        found = await run_in_threadpool(store.table, caller, check_job_id(job))
         if isinstance(found, list):
             return JSONResponse({"missing": found}, 202)
         return Response(found, media_type="application/octet-stream")
@@ -132,7 +131,7 @@ def create_app(folder: Path, tokens: TokenBook, limits: Limits | None = None) ->
     @app.delete("/jobs/{job}")
     async def close(request: Request, job: str) -> Response:
         caller = await _caller(request, tokens)
-        await run_in_threadpool(store.close, caller, _job_id(job))
+        await run_in_threadpool(store.close, caller, check_job_id(job))
         return Response(status_code=204)
 
     return app
@@ -209,13 +208,6 @@ async def _body(request: Request, limit: int) -> AsyncIterator[bytes]:
         raise Refusal(413, f"the body is larger than the {limit} bytes that this server accepts")
 
 
-def _job_id(job: str) -> str:
-    try:
-        return check_job_id(job)
-    except MessageError as error:
-        raise Refusal(422, str(error)) from error
-
-
 def _answer_errors(app: FastAPI) -> None:
     """Answer every error with one sentence, and tell strangers nothing about the inside."""
 
@@ -226,6 +218,10 @@ def _answer_errors(app: FastAPI) -> None:
         log.info("%s: %s refused (%d): %s", where, asked, error.status, error.sentence)
         headers = {"WWW-Authenticate": "Bearer"} if error.status == 401 else None
         return JSONResponse({"error": error.sentence}, error.status, headers)
+
+    @app.exception_handler(MessageError)
+    async def malformed(request: Request, error: MessageError) -> Response:
+        return await refused(request, Refusal(422, str(error)))
 
     @app.exception_handler(HTTPException)
     async def unknown(request: Request, error: HTTPException) -> Response:

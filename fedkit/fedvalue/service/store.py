@@ -15,7 +15,7 @@ import sqlite3
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,8 +106,6 @@ class JobStore:
         The parties.
     limits : Limits
         What is accepted.
-    clock : callable
-        Seconds since 1970.
 
     Raises
     ------
@@ -115,15 +113,9 @@ class JobStore:
         If another server uses the folder, or its file is not one of this class.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        tokens: TokenBook,
-        limits: Limits,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        self.limits, self._folder = limits, folder
-        self._tokens, self._clock = tokens, clock
+    def __init__(self, folder: Path, tokens: TokenBook, limits: Limits) -> None:
+        self.limits, self._folder, self._tokens = limits, folder, tokens
+        self._clock = time.time
         self._kept = Database(
             folder / "jobs.db", _JOBS, "a server's file of jobs", "exclusive", limits.folder_bytes
         )

@@ -18,24 +18,12 @@ _PARTY = re.compile(r"\w[\w .-]{0,63}")
 
 
 def check_job_id(name: object) -> str:
-    """Return the name of a job, or refuse one that cannot travel in an address.
-
-    Raises
-    ------
-    MessageError
-        If it is not 1 to 128 letters, digits, dots, dashes and underscores.
-    """
+    """Return the name of a job; a MessageError if it cannot travel in an address."""
     return _checked(name, _JOB, "a job; expected are 1 to 128 of A-Z, a-z, 0-9, '.', '_' and '-'")
 
 
 def check_party(name: object) -> str:
-    """Return the name of a party, or refuse one that cannot travel in an address.
-
-    Raises
-    ------
-    MessageError
-        If it is not 1 to 64 letters, digits, spaces, dots, dashes and underscores.
-    """
+    """Return the name of a party; a MessageError if it cannot travel in an address."""
     return _checked(
         name, _PARTY, "a party; expected are 1 to 64 letters, digits, spaces, '.', '_' and '-'"
     )
@@ -48,13 +36,7 @@ def _checked(name: object, form: re.Pattern[str], expected: str) -> str:
 
 
 def check_range(name: str, value: float, low: float, high: float) -> None:
-    """Refuse a number out of range, NaN among them.
-
-    Raises
-    ------
-    ValueError
-        With the number and what was expected.
-    """
+    """Refuse a number out of range, NaN among them (ValueError)."""
     if not low <= value <= high:
         raise ValueError(f"{name} is {value}; expected is a number from {low:g} to {high:.15g}")
 

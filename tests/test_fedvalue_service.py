@@ -1,7 +1,8 @@
-"""The counting service over HTTP: what it does for parties, strangers, and after a crash."""
+"""The counting service over HTTP: parties, strangers, crashes, secrecy, and servers gone bad."""
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import os
@@ -11,45 +12,52 @@ import sqlite3
 import stat
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from countinghouse import PARTIES, Fake, House, error_of, http, job, self_signed, upload
 
-httpx = pytest.importorskip("httpx")
-pytest.importorskip("fastapi")
-pytest.importorskip("uvicorn")
-pytest.importorskip("cryptography")
-
-from countinghouse import PARTIES, House, error_of, job, self_signed, upload  # noqa: E402
-
-from fedkit.fedvalue.protocol.counting import CountingServer  # noqa: E402
-from fedkit.fedvalue.protocol.messages import MessageError, Table  # noqa: E402
-from fedkit.fedvalue.service import store  # noqa: E402
-from fedkit.fedvalue.service.access import AccessDenied, TokenBook, issue_tokens  # noqa: E402
-from fedkit.fedvalue.service.client import (  # noqa: E402
+from fedkit.fedvalue.cmi import mshapley_cmi
+from fedkit.fedvalue.data import discretise, joint_codes, label_codes
+from fedkit.fedvalue.protocol.counting import CountingServer
+from fedkit.fedvalue.protocol.messages import MessageError, Table, Upload
+from fedkit.fedvalue.protocol.secure import DataParty, TaskParty
+from fedkit.fedvalue.service import store
+from fedkit.fedvalue.service.access import AccessDenied, TokenBook, issue_tokens
+from fedkit.fedvalue.service.client import (
+    CounterError,
     CounterRefused,
     CounterUnavailable,
+    RemoteCounter,
 )
-from fedkit.fedvalue.service.demo import until  # noqa: E402
-from fedkit.fedvalue.service.files import Database, read_secret  # noqa: E402
-from fedkit.fedvalue.service.server import create_app, listen  # noqa: E402
-from fedkit.fedvalue.service.store import Limits  # noqa: E402
-from fedkit.fedvalue.service.wire import (  # noqa: E402
+from fedkit.fedvalue.service.demo import until
+from fedkit.fedvalue.service.files import Database, read_secret
+from fedkit.fedvalue.service.server import create_app, listen, make_server
+from fedkit.fedvalue.service.store import Limits
+from fedkit.fedvalue.service.wire import (
     check_job_id,
     check_party,
     job_from_json,
     job_to_json,
 )
+from fedkit.streams import Streams
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
-    found = House(tmp_path)
+def house(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[House]:
+    """A running service; with a parameter: its limits."""
+    found = House(tmp_path, getattr(request, "param", None))
     yield found
     found.stop()
+
+
+def limited(**limits: Any) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("house", [Limits(**limits)], indirect=True, ids=["limited"])
 
 
 # ------------------------------------------------------------------- the protocol's operations
@@ -96,9 +104,9 @@ def test_statuses_tell_new_from_again(house: House) -> None:
     assert [house.ask("bank", "PUT", path, content=content).status_code for _ in "ab"] == [201, 200]
     answer = house.ask("shop", "GET", "/jobs/j1/table")
     assert (answer.status_code, answer.json()) == (202, {"missing": ["shop", "telco"]})
-    health = httpx.get(house.url + "/health")
+    health = house.ask(None, "GET", "/health")
     assert health.json() == {"status": "ok", "upload_bytes": Limits().upload_bytes}
-    assert error_of(httpx.get(house.url + "/docs")) == "Not Found"
+    assert error_of(house.ask(None, "GET", "/docs")) == "Not Found"
 
 
 def test_pending_jobs_come_oldest_first(house: House) -> None:
@@ -285,23 +293,20 @@ def test_what_is_deleted_leaves_the_file(house: House) -> None:
     assert b"secret" not in b"".join(path.read_bytes() for path in file.parent.iterdir())
 
 
-def test_old_jobs_are_closed(tmp_path: Path) -> None:
-    house = House(tmp_path, Limits(lifetime=1000))
-    try:
-        issue_tokens(house.book, house.folder, task=["shop"], data=["bank"], days=99, renew=True)
-        house.counter("shop").open(job())
-        house.counter("bank").submit("j1", "bank", upload())
-        house.clock += 900
-        assert house.counter("shop").table("j1") is None
-        house.clock += 300
-        with pytest.raises(CounterRefused, match="j1 is closed"):
-            house.counter("shop").table("j1")
-        assert house.jobs() == []
-        house.clock += 5000
-        with pytest.raises(CounterRefused, match="unknown"):
-            house.counter("shop").table("j1")
-    finally:
-        house.stop()
+@limited(lifetime=1000)
+def test_old_jobs_are_closed(house: House) -> None:
+    issue_tokens(house.book, house.folder, task=["shop"], data=["bank"], days=99, renew=True)
+    house.counter("shop").open(job())
+    house.counter("bank").submit("j1", "bank", upload())
+    house.clock += 900
+    assert house.counter("shop").table("j1") is None
+    house.clock += 300
+    with pytest.raises(CounterRefused, match="j1 is closed"):
+        house.counter("shop").table("j1")
+    assert house.jobs() == []
+    house.clock += 5000
+    with pytest.raises(CounterRefused, match="unknown"):
+        house.counter("shop").table("j1")
 
 
 def test_a_count_that_takes_long_is_asked_for_again(
@@ -386,26 +391,23 @@ def chunks(count: int, sent: list[int]) -> Iterator[bytes]:
         yield bytes(8192)
 
 
-def test_oversized_bodies_are_refused_while_they_arrive(tmp_path: Path) -> None:
-    house = House(tmp_path, Limits(upload_bytes=100_000, job_bytes=2_000))
-    try:
-        house.counter("shop").open(job())
-        with pytest.raises(CounterRefused, match="larger than the 100000 bytes") as refused:
-            house.counter("bank").submit("j1", "bank", upload(rows=200, extra=bytes(100_000)))
-        assert refused.value.status == 413
-        # its size was declared: nothing of it was read
-        assert not any(b"report of bank" in part for part in house.received)
-        assert sum(map(len, house.received)) < 10_000
-        house.received.clear()
-        answer = house.ask("bank", "PUT", "/jobs/j1/uploads/bank", content=chunks(100, []))
-        assert answer.status_code == 413
-        # chunked, so its size was not known: reading stopped soon after the limit
-        assert sum(map(len, house.received)) < 400_000
-        with pytest.raises(CounterRefused, match="larger than the 2000 bytes"):
-            house.counter("shop").open(job("j2", note=bytes(3_000)))
-        assert house.uploads() == []
-    finally:
-        house.stop()
+@limited(upload_bytes=100_000, job_bytes=2_000)
+def test_oversized_bodies_are_refused_while_they_arrive(house: House) -> None:
+    house.counter("shop").open(job())
+    with pytest.raises(CounterRefused, match="larger than the 100000 bytes") as refused:
+        house.counter("bank").submit("j1", "bank", upload(rows=200, extra=bytes(100_000)))
+    assert refused.value.status == 413
+    # its size was declared: nothing of it was read
+    assert not any(b"report of bank" in part for part in house.received)
+    assert sum(map(len, house.received)) < 10_000
+    house.received.clear()
+    answer = house.ask("bank", "PUT", "/jobs/j1/uploads/bank", content=chunks(100, []))
+    assert answer.status_code == 413
+    # chunked, so its size was not known: reading stopped soon after the limit
+    assert sum(map(len, house.received)) < 400_000
+    with pytest.raises(CounterRefused, match="larger than the 2000 bytes"):
+        house.counter("shop").open(job("j2", note=bytes(3_000)))
+    assert house.uploads() == []
 
 
 def stalled(house: House, content: bytes, name: str = "j1") -> socket.socket:
@@ -434,14 +436,11 @@ def test_an_upload_that_stalls_keeps_nobody_out(house: House) -> None:
     assert house.uploads() == ["shop", "bank", "bank"]
 
 
-def test_a_body_that_takes_too_long_is_cut_off(tmp_path: Path) -> None:
-    house = House(tmp_path, Limits(body_seconds=0.3))
-    try:
-        house.counter("shop").open(job())
-        with stalled(house, upload().to_bytes()) as line:
-            assert line.recv(12)[9:12] == b"408"
-    finally:
-        house.stop()
+@limited(body_seconds=0.3)
+def test_a_body_that_takes_too_long_is_cut_off(house: House) -> None:
+    house.counter("shop").open(job())
+    with stalled(house, upload().to_bytes()) as line:
+        assert line.recv(12)[9:12] == b"408"
 
 
 def test_answers_are_not_held_back() -> None:
@@ -451,22 +450,19 @@ def test_answers_are_not_held_back() -> None:
             assert line.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
-def test_limits_on_jobs_and_on_the_folder(tmp_path: Path) -> None:
-    house = House(tmp_path, Limits(jobs=2, folder_bytes=60_000))
-    try:
-        shop = house.counter("shop", retries=1)
-        shop.open(job("a"))
-        shop.open(job("b"))
-        with pytest.raises(CounterUnavailable, match="2 jobs are open; close some"):
-            shop.open(job("c"))
-        with pytest.raises(CounterRefused, match="folder is full") as refused:
-            house.counter("bank").submit("a", "bank", upload(extra=bytes(80_000)))
-        assert refused.value.status == 507
-        assert house.uploads() == []
-        shop.close("a")
+@limited(jobs=2, folder_bytes=60_000)
+def test_limits_on_jobs_and_on_the_folder(house: House) -> None:
+    shop = house.counter("shop", retries=1)
+    shop.open(job("a"))
+    shop.open(job("b"))
+    with pytest.raises(CounterUnavailable, match="2 jobs are open; close some"):
         shop.open(job("c"))
-    finally:
-        house.stop()
+    with pytest.raises(CounterRefused, match="folder is full") as refused:
+        house.counter("bank").submit("a", "bank", upload(extra=bytes(80_000)))
+    assert refused.value.status == 507
+    assert house.uploads() == []
+    shop.close("a")
+    shop.open(job("c"))
     for limits, words in (
         ({"jobs": 0}, "jobs is 0"),
         ({"lifetime": float("nan")}, "is nan"),
@@ -543,6 +539,254 @@ def test_tokens_made_at_once_are_all_kept(tmp_path: Path) -> None:
     assert book.parties() == set(names)
     for file in tmp_path.glob("*.token"):
         assert book.whose(read_secret(file, "token")).party == file.stem
+
+
+# --------------------------------------------------------------------------------------- TLS
+
+
+def test_tls(tmp_path: Path) -> None:
+    cert, key = self_signed(tmp_path)
+    house = House(tmp_path, cert=cert, key=key)
+    try:
+        with house.counter("bank", verify=cert) as bank:  # an open line would hold up the end
+            assert bank.pending("bank") == []
+        with pytest.raises(CounterUnavailable, match=r"one try: .*CERTIFICATE_VERIFY_FAILED"):
+            house.counter("bank").pending("bank")
+        with pytest.raises(ValueError, match=r"authority file .* cannot be used"):
+            house.counter("bank", verify=tmp_path / "none.pem")
+        plain = RemoteCounter(f"http://127.0.0.1:{house.port}", house.token("bank"), retries=0)
+        with pytest.raises(CounterUnavailable):
+            plain.pending("bank")
+        with pytest.raises(ValueError, match="both a certificate and its key"):
+            make_server(house.app, cert=cert)
+        with pytest.raises(ValueError, match="cannot be used"):
+            make_server(house.app, cert=key, key=cert)
+    finally:
+        house.stop()
+
+
+# ------------------------------------------------------- a server that is not what it should be
+
+
+TABLE = Table(np.zeros((1, 3), np.uint32), np.full(1, 6, np.int64), {"bank": b"s"}).to_bytes()
+DEEP = b"FKV1" + (1500).to_bytes(4, "little") + b"[" * 1500
+OTHER = Table(np.zeros((1, 3), np.uint32), np.full(1, 7, np.int64), {"bank": b"s"}).to_bytes()
+
+
+@pytest.mark.parametrize(
+    ("answers", "error", "words", "heard"),
+    [
+        ([b"220 mail server\r\n\r\n"], CounterUnavailable, "after 3 tries", 3),
+        ([b""], CounterUnavailable, "after 3 tries", 3),
+        ([http(b"<html>hello</html>")], CounterError, "something else than a table", 1),
+        ([http(b"")], CounterError, "something else than a table", 1),
+        ([http(TABLE[:-1])], CounterError, "cut off", 1),
+        ([http(TABLE + TABLE)], CounterError, "longer than it says", 1),
+        ([http(TABLE[:50], size=len(TABLE))], CounterUnavailable, "after 3 tries", 3),
+        ([http(b"x" * 3000)], CounterError, "longer than 2000 bytes", 1),
+        ([http(b"{}", "202 Accepted")], CounterError, "state of a job", 1),
+        ([http(b"[]", "202 Accepted")], CounterError, "state of a job", 1),
+        ([http(b'{"missing": [[3]]}', "202 Accepted")], CounterError, "state of a job", 1),
+        ([http(DEEP)], CounterError, "something else than a table .*head of the message", 1),
+        ([http(b"", "302 Found", "Location: http://evil.invalid/\r\n")], CounterError, "302", 1),
+        ([http(b"no", "500 Oops")], CounterUnavailable, "3 tries: status 500: it does not", 3),
+        ([http(b'{"error": "a\\u001b[31m\\nb"}', "422 No")], CounterRefused, r"a \[31m b", 1),
+        ([http(b"[" * 100_000, "422 No")], CounterError, "longer than 2000", 1),
+        ([http(b"no", "418 Teapot")], CounterRefused, "it does not say why", 1),
+    ],
+)
+def test_a_server_that_answers_garbage(
+    answers: list[bytes], error: type[Exception], words: str, heard: int
+) -> None:
+    fake = Fake(*answers)
+    with fake.counter(max_bytes=2000) as counter, pytest.raises(error, match=words):
+        counter.table("j1")
+    assert fake.heard == heard
+    fake.place.close()
+
+
+def test_words_that_would_fill_the_memory() -> None:
+    """As JSON, lists of lists take 25 times what they take on the way."""
+    body = b'{"missing": [' + b"[]," * (3 << 20) + b"[]]}"
+    for status in ("202 Accepted", "422 No"):
+        fake = Fake(http(body, status))
+        with fake.counter() as counter, pytest.raises(CounterError, match="longer than 8388608"):
+            counter.table("j1")
+        fake.place.close()
+
+
+def test_a_server_that_fails_and_comes_back() -> None:
+    pauses: list[float] = []
+    fake = Fake(b"", http(b"busy", "503 Busy"), b"HTTP/1.1 2", http(TABLE))
+    with fake.counter(retries=3, sleep=pauses.append) as counter:
+        table = counter.table("j1")
+    assert table is not None
+    assert table.counts.tolist() == [6]
+    assert pauses == [0.25, 0.5, 1.0]
+    fake.place.close()
+
+
+def test_a_server_that_answers_twice() -> None:
+    fake = Fake(http(TABLE), http(TABLE), http(OTHER))
+    with fake.counter() as counter:
+        for _ in range(2):
+            assert counter.table("j1") is not None
+        with pytest.raises(CounterError, match="two different tables for job j1"):
+            counter.table("j1")
+    doubled = http(TABLE).replace(b"Connection: close\r\n", b"")
+    fake = Fake(doubled + doubled)
+    with fake.counter() as counter:
+        for _ in range(2):
+            assert counter.table("j1") is not None
+
+
+def test_a_server_that_answers_late_or_never() -> None:
+    def drip(line: socket.socket) -> None:
+        line.sendall(http(b"", size=10**6))
+        for _ in range(10**4):
+            line.sendall(b"x")
+            time.sleep(0.05)
+
+    def silent(line: socket.socket) -> None:
+        line.settimeout(60)
+        line.recv(1)
+
+    def drip_header(line: socket.socket) -> None:
+        line.sendall(b"HTTP/1.1 200 OK\r\nX-Slow: ")
+        for _ in range(10**4):
+            line.sendall(b"x")
+            time.sleep(0.05)
+
+    for answer in (drip, drip_header, silent):
+        fake = Fake(answer)
+        began = time.monotonic()
+        late = pytest.raises(
+            CounterUnavailable, match="after 2 tries: TimeoutError: no answer in time"
+        )
+        with fake.counter(retries=1, timeout=0.3) as counter, late:
+            counter.table("j1")
+        assert time.monotonic() - began < 60
+        fake.place.close()
+    nobody = socket.create_server(("127.0.0.1", 0))
+    url = f"http://127.0.0.1:{nobody.getsockname()[1]}"
+    nobody.close()
+    with pytest.raises(CounterUnavailable, match="after 3 tries: ConnectError"):
+        RemoteCounter(url, "t", retries=2, sleep=lambda _: None).pending("bank")
+
+
+def test_a_server_that_lies_about_jobs() -> None:
+    deep = b'[{"id": ' + b"[" * 900 + b"]" * 900 + b', "parties": ["a", "b"], "envelopes": {}}]'
+    for jobs in (b"3", b"[3]", b'[{"id": "/", "parties": ["a", "b"], "envelopes": {}}]', deep):
+        fake = Fake(http(b'{"party": "bank", "jobs": ' + jobs + b"}"))
+        with fake.counter() as counter, pytest.raises(CounterError, match="something else than"):
+            counter.pending("bank")
+        fake.place.close()
+
+
+def test_an_upload_in_brackets_is_refused_and_the_service_stays(house: House) -> None:
+    house.counter("shop").open(job())
+    deep = b"FKV1" + (10**5).to_bytes(4, "little") + b"[" * 10**5
+    answer = house.ask("bank", "PUT", "/jobs/j1/uploads/bank", content=deep)
+    assert answer.status_code == 400
+    assert "cannot be read" in error_of(answer)
+    assert [j.id for j in house.counter("bank").pending("bank")] == ["j1"]
+
+
+@pytest.mark.parametrize(
+    ("url", "token", "words"),
+    [
+        ("127.0.0.1:8765", "t", "no address"),
+        ("ftp://127.0.0.1", "t", "no address"),
+        ("http://", "t", "no address"),
+        ("http://count.example.org", "t", "in the clear"),
+        ("http://127.0.0.1", "", "one word"),
+        ("http://127.0.0.1", "a b", "one word"),
+        ("http://127.0.0.1", "a\nb", "one word"),
+    ],
+)
+def test_addresses_and_tokens_that_cannot_be_right(url: str, token: str, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        RemoteCounter(url, token)
+    for timeout in (float("nan"), float("inf"), 0.0, -1.0):
+        with pytest.raises(ValueError, match=f"timeout is {timeout}; expected is a number from"):
+            RemoteCounter("http://127.0.0.1", "t", timeout=timeout)
+    RemoteCounter("http://count.example.org", "t", plain=True).disconnect()
+
+
+# ------------------------------------------- what reaches the server, searched for every plain text
+
+
+def plaintexts(ids: list[str], columns: np.ndarray, labels: list[str]) -> set[bytes]:
+    """Every ID, feature value and label, as text and as the bytes of a number."""
+    found = {text.encode() for text in [*ids, *set(labels)]}
+    for x in columns.ravel().tolist():
+        found |= {str(x).encode(), np.float64(x).tobytes()}
+    # single numbers of 4 bytes would turn up by chance: two that stand side by side
+    pairs = [columns.ravel(), columns.T.ravel()]
+    found |= {np.float32(x[i : i + 2]).tobytes() for x in pairs for i in range(x.size - 1)}
+    return found
+
+
+def occurring(patterns: set[bytes], texts: list[bytes]) -> set[bytes]:
+    everything = b"\n".join(texts)
+    return {pattern for pattern in patterns if pattern in everything}
+
+
+def opened(texts: list[bytes]) -> list[bytes]:
+    """The texts, and what hides in base 64 inside them."""
+    found = list(texts)
+    for text in texts:
+        if text.startswith(b"{"):
+            data = json.loads(text)
+            envelopes = data.get("job", data).get("envelopes", {})
+            found += [base64.b64decode(envelope) for envelope in envelopes.values()]
+    return found
+
+
+def test_the_server_receives_no_id_no_feature_and_no_label(
+    house: House, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG")
+    random = Streams(3).generator("people")
+    rows = 150
+    ids = [f"person-{i:04d}" for i in random.permutation(10_000)[:rows]]
+    x = random.normal(size=(rows, 6)).round(7)
+    labels = ["malignant" if v else "benignant" for v in x[:, 0] + x[:, 2] * x[:, 4] > 0]
+    secret = plaintexts(ids, x, labels)
+    key = bytes(range(32))
+    cells = [joint_codes(discretise(x[:, i : i + 2]).reshape(rows, -1)) for i in (0, 2, 4)]
+    task = TaskParty("shop", ids, cells[0], label_codes(np.array(labels)), key, PARTIES[1:])
+    others = [DataParty(n, ids, c, key) for n, c in zip(PARTIES[1:], cells[1:], strict=True)]
+    counters = {party: house.counter(party) for party in PARTIES}
+    on_disk: list[bytes] = []
+
+    def wait() -> None:
+        for party in others:
+            party.serve(counters[party.name])
+        folder = house.folder / "kept"
+        on_disk.extend(path.read_bytes() for path in folder.rglob("*") if path.is_file())
+
+    found = task.count(counters["shop"], wait=wait).values()
+    clear = mshapley_cmi(x[:, :2], labels, [x[:, 2:4], x[:, 4:]], names=PARTIES[1:])
+    assert found.values.tolist() == clear.values.tolist()
+    assert found.task_value == clear.task_value
+    assert sum(map(len, on_disk)) > 3 * 2 * rows * 20
+    texts = opened(house.received) + opened(on_disk)
+    assert occurring(secret, texts) == set()
+    assert key not in b"\n".join(texts)
+    # the search can fail: what a careless party would send is found
+    careless = Upload(np.frombuffer(b"".join(i.encode().ljust(16) for i in ids), np.uint8)
+                      .reshape(-1, 16), np.zeros(rows, np.uint32), x.tobytes())  # fmt: skip
+    counters["shop"].open(job("careless"))
+    counters["bank"].submit("careless", "bank", careless)
+    assert len(occurring(secret, house.received)) >= rows + x.size
+    # tokens reach the server, and neither its disk nor its log
+    written = [text.encode() for text in caplog.messages]
+    written += [path.read_bytes() for path in (house.folder / "kept").rglob("*") if path.is_file()]
+    written.append(house.book.read_bytes())
+    tokens = {house.token(party).encode() for party in PARTIES}
+    assert occurring(tokens, written) == set()
+    assert any(b"careless" in text for text in written)
 
 
 # ------------------------------------------------------------------------------ reverse proxy
