@@ -119,15 +119,11 @@ def train(name: str, x: ArrayLike, y: ArrayLike, seed: int = 0) -> Fitted:
     Raises
     ------
     ValueError
-        If the name is unknown, shapes differ, or there is one label only.
+        If the name is unknown or there is one label only.
     """
     inputs, labels = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.int64)
     if name not in MODELS:
         raise ValueError(f"unknown model {name!r}; expected one of {', '.join(MODELS)}")
-    if inputs.ndim != 2 or labels.shape != inputs.shape[:1]:
-        raise ValueError(
-            f"x has shape {inputs.shape} and y {labels.shape}; expected (n, f) and (n,)"
-        )
     if len(np.unique(labels)) < 2:
         raise ValueError("y has one label only; a classifier needs at least two")
     centre, spread = inputs.mean(axis=0), inputs.std(axis=0)
