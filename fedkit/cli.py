@@ -8,7 +8,7 @@ import shutil
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from fnmatch import fnmatchcase
+from fnmatch import filter as matching
 from typing import TYPE_CHECKING, Annotated
 
 from fedkit import __version__
@@ -218,13 +218,6 @@ def _report(outcome: Outcome) -> bool:
     return bool(outcome.failed)
 
 
-def _width() -> int | None:
-    """Return the characters of a line; None where the output is a pipe or a file."""
-    if sys.stdout.isatty() or os.environ.get("COLUMNS"):
-        return shutil.get_terminal_size((120, 24)).columns
-    return None
-
-
 def _remarks(
     paper: str, store: Store, profile: str, frame: pd.DataFrame, shown: pd.DataFrame
 ) -> Iterator[str]:
@@ -292,10 +285,9 @@ def golden(
     there = golden_runs(all_experiments())
     chosen: dict[str, GoldenRun] = {}
     for pattern in names or ["*"]:
-        found = {name: run for name, run in there.items() if fnmatchcase(name, pattern)}
-        if not found:
+        chosen |= {name: there[name] for name in matching(there, pattern)}
+        if not matching(there, pattern):
             raise ValueError(f"no golden run is called {pattern}; there are {', '.join(there)}")
-        chosen |= found
     if accept and not (names and why.strip()):
         raise ValueError("--accept needs the names of golden runs, and the reason with --why")
     device = _find_device(device)
@@ -415,7 +407,9 @@ def compare(
         if markdown and len(shown):
             typer.echo(claims_table(shown, commands=True))
         elif len(shown):
-            typer.echo(terminal_table(shown, _width()))
+            wide = sys.stdout.isatty() or os.environ.get("COLUMNS")  # not into a pipe or a file
+            width = shutil.get_terminal_size((120, 24)).columns if wide else None
+            typer.echo(terminal_table(shown, width))
     for line in _remarks(paper, store, profile, frame, shown):
         typer.echo(line)
     if check:

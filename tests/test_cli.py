@@ -69,6 +69,17 @@ def test_help_and_version() -> None:
     assert done.stdout == f"fedkit {__version__}\n"
 
 
+def test_the_command_says_what_it_lacks() -> None:
+    code = (
+        "import sys; sys.modules['typer'] = None; import runpy; "
+        "runpy.run_module('fedkit', run_name='__main__')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("fedkit: typer is needed here and is not installed: ")
+    assert len(done.stderr.splitlines()) == 1
+
+
 QUICK = {
     "import fedkit": ["numpy", "torch", "pandas"],
     "from fedkit import cli; cli.main(['list'])": ["scipy", "torch", "pandas"],

@@ -89,6 +89,7 @@ TABLES: dict[str, TabularSpec] = {
         discrete=(1, 2, 3, *range(5, 11)), uci=350,  # sex, education, marriage, six of repayment
     ),
 }  # fmt: skip
+"""The tables that can be loaded, by name."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,8 +1,7 @@
 """Methods side by side, from records: means with intervals, and differences paired by seed.
 
-The claims report (:mod:`fedkit.claims.join`) judges what a paper printed.  These tables add what it
-did not print, such as controls and paired differences.  ``labels`` names the methods of a paper and
-puts them in order.
+They add to the claims report what a paper did not print, such as controls.  ``labels`` names the
+methods of a paper and puts them in order.
 """
 
 from __future__ import annotations
@@ -33,7 +32,6 @@ def by_seed(
     labels : mapping of str to str
         The methods that are shown, in this order, with their names.
     metric : str
-        Name of the metric.
     **settings
         Keep records with these settings.
 
@@ -124,26 +122,21 @@ def as_text(
     paper : mapping of str to float, optional
         Printed number per method.
     """
-    references = [
-        c.removeprefix("gain over ") for c in map(str, table) if c.startswith("gain over ")
-    ]
+    gained = [column for column in map(str, table) if column.startswith("gain over ")]
+    references = [column.removeprefix("gain over ") for column in gained]
     head = ["method", *(["paper"] if paper else []), "ours [95% CI]", "seeds"]
     head += [f"gain over {labels[r].removeprefix('control: ')}" for r in references]
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for method, row in table.iterrows():
         cells = [labels[str(method)]]
         if paper:
-            printed = paper.get(str(method))
-            cells.append("–" if printed is None else f"{printed:.2f}")
+            cells.append(f"{paper[str(method)]:.2f}" if str(method) in paper else "–")
         cells.append(f"{row['mean']:.2f} [{row['low']:.2f}, {row['high']:.2f}]")
         cells.append(f"{row['seeds']:.0f}")
         for r in references:
-            gain = row[f"gain over {r}"]
+            gain, low, high = row[f"gain over {r}"], row[f"low {r}"], row[f"high {r}"]
             sure = " \\*" if row[f"p {r}"] < 0.05 else ""
-            cells.append(
-                "–"
-                if not np.isfinite(gain)
-                else f"{gain:+.2f} [{row[f'low {r}']:+.2f}, {row[f'high {r}']:+.2f}]{sure}"
-            )
+            text = f"{gain:+.2f} [{low:+.2f}, {high:+.2f}]{sure}"
+            cells.append(text if np.isfinite(gain) else "–")
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
