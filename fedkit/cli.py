@@ -18,6 +18,7 @@ need("typer", extra="run")
 
 import typer  # noqa: E402
 
+from fedkit.papers.claims import claims_papers, load_claims  # noqa: E402
 from fedkit.papers.registry import all_experiments, get, keep, papers  # noqa: E402
 from fedkit.records.cell import PROFILES, parse_seeds  # noqa: E402
 from fedkit.records.running import CellError, Outcome  # noqa: E402
@@ -161,7 +162,6 @@ def run(
 
     A run that was stopped goes on with the same command.
     """
-    from fedkit.claims.claim import claims_papers
 
     chosen = parse_seeds(seeds) if seeds is not None else None
     plan, errors = [], []
@@ -225,7 +225,7 @@ def _remarks(
     if shown["mean"].notna().all() and len(shown) == frame["mean"].notna().sum() < len(frame):
         left = len(frame) - len(shown)
         yield f"claims without a number of ours: {left}; see --verdict 'not attempted'"
-    for other, where in frame.attrs["claims"].paper.get("elsewhere", {}).items():
+    for other, where in load_claims(paper).paper.get("elsewhere", {}).items():
         if store.paths(other, paper):
             yield f"records at profile {other}: {where}"
 
@@ -256,7 +256,7 @@ def _compare_all(
     from fedkit.claims.power import power
     from fedkit.claims.tables import by_paper
 
-    frames = {name: join(name, store, profile=profile) for name in papers_}
+    frames = {name: join(load_claims(name), store, profile=profile) for name in papers_}
     if power_:
         table = pd.concat([power(frame) for frame in frames.values()], ignore_index=True)
         typer.echo(table.to_string(index=False, float_format=lambda x: f"{x:.3g}"))
@@ -373,7 +373,6 @@ def compare(
     ] = False,
 ) -> None:
     """Set a paper's claims beside the records, with a verdict on each; or count those of all."""
-    from fedkit.claims.claim import claims_papers
     from fedkit.claims.join import join
     from fedkit.claims.tables import (
         claims_table,
@@ -397,7 +396,7 @@ def compare(
         names = claims_papers() if paper is None else [paper]
         _compare_all(names, store, profile, keep, changes, power)
         return
-    frame = join(paper, store, profile=profile)
+    frame = join(load_claims(paper), store, profile=profile)
     if table is not None:
         shown = frame
         typer.echo(comparison_table(frame, table))

@@ -183,7 +183,7 @@ def test_the_search_finds_words_of_the_chapters() -> None:
 
 
 def test_every_claim_is_on_the_report() -> None:
-    from fedkit.claims.claim import claims_papers, load_claims
+    from fedkit.papers.claims import claims_papers, load_claims
 
     shown = re.sub(r"\s+", " ", article("notebooks/claims").get_text(" "))
     for paper in claims_papers():

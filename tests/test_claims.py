@@ -13,11 +13,12 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from fedkit.claims.claim import Claim, ClaimsError, claims_papers, load_claims, parse_claims
+from fedkit.claims.claim import Claim, ClaimsError, parse_claims
 from fedkit.claims.join import join
 from fedkit.claims.printed import printed_statistic
 from fedkit.claims.tables import claims_table
 from fedkit.intervals import kendalls_tau, kendalls_w
+from fedkit.papers.claims import claims_papers, load_claims
 from fedkit.papers.registry import get
 from fedkit.records.cell import PROFILES
 from fedkit.records.store import Store
@@ -90,7 +91,7 @@ def test_every_claim_is_declared_in_full() -> None:
             assert claim.test["margin"] > 0, claim.id
             assert claim.test["min_seeds"] >= 3, claim.id
         if claim.kind == "value":
-            assert set(claim.transcription) == {"by", "checked_by"}
+            assert claim.paper_seeds == 10
         if rule == "ordering":
             assert claim.against is not None
             assert claim.family
@@ -119,6 +120,7 @@ def test_bad_tables_are_refused(text: str, word: str) -> None:
       - id: t
         where: Table 9
         unit: "%"
+        transcription: {{by: hand}}
         columns: {{alpha: [1, 2, 3]}}
         ours: {{experiment: e, metric: m}}
         test: {{rule: value, margin: 1}}
@@ -145,14 +147,20 @@ def test_bad_claims_are_refused() -> None:
 
 def test_a_bound_of_ours_does_not_pass_for_a_printed_number(tmp_path: Path) -> None:
     """It judges, and stands with the rule."""
-    row = join("fedowen", Store(tmp_path)).set_index("claim").loc["fedowen.ranking.printed"]
+    row = (
+        join(load_claims("fedowen"), Store(tmp_path))
+        .set_index("claim")
+        .loc["fedowen.ranking.printed"]
+    )
     assert pd.isna(row["paper"])
     assert math.isnan(row["difference"])
     assert "bound 0.7" in row["rule"]
     assert row["verdict"] in ("reproduced", "not reproduced")
     line = claims_table(row.to_frame().T)
     assert "| not printed |" in line
-    printed = join("fedowen", Store(tmp_path)).set_index("claim").loc["fedowen.shortfall"]
+    printed = (
+        join(load_claims("fedowen"), Store(tmp_path)).set_index("claim").loc["fedowen.shortfall"]
+    )
     assert printed["paper"] == "0.5"
     assert math.isfinite(printed["difference"])
 
@@ -228,7 +236,7 @@ def test_kendalls_w() -> None:
         ("margin: 2", "margim: 2", "the rule of toy.t.a1.fedavg has ['margim']"),
         (", margin: 2", "", "lacks ['margin']"),
         ("margin: 2", "margin: two", "margin of toy.t.a1.fedavg is 'two'; it is a number"),
-        ("unit:", "units:", "a table (t) has ['units']"),
+        ("unit:", "units:", "tables: t has ['units']"),
         ("tables:", "table:", "the claims file has ['table']"),
         ("ours:", "by_chance: 1\n    ours:", "has ['by_chance']"),
     ],
@@ -241,6 +249,7 @@ tables:
   - id: t
     where: Table 9
     unit: "%"
+    transcription: {by: hand}
     columns: {a: [1, 2]}
     settings: {imbalance: 0.01}
     ours: {experiment: table1, metric: accuracy}

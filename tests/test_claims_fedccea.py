@@ -2,9 +2,9 @@
 
 import pytest
 
-from fedkit.claims.claim import load_claims
 from fedkit.claims.join import join
 from fedkit.claims.tables import comparison_table
+from fedkit.papers.claims import load_claims
 from fedkit.records.store import Store
 
 FEDCCEA = load_claims("fedccea")
@@ -58,7 +58,7 @@ def test_seconds_cannot_be_tested():
 
 def test_a_number_of_other_data_says_so_beside_the_papers():
     """The letters stand in the column of EMNIST by class."""
-    lines = comparison_table(join("fedccea", Store()), "t3").splitlines()
+    lines = comparison_table(join(load_claims("fedccea"), Store()), "t3").splitlines()
     cells = next(line for line in lines if line.startswith("| base")).split("|")
     assert sum("run on emnist-letters, the paper has emnist" in cell for cell in cells) == 3
     assert not any("run on" in cell for cell in cells if "reproduced" in cell)

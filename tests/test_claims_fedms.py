@@ -4,9 +4,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedkit.claims.claim import ClaimsError, load_claims, parse_claims
+from fedkit.claims.claim import ClaimsError, parse_claims
 from fedkit.claims.join import join
 from fedkit.claims.judge import NOT_ATTEMPTED
+from fedkit.papers.claims import load_claims
 from fedkit.papers.fedms.tables import readings, study, tuned_on_validation
 from fedkit.records.store import Cell, Store
 
@@ -79,7 +80,7 @@ def test_a_number_with_a_spread_is_judged_by_equivalence(tmp_path, ours, verdict
         for i, x in enumerate(ours)
     ]
     store.save(cell, results)
-    table = join("fedms", store, profile="paper").set_index("claim")
+    table = join(load_claims("fedms"), store, profile="paper").set_index("claim")
     row = table.loc["fedms.t1.dir10.mnist.fedavg"]
     assert row.verdict == verdict
     assert row["mean"] == pytest.approx(np.mean(ours))
@@ -89,8 +90,8 @@ def test_a_row_with_some_spreads_is_refused():
     text = """
 paper: {key: x}
 tables:
-  - {id: t, where: Table, unit: "%", columns: {a: [1, 2]}, ours: {experiment: e, metric: m},
-     test: {rule: value, margin: 1}, rows: {r: "1.0±0.1 2.0"}}
+  - {id: t, where: Table, unit: "%", columns: {a: [1, 2]}, transcription: {},
+     ours: {experiment: e, metric: m}, test: {rule: value, margin: 1}, rows: {r: "1.0±0.1 2.0"}}
 """
     with pytest.raises(ClaimsError, match="give all numbers a spread, or none"):
         parse_claims(text)
@@ -114,10 +115,10 @@ def test_of_several_readings_the_protocol_names_one(tmp_path):
     store, place = Store(tmp_path), "fedms.t1.dir10.mnist.fedavg"
     for local, owned, value in (("steps", 1.0, 60.0), ("epochs", 1.0, 90.0)):
         save(store, value=value, local=local, owned=owned)
-    row = join("fedms", store).set_index("claim").loc[place]
+    row = join(load_claims("fedms"), store).set_index("claim").loc[place]
     assert row.verdict == NOT_ATTEMPTED
     save(store, value=79.0)
-    row = join("fedms", store).set_index("claim").loc[place]
+    row = join(load_claims("fedms"), store).set_index("claim").loc[place]
     assert row["mean"] == pytest.approx(79.15)
 
 

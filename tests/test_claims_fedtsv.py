@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedkit.claims.claim import load_claims
 from fedkit.claims.join import join
+from fedkit.papers.claims import load_claims
 from fedkit.papers.fedtsv.cells import BASES, CHANGES
 from fedkit.papers.fedtsv.settings import METHODS
 from fedkit.papers.fedtsv.tables import lead, over_rounds, study, study_text, weights_table
@@ -105,7 +105,7 @@ def test_a_direction_without_a_number_is_judged_by_pairs(tmp_path, gain, verdict
     base = [90.0, 91.0, 89.5, 90.4, 90.9, 90.2]
     save(store, "fedavg", base)
     save(store, "tsv", [x + gain + 0.02 * i for i, x in enumerate(base)])
-    row = join("fedtsv", store).set_index("claim").loc["fedtsv.above-fedavg.tsv.mnist"]
+    row = join(load_claims("fedtsv"), store).set_index("claim").loc["fedtsv.above-fedavg.tsv.mnist"]
     assert row["mean"] == pytest.approx(gain + 0.05)
     assert verdict in row.verdict
     assert ("not" in row.verdict) == (gain < 0)

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from fedkit.claims.claim import load_claims
 from fedkit.claims.join import join
 from fedkit.claims.judge import NOT_ATTEMPTED
 from fedkit.datasets.tabular import TABLES
+from fedkit.papers.claims import load_claims
 from fedkit.records.store import Cell, Store
 
 FEDVALUE = load_claims("fedvalue")
@@ -54,7 +54,7 @@ def save(store, experiment, metrics, **settings):
 
 
 def verdicts(store):
-    return join("fedvalue", store).set_index("claim")
+    return join(load_claims("fedvalue"), store).set_index("claim")
 
 
 def test_shares_are_pooled_over_the_panels_of_one_reading(tmp_path):

@@ -4,10 +4,10 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from fedkit.claims.claim import load_claims
 from fedkit.claims.join import join
 from fedkit.claims.judge import NOT_ATTEMPTED
 from fedkit.datasets.movielens import made_up_ratings
+from fedkit.papers.claims import load_claims
 from fedkit.papers.fedvalue.recommendation import MAIN, TABLE9, Case, play
 from fedkit.records.store import Cell, Store
 
@@ -106,7 +106,7 @@ def test_every_claim_finds_the_record_of_its_cell_and_no_other(tmp_path):
         results = [{"seed": seed, "metrics": same} for seed in range(10)]
         store.save(Cell("paper", "fedvalue", "recommendation", settings, tuple(range(10))), results)
         marks[case] = number / 100
-    joined = join("fedvalue", store).set_index("claim")
+    joined = join(load_claims("fedvalue"), store).set_index("claim")
     assert joined.loc["fedvalue.t5.fix.auc.b1.random", "mean"] == pytest.approx(marks[MAIN[0]])
     assert joined.loc["fedvalue.t6s.var.b3.volume", "mean"] == pytest.approx(marks[MAIN[1]])
     assert joined.loc["fedvalue.t9.high.h0.2.auc.vf-ps", "mean"] == pytest.approx(

@@ -11,7 +11,6 @@ import pytest
 from typer.testing import CliRunner
 
 from fedkit import __version__, cli
-from fedkit.claims import claim
 from fedkit.papers import registry
 from fedkit.papers.registry import Experiment, get
 from fedkit.records import Cell, Store
@@ -292,7 +291,7 @@ def test_run_ends_with_the_folder_and_the_next_command(
     out = fedkit(capsys, "run", "toy", "table1", "--quiet")[1]
     folder = store.root / "smoke" / "toy" / "table1"
     assert out.splitlines()[-1] == f"records: {folder}; next: fedkit list toy"
-    monkeypatch.setattr(claim, "claims_papers", lambda: ["toy"])
+    monkeypatch.setattr(cli, "claims_papers", lambda: ["toy"])
     out = fedkit(capsys, "run", "toy", "--only", "method=a", "--quiet")[1]
     last = f"records: {folder.parent}; next: fedkit compare toy --profile smoke"
     assert out.splitlines()[-1] == last

@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedkit.claims.claim import load_claims
 from fedkit.datasets.tabular import TABLES
 from fedkit.fedvalue.baselines import MODELS
 from fedkit.fedvalue.cmi import conditional_mutual_information
+from fedkit.papers.claims import load_claims
 from fedkit.papers.fedvalue import approx as fedvalue_approx
 from fedkit.papers.fedvalue import settings as fedvalue
 from fedkit.papers.fedvalue import tables as fedvalue_tables

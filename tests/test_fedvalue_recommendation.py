@@ -8,9 +8,9 @@ from scipy.stats import binomtest, ttest_1samp
 from sklearn.metrics import roc_auc_score
 from tinyrecords import records, series_of
 
-from fedkit.claims.claim import load_claims
 from fedkit.datasets.movielens import MovieLens, made_up_ratings
 from fedkit.intervals import mean_interval
+from fedkit.papers.claims import load_claims
 from fedkit.papers.fedvalue import recommendation_tables as tables
 from fedkit.papers.fedvalue.recommendation import (
     MILD,

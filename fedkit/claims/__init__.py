@@ -1,1 +1,4 @@
-"""What a paper claims beside what was measured: claim, judge, tables."""
+"""A paper's claims beside what was measured: read (claim), measured, judged, joined, shown (tables).
+
+Knows no paper: their claims files are handed in (:func:`fedkit.papers.claims.load_claims`).
+"""

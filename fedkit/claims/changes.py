@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedkit.claims.tables import verdict_text
+from fedkit.claims.tables import markdown, verdict_text
 from fedkit.extras import need
 
 if TYPE_CHECKING:
@@ -99,21 +99,15 @@ def changes_table(changed: pd.DataFrame) -> str:
     changed : pandas.DataFrame
         From :func:`changes`.
     """
-    moved = changed[changed["because"].isin(["rule", "runs"])]
     papers = list(dict.fromkeys(changed["paper"]))
-    lines = ["| before | after | because of | " + " | ".join(papers) + " |"]
-    lines.append("|---" * (3 + len(papers)) + "|")
-    order = ["because", "before", "after"]
-    for (because, before, after), part in moved.groupby(order, sort=True):
-        counts = part["paper"].value_counts()
-        cells = " | ".join(str(counts.get(paper, 0) or "–") for paper in papers)
-        what = {"rule": "the rules", "runs": "other runs"}[str(because)]
-        lines.append(
-            f"| {verdict_text(str(before))} | {verdict_text(str(after))} | {what} | {cells} |"
-        )
-    for because in ("new claim", "gone"):
-        counts = changed[changed["because"] == because]["paper"].value_counts()
-        if len(counts):
-            cells = " | ".join(str(counts.get(paper, 0) or "–") for paper in papers)
-            lines.append(f"| – | – | {because} | {cells} |")
-    return "\n".join(lines)
+    told = changed.copy()
+    told.loc[told["because"].isin(["new claim", "gone"]), ["before", "after"]] = ""
+    causes = {"rule": "the rules", "runs": "other runs", "new claim": "new claim", "gone": "gone"}
+    rows = []
+    for because, what in causes.items():
+        moved = told[told["because"] == because].groupby(["before", "after"], sort=True)
+        for verdicts, part in moved:
+            counts = part["paper"].value_counts()
+            words = (verdict_text(str(v)) if v else "–" for v in verdicts)
+            rows.append([*words, what, *(counts.get(paper, "–") for paper in papers)])
+    return markdown(["before", "after", "because of", *papers], rows)

@@ -1,108 +1,97 @@
 """What a paper claims, one by one, and how each claim is to be tested.
 
-One file per paper, ``fedkit/papers/<paper>/claims.yaml``, is the only place where a paper's
-numbers are written down.  Tables are transcribed as blocks and expanded here: each cell becomes
-a claim with an id, a place in the paper, the number as printed, the way to our number, and a
-rule whose margin was declared before any run.
+One file per paper, ``claims.yaml``, is the only place where a paper's numbers are written down.
+Tables are transcribed as blocks and expanded here: each cell becomes a claim with an id, a place in
+the paper, the number as printed, the way to our number, and a rule whose margin was declared before
+any run.
 """
 
 from __future__ import annotations
 
 import itertools
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
-from importlib import resources
 from typing import Any
 
 from fedkit.extras import need
 
-__all__ = [
-    "KINDS",
-    "RULES",
-    "Claim",
-    "Claims",
-    "ClaimsError",
-    "PrintedTable",
-    "claims_papers",
-    "load_claims",
-]
+__all__ = ["KINDS", "RULES", "Claim", "Claims", "ClaimsError", "PrintedTable", "parse_claims"]
 
 KINDS = ("identity", "value", "ordering", "trend", "bound", "cost")
-#: arguments of a statistic of the printed tables
-PRINTED = {"against", "relative", "table", "tables", "row", "column"}
-_SEEDS = {"min_seeds", "level"}
-_SIZE = _SEEDS | {"paper_seeds"}
-RULES: dict[str, tuple[set[str], set[str]]] = {
-    "value": ({"margin"}, _SIZE),
-    "ordering": ({"margin"}, _SIZE | {"sign", "family"}),
-    "mean_gain": ({"margin"}, _SIZE | {"family"}),
-    "slope": ({"margin", "sign", "scale"}, _SEEDS),
-    "taper": ({"margin", "sign"}, _SEEDS),
-    "at_most": (set(), _SEEDS | {"bound", "limit"}),
-    "at_least": (set(), _SEEDS | {"bound", "limit"}),
-    "concordance": ({"bound", "min_columns"}, _SEEDS),
-    "rank_agreement": ({"bound"}, _SEEDS),
-    "best_share": ({"bound"}, _SEEDS),
-    "equal": ({"rtol"}, {"min_seeds"}),
-    "never": (set(), {"min_seeds"}),
-    "exact": ({"tolerance"}, set()),
-    "printed": ({"statistic", "margin"}, PRINTED),
-    "printed_below": ({"statistic"}, {"bound", *PRINTED}),
-    "printed_above": ({"statistic"}, {"bound", *PRINTED}),
-    "shown": (set(), set()),
+POOLS = ("mean", "max")
+"""How numbers of several records become one per seed."""
+SCALES = ("linear", "log2", "log10")
+"""Scales on which a slope is taken."""
+PRINTED = "against relative table tables row column"
+"""Arguments of a statistic of the printed tables."""
+
+RULES = {
+    "value": ("margin", "min_seeds level paper_seeds"),
+    "ordering": ("margin", "min_seeds level paper_seeds sign family"),
+    "mean_gain": ("margin", "min_seeds level paper_seeds family"),
+    "slope": ("margin sign scale", "min_seeds level"),
+    "taper": ("margin sign", "min_seeds level"),
+    "at_most": ("", "min_seeds level bound limit"),
+    "at_least": ("", "min_seeds level bound limit"),
+    "concordance": ("bound min_columns", "min_seeds level"),
+    "rank_agreement": ("bound", "min_seeds level"),
+    "best_share": ("bound", "min_seeds level"),
+    "equal": ("rtol", "min_seeds"),
+    "never": ("", "min_seeds"),
+    "exact": ("tolerance", ""),
+    "printed": ("statistic margin", PRINTED),
+    "printed_below": ("statistic", f"bound {PRINTED}"),
+    "printed_above": ("statistic", f"bound {PRINTED}"),
+    "shown": ("", ""),
 }
 """Of each rule the keys that it needs, and those that it may have."""
 
 #: rules with a bound: the printed number, or one of ours
-BOUNDED = {
-    "at_most", "at_least", "concordance", "rank_agreement", "best_share", "printed_below",
-    "printed_above",
-}  # fmt: skip
+BOUNDED = {rule for rule, keys in RULES.items() if "bound" in " ".join(keys).split()}
 
-_MARKS = {"after_runs", "by_construction"}
-_KEYS = {
-    "a claims file": {
-        "paper", "protocol", "data", "untestable", "names", "experiments", "tables", "orderings",
-        "pooled", "stars", "claims",
-        "columns", "value", "transcription",  # for what several blocks share by reference
-    },
-    "a table": {
-        "id", "where", "unit", "columns", "settings", "ours", "row_lookup", "test", "row_test",
-        "transcription", "rows", *_MARKS,
-    },
-    "an ordering": {"id", "table", "row", "against", "unit", "says", "test", *_MARKS},
-    "a pooled block": {"id", "table", "row", "against", "by", "only", "unit", "says", "test",
-                       *_MARKS},
-    "a block of stars": {"id", "table", "row", "unit", "says", "test", "marks", *_MARKS},
-    "a claim": {
-        "id", "each", "where", "says", "kind", "paper_value", "unit", "ours", "against", "family",
-        "test", "untestable", *_MARKS,
-    },
-    "a place of our numbers": {
-        "experiment", "metric", "settings", "pool", "over", "sweep", "check", "methods",
-        "experiments",
-    },
-    "a row's place": {"experiment", "metric", "settings"},
-    "an experiment": {"metrics", "methods", "settings"},
-    "a mark": {"what", "rows", "columns"},
-}  # fmt: skip
+_PLACE = "experiment metric settings pool over sweep check methods experiments"
+_MARKS = "after_runs by_construction"
+_SCHEMA = {
+    "claims file": (
+        "paper",
+        "protocol data untestable names experiments tables orderings pooled stars claims "
+        "columns value transcription",  # the last three: what blocks share by reference
+    ),
+    "experiments": ("metrics settings", "methods"),
+    "tables": (
+        "id where unit columns ours test rows transcription",
+        f"settings row_lookup row_test {_MARKS}",
+    ),
+    "orderings": ("id table row against says test", f"unit {_MARKS}"),
+    "pooled": ("id table by says test", f"row against only unit {_MARKS}"),
+    "stars": ("id table row unit says test marks", _MARKS),
+    "claims": (
+        "id where says kind paper_value test",
+        f"each unit ours against family untestable {_MARKS}",
+    ),
+    "mark": ("what", "rows columns"),
+    "row_lookup": ("", "experiment metric settings"),
+}
+"""Of each part of a claims file the keys that it needs, and those that it may have."""
+
+STARS = {"*": 0.9, "**": 0.95, "***": 0.99}
+"""Level of the test behind each mark of significance."""
 
 
 class ClaimsError(ValueError):
     """A claims file, or what the records hold for a claim, is not as declared."""
 
 
-def _only(given: Mapping[str, Any], known: set[str], what: str) -> None:
-    """Refuse keys that nothing reads: they are misspelt."""
-    unknown = sorted(str(key) for key in set(given) - known)
+def _conform(given: Mapping[str, Any], keys: tuple[str, str], what: str) -> None:
+    """Refuse keys that nothing reads, for they are misspelt, and the lack of one."""
+    needed, optional = (words.split() for words in keys)
+    unknown = sorted(str(key) for key in set(given) - {*needed, *optional})
     if unknown:
-        raise ClaimsError(f"{what} has {unknown}; choose from {sorted(known)}")
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0
+        raise ClaimsError(f"{what} has {unknown}; choose from {sorted([*needed, *optional])}")
+    lacking = sorted(set(needed) - set(given))
+    if lacking:
+        raise ClaimsError(f"{what} lacks {lacking}")
 
 
 @dataclass(frozen=True)
@@ -120,6 +109,18 @@ class Claim:
     paper_value : str or None
         As printed, digits kept; None where it is only plotted or said.
     unit : str
+    ours : mapping
+        Where our number is: ``experiment``, ``settings``, ``metric``, or ``check``.
+    test : mapping
+        ``rule`` with its margin, seeds and level, declared before running; a ``bound`` of ours.
+    against : mapping, optional
+        The second place, for a paired difference.
+    family : str
+        Claims of one family are corrected together (Holm).
+    untestable : str
+        Why no run can test the claim; empty otherwise.
+    place : mapping
+        Block, row and column of a table's cell, for pivoted tables.
     spread : str or None
         What is printed behind the number's "±"; None where nothing is.
     after_runs : str
@@ -127,20 +128,8 @@ class Claim:
         empty for one that was declared before the runs.
     by_construction : bool
         It holds whatever the data are: a budget, arithmetic on printed numbers, an identity.
-    ours : mapping
-        Where our number is: ``experiment``, ``settings``, ``metric``, or ``check``.
-    against : mapping, optional
-        The second place, for a paired difference.
-    test : mapping
-        ``rule`` with its margin, seeds and level, declared before running; a ``bound`` of ours.
-    family : str
-        Claims of one family are corrected together (Holm).
-    untestable : str
-        Why no run can test the claim; empty otherwise.
-    place : mapping
-        Block, row and column of a table's cell, for pivoted tables.
-    transcription : mapping
-        Who entered the number and who checked it.
+    paper_seeds : int
+        Runs behind the printed number.
     """
 
     id: str
@@ -155,31 +144,37 @@ class Claim:
     family: str = ""
     untestable: str = ""
     place: Mapping[str, Any] = field(default_factory=dict)
-    transcription: Mapping[str, str] = field(default_factory=dict)
     spread: str | None = None
     after_runs: str = ""
     by_construction: bool = False
+    paper_seeds: int = 1
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise ClaimsError(f"claim {self.id} is of kind {self.kind!r}; choose from {KINDS}")
-        if self.test.get("rule") not in RULES:
-            raise ClaimsError(
-                f"claim {self.id} has the rule {self.test.get('rule')!r}; "
-                f"choose from {sorted(RULES)}"
-            )
-        needed, optional = RULES[self.test["rule"]]
-        _only(self.test, {"rule"} | needed | optional, f"the rule of {self.id}")
-        lacking = sorted(needed - set(self.test))
-        if lacking:
-            raise ClaimsError(f"the rule of {self.id} lacks {lacking}")
+        for what, given, known in (
+            ("kind", self.kind, KINDS),
+            ("rule", self.test.get("rule"), RULES),
+            ("scale", self.test.get("scale", "linear"), SCALES),
+            *(("pool", place.get("pool", "mean"), POOLS) for place in self.places()),
+        ):
+            if given not in known:
+                raise ClaimsError(
+                    f"claim {self.id} has the {what} {given!r}; choose from {sorted(known)}"
+                )
+        needed, optional = RULES[self.rule]
+        _conform(self.test, (f"rule {needed}", optional), f"the rule of {self.id}")
         for name in ("margin", "rtol", "tolerance"):
-            if name in self.test and not _is_number(self.test[name]):
-                raise ClaimsError(f"{name} of {self.id} is {self.test[name]!r}; it is a number")
+            number = self.test.get(name, 0)
+            if isinstance(number, bool) or not isinstance(number, int | float) or number < 0:
+                raise ClaimsError(f"{name} of {self.id} is {number!r}; it is a number from 0")
         if not self.where or not self.says:
             raise ClaimsError(f"claim {self.id} needs 'where' and 'says'")
-        if self.test["rule"] in BOUNDED and (self.paper_value is None) != ("bound" in self.test):
+        if self.rule in BOUNDED and (self.paper_value is None) != ("bound" in self.test):
             raise ClaimsError(f"claim {self.id} needs a printed number or a bound of ours")
+
+    @property
+    def rule(self) -> str:
+        """One of :data:`RULES`."""
+        return str(self.test["rule"])
 
     @property
     def number(self) -> float | None:
@@ -191,6 +186,16 @@ class Claim:
         """The printed number, or the bound that we read a sentence as."""
         return float(self.test["bound"] if self.paper_value is None else self.paper_value)
 
+    def places(self) -> Iterator[Mapping[str, Any]]:
+        """Yield every place of our numbers that the claim names."""
+        for side in (self.ours, self.against or {}):
+            if "pooled" in side:
+                yield from itertools.chain.from_iterable(side["pooled"])
+            elif "experiments" in side:
+                yield from ({**side, "experiment": name} for name in side["experiments"])
+            elif "experiment" in side:
+                yield side
+
 
 @dataclass(frozen=True)
 class PrintedTable:
@@ -201,7 +206,7 @@ class PrintedTable:
     columns: tuple[Mapping[str, Any], ...]
     rows: Mapping[str, tuple[str, ...]]
     settings: Mapping[str, Any]
-    spreads: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    spreads: Mapping[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True)
@@ -213,7 +218,7 @@ class Claims:
     data: Mapping[str, tuple[str, ...]]
     tables: Mapping[str, PrintedTable]
     claims: tuple[Claim, ...]
-    experiments: Mapping[str, Mapping[str, frozenset[str]]] = field(default_factory=dict)
+    experiments: Mapping[str, Mapping[str, frozenset[str]]]
     """Of each experiment that a claim may name its metrics, methods and settings."""
 
     def __getitem__(self, claim_id: str) -> Claim:
@@ -227,58 +232,31 @@ class Claims:
         return [c for c in self.claims if c.id.startswith(prefix) and kind in (None, c.kind)]
 
 
-def claims_papers() -> list[str]:
-    """Return the papers that have a claims file, sorted."""
-    folder = resources.files("fedkit.papers")
-    return sorted(f.name for f in folder.iterdir() if (f / "claims.yaml").is_file())
-
-
-def load_claims(paper: str) -> Claims:
-    """Read the claims of a paper.
+def parse_claims(text: str) -> Claims:
+    """Expand the text of a claims file.
 
     Raises
     ------
     ClaimsError
-        If the paper has no claims file, or the file is not of the declared form.
+        If a key, rule, experiment, metric, method or setting is unknown or lacking, a table's
+        rows do not fit its columns, or an id is used twice.
     """
-    if paper not in claims_papers():
-        raise ClaimsError(f"paper {paper!r} has no claims file; choose from {claims_papers()}")
-    text = (resources.files("fedkit.papers") / paper / "claims.yaml").read_text("utf-8")
-    return parse_claims(text)
-
-
-def parse_claims(text: str) -> Claims:
-    """Expand the text of a claims file; see :func:`load_claims`."""
     yaml = need("yaml", extra="run")
-    # BaseLoader would keep every digit but also every "true"; only the tables need digits, and
-    # these are text already (several numbers in one entry).
+    # printed numbers keep their digits: those of a row are one text
     source = yaml.safe_load(text)
     _check_keys(source)
-    key = source["paper"]["key"]
-    untestable = source.get("untestable", {})
-    tables = {block["id"]: _table(block) for block in source.get("tables", [])}
-    claims: list[Claim] = []
-    for block in source.get("tables", []):
-        claims.extend(_table_claims(key, block, tables[block["id"]], untestable))
-    by_place = {_place(c.place): c for c in claims}
-    for block in source.get("orderings", []):
-        claims.extend(_ordering_claims(key, block, tables[block["table"]], by_place))
-    for block in source.get("pooled", []):
-        claims.extend(_pooled_claims(key, block, tables[block["table"]], by_place))
-    for block in source.get("stars", []):
-        claims.extend(_star_claims(key, block, tables[block["table"]], by_place))
-    for block in source.get("claims", []):
-        claims.extend(_worded_claims(key, block, untestable, source.get("names", {})))
-    ids = [claim.id for claim in claims]
-    double = sorted({name for name in ids if ids.count(name) > 1})
-    if double:
-        raise ClaimsError(f"claim ids {double} are used twice")
     experiments = {
         name: {kind: frozenset(_braces(words)) for kind, words in known.items()}
         for name, known in source.get("experiments", {}).items()
     }
+    tables = {block["id"]: _table(block) for block in source.get("tables", [])}
+    claims = _Expansion(source, tables).claims
+    ids = [claim.id for claim in claims]
+    double = sorted({name for name in ids if ids.count(name) > 1})
+    if double:
+        raise ClaimsError(f"claim ids {double} are used twice")
     for claim in claims:
-        for place in _places(claim):
+        for place in claim.places():
             _check_place(claim.id, place, experiments)
     return Claims(
         paper=source["paper"],
@@ -294,46 +272,34 @@ def parse_claims(text: str) -> Claims:
 
 
 def _check_keys(source: Mapping[str, Any]) -> None:
-    """Refuse a key that nothing reads, anywhere in a claims file."""
-    _only(source, _KEYS["a claims file"], "the claims file")
-    blocks = {"tables": "a table", "orderings": "an ordering", "pooled": "a pooled block",
-              "stars": "a block of stars", "claims": "a claim"}  # fmt: skip
-    for section, kind in blocks.items():
+    """Hold every part of a claims file to its keys."""
+    _conform(source, _SCHEMA["claims file"], "the claims file")
+    for name, known in source.get("experiments", {}).items():
+        _conform(known, _SCHEMA["experiments"], f"experiments: {name}")
+    for section in ("tables", "orderings", "pooled", "stars", "claims"):
         for block in source.get(section, []):
-            name = f"{kind} ({block.get('id')})"
-            _only(block, _KEYS[kind], name)
+            name = f"{section}: {block.get('id')}"
+            _conform(block, _SCHEMA[section], name)
             for part in ("ours", "against"):
                 if isinstance(block.get(part), Mapping):
-                    _only(block[part], _KEYS["a place of our numbers"], f"{part} of {name}")
+                    _conform(block[part], ("", _PLACE), f"{part} of {name}")
             for row, lookup in block.get("row_lookup", {}).items():
-                _only(lookup, _KEYS["a row's place"], f"row {row} of {name}")
+                _conform(lookup, _SCHEMA["row_lookup"], f"row {row} of {name}")
             for row in (*block.get("row_lookup", {}), *block.get("row_test", {})):
                 if row not in block["rows"]:
                     raise ClaimsError(f"{name} looks up the row {row!r}, which it does not have")
-    for name, known in source.get("experiments", {}).items():
-        _only(known, _KEYS["an experiment"], f"the experiment {name}")
+            for marks in (block.get(mark) for mark in _MARKS.split()):
+                for part in marks if isinstance(marks, list) else ():
+                    _conform(part, _SCHEMA["mark"], f"a mark of {name}")
 
 
 def _braces(words: str) -> Iterator[str]:
     """Expand words such as ``"{accuracy,auc}.{1,2} calls"``."""
     for word in words.split():
         head, opened, rest = word.partition("{")
-        if not opened:
-            yield word
-            continue
         choices, _, tail = rest.partition("}")
         for choice in choices.split(","):
-            yield from _braces(f"{head}{choice}{tail}")
-
-
-def _places(claim: Claim) -> Iterator[Mapping[str, Any]]:
-    for side in (claim.ours, claim.against or {}):
-        if "pooled" in side:
-            yield from itertools.chain.from_iterable(side["pooled"])
-        elif "experiments" in side:
-            yield from ({**side, "experiment": name} for name in side["experiments"])
-        elif "experiment" in side:
-            yield side
+            yield from _braces(f"{head}{choice}{tail}") if opened else [word]
 
 
 def _check_place(
@@ -345,16 +311,16 @@ def _check_place(
         raise ClaimsError(
             f"claim {claim} names the experiment {name!r}; choose from {list(experiments)}"
         )
-    known = experiments[name]
     settings = {**place.get("settings", {}), **place.get("sweep", {})}
     methods = [*place.get("methods", []), settings.get("method")]
-    wanted = {"metrics": [place["metric"]], "settings": list(settings),
-              "methods": [m for m in methods if m is not None]}  # fmt: skip
-    for kind, words in wanted.items():
+    named = {"metrics": [place["metric"]], "settings": settings, "methods": methods}
+    for kind, words in named.items():
+        known = experiments[name].get(kind, frozenset())
         for word in words:
-            if word not in known.get(kind, ()):
-                there = sorted(known.get(kind, ()))
-                raise ClaimsError(f"claim {claim}: {name} has no {word!r}; its {kind} are {there}")
+            if word is not None and word not in known:
+                raise ClaimsError(
+                    f"claim {claim}: {name} has no {word!r}; its {kind} are {sorted(known)}"
+                )
 
 
 # ------------------------------------------------------------------------------ expansion
@@ -369,48 +335,40 @@ def _table(block: Mapping[str, Any]) -> PrintedTable:
     columns = tuple(_product(block["columns"]))
     rows, spreads = {}, {}
     for name, line in block["rows"].items():
+        place = f"{block['where']}, row {name}"
         pairs = [entry.partition("±") for entry in str(line).split()]
         numbers = tuple(number for number, _, _ in pairs)
         spread = tuple(text for _, mark, text in pairs if mark)
         try:
             [Decimal(number) for number in numbers + spread]
         except InvalidOperation:
-            raise ClaimsError(f"{block['where']}, row {name}: {line!r} holds no numbers") from None
+            raise ClaimsError(f"{place}: {line!r} holds no numbers") from None
         if len(numbers) != len(columns):
-            raise ClaimsError(
-                f"{block['where']}, row {name} has {len(numbers)} numbers "
-                f"for {len(columns)} columns"
-            )
+            raise ClaimsError(f"{place} has {len(numbers)} numbers for {len(columns)} columns")
         if len(spread) not in (0, len(numbers)):
-            raise ClaimsError(f"{block['where']}, row {name}: give all numbers a spread, or none")
+            raise ClaimsError(f"{place}: give all numbers a spread, or none")
         rows[str(name)] = numbers
         if spread:
             spreads[str(name)] = spread
-    return PrintedTable(
-        block["id"], block["where"], columns, rows, block.get("settings", {}), spreads
-    )
+    settings = block.get("settings", {})
+    return PrintedTable(block["id"], block["where"], columns, rows, settings, spreads)
 
 
-def _place(place: Mapping[str, Any]) -> str:
-    return json.dumps(place, sort_keys=True)
-
-
-def _column_id(column: Mapping[str, Any]) -> str:
-    return ".".join(
-        str(value) if isinstance(value, str) else f"{name[0]}{value}"
+def _joined(column: Mapping[str, Any], form: str, between: str) -> str:
+    """Write a column's values; those that are no words, with their names by `form`."""
+    return between.join(
+        value if isinstance(value, str) else form.format(name=name, value=value)
         for name, value in column.items()
     )
 
 
-def _column_words(column: Mapping[str, Any]) -> str:
-    return ", ".join(
-        str(value) if isinstance(value, str) else f"{name} {value}"
-        for name, value in column.items()
-    )
+def _words(column: Mapping[str, Any]) -> str:
+    return _joined(column, "{name} {value}", ", ")
 
 
-def _reason(settings: Mapping[str, Any], untestable: Mapping[str, str]) -> str:
-    return next((untestable[v] for v in settings.values() if str(v) in untestable), "")
+def _dotted(*parts: str | Mapping[str, Any]) -> str:
+    texts = (p if isinstance(p, str) else _joined(p, "{name[0]}{value}", ".") for p in parts)
+    return ".".join(filter(None, texts))
 
 
 def _mark(block: Mapping[str, Any], name: str, row: str, column: Mapping[str, Any]) -> str:
@@ -421,169 +379,25 @@ def _mark(block: Mapping[str, Any], name: str, row: str, column: Mapping[str, An
     marks = block.get(name, "")
     if isinstance(marks, str):
         return marks
-    found = []
-    for mark in marks:
-        _only(mark, _KEYS["a mark"], f"{name} of {block['id']}")
-        there = all(column.get(key) == value for key, value in mark.get("columns", {}).items())
-        if row in mark.get("rows", [row]) and there:
-            found.append(mark["what"])
-    return "; ".join(found)
+    return "; ".join(
+        mark["what"]
+        for mark in marks
+        if row in mark.get("rows", [row]) and mark.get("columns", {}).items() <= column.items()
+    )
 
 
-def _table_claims(
-    key: str, block: Mapping[str, Any], table: PrintedTable, untestable: Mapping[str, str]
-) -> Iterator[Claim]:
-    lookups = block.get("row_lookup", {})
-    for row, numbers in table.rows.items():
-        lookup = lookups.get(row, {"settings": {"method": row}})
-        # may name a column: "rate.{kind}"
-        metric = str(lookup.get("metric", block["ours"]["metric"]))
-        spreads = table.spreads.get(row, (None,) * len(numbers))
-        for column, number, spread in zip(table.columns, numbers, spreads, strict=True):
-            named = {k: v for k, v in column.items() if f"{{{k}}}" not in metric}
-            settings = {**table.settings, **lookup.get("settings", {}), **named}
-            yield Claim(
-                id=f"{key}.{table.id}.{_column_id(column)}.{row}",
-                where=f"{table.where}, row {row}, {_column_words(column)}",
-                says=f"{table.where}: {row} reaches {number} {block['unit']} "
-                f"({_column_words(column)})",
-                kind="value",
-                paper_value=number,
-                unit=block["unit"],
-                ours={
-                    "experiment": lookup.get("experiment", block["ours"]["experiment"]),
-                    "metric": metric.format(**column),
-                    "settings": settings,
-                },
-                test=block.get("row_test", {}).get(row, block["test"]),
-                untestable=_reason(column, untestable),
-                place={"table": table.id, "row": row, **column},
-                transcription=block.get("transcription", {}),
-                spread=spread,
-                after_runs=_mark(block, "after_runs", row, column),
-                by_construction=bool(_mark(block, "by_construction", row, column)),
-            )
-
-
-def _ordering_claims(
-    key: str, block: Mapping[str, Any], table: PrintedTable, by_place: Mapping[str, Claim]
-) -> Iterator[Claim]:
-    for column in table.columns:
-        first = by_place[_place({"table": table.id, "row": block["row"], **column})]
-        for against in block["against"]:
-            second = by_place[_place({"table": table.id, "row": against, **column})]
-            printed = Decimal(str(first.paper_value)) - Decimal(str(second.paper_value))
-            family = f"{key}.{block['id']}.{_column_id(column)}"
-            yield Claim(
-                id=f"{family}.vs-{against}",
-                where=f"{table.where}, {_column_words(column)}",
-                says=block["says"].format(against=against, **column),
-                kind="ordering",
-                paper_value=f"{printed:+}",
-                unit=block.get("unit", "points"),
-                ours=first.ours,
-                against=second.ours,
-                test=block["test"],
-                family=family if block["test"].get("family") == "column" else "",
-                untestable=first.untestable,
-                place={"table": block["id"], "row": f"vs {against}", **column},
-                transcription=first.transcription,
-                after_runs=_mark(block, "after_runs", against, column),
-            )
-
-
-def _pooled_claims(
-    key: str, block: Mapping[str, Any], table: PrintedTable, by_place: Mapping[str, Claim]
-) -> Iterator[Claim]:
-    """Expand claims on several columns at once: a mean gain, or the order of the rows."""
-    groups: dict[str, list[Mapping[str, Any]]] = {}
-    for column in table.columns:
-        if all(column[name] in values for name, values in block.get("only", {}).items()):
-            groups.setdefault(_place({n: column[n] for n in block["by"]}), []).append(column)
-    rule = block["test"]["rule"]
-    units = {"rank_agreement": "tau", "best_share": "share of the settings"}
-    for text, columns in groups.items():
-        group = json.loads(text)
-        family = ".".join(filter(None, (key, block["id"], _column_id(group))))
-        for against in block["against"] if rule == "mean_gain" else [None]:
-            rows = list(table.rows) if against is None else [block["row"], against]
-            if rule == "best_share":
-                rows.sort(key=lambda row: row != block["row"])
-            cells = [
-                [by_place[_place({"table": table.id, "row": row, **column})] for row in rows]
-                for column in columns
-            ]
-            printed = [[Decimal(str(claim.paper_value)) for claim in line] for line in cells]
-            gain = sum((first - second for first, second, *_ in printed), Decimal()) / len(cells)
-            digits = max(-int(number.as_tuple().exponent) for line in printed for number in line)
-            first, line_of = cells[0][0], f"vs {against}" if against else "order"
-            untestable = (c.untestable for line in cells for c in line if c.untestable)
-            yield Claim(
-                id=family + (f".vs-{against}" if against else ""),
-                where=", ".join(filter(None, (table.where, _column_words(group)))),
-                says=block["says"].format(against=against, settings=len(columns), **group),
-                kind="ordering" if against else "bound",
-                paper_value=f"{gain:+.{digits + 1}f}" if against else None,
-                unit=block.get("unit", "points") if against else units[rule],
-                ours={
-                    "experiment": first.ours["experiment"],
-                    "settings": table.settings,
-                    "pooled": [[claim.ours for claim in line] for line in cells],
-                    "printed": [[float(number) for number in line] for line in printed],
-                },
-                test=block["test"],
-                family=family if against and block["test"].get("family") == "column" else "",
-                untestable=next(untestable, ""),
-                place={"table": block["id"], "row": line_of, **group},
-                transcription=first.transcription,
-                after_runs=block.get("after_runs", ""),
-            )
-
-
-STARS = {"*": 0.9, "**": 0.95, "***": 0.99}
-"""Level of the test behind each mark of significance."""
-
-
-def _star_claims(
-    key: str, block: Mapping[str, Any], table: PrintedTable, by_place: Mapping[str, Claim]
-) -> Iterator[Claim]:
-    """Expand marks of significance: the row is better than the second best of each column."""
-    marks = block["marks"].split()
-    if len(marks) != len(table.columns) or set(marks) - {*STARS, "-"}:
-        raise ClaimsError(
-            f"{key}.{block['id']} has the marks {marks}; give one of {[*STARS, '-']} for each of "
-            f"{len(table.columns)} columns"
-        )
-    for column, mark in zip(table.columns, marks, strict=True):
-        if mark == "-":
-            continue
-        cells = {row: by_place[_place({"table": table.id, "row": row, **column})]
-                 for row in table.rows}  # fmt: skip
-        first = cells.pop(block["row"])
-        against = max(cells, key=lambda row: float(cells[row].paper_value or 0))
-        level = STARS[mark]
-        yield Claim(
-            id=f"{key}.{block['id']}.{_column_id(column)}",
-            where=f"{table.where}, {_column_words(column)}, {mark}",
-            says=block["says"].format(
-                against=against, p=f"{1 - level:.2g}", column=_column_words(column)
-            ),
-            kind="ordering",
-            paper_value=None,
-            unit=block["unit"],
-            ours=first.ours,
-            against=cells[against].ours,
-            test={**block["test"], "level": level},
-            place={"table": block["id"], "row": block["row"], **column},
-            transcription=first.transcription,
-            after_runs=block.get("after_runs", ""),
-        )
+def _mean_gain(cells: Sequence[Sequence[Claim]]) -> str:
+    """Write the mean of first minus second, with a digit more than printed if of several."""
+    pairs = [[Decimal(str(claim.paper_value)) for claim in line] for line in cells]
+    gain = sum((one - other for one, other in pairs), Decimal()) / len(pairs)
+    digits = max(-int(number.as_tuple().exponent) for pair in pairs for number in pair)
+    return f"{gain:+.{digits + (len(pairs) > 1)}f}"
 
 
 def _fill(value: Any, fields: Mapping[str, Any]) -> Any:
     """Put the fields of an expansion into every text of a claim."""
     if isinstance(value, str):
-        return value.format(**fields) if fields else value
+        return value.format(**fields)
     if isinstance(value, Mapping):
         return {name: _fill(item, fields) for name, item in value.items()}
     if isinstance(value, list):
@@ -591,28 +405,159 @@ def _fill(value: Any, fields: Mapping[str, Any]) -> Any:
     return value
 
 
-def _worded_claims(
-    key: str, block: Mapping[str, Any], untestable: Mapping[str, str], names: Mapping[str, str]
-) -> Iterator[Claim]:
-    block = dict(block)
-    for fields in _product(block.pop("each", {})):
-        entry = _fill(block, fields)
-        if fields:  # for people: FedTSV, not tsv
-            words = {field: names.get(value, value) for field, value in fields.items()}
-            entry["says"] = _fill(block["says"], words)
-        yield Claim(
-            id=f"{key}.{entry['id']}",
-            where=entry["where"],
-            says=entry["says"],
-            kind=entry["kind"],
-            paper_value=entry["paper_value"],
-            unit=entry.get("unit", ""),
-            ours=entry.get("ours", {}),
-            against=entry.get("against"),
-            family=f"{key}.{entry['family']}" if "family" in entry else "",
-            test=entry["test"],
-            untestable=entry.get("untestable", "") or _reason(fields, untestable),
-            place={"table": "words", "row": entry["id"]},
-            after_runs=entry.get("after_runs", ""),
-            by_construction=bool(entry.get("by_construction", False)),
-        )
+class _Expansion:
+    """The claims of a file, block by block; later blocks refer to the cells of its tables."""
+
+    def __init__(self, source: Mapping[str, Any], tables: Mapping[str, PrintedTable]) -> None:
+        self.source = source
+        self.key = str(source["paper"]["key"])
+        self.tables = tables
+        self.cells: dict[tuple[Any, ...], Claim] = {}
+        self.claims: list[Claim] = []
+        for section, expand in {
+            "tables": self._cells,
+            "orderings": self._compared,
+            "pooled": self._compared,
+            "stars": self._stars,
+            "claims": self._worded,
+        }.items():
+            for block in source.get(section, []):
+                self.claims.extend(expand(block))
+
+    def _claim(self, name: str, test: Mapping[str, Any], **fields: Any) -> Claim:
+        seeds = int(test.get("paper_seeds") or self.source["paper"].get("seeds") or 1)
+        return Claim(id=f"{self.key}.{name}", test=test, paper_seeds=seeds, **fields)
+
+    def _cell(self, table: PrintedTable, row: str, column: Mapping[str, Any]) -> Claim:
+        return self.cells[table.id, row, *column.values()]
+
+    def _reason(self, values: Iterable[Any]) -> str:
+        untestable = self.source.get("untestable", {})
+        return next((untestable[v] for v in values if str(v) in untestable), "")
+
+    def _cells(self, block: Mapping[str, Any]) -> Iterator[Claim]:
+        table = self.tables[block["id"]]
+        for row, numbers in table.rows.items():
+            lookup = block.get("row_lookup", {}).get(row, {"settings": {"method": row}})
+            lookup = {**block["ours"], **lookup}
+            # may name a column: "rate.{kind}"
+            metric = str(lookup["metric"])
+            spreads = table.spreads.get(row, (None,) * len(numbers))
+            for column, number, spread in zip(table.columns, numbers, spreads, strict=True):
+                named = {k: v for k, v in column.items() if f"{{{k}}}" not in metric}
+                settings = {**table.settings, **lookup.get("settings", {}), **named}
+                claim = self.cells[table.id, row, *column.values()] = self._claim(
+                    _dotted(table.id, column, row),
+                    block.get("row_test", {}).get(row, block["test"]),
+                    where=f"{table.where}, row {row}, {_words(column)}",
+                    says=f"{table.where}: {row} reaches {number} {block['unit']} "
+                    f"({_words(column)})",
+                    kind="value",
+                    paper_value=number,
+                    unit=block["unit"],
+                    ours={
+                        "experiment": lookup["experiment"],
+                        "metric": metric.format(**column),
+                        "settings": settings,
+                    },
+                    untestable=self._reason(column.values()),
+                    place={"table": table.id, "row": row, **column},
+                    spread=spread,
+                    after_runs=_mark(block, "after_runs", row, column),
+                    by_construction=bool(_mark(block, "by_construction", row, column)),
+                )
+                yield claim
+
+    def _compared(self, block: Mapping[str, Any]) -> Iterator[Claim]:
+        """Rows against each other: in each column, or in all columns that share what ``by`` names.
+
+        One row is compared with each of those in ``against``; without these the order of all rows
+        is claimed, or that one of them is the best.
+        """
+        table = self.tables[block["table"]]
+        groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+        by = block.get("by", list(table.columns[0]))
+        for column in table.columns:
+            if all(column[name] in values for name, values in block.get("only", {}).items()):
+                groups.setdefault(tuple(column[name] for name in by), []).append(column)
+        for values, columns in groups.items():
+            group = dict(zip(by, values, strict=True))
+            name = _dotted(block["id"], group)
+            family = f"{self.key}.{name}" if block["test"].get("family") == "column" else ""
+            for against in block.get("against", [""]):
+                rows = [block.get("row"), against]
+                if not against:  # the row that is claimed to be the best stands first
+                    rows = sorted(table.rows, key=lambda row: row != block.get("row"))
+                cells = [[self._cell(table, row, column) for row in rows] for column in columns]
+                pooled = {
+                    "experiment": cells[0][0].ours["experiment"],
+                    "settings": table.settings,
+                    "pooled": [[claim.ours for claim in line] for line in cells],
+                    "printed": [[claim.number for claim in line] for line in cells],
+                }
+                one, *others = (claim.ours for claim in cells[0])
+                yield self._claim(
+                    f"{name}.vs-{against}" if against else name,
+                    block["test"],
+                    where=", ".join(filter(None, (table.where, _words(group)))),
+                    says=block["says"].format(against=against, settings=len(columns), **group),
+                    kind="ordering" if against else "bound",
+                    paper_value=_mean_gain(cells) if against else None,
+                    unit=block.get("unit", "points" if against else "tau"),
+                    ours=pooled if "by" in block else one,
+                    against=None if "by" in block else others[0],
+                    family=family if against else "",
+                    untestable=next(
+                        (c.untestable for line in cells for c in line if c.untestable), ""
+                    ),
+                    place={
+                        "table": block["id"],
+                        "row": f"vs {against}" if against else "order",
+                        **group,
+                    },
+                    after_runs=_mark(block, "after_runs", against, group),
+                )
+
+    def _stars(self, block: Mapping[str, Any]) -> Iterator[Claim]:
+        """Marks of significance: the row is better than the second best of each column."""
+        table, marks = self.tables[block["table"]], block["marks"].split()
+        if len(marks) != len(table.columns) or set(marks) - {*STARS, "-"}:
+            raise ClaimsError(
+                f"{self.key}.{block['id']} has the marks {marks}; give one of {[*STARS, '-']} for "
+                f"each of {len(table.columns)} columns"
+            )
+        for column, mark in zip(table.columns, marks, strict=True):
+            if mark == "-":
+                continue
+            cells = {row: self._cell(table, row, column) for row in table.rows}
+            first = cells.pop(block["row"])
+            against = max(cells, key=lambda row: float(cells[row].paper_value or 0))
+            p = f"{1 - STARS[mark]:.2g}"
+            yield self._claim(
+                _dotted(block["id"], column),
+                {**block["test"], "level": STARS[mark]},
+                where=f"{table.where}, {_words(column)}, {mark}",
+                says=block["says"].format(against=against, p=p, column=_words(column)),
+                kind="ordering",
+                paper_value=None,
+                unit=block["unit"],
+                ours=first.ours,
+                against=cells[against].ours,
+                place={"table": block["id"], "row": block["row"], **column},
+                after_runs=block.get("after_runs", ""),
+            )
+
+    def _worded(self, block: Mapping[str, Any]) -> Iterator[Claim]:
+        names = self.source.get("names", {})
+        for fields in _product(block.get("each", {})):
+            entry = _fill(block, fields) if fields else dict(block)
+            entry.pop("each", None)
+            if fields:  # for people: FedTSV, not tsv
+                words = {name: names.get(value, value) for name, value in fields.items()}
+                entry["says"] = _fill(block["says"], words)
+            name, test = entry.pop("id"), entry.pop("test")
+            entry["place"] = {"table": "words", "row": name}
+            entry.setdefault("untestable", self._reason(fields.values()))
+            if "family" in entry:
+                entry["family"] = f"{self.key}.{entry['family']}"
+            yield self._claim(name, test, **{"unit": "", "ours": {}, **entry})

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import importlib
 import math
-from functools import partial
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from fedkit.claims.claim import BOUNDED, Claim, Claims, ClaimsError, load_claims
+from fedkit.claims.claim import BOUNDED, Claim, Claims, ClaimsError
 from fedkit.claims.judge import (
     NOT_ATTEMPTED,
     NOT_JUDGED,
@@ -24,7 +24,7 @@ from fedkit.claims.judge import (
     judge_ordering,
     judge_value,
 )
-from fedkit.claims.measured import Lookup, numbers_of
+from fedkit.claims.measured import Lookup, Numbers, numbers_of
 from fedkit.claims.printed import printed_statistic
 from fedkit.extras import need
 from fedkit.intervals import (
@@ -49,159 +49,126 @@ FloatArray = npt.NDArray[np.float64]
 COLUMNS = [
     "claim", "kind", "where", "says", "paper", "unit", "mean", "low", "high", "seeds", "difference",
     "rule", "verdict", "also_fits", "other_rows", "by_construction", "after_runs", "note",
-    "profile", "stale", "command",
+    "profile", "stale", "command", "values", "entry",
 ]  # fmt: skip
 """Columns of :func:`join`."""
 
 
 def _interval(claim: Claim, values: FloatArray) -> Interval:
+    """Return the interval of the mean; a percentage's cut to [0, 100], a probability's to [0, 1].
+
+    Of the order of rows it is the bootstrap interval, over the seeds, of their mean scores.
+    """
     level = claim.test.get("level", 0.95)
-    rule = claim.test["rule"]
-    if rule in ("concordance", "rank_agreement"):
-        if not len(values):
-            return Interval(math.nan, math.nan, math.nan, 0)
+    if claim.rule in ("concordance", "rank_agreement") and len(values):
 
         def statistic(scores: FloatArray) -> FloatArray:
             """Of mean scores [..., columns, rows]."""
-            if rule == "concordance":
+            if claim.rule == "concordance":
                 return kendalls_w(scores)
             return np.asarray(kendalls_tau(scores, claim.ours["printed"]).mean(axis=-1))
 
-        rng = np.random.default_rng(0)
-        draws = rng.integers(0, len(values), size=(2000, len(values)))
-        spread = statistic(values[draws].mean(axis=1))
-        low, high = np.quantile(spread, [(1 - level) / 2, (1 + level) / 2])
+        draws = np.random.default_rng(0).integers(0, len(values), size=(2000, len(values)))
+        ends = [(1 - level) / 2, (1 + level) / 2]
+        low, high = np.quantile(statistic(values[draws].mean(axis=1)), ends)
         return Interval(float(statistic(values.mean(axis=0))), float(low), float(high), len(values))
-    if claim.against is not None or "sweep" in claim.ours or "pooled" in claim.ours:
-        return paired_interval(values, level)
-    return mean_interval(values, level)
-
-
-def _within(claim: Claim, interval: Interval, values: FloatArray) -> Interval:
-    """Cut a percentage's interval to [0, 100], a probability's to [0, 1]; differences stay."""
+    paired = claim.against is not None or {"sweep", "pooled"} & set(claim.ours)
+    interval = (paired_interval if paired else mean_interval)(values, level)
     most = 1.0 if claim.unit == "probability" else 100.0
     ranged = claim.unit.startswith("%") or claim.unit == "probability"
-    if not ranged or np.any((values < 0) | (values > most)):
-        return interval
-    return interval.within(0.0, most)
+    if ranged and np.all((values >= 0) & (values <= most)):  # differences stay
+        return interval.within(0.0, most)
+    return interval
 
 
 # ------------------------------------------------------------------------------ verdicts
 
 
-def _judge_size(
-    claim: Claim, values: FloatArray, seeds: int, printed: Claim | None = None
+def _judge(
+    claim: Claim, values: FloatArray, interval: Interval, p_value: float | None = None
 ) -> Judgement:
-    """Judge our numbers by a claim's rule of sizes, on its own printed number or another's."""
-    number = claim if printed is None else printed
-    assert number.number is not None
-    return judge_value(
-        values,
-        number.number,
-        margin=claim.test["margin"],
-        spread=None if number.spread is None else float(number.spread),
-        paper_seeds=seeds,
-        min_seeds=int(claim.test.get("min_seeds", 3)),
-        level=claim.test.get("level", 0.95),
-    )
-
-
-def _judge(claim: Claim, values: FloatArray, p_value: float | None, seeds: int) -> Judgement:
     """Apply a claim's rule to our numbers."""
-    test, paper = claim.test, claim.number
+    rule, test, paper = claim.rule, claim.test, claim.number
     least = int(test.get("min_seeds", 3))
-    common = {"min_seeds": least, "level": test.get("level", 0.95)}
-    rule = test["rule"]
-    if rule == "value":
-        assert paper is not None
-        return _judge_size(claim, values, seeds)
-    if rule in ("ordering", "mean_gain"):
-        sign = test.get("sign")  # where only a direction is claimed
-        return judge_ordering(
-            values, paper, margin=test["margin"], sign=sign, p_value=p_value, paper_seeds=seeds,
-            **common,
-        )  # fmt: skip
-    if rule in ("slope", "taper"):
-        return judge_ordering(values, paper, margin=test["margin"], sign=test["sign"], **common)
-    if rule in ("at_most", "at_least", "concordance", "rank_agreement", "best_share"):
-        interval = _within(claim, _interval(claim, values), values)
-        return judge_bound(
-            interval, claim.bound, at_most=rule == "at_most", limit=test.get("limit"),
-            min_seeds=least,
-        )  # fmt: skip
+    level = test.get("level", 0.95)
+    if claim.rule in BOUNDED:
+        at_most = rule == "at_most"
+        limit = test.get("limit")
+        return judge_bound(interval, claim.bound, at_most=at_most, limit=limit, min_seeds=least)
     if rule == "never":
         return judge_never(values, min_seeds=least)
+    if rule == "shown":
+        return Judgement(NOT_TESTABLE, note=claim.untestable)
     if rule == "equal":
         assert paper is not None
-        tolerance = float(test["rtol"]) * abs(paper)
-        return judge_equal(values, paper, tolerance=tolerance, min_seeds=least)
-    return Judgement(NOT_TESTABLE, note=claim.untestable)
-
-
-def _columns(claims: Claims) -> dict[str, list[Claim]]:
-    """Return the cells of each column of the printed tables, by what their places share."""
-    columns: dict[str, list[Claim]] = {}
-    for claim in claims.claims:
-        if claim.place.get("table") in claims.tables:
-            columns.setdefault(_column(claim), []).append(claim)
-    return columns
-
-
-def _column(claim: Claim) -> str:
-    return canonical_json({name: v for name, v in claim.place.items() if name != "row"})
+        return judge_equal(values, paper, tolerance=test["rtol"] * abs(paper), min_seeds=least)
+    size = {"margin": test["margin"], "min_seeds": least, "level": level}
+    if rule in ("slope", "taper"):
+        return judge_ordering(values, paper, sign=test["sign"], **size)
+    size["paper_seeds"] = claim.paper_seeds
+    if rule == "value":
+        assert paper is not None
+        spread = None if claim.spread is None else float(claim.spread)
+        return judge_value(values, paper, spread=spread, **size)
+    sign = test.get("sign")  # where only a direction is claimed
+    return judge_ordering(values, paper, sign=sign, p_value=p_value, **size)
 
 
 def _on_paper(claim: Claim, claims: Claims) -> tuple[float, Judgement]:
     """Judge a claim that needs no run: on the printed tables, or on an exact game."""
-    test = claim.test
-    paper = claim.bound if test["rule"] in BOUNDED else claim.number
+    paper = claim.bound if claim.rule in BOUNDED else claim.number
     assert paper is not None
-    if test["rule"] == "exact":
+    if claim.rule == "exact":
         module, _, name = str(claim.ours["check"]).partition(":")
         if not module.startswith("fedkit."):
             raise ClaimsError(f"claim {claim.id} names the check {module}; checks are of fedkit")
         value = float(getattr(importlib.import_module(module), name)())
-        judged = judge_equal([value], paper, tolerance=float(test["tolerance"]))
-        return value, Judgement(judged.verdict, judged.difference, "exact, no sampling")
-    value = printed_statistic(claims, test)
-    difference = value - paper
+        judged = judge_equal([value], paper, tolerance=float(claim.test["tolerance"]))
+        return value, replace(judged, note="exact, no sampling")
+    value = printed_statistic(claims, claim.test)
     held = {
-        "printed": abs(difference) <= test.get("margin", 0.0) + 1e-9,
+        "printed": abs(value - paper) <= claim.test.get("margin", 0.0) + 1e-9,
         "printed_below": value < paper,
         "printed_above": value > paper,
-    }[test["rule"]]
+    }[claim.rule]
     verdict = REPRODUCED if held else NOT_REPRODUCED
-    return value, Judgement(verdict, difference, "computed from the paper's own tables")
+    return value, Judgement(verdict, value - paper, "computed from the paper's own tables")
+
+
+def _adjusted(claims: Claims, numbers: dict[str, Numbers]) -> dict[str, float]:
+    """Return Holm's p-values of the claims of families, each among those that are judged."""
+    families: dict[str, list[str]] = {}
+    for claim in claims.claims:
+        if claim.family and claim.id in numbers:
+            families.setdefault(claim.family, []).append(claim.id)
+    adjusted = {}
+    for members in families.values():
+        p_values = [paired_p_value(numbers[name].values)[0] for name in members]
+        adjusted.update(zip(members, holm(p_values).tolist(), strict=True))
+    return adjusted
 
 
 def _rule_text(claim: Claim) -> str:
-    test = dict(claim.test)
-    rule = test.pop("rule")
     # a margin is for a size, and none may be claimed
-    unused = {"level"} if claim.paper_value is not None else {"level", "margin"}
-    shown = ", ".join(f"{name} {value}" for name, value in test.items() if name not in unused)
-    return f"{rule} ({shown})" if shown else rule
+    unused = {"rule", "level"} | ({"margin"} if claim.paper_value is None else set())
+    shown = ", ".join(f"{name} {value}" for name, value in claim.test.items() if name not in unused)
+    return f"{claim.rule} ({shown})" if shown else claim.rule
 
 
 def _command(claim: Claim, paper: str, profile: str) -> str:
     experiment = claim.ours.get("experiment")
     if experiment is None:
         return f"fedkit compare {paper} --profile {profile}"
-    settings = {**claim.ours.get("settings", {})}
+    settings = claim.ours.get("settings", {})
     if claim.against is not None and claim.against["experiment"] == experiment:
-        settings = {
-            k: v for k, v in settings.items() if claim.against.get("settings", {}).get(k) == v
-        }
+        theirs = claim.against.get("settings", {})
+        settings = {k: v for k, v in settings.items() if theirs.get(k) == v}
     only = ",".join(f"{name}={value}" for name, value in settings.items())
     return f"fedkit run {paper} {experiment} --profile {profile}" + (only and f" --only {only}")
 
 
 def join(
-    paper: str | Claims,
-    store: Store | None = None,
-    *,
-    profile: str = "paper",
-    scale: str = "paper",
+    claims: Claims, store: Store | None = None, *, profile: str = "paper", scale: str = "paper"
 ) -> pd.DataFrame:
     """Judge every claim of a paper by the records of one profile.
 
@@ -211,8 +178,8 @@ def join(
 
     Parameters
     ----------
-    paper : str or Claims
-        Name of a claims file, or its content.
+    claims : Claims
+        E.g. ``fedkit.papers.claims.load_claims("fedms")``.
     store : Store, optional
         By default the store at :func:`fedkit.records.store.default_root`.
     profile : {"smoke", "laptop", "paper"}
@@ -227,8 +194,8 @@ def join(
         One row per claim, in the order of the file, with the columns :data:`COLUMNS`; ``mean``,
         ``low``, ``high`` and ``difference`` are in the claim's unit and NaN where there is none.
         ``also_fits``, of a reproduced cell of a table, counts those of the ``other_rows`` of its
-        column whose printed number ours would have reproduced as well.  ``frame.attrs`` holds the
-        ``claims`` and the ``values`` of each, one per seed.
+        column whose printed number ours would have reproduced as well.  ``values`` are ours, one
+        per seed, and ``entry`` is the :class:`~fedkit.claims.claim.Claim`.
 
     Raises
     ------
@@ -238,79 +205,73 @@ def join(
         If a record is damaged.
     """
     pd = need("pandas", extra="run")
-    claims = load_claims(paper) if isinstance(paper, str) else paper
     lookup = Lookup(claims, Store() if store is None else store, profile)
     found = {claim.id: numbers_of(claim, lookup) for claim in claims.claims}
-    blank = partial(Interval, math.nan, math.nan, math.nan, 0)
-
-    def judgeable(claim: Claim) -> bool:
-        numbers = found[claim.id]
-        return profile == scale and numbers is not None and not (numbers.bar or claim.untestable)
-
-    adjusted: dict[str, float] = {}
-    for family in dict.fromkeys(claim.family for claim in claims.claims if claim.family):
-        members = [c for c in claims.claims if c.family == family and judgeable(c)]
-        p_values = [paired_p_value(found[c.id].values)[0] for c in members]  # type: ignore[union-attr]
-        adjusted.update(zip((c.id for c in members), holm(p_values).tolist(), strict=True))
-
-    columns = _columns(claims)
+    judgeable = {
+        claim.id: numbers
+        for claim in claims.claims
+        if (numbers := found[claim.id]) is not None
+        and not (profile != scale or numbers.bar or claim.untestable)
+    }
+    adjusted = _adjusted(claims, judgeable)
+    columns: dict[str, list[Claim]] = {}  # cells of each column of the printed tables
+    for claim in claims.claims:
+        if claim.place.get("table") in claims.tables:
+            columns.setdefault(_column(claim), []).append(claim)
     rows = []
     for claim in claims.claims:
-        seeds = int(claim.test.get("paper_seeds") or claims.paper.get("seeds") or 1)
-        numbers = found[claim.id]
-        interval = blank()
-        if numbers is not None:
-            interval = _within(claim, _interval(claim, numbers.values), numbers.values)
-        if claim.test["rule"] == "exact" or claim.test["rule"].startswith("printed"):
+        numbers = found[claim.id] or Numbers(np.empty(0))
+        interval = _interval(claim, numbers.values)
+        if claim.rule == "exact" or claim.rule.startswith("printed"):
             value, judged = _on_paper(claim, claims)
             interval = Interval(value, math.nan, math.nan, 0)
         elif claim.untestable:
             judged = Judgement(NOT_TESTABLE, note=claim.untestable)
-        elif numbers is None:
+        elif found[claim.id] is None:
             judged = Judgement(NOT_ATTEMPTED, note=f"no record at profile {profile}")
-        elif not judgeable(claim):
+        elif claim.id not in judgeable:
             judged = Judgement(NOT_JUDGED, note=numbers.bar or f"profile {profile}, not {scale}")
         else:
-            judged = _judge(claim, numbers.values, adjusted.get(claim.id), seeds)
+            judged = _judge(claim, numbers.values, interval, adjusted.get(claim.id))
         # What our number would have reproduced as well: a tick that tells rows apart fits none.
-        others = [c for c in columns.get(_column(claim), ()) if c.id != claim.id]
-        fits = math.nan
-        if others and judged.verdict == REPRODUCED and claim.test["rule"] == "value":
-            assert numbers is not None
-            fitting = (_judge_size(claim, numbers.values, seeds, other) for other in others)
-            fits = sum(other.verdict == REPRODUCED for other in fitting)
-        rows.append(
-            {
-                "claim": claim.id,
-                "kind": claim.kind,
-                "where": claim.where,
-                "says": claim.says,
-                "paper": claim.paper_value,
-                "unit": claim.unit,
-                "mean": interval.mean,
-                "low": interval.low,
-                "high": interval.high,
-                "seeds": interval.n,
-                # from a number of the paper's, not from a bound of ours
-                "difference": math.nan if claim.paper_value is None else judged.difference,
-                "rule": _rule_text(claim),
-                "verdict": judged.verdict,
-                "also_fits": fits,
-                "other_rows": len(others) if math.isfinite(fits) else math.nan,
-                "by_construction": claim.by_construction,
-                "after_runs": claim.after_runs,
-                "note": judged.note,
-                "profile": profile if numbers is not None else "",
-                "stale": bool(numbers is not None and numbers.keys & lookup.stale),
-                "command": _command(claim, str(claims.paper["key"]), profile),
-            }
+        others: list[Claim] = []
+        if judged.verdict == REPRODUCED and claim.rule == "value":
+            others = [c for c in columns.get(_column(claim), ()) if c.id != claim.id]
+        fitting = (
+            _judge(
+                replace(claim, paper_value=c.paper_value, spread=c.spread), numbers.values, interval
+            )
+            for c in others
         )
-    frame = pd.DataFrame(rows, columns=COLUMNS)
-    frame.attrs["claims"] = claims
-    # tuples: pandas copies and compares what a frame carries
-    frame.attrs["values"] = {
-        name: tuple(n.values.tolist())
-        for name, n in found.items()
-        if n is not None and n.values.ndim == 1
-    }
-    return frame
+        row: dict[str, Any] = {
+            "claim": claim.id,
+            "kind": claim.kind,
+            "where": claim.where,
+            "says": claim.says,
+            "paper": claim.paper_value,
+            "unit": claim.unit,
+            "mean": interval.mean,
+            "low": interval.low,
+            "high": interval.high,
+            "seeds": interval.n,
+            # from a number of the paper's, not from a bound of ours
+            "difference": math.nan if claim.paper_value is None else judged.difference,
+            "rule": _rule_text(claim),
+            "verdict": judged.verdict,
+            "also_fits": sum(j.verdict == REPRODUCED for j in fitting) if others else math.nan,
+            "other_rows": len(others) or math.nan,
+            "by_construction": claim.by_construction,
+            "after_runs": claim.after_runs,
+            "note": judged.note,
+            "profile": profile if found[claim.id] is not None else "",
+            "stale": bool(numbers.keys & lookup.stale),
+            "command": _command(claim, str(claims.paper["key"]), profile),
+            "values": tuple(numbers.values.tolist()) if numbers.values.ndim == 1 else (),
+            "entry": claim,
+        }
+        rows.append(row)
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def _column(claim: Claim) -> str:
+    return canonical_json({name: v for name, v in claim.place.items() if name != "row"})

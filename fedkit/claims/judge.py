@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +21,6 @@ from fedkit.intervals import (
     finite,
     paired_interval,
     paired_p_value,
-    prediction_half_width,
 )
 
 __all__ = [
@@ -94,13 +94,9 @@ class Judgement:
             raise ValueError(f"verdict {self.verdict!r} is not on the list {list(VERDICTS)}")
 
 
-# ------------------------------------------------------------------------------ judgements
-
-
 def _too_few(n: int, min_seeds: int) -> Judgement | None:
-    if n >= max(min_seeds, 2):
-        return None
-    return Judgement(INCONCLUSIVE, note=f"{n} of at least {max(min_seeds, 2)} seeds")
+    least = max(min_seeds, 2)
+    return None if n >= least else Judgement(INCONCLUSIVE, note=f"{n} of at least {least} seeds")
 
 
 def _compare(difference: float, half_width: float, margin: float) -> str:
@@ -201,21 +197,18 @@ def judge_ordering(
         Claimed direction; by default that of `paper`.
     p_value : float, optional
         Adjusted for the family; by default that of :func:`paired_p_value`.
-    paper_seeds : int
-        Runs behind the printed difference.
-    min_seeds : int
-        Below so many the verdict is inconclusive.
+    paper_seeds, min_seeds
+        As in :func:`judge_value`.
     level : float
         Level of the interval; ``1 - level`` is the level of the test.
     """
     x = finite(differences)
+    size: dict[str, Any] = {"margin": margin, "paper_seeds": paper_seeds, "level": level}
     if sign is None:
         if paper is None:
             raise ValueError("an ordering needs a sign or a printed difference; both are None")
         if paper == 0:  # a printed tie is a value, not an order
-            tie = judge_value(
-                x, 0.0, margin=margin, paper_seeds=paper_seeds, min_seeds=min_seeds, level=level
-            )
+            tie = judge_value(x, 0.0, min_seeds=min_seeds, **size)
             if len(x) and not x.any() and tie.verdict == REPRODUCED:
                 return replace(tie, note="the two are equal in every seed: it holds trivially")
             return tie
@@ -228,20 +221,19 @@ def judge_ordering(
     interval = paired_interval(x, level)
     note = f"{test}, p = {p:.2g}" + (" (Holm)" if p_value is not None else "")
     sure = p < 1 - level and not interval.low <= 0 <= interval.high
-    if paper is None:
-        difference, size = math.nan, REPRODUCED
-    else:
+    difference, agrees = math.nan, REPRODUCED
+    if paper is not None:
         difference = interval.mean - paper
-        h = prediction_half_width(x, paper_seeds, level)
-        size = _compare(difference, h, margin)
+        h = difference_half_width(float(x.std(ddof=1)), len(x), None, paper_seeds, level)
+        agrees = _compare(difference, h, margin)
         note += f"; size: half-width {h:.2g}, margin {margin:g}"
-    if sure:
-        if interval.mean * sign < 0:
-            return Judgement(NOT_REPRODUCED, difference, f"the other sign; {note}")
-        return Judgement(REPRODUCED if size == REPRODUCED else DIRECTION, difference, note)
-    if size == NOT_REPRODUCED:
-        return Judgement(SIZE_EXCLUDED, difference, note)
-    return Judgement(INCONCLUSIVE, difference, note)
+    if not sure:
+        verdict = SIZE_EXCLUDED if agrees == NOT_REPRODUCED else INCONCLUSIVE
+    elif interval.mean * sign < 0:
+        verdict, note = NOT_REPRODUCED, f"the other sign; {note}"
+    else:
+        verdict = REPRODUCED if agrees == REPRODUCED else DIRECTION
+    return Judgement(verdict, difference, note)
 
 
 def judge_bound(
@@ -294,13 +286,12 @@ def judge_equal(
     The difference is that of the mean; the note names the worst seed, which decides.
     """
     x = finite(values)
-    if len(x) < min_seeds or not len(x):
+    if len(x) < max(min_seeds, 1):
         return Judgement(INCONCLUSIVE, note=f"{len(x)} of at least {min_seeds} seeds")
     worst = float(x[np.argmax(np.abs(x - expected))] - expected)
-    held = abs(worst) <= tolerance
+    verdict = REPRODUCED if abs(worst) <= tolerance else NOT_REPRODUCED
     note = f"worst seed off by {worst:g}, tolerance {tolerance:g}"
-    difference = float(x.mean()) - expected
-    return Judgement(REPRODUCED if held else NOT_REPRODUCED, difference, note)
+    return Judgement(verdict, float(x.mean()) - expected, note)
 
 
 def judge_never(values: npt.ArrayLike, *, min_seeds: int = 3) -> Judgement:
@@ -313,6 +304,5 @@ def judge_never(values: npt.ArrayLike, *, min_seeds: int = 3) -> Judgement:
     if few is not None:
         return few
     some = int((x != 0).sum())
-    note = f"in {some} of {len(x)} seeds"
     verdict = {0: REPRODUCED, len(x): NOT_REPRODUCED}.get(some, INCONCLUSIVE)
-    return Judgement(verdict, float(x.mean()), note)
+    return Judgement(verdict, float(x.mean()), f"in {some} of {len(x)} seeds")

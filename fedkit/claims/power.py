@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-import numpy as np
 from scipy import stats
 
 from fedkit.claims.judge import UNJUDGED
@@ -19,8 +18,6 @@ from fedkit.intervals import difference_half_width, finite
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from fedkit.claims.claim import Claims
 
 __all__ = ["MOST_SEEDS", "POWER", "power", "smallest_difference"]
 
@@ -67,49 +64,40 @@ def power(frame: pd.DataFrame) -> pd.DataFrame:
         it), decided_50 (the same for 50 seeds), in the table's unit.
     """
     pd = need("pandas", extra="run")
-    claims: Claims = frame.attrs["claims"]
-    values = frame.attrs["values"]
-    seeds_of_paper = claims.paper.get("seeds") or 1
-    verdicts = dict(zip(frame["claim"], frame["verdict"], strict=True))
-    rows: dict[str, list[tuple[int, float, float, float]]] = {}
-    where: dict[str, tuple[str, str]] = {}
-    for claim in claims.claims:
-        rule, block = claim.test["rule"], str(claim.place.get("table"))
-        x = finite(values.get(claim.id, ()))
-        if rule not in ("value", "ordering", "mean_gain") or block == "words":
+    cells = []
+    for claim, values, verdict in zip(
+        frame["entry"], frame["values"], frame["verdict"], strict=True
+    ):
+        x = finite(values)
+        if claim.rule not in ("value", "ordering", "mean_gain") or claim.number is None:
             continue
-        if claim.number is None or len(x) < 2 or verdicts[claim.id] in UNJUDGED:
+        if claim.place["table"] == "words" or len(x) < 2 or verdict in UNJUDGED:
             continue
         level, spread = claim.test.get("level", 0.95), float(x.std(ddof=1))
-        if rule == "value":
-            m = int(claim.test.get("paper_seeds") or seeds_of_paper)
+        if claim.rule == "value":
             printed = None if claim.spread is None else float(claim.spread)
+            what, needed = "a printed number", float(claim.test["margin"])
             now, most = (
-                difference_half_width(spread, n, printed, m, level) for n in (len(x), MOST_SEEDS)
+                difference_half_width(spread, n, printed, claim.paper_seeds, level)
+                for n in (len(x), MOST_SEEDS)
             )
-            wanted = float(claim.test["margin"])
         else:
+            what, needed = "a difference of rows", abs(claim.number)
             now, most = (smallest_difference(spread, n, level) for n in (len(x), MOST_SEEDS))
-            wanted = abs(claim.number)
-        rows.setdefault(block, []).append((len(x), now, most, wanted))
-        what = "a printed number" if rule == "value" else "a difference of rows"
-        where.setdefault(block, (what, claim.unit))
-    lines = []
-    for block, cells in rows.items():
-        seeds, now, most, wanted = np.array(cells).T
-        lines.append(
-            {
-                "table": f"{claims.paper['key']}.{block}",
-                "what": where[block][0],
-                "unit": where[block][1],
-                "cells": len(cells),
-                "seeds": int(np.median(seeds)),
-                "smallest": float(np.median(now)),
-                "needed": float(np.median(wanted)),
-                "decided": int((now <= wanted).sum()),
-                f"decided_{MOST_SEEDS}": int((most <= wanted).sum()),
-            }
+        table = f"{claim.id.partition('.')[0]}.{claim.place['table']}"
+        cells.append((table, what, claim.unit, len(x), now, needed, now <= needed, most <= needed))
+    names = ["table", "what", "unit", "seeds", "smallest", "needed", "decided", "decided_50"]
+    return (
+        pd.DataFrame(cells, columns=names)
+        .groupby("table", sort=False, as_index=False)
+        .agg(
+            what=("what", "first"),
+            unit=("unit", "first"),
+            cells=("what", "size"),
+            seeds=("seeds", lambda n: int(n.median())),
+            smallest=("smallest", "median"),
+            needed=("needed", "median"),
+            decided=("decided", "sum"),
+            decided_50=("decided_50", "sum"),
         )
-    columns = ["table", "what", "unit", "cells", "seeds", "smallest", "needed", "decided",
-               f"decided_{MOST_SEEDS}"]  # fmt: skip
-    return pd.DataFrame(lines, columns=columns)
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fedkit.claims.judge import ICONS, NOT_JUDGED, REPRODUCED, VERDICTS
@@ -12,11 +12,9 @@ from fedkit.extras import need
 if TYPE_CHECKING:
     import pandas as pd
 
-    from fedkit.claims.claim import Claims
-
 __all__ = [
-    "by_paper", "claims_table", "comparison_table", "fits_text", "ours_text", "summary",
-    "terminal_table", "verdict_text", "with_verdict",
+    "by_paper", "claims_table", "comparison_table", "markdown", "summary", "terminal_table",
+    "verdict_text", "with_verdict",
 ]  # fmt: skip
 
 
@@ -25,7 +23,7 @@ def verdict_text(verdict: str) -> str:
     return f"{ICONS[verdict]} {verdict}"
 
 
-def fits_text(row: Any) -> str:
+def _fits(row: Any) -> str:
     """Say how many other rows of its column a reproduced number fits too; empty elsewhere."""
     if not math.isfinite(row["also_fits"]):
         return ""
@@ -55,7 +53,7 @@ def _digits(printed: str | None) -> int:
     return max(len(printed.partition(".")[2]), 2) if printed else 2
 
 
-def ours_text(row: Any) -> str:
+def _ours(row: Any) -> str:
     """Write our side of one row of :func:`fedkit.claims.join.join`: ``mean [low, high], n = k``.
 
     A dash stands for no number; a dagger marks records that are older than the code.
@@ -71,7 +69,8 @@ def ours_text(row: Any) -> str:
     return text + (" †" if row["stale"] else "")
 
 
-def _markdown(head: list[str], rows: list[list[str]]) -> str:
+def markdown(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Write a table."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(
         "| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |" for line in lines
@@ -107,20 +106,19 @@ def claims_table(frame: pd.DataFrame, *, commands: bool = False) -> str:
     rows = []
     for row in frame.to_dict("records"):
         paper = row["paper"] if isinstance(row["paper"], str) else None
-        unit = f" {row['unit']}" if row["unit"] else ""
         difference = row["difference"]
         line = [
             _says(row),
-            str(row["where"]),
-            "not printed" if paper is None else f"{paper}{unit}",
-            ours_text(row),
+            row["where"],
+            "not printed" if paper is None else f"{paper} {row['unit']}".strip(),
+            _ours(row),
             _number(difference, _digits(paper)) if math.isfinite(difference) else "–",
-            str(row["rule"]),
+            row["rule"],
             verdict_text(row["verdict"]) + (f" ({row['note']})" if row["note"] else ""),
-            fits_text(row) or "–",
+            _fits(row) or "–",
         ]
         rows.append([*line, f"`{row['command']}`"] if commands else line)
-    return _markdown([*head, "command"] if commands else head, rows)
+    return markdown([*head, "command"] if commands else head, rows)
 
 
 def terminal_table(frame: pd.DataFrame, width: int | None) -> str:
@@ -134,25 +132,24 @@ def terminal_table(frame: pd.DataFrame, width: int | None) -> str:
         Characters of a line.  A claim whose sentence does not fit stands with its id, whole, for
         claims of a family differ in a word.  None writes all sentences out.
     """
-    rows = [("claim", "paper", "ours [95% CI]", "verdict")]
+    columns = [["claim"], ["paper"], ["ours [95% CI]"], ["verdict"]]
     for row in frame.to_dict("records"):
-        printed = row["paper"] if isinstance(row["paper"], str) else "–"
         words = verdict_text(row["verdict"]).partition(", not in")[0].partition(" (")[0]
         if math.isfinite(row["also_fits"]):
             words += f", fits {row['also_fits']:.0f}/{row['other_rows']:.0f} too"
-        rows.append((str(row["says"]), printed, ours_text(row), words))
-    longest = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        printed = row["paper"] if isinstance(row["paper"], str) else "–"
+        for column, text in zip(columns, (row["says"], printed, _ours(row), words), strict=True):
+            column.append(text)
     if width is not None:
-        room = width - sum(longest[1:]) - 6
+        room = width - sum(max(map(len, column)) for column in columns[1:]) - 6
         ids = ["claim", *(str(name).partition(".")[2] for name in frame["claim"])]
-        rows = [
-            (row[0] if len(row[0]) <= room else name, *row[1:])
-            for row, name in zip(rows, ids, strict=True)
+        columns[0] = [
+            says if len(says) <= room else name for says, name in zip(columns[0], ids, strict=True)
         ]
-    says = max(len(row[0]) for row in rows)
+    says, paper, ours, _ = (max(map(len, column)) for column in columns)
     return "\n".join(
-        f"{claim:<{says}}  {paper:>{longest[1]}}  {ours:<{longest[2]}}  {verdict}"
-        for claim, paper, ours, verdict in rows
+        f"{line[0]:<{says}}  {line[1]:>{paper}}  {line[2]:<{ours}}  {line[3]}"
+        for line in zip(*columns, strict=True)
     )
 
 
@@ -196,34 +193,28 @@ def comparison_table(frame: pd.DataFrame, table: str, **column: Any) -> str:
     ValueError
         If nothing fits.
     """
-    claims: Claims = frame.attrs["claims"]
-    rows = {row["claim"]: row for row in frame.to_dict("records")}
     cells: dict[str, dict[str, str]] = {}
-    heads: list[str] = []
-    for claim in claims.claims:
-        place = dict(claim.place)
-        if place.pop("table", None) != table or claim.id not in rows:
+    heads: dict[str, None] = {}
+    for row in frame.to_dict("records"):
+        place = dict(row["entry"].place)
+        if place.pop("table", None) != table or not column.items() <= place.items():
             continue
         name = str(place.pop("row"))
-        if any(place.get(key) != value for key, value in column.items()):
-            continue
         shown = [(k, v) for k, v in place.items() if k not in column]
         head = ", ".join(str(v) if isinstance(v, str) else f"{k} {v}" for k, v in shown)
-        if head not in heads:
-            heads.append(head)
-        row = rows[claim.id]
+        heads[head] = None
         # A number that is not judged stands beside the paper's all the same: it must say why.
         why = f": {row['note']}" if row["verdict"] == NOT_JUDGED else ""
-        why += f"<br>{fits_text(row)}" if fits_text(row) else ""
+        why += f"<br>{_fits(row)}" if _fits(row) else ""
         cells.setdefault(name, {})[head] = (
-            f"{row['paper']}<br>{ours_text(row)}<br>{verdict_text(row['verdict'])}{why}"
+            f"{row['paper']}<br>{_ours(row)}<br>{verdict_text(row['verdict'])}{why}"
         )
     if not cells:
-        known = sorted({str(c.place.get("table")) for c in claims.claims})
+        known = sorted({str(claim.place.get("table")) for claim in frame["entry"]})
         where = f" with {column}" if column else ""
         raise ValueError(f"no claims in table {table!r}{where}; tables are {known}")
-    body = [[name, *(cells[name].get(head, "") for head in heads)] for name in cells]
-    return _markdown(["paper / ours / verdict", *heads], body)
+    body = [[name, *(line.get(head, "") for head in heads)] for name, line in cells.items()]
+    return markdown(["paper / ours / verdict", *heads], body)
 
 
 def summary(frame: pd.DataFrame) -> pd.DataFrame:

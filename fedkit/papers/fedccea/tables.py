@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedkit.claims.claim import load_claims
 from fedkit.extras import need
 from fedkit.intervals import mean_interval
+from fedkit.papers.claims import load_claims
 from fedkit.papers.fedccea.fits import READINGS
 from fedkit.papers.fedccea.settings import CONTROLS, FITS, METHODS
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fedkit.claims.claim import load_claims
 from fedkit.extras import need
+from fedkit.papers.claims import load_claims
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedkit.claims.claim import load_claims
 from fedkit.claims.join import join
 from fedkit.claims.judge import REPRODUCED, UNJUDGED
 from fedkit.extras import need
 from fedkit.intervals import mean_interval, paired_interval
 from fedkit.papers import overviews
+from fedkit.papers.claims import load_claims
 from fedkit.papers.fedms.cells import CHANGES, READINGS, SCALES, STUDIED
 from fedkit.papers.fedms.settings import PAPER_METHODS
 from fedkit.papers.overviews import gains

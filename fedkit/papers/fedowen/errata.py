@@ -29,7 +29,6 @@ from fedkit.games.game import (
     normalise,
     tabulate,
 )
-from fedkit.methods.fedowen import OwenSampling
 
 __all__ = ["level_weights", "owen_bias", "owen_limit_bias", "truncation_bias", "walk_mean"]
 
@@ -65,6 +64,8 @@ def level_weights(n_players: int, levels: float) -> FloatArray:
         raise ValueError(f"levels is {levels}; expected a whole number from 1, or math.inf")
     if levels == math.inf:
         return beta_weights(n_players, 2, 1) / 2
+    from fedkit.methods.fedowen import OwenSampling  # it brings torch
+
     return np.asarray(OwenSampling(levels=int(levels), eta=None).weights(n_players))
 
 
