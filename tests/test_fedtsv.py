@@ -136,10 +136,9 @@ def test_what_goes_on_in_the_rounds_by_hand():
     ]  # fmt: skip
     clients = pd.DataFrame(rows, columns=["round", "client", "value", "weight"])
     nan = float("nan")
-    notes = [
-        {"fallback": f, "length_iid": a, "length_malicious": b, "reach": c, "closer": 0.5}
-        for f, a, b, c in ((0, 1.0, 3.0, 0), (0, 1.0, nan, 0), (0, 2.0, 8.0, 40), (1, nan, 1.0, 60))
-    ]
+    noted = [(0, 1.0, 3.0, 0), (0, 1.0, nan, 0), (0, 2.0, 8.0, 40), (1, nan, 1.0, 60)]
+    names = ["fallback", "length_iid", "length_malicious", "reach"]
+    notes = pd.DataFrame(noted, columns=names).assign(closer=0.5)
     found = round_metrics(s, clients, notes)
     assert found["weight_malicious"] == pytest.approx(35)
     assert found["reach_malicious"] == pytest.approx(50)
@@ -151,7 +150,7 @@ def test_what_goes_on_in_the_rounds_by_hand():
     assert found["closer.iid.first"] == pytest.approx(50)
     assert found["value.malicious.second"] == pytest.approx(-0.2)
     assert found["value.skewed.first"] == pytest.approx(0.1)
-    other = round_metrics(s, clients, [note | {"fallback": nan} for note in notes])
+    other = round_metrics(s, clients, notes.assign(fallback=nan))
     assert np.isnan(other["fallback_malicious"])
     assert np.isnan(other["fallback.second"])
 

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from fedkit.records.golden import Tiny
 
 __all__ = [
-    "accuracies", "blocks", "dataset", "each_seed", "experiment", "identity", "setting",
+    "accuracies", "accuracy_curve", "blocks", "dataset", "each_seed", "experiment", "identity",
+    "setting",
 ]  # fmt: skip
 
 S = TypeVar("S")
@@ -99,6 +100,12 @@ def each_seed(one: Callable[[Cell, int, Any, bool], dict[str, Any]]) -> RunFunct
         return [{"seed": int(s), **one(cell, s, device, progress)} for s in cell.seeds]
 
     return run
+
+
+def accuracy_curve(rounds: pd.DataFrame) -> dict[str, list[float]]:
+    """The tested rounds of one run and their accuracy in percent, as series of a record."""
+    tested = rounds[rounds.accuracy.notna()]
+    return {"round": tested["round"].tolist(), "accuracy": (100 * tested.accuracy).tolist()}
 
 
 def accuracies(rounds: pd.DataFrame) -> dict[str, float]:

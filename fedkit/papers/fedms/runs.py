@@ -12,7 +12,7 @@ from fedkit.games.valuation import Valuation
 from fedkit.learning.architectures import build
 from fedkit.learning.evaluation import Evaluator
 from fedkit.methods.fedms import rewards
-from fedkit.papers.common import accuracies, dataset, each_seed, identity
+from fedkit.papers.common import accuracies, accuracy_curve, dataset, each_seed, identity
 from fedkit.papers.fedms.settings import (
     KINDS,
     Setting,
@@ -104,8 +104,7 @@ def run_cell(cell: Cell, device: str | None, progress: bool) -> list[dict[str, A
                     **_rates(s, mine.client.to_numpy(), s.rounds - 1),
                 },
                 "series": {
-                    "round": tested["round"].tolist(),
-                    "accuracy": (100 * tested.accuracy).tolist(),
+                    **accuracy_curve(rows),
                     **_windows(rows, tested["round"].to_numpy()),
                 },
                 "data": identity(dataset(s.data)),

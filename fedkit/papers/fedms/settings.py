@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from fedkit.federated.aggregation import Aggregation, SizeWeighted, UniformWeigh
 from fedkit.federated.clients import Federation, Transform, make_federation
 from fedkit.federated.history import History
 from fedkit.federated.partitioners import IID, Dirichlet, Mavericks
-from fedkit.federated.rounds import Plan, Probe, Strategy, keep_latest, run
+from fedkit.federated.rounds import Plan, Strategy, keep_latest, run
 from fedkit.federated.selection import Selection, UniformSelection
 from fedkit.federated.valuers import Estimated, Exact, NoValue, ValuePolicy
 from fedkit.learning.architectures import build
@@ -123,16 +123,16 @@ class Setting:
     evaluate_every: int = 5
 
     def __post_init__(self) -> None:
-        if self.local not in ("steps", "epochs"):
-            raise ValueError(f'local is {self.local!r}; expected "steps" or "epochs"')
-        if self.estimator not in ("gtg", "mr", "tmr"):
-            raise ValueError(f'estimator is {self.estimator!r}; expected "gtg", "mr" or "tmr"')
+        for name, known in (
+            ("local", ("steps", "epochs")),
+            ("estimator", ("gtg", "mr", "tmr")),
+            ("scenario", (*SCENARIOS, "iid")),
+        ):
+            if getattr(self, name) not in known:
+                value = getattr(self, name)
+                raise ValueError(f"{name} is {value!r}; expected one of {', '.join(known)}")
         if not 0 < self.owned <= 1:
             raise ValueError(f"owned is {self.owned}; it is a share, above 0 and at most 1")
-        if self.scenario not in (*SCENARIOS, "iid"):
-            raise ValueError(
-                f"scenario is {self.scenario!r}; there are {', '.join(SCENARIOS)}, iid"
-            )
 
     @property
     def everybody(self) -> int:
@@ -258,32 +258,30 @@ def simulate(
     federations: Sequence[Federation],
     seeds: Sequence[int],
     *,
-    probe: Probe | None = None,
     rows: Strategy | None = None,
-    utility: str | None = None,
-    device: str | None = None,
-    progress: bool = False,
+    utility: Literal["accuracy", "class_accuracy"] | None = None,
+    **options: Any,
 ) -> History:
-    """Run the federations of a setting, one per seed, in lockstep."""
+    """Run the federations of a setting, one per seed, in lockstep.
+
+    `rows` and `utility` take the place of the method's own; `options` are those of
+    :func:`fedkit.federated.rounds.run`.
+    """
     n_classes = federations[0].n_classes
     how: dict[str, Any] = {s.local: s.local_rounds}
     proximal = s.mu if s.method == "fedprox" else 0.0
-    local = LocalSGD(lr=s.lr, batch_size=s.batch_size, proximal=proximal, **how)
-    plan = Plan(
-        rounds=s.rounds,
-        participants=s.participants,
-        local=local,
-        utility=utility or ("class_accuracy" if classwise(s) else "accuracy"),  # type: ignore[arg-type]
-        evaluate_every=s.evaluate_every,
-    )
     return run(
         federations,
         build(s.model, federations[0].input_shape, n_classes),
         rows or strategy(s, n_classes),
-        plan,
+        Plan(
+            rounds=s.rounds,
+            participants=s.participants,
+            local=LocalSGD(lr=s.lr, batch_size=s.batch_size, proximal=proximal, **how),
+            utility=utility or ("class_accuracy" if classwise(s) else "accuracy"),
+            evaluate_every=s.evaluate_every,
+        ),
         seeds,
-        device=device,
-        probe=probe,
         attack=adversaries_of(s, n_classes).attack if s.adversaries else None,
-        progress=progress,
+        **options,
     )

@@ -108,8 +108,7 @@ def study(frame: pd.DataFrame, profile: str = "paper") -> pd.DataFrame:
     usual = {f: getattr(base, f) for f in fields}
     rows: dict[str, dict[str, float]] = {}
     for name, change in CHANGES.items():
-        wanted = {**usual, **change}
-        part = frame[np.logical_and.reduce([frame[k] == v for k, v in wanted.items()])]
+        part = _having(frame, {**usual, **change})
         if "fedms" not in set(part.method) or name in rows:
             continue
         wide = by_seed(part)
@@ -150,9 +149,7 @@ def tuned_on_validation(frame: pd.DataFrame) -> pd.DataFrame:
         shared = seen.dropna(axis=1)
         best = (shared if shared.shape[1] else seen).mean(axis=1).idxmax()
         best = best if isinstance(best, tuple) else (best,)
-        chosen = mine[
-            np.logical_and.reduce([mine[f] == v for f, v in zip(varied, best, strict=True)])
-        ]
+        chosen = _having(mine, dict(zip(varied, best, strict=True)))
         rates = sorted(set(mine.lr))
         tested = mean_interval(chosen[chosen.metric == "accuracy"].value.to_numpy())
         rows[LABELS[method]] = {
@@ -165,6 +162,10 @@ def tuned_on_validation(frame: pd.DataFrame) -> pd.DataFrame:
             "seeds": tested.n,
         }
     return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def _having(frame: pd.DataFrame, settings: dict[str, Any]) -> pd.DataFrame:
+    return frame[np.logical_and.reduce([frame[k] == v for k, v in settings.items()])]
 
 
 def judged(frame: pd.DataFrame) -> pd.DataFrame:

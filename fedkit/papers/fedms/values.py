@@ -22,7 +22,7 @@ from fedkit.games.game import TableGame, tabulate
 from fedkit.games.valuation import Valuation
 from fedkit.intervals import finite
 from fedkit.methods.fedms import MaverickGTG, class_difficulty, class_scores
-from fedkit.papers.common import dataset, identity
+from fedkit.papers.common import accuracy_curve, dataset, identity
 from fedkit.papers.fedms.settings import KINDS, Setting, federation, setting, simulate
 from fedkit.papers.separation import chance_above
 from fedkit.records.cell import Cell
@@ -140,12 +140,8 @@ def run_five(cell: Cell, device: str | None, progress: bool) -> list[dict[str, A
     results = []
     for seed in cell.seeds:
         mine, other = (f[(f.seed == seed) & f.accuracy.notna()] for f in frames)
-        rounds, metrics = mine["round"].tolist(), {}
-        series = {
-            "round": rounds,
-            "accuracy": (100 * mine.accuracy).tolist(),
-            "without": (100 * other.accuracy).tolist(),
-        }
+        metrics, series = {}, accuracy_curve(mine)
+        series["without"] = accuracy_curve(other)["accuracy"]
         for name in seen[seed][0][1]:
             scores = np.array([found[name] for _, found in seen[seed]])  # [rounds, clients]
             # the Maverick's score minus the mean of the others', in points
@@ -155,7 +151,7 @@ def run_five(cell: Cell, device: str | None, progress: bool) -> list[dict[str, A
                 (scores[:, 0] <= scores[:, 1:].min(axis=1)).mean()
             )
             if name in ("MR", "MS-MR"):
-                series[f"gap.{name}"] = gaps[np.array(rounds) - 1].tolist()
+                series[f"gap.{name}"] = gaps[mine["round"].to_numpy() - 1].tolist()
         metrics["accuracy"], metrics["accuracy_without"] = (
             series["accuracy"][-1],
             series["without"][-1],

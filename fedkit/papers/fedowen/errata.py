@@ -41,7 +41,6 @@ def level_weights(n_players: int, levels: float) -> FloatArray:
     Parameters
     ----------
     n_players : int
-        Number of clients n.
     levels : int or math.inf
         Number Q of inclusion levels i/Q; 1 gives Shapley's weights.
 
@@ -49,16 +48,12 @@ def level_weights(n_players: int, levels: float) -> FloatArray:
     -------
     float64[n]
         Entry s is the weight of ``v(S + j) - v(S)`` for each coalition S of s other clients:
-        ``(1/Q) sum_i int_0^(i/Q) t^s (1-t)^(n-1-s) dt``.
+        ``(1/Q) sum_i int_0^(i/Q) t^s (1-t)^(n-1-s) dt`` (proved in the chapter on theory).
 
     Raises
     ------
     ValueError
         If the levels are no whole number from 1, nor infinite.
-
-    References
-    ----------
-    Proved in the chapter on FedOwen's theory; KhademSohi et al. (2025), Algorithm 1.
     """
     if not (levels >= 1 and (levels == math.inf or levels == int(levels))):
         raise ValueError(f"levels is {levels}; expected a whole number from 1, or math.inf")

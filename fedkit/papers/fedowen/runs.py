@@ -11,7 +11,7 @@ from fedkit.federated.rounds import Probe
 from fedkit.federated.valuers import Estimated, Round
 from fedkit.games.game import TableGame, tabulate
 from fedkit.games.valuation import Valuation
-from fedkit.papers.common import accuracies, dataset, identity
+from fedkit.papers.common import accuracies, accuracy_curve, dataset, identity
 from fedkit.papers.fedowen.settings import Setting, estimators, setting, simulate, strategy
 from fedkit.records.cell import Cell
 from fedkit.streams import Streams
@@ -44,14 +44,11 @@ def run_cell(cell: Cell, device: str | None, progress: bool) -> list[dict[str, A
     """Run one cell: a setting on a block of seeds, in lockstep."""
     s = setting(cell)
     history = simulate(s, cell.seeds, probe=_exact_probe(s), device=device, progress=progress)
-    frame = history.rounds_frame()
-    clients = history.clients_frame()
+    frame, clients = history.rounds_frame(), history.clients_frame()
     seconds = history.seconds["value"] / s.rounds / len(cell.seeds)
     results = []
     for seed in cell.seeds:
-        rows = frame[frame.seed == seed]
-        mine = clients[clients.seed == seed]
-        tested = rows[rows.accuracy.notna()]
+        rows, mine = frame[frame.seed == seed], clients[clients.seed == seed]
         share = mine.client.value_counts(normalize=True)
         weight = mine.groupby("round").weight
         results.append(
@@ -71,10 +68,7 @@ def run_cell(cell: Cell, device: str | None, progress: bool) -> list[dict[str, A
                     ),
                     "value_seconds_per_round": seconds,
                 },
-                "series": {
-                    "round": tested["round"].tolist(),
-                    "accuracy": (100 * tested.accuracy).tolist(),
-                },
+                "series": accuracy_curve(rows),
                 "data": identity(dataset(s.data)),
                 "evaluations": int(rows.evaluations.sum()),
             }

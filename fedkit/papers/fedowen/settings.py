@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any, Literal
 
 from fedkit import estimators as est
 from fedkit.federated.aggregation import (
@@ -21,7 +22,7 @@ from fedkit.federated.aggregation import (
 from fedkit.federated.clients import Federation, make_federation
 from fedkit.federated.history import History
 from fedkit.federated.partitioners import Dirichlet
-from fedkit.federated.rounds import Plan, Probe, Strategy, run
+from fedkit.federated.rounds import Plan, Strategy, run
 from fedkit.federated.selection import UniformSelection
 from fedkit.federated.valuers import (
     ClassCosine,
@@ -108,8 +109,8 @@ class Setting:
     eta: float = 0.01
     gtg_eps: float = 0.01
     beta: float = 4.0
-    split: str = "blocks"
-    weighting: str = "size"
+    split: Literal["class", "client", "blocks"] = "blocks"
+    weighting: Literal["size", "uniform"] = "size"
     normalised: bool = True
     budget_grows: bool = False
     exact_every: int = 25
@@ -182,39 +183,24 @@ def federation(s: Setting, seed: int) -> Federation:
     return make_federation(
         dataset(s.data),
         s.clients,
-        Dirichlet(s.alpha, by=s.split),  # type: ignore[arg-type]
+        Dirichlet(s.alpha, by=s.split),
         seed,
         validation=s.validation,
         imbalance_factor=s.imbalance,
     )
 
 
-def simulate(
-    s: Setting,
-    seeds: Sequence[int],
-    *,
-    probe: Probe | None = None,
-    device: str | None = None,
-    progress: bool = False,
-) -> History:
-    """Run the federations of a setting, one per seed, in lockstep."""
+def simulate(s: Setting, seeds: Sequence[int], **options: Any) -> History:
+    """Run the federations of a setting in lockstep; `options` are those of ``rounds.run``."""
     federations = [federation(s, seed) for seed in seeds]
     x_test, y_test = federations[0].x_test, federations[0].y_test  # one copy for all replicates
     federations = [replace(f, x_test=x_test, y_test=y_test) for f in federations]
-    local = LocalSGD(lr=s.lr, momentum=s.momentum, batch_size=s.batch_size, epochs=s.epochs)
-    return run(
-        federations,
-        build(s.model, federations[0].input_shape, federations[0].n_classes),
-        strategy(s),
-        Plan(
-            rounds=s.rounds,
-            participants=s.participants,
-            local=local,
-            weighting=s.weighting,  # type: ignore[arg-type]
-            evaluate_every=s.evaluate_every,
-        ),
-        seeds,
-        device=device,
-        probe=probe,
-        progress=progress,
+    plan = Plan(
+        rounds=s.rounds,
+        participants=s.participants,
+        local=LocalSGD(lr=s.lr, momentum=s.momentum, batch_size=s.batch_size, epochs=s.epochs),
+        weighting=s.weighting,
+        evaluate_every=s.evaluate_every,
     )
+    network = build(s.model, federations[0].input_shape, federations[0].n_classes)
+    return run(federations, network, strategy(s), plan, seeds, **options)

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from fedkit.extras import need
 from fedkit.federated.aggregation import Aggregation
 from fedkit.federated.clients import Federation
 from fedkit.federated.rounds import Probe, Weigh
 from fedkit.federated.selection import ClientTable
 from fedkit.federated.valuers import Round
 from fedkit.games.valuation import Valuation
-from fedkit.intervals import finite
 from fedkit.learning.architectures import build
 from fedkit.learning.evaluation import Evaluator
 from fedkit.methods.fedtsv import ContributionWeights
-from fedkit.papers.common import dataset, identity
+from fedkit.papers.common import accuracy_curve, dataset, identity
 from fedkit.papers.fedtsv.settings import (
     KINDS,
     Setting,
@@ -51,12 +51,11 @@ class _Watch:
     """
 
     def __init__(self, rule: Aggregation | Weigh, kinds: npt.NDArray[np.int64]) -> None:
-        self.rule, self.kinds, self.tables = rule, kinds, list[ClientTable]()
+        self.rule, self.kinds, self.tables = rule, kinds, dict[int, ClientTable]()
         self.notes: dict[int, list[dict[str, float]]] = {}
 
     def __call__(self, r: Round, valuation: Valuation, clients: ClientTable) -> FloatArray:
-        if not any(clients is seen for seen in self.tables):
-            self.tables.append(clients)
+        self.tables[r.streams.seed] = clients
         if callable(self.rule):
             weights = self.rule(r, valuation, clients)
         else:
@@ -65,23 +64,21 @@ class _Watch:
         kinds = self.kinds[r.participants]
         iid, bad = (kinds == KINDS.index(kind) for kind in ("iid", "malicious"))
         led, moved = isinstance(self.rule, ContributionWeights), float(weights @ length)
+        nothing = np.full(len(length), np.nan)
         note = {
             "fallback": float(clients.values[r.participants].max() <= 0) if led else np.nan,
             "length_iid": _mean(length[iid]),
             "length_malicious": _mean(length[bad]),
             "reach": 100 * float((weights * length)[bad].sum()) / moved if moved else np.nan,
-            "closer": _mean(valuation.info["closer"][iid])
-            if "closer" in valuation.info
-            else np.nan,
+            "closer": _mean(valuation.info.get("closer", nothing)[iid]),
         }
         self.notes.setdefault(r.streams.seed, []).append(note)
         return weights
 
 
-def _mean(x: npt.ArrayLike) -> float:
-    """Mean of what is finite; NaN for nothing."""
-    values = finite(x)
-    return float(values.mean()) if len(values) else float("nan")
+def _mean(x: npt.NDArray[Any]) -> float:
+    """Mean; NaN of nothing."""
+    return float(x.mean()) if len(x) else float("nan")
 
 
 def final_weights(s: Setting, table: ClientTable) -> FloatArray:
@@ -94,9 +91,7 @@ def final_weights(s: Setting, table: ClientTable) -> FloatArray:
     return positive / positive.sum()
 
 
-def round_metrics(
-    s: Setting, clients: pd.DataFrame, notes: list[dict[str, float]]
-) -> dict[str, float]:
+def round_metrics(s: Setting, clients: pd.DataFrame, notes: pd.DataFrame) -> dict[str, float]:
     """What goes on in the rounds of the first and of the second half of a run.
 
     Parameters
@@ -104,8 +99,8 @@ def round_metrics(
     s : Setting
     clients : DataFrame
         One row per participant of each round of one run: round (from 1), client, value, weight.
-    notes : list of dict
-        The notes of :class:`_Watch`, one per round.
+    notes : DataFrame
+        The notes of :class:`_Watch`, one row per round.
 
     Returns
     -------
@@ -122,31 +117,29 @@ def round_metrics(
     half = s.rounds // 2
     kinds = s.kinds()[clients.client.to_numpy()]
     late, bad = (clients["round"] > half).to_numpy(), kinds == KINDS.index("malicious")
-    weights, value = clients.weight.to_numpy(), clients.value.to_numpy()
-    fallback = np.array([note["fallback"] for note in notes])
-    in_fallback = (fallback == 1)[clients["round"].to_numpy() - 1]
-    given, lost = (float(weights[late & bad & w].sum()) for w in (True, in_fallback))
-    led = bool(np.isfinite(fallback).all()) and given > 0
+    in_fallback = (notes.fallback == 1).to_numpy()[clients["round"].to_numpy() - 1]
+    given, lost = (float(clients.weight[late & bad & w].sum()) for w in (True, in_fallback))
     metrics = {
         "weight_malicious": 100 * given / (s.rounds - half),
-        "reach_malicious": _mean([note["reach"] for note in notes[half:]]),
-        "fallback_malicious": 100 * lost / given if led else float("nan"),
+        "reach_malicious": float(notes.reach[half:].mean()),
+        "fallback_malicious": np.nan,
     }
-    for name, part in (("first", slice(half)), ("second", slice(half, None))):
-        ratios = finite([note["length_malicious"] / note["length_iid"] for note in notes[part]])
-        metrics[f"length.malicious-iid.{name}"] = (
-            float(np.median(ratios)) if len(ratios) else np.nan
-        )
-        metrics[f"fallback.{name}"] = 100 * _mean(fallback[part])
-        metrics[f"closer.iid.{name}"] = 100 * _mean([note["closer"] for note in notes[part]])
+    if notes.fallback.notna().all() and given > 0:
+        metrics["fallback_malicious"] = 100 * lost / given
+    for name, part in (("first", notes[:half]), ("second", notes[half:])):
+        ratio = part.length_malicious / part.length_iid
+        metrics[f"length.malicious-iid.{name}"] = float(ratio.median())
+        metrics[f"fallback.{name}"] = 100 * float(part.fallback.mean())
+        metrics[f"closer.iid.{name}"] = 100 * float(part.closer.mean())
         for k, kind in enumerate(KINDS):
             mine = (kinds == k) & (late == (name == "second"))
-            metrics[f"value.{kind}.{name}"] = _mean(value[mine])
+            metrics[f"value.{kind}.{name}"] = float(clients.value[mine].mean())
     return metrics
 
 
 def run_cell(cell: Cell, device: str | None, progress: bool) -> list[dict[str, Any]]:
     """Run one cell: a setting on a block of seeds, in lockstep."""
+    pd = need("pandas", "run")
     s = setting(cell)
     federations = [federation(s, seed) for seed in cell.seeds]
     rows = strategy(s)
@@ -160,7 +153,8 @@ def run_cell(cell: Cell, device: str | None, progress: bool) -> list[dict[str, A
     seconds = {k: v / s.rounds / len(cell.seeds) for k, v in history.seconds.items()}
     kinds = s.kinds()
     results = []
-    for seed, table in zip(cell.seeds, watch.tables, strict=True):
+    for seed in cell.seeds:
+        table, notes = watch.tables[seed], pd.DataFrame(watch.notes[seed])
         mine = frame[frame.seed == seed]
         tested, lost = mine[mine.accuracy.notna()], mine[mine.test_loss.notna()]
         weights, seen = final_weights(s, table), table.counts > 0
@@ -177,9 +171,9 @@ def run_cell(cell: Cell, device: str | None, progress: bool) -> list[dict[str, A
                     "accuracy_late": 100 * float(last.mean()),
                     "accuracy_lowest_late": 100 * float(last.min()),
                     "accuracy_mean": 100 * float(tested.accuracy.mean()),
-                    "accuracy_swing": 100 * _mean(steps.abs()),
+                    "accuracy_swing": 100 * float(steps.abs().mean()),
                     "test_loss": float(lost.test_loss.iloc[-1]),
-                    **round_metrics(s, clients[clients.seed == seed], watch.notes[int(seed)]),
+                    **round_metrics(s, clients[clients.seed == seed], notes),
                     **{f"auc.{a}-{b}": chance_above(groups[a], groups[b]) for a, b in PAIRS},
                     **{f"told.{a}-{b}": chance_above(weighed[a], weighed[b]) for a, b in PAIRS},
                     "positive.iid": 100 * float((weighed["iid"] > 0).mean()),
@@ -192,8 +186,7 @@ def run_cell(cell: Cell, device: str | None, progress: bool) -> list[dict[str, A
                     "evaluations": float(mine.evaluations.mean()),
                 },
                 "series": {
-                    "round": tested["round"].tolist(),
-                    "accuracy": (100 * tested.accuracy).tolist(),
+                    **accuracy_curve(mine),
                     "loss_round": (lost["round"] - 1).tolist(),
                     "loss": lost.test_loss.tolist(),
                     "weight": (100 * weights).tolist(),

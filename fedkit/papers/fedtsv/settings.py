@@ -23,7 +23,6 @@ from fedkit.federated.history import History
 from fedkit.federated.partitioners import IID, Dirichlet, Mixed
 from fedkit.federated.rounds import (
     Plan,
-    Probe,
     Remember,
     Strategy,
     Weigh,
@@ -225,34 +224,28 @@ def simulate(
     federations: Sequence[Federation],
     seeds: Sequence[int],
     *,
-    probe: Probe | None = None,
     rows: Strategy | None = None,
-    device: str | None = None,
-    progress: bool = False,
+    **options: Any,
 ) -> History:
-    """Run the federations of a setting, one per seed, in lockstep."""
-    first = federations[0]
+    """Run the federations of a setting, one per seed, in lockstep.
+
+    `rows` takes the place of the method's own strategy; `options` are those of
+    :func:`fedkit.federated.rounds.run`.
+    """
 
     def sent(r: Round) -> torch.Tensor:
         factor = np.where(r.participants >= s.honest, s.scale, 1.0)
         scaled = r.updates * torch.as_tensor(factor).to(r.updates)[:, None]
         return equal_lengths(scaled, clip=s.even == "clip") if s.even else scaled
 
-    return run(
-        federations,
-        build(s.model, first.input_shape, first.n_classes),
-        rows or strategy(s),
-        Plan(
-            rounds=s.rounds,
-            participants=s.participants,
-            local=LocalSGD(lr=s.lr, batch_size=s.batch_size),
-            utility="negative_loss" if s.method == "loo-loss" else "accuracy",
-            weighting="uniform",
-            evaluate_every=s.evaluate_every,
-        ),
-        seeds,
-        device=device,
-        probe=probe,
-        attack=sent if s.scale != 1 or s.even else None,
-        progress=progress,
+    plan = Plan(
+        rounds=s.rounds,
+        participants=s.participants,
+        local=LocalSGD(lr=s.lr, batch_size=s.batch_size),
+        utility="negative_loss" if s.method == "loo-loss" else "accuracy",
+        weighting="uniform",
+        evaluate_every=s.evaluate_every,
     )
+    network = build(s.model, federations[0].input_shape, federations[0].n_classes)
+    attack = sent if s.scale != 1 or s.even else None
+    return run(federations, network, rows or strategy(s), plan, seeds, attack=attack, **options)

@@ -21,19 +21,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = [
-    "ACCURACY_COLUMNS",
-    "LABELS",
-    "SEPARATION_COLUMNS",
-    "lead",
-    "over_rounds",
-    "rounds_table",
-    "study",
-    "study_text",
-    "summary",
-    "text",
-    "timings_table",
-    "weights_table",
-]
+    "ACCURACY_COLUMNS", "LABELS", "SEPARATION_COLUMNS", "lead", "over_rounds", "rounds_table",
+    "study", "study_text", "summary", "timings_table", "weights_table",
+]  # fmt: skip
 
 LABELS = {
     "fedavg": "FedAvg",
@@ -123,18 +113,15 @@ def over_rounds(
     names = ["round", "accuracy", "loss_round", "loss"]
     wanted = {*methods, against} if against else set(methods)
     part = series[series.method.isin(wanted) & series.series.isin(names)]
-    wide = part.pivot(index=["method", "seed", "index"], columns="series", values="value")[names]
-    wide = wide.reset_index()
+    keys = ["method", "seed", "index"]
+    wide = part.pivot(index=keys, columns="series", values="value")[names]
     if against:
-        base = wide[wide.method == against].drop(columns="method")
-        wide = wide[wide.method != against].merge(
-            base, how="left", on=["seed", "index"], suffixes=("", "_base")
-        )
+        base = wide.xs(against)
+        wide = wide.drop(index=against)
+        base = base.reindex(wide.index.droplevel("method")).set_axis(wide.index)
         for place, name in (("round", "accuracy"), ("loss_round", "loss")):
-            together = wide[place] == wide[f"{place}_base"]
-            wide[name] = (wide[name] - wide[f"{name}_base"]).where(together)
-        wide = wide[["method", "seed", "index", *names]]
-    return wide.assign(method=wide.method.map(LABELS))
+            wide[name] = (wide[name] - base[name]).where(wide[place] == base[place])
+    return wide.reset_index().assign(method=lambda rows: rows.method.map(LABELS))
 
 
 def weights_table(series: pd.DataFrame) -> pd.DataFrame:
@@ -156,13 +143,12 @@ def weights_table(series: pd.DataFrame) -> pd.DataFrame:
         seeds with 95% t-intervals.
     """
     pd = need("pandas", "run")
-    rows = {
-        LABELS[method]: {
+    rows = {}
+    for method in (m for m in LABELS if m in set(series.method)):
+        rows[LABELS[method]] = {
             name: text(x, 0, 100) if name.startswith("zero") else text(x, 2, 1)
             for name, x in _by_weight(series[series.method == method]).items()
         }
-        for method in (m for m in LABELS if m in set(series.method))
-    }
     return pd.DataFrame.from_dict(rows, orient="index")
 
 
@@ -183,10 +169,7 @@ def _by_weight(series: pd.DataFrame) -> dict[str, list[float]]:
 def summary(frame: pd.DataFrame) -> pd.DataFrame:
     """One row per method: late accuracy with its interval, and the means of the other metrics.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        Records of the experiment ``figures`` in one setting.
+    `frame` holds records of the experiment ``figures`` in one setting.
     """
     pd = need("pandas", "run")
     late = overviews.by_seed(frame, LABELS, "accuracy_late")
@@ -199,16 +182,8 @@ def summary(frame: pd.DataFrame) -> pd.DataFrame:
 def rounds_table(frame: pd.DataFrame) -> pd.DataFrame:
     """What goes on in the rounds: how long malicious updates are, and what they get.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        Records of the experiment ``figures`` in one setting.
-
-    Returns
-    -------
-    DataFrame
-        One row per method: means over the seeds with 95% t-intervals; a dash where a method has
-        nothing of the kind.
+    `frame` is that of :func:`summary`.  One row per method: means over the seeds with 95%
+    t-intervals; a dash where a method has nothing of the kind.
     """
     pd = need("pandas", "run")
     table = {}
