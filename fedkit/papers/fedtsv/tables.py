@@ -118,7 +118,7 @@ def over_rounds(
     if against:
         base = wide.xs(against)
         wide = wide.drop(index=against)
-        base = base.reindex(wide.index.droplevel("method")).set_axis(wide.index)
+        base = base.reindex(wide.reset_index("method").index).set_axis(wide.index)
         for place, name in (("round", "accuracy"), ("loss_round", "loss")):
             wide[name] = (wide[name] - base[name]).where(wide[place] == base[place])
     return wide.reset_index().assign(method=lambda rows: rows.method.map(LABELS))
