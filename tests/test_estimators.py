@@ -11,6 +11,7 @@ from fedkit.estimators import (
     BanzhafSampling,
     BetaShapleySampling,
     ComplementarySampling,
+    Estimator,
     GTGShapley,
     MultilinearSampling,
     PermutationSampling,
@@ -18,7 +19,9 @@ from fedkit.estimators import (
     TruncatedMonteCarlo,
     estimate,
     estimate_many,
+    precise,
     semivalue,
+    settled,
 )
 from fedkit.games.game import (
     FunctionGame,
@@ -225,7 +228,7 @@ def test_budget_or_own_stop_is_needed():
         (lambda g: MultilinearSampling("grid"), "nodes is 'grid'"),
         (lambda g: MultilinearSampling(levels=0), "levels is 0"),
         (lambda g: BanzhafSampling("mean"), "variant is 'mean'"),
-        (lambda g: BetaShapleySampling(0.0, 1.0), "positive"),
+        (lambda g: BetaShapleySampling(0.0, 1.0), "above 0"),
     ],
 )
 def test_bad_input_is_refused(call, match):
@@ -298,3 +301,78 @@ def test_one_player():
         budget = 5 if estimator.weights(1) is None else 2
         np.testing.assert_allclose(estimate(game, estimator, budget).values, [1.0])
         np.testing.assert_allclose(estimate(game, estimator, 5, count="calls").values, [1.0])
+
+
+# --- stopping early, failing in the middle, several processes ---------------------------------
+
+
+def test_a_stop_ends_when_it_is_content():
+    game = random_table(6, 1)
+    near = estimate(game, PermutationSampling(), 10_000, stop=precise(0.2), count="calls")
+    assert (near.standard_errors <= 0.2).all()
+    assert near.has_intervals
+    assert near.calls < 10_000
+    apart = estimate(airport([1.0, 3.0, 9.0]), PermutationSampling(), stop=settled())
+    assert apart.ranking().tolist() == [2, 1, 0]
+    seen = []
+    estimate(game, PermutationSampling(), 40, stop=lambda found: seen.append(found.calls))
+    assert seen == sorted(seen)
+    assert len(seen) > 1
+    for bad in (lambda: precise(0), lambda: precise(np.nan), lambda: settled(2)):
+        with pytest.raises(ValueError, match="expected a finite number"):
+            bad()
+
+
+def test_what_was_found_before_a_failure_is_not_lost():
+    table, asked = random_table(6, 2), []
+
+    def value(rows):
+        asked.append(len(rows))
+        if len(asked) == 4:
+            raise ConnectionError("the simulator is gone")
+        return table.value(rows)
+
+    game = MemoGame(FunctionGame(6, value))
+    with pytest.raises(ConnectionError) as caught:
+        estimate(game, PermutationSampling(), 60, seed=5)
+    (found,) = caught.value.valuations
+    assert found.evaluations > 6
+    assert np.isfinite(found.values).all()
+    before = sum(asked[:3])
+    again = estimate(game, PermutationSampling(), 60, seed=5)
+    assert again == estimate(table, PermutationSampling(), 60, seed=5)
+    assert sum(asked[4:]) == again.evaluations - before
+    with pytest.raises(ConnectionError) as caught:
+        estimate(FunctionGame(6, lambda rows: (_ for _ in ()).throw(ConnectionError)),
+                 PermutationSampling(), 60)  # fmt: skip
+    assert caught.value.valuations == [None]
+
+
+def test_several_processes_give_the_same_values():
+    pytest.importorskip("joblib")
+    game = random_table(6, 3)
+    alone = estimate(game, PermutationSampling(), 50)
+    assert estimate(game, PermutationSampling(), 50, n_jobs=2, progress=True) == alone
+    with pytest.raises(ValueError, match="n_jobs is 0"):
+        estimate(game, PermutationSampling(), 50, n_jobs=0)
+
+
+def test_an_estimator_of_ones_own_is_one_function():
+    class FirstOrder(Estimator):
+        def sample(self, n_players, rng, accumulator, budget):
+            while True:
+                order = rng.permutation(n_players)
+                rows = np.zeros((n_players + 1, n_players), dtype=bool)
+                for k, player in enumerate(order):
+                    rows[k + 1 :, player] = True
+                utilities = yield rows
+                if len(utilities) <= n_players:
+                    return
+                marginals = np.empty(n_players)
+                marginals[order] = np.diff(utilities)
+                accumulator.add(marginals[None])
+
+    game = airport([1.0, 2.0, 5.0, 9.0])
+    found = estimate(game, FirstOrder(), 4000, count="calls")
+    error = np.abs(found.values - game.shapley()) / found.standard_errors
+    assert error.max() < 5

@@ -138,15 +138,15 @@ def test_wrong_shapes_are_refused():
         (lambda: airport([]), "at least one"),
         (lambda: airport([1.0, -1.0]), "non-negative"),
         (lambda: airport([1.0, np.nan]), "finite"),
-        (lambda: glove(0, 2), "at least one of each"),
+        (lambda: glove(0, 2), "left is 0"),
         (lambda: weighted_majority([1, -1], 1), "non-negative integers"),
         (lambda: weighted_majority([0.5, 1.0], 1), "non-negative integers"),
         (lambda: weighted_majority([1, 1], 0), "quota is 0"),
         (lambda: unanimity(3, []), "at least one player"),
         (lambda: unanimity(3, [3]), "from 0 to 2"),
-        (lambda: random_unanimity_sum(0, 1, 0), "at least one of each"),
-        (lambda: FunctionGame(0, len), "at least one player"),
-        (lambda: all_coalitions(0), "at least one player"),
+        (lambda: random_unanimity_sum(0, 1, 0), "n_players is 0"),
+        (lambda: FunctionGame(0, len), "n_players is 0"),
+        (lambda: all_coalitions(0), "n_players is 0"),
     ],
 )
 def test_bad_games_are_refused(make, match):
@@ -238,3 +238,43 @@ def test_tabulate_in_batches(batch_size):
     assert max(sizes) <= batch_size
     with pytest.raises(ValueError, match="batch_size"):
         tabulate(game, batch_size=0)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: unanimity(3, [0.5]), "carrier is"),
+        (lambda: unanimity(3, [True, False]), "carrier is"),
+        (lambda: unanimity(2.5, [0]), "n_players is 2.5"),
+        (lambda: weighted_majority([1.5, 2], 2), "weights are"),
+        (lambda: weighted_majority([True, False], 1), "weights is"),
+        (lambda: weighted_majority([3, 2], 2.5), "quota is 2.5"),
+        (lambda: weighted_majority([3, 2], np.nan), "quota is nan"),
+        (lambda: airport(["1", "2"]), "costs is"),
+        (lambda: airport([1 + 2j]), "costs is"),
+        (lambda: glove(1.5, 2), "left is 1.5"),
+        (lambda: random_unanimity_sum(3, 4, 0.5), "seed is 0.5"),
+        (lambda: random_unanimity_sum(3, 4, 0, 0), "n_outputs is 0"),
+        (lambda: coalition_index([[2, 0, 1]]), "other than 0 and 1"),
+        (lambda: tabulate(FunctionGame(2, lambda rows: rows[:, 0] * 1j)), "dtype complex128"),
+        (lambda: tabulate(FunctionGame(2, lambda rows: ["a"] * len(rows))), "expected numbers"),
+        (lambda: FunctionGame(2.0, len), "n_players is 2.0"),
+        (lambda: all_coalitions(True), "n_players is True"),
+        (lambda: all_coalitions(3.5), "n_players is 3.5"),
+    ],
+)
+def test_silent_nonsense_is_refused(call, words):
+    with pytest.raises(ValueError, match=words):
+        call()
+
+
+def test_batches_of_a_table_give_the_same_table():
+    game = random_unanimity_sum(7, 9, 3, 2)
+    whole_table = tabulate(game).values
+    np.testing.assert_array_equal(whole_table, tabulate(game, batch_size=50).values)
+
+    def two_then_three(rows):
+        return np.zeros((len(rows), 2 if not rows[0].any() else 3))
+
+    with pytest.raises(ValueError, match="must not change"):
+        tabulate(FunctionGame(3, two_then_three), batch_size=4)

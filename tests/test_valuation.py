@@ -46,7 +46,7 @@ def test_frame_is_tidy():
     assert frame["output"].tolist() == [0, 1, 2] * 2
     assert frame["value"].tolist() == [0, 1, 2, 3, 4, 5]
     assert make().to_frame()["player"].tolist() == [0, 1, 2]
-    with pytest.raises(ValueError, match="2 names for 3 players"):
+    with pytest.raises(ValueError, match="for 3 players; pass one name"):
         make().to_frame(["a", "b"])
 
 
@@ -102,3 +102,38 @@ def test_the_intervals_of_the_readme_hold():
         low, high = found.interval()
         held.append((low <= exact) & (exact <= high))
     assert np.mean(held) >= 0.93
+
+
+def test_names_order_equality_and_files(tmp_path):
+    game = fk.TableGame([10, 58, 52, 61, 28, 82, 79, 85])
+    found = fk.shapley(game).named(["Ada", "Bo", "Cy"])
+    assert found.ranking().tolist() == [0, 1, 2]
+    assert str(found).splitlines()[1].split() == ["Ada", f"{found.values[0]:.4g}"]
+    assert found.to_frame()["player"].tolist() == ["Ada", "Bo", "Cy"]
+    found.save(tmp_path / "values.json")
+    assert fk.Valuation.load(tmp_path / "values.json") == found != fk.shapley(game)
+    sampled = fk.estimate(game, fk.PermutationSampling(walks=3))
+    assert sampled == fk.estimate(game, fk.PermutationSampling(walks=3))
+    assert "[nan, nan]" in str(sampled)
+    (tmp_path / "other.json").write_text("[1")
+    with pytest.raises(ValueError, match="holds no JSON"):
+        fk.Valuation.load(tmp_path / "other.json")
+    for names in (["a", "b"], ["a", "a", "b"]):
+        with pytest.raises(ValueError, match="one name per player"):
+            found.named(names)
+
+
+def test_a_valuation_draws_itself():
+    pytest.importorskip("matplotlib").use("agg")
+    game = random_unanimity_sum(5, 8, 1)
+    found = estimate(game, PermutationSampling(walks=20)).named(list("abcde"))
+    axes = found.plot()
+    labels = [text.get_text() for text in axes.get_yticklabels()]
+    assert labels == [found.names[i] for i in found.ranking()[::-1]]
+    assert len(found.plot("bar", axes.figure.add_subplot()).patches) == 5
+    many = estimate(random_unanimity_sum(4, 8, 1, 3), PermutationSampling(walks=20))
+    assert sum(len(line.get_xdata()) for line in many.plot("beeswarm").lines[:4]) == 12
+    with pytest.raises(ValueError, match="kind='beeswarm'"):
+        many.plot()
+    with pytest.raises(ValueError, match="kind is 'pie'"):
+        found.plot("pie")

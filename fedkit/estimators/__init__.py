@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fedkit.estimators.base import Budget, ContrastAccumulator, Estimator, MeanAccumulator
 from fedkit.estimators.complementary import ComplementarySampling
-from fedkit.estimators.driver import estimate, estimate_many
+from fedkit.estimators.driver import estimate, estimate_many, precise, settled
 from fedkit.estimators.multilinear import MultilinearSampling
 from fedkit.estimators.permutation import BetaShapleySampling, PermutationSampling
 from fedkit.estimators.proxysampling import ProxySampling
@@ -43,7 +43,9 @@ __all__ = [
     "estimate_many",
     "least_core",
     "leave_one_out",
+    "precise",
     "semivalue",
+    "settled",
     "shapley",
     "shapley_interactions",
     "shapley_weights",

@@ -92,25 +92,29 @@ class Accumulator(Protocol):
         ...
 
 
-class Estimator(Protocol):
-    """What every estimator offers."""
+class Estimator:
+    """What every estimator offers; the defaults suit a mean over walks or draws of one's own.
+
+    An estimator of your own needs :meth:`sample` alone.  Those of fedkit are frozen dataclasses
+    that say in a field (``walks``, ``draws`` or ``rounds``) where to end without a budget.
+    """
 
     @property
     def stops(self) -> bool:
         """Whether it ends by itself, without a budget."""
-        ...
+        return any(getattr(self, size, None) is not None for size in ("walks", "draws", "rounds"))
 
     def minimum(self, n_players: int, count: Count) -> int:
-        """Smallest budget that gives every player a value."""
-        ...
+        """Smallest budget that gives every player a value; by default that of one walk."""
+        return n_players + (count == "distinct")
 
     def weights(self, n_players: int) -> Floats | None:
         """Weight of a coalition of each size in the expectation; None when not of this form."""
-        ...
+        return None
 
     def accumulator(self, n_players: int) -> Accumulator:
         """Return an empty accumulator for a game of `n_players`."""
-        ...
+        return MeanAccumulator()
 
     def sample(
         self, n_players: int, rng: np.random.Generator, accumulator: Any, budget: Budget
@@ -120,7 +124,7 @@ class Estimator(Protocol):
         An answer shorter than the request means that the budget is spent: it holds the first
         rows, and nothing more will be answered.
         """
-        ...
+        raise NotImplementedError(f"{type(self).__name__} has no sample")
 
 
 class MeanAccumulator:

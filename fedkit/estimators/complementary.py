@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from fedkit.estimators.base import (
     Budget,
     Count,
+    Estimator,
     Floats,
     MeanAccumulator,
     Requests,
@@ -23,7 +24,7 @@ __all__ = ["ComplementarySampling"]
 
 
 @dataclass(frozen=True)
-class ComplementarySampling:
+class ComplementarySampling(Estimator):
     """Coalitions compared with what they leave behind (Zhang et al. 2023, FedTSV's sampler).
 
     A player's Shapley value is the mean over the sizes s of
@@ -57,11 +58,6 @@ class ComplementarySampling:
 
     def __post_init__(self) -> None:
         check_size("rounds", self.rounds)
-
-    @property
-    def stops(self) -> bool:
-        """Whether it ends without a budget."""
-        return self.rounds is not None
 
     def minimum(self, n_players: int, count: Count) -> int:
         """One round in every class, both sides of each pair."""

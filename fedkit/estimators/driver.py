@@ -29,14 +29,18 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import count as count_up
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtri
 
+from fedkit.checks import choice, real, whole
 from fedkit.estimators.base import PATIENCE, Accumulator, Budget, Count, Estimator, Requests
+from fedkit.extras import bar, need
 from fedkit.games.coalitions import (
     Memo,
     all_coalitions,
@@ -49,9 +53,39 @@ from fedkit.games.game import Game, TableGame
 from fedkit.games.valuation import Trace, Valuation
 from fedkit.streams import Streams, as_generator
 
-__all__ = ["estimate", "estimate_many"]
+__all__ = ["estimate", "estimate_many", "precise", "settled"]
 
 Seed = int | Streams | np.random.Generator
+Stop = Callable[[Valuation], bool]
+
+
+def precise(standard_error: float) -> Stop:
+    """Return a stop for when the largest standard error is at most this, in the utility's units."""
+    real("standard_error", standard_error, 0.0, above=True)
+
+    def stop(found: Valuation) -> bool:
+        return bool((found.standard_errors <= standard_error).all()) and found.has_intervals
+
+    return stop
+
+
+def settled(level: float = 0.95) -> Stop:
+    """Return a stop for when neighbours in the ranking are apart.
+
+    For every two players next to each other in the order of their values the difference must be
+    larger than the half-width of its interval at this level, their errors taken as independent.
+    """
+    factor = float(ndtri(0.5 + real("level", level, 0.0, 1.0, above=True) / 2))
+
+    def stop(found: Valuation) -> bool:
+        order = np.argsort(-found.values, axis=0)
+        values = np.take_along_axis(found.values, order, axis=0)
+        variances = np.take_along_axis(found.standard_errors, order, axis=0) ** 2
+        needed = factor * np.sqrt(variances[1:] + variances[:-1])
+        return bool((values[:-1] - values[1:] > needed).all()) and found.has_intervals
+
+    return stop
+
 
 DENSE_PLAYERS = 16  # hundreds of estimations may run together: 64 KiB each at most
 
@@ -64,6 +98,9 @@ def estimate(
     *,
     count: Count = "distinct",
     trace: bool = False,
+    stop: Stop | None = None,
+    n_jobs: int = 1,
+    progress: bool = False,
 ) -> Valuation:
     """Estimate the values of the players of one game.
 
@@ -81,6 +118,16 @@ def estimate(
         How the budget counts (see the rules of this module).
     trace : bool
         Keep the values along the way.
+    stop : callable, optional
+        ``stop(valuation)`` is asked after each block of walks or draws, and ends the estimation
+        when it returns true: :func:`precise` and :func:`settled`, or one of your own.  A stop that
+        looks at the values favours samples that happen to agree, so standard errors are then a
+        little too small.  ``ProxySampling`` asks for its whole budget at once: it is not stopped.
+    n_jobs : int
+        Processes among which the coalitions of a request are divided, for games in slow Python;
+        -1 is one per core.  The game must be picklable (joblib takes lambdas too).
+    progress : bool
+        Show evaluations as a bar in a terminal or a notebook.
 
     Returns
     -------
@@ -91,8 +138,17 @@ def estimate(
     ValueError
         If the budget is below one walk, there is neither a budget nor an own stop, or the game
         returns utilities that are not finite or have the wrong shape.
+
+    Notes
+    -----
+    Whatever exception the game raises on the way, Ctrl-C included, goes on to the caller with an
+    attribute ``valuations``: what each estimation had found, None for nothing.  A game wrapped in
+    :class:`fedkit.MemoGame` keeps what it evaluated, so that a second try asks only for the rest.
     """
-    return estimate_many([game], estimator, budget, [seed], count=count, trace=trace)[0]
+    return estimate_many(
+        [game], estimator, budget, [seed], count=count, trace=trace, stop=stop, n_jobs=n_jobs,
+        progress=progress,
+    )[0]  # fmt: skip
 
 
 def estimate_many(
@@ -103,6 +159,9 @@ def estimate_many(
     *,
     count: Count = "distinct",
     trace: bool = False,
+    stop: Stop | None = None,
+    n_jobs: int = 1,
+    progress: bool = False,
 ) -> list[Valuation]:
     """Run many estimations in lockstep; those of one game share one batch per step.
 
@@ -114,7 +173,7 @@ def estimate_many(
     ----------
     games, estimators, budget, seeds
         As in :func:`estimate`.
-    count, trace
+    count, trace, stop, n_jobs, progress
         As in :func:`estimate`.
 
     Returns
@@ -122,8 +181,9 @@ def estimate_many(
     list of Valuation
         Equal, bit for bit, to those of :func:`estimate` one by one.
     """
-    if count not in ("distinct", "calls"):
-        raise ValueError(f"count is {count!r}; expected 'distinct' or 'calls'")
+    choice("count", count, ("distinct", "calls"))
+    if n_jobs != -1:
+        whole("n_jobs", n_jobs, 1)
     lists = [_listed(games), _listed(estimators), _listed(budget), _listed(seeds)]
     lengths = {len(entry) for entry in lists if len(entry) != 1} or {1}
     if len(lengths) != 1 or 0 in lengths:
@@ -138,15 +198,29 @@ def estimate_many(
     stores: dict[int, _Utilities] = {}
     runs = []
     for game, estimator, total, seed in zip(*columns, strict=True):
-        store = stores.setdefault(id(game), _Utilities(game))
-        runs.append(_Estimation(store, estimator, total, seed, count, trace))
-    active = [run for run in runs if run.advance(None)]
-    while active:
-        for run in active:
-            run.grant()
-        for store in stores.values():
-            store.fill()
-        active = [run for run in active if run.advance(run.answer())]
+        store = stores.setdefault(id(game), _Utilities(game, n_jobs))
+        runs.append(_Estimation(store, estimator, total, seed, count, trace, stop))
+    known = None if any(run.total is None for run in runs) else sum(run.total or 0 for run in runs)
+    shown = iter(bar(count_up(), progress, "evaluation", total=known))
+    spent = 0
+    try:
+        active = [run for run in runs if run.advance(None)]
+        while active:
+            for run in active:
+                run.grant()
+            for store in stores.values():
+                store.fill()
+            active = [run for run in active if run.advance(run.answer())]
+            before, spent = spent, sum(run.budget.spent for run in runs)
+            for _ in range(spent - before):
+                next(shown)
+    except BaseException as error:
+        error.valuations = [run.so_far() for run in runs]  # type: ignore[attr-defined]
+        error.add_note(
+            f"after {sum(run.budget.evaluations for run in runs)} evaluations; what they told is "
+            "in .valuations of this exception"
+        )
+        raise
     return [run.result() for run in runs]
 
 
@@ -157,8 +231,9 @@ def _listed(entry: Any) -> list[Any]:
 class _Utilities:
     """The utilities of one game, and the coalitions wanted in this step."""
 
-    def __init__(self, game: Game) -> None:
+    def __init__(self, game: Game, n_jobs: int = 1) -> None:
         self.game = game
+        self.n_jobs = n_jobs
         self.memo = Memo(game.n_players)
         self.wanted: list[tuple[NDArray[np.bool_], Any]] = []
 
@@ -174,7 +249,17 @@ class _Utilities:
         self.wanted = []
         new = self.memo.missing(keys)
         if len(new):
-            self.memo.add(take(keys, new), check_utilities(self.game.value(rows[new]), rows[new]))
+            self.memo.add(take(keys, new), check_utilities(self._values(rows[new]), rows[new]))
+
+    def _values(self, rows: NDArray[np.bool_]) -> Any:
+        if self.n_jobs == 1 or len(rows) == 1:
+            return self.game.value(rows)
+        joblib = need("joblib", "run")
+        jobs = min(joblib.effective_n_jobs(self.n_jobs), len(rows))
+        parts = joblib.Parallel(n_jobs=jobs)(
+            joblib.delayed(self.game.value)(part) for part in np.array_split(rows, jobs)
+        )
+        return np.concatenate(parts)
 
 
 @dataclass
@@ -187,6 +272,7 @@ class _Estimation:
     seed: Seed
     count: Count
     trace: bool
+    stop: Stop | None = None
     points: list[tuple[int, int, NDArray[np.float64]]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -211,13 +297,12 @@ class _Estimation:
     def _check(self, n: int) -> None:
         name = type(self.estimator).__name__
         if self.total is None:
-            if not self.estimator.stops:
+            if not self.estimator.stops and self.stop is None:
                 raise ValueError(
                     f"{name} has no stop of its own; pass a budget or set its size (walks, draws)"
                 )
             return
-        if isinstance(self.total, bool) or not isinstance(self.total, int | np.integer):
-            raise ValueError(f"budget is {self.total!r}; expected a whole number or None")
+        whole("budget", self.total)
         smallest = self.estimator.minimum(n, self.count)
         if self.total < smallest:
             raise ValueError(
@@ -233,7 +318,7 @@ class _Estimation:
             self._note()
             return False
         self._note()
-        if self.budget.closed:
+        if self.budget.closed or (answer is not None and self._stopped()):
             self.requests.close()
             return False
         self.asked = check_coalitions(asked, self.store.game.n_players)
@@ -301,6 +386,14 @@ class _Estimation:
             self.points[-1] = point
         else:
             self.points.append(point)
+
+    def _stopped(self) -> bool:
+        found = None if self.stop is None else self.so_far()
+        return found is not None and self.stop is not None and bool(self.stop(found))
+
+    def so_far(self) -> Valuation | None:
+        """Return what was learnt, None if nothing."""
+        return None if self.accumulator.values() is None else self.result()
 
     def result(self) -> Valuation:
         """Return what was learnt."""

@@ -7,10 +7,12 @@ from typing import Any, Literal
 
 import numpy as np
 
+from fedkit.checks import choice
 from fedkit.estimators.base import (
     LARGEST_BLOCK,
     Budget,
     Count,
+    Estimator,
     Floats,
     MeanAccumulator,
     Requests,
@@ -32,7 +34,7 @@ GOLDEN = (np.sqrt(5.0) - 1.0) / 2.0
 
 
 @dataclass(frozen=True)
-class MultilinearSampling:
+class MultilinearSampling(Estimator):
     """The Shapley value as ``integral of e_j(q) dq`` (Owen 1972; FedOwen, Eq. 6), unbiased.
 
     What FedOwen's text describes and its Algorithm 1 does not do: inclusion levels spread over
@@ -80,15 +82,9 @@ class MultilinearSampling:
     draws: int | None = None
 
     def __post_init__(self) -> None:
-        if self.nodes not in ("strata", "gauss"):
-            raise ValueError(f"nodes is {self.nodes!r}; expected 'strata' or 'gauss'")
+        choice("nodes", self.nodes, ("strata", "gauss"))
         check_size("levels", self.levels)
         check_size("draws", self.draws)
-
-    @property
-    def stops(self) -> bool:
-        """Whether it ends without a budget."""
-        return self.draws is not None
 
     def minimum(self, n_players: int, count: Count) -> int:
         """One walk, or one mask with its neighbours."""

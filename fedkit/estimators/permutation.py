@@ -6,9 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedkit.checks import whole
 from fedkit.estimators.base import (
     Budget,
     Count,
+    Estimator,
     Floats,
     MeanAccumulator,
     Requests,
@@ -25,8 +27,8 @@ __all__ = ["BetaShapleySampling", "PermutationSampling"]
 
 def check_size(name: str, size: int | None) -> None:
     """Refuse a number of walks or draws below one."""
-    if size is not None and size < 1:
-        raise ValueError(f"{name} is {size}; expected at least 1, or None for a budget alone")
+    if size is not None:
+        whole(name, size, 1)
 
 
 def full_walks(
@@ -64,7 +66,7 @@ def full_walks(
 
 
 @dataclass(frozen=True)
-class PermutationSampling:
+class PermutationSampling(Estimator):
     """Mean marginal over random permutations (Castro et al. 2009; FedOwen, Algorithm 3).
 
     Parameters
@@ -89,11 +91,6 @@ class PermutationSampling:
         if self.antithetic and self.walks is not None and self.walks % 2:
             raise ValueError(f"walks is {self.walks}; antithetic walks come in pairs")
 
-    @property
-    def stops(self) -> bool:
-        """Whether it ends without a budget."""
-        return self.walks is not None
-
     def minimum(self, n_players: int, count: Count) -> int:
         """One walk, or one pair of walks."""
         if count == "calls":
@@ -104,10 +101,6 @@ class PermutationSampling:
         """Shapley's weights."""
         return shapley_weights(n_players)
 
-    def accumulator(self, n_players: int) -> MeanAccumulator:
-        """Return an empty accumulator."""
-        return MeanAccumulator()
-
     def sample(
         self, n_players: int, rng: np.random.Generator, accumulator: MeanAccumulator, budget: Budget
     ) -> Requests:
@@ -116,7 +109,7 @@ class PermutationSampling:
 
 
 @dataclass(frozen=True)
-class BetaShapleySampling:
+class BetaShapleySampling(Estimator):
     """Permutation walks whose j-th marginal is weighted ``w_j = n p_j`` (FedOwen, Algorithm 6).
 
     The expectation is the Beta(alpha, beta) semivalue of Kwon & Zou (2022), the family from
@@ -141,11 +134,6 @@ class BetaShapleySampling:
         beta_weights(1, self.alpha, self.beta)  # refuses bad parameters
         PermutationSampling(self.antithetic, self.walks)
 
-    @property
-    def stops(self) -> bool:
-        """Whether it ends without a budget."""
-        return self.walks is not None
-
     def minimum(self, n_players: int, count: Count) -> int:
         """One walk, or one pair of walks."""
         return PermutationSampling(self.antithetic).minimum(n_players, count)
@@ -153,10 +141,6 @@ class BetaShapleySampling:
     def weights(self, n_players: int) -> Floats:
         """Weights of the Beta semivalue."""
         return beta_weights(n_players, self.alpha, self.beta)
-
-    def accumulator(self, n_players: int) -> MeanAccumulator:
-        """Return an empty accumulator."""
-        return MeanAccumulator()
 
     def sample(
         self, n_players: int, rng: np.random.Generator, accumulator: MeanAccumulator, budget: Budget

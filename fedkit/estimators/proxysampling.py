@@ -9,7 +9,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedkit.estimators.base import Budget, Count, Floats, Requests
+from fedkit.checks import choice, vector
+from fedkit.estimators.base import Budget, Count, Estimator, Floats, Requests
 from fedkit.estimators.design import PairedDesign, coefficients
 from fedkit.estimators.proxies import CHOICE_ROWS, FAMILIES, Fit, choose, fit
 from fedkit.games.coalitions import all_coalitions, coalition_index
@@ -24,7 +25,7 @@ FITTED_ROWS = 4096  # coalitions that a proxy is fitted to at most
 
 
 @dataclass(frozen=True)
-class ProxySampling:
+class ProxySampling(Estimator):
     """Regression-adjusted Monte Carlo (Witter, Liu & Musco 2025), cross-fitted, with proxies
     that know what a federated round is.
 
@@ -65,24 +66,13 @@ class ProxySampling:
     value: Literal["shapley", "banzhaf"] = "shapley"
 
     def __post_init__(self) -> None:
-        if self.proxy not in ("auto", *FAMILIES):
-            raise ValueError(
-                f"proxy is {self.proxy!r}; expected 'auto', 'round', 'membership' or 'linear'"
-            )
-        if self.value not in ("shapley", "banzhaf"):
-            raise ValueError(f"value is {self.value!r}; expected 'shapley' or 'banzhaf'")
+        choice("proxy", self.proxy, ("auto", *FAMILIES))
+        choice("value", self.value, ("shapley", "banzhaf"))
         if self.sizes is not None:
-            sizes = np.asarray(self.sizes, dtype=np.float64)
-            if sizes.ndim != 1 or not (np.isfinite(sizes) & (sizes >= 0)).all():
-                raise ValueError(
-                    f"sizes are {self.sizes!r}; expected one finite number of at least 0 per player"
-                )
+            sizes = vector("sizes", self.sizes)
+            if (sizes < 0).any():
+                raise ValueError(f"sizes is {self.sizes!r}; expected numbers of at least 0")
             object.__setattr__(self, "sizes", tuple(sizes.tolist()))
-
-    @property
-    def stops(self) -> bool:
-        """Never by itself: the budget is the size of the sample."""
-        return False
 
     def minimum(self, n_players: int, count: Count) -> int:
         """Two pairs of each size, nobody and everybody."""

@@ -7,10 +7,12 @@ from typing import Any, Literal
 
 import numpy as np
 
+from fedkit.checks import choice
 from fedkit.estimators.base import (
     Budget,
     ContrastAccumulator,
     Count,
+    Estimator,
     Floats,
     MeanAccumulator,
     Requests,
@@ -25,7 +27,7 @@ __all__ = ["BanzhafSampling"]
 
 
 @dataclass(frozen=True)
-class BanzhafSampling:
+class BanzhafSampling(Estimator):
     """Banzhaf values from uniformly random coalitions, the empty and the grand one included.
 
     Parameters
@@ -53,16 +55,8 @@ class BanzhafSampling:
     draws: int | None = None
 
     def __post_init__(self) -> None:
-        if self.variant not in ("msr", "marginal", "as_printed"):
-            raise ValueError(
-                f"variant is {self.variant!r}; expected 'msr', 'marginal' or 'as_printed'"
-            )
+        choice("variant", self.variant, ("msr", "marginal", "as_printed"))
         check_size("draws", self.draws)
-
-    @property
-    def stops(self) -> bool:
-        """Whether it ends without a budget."""
-        return self.draws is not None
 
     def minimum(self, n_players: int, count: Count) -> int:
         """Two coalitions for a contrast; one draw and its neighbours for marginals."""

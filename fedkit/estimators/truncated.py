@@ -7,9 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fedkit.checks import real
 from fedkit.estimators.base import (
     Budget,
     Count,
+    Estimator,
     Floats,
     MeanAccumulator,
     Requests,
@@ -21,11 +23,6 @@ from fedkit.estimators.permutation import check_size
 from fedkit.games.exact import shapley_weights
 
 __all__ = ["GTGShapley", "TruncatedMonteCarlo"]
-
-
-def _check_tolerance(name: str, tolerance: float) -> None:
-    if not (tolerance >= 0 and np.isfinite(tolerance)):
-        raise ValueError(f"{name} is {tolerance}; expected a non-negative number")
 
 
 def _ends(n: int) -> NDArray[np.bool_]:
@@ -59,7 +56,7 @@ class _RunningMeans:
 
 
 @dataclass(frozen=True)
-class TruncatedMonteCarlo:
+class TruncatedMonteCarlo(Estimator):
     """Permutation walks cut off near v(N) (Ghorbani & Zou 2019, Algorithm 1).
 
     From the first position where ``|v(N) - v(prefix)| < tolerance`` the rest of a walk gets
@@ -91,28 +88,20 @@ class TruncatedMonteCarlo:
     window: int = 100
 
     def __post_init__(self) -> None:
-        _check_tolerance("tolerance", self.tolerance)
+        real("tolerance", self.tolerance, 0.0)
         check_size("walks", self.walks)
         check_size("window", self.window)
         if self.convergence is not None:
-            _check_tolerance("convergence", self.convergence)
+            real("convergence", self.convergence, 0.0)
 
     @property
     def stops(self) -> bool:
         """Whether it ends without a budget."""
-        return self.walks is not None or self.convergence is not None
-
-    def minimum(self, n_players: int, count: Count) -> int:
-        """v(N) and one walk; in distinct evaluations also v(empty)."""
-        return n_players + (count == "distinct")
+        return super().stops or self.convergence is not None
 
     def weights(self, n_players: int) -> Floats | None:
         """Shapley's weights without truncation; none with it."""
         return shapley_weights(n_players) if self.tolerance == 0 else None
-
-    def accumulator(self, n_players: int) -> MeanAccumulator:
-        """Return an empty accumulator."""
-        return MeanAccumulator()
 
     def sample(
         self, n_players: int, rng: np.random.Generator, accumulator: MeanAccumulator, budget: Budget
@@ -156,7 +145,7 @@ class TruncatedMonteCarlo:
 
 
 @dataclass(frozen=True)
-class GTGShapley:
+class GTGShapley(Estimator):
     """Guided truncated gradient Shapley, one round (Liu et al. 2022, Algorithm 1).
 
     If the round gained no more than `between` nobody gets anything.  Otherwise sweeps of `n`
@@ -209,7 +198,7 @@ class GTGShapley:
 
     def __post_init__(self) -> None:
         for name in ("within", "between", "convergence", "max_share"):
-            _check_tolerance(name, getattr(self, name))
+            real(name, getattr(self, name), 0.0)
         check_size("walks", self.walks)
         check_size("last", self.last)
         check_size("min_walks", self.min_walks)
@@ -227,10 +216,6 @@ class GTGShapley:
             return n_players
         # Algorithm 5 asks for v(N) at the end of a walk, which must find something left to spend
         return n_players + 1 + self.as_printed
-
-    def weights(self, n_players: int) -> None:
-        """None: truncation and the stopping rule decide what is estimated."""
-        return None
 
     def accumulator(self, n_players: int) -> MeanAccumulator:
         """Return an empty accumulator."""

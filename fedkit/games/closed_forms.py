@@ -13,17 +13,10 @@ from math import comb
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fedkit.checks import vector, whole
 from fedkit.games.coalitions import Utilities, check_coalitions
 
 __all__ = ["airport", "glove", "random_unanimity_sum", "unanimity", "weighted_majority"]
-
-
-def _vector(name: str, numbers: ArrayLike) -> Utilities:
-    array = np.array(numbers, dtype=np.float64)
-    if array.ndim != 1 or len(array) == 0 or not np.isfinite(array).all():
-        raise ValueError(f"{name} is {numbers!r}; expected at least one finite number")
-    array.setflags(write=False)
-    return array
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,10 +63,8 @@ class GloveGame:
     right: int
 
     def __post_init__(self) -> None:
-        if self.left < 1 or self.right < 1:
-            raise ValueError(
-                f"left is {self.left} and right is {self.right}; expected at least one of each"
-            )
+        whole("left", self.left, 1)
+        whole("right", self.right, 1)
 
     @property
     def n_players(self) -> int:
@@ -195,7 +186,7 @@ class UnanimitySum:
 
 def airport(costs: ArrayLike) -> AirportGame:
     """Return the airport game of Littlechild and Owen (1973) for non-negative costs."""
-    array = _vector("costs", costs)
+    array = vector("costs", costs)
     if (array < 0).any():
         raise ValueError(f"costs are {costs!r}; expected non-negative numbers")
     return AirportGame(array)
@@ -208,20 +199,22 @@ def glove(left: int, right: int) -> GloveGame:
 
 def weighted_majority(weights: ArrayLike, quota: int) -> WeightedMajorityGame:
     """Return a voting game with non-negative integer weights and a positive quota."""
-    array = np.array(weights)
-    if array.ndim != 1 or len(array) == 0 or array.dtype.kind not in "iu" or (array < 0).any():
+    array = vector("weights", weights)
+    if (array < 0).any() or (array != np.floor(array)).any() or array.sum() >= 2**53:
         raise ValueError(f"weights are {weights!r}; expected non-negative integers, one per player")
-    if quota < 1:
-        raise ValueError(f"quota is {quota}; expected at least 1, or the empty coalition wins")
-    array = array.astype(np.int64)
-    array.setflags(write=False)
-    return WeightedMajorityGame(array, int(quota))
+    counted = array.astype(np.int64)
+    counted.setflags(write=False)
+    return WeightedMajorityGame(counted, whole("quota", quota, 1))  # at 0 the empty one wins
 
 
 def unanimity(n_players: int, carrier: ArrayLike) -> UnanimitySum:
     """Return the game that is worth 1 when every player listed in `carrier` is in, else 0."""
-    members = np.unique(np.asarray(carrier, dtype=np.int64))
-    if len(members) == 0 or members[0] < 0 or members[-1] >= n_players:
+    whole("n_players", n_players, 1)
+    members = np.asarray(carrier)
+    if (
+        members.ndim != 1 or not len(members) or members.dtype.kind not in "iu"
+        or members.min() < 0 or members.max() >= n_players
+    ):  # fmt: skip
         raise ValueError(
             f"carrier is {carrier!r}; expected at least one player from 0 to {n_players - 1}"
         )
@@ -244,11 +237,11 @@ def random_unanimity_sum(
     n_outputs : int, optional
         With `m` outputs the coefficients are ``(terms, m)`` and the game is vector-valued.
     """
-    if n_players < 1 or terms < 1:
-        raise ValueError(
-            f"n_players is {n_players} and terms is {terms}; expected at least one of each"
-        )
-    rng = np.random.default_rng(seed)
+    whole("n_players", n_players, 1)
+    whole("terms", terms, 1)
+    if n_outputs is not None:
+        whole("n_outputs", n_outputs, 1)
+    rng = np.random.default_rng(whole("seed", seed, 0))
     sizes = rng.integers(1, n_players + 1, size=terms)
     places = rng.permuted(np.tile(np.arange(n_players), (terms, 1)), axis=1)
     shape = (terms,) if n_outputs is None else (terms, n_outputs)

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fedkit.checks import whole
+
 __all__ = [
     "Coalitions",
     "Memo",
@@ -16,6 +18,7 @@ __all__ = [
     "check_table_size",
     "check_utilities",
     "coalition_index",
+    "coalitions_between",
     "first_occurrences",
     "take",
 ]
@@ -65,7 +68,10 @@ def check_utilities(utilities: ArrayLike, coalitions: Coalitions) -> Utilities:
         If the number of rows is wrong, there are more than two axes, or a utility is NaN or
         infinite.
     """
-    array = np.asarray(utilities, dtype=np.float64)
+    given = np.asarray(utilities)
+    if given.dtype.kind not in "biuf":
+        raise ValueError(f"the game returned utilities of dtype {given.dtype}; expected numbers")
+    array = np.asarray(given, dtype=np.float64)
     if array.ndim not in (1, 2) or len(array) != len(coalitions):
         raise ValueError(
             f"the game returned utilities of shape {array.shape} for {len(coalitions)} "
@@ -96,7 +102,8 @@ def coalition_index(coalitions: ArrayLike) -> NDArray[np.int64]:
             f"coalitions have shape {array.shape}; an index needs (B, n) with "
             f"n <= {MAX_INDEX_PLAYERS} (MemoGame packs any n)"
         )
-    packed = np.packbits(array.astype(np.bool_, copy=False), axis=1, bitorder="little")
+    rows = check_coalitions(array, array.shape[1])
+    packed = np.packbits(rows, axis=1, bitorder="little")
     if packed.shape[1] < 8:
         wide = np.zeros((len(packed), 8), dtype=np.uint8)
         wide[:, : packed.shape[1]] = packed
@@ -113,15 +120,19 @@ def all_coalitions(n_players: int) -> Coalitions:
         If ``n_players`` is below 1 or above 24.
     """
     check_table_size(n_players)
-    codes = np.arange(2**n_players, dtype="<u4").view(np.uint8).reshape(-1, 4)
+    return coalitions_between(0, 2**n_players, n_players)
+
+
+def coalitions_between(start: int, stop: int, n_players: int) -> Coalitions:
+    """Return the coalitions of indices `start` to ``stop - 1``."""
+    codes = np.arange(start, stop, dtype="<u4").view(np.uint8).reshape(-1, 4)
     bits = np.unpackbits(codes, axis=1, bitorder="little", count=n_players)
     return bits.view(np.bool_)
 
 
 def check_table_size(n_players: int) -> None:
     """Refuse a table of all coalitions that would not fit."""
-    if n_players < 1:
-        raise ValueError(f"n_players is {n_players}; a game has at least one player")
+    whole("n_players", n_players, 1)
     if n_players > MAX_TABLE_PLAYERS:
         raise ValueError(
             f"{n_players} players make 2**{n_players} = {2**n_players:,} coalitions; a table "

@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betaln
 
+from fedkit.checks import real
 from fedkit.games.coalitions import check_utilities
-from fedkit.games.game import Game, TableGame, tabulate
+from fedkit.games.game import TABLE_BATCH, Game, TableGame, tabulate
 from fedkit.games.valuation import Valuation
 
 __all__ = [
@@ -49,8 +50,8 @@ def beta_weights(n: int, alpha: float, beta: float) -> Floats:
     B(alpha, beta)`` (Kwon & Zou 2022); here it is divided by its ``C(n-1, j-1)`` coalitions.
     Large `alpha` favours small coalitions; ``alpha = beta = 1`` is Shapley.
     """
-    if not (alpha > 0 and beta > 0 and np.isfinite(alpha + beta)):
-        raise ValueError(f"alpha is {alpha} and beta is {beta}; expected positive numbers")
+    real("alpha", alpha, 0.0, above=True)
+    real("beta", beta, 0.0, above=True)
     s = np.arange(n)
     return np.exp(betaln(s + beta, n - 1 - s + alpha) - betaln(alpha, beta))
 
@@ -88,21 +89,21 @@ def semivalue(table: TableGame, weights: Floats) -> Floats:
     return result
 
 
-def _exact(game: Game, weights: Floats, method: str, batch_size: int | None) -> Valuation:
+def _exact(game: Game, weights: Floats, method: str, batch_size: int) -> Valuation:
     table = tabulate(game, batch_size=batch_size)
     values = semivalue(table, weights)
     size = len(table.values)
     return Valuation(values, np.zeros_like(values), size, size - 1, method, exact=True)
 
 
-def shapley(game: Game, *, batch_size: int | None = None) -> Valuation:
+def shapley(game: Game, *, batch_size: int = TABLE_BATCH) -> Valuation:
     """Return the exact Shapley values (FedOwen, Eq. 1) from all ``2**n`` utilities.
 
     Parameters
     ----------
     game : Game
         At most 24 players.
-    batch_size : int, optional
+    batch_size : int
         Rows per call of the game.
 
     Raises
@@ -113,13 +114,13 @@ def shapley(game: Game, *, batch_size: int | None = None) -> Valuation:
     return _exact(game, shapley_weights(game.n_players), "shapley", batch_size)
 
 
-def banzhaf(game: Game, *, batch_size: int | None = None) -> Valuation:
+def banzhaf(game: Game, *, batch_size: int = TABLE_BATCH) -> Valuation:
     """Return the exact Banzhaf values: the mean marginal over all coalitions of the others."""
     return _exact(game, banzhaf_weights(game.n_players), "banzhaf", batch_size)
 
 
 def beta_shapley(
-    game: Game, alpha: float, beta: float, *, batch_size: int | None = None
+    game: Game, alpha: float, beta: float, *, batch_size: int = TABLE_BATCH
 ) -> Valuation:
     """Return the exact Beta(alpha, beta) semivalues (Kwon & Zou 2022)."""
     weights = beta_weights(game.n_players, alpha, beta)

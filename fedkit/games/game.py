@@ -18,6 +18,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike
 
+from fedkit.checks import choice, real, whole
 from fedkit.games.closed_forms import (
     airport,
     glove,
@@ -34,6 +35,7 @@ from fedkit.games.coalitions import (
     check_table_size,
     check_utilities,
     coalition_index,
+    coalitions_between,
     take,
 )
 
@@ -55,6 +57,9 @@ __all__ = [
     "unanimity",
     "weighted_majority",
 ]
+
+
+TABLE_BATCH = 2**16  # coalitions at once: all of up to 16 players, and little memory beyond
 
 
 @runtime_checkable
@@ -129,8 +134,7 @@ class FunctionGame:
     function: Callable[[Coalitions], Any]
 
     def __post_init__(self) -> None:
-        if self.n_players < 1:
-            raise ValueError(f"n_players is {self.n_players}; a game has at least one player")
+        whole("n_players", self.n_players, 1)
 
     def value(self, coalitions: ArrayLike) -> Utilities:
         """Return the utilities of ``bool[B, n]`` coalitions."""
@@ -233,10 +237,8 @@ def normalise(
     ValueError
         If `no_gain` is ``"raise"`` and an output has no gain, or an argument is unknown.
     """
-    if no_gain not in ("shift", "absolute", "raise"):
-        raise ValueError(f"no_gain is {no_gain!r}; expected 'shift', 'absolute' or 'raise'")
-    if not minimum_gain >= 0:
-        raise ValueError(f"minimum_gain is {minimum_gain}; expected a non-negative number")
+    choice("no_gain", no_gain, ("shift", "absolute", "raise"))
+    real("minimum_gain", minimum_gain, 0.0)
     ends = np.zeros((2, game.n_players), dtype=np.bool_)
     ends[1] = True
     utilities = check_utilities(game.value(ends), ends)
@@ -253,7 +255,7 @@ def normalise(
     return NormalisedGame(game, np.asarray(empty), np.where(gained, gain, fallback))
 
 
-def tabulate(game: Game, *, batch_size: int | None = None) -> TableGame:
+def tabulate(game: Game, *, batch_size: int = TABLE_BATCH) -> TableGame:
     """Evaluate all ``2**n`` coalitions of a game, in batches of `batch_size` rows.
 
     Raises
@@ -263,12 +265,15 @@ def tabulate(game: Game, *, batch_size: int | None = None) -> TableGame:
     """
     if isinstance(game, TableGame):
         return game
-    rows = all_coalitions(game.n_players)
-    step = len(rows) if batch_size is None else batch_size
-    if step < 1:
-        raise ValueError(f"batch_size is {batch_size}; expected a positive number of rows")
-    parts = [
-        check_utilities(game.value(rows[start : start + step]), rows[start : start + step])
-        for start in range(0, len(rows), step)
-    ]
+    n, step = game.n_players, whole("batch_size", batch_size, 1)
+    check_table_size(n)
+    parts = []
+    for start in range(0, 2**n, step):
+        rows = coalitions_between(start, min(start + step, 2**n), n)
+        parts.append(check_utilities(game.value(rows), rows))
+        if parts[-1].shape[1:] != parts[0].shape[1:]:
+            raise ValueError(
+                f"the game returned rows of shape {parts[-1].shape[1:]} after rows of shape "
+                f"{parts[0].shape[1:]}; the number of outputs must not change"
+            )
     return TableGame(parts[0] if len(parts) == 1 else np.concatenate(parts))

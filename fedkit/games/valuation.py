@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from fedkit.checks import choice, real
+from fedkit.extras import need
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -64,6 +69,12 @@ class Valuation:
     degrees_of_freedom : float64 array, same shape, optional
         Of the standard errors; None where nothing is sampled, NaN where they rest on too few
         units for an interval.
+    names : tuple of str, optional
+        Names of the players, for tables and pictures; see :meth:`named`.
+
+    Notes
+    -----
+    Two valuations are equal when all of this is, NaN being equal to NaN.
     """
 
     values: Floats
@@ -76,6 +87,7 @@ class Valuation:
     trace: Trace | None = None
     info: Mapping[str, Any] = field(default_factory=dict)
     degrees_of_freedom: Floats | None = None
+    names: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.values.ndim not in (1, 2) or self.values.shape != self.standard_errors.shape:
@@ -83,11 +95,54 @@ class Valuation:
                 f"values have shape {self.values.shape} and standard errors "
                 f"{self.standard_errors.shape}; expected (n,) or (n, m) for both"
             )
+        if self.names is not None:
+            names = (self.names,) if isinstance(self.names, str) else tuple(map(str, self.names))
+            if len(names) != self.n_players or len(set(names)) < len(names):
+                raise ValueError(
+                    f"names are {names} for {self.n_players} players; pass one name per player, "
+                    "all different"
+                )
+            object.__setattr__(self, "names", names)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Valuation):
+            return NotImplemented
+        return json.dumps(self.to_dict()) == json.dumps(other.to_dict())
+
+    def __str__(self) -> str:
+        """One line per player, the highest value first."""
+        low, high = self.interval()
+        lines = [f"{self.method}: {self.evaluations} evaluations"]
+        width = max(map(len, self._labels()))
+        for i in self.ranking():
+            cells = [f"{v:.4g}" for v in np.atleast_1d(self.values[i])]
+            if not self.exact:
+                ends = zip(np.atleast_1d(low[i]), np.atleast_1d(high[i]), strict=True)
+                cells = [f"{v} [{a:.4g}, {b:.4g}]" for v, (a, b) in zip(cells, ends, strict=True)]
+            lines.append(f"{self._labels()[i]:{width}}  {'  '.join(cells)}")
+        return "\n".join(lines)
+
+    def _labels(self) -> tuple[str, ...]:
+        return self.names or tuple(map(str, range(self.n_players)))
+
+    def named(self, names: Sequence[str]) -> Valuation:
+        """Return this valuation with names of the players."""
+        return replace(self, names=tuple(names))
+
+    def ranking(self, output: int = 0) -> NDArray[np.int64]:
+        """Return the players, highest value first; equal ones by number, NaN last."""
+        values = self.values if self.values.ndim == 1 else self.values[:, output]
+        return np.argsort(-values, kind="stable")
 
     @property
     def n_players(self) -> int:
         """Number of players."""
         return len(self.values)
+
+    @property
+    def has_intervals(self) -> bool:
+        """Whether every value has an interval: none where too few units were seen."""
+        return self.exact or not np.isnan(self.interval()[0]).any()
 
     def interval(self, level: float = 0.95) -> tuple[Floats, Floats]:
         """Return the lower and upper ends of confidence intervals, one per value.
@@ -102,7 +157,7 @@ class Valuation:
         ValueError
             If `level` is not strictly between 0 and 1.
         """
-        if not 0.0 < level < 1.0:
+        if not 0.0 < real("level", level) < 1.0:
             raise ValueError(f"level is {level}; expected a probability strictly inside (0, 1)")
         from scipy.special import stdtrit
 
@@ -116,17 +171,12 @@ class Valuation:
         Parameters
         ----------
         names : sequence of str, optional
-            Names of the players; their numbers by default.
+            Names of the players; by default those of the valuation, else numbers.
         """
-        from fedkit.extras import need
-
         need("pandas", extra="run")
         import pandas as pd
 
-        if names is not None and len(names) != self.n_players:
-            raise ValueError(
-                f"{len(names)} names for {self.n_players} players; pass one name per player"
-            )
+        names = self.names if names is None else self.named(names).names
         labels = np.arange(self.n_players) if names is None else np.array(names, dtype=object)
         low, high = self.interval(0.95)
         columns: dict[str, Any] = {"player": labels}
@@ -143,6 +193,73 @@ class Valuation:
             "high": high.ravel(),
         }
         return pd.DataFrame(columns)
+
+    def plot(self, kind: str = "forest", ax: Any = None) -> Any:
+        """Draw the values and return matplotlib's axes.
+
+        Parameters
+        ----------
+        kind : {"forest", "bar", "beeswarm"}
+            ``"forest"``: dots with 95% intervals, highest value on top.  ``"bar"``: bars with
+            intervals, players in their own order.  ``"beeswarm"``: one dot per output of a
+            vector-valued game.
+        ax : matplotlib.axes.Axes, optional
+            Where to draw; a new figure by default.
+
+        Raises
+        ------
+        ValueError
+            If the kind is unknown, or the game has several outputs and it is not ``"beeswarm"``.
+        """
+        choice("kind", kind, ("forest", "bar", "beeswarm"))
+        if kind != "beeswarm" and self.values.ndim == 2:
+            raise ValueError(
+                f"the values have {self.values.shape[1]} outputs; draw them with kind='beeswarm'"
+            )
+        if ax is None:
+            height = 1.2 + 0.3 * self.n_players
+            size = (6.0, height) if kind != "bar" else (1.2 + 0.5 * self.n_players, 3.5)
+            _, ax = need("matplotlib.pyplot", "run").subplots(figsize=size, layout="constrained")
+        low, high = self.interval()
+        place = np.arange(self.n_players)
+        if kind == "bar":
+            ax.bar(place, self.values, yerr=(high - low) / 2, capsize=3)
+            ax.set_xticks(place, self._labels())
+            ax.set(xlabel="player", ylabel="value")
+            ax.axhline(0.0, color="0.6", linewidth=0.8)
+            return ax
+        columns = self.values.reshape(self.n_players, -1)
+        order = np.argsort(columns.mean(axis=1), kind="stable")
+        if kind == "forest":
+            half = np.nan_to_num((high - low) / 2)[order]
+            ax.errorbar(self.values[order], place, xerr=half, fmt="o", capsize=3)
+        else:
+            spread = np.linspace(-0.25, 0.25, columns.shape[1]) if columns.shape[1] > 1 else 0.0
+            for row, i in enumerate(order):  # dots of near values lie side by side
+                ax.plot(np.sort(columns[i]), row + spread, ".", alpha=0.7)
+        ax.set_yticks(place, [self._labels()[i] for i in order])
+        ax.set(xlabel="value", ylabel="player")
+        ax.axvline(0.0, color="0.6", linewidth=0.8)
+        return ax
+
+    def save(self, path: str | Path) -> None:
+        """Write everything to a JSON file, which :meth:`load` reads."""
+        Path(path).write_text(json.dumps(self.to_dict(), allow_nan=False) + "\n", "utf-8")
+
+    @classmethod
+    def load(cls, path: str | Path) -> Valuation:
+        """Read what :meth:`save` wrote.
+
+        Raises
+        ------
+        ValueError
+            If the file holds something else.
+        """
+        try:
+            record = json.loads(Path(path).read_text("utf-8"))
+        except ValueError as error:
+            raise ValueError(f"{path} holds no JSON; expected what Valuation.save wrote") from error
+        return cls.from_dict(record if isinstance(record, dict) else {})
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain numbers, lists and strings, ready for strict JSON (NaN becomes None)."""
@@ -162,6 +279,7 @@ class Valuation:
                 "values": _plain(self.trace.values),
             },
             "info": dict(self.info),
+            "names": None if self.names is None else list(self.names),
             "degrees_of_freedom": None
             if self.degrees_of_freedom is None
             else _plain(np.minimum(self.degrees_of_freedom, 1e18)),
@@ -198,6 +316,7 @@ class Valuation:
                 _array(trace["values"]),
             ),
             info=dict(record.get("info", {})),
+            names=record.get("names"),
             degrees_of_freedom=None
             if record.get("degrees_of_freedom") is None
             else _array(record["degrees_of_freedom"]),

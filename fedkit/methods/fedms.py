@@ -186,14 +186,11 @@ def _check(temperature: float, **tolerances: float) -> None:
             raise ValueError(f"{name} is {value}; expected a number of at least 0")
 
 
-class _ClassWise:
-    """What the estimators share: they end by themselves, and truncate, so they have no weights."""
+class _ClassWise(Estimator):
+    """What the estimators share: they end by themselves."""
 
     temperature: float
     stops = True
-
-    def weights(self, n_players: int) -> None:
-        """None: truncation and the stopping rule decide what is estimated."""
 
     def accumulator(self, n_players: int) -> CoresetAccumulator:
         """Return an empty accumulator."""
@@ -242,10 +239,6 @@ class MaverickGTG(_ClassWise):
                convergence=self.convergence)  # fmt: skip
         check_size("last", self.last)
         check_size("walks", self.walks)
-
-    def minimum(self, n_players: int, count: Count) -> int:
-        """v(N) and one walk; in distinct evaluations also v(empty)."""
-        return n_players + (count == "distinct")
 
     def sample(
         self,

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import betainc
 
+from fedkit.checks import real, whole
 from fedkit.estimators.base import Budget, Count, Estimator, MeanAccumulator, Requests
 from fedkit.estimators.lockstep import walk_until
 from fedkit.estimators.permutation import check_size
@@ -29,7 +30,7 @@ BoolArray = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class OwenSampling:
+class OwenSampling(Estimator):
     """Owen sampling with eta-truncation (FedOwen, Algorithm 1), line by line.
 
     The game must have ``v(empty) = 0`` and, for the truncation to mean what the paper says,
@@ -64,18 +65,10 @@ class OwenSampling:
     eta: float | None = 0.01
 
     def __post_init__(self) -> None:
-        if self.levels < 1:
-            raise ValueError(f"levels is {self.levels}; expected at least one inclusion level")
+        whole("levels", self.levels, 1)
         check_size("draws", self.draws)
-        if self.eta is not None and not 0.0 <= self.eta <= 1.0:
-            raise ValueError(
-                f"eta is {self.eta}; expected a number in [0, 1], or None not to truncate"
-            )
-
-    @property
-    def stops(self) -> bool:
-        """Whether it ends without a budget."""
-        return self.draws is not None
+        if self.eta is not None:
+            real("eta", self.eta, 0.0, 1.0)
 
     def minimum(self, n_players: int, count: Count) -> int:
         """One whole walk per level."""

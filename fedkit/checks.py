@@ -1,0 +1,81 @@
+"""What the public boundary asks of numbers: whole, real, one of several; one sentence where not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["choice", "real", "vector", "whole"]
+
+
+def whole(name: str, value: Any, least: int | None = None, most: int | None = None) -> int:
+    """Return `value` as an int, or refuse what is not a whole number within the bounds.
+
+    Truth values, fractions and text are refused; numpy's integers are taken.
+    """
+    if isinstance(value, Integral) and not isinstance(value, bool | np.bool_):
+        number = int(value)
+        if (least is None or number >= least) and (most is None or number <= most):
+            return number
+    raise ValueError(f"{name} is {_shown(value)}; expected a whole number{_range(least, most)}")
+
+
+def real(
+    name: str, value: Any, low: float = -math.inf, high: float = math.inf, *, above: bool = False
+) -> float:
+    """Return `value` as a finite float within the bounds, or refuse it.
+
+    With `above` the lower bound itself is refused.
+    """
+    if isinstance(value, Real) and not isinstance(value, bool | np.bool_):
+        number = float(value)
+        if math.isfinite(number) and low <= number <= high and not (above and number == low):
+            return number
+    ends = _range(low if math.isfinite(low) else None, high if math.isfinite(high) else None)
+    if above:
+        ends = ends.replace("of at least", "above").replace("from", "above", 1)
+        ends = ends.replace(" to ", " and up to ")
+    raise ValueError(f"{name} is {_shown(value)}; expected a finite number{ends}")
+
+
+def choice(name: str, value: Any, options: Collection[Any]) -> Any:
+    """Return `value` if it is one of the options, or say which there are."""
+    for option in options:
+        if type(option) is type(value) and option == value:
+            return value
+    *first, last = [repr(option) for option in options]
+    listed = f"{', '.join(first)} or {last}" if first else last
+    raise ValueError(f"{name} is {_shown(value)}; expected {listed}")
+
+
+def vector(name: str, values: Any, length: int | None = None) -> npt.NDArray[np.float64]:
+    """Return `values` as a new read-only ``float64[n]`` of finite numbers, or refuse them."""
+    try:
+        given = np.asarray(values)
+    except ValueError:  # ragged
+        given = np.zeros(0)
+    plain = given.dtype.kind in "iuf" and given.ndim == 1 and len(given) > 0
+    if not plain or not np.isfinite(given).all() or length not in (None, len(given)):
+        count = "at least one finite number" if length is None else f"{length} finite numbers"
+        raise ValueError(f"{name} is {_shown(values)}; expected {count}")
+    array = given.astype(np.float64)
+    array.setflags(write=False)
+    return array
+
+
+def _range(low: float | None, high: float | None) -> str:
+    if low is not None and high is not None:
+        return f" from {low:g} to {high:g}"
+    if low is not None:
+        return f" of at least {low:g}"
+    return "" if high is None else f" of at most {high:g}"
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
