@@ -145,6 +145,9 @@ def test_join_and_count_against_plain_sets():
         table = count_uploads(uploads, ["a", "b", "c"])
         found = zip(map(tuple, table.tokens.tolist()), table.counts.tolist(), strict=True)
         assert dict(found) == expected
+    half, other = np.zeros((1, 16), np.uint8), np.eye(1, 16, 15, dtype=np.uint8)
+    halves = [Upload(ids, tokens[:1]) for ids in (half, other)]  # equal in their first 8 bytes
+    assert len(count_uploads(halves, ["a", "b"]).counts) == 0
     nobody = Upload(universe[:0], tokens[:0])
     assert len(count_uploads([uploads[0], nobody], ["a", "b"]).counts) == 0
 
@@ -355,6 +358,8 @@ def test_server_receives_no_id_feature_or_label(way):
     for secret in (90001, 80001, 70001, 90002, 80002):
         assert str(secret).encode() not in server.seen
         assert int(secret).to_bytes(8, "little") not in server.seen
+    # a token for each of its rows would tell the task party the others' cells of that very row
+    assert len(np.unique(server.uploads[0].tokens)) <= task.n_cells
     for upload in server.uploads:  # tokens are no codes, and encrypted IDs come in their own order
         assert upload.tokens.max() < 9 * 64 + 50 + 256
         words = upload.ids.view(">u8")[:, 0]

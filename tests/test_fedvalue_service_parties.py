@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -99,6 +100,14 @@ class Federation:
         thread.start()
         return thread
 
+    @contextlib.contextmanager
+    def answers(self, jobs: int) -> Iterator[None]:
+        """Both data parties answer so many jobs, and the block ends when they have."""
+        threads = [self.answering(name, jobs) for name in PARTIES[1:]]
+        yield
+        for thread in threads:
+            thread.join(60)
+
     def check(self, counts: SecureCounts) -> None:
         clear = mshapley_cmi(self.x[:, :2], self.y, [self.x[:, 2:4], self.x[:, 4:]])
         found = counts.values()
@@ -153,22 +162,20 @@ def test_a_task_party_that_was_killed_goes_on(
     class Killed(BaseException):
         pass
 
-    threads = [federation.answering(name, 2) for name in PARTIES[1:]]
-    real = RemoteCounter.submit
+    with federation.answers(2):
+        real = RemoteCounter.submit
 
-    def dying(counter: RemoteCounter, job: str, party: str, upload: Upload) -> None:
-        if job.endswith("-1") and party == "shop":
-            raise Killed
-        real(counter, job, party, upload)
+        def dying(counter: RemoteCounter, job: str, party: str, upload: Upload) -> None:
+            if job.endswith("-1") and party == "shop":
+                raise Killed
+            real(counter, job, party, upload)
 
-    monkeypatch.setattr(RemoteCounter, "submit", dying)
-    with pytest.raises(Killed):
-        federation.run()
-    monkeypatch.setattr(RemoteCounter, "submit", real)
-    assert len(federation.house.jobs()) == 2
-    federation.check(federation.run())
-    for thread in threads:
-        thread.join(60)
+        monkeypatch.setattr(RemoteCounter, "submit", dying)
+        with pytest.raises(Killed):
+            federation.run()
+        monkeypatch.setattr(RemoteCounter, "submit", real)
+        assert len(federation.house.jobs()) == 2
+        federation.check(federation.run())
 
 
 def test_a_run_with_other_options_begins_anew(federation: Federation) -> None:
@@ -192,10 +199,8 @@ def test_a_run_with_other_options_begins_anew(federation: Federation) -> None:
         assert words in said[0]
         assert len(federation.house.jobs()) == 1
     assert federation.house.jobs() != [old]
-    threads = [federation.answering(name, 1) for name in PARTIES[1:]]
-    federation.check(federation.run(iterations=1))
-    for thread in threads:
-        thread.join(60)
+    with federation.answers(1):
+        federation.check(federation.run(iterations=1))
 
 
 def test_a_server_that_closed_the_jobs_ends_the_run_for_good(federation: Federation) -> None:
@@ -215,10 +220,8 @@ def test_a_server_that_is_gone_ends_the_run_which_goes_on_later(federation: Fede
     with pytest.raises(CounterUnavailable, match="the same command goes on"):
         federation.run()
     federation.house.start(federation.house.port)
-    threads = [federation.answering(name, 2) for name in PARTIES[1:]]
-    federation.check(federation.run())
-    for thread in threads:
-        thread.join(60)
+    with federation.answers(2):
+        federation.check(federation.run())
 
 
 @pytest.mark.parametrize("closes", [True, False])
@@ -241,11 +244,8 @@ def test_a_cheating_server_is_found_out(
     monkeypatch.setattr(store, "count_uploads", cheat)
     if not closes:  # must not hide what was found
         monkeypatch.setattr(RemoteCounter, "close", refuse)
-    threads = [federation.answering(name, 1) for name in PARTIES[1:]]
-    with pytest.raises(CheatingDetected):
+    with federation.answers(1), pytest.raises(CheatingDetected):
         federation.run()
-    for thread in threads:
-        thread.join(60)
     assert not (federation.folder / "shop.run").exists()
     assert (federation.house.jobs() == []) is closes
 
@@ -253,11 +253,8 @@ def test_a_cheating_server_is_found_out(
 def test_parties_with_other_people_are_refused(federation: Federation) -> None:
     file = federation.folder / "bank.csv"
     file.write_text(file.read_text("utf-8").replace("\n00007,", "\n7,"), "utf-8")
-    threads = [federation.answering(name, 1) for name in PARTIES[1:]]
-    with pytest.raises(AlignmentError, match="'bank' holds other IDs"):
+    with federation.answers(1), pytest.raises(AlignmentError, match="'bank' holds other IDs"):
         federation.run()
-    for thread in threads:
-        thread.join(60)
     assert federation.house.jobs() == []
 
 
