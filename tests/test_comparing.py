@@ -12,7 +12,7 @@ import pytest
 
 from fedkit.claims import join as comparing
 from fedkit.claims.changes import changes, changes_table, keep_verdicts
-from fedkit.claims.claim import ClaimsError
+from fedkit.claims.claim import ClaimsError, parse_claims
 from fedkit.claims.join import COLUMNS, join
 from fedkit.claims.judge import (
     NOT_ATTEMPTED,
@@ -337,3 +337,48 @@ def test_tables_for_a_page(tmp_path: Path) -> None:
     counts = summary(frame)
     assert counts.to_numpy().sum() == len(frame)
     assert [name.split(" ", 1)[1] for name in counts.columns] == list(VERDICTS)
+
+
+TOY = """
+paper: {key: toy, seeds: 5}
+experiments: {e: {metrics: "accuracy mean(accuracy)", methods: a b c, settings: method x}}
+tables:
+  - id: t
+    where: Table 1
+    unit: "%"
+    transcription: {by: hand}
+    columns: {x: [1, 2]}
+    ours: {experiment: e, metric: accuracy}
+    test: {rule: value, margin: 2}
+    rows: {b: 50 65, a: 60 70, c: 55 40}
+pooled:
+  - {id: most, table: t, row: a, by: [], unit: share, says: s, test: {rule: best_share, bound: 0.5}}
+stars:
+  - {id: s, table: t, row: a, unit: "%", says: "a over {against}, p < {p}", marks: "** -",
+     test: {rule: ordering, sign: 1, margin: 1}}
+claims:
+  - {id: m, where: w, says: s, kind: bound, paper_value: null, test: {rule: at_least, bound: 15},
+     ours: {experiment: e, metric: mean(accuracy), settings: {method: a, x: 1}}}
+"""
+
+
+def test_shares_of_best_columns_stars_and_means_of_series(tmp_path: Path) -> None:
+    store, claims = Store(tmp_path), parse_claims(TOY)
+    # in the second column b overtakes a with two of five seeds
+    ahead = {("a", 1): [60] * 5, ("b", 1): [50] * 5, ("c", 1): [50, 51, 52, 50, 51]}
+    ahead |= {("a", 2): [60] * 5, ("b", 2): [50, 50, 50, 70, 70], ("c", 2): [1] * 5}
+    for (method, x), accuracy in ahead.items():
+        results = [
+            {"seed": k, "metrics": {"accuracy": v}, "series": {"accuracy": [10, 20, 30 + k]}}
+            for k, v in enumerate(accuracy)
+        ]
+        store.save(Cell("paper", "toy", "e", {"method": method, "x": x}, tuple(range(5))), results)
+    rows = join(claims, store).set_index("claim")
+    assert rows.loc["toy.most", "values"] == (1.0, 1.0, 1.0, 0.5, 0.5)
+    assert rows.loc["toy.most", "verdict"] == "inconclusive"  # 0.8, from 0.46 on
+    assert [name for name in rows.index if ".s." in name] == ["toy.s.x1"]
+    assert rows.loc["toy.s.x1", "says"] == "a over c, p < 0.05"  # the second best as printed
+    assert claims["toy.s.x1"].test["level"] == 0.95
+    assert rows.loc["toy.s.x1", "values"] == (10, 9, 8, 10, 9)
+    assert rows.loc["toy.m", "mean"] == pytest.approx(20 + 2 / 3)
+    assert rows.loc["toy.m", "verdict"] == REPRODUCED
