@@ -141,7 +141,7 @@ def _adjusted(claims: Claims, numbers: dict[str, Numbers]) -> dict[str, float]:
     for claim in claims.claims:
         if claim.family and claim.id in numbers:
             families.setdefault(claim.family, []).append(claim.id)
-    adjusted = {}
+    adjusted: dict[str, float] = {}
     for members in families.values():
         p_values = [paired_p_value(numbers[name].values)[0] for name in members]
         adjusted.update(zip(members, holm(p_values).tolist(), strict=True))
