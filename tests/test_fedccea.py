@@ -1,4 +1,4 @@
-"""FedCCEA's experiment, on a small federation."""
+"""FedCCEA's evaluation, on a small federation."""
 
 from dataclasses import asdict, replace
 
@@ -8,129 +8,136 @@ from rounding import assert_close
 
 import fedkit as fk
 from fedkit.federated.retraining import RetrainingGame, train_with_sizes
-from fedkit.methods.fedccea import contribution_index, sample_sizes
-from fedkit.papers.fedccea import cells, fits
-from fedkit.papers.fedccea import settings as paper
-from fedkit.papers.fedccea.dealt import DEALS, ENDS, run_dealt
-from fedkit.papers.fedccea.fits import READINGS
+from fedkit.methods.fedccea import Fit, Simulations, contribution_index, sample_sizes
+from fedkit.papers.fedccea import cells, fits, runs
+from fedkit.papers.fedccea import names as n
 from fedkit.papers.fedccea.removal import (
     PROPORTIONS,
-    area_between,
+    TIE_ORDERS,
+    curve_metrics,
+    kept_after_removal,
     partial_participation,
+    removal_curves,
 )
-from fedkit.papers.fedccea.runs import run_base, run_cell, run_cost
-from fedkit.papers.fedccea.walks import Tally, truncated_walks
+from fedkit.papers.fedccea.settings import Setting, architecture, federation, halves
+from fedkit.papers.fedccea.valuing import Tally, Valued, truncated_walks, value_clients
 from fedkit.papers.registry import Cell, get
 
-BASE = paper.Setting(
+BASE = Setting(
     "digits", "digits", "strong", model="mlp-8", clients=5, rounds=3, simulations=6, samples=30,
     epochs=1, batch_size=16, lr=0.3,
 )  # fmt: skip
+NOISY = replace(BASE, noise="label-40")
 
 
-def run(profile):
+def run(how, s=NOISY, profile="smoke"):
     """One small run with few fits."""
-    s = replace(BASE, noise="label-40")
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("SPLITS", "PERMUTATIONS", "FOLDS"):
+        for name in ("PERMUTATIONS", "FOLDS"):
             patch.setattr(fits, name, 2)
-        return run_cell(Cell(profile, "fedccea", "contribution", asdict(s), (0,)), "cpu", False)[0]
+        settings = asdict(s) | {"splits": 2}
+        return how(Cell(profile, "fedccea", "contribution", settings, (0,)), "cpu", False)[0]
 
 
 @pytest.fixture(scope="module")
 def result():
-    return run("smoke")
+    return run(runs.run_valued)
 
 
 def test_a_run_measures_what_the_tables_show(result):
     metrics, series = result["metrics"], result["series"]
-    for m in paper.METHODS:
-        assert sum(series[f"index.{m}"]) == pytest.approx(1)
-        assert metrics[f"zeros.{m}"] == sum(x == 0 for x in series[f"index.{m}"])
+    for m in n.METHODS:
+        values = np.array(series[f"value.{m}"])
+        np.testing.assert_allclose(contribution_index(values), series[f"index.{m}"])
+        assert metrics[f"spread.{m}"] == pytest.approx(np.std(series[f"index.{m}"]) * BASE.clients)
         if metrics[f"zeros.{m}"] == 0:
             assert metrics[f"excluded.{m}"] == pytest.approx(metrics["base"])
         # nobody removed: everybody's accuracy
         assert series[f"{m}.lowest"][0] == series[f"{m}.highest"][0]
         assert series[f"{m}.lowest"][0] == pytest.approx(metrics["base"], abs=0.3)
-    assert metrics["trained.loo"] == pytest.approx(1 + 4)  # N, and each N without one
-    assert metrics["trained.fedccea"] == pytest.approx(6 / 2, rel=0.3)
-    assert len(series["partial.lowest"]) == len(PROPORTIONS)
-    assert {"area.partial-size", "rank.seeds", "explained"} <= set(metrics)
-    assert 0.05 <= metrics["explained.p"] <= 1
-    for m in paper.METHODS:
-        values = np.array(series[f"value.{m}"])
-        np.testing.assert_allclose(contribution_index(values), series[f"index.{m}"])
-        assert metrics[f"spread.{m}"] == pytest.approx(np.std(series[f"index.{m}"]) * BASE.clients)
-        clean, noisy = np.split(values, [BASE.clients - round(0.2 * BASE.clients)])
-        above = [(a > b) + (a == b) / 2 for a in clean for b in noisy]
+        above = [(a > b) + (a == b) / 2 for a in values[:-1] for b in values[-1:]]
         assert metrics[f"auc.{m}"] == pytest.approx(np.mean(above))
         lost = series[f"{m}.lowest"][0] - series[f"{m}.lowest"][4]
         assert metrics[f"lost40.{m}"] == pytest.approx(lost)
-    for m in (*paper.FITS, "same_round"):
-        assert metrics[f"unseen.{m}"] < 1
-    for m in paper.FITS:
-        assert (
-            np.diff([series[f"miss.{m}.{q}"] for q in ("low", "middle", "high")], axis=0) >= 0
-        ).all()
-        assert len(series[f"miss.{m}.low"]) == BASE.rounds
-    for name in READINGS:
-        assert metrics[f"explained.{name}"] <= 1
-        assert -1 <= metrics[f"rank.{name}"] <= 1
-    assert metrics["explained"] >= metrics["explained.adam"]
-    assert 0 <= metrics["falling"] <= 1
-    for m in (*paper.METHODS, *READINGS):
+    for m in (*n.METHODS, *n.READINGS):
         zeros = metrics[f"zeros.{m}"]
         assert zeros == sum(x == 0 for x in series[f"index.{m}"])
-        assert 0 <= metrics[f"auc.{m}"] <= 1
         assert np.isnan(metrics[f"excluded.{m}.random"]) == (zeros / BASE.clients > 0.5)
+    assert metrics["trained.loo"] == pytest.approx(1 + 4)  # N, and each N without one
+    assert metrics["trained.fedccea"] == pytest.approx(6 / 2, rel=0.3)
+    assert len(series["partial.lowest"]) == len(PROPORTIONS)
+    assert {"area.partial-size", "rank.seeds", "rank.0.5.connected", "falling"} <= set(metrics)
+    assert 0.05 <= metrics["explained.p"] <= 1
+    for m in n.FITS:
+        quantiles = [series[f"miss.{m}.{q}"] for q in ("low", "middle", "high")]
+        assert (np.diff(quantiles, axis=0) >= 0).all()
+        assert np.shape(quantiles) == (3, BASE.rounds)
+    for m in ("same_round", *n.FITS):
+        assert metrics[f"unseen.{m}"] < 1
+    assert metrics["explained.adam"] <= metrics["explained"] <= 1
+    assert all(-1 <= metrics[f"rank.{m}"] <= 1 for m in ("connected", *n.READINGS))
     assert "area.size" not in metrics  # all sizes are equal, so nobody is ranked
-    assert {f"area.random{k}" for k in range(paper.RANDOM_ORDERS)} < set(metrics)
+    assert {f"area.random{k}" for k in range(n.RANDOM_ORDERS)} < set(metrics)
 
 
 def test_dealt_qualities_stand_beside_the_same_learnt_ones(result):
-    s = replace(BASE, noise="label-40")
-    found = run_dealt(Cell("smoke", "fedccea", "dealt", asdict(s), (0,)), "cpu", False)[0]
-    same = {"learnt": "partial", "learnt-connected": "partial-connected"}
-    same |= {"amounts": "partial-size"}
+    found = run(runs.run_dealt)["metrics"]
+    same = dict(zip(("learnt", "learnt-connected", "amounts"), n.PARTIAL, strict=True))
     for here, there in same.items():
         for name in ("area", "lost40"):
             expected = result["metrics"][f"{name}.{there}"]
-            assert found["metrics"][f"{name}.{here}"] == pytest.approx(expected)
-    for end in ENDS.values():
-        areas = [found["metrics"][f"area.dealt{end}{k}"] for k in range(DEALS)]
-        assert len(set(areas)) > 1
-    cells = get("fedccea", "dealt").cells("laptop")
-    assert {c.settings["distribution"] for c in cells} == {"strong"}
-    assert len(cells) == 2 * 2 * 3  # data sets, clean and noisy, seeds
+            assert found[f"{name}.{here}"] == pytest.approx(expected)
+    for end in n.ENDS.values():
+        assert len({found[f"area.dealt{end}{k}"] for k in range(n.DEALS)}) > 1
 
 
 def test_trainings_at_scale_are_kept_and_change_nothing(result, tmp_path, monkeypatch):
     monkeypatch.setenv("FEDKIT_RESULTS", str(tmp_path))
     for _ in range(2):
-        again = run("laptop")
+        again = run(runs.run_valued, profile="laptop")
         assert again["metrics"] == pytest.approx(result["metrics"], nan_ok=True)
         assert again["series"] == result["series"]
     assert len(list((tmp_path / "trainings" / "fedccea").iterdir())) == 2  # the two halves
 
 
-def test_areas_by_hand():
-    rising = {"a.lowest": np.array([90.0, 90, 90]), "a.highest": np.array([90.0, 60, 30])}
-    assert area_between(rising, "a") == pytest.approx((30 + 60) / 2)
+def test_costs_are_counted_per_simulation_and_round():
+    metrics = run(runs.run_cost, BASE)["metrics"]
+    assert metrics["trained.loo"] == pytest.approx(1 + 4)
+    assert metrics["trained.walk"] == pytest.approx(3)
+    assert metrics["trained.lockstep"] == pytest.approx(0.5, rel=0.3)
+    assert all(metrics[f"seconds.{m}"] > 0 for m in ("simulation", "lockstep", "loo", "walk"))
+
+
+def test_learning_is_the_base_of_a_run_on_both_halves_of_the_test_images(result):
+    found = run(runs.run_base)
+    f = federation(NOISY, 0)
+    valuing, scoring = halves(f, 0)
+    sizes = np.broadcast_to(f.sizes, (1, BASE.rounds, BASE.clients))
+    first = train_with_sizes(
+        valuing, architecture(BASE, f), BASE.local, sizes, every_round=False, device="cpu"
+    ).item()
+    both = len(valuing.y_test), len(scoring.y_test)
+    total = np.average([100 * first, result["metrics"]["base"]], weights=both)
+    assert found["metrics"]["base"] == pytest.approx(total, abs=0.3)
+    assert found["series"]["accuracy"][-1] == found["metrics"]["base"]
+
+
+# Federations and cells
 
 
 def test_distributions_and_noise_are_those_of_the_paper():
     for distribution, classes in (("iid", 10), ("weak", 5), ("strong", 2)):
         s = replace(BASE, distribution=distribution, samples=None, clients=20)
-        counts = paper.federation(s, 0).label_counts
+        counts = federation(s, 0).label_counts
         assert (counts > 0).sum(axis=1).max() <= classes
-    s = replace(BASE, noise="label-40", clients=10, distribution="iid")
+    s = replace(NOISY, clients=10, distribution="iid")
     assert s.noisy_clients().tolist() == [8, 9]
-    f = paper.federation(s, 0)
+    f = federation(s, 0)
     wrong = [(f.client_data(i)[1] != f.y[f.clients[i]]).float().mean() for i in range(10)]
     np.testing.assert_allclose(wrong, [0] * 8 + [0.4] * 2, atol=0.02)
-    assert paper.federation(replace(s, samples=7), 0).sizes.tolist() == [7] * 10
+    assert federation(replace(s, samples=7), 0).sizes.tolist() == [7] * 10
     for noise, relabelled in (("pattern-20", 0.0), ("backdoor-20", 0.18)):
-        f = paper.federation(replace(s, noise=noise), 0)
+        f = federation(replace(s, noise=noise), 0)
         (x, y), rows = f.client_data(9), f.clients[9]
         changed = (x != f.x[rows]).flatten(1).any(dim=1).float().mean()
         assert changed == pytest.approx(0.2, abs=0.02)
@@ -138,30 +145,17 @@ def test_distributions_and_noise_are_those_of_the_paper():
 
 
 def test_the_order_of_samples_is_drawn_once():
-    f, again = (paper.federation(BASE, 0) for _ in range(2))
+    f, again = (federation(BASE, 0) for _ in range(2))
     assert all((a == b).all() for a, b in zip(f.clients, again.clients, strict=True))
     assert any((np.diff(c) < 0).any() for c in f.clients)  # mixed, so that a prefix is a sample
 
 
-def test_a_tally_adds_up_shares():
-    game = fk.TableGame(np.arange(8.0))
-    tally = Tally(game, np.array([10, 30, 60]))
-    tally.value(np.array([[True, False, True], [False, False, False], [True, True, True]]))
-    assert tally.trained == pytest.approx(0.7 + 0 + 1)
-
-
-def test_cells_cover_the_papers_settings():
-    cells = get("fedccea", "contribution").cells("paper")
-    places = {
-        (c.settings["dataset"], c.settings["distribution"], c.settings["noise"]) for c in cells
-    }
-    assert len(places) == 2 * 3 * 5
-    assert [c.seeds for c in cells] == [(seed,) for seed in (0, 1, 2) for _ in places]
-    mnist = next(c.settings for c in cells if c.settings["dataset"] == "mnist")
-    assert (mnist["epochs"], mnist["batch_size"], mnist["lr"]) == (3, 32, 0.001)
-    assert (mnist["clients"], mnist["rounds"], mnist["simulations"]) == (20, 50, 100)
-    with pytest.raises(ValueError, match="unknown profile"):
-        get("fedccea", "contribution").cells("huge")
+def test_test_images_are_split_in_halves():
+    f = federation(BASE, 0)
+    parts = halves(f, 0)
+    rows = [sorted(tuple(x.flatten().tolist()) for x in part.x_test) for part in (f, *parts)]
+    assert abs(len(rows[1]) - len(rows[2])) <= 1
+    assert sorted(rows[1] + rows[2]) == rows[0]
 
 
 @pytest.mark.parametrize(
@@ -170,6 +164,8 @@ def test_cells_cover_the_papers_settings():
         ({"distribution": "skewed"}, "distribution is 'skewed'"),
         ({"noise": "label"}, "noise is 'label'"),
         ({"noise": "salt-20"}, "noise is 'salt-20'"),
+        ({"noisy": 1.0}, "noisy is 1.0"),
+        ({"samples": 0}, "samples 0"),
         ({"clients": 0}, "clients is 0"),
         ({"rounds": 0}, "rounds 0"),
         ({"simulations": 0}, "simulations 0"),
@@ -180,34 +176,53 @@ def test_bad_settings(change, message):
         replace(BASE, **change)
 
 
-def test_a_reduced_run_keeps_all_but_samples_and_rate_or_batches():
-    full = get("fedccea", "contribution").cells("paper")
-    reduced = get("fedccea", "contribution").cells("laptop")
-    assert len(reduced) == len(full)
-    for a, b in zip(full, reduced, strict=True):
+def test_cells_cover_the_papers_settings():
+    full, reduced = (get("fedccea", "contribution").cells(p) for p in ("paper", "laptop"))
+    places = {tuple(c.settings[k] for k in ("dataset", "distribution", "noise")) for c in full}
+    assert len(places) == 2 * 3 * 5
+    assert [c.seeds for c in full] == [(seed,) for seed in (0, 1, 2) for _ in places]
+    mnist = next(c.settings for c in full if c.settings["dataset"] == "mnist")
+    assert (mnist["epochs"], mnist["batch_size"], mnist["lr"]) == (3, 32, 0.001)
+    assert (mnist["clients"], mnist["rounds"], mnist["simulations"]) == (20, 50, 100)
+    for a, b in zip(full, reduced, strict=True):  # all but samples and rate, or batches
         differ = {k for k in a.settings if a.settings[k] != b.settings[k]}
         assert differ == {"samples", "lr" if a.settings["dataset"] == "mnist" else "batch_size"}
+    dealt = get("fedccea", "dealt").cells("laptop")
+    assert {c.settings["distribution"] for c in dealt} == {"strong"}
+    assert len(dealt) == 2 * 2 * 3  # data sets, clean and noisy, seeds
+
+
+def test_the_papers_emnist_is_by_class_where_that_is_there(monkeypatch):
+    def emnist(there, profile):
+        monkeypatch.setattr(cells, "available", lambda name: there)
+        found = get("fedccea", "contribution").cells(profile)
+        settings = [c.settings for c in found if c.settings["dataset"] == "emnist"]
+        return {(s["data"], s["weak"], s["strong"]) for s in settings}
+
+    assert emnist(None, "paper") == emnist("by class", "laptop") == {("emnist-letters", 13, 2)}
+    assert emnist("by class", "paper") == {("femnist", 30, 5)}
+
+
+# Values at equal cost
 
 
 def test_parts_are_the_values_of_smaller_budgets():
     s = replace(BASE, simulations=24)
-    f = paper.federation(s, 0)
-    valued = paper.value_clients(s, f, 0, device="cpu")
-    half = replace(s, simulations=12)
-    alone = paper.value_clients(half, f, 0, device="cpu").values["fedccea"]
-    at = paper.PARTS.index(0.5)
+    f = federation(s, 0)
+    valued = value_clients(s, f, 0, device="cpu")
+    alone = value_clients(replace(s, simulations=12), f, 0, device="cpu").values["fedccea"]
+    at = n.PARTS.index(0.5)
     for values in valued.parts.values():
-        assert values.shape == (len(paper.PARTS), BASE.clients)
+        assert values.shape == (len(n.PARTS), BASE.clients)
         assert np.ptp(values, axis=0).max() > 0
     assert_close(valued.parts["fedccea"][at], alone, 0.02)  # an image may change sides
+    for m in (*n.FITS, "tmc-sv"):
+        for share in n.PARTS:
+            cost = share * valued.trained["fedccea"]
+            assert valued.trained[f"{m}.{share:g}"] == pytest.approx(cost, rel=0.3), (m, share)
     game = RetrainingGame(
-        paper.halves(f, 0)[0], paper.architecture(BASE, f), BASE.local, BASE.rounds, 0, device="cpu"
+        halves(f, 0)[0], architecture(BASE, f), BASE.local, BASE.rounds, 0, device="cpu"
     )
-    for m in (*paper.FITS, "tmc-sv"):
-        for share in paper.PARTS:
-            assert valued.trained[f"{m}.{share:g}"] == pytest.approx(
-                share * valued.trained["fedccea"], rel=0.3
-            ), (m, share)
     limit = valued.trained["fedccea"] / 2
     alone = truncated_walks(game, f.sizes, tolerance=s.tolerance, seed=0, limit=limit)[0]
     assert_close(valued.parts["tmc-sv"][at], alone, 0.02)
@@ -238,53 +253,99 @@ def test_walks_cost_what_the_simulations_cost():
             truncated_walks(flat, sizes, tolerance=0.15, seed=0, limit=limit)
 
 
-def test_learning_is_the_base_of_a_run_on_both_halves_of_the_test_images():
-    cell = Cell("smoke", "fedccea", "learning", asdict(BASE), (0,))
-    found = run_base(cell, "cpu", False)[0]
-    f = paper.federation(BASE, 0)
-    valuing, scoring = paper.halves(f, 0)
-    valued = paper.value_clients(BASE, f, 0, device="cpu")
-    both = len(valuing.y_test), len(scoring.y_test)
-    sizes = np.broadcast_to(f.sizes, (1, BASE.rounds, BASE.clients))
-    first = (
-        100
-        * train_with_sizes(
-            valuing, paper.architecture(BASE, f), BASE.local, sizes, every_round=False, device="cpu"
-        ).item()
-    )
-    total = (both[0] * first + both[1] * 100 * valued.base) / sum(both)
-    assert found["metrics"]["base"] == pytest.approx(total, abs=0.3)
-    assert found["series"]["accuracy"][-1] == found["metrics"]["base"]
+def test_a_tally_adds_up_shares_of_unequal_clients():
+    tally = Tally(fk.TableGame(np.arange(8.0)), np.array([10, 30, 60]))
+    tally.value(np.array([[True, False, True], [False, False, False], [True, True, True]]))
+    assert tally.trained == pytest.approx(0.7 + 0 + 1)
 
 
-def test_test_images_are_split_in_halves():
-    f = paper.federation(BASE, 0)
-    valuing, scoring = paper.halves(f, 0)
-    assert abs(len(valuing.y_test) - len(scoring.y_test)) <= 1
-    rows = {tuple(x.flatten().tolist()) for x in f.x_test}
-    parts = [{tuple(x.flatten().tolist()) for x in h.x_test} for h in (valuing, scoring)]
-    assert parts[0] | parts[1] == rows
-    assert len(parts[0] & parts[1]) <= len(f.x_test) - len(rows)  # but for images that occur twice
+# Removals
+
+
+def test_removal_keeps_the_right_clients():
+    values = np.array([0.3, -1.0, 2.0, 0.0, 1.0])
+    ties = np.arange(5)
+    kept = kept_after_removal(values, np.array([0.0, 0.4]), False, ties)
+    assert kept.tolist() == [[True] * 5, [True, False, True, False, True]]
+    kept = kept_after_removal(values, np.array([0.2]), True, ties)
+    assert kept.tolist() == [[True, True, False, True, True]]
+    # of tied clients the one that `ties` puts first goes first, from either end
+    tied = np.array([0.0, 1.0, 0.0, 1.0, 0.0])
+    order = np.array([4, 3, 1, 0, 2])
+    for high, gone in ((False, [2, 4]), (True, [3, 1])):
+        for k in (1, 2):
+            kept = kept_after_removal(tied, np.array([k / 5]), high, order)
+            assert set(np.flatnonzero(~kept[0])) == set(gone[:k])
+
+
+def given(game, values, **others):
+    """Values of all methods, alike but for the others."""
+    alike = dict.fromkeys((*n.METHODS, *n.READINGS, *n.CONTROLS), values)
+    return Valued(alike | others, {}, None, {}, game, {})
+
+
+def test_ties_go_in_random_order():
+    """Ten clients whose order says who is good; a ranking of two values must not profit by it."""
+    game = fk.FunctionGame(10, lambda rows: rows @ np.arange(10.0))
+    tied = {"random": np.arange(10.0)[None], "loo": np.repeat([1.0, 0.0], [9, 1])}
+    valued = given(game, np.arange(10.0), **tied)
+    seeds = [removal_curves(valued, seed) for seed in range(40)]
+    gone = np.array([c["loo.highest"][0] - c["loo.highest"] for c in seeds]) / 100
+    # k of the first nine go, whose qualities are 4 on average
+    mean, error = gone.mean(axis=0), gone.std(axis=0, ddof=1) / np.sqrt(len(gone))
+    assert (np.abs(mean - 4 * np.arange(6))[1:] < 4 * error[1:]).all()
+    one = fk.FunctionGame(10, lambda rows: (~rows[:, 0]).astype(float))
+    found = removal_curves(replace(valued, scored=one), 0)["loo.highest"]
+    steps = np.round(TIE_ORDERS * found / 100, 9)
+    assert (steps == steps.round()).all()  # a mean over the orders
+    assert set(steps) - {0.0, TIE_ORDERS}  # which differ
+    assert (found == removal_curves(replace(valued, scored=one), 0)["loo.highest"]).all()
+
+
+def test_areas_and_random_orders_by_hand():
+    rising = {"a.lowest": np.full(6, 90.0), "a.highest": np.array([90.0, 60, 30, 30, 30, 0])}
+    rising["b.lowest"], rising["b.highest"] = rising["a.highest"], rising["a.lowest"]
+    area = (30 + 60 + 60 + 60 + 90) / 5
+    found = {"area.a": area, "lost40.a": 0, "area.b": -area, "lost40.b": 60}
+    assert curve_metrics(rising) == pytest.approx(found)
+    game = fk.FunctionGame(4, lambda rows: rows @ np.array([0.1, 0.2, 0.3, 0.4]))
+    valued = given(game, np.arange(4.0), random=np.array([[0.0, 1, 2, 3], [3.0, 2, 1, 0]]))
+    curves = removal_curves(valued, 0)
+    areas = curve_metrics(curves)
+    assert areas["area.random0"] > 0
+    assert areas["area.random1"] == pytest.approx(-areas["area.random0"])  # from its other end
+    assert areas["area.size"] == pytest.approx(areas["area.random0"])
+    mean = [curves[f"random{k}.{end}"] for k in (0, 1) for end in ("lowest", "highest")]
+    np.testing.assert_allclose(curves["random"], np.mean(mean, axis=0))
+    valued.values["oracle"] = np.ones(4)
+    assert "oracle.lowest" not in removal_curves(valued, 0)  # it ranks nobody
+    valued.values.update(loo=np.array([0, 0, 1, 1]), adam=-np.ones(4))
+    metrics, index = runs.index_metrics(valued, curves)
+    assert metrics["zeros.loo"] == 2
+    assert metrics["excluded.loo"] == pytest.approx(70)
+    assert metrics["excluded.loo.random"] == pytest.approx(curves["random"][-1])
+    assert index["loo"].tolist() == [0, 0, 0.5, 0.5]
+    # all alike by the rule for nobody: that is no finding of "no zeros"
+    assert (index["adam"] == 0.25).all()
+    assert np.isnan([metrics[f"{k}.adam"] for k in ("zeros", "smallest", "excluded")]).all()
 
 
 def test_partial_participation_has_a_control_that_ranks_by_amounts():
-    f = paper.federation(BASE, 0)
-    ones = np.ones(BASE.clients)
+    f, ones = federation(BASE, 0), np.ones(BASE.clients)
 
     def curves_of(weights):
-        given = {"partial": weights, "partial-size": ones}
-        return partial_participation(BASE, f, given, 0, device="cpu")
+        qualities = {"partial": weights, "partial-size": ones}
+        return partial_participation(BASE, f, qualities, 0, device="cpu")
 
-    curves = curves_of(ones)
+    curves, upside = curves_of(ones), curves_of(np.array([1.0, 0, 0, 0, 0]))
     for end in ("lowest", "highest"):
         np.testing.assert_allclose(curves[f"partial.{end}"], curves[f"partial-size.{end}"])
-    upside = curves_of(np.array([1.0, 0, 0, 0, 0]))
     assert (upside["partial-size.lowest"] == curves["partial-size.lowest"]).all()
     assert (upside["partial.lowest"] != curves["partial.lowest"]).any()
 
 
 def test_partial_participation_draws_amounts_that_no_fit_has_seen():
-    f, asked = paper.federation(BASE, 0), []
+    f, asked = federation(BASE, 0), []
 
     def train(federation, architecture, local, sizes, **_):
         asked.append(np.asarray(sizes))
@@ -298,21 +359,73 @@ def test_partial_participation_draws_amounts_that_no_fit_has_seen():
         assert (everybody != other).any()
 
 
-def test_costs_are_counted_per_simulation_and_round():
-    found = run_cost(Cell("smoke", "fedccea", "cost", asdict(BASE), (0,)), "cpu", False)[0]
-    metrics = found["metrics"]
-    assert metrics["trained.loo"] == pytest.approx(1 + 4)
-    assert metrics["trained.walk"] == pytest.approx(3)
-    assert metrics["trained.lockstep"] == pytest.approx(0.5, rel=0.3)
-    assert all(metrics[f"seconds.{m}"] > 0 for m in ("simulation", "lockstep", "loo", "walk"))
+# How the fits are compared with one another and with chance
 
 
-def test_the_papers_emnist_is_by_class_where_that_is_there(monkeypatch):
-    def emnist(there, profile):
-        monkeypatch.setattr(cells, "available", lambda name: there)
-        found = get("fedccea", "contribution").cells(profile)
-        settings = [c.settings for c in found if c.settings["dataset"] == "emnist"]
-        return {(s["data"], s["weak"], s["strong"]) for s in settings}
+def test_fits_that_are_compared_share_neither_simulations_nor_seed(monkeypatch):
+    rng = np.random.default_rng(0)
+    sims = Simulations(rng.random((20, 3, 5)), rng.random((20, 3)))
+    asked = []
 
-    assert emnist(None, "paper") == emnist("by class", "laptop") == {("emnist-letters", 13, 2)}
-    assert emnist("by class", "paper") == {("femnist", 30, 5)}
+    def fit(part, *, seed, sigmoid):
+        if sigmoid == "connected":
+            return Fit(np.arange(5.0), [0.0], part.accuracy)
+        asked.append(({tuple(row.ravel()) for row in part.sizes}, seed))
+        return Fit(np.arange(5.0) * (1 if len(asked) % 2 else -1), [0.0], part.accuracy)
+
+    monkeypatch.setattr(fits, "fit_aam", fit)
+    found = fits.stability(sims, 7, splits=2)
+    ranks = ["rank.0.1", "rank.0.25", "rank.0.5", "rank.seeds"]
+    assert [found[f"{k}.connected"] for k in ranks] == pytest.approx([1] * 4)
+    assert [found[k] for k in ranks] == pytest.approx([-1] * 4)
+    assert found["spread.0.5"] == pytest.approx(0)
+    assert "rank.0.5.same_round" in found
+    pairs = list(zip(asked[::2], asked[1::2], strict=True))
+    assert all(a[1] != b[1] for a, b in pairs)
+    assert all(not (a[0] & b[0]) for a, b in pairs[:-1])
+    assert [len(a[0]) for a, _ in pairs] == [3, 3, 5, 5, 10, 10, 20]
+    assert pairs[4][0][0] != pairs[5][0][0]  # another split
+    assert pairs[-1][0][0] == pairs[-1][1][0]
+
+
+def test_the_same_round_is_found_and_chance_is_told_from_it():
+    rng = np.random.default_rng(0)
+    sizes = rng.random((30, 4, 3))
+    slope = np.array([0.3, 0.0, 0.1])
+    noise = 0.01 * rng.standard_normal((30, 4))
+    last = Simulations(sizes, np.linspace(0.1, 0.5, 4) + sizes @ slope + noise)
+    found, share = fits.same_round(last)
+    np.testing.assert_allclose(found, slope, atol=0.02)
+    assert share > 0.9
+    assert fits.same_round(Simulations(rng.random((30, 4, 3)), last.accuracy))[1] < 0.1
+    lasting = 0.1 + 0.2 * np.cumsum(sizes @ slope, axis=1) + noise
+    for sims, low, high in (
+        (Simulations(sizes, lasting), 0.05, 0.05),
+        (Simulations(rng.random((30, 4, 3)), lasting), 0.1, 1.0),
+    ):
+        share = fits.explained(sims, fits.fit_aam(sims, seed=0))["explained"]
+        chance = fits.by_chance(sims, share, 0)
+        assert low <= chance["explained.p"] <= high
+        assert 0 < chance["explained.chance"] < 0.5
+
+
+def test_explained_and_missed_by_hand():
+    accuracy = np.array([[0.1, 0.5], [0.3, 0.7]])
+    sims = Simulations(np.ones((2, 2, 1)), accuracy)
+    fit = Fit(np.ones(1), [0.05**2], accuracy + [[0.01, 0.02]] * 2)
+    by_hand = {"aam_error": 5.0, "round_error": 10.0, "explained": 0.75}
+    assert fits.explained(sims, fit) == pytest.approx(by_hand)
+    assert fits.misses(sims, fit)["middle"] == pytest.approx([1.0, 2.0])
+
+
+def test_simulations_that_no_fit_has_seen_tell_knowledge_from_fitting():
+    rng = np.random.default_rng(0)
+    sizes = rng.random((60, 6, 4))
+    drift, noise = np.linspace(0.3, 0.6, 6), 0.01 * rng.standard_normal((60, 6))
+    kept = 0.3 ** np.subtract.outer(np.arange(6), np.arange(6)) * np.tri(6)
+    fading = np.einsum("qr,sri,i->sq", kept, sizes, np.array([0.0, 0.02, 0.05, 0.1]))
+    known = fits.unseen(Simulations(sizes, drift + fading + noise), 0)
+    assert known["unseen.connected"] > 0.5
+    assert known["unseen.same_round"] > 0.5
+    nothing = fits.unseen(Simulations(rng.random(sizes.shape), drift + fading + noise), 0)
+    assert max(nothing.values()) < 0

@@ -1,49 +1,39 @@
-"""FedCCEA's figures over all settings: indices, removal curves, and how the model misses."""
+"""FedCCEA's figures: who has what, indices, removal curves, and how the model misses."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedkit.datasets.catalogue import available
-from fedkit.papers.fedccea.cells import NOISES, SCALES
-from fedkit.papers.fedccea.settings import DISTRIBUTIONS, FITS, METHODS, Setting, federation
-from fedkit.papers.fedccea.tables import DATA, SHORT, SPLIT, noise_name
+from fedkit.papers.fedccea.names import (
+    DATA,
+    DISTRIBUTIONS,
+    FITS,
+    METHODS,
+    NOISES,
+    SHORT,
+    noise_name,
+)
+from fedkit.papers.fedccea.settings import Setting, federation
 from fedkit.plots.style import HEAT, INK, PALETTE, Picture, finish, looks, panels
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.axes import Axes
     from matplotlib.lines import Line2D
 
-__all__ = ["all_indices", "all_removals", "at_hand", "misses", "noise_injected", "splits", "wide"]
-
-
-def wide(series: pd.DataFrame, **settings: str) -> pd.DataFrame:
-    """Series of one setting, one column each; a row per seed and place."""
-    for name, value in settings.items():
-        series = series[series[name] == value]
-    return series.pivot(index=["seed", "index"], columns="series", values="value").reset_index()
-
-
-def _in_order(series: pd.DataFrame) -> list[str]:
-    """The data sets on record, in the paper's order."""
-    return [name for name in DATA if name in set(series.dataset)]
-
-
-def at_hand() -> list[Setting]:
-    """Return the settings of the runs with 300 samples whose data are there; else the digits."""
-    found = [base for base in SCALES["laptop"].bases if available(base.data)]
-    return found or list(SCALES["smoke"].bases)
+__all__ = ["all_indices", "all_removals", "misses", "noise_injected", "splits", "wide"]
 
 
 def splits(bases: Sequence[Setting], seed: int = 0) -> Picture:
     """Draw how many samples of each class each client has, by distribution (Figures 8 and 9)."""
     picture, axes = panels(len(bases), 3, height=0.5 + 2.6 * len(bases))
     for row, base in zip(axes, bases, strict=True):
-        for axis, distribution in zip(row, DISTRIBUTIONS, strict=True):
+        name = f"{DATA[base.dataset]}\nclient"
+        for axis, (distribution, title) in zip(row, DISTRIBUTIONS.items(), strict=True):
             counts = federation(replace(base, distribution=distribution), seed).label_counts
             axis.grid(False)
             shown = np.where(counts > 0, counts, np.nan)
@@ -51,9 +41,8 @@ def splits(bases: Sequence[Setting], seed: int = 0) -> Picture:
             axis.set_yticks(range(0, base.clients, 5))
             bar = picture.colorbar(image, ax=axis, pad=0.02)
             bar.ax.tick_params(colors=INK, labelsize=7)
-            axis.set_title(SPLIT[distribution], color=INK, fontsize=9)
-            first = distribution == DISTRIBUTIONS[0]
-            finish(axis, "class", f"{DATA[base.dataset]}\nclient" if first else "", [])
+            axis.set_title(title)
+            finish(axis, "class", name if axis is row[0] else "", [])
     return picture
 
 
@@ -74,8 +63,7 @@ def noise_injected(base: Setting, seed: int = 0) -> Picture:
         axes[0, 0].bar(places + shift, held, 0.4, color=PALETTE[colour], label=name)
     finish(axes[0, 0], "class", "samples", axes[0, 0].containers)
     images, changed = clean.client_data(last)[0], marked.client_data(last)[0]
-    differs = (images != changed).flatten(1).any(1).nonzero()
-    at = int(differs[0]) if len(differs) else 0
+    at = int((images != changed).flatten(1).any(1).int().argmax())  # the first that differs
     pairs = ((images, "clean"), (changed, "20% sample noise"))
     for axis, (x, title) in zip(axes[0, 1:], pairs, strict=True):
         axis.imshow(x[at, 0], cmap="gray_r")
@@ -86,35 +74,63 @@ def noise_injected(base: Setting, seed: int = 0) -> Picture:
     return picture
 
 
-def all_indices(series: pd.DataFrame) -> Picture:
-    """Client Contribution Indices in falling order, clean clients (Figures 4, 11 and 12).
+# From the series of the experiment ``contribution``, means over its seeds
 
-    Parameters
-    ----------
-    series : DataFrame
-        Series of the experiment ``contribution``; the means over its seeds are drawn.
-    """
-    clean = series[series.noise == "none"]
-    datasets = _in_order(clean)
-    picture, axes = panels(len(datasets), 3, height=0.9 + 2.3 * len(datasets), share_y=True)
-    look = looks([SHORT[m] for m in METHODS], None)
-    for row, dataset in zip(axes, datasets, strict=True):
-        label = f"{DATA[dataset]}\nindex (%)"
-        for axis, distribution in zip(row, DISTRIBUTIONS, strict=True):
-            axis.set_title(SPLIT[distribution], color=INK, fontsize=9)
-            tidy = wide(clean, dataset=dataset, distribution=distribution)
-            handles: list[Line2D] = []
-            for m in METHODS if len(tidy) else ():
-                found = tidy.pivot(index="seed", columns="index", values=f"index.{m}")
-                found = found.dropna(axis=1, how="all")
-                mean = 100 * np.sort(found.to_numpy(), axis=1)[:, ::-1].mean(axis=0)
-                places = range(1, len(mean) + 1)
-                style = {**look[SHORT[m]], "markersize": 3.0, "linewidth": 1.2}
-                handles += axis.plot(places, mean, label=SHORT[m], **style)
-            finish(axis, "client, by its index", label if handles else "", handles, below=True)
-            label = "" if handles else label  # at the first panel of the row that is there
+
+def wide(series: pd.DataFrame, **settings: str) -> pd.DataFrame:
+    """Series of one setting, one column each; a row per seed and place."""
+    for name, value in settings.items():
+        series = series[series[name] == value]
+    return series.pivot(index=["seed", "index"], columns="series", values="value").reset_index()
+
+
+def _mean(tidy: pd.DataFrame, by: str, *names: str) -> pd.DataFrame:
+    return tidy[[by, *names]].dropna().groupby(by).mean()
+
+
+def _grid(
+    rows: dict[str, pd.DataFrame],
+    draw: Callable[[Axes, pd.DataFrame], list[Line2D]],
+    *,
+    label: str,
+    below: str,
+    height: float,
+    share_y: bool = False,
+) -> Picture:
+    """Draw a row per part of the series and a column per distribution; empty if not on record."""
+    picture, axes = panels(max(1, len(rows)), 3, height=0.9 + height * len(rows), share_y=share_y)
+    for line, (name, part) in zip(axes, rows.items(), strict=False):
+        label_of_row = f"{name}\n{label}"
+        for axis, (distribution, title) in zip(line, DISTRIBUTIONS.items(), strict=True):
+            handles = draw(axis, wide(part, distribution=distribution))
+            if line is axes[0]:
+                axis.set_title(title)
+            finish(
+                axis, below if line is axes[-1] else "", label_of_row if handles else "", handles
+            )
+            label_of_row = "" if handles else label_of_row  # at the first panel that is there
             axis.set_axis_on() if handles else axis.set_axis_off()
     return picture
+
+
+def all_indices(series: pd.DataFrame) -> Picture:
+    """Client Contribution Indices in falling order, clean clients (Figures 4, 11 and 12)."""
+    clean = series[series.noise == "none"]
+    look = looks([SHORT[m] for m in METHODS], None)
+
+    def draw(axis: Axes, tidy: pd.DataFrame) -> list[Line2D]:
+        handles: list[Line2D] = []
+        for m in METHODS if len(tidy) else ():
+            found = tidy.pivot(index="seed", columns="index", values=f"index.{m}")
+            found = found.dropna(axis=1, how="all")
+            mean = 100 * np.sort(found.to_numpy(), axis=1)[:, ::-1].mean(axis=0)
+            style = {**look[SHORT[m]], "markersize": 3.0, "linewidth": 1.2}
+            handles += axis.plot(range(1, len(mean) + 1), mean, label=SHORT[m], **style)
+        return handles
+
+    rows = {n: clean[clean.dataset == d] for d, n in DATA.items() if d in set(clean.dataset)}
+    below = "client, by its index"
+    return _grid(rows, draw, label="index (%)", below=below, height=2.3, share_y=True)
 
 
 def all_removals(series: pd.DataFrame, dataset: str, methods: Sequence[str] = METHODS) -> Picture:
@@ -125,73 +141,53 @@ def all_removals(series: pd.DataFrame, dataset: str, methods: Sequence[str] = ME
     Parameters
     ----------
     series : DataFrame
-        Series of the experiment ``contribution``; the means over its seeds are drawn.
     dataset : str
     methods : sequence of str
         METHODS, or keys of the curves with partial participation.
     """
     mine = series[series.dataset == dataset]
-    noises = [noise for noise in NOISES if noise in set(mine.noise)]
-    picture, axes = panels(max(1, len(noises)), 3, height=0.9 + 1.9 * len(noises))
     look = looks([SHORT[m] for m in methods], None)
-    for row, noise in zip(axes, noises, strict=False):
-        label = f"{noise_name(noise)}\naccuracy (%)"
-        for axis, distribution in zip(row, DISTRIBUTIONS, strict=True):
-            tidy = wide(mine, noise=noise, distribution=distribution)
-            handles: list[Line2D] = []
-            if "random" in tidy and "random" not in methods:
-                chance = tidy[["removed", "random"]].dropna().groupby("removed").random.mean()
-                handles += axis.plot(
-                    chance.index, chance, color=INK, linewidth=2.5, alpha=0.5, label="random"
-                )
-            for m in methods:
-                style = {"color": look[SHORT[m]]["color"], "linewidth": 1.3}
-                for end, dashes in (("lowest", "-"), ("highest", (0, (1, 1.5)))):
-                    if f"{m}.{end}" not in tidy:
-                        continue
-                    curve = tidy[["removed", f"{m}.{end}"]].dropna().groupby("removed").mean()
-                    line = axis.plot(
-                        curve.index, curve.iloc[:, 0], linestyle=dashes, label=SHORT[m], **style
-                    )
-                    handles += line if end == "lowest" else []
-            if noise == noises[0]:
-                axis.set_title(SPLIT[distribution])
-            below = "removed (%)" if noise == noises[-1] else ""
-            finish(axis, below, label if handles else "", handles)
-            label = "" if handles else label  # at the first panel of the row that is there
-            axis.set_axis_on() if handles else axis.set_axis_off()
-    return picture
+
+    def draw(axis: Axes, tidy: pd.DataFrame) -> list[Line2D]:
+        handles: list[Line2D] = []
+
+        def curve(name: str, **style: object) -> list[Line2D]:
+            mean = _mean(tidy, "removed", name)[name]
+            return axis.plot(mean.index, mean, **style)
+
+        if "random" in tidy:
+            handles += curve("random", color=INK, linewidth=2.5, alpha=0.5, label="random")
+        for m in methods:
+            style = {"color": look[SHORT[m]]["color"], "linewidth": 1.3, "label": SHORT[m]}
+            if f"{m}.lowest" in tidy:  # a ranking that ranks nobody has no curves
+                handles += curve(f"{m}.lowest", **style)
+                curve(f"{m}.highest", linestyle=(0, (1, 1.5)), **style)
+        return handles
+
+    rows = {noise_name(n): mine[mine.noise == n] for n in NOISES if n in set(mine.noise)}
+    return _grid(rows, draw, label="accuracy (%)", below="removed (%)", height=1.9)
 
 
-def misses(series: pd.DataFrame, distribution: str = "iid") -> Picture:
-    """Approximated less true accuracy by round, clean clients (Figure 7).
+def misses(series: pd.DataFrame) -> Picture:
+    """Approximated less true accuracy by round, clean IID clients (Figure 7).
 
     Drawn are the median over the simulations and the band from its 5% to its 95% quantile, for both
     readings.
-
-    Parameters
-    ----------
-    series : DataFrame
-        Series of the experiment ``contribution``; the means over its seeds are drawn.
-    distribution : str
     """
-    clean = series[(series.noise == "none") & (series.distribution == distribution)]
-    datasets = _in_order(clean)
+    clean = series[(series.noise == "none") & (series.distribution == "iid")]
+    datasets = [name for name in DATA if name in set(clean.dataset)]
     picture, axes = panels(1, max(1, len(datasets)), height=3.2, share_y=True)
     look = looks([SHORT[m] for m in FITS], None)
     for axis, dataset in zip(axes[0], datasets, strict=False):
         tidy = wide(clean, dataset=dataset)
         handles = []
         for m in FITS:
-            names = [f"miss.{m}.{q}" for q in ("low", "middle", "high")]
-            cut = tidy[["round", *names]].dropna().groupby("round").mean()
-            style = look[SHORT[m]]
-            axis.fill_between(
-                cut.index, cut[names[0]], cut[names[2]], color=style["color"], alpha=0.18,
-                linewidth=0,
-            )  # fmt: skip
-            style = {**style, "marker": "none", "linewidth": 1.6}
-            handles += axis.plot(cut.index, cut[names[1]], label=SHORT[m], **style)
+            low, middle, high = names = [f"miss.{m}.{q}" for q in ("low", "middle", "high")]
+            cut = _mean(tidy, "round", *names)
+            style = {**look[SHORT[m]], "marker": "none", "linewidth": 1.6}
+            band = {"color": style["color"], "alpha": 0.18, "linewidth": 0}
+            axis.fill_between(cut.index, cut[low], cut[high], **band)
+            handles += axis.plot(cut.index, cut[middle], label=SHORT[m], **style)
         axis.axhline(0, color=INK, linewidth=0.8)
         axis.set_title(DATA[dataset])
         finish(axis, "round", "approximated less true (points)", handles)

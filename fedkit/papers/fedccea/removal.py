@@ -10,26 +10,19 @@ import numpy.typing as npt
 from fedkit.federated.clients import Federation
 from fedkit.federated.retraining import TrainWithSizes, train_with_sizes
 from fedkit.methods.fedccea import sample_sizes
-from fedkit.papers.fedccea.fits import READINGS
-from fedkit.papers.fedccea.settings import CONTROLS, METHODS, Setting, Valued, architecture
+from fedkit.papers.fedccea.names import CONTROLS, METHODS, READINGS
+from fedkit.papers.fedccea.settings import Setting, architecture
+from fedkit.papers.fedccea.valuing import Valued
 from fedkit.streams import Streams
 
 __all__ = [
-    "PARTIAL",
-    "PROPORTIONS",
-    "TIE_ORDERS",
-    "area_between",
-    "kept_after_removal",
-    "partial_participation",
-    "removal_curves",
-]
+    "PROPORTIONS", "curve_metrics", "kept_after_removal", "partial_participation", "removal_curves",
+]  # fmt: skip
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 #: share of the clients that are removed (the paper's figures reach from 0 to about 0.4 and more)
 PROPORTIONS = np.array([0.0, 0.1, 0.2, 0.3, 0.4, 0.5])
-#: FedCCEA's ranking with partial participation in both readings, and by amounts alone (control)
-PARTIAL = ("partial", "partial-connected", "partial-size")
 #: random orders of tied clients, over which a removal curve is averaged
 TIE_ORDERS = 3
 
@@ -43,10 +36,9 @@ def kept_after_removal(
     Ranks must be random: the clients' own order is one of classes, and of clean before noisy.
     """
     order = np.lexsort((ties, -values if highest else values))
-    kept = np.ones((len(proportions), len(values)), dtype=bool)
-    for row, share in enumerate(proportions):
-        kept[row, order[: round(share * len(values))]] = False
-    return kept
+    rank = np.empty(len(order), dtype=np.int64)
+    rank[order] = np.arange(len(order))
+    return rank >= np.round(proportions * len(values))[:, None]
 
 
 def removal_curves(valued: Valued, seed: int) -> dict[str, FloatArray]:
@@ -66,19 +58,19 @@ def removal_curves(valued: Valued, seed: int) -> dict[str, FloatArray]:
     rng, n = Streams(seed).generator("fedccea", "ties"), len(valued.values["size"])
     ties = [rng.permutation(n) for _ in range(TIE_ORDERS)]
     jobs = {
-        f"{m}.{'highest' if high else 'lowest'}": [
-            kept_after_removal(v, PROPORTIONS, high, order)
+        f"{m}.{end}": [
+            kept_after_removal(v, PROPORTIONS, end == "highest", order)
             for order in ties[: 1 if len(np.unique(v)) == n else None]
         ]
         for m, v in ranked.items()
         if np.ptp(v) > 0
-        for high in (False, True)
+        for end in ("lowest", "highest")
     }
-    found = 100 * valued.scored.value(np.concatenate([row for job in jobs.values() for row in job]))
-    each = np.split(
-        found.reshape(-1, len(PROPORTIONS)), np.cumsum([len(job) for job in jobs.values()])[:-1]
+    reached = 100 * valued.scored.value(
+        np.concatenate([row for job in jobs.values() for row in job])
     )
-    curves = {name: rows.mean(axis=0) for name, rows in zip(jobs, each, strict=True)}
+    rows = iter(reached.reshape(-1, len(PROPORTIONS)))
+    curves = {name: np.mean([next(rows) for _ in job], axis=0) for name, job in jobs.items()}
     # An order read from its other end is as random: both curves are draws of the same.
     curves["random"] = np.mean([c for m, c in curves.items() if m.startswith("random")], axis=0)
     return curves
@@ -96,8 +88,8 @@ def partial_participation(
     """The same for FedCCEA where clients use random shares of their data (section 4.4).
 
     In every round the clients are ranked by what they bring in that round, ``x_i omega_i``, and
-    tied ones go in a random order of that round.  Weights of one ("partial-size") rank by the used
-    amounts ``x_i`` alone, which nobody had to learn.
+    tied ones go in a random order of that round.  Weights of one rank by the used amounts ``x_i``
+    alone, which nobody had to learn.
 
     Returns
     -------
@@ -107,27 +99,38 @@ def partial_participation(
     drawn = sample_sizes(f.sizes, s.simulations + 1, s.rounds, seed)[-1]  # none of the simulations'
     rng = Streams(seed).generator("fedccea", "ties", "partial")
     ties = [rng.permutation(s.clients) for _ in drawn]
-    names = [f"{m}.{end}" for m in qualities for end in ("lowest", "highest")]
-    kept = np.stack(
-        [
+    kept = {
+        f"{m}.{end}": np.stack(
             [
-                kept_after_removal(used * q, PROPORTIONS, high, order)
+                kept_after_removal(used * q, PROPORTIONS, end == "highest", order)
                 for used, order in zip(drawn, ties, strict=True)
-            ]
-            for q in qualities.values()
-            for high in (False, True)
-        ]
-    )  # [curve, round, proportion, client]
-    sizes = np.moveaxis(kept * drawn[None, :, None], 1, 2)
+            ],
+            axis=1,
+        )
+        for m, q in qualities.items()
+        for end in ("lowest", "highest")
+    }  # bool[proportion, round, client] each
     # Where nobody goes, all curves are one federation.
-    jobs = np.concatenate([sizes[0, :1], *sizes[:, 1:]])
-    reached = 100 * train(
+    jobs = np.concatenate([drawn[None], *(stay[1:] * drawn for stay in kept.values())])
+    everybody, *reached = 100 * train(
         f, architecture(s, f), s.local, jobs, seed=seed, every_round=False, device=device
     ).reshape(-1)
-    rest = reached[1:].reshape(len(names), -1)
-    return {name: np.append(reached[0], row) for name, row in zip(names, rest, strict=True)}
+    rest = np.reshape(reached, (len(kept), -1))
+    return {name: np.append(everybody, row) for name, row in zip(kept, rest, strict=True)}
 
 
-def area_between(curves: dict[str, FloatArray], method: str) -> float:
-    """Mean difference of the two removal curves in points: how well a ranking ranks."""
-    return float((curves[f"{method}.lowest"] - curves[f"{method}.highest"])[1:].mean())
+def curve_metrics(curves: Mapping[str, FloatArray]) -> dict[str, float]:
+    """How well rankings rank, in points.
+
+    Returns
+    -------
+    dict of str to float
+        "area.M": mean difference of the two removal curves; "lost40.M": what is lost when the 40%
+        with the lowest values go (section 4.3).
+    """
+    at, found = int(np.argmin(np.abs(PROPORTIONS - 0.4))), {}
+    for m in (name.removesuffix(".lowest") for name in curves if name.endswith(".lowest")):
+        low, high = curves[f"{m}.lowest"], curves[f"{m}.highest"]
+        found[f"area.{m}"] = float((low - high)[1:].mean())
+        found[f"lost40.{m}"] = float(low[0] - low[at])
+    return found

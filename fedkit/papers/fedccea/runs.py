@@ -1,8 +1,7 @@
-"""FedCCEA's evaluation: indices, exclusion, removal, partial participation; seconds; scale."""
+"""FedCCEA's evaluation, a seed at a time: values and removals, dealt qualities, costs."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
@@ -12,51 +11,33 @@ import numpy.typing as npt
 from fedkit.federated.retraining import TrainWithSizes, train_with_sizes
 from fedkit.federated.retraining_cache import RetrainingCache
 from fedkit.learning.evaluation import Evaluator
-from fedkit.methods.fedccea import contribution_index, contribution_values, sample_sizes
+from fedkit.methods.fedccea import contribution_index, fit_aam, sample_sizes, simulate
+from fedkit.papers import common
 from fedkit.papers.fedccea.fits import (
-    READINGS,
+    SPLITS,
+    agreement,
     by_chance,
     explained,
-    falling,
     misses,
-    other_fits,
+    same_round,
     stability,
     unseen,
 )
+from fedkit.papers.fedccea.names import DEALS, ENDS, FITS, METHODS, PARTIAL, PARTS, READINGS
 from fedkit.papers.fedccea.removal import (
-    PARTIAL,
     PROPORTIONS,
-    area_between,
+    curve_metrics,
     partial_participation,
     removal_curves,
 )
-from fedkit.papers.fedccea.settings import (
-    FITS,
-    METHODS,
-    PARTS,
-    Setting,
-    Valued,
-    architecture,
-    federation,
-    halves,
-    identity,
-    setting,
-    value_clients,
-)
+from fedkit.papers.fedccea.settings import Setting, architecture, federation, halves
+from fedkit.papers.fedccea.valuing import Valued, value_clients
 from fedkit.papers.registry import Cell
 from fedkit.papers.separation import chance_above
 from fedkit.records.store import default_root
 from fedkit.streams import Streams
 
-__all__ = [
-    "index_metrics",
-    "ranking_metrics",
-    "run_base",
-    "run_cell",
-    "run_cost",
-    "run_golden",
-    "valued_and_removed",
-]
+__all__ = ["index_metrics", "run_base", "run_cost", "run_dealt", "run_golden", "run_valued"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -83,75 +64,26 @@ def index_metrics(
         zeros = int((v == 0).sum())
         chance = np.interp(zeros / len(v), PROPORTIONS, curves["random"], right=np.nan)
         found = {
-            f"excluded.{m}": float(reached), f"excluded.{m}.random": float(chance),
-            f"zeros.{m}": float(zeros), f"smallest.{m}": float(v.min()),
-            f"spread.{m}": float(v.std() / v.mean()),
+            f"excluded.{m}": reached, f"excluded.{m}.random": chance, f"zeros.{m}": zeros,
+            f"smallest.{m}": v.min(), f"spread.{m}": v.std() / v.mean(),
         }  # fmt: skip
-        ranked = bool((valued.values[m] > 0).any())
-        metrics |= {name: value if ranked else float("nan") for name, value in found.items()}
+        ranked = (valued.values[m] > 0).any()
+        metrics |= {name: float(value) if ranked else np.nan for name, value in found.items()}
     return metrics, index
 
 
-def ranking_metrics(
-    s: Setting, valued: Valued, curves: dict[str, FloatArray], noisy: npt.NDArray[np.bool_]
-) -> dict[str, float]:
-    """How well values rank.
+def _valued_and_removed(
+    s: Setting, seed: int, train: TrainWithSizes, device: str | None, progress: bool
+) -> tuple[Valued, dict[str, float], dict[str, FloatArray]]:
+    """Value the clients of a federation by every method, and remove them in every order.
 
-    Returns
-    -------
-    dict of str to float
-        "area.M": area between the removal curves in points; "lost40.M": what is lost, in points,
-        when the 40% with the lowest values go (section 4.3); with noisy clients "auc.M", and
-        "auc.M.SHARE" of each part of the budget: the probability that a clean client is above a
-        noisy one.
-    """
-    at = int(np.argmin(np.abs(PROPORTIONS - 0.4)))
-    metrics = {
-        f"lost40.{name.removesuffix('.lowest')}": float(curve[0] - curve[at])
-        for name, curve in curves.items()
-        if name.endswith(".lowest")
-    }
-    metrics |= {
-        f"area.{name.removesuffix('.lowest')}": area_between(curves, name.removesuffix(".lowest"))
-        for name in curves
-        if name.endswith(".lowest")
-    }
-    if noisy.any():
-        ranked = {m: valued.values[m] for m in (*METHODS, *READINGS)}
-        ranked |= {
-            f"{m}.{share:g}": v
-            for m, parts in valued.parts.items()
-            for share, v in zip(PARTS, parts, strict=True)
-        }
-        metrics |= {f"auc.{m}": chance_above(v[~noisy], v[noisy]) for m, v in ranked.items()}
-    return metrics
-
-
-def valued_and_removed(
-    s: Setting,
-    seed: int,
-    train: TrainWithSizes = train_with_sizes,
-    device: str | None = None,
-    progress: bool = False,
-) -> tuple[Valued, dict[str, float], dict[str, FloatArray], dict[str, FloatArray]]:
-    """Value the clients of one federation by every method, and remove them in every order.
-
-    Returns
-    -------
-    Valued
-        With the values of the other readings as well.
-    dict of str to float
-        Metrics of a record, but for those that take many more fits.
-    dict of str to float64
-        Removal curves; and the Client Contribution Index by method.
+    Returns the values, and a record's metrics and series, but for those that take many more fits.
+    With noisy clients the metrics hold "auc.M", and "auc.M.SHARE" of each part of the budget: the
+    probability that a clean client is above a noisy one.
     """
     f = federation(s, seed)
     valued = value_clients(s, f, seed, train=train, device=device, progress=progress)
-    noisy = np.isin(np.arange(s.clients), s.noisy_clients())
-    sims, fits = valued.simulations, valued.fits
-    qualities, others = other_fits(s, sims, fits, seed)
-    read = {m: contribution_values(qualities[m], f.sizes) for m in READINGS}
-    valued = replace(valued, values=valued.values | read)
+    sims, fits, values = valued.simulations, valued.fits, valued.values
     curves = removal_curves(valued, seed)
     metrics, index = index_metrics(valued, curves)
     weights = (*(fits[m].quality for m in FITS), np.ones(s.clients))
@@ -159,110 +91,153 @@ def valued_and_removed(
         s, halves(f, seed)[1], dict(zip(PARTIAL, weights, strict=True)), seed,
         train=train, device=device,
     )  # fmt: skip
-    metrics |= ranking_metrics(s, valued, curves, noisy)
-    metrics |= {"base": 100 * valued.base, **explained(sims, fits["fedccea"])}
-    metrics["explained.connected"] = explained(sims, fits["connected"])["explained"]
-    metrics |= {f"trained.{m}": spent for m, spent in valued.trained.items()}
-    return valued, metrics | falling(fits["fedccea"]) | others, curves, index
-
-
-def run_golden(cell: Cell, device: str | None, progress: bool) -> list[dict[str, Any]]:
-    """Run what a small run of :func:`run_cell` can: all but how stable its many fits are."""
-    s = setting(cell)
-    valued, metrics, curves, index = valued_and_removed(s, cell.seeds[0], device=device)
-    series = {**curves, **{f"index.{m}": v for m, v in index.items()}}
-    series |= {f"value.{m}": valued.values[m] for m in METHODS}
-    return [{"seed": cell.seeds[0], "metrics": metrics, "series": series}]
-
-
-def run_cell(cell: Cell, device: str | None, progress: bool) -> list[dict[str, Any]]:
-    """Run a cell: a setting, one seed after another.  Trainings are kept beside the records."""
-    s, results = setting(cell), []
-    kept = RetrainingCache(default_root() / "trainings" / "fedccea")
-    train: TrainWithSizes = train_with_sizes if cell.profile == "smoke" else kept
-    for seed in cell.seeds:
-        valued, metrics, curves, index = valued_and_removed(s, seed, train, device, progress)
-        sims, fits = valued.simulations, valued.fits
-        metrics |= stability(s, sims, seed, cell.settings.get("splits"))
-        metrics |= by_chance(sims, seed) | unseen(sims, seed)
-        results.append(
-            {
-                "seed": int(seed),
-                "metrics": metrics,
-                "series": {
-                    "removed": (100 * PROPORTIONS).tolist(),
-                    **{name: curve.tolist() for name, curve in curves.items()},
-                    **{f"index.{m}": v.tolist() for m, v in index.items()},
-                    **{f"value.{m}": valued.values[m].tolist() for m in METHODS},
-                    "round": list(range(1, s.rounds + 1)),
-                    "accuracy": (100 * sims.accuracy.mean(axis=0)).tolist(),
-                    "predicted": (100 * fits["fedccea"].predicted.mean(axis=0)).tolist(),
-                    **{
-                        f"miss.{m}.{name}": q
-                        for m, fit in fits.items()
-                        for name, q in misses(sims, fit).items()
-                    },
-                },
-                "data": identity(s),
-            }
-        )
-    return results
-
-
-def run_base(cell: Cell, device: str | None, progress: bool) -> list[dict[str, Any]]:
-    """Train a federation with everybody and all data, once per seed: does a scale learn enough?"""
-    s, results = setting(cell), []
-    for seed in cell.seeds:
-        f = federation(s, seed)
-        sizes = np.broadcast_to(f.sizes, (1, s.rounds, s.clients))
-        reached = (
-            100
-            * train_with_sizes(
-                f, architecture(s, f), s.local, sizes, seed=seed, device=device, progress=progress
-            )[0]
-        )
-        rounds = list(range(1, s.rounds + 1))
-        results.append(
-            {
-                "seed": int(seed),
-                "metrics": {"base": float(reached[-1])},
-                "series": {"round": rounds, "accuracy": reached.tolist()},
-                "data": identity(s),
-            }
-        )
-    return results
-
-
-def run_cost(cell: Cell, device: str | None, progress: bool) -> list[dict[str, Any]]:
-    """Time a simulation, alone and in lockstep, beside leave-one-out and one walk (Table 2)."""
-    s, results = setting(cell), []
-    for seed in cell.seeds:
-        f = federation(s, seed)
-        arch = architecture(s, f)
-        drawn = sample_sizes(f.sizes, s.simulations, s.rounds, seed)
-        everybody = np.ones((s.clients + 1, s.clients), dtype=bool)
-        without = everybody & ~np.eye(s.clients + 1, s.clients, dtype=bool)
-        prefixes = np.tril(np.ones((s.clients, s.clients), dtype=bool))
-        kept = {"loo": without, "walk": prefixes}
-        jobs = {"simulation": drawn[:1], "lockstep": drawn} | {
-            name: (rows * f.sizes)[:, None].repeat(s.rounds, axis=1) for name, rows in kept.items()
+    metrics |= curve_metrics(curves)
+    noisy = np.isin(np.arange(s.clients), s.noisy_clients())
+    if noisy.any():
+        ranked = {m: values[m] for m in (*METHODS, *READINGS)} | {
+            f"{m}.{share:g}": v
+            for m, parts in valued.parts.items()
+            for share, v in zip(PARTS, parts, strict=True)
         }
-        test = Evaluator(arch, f.x_test, f.y_test, "accuracy", device=device)
-        models = arch.init(Streams(seed).generator("model"))
-        test.utilities(models[None])  # what is done once only is not timed
-        metrics = {}
-        for name, sizes in jobs.items():
-            simulated = name in ("simulation", "lockstep")
-            share = (s.simulations if name == "lockstep" else 1) * s.rounds
-            start = perf_counter()
-            train_with_sizes(
-                f, arch, s.local, sizes, seed=seed, every_round=simulated, device=device
-            )
-            metrics[f"seconds.{name}"] = (perf_counter() - start) / share
-            start = perf_counter()
-            test.utilities(models.repeat(len(sizes), 1))
-            tests = s.rounds if simulated else 1  # a simulation is tested after every round
-            metrics[f"testing.{name}"] = tests * (perf_counter() - start) / share
-            metrics[f"trained.{name}"] = float(sizes.sum() / f.sizes.sum()) / share
-        results.append({"seed": int(seed), "metrics": metrics, "data": identity(s)})
-    return results
+        metrics |= {f"auc.{m}": chance_above(v[~noisy], v[noisy]) for m, v in ranked.items()}
+    metrics["base"] = 100 * float(valued.scored.value(np.ones((1, s.clients), dtype=bool))[0])
+    metrics |= {f"trained.{m}": spent for m, spent in valued.trained.items()}
+    metrics |= explained(sims, fits["fedccea"])
+    metrics |= {
+        f"explained.{m}": explained(sims, fits[m])["explained"] for m in ("connected", "adam")
+    }
+    slope, metrics["explained.same_round"] = same_round(sims)
+    quality = {m: fits[m].quality for m in ("connected", "adam")} | {"same_round": slope}
+    metrics |= {f"rank.{m}": agreement(q, fits["fedccea"].quality) for m, q in quality.items()}
+    # Whether data raise the fitted accuracy at all; if not, the weights are upside down: what all
+    # rounds add to the accuracies that follow them, in points, and how many take something off.
+    per_round = fits["fedccea"].per_round
+    assert per_round is not None
+    metrics["per_round"] = 100 * float(per_round.sum())
+    metrics["falling"] = float((per_round < 0).mean())
+    series = curves | {f"index.{m}": v for m, v in index.items()}
+    return valued, metrics, series | {f"value.{m}": values[m] for m in METHODS}
+
+
+@common.each_seed
+def run_golden(cell: Cell, seed: int, device: Any, progress: bool) -> dict[str, Any]:
+    """Run what a small run of :func:`run_valued` can: all but how stable its many fits are."""
+    s = common.setting(Setting, cell)
+    _, metrics, series = _valued_and_removed(s, seed, train_with_sizes, device, progress)
+    return {"metrics": metrics, "series": series}
+
+
+@common.each_seed
+def run_valued(cell: Cell, seed: int, device: Any, progress: bool) -> dict[str, Any]:
+    """Value the clients, remove them, and ask how far the fits can be trusted.
+
+    Trainings are kept beside the records.  The setting "splits" says how many pairs of parts of the
+    simulations are compared, 20 if it is left out; with 0 no more fits are made than values need.
+    """
+    s = common.setting(Setting, cell)
+    valued, metrics, series = _valued_and_removed(s, seed, _training(cell), device, progress)
+    sims, fits = valued.simulations, valued.fits
+    splits = cell.settings.get("splits", SPLITS)
+    if splits:
+        metrics |= stability(sims, seed, splits) | unseen(sims, seed)
+        metrics |= by_chance(sims, metrics["explained"], seed)
+    series = {
+        "removed": 100 * PROPORTIONS,
+        **series,
+        "round": np.arange(1, s.rounds + 1),
+        "accuracy": 100 * sims.accuracy.mean(axis=0),
+        "predicted": 100 * fits["fedccea"].predicted.mean(axis=0),
+    }
+    for m in FITS:
+        series |= {f"miss.{m}.{name}": q for name, q in misses(sims, fits[m]).items()}
+    return _result(s, metrics, series)
+
+
+def _training(cell: Cell) -> TrainWithSizes:
+    kept = RetrainingCache(default_root() / "trainings" / "fedccea")
+    return train_with_sizes if cell.profile == "smoke" else kept
+
+
+def _result(s: Setting, metrics: dict[str, float], series: dict[str, FloatArray]) -> dict[str, Any]:
+    return {
+        "metrics": metrics,
+        "series": {name: values.tolist() for name, values in series.items()},
+        "data": common.identity(common.dataset(s.data)),
+    }
+
+
+@common.each_seed
+def run_dealt(cell: Cell, seed: int, device: Any, progress: bool) -> dict[str, Any]:
+    """Deal FedCCEA's qualities to the clients at random: a control of partial participation.
+
+    Where clients use random shares of their data they are ranked by ``x_i omega_i``.  An uneven
+    omega, and most of all one with zeros, removes much the same clients in every round, where the
+    amounts alone take turns.  Dealt qualities are as uneven and know nothing: what they show is not
+    due to what was learnt.
+
+    Metrics are "area.M" and "lost40.M" as in the experiment ``contribution``, M one of "amounts",
+    "learnt", "dealt0", "dealt1", ..., and with the sigmoid behind the nodes "learnt-connected",
+    "dealt-connected0", ...  The simulations are those of that experiment; both readings' qualities
+    are dealt in the same orders.
+    """
+    s, train = common.setting(Setting, cell), _training(cell)
+    f = federation(s, seed)
+    valuing, scoring = halves(f, seed)
+    sims = simulate(
+        valuing, architecture(s, f), s.local, simulations=s.simulations, rounds=s.rounds,
+        seed=seed, device=device, progress=progress, train=train,
+    )  # fmt: skip
+    rng = Streams(seed).generator("fedccea", "dealt")
+    orders = [rng.permutation(s.clients) for _ in range(DEALS)]
+    ranked = {"amounts": np.ones(s.clients)}
+    for reading, end in ENDS.items():
+        quality = fit_aam(sims, sigmoid=FITS[reading], seed=seed).quality
+        ranked[f"learnt{end}"] = quality
+        ranked |= {f"dealt{end}{k}": quality[order] for k, order in enumerate(orders)}
+    curves = partial_participation(s, scoring, ranked, seed, train=train, device=device)
+    return _result(s, curve_metrics(curves), {"removed": 100 * PROPORTIONS, **curves})
+
+
+@common.each_seed
+def run_base(cell: Cell, seed: int, device: Any, progress: bool) -> dict[str, Any]:
+    """Train a federation with everybody and all data: does a scale learn enough?"""
+    s = common.setting(Setting, cell)
+    f = federation(s, seed)
+    sizes = np.broadcast_to(f.sizes, (1, s.rounds, s.clients))
+    (reached,) = 100 * train_with_sizes(
+        f, architecture(s, f), s.local, sizes, seed=seed, device=device, progress=progress
+    )
+    series = {"round": np.arange(1, s.rounds + 1), "accuracy": reached}
+    return _result(s, {"base": float(reached[-1])}, series)
+
+
+@common.each_seed
+def run_cost(cell: Cell, seed: int, device: Any, progress: bool) -> dict[str, Any]:
+    """Time a simulation, alone and in lockstep, beside leave-one-out and one walk (Table 2)."""
+    s = common.setting(Setting, cell)
+    f = federation(s, seed)
+    arch = architecture(s, f)
+    drawn = sample_sizes(f.sizes, s.simulations, s.rounds, seed)
+    kept = {
+        "loo": ~np.eye(s.clients + 1, s.clients, dtype=bool),
+        "walk": np.tril(np.ones((s.clients, s.clients), dtype=bool)),
+    }
+    jobs = {"simulation": drawn[:1], "lockstep": drawn} | {
+        name: (rows * f.sizes)[:, None].repeat(s.rounds, axis=1) for name, rows in kept.items()
+    }
+    test = Evaluator(arch, f.x_test, f.y_test, "accuracy", device=device)
+    models = arch.init(Streams(seed).generator("model"))
+    test.utilities(models[None])  # what is done once only is not timed
+    metrics = {}
+    for name, sizes in jobs.items():
+        simulated = name in ("simulation", "lockstep")
+        share = (s.simulations if name == "lockstep" else 1) * s.rounds
+        start = perf_counter()
+        train_with_sizes(f, arch, s.local, sizes, seed=seed, every_round=simulated, device=device)
+        metrics[f"seconds.{name}"] = (perf_counter() - start) / share
+        start = perf_counter()
+        test.utilities(models.repeat(len(sizes), 1))
+        tests = s.rounds if simulated else 1  # a simulation is tested after every round
+        metrics[f"testing.{name}"] = tests * (perf_counter() - start) / share
+        metrics[f"trained.{name}"] = float(sizes.sum() / f.sizes.sum()) / share
+    return {"metrics": metrics, "data": common.identity(common.dataset(s.data))}

@@ -1,55 +1,28 @@
-"""FedCCEA: the federations of its evaluation, and the methods on equal terms (section 4).
-
-One run values the clients of one federation by FedCCEA in both readings, by truncated Monte Carlo
-on retraining (TMC-SV) and by leave-one-out on retraining (LOO), and then retrains without some of
-them.
-"""
+"""FedCCEA's federations: the settings of its evaluation at every scale (section 4, appendix B)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
-from functools import lru_cache
-from typing import Literal
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from fedkit.datasets.dataset import Dataset, load
-from fedkit.estimators import leave_one_out
+from fedkit.datasets.catalogue import available
 from fedkit.federated.adversaries import Adversaries, Backdoor, LabelNoise
 from fedkit.federated.clients import Federation, Transform, make_federation
 from fedkit.federated.partitioners import IID, ClassesPerClient, Partitioner
-from fedkit.federated.retraining import RetrainingGame, TrainWithSizes, train_with_sizes
-from fedkit.games.game import Game, MemoGame
 from fedkit.learning.architectures import Architecture, build
 from fedkit.learning.training import LocalSGD
-from fedkit.methods.fedccea import (
-    Fit,
-    Simulations,
-    contribution_values,
-    fewest_simulations,
-    fit_aam,
-    simulate,
-)
-from fedkit.papers.fedccea.walks import Tally, truncated_walks
-from fedkit.papers.registry import Cell
+from fedkit.papers import common
+from fedkit.papers.fedccea.names import DISTRIBUTIONS, NOISES
 from fedkit.streams import Streams
 
-#: FedCCEA in both readings: where the sigmoid of its model stands.  Appendix A has it "in the first
-#: layer of the AAM", the one with the shared weights; but by section 3.2.1 that one is linear, and
-#: what it returns "is the input" of the connected layers
-FITS: dict[str, Literal["shared", "connected"]] = {"fedccea": "shared", "connected": "connected"}
-METHODS = (*FITS, "tmc-sv", "loo")
-#: controls of the removal experiments: they know nothing, or what the server may not know
-CONTROLS = ("random", "size", "oracle")
-#: random orders whose removal curves are averaged; each costs as many retrainings as a method
-RANDOM_ORDERS = 3
-DISTRIBUTIONS = ("iid", "weak", "strong")
-#: shares of the simulations, and of TMC-SV's coalitions, from which clients are valued as well
-PARTS = (0.25, 0.5, 0.75)
+__all__ = [
+    "COST", "LEARNING", "SCALES", "Pattern", "Scale", "Setting", "architecture", "at_hand",
+    "federation", "halves", "noise_of",
+]  # fmt: skip
 
-FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
 
@@ -133,9 +106,8 @@ class Setting:
         Classes are dealt in turn, so noisy clients hold different ones where that is possible, and
         noise is spread over the classes as evenly as it can be.
         """
-        if self.noise == "none":
-            return np.zeros(0, dtype=np.int64)
-        return np.arange(self.clients - round(self.noisy * self.clients), self.clients)
+        noisy = 0 if self.noise == "none" else round(self.noisy * self.clients)
+        return np.arange(self.clients - noisy, self.clients)
 
 
 @dataclass(frozen=True)
@@ -168,79 +140,26 @@ def noise_of(name: str, n_classes: int) -> Transform | None:
     return Pattern(share) if kind == "pattern" else Backdoor(share)
 
 
-@lru_cache(maxsize=2)
-def _dataset(name: str) -> Dataset:
-    return load(name)
-
-
-def identity(s: Setting) -> dict[str, str]:
-    """Return which data a setting runs on, for the record's manifest."""
-    data = _dataset(s.data)
-    return {"name": data.name, "source": data.source, "checksum": data.fingerprint}
-
-
 def federation(s: Setting, seed: int) -> Federation:
     """Return the clients of a setting; the noisy ones come last."""
     schemes: dict[str, Partitioner] = {
         "iid": IID(), "weak": ClassesPerClient(s.weak), "strong": ClassesPerClient(s.strong),
     }  # fmt: skip
     made = make_federation(
-        _dataset(s.data), s.clients, schemes[s.distribution], seed, validation=s.validation,
+        common.dataset(s.data), s.clients, schemes[s.distribution], seed, validation=s.validation,
         validation_from="train", empty="refill",
     )  # fmt: skip
+    clients = made.clients
     if s.samples is not None:
         rng = Streams(seed).generator("fedccea", "samples")
-        kept = [np.sort(rng.permutation(c)[: s.samples]) for c in made.clients]
-        made = replace(made, clients=tuple(kept))
+        clients = tuple(np.sort(rng.permutation(c)[: s.samples]) for c in clients)
     # "the order of samples": drawn once, and kept for every simulation and test (appendix B.1)
     rng = Streams(seed).generator("fedccea", "order")
-    made = replace(made, clients=tuple(rng.permutation(c) for c in made.clients))
-    part = noise_of(s.noise, made.n_classes)
-    if part is None:
+    made = replace(made, clients=tuple(rng.permutation(c) for c in clients))
+    attack = noise_of(s.noise, made.n_classes)
+    if attack is None:
         return made
-    return Adversaries.of((part, s.noisy_clients().tolist())).data(made)
-
-
-def architecture(s: Setting, f: Federation) -> Architecture:
-    """Return the network of a setting."""
-    return build(s.model, f.input_shape, f.n_classes)
-
-
-def setting(cell: Cell) -> Setting:
-    """Return the setting of a cell."""
-    known = {f.name for f in fields(Setting)}
-    return Setting(**{k: v for k, v in cell.settings.items() if k in known})
-
-
-@dataclass(frozen=True)
-class Valued:
-    """The clients of one federation, valued by each method.
-
-    Attributes
-    ----------
-    values : dict of str to float64[n]
-        Contribution values; FedCCEA's are at full participation.  "random" has a row per order.
-    trained : dict of str to float
-        Cost: data that went through R rounds of training, in units of everybody's; by method, and
-        "M.SHARE" of each part.
-    base : float
-        Accuracy with everybody on the scoring half of the test images, in [0, 1].
-    simulations, fits
-        What FedCCEA measured, and fitted in each reading.
-    scored : Game
-        Final accuracy, on the scoring half, of the federations that keep some clients.
-    parts : dict of str to float64[len(PARTS), n]
-        Values by both readings of FedCCEA and by TMC-SV from the first simulations, or coalitions,
-        only.
-    """
-
-    values: dict[str, FloatArray]
-    trained: dict[str, float]
-    base: float
-    simulations: Simulations
-    fits: dict[str, Fit]
-    scored: Game
-    parts: dict[str, FloatArray]
+    return Adversaries.of((attack, s.noisy_clients().tolist())).data(made)
 
 
 def halves(f: Federation, seed: int) -> tuple[Federation, Federation]:
@@ -261,72 +180,63 @@ def halves(f: Federation, seed: int) -> tuple[Federation, Federation]:
     )
 
 
-def value_clients(
-    s: Setting,
-    f: Federation,
-    seed: int,
-    *,
-    train: TrainWithSizes = train_with_sizes,
-    device: str | None = None,
-    progress: bool = False,
-) -> Valued:
-    """Value the clients of a federation by all methods.
+def architecture(s: Setting, f: Federation) -> Architecture:
+    """Return the network of a setting."""
+    return build(s.model, f.input_shape, f.n_classes)
 
-    The retraining methods share a memory, so no coalition is trained twice; each pays for what it
-    asks.  All methods see one half of the test images only (:func:`halves`).
-    """
-    arch = architecture(s, f)
-    valuing, scoring = halves(f, seed)
-    sims = simulate(
-        valuing, arch, s.local, simulations=s.simulations, rounds=s.rounds, seed=seed,
-        device=device, progress=progress, train=train,
-    )  # fmt: skip
-    fits = {m: fit_aam(sims, sigmoid=place, seed=seed) for m, place in FITS.items()}
-    game, scored = (
-        MemoGame(RetrainingGame(half, arch, s.local, s.rounds, seed, device=device, train=train))
-        for half in (valuing, scoring)
-    )
-    spent, for_loo = float(sims.sizes.mean(axis=2).sum() / s.rounds), Tally(game, f.sizes)
-    loo = leave_one_out(for_loo)
 
-    def tmc(share: float) -> tuple[FloatArray, float]:
-        return truncated_walks(game, f.sizes, tolerance=s.tolerance, seed=seed, limit=share * spent)
+_MNIST = Setting("mnist", "mnist", "iid")
+#: EMNIST by class is not at hand everywhere; the letters are another data set, and marked as such:
+#: 13 and 2 of 26 classes per client for the 30 and 5 of 62
+_EMNIST = replace(
+    _MNIST, dataset="emnist", data="emnist-letters", model="mlp-128", weak=13, strong=2, epochs=1,
+    batch_size=256, lr=0.05, aam_lr=0.05,
+)  # fmt: skip
+_DIGITS = replace(
+    _MNIST, dataset="digits", data="digits", model="mlp-16", clients=8, rounds=6, simulations=24,
+    samples=60, epochs=2, batch_size=16, lr=0.2,
+)  # fmt: skip
+#: 300 samples per client (appendix C.1).  MNIST's clients have a tenth of their samples and make up
+#: for it by ten times the rate.  At EMNIST's batch size they would make two steps; batches of 32
+#: leave the amount of data what it is in the paper, a number of steps.
+_MNIST_300, _EMNIST_300 = (
+    replace(_MNIST, samples=300, lr=0.01),
+    replace(_EMNIST, samples=300, batch_size=32),
+)
 
-    def cca(method: str, share: float) -> tuple[FloatArray, float]:
-        first = max(fewest_simulations(s.clients, s.rounds), round(share * s.simulations))
-        part = Simulations(sims.sizes[:first], sims.accuracy[:first])
-        fit = fit_aam(part, sigmoid=FITS[method], seed=seed)
-        cost = float(part.sizes.mean(axis=2).sum() / s.rounds)
-        return contribution_values(fit.quality, f.sizes), cost
 
-    parts = {m: [cca(m, share) for share in PARTS] for m in FITS}
-    parts["tmc-sv"] = [tmc(share) for share in PARTS]
-    (sampled, walked), sizes = tmc(1.0), f.sizes / f.sizes.mean()
-    honest = ~np.isin(np.arange(s.clients), s.noisy_clients())
-    return Valued(
-        values={
-            **{m: contribution_values(fit.quality, f.sizes) for m, fit in fits.items()},
-            "tmc-sv": sampled,
-            "loo": loo.values,
-            "random": Streams(seed)
-            .generator("fedccea", "random", s.dataset, s.distribution, s.noise)
-            .random((RANDOM_ORDERS, s.clients)),
-            "size": sizes,
-            "oracle": sizes * honest,
-        },
-        trained={
-            **dict.fromkeys(FITS, spent),
-            "tmc-sv": walked,
-            "loo": for_loo.trained,
-            **{
-                f"{m}.{share:g}": cost
-                for m, found in parts.items()
-                for share, (_, cost) in zip(PARTS, found, strict=True)
-            },
-        },
-        base=float(scored.value(np.ones((1, s.clients), dtype=bool))[0]),
-        simulations=sims,
-        fits=fits,
-        scored=scored,
-        parts={m: np.stack([values for values, _ in found]) for m, found in parts.items()},
-    )
+@dataclass(frozen=True)
+class Scale:
+    """What a profile runs."""
+
+    bases: tuple[Setting, ...]
+    noises: tuple[str, ...]
+
+
+SCALES = {
+    "smoke": Scale((_DIGITS,), ("none", "label-40")),
+    "laptop": Scale((_MNIST_300, _EMNIST_300), NOISES),
+    "paper": Scale((_MNIST, _EMNIST), NOISES),
+}
+#: is a federation with fewer samples trained as far as the paper's?
+LEARNING = {
+    "smoke": (_DIGITS, replace(_DIGITS, lr=0.02)),
+    "laptop": (),
+    "paper": (
+        *(_MNIST, replace(_MNIST_300, lr=_MNIST.lr), _MNIST_300),
+        *(_EMNIST, replace(_EMNIST, samples=300), _EMNIST_300),
+    ),
+}
+#: Table 2: seconds per round with 300 samples per client
+COST = {
+    "smoke": [replace(_DIGITS, clients=n, rounds=2, simulations=8, samples=20) for n in (4, 8, 16)],
+    "laptop": [],
+    "paper": [
+        replace(_MNIST_300, clients=n, rounds=2, simulations=20) for n in (4, 8, 12, 16, 32, 64)
+    ],
+}
+
+
+def at_hand() -> list[Setting]:
+    """Return the settings of the runs with 300 samples whose data are there; else the digits."""
+    return [s for s in SCALES["laptop"].bases if available(s.data)] or list(SCALES["smoke"].bases)
