@@ -19,7 +19,7 @@ _SEEDS = (0, 1, 2)
 
 def _everywhere(profile: str, bases: tuple[Setting, ...]) -> list[Setting]:
     """All distributions; the paper's EMNIST, by class, at the paper's scale where it is there."""
-    by_class = {"data": "femnist", "weak": 30, "strong": 5}
+    by_class: dict[str, Any] = {"data": "femnist", "weak": 30, "strong": 5}
     settings = []
     for base in bases:
         whole = profile == "paper" and base.dataset == "emnist" and base.samples is None

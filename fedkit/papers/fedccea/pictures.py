@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -99,14 +99,14 @@ def _grid(
 ) -> Picture:
     """Draw a row per part of the series and a column per distribution; empty if not on record."""
     picture, axes = panels(max(1, len(rows)), 3, height=0.9 + height * len(rows), share_y=share_y)
-    for line, (name, part) in zip(axes, rows.items(), strict=False):
+    for k, (name, part) in enumerate(rows.items()):
         label_of_row = f"{name}\n{label}"
-        for axis, (distribution, title) in zip(line, DISTRIBUTIONS.items(), strict=True):
+        for axis, (distribution, title) in zip(axes[k], DISTRIBUTIONS.items(), strict=True):
             handles = draw(axis, wide(part, distribution=distribution))
-            if line is axes[0]:
+            if k == 0:
                 axis.set_title(title)
             finish(
-                axis, below if line is axes[-1] else "", label_of_row if handles else "", handles
+                axis, below if k == len(rows) - 1 else "", label_of_row if handles else "", handles
             )
             label_of_row = "" if handles else label_of_row  # at the first panel that is there
             axis.set_axis_on() if handles else axis.set_axis_off()
@@ -151,14 +151,18 @@ def all_removals(series: pd.DataFrame, dataset: str, methods: Sequence[str] = ME
     def draw(axis: Axes, tidy: pd.DataFrame) -> list[Line2D]:
         handles: list[Line2D] = []
 
-        def curve(name: str, **style: object) -> list[Line2D]:
+        def curve(name: str, **style: Any) -> list[Line2D]:
             mean = _mean(tidy, "removed", name)[name]
             return axis.plot(mean.index, mean, **style)
 
         if "random" in tidy:
             handles += curve("random", color=INK, linewidth=2.5, alpha=0.5, label="random")
         for m in methods:
-            style = {"color": look[SHORT[m]]["color"], "linewidth": 1.3, "label": SHORT[m]}
+            style: dict[str, Any] = {
+                "color": look[SHORT[m]]["color"],
+                "linewidth": 1.3,
+                "label": SHORT[m],
+            }
             if f"{m}.lowest" in tidy:  # a ranking that ranks nobody has no curves
                 handles += curve(f"{m}.lowest", **style)
                 curve(f"{m}.highest", linestyle=(0, (1, 1.5)), **style)

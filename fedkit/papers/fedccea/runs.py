@@ -74,7 +74,7 @@ def index_metrics(
 
 def _valued_and_removed(
     s: Setting, seed: int, train: TrainWithSizes, device: str | None, progress: bool
-) -> tuple[Valued, dict[str, float], dict[str, FloatArray]]:
+) -> tuple[Valued, dict[str, float], dict[str, npt.NDArray[Any]]]:
     """Value the clients of a federation by every method, and remove them in every order.
 
     Returns the values, and a record's metrics and series, but for those that take many more fits.
@@ -158,7 +158,9 @@ def _training(cell: Cell) -> TrainWithSizes:
     return train_with_sizes if cell.profile == "smoke" else kept
 
 
-def _result(s: Setting, metrics: dict[str, float], series: dict[str, FloatArray]) -> dict[str, Any]:
+def _result(
+    s: Setting, metrics: dict[str, float], series: dict[str, npt.NDArray[Any]]
+) -> dict[str, Any]:
     return {
         "metrics": metrics,
         "series": {name: values.tolist() for name, values in series.items()},
