@@ -202,6 +202,8 @@ def test_the_study_changes_one_thing_at_a_time():
     runs = [(str(sorted(c.settings.items())), seed) for c in cells for seed in c.seeds]
     assert len(set(runs)) == len(runs)  # blocks of seeds do not overlap
     assert set(Counter(run for run, _ in runs).values()) == {3, 10}
+    loud = [seed for c in cells for seed in c.seeds if c.settings["scale"] == 10]
+    assert sorted(set(loud)) == list(range(10))  # a sentence turns on it
     assert {c.seeds for c in get("fedtsv", "study").cells("paper", (4, 5))} == {(4, 5)}
     with pytest.raises(ValueError, match="unknown profile"):
         get("fedtsv", "study").cells("huge")
