@@ -465,6 +465,9 @@ def test_corrected_values_from_sampled_orders():
         off = np.abs(sampled.values - truth.values)
         assert (off[free] < 4 * sampled.standard_errors[free]).all()
         assert off[~free] == pytest.approx(0, abs=1e-12)
+    one_pair = fk.PermutationSampling(antithetic=True, walks=2)  # both orders of two parties
+    both = mshapley_cmi(x_t, y, parties[:2], estimator=one_pair, **options)
+    assert both.values == pytest.approx(mshapley_cmi(x_t, y, parties[:2], **options).values)
     assert mshapley_cmi(x_t, y, parties, budget=8, **options).evaluations <= 8
     with pytest.raises(ValueError, match="budget is 3"):
         mshapley_cmi(x_t, y, parties, budget=3, **options)

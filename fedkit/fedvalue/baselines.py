@@ -152,14 +152,11 @@ def _untrained(name: str, seed: int) -> Any:
 def explain(fitted: Fitted, x: ArrayLike, background: ArrayLike, seed: int = 0) -> Floats:
     """Return the SHAP values of some rows (Lundberg and Lee 2017).
 
-    Explained are margins or log-odds, for the forest probabilities; the explainers are
-
-    - SVM: ``shap.PermutationExplainer``, one permutation and its reverse per row;
-    - GBT: TreeSHAP as built into XGBoost (``pred_contribs``; ``shap.TreeExplainer`` runs the same
-      algorithm and cannot read the models of XGBoost 3.1 and later);
-    - LR: ``shap.LinearExplainer``, exact;
-    - RF: ``shap.TreeExplainer``, exact for the trees' own distribution;
-    - NN: ``shap.DeepExplainer`` on the same weights in torch.
+    Explained are margins or log-odds, for the forest probabilities, by shap's
+    ``PermutationExplainer`` (SVM: one permutation and its reverse per row), ``LinearExplainer``
+    (LR: exact), ``TreeExplainer`` (RF: exact for the trees' own distribution) and
+    ``DeepExplainer`` (NN: on the same weights in torch); GBT by the TreeSHAP built into XGBoost,
+    as shap cannot read the models of XGBoost 3.1 and later.
 
     Parameters
     ----------
@@ -271,21 +268,15 @@ def ensemble(
 
 
 def draw_groups(parties: int, groups: int, seed: int = 0) -> list[int]:
-    """Draw non-empty groups uniformly, as masks (bit i is party i), until every party is in one.
-
-    Raises
-    ------
-    ValueError
-        If there is no party or no group.
-    """
+    """Draw non-empty groups uniformly, as masks (bit i is party i), until every party is in one."""
     if parties < 1 or groups < 1:
         raise ValueError(f"{parties} parties and {groups} groups; at least one of each is needed")
     rng = Streams(seed).generator("vfps", "groups")
-    found: list[int] = []
+    drawn: list[int] = []
     everybody = (1 << parties) - 1
-    while len(found) < groups or np.bitwise_or.reduce(found) != everybody:
-        found.append(int(rng.integers(1, 1 << parties)))
-    return found
+    while len(drawn) < groups or np.bitwise_or.reduce(drawn) != everybody:
+        drawn.append(int(rng.integers(1, 1 << parties)))
+    return drawn
 
 
 def vfps_scores(

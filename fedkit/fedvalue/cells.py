@@ -109,25 +109,15 @@ def sum_clogc(counts: Ints) -> float:
 
 @dataclass(eq=False)
 class Cells:
-    """The cells of one coalition.
-
-    Attributes
-    ----------
-    members : bool[d]
-        The coalition of data parties.
-    key : int64[n]
-        Cell of each row, below `size`.
-    size : int
-        Range of the keys.
-    pure : bool
-        Set by the user of the cells when each cell has one label: a larger coalition can then
-        add nothing, and its cells are not worked out (its key has no rows).
-    """
+    """The cells of one coalition of data parties."""
 
     members: NDArray[np.bool_]
     key: Ints
+    """Cell of each row, below `size`."""
     size: int
     pure: bool = False
+    """Set by the user of the cells when each has one label: a larger coalition can then add
+    nothing, and its cells are not worked out (its key has no rows)."""
 
 
 class CoalitionCells:

@@ -249,27 +249,12 @@ def _common_ids(ids: Any, rows: int, owners: tuple[str, ...]) -> NDArray[Any]:
 
 
 def pca(x: ArrayLike, components: int) -> NDArray[np.float64]:
-    """Return the scores of a party's rows on its first principal components.
+    """Return ``float64[n, components]``: the rows' scores on the first principal components.
 
     One half of the paper's fast-FedValue; the other is the sampling of permutations (Eq. 16), the
-    `estimator` of :func:`~fedkit.fedvalue.cmi.mshapley_cmi`.  By scikit-learn's exact PCA: columns
-    are centred and not scaled, and the loading of largest size of a component is positive.
-
-    Parameters
-    ----------
-    x : array, shape (n, f)
-        Finite numbers.
-    components : int
-        How many to keep, at most ``min(n, f)``.
-
-    Returns
-    -------
-    float64 array, shape (n, components)
-
-    Raises
-    ------
-    ValueError
-        If `components` is out of range or a value is not finite.
+    `estimator` of :func:`~fedkit.fedvalue.cmi.mshapley_cmi`.  By scikit-learn's exact PCA of
+    ``float[n, f]``: columns are centred and not scaled, and the loading of largest size of a
+    component is positive.
     """
     matrix = np.asarray(x, dtype=np.float64)
     solver = "covariance_eigh" if len(matrix) > matrix.shape[-1] else "full"

@@ -92,16 +92,11 @@ def standardise(x: Any, name: str = "x") -> Floats:
     """Return the columns with mean 0 and standard deviation 1, ``float64[n, f]``.
 
     Columns that are constant up to rounding are left out: they are worth nothing and have no scale.
-
-    Raises
-    ------
-    ValueError
-        If a value is missing, infinite or not a number.
     """
-    found = numbers(x, name)
-    rounding = 8 * np.finfo(np.float64).eps * np.abs(found).max(axis=0, initial=0.0)
-    found = found[:, np.ptp(found, axis=0) > rounding]
-    scaled: Floats = (found - found.mean(axis=0)) / found.std(axis=0)
+    values = numbers(x, name)
+    rounding = 8 * np.finfo(np.float64).eps * np.abs(values).max(axis=0, initial=0.0)
+    values = values[:, np.ptp(values, axis=0) > rounding]
+    scaled: Floats = (values - values.mean(axis=0)) / values.std(axis=0)
     return scaled
 
 
@@ -109,15 +104,15 @@ def numbers(x: Any, name: str) -> Floats:
     """Return finite numbers ``float64[n, f]``, or refuse what is not."""
     columns = columns_of(x, name)
     try:
-        found = np.array(columns, dtype=np.float64).T
+        values = np.array(columns, dtype=np.float64).T
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name} holds text; nearest neighbours need numbers") from error
-    if not np.isfinite(found).all():
+    if not np.isfinite(values).all():
         raise ValueError(
             f"{name} has missing or infinite values; nearest neighbours need all of them, so fill "
             "them in or use a correction that works with bins"
         )
-    return found if columns else np.zeros((len(x), 0))
+    return values if columns else np.zeros((len(x), 0))
 
 
 class KNNGame:
