@@ -1,19 +1,13 @@
 import math
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from fedkit.fedvalue.cmi import mshapley_from_table
-from fedkit.fedvalue.protocol.attacks import ATTACKS
 from fedkit.fedvalue.protocol.counting import CountingServer
 from fedkit.fedvalue.protocol.leakage import claims, geometric_noise, measure, suppress, with_decoys
 from fedkit.fedvalue.protocol.secure import parties_of
-from fedkit.papers.fedvalue import security_tables as tables
-from fedkit.papers.fedvalue.leak import contingency
-from fedkit.papers.fedvalue.security import example
-from fedkit.papers.registry import get
-from fedkit.records.store import Store
+from fedkit.papers.fedvalue.security import contingency
 from fedkit.streams import Streams
 
 
@@ -116,65 +110,7 @@ def test_noise_that_cannot_be(epsilon, sizes, words):
         geometric_noise(np.array([[0, 1], [1, 0]]), np.array([3, 2]), epsilon, noise(), sizes)
 
 
-def test_growth_fits_sizes_that_every_seed_ran():
-    frame = pd.DataFrame(
-        [
-            {"seed": seed, "metric": "core_seconds", "value": 2e-6 * rows**slope,
-             "protocol": "hardened", "varied": "rows", "rows": rows}
-            for seed, slope in enumerate((1.0, 1.1, 1.2))
-            for rows in (10, 100, 1_000, 10_000, 100_000)
-            if rows < 100_000 or seed == 0
-        ]
-    )  # fmt: skip
-    found = tables.growth(frame).loc[("hardened", "rows")]
-    assert (found["from"], found["to"], found["runs"]) == (10, 10_000, 3)
-    assert found["exponent of the power"] == "1.10 [0.85, 1.35]"  # 1.1 +- 4.303 * 0.1 / sqrt(3)
-
-
-# ---- the experiments
-
-
-def test_experiments_run_and_their_tables_read_them(tmp_path):
-    store = Store(tmp_path)
-    wanted = {
-        "security": lambda s: (
-            (
-                s["protocol"] == "printed"
-                and (s["attack"], s["high"]) in {("zeros", 9), ("best bet", 2), ("best bet", 9)}
-            )
-            or (s["data"], s["artificial_low"]) == ("cells", 400)
-        ),
-        "leak": lambda s: s["dataset"] == "wine" and s["features"] == 1 and s["level"] in (0, 2),
-        "scaling": lambda s: s["varied"] == "rows" and s["protocol"] == "hardened",
-    }
-    for name, fits in wanted.items():
-        cells = [c for c in get("fedvalue", name).cells("smoke", None) if fits(c.settings)]
-        get("fedvalue", name).execute(cells, store, progress=False)
-    frame = store.frame("fedvalue", "security", "smoke")
-    shown = tables.attacks(frame)
-    assert shown.loc["zeros", "printed"].startswith("0.0")
-    assert shown.loc["zeros", "hardened"] == "-"
-    known = tables.known(frame, "cells").loc[400]
-    assert known["smallest share f (q = 2)"] == pytest.approx(1 / 3)
-    assert known["overall share"] == pytest.approx(1 / 3)
-    assert known["bound (%)"] == pytest.approx(100 * (2 / 3) ** 4 * 0.75**6)
-    assert tables.bets(frame).loc["2", "measured"].startswith("100.0")
-    assert tables.caught(frame, "printed").loc["zeros", "non-negativity"] == 100
-    leaks = tables.leaks(store.frame("fedvalue", "leak", "smoke"))
-    assert (leaks["revealed (%)"] <= leaks["concluded (%)"] + 1e-9).all()
-    growth = tables.growth(store.frame("fedvalue", "scaling", "smoke"))
-    assert list(growth.index) == [("hardened", "rows")]
-
-
-def test_examples_and_protocols():
-    attacked = {c.settings["attack"] for c in get("fedvalue", "security").cells("paper", None)}
-    assert attacked == set(ATTACKS)
-    x, y, (cell,) = example("cells", 400, noise())
-    assert np.bincount(x).tolist() == list(range(4, 29))
-    assert np.array_equal(cell, x)
-    assert len(np.unique(np.stack([x, y]), axis=1).T) == 25
-    x, y, (cell,) = example("label", 20, noise())
-    assert not x.any()
-    assert np.array_equal(cell, y)
-    with pytest.raises(ValueError, match="unknown profile"):
-        get("fedvalue", "leak").cells("huge", None)
+def test_nothing_left_claims_nothing():
+    leak = measure(np.array([0, 1]), [np.array([0, 0])], np.zeros((0, 2), int), np.zeros(0, int))
+    assert (leak.unique, leak.claimed, leak.revealed) == (1.0, 0.0, 0.0)
+    assert math.isnan(leak.right)

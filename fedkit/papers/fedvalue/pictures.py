@@ -1,17 +1,24 @@
-"""Figures of the FedValue chapters that fedkit.plots has no twin for."""
+"""Figures of the FedValue chapters that :mod:`fedkit.plots` has no twin for."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
-from fedkit.plots.style import INK, MARKERS, PALETTE, Picture, finish, panels, require
+from fedkit.fedvalue.protocol.counting import CountingServer
+from fedkit.fedvalue.protocol.messages import Table
+from fedkit.fedvalue.protocol.secure import parties_of
+from fedkit.plots.style import HEAT, INK, PALETTE, Picture, finish, looks, panels, require
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from pandas import DataFrame
 
-__all__ = ["strips"]
+__all__ = ["Recorder", "sequence_diagram", "server_view", "strips", "watched"]
 
 
 def strips(
@@ -35,27 +42,113 @@ def strips(
         If a column is missing or the table is empty.
     """
     require(tidy, (panel, place, value, hue))
-    names = list(dict.fromkeys(tidy[panel]))
-    places = list(dict.fromkeys(tidy[place]))
-    series = list(dict.fromkeys(tidy[hue]))
+    names, places, series = (list(tidy[column].unique()) for column in (panel, place, hue))
+    styles = looks(series, None)
     picture, axes = panels(1, len(names), height=3.2)
     for axis, name in zip(axes[0], names, strict=True):
         axis.set_title(name)
         handles = []
         for j, kind in enumerate(series):
-            across, up = [], []
-            for k, at in enumerate(places):
-                chosen = (tidy[panel] == name) & (tidy[place] == at) & (tidy[hue] == kind)
-                dots = tidy.loc[chosen, value].to_numpy(dtype=float)
-                shift = 0.3 * (j - (len(series) - 1) / 2)
-                across.append(k + shift + np.linspace(-0.08, 0.08, len(dots)))
-                up.append(dots)
-            look = {"color": PALETTE[j % len(PALETTE)], "marker": MARKERS[j % len(MARKERS)]}
-            where, high = np.concatenate(across), np.concatenate(up)
-            handles.append(axis.scatter(where, high, s=22, label=str(kind), **look))
+            dots = tidy[(tidy[panel] == name) & (tidy[hue] == kind)]
+            rank, size = (dots.groupby(place)[value].transform(f) for f in ("cumcount", "size"))
+            strip = dots[place].map(places.index) + 0.3 * (j - (len(series) - 1) / 2)
+            look = {k: styles[str(kind)][k] for k in ("color", "marker")}
+            x = strip + 0.16 * rank / np.maximum(size - 1, 1) - 0.08
+            handles.append(axis.scatter(x, dots[value], s=22, label=str(kind), **look))
         axis.set_xticks(range(len(places)), [str(at) for at in places])
         axis.set_xlim(-0.5, len(places) - 0.5)
         axis.grid(False, axis="x")
         axis.axhline(0, color=INK, linewidth=0.8)
         finish(axis, "", ylabel, handles)
+    return picture
+
+
+_LANES = ("task party", "data party A", "data party B", "counting server")
+#: (from, to, text) of each line; None as receiver: something that is done at home
+_STEPS = (
+    (0, 3, "job, sealed orders\n(q, $n_r$, tokens)"),
+    (3, 1, "sealed order"),
+    (3, 2, "sealed order"),
+    (0, 3, "encrypted IDs,\ntokens, sealed report"),
+    (1, 3, "encrypted IDs,\ntokens, sealed report"),
+    (2, 3, "encrypted IDs,\ntokens, sealed report"),
+    (3, None, "joins on IDs,\ncounts tuples"),
+    (3, 0, "tuples of tokens,\ncounts, sealed reports"),
+    (0, None, "checks, merges,\ndivides by q"),
+)
+
+
+def sequence_diagram() -> Picture:
+    """Draw who sends what to whom in one iteration of the counting protocol."""
+    picture, axes = panels(height=0.8 + 0.5 * len(_STEPS))
+    axis, server, last = axes[0, 0], len(_LANES) - 1, len(_STEPS) + 0.6
+    axis.set_axis_off()
+    axis.set_xlim(-0.45, server + 0.5)
+    axis.set_ylim(last, -0.6)
+    colours = [PALETTE[int(x == server)] for x in range(len(_LANES))]
+    for x, (name, colour) in enumerate(zip(_LANES, colours, strict=True)):
+        axis.plot([x, x], [0.2, last], color=INK, linewidth=0.8, linestyle=(0, (4, 3)))
+        head = {"ha": "center", "va": "bottom", "fontsize": 9.5, "weight": "bold"}
+        axis.text(x, -0.05, name, color=colour, **head)
+    for row, (start, end, text) in enumerate(_STEPS, 1):
+        look = {"color": INK, "fontsize": 8}
+        if end is None:
+            side, align = (-0.06, "right") if start == server else (0.06, "left")
+            axis.plot(start, row, "s", color=colours[start], markersize=7)
+            axis.text(start + side, row, text, ha=align, va="center", style="italic", **look)
+        else:
+            arrow = {"arrowstyle": "-|>", "color": INK, "linewidth": 1.2, "shrinkA": 0}
+            axis.annotate("", (end, row), (start, row), arrowprops={**arrow, "shrinkB": 1})
+            middle = start + (0.5 if end > start else -0.5)  # between two lanes, never on one
+            axis.text(middle, row - 0.06, text, ha="center", va="bottom", linespacing=1.0, **look)
+    return picture
+
+
+class Recorder(CountingServer):
+    """An honest server that keeps its answers, to look at."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answers: list[Table] = []
+
+    def table(self, job: str) -> Table | None:
+        """Return the counts, and keep them."""
+        found = super().table(job)
+        if found is not None:
+            self.answers.append(found)
+        return found
+
+
+def watched(codes: Any, **options: Any) -> list[Table]:
+    """Count with a server that keeps its answers, and return them."""
+    task, others = parties_of(codes, **options)
+    server = Recorder()
+    task.count(server, wait=lambda: [party.serve(server) for party in others])
+    return server.answers
+
+
+def _matrix(table: Table) -> npt.NDArray[np.int64]:
+    """Counts as token of the task party by token of the first data party."""
+    rows, columns = (np.unique(column, return_inverse=True)[1] for column in table.tokens.T[:2])
+    found = np.zeros((rows.max() + 1, columns.max() + 1), dtype=np.int64)
+    np.add.at(found, (rows, columns), table.counts)
+    return found
+
+
+def server_view(clear: npt.NDArray[np.int64], tables: Mapping[str, Table]) -> Picture:
+    """Draw the true table and, beside it, what the server holds under each protocol."""
+    shown = {"the true table": clear, **{name: _matrix(table) for name, table in tables.items()}}
+    picture, axes = panels(1, len(shown), height=2.9)
+    for axis, (name, counts) in zip(axes[0], shown.items(), strict=True):
+        axis.imshow(counts, cmap=HEAT, aspect="auto", interpolation="nearest")
+        axis.grid(False)
+        axis.set_title(name)
+        few = counts.size <= 36
+        for (i, j), n in np.ndenumerate(counts) if few else ():
+            colour = "white" if n > counts.max() / 2 else "black"
+            axis.text(j, i, str(n), ha="center", va="center", fontsize=9, color=colour)
+        axis.set_xticks(range(counts.shape[1]) if few else [])
+        axis.set_yticks(range(counts.shape[0]))
+        cell = "cell" if name == "the true table" else "token"
+        finish(axis, f"{cell} of the data party", f"{cell} of the task party", ())
     return picture

@@ -1,21 +1,36 @@
-"""FedValue's protocol under attack.
+"""FedValue's protocol: cheating servers, what counts reveal of people, and how its time grows.
 
-The paper proves a bound (Proposition 2) and attacks nothing.  What it leaves open is a field of
-:class:`Attacked`.
+The paper proves a bound (Proposition 2), attacks nothing, and gives times without their settings;
+what it leaves open is a field of :class:`Attacked`, :class:`Leaking` and :class:`Timed`.
 """
 
 from __future__ import annotations
 
-from collections import Counter as Tally
-from dataclasses import dataclass
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
+from scipy import stats
 
+from fedkit.datasets.tabular import find_table, load_table
+from fedkit.fedvalue.cmi import mshapley_from_table
+from fedkit.fedvalue.data import VerticalData
 from fedkit.fedvalue.protocol import bounds
 from fedkit.fedvalue.protocol.attacks import ATTACKS, attempt
-from fedkit.papers.registry import Cell
+from fedkit.fedvalue.protocol.counting import CountingServer, count_tuples
+from fedkit.fedvalue.protocol.leakage import geometric_noise, measure, suppress, with_decoys
+from fedkit.fedvalue.protocol.secure import parties_of
+from fedkit.papers.registry import Cell, Experiment, RunFunction, register
+from fedkit.records.golden import Tiny
 from fedkit.streams import Streams
+
+__all__ = [
+    "PROTOCOLS", "Attacked", "Leaking", "Timed", "contingency", "example", "run_leak",
+    "run_scaling", "run_security",
+]  # fmt: skip
 
 Codes = tuple[Any, Any, list[Any]]
 
@@ -27,6 +42,9 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
     "hardened, token per cell": {"variant": "table", "hardened": True, "tokens": "cell"},
     "hardened": {"variant": "table", "hardened": True, "tokens": "row"},
 }
+
+
+# ------------------------------------------------------------------- cheating servers
 
 
 @dataclass(frozen=True)
@@ -84,33 +102,278 @@ def run_security(cell: Cell, device: Any, progress: bool) -> list[dict[str, Any]
         "artificial": (s.artificial_low, s.artificial_high),
         "iterations": s.iterations,
     }
+    # the q of least protection: all different where the range has enough
+    step = int(s.iterations <= s.high - s.low + 1)
+    least = [s.low + step * j for j in range(s.iterations)], [s.artificial_low] * s.iterations
     results = []
     for seed in cell.seeds:
         streams = Streams(seed).child("security")
-        ended: Tally[str] = Tally()
+        ended: Counter[str] = Counter()
         known, share = [], []
         for trial in range(s.trials):
             codes = example(s.data, s.people, streams.generator("people", trial))
             end = attempt(ATTACKS[s.attack], codes, seed=seed * s.trials + trial, **options)
             ended["deceived" if end.changed else end.check or "unchanged"] += 1
             sizes = np.unique(np.stack(codes[:2]), axis=1, return_counts=True)[1].tolist()
-            least = _smallest(s), [s.artificial_low] * s.iterations
             known.append(bounds.known_answers(sizes, *least))
             share.append(bounds.share_known(sizes, s.low, s.artificial_low))
-        metrics = {"deceived": 0.0, "unchanged": 0.0} | {
-            name: count / s.trials for name, count in ended.items()
+        metrics = {
+            "deceived": 0.0,
+            "unchanged": 0.0,
+            **{name: count / s.trials for name, count in ended.items()},
+            "trials": float(s.trials),
+            "bound.paper": bounds.proposition_2(s.low, s.iterations, 16),
+            "bound.per_cell": bounds.per_cell(s.low, s.iterations),
+            "bound.best_bet": bounds.best_shift((s.low, s.high), s.iterations)[0],
+            "bound.known_answers": float(np.mean(known)),
+            "share_known": float(np.mean(share)),
         }
-        metrics["trials"] = float(s.trials)
-        metrics["bound.paper"] = bounds.proposition_2(s.low, s.iterations, 16)
-        metrics["bound.per_cell"] = bounds.per_cell(s.low, s.iterations)
-        metrics["bound.best_bet"] = bounds.best_shift((s.low, s.high), s.iterations)[0]
-        metrics["bound.known_answers"] = float(np.mean(known))
-        metrics["share_known"] = float(np.mean(share))
         results.append({"seed": int(seed), "metrics": metrics, "series": {}})
     return results
 
 
-def _smallest(s: Attacked) -> list[int]:
-    """Return the q of least protection: all different where the range has enough."""
-    room = s.high - s.low + 1
-    return [s.low + (j if s.iterations <= room else 0) for j in range(s.iterations)]
+# ------------------------------------------------------------------- leaks
+
+
+@dataclass(frozen=True)
+class Leaking:
+    """One data set, one defence.
+
+    Attributes
+    ----------
+    dataset : str
+    features : int
+        Columns of the task party, and of each data party.
+    parties : int
+        Data parties.
+    defence : str
+        "none", "joint" (leave out joint cells below `level`), "task" (leave out cells of the task
+        party below `level`), "noise" (geometric, epsilon = `level`), "decoys" (`level` for each
+        cell of the task party).
+    level : float
+    """
+
+    dataset: str
+    features: int = 2
+    parties: int = 5
+    defence: str = "none"
+    level: float = 0.0
+
+
+def run_leak(cell: Cell, device: Any, progress: bool) -> list[dict[str, Any]]:
+    """Let the task party draw its conclusions, and value the parties from what is left.
+
+    The table is counted in the clear: the protocol gives the same one, bit for bit.
+    """
+    s, results = Leaking(**cell.settings), []
+    table = load_table(s.dataset)
+    for seed in cell.seeds:
+        streams = Streams(seed).child("leak", s.dataset)
+        dealt = streams.generator("features").permutation(table.x.shape[1])
+        groups = dealt[: s.features * (1 + s.parties)].reshape(1 + s.parties, s.features)
+        own, *others = (table.x[:, group] for group in groups)
+        codes, rng = VerticalData(own, table.y, tuple(others)).codes(), streams.generator("noise")
+        pairs, task, cells, counts = contingency(codes)
+        exact = mshapley_from_table(cells, pairs, counts).values
+        if s.defence == "joint":
+            cells, counts = suppress(cells, counts, int(s.level))
+        elif s.defence == "task":
+            big = (np.bincount(task) >= s.level)[cells[:, 0]]
+            cells, counts = cells[big], counts[big]
+        elif s.defence == "noise":
+            cells, counts = geometric_noise(cells, counts, s.level, rng)
+        elif s.defence == "decoys":
+            pairs, task, cells, counts = contingency(with_decoys(codes, int(s.level), rng))
+        rows = len(table.y)
+        leak = asdict(measure(task[:rows], codes[2], cells, counts))
+        guess = float(np.mean([np.bincount(column).max() / rows for column in codes[2]]))
+        error, rank = 1.0, 0.0  # of values of an empty table
+        if len(counts):
+            found = mshapley_from_table(cells, pairs, counts).values
+            error = float(np.abs(found - exact).sum() / np.abs(exact).sum())
+            if np.ptp(found) >= 1e-12:
+                rank = float(stats.spearmanr(found, exact).statistic)
+        metrics = {**leak, "guess": guess, "error": error, "rank": rank}
+        results.append({"seed": int(seed), "metrics": metrics, "series": {}})
+    return results
+
+
+def contingency(codes: tuple[Any, Any, Sequence[Any]]) -> tuple[Any, Any, Any, Any]:
+    """Return the task party's (x_t, y_t) per cell, each row's cell, and the table.
+
+    The table is the occupied joint cells, ``int64[C, 1 + d]``, and their counts.
+    """
+    pairs, task = np.unique(np.stack(codes[:2]), axis=1, return_inverse=True)
+    task = np.ravel(task)
+    return pairs.T, task, *count_tuples([task, *codes[2]], np.ones(len(task), dtype=np.int64))
+
+
+# ------------------------------------------------------------------- times
+
+
+@dataclass(frozen=True)
+class Timed:
+    """One point of Figures 6 and 7; the defaults are those of Table 3.
+
+    Attributes
+    ----------
+    varied : str
+        The parameter that the point belongs to.
+    protocol : str
+        Key of :data:`PROTOCOLS`.
+    parties, features, levels, rows : int
+        Data parties; features of each party, and values of a feature; people.
+    duplications, iterations, artificial : int
+    """
+
+    varied: str
+    protocol: str = "hardened"
+    parties: int = 5
+    features: int = 2
+    levels: int = 5
+    rows: int = 10_000
+    duplications: int = 3
+    iterations: int = 2
+    artificial: int = 50
+
+
+def run_scaling(cell: Cell, device: Any, progress: bool) -> list[dict[str, Any]]:
+    """Time one count and the values from it; features are independent and uniform.
+
+    "core_seconds" is the processor time of hashing and counting, of all roles together: it does
+    not depend on what else the machine does, or hardly.
+    """
+    s = Timed(**cell.settings)
+    return [{"seed": int(seed), "metrics": _times(s, seed), "series": {}} for seed in cell.seeds]
+
+
+def _times(s: Timed, seed: int) -> dict[str, float]:
+    rng = Streams(seed).generator("scaling")
+    sizes = [s.levels**s.features, 2, *[s.levels**s.features] * s.parties]
+    x, y, *columns = (rng.integers(0, size, s.rows) for size in sizes)
+    begun, started = time.process_time(), time.perf_counter()
+    task, others = parties_of(
+        (x, y, columns), seed=seed, duplications=s.duplications, iterations=s.iterations,
+        artificial=s.artificial, **PROTOCOLS[s.protocol],
+    )  # fmt: skip
+    hashed = time.perf_counter()
+    server = CountingServer()
+    found = task.count(server, wait=lambda: [party.serve(server) for party in others])
+    counted, work = time.perf_counter(), time.process_time() - begun
+    found.values()
+    return {
+        "core_seconds": work, "seconds": counted - started, "seconds.hash": hashed - started,
+        "seconds.values": time.perf_counter() - counted, "queries": float(found.queries),
+        "cells": float(len(found.counts)),
+    }  # fmt: skip
+
+
+# ------------------------------------------------------------------- cells
+
+#: attacks that move people between cells of a whole table
+SWAPS = ("random swap", "rank linking", "weak cells")
+_SEEDS = {"smoke": 1, "laptop": 3, "paper": 5}
+_TRIALS = {"smoke": 6, "laptop": 60, "paper": 100}
+#: what is varied in Figures 6 and 7, for whole tables and cell by cell
+TABLE: dict[str, tuple[int, ...]] = {
+    "rows": (1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000),
+    "parties": (1, 2, 3, 4, 5, 6, 7, 8), "features": (1, 2, 3, 4, 5),
+    "duplications": (1, 2, 3, 5, 7, 9), "iterations": (1, 2, 3, 4, 6, 8),
+    "artificial": (1, 50, 1_000, 10_000, 30_000, 100_000),
+}  # fmt: skip
+CELLS: dict[str, tuple[int, ...]] = {
+    "rows": (300, 1_000, 3_000, 10_000, 30_000), "parties": (1, 2, 3, 4, 5),
+    "features": (1, 2, 3), "duplications": (1, 2, 3, 5, 7, 9), "iterations": (1, 2, 3, 4, 6, 8),
+    "artificial": (1, 50, 300, 1_000, 3_000),
+}  # fmt: skip
+
+
+def _security(profile: str) -> list[Attacked]:
+    trials = _TRIALS[profile]
+    few = max(1, trials // 2)
+    found = []
+    for protocol, options in PROTOCOLS.items():
+        # cell by cell there is nothing to swap; such counts take 20 times as long
+        single = options["variant"] == "cells"
+        attacks = [a for a in ATTACKS if not (single and a in SWAPS)]
+        found += [Attacked(protocol, a, trials=few if single else trials) for a in attacks]
+    # q known, or nearly: Table 3 has one q; q = tau = 2 is the example behind Proposition 2
+    for low, high in ((2, 2), (3, 3), (2, 3), (2, 5)):
+        for protocol in ("printed", "hardened"):
+            found.append(Attacked(protocol, "best bet", low, high, trials=few))
+    # the attacker's best case: every swap does the same, and the server is told all it can know
+    best = Attacked("hardened", "rank linking", 2, 3, data="label", people=100, trials=10 * trials)
+    # and the same with 25 task cells, where those with the fewest artificial IDs are the target
+    many = replace(best, attack="weak cells", data="cells", people=400, trials=3 * trials)
+    for base, extras in ((best, (5, 20, 50, 100, 200)), (many, (25, 100, 400, 1600))):
+        found += [replace(base, artificial_low=n, artificial_high=n) for n in extras]
+    return found
+
+
+def _leak(profile: str) -> list[Leaking]:
+    found = []
+    for dataset in ("wine", "breast", "credit"):
+        if dataset == "credit" and (profile != "paper" or find_table("credit") is None):
+            continue
+        base = Leaking(dataset)
+        narrow = replace(base, features=1, parties=3)  # few enough cells for noise on all
+        found += [replace(base, features=n) for n in ((1, 2) if dataset == "wine" else (1, 2, 3))]
+        for s, defence, levels in (
+            (base, "joint", (2, 5)), (base, "task", (2, 5, 20)), (base, "decoys", (1, 3, 10)),
+            (narrow, "none", (0.0,)), (narrow, "noise", (2.0, 1.0, 0.5)),
+            (narrow, "decoys", (1, 3, 10)),
+        ):  # fmt: skip
+            found += [replace(s, defence=defence, level=level) for level in levels]
+    return found
+
+
+def _scaling(profile: str) -> list[Timed]:
+    few = {"smoke": 2, "laptop": -1, "paper": None}[profile]
+    table = Timed("", rows=1_000) if profile == "smoke" else Timed("")
+    cells = Timed("", "printed", parties=2, features=1, levels=3, rows=1_000)
+    found = []
+    for base, points in ((table, TABLE), (cells, CELLS)):
+        for name, values in points.items():
+            for value in values[:few]:
+                change: dict[str, Any] = {"varied": name, name: value}
+                if base is cells and name == "features":
+                    change["levels"] = 2  # three values each would be 78,732 queries
+                found.append(replace(base, **change))
+    return found
+
+
+def _register(
+    name: str, title: str, run: RunFunction, settings: Callable[[str], Sequence[Any]], golden: Tiny
+) -> None:
+    def cells(profile: str, seeds: Sequence[int] | None = None) -> list[Cell]:
+        if profile not in _SEEDS:
+            raise ValueError(f"unknown profile {profile!r}; there are {', '.join(_SEEDS)}")
+        own = min(_SEEDS[profile], 3) if name == "scaling" else _SEEDS[profile]
+        own = 10 if (name, profile) == ("leak", "paper") else own
+        chosen = tuple(range(own) if seeds is None else seeds)
+        return [Cell(profile, "fedvalue", name, asdict(s), chosen) for s in settings(profile)]
+
+    register(Experiment("fedvalue", name, title, cells, run, (golden,)))
+
+
+_register(
+    "security", "Cheating servers (Proposition 2)", run_security, _security,
+    Tiny(
+        "security", run_security, asdict(Attacked("hardened", "best bet", trials=4, people=60)),
+        by="attack", switches={"protocol": {}, "data": {"attack": "weak cells"}},
+    ),
+)  # fmt: skip
+_register(
+    "leak", "What counts reveal of people", run_leak, _leak,
+    Tiny(
+        "leak", run_leak, asdict(Leaking("wine", features=1, parties=3)),
+        switches={"defence": {"level": 2.0}},
+    ),
+)  # fmt: skip
+_register(
+    "scaling", "Time of the protocol (Figures 6 and 7)", run_scaling, _scaling,
+    Tiny(
+        "scaling", run_scaling,
+        asdict(Timed("rows", rows=200, parties=2, features=1, levels=3)), switches={"protocol": {}},
+    ),
+)  # fmt: skip

@@ -1,0 +1,117 @@
+"""FedValue's security, leaks, times and their pictures: examples, records and what tables show."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fedkit.fedvalue.protocol.attacks import ATTACKS
+from fedkit.papers.fedvalue import security_tables as tables
+from fedkit.papers.fedvalue.pictures import sequence_diagram, server_view, strips, watched
+from fedkit.papers.fedvalue.security import contingency, example
+from fedkit.papers.registry import get
+from fedkit.records.store import Store
+from fedkit.streams import Streams
+
+
+def rng():
+    return Streams(0).generator("test")
+
+
+def test_examples():
+    x, y, (cell,) = example("cells", 400, rng())
+    assert np.bincount(x).tolist() == list(range(4, 29))
+    assert np.array_equal(cell, x)
+    assert len(np.unique(np.stack([x, y]), axis=1).T) == 25
+    x, y, (cell,) = example("label", 20, rng())
+    assert not x.any()
+    assert np.array_equal(cell, y)
+
+
+def test_the_profiles():
+    security = get("fedvalue", "security").cells("paper")
+    assert {c.settings["attack"] for c in security} == set(ATTACKS)
+    for name, cells, seeds in (("security", 71, 5), ("leak", 53, 10), ("scaling", 68, 3)):
+        found = get("fedvalue", name).cells("paper")
+        assert len({c.key for c in found}) == len(found) == cells
+        assert all(len(c.seeds) == seeds for c in found)
+    with pytest.raises(ValueError, match="unknown profile"):
+        get("fedvalue", "leak").cells("huge")
+
+
+def test_growth_fits_sizes_that_every_seed_ran():
+    frame = pd.DataFrame(
+        [
+            {"seed": seed, "metric": "core_seconds", "value": 2e-6 * rows**slope,
+             "protocol": "hardened", "varied": "rows", "rows": rows}
+            for seed, slope in enumerate((1.0, 1.1, 1.2))
+            for rows in (10, 100, 1_000, 10_000, 100_000)
+            if rows < 100_000 or seed == 0
+        ]
+    )  # fmt: skip
+    found = tables.growth(frame).loc[("hardened", "rows")]
+    assert (found["from"], found["to"], found["runs"]) == (10, 10_000, 3)
+    assert found["exponent of the power"] == "1.10 [0.85, 1.35]"  # 1.1 +- 4.303 * 0.1 / sqrt(3)
+
+
+def test_experiments_run_and_their_tables_read_them(tmp_path):
+    store = Store(tmp_path)
+    wanted = {
+        "security": lambda s: (
+            (
+                s["protocol"] == "printed"
+                and (s["attack"], s["high"]) in {("zeros", 9), ("best bet", 2), ("best bet", 9)}
+            )
+            or (s["data"], s["artificial_low"]) == ("cells", 400)
+        ),
+        "leak": lambda s: s["dataset"] == "wine" and s["features"] == 1 and s["level"] in (0, 2),
+        "scaling": lambda s: s["varied"] == "rows" and s["protocol"] == "hardened",
+    }
+    for name, fits in wanted.items():
+        cells = [c for c in get("fedvalue", name).cells("smoke", None) if fits(c.settings)]
+        get("fedvalue", name).execute(cells, store, progress=False)
+    frame = store.frame("fedvalue", "security", "smoke")
+    shown = tables.attacks(frame)
+    assert shown.loc["zeros", "printed"].startswith("0.0")
+    assert shown.loc["zeros", "hardened"] == "-"
+    known = tables.known(frame, "cells").loc[400]
+    assert known["smallest share f (q = 2)"] == pytest.approx(1 / 3)
+    assert known["overall share"] == pytest.approx(1 / 3)
+    assert known["bound (%)"] == pytest.approx(100 * (2 / 3) ** 4 * 0.75**6)
+    assert tables.bets(frame).loc["2", "measured"].startswith("100.0")
+    assert tables.caught(frame, "printed").loc["zeros", "non-negativity"] == 100
+    leaks = tables.leaks(store.frame("fedvalue", "leak", "smoke"))
+    assert (leaks["revealed (%)"] <= leaks["concluded (%)"] + 1e-9).all()
+    growth = tables.growth(store.frame("fedvalue", "scaling", "smoke"))
+    assert list(growth.index) == [("hardened", "rows")]
+
+
+def test_every_number_is_a_dot():
+    frame = pd.DataFrame(
+        {"d": list("aabb") * 3, "e": list("xyxy") * 3, "v": np.arange(12.0), "k": ["r", "n"] * 6}
+    )
+    picture = strips(frame, "d", "e", "v", "k", ylabel="nats")
+    drawn = np.concatenate(
+        [dots.get_offsets() for axis in picture.axes for dots in axis.collections]
+    )
+    assert sorted(drawn[:, 1]) == list(range(12))
+    # "r" stands left of place 0 or 1, "n" right of it; three dots in a strip of 0.16
+    assert sorted(set(drawn[:, 0].round(9))) == [-0.23, -0.15, -0.07, 1.07, 1.15, 1.23]
+    assert [axis.get_title() for axis in picture.axes] == ["a", "b"]
+    assert len(picture.legends) == 1
+    with pytest.raises(ValueError, match="missing"):
+        strips(frame, "d", "e", "w", "k", ylabel="nats")
+
+
+def test_the_server_sees_multiples_of_the_true_table():
+    x = np.repeat([0, 1], [10, 30])
+    codes = x, x, [x]
+    options = {"seed": 0, "duplications": 3, "artificial": 0, "iterations": 1}
+    (printed,) = watched(codes, hardened=False, **options)
+    assert sorted(printed.counts) == [30, 90]
+    picture = server_view(np.diag([10, 30]), {"printed": printed})
+    true, seen = (sorted(t.get_text() for t in axis.texts) for axis in picture.axes)
+    assert true == ["0", "0", "10", "30"]
+    assert seen == ["0", "0", "30", "90"]
+    assert picture.axes[1].get_xlabel() == "token of the data party"
+    assert len(sequence_diagram().axes[0].texts) == 4 + 9 + 7  # lanes, steps, empty at arrows
+    assert contingency(codes)[3].tolist() == [10, 30]
