@@ -108,9 +108,3 @@ def test_noise_on_a_public_domain_reaches_cells_that_nobody_is_in():
 def test_noise_that_cannot_be(epsilon, sizes, words):
     with pytest.raises(ValueError, match=words):
         geometric_noise(np.array([[0, 1], [1, 0]]), np.array([3, 2]), epsilon, noise(), sizes)
-
-
-def test_nothing_left_claims_nothing():
-    leak = measure(np.array([0, 1]), [np.array([0, 0])], np.zeros((0, 2), int), np.zeros(0, int))
-    assert (leak.unique, leak.claimed, leak.revealed) == (1.0, 0.0, 0.0)
-    assert math.isnan(leak.right)

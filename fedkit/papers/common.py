@@ -12,12 +12,14 @@ from functools import lru_cache, wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fedkit.datasets.dataset import Dataset, load
+from fedkit.extras import bar
 from fedkit.papers.registry import Experiment, RunFunction, register
 from fedkit.records.cell import PROFILES, Cell
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from fedkit.datasets.movielens import MovieLens
     from fedkit.datasets.tabular import Tabular
     from fedkit.records.golden import Tiny
 
@@ -35,7 +37,7 @@ def dataset(name: str) -> Dataset:
     return load(name)
 
 
-def identity(data: Dataset | Tabular) -> dict[str, str]:
+def identity(data: Dataset | Tabular | MovieLens) -> dict[str, str]:
     """Return which data were read, for the manifest of a record."""
     return {"name": data.name, "source": data.source, "checksum": data.fingerprint}
 
@@ -97,7 +99,8 @@ def each_seed(one: Callable[[Cell, int, Any, bool], dict[str, Any]]) -> RunFunct
 
     @wraps(one)
     def run(cell: Cell, device: Any, progress: bool) -> list[dict[str, Any]]:
-        return [{"seed": int(s), **one(cell, s, device, progress)} for s in cell.seeds]
+        seeds = bar(cell.seeds, progress, "seed")
+        return [{"seed": int(s), **one(cell, s, device, progress)} for s in seeds]
 
     return run
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -22,11 +21,12 @@ import numpy.typing as npt
 from scipy import stats
 
 from fedkit.datasets.movielens import MovieLens, load_movielens, made_up_ratings
-from fedkit.extras import bar, need
+from fedkit.extras import need
 from fedkit.fedvalue.baselines import vfps_scores
 from fedkit.fedvalue.cmi import Correction, mshapley_cmi
 from fedkit.fedvalue.data import discretise, joint_codes, pca
-from fedkit.papers.registry import Cell, Experiment, register
+from fedkit.papers.common import each_seed, experiment, identity
+from fedkit.papers.registry import Cell
 from fedkit.records.golden import Tiny
 from fedkit.streams import Streams
 
@@ -476,15 +476,12 @@ def _ratings(name: str) -> MovieLens:
     return made_up_ratings() if name == "made-up" else load_movielens(name)
 
 
-def run_cell(cell: Cell, device: Any, progress: bool) -> list[dict[str, Any]]:
-    """Run one case, one repetition after another."""
+@each_seed
+def run_recommendation(cell: Cell, seed: int, device: Any, progress: bool) -> dict[str, Any]:
+    """Run one repetition of a case."""
     case = Case(**cell.settings)
     data = _ratings(case.dataset)
-    identity = {"name": data.name, "source": data.source, "checksum": data.fingerprint}
-    return [
-        {"seed": int(seed), **play(data, case, seed), "data": identity}
-        for seed in bar(cell.seeds, progress, "repetition")
-    ]
+    return {**play(data, case, seed), "data": identity(data)}
 
 
 #: Tables 5, 6 and 7
@@ -512,38 +509,25 @@ READINGS = (
 _SMALL: dict[str, Any] = {"dataset": "made-up", "movies": 8, "low": 0.02, "high": 0.2}
 
 
-def _cells(profile: str, seeds: Sequence[int] | None = None) -> list[Cell]:
-    if profile not in ("smoke", "laptop", "paper"):
-        raise ValueError(f"unknown profile {profile!r}; there are smoke, laptop and paper")
+def _cases(profile: str) -> list[Case]:
     if profile == "smoke":
-        cases = [replace(case, **_SMALL) for case in MAIN]
-    else:
-        name = "ml-1m" if profile == "paper" else "ml-100k"
-        others = [replace(case, validated=False) for case in (*TABLE9, *READINGS)]
-        cases = [replace(case, dataset=name) for case in (*MAIN, *others)]
-    chosen = tuple(range(3 if profile == "smoke" else 20)) if seeds is None else tuple(seeds)
-    return [Cell(profile, "fedvalue", "recommendation", asdict(case), chosen) for case in cases]
+        return [replace(case, **_SMALL) for case in MAIN]
+    name = "ml-1m" if profile == "paper" else "ml-100k"
+    others = [replace(case, validated=False) for case in (*TABLE9, *READINGS)]
+    return [replace(case, dataset=name) for case in (*MAIN, *others)]
 
 
-register(
-    Experiment(
-        "fedvalue",
-        "recommendation",
-        "Federated recommendation: which parties to pay (Tables 5, 6, 7 and 9)",
-        _cells,
-        run_cell,
-        (
-            Tiny(
-                "recommendation",
-                run_cell,
-                asdict(Case(candidates=4, validated=False, **_SMALL)),
-                by="scenario",
-                switches={
-                    "redundancy": {"scenario": "redundant"},
-                    "fabrication": {"scenario": "free-riders"},
-                    "demographics": {}, "known": {}, "validated": {},
-                },
-            ),
-        ),
-    )
+experiment(
+    "fedvalue", "recommendation",
+    "Federated recommendation: which parties to pay (Tables 5, 6, 7 and 9)",
+    _cases, lambda profile, _: [tuple(range(3 if profile == "smoke" else 20))], run_recommendation,
+    Tiny(
+        "recommendation", run_recommendation,
+        asdict(Case(candidates=4, validated=False, **_SMALL)),
+        by="scenario",
+        switches={
+            "redundancy": {"scenario": "redundant"}, "fabrication": {"scenario": "free-riders"},
+            "demographics": {}, "known": {}, "validated": {},
+        },
+    ),
 )  # fmt: skip

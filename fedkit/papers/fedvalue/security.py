@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 from scipy import stats
 
-from fedkit.datasets.tabular import find_table, load_table
+from fedkit.datasets.tabular import find_table
 from fedkit.fedvalue.cmi import mshapley_from_table
 from fedkit.fedvalue.data import VerticalData
 from fedkit.fedvalue.protocol import bounds
@@ -23,7 +23,9 @@ from fedkit.fedvalue.protocol.attacks import ATTACKS, attempt
 from fedkit.fedvalue.protocol.counting import CountingServer, count_tuples
 from fedkit.fedvalue.protocol.leakage import geometric_noise, measure, suppress, with_decoys
 from fedkit.fedvalue.protocol.secure import parties_of
-from fedkit.papers.registry import Cell, Experiment, RunFunction, register
+from fedkit.papers.common import each_seed, experiment
+from fedkit.papers.fedvalue.correlation import table
+from fedkit.papers.registry import Cell
 from fedkit.records.golden import Tiny
 from fedkit.streams import Streams
 
@@ -94,7 +96,8 @@ def example(kind: str, people: int, rng: np.random.Generator) -> Codes:
     return x, y, [2 * first + second]
 
 
-def run_security(cell: Cell, device: Any, progress: bool) -> list[dict[str, Any]]:
+@each_seed
+def run_security(cell: Cell, seed: int, device: Any, progress: bool) -> dict[str, Any]:
     """Attack one protocol many times, on new people each time."""
     s = Attacked(**cell.settings)
     options = PROTOCOLS[s.protocol] | {
@@ -105,31 +108,28 @@ def run_security(cell: Cell, device: Any, progress: bool) -> list[dict[str, Any]
     # the q of least protection: all different where the range has enough
     step = int(s.iterations <= s.high - s.low + 1)
     least = [s.low + step * j for j in range(s.iterations)], [s.artificial_low] * s.iterations
-    results = []
-    for seed in cell.seeds:
-        streams = Streams(seed).child("security")
-        ended: Counter[str] = Counter()
-        known, share = [], []
-        for trial in range(s.trials):
-            codes = example(s.data, s.people, streams.generator("people", trial))
-            end = attempt(ATTACKS[s.attack], codes, seed=seed * s.trials + trial, **options)
-            ended["deceived" if end.changed else end.check or "unchanged"] += 1
-            sizes = np.unique(np.stack(codes[:2]), axis=1, return_counts=True)[1].tolist()
-            known.append(bounds.known_answers(sizes, *least))
-            share.append(bounds.share_known(sizes, s.low, s.artificial_low))
-        metrics = {
-            "deceived": 0.0,
-            "unchanged": 0.0,
-            **{name: count / s.trials for name, count in ended.items()},
-            "trials": float(s.trials),
-            "bound.paper": bounds.proposition_2(s.low, s.iterations, 16),
-            "bound.per_cell": bounds.per_cell(s.low, s.iterations),
-            "bound.best_bet": bounds.best_shift((s.low, s.high), s.iterations)[0],
-            "bound.known_answers": float(np.mean(known)),
-            "share_known": float(np.mean(share)),
-        }
-        results.append({"seed": int(seed), "metrics": metrics, "series": {}})
-    return results
+    streams = Streams(seed).child("security")
+    ended: Counter[str] = Counter()
+    known, share = [], []
+    for trial in range(s.trials):
+        codes = example(s.data, s.people, streams.generator("people", trial))
+        end = attempt(ATTACKS[s.attack], codes, seed=seed * s.trials + trial, **options)
+        ended["deceived" if end.changed else end.check or "unchanged"] += 1
+        sizes = np.unique(np.stack(codes[:2]), axis=1, return_counts=True)[1].tolist()
+        known.append(bounds.known_answers(sizes, *least))
+        share.append(bounds.share_known(sizes, s.low, s.artificial_low))
+    metrics = {
+        "deceived": 0.0,
+        "unchanged": 0.0,
+        **{name: count / s.trials for name, count in ended.items()},
+        "trials": float(s.trials),
+        "bound.paper": bounds.proposition_2(s.low, s.iterations, 16),
+        "bound.per_cell": bounds.per_cell(s.low, s.iterations),
+        "bound.best_bet": bounds.best_shift((s.low, s.high), s.iterations)[0],
+        "bound.known_answers": float(np.mean(known)),
+        "share_known": float(np.mean(share)),
+    }
+    return {"metrics": metrics, "series": {}}
 
 
 # ------------------------------------------------------------------- leaks
@@ -160,42 +160,39 @@ class Leaking:
     level: float = 0.0
 
 
-def run_leak(cell: Cell, device: Any, progress: bool) -> list[dict[str, Any]]:
+@each_seed
+def run_leak(cell: Cell, seed: int, device: Any, progress: bool) -> dict[str, Any]:
     """Let the task party draw its conclusions, and value the parties from what is left.
 
     The table is counted in the clear: the protocol gives the same one, bit for bit.
     """
-    s, results = Leaking(**cell.settings), []
-    table = load_table(s.dataset)
-    for seed in cell.seeds:
-        streams = Streams(seed).child("leak", s.dataset)
-        dealt = streams.generator("features").permutation(table.x.shape[1])
-        groups = dealt[: s.features * (1 + s.parties)].reshape(1 + s.parties, s.features)
-        own, *others = (table.x[:, group] for group in groups)
-        codes, rng = VerticalData(own, table.y, tuple(others)).codes(), streams.generator("noise")
-        pairs, task, cells, counts = contingency(codes)
-        exact = mshapley_from_table(cells, pairs, counts).values
-        if s.defence == "joint":
-            cells, counts = suppress(cells, counts, int(s.level))
-        elif s.defence == "task":
-            big = (np.bincount(task) >= s.level)[cells[:, 0]]
-            cells, counts = cells[big], counts[big]
-        elif s.defence == "noise":
-            cells, counts = geometric_noise(cells, counts, s.level, rng)
-        elif s.defence == "decoys":
-            pairs, task, cells, counts = contingency(with_decoys(codes, int(s.level), rng))
-        rows = len(table.y)
-        leak = asdict(measure(task[:rows], codes[2], cells, counts))
-        guess = float(np.mean([np.bincount(column).max() / rows for column in codes[2]]))
-        error, rank = 1.0, 0.0  # of values of an empty table
-        if len(counts):
-            found = mshapley_from_table(cells, pairs, counts).values
-            error = float(np.abs(found - exact).sum() / np.abs(exact).sum())
-            if np.ptp(found) >= 1e-12:
-                rank = float(stats.spearmanr(found, exact).statistic)
-        metrics = {**leak, "guess": guess, "error": error, "rank": rank}
-        results.append({"seed": int(seed), "metrics": metrics, "series": {}})
-    return results
+    s = Leaking(**cell.settings)
+    x, y = table(s.dataset).x, table(s.dataset).y
+    streams = Streams(seed).child("leak", s.dataset)
+    dealt = streams.generator("features").permutation(x.shape[1])
+    groups = dealt[: s.features * (1 + s.parties)].reshape(1 + s.parties, s.features)
+    own, *others = (x[:, group] for group in groups)
+    codes, rng = VerticalData(own, y, tuple(others)).codes(), streams.generator("noise")
+    pairs, task, cells, counts = contingency(codes)
+    exact = mshapley_from_table(cells, pairs, counts).values
+    if s.defence == "joint":
+        cells, counts = suppress(cells, counts, int(s.level))
+    elif s.defence == "task":
+        big = (np.bincount(task) >= s.level)[cells[:, 0]]
+        cells, counts = cells[big], counts[big]
+    elif s.defence == "noise":
+        cells, counts = geometric_noise(cells, counts, s.level, rng)
+    elif s.defence == "decoys":
+        pairs, task, cells, counts = contingency(with_decoys(codes, int(s.level), rng))
+    leak = asdict(measure(task[: len(y)], codes[2], cells, counts))
+    guess = float(np.mean([np.bincount(column).max() / len(y) for column in codes[2]]))
+    error, rank = 1.0, 0.0  # of values of an empty table
+    if len(counts):
+        found = mshapley_from_table(cells, pairs, counts).values
+        error = float(np.abs(found - exact).sum() / np.abs(exact).sum())
+        if np.ptp(found) >= 1e-12:
+            rank = float(stats.spearmanr(found, exact).statistic)
+    return {"metrics": {**leak, "guess": guess, "error": error, "rank": rank}, "series": {}}
 
 
 def contingency(codes: tuple[Any, Any, Sequence[Any]]) -> tuple[Any, Any, Any, Any]:
@@ -237,17 +234,14 @@ class Timed:
     artificial: int = 50
 
 
-def run_scaling(cell: Cell, device: Any, progress: bool) -> list[dict[str, Any]]:
+@each_seed
+def run_scaling(cell: Cell, seed: int, device: Any, progress: bool) -> dict[str, Any]:
     """Time one count and the values from it; features are independent and uniform.
 
     "core_seconds" is the processor time of hashing and counting, of all roles together: it does
     not depend on what else the machine does, or hardly.
     """
     s = Timed(**cell.settings)
-    return [{"seed": int(seed), "metrics": _times(s, seed), "series": {}} for seed in cell.seeds]
-
-
-def _times(s: Timed, seed: int) -> dict[str, float]:
     rng = Streams(seed).generator("scaling")
     sizes = [s.levels**s.features, 2, *[s.levels**s.features] * s.parties]
     x, y, *columns = (rng.integers(0, size, s.rows) for size in sizes)
@@ -261,19 +255,18 @@ def _times(s: Timed, seed: int) -> dict[str, float]:
     found = task.count(server, wait=lambda: [party.serve(server) for party in others])
     counted, work = time.perf_counter(), time.process_time() - begun
     found.values()
-    return {
+    metrics = {
         "core_seconds": work, "seconds": counted - started, "seconds.hash": hashed - started,
         "seconds.values": time.perf_counter() - counted, "queries": float(found.queries),
         "cells": float(len(found.counts)),
     }  # fmt: skip
+    return {"metrics": metrics, "series": {}}
 
 
 # ------------------------------------------------------------------- cells
 
 #: attacks that move people between cells of a whole table
 SWAPS = ("random swap", "rank linking", "weak cells")
-_SEEDS = {"smoke": 1, "laptop": 3, "paper": 5}
-_TRIALS = {"smoke": 6, "laptop": 60, "paper": 100}
 #: what is varied in Figures 6 and 7, for whole tables and cell by cell
 TABLE: dict[str, tuple[int, ...]] = {
     "rows": (1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000),
@@ -289,7 +282,7 @@ CELLS: dict[str, tuple[int, ...]] = {
 
 
 def _security(profile: str) -> list[Attacked]:
-    trials = _TRIALS[profile]
+    trials = {"smoke": 6, "laptop": 60, "paper": 100}[profile]
     few = max(1, trials // 2)
     found = []
     for protocol, options in PROTOCOLS.items():
@@ -342,36 +335,31 @@ def _scaling(profile: str) -> list[Timed]:
     return found
 
 
-def _register(
-    name: str, title: str, run: RunFunction, settings: Callable[[str], Sequence[Any]], golden: Tiny
-) -> None:
-    def cells(profile: str, seeds: Sequence[int] | None = None) -> list[Cell]:
-        if profile not in _SEEDS:
-            raise ValueError(f"unknown profile {profile!r}; there are {', '.join(_SEEDS)}")
-        own = min(_SEEDS[profile], 3) if name == "scaling" else _SEEDS[profile]
-        own = 10 if (name, profile) == ("leak", "paper") else own
-        chosen = tuple(range(own) if seeds is None else seeds)
-        return [Cell(profile, "fedvalue", name, asdict(s), chosen) for s in settings(profile)]
-
-    register(Experiment("fedvalue", name, title, cells, run, (golden,)))
+def _seeds(profile: str, s: Any) -> list[tuple[int, ...]]:
+    many = {"smoke": 1, "laptop": 3, "paper": 5}[profile]
+    if isinstance(s, Timed):
+        many = min(many, 3)
+    elif isinstance(s, Leaking) and profile == "paper":
+        many = 10
+    return [tuple(range(many))]
 
 
-_register(
-    "security", "Cheating servers (Proposition 2)", run_security, _security,
+experiment(
+    "fedvalue", "security", "Cheating servers (Proposition 2)", _security, _seeds, run_security,
     Tiny(
         "security", run_security, asdict(Attacked("hardened", "best bet", trials=4, people=60)),
         by="attack", switches={"protocol": {}, "data": {"attack": "weak cells"}},
     ),
 )  # fmt: skip
-_register(
-    "leak", "What counts reveal of people", run_leak, _leak,
+experiment(
+    "fedvalue", "leak", "What counts reveal of people", _leak, _seeds, run_leak,
     Tiny(
         "leak", run_leak, asdict(Leaking("wine", features=1, parties=3)),
         switches={"defence": {"level": 2.0}},
     ),
 )  # fmt: skip
-_register(
-    "scaling", "Time of the protocol (Figures 6 and 7)", run_scaling, _scaling,
+experiment(
+    "fedvalue", "scaling", "Time of the protocol (Figures 6 and 7)", _scaling, _seeds, run_scaling,
     Tiny(
         "scaling", run_scaling,
         asdict(Timed("rows", rows=200, parties=2, features=1, levels=3)), switches={"protocol": {}},

@@ -67,7 +67,8 @@ def bets(frame: pd.DataFrame) -> pd.DataFrame:
     """The best bet on one count, printed protocol: measured, the paper's bounds, and ours (%)."""
     part = _where(frame, protocol="printed", attack="best bet")
     rows = {}
-    for (low, high), cut in part.groupby(["low", "high"]):
+    for _, cut in part.groupby(["low", "high"]):
+        low, high = (int(cut[end].iloc[0]) for end in ("low", "high"))
         value = cut.groupby("metric").value.mean()
         rows[f"{low}" if low == high else f"{low} to {high}"] = {
             "measured": share(cut).text(1),
@@ -90,9 +91,9 @@ def known(frame: pd.DataFrame, data: str = "label") -> pd.DataFrame:
         Two task cells of about equal size, or 25 of different sizes.
     """
     rows = {}
-    for extra, cut in frame[frame.data == data].groupby("artificial_low"):
+    for _, cut in frame[frame.data == data].groupby("artificial_low"):
         value, deceived = cut.groupby("metric").value.mean(), share(cut)
-        people, n = int(cut.people.iloc[0]), int(extra)
+        people, n = (int(cut[name].iloc[0]) for name in ("people", "artificial_low"))
         rows[n] = {
             "smallest share f (q = 2)": value["share_known"],
             "overall share": n / (2 * people + n),
@@ -116,7 +117,7 @@ def leaks(frame: pd.DataFrame, **settings: object) -> pd.DataFrame:
         "revealed": "revealed (%)", "error": "error of values (%)", "rank": "rank correlation",
     }  # fmt: skip
     wide = wide.reindex(columns=list(names)).rename(columns=names)
-    return wide * [100 if "%" in name else 1 for name in wide]
+    return wide * [100 if "%" in str(name) else 1 for name in wide]
 
 
 def growth(frame: pd.DataFrame) -> pd.DataFrame:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,8 +14,7 @@ from fedkit.datasets.tabular import TABLES
 from fedkit.extras import need
 from fedkit.fedvalue.baselines import MODELS
 from fedkit.intervals import Interval, mean_interval
-from fedkit.papers.fedvalue.cells import FEATURES, READINGS
-from fedkit.papers.fedvalue.settings import CONTROLS, ESTIMATES
+from fedkit.papers.fedvalue.correlation import CONTROLS, ESTIMATES, FEATURES, READINGS, Setting
 from fedkit.plots.style import INK, Picture, finish, looks, panels
 
 if TYPE_CHECKING:
@@ -37,20 +37,18 @@ ESTIMATE_LABELS = {
     "shuffled": "control: MShapley-CMI of shuffled labels",
 }
 #: panels in the order of Table 2
-PANELS = tuple((d, k) for d in TABLES for k in FEATURES)
-_FIELDS = ("task_has", "inputs", "data_parties", "trained_on")
-_BASE = {"task_has": "columns", "inputs": "binned", "data_parties": 0, "trained_on": "all"}
+PANELS = tuple(product(TABLES, FEATURES))
 
 
 def reading(frame: pd.DataFrame, name: str = "as in Figure 4") -> pd.DataFrame:
-    """Return the records of one reading (``fedvalue_cells.READINGS``)."""
-    wanted = {**_BASE, **READINGS[name]}
-    if frame.empty:
-        return frame
-    return frame[np.logical_and.reduce([frame[f] == wanted[f] for f in _FIELDS])]
+    """Return the records of one reading of the setting (a name of ``correlation.READINGS``)."""
+    s = Setting("", **READINGS[name])
+    for field in ("task_has", "inputs", "data_parties", "trained_on") if len(frame) else ():
+        frame = frame[frame[field] == getattr(s, field)]
+    return frame
 
 
-def bars(frame: pd.DataFrame, estimate: str = "plugin", statistic: str = "pearson") -> pd.DataFrame:
+def bars(frame: pd.DataFrame, estimate: str = "plugin") -> pd.DataFrame:
     """Return the mean correlations, the bars of Figure 4, over all repetitions.
 
     Returns
@@ -58,28 +56,16 @@ def bars(frame: pd.DataFrame, estimate: str = "plugin", statistic: str = "pearso
     DataFrame
         Columns dataset, features, benchmark, mean, low, high (95% over the batches), seeds.
     """
-    pd = need("pandas", "run")
     rows = []
     for benchmark in (*BENCHMARKS, "ensemble2") if len(frame) else ():
-        part = frame[frame.metric == f"{statistic}.{estimate}.{benchmark}"]
-        panels = dict(list(part.groupby(["dataset", "features"])))
-        for dataset, features in (p for p in PANELS if p in panels):
-            group = panels[dataset, features]
-            found = group.value.dropna().to_numpy(dtype=np.float64)
-            cut = mean_interval(found) if len(found) > 1 else None
-            rows.append(
-                {
-                    "dataset": dataset,
-                    "features": features,
-                    "benchmark": benchmark,
-                    "mean": float(found.mean()) if len(found) else np.nan,
-                    "low": np.nan if cut is None else cut.low,
-                    "high": np.nan if cut is None else cut.high,
-                    "seeds": len(found),
-                }
-            )
+        part = frame[frame.metric == f"pearson.{estimate}.{benchmark}"]
+        found = dict(list(part.groupby(["dataset", "features"]).value))
+        for panel in (p for p in PANELS if p in found):
+            cut = mean_interval(found[panel])
+            rows.append((*panel, benchmark, cut.mean, cut.low, cut.high, cut.n))
     columns = ["dataset", "features", "benchmark", "mean", "low", "high", "seeds"]
-    return pd.DataFrame(rows, columns=columns)
+    made: pd.DataFrame = need("pandas", "run").DataFrame(rows, columns=columns)
+    return made
 
 
 def shares(frame: pd.DataFrame, name: str = "as in Figure 4") -> pd.DataFrame:
@@ -103,8 +89,8 @@ def by_reading(frame: pd.DataFrame) -> pd.DataFrame:
         part = reading(frame, name)
         found = _share(bars(part))
         if found:
-            behind = repetitions(part)
-            few, many = (int(f(behind.to_numpy())) for f in (np.nanmin, np.nanmax))
+            behind = repetitions(part).stack()
+            few, many = int(behind.min()), int(behind.max())
             rows[name] = {
                 "above 0.7 (%)": found.pop("above 0.7 (%)"),
                 "control above 0.7 (%)": _share(bars(part, "alone"))["above 0.7 (%)"],
@@ -115,14 +101,14 @@ def by_reading(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _share(table: pd.DataFrame) -> dict[str, Any]:
-    """Return the shares of the bars of :func:`bars` above 0.7 and 0.8; nothing of no bars."""
-    means = table[table.benchmark.isin(BENCHMARKS)]["mean"].to_numpy(dtype=np.float64)
-    if not len(means):
+    """Shares of the bars of :func:`bars` above 0.7 and 0.8; nothing of no bars."""
+    means = table[table.benchmark.isin(BENCHMARKS)]["mean"]
+    if means.empty:
         return {}
     return {
         "above 0.7 (%)": 100 * float((means > 0.7).mean()),
         "above 0.8 (%)": 100 * float((means > 0.8).mean()),
-        "mean correlation": float(np.nanmean(means)),
+        "mean correlation": float(means.mean()),
         "bars": len(means),
     }
 
@@ -155,11 +141,9 @@ def gains(frame: pd.DataFrame, after: str = "permutation", before: str = "plugin
         Columns dataset, features, benchmark, before, after, gain (of the correlation).
     """
     place = ["dataset", "features", "benchmark"]
-    sides = [
-        bars(frame, estimate)[[*place, "mean"]].rename(columns={"mean": side})
-        for estimate, side in ((before, "before"), (after, "after"))
-    ]
-    both = sides[0].merge(sides[1], on=place)
+    sides = [bars(frame, e)[[*place, "mean"]] for e in (before, after)]
+    both = sides[0].rename(columns={"mean": "before"}).merge(sides[1], on=place)
+    both = both.rename(columns={"mean": "after"})
     both = both[both.benchmark.isin(BENCHMARKS)].reset_index(drop=True)
     return both.assign(gain=both.after - both.before)
 
@@ -172,17 +156,15 @@ def beaten(frame: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
     rows = {}
     for name in names:
         part = reading(frame, name)
-        sides = {e: gains(part, "alone", e) for e in ("plugin", "permutation")}
-        if not all(map(len, sides.values())):
-            continue
-        means = {e: side.before.mean() for e, side in sides.items()}
-        rows[name] = {
-            "plug-in": means["plugin"],
-            "bias taken off": means["permutation"],
-            "own information": sides["plugin"].after.mean(),
-            "own beats plug-in (%)": 100 * (sides["plugin"].gain > 0).mean(),
-            "own beats corrected (%)": 100 * (sides["permutation"].gain > 0).mean(),
-        }
+        plugin, corrected = (gains(part, "alone", e) for e in ("plugin", "permutation"))
+        if len(plugin) and len(corrected):
+            rows[name] = {
+                "plug-in": plugin.before.mean(),
+                "bias taken off": corrected.before.mean(),
+                "own information": plugin.after.mean(),
+                "own beats plug-in (%)": 100 * (plugin.gain > 0).mean(),
+                "own beats corrected (%)": 100 * (corrected.gain > 0).mean(),
+            }
     return need("pandas", "run").DataFrame.from_dict(rows, orient="index")
 
 
@@ -198,23 +180,20 @@ def accuracy(frame: pd.DataFrame, claims: Claims) -> pd.DataFrame:
     """Return Table 8, claimed beside measured: mean and standard deviation over the splits."""
     pd = need("pandas", "run")
     table = claims.tables["t8"]
-    rows: dict[tuple[str, str], dict[str, str]] = {}
+    rows: dict[tuple[str, str], list[str]] = {}
+    order = [str(c["model"]) for c in table.columns]
     for dataset, printed in table.rows.items():
         spreads = table.spreads[dataset]
-        rows[dataset, "paper"] = {
-            MODELS[str(c["model"])]: f"{n} ± {s}"
-            for c, n, s in zip(table.columns, printed, spreads, strict=True)
-        }
+        rows[dataset, "paper"] = [f"{n} ± {s}" for n, s in zip(printed, spreads, strict=True)]
         for inputs, label in (("binned", "five bins"), ("raw", "numbers")):
             part = frame[(frame.dataset == dataset) & (frame.inputs == inputs)]
-            values = {m: part[part.metric == f"accuracy.{m}"].value for m in MODELS}
-            if all(len(v) for v in values.values()):
-                rows[dataset, label] = {
-                    MODELS[m]: f"{v.mean():.3f} ± {v.std():.3f}" for m, v in values.items()
-                }
-    found = pd.DataFrame.from_dict(rows, orient="index")
-    found.index = pd.MultiIndex.from_tuples(list(rows), names=["data set", "models see"])
-    return found
+            values = part.groupby("metric").value.agg(["mean", "std"])
+            if len(values):
+                both = values.loc[[f"accuracy.{m}" for m in order]].itertuples(index=False)
+                rows[dataset, label] = [f"{mean:.3f} ± {spread:.3f}" for mean, spread in both]
+    index = pd.MultiIndex.from_tuples(list(rows), names=["data set", "models see"])
+    made: pd.DataFrame = pd.DataFrame(list(rows.values()), index, [MODELS[m] for m in order])
+    return made
 
 
 def distance(frame: pd.DataFrame, claims: Claims) -> dict[str, float]:
@@ -222,38 +201,37 @@ def distance(frame: pd.DataFrame, claims: Claims) -> dict[str, float]:
 
     Over the data sets on which the models have seen both.
     """
-    table, found = claims.tables["t8"], {}
+    table = claims.tables["t8"]
+    printed = {
+        (dataset, f"accuracy.{c['model']}"): float(n)
+        for dataset, row in table.rows.items()
+        for c, n in zip(table.columns, row, strict=True)
+    }
     frame = frame.groupby("dataset").filter(lambda part: part.inputs.nunique() == 2)
+    means = frame.groupby(["inputs", "dataset", "metric"]).value.mean()
+    found = {}
     for inputs in ("binned", "raw"):
-        means = frame[frame.inputs == inputs].groupby(["dataset", "metric"]).value.mean()
-        errors = [
-            means[dataset, f"accuracy.{c['model']}"] - float(n)
-            for dataset, row in table.rows.items()
-            for c, n in zip(table.columns, row, strict=True)
-            if (dataset, f"accuracy.{c['model']}") in means.index
-        ]
+        here = means.get(inputs, {})
+        errors = [here[place] - n for place, n in printed.items() if place in here]
         found[inputs] = float(np.sqrt(np.mean(np.square(errors)))) if errors else float("nan")
     return found
 
 
 def facts(frame: pd.DataFrame) -> pd.DataFrame:
     """Return what the panels have in common, by data set and features per party (means)."""
-    pd = need("pandas", "run")
-    part = frame[frame.metric.str.startswith("fact.")]
-    wide = part.assign(metric=part.metric.str.removeprefix("fact."))
-    wide = wide.pivot_table(
-        index=["dataset", "features"], columns="metric", values="value", sort=False
-    )
     names = {
         "parties": "data parties", "exact": "exact", "error": "sampling error / mean value",
         "cells_per_row": "joint cells per row", "left": "H(Y | all columns) / H(Y)",
         "task_share": "task party's share of H(Y)", "shuffled_share": "shuffled / real labels",
         "bias_share": "bias in the plug-in total", "defined": "repetitions with a correlation",
     }  # fmt: skip
-    order = [panel for panel in PANELS if panel in wide.index]
-    wide = wide.reindex(pd.MultiIndex.from_tuples(order, names=["data set", "features"]))
-    wide = wide.assign(parties=wide.parties.astype(int), exact=np.where(wide.exact, "yes", "no"))
-    return wide[[n for n in names if n in wide]].rename(columns=names).rename_axis(columns=None)
+    wide = frame.pivot_table(index=["dataset", "features"], columns="metric", values="value")
+    wide = wide.loc[[panel for panel in PANELS if panel in wide.index]]
+    wide = wide.rename(columns=lambda name: names.get(name.removeprefix("fact."), name))
+    wide = wide[[name for name in names.values() if name in wide]]
+    exact = np.where(wide["exact"], "yes", "no")
+    wide = wide.assign(**{"exact": exact, "data parties": wide["data parties"].astype(int)})
+    return wide.rename_axis(index=["data set", "features"], columns=None)
 
 
 def approximations(frame: pd.DataFrame, what: str, number: str) -> pd.DataFrame:
@@ -274,54 +252,6 @@ def approximations(frame: pd.DataFrame, what: str, number: str) -> pd.DataFrame:
     return wide.reset_index()
 
 
-def figure4(tables: Mapping[str, pd.DataFrame], benchmarks: Sequence[str] = BENCHMARKS) -> Picture:
-    """Draw mean correlations by data set: a panel per number of features per party.
-
-    Parameters
-    ----------
-    tables : mapping from label to DataFrame
-        Of :func:`bars`; several estimates stand beside each other.
-    benchmarks : sequence of str
-        Which bars.
-    """
-    pd = need("pandas", "run")
-    everything = pd.concat([t.assign(estimate=name) for name, t in tables.items()])
-    everything = everything[everything.benchmark.isin(benchmarks)]
-    datasets = [d for d in TABLES if d in set(everything.dataset)]
-    series = [(e, b) for e in tables for b in benchmarks]
-    names = [BENCHMARK_LABELS[b] if len(tables) == 1 else e for e, b in series]
-    picture, axes = panels(len(FEATURES), 1, height=2.3 * len(FEATURES), share_y=True)
-    style = looks(names, names)
-    handles: list[Any] = []
-    for axis, features in zip(axes[:, 0], FEATURES, strict=True):
-        handles = []
-        for j, ((estimate, benchmark), name) in enumerate(zip(series, names, strict=True)):
-            part = everything[
-                (everything.features == features)
-                & (everything.benchmark == benchmark)
-                & (everything.estimate == estimate)
-            ].set_index("dataset")
-            place = np.array([datasets.index(d) for d in part.index], dtype=float)
-            place += (j - (len(series) - 1) / 2) * 0.8 / len(series)
-            middle = part["mean"].to_numpy(dtype=float)
-            ends = np.abs(part[["low", "high"]].to_numpy(dtype=float).T - middle)
-            look = {k: v for k, v in style[name].items() if k in ("color", "marker")}
-            handles.append(
-                axis.errorbar(
-                    place, middle, yerr=np.nan_to_num(ends), linestyle="none", markersize=5,
-                    linewidth=1.2, label=name, **look,
-                )
-            )  # fmt: skip
-        for level in (0.7, 0.8):
-            axis.axhline(level, color=INK, linewidth=0.8, linestyle=(0, (2, 3)))
-        axis.set_xticks(range(len(datasets)), datasets)
-        axis.set_xlim(-0.5, len(datasets) - 0.5)
-        plural = "" if features == 1 else "s"
-        finish(axis, f"{features} feature{plural} per party", "correlation", ())
-    finish(axes[-1, 0], f"{FEATURES[-1]} features per party", "correlation", handles, below=True)
-    return picture
-
-
 def growth(frame: pd.DataFrame) -> pd.DataFrame:
     """Return what a party's components cost to count (Figure 9b): cells and seconds, means."""
     tidy = approximations(frame, "pca", "components")
@@ -336,3 +266,42 @@ def slope_of_error(frame: pd.DataFrame) -> float:
     """Return the slope of log error over log permutations, pooled over data sets and seeds."""
     tidy = approximations(frame, "sampling", "permutations")
     return float(stats.linregress(np.log(tidy.permutations), np.log(tidy.mape))[0])
+
+
+def figure4(tables: Mapping[str, pd.DataFrame], benchmarks: Sequence[str] = BENCHMARKS) -> Picture:
+    """Draw mean correlations by data set: a panel per number of features per party.
+
+    Parameters
+    ----------
+    tables : mapping from label to DataFrame
+        Of :func:`bars`; several estimates stand beside each other.
+    benchmarks : sequence of str
+        Which bars.
+    """
+    datasets = [d for d in TABLES if any(d in set(t.dataset) for t in tables.values())]
+    series = list(product(tables, benchmarks))
+    names = [BENCHMARK_LABELS[b] if len(tables) == 1 else e for e, b in series]
+    picture, axes = panels(len(FEATURES), 1, height=2.3 * len(FEATURES), share_y=True)
+    style = looks(names, names)
+    for axis, features in zip(axes[:, 0], FEATURES, strict=True):
+        handles = []
+        for j, ((estimate, benchmark), name) in enumerate(zip(series, names, strict=True)):
+            part = tables[estimate]
+            part = part[(part.features == features) & (part.benchmark == benchmark)]
+            place = part.dataset.map(datasets.index)
+            place = place + (j - (len(series) - 1) / 2) * 0.8 / len(series)
+            ends = np.nan_to_num([part["mean"] - part.low, part.high - part["mean"]])
+            look = {k: style[name][k] for k in ("color", "marker")}
+            handles.append(
+                axis.errorbar(
+                    place, part["mean"], yerr=ends, linestyle="none", markersize=5, linewidth=1.2,
+                    label=name, **look,
+                )
+            )  # fmt: skip
+        for level in (0.7, 0.8):
+            axis.axhline(level, color=INK, linewidth=0.8, linestyle=(0, (2, 3)))
+        axis.set_xticks(range(len(datasets)), datasets)
+        axis.set_xlim(-0.5, len(datasets) - 0.5)
+        label = f"{features} feature{'s' * (features > 1)} per party"
+        finish(axis, label, "correlation", handles, below=True)
+    return picture
