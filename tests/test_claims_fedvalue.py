@@ -7,7 +7,8 @@ from fedkit.claims.join import join
 from fedkit.claims.judge import NOT_ATTEMPTED
 from fedkit.datasets.tabular import TABLES
 from fedkit.papers.claims import load_claims
-from fedkit.records.store import Cell, Store
+from fedkit.records.cell import Cell
+from fedkit.records.store import Store
 
 FEDVALUE = load_claims("fedvalue")
 # Sum of a row, and sum of place x number, of the numbers as a program read them from the text.

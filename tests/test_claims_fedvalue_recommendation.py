@@ -9,7 +9,8 @@ from fedkit.claims.judge import NOT_ATTEMPTED
 from fedkit.datasets.movielens import made_up_ratings
 from fedkit.papers.claims import load_claims
 from fedkit.papers.fedvalue.recommendation import MAIN, TABLE9, Case, play
-from fedkit.records.store import Cell, Store
+from fedkit.records.cell import Cell
+from fedkit.records.store import Store
 
 FEDVALUE = load_claims("fedvalue")
 

@@ -26,7 +26,8 @@ from fedkit.papers.fedvalue.correlation import (
     split,
     summary,
 )
-from fedkit.papers.registry import Cell, get
+from fedkit.papers.registry import get
+from fedkit.records.cell import Cell
 from fedkit.records.store import Store
 
 RNG = np.random.default_rng(1)

@@ -24,7 +24,7 @@ from fedkit.fedvalue.baselines import MODELS, ensemble, explain, party_values, t
 from fedkit.fedvalue.cmi import PartyValues, entropy, mshapley_cmi, mutual_information
 from fedkit.fedvalue.data import discretise, joint_codes, pca
 from fedkit.papers.common import each_seed, experiment, identity, setting
-from fedkit.papers.registry import Cell
+from fedkit.records.cell import Cell
 from fedkit.records.golden import Tiny
 from fedkit.streams import Streams
 

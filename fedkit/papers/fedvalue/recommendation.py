@@ -26,7 +26,7 @@ from fedkit.fedvalue.baselines import vfps_scores
 from fedkit.fedvalue.cmi import Correction, mshapley_cmi
 from fedkit.fedvalue.data import discretise, joint_codes, pca
 from fedkit.papers.common import each_seed, experiment, identity
-from fedkit.papers.registry import Cell
+from fedkit.records.cell import Cell
 from fedkit.records.golden import Tiny
 from fedkit.streams import Streams
 

@@ -25,7 +25,7 @@ from fedkit.fedvalue.protocol.leakage import geometric_noise, measure, suppress,
 from fedkit.fedvalue.protocol.secure import parties_of
 from fedkit.papers.common import each_seed, experiment
 from fedkit.papers.fedvalue.correlation import table
-from fedkit.papers.registry import Cell
+from fedkit.records.cell import Cell
 from fedkit.records.golden import Tiny
 from fedkit.streams import Streams
 
