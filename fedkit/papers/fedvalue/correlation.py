@@ -171,7 +171,7 @@ def repetition(s: Setting, seed: int, index: int, explained: bool = True) -> Rep
 def _repetition(
     s: Setting, columns: tuple[int, ...], seed: int, index: int, explained: bool
 ) -> Repetition:
-    data, seen = table(s.dataset), list(columns)
+    data, seen = table(s.dataset), np.array(columns)
     x = data.x if s.inputs == "raw" else binned(s.dataset, s.bins).astype(np.float64)
     chosen, rest = split(s, seed, index)
     # the sample is in random order: its first rows are explained, its last are the background

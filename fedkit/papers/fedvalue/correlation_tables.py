@@ -89,8 +89,8 @@ def by_reading(frame: pd.DataFrame) -> pd.DataFrame:
         part = reading(frame, name)
         found = _share(bars(part))
         if found:
-            behind = repetitions(part).stack()
-            few, many = int(behind.min()), int(behind.max())
+            behind = repetitions(part).to_numpy()
+            few, many = int(np.nanmin(behind)), int(np.nanmax(behind))
             rows[name] = {
                 "above 0.7 (%)": found.pop("above 0.7 (%)"),
                 "control above 0.7 (%)": _share(bars(part, "alone"))["above 0.7 (%)"],
@@ -192,8 +192,7 @@ def accuracy(frame: pd.DataFrame, claims: Claims) -> pd.DataFrame:
                 both = values.loc[[f"accuracy.{m}" for m in order]].itertuples(index=False)
                 rows[dataset, label] = [f"{mean:.3f} ± {spread:.3f}" for mean, spread in both]
     index = pd.MultiIndex.from_tuples(list(rows), names=["data set", "models see"])
-    made: pd.DataFrame = pd.DataFrame(list(rows.values()), index, [MODELS[m] for m in order])
-    return made
+    return pd.DataFrame(list(rows.values()), index, [MODELS[m] for m in order])
 
 
 def distance(frame: pd.DataFrame, claims: Claims) -> dict[str, float]:
@@ -229,8 +228,7 @@ def facts(frame: pd.DataFrame) -> pd.DataFrame:
     wide = wide.loc[[panel for panel in PANELS if panel in wide.index]]
     wide = wide.rename(columns=lambda name: names.get(name.removeprefix("fact."), name))
     wide = wide[[name for name in names.values() if name in wide]]
-    exact = np.where(wide["exact"], "yes", "no")
-    wide = wide.assign(**{"exact": exact, "data parties": wide["data parties"].astype(int)})
+    wide = wide.assign(exact=np.where(wide["exact"], "yes", "no")).astype({"data parties": int})
     return wide.rename_axis(index=["data set", "features"], columns=None)
 
 
