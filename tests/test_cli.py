@@ -84,7 +84,9 @@ QUICK = {
     "from fedkit import cli; cli.main(['list'])": ["scipy", "torch", "pandas"],
     "from fedkit import cli; cli.main(['compare', 'fedms'])": ["torch"],
     "import fedkit.papers.fedowen.tables": ["torch"],
-    "import fedkit.papers.fedvalue.tables": ["torch"],
+    "import fedkit.papers.fedvalue.correlation_tables": ["torch"],
+    "import fedkit.papers.fedvalue.recommendation_tables": ["torch"],
+    "import fedkit.papers.fedvalue.security_tables": ["torch"],
 }
 
 

@@ -11,7 +11,6 @@ from dataclasses import asdict, fields
 from functools import lru_cache, wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from fedkit.datasets.dataset import Dataset, load
 from fedkit.extras import bar
 from fedkit.papers.registry import Experiment, RunFunction, register
 from fedkit.records.cell import PROFILES, Cell
@@ -19,6 +18,7 @@ from fedkit.records.cell import PROFILES, Cell
 if TYPE_CHECKING:
     import pandas as pd
 
+    from fedkit.datasets.dataset import Dataset
     from fedkit.datasets.movielens import MovieLens
     from fedkit.datasets.tabular import Tabular
     from fedkit.records.golden import Tiny
@@ -34,6 +34,8 @@ S = TypeVar("S")
 @lru_cache(maxsize=2)
 def dataset(name: str) -> Dataset:
     """Return an image data set, read once."""
+    from fedkit.datasets.dataset import load  # imports torch, which no table needs
+
     return load(name)
 
 
