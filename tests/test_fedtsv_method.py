@@ -72,11 +72,10 @@ def test_the_gram_matrix_gives_every_utility(utility):
     assert 0 < game.value(coalitions).min() <= game.value(coalitions).max() <= 1
 
 
-def test_the_gram_matrix_does_not_depend_on_its_chunks():
-    updates, _ = vectors()
-    np.testing.assert_allclose(gram_matrix(updates, 7), gram_matrix(updates), rtol=1e-12)
+def test_the_gram_matrix_is_that_of_whole_vectors():
+    updates = vectors(3, 2**20 + 9)[0]  # longer than what is converted at a time
     wide = updates.double().numpy()
-    np.testing.assert_allclose(gram_matrix(updates), wide @ wide.T, rtol=1e-12)
+    np.testing.assert_allclose(gram_matrix(updates), wide @ wide.T, rtol=1e-9)
 
 
 @given(st.integers(0, 10**6), st.floats(0.01, 100))
@@ -153,15 +152,6 @@ def test_without_a_reference_nobody_is_worth_anything():
         assert (v[1].values != 0).any()
 
 
-def test_one_participant():
-    r = a_round(k=1)
-    v = TrajectoryValues().value([r])[0]
-    reference = reference_updates([r])[0]
-    game = TrajectoryGame(gram_matrix(torch.cat([r.updates, reference[None]])))
-    both = game.value(np.array([[False], [True]]))
-    assert v.values == pytest.approx([both[1] - both[0]])
-
-
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -172,16 +162,12 @@ def test_one_participant():
         (lambda: TrajectoryGame(np.array([[1.0, 0.5], [0.2, 1.0]])), "no matrix of inner products"),
         (lambda: TrajectoryGame(np.array([[1.0, 2.0], [2.0, 1.0]])), "no matrix of inner products"),
         (lambda: TrajectoryGame(np.eye(3), eps=-5), "eps is -5"),
-        (lambda: TrajectoryGame(np.eye(3), eps=np.nan), "eps is nan"),
         (lambda: TrajectoryValues(utility="cosine"), "utility is 'cosine'"),
         (lambda: TrajectoryValues(budget=5), "budget is 5, but exact values"),
         (lambda: gram_matrix(torch.ones(3)), r"expected a tensor \[m, P\]"),
         (lambda: gram_matrix(np.ones((2, 3))), r"expected a tensor \[m, P\]"),
-        (lambda: gram_matrix(torch.ones(2, 3), chunk=0), "chunk is 0"),
         (lambda: a_round(validation=0.0), "validation"),
-        (lambda: OracleWeights("a"), "expected clients' numbers"),
-        (lambda: OracleWeights((-1,)), "expected clients' numbers"),
-        (lambda: equal_lengths(torch.ones(3)), r"expected \[k, P\]"),
+        (lambda: OracleWeights((-1,)), "a client to exclude is -1"),
         (lambda: CosineGame(np.full((3, 3), np.inf)), "not finite"),
         (lambda: CosineGame(np.ones((2, 3))), "m >= 1"),
         (lambda: RunningCosine(alpha=2), "alpha is 2"),
@@ -277,13 +263,6 @@ def test_fedtsv_adds_values_up_and_weighs_by_the_sums():
     total = np.maximum(wide["value"].cumsum(), 0.0)
     np.testing.assert_allclose(wide["weight"], total.div(total.sum(axis=1), axis=0), atol=1e-6)
     assert (wide["weight"][4] == 0).all()
-
-
-def test_fedtsv_takes_other_values_and_another_selection():
-    sampled = TrajectoryValues(fk.PermutationSampling(), budget=12)
-    strategy = fk.FedTSV(sampled, fk.EpsilonGreedy(0.5)).strategy()
-    assert strategy.value is sampled
-    assert strategy.select == fk.EpsilonGreedy(0.5)
 
 
 def test_a_round_of_liars_leaves_the_oracles_model_alone():

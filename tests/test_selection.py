@@ -1,20 +1,48 @@
+"""Selection: FedOwen's Algorithm 2, and the policies that FedMS is compared with."""
+
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from test_federation import MLP, toy
 
+from fedkit import estimators as est
+from fedkit.federated.aggregation import SizeWeighted, UniformWeights
+from fedkit.federated.rounds import Plan, Strategy, run
 from fedkit.federated.selection import ClientTable, UniformSelection
+from fedkit.federated.valuers import Estimated, Exact, NoValue
+from fedkit.games.valuation import Valuation
+from fedkit.learning.training import LocalSGD
 from fedkit.methods.fedowen import EpsilonGreedy
+from fedkit.methods.selection_baselines import (
+    FedEMD,
+    GreedyFed,
+    Oracle,
+    PowerOfChoice,
+    RunningValue,
+    SFedAvg,
+)
+
+LABELS = np.array([[8, 2, 0], [5, 5, 0], [0, 0, 20], [0, 0, 0], [6, 4, 0]])
+LOSSES = np.array([0.3, 0.9, 0.5, np.nan, 0.7])
 
 
-def table(values, counts=None, t=0, sizes=None):
-    n = len(values)
-    sizes = np.ones(n, dtype=np.int64) if sizes is None else np.asarray(sizes)
-    new = ClientTable.new(sizes, np.ones((n, 2), dtype=np.int64))
-    new.values = np.asarray(values, dtype=float)
-    new.counts = np.zeros(n, dtype=np.int64) if counts is None else np.asarray(counts)
-    new.round = t
-    return new
+def table(t=0, counts=(0, 0, 0, 0, 0), values=(0, 0, 0, 0, 0)):
+    """Client 3 owns nothing."""
+    clients = ClientTable.new(LABELS.sum(axis=1), LABELS)
+    clients.round, clients.counts = t, np.array(counts)
+    clients.values = np.array(values, dtype=float)
+    clients.losses = lambda ids: LOSSES[ids]
+    return clients
+
+
+def agrees(policy, clients, p, draws=2000):
+    """Whether one client at a time is drawn with probabilities p."""
+    rng = np.random.default_rng(0)
+    chosen = [policy.select(clients, 1, rng)[0] for _ in range(draws)]
+    found = np.bincount(chosen, minlength=5) / draws
+    return (np.abs(found - p) <= 4.5 * np.sqrt(p * (1 - p) / draws)).all()
 
 
 def test_algorithm_2_by_hand():
@@ -31,43 +59,27 @@ def test_algorithm_2_by_hand():
     assert p[2] == 0  # the shift leaves the smallest score without any probability
 
 
-def test_first_round_is_uniform():
-    p = EpsilonGreedy(floor=0.5).probabilities(np.zeros(4), np.zeros(4, dtype=int), t=0)
-    assert p == pytest.approx(np.full(4, 0.25))
-
-
-def test_equal_scores_are_no_preference_despite_rounding():
-    values = np.array([0.1 + 0.2, 0.3, 0.3])
-    p = EpsilonGreedy().probabilities(values, np.array([2, 2, 2]), t=5)
+def test_without_a_preference_an_exploiting_round_is_uniform():
+    first = EpsilonGreedy(floor=0.5).probabilities(np.zeros(4), np.zeros(4, dtype=int), t=0)
+    assert first == pytest.approx(np.full(4, 0.25))
+    equal = np.array([0.1 + 0.2, 0.3, 0.3])  # but for rounding
+    p = EpsilonGreedy().probabilities(equal, np.array([2, 2, 2]), t=5)
     assert p == pytest.approx(np.full(3, 1 / 3))
 
 
-def test_exploiting_round_prefers_high_values():
-    rng = np.random.default_rng(0)
-    policy = EpsilonGreedy(epsilon=0.0)
-    clients = table([0.0, 0.1, 0.2, 0.9], counts=[5, 5, 5, 5], t=9)
-    hits = np.zeros(4)
-    for _ in range(400):
-        hits[policy.select(clients, 1, rng)] += 1
-    p = policy.probabilities(clients.values, clients.counts, 9)
-    assert hits[0] == 0
-    assert np.all(np.abs(hits / 400 - p) < 4 * np.sqrt(p * (1 - p) / 400) + 1e-12)
-
-
-def test_exploring_round_ignores_values():
-    rng = np.random.default_rng(1)
-    clients = table([0.0, 0.1, 0.2, 0.9], counts=[5, 5, 5, 5], t=9)
-    hits = np.zeros(4)
-    for _ in range(400):
-        hits[EpsilonGreedy(epsilon=1.0).select(clients, 1, rng)] += 1
-    assert np.all(np.abs(hits / 400 - 0.25) < 4 * np.sqrt(0.25 * 0.75 / 400))
+def test_exploiting_rounds_follow_the_values_and_exploring_ones_do_not():
+    clients = table(9, counts=(5, 5, 5, 5, 5), values=(0.0, 0.1, 0.2, 0.0, 0.9))
+    p = EpsilonGreedy().probabilities(clients.values, clients.counts, 9)
+    assert p[0] == p[3] == 0
+    assert agrees(EpsilonGreedy(epsilon=0.0), clients, p)
+    assert agrees(EpsilonGreedy(epsilon=1.0), clients, np.array([0.25, 0.25, 0.25, 0, 0.25]))
 
 
 def test_too_few_likely_clients_are_filled_up():
-    clients = table([0.7, 0.0, 0.0, 0.0], counts=[3, 3, 3, 3], t=4)
+    clients = table(4, counts=(3, 3, 3, 3, 3), values=(0.7, 0, 0, 0, 0))
     chosen = EpsilonGreedy(epsilon=0.0).select(clients, 3, np.random.default_rng(2))
     assert 0 in chosen
-    assert len(set(chosen.tolist())) == 3
+    assert len(set(chosen.tolist()) - {3}) == 3
 
 
 @given(
@@ -77,23 +89,135 @@ def test_too_few_likely_clients_are_filled_up():
     st.integers(0, 2**31),
 )
 def test_selection_is_a_set_of_clients_with_data(values, t, k, seed):
-    sizes = [i % 3 for i in range(1, len(values) + 1)]
-    clients = table(values, counts=np.arange(len(values)), t=t, sizes=sizes)
+    sizes = np.arange(1, len(values) + 1) % 3
+    clients = ClientTable.new(sizes, np.ones((len(values), 2), dtype=np.int64))
+    clients.values, clients.counts, clients.round = np.array(values), np.arange(len(values)), t
     for policy in (EpsilonGreedy(0.3, 0.2, 0.1), UniformSelection()):
-        chosen = policy.select(clients, k, np.random.default_rng(seed))
-        assert len(chosen) == min(k, len(clients.available))
-        assert len(set(chosen.tolist())) == len(chosen)
-        assert all(sizes[i] > 0 for i in chosen)
-        again = policy.select(clients, k, np.random.default_rng(seed))
+        chosen, again = (policy.select(clients, k, np.random.default_rng(seed)) for _ in range(2))
+        assert len(set(chosen.tolist())) == len(chosen) == min(k, (sizes > 0).sum())
+        assert (sizes[chosen] > 0).all()
         assert chosen.tolist() == again.tolist()
 
 
-@pytest.mark.parametrize("bad", [{"epsilon": 1.5}, {"epsilon": -0.1}, {"confidence": -1.0}])
-def test_bad_parameters_are_refused(bad):
-    with pytest.raises(ValueError, match="is"):
-        EpsilonGreedy(**bad)
+def test_power_of_choice_takes_the_largest_losses():
+    rng = np.random.default_rng(0)
+    assert PowerOfChoice().select(table(), 2, rng).tolist() == [1, 4]
+    assert PowerOfChoice().select(table(), 3, rng).tolist() == [1, 2, 4]
 
 
-def test_values_that_are_no_numbers_are_refused():
-    with pytest.raises(ValueError, match="client 1"):
-        EpsilonGreedy().probabilities(np.array([0.0, np.nan]), np.zeros(2, dtype=int), 3)
+def test_power_of_choice_draws_candidates_by_data_size():
+    late = PowerOfChoice(decay=0.5)
+    assert [late.candidates(8, 2, t) for t in range(5)] == [8, 4, 2, 2, 2]
+    assert [PowerOfChoice(decay=0.9).candidates(50, 5, t) for t in (0, 1, 2, 99)] == [50, 45, 41, 5]
+    own = PowerOfChoice(decay=None, rounds=10)
+    assert [own.candidates(8, 2, t) for t in (0, 4, 5, 9)] == [8, 8, 2, 2]
+    sizes = LABELS.sum(axis=1)
+    assert agrees(late, table(t=9), sizes / sizes.sum())
+
+
+def test_fedemd_by_hand():
+    clients = table(t=20, counts=(3, 0, 1, 0, 0))
+    everybody = np.array([19, 11, 20]) / 50
+    chosen = np.array([24, 6, 20]) / 50
+    own = LABELS[[0, 1, 2, 4]] / LABELS[[0, 1, 2, 4]].sum(axis=1, keepdims=True)
+    g = np.abs(own - everybody).sum(axis=1)
+    c = np.abs(own - chosen).sum(axis=1)
+    logits = g / g.max() - 20 * 0.05 * c / c.max()
+    policy = FedEMD(beta=0.05)
+    np.testing.assert_allclose(policy.logits(clients)[[0, 1, 2, 4]], logits)
+    p = np.zeros(5)
+    p[[0, 1, 2, 4]] = np.exp(logits) / np.exp(logits).sum()
+    assert agrees(policy, clients, p)
+
+
+def test_fedemd_prefers_the_rare_labels_first_only():
+    assert FedEMD().logits(table()).argmax() == 2
+    late = FedEMD(beta=1.0).logits(table(t=50, counts=(0, 0, 0, 0, 9)))
+    assert late[2] == late[[0, 1, 2, 4]].min()
+
+
+def test_running_values():
+    clients = table(counts=(1, 2, 0, 0, 0), values=(9.0, 1.0, 0, 0, 0))
+    new = Valuation(np.array([2.0, 3.0]), np.zeros(2), 0, 0, "made up")
+    RunningValue(0.75)(clients, np.array([0, 1]), new)
+    np.testing.assert_allclose(clients.values[:2], [0.75 * 0.2 + 0.5, 0.75 + 0.75])
+    clients.values[:2] = [9.0, 1.0]
+    RunningValue(0.75, "first")(clients, np.array([0, 1]), new)
+    np.testing.assert_allclose(clients.values[:2], [2.0, 1.5])
+
+
+def test_s_fedavg_samples_with_the_softmax():
+    clients = table(counts=(1, 1, 0, 0, 1), values=(1.0, 2.0, 7.0, 0.0, -0.5))
+    logits = np.array([1.0, 2.0, 0.2, -np.inf, -0.5])  # client 2 was never asked: 1 / n
+    p = np.exp(logits) / np.exp(logits).sum()
+    assert agrees(SFedAvg(), clients, p)
+
+
+def test_greedyfed_asks_everybody_once_then_the_best():
+    rng = np.random.default_rng(0)
+    clients = table(counts=(1, 0, 1, 0, 0), values=(5.0, 0, 9.0, 0, 0))
+    assert GreedyFed().select(clients, 2, rng).tolist() == [1, 4]
+    clients.counts = np.array([1, 1, 1, 0, 0])
+    assert 4 in GreedyFed().select(clients, 2, rng)
+    clients.counts[4] = 1
+    assert GreedyFed().select(clients, 2, rng).tolist() == [0, 2]
+    tied = table(counts=(1, 1, 1, 0, 1))
+    assert agrees(GreedyFed(), tied, np.array([0.25, 0.25, 0.25, 0, 0.25]))
+
+
+def test_an_oracle_keeps_its_favourites_and_excludes_the_others():
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        chosen = Oracle((2,), (1,)).select(table(), 2, rng)
+        assert 2 in chosen
+        assert 1 not in chosen
+        assert 3 not in chosen  # no data
+    with pytest.raises(ValueError, match="every client with data is excluded"):
+        Oracle(excluded=(0, 1, 2, 4)).select(table(), 2, rng)
+
+
+GTG = Estimated(est.GTGShapley(), count="distinct", normalised=False)
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        Strategy(PowerOfChoice(0.9), NoValue(), UniformWeights()),
+        Strategy(FedEMD(), NoValue(), SizeWeighted()),
+        Strategy(SFedAvg(), Exact(normalised=False), SizeWeighted(), RunningValue()),
+        Strategy(GreedyFed(), GTG, SizeWeighted(), RunningValue(start="first")),
+        Strategy(Oracle((0,), (2,)), NoValue(), SizeWeighted()),
+    ],
+    ids=lambda s: type(s.select).__name__,
+)
+def test_end_to_end(strategy):
+    plan = Plan(4, 2, LocalSGD(lr=0.2, batch_size=4))
+    whole = run([toy()], MLP, strategy, plan, [5])
+    assert torch.isfinite(whole.models).all()
+    assert len(whole.clients_frame()) == 8
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: PowerOfChoice(0.0), "decay is 0.0"),
+        (lambda: PowerOfChoice(rounds=0), "rounds is 0"),
+        (lambda: FedEMD(beta=-1), "beta is -1"),
+        (lambda: RunningValue(1.5), "alpha is 1.5"),
+        (lambda: RunningValue(start="zero"), "start is 'zero'"),
+        (lambda: Oracle((1,), (1,)), r"clients \[1\] are favourites and excluded"),
+        (lambda: EpsilonGreedy(epsilon=1.5), "epsilon is 1.5"),
+        (lambda: EpsilonGreedy(confidence=-1.0), "confidence is -1.0"),
+        (lambda: EpsilonGreedy().probabilities([0, np.nan], np.zeros(2), 3), "finite number"),
+    ],
+)
+def test_bad_settings(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_power_of_choice_needs_a_round():
+    clients = table()
+    clients.losses = None
+    with pytest.raises(ValueError, match="asks clients for their loss"):
+        PowerOfChoice().select(clients, 2, np.random.default_rng(0))

@@ -1,1 +1,23 @@
-"""One file per paper: its algorithm, in the paper's order, with equation numbers; and baselines."""
+"""One file per paper: its algorithm, in the paper's order, with equation numbers; and baselines.
+
+What needs torch is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+from fedkit.extras import later
+
+_FILES = {
+    "cgsv": "CosineGame CosineValues LeaveOneOut OracleWeights RunningCosine ShuffledValues",
+    "fedccea": "Fit Simulations contribution_index contribution_values fit_aam simulate",
+    "fedms": "Accumulate CoresetWeights FedMS MaverickGTG MaverickMR MaverickTMR MaverickValues "
+    "ScoreSelection class_difficulty class_scores",
+    "fedowen": "EpsilonGreedy FedOwen OwenSampling Softmax",
+    "fedtsv": "ContributionWeights FedTSV TrajectoryGame TrajectoryValues gram_matrix "
+    "reference_updates",
+    "selection_baselines": "FedEMD GreedyFed Oracle PowerOfChoice RunningValue SFedAvg",
+}
+_LATER = {name: file for file, names in _FILES.items() for name in names.split()}
+
+__all__ = list(_LATER)
+__getattr__ = later(__name__, _LATER)

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from numbers import Integral
 
 import numpy as np
 import numpy.typing as npt
 
+from fedkit.checks import real, whole
 from fedkit.estimators import leave_one_out, shapley
 from fedkit.federated.selection import ClientTable
 from fedkit.federated.valuers import Round, ValuePolicy
@@ -131,10 +131,8 @@ class RunningCosine:
     floor: float = 1e-3
 
     def __post_init__(self) -> None:
-        if not 0 <= self.alpha <= 1 or not self.floor > 0:
-            raise ValueError(
-                f"alpha is {self.alpha} and floor {self.floor}; expected a share and a number > 0"
-            )
+        real("alpha", self.alpha, 0.0, 1.0)
+        real("floor", self.floor, 0.0, above=True)
 
     def __call__(self, clients: ClientTable, ids: IntArray, valuation: Valuation) -> None:
         """Write a round into the table."""
@@ -170,8 +168,8 @@ class OracleWeights:
     excluded: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        if not all(isinstance(i, Integral) and i >= 0 for i in self.excluded):
-            raise ValueError(f"excluded is {self.excluded!r}; expected clients' numbers, from 0")
+        for client in self.excluded:
+            whole("a client to exclude", client, 0)
 
     def __call__(self, r: Round, valuation: Valuation, clients: ClientTable) -> FloatArray:
         """Return float64[k], non-negative, summing to 1; zeros where all are excluded."""
@@ -190,10 +188,9 @@ class ShuffledValues:
 
     def value(self, rounds: Sequence[Round]) -> list[Valuation]:
         """Return one valuation per round, over its participants."""
-        dealt = []
-        for r, v in zip(rounds, self.policy.value(rounds), strict=True):
-            order = r.streams.generator("shuffled values").permutation(len(v.values))
-            dealt.append(
-                replace(v, values=v.values[order], standard_errors=v.standard_errors[order])
-            )
-        return dealt
+        valued = zip(rounds, self.policy.value(rounds), strict=True)
+        return [self._dealt(r, v) for r, v in valued]
+
+    def _dealt(self, r: Round, v: Valuation) -> Valuation:
+        order = r.streams.generator("shuffled values").permutation(len(v.values))
+        return replace(v, values=v.values[order], standard_errors=v.standard_errors[order])

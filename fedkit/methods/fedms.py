@@ -16,13 +16,14 @@ apply.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from fedkit.checks import choice, real, vector, whole
 from fedkit.estimators import Estimator, estimate_many
 from fedkit.estimators.base import Budget, Count, MeanAccumulator, Requests
 from fedkit.estimators.lockstep import Walks, affordable, walk_together
@@ -46,12 +47,12 @@ __all__ = [
     "MaverickTMR",
     "MaverickValues",
     "ScoreSelection",
-    "accumulate",
     "class_difficulty",
     "class_scores",
     "distance",
     "game_of",
     "rewards",
+    "sample_by_score",
 ]
 
 FloatArray = npt.NDArray[np.float64]
@@ -60,26 +61,15 @@ BoolArray = npt.NDArray[np.bool_]
 Norm = Literal["mean", "max", "sum", "euclidean"]
 
 
-def accumulate(old: FloatArray, new: FloatArray, alpha: float) -> FloatArray:
-    """``alpha old + (1 - alpha) new`` (FedMS, Eq. 8)."""
-    if not 0 <= alpha <= 1:
-        raise ValueError(f"alpha is {alpha}; it is a share, from 0 to 1")
-    return alpha * old + (1 - alpha) * new
-
-
 def class_scores(values: FloatArray, difficulty: FloatArray) -> FloatArray:
-    """Weighted sum over classes: the score of Eq. 9, the Shapley reward of Eq. 13.
+    """Weighted sum over classes, float64[n]: the score of Eq. 9, the Shapley reward of Eq. 13.
 
     Parameters
     ----------
-    values : float64 array, shape (n, classes)
+    values : float64[n, classes]
         Accumulated class-wise values S (score), or those of one round (reward).
-    difficulty : float64 array, shape (classes,)
+    difficulty : float64[classes]
         beta, from :func:`class_difficulty`.
-
-    Returns
-    -------
-    float64 array, shape (n,)
     """
     values, difficulty = np.asarray(values), np.asarray(difficulty)
     if values.ndim != 2 or difficulty.shape != values.shape[1:]:
@@ -95,15 +85,15 @@ def class_difficulty(accuracy: FloatArray, temperature: float = 0.01) -> FloatAr
 
     Parameters
     ----------
-    accuracy : float64 array, shape (classes,)
-        Accuracy on each class, in [0, 1].
+    accuracy : float64[classes]
+        In [0, 1].
     temperature : float
         T; the paper's 0.01 puts nearly all weight on the worst class: a class that is three
         points better weighs ``exp(-3)`` = 5% of it.
 
     Returns
     -------
-    float64 array, shape (classes,)
+    float64[classes]
         Positive (up to underflow), summing to 1.
 
     Raises
@@ -111,14 +101,19 @@ def class_difficulty(accuracy: FloatArray, temperature: float = 0.01) -> FloatAr
     ValueError
         If the temperature is not positive, or an accuracy is not a number.
     """
-    accuracy = np.asarray(accuracy, dtype=np.float64)
-    if not (np.isfinite(temperature) and temperature > 0):
-        raise ValueError(f"temperature is {temperature}; expected a positive number")
-    if accuracy.ndim != 1 or not np.isfinite(accuracy).all():
-        raise ValueError(f"accuracies are {accuracy}; expected one finite number per class")
+    real("temperature", temperature, 0.0, above=True)
+    accuracy = vector("accuracy", accuracy)
     # Differences before the division: no temperature overflows.
     weights = np.exp((accuracy.min() - accuracy) / temperature)
     return np.asarray(weights / weights.sum(), dtype=np.float64)
+
+
+_NORMS: dict[str, Callable[..., Any]] = {
+    "mean": np.mean,
+    "max": np.max,
+    "sum": np.sum,
+    "euclidean": np.linalg.norm,
+}
 
 
 def distance(a: FloatArray, b: FloatArray, norm: Norm = "mean") -> FloatArray:
@@ -128,16 +123,8 @@ def distance(a: FloatArray, b: FloatArray, norm: Norm = "mean") -> FloatArray:
     one in which its threshold means what it means for GTG-Shapley's single accuracy; "max"
     truncates only when no class moves.
     """
-    gap = np.abs(np.asarray(a) - np.asarray(b))
-    if norm == "mean":
-        return np.asarray(gap.mean(axis=-1))
-    if norm == "max":
-        return np.asarray(gap.max(axis=-1))
-    if norm == "sum":
-        return np.asarray(gap.sum(axis=-1))
-    if norm == "euclidean":
-        return np.asarray(np.sqrt((gap**2).sum(axis=-1)))
-    raise ValueError(f'norm is {norm!r}; expected "mean", "max", "sum" or "euclidean"')
+    choice("norm", norm, _NORMS)
+    return np.asarray(_NORMS[norm](np.abs(np.asarray(a) - np.asarray(b)), axis=-1))
 
 
 class CoresetAccumulator(MeanAccumulator):
@@ -176,14 +163,6 @@ class CoresetAccumulator(MeanAccumulator):
     def standard_errors(self) -> FloatArray | None:
         """Return 0 for exact values, otherwise the standard errors of the means."""
         return super().standard_errors() if self.exact is None else np.zeros_like(self.exact)
-
-
-def _check(temperature: float, **tolerances: float) -> None:
-    """Refuse a bad temperature or a negative tolerance."""
-    class_difficulty(np.zeros(1), temperature)
-    for name, value in tolerances.items():
-        if not (np.isfinite(value) and value >= 0):
-            raise ValueError(f"{name} is {value}; expected a number of at least 0")
 
 
 class _ClassWise(Estimator):
@@ -235,9 +214,10 @@ class MaverickGTG(_ClassWise):
     walks: int | None = None
 
     def __post_init__(self) -> None:
-        _check(self.temperature, between=self.between, within=self.within,
-               convergence=self.convergence)  # fmt: skip
-        check_size("last", self.last)
+        for name in ("between", "within", "convergence"):
+            real(name, getattr(self, name), 0.0)
+        real("temperature", self.temperature, 0.0, above=True)
+        whole("last", self.last, 1)
         check_size("walks", self.walks)
 
     def sample(
@@ -249,8 +229,7 @@ class MaverickGTG(_ClassWise):
     ) -> Requests:
         """Sweep until Eq. 11 holds."""
         n = n_players
-        ends = np.zeros((2, n), dtype=np.bool_)
-        ends[1] = True
+        ends = np.repeat([[False], [True]], n, axis=1)
         answers = yield ends
         accumulator.see(ends, answers)
         empty, grand = answers  # line 5
@@ -317,13 +296,21 @@ def _watched(
         return finished
 
 
+def sample_by_score(
+    pool: IntArray, scores: FloatArray, k: int, rng: np.random.Generator
+) -> IntArray:
+    """Draw k clients one after another, each with probability ``softmax(scores)`` of who is left.
+
+    These are the k largest of the scores with Gumbel noise, so no difference of them underflows.
+    """
+    return np.sort(pool[np.argsort(-(scores + rng.gumbel(size=len(pool))), kind="stable")[:k]])
+
+
 @dataclass(frozen=True)
 class ScoreSelection:
     """Sample clients with probability ``softmax(S beta)`` (FedMS, Eq. 12), all in round 0.
 
-    Clients without data are never asked.  Sampling is without replacement; of the largest
-    Gumbel-perturbed scores the first k are the clients that drawing one after another would give,
-    and no difference of scores underflows.
+    Clients without data are never asked.
     """
 
     def scores(self, clients: ClientTable) -> FloatArray:
@@ -338,8 +325,7 @@ class ScoreSelection:
         pool = clients.available
         if clients.round == 0:
             return pool
-        keys = self.scores(clients)[pool] + rng.gumbel(size=len(pool))
-        return np.sort(pool[np.argsort(-keys, kind="stable")[:k]])
+        return sample_by_score(pool, self.scores(clients)[pool], k, rng)
 
 
 @dataclass(frozen=True)
@@ -369,7 +355,11 @@ class MaverickValues:
         seeds = [r.streams.child("valuation") for r in later]
         games = [game_of(r.game()) for r in later]
         found = iter(estimate_many(games, self.estimator, seeds=seeds) if later else [])
-        return [self._scaled(next(found) if r.index else self._first(r)) for r in rounds]
+        valued = [next(found) if r.index else self._first(r) for r in rounds]
+        return [
+            replace(v, values=self.scale * v.values, standard_errors=self.scale * v.standard_errors)
+            for v in valued
+        ]
 
     def _first(self, r: Round) -> Valuation:
         k = len(r.participants)
@@ -387,10 +377,8 @@ class MaverickValues:
         nothing = np.full_like(own, np.nan)
         return Valuation(own, nothing, k + 1, k + 1, "own accuracy per class", info=info)
 
-    def _scaled(self, v: Valuation) -> Valuation:
-        return replace(
-            v, values=self.scale * v.values, standard_errors=self.scale * v.standard_errors
-        )
+
+_TABULATED = 7
 
 
 def game_of(game: Game) -> Game:
@@ -399,9 +387,6 @@ def game_of(game: Game) -> Game:
     The numbers are the same, and a batch shares the first layer among the coalitions.
     """
     return tabulate(game) if game.n_players <= _TABULATED else game
-
-
-_TABULATED = 7
 
 
 @dataclass(frozen=True)
@@ -435,13 +420,11 @@ class Accumulate:
     against: Literal["found", "kept"] = "found"
 
     def __post_init__(self) -> None:
-        if self.against not in ("found", "kept"):
-            raise ValueError(f'against is {self.against!r}; expected "found" or "kept"')
-        accumulate(np.zeros(1), np.zeros(1), self.alpha)
-        if len(self.tolerance) != 2 or not min(self.tolerance) > 0:
-            raise ValueError(f"tolerance is {self.tolerance}; expected two positive numbers")
-        if self.rounds < 1:
-            raise ValueError(f"rounds is {self.rounds}; it must be at least 1")
+        choice("against", self.against, ("found", "kept"))
+        real("alpha", self.alpha, 0.0, 1.0)
+        for end in vector("tolerance", self.tolerance, 2):
+            real("tolerance", end, 0.0, above=True)
+        whole("rounds", self.rounds, 1)
 
     def threshold(self, t: int) -> float:
         """eps_d of round t, in percentage points."""
@@ -455,7 +438,8 @@ class Accumulate:
         if info.get("initial"):
             clients.values[ids] = valuation.values
             return
-        clients.values[ids] = accumulate(clients.values[ids], valuation.values, self.alpha)
+        mixed = self.alpha * clients.values[ids] + (1 - self.alpha) * valuation.values  # Eq. 8
+        clients.values[ids] = mixed
         accuracy = np.asarray(info["coreset_accuracy"], dtype=np.float64)
         before = memory.get("coreset accuracy")
         change = 0.0 if before is None else 100 * float((accuracy - before).mean())
@@ -484,8 +468,7 @@ class CoresetWeights:
     aggregate: Literal["coreset", "all"] = "coreset"
 
     def __post_init__(self) -> None:
-        if self.aggregate not in ("coreset", "all"):
-            raise ValueError(f'aggregate is {self.aggregate!r}; expected "coreset" or "all"')
+        choice("aggregate", self.aggregate, ("coreset", "all"))
 
     def __call__(self, r: Round, valuation: Valuation, clients: ClientTable) -> FloatArray:
         """Return float64[k], summing to 1, or all zero where the model is kept."""
@@ -525,8 +508,7 @@ class FedMS:
     against: Literal["found", "kept"] = "found"
 
     def __post_init__(self) -> None:
-        if self.units not in ("percent", "fraction"):
-            raise ValueError(f'units is {self.units!r}; expected "percent" or "fraction"')
+        choice("units", self.units, ("percent", "fraction"))
 
     def strategy(self, n_classes: int, rounds: int) -> Strategy:
         """Return the strategy for a federation; its plan needs the utility "class_accuracy"."""
@@ -542,15 +524,7 @@ class FedMS:
 def rewards(valuation: Valuation) -> FloatArray:
     """Shapley rewards of a round's participants: ``R_i = sum_c beta^c phi_i^c`` (Eq. 13).
 
-    Parameters
-    ----------
-    valuation : Valuation
-        Made by :class:`MaverickValues`.
-
-    Returns
-    -------
-    float64[k]
-        In the units of the values.
+    float64[k], in the units of the values, which :class:`MaverickValues` has made.
     """
     return class_scores(valuation.values, valuation.info["beta"])
 
@@ -571,7 +545,8 @@ class MaverickTMR(_ClassWise):
     temperature: float = 0.01
 
     def __post_init__(self) -> None:
-        _check(self.temperature, between=self.between)
+        real("between", self.between, 0.0)
+        real("temperature", self.temperature, 0.0, above=True)
 
     def minimum(self, n_players: int, count: Count) -> int:
         """All coalitions."""
@@ -603,13 +578,7 @@ class MaverickTMR(_ClassWise):
 
 @dataclass(frozen=True)
 class MaverickMR(MaverickTMR):
-    """MS-MR: exact class-wise Shapley values of the round (FedMS, Algorithm 3).
-
-    Parameters
-    ----------
-    temperature : float
-        T of Eq. 10.
-    """
+    """MS-MR: exact class-wise Shapley values of the round (FedMS, Algorithm 3); no `between`."""
 
     def _moved(self, empty: FloatArray, grand: FloatArray) -> bool:
         return True

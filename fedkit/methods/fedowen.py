@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import betainc
 
-from fedkit.checks import real, whole
+from fedkit.checks import real, vector, whole
 from fedkit.estimators.base import Budget, Count, Estimator, MeanAccumulator, Requests
 from fedkit.estimators.lockstep import walk_until
 from fedkit.estimators.permutation import check_size
@@ -145,13 +145,9 @@ class EpsilonGreedy:
     low_gain: float = 0.1
 
     def __post_init__(self) -> None:
-        if not 0 <= self.epsilon <= 1:
-            raise ValueError(f"epsilon is {self.epsilon}; it is a probability, from 0 to 1")
-        if self.confidence < 0 or self.low_gain < 0:
-            raise ValueError(
-                f"confidence is {self.confidence} and low_gain {self.low_gain}; "
-                "both scale a bonus and cannot be negative"
-            )
+        real("epsilon", self.epsilon, 0.0, 1.0)
+        real("confidence", self.confidence, 0.0)
+        real("low_gain", self.low_gain, 0.0)
 
     def probabilities(self, values: FloatArray, counts: IntArray, t: int) -> FloatArray:
         """Selection weights of an exploiting round (Algorithm 2, lines 4 to 14).
@@ -170,10 +166,7 @@ class EpsilonGreedy:
         float64[n]
             Non-negative, summing to 1.
         """
-        values = np.asarray(values, dtype=np.float64)
-        if not np.isfinite(values).all():
-            bad = int(np.flatnonzero(~np.isfinite(values))[0])
-            raise ValueError(f"the value of client {bad} is {values[bad]}; selection needs numbers")
+        values = vector("values", values)
         low = values < self.floor
         gain = np.where(low, 0.0, values)  # line 6
         bonus = self.confidence * np.sqrt(np.log(t + 1) / (counts + 1))  # line 7

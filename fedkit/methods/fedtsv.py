@@ -13,13 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from fedkit.checks import choice, real
 from fedkit.estimators import Estimator, estimate_many, shapley
 from fedkit.federated.aggregation import Proportional
 from fedkit.federated.rounds import Strategy, keep_total
@@ -42,34 +43,26 @@ __all__ = [
 
 FloatArray = npt.NDArray[np.float64]
 Utility = Literal["exponential", "rational", "gaussian", "angular"]
-UTILITIES = ("exponential", "rational", "gaussian", "angular")
+UTILITIES: tuple[Utility, ...] = get_args(Utility)
+
+#: columns that are converted to double precision at a time
+_CHUNK = 1 << 20
 
 
-def gram_matrix(vectors: Tensor, chunk: int = 1 << 20) -> FloatArray:
-    """Inner products of some long vectors, summed in double precision.
+def gram_matrix(vectors: Tensor) -> FloatArray:
+    """Inner products of some long vectors, float tensor ``[m, P]``: float64[m, m].
 
-    Parameters
-    ----------
-    vectors : float tensor ``[m, P]``
-    chunk : int
-        Columns that are converted to double precision at a time.
-
-    Returns
-    -------
-    float64[m, m]
+    They are summed in double precision.
 
     Raises
     ------
     ValueError
-        If the vectors are no matrix, or chunk is below 1.
+        If the vectors are no matrix.
     """
-    if not isinstance(vectors, Tensor) or vectors.dim() != 2 or chunk < 1:
-        raise ValueError(
-            f"vectors have shape {np.shape(vectors)} and chunk is {chunk}; expected a tensor "
-            "[m, P] and at least 1"
-        )
+    if not isinstance(vectors, Tensor) or vectors.dim() != 2:
+        raise ValueError(f"vectors have shape {np.shape(vectors)}; expected a tensor [m, P]")
     total = torch.zeros(len(vectors), len(vectors), dtype=torch.float64, device=vectors.device)
-    for part in vectors.split(chunk, dim=1):
+    for part in vectors.split(_CHUNK, dim=1):
         wide = part.double()
         total += wide @ wide.T
     return np.asarray(total.cpu().numpy(), dtype=np.float64)
@@ -78,11 +71,7 @@ def gram_matrix(vectors: Tensor, chunk: int = 1 << 20) -> FloatArray:
 def check_inner_products(gram: npt.ArrayLike, fewest: int) -> FloatArray:
     """Return the matrix, or refuse what cannot hold the inner products of `fewest` vectors or more.
 
-    Raises
-    ------
-    ValueError
-        If it is not square, not finite, not symmetric, or has a negative eigenvalue, up to
-        rounding.
+    Up to rounding they are symmetric, and no eigenvalue is negative.
     """
     gram = np.asarray(gram, dtype=np.float64)
     if gram.ndim != 2 or gram.shape[0] != gram.shape[1] or len(gram) < fewest:
@@ -154,7 +143,8 @@ class TrajectoryGame:
     eps: float = 1e-12
 
     def __post_init__(self) -> None:
-        _check(self.utility, self.eps)
+        choice("utility", self.utility, UTILITIES)
+        real("eps", self.eps, 0.0)
         gram = check_inner_products(self.gram, 2)
         if gram[-1, -1] <= 0:
             raise ValueError("the reference has length zero, so no update can come closer to it")
@@ -183,13 +173,6 @@ class TrajectoryGame:
         return np.exp(-far if self.utility == "exponential" else -(far**2))
 
 
-def _check(utility: str, eps: float = 0.0) -> None:
-    if utility not in UTILITIES:
-        raise ValueError(f"utility is {utility!r}; there are {', '.join(UTILITIES)}")
-    if not (np.isfinite(eps) and eps >= 0):
-        raise ValueError(f"eps is {eps}; it is added to a length, and at least 0")
-
-
 @dataclass(frozen=True)
 class TrajectoryValues:
     """Trajectory Shapley values of a round's participants (FedTSV, section III-A).
@@ -215,7 +198,7 @@ class TrajectoryValues:
     utility: Utility = "exponential"
 
     def __post_init__(self) -> None:
-        _check(self.utility)
+        choice("utility", self.utility, UTILITIES)
         if self.estimator is None and self.budget is not None:
             raise ValueError(f"budget is {self.budget}, but exact values need no estimator")
 
@@ -223,27 +206,26 @@ class TrajectoryValues:
         """Return one valuation per round, over its participants."""
         if not rounds:
             return []
+        found = [_nothing(len(r.participants)) for r in rounds]
         references = reference_updates(rounds)
         usable = torch.isfinite(references).all(dim=1) & (references.norm(dim=1) > 0)
-        games = {
-            i: TrajectoryGame(gram_matrix(torch.cat([r.updates, d[None]])), self.utility)
-            for i, (r, d) in enumerate(zip(rounds, references, strict=True))
-            if usable[i]
-        }
-        if self.estimator is None:
-            valued = {i: _exact(game) for i, game in games.items()}
-        else:
-            seeds = [rounds[i].streams.child("valuation") for i in games]
-            estimates = (
-                estimate_many([*games.values()], self.estimator, budget=self.budget, seeds=seeds)
-                if games
-                else []
+        pointed = usable.nonzero()[:, 0].tolist()
+        games = [
+            TrajectoryGame(
+                gram_matrix(torch.cat([rounds[i].updates, references[i, None]])), self.utility
             )
-            valued = dict(zip(games, estimates, strict=True))
-        return [
-            valued[i] if i in valued else _nothing(len(r.participants))
-            for i, r in enumerate(rounds)
+            for i in pointed
         ]
+        if self.estimator is None:
+            valued = [_exact(game) for game in games]
+        elif games:
+            seeds = [rounds[i].streams.child("valuation") for i in pointed]
+            valued = estimate_many(games, self.estimator, budget=self.budget, seeds=seeds)
+        else:
+            valued = []
+        for i, v in zip(pointed, valued, strict=True):
+            found[i] = v
+        return found
 
 
 def _exact(game: TrajectoryGame) -> Valuation:
@@ -296,31 +278,13 @@ class FedTSV:
         return Strategy(self.select, self.values, ContributionWeights(), keep_total)
 
 
-def equal_lengths(updates: torch.Tensor, clip: bool = False) -> torch.Tensor:
-    """Bring all updates of a round to the length of the median one.
+def equal_lengths(updates: Tensor, clip: bool = False) -> Tensor:
+    """Bring all updates of a round, float32 ``[k, P]``, to the length of the median one.
 
-    The remedy against long updates that the paper names and does not try.
-
-    Of an even number of updates the shorter middle one counts.  Updates of length zero, or that are
-    not finite, stay what they are.
-
-    Parameters
-    ----------
-    updates : float32 tensor ``[k, P]``
-    clip : bool
-        Only shorten those that are longer.
-
-    Returns
-    -------
-    float32 tensor ``[k, P]``
-
-    Raises
-    ------
-    ValueError
-        If updates are no matrix.
+    The remedy against long updates that the paper names and does not try.  Of an even number of
+    updates the shorter middle one counts.  Updates of length zero, or that are not finite, stay
+    what they are.  With `clip` only those that are longer are shortened.
     """
-    if updates.dim() != 2:
-        raise ValueError(f"updates have shape {tuple(updates.shape)}; expected [k, P]")
     lengths = updates.double().norm(dim=1)  # in float32 the square of a long update overflows
     usable = torch.isfinite(lengths) & (lengths > 0)
     if not bool(usable.any()):

@@ -13,8 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from fedkit.checks import choice, real, whole
 from fedkit.federated.selection import ClientTable
 from fedkit.games.valuation import Valuation
+from fedkit.methods.fedms import sample_by_score
 
 __all__ = ["FedEMD", "GreedyFed", "Oracle", "PowerOfChoice", "RunningValue", "SFedAvg"]
 
@@ -27,11 +29,6 @@ def _top(pool: IntArray, scores: FloatArray, k: int, rng: np.random.Generator) -
     order = rng.permutation(len(pool))
     best = order[np.argsort(-scores[order], kind="stable")[:k]]
     return np.sort(pool[best])
-
-
-def _sample(pool: IntArray, logits: FloatArray, k: int, rng: np.random.Generator) -> IntArray:
-    """Draw k clients one after another with probabilities softmax(logits) of who is left."""
-    return np.sort(pool[np.argsort(-(logits + rng.gumbel(size=len(pool))), kind="stable")[:k]])
 
 
 @dataclass(frozen=True)
@@ -55,10 +52,9 @@ class PowerOfChoice:
     rounds: int = 100
 
     def __post_init__(self) -> None:
-        if self.decay is not None and not 0 < self.decay <= 1:
-            raise ValueError(f"decay is {self.decay}; expected a factor above 0 and up to 1")
-        if self.rounds < 1:
-            raise ValueError(f"rounds is {self.rounds}; it must be at least 1")
+        if self.decay is not None:
+            real("decay", self.decay, 0.0, 1.0, above=True)
+        whole("rounds", self.rounds, 1)
 
     def candidates(self, n: int, k: int, t: int) -> int:
         """Return d of round t among n clients."""
@@ -102,10 +98,8 @@ class FedEMD:
     alpha: float = 1.0
 
     def __post_init__(self) -> None:
-        if not (self.beta >= 0 and self.alpha >= 0):
-            raise ValueError(
-                f"beta is {self.beta} and alpha {self.alpha}; both at least 0 expected"
-            )
+        real("beta", self.beta, 0.0)
+        real("alpha", self.alpha, 0.0)
 
     def logits(self, clients: ClientTable) -> FloatArray:
         """Return ``alpha emd_g - t beta emd_c`` of every client, float64[n]."""
@@ -124,7 +118,7 @@ class FedEMD:
     def select(self, clients: ClientTable, k: int, rng: np.random.Generator) -> IntArray:
         """Return the participants of the next round."""
         pool = clients.available
-        return _sample(pool, self.logits(clients)[pool], k, rng)
+        return sample_by_score(pool, self.logits(clients)[pool], k, rng)
 
 
 @dataclass(frozen=True)
@@ -143,18 +137,14 @@ class RunningValue:
     start: str = "uniform"
 
     def __post_init__(self) -> None:
-        if not 0 <= self.alpha <= 1:
-            raise ValueError(f"alpha is {self.alpha}; it is a share, from 0 to 1")
-        if self.start not in ("uniform", "first"):
-            raise ValueError(f'start is {self.start!r}; expected "uniform" or "first"')
+        real("alpha", self.alpha, 0.0, 1.0)
+        choice("start", self.start, ("uniform", "first"))
 
     def __call__(self, clients: ClientTable, ids: IntArray, valuation: Valuation) -> None:
         """Write a round into the table."""
         new, old = valuation.values, clients.values[ids]
         first = clients.counts[ids] == 1
-        before = np.where(first, 1 / len(clients.sizes), old)
-        if self.start == "first":
-            before = np.where(first, new, old)
+        before = np.where(first, new if self.start == "first" else 1 / len(clients.sizes), old)
         clients.values[ids] = self.alpha * before + (1 - self.alpha) * new
 
 
@@ -170,7 +160,7 @@ class SFedAvg:
         """Return the participants of the next round."""
         pool = clients.available
         phi = np.where(clients.counts > 0, clients.values, 1 / len(clients.sizes))
-        return _sample(pool, phi[pool], k, rng)
+        return sample_by_score(pool, phi[pool], k, rng)
 
 
 @dataclass(frozen=True)
@@ -181,10 +171,9 @@ class GreedyFed:
         """Return the participants of the next round."""
         pool = clients.available
         new = clients.counts[pool] == 0
-        if not new.any():
-            return _top(pool, clients.values[pool], k, rng)
         # Never selected first; the last batch of the first pass is filled up at random.
-        return _top(pool, new.astype(np.float64), k, rng)
+        scores = new.astype(np.float64) if new.any() else clients.values[pool]
+        return _top(pool, scores, k, rng)
 
 
 @dataclass(frozen=True)
