@@ -22,8 +22,6 @@ __all__ = [
     "mean_interval",
     "paired_interval",
     "paired_p_value",
-    "prediction_half_width",
-    "prediction_interval",
     "slopes",
 ]
 
@@ -133,34 +131,6 @@ def difference_half_width(
         below = float((parts**2 / np.array([seeds - 1, max(paper_seeds - 1, 1)])).sum())
         freedom = float(parts.sum()) ** 2 / below if below else math.inf
     return float(stats.t.ppf((1 + level) / 2, freedom)) * math.sqrt(parts.sum())
-
-
-def prediction_half_width(values: npt.ArrayLike, seeds: int = 1, level: float = 0.95) -> float:
-    """Half-width of the interval for the mean of `seeds` further runs like ours.
-
-    NaN below two values; see :func:`difference_half_width`.
-    """
-    x = finite(values)
-    if len(x) < 2:
-        return math.nan
-    return difference_half_width(float(x.std(ddof=1)), len(x), None, seeds, level)
-
-
-def prediction_interval(
-    reference: npt.ArrayLike, seeds: int = 1, level: float = 0.95
-) -> tuple[float, float]:
-    """Interval in which the mean of `seeds` further runs falls (rule T2, with k >= 5 runs).
-
-    Raises
-    ------
-    ValueError
-        If there are fewer than five reference runs.
-    """
-    x = finite(reference)
-    if len(x) < 5:
-        raise ValueError(f"{len(x)} reference runs; a regression check needs at least 5")
-    half = prediction_half_width(x, seeds, level)
-    return float(x.mean()) - half, float(x.mean()) + half
 
 
 def paired_interval(differences: npt.ArrayLike, level: float = 0.95) -> Interval:

@@ -3,6 +3,7 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 from rounding import assert_close
+from tinyrecords import records
 
 import fedkit as fk
 from fedkit.learning.architectures import build
@@ -10,9 +11,11 @@ from fedkit.learning.evaluation import Evaluator
 from fedkit.papers.fedms import settings as paper
 from fedkit.papers.fedms.cells import READINGS, tuned
 from fedkit.papers.fedms.runs import run_cell
+from fedkit.papers.fedms.tables import readings, study, tuned_on_validation
 from fedkit.papers.fedms.values import scores_of_round
 from fedkit.papers.registry import get
 from fedkit.records.cell import Cell
+from fedkit.records.store import Store
 from fedkit.streams import Streams
 
 BASE = paper.Setting(
@@ -206,3 +209,58 @@ def test_truncated_exact_values_can_be_chosen():
     assert truncated["evaluations"] <= exact["evaluations"]
     study = [c.settings for c in get("fedms", "study").cells("paper", None)]
     assert {c["method"] for c in study if c["estimator"] == "tmr"} == {"fedms", "uniform-coreset"}
+
+
+def test_readings_are_judged_one_by_one(tmp_path):
+    store = Store(tmp_path)
+    for method, value, change in (
+        ("fedavg", 79.0, {}),
+        ("fedms", 92.9, {}),
+        ("fedms", 50.0, {"local": "epochs", "owned": 1.0}),
+    ):
+        setting = paper.Setting(method, "mnist", "mnist", "dir10", adversaries=0)
+        settings = asdict(setting) | {"local": "steps", "owned": 0.1} | change
+        results = [
+            {"seed": i, "metrics": {"accuracy": value + i / 10}, "series": {}} for i in range(4)
+        ]
+        store.save(Cell("paper", "fedms", "table1", settings, (0, 1, 2, 3)), results)
+    table = readings(store)
+    assert table["cells"].tolist() == [2, 1]
+    assert table["FedMS first"].tolist() == ["–", "–"]  # not all seven rows
+    assert table["mean distance"].iloc[0] == pytest.approx((0.02 + 0.09) / 2)
+    assert table["within 3 points"].tolist() == [2, 0]
+    assert table["on the 1 common cells"].tolist() == pytest.approx([0.09, 42.81])
+
+
+def test_the_study_and_the_tuning_as_tables():
+    common = {"shared": False, "poisoned": False, "estimator": "gtg", "temperature": 0.01}
+    rows = [
+        (
+            {**common, "owned": 0.1, "mavericks": mavericks, "method": method},
+            {"accuracy": [80 + more, 81 + more, 82 + more], "rate.maverick": [40.0] * 3},
+        )
+        for mavericks, gain in ((2, 3.0), (5, -1.0))
+        for method, more in (("fedms", gain), ("uniform-coreset", 0.0))
+    ]
+    table = study(records(rows))
+    assert table.index.tolist() == ["as in Table 1", "five Mavericks"]
+    assert table["gain"].tolist() == pytest.approx([3.0, -1.0])
+
+    common = {"method": "fedms", "mu": 1.0, "poc_decay": 0.9, "emd_beta": 0.01, "sv_alpha": 0.7}
+    rows = [
+        (
+            {**common, "temperature": 0.01, "lr": lr, "alpha": alpha},
+            {
+                "accuracy": [100 * lr + alpha + 10 * (lr < 0.1)] * 3,
+                "accuracy_validation": [100 * lr + alpha] * 3,
+            },
+        )
+        for lr in (0.05, 0.2)
+        for alpha in (0.6, 0.8)
+    ]
+    best = tuned_on_validation(records(rows)).iloc[0]
+    assert best["chosen"] == "lr 0.2, alpha 0.8"  # not the one that tests best
+    assert (best["points"], best["inside"], best["seeds"]) == (4, False, 3)
+    assert best["mean"] == pytest.approx(20.8)
+    begun = records([line for line in rows if (line[0]["lr"], line[0]["alpha"]) == (0.2, 0.6)])
+    assert tuned_on_validation(begun).iloc[0]["chosen"] == "lr 0.2"

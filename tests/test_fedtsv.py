@@ -6,19 +6,28 @@ import pandas as pd
 import pytest
 import torch
 from rounding import assert_close
+from tinyrecords import records, series_of
 
 import fedkit as fk
 from fedkit.federated.selection import ClientTable
 from fedkit.learning.evaluation import Evaluator
 from fedkit.methods.fedtsv import TrajectoryGame, gram_matrix
 from fedkit.papers.fedtsv import settings as paper
-from fedkit.papers.fedtsv.cells import CHANGES, TEN_SEEDS, changed
+from fedkit.papers.fedtsv.cells import BASES, CHANGES, TEN_SEEDS, changed
 from fedkit.papers.fedtsv.runs import final_weights, round_metrics, run_cell
-from fedkit.papers.fedtsv.tables import timings_table
+from fedkit.papers.fedtsv.tables import (
+    lead,
+    over_rounds,
+    study,
+    study_text,
+    timings_table,
+    weights_table,
+)
 from fedkit.papers.fedtsv.timings import Timing, averaging, clock, made_up, run_timing
 from fedkit.papers.registry import get
 from fedkit.papers.separation import chance_above
 from fedkit.records.cell import Cell
+from fedkit.records.store import Store
 
 BASE = paper.Setting(
     "tsv", "digits", "digits", model="mlp-8", clients=12, skewed=2, malicious=3, rounds=6,
@@ -293,3 +302,71 @@ def test_seconds_are_written_without_an_exponent():
     rows = [{"participants": 3, "seed": 0, "metric": m, "value": v} for m, v in metrics.items()]
     row = timings_table(pd.DataFrame(rows)).loc[3]
     assert (row["exact (s)"], row["sampled (s)"]) == ("0.00051", "350")
+
+
+def test_weights_tell_less_than_scores_and_ties_count_half():
+    kinds, weights = [0, 0, 0, 1, 2, 2], [60.0, 40, 0, 0, 0, 0]
+    named = {"kind": [kinds] * 2, "weight": [weights] * 2, "loss": [[1.0]] * 2}
+    row = weights_table(series_of([({"method": "tsv"}, named)])).loc["FedTSV (exact)"]
+    assert row["iid above malicious"].startswith("0.83")  # (2 + 2 + 1/2 + 1/2) / 6
+    assert row["skewed above malicious"].startswith("0.50")
+    assert row["zero weight, iid (%)"].startswith("33")
+    assert row["zero weight, malicious (%)"].startswith("100")
+
+
+def test_curves_are_compared_by_seed_and_round():
+    losses = {"loss_round": [[0, 3]] * 2, "weight": [[1.0]] * 2}
+    fedavg = {"round": [[2, 4]] * 2, "accuracy": [[50.0, 60], [70.0, 90]]}
+    tsv = {"round": [[2, 4], [2, 5]], "accuracy": [[51.0, 63], [72.0, 91]]}
+    series = series_of(
+        [
+            ({"method": "fedavg"}, {**fedavg, **losses, "loss": [[2.0, 1.0], [1.5, 0.5]]}),
+            ({"method": "tsv"}, {**tsv, **losses, "loss": [[2.0, 0.7], [1.5, 0.25]]}),
+        ]
+    )
+    plain = over_rounds(series, ["fedavg", "tsv"])
+    assert len(plain) == 8
+    assert plain.accuracy.sum() == 50 + 60 + 70 + 90 + 51 + 63 + 72 + 91
+    ahead = over_rounds(series, ["fedavg", "tsv"], "fedavg")
+    assert set(ahead.method) == {"FedTSV (exact)"}
+    assert ahead.accuracy.tolist()[:3] == [1, 3, 2]
+    assert np.isnan(ahead.accuracy.iloc[3])  # tested after another round
+    assert ahead.loss.tolist() == pytest.approx([0, -0.3, 0, -0.25])
+
+
+def test_a_lead_is_paired_by_seed():
+    late = {"tsv": [90.0, 95.0, 100.0], "cgsv": [90.5, 95.5, 100.5]}
+    frame = records([({"method": m}, {"accuracy_late": values}) for m, values in late.items()])
+    cut = lead(frame, "cgsv", "tsv")
+    assert (cut.mean, cut.low, cut.high) == pytest.approx((0.5, 0.5, 0.5))
+
+
+def test_a_run_that_is_given_twice_counts_once():
+    store = Store()
+    frames = [store.frame("fedtsv", name, "paper") for name in ("study", "figures")]
+    lines = [store.series("fedtsv", name, "paper") for name in ("study", "figures")]
+    once, drawn = (pd.concat(f[f.dataset == "mnist"] for f in part) for part in (frames, lines))
+    table = study(once, drawn)
+    assert list(table.index) == list(CHANGES)
+    twice = study(pd.concat([once, once]), pd.concat([drawn, drawn]))
+    pd.testing.assert_frame_equal(study_text(twice), study_text(table))
+
+
+def test_the_study_counts_clients_of_weight_zero():
+    """By hand: two seeds of the runs of Figure 1, of which one lacks the second method."""
+    place = {**asdict(BASES["paper"][0]), "dataset": "mnist"}
+    tsv, cgsv = ({**place, "method": method} for method in ("tsv", "cgsv"))
+    frame = records(
+        [
+            (tsv, {"accuracy_late": [90.0, 92.0], "auc.iid-malicious": [1.0]}),
+            (cgsv, {"accuracy_late": [95.0]}),
+        ]
+    )
+    weights = {"kind": [[0, 0, 1, 2]] * 2, "weight": [[60.0, 0, 40, 0], [0.0, 0, 0, 100]]}
+    table = study(frame, series_of([(tsv, weights)]))
+    row, words = table.loc["as in Figure 1"], study_text(table).loc["as in Figure 1"]
+    assert row["seeds"] == 2
+    assert row["IID of weight zero (%)"].mean == 75
+    assert row["by weight, IID above malicious"].mean == pytest.approx((0.75 + 0) / 2)
+    assert (row["CGSV"].n, row["LOO"].n) == (1, 0)
+    assert (words["CGSV"], words["LOO"], words["seeds"]) == ("95.0", "–", "2")

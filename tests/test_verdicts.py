@@ -1,18 +1,24 @@
-"""Intervals, tests and verdicts: what each rule says of numbers made for it."""
+"""Intervals and tests; verdicts of numbers made for each rule, and of claims with records."""
 
-from __future__ import annotations
-
+import itertools
 import math
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
 from scipy import stats
 
+from fedkit.claims.changes import changes, changes_table, keep_verdicts
+from fedkit.claims.claim import ClaimsError, parse_claims
+from fedkit.claims.join import COLUMNS, join
 from fedkit.claims.judge import (
     DIRECTION,
     ICONS,
     INCONCLUSIVE,
+    NOT_ATTEMPTED,
+    NOT_JUDGED,
     NOT_REPRODUCED,
+    NOT_TESTABLE,
     REPRODUCED,
     SIZE_EXCLUDED,
     UNJUDGED,
@@ -24,19 +30,35 @@ from fedkit.claims.judge import (
     judge_ordering,
     judge_value,
 )
+from fedkit.claims.power import power, smallest_difference
+from fedkit.claims.tables import (
+    by_paper,
+    claims_table,
+    comparison_table,
+    summary,
+    terminal_table,
+    with_verdict,
+)
+from fedkit.datasets.movielens import made_up_ratings
+from fedkit.datasets.tabular import TABLES
 from fedkit.intervals import (
     holm,
+    kendalls_tau,
+    kendalls_w,
     mean_interval,
     paired_interval,
     paired_p_value,
-    prediction_interval,
     slopes,
 )
+from fedkit.papers.claims import load_claims
+from fedkit.papers.fedvalue.recommendation import MAIN, TABLE9, Case, play
+from fedkit.records.cell import Cell
+from fedkit.records.store import Store
 
 # ------------------------------------------------------------------- intervals and tests
 
 
-def test_intervals() -> None:
+def test_intervals():
     x = [1.0, 2.0, 4.0, math.nan]
     interval = mean_interval(x)
     low, high = stats.t.interval(0.95, 2, np.mean(x[:3]), stats.sem(x[:3]))
@@ -45,19 +67,34 @@ def test_intervals() -> None:
     assert mean_interval([]).n == 0
     wide = mean_interval([0.1, 0.9])
     assert wide.low < 0 < 1 < wide.high
-    cut = wide.within(0.0, 1.0)
-    assert (cut.mean, cut.low, cut.high, cut.n) == (wide.mean, 0.0, 1.0, 2)
+    assert wide.within(0.0, 1.0) == replace(wide, low=0.0, high=1.0)
     assert wide.within(-9.0, 9.0) == wide
     assert math.isnan(mean_interval([5.0]).within(0, 1).low)
     d = np.random.default_rng(1).exponential(size=12)
-    bca = stats.bootstrap((d,), np.mean, n_resamples=9999).confidence_interval
-    assert paired_interval(d).low == pytest.approx(bca.low, abs=0.05)
-    assert paired_interval(d).high == pytest.approx(bca.high, abs=0.2)
-    assert paired_interval(d) == paired_interval(d)
+    same_draws = np.random.default_rng(0)
+    bca = stats.bootstrap((d,), np.mean, n_resamples=9999, random_state=same_draws)
+    found = paired_interval(d)
+    assert (found.low, found.high) == pytest.approx(tuple(bca.confidence_interval))
+    assert paired_interval(d) == found
     assert paired_interval(d[:9]) == mean_interval(d[:9])
 
 
-def test_paired_tests_are_honest_about_few_seeds() -> None:
+@pytest.mark.parametrize(
+    ("values", "digits", "signed", "text"),
+    [
+        ([-0.04, 0.03], 0, False, "0 [0, 0]"),  # what rounds to zero has no sign
+        ([-0.04], 1, False, "0.0"),
+        ([-0.06], 1, False, "-0.1"),
+        ([-0.04], 1, True, "+0.0"),
+        ([0.5, 0.5], 1, True, "+0.5 [+0.5, +0.5]"),
+        ([math.nan], 1, True, "–"),
+    ],
+)
+def test_intervals_as_text(values, digits, signed, text):
+    assert mean_interval(values).text(digits, signed=signed) == text
+
+
+def test_paired_tests_are_honest_about_few_seeds():
     few = [1.0, 1.1, 0.9]
     p, test = paired_p_value(few)
     assert "t, normal differences assumed" in test
@@ -68,7 +105,7 @@ def test_paired_tests_are_honest_about_few_seeds() -> None:
     assert paired_p_value([3.0])[0] == 1
 
 
-def test_the_signed_rank_test_with_ties_is_scipys() -> None:
+def test_the_signed_rank_test_with_ties_is_scipys():
     rng = np.random.default_rng(0)
     for n in (10, 12, 13):
         d = np.round(rng.normal(0.4, 1, n))
@@ -76,53 +113,37 @@ def test_the_signed_rank_test_with_ties_is_scipys() -> None:
         assert paired_p_value(d)[0] == pytest.approx(stats.wilcoxon(d).pvalue)
 
 
-def test_holm() -> None:
+def test_holm_and_slopes():
     assert holm([0.01, 0.04, 0.03]).tolist() == pytest.approx([0.03, 0.06, 0.06])
     assert holm([0.5, 0.9]).tolist() == [1.0, 1.0]
     assert holm([]).tolist() == []
-
-
-def test_slopes() -> None:
     assert slopes([0, 1, 3], [[1, 3, 7], [5, 5, 5]]).tolist() == pytest.approx([2, 0])
     with pytest.raises(ValueError, match="two different"):
         slopes([2, 2], [[1, 1]])
 
 
-@pytest.mark.parametrize(
-    ("counts", "verdict"),
-    [
-        ([0, 0, 0], REPRODUCED), ([1, 0, 0], INCONCLUSIVE), ([2, 5, 4], NOT_REPRODUCED),
-        ([0, 0], INCONCLUSIVE), ([1, 2, math.nan], INCONCLUSIVE),
-    ],
-)  # fmt: skip
-def test_none_is_judged_by_every_seed(counts: list[float], verdict: str) -> None:
-    assert judge_never(counts).verdict == verdict
+def test_kendalls_tau_and_w():
+    rng = np.random.default_rng(4)
+    scores, reference = rng.integers(0, 5, size=(3, 7)), rng.integers(0, 5, size=7)  # with ties
+    expected = [stats.kendalltau(line, reference).statistic for line in scores]
+    assert kendalls_tau(scores, reference) == pytest.approx(expected)
+    assert kendalls_tau([3, 2, 1], [10, 20, 30]) == -1
+    assert kendalls_w([[1, 2, 3, 4], [10, 20, 30, 40]]) == 1
+    assert kendalls_w([[1, 2, 3], [3, 2, 1]]) == 0
+    assert kendalls_w([[1, 1, 3], [5, 5, 9], [2, 2, 4]]) == pytest.approx(1)  # ties agree too
+    scores = rng.normal(size=(5, 7))
+    pairs = [stats.spearmanr(a, b).statistic for a, b in itertools.combinations(scores, 2)]
+    assert kendalls_w(scores) == pytest.approx((4 * np.mean(pairs) + 1) / 5)  # textbook identity
+    assert kendalls_w(np.stack([scores, scores])).shape == (2,)
 
 
-def test_what_rounds_to_zero_has_no_sign() -> None:
-    assert mean_interval([-0.04, 0.03]).text(0) == "0 [0, 0]"
-    assert mean_interval([-0.04]).text(1) == "0.0"
-    assert mean_interval([-0.06]).text(1) == "-0.1"
-    assert mean_interval([-0.04]).text(1, signed=True) == "+0.0"
-    assert mean_interval([0.5, 0.5]).text(1, signed=True) == "+0.5 [+0.5, +0.5]"
-    assert mean_interval([float("nan")]).text(1, signed=True) == "–"
-
-
-def test_regression_interval_needs_five_runs() -> None:
-    low, high = prediction_interval([1, 2, 3, 4, 5.0])
-    half = stats.t.ppf(0.975, 4) * np.std([1, 2, 3, 4, 5], ddof=1) * math.sqrt(1 + 1 / 5)
-    assert (low, high) == (pytest.approx(3 - half), pytest.approx(3 + half))
-    with pytest.raises(ValueError, match="at least 5"):
-        prediction_interval([1, 2, 3.0])
-
-
-# ------------------------------------------------------------------- verdicts
+# ------------------------------------------------------------------- rules
 
 TIGHT = np.array([-0.3, 0.0, 0.3])  # half-width of the interval of a mean of three: 0.75
 WIDE = 40 * TIGHT
 
 
-def test_the_list_of_verdicts_is_closed() -> None:
+def test_the_list_of_verdicts_is_closed():
     assert len(VERDICTS) == len(set(ICONS.values())) == 8
     assert set(UNJUDGED) < set(VERDICTS)
     with pytest.raises(ValueError, match="not on the list"):
@@ -144,46 +165,39 @@ def test_the_list_of_verdicts_is_closed() -> None:
         ([math.nan] * 3, 70.0, INCONCLUSIVE),
     ],
 )
-def test_value_claims(values: np.ndarray, paper: float, verdict: str) -> None:
+def test_value_claims(values, paper, verdict):
     assert judge_value(values, paper, margin=2.0, paper_seeds=10).verdict == verdict
 
 
-def test_a_mean_of_ten_is_predicted_more_closely_than_one_run() -> None:
-    spread = 70 + 0.9 * np.array([-1.0, 0.0, 1.0])  # half-widths 2.55 and 4.47
-    assert judge_value(spread, 70.0, margin=3.0, paper_seeds=10).verdict == REPRODUCED
-    assert judge_value(spread, 70.0, margin=3.0, paper_seeds=1).verdict == INCONCLUSIVE
-
-
 @pytest.mark.parametrize("spread", [None, 0.4])
-def test_one_rule_judges_numbers_with_and_without_a_spread(spread: float | None) -> None:
+def test_one_rule_judges_numbers_with_and_without_a_spread(spread):
     """By the half-width h: within the margin, beyond it, or open; a wider h never helps."""
     x = 50 + np.array([-0.4, -0.1, 0.0, 0.2, 0.3])
 
-    def verdict(paper: float, scale: float = 1.0) -> str:
+    def verdict(paper, scale=1.0, paper_seeds=5):
         numbers = 50 + scale * (x - 50)
         printed = None if spread is None else scale * spread
-        return judge_value(numbers, paper, margin=1.0, spread=printed, paper_seeds=5).verdict
+        return judge_value(
+            numbers, paper, margin=1.0, spread=printed, paper_seeds=paper_seeds
+        ).verdict
 
     s = float(x.std(ddof=1))
-    if spread is None:
-        h = float(stats.t.ppf(0.975, 4)) * s * math.sqrt(2 / 5)
-    else:
-        h = float(stats.t.ppf(0.975, _welch(s, spread))) * math.sqrt((s**2 + spread**2) / 5)
+    other = s if spread is None else spread
+    # degrees of freedom: ours, or Welch's of two samples of five
+    freedom = 4 if spread is None else 4 * (s**2 + other**2) ** 2 / (s**4 + other**4)
+    h = float(stats.t.ppf(0.975, freedom)) * math.sqrt((s**2 + other**2) / 5)
     for d in (-1, 1):
         assert verdict(50 + d * (1 - h - 1e-6)) == REPRODUCED
         assert verdict(50 + d * (1 - h + 1e-6)) == INCONCLUSIVE
         assert verdict(50 + d * (1 + h - 1e-6)) == INCONCLUSIVE
         assert verdict(50 + d * (1 + h + 1e-6)) == NOT_REPRODUCED
     assert verdict(50.0, scale=4.0) == INCONCLUSIVE
-
-
-def _welch(one: float, two: float) -> float:
-    """Welch's degrees of freedom of two samples of five."""
-    return 4 * (one**2 + two**2) ** 2 / (one**4 + two**4)
+    assert verdict(50.0, scale=1.5) == REPRODUCED  # a mean of five is known better than one run
+    assert verdict(50.0, scale=1.5, paper_seeds=1) == INCONCLUSIVE
 
 
 @pytest.mark.parametrize("width", [10.0, 30.0, 100.0])
-def test_reproduced_never_comes_from_a_wide_interval(width: float) -> None:
+def test_reproduced_never_comes_from_a_wide_interval(width):
     rng = np.random.default_rng(5)
     for _ in range(200):
         x = rng.normal(0, width, size=3)
@@ -206,55 +220,64 @@ def test_reproduced_never_comes_from_a_wide_interval(width: float) -> None:
         (5 + WIDE, 5.0, INCONCLUSIVE),
         (60 + WIDE, 60.0, DIRECTION),  # surely positive, but of unknown size
         ([5.0, 5.0, 5.0], 5.0, INCONCLUSIVE),  # three equal differences: no test can be sure
+        (TIGHT, 0.0, REPRODUCED),  # a printed tie
     ],
 )
-def test_ordering_claims(differences: np.ndarray, paper: float, verdict: str) -> None:
+def test_ordering_claims(differences, paper, verdict):
     assert judge_ordering(differences, paper, margin=2.0).verdict == verdict
 
 
-def test_ordering_claims_use_the_corrected_p_value() -> None:
+def test_directions_without_a_size_and_corrected_p_values():
     d = 5 + TIGHT
-    assert judge_ordering(d, 5.0, margin=2.0, p_value=0.2).verdict == INCONCLUSIVE
-    assert "Holm" in judge_ordering(d, 5.0, margin=2.0, p_value=0.2).note
+    corrected = judge_ordering(d, 5.0, margin=2.0, p_value=0.2)
+    assert corrected.verdict == INCONCLUSIVE
+    assert "Holm" in corrected.note
     assert judge_ordering(d, None, sign=1, margin=2.0).verdict == REPRODUCED
-    assert judge_ordering(60 + WIDE, None, sign=1, margin=2.0).verdict == REPRODUCED  # no size
+    assert judge_ordering(60 + WIDE, None, sign=1, margin=2.0).verdict == REPRODUCED
     assert judge_ordering(d, None, sign=-1, margin=2.0).verdict == NOT_REPRODUCED
-    assert judge_ordering(TIGHT, 0.0, margin=2.0).verdict == REPRODUCED  # a printed tie
     with pytest.raises(ValueError, match="needs a sign"):
         judge_ordering(d, None, margin=2.0)
 
 
-def test_other_rules() -> None:
-    narrow, wide = mean_interval(3 + TIGHT), mean_interval(3 + WIDE)
-    assert judge_bound(narrow, 4.0, at_most=True).verdict == REPRODUCED
-    assert judge_bound(narrow, 2.0, at_most=True).verdict == NOT_REPRODUCED
-    assert judge_bound(narrow, 2.0, at_most=False).verdict == REPRODUCED
-    assert judge_bound(wide, 4.0, at_most=True).verdict == INCONCLUSIVE
-    assert judge_bound(mean_interval([40.0] * 3), 40.0, at_most=True).verdict == REPRODUCED
-    assert judge_equal([40.0, 40.0], 40.0, tolerance=0.0).verdict == REPRODUCED
-    assert judge_equal([40.0, 39.0], 40.0, tolerance=0.5).verdict == NOT_REPRODUCED
-    assert judge_equal([], 40.0, tolerance=0.5).verdict == INCONCLUSIVE
-    mixed = judge_equal([0.0, 0.0, 30.0], 0.0, tolerance=0.5)  # the worst seed decides
+@pytest.mark.parametrize(
+    ("found", "verdict"),
+    [
+        (judge_bound(mean_interval(3 + TIGHT), 4.0, at_most=True), REPRODUCED),
+        (judge_bound(mean_interval(3 + TIGHT), 2.0, at_most=True), NOT_REPRODUCED),
+        (judge_bound(mean_interval(3 + TIGHT), 2.0, at_most=False), REPRODUCED),
+        (judge_bound(mean_interval(3 + WIDE), 4.0, at_most=True), INCONCLUSIVE),
+        (judge_bound(mean_interval([40.0] * 3), 40.0, at_most=True), REPRODUCED),
+        (judge_equal([40.0, 40.0], 40.0, tolerance=0.0), REPRODUCED),
+        (judge_equal([40.0, 39.0], 40.0, tolerance=0.5), NOT_REPRODUCED),
+        (judge_equal([], 40.0, tolerance=0.5), INCONCLUSIVE),
+        (judge_never([0, 0, 0]), REPRODUCED),
+        (judge_never([1, 0, 0]), INCONCLUSIVE),
+        (judge_never([2, 5, 4]), NOT_REPRODUCED),
+        (judge_never([0, 0]), INCONCLUSIVE),
+        (judge_never([1, 2, math.nan]), INCONCLUSIVE),
+    ],
+)
+def test_other_rules(found, verdict):
+    assert found.verdict == verdict
+
+
+def test_the_worst_seed_decides_an_identity():
+    mixed = judge_equal([0.0, 0.0, 30.0], 0.0, tolerance=0.5)
     assert (mixed.verdict, mixed.difference) == (NOT_REPRODUCED, 10.0)
     assert mixed.note == "worst seed off by 30, tolerance 0.5"
 
 
-def test_what_is_upside_down_does_not_keep_to_a_bound() -> None:
+@pytest.mark.parametrize(("bound", "limit", "at_most"), [(0.9, 0.5, True), (0.5, 0.9, False)])
+def test_what_is_upside_down_does_not_keep_to_a_bound(bound, limit, at_most):
     """A score of 0.001 is at most 0.9, and no sign that two groups are told apart partially."""
-    upside_down, partly, chance = (mean_interval(m + 0.01 * TIGHT) for m in (0.001, 0.7, 0.5))
-    for bound, limit, at_most in ((0.9, 0.5, True), (0.5, 0.9, False)):
-
-        def judged(interval, bound=bound, limit=limit, at_most=at_most):  # type: ignore[no-untyped-def]
-            return judge_bound(interval, bound, at_most=at_most, limit=limit).verdict
-
-        assert judged(partly) == REPRODUCED
-        assert judged(upside_down) == NOT_REPRODUCED
-        assert judged(chance) == INCONCLUSIVE
-        assert judged(mean_interval(0.99 + 0.01 * TIGHT)) == NOT_REPRODUCED
-    assert judge_bound(upside_down, 0.9, at_most=True).verdict == REPRODUCED
+    expected = {0.001: NOT_REPRODUCED, 0.5: INCONCLUSIVE, 0.7: REPRODUCED, 0.99: NOT_REPRODUCED}
+    for mean, verdict in expected.items():
+        interval = mean_interval(mean + 0.01 * TIGHT)
+        assert judge_bound(interval, bound, at_most=at_most, limit=limit).verdict == verdict
+    assert judge_bound(mean_interval(0.001 + 0.01 * TIGHT), 0.9, at_most=True).verdict == REPRODUCED
 
 
-def test_what_holds_without_any_spread_is_marked() -> None:
+def test_what_holds_without_any_spread_is_marked():
     tie = judge_ordering([0.0] * 10, 0.0, margin=0.01)
     assert tie.verdict == REPRODUCED
     assert tie.note == "the two are equal in every seed: it holds trivially"
@@ -264,3 +287,460 @@ def test_what_holds_without_any_spread_is_marked() -> None:
     assert alike.verdict == REPRODUCED
     assert alike.note.endswith("all seeds alike: the margin alone decides")
     assert "alike" not in judge_value(18 + TIGHT, 18.0, margin=5.0).note
+
+
+# ------------------------------------------------------------------- claims and records
+
+PROTOCOLS = {  # of the runs that are judged
+    "fedowen": {
+        "dataset": "mnist", "data": "mnist", "alpha": 0.05, "imbalance": 0.01, "clients": 100,
+        "rounds": 100, "levels": 2, "epsilon": 0.1,
+    },
+    "fedms": {
+        "dataset": "mnist", "data": "mnist", "scenario": "dir10", "adversaries": 0, "clients": 50,
+        "participants": 5, "local": "steps", "owned": 0.1, "lr": 0.05, "batch_size": 64,
+        "validation": 0.2, "mavericks": 2,
+    },
+    "fedtsv": {
+        "dataset": "mnist", "data": "mnist", "clients": 100, "skewed": 10, "malicious": 20,
+        "participants": 5, "batch_size": 64, "lr": 0.01, "gamma": 0.5, "scale": 1.0,
+        "collusion": False, "even": False,
+    },
+    "fedvalue": {
+        "dataset": "wine", "features": 1, "inputs": "binned", "sample": 0.8, "task_has": "columns",
+        "data_parties": 0, "trained_on": "all",
+    },
+}  # fmt: skip
+
+
+def save(store, paper, experiment, metrics, profile="paper", **change):
+    """Save a record with one value per metric and seed."""
+    seeds = tuple(range(len(next(iter(metrics.values())))))
+    results = [
+        {"seed": i, "metrics": {m: v[i] for m, v in metrics.items()}, "series": {}} for i in seeds
+    ]
+    settings = PROTOCOLS.get(paper, {}) | change
+    store.save(Cell(profile, paper, experiment, settings, seeds), results)
+
+
+def save_owen(store, method, accuracy, profile="paper", **change):
+    metrics = {"accuracy": accuracy, "calls": [40.0] * len(accuracy)}
+    save(store, "fedowen", "table1", metrics, profile, method=method, **change)
+
+
+def judged(store, paper="fedowen", **options):
+    claims = load_claims(paper)
+    frame = join(claims, store, **options)
+    assert list(frame.columns) == COLUMNS
+    assert set(frame["verdict"]) <= set(VERDICTS)
+    assert len(frame) == len(claims.claims)
+    return frame.set_index("claim")
+
+
+FEDOWEN = load_claims("fedowen")
+VALUE = "fedowen.t1.mnist.a0.05.fedowen"  # printed: 88.12
+ORDER = "fedowen.o1.mnist.a0.05.vs-fedavg"  # printed: +4.38
+
+
+def test_join_of_an_empty_store(tmp_path):
+    rows = judged(Store(tmp_path))
+    assert rows.loc[VALUE].verdict == NOT_ATTEMPTED
+    assert rows.loc[VALUE].command.startswith("fedkit run fedowen table1 --profile paper --only ")
+    assert rows.loc["fedowen.t1.medmnist.a0.05.fedowen"].verdict == NOT_TESTABLE
+    assert rows.loc["fedowen.not-best"].verdict == REPRODUCED
+    for name in ("worst", "best", "fedavg", "mean"):
+        assert rows.loc[f"fedowen.gain.relative.{name}"].verdict == NOT_REPRODUCED
+    # Algorithm 1's statements about itself, on exact games.
+    for name in ("unbiased", "consistent", "truncation"):
+        assert rows.loc[f"fedowen.{name}"].verdict == NOT_REPRODUCED
+        assert rows.loc[f"fedowen.{name}", "mean"] > 0.01
+    # a bound of ours stands with the rule and does not pass for a printed number
+    ours, printed = rows.loc["fedowen.ranking.printed"], rows.loc["fedowen.shortfall"]
+    assert not isinstance(ours.paper, str)
+    assert math.isnan(ours.difference)
+    assert "bound 0.7" in ours.rule
+    assert ours.verdict in (REPRODUCED, NOT_REPRODUCED)
+    assert "| not printed |" in claims_table(ours.to_frame().T)
+    assert printed.paper == "0.5"
+    assert math.isfinite(printed.difference)
+
+
+def test_join_judges_the_paper_profile(tmp_path):
+    store = Store(tmp_path)
+    save_owen(store, "fedowen", [88.0, 88.2, 88.4])
+    save_owen(store, "fedavg", [83.9, 84.0, 84.2, 90.0])  # the fourth seed has no partner
+    rows = judged(store)
+    value, order = rows.loc[VALUE], rows.loc[ORDER]
+    assert (value.verdict, value.seeds, value.stale) == (REPRODUCED, 3, True)
+    assert (value["mean"], value.difference) == pytest.approx((88.2, 0.08))
+    assert (order.verdict, order.seeds) == (REPRODUCED, 3)
+    assert order["mean"] == pytest.approx(np.mean([4.1, 4.2, 4.2]))
+    assert rows.loc["fedowen.budget.fedowen"].verdict == REPRODUCED
+    assert rows.loc["fedowen.o1.mnist.a0.05.vs-mc"].verdict == NOT_ATTEMPTED
+
+
+@pytest.mark.parametrize(
+    ("profile", "change", "word"),
+    [
+        ("smoke", {}, "profile smoke"),
+        ("laptop", {}, "profile laptop"),
+        ("paper", {"data": "digits"}, "run on digits"),
+        ("paper", {"rounds": 40}, "rounds 40, the paper has 100"),
+    ],
+)
+def test_other_runs_are_shown_and_never_judged(tmp_path, profile, change, word):
+    store = Store(tmp_path)
+    save_owen(store, "fedowen", [88.1, 88.1, 88.2], profile, **change)
+    save_owen(store, "fedavg", [83.7, 83.8, 83.7], profile, **change)
+    rows = judged(store, profile=profile)
+    for name in (VALUE, ORDER):
+        assert rows.loc[name].verdict == NOT_JUDGED
+        assert word in rows.loc[name].note
+        assert math.isfinite(rows.loc[name, "mean"])
+
+
+def test_reduced_runs_are_judged_where_that_is_asked_for(tmp_path):
+    store = Store(tmp_path)
+    save_owen(store, "fedowen", [88.1, 88.1, 88.2], profile="laptop")
+    assert judged(store, profile="laptop").loc[VALUE].verdict == NOT_JUDGED
+    assert judged(store, profile="laptop", scale="laptop").loc[VALUE].verdict == REPRODUCED
+    assert judged(store, scale="laptop").loc[VALUE].seeds == 0
+
+
+def test_records_of_two_settings_are_ambiguous(tmp_path):
+    store = Store(tmp_path)
+    save_owen(store, "fedowen", [88.1, 88.1, 88.2], lr=0.1)
+    save_owen(store, "fedowen", [88.1, 88.1, 88.2], lr=0.2)
+    with pytest.raises(ClaimsError, match=r"differ in \['lr'\]"):
+        join(FEDOWEN, store)
+
+
+def test_trends_and_rankings(tmp_path):
+    store, rng = Store(tmp_path), np.random.default_rng(0)
+    for column in FEDOWEN.tables["t1"].columns:
+        if column["dataset"] == "mnist":
+            for rank, method in enumerate(FEDOWEN.tables["t1"].rows):
+                numbers = 70 + 30 * column["alpha"] + 2 * rank + rng.normal(0, 0.1, size=4)
+                save_owen(store, method, numbers.tolist(), alpha=column["alpha"])
+    rows = judged(store)
+    assert rows.loc["fedowen.ranking", "mean"] == pytest.approx(1)
+    assert rows.loc["fedowen.ranking"].verdict == REPRODUCED
+    trend = rows.loc["fedowen.heterogeneity.mnist"]
+    levels = np.log10([0.01, 0.05, 0.1])
+    assert trend["mean"] == pytest.approx(np.polyfit(levels, [0.3, 1.5, 3.0], 1)[0], abs=0.3)
+    assert trend.verdict == REPRODUCED
+    assert rows.loc["fedowen.levels.gain.mnist"].verdict == NOT_ATTEMPTED
+
+
+def test_a_tick_says_which_other_rows_it_fits(tmp_path):
+    """By hand: 88.2 with a half-width of 0.55 is within 2 points of 88.14, 87.05 and 86.8 ..."""
+    store = Store(tmp_path)
+    save_owen(store, "fedowen", [88.0, 88.2, 88.4])
+    frame = join(FEDOWEN, store)
+    row = frame.set_index("claim").loc[VALUE]
+    half = 4.302652729911275 * 0.2 * math.sqrt(1 / 3 + 1 / 10)
+    printed = [float(r[4]) for name, r in FEDOWEN.tables["t1"].rows.items() if name != "fedowen"]
+    assert row.also_fits == sum(abs(88.2 - p) + half <= 2 for p in printed) == 2
+    assert row.other_rows == 6
+    assert "also fits 2 of 6 other rows" in comparison_table(frame, "t1", dataset="mnist")
+    counts = by_paper({"fedowen": frame})["fedowen"]
+    assert counts["of reproduced cells that have other rows"] == 2  # it stands in Table 3 as well
+    assert counts["reproduced by construction"] > 0
+    exact = frame[frame["claim"] == "fedowen.not-best"].iloc[0]
+    assert exact["by_construction"]
+    assert math.isnan(exact["also_fits"])
+
+
+def test_what_single_cells_leave_open_is_pooled(tmp_path):
+    store, rng = Store(tmp_path), np.random.default_rng(1)
+    columns = [c for c in FEDOWEN.tables["t1"].columns if c["dataset"] == "mnist"]
+    name = "fedowen.p1.mnist.vs-fedavg"
+    for number, (column, off) in enumerate(zip(columns, (0.0, 1.0, -1.0), strict=True)):
+        shared = rng.normal(0, 3, size=5)  # a seed's luck, which pairs take out
+        for method, line in FEDOWEN.tables["t1"].rows.items():
+            value = float(line[FEDOWEN.tables["t1"].columns.index(column)])
+            gain = off if method == "fedowen" else 0.0
+            numbers = value + gain + shared + rng.normal(0, 0.01, size=5)
+            save_owen(store, method, numbers.tolist(), alpha=column["alpha"])
+        rows = judged(store)
+        if number < 2:
+            assert rows.loc[name].verdict == NOT_JUDGED
+            assert rows.loc[name].note == f"{number + 1} of 3 settings on record"
+    assert rows.loc[name].paper == "+4.273"  # (7.17 + 4.38 + 1.27) / 3
+    assert rows.loc[name, "mean"] == pytest.approx(4.273, abs=0.02)
+    assert rows.loc[name].verdict == REPRODUCED
+    assert rows.loc["fedowen.k1.mnist", "mean"] > 0.7
+    assert rows.loc["fedowen.k1.mnist"].verdict == REPRODUCED
+
+
+def test_changes_are_told_apart_by_rule_and_by_runs(tmp_path):
+    store = Store(tmp_path)
+    save_owen(store, "fedowen", [88.0, 88.2, 88.4])
+    frame = join(FEDOWEN, store)
+    keep_verdicts({"fedowen": frame}, tmp_path)
+    assert set(changes({"fedowen": frame}, tmp_path)["because"]) == {""}
+    other = frame.copy()
+    other.loc[other["claim"] == VALUE, "verdict"] = NOT_REPRODUCED
+    moved = other["claim"] == "fedowen.t3.mnist.a0.05.adaptive-0.01"
+    other.loc[moved, ["verdict", "mean"]] = [NOT_REPRODUCED, 70.0]
+    because = changes({"fedowen": other}, tmp_path).set_index("claim")["because"]
+    assert because[VALUE] == "rule"
+    assert because["fedowen.t3.mnist.a0.05.adaptive-0.01"] == "runs"
+    text = changes_table(changes({"fedowen": other}, tmp_path))
+    assert "| ✓ reproduced | ✗ not reproduced | the rules | 1 |" in text
+    with pytest.raises(ValueError, match="fedkit compare --keep"):
+        changes({"fedowen": frame}, tmp_path / "elsewhere")
+
+
+def test_power_counts_what_the_seeds_can_decide(tmp_path):
+    store = Store(tmp_path)
+    save_owen(store, "fedowen", [88.0, 88.2, 88.4])  # s = 0.2
+    save_owen(store, "fedavg", [80.0, 84.0, 88.4])  # no margin of 2 is in reach of three seeds
+    table = power(join(FEDOWEN, store)).set_index("table")
+    cells = table.loc["fedowen.t1"]
+    assert (cells["cells"], cells["seeds"], cells["decided"]) == (2, 3, 1)
+    assert table.loc["fedowen.o1", "needed"] == pytest.approx(4.38)
+    # t quantiles of two degrees of freedom, by a table: 4.303 and 1.061
+    assert smallest_difference(1.0, 3) == pytest.approx((4.303 + 1.061) / math.sqrt(3), abs=1e-3)
+
+
+def test_tables_for_a_page(tmp_path):
+    store = Store(tmp_path)
+    save_owen(store, "fedowen", [88.0, 88.2, 88.4])
+    frame = join(FEDOWEN, store)
+    lines = comparison_table(frame, "t1", dataset="mnist").splitlines()
+    assert lines[0] == "| paper / ours / verdict | alpha 0.01 | alpha 0.05 | alpha 0.1 |"
+    assert len(lines) == 2 + 7
+    assert "88.12<br>88.20 [87.70, 88.70], n = 3 †<br>✓ reproduced" in lines[-1]
+    assert "not attempted (cost)" in lines[2]
+    with pytest.raises(ValueError, match="tables are"):
+        comparison_table(frame, "t9")
+    text = claims_table(frame[frame["claim"] == VALUE], commands=True)
+    assert "`fedkit run fedowen table1" in text
+    assert "✓ reproduced" in text
+    assert set(with_verdict(frame, "Not attempted")["verdict"]) == {NOT_ATTEMPTED}
+    assert list(with_verdict(frame, "reproduced")["claim"]).count(VALUE) == 1
+    with pytest.raises(ValueError, match="names no verdict; choose one of: reproduced; "):
+        with_verdict(frame, "wrong")
+    narrow, wide = (terminal_table(frame, width).splitlines() for width in (20, 1000))
+    assert len(narrow) == len(wide) == len(frame) + 1
+    assert len({line.index(" ✓") for line in narrow if " ✓" in line}) == 1  # aligned
+    assert any(line.startswith("t1.mnist") for line in narrow)  # an id in the place of a sentence
+    assert len({line.split()[0] for line in narrow}) == len(narrow)
+    assert not any(line.startswith("t1.") for line in wide)
+    assert terminal_table(frame, None).splitlines() == wide
+    counts = summary(frame)
+    assert counts.to_numpy().sum() == len(frame)
+    assert [name.split(" ", 1)[1] for name in counts.columns] == list(VERDICTS)
+
+
+@pytest.mark.parametrize(
+    ("unit", "values", "low", "high"),
+    [
+        ("probability", [0.99, 1.0], 0.0, 1.0),
+        ("probability", [0.99, 1.2], -math.inf, math.inf),  # this is none
+        ("% of the weight", [2.0, 90.0], 0.0, 100.0),
+        ("points", [0.5, 0.9], -math.inf, math.inf),
+    ],
+)
+def test_the_interval_of_a_share_stays_within_its_range(tmp_path, unit, values, low, high):
+    claims = parse_claims(f"""
+paper: {{key: toy}}
+experiments: {{e: {{metrics: m, methods: a, settings: method}}}}
+claims:
+  - {{id: c, where: w, says: s, kind: bound, paper_value: null, unit: "{unit}",
+     test: {{rule: at_least, bound: 1}},
+     ours: {{experiment: e, metric: m, settings: {{method: a}}}}}}
+""")
+    store = Store(tmp_path)
+    save(store, "toy", "e", {"m": values}, method="a")
+    row = join(claims, store).iloc[0]
+    plain = mean_interval(values)
+    assert (row.low, row.high) == (max(plain.low, low), min(plain.high, high))
+
+
+TOY = """
+paper: {key: toy, seeds: 5}
+experiments: {e: {metrics: "accuracy mean(accuracy)", methods: a b c, settings: method x}}
+tables:
+  - id: t
+    where: Table 1
+    unit: "%"
+    transcription: {by: hand}
+    columns: {x: [1, 2]}
+    ours: {experiment: e, metric: accuracy}
+    test: {rule: value, margin: 2}
+    rows: {b: 50 65, a: 60 70, c: 55 40}
+pooled:
+  - {id: most, table: t, row: a, by: [], unit: share, says: s, test: {rule: best_share, bound: 0.5}}
+stars:
+  - {id: s, table: t, row: a, unit: "%", says: "a over {against}, p < {p}", marks: "** -",
+     test: {rule: ordering, sign: 1, margin: 1}}
+claims:
+  - {id: m, where: w, says: s, kind: bound, paper_value: null, test: {rule: at_least, bound: 15},
+     ours: {experiment: e, metric: mean(accuracy), settings: {method: a, x: 1}}}
+"""
+
+
+def test_shares_of_best_columns_stars_and_means_of_series(tmp_path):
+    store, claims = Store(tmp_path), parse_claims(TOY)
+    # in the second column b overtakes a with two of five seeds
+    ahead = {("a", 1): [60] * 5, ("b", 1): [50] * 5, ("c", 1): [50, 51, 52, 50, 51]}
+    ahead |= {("a", 2): [60] * 5, ("b", 2): [50, 50, 50, 70, 70], ("c", 2): [1] * 5}
+    for (method, x), accuracy in ahead.items():
+        results = [
+            {"seed": k, "metrics": {"accuracy": v}, "series": {"accuracy": [10, 20, 30 + k]}}
+            for k, v in enumerate(accuracy)
+        ]
+        store.save(Cell("paper", "toy", "e", {"method": method, "x": x}, tuple(range(5))), results)
+    rows = join(claims, store).set_index("claim")
+    assert rows.loc["toy.most", "values"] == (1.0, 1.0, 1.0, 0.5, 0.5)
+    assert rows.loc["toy.most", "verdict"] == "inconclusive"  # 0.8, from 0.46 on
+    assert [name for name in rows.index if ".s." in name] == ["toy.s.x1"]
+    assert rows.loc["toy.s.x1", "says"] == "a over c, p < 0.05"  # the second best as printed
+    assert claims["toy.s.x1"].test["level"] == 0.95
+    assert rows.loc["toy.s.x1", "values"] == (10, 9, 8, 10, 9)
+    assert rows.loc["toy.m", "mean"] == pytest.approx(20 + 2 / 3)
+    assert rows.loc["toy.m", "verdict"] == REPRODUCED
+
+
+# ------------------------------------------------------------------- each paper's own
+
+
+def test_a_number_of_other_data_says_so_beside_the_papers():
+    """FedCCEA's letters stand in the column of EMNIST by class."""
+    lines = comparison_table(join(load_claims("fedccea"), Store()), "t3").splitlines()
+    cells = next(line for line in lines if line.startswith("| base")).split("|")
+    assert sum("run on emnist-letters, the paper has emnist" in cell for cell in cells) == 3
+    assert not any("run on" in cell for cell in cells if "reproduced" in cell)
+
+
+def test_fedms_is_judged_by_its_spreads_and_of_several_readings_by_one(tmp_path):
+    store, place = Store(tmp_path), "fedms.t1.dir10.mnist.fedavg"
+    expected = {  # ours less the paper's
+        "fedprox": ([-0.1, 0.2, 0.0, 0.1], REPRODUCED),
+        "fedavg": ([-19.2, -19.1, -19.0, -18.9], NOT_REPRODUCED),
+        "s-fedavg": ([-19.0, 16.0, -9.0, 11.0], INCONCLUSIVE),
+    }
+    for local, owned in (("steps", 1.0), ("epochs", 1.0)):
+        metrics = {"accuracy": [60.0, 60.1, 60.2, 60.3]}
+        save(store, "fedms", "table1", metrics, method="fedavg", local=local, owned=owned)
+    assert judged(store, "fedms").loc[place].verdict == NOT_ATTEMPTED
+    for method, (offsets, _) in expected.items():
+        printed = load_claims("fedms")[f"fedms.t1.dir10.mnist.{method}"].number
+        metrics = {"accuracy": [printed + off for off in offsets]}
+        save(store, "fedms", "table1", metrics, method=method)
+    rows = judged(store, "fedms")
+    for method, (offsets, verdict) in expected.items():
+        row = rows.loc[f"fedms.t1.dir10.mnist.{method}"]
+        assert (row.difference, row.verdict) == (pytest.approx(np.mean(offsets)), verdict)
+
+
+@pytest.mark.parametrize(("gain", "verdict"), [(2.0, REPRODUCED), (-2.0, NOT_REPRODUCED)])
+def test_a_direction_without_a_number_is_judged_by_pairs(tmp_path, gain, verdict):
+    store, base = Store(tmp_path), [90.0, 91.0, 89.5, 90.4, 90.9, 90.2]
+    better = [x + gain + 0.02 * i for i, x in enumerate(base)]
+    for method, accuracy in (("fedavg", base), ("tsv", better)):
+        save(store, "fedtsv", "figures", {"accuracy_late": accuracy}, method=method)
+    row = judged(store, "fedtsv").loc["fedtsv.above-fedavg.tsv.mnist"]
+    assert row["mean"] == pytest.approx(gain + 0.05)
+    assert row.verdict == verdict
+
+
+def test_a_protocol_may_accept_several_readings(tmp_path):
+    store = Store(tmp_path)
+    for utility in ("rational", "angular"):
+        told = {"told.iid-malicious": [0.98 + k / 500 for k in range(5)]}
+        save(store, "fedtsv", "study", told, method="tsv", utility=utility)
+    rows = judged(store, "fedtsv")
+    by = {
+        u: rows.loc[f"fedtsv.separates-weights-{u}.iid-malicious"] for u in ("rational", "angular")
+    }
+    assert by["rational"].verdict == REPRODUCED
+    assert by["angular"].verdict == NOT_JUDGED
+    assert by["angular"]["mean"] == pytest.approx(0.984)
+    assert by["angular"].note.startswith("run with utility angular, its readings are exponential,")
+
+
+def test_shares_are_pooled_over_the_panels_of_one_reading(tmp_path):
+    store = Store(tmp_path)
+    for features, share in ((1, 100.0), (2, 83.3), (3, 91.8)):
+        save(store, "fedvalue", "correlation", {"above.70": [share] * 5}, features=features)
+    save(store, "fedvalue", "correlation", {"above.70": [0.0] * 5}, inputs="raw")  # another reading
+    row = judged(store, "fedvalue").loc["fedvalue.correlations-above-70"]
+    assert row["mean"] == pytest.approx((100 + 83.3 + 91.8) / 3)
+    assert row.verdict == REPRODUCED
+
+
+@pytest.mark.parametrize(
+    ("means", "verdict"),
+    [
+        ([0.5, 0.4, 0.6, 0.5, 0.4, 0.6], REPRODUCED),
+        ([0.9, -0.9, 0.8, -0.7, 0.9, -0.2], INCONCLUSIVE),
+    ],
+)
+def test_better_models_are_judged_over_data_sets(tmp_path, means, verdict):
+    store = Store(tmp_path)
+    for dataset, mean in zip(TABLES, means, strict=True):
+        better = {"better": [mean + 0.001 * i for i in range(-2, 3)]}
+        for features in (1, 2):  # many deals of a table do not make another table
+            save(store, "fedvalue", "correlation", better, dataset=dataset, features=features)
+    row = judged(store, "fedvalue").loc["fedvalue.better-models"]
+    assert row["mean"] == pytest.approx(np.mean(means))
+    assert row.verdict == verdict
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_fedvalues_claims_are_judged_by_their_rules(tmp_path, held):
+    """Each rule once: a metric's value where the claim holds, and where it does not."""
+    store = Store(tmp_path)
+    claims = {
+        "ensemble-above-80.5": ("correlation", {"above.80.ensemble5": (100.0, 50.0)}),
+        "sampling.breast": ("approximation", {"sampling.ratio": (0.3, 0.7)}),
+        "pca.music": ("approximation", {"pca.mape.2": (60.0, 20.0), "pca.mape.4": (20.0, 60.0)}),
+        "better-models.parkinsons": (
+            "correlation", {"pearson.plugin.gbt": (0.9, 0.5), "pearson.plugin.nn": (0.5, 0.9)}
+        ),
+        "t8.lr.wine": ("models", {"accuracy.lr": (0.967, 0.7)}),
+    }  # fmt: skip
+    for claim, (experiment, numbers) in claims.items():
+        dataset = claim.rpartition(".")[2]
+        # six seeds that vary a little: pairs of equal differences have no test
+        metrics = {
+            m: [v[0 if held else 1] + 0.001 * i * (1 + j) for i in range(6)]
+            for j, (m, v) in enumerate(numbers.items())
+        }
+        settings = {"dataset": dataset} if dataset in TABLES else {}
+        save(store, "fedvalue", experiment, metrics, **settings)
+    rows = judged(store, "fedvalue")
+    for claim in claims:
+        verdict = rows.loc[f"fedvalue.{claim}"].verdict
+        assert verdict in ([REPRODUCED] if held else [NOT_REPRODUCED, INCONCLUSIVE]), claim
+
+
+def test_every_claim_finds_the_record_of_its_cell_and_no_other(tmp_path):
+    """Records with the cells' own settings, in which every metric says whose it is."""
+    store, data = Store(tmp_path), made_up_ratings(users=300)
+    small = Case(movies=8, low=0.02, high=0.2, candidates=3, trees_rounds=1)
+    names = set()
+    for scenario in ("redundant", "free-riders"):
+        names |= set(play(data, replace(small, scenario=scenario), 0)["metrics"])
+    marks = {case: number / 100 for number, case in enumerate((*MAIN, *TABLE9))}
+    for case, mark in marks.items():
+        settings = asdict(replace(case, dataset="ml-1m"))
+        same = dict.fromkeys(names, mark)
+        results = [{"seed": seed, "metrics": same} for seed in range(10)]
+        store.save(Cell("paper", "fedvalue", "recommendation", settings, tuple(range(10))), results)
+    rows = judged(store, "fedvalue")
+    for claim, case in {
+        "t5.fix.auc.b1.random": MAIN[0],
+        "t6s.var.b3.volume": MAIN[1],
+        "t9.high.h0.2.auc.vf-ps": Case(high=0.2),
+        "t9.free-riders.r0.6.auc.vf-ps": Case(scenario="free-riders", ratio=0.6),
+    }.items():
+        assert rows.loc[f"fedvalue.{claim}", "mean"] == pytest.approx(marks[case])
+    blocks = {"t5", "t6", "t6s", "t7", "t7s", "t9", "o5", "o6", "o6s", "o7", "o7s", "o9"}
+    blocks |= {"volume", "excluded", "tight", "cheaper", "larger-with-redundant"}
+    ours = [name for name in rows.index if name.split(".")[1] in blocks]
+    assert len(ours) == 288 + 36 * 3 + 72 + 12 + 7
+    assert (rows.loc[ours, "verdict"] != NOT_ATTEMPTED).all()
