@@ -13,6 +13,7 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -146,6 +147,28 @@ def _checksum(body: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+@lru_cache(maxsize=4096)
+def _read(path: Path, root: Path, state: tuple[int, ...]) -> Record:
+    """Read a record once for each state of its file: a page asks for the same one many times."""
+    name = path.relative_to(root)
+    profile, paper, experiment, _ = name.parts
+    again = f"make it anew with: fedkit run {paper} {experiment} --profile {profile}"
+    try:
+        body = json.loads(path.read_text(encoding="utf-8"))
+        schema = body["schema"]
+        if schema == SCHEMA:
+            if body["checksum"] != _checksum(body):
+                raise ValueError("its checksum differs")
+            results = tuple(_unpack(item) for item in body["results"])
+            return Record(Cell(**body["cell"]), results, body["manifest"])
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise RecordError(f"{name} is damaged ({error}); {again}") from error
+    told = f"{name} is of schema {schema!r} and this fedkit reads schema {SCHEMA}; "
+    if isinstance(schema, int) and schema > SCHEMA:
+        raise NewerRecordError(told + "install the fedkit that wrote it")
+    raise RecordError(told + again)
+
+
 # ----------------------------------------------------------------------------- the store
 
 
@@ -248,23 +271,8 @@ class Store:
         RecordError
             See :meth:`load`.
         """
-        name = path.relative_to(self.root)
-        profile, paper, experiment, _ = name.parts
-        again = f"make it anew with: fedkit run {paper} {experiment} --profile {profile}"
-        try:
-            body = json.loads(path.read_text(encoding="utf-8"))
-            schema = body["schema"]
-            if schema == SCHEMA:
-                if body["checksum"] != _checksum(body):
-                    raise ValueError("its checksum differs")
-                results = tuple(_unpack(item) for item in body["results"])
-                return Record(Cell(**body["cell"]), results, body["manifest"])
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise RecordError(f"{name} is damaged ({error}); {again}") from error
-        told = f"{name} is of schema {schema!r} and this fedkit reads schema {SCHEMA}; "
-        if isinstance(schema, int) and schema > SCHEMA:
-            raise NewerRecordError(told + "install the fedkit that wrote it")
-        raise RecordError(told + again)
+        there = path.stat()
+        return _read(path, self.root, (there.st_mtime_ns, there.st_size, there.st_ino))
 
     def paths(
         self, profile: str | None = None, paper: str | None = None, experiment: str | None = None
