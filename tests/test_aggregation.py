@@ -1,10 +1,14 @@
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from test_federation import MLP, rows, toy
 
+import fedkit as fk
 from fedkit.federated.aggregation import Proportional, SizeWeighted, UniformWeights
 from fedkit.methods.fedowen import Softmax
 
@@ -37,3 +41,129 @@ def test_weights_are_a_convex_combination(values):
         assert np.isfinite(w).all()
         assert (w >= 0).all()
         assert w.sum() == pytest.approx(1)
+
+
+def stepped(rule, updates, sizes=None, memory=None, base=(10.0, -20.0)):
+    """The next model of one round, as a list, less its base."""
+    base, updates = torch.tensor(base), torch.tensor(updates)
+    sizes = np.ones(len(updates)) if sizes is None else np.array(sizes)
+    r = SimpleNamespace(index=4, base=base, updates=updates, sizes=sizes)
+    table = SimpleNamespace(memory={} if memory is None else memory)
+    return (rule.step(r, None, table) - base).tolist()
+
+
+FIVE = [[1.0, 9.0], [2.0, -50.0], [4.0, 1.0], [900.0, 2.0], [3.5, 6.0]]
+
+
+def test_robust_means_by_hand():
+    assert stepped(fk.Median(), FIVE) == [3.5, 2.0]
+    assert stepped(fk.Median(), FIVE[:4]) == [3.0, 1.5]
+    assert stepped(fk.TrimmedMean(0.2), FIVE) == pytest.approx([9.5 / 3, 3.0])
+    assert stepped(fk.TrimmedMean(0.39), FIVE) == stepped(fk.TrimmedMean(0.2), FIVE)
+    assert stepped(fk.TrimmedMean(0.4), FIVE) == [3.5, 2.0]
+    assert stepped(fk.TrimmedMean(0.0), FIVE) == pytest.approx([182.1, -6.4], rel=1e-5)
+    hundred = [[float(i), 0.0] for i in range(99)] + [[1e6, 0.0]]
+    assert stepped(fk.TrimmedMean(0.29), hundred)[0] == 49.5  # of 29 to 70
+
+
+def test_krum_by_hand():
+    line = [[x, 0.0] for x in (0.0, 1.0, 2.25, 3.0, 50.0)]
+    # one malicious: two neighbours each; 1 + 5.0625, 1 + 1.5625, 0.5625 + 1.5625, 0.5625 + 4
+    assert stepped(fk.Krum(1), line) == [2.25, 0.0]
+    assert stepped(fk.Krum(0), line) == [1.0, 0.0]  # 1 + 1.5625 + 4 of three neighbours
+    with pytest.raises(ValueError, match=r"round 5 has 4 participants; Krum.* at least 5"):
+        stepped(fk.Krum(1), line[:4])
+
+
+def test_server_optimisers_by_hand():
+    updates, sizes = [[1.0, 0.0], [4.0, 0.0]], [2, 1]
+    for rule, second in (
+        (fk.FedAdam, lambda v, d: 0.5 * v + 0.5 * d * d),
+        (fk.FedYogi, lambda v, d: v - 0.5 * d * d * np.sign(v - d * d)),
+    ):
+        own = rule(lr=0.3, beta1=0.75, beta2=0.5, tau=2.0, weighting="size")
+        memory, m, v = {}, 0.0, 4.0
+        for scale in (1.0, 0.25, 3.0):  # the mean, 2, is below and above the root of v
+            d = 2.0 * scale
+            m, v = 0.75 * m + 0.25 * d, second(v, d)
+            step = stepped(own, (scale * np.array(updates)).tolist(), sizes, memory)
+            assert step == pytest.approx([0.3 * m / (math.sqrt(v) + 2.0), 0.0])
+    assert stepped(fk.FedAdam(beta1=0.0, beta2=0.0, lr=1.0), updates)[0] == pytest.approx(
+        2.5 / (2.5 + 1e-3)
+    )
+
+
+def hundredfold(r):
+    """One participant sends its update times -100."""
+    updates = r.updates.clone()
+    updates[0] *= -100
+    return updates
+
+
+def final(aggregate, seeds=(0, 1), attack=hundredfold):
+    plan = fk.Plan(rounds=15, participants=5, local=fk.LocalSGD(lr=0.3, batch_size=4))
+    strategy = fk.Strategy(fk.UniformSelection(), fk.SizeAsValue(), aggregate)
+    federations = [toy(s, (40, 40, 40, 40, 40)) for s in seeds]
+    return fk.run(federations, MLP, strategy, plan, seeds, device="cpu", attack=attack)
+
+
+def test_one_update_times_a_hundred_breaks_the_mean_and_no_robust_rule():
+    broken = final(UniformWeights()).final_accuracy()
+    assert max(broken.values()) < 0.5
+    for rule in (fk.Median(), fk.TrimmedMean(0.2), fk.Krum(1)):
+        history = final(rule)
+        assert min(history.final_accuracy().values()) > 0.6
+        assert history.clients_frame().weight.isna().all()
+
+
+def test_server_optimisers_learn_and_keep_their_state_per_seed():
+    rule = fk.FedYogi(lr=0.1)
+    both = final(rule, attack=None)
+    assert min(both.final_accuracy().values()) > 0.6
+    assert rows(final(rule, seeds=(1,), attack=None))[0] == rows(both)[0][1::2]
+    assert torch.equal(final(rule, attack=None).models, both.models)  # nothing stays in the rule
+
+
+class Returning:
+    def __init__(self, model):
+        self.model = model
+
+    def step(self, r, valuation, clients):
+        return self.model(r.base)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        lambda base: base[:-1], lambda base: base[None], lambda base: base * torch.nan,
+        lambda base: base.double() + 1e300, lambda base: None, lambda base: "model",
+        lambda base: base > 0, lambda base: [1.0, [2.0]],
+    ],
+)  # fmt: skip
+def test_the_next_model_is_checked(model):
+    with pytest.raises(ValueError, match=r"Returning returned the model .* finite numbers"):
+        final(Returning(model), seeds=(0,))
+
+
+def test_the_next_model_may_be_an_array():
+    history = final(Returning(lambda base: base.double().numpy() * 0 + 0.5), seeds=(0,))
+    assert (history.models == 0.5).all()
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda: fk.TrimmedMean(0.5), "share is 0.5"),
+        (lambda: fk.TrimmedMean("0.1"), "share is '0.1'"),
+        (lambda: fk.Krum(1.0), "malicious is 1.0"),
+        (lambda: fk.FedAdam(lr=0), "lr is 0"),
+        (lambda: fk.FedYogi(beta2=1.0), "beta2 is 1"),
+        (lambda: fk.FedAdam(tau=math.nan), "tau is nan"),
+        (lambda: fk.FedAdam(weighting="mean"), "weighting is 'mean'"),
+        (lambda: final(fk.Median), "aggregate is <class"),
+        (lambda: final("median"), "aggregate is 'median'"),
+    ],
+)
+def test_what_is_no_rule_is_refused(make, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        make()

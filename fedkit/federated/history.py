@@ -25,7 +25,8 @@ class History:
         seed, round (from 1), accuracy (test, fraction, nan where not measured), evaluations,
         calls, left_out (participants dropped for a non-finite update), and what the probe gave.
     clients : list of dict
-        seed, round, client, value, standard_error, weight.
+        seed, round, client, value, standard_error, weight (nan where the aggregation returned the
+        next model).
     seconds : dict of str to float
         Wall time by phase, over all rounds; not part of the result.
     models : float32[R, P]

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import torch
 
 from fedkit.extras import bar
-from fedkit.federated.aggregation import Aggregation
+from fedkit.federated.aggregation import Aggregation, Step
 from fedkit.federated.clients import Federation
 from fedkit.federated.history import History
 from fedkit.federated.selection import ClientTable, Selection
@@ -64,7 +64,8 @@ class Strategy:
     select, value, aggregate
         The three policies.  `aggregate` is a rule on values and sizes, or a function of the
         round, its valuation and the clients' table, to which the round was added.  Weights are
-        finite, not negative, and sum to 1; all zero, they keep the global model.
+        finite, not negative, and sum to 1; all zero, they keep the global model.  A rule with a
+        method `step` of the same three returns the next model in their place.
     remember : callable
         Writes a valuation into the clients' table, whose `counts` include the current round.
     outputs : int or None
@@ -73,9 +74,18 @@ class Strategy:
 
     select: Selection
     value: ValuePolicy
-    aggregate: Aggregation | Weigh
+    aggregate: Aggregation | Step | Weigh
     remember: Remember = keep_latest
     outputs: int | None = None
+
+    def __post_init__(self) -> None:
+        rule = self.aggregate
+        known = callable(rule) or hasattr(rule, "weights") or hasattr(rule, "step")
+        if isinstance(rule, type) or not known:
+            raise ValueError(
+                f"aggregate is {rule!r}; expected a function of round, valuation and clients, or "
+                "an object with a method weights or step (SizeWeighted(), not SizeWeighted)"
+            )
 
 
 @dataclass(frozen=True)
@@ -148,6 +158,21 @@ def _check_weights(policy: object, weights: npt.ArrayLike, k: int) -> FloatArray
             "zeros to keep the model"
         )
     return w
+
+
+def _check_model(policy: object, model: Any, base: torch.Tensor) -> torch.Tensor:
+    try:
+        given = torch.as_tensor(model)
+    except (TypeError, ValueError, RuntimeError):
+        given = torch.zeros(0, dtype=torch.bool)
+    new = given.detach().to(base, copy=True) if given.is_floating_point() else given
+    if new.shape != base.shape or new.dtype != base.dtype or not bool(torch.isfinite(new).all()):
+        raise ValueError(
+            f"{_name(policy)} returned the model {_shown(np.asarray(given.cpu()))} of shape "
+            f"{tuple(given.shape)}; expected {len(base)} finite numbers: the parameters of the "
+            "next model"
+        )
+    return new
 
 
 @dataclass
@@ -256,10 +281,13 @@ class _Run:
         return list((ended.to(self.device) - start).split([len(ids) for ids in chosen]))
 
     def aggregate(self, replicate: _Replicate, r: Round, valuation: Valuation) -> FloatArray:
-        """Remember the values, take the step, and return the weights of the participants."""
+        """Remember the values, take the step, and return the participants' weights (or nan)."""
         table, rule = replicate.table, self.strategy.aggregate
         table.counts[r.participants] += 1
         self.strategy.remember(table, r.participants, valuation)
+        if not callable(rule) and hasattr(rule, "step"):
+            replicate.model = _check_model(rule, rule.step(r, valuation, table), r.base)
+            return np.full(len(r.participants), np.nan)
         if callable(rule):
             weights = rule(r, valuation, table)
         else:
@@ -323,7 +351,7 @@ def run(
     ------
     ValueError
         If seeds and federations do not match, no client owns data, a policy returns what is no
-        selection or no weights, or all updates of a round are non-finite.
+        selection, no weights or no model, or all updates of a round are non-finite.
 
     Notes
     -----

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -36,8 +36,8 @@ class ClientTable:
         Rounds in which the client took part.
     round : int
         Index of the coming round, from 0.
-    memory : dict of str to array
-        Further arrays that policies keep from round to round.
+    memory : dict
+        Further arrays and tensors that policies keep from round to round.
     losses : callable
         ``losses(ids)`` asks clients for the mean loss of the global model on their data,
         float64[len(ids)], in nats.  Set by the round loop.
@@ -48,7 +48,7 @@ class ClientTable:
     values: FloatArray
     counts: IntArray
     round: int = 0
-    memory: dict[str, FloatArray] = field(default_factory=dict)
+    memory: dict[str, Any] = field(default_factory=dict)
     losses: Callable[[IntArray], FloatArray] | None = field(default=None, repr=False)
 
     @classmethod

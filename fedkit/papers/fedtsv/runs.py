@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -143,7 +143,7 @@ def run_cell(cell: Cell, device: str | None, progress: bool) -> list[dict[str, A
     s = setting(cell)
     federations = [federation(s, seed) for seed in cell.seeds]
     rows = strategy(s)
-    watch = _Watch(rows.aggregate, s.kinds())
+    watch = _Watch(cast("Aggregation | Weigh", rows.aggregate), s.kinds())
     history = simulate(
         s, federations, cell.seeds, rows=replace(rows, aggregate=watch),
         probe=_losses(s, dict(zip(cell.seeds, federations, strict=True)), device),
