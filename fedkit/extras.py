@@ -13,6 +13,8 @@ __all__ = ["bar", "later", "need", "seen"]
 
 T = TypeVar("T")
 
+PACKAGES = {"PIL": "pillow", "sklearn": "scikit-learn", "yaml": "pyyaml"}  # of other names
+
 
 def need(module: str, extra: str) -> ModuleType:
     """Import an optional dependency, or say which extra brings it.
@@ -27,7 +29,7 @@ def need(module: str, extra: str) -> ModuleType:
     Raises
     ------
     ImportError
-        If the module is not installed; the message names the extra.
+        If the module is not installed; the message names its package and the extra.
     """
     try:
         with warnings.catch_warnings():
@@ -35,8 +37,11 @@ def need(module: str, extra: str) -> ModuleType:
             warnings.simplefilter("ignore")
             return importlib.import_module(module)
     except ImportError as error:
+        root = module.partition(".")[0]
         raise ImportError(
-            f'{module} is needed here and is not installed: pip install "fedkit[{extra}]"'
+            f"{module} is needed here and is not installed: pip install "
+            f"{PACKAGES.get(root, root)} (or, in the folder of fedkit's source, all of its kind: "
+            f"pip install '.[{extra}]')"
         ) from error
 
 
