@@ -1,18 +1,16 @@
-"""The claims files of the papers: ``fedkit/papers/<paper>/claims.yaml``."""
+"""The claims files of the papers: ``claims.yaml`` beside their modules."""
 
 from __future__ import annotations
 
-from importlib import resources
-
 from fedkit.claims.claim import Claims, ClaimsError, parse_claims
+from fedkit.papers import folder, packages
 
 __all__ = ["claims_papers", "load_claims"]
 
 
 def claims_papers() -> list[str]:
     """Return the papers that have a claims file, sorted."""
-    folder = resources.files("fedkit.papers")
-    return sorted(item.name for item in folder.iterdir() if (item / "claims.yaml").is_file())
+    return [paper for paper in packages() if (folder(paper) / "claims.yaml").is_file()]
 
 
 def load_claims(paper: str) -> Claims:
@@ -25,6 +23,4 @@ def load_claims(paper: str) -> Claims:
     """
     if paper not in claims_papers():
         raise ClaimsError(f"paper {paper!r} has no claims file; choose from {claims_papers()}")
-    return parse_claims(
-        (resources.files("fedkit.papers") / paper / "claims.yaml").read_text("utf-8")
-    )
+    return parse_claims((folder(paper) / "claims.yaml").read_text("utf-8"))

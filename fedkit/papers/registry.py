@@ -1,7 +1,7 @@
 """The registry of experiments: which cells a table or figure has, and how one is computed.
 
-A paper's module (``fedkit/papers/<paper>/``) registers its experiments when it is
-imported, and it is imported when somebody asks for one of them.
+A paper's modules (``fedkit/papers/<paper>/``, or what an entry point names) register experiments
+when they are imported, and they are imported when somebody asks for one of them.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import json
 import pkgutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+from fedkit.papers import packages
 from fedkit.records.cell import Cell
 from fedkit.records.golden import Tiny, version
 from fedkit.records.running import Outcome, run_cells
@@ -150,19 +150,17 @@ def register(experiment: Experiment) -> Experiment:
 
 
 def _load(paper: str | None = None) -> None:
-    """Import the packages beside this file: all papers, or one."""
-    for name in papers():
-        folder = Path(__file__).parent / name
-        if paper in (None, name) and folder.is_dir():
-            for item in pkgutil.iter_modules([str(folder)]):
-                importlib.import_module(f"fedkit.papers.{name}.{item.name}")
+    """Import the modules of all papers, or of one."""
+    for name, package in packages().items():
+        if paper in (None, name):
+            module = importlib.import_module(package)
+            for item in pkgutil.iter_modules(getattr(module, "__path__", [])):
+                importlib.import_module(f"{package}.{item.name}")
 
 
 def papers() -> list[str]:
     """Return the names of the papers, sorted, without importing them."""
-    folder = str(Path(__file__).parent)
-    beside = {item.name for item in pkgutil.iter_modules([folder]) if item.ispkg}
-    return sorted(beside | {paper for paper, _ in _registry})
+    return sorted(packages().keys() | {paper for paper, _ in _registry})
 
 
 def all_experiments(paper: str | None = None) -> list[Experiment]:
