@@ -125,6 +125,8 @@ FITS = [
 def test_planted_qualities_are_found(how):
     quality, simulations = planted(60)
     fit = fit_aam(simulations, epochs=120, **how)
+    left = np.square(fit.predicted - simulations.accuracy).mean()
+    assert fit.error == pytest.approx(np.sqrt(left), rel=1e-4)
     assert fit.error < 0.03
     assert np.corrcoef(fit.quality, quality)[0, 1] > 0.95
     assert fit.quality.min() >= 0
@@ -171,17 +173,6 @@ def test_projection_where_columns_are_alike(omega):
     assert loss == pytest.approx(np.square(predicted - sims.accuracy).mean())
     assert np.isfinite(gradient).all()
     assert np.isfinite(per_round).all()
-
-
-def test_projection_has_converged_where_adam_has_not():
-    _, sims = planted(20)
-    fits = [fit_aam(sims, seed=seed) for seed in (0, 1)]
-    np.testing.assert_allclose(fits[0].predicted, fits[1].predicted, atol=1e-4)
-    assert fits[0].losses[-1] == min(fits[0].losses)
-    left = np.square(fits[0].predicted - sims.accuracy).mean()
-    assert fits[0].error == pytest.approx(np.sqrt(left))
-    by_adam = fit_aam(sims, solver="adam", epochs=100)
-    assert fits[0].error < by_adam.error
 
 
 def fitted_plainly(start, sims, seed, lr, epochs):
@@ -246,8 +237,6 @@ def test_retraining_is_a_game(problem):
     test = Evaluator(arch, f.x_test, f.y_test, "accuracy", device="cpu")
     assert found[0] == pytest.approx(test.utilities(start[None])[0])
     assert found[-1] > found[0]
-    sampled = fk.estimate(game, fk.TruncatedMonteCarlo(), budget=10, seed=0)
-    assert sampled.evaluations <= 10
 
 
 def test_one_simulation_says_nothing_of_the_clients():
@@ -275,13 +264,13 @@ def test_the_sign_of_the_effect_is_not_in_the_weights():
     assert upright.per_round.sum() > 0
 
 
-def weak(simulations, seed, effect=0.01, noise=0.03):
+def weak(simulations, seed, noise):
     """Sizes that explain a little, as in real federations: newer rounds matter more."""
     rng = np.random.default_rng(seed)
     sizes = rng.random((simulations, 12, 6))
     drive = np.array([0.0, 0.2, 0.4, 0.6, 0.8, 1.0])
     kept = 0.5 ** np.subtract.outer(np.arange(12), np.arange(12)) * np.tri(12)
-    accuracy = 0.5 + 0.02 * np.arange(12) + effect * np.einsum("qr,sri,i->sq", kept, sizes, drive)
+    accuracy = 0.5 + 0.02 * np.arange(12) + 0.01 * np.einsum("qr,sri,i->sq", kept, sizes, drive)
     return Simulations(sizes, accuracy + noise * rng.standard_normal(accuracy.shape))
 
 
@@ -338,19 +327,9 @@ def followed(sims, iterations):
     return start.like(found.x), found.fun / 1e4
 
 
-def test_the_two_readings_differ_where_rounds_are_forgotten():
-    """The last rounds decide: one number per round cannot say so, nodes that saturate can."""
-    past, fresh = weak(100, 0, effect=0.05, noise=0.01), weak(100, 1, effect=0.05, noise=0.01)
-    error = {}
-    for sigmoid in ("shared", "connected"):
-        found = fit_aam(past, sigmoid=sigmoid).predict(fresh.sizes)
-        error[sigmoid] = np.square(found - fresh.accuracy).mean()
-    assert error["connected"] < 0.9 * error["shared"]
-
-
 def test_adams_weights_at_their_bound_are_zero():
     """They jitter above it by a last step: neither an index nor a rank may hang on that."""
-    sims, rng = weak(60, 2), np.random.default_rng(0)
+    sims, rng = weak(60, 2, 0.03), np.random.default_rng(0)
     start = AccuracyApproximation(6, 12, rng=rng)
     with torch.no_grad():
         start.quality[:3] = torch.tensor([0.0, 1e-5, 1e-2])

@@ -276,14 +276,6 @@ def test_end_to_end(estimator):
     np.testing.assert_allclose(np.stack(percent), 100 * np.stack(first))
 
 
-def test_a_class_without_validation_images_is_refused():
-    federation = toy()
-    kept = federation.y_val != 1
-    federation = replace(federation, x_val=federation.x_val[kept], y_val=federation.y_val[kept])
-    with pytest.raises(ValueError, match=r"classes \[1\] have no validation image"):
-        run([federation], MLP, FedMS().strategy(3, 4), PLAN, [5])
-
-
 @pytest.mark.parametrize(
     ("make", "message"),
     [

@@ -136,10 +136,6 @@ def test_sampling_agrees_with_the_gram_matrix():
     again = fk.estimate(game, fk.PermutationSampling(), budget=4, seed=r.streams.child("valuation"))
     np.testing.assert_array_equal(sampled.values, again.values)
     assert sampled.evaluations <= 4
-    found = fk.estimate_many(game, fk.PermutationSampling(), budget=4, seeds=range(400))
-    values = np.stack([v.values for v in found])
-    error = values.std(axis=0, ddof=1) / np.sqrt(len(values))
-    assert (np.abs(values.mean(axis=0) - exact.values) < 4.5 * error).all()
 
 
 def test_without_a_reference_nobody_is_worth_anything():
@@ -176,22 +172,6 @@ def test_without_a_reference_nobody_is_worth_anything():
 def test_bad_input(make, message):
     with pytest.raises(ValueError, match=message):
         make()
-
-
-def test_updates_that_are_not_finite_are_left_out():
-    f = fk.make_federation(fk.load("digits"), 4, fk.IID(), 0, validation=0.2)
-    arch = fk.build("mlp-8", f.input_shape, f.n_classes)
-    plan = fk.Plan(2, 4, fk.LocalSGD(lr=0.1, batch_size=32))
-    strategy = fk.FedTSV().strategy()
-
-    def break_one(r):
-        updates = r.updates.clone()
-        updates[1] = float("nan")
-        return updates
-
-    history = fk.run([f], arch, strategy, plan, [0], attack=break_one)
-    assert (history.rounds_frame().left_out == 1).all()
-    assert set(history.clients_frame().client) == {0, 2, 3}
 
 
 def test_exact_values_say_whose_own_update_beats_standing_still():

@@ -161,13 +161,8 @@ def simulate(
 def padded_inputs(sizes: FloatArray) -> FloatArray:
     """Inputs of the AAM: for every round what was used up to it, and zeros behind (Figure 3).
 
-    Parameters
-    ----------
-    sizes : float64[S, R, n]
-
-    Returns
-    -------
-    float64[S * R, R, n]; row ``s * R + r`` holds rounds 0 to r of simulation s
+    From float64[S, R, n] to float64[S * R, R, n]; row ``s * R + r`` holds rounds 0 to r of
+    simulation s.
     """
     s, r, n = sizes.shape
     past = np.tril(np.ones((r, r)))[None, :, :, None]  # [1, now, round, 1]
@@ -429,12 +424,7 @@ def project(
 ) -> tuple[float, FloatArray, FloatArray, FloatArray, float]:
     """Least mean squared error at given shared weights, its gradient and the predictions.
 
-    Parameters
-    ----------
-    quality : float64[n]
-        omega.
-    sizes : float64[S, R, n]
-    accuracy : float64[S, R]
+    The arguments are omega, float64[n], and what :class:`Simulations` holds.
 
     Returns
     -------
@@ -506,8 +496,8 @@ def shared_weights(
 
     Parameters
     ----------
-    sizes : float64[S, R, n]
-    accuracy : float64[S, R]
+    sizes, accuracy
+        As in :class:`Simulations`.
     starts : float64[starts, n]
 
     Returns
@@ -521,11 +511,9 @@ def shared_weights(
         return project(quality, sizes, accuracy)[:2]
 
     def descend(start: FloatArray) -> tuple[FloatArray, list[float]]:
-        losses = [slope(start)[0]]
-        quality = _descend(
-            slope, start, [(0, _MOST)] * len(start), lambda _, loss: losses.append(loss),
-            maxiter=1000, ftol=1e-12, gtol=1e-8,
-        )  # fmt: skip
+        losses, bounds = [slope(start)[0]], [(0, _MOST)] * len(start)
+        options = {"maxiter": 1000, "ftol": 1e-12, "gtol": 1e-8}
+        quality = _descend(slope, start, bounds, lambda _, loss: losses.append(loss), **options)
         return quality, losses
 
     return min(map(descend, starts), key=lambda tried: tried[1][-1])
@@ -645,9 +633,8 @@ def fit_connected(
 
     Parameters
     ----------
-    sizes : float64[S, R, n]
-        At least two simulations.
-    accuracy : float64[S, R]
+    sizes, accuracy
+        As in :class:`Simulations`, of which there are at least two.
     rng : numpy.random.Generator
         Initial parameters, and which simulations are left out.
 
@@ -729,8 +716,8 @@ def train_by_adam(
     ----------
     starts : sequence of AccuracyApproximation
         Networks that differ in their initial weights only; trained in place.
-    sizes : float64[S, R, n]
-    accuracy : float64[S, R]
+    sizes, accuracy
+        As in :class:`Simulations`.
     rng : numpy.random.Generator
         Order of the batches, the same for all starts.
     lr, epochs

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -543,6 +543,7 @@ class MaverickTMR(_ClassWise):
 
     between: float = 0.001
     temperature: float = 0.01
+    _truncates: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         real("between", self.between, 0.0)
@@ -551,9 +552,6 @@ class MaverickTMR(_ClassWise):
     def minimum(self, n_players: int, count: Count) -> int:
         """All coalitions."""
         return 2**n_players - (count == "calls")
-
-    def _moved(self, empty: FloatArray, grand: FloatArray) -> bool:
-        return bool(distance(grand, empty) > self.between)  # line 6
 
     def sample(
         self,
@@ -567,8 +565,9 @@ class MaverickTMR(_ClassWise):
         ends = rows[[0, -1]]
         answers = yield ends
         accumulator.see(ends, answers)
-        accumulator.info["truncated"] = not self._moved(*answers)
-        if accumulator.info["truncated"]:
+        truncated = self._truncates and bool(distance(*answers) <= self.between)  # line 6
+        accumulator.info["truncated"] = truncated
+        if truncated:
             accumulator.exact = np.zeros((n_players, answers.shape[1]))
             return
         utilities = yield rows
@@ -580,5 +579,4 @@ class MaverickTMR(_ClassWise):
 class MaverickMR(MaverickTMR):
     """MS-MR: exact class-wise Shapley values of the round (FedMS, Algorithm 3); no `between`."""
 
-    def _moved(self, empty: FloatArray, grand: FloatArray) -> bool:
-        return True
+    _truncates = False
