@@ -312,3 +312,29 @@ def test_aggregation_may_read_the_round_the_valuation_and_the_table():
     assert [t for t, _, _ in seen] == [0, 1]
     assert seen[0] == (0, "size", [1, 1])
     assert torch.equal(history.models[0], MLP.init(Streams(3).generator("model")))
+
+
+def test_a_history_adds_up_and_is_read_again(tmp_path):
+    perms = Strategy(UniformSelection(), Estimated(est.PermutationSampling(), 8), SizeWeighted())
+    history = run([toy(), toy(1)], MLP, perms, PLAN, [3, 4], device="cpu")
+    found = history.contributions(3)
+    mine = [row for row in history.clients if row["seed"] == 3]
+    assert found.names == tuple(str(i) for i in sorted({row["client"] for row in mine}))
+    for name, value, error in zip(found.names, found.values, found.standard_errors, strict=True):
+        of = [row for row in mine if row["client"] == int(name)]
+        assert value == pytest.approx(sum(row["value"] for row in of))
+        assert error == pytest.approx(
+            sum(row["standard_error"] ** 2 for row in of) ** 0.5, nan_ok=True
+        )
+    assert found.evaluations == sum(r["evaluations"] for r in history.rounds if r["seed"] == 3)
+    history.save(tmp_path / "run.npz")
+    again = type(history).load(tmp_path / "run.npz")
+    assert rows(again) == rows(history)
+    assert torch.equal(again.models, history.models)
+    with pytest.raises(ValueError, match=r"seeds \[3, 4\]; name one"):
+        history.contributions()
+    with pytest.raises(ValueError, match="seed is 5; expected 3 or 4"):
+        history.contributions(5)
+    (tmp_path / "other.npz").write_bytes((tmp_path / "run.npz").read_bytes()[:200])
+    with pytest.raises(ValueError, match="is no saved history"):
+        type(history).load(tmp_path / "other.npz")

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zipfile import BadZipFile
 
+import numpy as np
 import torch
 
+from fedkit.checks import choice
 from fedkit.extras import need
+from fedkit.games.valuation import Valuation
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -49,3 +55,66 @@ class History:
     def final_accuracy(self) -> dict[int, float]:
         """Test accuracy after the last round, per seed."""
         return {row["seed"]: row["accuracy"] for row in self.rounds if row["last"]}
+
+    def contributions(self, seed: int | None = None) -> Valuation:
+        """Add the values of all rounds up, one total per client that took part.
+
+        Parameters
+        ----------
+        seed : int, optional
+            The replicate; the only one by default.
+
+        Returns
+        -------
+        Valuation
+            float64[clients] or [clients, m] with the clients' numbers as names, in their order.
+            Standard errors are those of independent rounds: the root of the summed squares; they
+            hold the error of sampling coalitions, and not what another run would give.
+
+        Raises
+        ------
+        ValueError
+            If there is no such replicate, or several and none is named.
+        """
+        seeds = sorted({row["seed"] for row in self.rounds})
+        if seed is None and len(seeds) != 1:
+            raise ValueError(f"the run has the seeds {seeds}; name one")
+        chosen = choice("seed", seeds[0] if seed is None else seed, seeds)
+        rows = [row for row in self.clients if row["seed"] == chosen]
+        ids = sorted({row["client"] for row in rows})
+        of = {client: [row for row in rows if row["client"] == client] for client in ids}
+        values = [np.sum([row["value"] for row in of[i]], axis=0) for i in ids]
+        errors = [np.sum(np.square([row["standard_error"] for row in of[i]]), axis=0) for i in ids]
+        spent = [row for row in self.rounds if row["seed"] == chosen]
+        return Valuation(
+            np.array(values, dtype=np.float64),
+            np.sqrt(np.array(errors, dtype=np.float64)),
+            sum(row["evaluations"] for row in spent),
+            sum(row["calls"] for row in spent),
+            f"sum of {len(spent)} rounds",
+            seed=chosen,
+            names=tuple(map(str, ids)),
+        )
+
+    def save(self, path: str | Path) -> None:
+        """Write rows, seconds and models to one ``.npz`` file, which :meth:`load` reads."""
+        text = json.dumps({"rounds": self.rounds, "clients": self.clients, "seconds": self.seconds})
+        models = np.zeros(0) if self.models is None else self.models.numpy()
+        with Path(path).open("wb") as file:
+            np.savez_compressed(file, rows=np.array(text), models=models)
+
+    @classmethod
+    def load(cls, path: str | Path) -> History:
+        """Read what :meth:`save` wrote.
+
+        Raises
+        ------
+        ValueError
+            If the file holds something else.
+        """
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                rows, models = json.loads(str(file["rows"])), file["models"]
+            return cls(**rows, models=torch.from_numpy(models) if models.ndim == 2 else None)
+        except (KeyError, TypeError, ValueError, BadZipFile) as error:
+            raise ValueError(f"{path} is no saved history: {error}") from error
