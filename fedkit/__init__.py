@@ -59,6 +59,7 @@ _HOMES = {
     "ProxySampling": "estimators",
     "RandomValues": "federated",
     "RoundGame": "federated",
+    "ScikitLinear": "learning",
     "SizeAsValue": "federated",
     "SizeWeighted": "federated",
     "Softmax": "methods.fedowen",

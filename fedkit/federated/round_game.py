@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from fedkit import checks
 from fedkit.games.coalitions import check_coalitions
 from fedkit.learning.evaluation import Evaluator
 
 __all__ = ["RoundGame"]
+
+
+def _tensor(name: str, values: Any) -> Tensor:
+    try:
+        if isinstance(values, list | tuple):
+            values = torch.stack([torch.as_tensor(row) for row in values])
+        return torch.as_tensor(values, dtype=torch.float32).detach()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(f"{name} is no tensor and no array of numbers: {error}") from error
 
 
 class RoundGame:
@@ -25,9 +35,9 @@ class RoundGame:
     Parameters
     ----------
     evaluator : Evaluator
-    base : float32 tensor ``[P]``
+    base : float32 tensor or array ``[P]``
         Global model that the clients received.
-    updates : float32 tensor ``[k, P]``
+    updates : float32 tensor or array ``[k, P]``, or a list of k rows
         Client models minus `base`.
     sizes : array of k numbers, optional
         Data sizes; needed for weighting "size".  A coalition whose sizes sum to zero holds no
@@ -44,19 +54,19 @@ class RoundGame:
     def __init__(
         self,
         evaluator: Evaluator,
-        base: Tensor,
-        updates: Tensor,
+        base: Tensor | np.ndarray,
+        updates: Tensor | np.ndarray | Sequence[Tensor] | Sequence[np.ndarray],
         sizes: Sequence[float] | np.ndarray | None = None,
         weighting: Literal["size", "uniform"] = "size",
     ) -> None:
+        base, updates = _tensor("base", base), _tensor("updates", updates)
         p = evaluator.arch.n_parameters
         if base.shape != (p,) or updates.dim() != 2 or updates.shape[1] != p or not len(updates):
             raise ValueError(
                 f"base has shape {tuple(base.shape)} and updates {tuple(updates.shape)}; "
                 f"({p},) and (k, {p}) with k >= 1 are expected"
             )
-        if weighting not in ("size", "uniform"):
-            raise ValueError(f'weighting is {weighting!r}; expected "size" or "uniform"')
+        checks.choice("weighting", weighting, ("size", "uniform"))
         if not bool(torch.isfinite(base).all()):
             raise ValueError("base holds a NaN or an infinity: the global model has diverged")
         bad = torch.nonzero(~torch.isfinite(updates).all(dim=1)).flatten().tolist()

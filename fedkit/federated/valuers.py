@@ -84,8 +84,9 @@ class Round:
         game = RoundGame(self.evaluator, self.base, self.updates, self.sizes, self.weighting)
         return normalise(game) if normalised else game
 
-    def with_updates(self, updates: torch.Tensor) -> Round:
+    def with_updates(self, updates: torch.Tensor | np.ndarray) -> Round:
         """The round with other updates, float32[k, P], in the place of the trained ones."""
+        updates = torch.as_tensor(updates, dtype=self.updates.dtype, device=self.updates.device)
         if updates.shape != self.updates.shape:
             raise ValueError(
                 f"updates have shape {tuple(updates.shape)}, expected "

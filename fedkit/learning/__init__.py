@@ -12,6 +12,7 @@ _LATER = {
     "Evaluator": "evaluation",
     "LocalSGD": "training",
     "Prepared": "evaluation",
+    "ScikitLinear": "foreign",
     "build": "architectures",
     "for_each": "workers",
     "train_clients": "training",

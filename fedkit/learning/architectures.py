@@ -32,7 +32,7 @@ from fedkit.learning.layers import (
     run_layers,
 )
 
-__all__ = ["Architecture", "build"]
+__all__ = ["Architecture", "Named", "build"]
 
 _KNOWN = 'mlp-H (also mlp-H1-H2), "lenet5", "cnn", "resnet18", "resnet20"'
 Named = list[tuple[str, Layer]]
@@ -48,7 +48,7 @@ class Architecture:
     name : str
         Name that :func:`build` was given.
     input_shape : tuple of int
-        ``(C, H, W)`` of one image.
+        ``(C, H, W)`` of one image, or the shape of whatever a sample is.
     n_classes : int
         Number of logits.
     layers : tuple of (str, Layer)
@@ -56,7 +56,7 @@ class Architecture:
     """
 
     name: str
-    input_shape: Shape
+    input_shape: tuple[int, ...]
     n_classes: int
     layers: tuple[tuple[str, Layer], ...]
 
@@ -143,8 +143,8 @@ class Architecture:
                 f"parameters have shape {tuple(params.shape)}; a stack [S, P] is expected: add an "
                 "axis with params[None] for one model"
             )
-        shared = x.dim() == 4 and x.shape[1:] == self.input_shape
-        own = x.dim() == 5 and x.shape[2:] == self.input_shape and len(x) == len(params)
+        shared = x.shape[1:] == self.input_shape
+        own = x.shape[2:] == self.input_shape and len(x) == len(params)
         if not (shared or own):
             raise ValueError(
                 f"images have shape {tuple(x.shape)}; {self.name} expects "

@@ -3,29 +3,35 @@
 The model of a coalition is linear in the clients' updates, and so are the outputs of its first
 linear or convolutional layer, before any activation.  The first layer of ``2^k`` models is then
 one matrix product of coalition weights with k + 1 outputs that are computed once.  A max pool
-behind it is a maximum over strided convolutions, so it too is taken on whole blocks.
+behind it is a maximum over strided convolutions, so it too is taken on whole blocks.  A torch
+module that is no chain of known layers is called as a whole.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
+from fedkit import checks
 from fedkit.learning.architectures import Architecture
 from fedkit.learning.first_layer import FirstLayer
+from fedkit.learning.foreign import WholeModule, of_module
 from fedkit.learning.layers import Linear, run_layers
 from fedkit.learning.workers import for_each
 
 __all__ = ["Evaluator", "Prepared"]
 
-Utility = Literal["accuracy", "negative_loss", "class_accuracy"]
+Named = Literal["accuracy", "negative_loss", "class_accuracy"]
+Score = Callable[[Tensor, Tensor], Any]
+Array = Tensor | np.ndarray
 
 # Bytes that a group of coalitions, and one activation of one model, may fill on a CPU: shares of
 # its last-level cache (chosen by measurement).
@@ -52,13 +58,18 @@ class Evaluator:
 
     Parameters
     ----------
-    arch : Architecture
-    x : float32 tensor ``[N, C, H, W]``
-        Validation images, at least one.
-    y : int64 tensor ``[N]``
-    utility : {"accuracy", "negative_loss", "class_accuracy"}
+    arch : Architecture or torch.nn.Module
+        A module is copied and put into evaluation mode: parameters come from the vectors
+        (``torch.nn.utils.parameters_to_vector``), buffers stay as they are.
+    x : float32 tensor or array ``[N, C, H, W]``
+        Validation images, at least one; for a module ``[N, ...]`` of whatever it takes.
+    y : int64 tensor or array ``[N]``
+        Labels; for a function, whatever it compares outputs with.
+    utility : {"accuracy", "negative_loss", "class_accuracy"} or callable
         Share of correct predictions in [0, 1]; minus the mean cross-entropy in nats; or the
         accuracy on each class, a vector.  A model with a NaN among its logits has the utility NaN.
+        A function gets the outputs ``[N, ...]`` of one model and y, and returns a number or a
+        vector, larger for better.
     device : optional
         CUDA if there is one, otherwise the CPU.
     memory_mb : int, optional
@@ -67,48 +78,92 @@ class Evaluator:
         rounding of float32).
     path : {"auto", "stacked", "loop"}
         Whether the layers behind the first run for many coalitions at once.  "auto" does so on
-        CUDA and for architectures without a second convolution, as measured.
+        CUDA and for architectures without a second convolution, as measured; for a module,
+        where ``torch.vmap`` takes it and it has no convolution or runs on CUDA.
+
+    Attributes
+    ----------
+    path : str
+        The way taken: "first layer, stacked" and "first layer, loop" share the first layer among
+        coalitions (a module is served so where it is a ``Sequential`` of linear layers, square
+        convolutions, ReLU, max pools, ``Flatten`` and dropout); "stacked" and "loop" do not;
+        "module, stacked" and "module, loop" call a module of unknown layers.
 
     Raises
     ------
     ValueError
-        If the validation set is empty or misshapen, the utility is unknown, or
-        `class_accuracy` is asked for and a class has no validation image.
+        If the validation set is empty or misshapen, the utility is unknown,
+        `class_accuracy` is asked for and a class has no validation image, or a module fails on x.
+
+    Examples
+    --------
+    >>> import torch, fedkit as fk
+    >>> from torch.nn.utils import parameters_to_vector
+    >>> net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
+    >>> x = torch.linspace(-1, 1, 200).reshape(50, 4)
+    >>> base = parameters_to_vector(net.parameters()).detach()
+    >>> updates = 0.1 * torch.randn(3, len(base)).numpy()
+    >>> def fit(outputs, y):
+    ...     return -float((outputs[:, 0] - y).square().mean())
+    >>> evaluator = fk.Evaluator(net, x, x.sum(dim=1), fit)
+    >>> evaluator.path
+    'module, stacked'
+    >>> len(fk.shapley(fk.RoundGame(evaluator, base, updates, [20, 10, 20])).values)
+    3
     """
 
     def __init__(
         self,
-        arch: Architecture,
-        x: Tensor,
-        y: Tensor,
-        utility: Utility = "accuracy",
+        arch: Architecture | nn.Module,
+        x: Array,
+        y: Array,
+        utility: Named | Score = "accuracy",
         *,
         device: str | torch.device | None = None,
         memory_mb: int | None = None,
         path: Literal["auto", "stacked", "loop"] = "auto",
     ) -> None:
-        counts = _check_validation(arch, x, y, utility)
-        if memory_mb is not None and memory_mb < 1:
-            raise ValueError(f"memory_mb is {memory_mb}; at least 1 is expected")
-        if path not in ("auto", "stacked", "loop"):
-            raise ValueError(f'path is {path!r}; expected "auto", "stacked" or "loop"')
-        self.arch, self.utility = arch, utility
+        if memory_mb is not None:
+            checks.whole("memory_mb", memory_mb, 1)
+        checks.choice("path", path, ("auto", "stacked", "loop"))
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        x, y, outputs = _tensor("x", x), _tensor("y", y), None
+        if isinstance(arch, nn.Module):
+            x = x.float() if x.is_floating_point() else x
+            arch, outputs = of_module(arch, x, self.device)
+        elif not isinstance(arch, Architecture):
+            raise ValueError(
+                f"arch is {arch!r}; expected an architecture (fk.build), a torch.nn.Module or "
+                "ScikitLinear(model).architecture"
+            )
+        self.arch, self.utility = arch, utility
+        self._outputs = (arch.n_classes,) if outputs is None else tuple(outputs.shape[1:])
+        counts = _check_validation(arch, x, y, utility, self._outputs)
         cuda = self.device.type == "cuda"
         self._bytes = (memory_mb or (8192 if cuda else 1024)) << 20
-        self.x = x.to(self.device, torch.float32).contiguous()
-        self.y = y.to(self.device)
+        whole = arch.layers[0][1]
+        self._whole = isinstance(whole, WholeModule)
+        self.x = x.to(self.device, None if self._whole else torch.float32).contiguous()
+        self.y = y.to(self.device, None if callable(utility) else torch.int64)
         self._counts = counts.to(self.device, torch.float64)
         self._head = FirstLayer.of(arch)
         rest = self._head.rest if self._head else [layer for _, layer in arch.layers]
         flat = all(isinstance(layer, Linear) or not layer.specs for layer in rest)
+        if isinstance(whole, WholeModule):
+            flat = not whole.has_convolution
+            if path == "stacked" and not whole.stackable:
+                raise ValueError(f'torch.vmap does not take {arch.name}; use path="loop"')
+            if not whole.stackable:
+                path = "loop"
         self._stacked = path == "stacked" or (path == "auto" and (cuda or flat))
+        way = "first layer, " if self._head else "module, " if self._whole else ""
+        self.path = way + ("stacked" if self._stacked else "loop")
         self._peak = 3 * 4 * arch.widest  # bytes of live activations per image and model
         self._patch = self._head.patch if self._head and not cuda else 0
         self._patches: Tensor | None = None
         self._block = self._head.block(self.device) if self._head else 1
 
-    def utilities(self, params: Tensor) -> np.ndarray:
+    def utilities(self, params: Array) -> np.ndarray:
         """Utility of each model of ``[B, P]``: float64 ``[B]``, or ``[B, classes]``."""
         models = torch.as_tensor(params, dtype=torch.float32, device=self.device)
         if models.dim() != 2 or models.shape[1] != self.arch.n_parameters:
@@ -118,9 +173,10 @@ class Evaluator:
             )
         return self._run(models, None, direct=True)
 
-    def prepare(self, base: Tensor, updates: Tensor) -> Prepared:
+    def prepare(self, base: Array, updates: Array) -> Prepared:
         """Move one round's parameters to the device; base ``[P]``, updates ``[k, P]``."""
-        return Prepared(base.to(self.device, torch.float32), updates.to(self.device, torch.float32))
+        place = partial(torch.as_tensor, dtype=torch.float32, device=self.device)
+        return Prepared(place(base), place(updates))
 
     def evaluate(self, prepared: Prepared, weights: np.ndarray | Tensor) -> np.ndarray:
         """Utility of ``base + weights @ updates``.
@@ -143,9 +199,31 @@ class Evaluator:
     @torch.no_grad()
     def _run(self, rows: Tensor, prepared: Prepared | None, direct: bool) -> np.ndarray:
         """Utilities of models ``[B, P]``, or of coalitions ``[B, k]`` of what was prepared."""
+        if callable(self.utility):
+            return self._scored(self.utility, rows, prepared, direct)
         wide = self.utility == "class_accuracy"
         outputs = self.arch.n_classes if wide else 1
         sums = torch.zeros(len(rows), outputs, dtype=torch.float64, device=self.device)
+        self._fill(sums, rows, prepared, direct)
+        out: np.ndarray = (sums / self._counts if wide else sums[:, 0] / len(self.y)).cpu().numpy()
+        return out
+
+    def _scored(
+        self, score: Score, rows: Tensor, prepared: Prepared | None, direct: bool
+    ) -> np.ndarray:
+        """What a function of outputs and targets gives each model."""
+        per_row = 4 * len(self.x) * math.prod(self._outputs)
+        scores: list[np.ndarray] = []
+        for part in rows.split(max(1, self._bytes // (4 * per_row))):
+            outputs = torch.empty(len(part), len(self.x), *self._outputs, device=self.device)
+            self._fill(outputs, part, prepared, direct)
+            scores += [_number(score(one, self.y)) for one in outputs]
+        if len({one.shape for one in scores}) > 1:
+            raise ValueError("utility returned vectors of several lengths; expected one length")
+        return np.array(scores, dtype=np.float64)
+
+    def _fill(self, sums: Tensor, rows: Tensor, prepared: Prepared | None, direct: bool) -> None:
+        """Sums of scores over images, or the outputs where a function scores them."""
         for lo, hi in self._image_blocks(prepared, direct):
             first: Tensor | None = None
             if prepared is not None and not direct:
@@ -155,13 +233,11 @@ class Evaluator:
             for start, stop in self._tiles(lo, hi):
                 groups = self._row_groups(rows, stop - start, direct)
                 add = partial(self._add, sums, rows, prepared, first, start, stop, lo)
-                if self.device.type == "cpu":
+                if self.device.type == "cpu" and not self._whole:
                     for_each(add, groups)
                 else:
                     for group in groups:
                         add(group)
-        out: np.ndarray = (sums / self._counts if wide else sums[:, 0] / len(self.y)).cpu().numpy()
-        return out
 
     def _image_blocks(self, prepared: Prepared | None, direct: bool) -> Iterator[tuple[int, int]]:
         """Blocks of images, outside the loop over coalitions, which all read the same outputs."""
@@ -240,7 +316,7 @@ class Evaluator:
         `first` are the first layer's outputs on the images from `origin` on, or their patches
         (three axes).
         """
-        rows, y = rows[group], self.y[lo:hi]
+        rows = rows[group]
         head = self._head if first is not None else None
         done = head.n_parameters if head else 0
         skip = 0 if first is None or first.dim() == 3 else done
@@ -258,11 +334,17 @@ class Evaluator:
             layers, x = list(head.rest), hidden.view(len(rows), hi - lo, *head.shape)
         tensors = self.arch.split(params[:, done - skip :], done)
         if self._stacked:
-            sums[group] += self._score(run_layers(layers, tensors, x), y)
+            self._keep(sums[group], run_layers(layers, tensors, x), lo, hi)
             return
         for b, target in enumerate(sums[group].split(1)):
             own = [t[b : b + 1] for t in tensors]
-            target += self._score(run_layers(layers, own, x[b : b + 1] if head else x), y)
+            self._keep(target, run_layers(layers, own, x[b : b + 1] if head else x), lo, hi)
+
+    def _keep(self, target: Tensor, logits: Tensor, lo: int, hi: int) -> None:
+        if callable(self.utility):
+            target[:, lo:hi] = logits
+        else:
+            target += self._score(logits, self.y[lo:hi])
 
     def _score(self, logits: Tensor, y: Tensor) -> Tensor:
         """Sums over images of the utility, float64 ``[B, 1]`` or ``[B, classes]``."""
@@ -278,16 +360,47 @@ class Evaluator:
         return sums.index_add_(1, y, hits)
 
 
-def _check_validation(arch: Architecture, x: Tensor, y: Tensor, utility: str) -> Tensor:
+def _tensor(name: str, values: Any) -> Tensor:
+    try:
+        return torch.as_tensor(values)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(f"{name} is no tensor and no array of numbers: {error}") from error
+
+
+def _number(value: Any) -> np.ndarray:
+    """What a scoring function returned, a number or a vector."""
+    given = np.asarray(value.detach().cpu() if isinstance(value, Tensor) else value)
+    if given.dtype.kind not in "iuf" or given.ndim > 1 or given.size == 0:
+        raise ValueError(f"utility returned {value!r}; expected a number, or a vector of them")
+    return given.astype(np.float64)
+
+
+def _check_validation(
+    arch: Architecture, x: Tensor, y: Tensor, utility: Any, outputs: tuple[int, ...]
+) -> Tensor:
     """Refuse what cannot be evaluated; return the number of images of each class."""
-    if utility not in ("accuracy", "negative_loss", "class_accuracy"):
+    if not callable(utility) and utility not in ("accuracy", "negative_loss", "class_accuracy"):
         raise ValueError(
-            f'utility is {utility!r}; expected "accuracy", "negative_loss" or "class_accuracy"'
+            f'utility is {utility!r}; expected "accuracy", "negative_loss", "class_accuracy" or '
+            "a function of outputs and targets"
         )
-    if len(x) != len(y) or len(y) == 0 or tuple(x.shape[1:]) != arch.input_shape:
+    if (
+        min(x.dim(), y.dim()) < 1
+        or len(x) != len(y)
+        or len(y) == 0
+        or tuple(x.shape[1:]) != arch.input_shape
+    ):
         raise ValueError(
-            f"validation images {tuple(x.shape)} and {len(y)} labels were given; "
+            f"validation images {tuple(x.shape)} and {len(y) if y.dim() else 0} labels were given; "
             f"[N, {', '.join(map(str, arch.input_shape))}] and N >= 1 labels are expected"
+        )
+    if callable(utility):
+        return torch.zeros(0)
+    if len(outputs) != 1 or y.dim() != 1 or y.is_floating_point() or y.is_complex():
+        raise ValueError(
+            f"{arch.name} gives outputs [N, {', '.join(map(str, outputs))}] for labels of shape "
+            f"{tuple(y.shape)} and type {y.dtype}; {utility} needs [N, classes] and N whole "
+            "numbers: give a function of outputs and targets as utility"
         )
     if int(y.min()) < 0 or int(y.max()) >= arch.n_classes:
         raise ValueError(

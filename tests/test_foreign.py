@@ -1,0 +1,279 @@
+"""Models from elsewhere: torch modules and scikit-learn's linear models."""
+
+from __future__ import annotations
+
+import doctest
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from rounding import assert_close
+from sklearn.datasets import load_digits
+from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge, SGDClassifier
+from torch import nn
+from torch.nn import functional as F
+from torch.nn.utils import parameters_to_vector
+
+import fedkit as fk
+from fedkit.learning import evaluation, foreign
+
+torch.set_num_threads(1)
+
+ALL = np.array(list(itertools.product([False, True], repeat=3)))
+SIZES = [5, 1, 12]
+
+
+class Net(nn.Module):
+    """The MLP of ``mlp-9`` as a class, which says nothing of its layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hidden, self.out = nn.Linear(64, 9), nn.Linear(9, 3)
+
+    def forward(self, x):
+        return self.out(torch.relu(self.hidden(x.flatten(1))))
+
+
+class Convolutional(nn.Module):
+    """The layers of a small network, hidden in a class."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.chain = convolutions()
+
+    def forward(self, x):
+        return self.chain(x)
+
+
+class Moody(Net):
+    """Looks at its numbers, which torch.vmap cannot."""
+
+    def forward(self, x):
+        z = super().forward(x)
+        return z if float(z.detach().sum()) < torch.inf else z * 0
+
+
+def mlp():
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(64, 9), nn.Sequential(nn.ReLU(), nn.Dropout(0.9)), nn.Linear(9, 3)
+    )
+
+
+def convolutions():
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(4, 5, 2, stride=2, bias=False), nn.ReLU(), nn.Flatten(), nn.Linear(20, 3),
+    )  # fmt: skip
+
+
+def setting(n_parameters, shape=(1, 8, 8), n=61):
+    rng = np.random.default_rng(3)
+    x, y = rng.standard_normal((n, *shape), dtype=np.float32), rng.integers(0, 3, n)
+    base = 0.2 * rng.standard_normal(n_parameters)
+    return base, 0.5 * rng.standard_normal((3, n_parameters)), x, y
+
+
+def values(model, utility, path="auto", **more):
+    count = sum(p.numel() for p in model.parameters()) if isinstance(model, nn.Module) else 612 + 3
+    base, updates, x, y = setting(count)
+    evaluator = fk.Evaluator(model, x, y, utility, path=path, device="cpu", **more)
+    return fk.RoundGame(evaluator, base, updates, SIZES).value(ALL), evaluator
+
+
+@pytest.mark.parametrize("utility", ["accuracy", "negative_loss", "class_accuracy"])
+@pytest.mark.parametrize(
+    ("make", "path", "way"),
+    [
+        (mlp, "auto", "first layer, stacked"),
+        (Net, "auto", "module, stacked"),
+        (Net, "loop", "module, loop"),
+        (Moody, "auto", "module, loop"),
+    ],
+)
+def test_a_module_has_the_values_of_our_architecture(make, path, way, utility):
+    ours, _ = values(fk.build("mlp-9", (1, 8, 8), 3), utility)
+    got, evaluator = values(make(), utility, path)
+    assert evaluator.path == way
+    assert len(np.unique(got, axis=0)) > 4
+    assert_close(got, ours)
+
+
+@pytest.mark.parametrize("path", ["auto", "stacked", "loop"])
+def test_a_network_is_served_alike_as_a_chain_and_as_a_whole(path):
+    chain, fast = values(convolutions(), "negative_loss", path)
+    whole, slow = values(Convolutional(), "negative_loss", path)
+    assert fast.path.startswith("first layer")
+    assert slow.path.startswith("module")
+    assert path != "auto" or slow.path == "module, loop"
+    assert_close(whole, chain)
+    net = convolutions()
+    base, updates, x, y = setting(parameters_to_vector(net.parameters()).numel())
+    nn.utils.vector_to_parameters(torch.tensor(base + updates[2]).float(), net.parameters())
+    loss = F.cross_entropy(net(torch.tensor(x)), torch.tensor(y)).item()
+    assert chain[1] == pytest.approx(-loss, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda net: net.append(nn.Softmax(1)),
+        lambda net: net.__setitem__(2, nn.MaxPool2d(2, stride=2, ceil_mode=True)),
+        lambda net: net.__setitem__(0, nn.Conv2d(1, 4, 3, padding=1, padding_mode="reflect")),
+        lambda net: net.__setitem__(0, nn.Conv2d(1, 4, 3, padding="same")),
+        lambda net: net[0].register_forward_hook(lambda part, given, out: 2 * out),
+    ],
+)
+def test_what_is_no_known_chain_is_called_as_a_whole(change):
+    net = convolutions()
+    change(net)
+    assert values(net, "accuracy")[1].path == "module, loop"
+
+
+def test_the_module_is_left_alone_and_evaluated_without_chance():
+    net = nn.Sequential(nn.Flatten(), nn.Linear(64, 6), nn.BatchNorm1d(6), nn.Linear(6, 3))
+    net[2].running_mean += 3.0
+    before = {k: v.clone() for k, v in net.state_dict().items()}
+    first, evaluator = values(net, "negative_loss")
+    assert evaluator.path == "module, stacked"
+    assert net.training
+    assert all(torch.equal(before[k], v) for k, v in net.state_dict().items())
+    evaluated, _ = values(net.eval(), "negative_loss", "loop")
+    assert_close(first, evaluated)
+
+
+def accuracy(outputs, y):
+    return (outputs.argmax(1) == y).double().mean()
+
+
+def loss(outputs, y):
+    return [-float(F.cross_entropy(outputs, y)), float(len(y))]
+
+
+@pytest.mark.parametrize("make", [lambda: fk.build("mlp-9", (1, 8, 8), 3), mlp, Net])
+def test_any_scoring_function_is_a_utility(make):
+    for memory_mb in (None, 1):
+        by_name = values(make(), "accuracy", memory_mb=memory_mb)[0]
+        assert_close(values(make(), accuracy, memory_mb=memory_mb)[0], by_name)
+    both, _ = values(make(), loss)
+    assert both.shape == (8, 2)
+    assert (both[:, 1] == 61).all()
+    assert_close(both[:, 0], values(make(), "negative_loss")[0])
+
+
+def test_outputs_are_scored_whole_whatever_the_memory():
+    base, updates, x, y = setting(615, n=3000)
+    seen = []
+
+    def score(outputs, targets):
+        seen.append(outputs.shape)
+        return float((outputs[:, 0] * targets).sum())
+
+    tight = fk.Evaluator(Net(), x, y, score, memory_mb=1, device="cpu")
+    game = fk.RoundGame(tight, base, list(updates), SIZES)
+    assert_close(game.value(np.repeat(ALL, 9, axis=0))[::9], game.value(ALL))
+    assert set(seen) == {(3000, 3)}
+
+
+def test_inputs_may_be_whole_numbers_and_outputs_of_any_shape():
+    class Words(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = nn.Embedding(7, 2)
+
+        def forward(self, x):
+            return self.table(x).sum((1, 2))
+
+    x = np.arange(12).reshape(4, 3) % 7
+    evaluator = fk.Evaluator(Words(), x, x[:, 0], lambda out, y: float(out @ y.float()))
+    vector = np.arange(14.0)
+    expected = vector.reshape(7, 2)[x].sum((1, 2)) @ x[:, 0]
+    np.testing.assert_allclose(evaluator.utilities(vector[None]), [expected])
+
+
+DIGITS, LABELS = load_digits(return_X_y=True)
+SMALL = DIGITS / 16
+
+
+@pytest.mark.parametrize(
+    ("model", "classes", "score"),
+    [
+        (LogisticRegression(max_iter=30), 10, "accuracy"),
+        (LogisticRegression(max_iter=30), 2, "accuracy"),
+        (SGDClassifier(loss="log_loss", random_state=0), 4, "accuracy"),
+        (LinearRegression(), 2, None),
+        (Ridge(fit_intercept=False), 5, None),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:lbfgs failed:UserWarning")
+def test_scikit_learn_models_are_vectors(model, classes, score):
+    pick = classes > LABELS
+    x, y = SMALL[pick], LABELS[pick]
+    model.fit(x, y)
+    linear = fk.ScikitLinear(model)
+    vector = linear.vector(model)
+
+    def squares(out, target):
+        return -float((out[:, 0] - target).square().mean())
+
+    evaluator = fk.Evaluator(linear.architecture, x, y, score or squares, device="cpu")
+    assert evaluator.path == "first layer, stacked"
+    expected = model.score(x, y) if score else -np.mean((model.predict(x) - y) ** 2)
+    assert evaluator.utilities(vector[None])[0] == pytest.approx(expected, rel=1e-4)
+    back = linear.model(vector)
+    assert np.shape(back.coef_) == np.shape(model.coef_)
+    np.testing.assert_allclose(back.predict(x), model.predict(x), rtol=1e-4, atol=1e-4)
+    half = linear.model(vector / 2)
+    np.testing.assert_allclose(half.coef_, model.coef_ / 2, rtol=1e-6, atol=1e-9)
+
+
+NET = Net()
+_, _, X, Y = setting(615)
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda: fk.Evaluator("mlp-9", X, Y), "arch is 'mlp-9'"),
+        (lambda: fk.Evaluator(nn.ReLU(), X, Y), "ReLU has no parameters"),
+        (lambda: fk.Evaluator(nn.Linear(5, 3), X, Y), "Linear fails on inputs of shape"),
+        (lambda: fk.Evaluator(nn.LSTM(8, 3), X[:, 0], Y), "LSTM returns no tensor"),
+        (lambda: fk.Evaluator(nn.Linear(8, 3), X, Y), "Linear gives outputs"),
+        (lambda: fk.Evaluator(NET, X[:0], Y[:0]), "x has shape"),
+        (lambda: fk.Evaluator(NET, X, Y[:5]), "5 labels"),
+        (lambda: fk.Evaluator(NET, X, Y + 0.5), "float64; accuracy needs"),
+        (lambda: fk.Evaluator(NET, X, Y + 1), "labels lie in"),
+        (lambda: fk.Evaluator(NET, X, "labels"), "y is no tensor"),
+        (lambda: fk.Evaluator(NET, X, Y, "f1"), "utility is 'f1'"),
+        (lambda: fk.Evaluator(NET, X, Y, memory_mb=0.5), "memory_mb is 0.5"),
+        (lambda: fk.Evaluator(NET, X, Y, path="fast"), "path is 'fast'"),
+        (lambda: fk.Evaluator(Moody(), X, Y, path="stacked"), "torch.vmap does not take Moody"),
+        (lambda: values(NET, lambda out, y: None), "utility returned None"),
+        (lambda: values(NET, lambda out, y: out), "utility returned tensor"),
+        (lambda: values(NET, lambda out, y: [1.0] * (1 + (out[0, 0] > 0))), "several lengths"),
+        (lambda: fk.ScikitLinear(Ridge()), "Ridge has no coef_"),
+        (lambda: fk.RoundGame(fk.Evaluator(NET, X, Y), "base", [[0.0]]), "base is no tensor"),
+        (
+            lambda: fk.RoundGame(fk.Evaluator(NET, X, Y), np.zeros(615), np.zeros((2, 614))),
+            "updates",
+        ),
+    ],
+)
+def test_what_cannot_be_evaluated_is_refused(make, sentence):
+    with pytest.raises(ValueError, match=sentence.replace("(", r"\(")):
+        make()
+
+
+def test_clients_of_other_classes_are_refused():
+    fits = [LinearRegression().fit(SMALL[:, :n], LABELS) for n in (64, 63)]
+    with pytest.raises(ValueError, match="same features and classes"):
+        fk.ScikitLinear(fits[0]).vector(fits[1])
+    with pytest.raises(ValueError, match="the vector has shape"):
+        fk.ScikitLinear(fits[0]).model(np.zeros(3))
+
+
+@pytest.mark.parametrize("module", [evaluation, foreign])
+def test_the_examples_of_the_docstrings_run(module):
+    found = doctest.testmod(module)
+    assert found.attempted > 5
+    assert not found.failed
