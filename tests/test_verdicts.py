@@ -544,7 +544,7 @@ claims:
 
 TOY = """
 paper: {key: toy, seeds: 5}
-experiments: {e: {metrics: "accuracy mean(accuracy)", methods: a b c, settings: method x}}
+experiments: {e: {metrics: "accuracy mean(accuracy) calls", methods: a b c d, settings: method x}}
 tables:
   - id: t
     where: Table 1
@@ -562,10 +562,15 @@ stars:
 claims:
   - {id: m, where: w, says: s, kind: bound, paper_value: null, test: {rule: at_least, bound: 15},
      ours: {experiment: e, metric: mean(accuracy), settings: {method: a, x: 1}}}
+  - {id: most-calls, where: w, says: s, kind: bound, paper_value: "45", test: {rule: at_most},
+     ours: {experiment: e, metric: calls, settings: {method: d}, pool: max}}
+  - {id: taper, where: w, says: s, kind: trend, paper_value: null,
+     test: {rule: taper, sign: 1, margin: 2},
+     ours: {experiment: e, metric: calls, settings: {method: d}, sweep: {x: [1, 2, 3]}}}
 """
 
 
-def test_shares_of_best_columns_stars_and_means_of_series(tmp_path):
+def test_rules_and_places_of_a_toy_paper(tmp_path):
     store, claims = Store(tmp_path), parse_claims(TOY)
     # in the second column b overtakes a with two of five seeds
     ahead = {("a", 1): [60] * 5, ("b", 1): [50] * 5, ("c", 1): [50, 51, 52, 50, 51]}
@@ -576,6 +581,8 @@ def test_shares_of_best_columns_stars_and_means_of_series(tmp_path):
             for k, v in enumerate(accuracy)
         ]
         store.save(Cell("paper", "toy", "e", {"method": method, "x": x}, tuple(range(5))), results)
+    for x, calls in ((1, [10, 10.5, 11, 11.5, 12]), (2, [30] * 5), (3, [40] * 5)):
+        save(store, "toy", "e", {"calls": calls}, method="d", x=x)
     rows = join(claims, store).set_index("claim")
     assert rows.loc["toy.most", "values"] == (1.0, 1.0, 1.0, 0.5, 0.5)
     assert rows.loc["toy.most", "verdict"] == "inconclusive"  # 0.8, from 0.46 on
@@ -585,6 +592,8 @@ def test_shares_of_best_columns_stars_and_means_of_series(tmp_path):
     assert rows.loc["toy.s.x1", "values"] == (10, 9, 8, 10, 9)
     assert rows.loc["toy.m", "mean"] == pytest.approx(20 + 2 / 3)
     assert rows.loc["toy.m", "verdict"] == REPRODUCED
+    assert rows.loc["toy.most-calls", "mean"] == 40
+    assert rows.loc["toy.taper", "values"] == (10, 9.5, 9, 8.5, 8)  # the first step less the last
 
 
 # ------------------------------------------------------------------- each paper's own
@@ -604,6 +613,7 @@ def test_fedms_is_judged_by_its_spreads_and_of_several_readings_by_one(tmp_path)
         "fedprox": ([-0.1, 0.2, 0.0, 0.1], REPRODUCED),
         "fedavg": ([-19.2, -19.1, -19.0, -18.9], NOT_REPRODUCED),
         "s-fedavg": ([-19.0, 16.0, -9.0, 11.0], INCONCLUSIVE),
+        "greedyfed": ([-0.1, 0.2, 0.0, 0.1], INCONCLUSIVE),  # its printed spread is 3.55
     }
     for local, owned in (("steps", 1.0), ("epochs", 1.0)):
         metrics = {"accuracy": [60.0, 60.1, 60.2, 60.3]}
