@@ -216,14 +216,13 @@ def test_starts_are_trained_at_once_as_one_by_one(sigmoid):
     assert len(losses) == 60
 
 
-def test_the_simulator_end_to_end(problem):
+def test_the_simulator_scales_by_the_mean_client(problem):
     f, arch = problem
     found = simulate(f, arch, LOCAL, simulations=6, rounds=3, device="cpu")
-    assert found.sizes.shape == (6, 3, 4)
-    assert found.accuracy.shape == (6, 3)
-    fit = fit_aam(found)
-    index = contribution_index(contribution_values(fit.quality, f.sizes))
-    assert index.sum() == pytest.approx(1)
+    drawn = sample_sizes(f.sizes, 6, 3)
+    np.testing.assert_allclose(found.sizes, drawn / np.mean(f.sizes))
+    reached = train_with_sizes(f, arch, LOCAL, drawn, device="cpu")
+    np.testing.assert_array_equal(found.accuracy, reached)
 
 
 def test_retraining_is_a_game(problem):

@@ -193,7 +193,8 @@ def test_values_accumulate_with_decay_and_start_from_the_query():
 def kept(rule, *found):
     """Which coresets of rounds and accuracies the rule keeps."""
     clients, told = table(), []
-    for clients.round, accuracy in found:
+    for t, accuracy in found:
+        clients.round = t
         rule(clients, np.array([0]), valuation([[1, 1]], accuracy=(accuracy, accuracy)))
         told.append(bool(clients.memory["coreset kept"]))
     return told

@@ -12,9 +12,7 @@ from toyrounds import a_round
 
 import fedkit as fk
 from fedkit.federated.adversaries import LabelFlip
-from fedkit.federated.rounds import keep_total
 from fedkit.federated.selection import ClientTable
-from fedkit.federated.valuers import NoValue
 from fedkit.methods.cgsv import (
     CosineGame,
     CosineValues,
@@ -243,15 +241,6 @@ def test_fedtsv_adds_values_up_and_weighs_by_the_sums():
     total = np.maximum(wide["value"].cumsum(), 0.0)
     np.testing.assert_allclose(wide["weight"], total.div(total.sum(axis=1), axis=0), atol=1e-6)
     assert (wide["weight"][4] == 0).all()
-
-
-def test_a_round_of_liars_leaves_the_oracles_model_alone():
-    f = fk.make_federation(fk.load("digits"), 4, fk.IID(), 0, validation=0.2)
-    arch = fk.build("mlp-8", f.input_shape, f.n_classes)
-    oracle = fk.Strategy(fk.UniformSelection(), NoValue(), OracleWeights((0, 1, 2, 3)), keep_total)
-    plan = fk.Plan(2, 4, fk.LocalSGD(lr=0.1, batch_size=32))
-    ended = fk.run([f], arch, oracle, plan, [0]).models[0]
-    torch.testing.assert_close(ended, arch.init(fk.Streams(0).generator("model")))
 
 
 def test_shuffled_values_are_the_same_values_of_other_clients():

@@ -176,6 +176,14 @@ class _ClassWise(Estimator):
         return CoresetAccumulator(self.temperature)
 
 
+def _ends(n: int, accumulator: CoresetAccumulator) -> Generator[BoolArray, FloatArray, FloatArray]:
+    """Ask for v(empty) and v(N)."""
+    rows = np.repeat([[False], [True]], n, axis=1)
+    answers = yield rows
+    accumulator.see(rows, answers)
+    return answers
+
+
 @dataclass(frozen=True)
 class MaverickGTG(_ClassWise):
     """MS-GTG: guided sampling with two truncations (FedMS, Algorithm 1).
@@ -229,10 +237,7 @@ class MaverickGTG(_ClassWise):
     ) -> Requests:
         """Sweep until Eq. 11 holds."""
         n = n_players
-        ends = np.repeat([[False], [True]], n, axis=1)
-        answers = yield ends
-        accumulator.see(ends, answers)
-        empty, grand = answers  # line 5
+        empty, grand = yield from _ends(n, accumulator)  # line 5
         accumulator.info.update(walks=0, converged=True)
         if distance(grand, empty) <= self.between:  # line 7
             accumulator.exact = np.zeros((n, len(grand)))
@@ -561,15 +566,13 @@ class MaverickTMR(_ClassWise):
         budget: Budget,
     ) -> Requests:
         """Ask for v(empty) and v(N), then for all coalitions."""
-        rows = all_coalitions(n_players)
-        ends = rows[[0, -1]]
-        answers = yield ends
-        accumulator.see(ends, answers)
-        truncated = self._truncates and bool(distance(*answers) <= self.between)  # line 6
+        empty, grand = yield from _ends(n_players, accumulator)
+        truncated = self._truncates and bool(distance(grand, empty) <= self.between)  # line 6
         accumulator.info["truncated"] = truncated
         if truncated:
-            accumulator.exact = np.zeros((n_players, answers.shape[1]))
+            accumulator.exact = np.zeros((n_players, len(grand)))
             return
+        rows = all_coalitions(n_players)
         utilities = yield rows
         accumulator.see(rows, utilities)
         accumulator.exact = semivalue(TableGame(utilities), shapley_weights(n_players))  # line 11
