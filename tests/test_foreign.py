@@ -11,12 +11,13 @@ import torch
 from rounding import assert_close
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge, SGDClassifier
+from test_federation import MLP, toy
 from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils import parameters_to_vector
 
 import fedkit as fk
-from fedkit.learning import evaluation, foreign
+from fedkit.learning import evaluation, foreign, training
 
 torch.set_num_threads(1)
 
@@ -225,6 +226,38 @@ def test_scikit_learn_models_are_vectors(model, classes, score):
     np.testing.assert_allclose(back.predict(x), model.predict(x), rtol=1e-4, atol=1e-4)
     half = linear.model(vector / 2)
     np.testing.assert_allclose(half.coef_, model.coef_ / 2, rtol=1e-6, atol=1e-9)
+
+
+class Small(nn.Module):
+    """The MLP of ``mlp-5`` on the toy federation, as a class."""
+
+    def __init__(self):
+        super().__init__()
+        self.hidden, self.out = nn.Linear(6, 5), nn.Linear(5, 3)
+
+    def forward(self, x):
+        return self.out(torch.relu(self.hidden(x.flatten(1))))
+
+
+@pytest.mark.parametrize("path", ["auto", "stacked"])
+def test_a_federation_trains_a_module_as_it_trains_our_architecture(path, monkeypatch):
+    plan = fk.Plan(rounds=3, participants=3, local=fk.LocalSGD(lr=0.2, batch_size=4, momentum=0.5))
+    strategy = fk.Strategy(fk.UniformSelection(), fk.Exact(), fk.SizeWeighted())
+    net = Small()
+    start = parameters_to_vector(net.parameters()).detach().clone()
+    if path == "stacked":  # as on CUDA
+        monkeypatch.setattr(training, "_stack_size", lambda *_: 8)
+    monkeypatch.setattr(type(MLP), "init", lambda self, rng: start)
+    ours, own, chain = (
+        fk.run([toy(0), toy(1)], model, strategy, plan, [0, 1], device="cpu")
+        for model in (
+            MLP, net, nn.Sequential(nn.Flatten(), net.hidden, nn.ReLU(), net.out)
+        )
+    )  # fmt: skip
+    assert not torch.equal(ours.models[0], start)
+    for other in (own, chain):
+        torch.testing.assert_close(other.models, ours.models, rtol=1e-4, atol=1e-5)
+    assert torch.equal(parameters_to_vector(net.parameters()), start)
 
 
 NET = Net()

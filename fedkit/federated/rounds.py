@@ -15,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import nn
 
 from fedkit.extras import bar
 from fedkit.federated.aggregation import Aggregation, Step
@@ -25,6 +26,7 @@ from fedkit.federated.valuers import Round, ValuePolicy
 from fedkit.games.valuation import Valuation
 from fedkit.learning.architectures import Architecture
 from fedkit.learning.evaluation import Evaluator
+from fedkit.learning.foreign import of_module
 from fedkit.learning.training import LocalSGD, train_clients
 from fedkit.streams import Streams
 
@@ -202,6 +204,7 @@ class _Run:
     """Replicates in lockstep."""
 
     architecture: Architecture
+    start: torch.Tensor | None
     strategy: Strategy
     plan: Plan
     device: torch.device
@@ -215,6 +218,7 @@ class _Run:
         if not (federation.sizes > 0).any():
             raise ValueError("no client of this federation owns data; nothing can be trained")
         arch, device, outputs = self.architecture, self.device, self.strategy.outputs
+        start = self.start
         x, y = federation.x_val, federation.y_val
         same = (r.test for r in self.replicates if r.federation.x_test is federation.x_test)
         test = next(same, None)  # replicates share one test set on the device
@@ -224,7 +228,7 @@ class _Run:
             Evaluator(arch, x, y, self.plan.utility, device=device),
             test or Evaluator(arch, federation.x_test, federation.y_test, device=device),
             ClientTable.new(federation.sizes, federation.label_counts, outputs),
-            arch.init(Streams(seed).generator("model")).to(device),
+            (arch.init(Streams(seed).generator("model")) if start is None else start).to(device),
         )
         replicate.table.losses = replicate.losses
         self.replicates.append(replicate)
@@ -317,7 +321,7 @@ class _Run:
 
 def run(
     federations: Sequence[Federation],
-    architecture: Architecture,
+    architecture: Architecture | nn.Module,
     strategy: Strategy,
     plan: Plan,
     seeds: Sequence[int],
@@ -334,7 +338,9 @@ def run(
     federations : sequence of Federation
         One per replicate; they may share their tensors.
     architecture, strategy, plan
-        The model, the policies, and what is fixed across strategies.
+        The model, the policies, and what is fixed across strategies.  A torch module is taken as
+        :class:`~fedkit.Evaluator` takes it: every seed starts from its parameters, and clients
+        train it in evaluation mode (no dropout, buffers as they are).
     seeds : sequence of int
         Root seed per replicate.  Equal seeds give equal initial models, client batches and
         selection draws under different strategies, so comparisons can be paired.
@@ -364,7 +370,16 @@ def run(
             "give one distinct seed per federation"
         )
     place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    lockstep = _Run(architecture, strategy, plan, place, probe, attack)
+    start = None
+    if isinstance(architecture, nn.Module):
+        start = nn.utils.parameters_to_vector(architecture.parameters()).detach().cpu().float()
+        architecture, outputs = of_module(architecture, federations[0].x, place)
+        if outputs.dim() != 2:
+            raise ValueError(
+                f"{architecture.name} gives outputs of shape {tuple(outputs.shape)}; a federation "
+                "trains classifiers, whose outputs are [N, classes]"
+            )
+    lockstep = _Run(architecture, start, strategy, plan, place, probe, attack)
     for federation, seed in zip(federations, seeds, strict=True):
         lockstep.add(federation, seed)
     for t in bar(range(plan.rounds), progress, "round"):

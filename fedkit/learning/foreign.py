@@ -37,12 +37,15 @@ class WholeModule:
         Scalars of the largest activation of one sample.
     stackable : bool
         Whether ``torch.vmap`` runs it for many models at once.
+    axes : int
+        Axes of samples ``[N, ...]`` that all models share; one more, and each has its own.
     """
 
     module: nn.Module
     specs: tuple[Spec, ...]
-    widest: int = 0
-    stackable: bool = False
+    widest: int
+    stackable: bool
+    axes: int
 
     @property
     def has_convolution(self) -> bool:
@@ -50,18 +53,23 @@ class WholeModule:
         return any(isinstance(part, nn.modules.conv._ConvNd) for part in self.module.modules())
 
     def forward(self, parameters: Sequence[Tensor], x: Tensor) -> Tensor:
-        """Outputs ``[S, N, ...]`` of S models on shared samples ``[N, ...]``."""
+        """Outputs ``[S, N, ...]`` of S models on samples ``[N, ...]`` or ``[S, N, ...]``."""
         names = [spec.name for spec in self.specs]
 
-        def one(*tensors: Tensor) -> Tensor:
+        def one(x: Tensor, *tensors: Tensor) -> Tensor:
             given = dict(zip(names, tensors, strict=True))
             out: Tensor = torch.func.functional_call(self.module, given, (x,))
             return out
 
+        own = x.dim() > self.axes
         with _LENT:
-            if len(parameters[0]) == 1:
-                return one(*(tensor.squeeze(0) for tensor in parameters))[None]
-            return torch.vmap(one)(*parameters)
+            if self.stackable and len(parameters[0]) > 1:
+                axes = (0 if own else None, *[0] * len(parameters))
+                return torch.vmap(one, in_dims=axes)(x, *parameters)
+            each = zip(*(tensor.unbind() for tensor in parameters), strict=True)
+            return torch.stack(
+                [one(x[s] if own else x, *tensors) for s, tensors in enumerate(each)]
+            )
 
 
 class _ModuleArchitecture(Architecture):
@@ -121,11 +129,11 @@ def of_module(module: nn.Module, x: Tensor, device: torch.device) -> tuple[Archi
     pair = [p.detach().expand(2, *p.shape) for p in own.parameters()]
     try:
         with torch.no_grad():
-            WholeModule(own, specs).forward(pair, few)
+            WholeModule(own, specs, widest, True, x.dim()).forward(pair, few)
         stackable = True
     except Exception:  # data-dependent control flow and the like: one model after another
         stackable = False
-    layer = WholeModule(own, specs, widest, stackable)
+    layer = WholeModule(own, specs, widest, stackable, x.dim())
     return _ModuleArchitecture(name, shape, n_classes, (("module", layer),)), out
 
 
