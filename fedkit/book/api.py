@@ -24,7 +24,7 @@ SECTIONS = {
     "Vertical federated learning": "fedvalue",
     "Experiments, records and claims": "papers records claims intervals",
     "Figures": "plots",
-    "The book and the command line": "book cli extras atomic",
+    "The book and the command line": "book cli checks extras atomic",
 }
 
 
