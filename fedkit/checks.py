@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["choice", "real", "vector", "whole"]
+__all__ = ["choice", "flag", "function", "having", "real", "vector", "whole"]
 
 
 def whole(name: str, value: Any, least: int | None = None, most: int | None = None) -> int:
@@ -51,6 +51,30 @@ def choice(name: str, value: Any, options: Collection[Any]) -> Any:
     *first, last = [repr(option) for option in options]
     listed = f"{', '.join(first)} or {last}" if first else last
     raise ValueError(f"{name} is {_shown(value)}; expected {listed}")
+
+
+def flag(name: str, value: Any) -> bool:
+    """Return a truth value, or refuse what merely counts as one."""
+    if isinstance(value, bool | np.bool_):
+        return bool(value)
+    raise ValueError(f"{name} is {_shown(value)}; expected True or False")
+
+
+def function(name: str, value: Any) -> Any:
+    """Return what can be called, or refuse it."""
+    if callable(value):
+        return value
+    raise ValueError(f"{name} is {_shown(value)}; expected a function")
+
+
+def having(name: str, value: Any, *attributes: str) -> Any:
+    """Return an object that has all of these attributes, or refuse it; a class is no object."""
+    plain = isinstance(value, type | str | bytes)  # text has `split` too
+    if not plain and all(hasattr(value, one) for one in attributes):
+        return value
+    made = f"; make one: {value.__name__}(...)" if isinstance(value, type) else ""
+    wanted = " and ".join(attributes)
+    raise ValueError(f"{name} is {_shown(value)}; expected an object with {wanted}{made}")
 
 
 def vector(name: str, values: Any, length: int | None = None) -> npt.NDArray[np.float64]:

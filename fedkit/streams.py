@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedkit.checks import whole
+
 __all__ = ["Streams", "as_generator"]
 
 
@@ -41,8 +43,7 @@ class Streams:
     path: tuple[str | int, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.seed < 0:
-            raise ValueError(f"seed is {self.seed}; a root seed is a non-negative integer")
+        whole("seed", self.seed, 0)
 
     def child(self, *path: str | int) -> Streams:
         """Return the node at `path` below this one."""

@@ -137,7 +137,7 @@ def test_transforms_are_per_client_and_repeatable(federation: Federation) -> Non
     ("n_clients", "scheme", "seed", "options", "message"),
     [
         (5, IID(), 0, {"validation": 0.0}, "validation fraction is 0"),
-        (5, IID(), 0, {"validation_from": "else"}, '"train" or "test"'),
+        (5, IID(), 0, {"validation_from": "else"}, "'train' or 'test'"),
         (5, IID(), 0, {"imbalance_factor": 0.0}, "imbalance_factor is 0"),
         (5000, IID(), 0, {}, "n_clients is 5000"),
         (100, Dirichlet(0.01), 0, {"empty": "error"}, "clients have fewer than 1 samples"),
@@ -218,7 +218,7 @@ def test_they_are_valued_by_both_papers():
         ([(np.zeros((2, 4)), ["a", "b"])], "client 0: float64 and <U1; expected numbers"),
         ([(np.zeros((2, 4)), [0])], "client 0: features of shape"),
         ([(np.zeros(2), [0, 1])], "client 0: features of shape"),
-        ([(np.zeros((2, 4)),)], "client 0: 1 arrays"),
+        ([(np.zeros((2, 4)),)], "client 0: expected a pair"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_trained_on_is_refused(clients, says):
@@ -227,5 +227,5 @@ def test_what_cannot_be_trained_on_is_refused(clients, says):
 
 
 def test_a_label_beyond_the_classes_is_refused():
-    with pytest.raises(ValueError, match="there is a label 1; n_classes is 1"):
-        fk.federation_from_arrays([pair(9, 0)], pair(3, 1), n_classes=1)
+    with pytest.raises(ValueError, match="there is a label 2; n_classes is 2"):
+        fk.federation_from_arrays([pair(9, 0)], pair(3, 2), n_classes=2)

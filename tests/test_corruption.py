@@ -120,7 +120,7 @@ def test_misbehaviour_is_repeatable():
     ("make", "message"),
     [
         (lambda: LabelNoise(1.2, 5), "share is 1.2"),
-        (lambda: LabelPermutation(1), "nothing to permute"),
+        (lambda: LabelPermutation(1), "n_classes is 1"),
         (lambda: Backdoor(-0.1), "share is -0.1"),
         (lambda: RandomUpdate("long"), "norm is 'long'"),
         (

@@ -145,7 +145,10 @@ def test_missing_set_and_missing_file(mnist: tuple[Path, dict], tmp_path: Path) 
 
 
 def test_unknown_names() -> None:
-    with pytest.raises(ValueError, match=r"'minst' \(did you mean 'mnist'\?\).*digits.*femnist"):
+    with pytest.raises(
+        ValueError,
+        match=r"'minst', an unknown data set \(did you mean 'mnist'\?\).*digits.*femnist",
+    ):
         data.load("minst")
     assert data.load("Digits").name == "digits"
 

@@ -91,7 +91,7 @@ def test_missing_values_are_a_level_of_their_own():
         (np.zeros(3), {"bins": True}, "bins is True"),
         (np.zeros(3), {"how": "best"}, "how is 'best'"),
         (np.zeros(3), {"missing": "mean"}, "missing is 'mean'"),
-        (np.zeros((3, 2)), {"discrete": [True]}, "discrete has 1 entries for 2 columns"),
+        (np.zeros((3, 2)), {"discrete": [True]}, "each of the 2 columns"),
         (np.array(["a", "b"]), {"discrete": False}, "holds text, which has no bins"),
     ],
 )
@@ -217,7 +217,7 @@ def test_parties_as_a_dict_and_levels_that_are_kept():
     assert found.values == pytest.approx([entropy(y) / 2] * 2)
     assert CMIGame(data).value([[1, 0]])[0] == pytest.approx(entropy(y))
     assert mshapley_cmi(None, y, offers).values.tolist() == mshapley_cmi(plain).values.tolist()
-    with pytest.raises(ValueError, match="discrete has 1 entries for 2 columns of shop"):
+    with pytest.raises(ValueError, match="each of the 2 columns of shop"):
         mshapley_cmi(VerticalData(None, y, offers, discrete=[None, None, [True]]))
     for beside in ({"y": y}, {"parties": offers}, {"names": ["a", "b"]}):
         with pytest.raises(ValueError, match="pass nothing beside it"):

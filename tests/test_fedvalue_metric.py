@@ -287,8 +287,8 @@ def test_the_rows_of_the_table_decide_whether_it_is_exact(monkeypatch):
         ([[0, 1], [1, 0]], [[0, 0], [0, 1]], [-3, 4], {}, "negative"),
         ([[0, 1], [1, 0]], [[0, 0], [0, 1]], [0, 0], {}, "positive"),
         ([[0, 1], [1, 0]], [[0, 0], [0, 1]], [1.5, 2], {}, "whole numbers"),
-        ([[0, 1]], [[0, 0]], [3], {"names": ["a", "b"]}, "2 names for 1 data parties"),
-        ([[0, 1]], [[0, 0]], [3], {"correction": "knn"}, "table of counts"),
+        ([[0, 1]], [[0, 0]], [3], {"names": ["a", "b"]}, "each of 1 data parties"),
+        ([[0, 1]], [[0, 0]], [3], {"correction": "knn"}, "correction is 'knn'"),
     ],
 )
 def test_a_table_that_is_no_table_is_refused(tokens, task_cells, counts, options, words):

@@ -61,7 +61,7 @@ def test_the_official_archive_is_read_as_it_is(tmp_path, monkeypatch):
 def test_missing_data_say_how_to_get_them(tmp_path):
     with pytest.raises(MissingDataError, match=r"data get ml-1m.*grouplens"):
         load_movielens("ml-1m", tmp_path)
-    with pytest.raises(ValueError, match="'ml-25m' is unknown"):
+    with pytest.raises(ValueError, match="name is 'ml-25m'"):
         load_movielens("ml-25m", tmp_path)
 
 
@@ -153,5 +153,5 @@ def test_a_made_up_matrix_is_checked(ratings, people, why):
 
 
 def test_too_small_a_made_up_matrix_is_refused():
-    with pytest.raises(ValueError, match="at least two"):
+    with pytest.raises(ValueError, match="of at least 2"):
         made_up_ratings(users=1)

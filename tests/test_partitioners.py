@@ -170,9 +170,9 @@ LABELS = np.array([0, 1, 2])
     [
         *((lambda a=a: Dirichlet(a), "alpha is") for a in (0.0, -1.0, np.nan, np.inf)),
         (lambda: QuantitySkew(0.0), "alpha is 0"),
-        (lambda: QuantitySkew(proportions=(1.0, 0.0)), "a proportion is 0"),
+        (lambda: QuantitySkew(proportions=(1.0, 0.0)), "numbers above 0"),
         (lambda: QuantitySkew(proportions=(1.0, 2.0)).split(POOL, 4, R(0)), "2 entries for 4"),
-        (lambda: Dirichlet(1.0, by="size"), "by is 'size'; expected one of 'class', 'capped'"),
+        (lambda: Dirichlet(1.0, by="size"), "by is 'size'; expected 'class', 'capped'"),
         (lambda: ClassesPerClient(0), "k is 0"),
         (lambda: ClassesPerClient(6).split(POOL, 10, R(0)), "k is 6 but there are 5 classes"),
         (lambda: ClassesPerClient(1).split(POOL, 4, R(0)), "cannot hold 5 classes"),
@@ -186,7 +186,7 @@ LABELS = np.array([0, 1, 2])
         (lambda: IID().split(POOL, 0, R(0)), "n_clients is 0"),
         (lambda: IID().split(np.array([0, -1]), 1, R(0)), "labels contain -1"),
         (lambda: IID().split(np.zeros((3, 1), dtype=int), 1, R(0)), "labels have shape"),
-        *((lambda f=f: hold_out(LABELS, f, R(0)), "fraction is") for f in (0.0, 1.0, 1.5, np.nan)),
+        *((lambda f=f: hold_out(LABELS, f, R(0)), "validation") for f in (0.0, 1.0, 1.5, np.nan)),
         (lambda: hold_out(np.array([0, 1]), 0.5, R(0)), "leaves none for validation"),
         *((lambda f=f: long_tail(LABELS, f, R(0)), "factor is") for f in (0.0, -1.0, 1.1, np.nan)),
     ],
@@ -275,7 +275,7 @@ def test_dirichlet_by_class_leaves_clients_empty_and_the_rules_mend_it() -> None
     assert is_partition(filled, len(y))
     with pytest.raises(ValueError, match="cannot give 50 clients 21 each"):
         fill_empty(parts, "refill", rng, min_size=21)
-    with pytest.raises(ValueError, match="empty is 'drop'; expected one of"):
+    with pytest.raises(ValueError, match="empty is 'drop'; expected 'keep'"):
         fill_empty(parts, "drop", rng)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="min_size is 0"):
         fill_empty(parts, "refill", rng, min_size=0)

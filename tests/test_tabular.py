@@ -122,7 +122,7 @@ def test_missing_tables_say_how_to_get_them(tmp_path):
         load_table("music", tmp_path)
     with pytest.raises(DownloadError, match=r"has no download.*Kaggle"):
         get_table("music", tmp_path)
-    with pytest.raises(ValueError, match="unknown table 'iris'; expected one of wine"):
+    with pytest.raises(ValueError, match="name is 'iris'; expected 'wine'"):
         load_table("iris", tmp_path)
     assert find_table("credit", tmp_path) is None
     assert get_table("wine", tmp_path) == "embedded in scikit-learn"

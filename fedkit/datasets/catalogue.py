@@ -232,14 +232,16 @@ def data_root(root: str | os.PathLike[str] | None = None) -> Path:
 
 def canonical(name: str) -> str:
     """Return the name as fedkit writes it, or refuse it and suggest the nearest known one."""
-    key = name.lower().replace("_", "-")
+    key = name.lower().replace("_", "-") if isinstance(name, str) else repr(name)
     if key in SETS:
         return key
     if key in ELSEWHERE:
         raise ValueError(f"data set {key!r} has no images; load it with {ELSEWHERE[key]}({key!r})")
     near = difflib.get_close_matches(key, SETS, n=1, cutoff=0.5)
     hint = f" (did you mean {near[0]!r}?)" if near else ""
-    raise ValueError(f"unknown data set {name!r}{hint}; expected one of {', '.join(SETS)}")
+    raise ValueError(
+        f"name is {name!r}, an unknown data set{hint}; expected one of {', '.join(SETS)}"
+    )
 
 
 def find(name: str, root: Path) -> Edition | None:

@@ -15,6 +15,7 @@ from functools import cached_property
 import numpy as np
 import torch
 
+from fedkit.checks import flag
 from fedkit.datasets.catalogue import SETS, canonical, data_root, find, missing, read
 
 __all__ = ["Dataset", "load"]
@@ -141,6 +142,7 @@ def load(name: str, root: str | os.PathLike[str] | None = None, *, verify: bool 
         If a file is truncated, altered or inconsistent.
     """
     name, folder = canonical(name), data_root(root)
+    flag("verify", verify)
     edition = find(name, folder)
     if edition is None:
         raise missing(name, folder)

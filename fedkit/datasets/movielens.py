@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedkit.atomic import write_bytes
+from fedkit.checks import choice, whole
 from fedkit.datasets.catalogue import data_root
 from fedkit.datasets.readers import DownloadError, MissingDataError, damaged
 from fedkit.extras import need
@@ -198,9 +199,7 @@ def fetch(name: str = "ml-1m", root: str | os.PathLike[str] | None = None) -> Pa
 
 
 def _edition(name: str) -> _Edition:
-    if name not in _EDITIONS:
-        raise ValueError(f"data set {name!r} is unknown; choose from {sorted(_EDITIONS)}")
-    return _EDITIONS[name]
+    return _EDITIONS[choice("name", name, _EDITIONS)]
 
 
 def _url(name: str) -> str:
@@ -268,8 +267,8 @@ def made_up_ratings(users: int = 2000, movies: int = 300, seed: int = 0) -> Movi
     ValueError
         If there are fewer than two users or movies.
     """
-    if users < 2 or movies < 2:
-        raise ValueError(f"{users} users and {movies} movies; at least two of each are needed")
+    whole("users", users, 2)
+    whole("movies", movies, 2)
     rng = Streams(seed).generator("movielens", "made-up")
     taste, kind = rng.normal(size=(users, 4)), rng.normal(size=(movies, 4)) / 2
     affinity = taste @ kind.T

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedkit.atomic import write_text
+from fedkit.checks import choice
 from fedkit.datasets.catalogue import data_root
 from fedkit.datasets.readers import DownloadError, MissingDataError, damaged
 from fedkit.extras import need
@@ -128,9 +129,7 @@ class Tabular:
 
 
 def _spec(name: str) -> TabularSpec:
-    if name not in TABLES:
-        raise ValueError(f"unknown table {name!r}; expected one of {', '.join(TABLES)}")
-    return TABLES[name]
+    return TABLES[choice("name", name, TABLES)]
 
 
 def _paths(name: str, root: str | os.PathLike[str] | None) -> tuple[str, ...] | None:

@@ -38,7 +38,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from fedkit.checks import choice, real, whole
+from fedkit.checks import choice, flag, function, having, real, whole
 from fedkit.estimators.base import PATIENCE, Accumulator, Budget, Count, Estimator, Requests
 from fedkit.extras import bar, need
 from fedkit.games.coalitions import (
@@ -46,6 +46,7 @@ from fedkit.games.coalitions import (
     all_coalitions,
     check_coalitions,
     check_utilities,
+    players_of,
     take,
 )
 from fedkit.games.exact import semivalue
@@ -75,7 +76,9 @@ def settled(level: float = 0.95) -> Stop:
     For every two players next to each other in the order of their values the difference must be
     larger than the half-width of its interval at this level, their errors taken as independent.
     """
-    factor = float(ndtri(0.5 + real("level", level, 0.0, 1.0, above=True) / 2))
+    if not 0.0 < real("level", level) < 1.0:
+        raise ValueError(f"level is {level}; expected a probability strictly inside (0, 1)")
+    factor = float(ndtri(0.5 + level / 2))
 
     def stop(found: Valuation) -> bool:
         order = np.argsort(-found.values, axis=0)
@@ -182,6 +185,9 @@ def estimate_many(
         Equal, bit for bit, to those of :func:`estimate` one by one.
     """
     choice("count", count, ("distinct", "calls"))
+    flag("trace", trace)
+    if stop is not None:
+        function("stop", stop)
     if n_jobs != -1:
         whole("n_jobs", n_jobs, 1)
     lists = [_listed(games), _listed(estimators), _listed(budget), _listed(seeds)]
@@ -234,7 +240,7 @@ class _Utilities:
     def __init__(self, game: Game, n_jobs: int = 1) -> None:
         self.game = game
         self.n_jobs = n_jobs
-        self.memo = Memo(game.n_players)
+        self.memo = Memo(players_of(game))
         self.wanted: list[tuple[NDArray[np.bool_], Any]] = []
 
     def fill(self) -> None:
@@ -295,6 +301,7 @@ class _Estimation:
         self.seen: set[Any] = set()
 
     def _check(self, n: int) -> None:
+        having("estimator", self.estimator, "sample", "accumulator", "minimum")
         name = type(self.estimator).__name__
         if self.total is None:
             if not self.estimator.stops and self.stop is None:

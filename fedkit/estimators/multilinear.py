@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fedkit.checks import choice
+from fedkit.checks import choice, flag
 from fedkit.estimators.base import (
     LARGEST_BLOCK,
     Budget,
@@ -83,6 +83,7 @@ class MultilinearSampling(Estimator):
 
     def __post_init__(self) -> None:
         choice("nodes", self.nodes, ("strata", "gauss"))
+        flag("antithetic", self.antithetic)
         check_size("levels", self.levels)
         check_size("draws", self.draws)
 

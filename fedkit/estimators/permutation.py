@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedkit.checks import whole
+from fedkit.checks import flag, whole
 from fedkit.estimators.base import (
     Budget,
     Count,
@@ -87,6 +87,7 @@ class PermutationSampling(Estimator):
     walks: int | None = None
 
     def __post_init__(self) -> None:
+        flag("antithetic", self.antithetic)
         check_size("walks", self.walks)
         if self.antithetic and self.walks is not None and self.walks % 2:
             raise ValueError(f"walks is {self.walks}; antithetic walks come in pairs")

@@ -7,7 +7,7 @@ from math import comb
 import numpy as np
 from numpy.typing import NDArray
 
-from fedkit.games.coalitions import all_coalitions
+from fedkit.games.coalitions import all_coalitions, players_of
 from fedkit.games.game import Game, tabulate
 from fedkit.games.valuation import Valuation
 
@@ -40,7 +40,7 @@ def shapley_interactions(game: Game) -> Floats:
     ValueError
         If there is one player only, there are too many, or a utility is not finite.
     """
-    n = game.n_players
+    n = players_of(game)
     if n < 2:
         raise ValueError(f"the game has {n} player; an interaction is between two")
     table = tabulate(game).values
@@ -81,7 +81,7 @@ def least_core(game: Game) -> Valuation:
     """
     from scipy.optimize import linprog
 
-    n = game.n_players
+    n = players_of(game)
     if n > CORE_PLAYERS:
         raise ValueError(
             f"the game has {n} players; the least core weighs 2**n coalitions and takes at most "

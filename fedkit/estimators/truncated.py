@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedkit.checks import real
+from fedkit.checks import flag, real, whole
 from fedkit.estimators.base import (
     Budget,
     Count,
@@ -90,7 +90,7 @@ class TruncatedMonteCarlo(Estimator):
     def __post_init__(self) -> None:
         real("tolerance", self.tolerance, 0.0)
         check_size("walks", self.walks)
-        check_size("window", self.window)
+        whole("window", self.window, 1)
         if self.convergence is not None:
             real("convergence", self.convergence, 0.0)
 
@@ -197,11 +197,14 @@ class GTGShapley(Estimator):
     walks: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("within", "between", "convergence", "max_share"):
+        for name in ("within", "between", "convergence"):
             real(name, getattr(self, name), 0.0)
+        real("max_share", self.max_share, 0.0, 1.0, above=True)
+        flag("official_normalisation", self.official_normalisation)
+        flag("as_printed", self.as_printed)
         check_size("walks", self.walks)
-        check_size("last", self.last)
-        check_size("min_walks", self.min_walks)
+        whole("last", self.last, 1)
+        whole("min_walks", self.min_walks, 1)
         if self.as_printed and self.official_normalisation:
             raise ValueError("as_printed has no official_normalisation; choose one of the two")
 

@@ -15,6 +15,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import torch
 
+from fedkit.checks import choice, having, real, whole
 from fedkit.federated.clients import Federation, Transform
 from fedkit.federated.valuers import Round
 
@@ -47,11 +48,6 @@ def _drawn(share: float, n: int, rng: np.random.Generator) -> Tensor:
     return torch.from_numpy(rng.permutation(n)[: round(share * n)])
 
 
-def _check_share(share: float) -> None:
-    if not 0 <= share <= 1:
-        raise ValueError(f"share is {share}; it is a share, from 0 to 1")
-
-
 @dataclass(frozen=True)
 class LabelFlip:
     """Every label c becomes ``n_classes - 1 - c`` (Tolpegin et al. 2020; FedMS, section 5.1).
@@ -61,6 +57,9 @@ class LabelFlip:
     """
 
     n_classes: int
+
+    def __post_init__(self) -> None:
+        whole("n_classes", self.n_classes, 2)
 
     def __call__(self, x: Tensor, y: Tensor, rng: np.random.Generator) -> Pair:
         """Mirror the labels."""
@@ -74,8 +73,7 @@ class LabelPermutation:
     n_classes: int
 
     def __post_init__(self) -> None:
-        if self.n_classes < 2:
-            raise ValueError(f"n_classes is {self.n_classes}; nothing to permute below 2")
+        whole("n_classes", self.n_classes, 2)
 
     def __call__(self, x: Tensor, y: Tensor, rng: np.random.Generator) -> Pair:
         """Permute the labels."""
@@ -93,7 +91,8 @@ class LabelNoise:
     n_classes: int
 
     def __post_init__(self) -> None:
-        _check_share(self.share)
+        real("share", self.share, 0.0, 1.0)
+        whole("n_classes", self.n_classes, 2)
 
     def __call__(self, x: Tensor, y: Tensor, rng: np.random.Generator) -> Pair:
         """Replace labels."""
@@ -112,6 +111,9 @@ class RandomData:
     """
 
     n_classes: int
+
+    def __post_init__(self) -> None:
+        whole("n_classes", self.n_classes, 1)
 
     def __call__(self, x: Tensor, y: Tensor, rng: np.random.Generator) -> Pair:
         """Replace everything."""
@@ -137,7 +139,9 @@ class Backdoor:
     size: int = 3
 
     def __post_init__(self) -> None:
-        _check_share(self.share)
+        real("share", self.share, 0.0, 1.0)
+        whole("target", self.target, 0)
+        whole("size", self.size, 1)
 
     def __call__(self, x: Tensor, y: Tensor, rng: np.random.Generator) -> Pair:
         """Mark and relabel some images."""
@@ -167,8 +171,8 @@ class RandomUpdate:
     scale: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.norm not in ("honest", "unit"):
-            raise ValueError(f'norm is {self.norm!r}; expected "honest" or "unit"')
+        choice("norm", self.norm, ("honest", "unit"))
+        real("scale", self.scale)
 
     def update(self, honest: Tensor, rng: np.random.Generator) -> Tensor:
         """Noise of that length."""
@@ -189,6 +193,9 @@ class FreeRider:
     """
 
     noise: float = 0.0
+
+    def __post_init__(self) -> None:
+        real("noise", self.noise, 0.0)
 
     def update(self, honest: Tensor, rng: np.random.Generator) -> Tensor:
         """Zero, or a little noise."""
@@ -215,12 +222,21 @@ class Adversaries:
 
     attacks: Mapping[int, Transform | UpdateAttack]
 
+    def __post_init__(self) -> None:
+        for i, attack in having("attacks", self.attacks, "items", "get").items():
+            whole("a client in attacks", i, 0)
+            if isinstance(attack, type) or not callable(attack):
+                having(f"attacks[{i}]", attack, "update")
+
     @classmethod
     def of(cls, *groups: tuple[Transform | UpdateAttack, Sequence[int]]) -> Adversaries:
         """Make them of ``(attack, clients)`` pairs; no client may stand in two of them."""
         attacks: dict[int, Transform | UpdateAttack] = {}
-        for attack, clients in groups:
-            for i in map(int, clients):
+        for group in groups:
+            if not isinstance(group, tuple) or len(group) != 2 or np.ndim(group[1]) != 1:
+                raise ValueError(f"a group is {group!r}; expected (attack, list of clients)")
+            attack, clients = group
+            for i in (whole("a client of a group", i, 0) for i in clients):
                 if i in attacks:
                     raise ValueError(f"client {i} is given two attacks; give each client one")
                 attacks[i] = attack

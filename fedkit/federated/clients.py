@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from fedkit.checks import choice, having, whole
 from fedkit.datasets.dataset import Dataset
 from fedkit.federated.partitioners import Partitioner, fill_empty, hold_out, long_tail
 from fedkit.streams import Streams
@@ -179,8 +180,9 @@ def make_federation(
         images that are used are kept.
     """
     streams = Streams(seed).child("federation")
-    if validation_from not in ("train", "test"):
-        raise ValueError(f'validation_from is {validation_from!r}; expected "train" or "test"')
+    choice("validation_from", validation_from, ("train", "test"))
+    having("dataset", dataset, "x_train", "y_train", "to_float")
+    having("scheme", scheme, "split")
     train, test = (dataset.x_train, dataset.y_train), (dataset.x_test, dataset.y_test)
     y_all = dataset.y_train.numpy()
     source = train if validation_from == "train" else test
@@ -254,6 +256,11 @@ def federation_from_arrays(
     ValueError
         If there are no clients with data, or an array is not as above; the message names whose.
     """
+    if not isinstance(clients, Sequence) or isinstance(clients, str):
+        raise ValueError(f"clients is {clients!r}; expected a list of (features, labels)")
+    if n_classes is not None:
+        whole("n_classes", n_classes, 2)
+    whole("seed", seed, 0)
     given = {f"client {i}": pair for i, pair in enumerate(clients)} | {"the test data": test}
     if validation is not None:
         given["the validation data"] = validation
@@ -290,9 +297,10 @@ def _images(x: Tensor) -> Tensor:
 
 
 def _check(whose: str, pair: Pair) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
-    if len(pair) != 2:
-        raise ValueError(f"{whose}: {len(pair)} arrays; expected features and labels")
-    x, y = (np.asarray(a.detach().cpu() if isinstance(a, torch.Tensor) else a) for a in pair)
+    try:
+        x, y = (np.asarray(a.detach().cpu() if isinstance(a, torch.Tensor) else a) for a in pair)
+    except (TypeError, ValueError) as error:  # no pair, or ragged
+        raise ValueError(f"{whose}: expected a pair of arrays, features and labels") from error
     if x.ndim not in (2, 3, 4) or y.shape != x.shape[:1]:
         raise ValueError(
             f"{whose}: features of shape {x.shape} and labels of shape {y.shape}; expected (N, "

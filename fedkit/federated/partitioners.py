@@ -14,6 +14,8 @@ from typing import Literal, Protocol
 
 import numpy as np
 
+from fedkit.checks import choice, flag, having, real, vector, whole
+
 __all__ = [
     "IID",
     "ClassesPerClient",
@@ -65,25 +67,12 @@ def _check_labels(y: np.ndarray, n_clients: int = 1) -> np.ndarray:
         )
     if labels.min() < 0:
         raise ValueError(f"labels contain {labels.min()}; expected integers from 0")
-    if n_clients < 1:
-        raise ValueError(f"n_clients is {n_clients}; expected at least 1")
-    if n_clients > len(labels):
+    if whole("n_clients", n_clients, 1) > len(labels):
         raise ValueError(
             f"n_clients is {n_clients} but there are {len(labels)} samples; take fewer clients or "
             "more data"
         )
     return labels.astype(np.int64)
-
-
-def _check_positive(name: str, *values: float) -> None:
-    for value in values:
-        if not (np.isfinite(value) and value > 0):
-            raise ValueError(f"{name} is {value}; expected a finite number above 0")
-
-
-def _check_choice(name: str, value: str, *known: str) -> None:
-    if value not in known:
-        raise ValueError(f"{name} is {value!r}; expected one of {', '.join(map(repr, known))}")
 
 
 def _join_pieces(parts: Sequence[Sequence[np.ndarray]]) -> list[np.ndarray]:
@@ -162,8 +151,8 @@ class Dirichlet:
     by: Literal["class", "capped", "client", "blocks"] = "class"
 
     def __post_init__(self) -> None:
-        _check_positive("alpha", self.alpha)
-        _check_choice("by", self.by, "class", "capped", "client", "blocks")
+        real("alpha", self.alpha, 0.0, above=True)
+        choice("by", self.by, ("class", "capped", "client", "blocks"))
 
     def split(self, y: np.ndarray, n_clients: int, rng: np.random.Generator) -> list[np.ndarray]:
         """See :meth:`Partitioner.split`."""
@@ -247,8 +236,7 @@ class ClassesPerClient:
     k: int
 
     def __post_init__(self) -> None:
-        if self.k < 1:
-            raise ValueError(f"k is {self.k}; expected at least 1 class per client")
+        whole("k", self.k, 1)
 
     def split(self, y: np.ndarray, n_clients: int, rng: np.random.Generator) -> list[np.ndarray]:
         """See :meth:`Partitioner.split`."""
@@ -290,8 +278,9 @@ class QuantitySkew:
     proportions: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
-        _check_positive("alpha", self.alpha)
-        _check_positive("a proportion", *(self.proportions or ()))
+        real("alpha", self.alpha, 0.0, above=True)
+        if self.proportions is not None and not (vector("proportions", self.proportions) > 0).all():
+            raise ValueError(f"proportions is {self.proportions}; expected numbers above 0")
 
     def split(self, y: np.ndarray, n_clients: int, rng: np.random.Generator) -> list[np.ndarray]:
         """See :meth:`Partitioner.split`."""
@@ -335,8 +324,13 @@ class Mavericks:
     mixed: bool = False
 
     def __post_init__(self) -> None:
-        if self.n_mavericks < 1:
-            raise ValueError(f"n_mavericks is {self.n_mavericks}; expected at least 1")
+        whole("n_mavericks", self.n_mavericks, 1)
+        having("others", self.others, "split")
+        flag("shared", self.shared)
+        flag("mixed", self.mixed)
+        if self.classes is not None:
+            for label in vector("classes", self.classes):
+                whole("one of classes", int(label) if label == int(label) else label, 0)
 
     def split(self, y: np.ndarray, n_clients: int, rng: np.random.Generator) -> list[np.ndarray]:
         """See :meth:`Partitioner.split`."""
@@ -390,10 +384,12 @@ class Mixed:
     groups: tuple[tuple[int, Partitioner], ...]
 
     def __post_init__(self) -> None:
-        if not self.groups or any(number < 1 for number, _ in self.groups):
-            raise ValueError(
-                f"groups is {self.groups}; expected pairs (at least 1 client, partitioner)"
-            )
+        given = self.groups if isinstance(self.groups, tuple | list) else ()
+        if not given or any(not isinstance(g, tuple | list) or len(g) != 2 for g in given):
+            raise ValueError(f"groups is {self.groups!r}; expected pairs (clients, partitioner)")
+        for number, partitioner in given:
+            whole("a number of clients in groups", number, 1)
+            having("a partitioner in groups", partitioner, "split")
 
     def split(self, y: np.ndarray, n_clients: int, rng: np.random.Generator) -> list[np.ndarray]:
         """See :meth:`Partitioner.split`."""
@@ -443,7 +439,7 @@ def hold_out(
         If the fraction is out of range, or nothing would be left on either side.
     """
     labels = _check_labels(y)
-    if not 0 < fraction < 1:
+    if not 0 < real("validation", fraction) < 1:
         raise ValueError(f"validation fraction is {fraction}; expected above 0 and below 1")
     classes, counts = np.unique(labels, return_counts=True)
     total = max(1, round(fraction * len(labels)))
@@ -493,8 +489,7 @@ def long_tail(y: np.ndarray, imbalance_factor: float, rng: np.random.Generator) 
         Sorted positions in `y` that stay.
     """
     labels = _check_labels(y)
-    if not 0 < imbalance_factor <= 1:
-        raise ValueError(f"imbalance_factor is {imbalance_factor}; expected above 0 and at most 1")
+    real("imbalance_factor", imbalance_factor, 0.0, 1.0, above=True)
     classes = np.unique(labels)
     n_max = len(labels) / len(classes)
     kept = []
@@ -532,9 +527,8 @@ def fill_empty(
     list of int64 array
         The same samples, each held once.
     """
-    _check_choice("empty", rule, "keep", "refill", "error")
-    if min_size < 1:
-        raise ValueError(f"min_size is {min_size}; expected at least 1")
+    choice("empty", rule, ("keep", "refill", "error"))
+    whole("min_size", min_size, 1)
     sizes = np.array([len(p) for p in parts])
     short = np.flatnonzero(sizes < min_size)
     if rule == "keep" or not len(short):

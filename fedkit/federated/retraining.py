@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from numbers import Integral
 from typing import Literal, Protocol
 
 import numpy as np
@@ -18,6 +17,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from fedkit.checks import choice, flag, function, having, whole
 from fedkit.extras import bar
 from fedkit.federated.clients import Federation
 from fedkit.federated.sample_space import SampleSpace, in_sample_space, plain_and_dense
@@ -100,9 +100,10 @@ def train_with_sizes(
         If sizes have the wrong shape, or a client is asked for more than it has; if `path` is
         unknown, or "samples" for a network or an optimiser that it cannot serve.
     """
+    _check_parts(federation, architecture, local)
     used = check_sizes(federation, sizes)
-    if path not in ("auto", "weights", "samples"):
-        raise ValueError(f'path is {path!r}; expected "auto", "weights" or "samples"')
+    choice("path", path, ("auto", "weights", "samples"))
+    flag("every_round", every_round)
     if path == "samples" and not plain_and_dense(architecture, local):
         raise ValueError(
             f'path is "samples" for {architecture.name}; it needs linear layers and plain SGD by '
@@ -129,9 +130,18 @@ def train_with_sizes(
     return np.stack(accuracy, axis=1)
 
 
+def _check_parts(federation: Federation, architecture: Architecture, local: LocalSGD) -> None:
+    having("federation", federation, "client_data", "x_test")
+    having("architecture", architecture, "init", "n_parameters")
+    having("local", local, "batches", "lr")
+
+
 def check_sizes(federation: Federation, sizes: npt.ArrayLike) -> IntArray:
     """Used amounts as int64[B, R, n], whole and at most what a client owns."""
-    used = np.asarray(sizes)
+    try:
+        used = np.asarray(sizes)
+    except ValueError as error:
+        raise ValueError("sizes are ragged; expected (federations, rounds, clients)") from error
     if used.ndim != 3 or used.shape[2] != federation.n_clients or not used.shape[1]:
         raise ValueError(
             f"sizes have shape {used.shape}; expected (federations, rounds, {federation.n_clients})"
@@ -236,10 +246,11 @@ class RetrainingGame:
     train: TrainWithSizes = train_with_sizes
 
     def __post_init__(self) -> None:
-        if not all(isinstance(k, Integral) and k > 0 for k in (self.rounds, self.chunk)):
-            raise ValueError(
-                f"rounds is {self.rounds} and chunk {self.chunk}; both must be whole numbers from 1"
-            )
+        whole("rounds", self.rounds, 1)
+        whole("chunk", self.chunk, 1)
+        whole("seed", self.seed, 0)
+        _check_parts(self.federation, self.architecture, self.local)
+        function("train", self.train)
 
     @property
     def n_players(self) -> int:

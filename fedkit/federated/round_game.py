@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedkit import checks
+from fedkit.checks import choice, having, vector
 from fedkit.games.coalitions import check_coalitions
 from fedkit.learning.evaluation import Evaluator
 
@@ -59,6 +59,8 @@ class RoundGame:
         sizes: Sequence[float] | np.ndarray | None = None,
         weighting: Literal["size", "uniform"] = "size",
     ) -> None:
+        having("evaluator", evaluator, "arch", "prepare", "evaluate")
+        choice("weighting", weighting, ("size", "uniform"))
         base, updates = _tensor("base", base), _tensor("updates", updates)
         p = evaluator.arch.n_parameters
         if base.shape != (p,) or updates.dim() != 2 or updates.shape[1] != p or not len(updates):
@@ -66,7 +68,6 @@ class RoundGame:
                 f"base has shape {tuple(base.shape)} and updates {tuple(updates.shape)}; "
                 f"({p},) and (k, {p}) with k >= 1 are expected"
             )
-        checks.choice("weighting", weighting, ("size", "uniform"))
         if not bool(torch.isfinite(base).all()):
             raise ValueError("base holds a NaN or an infinity: the global model has diverged")
         bad = torch.nonzero(~torch.isfinite(updates).all(dim=1)).flatten().tolist()
@@ -77,12 +78,10 @@ class RoundGame:
             )
         if weighting == "size" and sizes is None:
             raise ValueError('weighting "size" needs sizes; pass them, or use "uniform"')
-        by_size = weighting == "size"
-        shares = np.asarray(sizes, dtype=np.float64) if by_size else np.ones(len(updates))
-        if shares.shape != (len(updates),) or not (np.isfinite(shares) & (shares >= 0)).all():
-            raise ValueError(
-                f"sizes are {sizes}; {len(updates)} finite numbers of at least 0 are expected"
-            )
+        k = len(updates)
+        shares = vector("sizes", sizes, k) if weighting == "size" else np.ones(k)
+        if (shares < 0).any():
+            raise ValueError(f"sizes are {sizes}; {k} finite numbers of at least 0 are expected")
         self.evaluator = evaluator
         self.n_players = len(updates)
         self.prepared = evaluator.prepare(base, updates)

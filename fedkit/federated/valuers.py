@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from fedkit.checks import choice, flag, having, whole
 from fedkit.estimators import Estimator, estimate_many, shapley
 from fedkit.federated.round_game import RoundGame
 from fedkit.games.game import Game, normalise
@@ -204,6 +205,13 @@ class Estimated:
     count: Literal["distinct", "calls"] = "calls"
     normalised: bool = True
 
+    def __post_init__(self) -> None:
+        having("estimator", self.estimator, "sample", "accumulator")
+        if self.budget is not None:
+            whole("budget", self.budget, 1)
+        choice("count", self.count, ("distinct", "calls"))
+        flag("normalised", self.normalised)
+
     def value(self, rounds: Sequence[Round]) -> list[Valuation]:
         """Estimates of all rounds, whose requests are merged."""
         return estimate_many(
@@ -220,6 +228,9 @@ class Exact:
     """The exact Shapley value of the round from all 2**k coalitions."""
 
     normalised: bool = True
+
+    def __post_init__(self) -> None:
+        flag("normalised", self.normalised)
 
     def value(self, rounds: Sequence[Round]) -> list[Valuation]:
         """Exact values."""

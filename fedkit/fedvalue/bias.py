@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln
 
+from fedkit.checks import whole
 from fedkit.fedvalue.cells import CoalitionCells, densify, joint_codes, totals
 from fedkit.streams import Streams
 
@@ -173,7 +174,7 @@ class NullContributions:
     """
 
     def __init__(self, cells: CoalitionCells, draws: int = 20, seed: int = 0) -> None:
-        if draws < 0 or draws == 1:
+        if whole("draws", draws, 0) == 1:
             raise ValueError(f"draws is {draws}; expected 0 (no z-scores) or at least 2")
         self.cells, self.draws = cells, draws
         self._rng = Streams(seed).generator("fedvalue-null")

@@ -8,6 +8,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fedkit.checks import choice, whole
+
 __all__ = ["How", "Missing", "columns_of", "discretise", "label_codes", "label_doubt"]
 
 Codes = NDArray[np.int64]
@@ -23,8 +25,12 @@ def columns_of(x: Any, name: str = "x") -> list[NDArray[Any]]:
     ValueError
         If there are no rows, or more than two axes.
     """
-    if np.ndim(x) not in (1, 2):
-        raise ValueError(f"{name} has shape {np.shape(x)}; expected (rows,) or (rows, columns)")
+    try:
+        shape = np.shape(x)
+    except ValueError as error:
+        raise ValueError(f"{name} is ragged; expected (rows,) or (rows, columns)") from error
+    if len(shape) not in (1, 2):
+        raise ValueError(f"{name} has shape {shape}; expected (rows,) or (rows, columns)")
     if len(x) == 0:
         raise ValueError(f"{name} has no rows; a party needs at least one row in common")
     if hasattr(x, "iloc") and x.ndim == 2:  # a data frame keeps a type per column
@@ -79,17 +85,13 @@ def discretise(
         If there are no rows, a value is infinite, text is to be binned, values are missing and
         to be refused, or an argument is unknown.
     """
-    if isinstance(bins, bool) or not isinstance(bins, int | np.integer) or bins < 1:
-        raise ValueError(f"bins is {bins!r}; expected a whole number of at least 1")
-    if how not in ("width", "quantile"):
-        raise ValueError(f"how is {how!r}; expected 'width' or 'quantile'")
-    if missing not in ("own", "refuse"):
-        raise ValueError(f"missing is {missing!r}; expected 'own' or 'refuse'")
+    whole("bins", bins, 1)
+    choice("how", how, ("width", "quantile"))
+    choice("missing", missing, ("own", "refuse"))
     columns = columns_of(x, name)
     titles = list(x.columns) if hasattr(x, "columns") else list(range(len(columns)))
-    given = [discrete] * len(columns) if isinstance(discrete, bool | None) else list(discrete)
-    if len(given) != len(columns):
-        raise ValueError(f"discrete has {len(given)} entries for {len(columns)} columns of {name}")
+    given = [discrete] * len(columns) if isinstance(discrete, bool | None) else discrete
+    check_discrete(given, len(columns), name)
     rows = len(x)
     codes = np.zeros((rows, len(columns)), dtype=np.int64)
     for j, (column, keep) in enumerate(zip(columns, given, strict=True)):
@@ -104,6 +106,17 @@ def discretise(
         codes[~absent, j] = _bin(present, int(bins), how, keep, where)
         codes[absent, j] = codes[~absent, j].max(initial=-1) + 1
     return codes[:, 0] if np.ndim(x) == 1 else codes
+
+
+def check_discrete(discrete: Any, columns: int, name: str) -> None:
+    """Refuse what is no truth value or None for each column."""
+    known = (bool, np.bool_, type(None))
+    listed = isinstance(discrete, Sequence | np.ndarray) and len(discrete) == columns
+    if not listed or not all(isinstance(keep, known) for keep in discrete):
+        raise ValueError(
+            f"discrete is {discrete!r}; expected True, False or None, or one of them for each of "
+            f"the {columns} columns of {name}"
+        )
 
 
 def _parse(column: NDArray[Any], where: str) -> tuple[NDArray[Any], NDArray[np.bool_]]:

@@ -144,9 +144,10 @@ class CoalitionCells:
         names: Sequence[str] | None = None,
     ) -> None:
         d = len(parties)
-        self.names = tuple(names or (f"party {i + 1}" for i in range(d)))
-        if len(self.names) != d:
-            raise ValueError(f"there are {len(self.names)} names for {d} data parties")
+        given = [f"party {i + 1}" for i in range(d)] if names is None else names
+        if not isinstance(given, list | tuple) or len(given) != d:
+            raise ValueError(f"names is {names!r}; expected one for each of {d} data parties")
+        self.names = tuple(given)
         self.label, self.n_labels = _from_zero(label)
         self.parties = [_from_zero(party) for party in parties]
         self.weights = None if weights is None else np.asarray(weights, dtype=np.int64)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fedkit.checks import choice, having, whole
 from fedkit.estimators import Estimator, PermutationSampling, estimate, shapley
 from fedkit.estimators.base import random_orders
 from fedkit.extras import need
@@ -178,11 +179,7 @@ class CMIGame:
         missing: Missing = "own",
         correction: str = "plugin",
     ) -> None:
-        if correction not in ("plugin", "miller-madow"):
-            raise ValueError(
-                f"correction is {correction!r}; a game is 'plugin' or 'miller-madow' "
-                "(mshapley_cmi knows the others)"
-            )
+        choice("correction", correction, ("plugin", "miller-madow"))
         self.cells = coalition_cells(x_task, y, parties, None, bins, how, missing)
         self.correction = correction
         labels = totals(self.cells.label, self.cells.n_labels, self.cells.weights)
@@ -266,6 +263,13 @@ def mshapley_cmi(
     ValueError
         If the data are refused or an argument is unknown.
     """
+    known = ("plugin", "miller-madow", "permutation")  # of counts
+    choice("correction", correction, known + ("knn",) * (not isinstance(x_task, CoalitionCells)))
+    whole("seed", seed, 0)
+    if budget is not None:
+        whole("budget", budget, 1)
+    if estimator is not None:
+        having("estimator", estimator, "sample", "accumulator")
     game: CMIGame | KNNGame
     if correction == "knn" and not isinstance(x_task, CoalitionCells):
         data = vertical_data(x_task, y, parties, names)
@@ -274,11 +278,6 @@ def mshapley_cmi(
         cells = coalition_cells(x_task, y, parties, names, bins, how, missing)
         if correction == "permutation":
             return _corrected(cells, estimator, budget, seed, draws)
-        if correction not in ("plugin", "miller-madow"):
-            raise ValueError(
-                f"correction is {correction!r}; expected 'plugin', 'miller-madow', 'permutation', "
-                "or (from columns, not from a table of counts) 'knn'"
-            )
         game, rows, titles = CMIGame(cells, correction=correction), cells.rows, cells.names
     if estimator is None and budget is None and _affordable(game.n_players, rows + 5000):
         result = shapley(game)
@@ -404,7 +403,10 @@ def cells_of_table(
     ValueError
         If shapes do not fit, a token is unknown, a count is negative or all are 0.
     """
-    cells, what, weights = np.asarray(tokens), np.asarray(task_cells), np.asarray(counts)
+    try:
+        cells, what, weights = np.asarray(tokens), np.asarray(task_cells), np.asarray(counts)
+    except ValueError as error:
+        raise ValueError("tokens, task_cells or counts are ragged; expected arrays") from error
     if cells.ndim != 2 or cells.shape[1] < 2 or weights.shape != (len(cells),):
         raise ValueError(
             f"tokens have shape {cells.shape} and counts {weights.shape}; expected (C, 1 + d) "

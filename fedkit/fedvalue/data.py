@@ -8,6 +8,7 @@ party become one number per row: its cell.
 from __future__ import annotations
 
 import csv
+import re
 import warnings
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,6 +23,7 @@ from fedkit.extras import need
 from fedkit.fedvalue.binning import (
     How,
     Missing,
+    check_discrete,
     columns_of,
     discretise,
     label_codes,
@@ -106,7 +108,10 @@ class VerticalData:
         self, x_task: Any, y: Any, parties: Any, ids: Any = None,
         names: Iterable[str] | None = None, discrete: Sequence[Any] | None = None,
     ) -> None:  # fmt: skip
-        self.y = np.asarray(y)
+        try:
+            self.y = np.asarray(y)
+        except ValueError as error:
+            raise ValueError("y is ragged; expected one label per row") from error
         if self.y.ndim != 1 or len(self.y) == 0:
             raise ValueError(
                 f"y has shape {self.y.shape}; expected one label per row, at least one row"
@@ -130,11 +135,16 @@ class VerticalData:
         else:
             self.ids = _common_ids(ids, self.n_rows, self._owners)
         self.discrete = (None,) * len(self._owners) if discrete is None else discrete
-        if isinstance(discrete, bool | str) or len(self.discrete) != len(self._owners):
+        if not isinstance(self.discrete, list | tuple) or len(self.discrete) != len(self._owners):
             raise ValueError(
                 f"discrete is {discrete!r}; expected {len(self._owners)} entries, one for the "
                 "task party and one per data party"
             )
+        for owner, x, keep in zip(
+            self._owners, (self.x_task, *self.parties), self.discrete, strict=True
+        ):
+            width = 1 if np.ndim(x) == 1 else np.shape(x)[1]
+            check_discrete([keep] * width if isinstance(keep, bool | None) else keep, width, owner)
 
     def __repr__(self) -> str:
         shapes = [np.shape(x) for x in (self.x_task, *self.parties)]
@@ -208,6 +218,8 @@ def _each_party(
         raise ValueError("there are no data parties; pass the columns of at least one")
     if names is None:
         return each, tuple(f"party {i + 1}" for i in range(len(each)))
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        raise ValueError(f"names is {names!r}; expected one name per party")
     titles = tuple(map(str, names))
     if len(titles) != len(each) or len(set(titles)) != len(titles):
         raise ValueError(
@@ -228,10 +240,12 @@ def _check_index(*held: Any) -> None:
 
 def _common_ids(ids: Any, rows: int, owners: tuple[str, ...]) -> NDArray[Any]:
     """Check the IDs of the parties against each other and return the common list."""
-    if isinstance(ids, Mapping) or len(ids) != len(owners):
+    listed = isinstance(ids, list | tuple)
+    if not listed or len(ids) != len(owners):
+        many = f"{len(ids)} entries" if listed else f"type {type(ids).__name__}"
         raise ValueError(
-            f"ids has {len(ids)} entries; expected a list of {len(owners)}: one list of IDs per "
-            "party, the task party's first"
+            f"ids has {many}; expected a list of {len(owners)}: one list of IDs per party, the "
+            "task party's first"
         )
     first, *_ = each = [np.asarray(own) for own in ids]
     for owner, own in zip(owners, each, strict=True):
@@ -335,6 +349,8 @@ def read_columns(
         raise ValueError(f"{path} has no rows")
     if len(chosen) < min_columns:
         raise ValueError(f"{path} has no features: only {', '.join(map(str, frame.columns))}")
+    for name in chosen:
+        _check_text(frame[name], f"column {name!r} of {path}")
     y = None if label is None else frame[label].to_numpy()
     if y is not None:
         try:
@@ -384,6 +400,18 @@ def _npz(path: Path) -> Any:
         raise ValueError(
             f"{path} is not an .npz file of plain arrays, one per column and equally long: {error}"
         ) from error
+
+
+def _check_text(column: Any, what: str) -> None:
+    """Refuse text that is no text: decimal commas, which would be a level each, and NUL bytes."""
+    texts = [value for value in column.tolist() if isinstance(value, str)]
+    if any("\0" in text for text in texts):
+        raise ValueError(f"{what} holds a NUL byte; it is damaged, or no text")
+    commas = [text for text in texts if re.fullmatch(r"\s*[-+]?\d+,\d+\s*", text)]
+    if commas and len(commas) * 2 > len(texts):
+        raise ValueError(
+            f"{what} holds numbers with a decimal comma, such as {commas[0]!r}; write a point"
+        )
 
 
 def _ids(column: Any, what: str) -> list[str]:

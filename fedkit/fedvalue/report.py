@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from fedkit.checks import choice, flag, having, whole
 from fedkit.fedvalue.cmi import PartyValues, cells_of_table
 from fedkit.fedvalue.protocol.parties import SecureCounts
 from fedkit.fedvalue.significance import Evidence, permutation_p_values
@@ -231,6 +232,10 @@ def assess(
         If the correction is unknown or `draws` is below one.
     """
     check_correction(correction)
+    having("counts", counts, "values", "task_cells")
+    whole("draws", draws, 1)
+    if test is not None:
+        flag("test", test)
     plugin = counts.values(seed=seed)
     corrected = None
     if correction != "plugin":
@@ -247,8 +252,4 @@ def assess(
 
 def check_correction(correction: str) -> None:
     """Refuse a correction that counts do not allow."""
-    if correction not in CORRECTIONS:
-        raise ValueError(
-            f"correction is {correction!r}; from counts it is 'permutation', 'miller-madow', or "
-            "'plugin' for none"
-        )
+    choice("correction", correction, CORRECTIONS)

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fedkit.checks import choice, whole
 from fedkit.extras import need
 from fedkit.fedvalue.bias import CHUNK, clogc
 from fedkit.fedvalue.cells import CoalitionCells, joint_codes, totals
@@ -109,8 +110,7 @@ def permutation_p_value(
     """
     from scipy.stats import random_table  # scipy.stats takes seconds to load
 
-    if draws < 1:
-        raise ValueError(f"draws is {draws}; expected at least 1 permutation")
+    whole("draws", draws, 1)
     known, label = joint_codes(z), joint_codes(y)
     both = joint_codes(known, x)  # in the order of z
     cells, labels = int(both.max()) + 1, int(label.max()) + 1
@@ -178,8 +178,7 @@ def permutation_p_values(
     """
     from fedkit.intervals import holm  # it brings scipy.stats
 
-    if given not in ("task", "others"):
-        raise ValueError(f"given is {given!r}; expected 'task' or 'others'")
+    choice("given", given, ("task", "others"))
     cells = coalition_cells(x_task, y, parties, names, bins, how, missing)
     codes, label, weights = [code for code, _ in cells.parties], cells.label, cells.weights
     contributions, p_values = np.empty(len(codes)), np.empty(len(codes))

@@ -210,11 +210,8 @@ def weighted_majority(weights: ArrayLike, quota: int) -> WeightedMajorityGame:
 def unanimity(n_players: int, carrier: ArrayLike) -> UnanimitySum:
     """Return the game that is worth 1 when every player listed in `carrier` is in, else 0."""
     whole("n_players", n_players, 1)
-    members = np.asarray(carrier)
-    if (
-        members.ndim != 1 or not len(members) or members.dtype.kind not in "iu"
-        or members.min() < 0 or members.max() >= n_players
-    ):  # fmt: skip
+    members = vector("carrier", carrier).astype(np.int64)
+    if (members != np.asarray(carrier)).any() or members.min() < 0 or members.max() >= n_players:
         raise ValueError(
             f"carrier is {carrier!r}; expected at least one player from 0 to {n_players - 1}"
         )

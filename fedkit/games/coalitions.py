@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedkit.checks import whole
+from fedkit.checks import having, whole
 
 __all__ = [
     "Coalitions",
@@ -20,6 +20,7 @@ __all__ = [
     "coalition_index",
     "coalitions_between",
     "first_occurrences",
+    "players_of",
     "take",
 ]
 
@@ -28,6 +29,12 @@ Utilities = NDArray[np.float64]
 
 MAX_TABLE_PLAYERS = 24  # 2**24 coalitions: 128 MiB of utilities, 384 MiB of coalition rows
 MAX_INDEX_PLAYERS = 62  # the index of a coalition is a non-negative int64
+
+
+def players_of(game: Any) -> int:
+    """Return the number of players of a game, or refuse what is none."""
+    having("game", game, "n_players", "value")
+    return whole("n_players of the game", game.n_players, 1)
 
 
 def check_coalitions(coalitions: ArrayLike, n_players: int) -> Coalitions:
@@ -134,9 +141,10 @@ def check_table_size(n_players: int) -> None:
     """Refuse a table of all coalitions that would not fit."""
     whole("n_players", n_players, 1)
     if n_players > MAX_TABLE_PLAYERS:
+        many = f" = {2**n_players:,}" if n_players < 64 else ""
         raise ValueError(
-            f"{n_players} players make 2**{n_players} = {2**n_players:,} coalitions; a table "
-            f"holds at most {MAX_TABLE_PLAYERS} players, so use a sampling estimator"
+            f"n_players is {n_players}: 2**{n_players}{many} coalitions; a table holds at "
+            f"most {MAX_TABLE_PLAYERS} players, so use a sampling estimator"
         )
 
 

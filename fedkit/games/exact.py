@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.special import betaln
 
 from fedkit.checks import real
-from fedkit.games.coalitions import check_utilities
+from fedkit.games.coalitions import check_utilities, players_of
 from fedkit.games.game import TABLE_BATCH, Game, TableGame, tabulate
 from fedkit.games.valuation import Valuation
 
@@ -111,25 +111,25 @@ def shapley(game: Game, *, batch_size: int = TABLE_BATCH) -> Valuation:
     ValueError
         If the game has too many players or a utility is not finite.
     """
-    return _exact(game, shapley_weights(game.n_players), "shapley", batch_size)
+    return _exact(game, shapley_weights(players_of(game)), "shapley", batch_size)
 
 
 def banzhaf(game: Game, *, batch_size: int = TABLE_BATCH) -> Valuation:
     """Return the exact Banzhaf values: the mean marginal over all coalitions of the others."""
-    return _exact(game, banzhaf_weights(game.n_players), "banzhaf", batch_size)
+    return _exact(game, banzhaf_weights(players_of(game)), "banzhaf", batch_size)
 
 
 def beta_shapley(
     game: Game, alpha: float, beta: float, *, batch_size: int = TABLE_BATCH
 ) -> Valuation:
     """Return the exact Beta(alpha, beta) semivalues (Kwon & Zou 2022)."""
-    weights = beta_weights(game.n_players, alpha, beta)
+    weights = beta_weights(players_of(game), alpha, beta)
     return _exact(game, weights, f"beta_shapley(alpha={alpha}, beta={beta})", batch_size)
 
 
 def leave_one_out(game: Game) -> Valuation:
     """Return ``v(N) - v(N without i)``: n + 1 evaluations, no other coalition looked at."""
-    n = game.n_players
+    n = players_of(game)
     rows = np.concatenate([np.ones((1, n), dtype=np.bool_), ~np.eye(n, dtype=np.bool_)])
     utilities = check_utilities(game.value(rows), rows)
     values = utilities[0] - utilities[1:]

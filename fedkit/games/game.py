@@ -18,7 +18,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedkit.checks import choice, real, whole
+from fedkit.checks import choice, function, real, whole
 from fedkit.games.closed_forms import (
     airport,
     glove,
@@ -36,6 +36,7 @@ from fedkit.games.coalitions import (
     check_utilities,
     coalition_index,
     coalitions_between,
+    players_of,
     take,
 )
 
@@ -95,7 +96,13 @@ class TableGame:
     values: Utilities
 
     def __post_init__(self) -> None:
-        values = np.array(self.values, dtype=np.float64)
+        try:
+            given = np.array(self.values)
+        except ValueError:  # ragged
+            given = np.zeros(0)
+        if given.dtype.kind not in "biuf":
+            raise ValueError(f"values have dtype {given.dtype}; expected numbers")
+        values = given.astype(np.float64)
         n = max(len(values) if values.ndim else 0, 1).bit_length() - 1
         if values.ndim not in (1, 2) or n < 1 or len(values) != 2**n:
             raise ValueError(
@@ -135,6 +142,7 @@ class FunctionGame:
 
     def __post_init__(self) -> None:
         whole("n_players", self.n_players, 1)
+        function("function", self.function)
 
     def value(self, coalitions: ArrayLike) -> Utilities:
         """Return the utilities of ``bool[B, n]`` coalitions."""
@@ -156,7 +164,7 @@ class MemoGame:
     def __init__(self, game: Game) -> None:
         self.game = game
         self.calls = 0
-        self._memo = Memo(game.n_players)
+        self._memo = Memo(players_of(game))
 
     @property
     def n_players(self) -> int:
@@ -239,7 +247,7 @@ def normalise(
     """
     choice("no_gain", no_gain, ("shift", "absolute", "raise"))
     real("minimum_gain", minimum_gain, 0.0)
-    ends = np.zeros((2, game.n_players), dtype=np.bool_)
+    ends = np.zeros((2, players_of(game)), dtype=np.bool_)
     ends[1] = True
     utilities = check_utilities(game.value(ends), ends)
     empty, gain = utilities[0], utilities[1] - utilities[0]
@@ -265,7 +273,7 @@ def tabulate(game: Game, *, batch_size: int = TABLE_BATCH) -> TableGame:
     """
     if isinstance(game, TableGame):
         return game
-    n, step = game.n_players, whole("batch_size", batch_size, 1)
+    n, step = players_of(game), whole("batch_size", batch_size, 1)
     check_table_size(n)
     parts = []
     for start in range(0, 2**n, step):

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedkit.checks import whole
 from fedkit.learning.layers import (
     Conv2d,
     Flatten,
@@ -192,9 +193,13 @@ def build(name: str, input_shape: Shape, n_classes: int) -> Architecture:
     ValueError
         If the name is unknown, or the images are too small for the network.
     """
-    shape = (int(input_shape[0]), int(input_shape[1]), int(input_shape[2]))
-    if n_classes < 2:
-        raise ValueError(f"n_classes is {n_classes}; a classifier needs at least 2 classes")
+    if not isinstance(name, str):
+        raise ValueError(f"name is {name!r}; expected one of {_KNOWN}")
+    if not isinstance(input_shape, Sequence) or len(input_shape) != 3:
+        raise ValueError(f"input_shape is {input_shape!r}; expected (channels, height, width)")
+    channels, height, width = (whole("a side in input_shape", side, 1) for side in input_shape)
+    shape = (channels, height, width)
+    whole("n_classes", n_classes, 2)
     least = min(shape[1:])
     if re.fullmatch(r"mlp(-[1-9]\d*)+", name):
         layers = _mlp([int(width) for width in name.split("-")[1:]], shape, n_classes)
@@ -210,7 +215,7 @@ def build(name: str, input_shape: Shape, n_classes: int) -> Architecture:
     elif name == "resnet20":
         layers = _resnet(name, shape, n_classes, (16, 32, 64), blocks=3, groups=8)
     else:
-        raise ValueError(f"unknown architecture {name!r}; expected one of {_KNOWN}")
+        raise ValueError(f"name is {name!r}, an unknown architecture; expected one of {_KNOWN}")
     return Architecture(name, shape, n_classes, tuple(layers))
 
 

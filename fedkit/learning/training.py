@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -12,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from fedkit.checks import choice, having, real, whole
 from fedkit.extras import bar
 from fedkit.learning.architectures import Architecture
 from fedkit.learning.layers import Flatten, Linear, ReLU
@@ -54,14 +54,14 @@ class LocalSGD:
     proximal: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("lr", "momentum", "weight_decay", "proximal"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value >= 0):
-                raise ValueError(f"{name} is {value}; a finite number of at least 0 is expected")
-        for name in ("batch_size", "epochs", "steps"):
-            value = getattr(self, name)
-            if value is not None and (value != int(value) or value < (name == "batch_size")):
-                raise ValueError(f"{name} is {value}; a whole number is expected, batch_size >= 1")
+        for name in ("lr", "weight_decay", "proximal"):
+            real(name, getattr(self, name), 0.0)
+        if real("momentum", self.momentum, 0.0, 1.0) == 1.0:
+            raise ValueError("momentum is 1, which never forgets a step; expected less")
+        whole("batch_size", self.batch_size, 1)
+        whole("epochs", self.epochs, 0)
+        if self.steps is not None:
+            whole("steps", self.steps, 0)
 
     def n_steps(self, size: int) -> int:
         """Number of SGD steps of a client with `size` samples."""
@@ -118,8 +118,8 @@ def train_clients(
     """
     _check(arch, start, datasets, rngs)
     where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    if path not in ("auto", "stacked", "loop"):
-        raise ValueError(f'path is {path!r}; expected "auto", "stacked" or "loop"')
+    choice("path", path, ("auto", "stacked", "loop"))
+    having("config", config, "batches", "lr")
     result = start.detach().to("cpu", torch.float32, copy=True)
     sizes = [len(y) for _, y in datasets]
     steps = np.array([config.n_steps(n) for n in sizes])
@@ -165,17 +165,27 @@ def _stack_size(arch: Architecture, config: LocalSGD, device: torch.device, meas
 def _check(
     arch: Architecture, start: Tensor, datasets: Sequence[Data], rngs: Sequence[np.random.Generator]
 ) -> None:
-    if start.dim() != 2 or start.shape[1] != arch.n_parameters:
+    having("arch", arch, "n_parameters", "layers")
+    if not isinstance(start, Tensor) or start.dim() != 2 or start.shape[1] != arch.n_parameters:
         raise ValueError(
-            f"start has shape {tuple(start.shape)}; [S, {arch.n_parameters}] is expected for "
+            f"start has shape {np.shape(start)}; [S, {arch.n_parameters}] is expected for "
             f"{arch.name}: repeat one model with start.expand(S, -1)"
         )
+    for name, given in (("datasets", datasets), ("rngs", rngs)):
+        if not isinstance(given, list | tuple):
+            raise ValueError(f"{name} is {given!r}; expected a list, one entry per client")
     if not len(start) == len(datasets) == len(rngs):
         raise ValueError(
             f"{len(start)} models, {len(datasets)} data sets and {len(rngs)} generators were "
             "given; one of each per client is expected"
         )
-    for i, (x, y) in enumerate(datasets):
+    for i, (pair, rng) in enumerate(zip(datasets, rngs, strict=True)):
+        having(f"rngs[{i}]", rng, "permutation")
+        if len(pair) != 2 or not all(isinstance(part, Tensor) for part in pair):
+            raise ValueError(f"client {i} has {type(pair)}; expected tensors (images, labels)")
+        x, y = pair
+        if y.is_floating_point():
+            raise ValueError(f"client {i} has labels of {y.dtype}; expected whole numbers")
         if len(x) != len(y) or (len(y) and tuple(x.shape[1:]) != arch.input_shape):
             raise ValueError(
                 f"client {i} has images {tuple(x.shape)} and {len(y)} labels; "

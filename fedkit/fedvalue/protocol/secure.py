@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from fedkit.checks import flag, having, whole
 from fedkit.fedvalue.data import How, Missing, VerticalData
 from fedkit.fedvalue.protocol.counting import CountingServer
 from fedkit.fedvalue.protocol.keys import derive
@@ -65,6 +66,10 @@ def count_securely(
         If an option is out of range, and for ``variant="cells"`` with hardening, which a server
         that knows the true table deceives every time.
     """
+    having("data", data, "codes", "ids", "names")
+    flag("hardened", hardened)
+    if seed is not None:
+        whole("seed", seed, 0)
     if variant == "cells" and hardened:
         raise ValueError(
             'variant is "cells" and hardened is True: a server that knows the true table deceives '

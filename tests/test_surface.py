@@ -1,0 +1,457 @@
+"""Every public name, argument by argument: wrong input ends in one clear sentence.
+
+Each row of the table is a call that works and, for its arguments, what they are.  An argument is
+then replaced by all that it cannot be: another type, a truth value, NaN, an infinity, a fraction,
+nothing, a number beyond its range.  Each must be refused with a ValueError of one sentence that
+names the argument (or its word in `WORDS`); nothing may pass in silence.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import fedkit as fk
+from fedkit import datasets, federated, fedvalue
+
+NAN, INF = float("nan"), float("inf")
+
+
+class Thing:
+    """No number, no text, no array, and without any method."""
+
+    def __repr__(self) -> str:
+        return "<a thing>"
+
+
+OTHER = ["nonsense", None, Thing(), [], {}]
+Bad = list[Any]
+
+
+def whole(least: int | None = None, most: int | None = None) -> Bad:
+    ends = [*([] if least is None else [least - 1]), *([] if most is None else [most + 1])]
+    return [*OTHER, True, NAN, INF, -INF, 2.5, [1], *ends]
+
+
+def real(low: float = -INF, high: float = INF, above: bool = False) -> Bad:
+    low_end = [] if low == -INF else [low if above else low - 0.5]
+    return [*OTHER, True, NAN, INF, -INF, [0.5], *low_end, *([] if high == INF else [high + 0.5])]
+
+
+def optional(bad: Bad) -> Bad:
+    return [value for value in bad if value is not None]
+
+
+CHOICE: Bad = [*OTHER, True, NAN, 3]
+FLAG: Bad = [*OTHER, NAN, 2, 0.5]
+OBJECT: Bad = [*OTHER, True, NAN, INF, 3, -1, 2.5]
+NUMBERS: Bad = [*OTHER, True, NAN, [NAN], [INF], ["a"], [None], [1j], [[1], [2, 3]]]
+SEED = whole(0)
+
+# An argument that a sentence calls by another word.
+WORDS = {
+    "arch": ("architecture",), "x": ("images", "features"), "y": ("labels", "label"),
+    "federations": ("federation",), "datasets": ("client",), "clients": ("client",),
+    "test": ("test data",), "groups": ("group", "attack"), "coalitions": ("coalition",),
+    "names": ("name",), "x_task": ("task party", "y has shape"), "parties": ("party",),
+    "ids": ("IDs",), "updates": ("update",), "games": ("game",), "estimators": ("estimator",),
+    "seeds": ("seed",), "rngs": ("generators",),
+}  # fmt: skip
+
+#: Arguments that do not yet answer every wrong value with a clear sentence, and why.
+GAPS: dict[str, str] = {}
+
+
+@cache
+def world() -> dict[str, Any]:
+    """A few things to call with."""
+    rng = np.random.default_rng(0)
+    x = torch.from_numpy(rng.integers(0, 256, (40, 1, 4, 4)).astype(np.uint8))
+    y = torch.arange(40) % 4
+    data = fk.Dataset("toy", x, y, x[:20], y[:20], tuple("abcd"), "made up")
+    federation = fk.make_federation(data, 4, fk.IID(), 0, validation=0.2)
+    arch = fk.build("mlp-2", (1, 4, 4), 4)
+    local = fk.LocalSGD(lr=0.1)
+    base = arch.init(rng)
+    evaluator = fk.Evaluator(arch, federation.x_val, federation.y_val, device="cpu")
+    table = fedvalue.VerticalData(rng.integers(0, 2, 30), rng.integers(0, 2, 30),
+                                  [rng.integers(0, 3, 30), rng.normal(size=30)])  # fmt: skip
+    return {
+        "data": data, "federation": federation, "arch": arch, "local": local, "base": base,
+        "evaluator": evaluator, "updates": torch.stack([0 * base, 0 * base + 0.1]),
+        "game": fk.airport([1, 2, 3]), "columns": table, "rng": rng,
+        "strategy": fk.Strategy(fk.UniformSelection(), fk.NoValue(), fk.SizeWeighted()),
+        "counts": fedvalue.count_securely(table, seed=0),
+    }  # fmt: skip
+
+
+Row = tuple[str, Callable[..., Any], dict[str, Any], dict[str, Bad]]
+
+
+def policies() -> Iterator[Row]:
+    """Frozen settings: estimators, valuers, selections, weights, training, partitioners."""
+    walks = optional(whole(1))
+    yield "BanzhafSampling", fk.BanzhafSampling, {}, {"variant": CHOICE, "draws": walks}
+    yield "BetaShapleySampling", fk.BetaShapleySampling, {}, {
+        "alpha": real(0, above=True), "beta": real(0, above=True), "antithetic": FLAG,
+        "walks": walks,
+    }  # fmt: skip
+    yield "ComplementarySampling", fk.ComplementarySampling, {}, {"rounds": walks}
+    yield "CosineValues", fk.CosineValues, {}, {"exact": FLAG, "normalised": FLAG}
+    yield "Dirichlet", fk.Dirichlet, {"alpha": 0.5}, {"alpha": real(0, above=True), "by": CHOICE}
+    yield "EpsilonGreedy", fk.EpsilonGreedy, {}, {
+        "epsilon": real(0, 1), "confidence": real(0), "floor": real(), "low_gain": real(0),
+    }  # fmt: skip
+    yield "Estimated", fk.Estimated, {"estimator": fk.PermutationSampling()}, {
+        "estimator": OBJECT, "budget": walks, "count": CHOICE, "normalised": FLAG,
+    }  # fmt: skip
+    yield "Exact", fk.Exact, {}, {"normalised": FLAG}
+    yield "FedMS", fk.FedMS, {}, {
+        "estimator": OBJECT, "alpha": real(0, 1), "units": CHOICE, "aggregate": CHOICE,
+        "tolerance": NUMBERS, "against": CHOICE,
+    }  # fmt: skip
+    yield "FedOwen", fk.FedOwen, {}, {
+        "estimator": OBJECT, "budget": whole(1), "select": OBJECT, "aggregate": OBJECT,
+    }  # fmt: skip
+    yield "FedTSV", fk.FedTSV, {}, {"values": OBJECT, "select": OBJECT}
+    yield "GTGShapley", fk.GTGShapley, {}, {
+        "within": real(0), "between": real(0), "convergence": real(0), "last": whole(1),
+        "min_walks": whole(0), "max_share": real(0, 1, above=True), "official_normalisation": FLAG,
+        "as_printed": FLAG, "walks": walks,
+    }  # fmt: skip
+    yield "LocalSGD", fk.LocalSGD, {"lr": 0.1}, {
+        "lr": real(0), "momentum": [*real(0), 1.0, 1.5], "weight_decay": real(0),
+        "batch_size": whole(1), "epochs": whole(0), "steps": optional(whole(0)),
+        "proximal": real(0),
+    }  # fmt: skip
+    maverick = {"between": real(0), "temperature": real(0, above=True)}
+    yield "MaverickGTG", fk.MaverickGTG, {}, maverick | {
+        "within": real(0), "convergence": real(0), "last": whole(1), "walks": walks,
+    }  # fmt: skip
+    yield "MaverickMR", fk.MaverickMR, {}, maverick
+    yield "MaverickTMR", fk.MaverickTMR, {}, maverick
+    yield "Mavericks", fk.Mavericks, {}, {
+        "n_mavericks": whole(1), "classes": [*optional(NUMBERS), [0.5], [-1]], "others": OBJECT,
+        "shared": FLAG, "mixed": FLAG,
+    }  # fmt: skip
+    yield "MultilinearSampling", fk.MultilinearSampling, {}, {
+        "nodes": CHOICE, "levels": walks, "antithetic": FLAG, "draws": walks,
+    }  # fmt: skip
+    yield "OwenSampling", fk.OwenSampling, {}, {
+        "levels": whole(1), "draws": walks, "eta": optional(real(0, 1)),
+    }  # fmt: skip
+    yield "PermutationSampling", fk.PermutationSampling, {}, {"antithetic": FLAG, "walks": walks}
+    local = world()["local"]
+    yield "Plan", fk.Plan, {"rounds": 1, "participants": 2, "local": local}, {
+        "rounds": whole(1), "participants": whole(1), "local": OBJECT, "utility": CHOICE,
+        "weighting": CHOICE, "evaluate_every": whole(1),
+    }  # fmt: skip
+    yield "ProxySampling", fk.ProxySampling, {}, {
+        "proxy": CHOICE, "sizes": optional(NUMBERS), "value": CHOICE,
+    }  # fmt: skip
+    yield "Softmax", fk.Softmax, {}, {"scale": real(0)}
+    fair = {"select": fk.UniformSelection(), "value": fk.NoValue(), "aggregate": fk.SizeWeighted()}
+    yield "Strategy", fk.Strategy, fair, {
+        "select": OBJECT, "value": OBJECT, "aggregate": OBJECT, "remember": OBJECT,
+        "outputs": walks,
+    }  # fmt: skip
+    yield "Streams", fk.Streams, {"seed": 0}, {"seed": SEED}
+    yield "TrajectoryValues", fk.TrajectoryValues, {}, {
+        "estimator": optional(OBJECT), "budget": walks, "utility": CHOICE,
+    }  # fmt: skip
+    yield "TruncatedMonteCarlo", fk.TruncatedMonteCarlo, {}, {
+        "tolerance": real(0), "walks": walks, "convergence": optional(real(0)), "window": whole(1),
+    }  # fmt: skip
+    share = {"share": real(0, 1)}
+    yield "Backdoor", federated.Backdoor, {"share": 0.5}, share | {
+        "target": whole(0), "size": whole(1),
+    }  # fmt: skip
+    yield "ClassesPerClient", federated.ClassesPerClient, {"k": 1}, {"k": whole(1)}
+    yield "FreeRider", federated.FreeRider, {}, {"noise": real(0)}
+    classes = {"n_classes": whole(2)}
+    yield "LabelFlip", federated.LabelFlip, {"n_classes": 3}, classes
+    yield "LabelNoise", federated.LabelNoise, {"share": 0.5, "n_classes": 3}, share | classes
+    yield "LabelPermutation", federated.LabelPermutation, {"n_classes": 3}, classes
+    yield "RandomData", federated.RandomData, {"n_classes": 3}, {"n_classes": whole(1)}
+    yield "RandomUpdate", federated.RandomUpdate, {}, {"norm": CHOICE, "scale": real()}
+    yield "Mixed", federated.Mixed, {"groups": ((1, fk.IID()),)}, {
+        "groups": [*OBJECT, [(1, "x")], [(0, fk.IID())], [(1.5, fk.IID())], [fk.IID()]],
+    }  # fmt: skip
+    yield "QuantitySkew", federated.QuantitySkew, {}, {
+        "alpha": real(0, above=True), "proportions": [*optional(NUMBERS), [0, 1], [-1, 2]],
+    }  # fmt: skip
+
+
+def games() -> Iterator[Row]:
+    """Games, exact values and estimates."""
+    game = world()["game"]
+    yield "FunctionGame", fk.FunctionGame, {"n_players": 3, "function": len}, {
+        "n_players": whole(1), "function": OBJECT,
+    }  # fmt: skip
+    yield "MemoGame", fk.MemoGame, {"game": game}, {"game": OBJECT}
+    yield "TableGame", fk.TableGame, {"values": [0.0, 1.0]}, {
+        "values": [*OTHER, True, ["a", "b"], [1j, 2], [0.0], [1, 2, 3], [[1], [2, 3]]],
+    }  # fmt: skip
+    yield "TrajectoryGame", fk.TrajectoryGame, {"gram": np.eye(3)}, {
+        "gram": [*NUMBERS, np.zeros((2, 3)), np.full((2, 2), NAN)], "utility": CHOICE,
+        "eps": real(0),
+    }  # fmt: skip
+    yield "airport", fk.airport, {"costs": [1, 2]}, {"costs": NUMBERS}
+    yield "all_coalitions", fk.all_coalitions, {"n_players": 3}, {"n_players": whole(0, 10**6)}
+    batch = {"game": OBJECT, "batch_size": whole(1)}
+    for exact in (fk.banzhaf, fk.shapley, fk.tabulate):
+        yield exact.__name__, exact, {"game": game}, batch
+    yield "beta_shapley", fk.beta_shapley, {"game": game, "alpha": 1.0, "beta": 1.0}, batch | {
+        "alpha": real(0, above=True), "beta": real(0, above=True),
+    }  # fmt: skip
+    for exact in (fk.least_core, fk.leave_one_out, fk.shapley_interactions):
+        yield exact.__name__, exact, {"game": game}, {"game": OBJECT}
+    yield "coalition_index", fk.coalition_index, {"coalitions": [[True, False]]}, {
+        "coalitions": [*OTHER, NAN, [[2, 0]], [[NAN, 0]], ["a"], [[0.5, 1]]],
+    }  # fmt: skip
+    yield "estimate", fk.estimate, {
+        "game": game, "estimator": fk.PermutationSampling(), "budget": 6,
+    }, {
+        "game": OBJECT, "estimator": OBJECT, "budget": optional(whole(1)), "seed": SEED,
+        "count": CHOICE, "trace": FLAG, "stop": optional(OBJECT), "n_jobs": [*whole(), 0],
+    }  # fmt: skip
+    yield "estimate_many", fk.estimate_many, {
+        "games": [game], "estimators": fk.PermutationSampling(), "budget": 6,
+    }, {
+        "games": OBJECT, "estimators": OBJECT,
+        "budget": [v for v in optional(whole(1)) if v != [1]],
+        "seeds": [v for v in SEED if v != [1]],
+        "count": CHOICE, "trace": FLAG, "stop": optional(OBJECT), "n_jobs": [*whole(), 0],
+    }  # fmt: skip
+    yield "glove", fk.glove, {"left": 1, "right": 2}, {"left": whole(1), "right": whole(1)}
+    yield "gram_matrix", fk.gram_matrix, {"vectors": torch.ones(2, 3)}, {
+        "vectors": OBJECT, "chunk": whole(1),
+    }  # fmt: skip
+    yield "normalise", fk.normalise, {"game": game}, {
+        "game": OBJECT, "no_gain": CHOICE, "minimum_gain": real(0),
+    }  # fmt: skip
+    yield "precise", fk.precise, {"standard_error": 0.1}, {"standard_error": real(0, above=True)}
+    yield "settled", fk.settled, {}, {"level": [*real(0, 1, above=True), 1.0]}
+    yield "random_unanimity_sum", fk.random_unanimity_sum, {
+        "n_players": 3, "terms": 2, "seed": 0,
+    }, {
+        "n_players": whole(1), "terms": whole(1), "seed": SEED, "n_outputs": optional(whole(1)),
+    }  # fmt: skip
+    yield "unanimity", fk.unanimity, {"n_players": 3, "carrier": [0, 1]}, {
+        "n_players": whole(1), "carrier": [*NUMBERS, [0.5], [3], [-1], [True]],
+    }  # fmt: skip
+    yield "weighted_majority", fk.weighted_majority, {"weights": [1, 2], "quota": 2}, {
+        "weights": [*NUMBERS, [0.5, 1]], "quota": whole(),
+    }  # fmt: skip
+
+
+def federations() -> Iterator[Row]:
+    """Models, training, evaluation, federations, the round loop."""
+    w = world()
+    f, arch, base, updates = w["federation"], w["arch"], w["base"], w["updates"]
+    shapes: Bad = [*OBJECT, (1, 4), (0, 4, 4), (1, -4, 4), (1, 4.5, 4), (1, 4, NAN), (1, 4, 4, 4)]
+    yield "build", fk.build, {"name": "mlp-2", "input_shape": (1, 4, 4), "n_classes": 3}, {
+        "name": OBJECT, "input_shape": shapes, "n_classes": whole(2),
+    }  # fmt: skip
+    tensors: Bad = [*OBJECT, np.ones(3), torch.zeros(0), torch.zeros(2, 2)]
+    yield "Evaluator", fk.Evaluator, {
+        "arch": arch, "x": f.x_val, "y": f.y_val, "device": "cpu",
+    }, {
+        "arch": OBJECT, "x": tensors, "y": [*tensors, f.y_val * NAN, f.y_val + 0.5],
+        "utility": CHOICE, "memory_mb": optional(whole(1)), "path": CHOICE,
+    }  # fmt: skip
+    yield "RoundGame", fk.RoundGame, {
+        "evaluator": w["evaluator"], "base": base, "updates": updates, "sizes": [1, 2],
+    }, {
+        "evaluator": OBJECT, "base": [*tensors, base * NAN],
+        "updates": [*tensors, updates * INF],
+        "sizes": [*NUMBERS, [1, -1], [1, 2, 3]], "weighting": CHOICE,
+    }  # fmt: skip
+    x, y = f.x[:4], f.y[:4]
+    yield "train_clients", fk.train_clients, {
+        "arch": arch, "start": base[None], "datasets": [(x, y)], "config": w["local"],
+        "rngs": [w["rng"]], "device": "cpu",
+    }, {
+        "arch": OBJECT, "start": tensors,
+        "datasets": [*OBJECT, [x], [(x, y[:2])], [(x, y * NAN)], [(x, y + 9)], [("a", "b")]],
+        "config": OBJECT, "rngs": [*OBJECT, [0]], "path": CHOICE,
+    }  # fmt: skip
+    yield "make_federation", fk.make_federation, {
+        "dataset": w["data"], "n_clients": 4, "scheme": fk.IID(), "seed": 0, "validation": 0.2,
+    }, {
+        "dataset": OBJECT, "n_clients": whole(1, 99), "scheme": [*OBJECT, fk.IID], "seed": SEED,
+        "validation": real(0, 1), "validation_from": CHOICE,
+        "imbalance_factor": optional(real(0, 1, above=True)), "empty": CHOICE,
+        "min_size": whole(1),
+    }  # fmt: skip
+    one = (np.ones((4, 2)), [0, 1, 0, 1])
+    pairs: Bad = [
+        *OBJECT, (one[0],), (one[0], [0, 1]), (one[0], [0, 1, NAN, 1]), (one[0], [0, 1, INF, 1]),
+        (one[0], [0.5] * 4), (one[0] * NAN, one[1]), (one[0], "abcd"), ([["a"]], [1]),
+    ]  # fmt: skip
+    yield "federation_from_arrays", fk.federation_from_arrays, {"clients": [one], "test": one}, {
+        "clients": [*OBJECT, *([pair] for pair in pairs)], "test": pairs,
+        "validation": optional(pairs), "n_classes": optional(whole(2)), "seed": SEED,
+    }  # fmt: skip
+    plan = fk.Plan(rounds=1, participants=2, local=w["local"])
+    yield "run", fk.run, {
+        "federations": [f], "architecture": arch, "strategy": w["strategy"], "plan": plan,
+        "seeds": [0], "device": "cpu",
+    }, {
+        "federations": OBJECT, "architecture": OBJECT, "strategy": OBJECT,
+        "plan": [*OBJECT, fk.Plan(1, 5, w["local"])],
+        "seeds": [*OBJECT, [0.5], [-1], [NAN], [True], ["a"], [None]],
+        "probe": optional(OBJECT), "attack": optional(OBJECT),
+    }  # fmt: skip
+    yield "Adversaries.of", fk.Adversaries.of, {"groups": (federated.LabelFlip(4), [0])}, {
+        "groups": [*OBJECT, ("a", [0]), (federated.LabelFlip(4), [0.5]),
+                   (federated.LabelFlip(4), [-1]), (federated.LabelFlip(4), [True])],
+    }  # fmt: skip
+    yield "Adversaries", fk.Adversaries, {"attacks": {}}, {
+        "attacks": [v for v in OBJECT if v != {}] + [{0: "a"}, {0.5: federated.LabelFlip(4)}],
+    }  # fmt: skip
+    yield "RetrainingGame", federated.RetrainingGame, {
+        "federation": f, "architecture": arch, "local": w["local"], "rounds": 1,
+    }, {
+        "federation": OBJECT, "architecture": OBJECT, "local": OBJECT, "rounds": whole(1),
+        "seed": SEED, "chunk": whole(1), "train": OBJECT,
+    }  # fmt: skip
+    yield "train_with_sizes", federated.train_with_sizes, {
+        "federation": f, "architecture": arch, "local": w["local"], "sizes": [[[8, 8, 8, 8]]],
+        "device": "cpu",
+    }, {
+        "federation": OBJECT, "architecture": OBJECT, "local": OBJECT,
+        "sizes": [*NUMBERS, [[[0.5] * 4]], [[[-1] * 4]], [[[99] * 4]]], "seed": SEED,
+        "path": CHOICE, "every_round": FLAG,
+    }  # fmt: skip
+    yield "load", fk.load, {"name": "digits"}, {"name": OBJECT, "verify": FLAG}
+    yield "load_table", datasets.load_table, {"name": "wine"}, {"name": OBJECT}
+    yield "load_movielens", datasets.load_movielens, None, {"name": OBJECT}  # type: ignore[misc]
+    yield "made_up_ratings", datasets.made_up_ratings, {"users": 9, "movies": 9}, {
+        "users": whole(1), "movies": whole(1), "seed": SEED,
+    }  # fmt: skip
+
+
+def vertical() -> Iterator[Row]:
+    """FedValue: data, values, tests, the protocol."""
+    columns, counts = world()["columns"], world()["counts"]
+    binning = {"bins": whole(1), "how": CHOICE, "missing": CHOICE}
+    label = columns.y
+    yield "VerticalData", fedvalue.VerticalData, {
+        "x_task": columns.x_task, "y": label, "parties": columns.parties,
+    }, {
+        "x_task": [*optional(OBJECT), [1, 2]],
+        "y": [*OBJECT, label * NAN, label + 0.5, label[:5], [None] * 30, [INF] * 30],
+        "parties": [*OBJECT, [[1]], [3], [None], [[INF] * 3], np.ones((30, 2))],
+        "ids": [*optional(OBJECT), [[1], [2], [3]]],
+        "names": [*optional(OBJECT), ["a"], ["a", "a"]],
+        "discrete": [*optional(OBJECT), ["a", "b", "c"], [1, 2, 3], [True]],
+    }  # fmt: skip
+    yield "CMIGame", fedvalue.CMIGame, {"x_task": columns}, binning | {
+        "x_task": OBJECT, "correction": CHOICE,
+    }  # fmt: skip
+    yield "discretise", fedvalue.discretise, {"x": [1.0, 2.0]}, binning | {
+        "x": [*OTHER, True, NAN, INF, 3, [INF], [[1], [2, 3]], [1j]],
+        "discrete": [v for v in optional(OBJECT) if v is not True] + [[1], ["a"], [True, False]],
+    }  # fmt: skip
+    yield "mshapley_cmi", fedvalue.mshapley_cmi, {"x_task": columns}, binning | {
+        "x_task": OBJECT, "correction": CHOICE, "estimator": optional(OBJECT),
+        "budget": optional(whole(1)), "seed": SEED,
+    }  # fmt: skip
+    yield "mshapley_cmi(permutation)", fedvalue.mshapley_cmi, {
+        "x_task": columns, "correction": "permutation",
+    }, {"estimator": optional(OBJECT), "budget": optional(whole(1)), "seed": SEED,
+        "draws": whole(0)}  # fmt: skip
+    yield "mshapley_from_table", fedvalue.mshapley_from_table, {
+        "tokens": [[0, 0], [1, 1]], "task_cells": [[0, 0], [1, 1]], "counts": [3, 3],
+    }, {
+        "tokens": NUMBERS, "task_cells": NUMBERS,
+        "counts": [*NUMBERS, [-1, 3], [0.5, 3], [0, 0]],
+        "names": [*optional(OBJECT), ["a", "b"]],
+    }  # fmt: skip
+    yield (
+        "permutation_p_values",
+        fedvalue.permutation_p_values,
+        {
+            "x_task": columns,
+            "draws": 5,
+        },
+        binning | {"x_task": OBJECT, "given": CHOICE, "draws": whole(1), "seed": SEED},
+    )
+    yield "count_securely", fedvalue.count_securely, {"data": columns, "seed": 0}, binning | {
+        "data": OBJECT, "iterations": whole(1),
+        "duplications": [v for v in OBJECT if v != 3] + [(0, 2), (3, 2), (2, 3, 4), (1.5, 2)],
+        "artificial": [v for v in OBJECT if v != 3] + [(3, 2), (1, 2, 3), (1.5, 2)],
+        "seed": optional(SEED), "variant": CHOICE, "hardened": FLAG,
+    }  # fmt: skip
+    yield "assess", fedvalue.assess, {"counts": counts, "draws": 5}, {
+        "counts": OBJECT, "correction": CHOICE, "test": optional(FLAG), "draws": whole(1),
+        "seed": SEED,
+    }  # fmt: skip
+
+
+ROWS = [row for part in (policies, games, federations, vertical) for row in part()]
+ARGUMENTS = [(row, argument) for row in ROWS for argument in row[3]]
+
+
+def fault(row: Row, argument: str, value: Any) -> str | None:
+    """What is unclear about a call with this value; None where a sentence names the argument."""
+    _, call, valid, _ = row
+    keywords = (valid or {}) | {argument: value}
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            call(*(keywords.pop("groups"),), **keywords) if argument == "groups" else call(
+                **keywords
+            )
+    except ValueError as error:
+        text = str(error)
+        if "\n" not in text and any(w in text for w in (argument, *WORDS.get(argument, ()))):
+            return None
+        return f"ValueError: {text}"
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return "taken without a word"
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
+def test_calls_of_the_table_work(row: Row) -> None:
+    _, call, valid, _ = row
+    if valid is not None:
+        group = (valid["groups"],) if "groups" in valid else ()
+        call(*group, **{k: v for k, v in valid.items() if k != "groups"})
+
+
+@pytest.mark.parametrize(
+    ("row", "argument"),
+    [
+        pytest.param(
+            row, argument, id=(name := f"{row[0]}.{argument}"),
+            marks=[pytest.mark.xfail(reason=GAPS[name], strict=False)] if name in GAPS else [],
+        )
+        for row, argument in ARGUMENTS
+    ],
+)  # fmt: skip
+def test_wrong_input_is_refused_in_one_sentence(row: Row, argument: str) -> None:
+    faults = {repr(v): f for v in row[3][argument] if (f := fault(row, argument, v)) is not None}
+    assert not faults
+
+
+def count() -> tuple[int, int]:
+    """Clear answers, and wrong calls."""
+    wrong = [fault(row, a, value) for row, a in ARGUMENTS for value in row[3][a]]
+    return wrong.count(None), len(wrong)
+
+
+if __name__ == "__main__":
+    for row, argument in ARGUMENTS:
+        for value in row[3][argument]:
+            if (found := fault(row, argument, value)) is not None:
+                print(f"{row[0]}.{argument} = {str(value)[:40]}: {found[:150]}")
+    print("{} of {} wrong calls end in one clear sentence".format(*count()))
