@@ -228,4 +228,4 @@ def test_what_cannot_be_trained_on_is_refused(clients, says):
 
 def test_a_label_beyond_the_classes_is_refused():
     with pytest.raises(ValueError, match="there is a label 2; n_classes is 2"):
-        fk.federation_from_arrays([pair(9, 0)], pair(3, 2), n_classes=2)
+        fk.federation_from_arrays([(np.zeros((2, 4)), [0, 2])], pair(3, 1), n_classes=2)

@@ -319,7 +319,7 @@ def test_a_stop_ends_when_it_is_content():
     assert seen == sorted(seen)
     assert len(seen) > 1
     for bad in (lambda: precise(0), lambda: precise(np.nan), lambda: settled(2)):
-        with pytest.raises(ValueError, match="expected a (finite number|probability)"):
+        with pytest.raises(ValueError, match=r"expected a (finite number|probability)"):
             bad()
 
 
