@@ -142,7 +142,7 @@ def test_wrong_shapes_are_refused():
         (lambda: weighted_majority([1, -1], 1), "non-negative integers"),
         (lambda: weighted_majority([0.5, 1.0], 1), "non-negative integers"),
         (lambda: weighted_majority([1, 1], 0), "quota is 0"),
-        (lambda: unanimity(3, []), "at least one player"),
+        (lambda: unanimity(3, []), "at least one"),
         (lambda: unanimity(3, [3]), "from 0 to 2"),
         (lambda: random_unanimity_sum(0, 1, 0), "n_players is 0"),
         (lambda: FunctionGame(0, len), "n_players is 0"),
