@@ -1,4 +1,4 @@
-"""What a machine with a GPU is to do where one is lent for minutes at a time, in order of worth.
+"""What a GPU that is there for minutes at a time is to do, in order of worth.
 
 Three commands, from the root of the checkout::
 

@@ -312,7 +312,9 @@ def test_a_stop_ends_when_it_is_content():
     assert (near.standard_errors <= 0.2).all()
     assert near.has_intervals
     assert near.calls < 10_000
-    apart = estimate(airport([1.0, 3.0, 9.0]), PermutationSampling(), stop=settled())
+    apart = estimate(
+        airport([1.0, 3.0, 9.0]), PermutationSampling(), 9000, stop=settled(), count="calls"
+    )
     assert apart.ranking().tolist() == [2, 1, 0]
     seen = []
     estimate(game, PermutationSampling(), 40, stop=lambda found: seen.append(found.calls))

@@ -75,6 +75,8 @@ def settled(level: float = 0.95) -> Stop:
 
     For every two players next to each other in the order of their values the difference must be
     larger than the half-width of its interval at this level, their errors taken as independent.
+    This is a rule of thumb and no test: it is asked after every block, so that players of equal
+    value are told apart by chance in the end.
     """
     if not 0.0 < real("level", level) < 1.0:
         raise ValueError(f"level is {level}; expected a probability strictly inside (0, 1)")
@@ -146,7 +148,8 @@ def estimate(
     -----
     Whatever exception the game raises on the way, Ctrl-C included, goes on to the caller with an
     attribute ``valuations``: what each estimation had found, None for nothing.  A game wrapped in
-    :class:`fedkit.MemoGame` keeps what it evaluated, so that a second try asks only for the rest.
+    :class:`fedkit.MemoGame` keeps what it evaluated (with ``n_jobs=1``), so that a second try
+    asks only for the rest.
     """
     return estimate_many(
         [game], estimator, budget, [seed], count=count, trace=trace, stop=stop, n_jobs=n_jobs,
@@ -304,7 +307,7 @@ class _Estimation:
         having("estimator", self.estimator, "sample", "accumulator", "minimum")
         name = type(self.estimator).__name__
         if self.total is None:
-            if not self.estimator.stops and self.stop is None:
+            if not self.estimator.stops:
                 raise ValueError(
                     f"{name} has no stop of its own; pass a budget or set its size (walks, draws)"
                 )

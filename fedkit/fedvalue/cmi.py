@@ -245,7 +245,7 @@ def mshapley_cmi(
         The paper's plug-in estimate (Eq. 13), or one with less bias: Miller-Madow entropies, the
         expectation under independence taken off every marginal contribution
         (:mod:`~fedkit.fedvalue.bias`), or a nearest-neighbour estimate from the values
-        themselves (:func:`~fedkit.fedvalue.bias.knn_information`).
+        themselves (:func:`~fedkit.fedvalue.neighbours.knn_information`).
     estimator : Estimator, optional
         How coalitions are sampled.  By default values are exact while ``2**d (n + 5000)`` is at
         most 4e8 (16 parties with a thousand rows, 8 with a million; "permutation" needs ``2 d``
