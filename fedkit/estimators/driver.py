@@ -148,7 +148,7 @@ def estimate(
     -----
     Whatever exception the game raises on the way, Ctrl-C included, goes on to the caller with an
     attribute ``valuations``: what each estimation had found, None for nothing.  A game wrapped in
-    :class:`fedkit.MemoGame` keeps what it evaluated (with ``n_jobs=1``), so that a second try
+    ``fk.MemoGame`` keeps what it evaluated (with ``n_jobs=1``), so that a second try
     asks only for the rest.
     """
     return estimate_many(

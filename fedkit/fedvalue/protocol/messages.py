@@ -281,7 +281,7 @@ class Table:
 
 
 class Counter(Protocol):
-    """A counting server: in this process, or elsewhere (:mod:`fedkit.fedvalue.service`)."""
+    """A counting server: in this process, or elsewhere (``fedkit.fedvalue.service``)."""
 
     def open(self, job: Job) -> None:
         """Announce a job; the same job again changes nothing, another of its name is refused."""

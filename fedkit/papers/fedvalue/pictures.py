@@ -1,4 +1,4 @@
-"""Figures of the FedValue chapters that :mod:`fedkit.plots` has no twin for."""
+"""Figures of the FedValue chapters that ``fedkit.plots`` has no twin for."""
 
 from __future__ import annotations
 

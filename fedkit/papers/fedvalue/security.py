@@ -56,7 +56,7 @@ class Attacked:
     Attributes
     ----------
     protocol, attack : str
-        Keys of :data:`PROTOCOLS` and :data:`fedkit.fedvalue.protocol.attacks.ATTACKS`.
+        Keys of :data:`PROTOCOLS` and ``fedkit.fedvalue.protocol.attacks.ATTACKS``.
     low, high : int
         Range of q.
     artificial_low, artificial_high : int
