@@ -339,7 +339,7 @@ def run(
         One per replicate; they may share their tensors.
     architecture, strategy, plan
         The model, the policies, and what is fixed across strategies.  A torch module is taken as
-        :class:`~fedkit.Evaluator` takes it: every seed starts from its parameters, and clients
+        ``fk.Evaluator`` takes it: every seed starts from its parameters, and clients
         train it in evaluation mode (no dropout, buffers as they are).
     seeds : sequence of int
         Root seed per replicate.  Equal seeds give equal initial models, client batches and

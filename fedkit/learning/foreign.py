@@ -202,7 +202,7 @@ class ScikitLinear:
     Attributes
     ----------
     architecture : Architecture
-        What an :class:`~fedkit.Evaluator` takes; samples are ``[N, features]``, labels are the
+        What an ``fk.Evaluator`` takes; samples are ``[N, features]``, labels are the
         positions of the classes in ``classes_``.
 
     Examples
