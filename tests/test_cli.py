@@ -83,10 +83,13 @@ QUICK = {
     "import fedkit": ["numpy", "torch", "pandas"],
     "from fedkit import cli; cli.main(['list'])": ["scipy", "torch", "pandas"],
     "from fedkit import cli; cli.main(['compare', 'fedms'])": ["torch"],
-    "import fedkit.papers.fedowen.tables": ["torch"],
-    "import fedkit.papers.fedvalue.correlation_tables": ["torch"],
-    "import fedkit.papers.fedvalue.recommendation_tables": ["torch"],
-    "import fedkit.papers.fedvalue.security_tables": ["torch"],
+}
+
+
+PAPERS = Path(registry.__file__).parent
+QUICK |= {
+    f"import fedkit.papers.{path.parent.name}.{path.stem}": ["torch"]
+    for path in PAPERS.glob("*/*tables.py")
 }
 
 

@@ -8,11 +8,10 @@ from tinyrecords import records
 import fedkit as fk
 from fedkit.learning.architectures import build
 from fedkit.learning.evaluation import Evaluator
-from fedkit.papers.fedms import settings as paper
-from fedkit.papers.fedms.cells import READINGS, tuned
-from fedkit.papers.fedms.runs import run_cell
+from fedkit.papers.fedms import runs as paper
+from fedkit.papers.fedms.runs import run_cell, scores_of_round
+from fedkit.papers.fedms.settings import PAPER_METHODS, READINGS, tuned
 from fedkit.papers.fedms.tables import readings, study, tuned_on_validation
-from fedkit.papers.fedms.values import scores_of_round
 from fedkit.papers.registry import get
 from fedkit.records.cell import Cell
 from fedkit.records.store import Store
@@ -95,7 +94,7 @@ def test_cells_cover_the_papers_tables():
             (c.settings["method"], c.settings["scenario"], c.settings["dataset"])
             for c in cells
             if (c.settings["local"], c.settings["owned"]) == (local, owned)
-            and c.settings["method"] in paper.PAPER_METHODS
+            and c.settings["method"] in PAPER_METHODS
         }
         assert len(places) == 42
     table2 = get("fedms", "table2").cells("paper", None)

@@ -12,9 +12,9 @@ import fedkit as fk
 from fedkit.federated.selection import ClientTable
 from fedkit.learning.evaluation import Evaluator
 from fedkit.methods.fedtsv import TrajectoryGame, gram_matrix
-from fedkit.papers.fedtsv import settings as paper
-from fedkit.papers.fedtsv.cells import BASES, CHANGES, TEN_SEEDS, changed
+from fedkit.papers.fedtsv import runs as paper
 from fedkit.papers.fedtsv.runs import final_weights, round_metrics, run_cell
+from fedkit.papers.fedtsv.settings import BASES, CHANGES, TEN_SEEDS, changed
 from fedkit.papers.fedtsv.tables import (
     lead,
     over_rounds,

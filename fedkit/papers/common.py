@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields
 from functools import lru_cache, wraps
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 from fedkit.extras import bar
 from fedkit.papers.registry import Experiment, RunFunction, register
 from fedkit.records.cell import PROFILES, Cell
+from fedkit.records.golden import trace
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,14 +22,15 @@ if TYPE_CHECKING:
     from fedkit.datasets.dataset import Dataset
     from fedkit.datasets.movielens import MovieLens
     from fedkit.datasets.tabular import Tabular
+    from fedkit.federated.clients import Federation
+    from fedkit.federated.history import History
+    from fedkit.federated.rounds import Plan, Strategy
     from fedkit.records.golden import Tiny
 
 __all__ = [
-    "accuracies", "accuracy_curve", "blocks", "dataset", "each_seed", "experiment", "identity",
-    "setting",
+    "Setting", "accuracies", "accuracy_curve", "blocks", "dataset", "each_seed", "experiment",
+    "identity", "lockstep", "result", "tracer",
 ]  # fmt: skip
-
-S = TypeVar("S")
 
 
 @lru_cache(maxsize=2)
@@ -44,10 +46,46 @@ def identity(data: Dataset | Tabular | MovieLens) -> dict[str, str]:
     return {"name": data.name, "source": data.source, "checksum": data.fingerprint}
 
 
-def setting(kind: type[S], cell: Cell) -> S:
-    """Return the setting of a cell; what `kind` has no field for is left out."""
-    known = {f.name for f in fields(kind)}  # type: ignore[arg-type]
-    return kind(**{k: v for k, v in cell.settings.items() if k in known})
+class Setting:
+    """What the settings of all papers, frozen dataclasses, have in common."""
+
+    @classmethod
+    def of(cls, cell: Cell) -> Self:
+        """Return the setting of a cell; what this class has no field for is left out."""
+        known = {f.name for f in fields(cls)}  # type: ignore[arg-type]
+        return cls(**{k: v for k, v in cell.settings.items() if k in known})
+
+
+def result(
+    seed: int,
+    data: str,
+    metrics: dict[str, float],
+    series: dict[str, list[float]] | None = None,
+    rounds: pd.DataFrame | None = None,
+) -> dict[str, Any]:
+    """Put together what a record holds of one seed's run on a data set."""
+    found = {"seed": int(seed), "metrics": metrics, "data": identity(dataset(data))}
+    if series is not None:
+        found["series"] = series
+    if rounds is not None:
+        found["evaluations"] = int(rounds.evaluations.sum())
+    return found
+
+
+def lockstep(
+    s: Any,
+    federations: Sequence[Federation],
+    rows: Strategy,
+    plan: Plan,
+    seeds: Sequence[int],
+    **options: Any,
+) -> History:
+    """Run federations with the network of their setting, one per seed, in lockstep."""
+    from fedkit.federated.rounds import run  # imports torch, which no table needs
+    from fedkit.learning.architectures import build
+
+    network = build(s.model, federations[0].input_shape, federations[0].n_classes)
+    return run(federations, network, rows, plan, seeds, **options)
 
 
 def blocks(seeds: Sequence[int], size: int | None = None) -> list[tuple[int, ...]]:
@@ -105,6 +143,19 @@ def each_seed(one: Callable[[Cell, int, Any, bool], dict[str, Any]]) -> RunFunct
         return [{"seed": int(s), **one(cell, s, device, progress)} for s in seeds]
 
     return run
+
+
+def tracer(
+    kind: type[Setting], federation: Callable[..., Any], simulate: Callable[..., History]
+) -> Callable[[Cell, Any], Mapping[str, Any]]:
+    """Make what a golden run compares beside the record: what the federations of a cell did."""
+
+    def more(cell: Cell, device: Any) -> Mapping[str, Any]:
+        s = kind.of(cell)
+        made = [federation(s, seed) for seed in cell.seeds]
+        return trace(simulate(s, made, cell.seeds, device=device))
+
+    return more
 
 
 def accuracy_curve(rounds: pd.DataFrame) -> dict[str, list[float]]:

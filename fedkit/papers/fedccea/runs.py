@@ -122,7 +122,7 @@ def _valued_and_removed(
 @common.each_seed
 def run_golden(cell: Cell, seed: int, device: Any, progress: bool) -> dict[str, Any]:
     """Run what a small run of :func:`run_valued` can: all but how stable its many fits are."""
-    s = common.setting(Setting, cell)
+    s = Setting.of(cell)
     _, metrics, series = _valued_and_removed(s, seed, train_with_sizes, device, progress)
     return {"metrics": metrics, "series": series}
 
@@ -134,7 +134,7 @@ def run_valued(cell: Cell, seed: int, device: Any, progress: bool) -> dict[str, 
     Trainings are kept beside the records.  The setting "splits" says how many pairs of parts of the
     simulations are compared, 20 if it is left out; with 0 no more fits are made than values need.
     """
-    s = common.setting(Setting, cell)
+    s = Setting.of(cell)
     valued, metrics, series = _valued_and_removed(s, seed, _training(cell), device, progress)
     sims, fits = valued.simulations, valued.fits
     splits = cell.settings.get("splits", SPLITS)
@@ -182,7 +182,7 @@ def run_dealt(cell: Cell, seed: int, device: Any, progress: bool) -> dict[str, A
     "dealt-connected0", ...  The simulations are those of that experiment; both readings' qualities
     are dealt in the same orders.
     """
-    s, train = common.setting(Setting, cell), _training(cell)
+    s, train = Setting.of(cell), _training(cell)
     f = federation(s, seed)
     valuing, scoring = halves(f, seed)
     sims = simulate(
@@ -203,7 +203,7 @@ def run_dealt(cell: Cell, seed: int, device: Any, progress: bool) -> dict[str, A
 @common.each_seed
 def run_base(cell: Cell, seed: int, device: Any, progress: bool) -> dict[str, Any]:
     """Train a federation with everybody and all data: does a scale learn enough?"""
-    s = common.setting(Setting, cell)
+    s = Setting.of(cell)
     f = federation(s, seed)
     sizes = np.broadcast_to(f.sizes, (1, s.rounds, s.clients))
     (reached,) = 100 * train_with_sizes(
@@ -216,7 +216,7 @@ def run_base(cell: Cell, seed: int, device: Any, progress: bool) -> dict[str, An
 @common.each_seed
 def run_cost(cell: Cell, seed: int, device: Any, progress: bool) -> dict[str, Any]:
     """Time a simulation, alone and in lockstep, beside leave-one-out and one walk (Table 2)."""
-    s = common.setting(Setting, cell)
+    s = Setting.of(cell)
     f = federation(s, seed)
     arch = architecture(s, f)
     drawn = sample_sizes(f.sizes, s.simulations, s.rounds, seed)

@@ -27,7 +27,7 @@ IntArray = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Setting:
+class Setting(common.Setting):
     """One run of FedCCEA's evaluation, all seeds apart.
 
     Attributes

@@ -14,8 +14,7 @@ from fedkit.extras import need
 from fedkit.intervals import mean_interval, paired_interval
 from fedkit.papers import overviews
 from fedkit.papers.claims import load_claims
-from fedkit.papers.fedms.cells import CHANGES, READINGS, SCALES, STUDIED
-from fedkit.papers.fedms.settings import PAPER_METHODS
+from fedkit.papers.fedms.settings import CHANGES, PAPER_METHODS, READINGS, SCALES, STUDIED
 from fedkit.papers.overviews import gains
 
 if TYPE_CHECKING:

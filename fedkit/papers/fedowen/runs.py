@@ -1,25 +1,149 @@
-"""One run of FedOwen's evaluation, and every estimator on the same rounds."""
+"""FedOwen's evaluation: its methods, its federations, what is measured, and its experiments.
+
+Every row of Table 1 is :class:`~fedkit.methods.fedowen.FedOwen` with another ``value``.  Tables 1
+and 2 share their methods; Table 3 adds FedOwen without adaptive selection to the same cells;
+Figures 2 and 6 to 10 are the series of Tables 1 and 2; Figures 3 and 4 are sweeps.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
 
-from fedkit.estimators import Estimator, estimate_many, shapley
-from fedkit.federated.rounds import Probe
-from fedkit.federated.valuers import Estimated, Round
+from fedkit.estimators import (
+    BanzhafSampling,
+    BetaShapleySampling,
+    Estimator,
+    GTGShapley,
+    MultilinearSampling,
+    PermutationSampling,
+    estimate_many,
+    shapley,
+)
+from fedkit.federated.aggregation import Aggregation, Proportional, SizeWeighted, UniformWeights
+from fedkit.federated.clients import Federation, make_federation
+from fedkit.federated.history import History
+from fedkit.federated.partitioners import Dirichlet
+from fedkit.federated.rounds import Plan, Probe, Strategy
+from fedkit.federated.selection import UniformSelection
+from fedkit.federated.valuers import (
+    ClassCosine,
+    Estimated,
+    Exact,
+    NoValue,
+    RandomValues,
+    Round,
+    SizeAsValue,
+    ValuePolicy,
+)
 from fedkit.games.game import TableGame, tabulate
 from fedkit.games.valuation import Valuation
-from fedkit.papers.common import accuracies, accuracy_curve, dataset, identity
-from fedkit.papers.fedowen.settings import Setting, estimators, setting, simulate, strategy
+from fedkit.learning.training import LocalSGD
+from fedkit.methods.fedowen import EpsilonGreedy, FedOwen, OwenSampling
+from fedkit.papers import common
+from fedkit.papers.common import accuracies, accuracy_curve, blocks, dataset, experiment
+from fedkit.papers.fedowen.settings import (
+    CONTROLS,
+    EPSILONS,
+    LEVELS,
+    METHODS,
+    RANDOM_SELECTION,
+    SCALES,
+    SENSITIVITY,
+    TABLE_3,
+    TINY,
+    Setting,
+    classwise,
+    grid,
+    reduced,
+    sweep,
+)
+from fedkit.papers.registry import RunFunction
 from fedkit.records.cell import Cell
+from fedkit.records.golden import Tiny, trace
 from fedkit.streams import Streams
 
-__all__ = ["run_cell", "run_round_errors"]
 
-#: of one table by each estimator
-ESTIMATES = 50
+def estimators(s: Setting) -> dict[str, Estimator]:
+    """Return the sampling estimators of the comparison, by method."""
+    owen = OwenSampling(levels=s.levels, eta=s.eta)
+    gtg = GTGShapley(within=s.gtg_eps, walks=s.samples_per_client, as_printed=True)
+    return {
+        "mc": PermutationSampling(),  # Algorithm 3
+        "banzhaf": BanzhafSampling(variant="as_printed"),  # Algorithm 4
+        "gtg": gtg,  # Algorithm 5
+        "weightedshap": BetaShapleySampling(s.beta, 1, antithetic=False),  # Algorithm 6
+        "fedowen": owen,  # Algorithm 1
+        "fedowen-corrected": MultilinearSampling(levels=2),
+    }
+
+
+def strategy(s: Setting) -> Strategy:
+    """Return the strategy of a setting: FedOwen's with another valuation, under budget parity.
+
+    Section 4.1 has every estimator, ShapFed-WA among them, share the softmax aggregation;
+    Algorithm 7 of the appendix weights by the scores themselves, which is the method
+    ``shapfed-proportional``.  A name that ends in ``-no-adaptive`` selects at random (Table 3).
+    """
+    ours = FedOwen(select=EpsilonGreedy(s.epsilon, s.confidence, s.floor)).strategy()
+    values: dict[str, ValuePolicy] = {
+        "fedavg": NoValue(),
+        **{
+            method: Estimated(estimator, s.budget, normalised=s.normalised)
+            for method, estimator in estimators(s).items()
+        },
+        "shapfed": ClassCosine(),  # Algorithm 7, line 1
+        "shapfed-proportional": ClassCosine(),
+        "exact": Exact(s.normalised),
+        "random-values": RandomValues(),
+        "uniform": NoValue(),
+        "size-values": SizeAsValue(),
+    }
+    aggregate: dict[str, Aggregation] = {
+        "fedavg": SizeWeighted(),
+        "uniform": UniformWeights(),
+        "shapfed-proportional": Proportional(),  # Algorithm 7, line 3
+    }
+    method = s.method.removesuffix(RANDOM_SELECTION)
+    if method not in values:
+        raise ValueError(f"unknown method {s.method!r}; there are {', '.join(values)}")
+    random = s.method in ("fedavg", "uniform") or s.method != method
+    return replace(
+        ours,
+        select=UniformSelection() if random else ours.select,
+        value=values[method],
+        aggregate=aggregate.get(s.method, ours.aggregate),
+    )
+
+
+def federation(s: Setting, seed: int) -> Federation:
+    """Return the clients of a setting: long tail, then Dirichlet, and 1% held by the server."""
+    return make_federation(
+        dataset(s.data),
+        s.clients,
+        Dirichlet(s.alpha, by=s.split),
+        seed,
+        validation=s.validation,
+        imbalance_factor=s.imbalance,
+    )
+
+
+def simulate(s: Setting, seeds: Sequence[int], **options: Any) -> History:
+    """Run the federations of a setting in lockstep; `options` are those of ``rounds.run``."""
+    federations = [federation(s, seed) for seed in seeds]
+    x_test, y_test = federations[0].x_test, federations[0].y_test  # one copy for all replicates
+    federations = [replace(f, x_test=x_test, y_test=y_test) for f in federations]
+    plan = Plan(
+        rounds=s.rounds,
+        participants=s.participants,
+        local=LocalSGD(lr=s.lr, momentum=s.momentum, batch_size=s.batch_size, epochs=s.epochs),
+        weighting=s.weighting,
+        evaluate_every=s.evaluate_every,
+    )
+    return common.lockstep(s, federations, strategy(s), plan, seeds, **options)
 
 
 def _exact_probe(s: Setting) -> Probe:
@@ -42,7 +166,7 @@ def _exact_probe(s: Setting) -> Probe:
 
 def run_cell(cell: Cell, device: str | None, progress: bool) -> list[dict[str, Any]]:
     """Run one cell: a setting on a block of seeds, in lockstep."""
-    s = setting(cell)
+    s = Setting.of(cell)
     history = simulate(s, cell.seeds, probe=_exact_probe(s), device=device, progress=progress)
     frame, clients = history.rounds_frame(), history.clients_frame()
     seconds = history.seconds["value"] / s.rounds / len(cell.seeds)
@@ -51,29 +175,25 @@ def run_cell(cell: Cell, device: str | None, progress: bool) -> list[dict[str, A
         rows, mine = frame[frame.seed == seed], clients[clients.seed == seed]
         share = mine.client.value_counts(normalize=True)
         weight = mine.groupby("round").weight
-        results.append(
-            {
-                "seed": int(seed),
-                "metrics": {
-                    **accuracies(rows),
-                    "error": float(rows.error.mean()),
-                    "correlation": float(rows.correlation.mean()),
-                    "evaluations": float(rows.evaluations.mean()),
-                    "calls": float(rows.calls.mean()),
-                    "clients_seen": int(mine.client.nunique()),
-                    "effective_clients": float(1 / (share**2).sum()),
-                    "weight_ratio": float((weight.max() / weight.min().clip(lower=1e-12)).median()),
-                    "effective_participants": float(
-                        (1 / mine.weight.pow(2).groupby(mine["round"]).sum()).mean()
-                    ),
-                    "value_seconds_per_round": seconds,
-                },
-                "series": accuracy_curve(rows),
-                "data": identity(dataset(s.data)),
-                "evaluations": int(rows.evaluations.sum()),
-            }
-        )
+        squares = mine.weight.pow(2).groupby(mine["round"]).sum()
+        metrics = {
+            **accuracies(rows),
+            "error": float(rows.error.mean()),
+            "correlation": float(rows.correlation.mean()),
+            "evaluations": float(rows.evaluations.mean()),
+            "calls": float(rows.calls.mean()),
+            "clients_seen": int(mine.client.nunique()),
+            "effective_clients": float(1 / (share**2).sum()),
+            "weight_ratio": float((weight.max() / weight.min().clip(lower=1e-12)).median()),
+            "effective_participants": float((1 / squares).mean()),
+            "value_seconds_per_round": seconds,
+        }
+        results.append(common.result(seed, s.data, metrics, accuracy_curve(rows), rows))
     return results
+
+
+#: of one table by each estimator
+ESTIMATES = 50
 
 
 def run_round_errors(cell: Cell, device: str | None, progress: bool) -> list[dict[str, Any]]:
@@ -83,7 +203,7 @@ def run_round_errors(cell: Cell, device: str | None, progress: bool) -> list[dic
     of all coalitions are tabulated; each estimator then values that table `ESTIMATES` times at
     the budget N x M, and is compared with the exact values of the same table.
     """
-    s = setting(cell)
+    s = Setting.of(cell)
     tables: dict[int, list[TableGame]] = {seed: [] for seed in cell.seeds}
 
     def probe(r: Round, valuation: Valuation) -> dict[str, float]:
@@ -100,9 +220,7 @@ def run_round_errors(cell: Cell, device: str | None, progress: bool) -> list[dic
                       for t, g in enumerate(tables[seed])]  # fmt: skip
             for name in ("error", "correlation", "same_best"):
                 metrics[f"{name}.{method}"] = float(np.nanmean([x[name] for x in scores]))
-        results.append(
-            {"seed": int(seed), "metrics": metrics, "series": {}, "data": identity(dataset(s.data))}
-        )
+        results.append(common.result(seed, s.data, metrics, {}))
     return results
 
 
@@ -123,3 +241,89 @@ def _agreement(
         "correlation": float(np.mean([np.corrcoef(v, exact)[0, 1] for v in values[spread]] or [0])),
         "same_best": float((values.argmax(axis=1) == exact.argmax()).mean()),
     }
+
+
+#: the most seeds of a cell
+BLOCK = 5
+RUN = Tiny(
+    "run",
+    run_cell,
+    asdict(TINY),
+    by="method",
+    switches={
+        "model=lenet5": {"method": "fedowen", "rounds": 2}, "split": {},
+        "weighting": {"method": "fedowen"}, "normalised": {"method": "fedowen"},
+        "budget_grows": {"method": "fedowen", "levels": 4},
+    },
+    slack={"metrics.accuracy*": 1.0, "series.accuracy": 1.0},
+    more=lambda cell, device: trace(simulate(Setting.of(cell), cell.seeds, device=device)),
+)  # fmt: skip
+ROUND_ERRORS = Tiny(
+    "round-errors", run_round_errors, asdict(replace(TINY, method="uniform", exact_every=3))
+)
+
+
+def _register(
+    name: str,
+    title: str,
+    settings: Callable[[str], list[Setting]],
+    run: RunFunction = run_cell,
+    golden: Tiny = RUN,
+) -> None:
+    def seeds(profile: str, s: Setting) -> list[tuple[int, ...]]:
+        return blocks((0, 1, 2) if name == "reduced" else SCALES[profile].seeds, BLOCK)
+
+    experiment("fedowen", name, title, settings, seeds, run, golden, block=BLOCK)
+
+
+_register("table1", "Final accuracy, imbalance factor 0.01", lambda p: grid(p, METHODS, 0.01))
+_register("table2", "Final accuracy, imbalance factor 0.05", lambda p: grid(p, METHODS, 0.05))
+_register(
+    "table3",
+    "FedOwen without adaptive selection",
+    lambda p: [
+        s
+        for imbalance in (SCALES[p].imbalances if p == "paper" else (0.01,))
+        for s in grid(p, TABLE_3, imbalance)
+    ],
+)
+_register(
+    "sweep_levels",
+    "Inclusion levels Q (Figure 3)",
+    # Section 4.3: more levels cost more computation, so the walks per level are fixed; section
+    # 4.2: every method has N x M calls, so the budget is.  Controls have no levels: one cell each.
+    lambda p: [
+        *(replace(s, budget_grows=grows)
+          for grows in (True, False)
+          for s in sweep(p, ("fedowen", "fedowen-corrected"), "levels", LEVELS)
+          # at Q = 2 the two budgets are one; more than M levels leave not one walk for each
+          if grows or (s.levels != 2 and s.levels <= s.samples_per_client)),
+        *sweep(p, CONTROLS, "levels", (2,)),
+    ],
+)  # fmt: skip
+_register(
+    "sweep_epsilon",
+    "Exploration rate epsilon (Figure 4)",
+    lambda p: [
+        *sweep(p, ("fedowen", "random-values", "size-values"), "epsilon", EPSILONS),
+        *sweep(p, ("uniform",), "epsilon", (0.1,)),  # selects at random: no epsilon
+    ],
+)
+_register(
+    "sensitivity",
+    "Settings that the paper's text does not give",
+    lambda p: [
+        s
+        for name, values in SENSITIVITY.items()
+        for s in sweep(p, ("fedavg", "fedowen", "random-values", "uniform"), name, values)
+    ],
+)
+_register("classwise", "Table 1 with clients of unequal size (class-wise split)", classwise)
+_register("reduced", "Columns at a reduced scale", reduced)
+_register(
+    "round_errors",
+    "Every estimator on the same rounds",
+    lambda p: [replace(s, exact_every=10) for s in grid(p, ("uniform",), 0.01)],
+    run_round_errors,
+    ROUND_ERRORS,
+)

@@ -1,43 +1,18 @@
-"""FedOwen (KhademSohi et al.): its methods, and the federations of its evaluation (section 4).
+"""The settings of FedOwen's evaluation (KhademSohi et al., section 4), at every profile.
 
-Every row of Table 1 is :class:`~fedkit.methods.fedowen.FedOwen` with another ``value``.  What the
-paper's text does not give (its published code was not read) is a field of :class:`Setting` with our
-choice as its default, and is swept by ``sensitivity``.
+What the paper's text does not give (its published code was not read) is a field of :class:`Setting`
+with our choice as its default, and is swept by ``sensitivity``.  Every experiment carries controls;
+``classwise`` repeats Table 1 where clients' sizes are unequal, and ``reduced`` stands in, at a
+smaller scale, for columns whose data or model are out of reach.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Literal
 
-from fedkit import estimators as est
-from fedkit.federated.aggregation import (
-    Aggregation,
-    Proportional,
-    SizeWeighted,
-    UniformWeights,
-)
-from fedkit.federated.clients import Federation, make_federation
-from fedkit.federated.history import History
-from fedkit.federated.partitioners import Dirichlet
-from fedkit.federated.rounds import Plan, Strategy, run
-from fedkit.federated.selection import UniformSelection
-from fedkit.federated.valuers import (
-    ClassCosine,
-    Estimated,
-    Exact,
-    NoValue,
-    RandomValues,
-    SizeAsValue,
-    ValuePolicy,
-)
-from fedkit.learning.architectures import build
-from fedkit.learning.training import LocalSGD
-from fedkit.methods.fedowen import EpsilonGreedy, FedOwen, OwenSampling
 from fedkit.papers import common
-from fedkit.papers.common import dataset
 
 PAPER_METHODS = ("fedavg", "mc", "gtg", "banzhaf", "weightedshap", "shapfed", "fedowen")
 OUR_METHODS = ("shapfed-proportional", "fedowen-corrected", "exact")
@@ -46,10 +21,19 @@ METHODS = PAPER_METHODS + OUR_METHODS + CONTROLS
 RANDOM_SELECTION = "-no-adaptive"
 #: Table 3's row, with what blind and exact values reach in the same place.
 TABLE_3 = tuple(m + RANDOM_SELECTION for m in ("fedowen", "exact", "random-values", "size-values"))
+#: The paper's data sets (columns of its tables) and the data that stands for each by default.
+#: The paper's text does not say which MedMNIST set it used; PathMNIST is the collection's first.
+DATASETS = {
+    "medmnist": "pathmnist",
+    "mnist": "mnist",
+    "fashionmnist": "fashionmnist",
+    "cifar10": "cifar10",
+    "femnist": "femnist",
+}
 
 
 @dataclass(frozen=True)
-class Setting:
+class Setting(common.Setting):
     """One run of FedOwen's evaluation (section 4), all seeds apart.
 
     Attributes
@@ -123,84 +107,102 @@ class Setting:
         return calls * self.levels // 2 if self.budget_grows else calls
 
 
-def estimators(s: Setting) -> dict[str, est.Estimator]:
-    """Return the sampling estimators of the comparison, by method."""
-    owen = OwenSampling(levels=s.levels, eta=s.eta)
-    gtg = est.GTGShapley(within=s.gtg_eps, walks=s.samples_per_client, as_printed=True)
-    return {
-        "mc": est.PermutationSampling(),  # Algorithm 3
-        "banzhaf": est.BanzhafSampling(variant="as_printed"),  # Algorithm 4
-        "gtg": gtg,  # Algorithm 5
-        "weightedshap": est.BetaShapleySampling(s.beta, 1, antithetic=False),  # Algorithm 6
-        "fedowen": owen,  # Algorithm 1
-        "fedowen-corrected": est.MultilinearSampling(levels=2),
-    }
+@dataclass(frozen=True)
+class Scale:
+    """What a profile runs: a setting per data set, and what varies in the tables."""
+
+    bases: tuple[Setting, ...]
+    alphas: tuple[float, ...]
+    imbalances: tuple[float, ...]
+    seeds: tuple[int, ...]
 
 
-setting = partial(common.setting, Setting)
-
-
-def strategy(s: Setting) -> Strategy:
-    """Return the strategy of a setting: FedOwen's with another valuation, under budget parity.
-
-    Section 4.1 has every estimator, ShapFed-WA among them, share the softmax aggregation;
-    Algorithm 7 of the appendix weights by the scores themselves, which is the method
-    ``shapfed-proportional``.  A name that ends in ``-no-adaptive`` selects at random (Table 3).
-    """
-    ours = FedOwen(select=EpsilonGreedy(s.epsilon, s.confidence, s.floor)).strategy()
-    values: dict[str, ValuePolicy] = {
-        "fedavg": NoValue(),
-        **{
-            method: Estimated(estimator, s.budget, normalised=s.normalised)
-            for method, estimator in estimators(s).items()
-        },
-        "shapfed": ClassCosine(),  # Algorithm 7, line 1
-        "shapfed-proportional": ClassCosine(),
-        "exact": Exact(s.normalised),
-        "random-values": RandomValues(),
-        "uniform": NoValue(),
-        "size-values": SizeAsValue(),
-    }
-    aggregate: dict[str, Aggregation] = {
-        "fedavg": SizeWeighted(),
-        "uniform": UniformWeights(),
-        "shapfed-proportional": Proportional(),  # Algorithm 7, line 3
-    }
-    method = s.method.removesuffix(RANDOM_SELECTION)
-    if method not in values:
-        raise ValueError(f"unknown method {s.method!r}; there are {', '.join(values)}")
-    random = s.method in ("fedavg", "uniform") or s.method != method
-    return replace(
-        ours,
-        select=UniformSelection() if random else ours.select,
-        value=values[method],
-        aggregate=aggregate.get(s.method, ours.aggregate),
+_MNIST = Setting("fedavg", "mnist", "mnist", 0.01, 0.01)
+_DIGITS = replace(
+    _MNIST, dataset="digits", data="digits", model="mlp-32", clients=20, participants=6, rounds=30,
+    validation=0.1, exact_every=5, evaluate_every=2, batch_size=10,
+)  # fmt: skip
+_COLUMNS = {
+    name: replace(
+        _MNIST, dataset=name, data=data, model="resnet18" if name == "cifar10" else "lenet5"
     )
+    for name, data in DATASETS.items()
+}
+_LAPTOP = tuple(replace(_COLUMNS[name], rounds=40) for name in ("mnist", "fashionmnist"))
+SCALES = {
+    "smoke": Scale((_DIGITS,), (0.1,), (0.1,), (0, 1, 2)),
+    "laptop": Scale(_LAPTOP, (0.01, 0.1), (0.01,), (0, 1, 2)),
+    "paper": Scale(tuple(_COLUMNS.values()), (0.01, 0.05, 0.1), (0.01, 0.05), tuple(range(10))),
+}
+LEVELS = (1, 2, 4, 8)
+EPSILONS = (0.0, 0.05, 0.1, 0.2, 0.5, 1.0)
+SENSITIVITY: dict[str, tuple[Any, ...]] = {
+    "lr": (0.03, 0.2),
+    "batch_size": (16, 64),
+    "confidence": (0.01, 0.03, 0.3, 1.0),
+    "floor": (0.05, 0.1),
+    "eta": (0.0, 0.05, 0.2),
+    "split": ("class", "client"),
+    "weighting": ("uniform",),
+    "normalised": (False,),
+}
+REDUCED_METHODS = ("fedavg", "shapfed", "fedowen", "random-values", "uniform")
+# A hundred clients and one per cent are too much of these small sets: 546 images of BreastMNIST.
+_SMALL = {"clients": 20, "validation": 0.1, "batch_size": 10, "rounds": 30, "imbalance": 0.1}
+REDUCED: tuple[dict[str, Any], ...] = (
+    {"dataset": "femnist", "data": "emnist-letters", "rounds": 30},
+    {"dataset": "cifar10", "data": "cifar10", "rounds": 30},
+    *({"dataset": "medmnist", "data": d, **_SMALL}
+      for d in ("breastmnist", "pneumoniamnist", "retinamnist")),
+)  # fmt: skip
+TINY = replace(
+    _DIGITS, clients=10, participants=4, rounds=3, epochs=2, lr=0.1,
+    alpha=1.0, imbalance=0.2, exact_every=2, evaluate_every=1, validation=0.2,
+)  # fmt: skip
 
 
-def federation(s: Setting, seed: int) -> Federation:
-    """Return the clients of a setting: long tail, then Dirichlet, and 1% held by the server."""
-    return make_federation(
-        dataset(s.data),
-        s.clients,
-        Dirichlet(s.alpha, by=s.split),
-        seed,
-        validation=s.validation,
-        imbalance_factor=s.imbalance,
-    )
+def grid(profile: str, methods: Sequence[str], imbalance: float) -> list[Setting]:
+    """Every data set and alpha of a table."""
+    scale = SCALES[profile]
+    if profile != "paper":  # the reduced profiles stand in for both tables
+        imbalance = scale.imbalances[0]
+    return [
+        replace(base, method=method, alpha=alpha, imbalance=imbalance)
+        for base in scale.bases
+        for alpha in scale.alphas
+        for method in methods
+    ]
 
 
-def simulate(s: Setting, seeds: Sequence[int], **options: Any) -> History:
-    """Run the federations of a setting in lockstep; `options` are those of ``rounds.run``."""
-    federations = [federation(s, seed) for seed in seeds]
-    x_test, y_test = federations[0].x_test, federations[0].y_test  # one copy for all replicates
-    federations = [replace(f, x_test=x_test, y_test=y_test) for f in federations]
-    plan = Plan(
-        rounds=s.rounds,
-        participants=s.participants,
-        local=LocalSGD(lr=s.lr, momentum=s.momentum, batch_size=s.batch_size, epochs=s.epochs),
-        weighting=s.weighting,
-        evaluate_every=s.evaluate_every,
-    )
-    network = build(s.model, federations[0].input_shape, federations[0].n_classes)
-    return run(federations, network, strategy(s), plan, seeds, **options)
+def sweep(profile: str, methods: Sequence[str], name: str, values: Sequence[Any]) -> list[Setting]:
+    """One field swept at the paper's hardest setting (section 4.3: alpha = imbalance = 0.01)."""
+    scale = SCALES[profile]
+    hardest: dict[str, Any] = {"alpha": scale.alphas[0], "imbalance": scale.imbalances[0]}
+    return [
+        replace(base, method=method, **hardest, **{name: value})
+        for base in scale.bases
+        for method in methods
+        for value in values
+    ]
+
+
+def classwise(profile: str) -> list[Setting]:
+    """Table 1 with a Dirichlet draw per class over all clients: their sizes are very unequal."""
+    return [
+        replace(s, split="class")
+        for s in grid(profile, METHODS, 0.01)
+        if s.dataset in ("digits", "mnist", "fashionmnist") and s.alpha in (0.01, 0.1)
+    ]
+
+
+def reduced(profile: str) -> list[Setting]:
+    """Columns with other data (letters for FEMNIST), another model (LeNet) or fewer rounds."""
+    base = SCALES[profile].bases[0]
+    if profile == "smoke":
+        return [replace(base, method=m, alpha=0.1, imbalance=0.1, rounds=10)
+                for m in REDUCED_METHODS]  # fmt: skip
+    return [
+        replace(base, method=m, alpha=0.1, **changes)
+        for changes in REDUCED
+        for m in REDUCED_METHODS
+    ]

@@ -1,43 +1,179 @@
-"""One run of FedTSV's evaluation: curves, final weights, and how well they tell clients apart."""
+"""FedTSV's evaluation: its methods, its federations, what is measured, and its experiments.
+
+Every row is one :class:`~fedkit.federated.rounds.Strategy` with the same uniform selection: the
+methods differ in the weights of the aggregation alone.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
+from fedkit.estimators import PermutationSampling
 from fedkit.extras import need
-from fedkit.federated.aggregation import Aggregation
-from fedkit.federated.clients import Federation
-from fedkit.federated.rounds import Probe, Weigh
-from fedkit.federated.selection import ClientTable
-from fedkit.federated.valuers import Round
+from fedkit.federated.adversaries import LabelPermutation
+from fedkit.federated.aggregation import Aggregation, UniformWeights
+from fedkit.federated.clients import Federation, Transform, make_federation
+from fedkit.federated.history import History
+from fedkit.federated.partitioners import IID, Dirichlet, Mixed
+from fedkit.federated.rounds import (
+    Plan,
+    Probe,
+    Remember,
+    Strategy,
+    Weigh,
+    keep_latest,
+    keep_total,
+)
+from fedkit.federated.selection import ClientTable, UniformSelection
+from fedkit.federated.valuers import Exact, NoValue, RandomValues, Round, ValuePolicy
 from fedkit.games.valuation import Valuation
 from fedkit.learning.architectures import build
 from fedkit.learning.evaluation import Evaluator
-from fedkit.methods.fedtsv import ContributionWeights
-from fedkit.papers.common import accuracy_curve, dataset, identity
+from fedkit.learning.training import LocalSGD
+from fedkit.methods.cgsv import (
+    CosineValues,
+    LeaveOneOut,
+    OracleWeights,
+    RunningCosine,
+    ShuffledValues,
+)
+from fedkit.methods.fedtsv import ContributionWeights, TrajectoryValues, equal_lengths
+from fedkit.papers import common
+from fedkit.papers.common import accuracy_curve, dataset, experiment
 from fedkit.papers.fedtsv.settings import (
     KINDS,
+    METHODS,
+    PAIRS,
+    SEEDS,
+    TIMINGS,
+    TINY,
     Setting,
-    federation,
-    setting,
-    simulate,
-    strategy,
+    figures,
+    study,
+    study_seeds,
 )
+from fedkit.papers.fedtsv.timings import Timing, run_timing
 from fedkit.papers.separation import chance_above
 from fedkit.records.cell import Cell
+from fedkit.records.golden import Tiny
+from fedkit.streams import Streams
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["final_weights", "round_metrics", "run_cell"]
-
 FloatArray = npt.NDArray[np.float64]
-#: kinds of clients, of which the first should weigh more
-PAIRS = (("iid", "malicious"), ("skewed", "malicious"), ("iid", "skewed"))
+
+
+def strategy(s: Setting) -> Strategy:
+    """Return the strategy of a setting."""
+    follow, exact = ContributionWeights(), TrajectoryValues(utility=s.utility)
+    sampled = TrajectoryValues(PermutationSampling(), 2 * s.participants + 2, s.utility)
+    rows: dict[str, tuple[ValuePolicy, Aggregation | Weigh, Remember]] = {
+        "fedavg": (NoValue(), UniformWeights(), keep_latest),
+        "tsv": (exact, follow, keep_total),
+        "tsv-sampled": (sampled, follow, keep_total),
+        "loo": (LeaveOneOut(), follow, keep_total),
+        "loo-loss": (LeaveOneOut(), follow, keep_total),  # its plan has the other utility
+        "cgsv": (CosineValues(), follow, RunningCosine()),
+        "cgsv-game": (CosineValues(exact=True), follow, RunningCosine()),
+        "cgsv-raw": (CosineValues(normalised=False), follow, RunningCosine()),
+        "mr": (Exact(normalised=False), follow, keep_total),
+        "shuffled": (ShuffledValues(exact), follow, keep_total),
+        "random": (RandomValues(), follow, keep_total),
+        "oracle": (NoValue(), OracleWeights(tuple(range(s.honest, s.clients))), keep_latest),
+    }
+    if s.method not in rows:
+        raise ValueError(f"unknown method {s.method!r}; there are {', '.join(METHODS)}")
+    value, aggregate, remember = rows[s.method]
+    return Strategy(UniformSelection(), value, aggregate, remember)
+
+
+def federation(s: Setting, seed: int) -> Federation:
+    """Return the clients of a setting: IID, then skewed, then malicious ones."""
+    data = dataset(s.data)
+    groups: list[tuple[int, Any]] = [(s.honest - s.skewed, IID())]
+    if s.skewed:
+        groups.append((s.skewed, Dirichlet(s.gamma, by="client")))
+    if s.malicious:
+        groups.append((s.malicious, IID()))
+    made = make_federation(
+        data,
+        s.clients,
+        Mixed(tuple(groups)),
+        seed,
+        validation=s.validation / len(data.y_test),
+        validation_from="test",
+        empty="refill",
+    )
+    if s.one_sided < 1:
+        made = _one_sided(made, s.one_sided, seed)
+    permutation = LabelPermutation(made.n_classes)
+    liar: Transform = _SamePermutation(permutation, seed) if s.collusion else permutation
+    return made.with_transforms(dict.fromkeys(range(s.honest, s.clients), liar))
+
+
+@dataclass(frozen=True)
+class _SamePermutation:
+    """A permutation that does not depend on the client: the rule's draw from one stream."""
+
+    rule: LabelPermutation
+    seed: int
+
+    def __call__(
+        self, x: torch.Tensor, y: torch.Tensor, rng: np.random.Generator
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.rule(x, y, Streams(self.seed).generator("fedtsv", "collusion"))
+
+
+def _one_sided(made: Federation, share: float, seed: int) -> Federation:
+    """Keep a share of the validation images of the second half of the classes."""
+    rng = Streams(seed).generator("fedtsv", "one-sided")
+    y = made.y_val.numpy()
+    kept = np.ones(len(y), dtype=bool)
+    for label in range(made.n_classes // 2, made.n_classes):
+        members = rng.permutation(np.flatnonzero(y == label))
+        kept[members[max(1, round(share * len(members))) :]] = False
+    place = torch.from_numpy(np.flatnonzero(kept))
+    return replace(made, x_val=made.x_val[place], y_val=made.y_val[place])
+
+
+def simulate(
+    s: Setting,
+    federations: Sequence[Federation],
+    seeds: Sequence[int],
+    *,
+    rows: Strategy | None = None,
+    **options: Any,
+) -> History:
+    """Run the federations of a setting, one per seed, in lockstep.
+
+    `rows` takes the place of the method's own strategy; `options` are those of
+    :func:`fedkit.federated.rounds.run`.
+    """
+
+    def sent(r: Round) -> torch.Tensor:
+        factor = np.where(r.participants >= s.honest, s.scale, 1.0)
+        scaled = r.updates * torch.as_tensor(factor).to(r.updates)[:, None]
+        return equal_lengths(scaled, clip=s.even == "clip") if s.even else scaled
+
+    plan = Plan(
+        rounds=s.rounds,
+        participants=s.participants,
+        local=LocalSGD(lr=s.lr, batch_size=s.batch_size),
+        utility="negative_loss" if s.method == "loo-loss" else "accuracy",
+        weighting="uniform",
+        evaluate_every=s.evaluate_every,
+    )
+    attack = sent if s.scale != 1 or s.even else None
+    return common.lockstep(
+        s, federations, rows or strategy(s), plan, seeds, attack=attack, **options
+    )
 
 
 class _Watch:
@@ -140,7 +276,7 @@ def round_metrics(s: Setting, clients: pd.DataFrame, notes: pd.DataFrame) -> dic
 def run_cell(cell: Cell, device: str | None, progress: bool) -> list[dict[str, Any]]:
     """Run one cell: a setting on a block of seeds, in lockstep."""
     pd = need("pandas", "run")
-    s = setting(cell)
+    s = Setting.of(cell)
     federations = [federation(s, seed) for seed in cell.seeds]
     rows = strategy(s)
     watch = _Watch(cast("Aggregation | Weigh", rows.aggregate), s.kinds())
@@ -163,39 +299,33 @@ def run_cell(cell: Cell, device: str | None, progress: bool) -> list[dict[str, A
         weighed = {kind: weights[(kinds == j) & seen] for j, kind in enumerate(KINDS)}
         last = tested[tested["round"] > s.rounds * 3 // 4].accuracy
         steps = tested[tested["round"] > s.rounds // 2].accuracy.diff()
-        results.append(
-            {
-                "seed": int(seed),
-                "metrics": {
-                    "accuracy": 100 * float(tested.accuracy.iloc[-1]),
-                    "accuracy_late": 100 * float(last.mean()),
-                    "accuracy_lowest_late": 100 * float(last.min()),
-                    "accuracy_mean": 100 * float(tested.accuracy.mean()),
-                    "accuracy_swing": 100 * float(steps.abs().mean()),
-                    "test_loss": float(lost.test_loss.iloc[-1]),
-                    **round_metrics(s, clients[clients.seed == seed], notes),
-                    **{f"auc.{a}-{b}": chance_above(groups[a], groups[b]) for a, b in PAIRS},
-                    **{f"told.{a}-{b}": chance_above(weighed[a], weighed[b]) for a, b in PAIRS},
-                    "positive.iid": 100 * float((weighed["iid"] > 0).mean()),
-                    **{
-                        f"weight.{kind}": 100 * float(weights[kinds == j].mean())
-                        for j, kind in enumerate(KINDS)
-                    },
-                    "value_seconds_per_round": seconds["value"],
-                    "train_seconds_per_round": seconds["train"],
-                    "evaluations": float(mine.evaluations.mean()),
-                },
-                "series": {
-                    **accuracy_curve(mine),
-                    "loss_round": (lost["round"] - 1).tolist(),
-                    "loss": lost.test_loss.tolist(),
-                    "weight": (100 * weights).tolist(),
-                    "kind": kinds.tolist(),
-                },
-                "data": identity(dataset(s.data)),
-                "evaluations": int(mine.evaluations.sum()),
-            }
-        )
+        metrics = {
+            "accuracy": 100 * float(tested.accuracy.iloc[-1]),
+            "accuracy_late": 100 * float(last.mean()),
+            "accuracy_lowest_late": 100 * float(last.min()),
+            "accuracy_mean": 100 * float(tested.accuracy.mean()),
+            "accuracy_swing": 100 * float(steps.abs().mean()),
+            "test_loss": float(lost.test_loss.iloc[-1]),
+            **round_metrics(s, clients[clients.seed == seed], notes),
+            **{f"auc.{a}-{b}": chance_above(groups[a], groups[b]) for a, b in PAIRS},
+            **{f"told.{a}-{b}": chance_above(weighed[a], weighed[b]) for a, b in PAIRS},
+            "positive.iid": 100 * float((weighed["iid"] > 0).mean()),
+            **{
+                f"weight.{kind}": 100 * float(weights[kinds == j].mean())
+                for j, kind in enumerate(KINDS)
+            },
+            "value_seconds_per_round": seconds["value"],
+            "train_seconds_per_round": seconds["train"],
+            "evaluations": float(mine.evaluations.mean()),
+        }
+        series = {
+            **accuracy_curve(mine),
+            "loss_round": (lost["round"] - 1).tolist(),
+            "loss": lost.test_loss.tolist(),
+            "weight": (100 * weights).tolist(),
+            "kind": kinds.tolist(),
+        }
+        results.append(common.result(seed, s.data, metrics, series, mine))
     return results
 
 
@@ -212,3 +342,32 @@ def _losses(s: Setting, federations: dict[int, Federation], device: str | None) 
         return {"test_loss": -float(tests[r.streams.seed].utilities(r.base[None])[0])}
 
     return probe
+
+
+RUN = Tiny(
+    "run",
+    run_cell,
+    asdict(TINY),
+    by="method",
+    switches={
+        "utility": {"method": "tsv"}, "one_sided": {"method": "tsv"}, "scale": {"method": "tsv"},
+        "even": {"method": "tsv"}, "collusion": {"method": "tsv"},
+    },
+    slack={"metrics.accuracy*": 1.0, "series.accuracy": 1.0},
+    more=common.tracer(Setting, federation, simulate),
+)  # fmt: skip
+experiment(
+    "fedtsv", "figures", "Accuracy, loss and final weights (Figures 1 and 2)",
+    figures, lambda profile, s: [SEEDS[profile]], run_cell, RUN,
+)  # fmt: skip
+experiment(
+    "fedtsv", "study", "Does the separation of clients survive", study, study_seeds, run_cell, RUN
+)
+experiment(
+    "fedtsv", "timings", "Seconds and errors of exact, sampled and averaged values of a round",
+    lambda profile: [Timing(k, TIMINGS[profile][1]) for k in TIMINGS[profile][0]],
+    lambda profile, s: [tuple(range(TIMINGS[profile][2]))], run_timing,
+    Tiny(
+        "timings", run_timing, asdict(Timing(5, 200)), slack={"metrics.error.averaged": 1e-6}
+    ),
+)  # fmt: skip

@@ -1,50 +1,19 @@
-"""FedTSV: its methods, baselines and controls, and the federations of its evaluation (section IV).
+"""The settings of FedTSV's evaluation (section IV) and of the study around it, at every profile.
 
-Every row is one :class:`~fedkit.federated.rounds.Strategy` with the same uniform selection: the
-methods differ in the weights of the aggregation alone.  What the paper does not give is a field of
-:class:`Setting`.
+What the paper does not give is a field of :class:`Setting`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import torch
 
-from fedkit.estimators import PermutationSampling
-from fedkit.federated.adversaries import LabelPermutation
-from fedkit.federated.aggregation import Aggregation, UniformWeights
-from fedkit.federated.clients import Federation, Transform, make_federation
-from fedkit.federated.history import History
-from fedkit.federated.partitioners import IID, Dirichlet, Mixed
-from fedkit.federated.rounds import (
-    Plan,
-    Remember,
-    Strategy,
-    Weigh,
-    keep_latest,
-    keep_total,
-    run,
-)
-from fedkit.federated.selection import UniformSelection
-from fedkit.federated.valuers import Exact, NoValue, RandomValues, Round, ValuePolicy
-from fedkit.learning.architectures import build
-from fedkit.learning.training import LocalSGD
-from fedkit.methods.cgsv import (
-    CosineValues,
-    LeaveOneOut,
-    OracleWeights,
-    RunningCosine,
-    ShuffledValues,
-)
-from fedkit.methods.fedtsv import ContributionWeights, TrajectoryValues, Utility, equal_lengths
 from fedkit.papers import common
-from fedkit.papers.common import dataset
-from fedkit.streams import Streams
+
+if TYPE_CHECKING:
+    from fedkit.methods.fedtsv import Utility
 
 PAPER_METHODS = ("fedavg", "cgsv", "loo", "tsv")
 #: LOO by the other utility of Eq. 5; TSV by sampling as in the paper; CGSV by its game, and without
@@ -55,10 +24,12 @@ READINGS = ("loo-loss", "tsv-sampled", "cgsv-game", "cgsv-raw")
 CONTROLS = ("mr", "shuffled", "random", "oracle")
 METHODS = PAPER_METHODS + READINGS + CONTROLS
 KINDS = ("iid", "skewed", "malicious")
+#: kinds of clients, of which the first should weigh more
+PAIRS = (("iid", "malicious"), ("skewed", "malicious"), ("iid", "skewed"))
 
 
 @dataclass(frozen=True)
-class Setting:
+class Setting(common.Setting):
     """One run of FedTSV's evaluation, all seeds apart.
 
     Attributes
@@ -143,109 +114,85 @@ class Setting:
         return np.repeat([0, 1, 2], [iid, self.skewed, self.malicious])
 
 
-setting = partial(common.setting, Setting)
+_MNIST = Setting("fedavg", "mnist", "mnist")
+_CIFAR = Setting(
+    "fedavg", "cifar10", "cifar10", model="resnet20", rounds=1000, batch_size=8, lr=0.1
+)
+#: CIFAR-10 for a machine without a GPU: a smaller network, larger batches, a tenth of the rounds
+_CIFAR_REDUCED = replace(_CIFAR, model="lenet5", rounds=100, batch_size=32, lr=0.05)
+_DIGITS = Setting(
+    "fedavg", "digits", "digits", model="mlp-32", clients=20, skewed=3, malicious=5, rounds=40,
+    lr=0.1, batch_size=16, validation=100, evaluate_every=5,
+)  # fmt: skip
+BASES = {
+    "smoke": (_DIGITS,),
+    "laptop": (replace(_MNIST, rounds=100), _CIFAR_REDUCED),
+    "paper": (_MNIST, _CIFAR),
+}
+SEEDS = {"smoke": (0, 1, 2), "laptop": (0, 1, 2), "paper": tuple(range(10))}
+#: one change at a time of what the paper leaves open or does not try
+CHANGES: dict[str, dict[str, Any]] = {
+    "as in Figure 1": {},
+    "utility 1 / (1 + d / sigma)": {"utility": "rational"},
+    "utility exp(-(d / sigma)^2)": {"utility": "gaussian"},
+    "utility of the angle": {"utility": "angular"},
+    "100 validation images": {"validation": 100},
+    "validation short of five classes": {"one_sided": 0.1},
+    "40% malicious": {"malicious": 40},
+    "malicious updates times 10": {"scale": 10.0},
+    "updates of equal length": {"even": True},
+    "long updates clipped": {"even": "clip"},
+    "one permutation for all": {"collusion": True},
+    "Dirichlet parameter 0.1": {"gamma": 0.1},
+    "learning rate 0.0002": {"lr": 0.0002},
+    "learning rate 0.001": {"lr": 0.001},
+    "learning rate 0.1": {"lr": 0.1},
+}
+#: changes on which a sentence turns: ten seeds at paper scale, where the others have three
+TEN_SEEDS = (
+    "malicious updates times 10", "updates of equal length", "long updates clipped",
+    "learning rate 0.0002",
+)  # fmt: skip
+STUDIED = ("fedavg", "cgsv", "cgsv-raw", "loo", "loo-loss", "tsv", "oracle")
+#: participants, parameters, and draws of the sampling
+TIMINGS = {"smoke": ((3, 5), 200, 3), "laptop": ((), 0, 0), "paper": ((5, 10, 15, 20), 50_890, 20)}
+TINY = replace(_DIGITS, clients=10, skewed=2, malicious=2, participants=4, rounds=4,
+                evaluate_every=1)  # fmt: skip
 
 
-def strategy(s: Setting) -> Strategy:
-    """Return the strategy of a setting."""
-    follow, exact = ContributionWeights(), TrajectoryValues(utility=s.utility)
-    sampled = TrajectoryValues(PermutationSampling(), 2 * s.participants + 2, s.utility)
-    rows: dict[str, tuple[ValuePolicy, Aggregation | Weigh, Remember]] = {
-        "fedavg": (NoValue(), UniformWeights(), keep_latest),
-        "tsv": (exact, follow, keep_total),
-        "tsv-sampled": (sampled, follow, keep_total),
-        "loo": (LeaveOneOut(), follow, keep_total),
-        "loo-loss": (LeaveOneOut(), follow, keep_total),  # its plan has the other utility
-        "cgsv": (CosineValues(), follow, RunningCosine()),
-        "cgsv-game": (CosineValues(exact=True), follow, RunningCosine()),
-        "cgsv-raw": (CosineValues(normalised=False), follow, RunningCosine()),
-        "mr": (Exact(normalised=False), follow, keep_total),
-        "shuffled": (ShuffledValues(exact), follow, keep_total),
-        "random": (RandomValues(), follow, keep_total),
-        "oracle": (NoValue(), OracleWeights(tuple(range(s.honest, s.clients))), keep_latest),
-    }
-    if s.method not in rows:
-        raise ValueError(f"unknown method {s.method!r}; there are {', '.join(METHODS)}")
-    value, aggregate, remember = rows[s.method]
-    return Strategy(UniformSelection(), value, aggregate, remember)
+def changed(s: Setting, change: dict[str, Any]) -> Setting:
+    """Apply a change of the study, in proportion where the federation is a small one."""
+    if "malicious" in change:
+        change = {"malicious": change["malicious"] * s.clients // 100}
+    if "validation" in change:
+        change = {"validation": min(change["validation"], s.validation // 2)}
+    return replace(s, **change)
 
 
-def federation(s: Setting, seed: int) -> Federation:
-    """Return the clients of a setting: IID, then skewed, then malicious ones."""
-    data = dataset(s.data)
-    groups: list[tuple[int, Any]] = [(s.honest - s.skewed, IID())]
-    if s.skewed:
-        groups.append((s.skewed, Dirichlet(s.gamma, by="client")))
-    if s.malicious:
-        groups.append((s.malicious, IID()))
-    made = make_federation(
-        data,
-        s.clients,
-        Mixed(tuple(groups)),
-        seed,
-        validation=s.validation / len(data.y_test),
-        validation_from="test",
-        empty="refill",
-    )
-    if s.one_sided < 1:
-        made = _one_sided(made, s.one_sided, seed)
-    permutation = LabelPermutation(made.n_classes)
-    liar: Transform = _SamePermutation(permutation, seed) if s.collusion else permutation
-    return made.with_transforms(dict.fromkeys(range(s.honest, s.clients), liar))
+def figures(profile: str) -> list[Setting]:
+    """Every method; of CIFAR-10 those of the paper and the oracle."""
+    return [
+        replace(base, method=method)
+        for base in BASES[profile]
+        for method in (METHODS if base.dataset != "cifar10" else (*PAPER_METHODS, "oracle"))
+    ]
 
 
-@dataclass(frozen=True)
-class _SamePermutation:
-    """A permutation that does not depend on the client: the rule's draw from one stream."""
-
-    rule: LabelPermutation
-    seed: int
-
-    def __call__(
-        self, x: torch.Tensor, y: torch.Tensor, rng: np.random.Generator
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        return self.rule(x, y, Streams(self.seed).generator("fedtsv", "collusion"))
+def study(profile: str) -> list[Setting]:
+    """One change at a time, with the methods that it can touch."""
+    found = [
+        replace(changed(BASES[profile][0], change), method=method)
+        for change in CHANGES.values()
+        if change  # the figures have the runs without one
+        for method in (("tsv",) if "utility" in change else STUDIED)
+    ]
+    return list(dict.fromkeys(found))
 
 
-def _one_sided(made: Federation, share: float, seed: int) -> Federation:
-    """Keep a share of the validation images of the second half of the classes."""
-    rng = Streams(seed).generator("fedtsv", "one-sided")
-    y = made.y_val.numpy()
-    kept = np.ones(len(y), dtype=bool)
-    for label in range(made.n_classes // 2, made.n_classes):
-        members = rng.permutation(np.flatnonzero(y == label))
-        kept[members[max(1, round(share * len(members))) :]] = False
-    place = torch.from_numpy(np.flatnonzero(kept))
-    return replace(made, x_val=made.x_val[place], y_val=made.y_val[place])
-
-
-def simulate(
-    s: Setting,
-    federations: Sequence[Federation],
-    seeds: Sequence[int],
-    *,
-    rows: Strategy | None = None,
-    **options: Any,
-) -> History:
-    """Run the federations of a setting, one per seed, in lockstep.
-
-    `rows` takes the place of the method's own strategy; `options` are those of
-    :func:`fedkit.federated.rounds.run`.
-    """
-
-    def sent(r: Round) -> torch.Tensor:
-        factor = np.where(r.participants >= s.honest, s.scale, 1.0)
-        scaled = r.updates * torch.as_tensor(factor).to(r.updates)[:, None]
-        return equal_lengths(scaled, clip=s.even == "clip") if s.even else scaled
-
-    plan = Plan(
-        rounds=s.rounds,
-        participants=s.participants,
-        local=LocalSGD(lr=s.lr, batch_size=s.batch_size),
-        utility="negative_loss" if s.method == "loo-loss" else "accuracy",
-        weighting="uniform",
-        evaluate_every=s.evaluate_every,
-    )
-    network = build(s.model, federations[0].input_shape, federations[0].n_classes)
-    attack = sent if s.scale != 1 or s.even else None
-    return run(federations, network, rows or strategy(s), plan, seeds, attack=attack, **options)
+def study_seeds(profile: str, s: Setting) -> list[tuple[int, ...]]:
+    """Three seeds, or ten where a sentence turns on it, and for the utilities."""
+    base = replace(BASES[profile][0], method=s.method)
+    if profile != "paper" or s.utility != base.utility:
+        return [SEEDS[profile]]
+    ten = s in [changed(base, CHANGES[name]) for name in TEN_SEEDS]
+    return [(0, 1, 2), tuple(range(3, 10))] if ten else [(0, 1, 2)]

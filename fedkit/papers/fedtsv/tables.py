@@ -12,9 +12,7 @@ import numpy.typing as npt
 from fedkit.extras import need
 from fedkit.intervals import Interval, mean_interval, paired_interval
 from fedkit.papers import overviews
-from fedkit.papers.fedtsv.cells import BASES, CHANGES, STUDIED, changed
-from fedkit.papers.fedtsv.runs import PAIRS
-from fedkit.papers.fedtsv.settings import KINDS
+from fedkit.papers.fedtsv.settings import BASES, CHANGES, KINDS, PAIRS, STUDIED, changed
 from fedkit.papers.separation import chance_above
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ import torch
 from fedkit.estimators import PermutationSampling, estimate, shapley
 from fedkit.games.game import FunctionGame
 from fedkit.methods.fedtsv import TrajectoryGame, gram_matrix
-from fedkit.papers.common import each_seed, setting
+from fedkit.papers.common import Setting, each_seed
 from fedkit.records.cell import Cell
 
 __all__ = ["Timing", "averaging", "clock", "made_up", "run_timing"]
@@ -63,7 +63,7 @@ def clock(call: Callable[[], T], repeat: int = 3) -> tuple[float, T]:
 
 
 @dataclass(frozen=True)
-class Timing:
+class Timing(Setting):
     """One round that is valued in three ways.
 
     Attributes
@@ -87,7 +87,7 @@ def run_timing(cell: Cell, seed: int, device: str | None, progress: bool) -> dic
     Gram matrix included; "error.sampled", the mean absolute error; "error.averaged", the largest;
     and "size", the mean absolute value of a participant.
     """
-    s = setting(Timing, cell)
+    s = Timing.of(cell)
     updates, reference = made_up(s.participants, s.parameters)
 
     def game() -> TrajectoryGame:

@@ -23,7 +23,8 @@ from fedkit.estimators import PermutationSampling
 from fedkit.fedvalue.baselines import MODELS, ensemble, explain, party_values, train
 from fedkit.fedvalue.cmi import PartyValues, entropy, mshapley_cmi, mutual_information
 from fedkit.fedvalue.data import discretise, joint_codes, pca
-from fedkit.papers.common import each_seed, experiment, identity, setting
+from fedkit.papers import common
+from fedkit.papers.common import each_seed, experiment, identity
 from fedkit.records.cell import Cell
 from fedkit.records.golden import Tiny
 from fedkit.streams import Streams
@@ -51,7 +52,7 @@ EXACT = 10
 
 
 @dataclass(frozen=True)
-class Setting:
+class Setting(common.Setting):
     """One panel of Figure 4: a data set at a number of features per party.
 
     Attributes
@@ -276,7 +277,7 @@ def run_correlation(cell: Cell, seed: int, device: Any, progress: bool) -> dict[
 
     ``fact.defined`` is the share of repetitions in which the parties' values differ at all.
     """
-    s = setting(Setting, cell)
+    s = Setting.of(cell)
     drawn = [repetition(s, seed, index).accuracies for index in range(s.repetitions)]
     means = {m: float(np.mean([a[m] for a in drawn])) for m in MODELS}
     each = [one(s, seed, index, means) for index in range(s.repetitions)]
@@ -322,7 +323,7 @@ def summary(metrics: Mapping[str, float]) -> dict[str, float]:
 @each_seed
 def run_models(cell: Cell, seed: int, device: Any, progress: bool) -> dict[str, Any]:
     """Run one row of Table 8: accuracy of the models on the rows that a sample leaves out."""
-    s = setting(Setting, cell)
+    s = Setting.of(cell)
     accuracies = repetition(s, seed, 0, explained=False).accuracies
     metrics = {f"accuracy.{m}": a for m, a in accuracies.items()}
     return {"metrics": metrics, "series": {}, "data": identity(table(s.dataset))}
@@ -332,7 +333,7 @@ def run_models(cell: Cell, seed: int, device: Any, progress: bool) -> dict[str, 
 
 
 @dataclass(frozen=True)
-class Approximation:
+class Approximation(common.Setting):
     """One data set of Figures 8 and 9.
 
     Attributes
@@ -377,7 +378,7 @@ def reduce(x: Floats, components: int, bins: int) -> NDArray[np.int64]:
 @each_seed
 def run_approximation(cell: Cell, seed: int, device: Any, progress: bool) -> dict[str, Any]:
     """Measure both approximations against exact values on the same rows and parties."""
-    a = setting(Approximation, cell)
+    a = Approximation.of(cell)
     data, codes = table(a.dataset), binned(a.dataset, a.bins)
     rows = split(Setting(a.dataset, sample=a.sample), seed, 0)[0]
     x, codes, y = data.x[rows], codes[rows], data.y[rows]
