@@ -18,11 +18,6 @@ def write_bytes(path: Path, content: bytes) -> None:
     """Write a file so that readers see the old content or the new, and a crash leaves either.
 
     Folders are made where they lack.
-
-    Raises
-    ------
-    OSError
-        If it cannot be written, e.g. because the disk is full; the old file stays as it was.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     writer = f"{os.getpid()}-{threading.get_ident()}"

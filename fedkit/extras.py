@@ -25,11 +25,6 @@ def need(module: str, extra: str) -> ModuleType:
         Name of the module to import.
     extra : str
         Extra of fedkit that installs it.
-
-    Raises
-    ------
-    ImportError
-        If the module is not installed; the message names its package and the extra.
     """
     try:
         with warnings.catch_warnings():

@@ -52,11 +52,6 @@ def read_source(path: Path) -> Any:
     -------
     nbformat.NotebookNode
         The notebook, without outputs, with ids made of position and content.
-
-    Raises
-    ------
-    NotebookError
-        If the file is missing, or its header does not make it a MyST notebook.
     """
     jupytext = need("jupytext", extra="book")
     if not path.is_file():
@@ -107,13 +102,7 @@ def write_pair(source: Path) -> bool:
 
 
 def check_pair(source: Path) -> None:
-    """Compare a pair by content, never by time stamp.
-
-    Raises
-    ------
-    NotebookError
-        If the ``.ipynb`` is missing, differs from its source, or holds outputs.
-    """
+    """Compare a pair by content, never by time stamp."""
     target = source.with_suffix(".ipynb")
     mend = f"the source is {source.name}: run 'make sync'"
     if not target.is_file():
@@ -148,11 +137,6 @@ def parameters_of(source: Path) -> dict[str, Parameter]:
     -------
     dict of str to Parameter
         In the order of the cell; empty if the notebook has no cell tagged ``parameters``.
-
-    Raises
-    ------
-    NotebookError
-        If a line is not ``name: type = literal  # help``, or there are several such cells.
     """
     notebook = read_source(source)
     cells = [c for c in notebook.cells if "parameters" in c.metadata.get("tags", [])]
@@ -193,11 +177,6 @@ def guard_parameters(source: Path, given: Mapping[str, Any]) -> dict[str, Any]:
         The ``.md`` source.
     given : mapping of str to object
         Values by name; strings (as typed on a command line) are read as the declared type.
-
-    Raises
-    ------
-    NotebookError
-        If a name is unknown to the notebook or a value is not of its declared type.
     """
     known = parameters_of(source)
     unknown = sorted(set(given) - set(known))

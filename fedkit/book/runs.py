@@ -61,11 +61,6 @@ def execute(
         Seconds for the whole notebook.
     cwd : Path
         Working directory of the kernel.
-
-    Raises
-    ------
-    NotebookError
-        If a cell raises, the kernel dies, a cell prints a warning, or the time is up.
     """
     parameters = guard_parameters(source, parameters)
     with tempfile.TemporaryDirectory(prefix="fedkit-run-") as folder:

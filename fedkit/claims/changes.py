@@ -62,11 +62,6 @@ def changes(frames: Mapping[str, pd.DataFrame], root: Path) -> pd.DataFrame:
         One row per claim: paper, claim, kind, before, after, because: "" where the verdict is the
         same, else "rule" (same numbers), "runs" (other numbers), or "new claim"; a claim that has
         gone has the after "".
-
-    Raises
-    ------
-    ValueError
-        If no verdicts were kept.
     """
     pd = need("pandas", extra="run")
     path = root / BEFORE

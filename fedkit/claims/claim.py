@@ -233,14 +233,7 @@ class Claims:
 
 
 def parse_claims(text: str) -> Claims:
-    """Expand the text of a claims file.
-
-    Raises
-    ------
-    ClaimsError
-        If a key, rule, experiment, metric, method or setting is unknown or lacking, a table's
-        rows do not fit its columns, or an id is used twice.
-    """
+    """Expand the text of a claims file."""
     yaml = need("yaml", extra="run")
     # printed numbers keep their digits: those of a row are one text
     source = yaml.safe_load(text)

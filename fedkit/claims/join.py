@@ -196,13 +196,6 @@ def join(
         ``also_fits``, of a reproduced cell of a table, counts those of the ``other_rows`` of its
         column whose printed number ours would have reproduced as well.  ``values`` are ours, one
         per seed, and ``entry`` is the :class:`~fedkit.claims.claim.Claim`.
-
-    Raises
-    ------
-    ClaimsError
-        If a claim's settings fit records of several settings.
-    RecordError
-        If a record is damaged.
     """
     pd = need("pandas", extra="run")
     lookup = Lookup(claims, Store() if store is None else store, profile)

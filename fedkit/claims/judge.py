@@ -248,9 +248,6 @@ def judge_bound(
 
     Parameters
     ----------
-    interval : Interval
-    bound : float
-    at_most : bool
     limit : float, optional
         The other end of what the sentence can mean.  "Tells them apart only partially" is at most
         0.9, and not below chance either: what lies beyond the limit is upside down.

@@ -59,8 +59,6 @@ class Lookup:
     ----------
     claims : Claims
         Its protocol and data sets decide what may be judged.
-    store : Store
-    profile : str
     """
 
     def __init__(self, claims: Claims, store: Store, profile: str) -> None:
@@ -92,13 +90,7 @@ class Lookup:
             self._values.setdefault((key, metric), {})[int(seed)] = float(value)
 
     def find(self, place: Place) -> _Found | None:
-        """Return the numbers of one place of the paper; None where there is no record.
-
-        Raises
-        ------
-        ClaimsError
-            If records of several settings fit and the claim does not pool them.
-        """
+        """Return the numbers of one place of the paper; None where there is no record."""
         metric, wanted = place["metric"], place.get("settings", {})
         keys = [
             key

@@ -143,13 +143,7 @@ STATISTICS: dict[str, Callable[..., float]] = {
 
 
 def printed_statistic(claims: Claims, test: Mapping[str, Any]) -> float:
-    """Compute the statistic that a test names, with its arguments, on the printed tables.
-
-    Raises
-    ------
-    ClaimsError
-        If no statistic has this name.
-    """
+    """Compute the statistic that a test names, with its arguments, on the printed tables."""
     name = test["statistic"]
     if name not in STATISTICS:
         raise ClaimsError(f"statistic {name!r} is unknown; choose from {sorted(STATISTICS)}")

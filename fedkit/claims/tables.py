@@ -154,13 +154,7 @@ def terminal_table(frame: pd.DataFrame, width: int | None) -> str:
 
 
 def with_verdict(frame: pd.DataFrame, words: str) -> pd.DataFrame:
-    """Keep the claims of one verdict, named in full or by a part that no other verdict has.
-
-    Raises
-    ------
-    ValueError
-        If the words name no verdict, or several.
-    """
+    """Keep the claims of one verdict, named in full or by a part that no other verdict has."""
     wanted = words.strip().lower()
     fitting = [v for v in VERDICTS if v == wanted] or [v for v in VERDICTS if wanted in v]
     if len(fitting) != 1:
@@ -187,11 +181,6 @@ def comparison_table(frame: pd.DataFrame, table: str, **column: Any) -> str:
     str
         A markdown table; a cell reads paper, then ours with its interval and seeds, then the
         verdict.
-
-    Raises
-    ------
-    ValueError
-        If nothing fits.
     """
     cells: dict[str, dict[str, str]] = {}
     heads: dict[str, None] = {}

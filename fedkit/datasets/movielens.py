@@ -173,11 +173,6 @@ def fetch(name: str = "ml-1m", root: str | os.PathLike[str] | None = None) -> Pa
     -------
     Path
         The archive; it is read as it is, without unpacking.
-
-    Raises
-    ------
-    DownloadError
-        If GroupLens cannot be reached, or the archive is not the published one.
     """
     edition, folder = _edition(name), data_root(root)
     target, url = folder / f"{name}.zip", _url(name)

@@ -432,11 +432,6 @@ def hold_out(
     -------
     train, held : int64 arrays
         Sorted positions in `y`; disjoint, together all of them.
-
-    Raises
-    ------
-    ValueError
-        If the fraction is out of range, or nothing would be left on either side.
     """
     labels = _check_labels(y)
     if not 0 < real("validation", fraction) < 1:

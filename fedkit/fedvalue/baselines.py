@@ -115,11 +115,6 @@ def train(name: str, x: ArrayLike, y: ArrayLike, seed: int = 0) -> Fitted:
         Labels 0, 1, ..., each of them present.
     seed : int
         For the forest and the initial weights of the network.
-
-    Raises
-    ------
-    ValueError
-        If the name is unknown or there is one label only.
     """
     inputs, labels = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.int64)
     if name not in MODELS:
@@ -160,7 +155,6 @@ def explain(fitted: Fitted, x: ArrayLike, background: ArrayLike, seed: int = 0) 
 
     Parameters
     ----------
-    fitted : Fitted
     x : array, shape (n, f)
         Rows to explain.
     background : array, shape (b, f)
@@ -232,11 +226,6 @@ def party_values(phi: Floats, parties: Sequence[Sequence[int]], how: How = "toge
     -------
     float64[d]
         Means over rows and outputs.
-
-    Raises
-    ------
-    ValueError
-        If `how` is unknown.
     """
     if how == "together":
         return np.array([np.abs(phi[:, list(p)].sum(axis=1)).mean() for p in parties])
@@ -253,11 +242,6 @@ def ensemble(
     A model counts if its accuracy is above the best one minus `threshold`.  The models explain
     quantities of different units (margins, log-odds, probabilities), so each model's values are
     divided by their sum first; the paper does not say.
-
-    Raises
-    ------
-    ValueError
-        If `threshold` is not positive: the best model itself would not count.
     """
     if not threshold > 0:
         raise ValueError(f"threshold is {threshold}; expected a positive difference of accuracies")
@@ -307,11 +291,6 @@ def vfps_scores(
     -------
     float64[d]
         In nats.
-
-    Raises
-    ------
-    ValueError
-        If there is no party or no group, or the data are refused.
     """
     label = label_codes(y)
     used = np.bincount(label)[label] > 1  # a label of one row has no neighbour

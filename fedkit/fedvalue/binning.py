@@ -18,13 +18,7 @@ Missing = Literal["own", "refuse"]
 
 
 def columns_of(x: Any, name: str = "x") -> list[NDArray[Any]]:
-    """Return the columns of a vector, a matrix or a data frame as arrays ``[n]``.
-
-    Raises
-    ------
-    ValueError
-        If there are no rows, or more than two axes.
-    """
+    """Return the columns of a vector, a matrix or a data frame as arrays ``[n]``."""
     try:
         shape = np.shape(x)
     except ValueError as error:
@@ -178,13 +172,7 @@ def _bin(values: NDArray[Any], bins: int, how: How, keep: bool | None, where: st
 
 
 def label_codes(y: ArrayLike, name: str = "y") -> Codes:
-    """Return dense codes of a discrete label.
-
-    Raises
-    ------
-    ValueError
-        If a label is missing or the labels are continuous.
-    """
+    """Return dense codes of a discrete label."""
     values, absent = _parse(np.asarray(y), name)
     if absent.any():
         raise ValueError(

@@ -321,15 +321,6 @@ def read_columns(
         The features to use; by default every other column.
     min_columns : int
         Features that there must be at least.
-
-    Raises
-    ------
-    ValueError
-        If the file is no table with commas, a column is missing, has no name or is named twice,
-        there are no rows, an ID is missing, is neither text nor a whole number, has blanks around
-        it or comes twice, or the labels are missing, all the same or continuous.
-    OSError
-        If it cannot be read.
     """
     frame = _npz(path) if path.suffix == ".npz" else _csv(path, id_column)
     others = [c for c in frame.columns if c not in (id_column, label)]

@@ -45,11 +45,6 @@ def knn_information(x: ArrayLike, y: ArrayLike, neighbours: int = 3, *, seed: in
     -------
     float
         May be below 0: cutting it there would give noise a positive value.
-
-    Raises
-    ------
-    ValueError
-        If a value is not finite, lengths differ, or `neighbours` is below 1.
     """
     if neighbours < 1:
         raise ValueError(f"neighbours is {neighbours}; expected at least 1")

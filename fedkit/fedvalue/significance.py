@@ -102,11 +102,6 @@ def permutation_p_value(
         Permutations, at least one.
     rng : Generator
         Source of the permutations.
-
-    Raises
-    ------
-    ValueError
-        If `draws` is below one or the codes are refused.
     """
     from scipy.stats import random_table  # scipy.stats takes seconds to load
 

@@ -43,7 +43,6 @@ class FirstLayer:
     layer : Linear or Conv2d
     pool : int
         Side of the max pool, 1 for none.
-    relu : bool
     shape : tuple of int
         ``(features,)`` or, for images, ``(channels, height, width)`` after pooling.
     rest : tuple of Layer

@@ -104,11 +104,6 @@ def sample_sizes(sizes: IntArray, simulations: int, rounds: int, seed: int = 0) 
     Returns
     -------
     int64[S, R, n]
-
-    Raises
-    ------
-    ValueError
-        If a number is out of its range, or nobody has data.
     """
     owned = _amounts(sizes)
     whole("simulations", simulations, 1)
@@ -174,7 +169,6 @@ class AccuracyApproximation(nn.Module):
 
     Parameters
     ----------
-    clients, rounds : int
     nodes : int
         Of the first fully connected layer; 10 in the paper.
     sigmoid : {"shared", "connected"}
@@ -729,11 +723,6 @@ def train_by_adam(
         The one with the least loss after the last epoch.
     losses : list of float
         Its mean squared error after each epoch.
-
-    Raises
-    ------
-    ValueError
-        If a number is out of its range, or every start diverges.
     """
     whole("epochs", epochs, 1)
     real("lr", lr, 0.0, above=True)
@@ -790,7 +779,6 @@ class _Networks:
     ----------
     weights : float32[K, P]
         One network per row, in the order of ``like.parameters()``; with a ``grad``.
-    like : AccuracyApproximation
     """
 
     def __init__(self, weights: Tensor, like: AccuracyApproximation) -> None:

@@ -127,7 +127,6 @@ def audited(
 
     Parameters
     ----------
-    store : Store
     k : int
         Cells, spread over the experiments.
     paper, experiment, profile : str, optional
@@ -139,11 +138,6 @@ def audited(
     save : bool
         Add each to ``audit.json`` of the store, in the place of an older one of the same cell and
         seed.
-
-    Raises
-    ------
-    ValueError
-        If `k` is not positive, or there is no such record.
     """
     if k < 1:
         raise ValueError(f"--cells is {k}; at least one cell is audited")

@@ -31,14 +31,8 @@ def by_seed(
         From :meth:`fedkit.records.store.Store.frame`.
     labels : mapping of str to str
         The methods that are shown, in this order, with their names.
-    metric : str
     **settings
         Keep records with these settings.
-
-    Raises
-    ------
-    ValueError
-        If no record fits, or several settings are mixed.
     """
     part = frame[frame.metric == metric]
     for name, value in settings.items():

@@ -290,11 +290,6 @@ def golden_runs(experiments: Sequence[Any]) -> dict[str, GoldenRun]:
     """Return the golden runs of some experiments by ``paper/name``, sorted.
 
     They are those that answer for a cell of some profile.
-
-    Raises
-    ------
-    ValueError
-        If two cells mean different small runs by one name.
     """
     runs: dict[str, GoldenRun] = {}
     for experiment in experiments:

@@ -82,11 +82,6 @@ def spread(artificial: int, sizes: Sequence[int] | npt.NDArray[np.int64]) -> npt
     -------
     int64[T]
         Artificial IDs of each cell; they add up to `artificial`.
-
-    Raises
-    ------
-    ValueError
-        If there is no cell, or one without rows.
     """
     rows = np.asarray(sizes, dtype=np.int64)
     if rows.ndim != 1 or not len(rows) or rows.min() < 1:

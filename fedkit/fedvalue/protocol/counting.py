@@ -80,11 +80,6 @@ def count_uploads(uploads: Sequence[Upload], parties: Sequence[str]) -> Table:
         One per party; sorted by ID they join fastest.
     parties : sequence of str
         Their names, in the same order.
-
-    Raises
-    ------
-    MessageError
-        If a party sent an ID twice.
     """
     keys = [sorted_halves(upload.ids) for upload in uploads]
     for name, (high, low, _) in zip(parties, keys, strict=True):

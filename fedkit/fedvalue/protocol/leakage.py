@@ -135,12 +135,6 @@ def geometric_noise(
     can change: a person alone in a cell brings it into the table, noise or not, and then the
     guarantee holds for people with company in each party's cell only.  Bins whose edges are the
     smallest and largest value in the data are no public rule either.
-
-    Raises
-    ------
-    ValueError
-        If epsilon is not positive, `sizes` do not fit, or there are more than 5 million joint
-        cells.
     """
     if not epsilon > 0:
         raise ValueError(f"epsilon is {epsilon}; it must be above 0")

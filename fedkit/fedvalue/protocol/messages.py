@@ -91,11 +91,6 @@ class Order:
         Each party adds up to this many private IDs that nobody else has.
     tokens : {"row", "cell"}
         A token of its own for every encrypted ID, or one for every cell.
-
-    Raises
-    ------
-    MessageError
-        If a number is out of range.
     """
 
     duplications: int

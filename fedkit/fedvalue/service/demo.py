@@ -100,15 +100,7 @@ def write_tables(folder: Path) -> tuple[dict[str, Path], PartyValues]:
 
 
 def run_demo(keep: Path | None, say: Callable[[str], None] = print) -> None:
-    """Run the demonstration in an empty folder that is kept, or in a temporary one.
-
-    Raises
-    ------
-    ValueError
-        If `keep` is not empty.
-    RuntimeError
-        If a program fails, or the values differ from those in the clear.
-    """
+    """Run the demonstration in an empty folder that is kept, or in a temporary one."""
     if keep is not None:
         keep.mkdir(parents=True, exist_ok=True)
         if any(keep.iterdir()):

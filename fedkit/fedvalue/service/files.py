@@ -14,13 +14,7 @@ __all__ = ["Database", "read_secret", "write_secret"]
 
 
 def write_secret(path: Path, text: str, replace: bool = False) -> None:
-    """Write a secret that only its owner may read.
-
-    Raises
-    ------
-    ValueError
-        If the file is there and is not to be replaced.
-    """
+    """Write a secret that only its owner may read."""
     if replace:
         path.unlink(missing_ok=True)
     try:
@@ -32,13 +26,7 @@ def write_secret(path: Path, text: str, replace: bool = False) -> None:
 
 
 def read_secret(path: Path, what: str) -> str:
-    """Read a secret from its file, without the line break at its end.
-
-    Raises
-    ------
-    ValueError
-        If the file is missing, empty, or holds more than one word of plain text.
-    """
+    """Read a secret from its file, without the line break at its end."""
     try:
         words = path.read_text("ascii").split()
     except OSError as error:
@@ -69,11 +57,6 @@ class Database:
         until it is closed or the process ends.
     most : int, optional
         Largest size in bytes; beyond it a transaction fails with ``SQLITE_FULL``.
-
-    Raises
-    ------
-    ValueError
-        If the file is something else, is missing, or another process holds it.
     """
 
     def __init__(

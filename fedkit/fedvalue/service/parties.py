@@ -43,13 +43,7 @@ _KEPT = "What was uploaded is kept: the same command goes on"
 
 
 def read_key(path: Path) -> bytes:
-    """Read the key that the parties share.
-
-    Raises
-    ------
-    ValueError
-        If the file does not hold 64 hexadecimal digits.
-    """
+    """Read the key that the parties share."""
     text = read_secret(path, "key")
     with contextlib.suppress(ValueError):
         if len(key := bytes.fromhex(text)) == KEY_BYTES:

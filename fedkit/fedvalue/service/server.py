@@ -150,11 +150,6 @@ def make_server(
         Certificate chain and private key, PEM: then it speaks HTTPS.
     quiet : bool
         Warnings only.
-
-    Raises
-    ------
-    ValueError
-        If only one of `cert` and `key` is given, or they cannot be used.
     """
     if (cert is None) != (key is None):
         raise ValueError("TLS needs both a certificate and its key: --tls-cert and --tls-key")

@@ -106,11 +106,6 @@ class JobStore:
         The parties.
     limits : Limits
         What is accepted.
-
-    Raises
-    ------
-    ValueError
-        If another server uses the folder, or its file is not one of this class.
     """
 
     def __init__(self, folder: Path, tokens: TokenBook, limits: Limits) -> None:
@@ -348,11 +343,6 @@ class PartyState:
     secret : bytes
         All random choices of the party follow from it, so that a party that was killed says the
         same when it comes back.
-
-    Raises
-    ------
-    ValueError
-        If the file is something else.
     """
 
     def __init__(self, path: Path | None = None) -> None:
@@ -370,11 +360,6 @@ class PartyState:
         Seals carry no date: whoever has kept an old job can send it again.  The same answer tells
         nothing new; an answer from other data, under the job's old keys, would.  `content` is a
         digest of the order and the party's data.
-
-        Raises
-        ------
-        MessageError
-            If the job was answered before with another content.
         """
         with self._kept.transaction() as db:
             db.execute("INSERT OR IGNORE INTO answered VALUES (?, ?)", (job, content))

@@ -59,14 +59,7 @@ def job_to_json(job: Job) -> dict[str, Any]:
 
 
 def job_from_json(data: object) -> Job:
-    """Read a job.
-
-    Raises
-    ------
-    MessageError
-        If it is anything else: unknown fields, odd names, a party twice, an envelope for a
-        stranger.
-    """
+    """Read a job."""
     if not isinstance(data, dict) or set(data) != {"id", "parties", "envelopes"}:
         raise MessageError("a job has the fields id, parties and envelopes, and no others")
     parties, envelopes = data["parties"], data["envelopes"]

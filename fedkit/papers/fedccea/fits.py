@@ -61,8 +61,6 @@ def stability(sims: Simulations, seed: int, splits: int = SPLITS) -> dict[str, f
 
     Parameters
     ----------
-    sims : Simulations
-    seed : int
     splits : int
         Random pairs of parts that are compared.
 
@@ -117,10 +115,8 @@ def by_chance(sims: Simulations, share: float, seed: int) -> dict[str, float]:
 
     Parameters
     ----------
-    sims : Simulations
     share : float
         What it explains in truth.
-    seed : int
 
     Returns
     -------

@@ -140,8 +140,6 @@ def all_removals(series: pd.DataFrame, dataset: str, methods: Sequence[str] = ME
 
     Parameters
     ----------
-    series : DataFrame
-    dataset : str
     methods : sequence of str
         METHODS, or keys of the curves with partial participation.
     """

@@ -141,7 +141,6 @@ class Tally:
 
     Parameters
     ----------
-    game : Game
     sizes : int64[n]
         Samples per client.
 
@@ -168,11 +167,6 @@ def truncated_walks(
 
     Whole walks are run, in the number whose cost comes closest.  Returns the Shapley values and
     what they cost; that is less where walks find nothing new to ask for.
-
-    Raises
-    ------
-    ValueError
-        If the limit is not a positive number.
     """
     if not (np.isfinite(limit) and limit > 0):
         raise ValueError(f"limit is {limit}; expected a positive number of federations")

@@ -40,7 +40,6 @@ def level_weights(n_players: int, levels: float) -> FloatArray:
 
     Parameters
     ----------
-    n_players : int
     levels : int or math.inf
         Number Q of inclusion levels i/Q; 1 gives Shapley's weights.
 
@@ -49,11 +48,6 @@ def level_weights(n_players: int, levels: float) -> FloatArray:
     float64[n]
         Entry s is the weight of ``v(S + j) - v(S)`` for each coalition S of s other clients:
         ``(1/Q) sum_i int_0^(i/Q) t^s (1-t)^(n-1-s) dt`` (proved in the chapter on theory).
-
-    Raises
-    ------
-    ValueError
-        If the levels are no whole number from 1, nor infinite.
     """
     if not (levels >= 1 and (levels == math.inf or levels == int(levels))):
         raise ValueError(f"levels is {levels}; expected a whole number from 1, or math.inf")
@@ -82,11 +76,6 @@ def walk_mean(game: Game, level: float, eta: float | None = None) -> tuple[Float
         Expected credit of each client in one walk.
     evaluations : float
         Expected number of utility calls of one walk.
-
-    Raises
-    ------
-    ValueError
-        If the game has more than 7 players or the level is no probability.
     """
     n = game.n_players
     if n > 7:

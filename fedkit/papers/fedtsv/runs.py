@@ -232,7 +232,6 @@ def round_metrics(s: Setting, clients: pd.DataFrame, notes: pd.DataFrame) -> dic
 
     Parameters
     ----------
-    s : Setting
     clients : DataFrame
         One row per participant of each round of one run: round (from 1), client, value, weight.
     notes : DataFrame

@@ -121,11 +121,6 @@ def deal(s: Setting, columns: int, rng: np.random.Generator) -> list[NDArray[np.
     Every party has exactly ``s.features`` columns, the task party none where it has only the
     label.  Columns that are left over belong to nobody: the paper's are "randomly selected and
     evenly distributed".
-
-    Raises
-    ------
-    ValueError
-        If fewer than two data parties come of it.
     """
     own = s.features if s.task_has == "columns" else 0
     parties = (columns - own) // s.features if s.features > 0 else 0

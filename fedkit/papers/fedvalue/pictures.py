@@ -35,11 +35,6 @@ def strips(
         marker, and place within the strip).
     ylabel : str
         Quantity and unit.
-
-    Raises
-    ------
-    ValueError
-        If a column is missing or the table is empty.
     """
     require(tidy, (panel, place, value, hue))
     names, places, series = (list(tidy[column].unique()) for column in (panel, place, hue))

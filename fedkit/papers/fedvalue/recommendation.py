@@ -177,11 +177,6 @@ def configure(data: MovieLens, case: Case, seed: int) -> Repetition:
 
     The draws do not depend on the scenario, so scenarios are compared on the same movies, users
     and tables of ratings.  Of an odd number of parties the smaller half is of high volume.
-
-    Raises
-    ------
-    ValueError
-        If there are too few movies or users, or all users with labels have the same.
     """
     users, movies = data.ratings.shape
     small, large = (max(1, round(share * movies)) for share in (case.low, case.high))
@@ -277,13 +272,7 @@ def values(repetition: Repetition, case: Case, seed: int) -> dict[str, FloatArra
 
 
 def prices(high: BoolArray, scheme: str) -> IntArray:
-    """Return what each party asks, in units of alpha: FIX 1, VAR 1 or 2 by volume.
-
-    Raises
-    ------
-    ValueError
-        If the scheme is unknown.
-    """
+    """Return what each party asks, in units of alpha: FIX 1, VAR 1 or 2 by volume."""
     if scheme not in SCHEMES:
         raise ValueError(f"scheme is {scheme!r}; choose from {SCHEMES}")
     return np.where(high & (scheme == "var"), 2, 1).astype(np.int64)
@@ -303,7 +292,6 @@ def greedy(
     scores : float64[d]
         Equal ones (to twelve digits of the largest) come in random order.
     price : int64[d]
-    budget : int
     worthless : bool
         Whether a party of score 0 or less is paid too while money is left, as the paper's "until
         the budget is used up" has it.
@@ -312,11 +300,6 @@ def greedy(
     -------
     dict of int to float
         Probability of each set of parties.
-
-    Raises
-    ------
-    ValueError
-        If there are too many parties, not one price for each, or scores that are not finite.
     """
     d = len(scores)
     if len(price) != d or not 1 <= d <= MOST_PARTIES:
