@@ -1,5 +1,6 @@
 """MShapley-CMI and its corrections against definitions, closed forms, exhaustion, sampling."""
 
+import tracemalloc
 from itertools import permutations, product
 
 import numpy as np
@@ -11,7 +12,7 @@ from scipy.stats import hypergeom, norm
 
 import fedkit as fk
 from fedkit.fedvalue import cells as counting
-from fedkit.fedvalue.bias import expected_clogc, null_information
+from fedkit.fedvalue.bias import NullContributions, expected_clogc, null_information
 from fedkit.fedvalue.cells import Cells, CoalitionCells, sum_clogc
 from fedkit.fedvalue.cmi import (
     CMIGame,
@@ -325,6 +326,31 @@ def test_keys_that_would_overflow_are_relabelled_first():
     counts, split = cells.counts(huge)
     assert sorted(counts[counts > 0]) == [1, 1, 2]
     assert sorted(split[split > 0]) == [1, 1, 1, 1]
+
+
+def test_one_set_of_cells_serves_several_corrections():
+    _, y, parties = federation(d=3, n=40)
+    columns = y, y, [joint_codes(p) for p in parties]  # the task party alone knows the label
+    shared = CoalitionCells(*columns)
+    for correction in ("plugin", "miller-madow", "permutation", "plugin"):
+        alone = mshapley_cmi(CoalitionCells(*columns), correction=correction)
+        again = mshapley_cmi(shared, correction=correction)
+        assert np.array_equal(again.values, alone.values)
+
+
+def test_the_null_takes_memory_by_rows_and_not_by_levels():
+    n = 20_000
+    rng = np.random.default_rng(0)
+    parties = rng.permutation(np.tile(np.arange(n) // 2, (3, 1)), axis=1)  # 10**4 levels each
+    cells = CoalitionCells(np.zeros(n, int), rng.integers(0, 2, n), list(parties))
+    null = NullContributions(cells, draws=2)
+    tracemalloc.start()
+    plugin, corrected, _ = null.marginal(np.array([True, True, False]), 2)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2e8  # a table of the two parties' levels would be 8e8 bytes
+    assert plugin < 0.01
+    assert corrected == pytest.approx(0.0, abs=1e-3)
 
 
 def test_each_coalition_costs_one_pass(monkeypatch):

@@ -136,8 +136,10 @@ def _drawn_sums(
         some = min(batch, draws - begin)
         shuffled = np.argsort(z + rng.random((some, len(z))), axis=1)
         key = zx * labels + y[shuffled] + size * np.arange(some)[:, None]
-        counts = np.bincount(key.ravel(), minlength=some * size).reshape(some, size)
-        sums[begin : begin + some] = table[counts].sum(axis=1)
+        cell, m = densify(key.ravel(), some * size)
+        draw = np.empty(m, dtype=np.int64)
+        draw[cell] = np.repeat(np.arange(some), len(z))
+        sums[begin : begin + some] = np.bincount(draw, table[totals(cell, m)], some)
     return sums
 
 
@@ -194,6 +196,7 @@ class NullContributions:
         if key not in self._known:
             base, label = self.cells.at(members), self.cells.label
             if not base.pure:
+                base.key, base.size = densify(base.key, base.size)
                 some = np.empty(base.size, dtype=np.int64)  # the label of some row of each cell
                 some[base.key] = label
                 base.pure = bool((some[base.key] == label).all())

@@ -8,7 +8,8 @@ cost 2**d passes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -154,6 +155,12 @@ class CoalitionCells:
         self.rows = len(self.label)
         self.total = self.rows if self.weights is None else int(self.weights.sum())
         self._stack = [Cells(np.zeros(d, dtype=np.bool_), *_from_zero(task))]
+
+    def apart(self) -> CoalitionCells:
+        """Return the same columns for another user: its walk and its marks are its own."""
+        other = copy(self)
+        other._stack = [replace(self.task, pure=False)]
+        return other
 
     @property
     def task(self) -> Cells:

@@ -183,10 +183,10 @@ def coalition_cells(
     x_task: Any, y: Any = None, parties: Any = None, names: Iterable[str] | None = None,
     bins: int = 5, how: How = "width", missing: Missing = "own",
 ) -> CoalitionCells:  # fmt: skip
-    """Return the cells of a call: :class:`CoalitionCells` as they are, or those of the data."""
+    """Return the cells of a call: those of :class:`CoalitionCells`, or those of the data."""
     if isinstance(x_task, CoalitionCells):
         _alone(x_task, y, parties, names)
-        return x_task
+        return x_task.apart()
     data = vertical_data(x_task, y, parties, names)
     return CoalitionCells(*data.codes(bins, how, missing), names=data.names)
 
