@@ -6,8 +6,9 @@ import importlib
 import os
 import shutil
 import sys
+import warnings
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import filter as matching
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,7 +19,7 @@ need("typer", extra="run")
 
 import typer  # noqa: E402
 
-from fedkit.papers.claims import claims_papers, load_claims  # noqa: E402
+from fedkit.papers.claims import all_claims, claims_papers, load_claims  # noqa: E402
 from fedkit.papers.registry import all_experiments, get, keep, papers  # noqa: E402
 from fedkit.records.cell import PROFILES, parse_seeds  # noqa: E402
 from fedkit.records.running import CellError, Outcome  # noqa: E402
@@ -26,6 +27,8 @@ from fedkit.records.store import Store  # noqa: E402
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from fedkit.claims.claim import Claims
 
 __all__ = ["app", "main"]
 
@@ -246,8 +249,9 @@ def _remarks(
 
 
 def _compare_all(
-    papers_: Sequence[str], store: Store, profile: str, keep: bool, changed: bool, power_: bool
-) -> None:
+    claims: Mapping[str, Claims], store: Store, profile: str, keep: bool, changed: bool,
+    power_: bool,
+) -> None:  # fmt: skip
     """Count the verdicts of papers; what has changed, and what their seeds can decide."""
     import pandas as pd
 
@@ -256,7 +260,7 @@ def _compare_all(
     from fedkit.claims.power import power
     from fedkit.claims.tables import by_paper
 
-    frames = {name: join(load_claims(name), store, profile=profile) for name in papers_}
+    frames = {name: join(read, store, profile=profile) for name, read in claims.items()}
     if power_:
         table = pd.concat([power(frame) for frame in frames.values()], ignore_index=True)
         typer.echo(table.to_string(index=False, float_format=lambda x: f"{x:.3g}"))
@@ -393,8 +397,8 @@ def compare(
             raise ValueError(
                 "--table, --verdict, --markdown and --check are for the claims of one paper"
             )
-        names = claims_papers() if paper is None else [paper]
-        _compare_all(names, store, profile, keep, changes, power)
+        read = all_claims() if paper is None else {paper: load_claims(paper)}
+        _compare_all(read, store, profile, keep, changes, power)
         return
     frame = join(load_claims(paper), store, profile=profile)
     if table is not None:
@@ -431,6 +435,12 @@ for name, module in (
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit status, with one line on what went wrong."""
+    with warnings.catch_warnings():
+        warnings.showwarning = lambda message, *where, **more: _complain(message)
+        return _main(arguments)
+
+
+def _main(arguments: Sequence[str] | None) -> int:
     try:
         code = app(args=None if arguments is None else list(arguments), standalone_mode=False)
     except typer.Exit as stop:

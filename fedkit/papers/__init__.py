@@ -7,23 +7,21 @@ A paper may live outside fedkit: an installed package enters it under the entry 
 from __future__ import annotations
 
 import pkgutil
-from importlib import metadata, util
 from pathlib import Path
 
-__all__ = ["folder", "packages"]
+from fedkit.records.outside import entered, home
+
+__all__ = ["claims_file", "packages"]
 
 
 def packages() -> dict[str, str]:
     """Return the module of each paper by its name, sorted, without importing any."""
     here = pkgutil.iter_modules(__path__)
     ours = {item.name: f"{__name__}.{item.name}" for item in here if item.ispkg}
-    entered = {point.name: point.value for point in metadata.entry_points(group=__name__)}
-    return dict(sorted((entered | ours).items()))
+    return dict(sorted((entered() | ours).items()))
 
 
-def folder(paper: str) -> Path:
-    """Return the folder of a paper's module, where its ``claims.yaml`` is."""
-    found = util.find_spec(packages()[paper])
-    if found is None or found.origin is None:
-        raise ValueError(f"the module {packages()[paper]} of paper {paper!r} cannot be found")
-    return Path(found.origin).parent
+def claims_file(paper: str) -> Path | None:
+    """Return the ``claims.yaml`` in a paper's package; None where there is none."""
+    folder = home(packages().get(paper, "."))
+    return folder / "claims.yaml" if folder and (folder / "claims.yaml").is_file() else None

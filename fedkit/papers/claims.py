@@ -1,16 +1,19 @@
-"""The claims files of the papers: ``claims.yaml`` beside their modules."""
+"""The claims files of the papers: ``claims.yaml`` in their packages."""
 
 from __future__ import annotations
 
-from fedkit.claims.claim import Claims, ClaimsError, parse_claims
-from fedkit.papers import folder, packages
+import warnings
 
-__all__ = ["claims_papers", "load_claims"]
+from fedkit.claims.claim import Claims, ClaimsError, parse_claims
+from fedkit.papers import claims_file, packages
+from fedkit.records.outside import entered
+
+__all__ = ["all_claims", "claims_papers", "load_claims"]
 
 
 def claims_papers() -> list[str]:
     """Return the papers that have a claims file, sorted."""
-    return [paper for paper in packages() if (folder(paper) / "claims.yaml").is_file()]
+    return [paper for paper in packages() if claims_file(paper) is not None]
 
 
 def load_claims(paper: str) -> Claims:
@@ -21,6 +24,26 @@ def load_claims(paper: str) -> Claims:
     ClaimsError
         If the paper has no claims file, or the file is not of the declared form.
     """
-    if paper not in claims_papers():
+    file = claims_file(paper)
+    if file is None:
         raise ClaimsError(f"paper {paper!r} has no claims file; choose from {claims_papers()}")
-    return parse_claims((folder(paper) / "claims.yaml").read_text("utf-8"))
+    try:
+        return parse_claims(file.read_text("utf-8"))
+    except (ClaimsError, ImportError):
+        raise
+    except Exception as error:  # no YAML, or of another form in the middle of it
+        name = type(error).__name__
+        raise ClaimsError(f"the claims file of {paper} cannot be read: {name}: {error}") from error
+
+
+def all_claims() -> dict[str, Claims]:
+    """Read the claims of all papers; a broken file of another package is left out, and told."""
+    read = {}
+    for paper in claims_papers():
+        try:
+            read[paper] = load_claims(paper)
+        except ClaimsError as error:
+            if paper not in entered():
+                raise
+            warnings.warn(f"paper {paper!r} is left out: {error}", stacklevel=2)
+    return read

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import json
 import pkgutil
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 from fedkit.papers import packages
 from fedkit.records.cell import Cell
 from fedkit.records.golden import Tiny, version
+from fedkit.records.outside import entered
 from fedkit.records.running import Outcome, run_cells
 from fedkit.records.store import Store
 
@@ -150,12 +152,24 @@ def register(experiment: Experiment) -> Experiment:
 
 
 def _load(paper: str | None = None) -> None:
-    """Import the modules of all papers, or of one."""
+    """Import the modules of all papers, or of one; of all, a broken one from outside is told."""
     for name, package in packages().items():
-        if paper in (None, name):
+        if paper not in (None, name):
+            continue
+        try:
             module = importlib.import_module(package)
             for item in pkgutil.iter_modules(getattr(module, "__path__", [])):
-                importlib.import_module(f"{package}.{item.name}")
+                if not item.name.startswith("_"):  # such as __main__, which is for running
+                    importlib.import_module(f"{package}.{item.name}")
+        except Exception as error:
+            if name not in entered():
+                raise
+            told = f"cannot be loaded: importing {package} gave {type(error).__name__}: {error}"
+            if paper is not None:
+                raise ValueError(f"paper {name!r} {told}") from error
+            for place in [place for place in _registry if place[0] == name]:  # no half of it
+                del _registry[place]
+            warnings.warn(f"paper {name!r} is left out, it {told}", stacklevel=3)
 
 
 def papers() -> list[str]:

@@ -1,7 +1,8 @@
 """Golden runs: small runs whose numbers are committed, so that a change of behaviour is seen.
 
 An experiment declares a :class:`Tiny`: which small runs answer for a cell of it.  The numbers of
-each such run stand in ``results/golden/<paper>/<name>.json`` with a version, its *behaviour*.
+each such run stand in ``results/golden/<paper>/<name>.json`` with a version, its *behaviour*; those
+of a paper from outside in its own package, ``golden/<name>.json``.
 A record keeps the behaviours of its golden runs, and is stale once one of them is older than what
 is committed now.  Nothing here looks at source code: what gives the same numbers is the same.
 """
@@ -24,6 +25,7 @@ import numpy as np
 from fedkit.atomic import write_text
 from fedkit.records.cell import PROFILES, Cell
 from fedkit.records.manifest import commit, lock_hash, repository_root
+from fedkit.records.outside import entered, home
 
 __all__ = [
     "GoldenRun",
@@ -113,8 +115,13 @@ def folder() -> Path:
     return (repository_root() or Path.cwd()) / "results" / "golden"
 
 
-def _path(paper: str, name: str) -> Path:
-    return folder() / paper / f"{name}.json"
+def _path(paper: str, name: str) -> Path | None:
+    """Return the file of a golden run; a paper from outside has it in its own package."""
+    module = entered().get(paper)
+    if module is None:
+        return folder() / paper / f"{name}.json"
+    there = home(module)
+    return None if there is None else there / "golden" / f"{name}.json"
 
 
 @cache
@@ -125,7 +132,7 @@ def _read(path: Path, changed_ns: int) -> dict[str, Any]:
 
 def _stored(paper: str, name: str) -> dict[str, Any]:
     path = _path(paper, name)
-    if not path.is_file():
+    if path is None or not path.is_file():
         return {"behaviour": 0, "history": [], "numbers": {}}
     return _read(path, path.stat().st_mtime_ns)
 
@@ -254,10 +261,17 @@ class GoldenRun:
         Raises
         ------
         ValueError
-            If no reason is given, or nothing differs.
+            If no reason is given, nothing differs, or the paper is a single module.
         """
         if not why.strip():
             raise ValueError(f"{self.id}: say why its numbers differ, with --why")
+        path = _path(self.paper, self.name)
+        if path is None:
+            module = entered()[self.paper]
+            raise ValueError(
+                f"{self.id}: {module} is a single module, and golden numbers are files of a "
+                f"package; make it one: {module.rpartition('.')[2]}/__init__.py"
+            )
         numbers = self.measure()
         if not self.compare(numbers):
             raise ValueError(f"{self.id} gives the numbers that are committed: nothing to accept")
@@ -269,7 +283,7 @@ class GoldenRun:
             "settings": dict(self.settings),
             "numbers": numbers,
         }
-        write_text(_path(self.paper, self.name), _lines(body))
+        write_text(path, _lines(body))
         return n
 
 
