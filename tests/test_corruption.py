@@ -119,10 +119,6 @@ def test_misbehaviour_is_repeatable():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: LabelNoise(1.2, 5), "share is 1.2"),
-        (lambda: LabelPermutation(1), "n_classes is 1"),
-        (lambda: Backdoor(-0.1), "share is -0.1"),
-        (lambda: RandomUpdate("long"), "norm is 'long'"),
         (
             lambda: Adversaries.of((FreeRider(), [1]), (LabelFlip(3), [1])),
             "client 1 is given two attacks",

@@ -212,23 +212,10 @@ def test_budget_or_own_stop_is_needed():
 @pytest.mark.parametrize(
     ("call", "match"),
     [
-        (lambda g: estimate(g, PermutationSampling(), 20.5), "whole number"),
-        (lambda g: estimate(g, PermutationSampling(), 20, count="all"), "count is 'all'"),
-        (lambda g: estimate(g, PermutationSampling(), 10, seed=-1), "seed is -1"),
         (lambda g: estimate_many([g, g], [PermutationSampling()] * 3, 20), "common length"),
         (lambda g: estimate_many([], PermutationSampling(), 20), "common length"),
-        (lambda g: PermutationSampling(walks=0), "walks is 0"),
         (lambda g: PermutationSampling(antithetic=True, walks=3), "pairs"),
-        (lambda g: TruncatedMonteCarlo(-0.1), "tolerance is -0.1"),
-        (lambda g: TruncatedMonteCarlo(np.nan), "tolerance is nan"),
-        (lambda g: GTGShapley(within=-1.0), "within is -1"),
         (lambda g: GTGShapley(as_printed=True, official_normalisation=True), "one of the two"),
-        (lambda g: OwenSampling(levels=0), "levels is 0"),
-        (lambda g: OwenSampling(eta=1.5), "eta is 1.5"),
-        (lambda g: MultilinearSampling("grid"), "nodes is 'grid'"),
-        (lambda g: MultilinearSampling(levels=0), "levels is 0"),
-        (lambda g: BanzhafSampling("mean"), "variant is 'mean'"),
-        (lambda g: BetaShapleySampling(0.0, 1.0), "above 0"),
     ],
 )
 def test_bad_input_is_refused(call, match):

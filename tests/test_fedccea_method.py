@@ -387,10 +387,6 @@ def test_index_by_hand():
     [
         (lambda f, a: train_with_sizes(f, a, LOCAL, np.ones((2, 3))), "sizes have shape"),
         (lambda f, a: train_with_sizes(f, a, LOCAL, np.full((1, 1, 4), 10**6)), "larger than"),
-        (lambda f, a: train_with_sizes(f, a, LOCAL, np.full((1, 1, 4), 2.7)), "whole and finite"),
-        (lambda f, a: train_with_sizes(f, a, LOCAL, np.full((1, 1, 4), np.nan)), "whole and"),
-        (lambda f, a: RetrainingGame(f, a, LOCAL, rounds=0), "rounds is 0"),
-        (lambda f, a: RetrainingGame(f, a, LOCAL, rounds=1.5), "whole number of at least 1"),
         (lambda f, a: sample_sizes(f.sizes, 0, 5), "simulations is 0"),
         (lambda f, a: sample_sizes([3, 4], 2, 2.5), "rounds is 2.5"),
         (lambda f, a: sample_sizes([3, np.nan], 2, 5), "sizes is"),

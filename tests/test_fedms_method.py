@@ -293,9 +293,6 @@ def test_end_to_end(estimator):
         (lambda: class_difficulty(np.array([np.nan])), "accuracy is"),
         (lambda: class_scores(np.ones((2, 3)), np.ones(2)), r"\(2, 3\) and the difficulty \(2,\)"),
         (lambda: distance(np.ones(1), np.ones(1), "l2"), "norm is 'l2'"),
-        (lambda: MaverickMR(temperature=-1), "temperature is -1"),
-        (lambda: MaverickTMR(between=-0.1), "between is -0.1"),
-        (lambda: MaverickGTG(last=0), "last is 0"),
         (lambda: fk.estimate(fk.airport([1, 2, 3]), MaverickMR()), "one per class"),
         (lambda: fk.estimate(GAME, MaverickMR(), budget=20), "at least 32"),
         (

@@ -132,28 +132,6 @@ def test_wrong_shapes_are_refused():
         FunctionGame(3, lambda rows: np.zeros((len(rows), 1, 1))).value(all_coalitions(3))
 
 
-@pytest.mark.parametrize(
-    ("make", "match"),
-    [
-        (lambda: airport([]), "at least one"),
-        (lambda: airport([1.0, -1.0]), "non-negative"),
-        (lambda: airport([1.0, np.nan]), "finite"),
-        (lambda: glove(0, 2), "left is 0"),
-        (lambda: weighted_majority([1, -1], 1), "non-negative integers"),
-        (lambda: weighted_majority([0.5, 1.0], 1), "non-negative integers"),
-        (lambda: weighted_majority([1, 1], 0), "quota is 0"),
-        (lambda: unanimity(3, []), "at least one"),
-        (lambda: unanimity(3, [3]), "from 0 to 2"),
-        (lambda: random_unanimity_sum(0, 1, 0), "n_players is 0"),
-        (lambda: FunctionGame(0, len), "n_players is 0"),
-        (lambda: all_coalitions(0), "n_players is 0"),
-    ],
-)
-def test_bad_games_are_refused(make, match):
-    with pytest.raises(ValueError, match=match):
-        make()
-
-
 def test_too_many_players_for_a_table_says_how_many_coalitions():
     with pytest.raises(ValueError, match="33,554,432"):
         all_coalitions(25)
@@ -222,10 +200,6 @@ def test_normalise_without_gain_never_flips_signs():
     np.testing.assert_array_equal(normalise(game, minimum_gain=3.0).scale, [1, 1, 1])
     with pytest.raises(ValueError, match="no_gain='shift'"):
         normalise(game, no_gain="raise")
-    with pytest.raises(ValueError, match="no_gain is"):
-        normalise(game, no_gain="flip")
-    with pytest.raises(ValueError, match="minimum_gain"):
-        normalise(game, minimum_gain=np.nan)
 
 
 @pytest.mark.parametrize("batch_size", [1, 3, 64])
@@ -236,31 +210,20 @@ def test_tabulate_in_batches(batch_size):
     table = tabulate(counted, batch_size=batch_size)
     np.testing.assert_allclose(table.values, tabulate(game).values, atol=1e-14)
     assert max(sizes) <= batch_size
-    with pytest.raises(ValueError, match="batch_size"):
-        tabulate(game, batch_size=0)
 
 
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: unanimity(3, [0.5]), "carrier is"),
+        (lambda: airport([1.0, -1.0]), "non-negative"),
+        (lambda: weighted_majority([1, -1], 1), "non-negative integers"),
+        (lambda: weighted_majority([1, 1], 0), "quota is 0"),
+        (lambda: all_coalitions(0), "n_players is 0"),
         (lambda: unanimity(3, [True, False]), "carrier is"),
-        (lambda: unanimity(2.5, [0]), "n_players is 2.5"),
-        (lambda: weighted_majority([1.5, 2], 2), "weights are"),
         (lambda: weighted_majority([True, False], 1), "weights is"),
-        (lambda: weighted_majority([3, 2], 2.5), "quota is 2.5"),
-        (lambda: weighted_majority([3, 2], np.nan), "quota is nan"),
-        (lambda: airport(["1", "2"]), "costs is"),
-        (lambda: airport([1 + 2j]), "costs is"),
-        (lambda: glove(1.5, 2), "left is 1.5"),
-        (lambda: random_unanimity_sum(3, 4, 0.5), "seed is 0.5"),
-        (lambda: random_unanimity_sum(3, 4, 0, 0), "n_outputs is 0"),
         (lambda: coalition_index([[2, 0, 1]]), "other than 0 and 1"),
         (lambda: tabulate(FunctionGame(2, lambda rows: rows[:, 0] * 1j)), "dtype complex128"),
         (lambda: tabulate(FunctionGame(2, lambda rows: ["a"] * len(rows))), "expected numbers"),
-        (lambda: FunctionGame(2.0, len), "n_players is 2.0"),
-        (lambda: all_coalitions(True), "n_players is True"),
-        (lambda: all_coalitions(3.5), "n_players is 3.5"),
     ],
 )
 def test_silent_nonsense_is_refused(call, words):

@@ -147,12 +147,10 @@ def test_flat_vectors_split_into_names_and_back() -> None:
 @pytest.mark.parametrize(
     ("name", "shape", "classes", "message"),
     [
-        ("alexnet", (1, 28, 28), 10, "'alexnet', an unknown architecture"),
         ("mlp-0", (1, 28, 28), 10, "an unknown architecture"),
         ("mlp", (1, 28, 28), 10, "an unknown architecture"),
         ("lenet5", (1, 3, 3), 10, "at least 4 x 4"),
         ("resnet18", (3, 4, 4), 10, "at least 8 x 8"),
-        ("mlp-10", (1, 28, 28), 1, "n_classes is 1"),
     ],
 )
 def test_what_cannot_be_built_is_refused(

@@ -291,10 +291,6 @@ def test_a_round_is_valued_better_by_what_it_is():
 @pytest.mark.parametrize(
     ("call", "match"),
     [
-        (lambda: ProxySampling("tree"), "proxy is 'tree'"),
-        (lambda: ProxySampling(value="core"), "value is 'core'"),
-        (lambda: ProxySampling(sizes=[1.0, -2.0]), "sizes is"),
-        (lambda: ProxySampling(sizes=[1.0, np.nan]), "sizes is"),
         (lambda: estimate(GAME, ProxySampling(sizes=[1.0, 2.0]), 40), "2 sizes for 6 players"),
         (lambda: estimate(GAME, ProxySampling(), 13), "needs at least 14"),
         (lambda: estimate(GAME, ProxySampling()), "no stop of its own"),

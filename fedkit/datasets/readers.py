@@ -83,7 +83,7 @@ def user_cache() -> Path:
 
 
 def read_checked(path: Path, md5: str | None) -> bytes:
-    """Read a file, unpacked where it ends in ``.gz``, and compare it with its md5 if there is one."""
+    """Read a file, unpacked where it ends in ``.gz``; compare it with its md5 if there is one."""
     content = path.read_bytes()
     if path.suffix == ".gz":
         try:
