@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["chance_above"]
-
 
 def chance_above(a: npt.NDArray[np.float64], b: npt.NDArray[np.float64]) -> float:
     """Probability that a member of `a` is above one of `b`, ties half; NaN if one is empty.

@@ -9,11 +9,6 @@ from fedkit.methods.fedccea import Fit, Simulations, fewest_simulations, fit_aam
 from fedkit.papers.fedccea.names import FITS
 from fedkit.streams import Streams
 
-__all__ = [
-    "OTHER_SEED", "agreement", "by_chance", "explained", "misses", "same_round", "stability",
-    "unseen",
-]  # fmt: skip
-
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 #: of the simulations, for the explained share by chance

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.lines import Line2D
 
-__all__ = ["all_indices", "all_removals", "misses", "noise_injected", "splits", "wide"]
-
 
 def splits(bases: Sequence[Setting], seed: int = 0) -> Picture:
     """Draw how many samples of each class each client has, by distribution (Figures 8 and 9)."""

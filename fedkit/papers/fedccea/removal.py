@@ -15,10 +15,6 @@ from fedkit.papers.fedccea.settings import Setting, architecture
 from fedkit.papers.fedccea.valuing import Valued
 from fedkit.streams import Streams
 
-__all__ = [
-    "PROPORTIONS", "curve_metrics", "kept_after_removal", "partial_participation", "removal_curves",
-]  # fmt: skip
-
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 #: share of the clients that are removed (the paper's figures reach from 0 to about 0.4 and more)

@@ -37,8 +37,6 @@ from fedkit.papers.separation import chance_above
 from fedkit.records.store import default_root
 from fedkit.streams import Streams
 
-__all__ = ["index_metrics", "run_base", "run_cost", "run_dealt", "run_golden", "run_valued"]
-
 FloatArray = npt.NDArray[np.float64]
 
 

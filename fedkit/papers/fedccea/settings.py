@@ -18,11 +18,6 @@ from fedkit.papers import common
 from fedkit.papers.fedccea.names import DISTRIBUTIONS, NOISES
 from fedkit.streams import Streams
 
-__all__ = [
-    "COST", "LEARNING", "SCALES", "Pattern", "Scale", "Setting", "architecture", "at_hand",
-    "federation", "halves", "noise_of",
-]  # fmt: skip
-
 IntArray = npt.NDArray[np.int64]
 
 

@@ -37,13 +37,6 @@ from fedkit.papers.separation import chance_above
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "areas_table", "costlier", "dealt_table", "decided_leads", "equal_quality_table",
-    "errors_table", "exclusion_table", "fits_table", "gains_table", "leads_table",
-    "learning_table", "losses_table", "measured_times", "methods_table", "partial_table",
-    "parts_table", "planted_table", "printed_times", "random_spread", "seed_table", "shares_table",
-]  # fmt: skip
-
 RUN = ["dataset", "distribution", "noise", "seed"]
 #: metric of what goes with the 40% of the clients at one end of an order
 _LOST = {"lowest": "lost40", "highest": "lost40.highest"}

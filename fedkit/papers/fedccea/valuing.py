@@ -28,8 +28,6 @@ from fedkit.papers.fedccea.names import FITS, PARTS, RANDOM_ORDERS
 from fedkit.papers.fedccea.settings import Setting, architecture, halves
 from fedkit.streams import Streams
 
-__all__ = ["Tally", "Valued", "truncated_walks", "value_clients"]
-
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 

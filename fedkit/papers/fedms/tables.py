@@ -15,14 +15,11 @@ from fedkit.intervals import mean_interval, paired_interval
 from fedkit.papers import overviews
 from fedkit.papers.claims import load_claims
 from fedkit.papers.fedms.settings import CHANGES, PAPER_METHODS, READINGS, SCALES, STUDIED
-from fedkit.papers.overviews import gains
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from fedkit.records.store import Store
-
-__all__ = ["LABELS", "by_seed", "gains", "overview", "readings", "study", "tuned_on_validation"]
 
 LABELS = {
     "fedavg": "FedAvg",

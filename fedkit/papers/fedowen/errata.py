@@ -30,8 +30,6 @@ from fedkit.games.game import (
     tabulate,
 )
 
-__all__ = ["level_weights", "owen_bias", "owen_limit_bias", "truncation_bias", "walk_mean"]
-
 FloatArray = npt.NDArray[np.float64]
 
 

@@ -15,12 +15,9 @@ import numpy as np
 from fedkit.extras import need
 from fedkit.intervals import paired_interval
 from fedkit.papers import overviews
-from fedkit.papers.overviews import gains
 
 if TYPE_CHECKING:
     import pandas as pd
-
-__all__ = ["LABELS", "as_text", "by_seed", "gains", "overview", "sensitivity"]
 
 LABELS = {
     "fedavg": "FedAvg",

@@ -18,11 +18,6 @@ from fedkit.papers.separation import chance_above
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "ACCURACY_COLUMNS", "LABELS", "SEPARATION_COLUMNS", "lead", "over_rounds", "rounds_table",
-    "study", "study_text", "summary", "timings_table", "weights_table",
-]  # fmt: skip
-
 LABELS = {
     "fedavg": "FedAvg",
     "cgsv": "CGSV",

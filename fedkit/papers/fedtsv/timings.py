@@ -21,8 +21,6 @@ from fedkit.methods.fedtsv import TrajectoryGame, gram_matrix
 from fedkit.papers.common import Setting, each_seed
 from fedkit.records.cell import Cell
 
-__all__ = ["Timing", "averaging", "clock", "made_up", "run_timing"]
-
 T = TypeVar("T")
 
 

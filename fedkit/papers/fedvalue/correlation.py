@@ -29,13 +29,6 @@ from fedkit.records.cell import Cell
 from fedkit.records.golden import Tiny
 from fedkit.streams import Streams
 
-__all__ = [
-    "CONTROLS", "ESTIMATES", "FEATURES", "FULL", "READINGS", "REDUCED", "Approximation",
-    "Repetition", "Setting", "binned", "correlate", "deal", "dealt", "information_values", "mape",
-    "one", "reduce", "repetition", "run_approximation", "run_correlation", "run_models", "split",
-    "summary", "table",
-]  # fmt: skip
-
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]
 

@@ -20,12 +20,6 @@ from fedkit.plots.style import INK, Picture, finish, looks, panels
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "BENCHMARKS", "ESTIMATE_LABELS", "accuracy", "approximations", "bars", "beaten",
-    "better_models", "by_model", "by_reading", "distance", "facts", "figure4", "gains", "growth",
-    "reading", "repetitions", "shares", "slope_of_error",
-]  # fmt: skip
-
 #: the six benchmarks of Figure 4; Figure 5 has the last of THRESHOLDS
 BENCHMARKS = (*MODELS, "ensemble5")
 BENCHMARK_LABELS = {**MODELS, "ensemble5": "ensemble, 0.05", "ensemble2": "ensemble, 0.02"}

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from pandas import DataFrame
 
-__all__ = ["Recorder", "sequence_diagram", "server_view", "strips", "watched"]
-
 
 def strips(
     tidy: DataFrame, panel: str, place: str, value: str, hue: str, *, ylabel: str

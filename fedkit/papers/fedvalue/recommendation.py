@@ -30,12 +30,6 @@ from fedkit.records.cell import Cell
 from fedkit.records.golden import Tiny
 from fedkit.streams import Streams
 
-__all__ = [
-    "BUDGETS", "CHOICES", "MAIN", "MILD", "PLACES", "READINGS", "SCHEMES", "STRATEGIES", "TABLE9",
-    "Case", "Recommender", "Repetition", "affordable", "configure", "forward_selection", "greedy",
-    "members", "odd_share", "play", "prices", "values",
-]  # fmt: skip
-
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]

@@ -17,11 +17,6 @@ from fedkit.papers.fedvalue.recommendation import MAIN, MILD, PLACES, READINGS, 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "LABELS", "against_best", "explanation", "levels", "per_seed", "performance", "readings",
-    "robustness", "rows", "share_interval",
-]  # fmt: skip
-
 #: those of the paper first
 LABELS = {
     "random": "RANDOM",

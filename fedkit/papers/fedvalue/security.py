@@ -29,11 +29,6 @@ from fedkit.records.cell import Cell
 from fedkit.records.golden import Tiny
 from fedkit.streams import Streams
 
-__all__ = [
-    "PROTOCOLS", "Attacked", "Leaking", "Timed", "contingency", "example", "run_leak",
-    "run_scaling", "run_security",
-]  # fmt: skip
-
 Codes = tuple[Any, Any, list[Any]]
 
 #: options of the task party behind each name; the first is Algorithm 1 as printed

@@ -16,8 +16,6 @@ from fedkit.papers.fedvalue.security import PROTOCOLS
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["attacks", "bets", "caught", "growth", "known", "leaks", "share"]
-
 _PLAIN = {"low": 2, "high": 9, "artificial_low": 1, "artificial_high": 50, "data": "example"}
 
 
