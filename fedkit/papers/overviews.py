@@ -17,7 +17,20 @@ from fedkit.intervals import holm, mean_interval, paired_interval, paired_p_valu
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["as_text", "by_seed", "gains", "overview"]
+__all__ = ["as_text", "by_seed", "gains", "overview", "table", "where"]
+
+
+def where(frame: pd.DataFrame, **settings: Any) -> pd.DataFrame:
+    """Keep the rows with these settings."""
+    for name, value in settings.items():
+        frame = frame[frame[name] == value]
+    return frame
+
+
+def table(rows: Mapping[Any, Mapping[str, Any]]) -> pd.DataFrame:
+    """Make a table of rows by name, each a number or text by column."""
+    made: pd.DataFrame = need("pandas", "run").DataFrame.from_dict(rows, orient="index")
+    return made
 
 
 def by_seed(
@@ -34,9 +47,7 @@ def by_seed(
     **settings
         Keep records with these settings.
     """
-    part = frame[frame.metric == metric]
-    for name, value in settings.items():
-        part = part[part[name] == value]
+    part = where(frame, metric=metric, **settings)
     if part.empty:
         raise ValueError(f"no record with metric {metric!r} and settings {settings}")
     if part.duplicated(["method", "seed"]).any():

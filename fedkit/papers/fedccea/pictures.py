@@ -18,6 +18,7 @@ from fedkit.papers.fedccea.names import (
     noise_name,
 )
 from fedkit.papers.fedccea.settings import Setting, federation
+from fedkit.papers.overviews import where
 from fedkit.plots.style import HEAT, INK, PALETTE, Picture, finish, looks, panels
 
 if TYPE_CHECKING:
@@ -77,9 +78,11 @@ def noise_injected(base: Setting, seed: int = 0) -> Picture:
 
 def wide(series: pd.DataFrame, **settings: str) -> pd.DataFrame:
     """Series of one setting, one column each; a row per seed and place."""
-    for name, value in settings.items():
-        series = series[series[name] == value]
-    return series.pivot(index=["seed", "index"], columns="series", values="value").reset_index()
+    return (
+        where(series, **settings)
+        .pivot(index=["seed", "index"], columns="series", values="value")
+        .reset_index()
+    )
 
 
 def _mean(tidy: pd.DataFrame, by: str, *names: str) -> pd.DataFrame:

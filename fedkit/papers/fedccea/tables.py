@@ -7,7 +7,7 @@ seed's mean over several settings.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import reduce
 from operator import add
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ import numpy as np
 
 from fedkit.extras import need
 from fedkit.intervals import Interval, mean_interval, paired_interval
+from fedkit.papers import overviews
 from fedkit.papers.claims import load_claims
 from fedkit.papers.fedccea.names import (
     DATA,
@@ -145,11 +146,7 @@ def _pools(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
 def _rows(
     parts: Iterator[tuple[str, pd.DataFrame]], row: Callable[[pd.DataFrame], dict[str, str]]
 ) -> pd.DataFrame:
-    return _frame({name: row(seeds) for name, seeds in parts})
-
-
-def _frame(rows: Mapping[Any, Mapping[str, object]]) -> pd.DataFrame:
-    return need("pandas", "run").DataFrame.from_dict(rows, orient="index")
+    return overviews.table({name: row(seeds) for name, seeds in parts})
 
 
 def _seeds(seeds: pd.DataFrame) -> dict[str, str]:
@@ -199,7 +196,7 @@ def methods_table(frame: pd.DataFrame) -> pd.DataFrame:
         for m in (*METHODS, *READINGS, "size", "oracle")
         if f"area.{m}" in means
     }
-    return _frame(rows).dropna(axis=1, how="all")
+    return overviews.table(rows).dropna(axis=1, how="all")
 
 
 def exclusion_table(frame: pd.DataFrame) -> pd.DataFrame:
@@ -238,7 +235,7 @@ def exclusion_table(frame: pd.DataFrame) -> pd.DataFrame:
                 "clients of index zero": _text(seeds, f"zeros.{m}", 1, (0, clients)),
                 "spread of the index": _text(seeds, f"spread.{m}", 2, (0, np.inf)),
             }
-    return _frame(rows)
+    return overviews.table(rows)
 
 
 # Areas between removal curves, and what goes with either end of an order (Figures 5, 6, 13 to 24)
@@ -399,7 +396,7 @@ def dealt_table(table: pd.DataFrame) -> pd.DataFrame:
                     )
                 },
             }
-    return _frame(rows)
+    return overviews.table(rows)
 
 
 # What the fits explain, and agree in (Figure 7)
@@ -437,7 +434,7 @@ def shares_table(table: pd.DataFrame) -> pd.DataFrame:
             named = {SHORT[m]: metric for m, metric in metrics.items()}
             named["FedCCEA, by chance"] = chance
             rows[name, title] = {t: _text(seeds, k, 2, (-np.inf, 1)) for t, k in named.items()}
-    return _frame(rows)
+    return overviews.table(rows)
 
 
 def fits_table(table: pd.DataFrame) -> pd.DataFrame:
@@ -453,7 +450,7 @@ def fits_table(table: pd.DataFrame) -> pd.DataFrame:
             named = {f"{k}{end}": title for k, title in columns.items()}
             named[f"rank.{m}"] = "and FedCCEA"
             rows[name, LABELS[m]] = {t: _text(seeds, k, 2, (-1, 1)) for k, t in named.items()}
-    return _frame(rows)
+    return overviews.table(rows)
 
 
 # Who finds the clients with planted noise: beside the same clients when all are clean
@@ -476,7 +473,7 @@ def planted_table(table: pd.DataFrame) -> pd.DataFrame:
                 "the same clients, all clean": _text(seeds, f"clean.{m}", 2, _CHANCE),
                 "gain": paired_interval(seeds[f"gain.{m}"]).within(-1, 1).text(2),
             }
-    return _frame(rows)
+    return overviews.table(rows)
 
 
 def _noisy(table: pd.DataFrame) -> pd.DataFrame:
@@ -501,7 +498,7 @@ def gains_table(table: pd.DataFrame) -> pd.DataFrame:
         for metric, title, least in (("auc", "with noise", 0), ("gain", "gain", -1)):
             each = {LABELS[m]: _text(mean, f"{metric}.{m}", 2, (least, 1)) for m in METHODS}
             rows[name, title] = each | _leads(mean, metric, 2)
-    return _frame(rows)
+    return overviews.table(rows)
 
 
 def _compared(table: pd.DataFrame) -> pd.DataFrame:
@@ -583,7 +580,7 @@ def parts_table(table: pd.DataFrame) -> pd.DataFrame:
                 **{SHORT[m]: _text(seeds, metric, 2, _CHANCE) for m, metric in methods.items()},
                 **trained,
             }
-    return _frame(rows)
+    return overviews.table(rows)
 
 
 # Scales and seconds
@@ -597,7 +594,6 @@ def learning_table(frame: pd.DataFrame) -> pd.DataFrame:
     frame : DataFrame
         Records of the experiment ``learning``.
     """
-    pd = need("pandas", "run")
     rows: dict[str, dict[str, str]] = {}
     part = frame[frame.metric == "base"]
     part = part.assign(samples=part.samples.astype(float).fillna(np.inf))
@@ -611,7 +607,7 @@ def learning_table(frame: pd.DataFrame) -> pd.DataFrame:
         words = f"{name}, {amount}, batches of {batch}, learning rate {lr:g}"
         reached = mean_interval(seeds.value).within(0, 100)
         rows.setdefault(words, {})[DISTRIBUTIONS[str(distribution)]] = reached.text(1)
-    table = pd.DataFrame.from_dict(rows, orient="index").fillna("–")
+    table = overviews.table(rows).fillna("–")
     return table[[name for name in DISTRIBUTIONS.values() if name in table]]
 
 

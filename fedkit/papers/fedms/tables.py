@@ -39,6 +39,7 @@ LABELS = {
 by_seed = partial(overviews.by_seed, labels=LABELS)
 overview = partial(overviews.overview, labels=LABELS, references=("fedavg", "uniform-coreset"))
 as_text = partial(overviews.as_text, labels=LABELS)
+gains = overviews.gains
 
 
 def reading_name(local: str, owned: float) -> str:
@@ -98,13 +99,12 @@ def study(frame: pd.DataFrame, profile: str = "paper") -> pd.DataFrame:
         over uniform selection with the same coreset, ``low`` and ``high`` (paired by seed, 95%),
         and ``Maverick rate`` of FedMS in percent of the rounds.
     """
-    pd = need("pandas", "run")
     base = SCALES[profile].usual()
     fields = {f for change in CHANGES.values() for f in change}
     usual = {f: getattr(base, f) for f in fields}
     rows: dict[str, dict[str, float]] = {}
     for name, change in CHANGES.items():
-        part = _having(frame, {**usual, **change})
+        part = overviews.where(frame, **{**usual, **change})
         if "fedms" not in set(part.method) or name in rows:
             continue
         wide = by_seed(part)
@@ -117,7 +117,7 @@ def study(frame: pd.DataFrame, profile: str = "paper") -> pd.DataFrame:
             "high": gain.high,
             "Maverick rate": float(mine.value.mean()),
         }
-    return pd.DataFrame.from_dict(rows, orient="index")
+    return overviews.table(rows)
 
 
 def tuned_on_validation(frame: pd.DataFrame) -> pd.DataFrame:
@@ -133,7 +133,6 @@ def tuned_on_validation(frame: pd.DataFrame) -> pd.DataFrame:
         is neither end of those tried), and the test accuracy at the chosen point with its 95%
         interval and the number of its seeds: ``mean``, ``low``, ``high``, ``seeds``.
     """
-    pd = need("pandas", "run")
     fields = ["lr", "mu", "poc_decay", "emd_beta", "sv_alpha", "alpha", "temperature"]
     rows = {}
     for method in (m for m in LABELS if m in set(frame.method)):
@@ -145,7 +144,7 @@ def tuned_on_validation(frame: pd.DataFrame) -> pd.DataFrame:
         shared = seen.dropna(axis=1)
         best = (shared if shared.shape[1] else seen).mean(axis=1).idxmax()
         best = best if isinstance(best, tuple) else (best,)
-        chosen = _having(mine, dict(zip(varied, best, strict=True)))
+        chosen = overviews.where(mine, **dict(zip(varied, best, strict=True)))
         rates = sorted(set(mine.lr))
         tested = mean_interval(chosen[chosen.metric == "accuracy"].value.to_numpy())
         rows[LABELS[method]] = {
@@ -157,11 +156,7 @@ def tuned_on_validation(frame: pd.DataFrame) -> pd.DataFrame:
             "high": tested.high,
             "seeds": tested.n,
         }
-    return pd.DataFrame.from_dict(rows, orient="index")
-
-
-def _having(frame: pd.DataFrame, settings: dict[str, Any]) -> pd.DataFrame:
-    return frame[np.logical_and.reduce([frame[k] == v for k, v in settings.items()])]
+    return overviews.table(rows)
 
 
 def judged(frame: pd.DataFrame) -> pd.DataFrame:

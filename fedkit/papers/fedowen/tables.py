@@ -10,8 +10,6 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from fedkit.extras import need
 from fedkit.intervals import paired_interval
 from fedkit.papers import overviews
@@ -41,6 +39,7 @@ LABELS = {
 by_seed = partial(overviews.by_seed, labels=LABELS)
 overview = partial(overviews.overview, labels=LABELS, references=("fedavg", "random-values"))
 as_text = partial(overviews.as_text, labels=LABELS)
+gains = overviews.gains
 
 
 def sensitivity(
@@ -76,7 +75,7 @@ def sensitivity(
     rows: dict[tuple[str, str], list[float]] = {}
     for name in ("our choice", *fields):
         others = [f for f in fields if f != name]
-        kept = part[np.logical_and.reduce([part[f] == defaults[f] for f in others])]
+        kept = overviews.where(part, **{f: defaults[f] for f in others})
         if name != "our choice":
             kept = kept[kept[name] != defaults[name]]
         for value, group in [("", kept)] if name == "our choice" else kept.groupby(name):

@@ -135,14 +135,13 @@ def weights_table(series: pd.DataFrame) -> pd.DataFrame:
         of the second, and the share of clients of each kind whose weight is zero; means over the
         seeds with 95% t-intervals.
     """
-    pd = need("pandas", "run")
     rows = {}
     for method in (m for m in LABELS if m in set(series.method)):
         rows[LABELS[method]] = {
             name: text(x, 0, 100) if name.startswith("zero") else text(x, 2, 1)
             for name, x in _by_weight(series[series.method == method]).items()
         }
-    return pd.DataFrame.from_dict(rows, orient="index")
+    return overviews.table(rows)
 
 
 def _by_weight(series: pd.DataFrame) -> dict[str, list[float]]:
@@ -202,7 +201,6 @@ def study(frame: pd.DataFrame, series: pd.DataFrame, profile: str = "paper") -> 
         Intervals over the seeds (n = 0 where a method has no record); columns ACCURACY_COLUMNS and
         SEPARATION_COLUMNS, and "seeds", the largest number of them.  :func:`study_text` writes it.
     """
-    pd = need("pandas", "run")
     base = BASES[profile][0]
     fields = list(dict.fromkeys(f for change in CHANGES.values() for f in change))
     frame = frame.drop_duplicates(["method", *fields, "seed", "metric"])  # a run of both
@@ -210,10 +208,8 @@ def study(frame: pd.DataFrame, series: pd.DataFrame, profile: str = "paper") -> 
     rows: dict[str, dict[str, Any]] = {}
     for name, change in CHANGES.items():
         s = changed(base, change)
-        part, drawn = (
-            f[np.logical_and.reduce([f[field] == getattr(s, field) for field in fields])]
-            for f in (frame, series)
-        )
+        cut = {field: getattr(s, field) for field in fields}
+        part, drawn = (overviews.where(f, **cut) for f in (frame, series))
         if part.empty:
             continue
         weights = _by_weight(drawn[drawn.method == "tsv"])
@@ -221,7 +217,7 @@ def study(frame: pd.DataFrame, series: pd.DataFrame, profile: str = "paper") -> 
         for column, (metric, method, _, most) in _STUDY.items():
             mine = part[(part.method == method) & (part.metric == metric)].value
             rows[name][column] = mean_interval(weights.get(metric, mine)).within(0.0, most)
-    return pd.DataFrame.from_dict(rows, orient="index")
+    return overviews.table(rows)
 
 
 def study_text(table: pd.DataFrame) -> pd.DataFrame:
@@ -250,7 +246,6 @@ def timings_table(frame: pd.DataFrame) -> pd.DataFrame:
         One row per number of participants.  Seconds are the shortest of all runs, with two digits,
         the Gram matrix included.
     """
-    pd = need("pandas", "run")
     rows = {}
     for k, part in frame.groupby("participants"):
         wide = part.pivot(index="seed", columns="metric", values="value")
@@ -264,4 +259,4 @@ def timings_table(frame: pd.DataFrame) -> pd.DataFrame:
             "averaging (s)": seconds["averaged"],
             "difference of averaging": f"{wide['error.averaged'].max():.0e}",
         }
-    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("participants")
+    return overviews.table(rows).rename_axis("participants")

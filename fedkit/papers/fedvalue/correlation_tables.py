@@ -15,6 +15,7 @@ from fedkit.extras import need
 from fedkit.fedvalue.baselines import MODELS
 from fedkit.intervals import Interval, mean_interval
 from fedkit.papers.fedvalue.correlation import CONTROLS, ESTIMATES, FEATURES, READINGS, Setting
+from fedkit.papers.overviews import table, where
 from fedkit.plots.style import INK, Picture, finish, looks, panels
 
 if TYPE_CHECKING:
@@ -37,9 +38,8 @@ PANELS = tuple(product(TABLES, FEATURES))
 def reading(frame: pd.DataFrame, name: str = "as in Figure 4") -> pd.DataFrame:
     """Return the records of one reading of the setting (a name of ``correlation.READINGS``)."""
     s = Setting("", **READINGS[name])
-    for field in ("task_has", "inputs", "data_parties", "trained_on") if len(frame) else ():
-        frame = frame[frame[field] == getattr(s, field)]
-    return frame
+    fields = ("task_has", "inputs", "data_parties", "trained_on") if len(frame) else ()
+    return where(frame, **{field: getattr(s, field) for field in fields})
 
 
 def bars(frame: pd.DataFrame, estimate: str = "plugin") -> pd.DataFrame:
@@ -69,7 +69,7 @@ def shares(frame: pd.DataFrame, name: str = "as in Figure 4") -> pd.DataFrame:
     """
     part = reading(frame, name)
     rows = {ESTIMATE_LABELS[e]: _share(bars(part, e)) for e in (*ESTIMATES, *CONTROLS)}
-    return need("pandas", "run").DataFrame.from_dict(rows, orient="index").dropna(how="all")
+    return table(rows).dropna(how="all")
 
 
 def by_reading(frame: pd.DataFrame) -> pd.DataFrame:
@@ -91,12 +91,12 @@ def by_reading(frame: pd.DataFrame) -> pd.DataFrame:
                 **found,
                 "repetitions": str(many) if few == many else f"{few} to {many}",
             }
-    return need("pandas", "run").DataFrame.from_dict(rows, orient="index")
+    return table(rows)
 
 
-def _share(table: pd.DataFrame) -> dict[str, Any]:
+def _share(shown: pd.DataFrame) -> dict[str, Any]:
     """Shares of the bars of :func:`bars` above 0.7 and 0.8; nothing of no bars."""
-    means = table[table.benchmark.isin(BENCHMARKS)]["mean"]
+    means = shown[shown.benchmark.isin(BENCHMARKS)]["mean"]
     if means.empty:
         return {}
     return {
@@ -159,7 +159,7 @@ def beaten(frame: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
                 "own beats plug-in (%)": 100 * (plugin.gain > 0).mean(),
                 "own beats corrected (%)": 100 * (corrected.gain > 0).mean(),
             }
-    return need("pandas", "run").DataFrame.from_dict(rows, orient="index")
+    return table(rows)
 
 
 def repetitions(frame: pd.DataFrame) -> pd.DataFrame:
@@ -173,11 +173,11 @@ def repetitions(frame: pd.DataFrame) -> pd.DataFrame:
 def accuracy(frame: pd.DataFrame, claims: Claims) -> pd.DataFrame:
     """Return Table 8, claimed beside measured: mean and standard deviation over the splits."""
     pd = need("pandas", "run")
-    table = claims.tables["t8"]
+    of_paper = claims.tables["t8"]
     rows: dict[tuple[str, str], list[str]] = {}
-    order = [str(c["model"]) for c in table.columns]
-    for dataset, printed in table.rows.items():
-        spreads = table.spreads[dataset]
+    order = [str(c["model"]) for c in of_paper.columns]
+    for dataset, printed in of_paper.rows.items():
+        spreads = of_paper.spreads[dataset]
         rows[dataset, "paper"] = [f"{n} ± {s}" for n, s in zip(printed, spreads, strict=True)]
         for inputs, label in (("binned", "five bins"), ("raw", "numbers")):
             part = frame[(frame.dataset == dataset) & (frame.inputs == inputs)]
@@ -194,11 +194,11 @@ def distance(frame: pd.DataFrame, claims: Claims) -> dict[str, float]:
 
     Over the data sets on which the models have seen both.
     """
-    table = claims.tables["t8"]
+    of_paper = claims.tables["t8"]
     printed = {
         (dataset, f"accuracy.{c['model']}"): float(n)
-        for dataset, row in table.rows.items()
-        for c, n in zip(table.columns, row, strict=True)
+        for dataset, row in of_paper.rows.items()
+        for c, n in zip(of_paper.columns, row, strict=True)
     }
     frame = frame.groupby("dataset").filter(lambda part: part.inputs.nunique() == 2)
     means = frame.groupby(["inputs", "dataset", "metric"]).value.mean()

@@ -12,6 +12,7 @@ from scipy import stats
 from fedkit.claims.claim import Claims
 from fedkit.extras import need
 from fedkit.intervals import Interval, holm, mean_interval
+from fedkit.papers import overviews
 from fedkit.papers.fedvalue.recommendation import MAIN, MILD, PLACES, READINGS, TABLE9, Case
 
 if TYPE_CHECKING:
@@ -109,8 +110,8 @@ def against_best(frame: pd.DataFrame, measures: Sequence[str] = ("accuracy", "au
                 "difference": mean_interval(d).text(3),
                 "p (paired t)": float(stats.ttest_1samp(d, 0.0).pvalue) if np.ptp(d) else 1.0,
             }
-    table = need("pandas", "run").DataFrame.from_dict(found, orient="index")
-    return table.assign(**{"p (Holm)": holm(table["p (paired t)"])})
+    table = overviews.table(found)
+    return table.assign(**{"p (Holm)": holm([*table["p (paired t)"]])})
 
 
 #: a changed field of a case in words; other values than those named are put in
@@ -151,8 +152,7 @@ def _means(
         found = {LABELS[n]: per_seed(part, f"{measure}.fix.2.{n}") for n in names}
         if all(map(len, found.values())):
             table[_words(case)] = {label: float(v.mean()) for label, v in found.items()}
-    made: pd.DataFrame = need("pandas", "run").DataFrame.from_dict(table, orient="index")
-    return made
+    return overviews.table(table)
 
 
 def robustness(frame: pd.DataFrame, measure: str) -> pd.DataFrame:
@@ -190,8 +190,7 @@ def levels(frame: pd.DataFrame, claims: Claims) -> pd.DataFrame:
                 ]))
                 for name in (*BENCHMARKS, "fedvalue")
             }  # fmt: skip
-    made: pd.DataFrame = need("pandas", "run").DataFrame.from_dict(found, orient="index")
-    return made
+    return overviews.table(found)
 
 
 def explanation(series: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -210,7 +209,6 @@ def explanation(series: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     DataFrame
         One row per score: mean rank correlation, over repetitions, with the gain and the cells.
     """
-    pd = need("pandas", "run")
     wide = series.pivot_table(index=["seed", "index"], columns="series", values="value")
     wide = wide.drop(columns="score.volume").rename(columns=lambda c: c.removeprefix("score."))
     wide = wide.rename(columns=LABELS).rename_axis(columns=None)
@@ -228,4 +226,4 @@ def explanation(series: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
         for score in scores
     }  # fmt: skip
     means = wide[["gain", "cells", *scores]].groupby(kind).mean()
-    return means, pd.DataFrame.from_dict(ranks, orient="index")
+    return means, overviews.table(ranks)

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.stats import binomtest
 
-from fedkit.extras import need
 from fedkit.fedvalue.protocol.attacks import ATTACKS
 from fedkit.fedvalue.protocol.bounds import best_shift, known_answers
 from fedkit.intervals import Interval, mean_interval, slopes
 from fedkit.papers.fedvalue.security import PROTOCOLS
+from fedkit.papers.overviews import table, where
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,40 +30,32 @@ def share(part: pd.DataFrame, metric: str = "deceived") -> Interval:
     return Interval(100 * k / n, 100 * ends.low, 100 * ends.high, n)
 
 
-def _where(frame: pd.DataFrame, **settings: object) -> pd.DataFrame:
-    for name, value in settings.items():
-        frame = frame[frame[name] == value]
-    return frame
-
-
 def attacks(frame: pd.DataFrame) -> pd.DataFrame:
     """Share of counts (%) in which the task party is deceived: attack by protocol."""
-    groups = dict(list(_where(frame, **_PLAIN).groupby(["attack", "protocol"])))
-    made: pd.DataFrame = need("pandas", "run").DataFrame({
-        p: {a: share(groups[a, p]).text(1) if (a, p) in groups else "-" for a in ATTACKS}
-        for p in PROTOCOLS
+    groups = dict(list(where(frame, **_PLAIN).groupby(["attack", "protocol"])))
+    return table({
+        a: {p: share(groups[a, p]).text(1) if (a, p) in groups else "-" for p in PROTOCOLS}
+        for a in ATTACKS
     })  # fmt: skip
-    return made
 
 
 def caught(frame: pd.DataFrame, protocol: str) -> pd.DataFrame:
     """Which check ended the count (% of trials), attack by attack; "deceived" passed them all."""
-    plain = _where(frame, **_PLAIN, protocol=protocol)
+    plain = where(frame, **_PLAIN, protocol=protocol)
     checks = ["seal", "well-formed", "non-negativity", "divisibility", "total", "margin",
               "consistency", "unchanged", "deceived"]  # fmt: skip
     rows = {
         attack: {c: share(part, c).mean for c in checks if c in set(part.metric)}
         for attack in ATTACKS
-        if len(part := _where(plain, attack=attack))
+        if len(part := where(plain, attack=attack))
     }
-    table: pd.DataFrame = need("pandas", "run").DataFrame(rows).T
-    table = table.reindex(columns=checks).fillna(0.0)
-    return table.loc[:, (table > 0).any()]
+    found = table(rows).reindex(columns=checks).fillna(0.0)
+    return found.loc[:, (found > 0).any()]
 
 
 def bets(frame: pd.DataFrame) -> pd.DataFrame:
     """The best bet on one count, printed protocol: measured, the paper's bounds, and ours (%)."""
-    part = _where(frame, protocol="printed", attack="best bet")
+    part = where(frame, protocol="printed", attack="best bet")
     rows = {}
     for _, cut in part.groupby(["low", "high"]):
         low, high = (int(cut[end].iloc[0]) for end in ("low", "high"))
@@ -74,8 +66,7 @@ def bets(frame: pd.DataFrame) -> pd.DataFrame:
             "one count (paper's proof)": f"{100 * value['bound.per_cell']:.1f}",
             "Proposition 2": f"{100 * value['bound.paper']:.0e}",
         }
-    made: pd.DataFrame = need("pandas", "run").DataFrame.from_dict(rows, orient="index")
-    return made.rename_axis("q")
+    return table(rows).rename_axis("q")
 
 
 def known(frame: pd.DataFrame, data: str = "label") -> pd.DataFrame:
@@ -99,13 +90,12 @@ def known(frame: pd.DataFrame, data: str = "label") -> pd.DataFrame:
             "bound (%)": 100 * value["bound.known_answers"],
             "by the overall share (%)": 100 * known_answers([people], (2, 3), (n, n)),
         }  # fmt: skip
-    made: pd.DataFrame = need("pandas", "run").DataFrame.from_dict(rows, orient="index")
-    return made.rename_axis("artificial IDs")
+    return table(rows).rename_axis("artificial IDs")
 
 
 def leaks(frame: pd.DataFrame, **settings: object) -> pd.DataFrame:
     """What the task party concludes, and what a defence costs: means over the seeds."""
-    wide = _where(frame, **settings).pivot_table(
+    wide = where(frame, **settings).pivot_table(
         index=["dataset", "parties", "features", "defence", "level"], columns="metric",
         values="value",
     )  # fmt: skip
@@ -132,7 +122,7 @@ def growth(frame: pd.DataFrame) -> pd.DataFrame:
     order = ("parties", "features", "rows", "duplications", "iterations", "artificial")
     for protocol in sorted({p for p, _ in present}):
         for varied in (v for v in order if (protocol, v) in present):
-            part = _where(seconds, protocol=protocol, varied=varied)
+            part = where(seconds, protocol=protocol, varied=varied)
             wide = part.pivot(index="seed", columns=varied, values="value").dropna(axis=1)
             x, took = wide.columns.to_numpy(dtype=np.float64), wide.to_numpy(dtype=np.float64)
             upper = slice(max(0, min(len(x) // 2, len(x) - 3)), None)
@@ -143,5 +133,4 @@ def growth(frame: pd.DataFrame) -> pd.DataFrame:
                 "exponent of the power": power.text(),
                 "factor per step": factor.text() if varied in ("parties", "features") else "",
             }  # fmt: skip
-    table: pd.DataFrame = need("pandas", "run").DataFrame.from_dict(rows, orient="index")
-    return table.rename_axis(["protocol", "varied"])
+    return table(rows).rename_axis(["protocol", "varied"])
