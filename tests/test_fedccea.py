@@ -9,7 +9,7 @@ from rounding import assert_close
 import fedkit as fk
 from fedkit.federated.retraining import RetrainingGame, train_with_sizes
 from fedkit.methods.fedccea import Fit, Simulations, contribution_index, sample_sizes
-from fedkit.papers.fedccea import cells, fits, runs
+from fedkit.papers.fedccea import fits, runs
 from fedkit.papers.fedccea import names as n
 from fedkit.papers.fedccea.removal import (
     PROPORTIONS,
@@ -194,7 +194,7 @@ def test_cells_cover_the_papers_settings():
 
 def test_the_papers_emnist_is_by_class_where_that_is_there(monkeypatch):
     def emnist(there, profile):
-        monkeypatch.setattr(cells, "available", lambda name: there)
+        monkeypatch.setattr("fedkit.papers.fedccea.settings.available", lambda name: there)
         found = get("fedccea", "contribution").cells(profile)
         settings = [c.settings for c in found if c.settings["dataset"] == "emnist"]
         return {(s["data"], s["weak"], s["strong"]) for s in settings}

@@ -12,6 +12,7 @@ import fedkit as fk
 from fedkit.federated.selection import ClientTable
 from fedkit.learning.evaluation import Evaluator
 from fedkit.methods.fedtsv import TrajectoryGame, gram_matrix
+from fedkit.papers.common import chance_above
 from fedkit.papers.fedtsv import runs as paper
 from fedkit.papers.fedtsv.runs import final_weights, round_metrics, run_cell
 from fedkit.papers.fedtsv.settings import BASES, CHANGES, TEN_SEEDS, changed
@@ -25,7 +26,6 @@ from fedkit.papers.fedtsv.tables import (
 )
 from fedkit.papers.fedtsv.timings import Timing, averaging, clock, made_up, run_timing
 from fedkit.papers.registry import get
-from fedkit.papers.separation import chance_above
 from fedkit.records.cell import Cell
 from fedkit.records.store import Store
 

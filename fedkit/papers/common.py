@@ -11,6 +11,9 @@ from dataclasses import asdict, fields
 from functools import lru_cache, wraps
 from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
+import numpy.typing as npt
+
 from fedkit.extras import bar
 from fedkit.papers.registry import Experiment, RunFunction, register
 from fedkit.records.cell import PROFILES, Cell
@@ -28,8 +31,8 @@ if TYPE_CHECKING:
     from fedkit.records.golden import Tiny
 
 __all__ = [
-    "Setting", "accuracies", "accuracy_curve", "blocks", "dataset", "each_seed", "experiment",
-    "identity", "lockstep", "result", "tracer",
+    "Setting", "accuracies", "accuracy_curve", "blocks", "chance_above", "dataset", "each_seed",
+    "experiment", "identity", "lockstep", "result", "tracer",
 ]  # fmt: skip
 
 
@@ -179,3 +182,14 @@ def accuracies(rounds: pd.DataFrame) -> dict[str, float]:
         "accuracy_last_10_rounds": 100 * float(late.accuracy.mean()),
         "accuracy_best": 100 * float(tested.accuracy.max()),
     }
+
+
+def chance_above(a: npt.NDArray[np.float64], b: npt.NDArray[np.float64]) -> float:
+    """Probability that a member of `a` is above one of `b`, ties half; NaN if one is empty.
+
+    This is the area under the ROC curve, and Mann and Whitney's U over its largest value.
+    """
+    if not len(a) or not len(b):
+        return float("nan")
+    left, right = np.asarray(a)[:, None], np.asarray(b)[None, :]
+    return float(((left > right) + 0.5 * (left == right)).mean())

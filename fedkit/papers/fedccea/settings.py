@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -235,3 +236,31 @@ COST = {
 def at_hand() -> list[Setting]:
     """Return the settings of the runs with 300 samples whose data are there; else the digits."""
     return [s for s in SCALES["laptop"].bases if available(s.data)] or list(SCALES["smoke"].bases)
+
+
+def everywhere(profile: str, bases: tuple[Setting, ...]) -> list[Setting]:
+    """All distributions; the paper's EMNIST, by class, at the paper's scale where it is there."""
+    by_class: dict[str, Any] = {"data": "femnist", "weak": 30, "strong": 5}
+    settings = []
+    for base in bases:
+        whole = profile == "paper" and base.dataset == "emnist" and base.samples is None
+        swap = by_class if whole and available("femnist") else {}
+        settings += [replace(base, distribution=kind, **swap) for kind in DISTRIBUTIONS]
+    return settings
+
+
+def contribution(profile: str) -> list[dict[str, Any]]:
+    """Everywhere, with every noise."""
+    # fits of halves, quarters and tenths are most of a small run's time, and no table has them
+    few = {"splits": 2} if profile == "smoke" else {}
+    return [
+        asdict(replace(s, noise=noise)) | few
+        for s in everywhere(profile, SCALES[profile].bases)
+        for noise in SCALES[profile].noises
+    ]
+
+
+def dealt(profile: str) -> list[dict[str, Any]]:
+    """Strongly non-IID clients, where who takes turns and who does not matters most."""
+    shown = ("strong", "none"), ("strong", "label-40")
+    return [s for s in contribution(profile) if (s["distribution"], s["noise"]) in shown]

@@ -18,6 +18,7 @@ from fedkit.extras import need
 from fedkit.intervals import Interval, mean_interval, paired_interval
 from fedkit.papers import overviews
 from fedkit.papers.claims import load_claims
+from fedkit.papers.common import chance_above
 from fedkit.papers.fedccea.names import (
     DATA,
     DEALS,
@@ -33,7 +34,6 @@ from fedkit.papers.fedccea.names import (
     SHORT,
     setting_name,
 )
-from fedkit.papers.separation import chance_above
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -55,7 +55,14 @@ from fedkit.methods.selection_baselines import (
     SFedAvg,
 )
 from fedkit.papers import common
-from fedkit.papers.common import accuracies, accuracy_curve, dataset, each_seed, experiment
+from fedkit.papers.common import (
+    accuracies,
+    accuracy_curve,
+    chance_above,
+    dataset,
+    each_seed,
+    experiment,
+)
 from fedkit.papers.fedms.settings import (
     KINDS,
     METHODS,
@@ -72,7 +79,6 @@ from fedkit.papers.fedms.settings import (
     table2,
     tuning,
 )
-from fedkit.papers.separation import chance_above
 from fedkit.records.cell import Cell
 from fedkit.records.golden import Tiny
 from fedkit.streams import Streams

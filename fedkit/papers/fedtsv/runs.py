@@ -45,7 +45,7 @@ from fedkit.methods.cgsv import (
 )
 from fedkit.methods.fedtsv import ContributionWeights, TrajectoryValues, equal_lengths
 from fedkit.papers import common
-from fedkit.papers.common import accuracy_curve, dataset, experiment
+from fedkit.papers.common import accuracy_curve, chance_above, dataset, experiment
 from fedkit.papers.fedtsv.settings import (
     KINDS,
     METHODS,
@@ -59,7 +59,6 @@ from fedkit.papers.fedtsv.settings import (
     study_seeds,
 )
 from fedkit.papers.fedtsv.timings import Timing, run_timing
-from fedkit.papers.separation import chance_above
 from fedkit.records.cell import Cell
 from fedkit.records.golden import Tiny
 from fedkit.streams import Streams

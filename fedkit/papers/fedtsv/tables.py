@@ -12,8 +12,8 @@ import numpy.typing as npt
 from fedkit.extras import need
 from fedkit.intervals import Interval, mean_interval, paired_interval
 from fedkit.papers import overviews
+from fedkit.papers.common import chance_above
 from fedkit.papers.fedtsv.settings import BASES, CHANGES, KINDS, PAIRS, STUDIED, changed
-from fedkit.papers.separation import chance_above
 
 if TYPE_CHECKING:
     import pandas as pd
