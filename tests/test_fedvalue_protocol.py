@@ -16,7 +16,12 @@ from fedkit.fedvalue.protocol import attacks, bounds
 from fedkit.fedvalue.protocol import keys as crypto
 from fedkit.fedvalue.protocol import parties as roles
 from fedkit.fedvalue.protocol.attacks import ATTACKS, Knowledge, View, attempt, guess_q
-from fedkit.fedvalue.protocol.counting import CountingServer, count_tuples, count_uploads
+from fedkit.fedvalue.protocol.counting import (
+    CountingServer,
+    ascending,
+    count_tuples,
+    count_uploads,
+)
 from fedkit.fedvalue.protocol.messages import Job, MessageError, Order, Report, Table, Upload
 from fedkit.fedvalue.protocol.secure import (
     AlignmentError,
@@ -24,6 +29,7 @@ from fedkit.fedvalue.protocol.secure import (
     DataParty,
     PartyMissing,
     TaskParty,
+    count_here,
     count_securely,
     parties_of,
 )
@@ -100,6 +106,64 @@ def test_hardened_cells_are_refused_and_still_count_what_is_there():
     with pytest.raises(ValueError, match="knows the true table deceives this count every time"):
         count_securely(VerticalData(*codes), variant="cells")
     assert counted(*parties_of(codes, seed=0, variant="cells")) == clear_table(codes)  # for lessons
+
+
+@pytest.mark.parametrize("hardened", [True, False])
+def test_blocks_count_what_a_whole_table_does(hardened):
+    codes = random_codes(200, (3, 2, 3, 2), 4)
+    options = {"seed": 0, "hardened": hardened, "duplications": 2, "artificial": (3, 9)}
+    whole = count_here(*parties_of(codes, **options))
+    cut = count_here(*parties_of(codes, blocks=7, **options))
+    assert np.array_equal(cut.cells, whole.cells)
+    assert np.array_equal(cut.counts, whole.counts)
+    assert cut.queries == 7 * whole.queries
+    tiny = random_codes(3, seed=4)  # most blocks are empty
+    assert counted(*parties_of(tiny, blocks=20, **options)) == clear_table(tiny)
+    with pytest.raises(ValueError, match="blocks cut whole tables"):
+        parties_of(codes, variant="cells", blocks=2)
+
+
+def test_bound_of_blocks_is_that_of_the_weakest():
+    codes = random_codes(40, seed=3)
+    task, others = parties_of(codes, seed=0, duplications=2, artificial=30, blocks=3)
+    bound = count_here(task, others).bound
+    pairs = np.unique(np.stack(codes[:2]), axis=1, return_inverse=True)[1].ravel()
+    parts = [np.bincount(pairs[task._roster.block(b, 3)]) for b in range(3)]
+    least = [bounds.known_answers(part[part > 0], (2, 2), (30, 30)) for part in parts]
+    assert min(least) < max(least) == pytest.approx(bound)
+    rows = np.concatenate([task._roster.block(b, 3) for b in range(3)])
+    assert np.array_equal(np.sort(rows), np.arange(40))  # each in one block
+
+
+class LastBlockLiar(CountingServer):
+    """Gives every ID another's token in one answer of the last block."""
+
+    def table(self, job):
+        found = super().table(job)
+        if found is None or not job.endswith("-5"):
+            return found
+        tokens = found.tokens.copy()
+        tokens[:, 1] = np.roll(tokens[:, 1], 1)
+        return Table(tokens, found.counts, found.sealed)
+
+
+def test_lie_in_one_block_is_found():
+    task, others = parties_of(random_codes(60, (2, 2, 5), 1), seed=1, blocks=3, artificial=200)
+    server = LastBlockLiar()
+    with pytest.raises(CheatingDetected):
+        task.count(server, wait=lambda: [party.serve(server) for party in others])
+
+
+@pytest.mark.parametrize("kind", ["random", "small", "few", "close", "zero"])
+def test_ascending_is_the_stable_order(kind):
+    n = 50_000
+    words = Streams(0).generator(kind).integers(0, 2**64, n, dtype=np.uint64)
+    words = {
+        "random": words, "small": words % np.uint64(3 * n),
+        "few": words % np.uint64(7) << np.uint64(60),
+        "close": words % np.uint64(1000) + np.uint64(2**63), "zero": words * np.uint64(0),
+    }[kind]  # fmt: skip
+    assert np.array_equal(ascending(words), np.argsort(words, kind="stable"))
 
 
 def test_parties_need_not_list_people_in_the_same_order():
@@ -352,7 +416,7 @@ def test_server_receives_no_id_feature_or_label(way):
     for person in ids.tolist():
         assert person.encode() not in low
         assert person.encode()[::-1] not in low
-    assert all(h.tobytes() not in server.seen for h in task._hashes)
+    assert all(h.tobytes() not in server.seen for h in task._roster.hashes)
     assert all(crypto.derive(task._key, n) not in server.seen for n in ("ids", "seal", "hash"))
     assert task._key not in server.seen
     for secret in (90001, 80001, 70001, 90002, 80002):

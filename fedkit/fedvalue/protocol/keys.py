@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedkit.extras import need
+from fedkit.fedvalue.protocol.counting import ascending
 from fedkit.fedvalue.protocol.messages import ID_BYTES
 
 __all__ = [
@@ -70,6 +71,9 @@ def _joined(names: Iterable[str | int | bytes]) -> bytes:
     return b"".join(parts)
 
 
+#: IDs that are hashed at once: Python's numbers are large
+_AT_ONCE = 2**18
+
 #: an ID as bytes, by its type: 7 is not "7"
 _TEXTS: dict[type, Callable[[Any], bytes]] = {
     int: b"i%d".__mod__,
@@ -99,19 +103,22 @@ def hash_ids(ids: Any, key: bytes) -> npt.NDArray[np.uint8]:
         If an ID is neither str, int nor bytes.
     """
     start = hashlib.blake2b(key=derive(key, "hash"), digest_size=HASH_BYTES).copy
-    listed = ids.tolist() if isinstance(ids, np.ndarray) else ids
-    items = [item.item() if isinstance(item, np.generic) else item for item in listed]
-    for wrong in set(map(type, items)) - _TEXTS.keys():
-        item = next(item for item in items if type(item) is wrong)
-        raise ValueError(f"an ID is {item!r} ({wrong.__name__}); use str, int or bytes")
 
     def hashed(item: Any) -> bytes:
         state = start()
         state.update(_TEXTS[type(item)](item))
         return state.digest()
 
-    joined = b"".join(map(hashed, items))
-    return np.frombuffer(joined, dtype=np.uint8).reshape(-1, HASH_BYTES)
+    parts = []
+    for begin in range(0, len(ids), _AT_ONCE):
+        some = ids[begin : begin + _AT_ONCE]
+        listed = some.tolist() if isinstance(some, np.ndarray) else some
+        items = [item.item() if isinstance(item, np.generic) else item for item in listed]
+        for wrong in set(map(type, items)) - _TEXTS.keys():
+            item = next(item for item in items if type(item) is wrong)
+            raise ValueError(f"an ID is {item!r} ({wrong.__name__}); use str, int or bytes")
+        parts.append(b"".join(map(hashed, items)))
+    return np.frombuffer(b"".join(parts), dtype=np.uint8).reshape(-1, HASH_BYTES)
 
 
 def encrypt_blocks(blocks: npt.NDArray[np.uint8], key: bytes) -> npt.NDArray[np.uint8]:
@@ -154,7 +161,7 @@ class Stream:
 
     def permutation(self, size: int) -> npt.NDArray[np.int64]:
         """Return 0, ..., size - 1 in random order."""
-        return np.argsort(self._words(size), kind="stable")
+        return ascending(self._words(size))
 
     def _words(self, size: int) -> npt.NDArray[np.uint64]:
         return np.frombuffer(self.bytes(8 * size), dtype="<u8").astype(np.uint64, copy=False)

@@ -31,7 +31,7 @@ _MAGIC = b"FKV1"
 #: bytes of a message's head, at most
 _HEAD_BYTES = 1 << 20
 #: characters of an order and of a report's head, filled up: numbers do not show their digits
-_ORDER, _REPORT = 160, 80
+_ORDER, _REPORT = 240, 80
 
 
 class MessageError(ValueError):
@@ -91,6 +91,8 @@ class Order:
         Each party adds up to this many private IDs that nobody else has.
     tokens : {"row", "cell"}
         A token of its own for every encrypted ID, or one for every cell.
+    block, blocks : int
+        The job asks for the IDs of this part, from 0, of so many.
     """
 
     duplications: int
@@ -99,9 +101,12 @@ class Order:
     fresh: bool = True
     padding: int = 255
     tokens: Tokens = "row"
+    block: int = 0
+    blocks: int = 1
 
     def __post_init__(self) -> None:
         whole("duplications", self.duplications, 1)
+        whole("block", self.block, 0, whole("blocks", self.blocks, 1) - 1)
         for name in ("artificial", "padding", *(() if self.cell is None else ("cell",))):
             whole(name, getattr(self, name))
         if not isinstance(self.fresh, bool):

@@ -6,6 +6,7 @@ party alone sees the table.
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import hashlib
 import itertools
@@ -20,7 +21,7 @@ import numpy.typing as npt
 
 from fedkit.fedvalue.cmi import PartyValues, mshapley_from_table
 from fedkit.fedvalue.protocol.bounds import known_answers, spread
-from fedkit.fedvalue.protocol.counting import sorted_halves
+from fedkit.fedvalue.protocol.counting import ascending, count_tuples, sorted_halves
 from fedkit.fedvalue.protocol.keys import (
     HASH_BYTES,
     Stream,
@@ -59,6 +60,49 @@ Variant = Literal["table", "cells"]
 _ARTIFICIAL = 2**32 - 1
 
 
+@dataclass(frozen=True, eq=False)
+class Roster:
+    """Who a party's rows are: keyed hashes of its IDs, each once.
+
+    Attributes
+    ----------
+    hashes : uint8[n, 12]
+        Of each row.
+    digest : str
+        Keyed digest of the set: equal sets, equal digests.
+    order : int32[n]
+        Rows in ascending order of their hashes.
+    """
+
+    hashes: npt.NDArray[np.uint8]
+    digest: str
+    order: npt.NDArray[np.int32]
+
+    @classmethod
+    def of(cls, name: str, ids: Any, key: bytes) -> Roster:
+        """Hash a party's IDs; a :class:`ValueError` names one that occurs twice."""
+        hashes = hash_ids(ids, key)
+        high, low, order = sorted_halves(np.pad(hashes, ((0, 0), (0, ID_BYTES - HASH_BYTES))))
+        twice = np.flatnonzero((high[1:] == high[:-1]) & (low[1:] == low[:-1]))
+        if len(twice):
+            who = ids[int(order[twice[0]])]
+            raise ValueError(f"{name} holds the ID {who!r} more than once; an ID is one row")
+        own = hashlib.blake2b(hashes[order].tobytes(), key=derive(key, "set"), digest_size=16)
+        return cls(hashes, own.hexdigest(), order.astype(np.int32))
+
+    def __len__(self) -> int:
+        return len(self.hashes)
+
+    def block(self, number: int, blocks: int) -> npt.NDArray[np.int32]:
+        """Rows of one of several equal ranges of hashes: the same IDs at every party."""
+
+        def share(row: int) -> int:
+            return int.from_bytes(self.hashes[row].tobytes(), "big") * blocks >> 8 * HASH_BYTES
+
+        ends = [bisect.bisect_left(self.order, b, key=share) for b in (number, number + 1)]
+        return self.order[slice(*ends)]
+
+
 class Party:
     """A party's own data and how it answers; the base of both roles.
 
@@ -66,7 +110,7 @@ class Party:
     ----------
     name : str
         Name in the federation.
-    ids : sequence of str, int or bytes
+    ids : sequence of str, int or bytes, or Roster
         Who its rows are, in any order; each once.
     cells : int array[n]
         Cell of each row: one code for all the discretised columns together.
@@ -100,18 +144,11 @@ class Party:
             )
         self.name, self._key = name, key
         self._secret = secrets.token_bytes(32) if secret is None else secret
-        self._hashes = hash_ids(ids, key)
-        high, low, order = sorted_halves(np.pad(self._hashes, ((0, 0), (0, ID_BYTES - HASH_BYTES))))
-        twice = np.flatnonzero((high[1:] == high[:-1]) & (low[1:] == low[:-1]))
-        if len(twice):
-            who = ids[int(order[twice[0]])]
-            raise ValueError(f"{name} holds the ID {who!r} more than once; an ID is one row")
-        own = hashlib.blake2b(self._hashes[order].tobytes(), key=derive(key, "set"), digest_size=16)
-        self._digest = own.hexdigest()
+        self._roster = ids if isinstance(ids, Roster) else Roster.of(name, ids, key)
         levels, dense = np.unique(codes, return_inverse=True)
         number = Stream(self._secret, "cell numbers").permutation(len(levels))
         self.levels = levels[np.argsort(number)].astype(np.int64)
-        self._cells = number[dense]
+        self._cells = number[dense].astype(np.int32)
 
     @property
     def n_rows(self) -> int:
@@ -126,24 +163,30 @@ class Party:
     def upload(self, job: str, order: Order) -> Upload:
         """Prepare the upload for a job: lines 7 to 11 of Algorithm 1, with tokens."""
         random = Stream(self._secret, "upload", job)
-        rows = slice(None) if order.cell is None else np.flatnonzero(self._cells == order.cell)
-        hashes, q, extra = self._hashes[rows], order.duplications, order.artificial
+        hashes, real = self._roster.hashes, self._cells
+        if order.cell is not None or order.blocks > 1:
+            rows = self._roster.block(order.block, order.blocks)
+            if order.cell is not None:
+                rows = np.flatnonzero(real == order.cell)
+            hashes, real = hashes[rows], real[rows]
+        q, extra, copies = order.duplications, order.artificial, len(hashes) * order.duplications
+        blocks = np.empty((copies + extra, ID_BYTES), dtype=np.uint8)
+        blocks[:copies, :HASH_BYTES].reshape(-1, q, HASH_BYTES)[:] = hashes[:, None]
         made = Stream(self._key, "artificial IDs", job).bytes(extra * HASH_BYTES)
-        artificial = np.frombuffer(made, np.uint8).reshape(extra, HASH_BYTES)
-        copy = np.full(len(hashes) * q + extra, _ARTIFICIAL, dtype="<u4")
-        copy[: len(hashes) * q] = np.tile(np.arange(q, dtype="<u4"), len(hashes))
-        blocks = np.concatenate([np.repeat(hashes, q, axis=0), artificial])
-        blocks = np.concatenate([blocks, copy[:, None].view(np.uint8)], axis=1)
+        blocks[copies:, :HASH_BYTES] = np.frombuffer(made, np.uint8).reshape(extra, HASH_BYTES)
+        index = blocks[:, HASH_BYTES:].view("<u4")[:, 0]
+        index[:copies].reshape(-1, q)[:], index[copies:] = np.arange(q), _ARTIFICIAL
         name = ("ids", job) if order.fresh else ("ids",)
         ids = encrypt_blocks(blocks, derive(self._key, *name))
 
         # artificial IDs fall into the party's cells in proportion to its rows: each has its share
         if order.cell is None:
-            given = spread(extra, np.bincount(self._cells))
-            like = np.repeat(np.arange(len(given)), given)[random.permutation(extra)]
+            sizes = np.bincount(real if len(real) else self._cells)  # a block may have no rows
+            held = np.flatnonzero(sizes)
+            like = np.repeat(held, spread(extra, sizes[held]))[random.permutation(extra)]
         else:
             like = np.full(extra, order.cell)
-        cells = np.concatenate([np.repeat(self._cells[rows], q), like])
+        cells = np.concatenate([np.repeat(real, q), like])
         if order.padding:
             size = random.integer(0, order.padding + 1)
             own = np.frombuffer(random.bytes(size * ID_BYTES), np.uint8).reshape(-1, ID_BYTES)
@@ -153,12 +196,16 @@ class Party:
         if order.cell is not None:
             margin = np.array([len(hashes)])
         report = Report(
-            self.n_rows, self._digest, cell_of, margin, tokens[len(cells) - extra : len(cells)]
+            self.n_rows,
+            self._roster.digest,
+            cell_of,
+            margin,
+            tokens[len(cells) - extra : len(cells)],
         ).to_bytes(room=len(ids) if order.fresh else 0)
         # ascending order of what is encrypted: the order of the rows would tell copies apart
-        sort = np.argsort(ids.view(">u8")[:, 0].astype(np.uint64), kind="stable")
+        sort = ascending(ids.view(">u8")[:, 0].astype(np.uint64))
         return Upload(
-            np.take(ids, sort, axis=0),
+            ids.view(np.complex128)[sort].view(np.uint8),  # 16 bytes move as one number
             tokens[sort].astype(np.uint32),
             seal(report, self._key, "report", job, self.name),
         )
@@ -212,7 +259,7 @@ class DataParty(Party):
         """
         total = hashlib.blake2b(key=derive(self._secret, "content"), digest_size=16)
         total.update(hashlib.sha256(job.envelopes.get(self.name, b"")).digest())
-        total.update(self._hashes.tobytes())
+        total.update(self._roster.hashes.tobytes())
         total.update(self._cells.astype("<i8").tobytes())
         return total.hexdigest()
 
@@ -303,6 +350,10 @@ class TaskParty(Party):
         Hardened only: each party adds 0 to this many private IDs.
     tokens : {"row", "cell"}
         Hardened only: data parties give every encrypted ID its own token, or every cell.
+    blocks : int
+        Whole tables only: the IDs are cut into so many parts of about equal size by their hashes,
+        and each part is counted and checked by itself.  Memory falls with their number; the bound
+        is that of the weakest part, which has its own artificial IDs.
     n_cells : mapping of str to int, optional
         Cells of each data party, which ``variant="cells"`` must know to ask for them.
 
@@ -316,7 +367,7 @@ class TaskParty(Party):
         self, name: str, ids: Any, x_task: Any, y: Any, key: bytes, parties: Sequence[str], *,
         iterations: int = 2, duplications: int | tuple[int, int] = (2, 9),
         artificial: int | tuple[int, int] = (1, 50), variant: Variant = "table",
-        hardened: bool = True, padding: int = 255, tokens: Tokens = "row",
+        hardened: bool = True, padding: int = 255, tokens: Tokens = "row", blocks: int = 1,
         n_cells: Mapping[str, int] | None = None, secret: bytes | None = None,
     ):  # fmt: skip
         features, labels = np.asarray(x_task), np.asarray(y)
@@ -342,6 +393,9 @@ class TaskParty(Party):
         self.duplications = _range("duplications", duplications)
         self.artificial = _range("artificial", artificial)
         self.variant, self.hardened = variant, bool(hardened)
+        self.blocks = whole("blocks", blocks, 1)
+        if blocks > 1 and variant == "cells":
+            raise ValueError('blocks cut whole tables: take variant="table", or blocks=1')
         most = Order(self.duplications[0], self.artificial[0], None, True, padding, tokens)
         self._order = most if hardened else replace(most, fresh=False, padding=0, tokens="cell")
         self.n_cells_of = {name: self.n_cells, **(n_cells or {})}
@@ -380,20 +434,29 @@ class TaskParty(Party):
         session = random.bytes(8).hex()
         queries = self._queries(random)
         answers: dict[int, list[tuple[Counts, list[Report]]]] = {}
-        drawn: dict[int, tuple[int, int]] = {}
+        tables: dict[int, Counts] = {}
+        drawn: dict[tuple[int, int], Order] = {}
         for number, (iteration, cell, order) in enumerate(queries):
-            drawn.setdefault(iteration, (order.duplications, order.artificial))
             counts, reports = self._query(
                 f"{session}-{number}", iteration, cell, order, counter, wait, timeout
             )
+            drawn.setdefault((order.block, iteration), order)
             if cell is None:
-                check_consistency(counts, answers[1][0][0] if iteration > 1 else counts, iteration)
-                reports = []  # as large as the uploads, and checked
-            answers.setdefault(iteration, []).append((counts, reports))
-        cells, counts_ = answers[1][0][0] if self.variant == "table" else self._joined(answers)
-        copies, extra = zip(*(drawn[j + 1] for j in range(self.iterations)), strict=True)
+                check_consistency(counts, tables.setdefault(order.block, counts), iteration)
+            else:
+                answers.setdefault(iteration, []).append((counts, reports))
+        if self.variant == "cells":
+            cells, counts_ = self._joined(answers)
+        elif self.blocks == 1:
+            cells, counts_ = tables[0]
+        else:
+            cells, counts_ = (np.concatenate(part) for part in zip(*tables.values(), strict=True))
+            cells, counts_ = count_tuples(list(cells.T), counts_)
+        orders = [[drawn[b, j + 1] for j in range(self.iterations)] for b in range(self.blocks)]
+        copies = tuple(order.duplications for order in orders[0])
+        extra = tuple(order.artificial for order in orders[0])
         proven = self.hardened and self.variant == "table" and self._order.tokens == "row"
-        bound = known_answers(np.bincount(self._cells).tolist(), copies, extra) if proven else 1.0
+        bound = max(map(self._bound, orders)) if proven else 1.0
         checks = ["seals", "IDs", "non-negativity", "divisibility"]
         checks += ["consistency"] if self.iterations > 1 else []
         checks += ["total", "margins"] if self.hardened else []
@@ -402,20 +465,32 @@ class TaskParty(Party):
             time.perf_counter() - started, bound, tuple(checks),
         )  # fmt: skip
 
+    def _bound(self, orders: Sequence[Order]) -> float:
+        """The bound of one block, with what was drawn for its iterations."""
+        rows = self._roster.block(orders[0].block, self.blocks)
+        sizes = np.bincount(self._cells[rows])
+        if not len(sizes):
+            return 0.0  # nothing to falsify
+        drawn = [(order.duplications, order.artificial) for order in orders]
+        return known_answers(sizes[sizes > 0].tolist(), *zip(*drawn, strict=True))
+
     def _queries(self, random: Stream) -> list[tuple[int, tuple[int, ...] | None, Order]]:
         """Return (iteration, cell, order) of every query; hardened cell queries in random order."""
         low, high = self.duplications
-        cells: list[tuple[int, ...] | None] = [None]
+        parts: list[tuple[tuple[int, ...] | None, int]] = [(None, b) for b in range(self.blocks)]
         if self.variant == "cells":
-            cells = list(itertools.product(*(range(self.n_cells_of[n]) for n in self.parties)))
+            every = itertools.product(*(range(self.n_cells_of[n]) for n in self.parties))
+            parts = [(cell, 0) for cell in every]
         queries = []
-        for cell in cells:
+        for cell, block in parts:
             deck = low + random.permutation(high - low + 1)
             distinct = self.hardened and self.iterations <= len(deck)
             for j in range(self.iterations):
                 q = int(deck[j]) if distinct else random.integer(low, high + 1)
                 extra = random.integer(self.artificial[0], self.artificial[1] + 1)
-                order = replace(self._order, duplications=q, artificial=extra)
+                order = replace(
+                    self._order, duplications=q, artificial=extra, block=block, blocks=self.blocks
+                )
                 queries.append((j + 1, cell, order))
         if self.hardened and self.variant == "cells":
             queries = [queries[i] for i in random.permutation(len(queries))]

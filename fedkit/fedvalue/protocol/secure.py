@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from fedkit.fedvalue.protocol.keys import derive
 from fedkit.fedvalue.protocol.parties import (
     DataParty,
     PartyMissing,
+    Roster,
     SecureCounts,
     TaskParty,
     Variant,
@@ -36,6 +38,7 @@ __all__ = [
     "PartyMissing",
     "SecureCounts",
     "TaskParty",
+    "count_here",
     "count_securely",
     "parties_of",
 ]
@@ -81,8 +84,16 @@ def count_securely(
         duplications=duplications, artificial=artificial, variant=variant, hardened=hardened,
         **options,
     )  # fmt: skip
+    return count_here(task, others)
+
+
+def count_here(task: TaskParty, others: Sequence[DataParty]) -> SecureCounts:
+    """Count with a server in this process, the data parties side by side in threads."""
     server = CountingServer()
-    return task.count(server, wait=lambda: [party.serve(server) for party in others])
+    with ThreadPoolExecutor() as pool:
+        return task.count(
+            server, wait=lambda: list(pool.map(lambda party: party.serve(server), others))
+        )
 
 
 def parties_of(
@@ -96,7 +107,7 @@ def parties_of(
     x_task, y, cells = codes
     root = secrets.token_bytes(32) if seed is None else derive(bytes(32), "lesson", seed)
     key = derive(root, "key")
-    who = np.arange(len(y)) if ids is None else ids
+    who = Roster.of("every party", np.arange(len(y)) if ids is None else ids, key)  # hashed once
     titles = tuple(names) if names else tuple(f"party {i + 1}" for i in range(len(cells)))
     others = [
         DataParty(name, who, column, key, secret=derive(root, "secret", name))

@@ -183,8 +183,7 @@ def check_margins(
     if total != expected:
         raise CheatingDetected("total", iteration, f"{total} IDs were counted of {expected}")
     for name, column, margin in zip(parties, columns, margins, strict=True):
-        found = np.zeros(len(margin), dtype=np.int64)
-        np.add.at(found, column, counts)
+        found = np.bincount(column, weights=counts, minlength=len(margin))  # exact to 2^53
         if not np.array_equal(found, margin):
             wrong = int((found != margin).sum())
             raise CheatingDetected(

@@ -217,6 +217,9 @@ def value(
         str | None,
         typer.Option(help="LOW,HIGH: artificial IDs; default: as many as rows. The paper: 1,50."),
     ] = None,
+    blocks: Annotated[
+        int, typer.Option(help="Parts that the IDs are counted in: more take less memory.")
+    ] = 1,
     timeout: Annotated[float, typer.Option(help="Seconds to wait for one job.")] = 600.0,
     answer_timeout: Annotated[float, typer.Option(help="Seconds to wait for an answer.")] = 60.0,
     state_file: Annotated[
@@ -251,8 +254,10 @@ def value(
             id_column=id_column, columns=listed(columns), label=label, min_columns=0,
         )  # fmt: skip
         # as many as rows: the bound on undetected cheating is then small, the work hardly larger
+        check_range("blocks", blocks, 1, 10**6)
         options: dict[str, Any] = {
-            "iterations": iterations, "artificial": known_answers or len(held.ids),
+            "iterations": iterations, "blocks": blocks,
+            "artificial": known_answers or -(-len(held.ids) // blocks),
         }  # fmt: skip
         TaskParty(name, ["?"], [0], [0], key, names, **options)  # refuses what is out of range
         say(
