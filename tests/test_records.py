@@ -148,6 +148,20 @@ def test_a_record_that_is_elsewhere_or_missing(store: Store) -> None:
         store.load(a)
 
 
+def test_a_record_that_was_read_is_the_callers_own(store: Store) -> None:
+    c = cell(nested={"a": [1]})
+    path = store.save(c, compute(c), {"data": [{"name": "toy"}]})
+    spoilt, before = store.read(path), repr(store.read(path))
+    spoilt.results[0]["metrics"]["accuracy"] = -1.0
+    spoilt.results[0]["series"]["accuracy"].append(7.0)
+    spoilt.manifest["data"][0]["name"] = "other"
+    spoilt.cell.settings["nested"]["a"].append(2)
+    assert repr(store.read(path)) == before
+    for stray in (store.root / "stray.json", store.root / "../stray.json", "stray.json"):
+        with pytest.raises(RecordError, match="is no place for a record of Store"):
+            store.read(stray)
+
+
 def test_schemas_of_the_past_and_of_the_future(store: Store) -> None:
     c = cell()
     path = store.save(c, compute(c))

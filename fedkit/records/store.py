@@ -141,6 +141,15 @@ def _unpack(item: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _own(value: Any) -> Any:
+    """Copy JSON data, so that nobody writes into what is kept."""
+    if isinstance(value, dict):
+        return {name: _own(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_own(x) if isinstance(x, list | dict) else x for x in value]
+    return value
+
+
 def _checksum(body: Mapping[str, Any]) -> str:
     content = {name: body[name] for name in ("schema", "cell", "results", "manifest")}
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
@@ -264,15 +273,23 @@ class Store:
         return record
 
     def read(self, path: Path) -> Record:
-        """Read and check the record in a file.
+        """Read and check the record in a file; what is returned is the caller's own.
 
         Raises
         ------
         RecordError
-            See :meth:`load`.
+            See :meth:`load`; also if the file is not in a place for records.
         """
-        there = path.stat()
-        return _read(path, self.root, (there.st_mtime_ns, there.st_size, there.st_ino))
+        whole, root = Path(path).absolute(), self.root.absolute()
+        if not whole.is_relative_to(root) or len(whole.relative_to(root).parts) != 4:
+            raise RecordError(
+                f"{path} is no place for a record of {self!r}; expected "
+                "PROFILE/PAPER/EXPERIMENT/KEY.json in its folder"
+            )
+        there = whole.stat()
+        kept = _read(whole, root, (there.st_mtime_ns, there.st_size, there.st_ino))
+        cell = Cell(**_own(vars(kept.cell)))
+        return Record(cell, tuple(map(_own, kept.results)), _own(kept.manifest))
 
     def paths(
         self, profile: str | None = None, paper: str | None = None, experiment: str | None = None
