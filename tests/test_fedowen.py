@@ -15,6 +15,7 @@ from fedkit.games.game import TableGame, all_coalitions
 from fedkit.learning.architectures import build
 from fedkit.learning.training import LocalSGD
 from fedkit.methods.fedowen import EpsilonGreedy, FedOwen, OwenSampling, Softmax
+from fedkit.papers.common import accuracies, accuracy_curve
 from fedkit.papers.fedowen import runs as paper
 from fedkit.papers.fedowen import tables
 from fedkit.papers.fedowen.errata import (
@@ -345,3 +346,18 @@ def test_sensitivity_varies_one_setting_at_a_time():
     assert table.gain.tolist() == pytest.approx([2, 2, 9])
     assert table.fedavg.tolist() == pytest.approx([11, 16, 11])
     assert (table.seeds == 3).all()
+
+
+def test_a_run_that_ends_in_nan_says_so() -> None:
+    """Accuracy is NaN where it was not taken; in the last round, it always is taken."""
+    accuracy = [np.nan, 0.5, np.nan, 0.75, np.nan, 0.25]
+    rounds = pd.DataFrame({"round": range(1, 7), "accuracy": accuracy})
+    assert accuracies(rounds) == {
+        "accuracy": 25.0, "accuracy_last_10_rounds": 50.0, "accuracy_best": 75.0,
+    }  # fmt: skip
+    ended = accuracies(rounds[:5])
+    assert np.isnan([ended["accuracy"], ended["accuracy_last_10_rounds"]]).all()
+    assert ended["accuracy_best"] == 75.0
+    curve = accuracy_curve(rounds[:5])
+    assert curve["round"] == [2, 4, 5]
+    assert np.isnan(curve["accuracy"][-1])

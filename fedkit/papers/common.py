@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Setting", "accuracies", "accuracy_curve", "blocks", "chance_above", "dataset", "each_seed",
-    "experiment", "identity", "lockstep", "result", "tracer",
+    "experiment", "identity", "lockstep", "result", "tested_rounds", "tracer",
 ]  # fmt: skip
 
 
@@ -161,25 +161,32 @@ def tracer(
     return more
 
 
+def tested_rounds(rounds: pd.DataFrame) -> pd.DataFrame:
+    """The rounds of one run whose accuracy was taken; the last is, so there NaN is the outcome."""
+    return rounds[rounds.accuracy.notna() | (rounds["round"] == rounds["round"].max())]
+
+
 def accuracy_curve(rounds: pd.DataFrame) -> dict[str, list[float]]:
     """The tested rounds of one run and their accuracy in percent, as series of a record."""
-    tested = rounds[rounds.accuracy.notna()]
+    tested = tested_rounds(rounds)
     return {"round": tested["round"].tolist(), "accuracy": (100 * tested.accuracy).tolist()}
 
 
 def accuracies(rounds: pd.DataFrame) -> dict[str, float]:
     """Test accuracy in percent: at the end, mean of the last ten rounds, and the best.
 
+    A model that ends in NaN has the accuracy NaN, at the end and over the last rounds.
+
     Parameters
     ----------
     rounds : DataFrame
         The rounds of one run, with columns ``round`` and ``accuracy`` (NaN where it was not taken).
     """
-    tested = rounds[rounds.accuracy.notna()]
+    tested = tested_rounds(rounds)
     late = tested[tested["round"] > rounds["round"].max() - 10]
     return {
         "accuracy": 100 * float(tested.accuracy.iloc[-1]),
-        "accuracy_last_10_rounds": 100 * float(late.accuracy.mean()),
+        "accuracy_last_10_rounds": 100 * float(late.accuracy.mean(skipna=False)),
         "accuracy_best": 100 * float(tested.accuracy.max()),
     }
 

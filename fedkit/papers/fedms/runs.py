@@ -62,6 +62,7 @@ from fedkit.papers.common import (
     dataset,
     each_seed,
     experiment,
+    tested_rounds,
 )
 from fedkit.papers.fedms.settings import (
     KINDS,
@@ -284,7 +285,7 @@ def run_cell(cell: Cell, device: str | None, progress: bool) -> list[dict[str, A
     for seed, f, model in zip(cell.seeds, federations, history.models, strict=True):
         rows = frame[frame.seed == seed]
         mine = clients[(clients.seed == seed) & (clients["round"] > 1)]  # the query apart
-        tested = rows[rows.accuracy.notna()]
+        tested = tested_rounds(rows)
         test = Evaluator(architecture, f.x_test, f.y_test, "class_accuracy", device=device)
         by_class = test.utilities(model[None])[0]
         owned = maverick_classes(f, s)
@@ -425,7 +426,7 @@ def run_five(cell: Cell, device: str | None, progress: bool) -> list[dict[str, A
     frames = [h.rounds_frame() for h in (history, without)]
     results = []
     for seed in cell.seeds:
-        mine, other = (f[(f.seed == seed) & f.accuracy.notna()] for f in frames)
+        mine, other = (tested_rounds(f[f.seed == seed]) for f in frames)
         metrics, series = {}, accuracy_curve(mine)
         series["without"] = accuracy_curve(other)["accuracy"]
         for name in seen[seed][0][1]:

@@ -45,7 +45,13 @@ from fedkit.methods.cgsv import (
 )
 from fedkit.methods.fedtsv import ContributionWeights, TrajectoryValues, equal_lengths
 from fedkit.papers import common
-from fedkit.papers.common import accuracy_curve, chance_above, dataset, experiment
+from fedkit.papers.common import (
+    accuracy_curve,
+    chance_above,
+    dataset,
+    experiment,
+    tested_rounds,
+)
 from fedkit.papers.fedtsv.settings import (
     KINDS,
     METHODS,
@@ -290,19 +296,19 @@ def run_cell(cell: Cell, device: str | None, progress: bool) -> list[dict[str, A
     for seed in cell.seeds:
         table, notes = watch.tables[seed], pd.DataFrame(watch.notes[seed])
         mine = frame[frame.seed == seed]
-        tested, lost = mine[mine.accuracy.notna()], mine[mine.test_loss.notna()]
+        tested, lost = tested_rounds(mine), mine[mine.test_loss.notna()]
         weights, seen = final_weights(s, table), table.counts > 0
         score = weights if s.method in ("fedavg", "oracle") else table.values
         groups = {kind: score[(kinds == j) & seen] for j, kind in enumerate(KINDS)}
         weighed = {kind: weights[(kinds == j) & seen] for j, kind in enumerate(KINDS)}
         last = tested[tested["round"] > s.rounds * 3 // 4].accuracy
-        steps = tested[tested["round"] > s.rounds // 2].accuracy.diff()
+        steps = tested[tested["round"] > s.rounds // 2].accuracy.diff()[1:]
         metrics = {
             "accuracy": 100 * float(tested.accuracy.iloc[-1]),
-            "accuracy_late": 100 * float(last.mean()),
-            "accuracy_lowest_late": 100 * float(last.min()),
-            "accuracy_mean": 100 * float(tested.accuracy.mean()),
-            "accuracy_swing": 100 * float(steps.abs().mean()),
+            "accuracy_late": 100 * float(last.mean(skipna=False)),
+            "accuracy_lowest_late": 100 * float(last.min(skipna=False)),
+            "accuracy_mean": 100 * float(tested.accuracy.mean(skipna=False)),
+            "accuracy_swing": 100 * float(steps.abs().mean(skipna=False)),
             "test_loss": float(lost.test_loss.iloc[-1]),
             **round_metrics(s, clients[clients.seed == seed], notes),
             **{f"auc.{a}-{b}": chance_above(groups[a], groups[b]) for a, b in PAIRS},
