@@ -346,6 +346,18 @@ def test_several_processes_give_the_same_values():
         estimate(game, PermutationSampling(), 50, n_jobs=0)
 
 
+def test_processes_leave_what_they_found_in_the_memory_of_the_game():
+    pytest.importorskip("joblib")
+    table = random_table(6, 3)
+    memo = MemoGame(table)
+    game = normalise(memo)
+    alone = estimate(normalise(table), PermutationSampling(), 50)
+    assert estimate(game, PermutationSampling(), 50, n_jobs=2) == alone
+    memo.game = FunctionGame(6, lambda rows: 1 / 0)  # nothing is asked for any more
+    assert memo.evaluations >= 50
+    assert estimate(game, PermutationSampling(), 50, n_jobs=2) == alone
+
+
 def test_an_estimator_of_ones_own_is_one_function():
     class FirstOrder(Estimator):
         def sample(self, n_players, rng, accumulator, budget):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from itertools import combinations
 from math import comb
 
@@ -14,6 +15,7 @@ from fedkit.estimators import (
     banzhaf_weights,
     estimate,
     estimate_many,
+    proxies,
     proxysampling,
     shapley,
     shapley_weights,
@@ -118,6 +120,36 @@ def test_kernels_are_those_of_their_definition(family):
                 expected = 4 * near + effects
             assert matrix[i, j] == pytest.approx(expected, rel=1e-9, abs=1e-9)
         assert np.linalg.eigvalsh(matrix).min() > -1e-9
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_kernels_of_many_players_need_no_table(family, monkeypatch):
+    rows = np.random.default_rng(1).random((12, 9)) < 0.5
+    grid = candidates(family, np.arange(1.0, 10.0))
+    tables = [proxy.kernel(rows, rows) for proxy in grid]
+    monkeypatch.setattr(proxies, "TABLE", 0)
+    for proxy, table in zip(grid, tables, strict=True):
+        np.testing.assert_allclose(proxy.kernel(rows, rows), table, rtol=1e-12)
+    monkeypatch.undo()
+    tracemalloc.start()
+    many = np.random.default_rng(1).random((12, 600)) < 0.5
+    assert candidates(family, np.ones(600))[0].kernel(many, many).shape == (12, 12)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2e7  # a table of 601 ** 3 numbers would be 1.7e9 bytes
+
+
+def test_where_no_factor_is_found_noise_is_raised(monkeypatch):
+    rows = all_coalitions(5)
+    likelihood = proxies._likelihood
+    needed = proxies.NOISES[-1]
+    monkeypatch.setattr(
+        proxies, "_likelihood",
+        lambda kernel, noise, y: likelihood(kernel, noise, y) if noise >= needed else -np.inf,
+    )  # fmt: skip
+    grid = candidates("linear", np.ones(5))
+    y = np.random.default_rng(0).normal(size=(32, 1))
+    assert proxies._likeliest(grid, rows, y).noise == needed
 
 
 def test_pairs_left_out_in_closed_form_are_pairs_left_out():

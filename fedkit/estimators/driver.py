@@ -50,7 +50,7 @@ from fedkit.games.coalitions import (
     take,
 )
 from fedkit.games.exact import semivalue
-from fedkit.games.game import Game, TableGame
+from fedkit.games.game import Game, MemoGame, NormalisedGame, TableGame
 from fedkit.games.valuation import Trace, Valuation
 from fedkit.streams import Streams, as_generator
 
@@ -148,8 +148,7 @@ def estimate(
     -----
     Whatever exception the game raises on the way, Ctrl-C included, goes on to the caller with an
     attribute ``valuations``: what each estimation had found, None for nothing.  A game wrapped in
-    ``fk.MemoGame`` keeps what it evaluated (with ``n_jobs=1``), so that a second try
-    asks only for the rest.
+    ``fk.MemoGame`` keeps what it evaluated, so that a second try asks only for the rest.
     """
     return estimate_many(
         [game], estimator, budget, [seed], count=count, trace=trace, stop=stop, n_jobs=n_jobs,
@@ -261,14 +260,21 @@ class _Utilities:
             self.memo.add(take(keys, new), check_utilities(self._values(rows[new]), rows[new]))
 
     def _values(self, rows: NDArray[np.bool_]) -> Any:
-        if self.n_jobs == 1 or len(rows) == 1:
-            return self.game.value(rows)
-        joblib = need("joblib", "run")
-        jobs = min(joblib.effective_n_jobs(self.n_jobs), len(rows))
-        parts = joblib.Parallel(n_jobs=jobs)(
-            joblib.delayed(self.game.value)(part) for part in np.array_split(rows, jobs)
-        )
-        return np.concatenate(parts)
+        return self.game.value(rows) if self.n_jobs == 1 else _spread(self.game, rows, self.n_jobs)
+
+
+def _spread(game: Game, rows: NDArray[np.bool_], n_jobs: int) -> Any:
+    """Divide coalitions among processes; what wraps a game, such as its memory, stays here."""
+    if isinstance(game, MemoGame | NormalisedGame):
+        return game.by(rows, lambda asked: _spread(game.game, asked, n_jobs))
+    if len(rows) <= 1:
+        return game.value(rows)
+    joblib = need("joblib", "run")
+    jobs = min(joblib.effective_n_jobs(n_jobs), len(rows))
+    parts = joblib.Parallel(n_jobs=jobs)(
+        joblib.delayed(game.value)(part) for part in np.array_split(rows, jobs)
+    )
+    return np.concatenate(parts)
 
 
 @dataclass

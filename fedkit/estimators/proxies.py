@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +27,7 @@ Floats = NDArray[np.float64]
 NOISES = (1e-6, 1e-4, 1e-3, 1e-2, 5e-2)  # variance of what the kernel does not explain
 SIZE = 4.0  # variance of the size means, in units of the utilities' variance: hardly shrunk
 FAMILIES = ("linear", "membership", "round")
+TABLE = 2**24  # numbers of a table by sizes: with more, a kernel is worked out pair by pair
 CHOICE_ROWS = 200  # evaluations by which kernels are compared: more change little
 
 
@@ -85,8 +87,6 @@ class Proxy:
         """Return the kernel at what :meth:`places` gave."""
         n = len(self.shares)
         s = np.arange(n + 1.0)
-        logs = np.log(np.maximum(s, 0.5))
-        near = np.exp(-np.abs(logs[:, None] - logs) / self.reach)
         if square is not None:
             if self.rough:
                 alike = np.sqrt(square) * (-np.sqrt(3.0) / self.scale)
@@ -94,18 +94,33 @@ class Proxy:
             else:
                 alike = np.exp(square / (-2.0 * self.scale**2))
             alike += SIZE
-            alike *= near.take(cells)
+            alike *= (
+                self._near(s[:, None], s).take(cells)
+                if (n + 1) ** 2 <= TABLE
+                else self._near(*np.divmod(cells, n + 1))
+            )
             return alike
-        p, q, common = s[:, None, None], s[:, None], s
+        if (n + 1) ** 3 <= TABLE:
+            return self._alike(s[:, None, None], s[:, None], s).take(cells)
+        both, common = np.divmod(cells, n + 1)
+        return self._alike(*np.divmod(both, n + 1), common)
+
+    def _near(self, p: NDArray[Any], q: NDArray[Any]) -> Floats:
+        """Correlation of sizes."""
+        apart = np.log(np.maximum(p, 0.5)) - np.log(np.maximum(q, 0.5))
+        return np.asarray(np.exp(-np.abs(apart) / self.reach))
+
+    def _alike(self, p: NDArray[Any], q: NDArray[Any], common: NDArray[Any]) -> Floats:
+        """Kernel of "linear" and "membership" by sizes and how many are in both."""
+        n = len(self.shares)
         if self.family == "membership":
             alike = self.scale ** np.abs(p + q - 2.0 * common)
         else:
             # effects are centred within sizes, so that size means are not theirs to explain
-            k = np.outer(np.maximum(s, 1.0), np.maximum(s, 1.0))[:, :, None]
+            k = np.maximum(p, 1.0) * np.maximum(q, 1.0)
             growth = (1.0 + 4.0 / k + 4.0 * k / n**2) * (self.scale / n)
             alike = growth * (common - p * q / n)
-        table: Floats = SIZE * near[:, :, None] + alike
-        return table.take(cells)
+        return SIZE * self._near(p, q) + alike
 
     def _weights(self, coalitions: NDArray[np.bool_]) -> Floats:
         masses = coalitions * self.shares
@@ -193,7 +208,7 @@ def _likeliest(grid: list[Proxy], rows: NDArray[np.bool_], utilities: Floats) ->
         while around:  # the likelihood has one summit in the noise: climb from the last one
             for k in around:
                 found[k] = _likelihood(kernel, NOISES[k], utilities)
-            level = max(found, key=found.__getitem__)
+            level = max(found, key=lambda k: (found[k], k))  # where all fail, to more noise
             reach = (max(level - 1, 0), min(level + 1, len(NOISES) - 1))
             around = [k for k in reach if k not in found]
         best.append((found[level], replace(proxy, noise=NOISES[level])))

@@ -178,12 +178,16 @@ class MemoGame:
 
     def value(self, coalitions: ArrayLike) -> Utilities:
         """Return the utilities of ``bool[B, n]`` coalitions, evaluating the new ones."""
+        return self.by(coalitions, self.game.value)
+
+    def by(self, coalitions: ArrayLike, ask: Callable[[Coalitions], Any]) -> Utilities:
+        """Return the utilities, the new ones as `ask` gives them in the place of the game."""
         rows = check_coalitions(coalitions, self.n_players)
         keys = self._memo.keys(rows)
         new = self._memo.missing(keys)
         if len(new) or not self._memo.size:
             fresh = rows[new]
-            self._memo.add(take(keys, new), check_utilities(self.game.value(fresh), fresh))
+            self._memo.add(take(keys, new), check_utilities(ask(fresh), fresh))
         self.calls += len(rows)
         return self._memo.utilities(keys)
 
@@ -216,8 +220,12 @@ class NormalisedGame:
 
     def value(self, coalitions: ArrayLike) -> Utilities:
         """Return the normalised utilities of ``bool[B, n]`` coalitions."""
+        return self.by(coalitions, self.game.value)
+
+    def by(self, coalitions: ArrayLike, ask: Callable[[Coalitions], Any]) -> Utilities:
+        """Return them from utilities that `ask` gives in the place of the game."""
         rows = check_coalitions(coalitions, self.n_players)
-        return (check_utilities(self.game.value(rows), rows) - self.empty) / self.scale
+        return (check_utilities(ask(rows), rows) - self.empty) / self.scale
 
     def restore(self, values: ArrayLike) -> Utilities:
         """Turn values (or standard errors) of this game into the units of `game`."""
