@@ -43,11 +43,11 @@ def test_weights_are_a_convex_combination(values):
         assert w.sum() == pytest.approx(1)
 
 
-def stepped(rule, updates, sizes=None, memory=None, base=(10.0, -20.0)):
+def stepped(rule, updates, sizes=None, memory=None, base=(10.0, -20.0), left_out=0):
     """The next model of one round, as a list, less its base."""
     base, updates = torch.tensor(base), torch.tensor(updates)
     sizes = np.ones(len(updates)) if sizes is None else np.array(sizes)
-    r = SimpleNamespace(index=4, base=base, updates=updates, sizes=sizes)
+    r = SimpleNamespace(index=4, base=base, updates=updates, sizes=sizes, left_out=left_out)
     table = SimpleNamespace(memory={} if memory is None else memory)
     return (rule.step(r, None, table) - base).tolist()
 
@@ -75,6 +75,14 @@ def test_krum_by_hand():
         stepped(fk.Krum(1), line[:4])
 
 
+def test_krum_counts_those_left_out_among_the_malicious():
+    line = [[x, 0.0] for x in (0.0, 1.0, 2.25, 3.0, 50.0)]
+    assert stepped(fk.Krum(1), line[:4], left_out=1) == [2.25, 0.0]  # 0.5625 + 1.5625 of two
+    assert stepped(fk.Krum(1), line[1:4], left_out=2) == [2.25, 0.0]  # 0.5625 of one
+    for few in (line[:2], line[:1]):  # nobody has neighbours enough
+        assert stepped(fk.Krum(2), few, left_out=6) == stepped(fk.Median(), few)
+
+
 def test_server_optimisers_by_hand():
     updates, sizes = [[1.0, 0.0], [4.0, 0.0]], [2, 1]
     for rule, second in (
@@ -93,21 +101,21 @@ def test_server_optimisers_by_hand():
     )
 
 
-def hundredfold(r):
-    """One participant sends its update times -100."""
+def twentyfold(r):
+    """One participant sends its update times -20."""
     updates = r.updates.clone()
-    updates[0] *= -100
+    updates[0] *= -20
     return updates
 
 
-def final(aggregate, seeds=(0, 1), attack=hundredfold):
+def final(aggregate, seeds=(0, 1), attack=twentyfold):
     plan = fk.Plan(rounds=15, participants=5, local=fk.LocalSGD(lr=0.3, batch_size=4))
     strategy = fk.Strategy(fk.UniformSelection(), fk.SizeAsValue(), aggregate)
     federations = [toy(s, (40, 40, 40, 40, 40)) for s in seeds]
     return fk.run(federations, MLP, strategy, plan, seeds, device="cpu", attack=attack)
 
 
-def test_one_update_times_a_hundred_breaks_the_mean_and_no_robust_rule():
+def test_one_update_times_twenty_breaks_the_mean_and_no_robust_rule():
     broken = final(UniformWeights()).final_accuracy()
     assert max(broken.values()) < 0.5
     for rule in (fk.Median(), fk.TrimmedMean(0.2), fk.Krum(1)):
@@ -122,6 +130,42 @@ def test_server_optimisers_learn_and_keep_their_state_per_seed():
     assert min(both.final_accuracy().values()) > 0.6
     assert rows(final(rule, seeds=(1,), attack=None))[0] == rows(both)[0][1::2]
     assert torch.equal(final(rule, attack=None).models, both.models)  # nothing stays in the rule
+
+
+@pytest.mark.parametrize("size", [math.nan, 1e30])
+@pytest.mark.parametrize("rule", [UniformWeights(), fk.Krum(1), fk.FedAdam()])
+def test_an_update_that_is_not_finite_or_far_too_long_is_left_out(rule, size):
+    def attack(r):
+        updates = r.updates.clone()
+        updates[0] = size  # finite, but its square is not
+        return updates
+
+    history = final(rule, attack=attack)
+    assert {row["left_out"] for row in history.rounds} == {1}
+    assert torch.isfinite(history.models).all()
+    assert min(history.final_accuracy().values()) > 0.6
+
+
+class Both:
+    """A step that can be called: the step counts."""
+
+    def __call__(self, r, valuation, clients):
+        raise AssertionError
+
+    def step(self, r, valuation, clients):
+        return (r.base + r.updates.mean(dim=0)).requires_grad_()
+
+
+def test_a_step_counts_whatever_else_it_is_and_may_carry_a_gradient():
+    assert torch.equal(final(Both()).models, final(Both()).models)
+    assert not final(Both()).models.requires_grad
+
+    class Short(Both):
+        def step(self, r, valuation, clients):
+            return super().step(r, valuation, clients)[:3]
+
+    with pytest.raises(ValueError, match=r"Short returned the model .* of shape \(3,\)"):
+        final(Short())
 
 
 class Returning:

@@ -148,7 +148,9 @@ def test_bad_calls_are_refused():
     with pytest.raises(ValueError, match="distinct seed"):
         run([toy(), toy()], MLP, OWEN, PLAN, [1, 1])
     with pytest.raises(ValueError, match="owns data"):
-        run([toy(sizes=(0, 0))], MLP, OWEN, PLAN, [1])
+        run([toy(sizes=(0, 0, 0))], MLP, OWEN, PLAN, [1])
+    with pytest.raises(ValueError, match="plan has 3 participants and a federation 2 clients"):
+        run([toy(sizes=(4, 4))], MLP, OWEN, PLAN, [1])
     with pytest.raises(ValueError, match="rounds is 0"):
         Plan(rounds=0, participants=1, local=LOCAL)
 
@@ -204,6 +206,28 @@ def test_values_of_others_are_refused():
 
     strategy = Strategy(UniformSelection(), Short(), SizeWeighted())
     with pytest.raises(ValueError, match=r"Short returned valuations of \[1\] participants"):
+        run([toy()], MLP, strategy, PLAN, [1])
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (lambda k: np.ones(k), "Values returned .*'ndarray'.*; expected a list with one"),
+        (lambda k: None, "Values returned .*'NoneType'"),
+        (lambda k: Valuation(*np.full((2, k), NAN), 0, 0, ""), "Values returned the values .*nan"),
+        (lambda k: Valuation(*np.full((2, k), np.inf), 0, 0, ""), "of round 1; expected finite"),
+        (lambda k: Valuation(*np.ones((2, k, 3)), 0, 0, ""), r"of shape \(3, 3\); expected \(3,\)"),
+    ],
+)
+def test_values_that_are_none_are_refused(given, words):
+    class Values:
+        def value(self, rounds):
+            return [given(len(r.participants)) for r in rounds]
+
+    with pytest.raises(ValueError, match=words):
+        run([toy()], MLP, Strategy(UniformSelection(), Values(), SizeWeighted()), PLAN, [1])
+    strategy = Strategy(UniformSelection(), NoValue(), SizeWeighted(), outputs=2)
+    with pytest.raises(ValueError, match=r"NoValue returned .* expected \(3, 2\): .*outputs are 2"):
         run([toy()], MLP, strategy, PLAN, [1])
 
 

@@ -142,7 +142,14 @@ class Krum:
     Parameters
     ----------
     malicious : int
-        f; a round needs ``k >= 2 f + 3`` participants with a finite update.
+        f; a selection needs ``2 f + 3`` participants.
+
+    Notes
+    -----
+    A participant whose update was left out of the round (it was not finite) counts among the f:
+    of m left out, f - m malicious ones may remain, and the k - m others are enough for those.
+    Where more than f were left out and fewer than 3 remain, nobody has neighbours to be judged
+    by, and the next model is that of :class:`Median`.
     """
 
     malicious: int
@@ -153,13 +160,17 @@ class Krum:
     def step(self, r: Round, valuation: Valuation, clients: ClientTable) -> Tensor:
         """``base + updates_i`` of the lowest score."""
         k, least = len(r.updates), 2 * self.malicious + 3
-        if k < least:
+        if k + r.left_out < least:
             raise ValueError(
-                f"round {r.index + 1} has {k} participants; Krum(malicious={self.malicious}) needs "
-                f"at least {least}: select more, or lower malicious"
+                f"round {r.index + 1} has {k + r.left_out} participants; "
+                f"Krum(malicious={self.malicious}) needs at least {least}: select more, or lower "
+                "malicious"
             )
+        if k < 3:
+            return Median().step(r, valuation, clients)
+        remaining = max(self.malicious - r.left_out, 0)
         apart = ((r.updates - u).double().square().sum(dim=1).sort().values for u in r.updates)
-        scores = [float(row[1 : k - self.malicious - 1].sum()) for row in apart]  # row[0]: itself
+        scores = [float(row[1 : k - remaining - 1].sum()) for row in apart]  # row[0]: itself
         return r.base + r.updates[int(np.argmin(scores))]
 
 

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
+from fedkit.checks import choice, function, having, whole
 from fedkit.extras import bar
 from fedkit.federated.aggregation import Aggregation, Step
 from fedkit.federated.clients import Federation
@@ -67,7 +68,8 @@ class Strategy:
         The three policies.  `aggregate` is a rule on values and sizes, or a function of the
         round, its valuation and the clients' table, to which the round was added.  Weights are
         finite, not negative, and sum to 1; all zero, they keep the global model.  A rule with a
-        method `step` of the same three returns the next model in their place.
+        method `step` of the same three returns the next model in their place, whatever else it
+        has.
     remember : callable
         Writes a valuation into the clients' table, whose `counts` include the current round.
     outputs : int or None
@@ -81,6 +83,11 @@ class Strategy:
     outputs: int | None = None
 
     def __post_init__(self) -> None:
+        having("select", self.select, "select")
+        having("value", self.value, "value")
+        function("remember", self.remember)
+        if self.outputs is not None:
+            whole("outputs", self.outputs, 1)
         rule = self.aggregate
         known = callable(rule) or hasattr(rule, "weights") or hasattr(rule, "step")
         if isinstance(rule, type) or not known:
@@ -117,8 +124,10 @@ class Plan:
 
     def __post_init__(self) -> None:
         for name in ("rounds", "participants", "evaluate_every"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1")
+            whole(name, getattr(self, name), 1)
+        having("local", self.local, "batches", "lr")
+        choice("utility", self.utility, ("accuracy", "negative_loss", "class_accuracy"))
+        choice("weighting", self.weighting, ("size", "uniform"))
 
 
 def _name(policy: object) -> str:
@@ -129,10 +138,20 @@ def _shown(array: npt.NDArray[Any]) -> str:
     return " ".join(np.array2string(array, threshold=20).split())
 
 
+def _array(given: Any) -> npt.NDArray[Any]:
+    """Return what a policy gave as an array; what is none is shown as what it is."""
+    try:
+        return np.asarray(given.detach().cpu() if isinstance(given, torch.Tensor) else given)
+    except (TypeError, ValueError):
+        return np.array(repr(given))
+
+
 def _check_selection(policy: object, chosen: npt.ArrayLike, n_clients: int) -> IntArray:
-    ids = np.asarray(chosen)
-    whole = ids.ndim == 1 and len(ids) > 0 and ids.dtype.kind in "iu"
-    if not (whole and ids.min() >= 0 and ids.max() < n_clients and len(np.unique(ids)) == len(ids)):
+    ids = _array(chosen)
+    numbers = ids.ndim == 1 and len(ids) > 0 and ids.dtype.kind in "iu"
+    if not (
+        numbers and ids.min() >= 0 and ids.max() < n_clients and len(np.unique(ids)) == len(ids)
+    ):
         raise ValueError(
             f"{_name(policy)} selected {_shown(ids)}; expected at least one "
             f"client, each once, by its number from 0 to {n_clients - 1} (np.flatnonzero turns a "
@@ -141,18 +160,39 @@ def _check_selection(policy: object, chosen: npt.ArrayLike, n_clients: int) -> I
     return ids.astype(np.int64)
 
 
-def _check_values(policy: object, valuations: Sequence[Valuation], rounds: Sequence[Round]) -> None:
+def _check_values(
+    policy: object, valuations: Sequence[Valuation], rounds: Sequence[Round], outputs: int | None
+) -> None:
+    listed = isinstance(valuations, list | tuple)
+    if not listed or not all(isinstance(v, Valuation) for v in valuations):
+        kinds = [type(v).__name__ for v in valuations] if listed else type(valuations).__name__
+        raise ValueError(
+            f"{_name(policy)} returned {kinds}; expected a list with one fk.Valuation per round"
+        )
     given, wanted = [len(v.values) for v in valuations], [len(r.participants) for r in rounds]
     if given != wanted:
         raise ValueError(
             f"{_name(policy)} returned valuations of {given} participants; expected {wanted}: one "
             "valuation per round, with one value per participant"
         )
+    each = () if outputs is None else (outputs,)
+    for v, r in zip(valuations, rounds, strict=True):
+        if v.values.shape[1:] != each:
+            raise ValueError(
+                f"{_name(policy)} returned values of shape {v.values.shape}; expected "
+                f"{(len(v.values), *each)}: the strategy's outputs are {outputs}"
+            )
+        if not np.isfinite(v.values).all():
+            raise ValueError(
+                f"{_name(policy)} returned the values {_shown(v.values)} of round {r.index + 1}; "
+                "expected finite numbers (an estimator needs a budget with which it sees everybody)"
+            )
 
 
 def _check_weights(policy: object, weights: npt.ArrayLike, k: int) -> FloatArray:
-    w = np.asarray(weights, dtype=np.float64)
-    fine = w.shape == (k,) and bool(np.isfinite(w).all() and (w >= 0).all())
+    w = _array(weights)
+    w = w.astype(np.float64) if w.dtype.kind in "biuf" else w
+    fine = w.shape == (k,) and w.dtype.kind == "f" and bool(np.isfinite(w).all() and (w >= 0).all())
     if not fine or (w.any() and abs(w.sum() - 1) > 1e-5):
         raise ValueError(
             f"{_name(policy)} gave the weights {_shown(w)} to {k} "
@@ -170,7 +210,7 @@ def _check_model(policy: object, model: Any, base: torch.Tensor) -> torch.Tensor
     new = given.detach().to(base, copy=True) if given.is_floating_point() else given
     if new.shape != base.shape or new.dtype != base.dtype or not bool(torch.isfinite(new).all()):
         raise ValueError(
-            f"{_name(policy)} returned the model {_shown(np.asarray(given.cpu()))} of shape "
+            f"{_name(policy)} returned the model {_shown(_array(given))} of shape "
             f"{tuple(given.shape)}; expected {len(base)} finite numbers: the parameters of the "
             "next model"
         )
@@ -263,14 +303,12 @@ class _Run:
             )  # fmt: skip
             rounds.append((r if self.attack is None else r.with_updates(self.attack(r))).finite())
         valuations = self.strategy.value.value(rounds)
-        _check_values(self.strategy.value, valuations, rounds)
+        _check_values(self.strategy.value, valuations, rounds, self.strategy.outputs)
         self.lap("value")
 
-        for replicate, ids, r, valuation in zip(
-            self.replicates, chosen, rounds, valuations, strict=True
-        ):
+        for replicate, r, valuation in zip(self.replicates, rounds, valuations, strict=True):
             weights = self.aggregate(replicate, r, valuation)
-            self.write(replicate, r, valuation, weights, len(ids) - len(r.participants))
+            self.write(replicate, r, valuation, weights)
         self.lap("aggregate and test")
 
     def train(self, chosen: Sequence[IntArray], t: int) -> list[torch.Tensor]:
@@ -289,7 +327,7 @@ class _Run:
         table, rule = replicate.table, self.strategy.aggregate
         table.counts[r.participants] += 1
         self.strategy.remember(table, r.participants, valuation)
-        if not callable(rule) and hasattr(rule, "step"):
+        if hasattr(rule, "step"):
             replicate.model = _check_model(rule, rule.step(r, valuation, table), r.base)
             return np.full(len(r.participants), np.nan)
         if callable(rule):
@@ -301,9 +339,7 @@ class _Run:
         replicate.model = r.base + step @ r.updates
         return weights
 
-    def write(
-        self, replicate: _Replicate, r: Round, v: Valuation, weights: FloatArray, left_out: int
-    ) -> None:
+    def write(self, replicate: _Replicate, r: Round, v: Valuation, weights: FloatArray) -> None:
         """Add a round to the history."""
         t, last = r.index + 1, r.index + 1 == self.plan.rounds
         accuracy = float("nan")
@@ -311,7 +347,7 @@ class _Run:
             accuracy = float(replicate.test.utilities(replicate.model[None])[0])
         key: dict[str, Any] = {"seed": replicate.seed, "round": t}
         row = key | {"accuracy": accuracy, "evaluations": v.evaluations, "calls": v.calls}
-        row |= {"left_out": left_out, "last": last}
+        row |= {"left_out": r.left_out, "last": last}
         self.history.rounds.append(row | (self.probe(r, v) if self.probe is not None else {}))
         values, errors = v.values.tolist(), v.standard_errors.tolist()
         columns = zip(r.participants.tolist(), values, errors, weights.tolist(), strict=True)
@@ -356,18 +392,38 @@ def run(
     Raises
     ------
     ValueError
-        If seeds and federations do not match, no client owns data, a policy returns what is no
-        selection, no weights or no model, or all updates of a round are non-finite.
+        If seeds and federations do not match, there are fewer clients than participants, no
+        client owns data, a policy returns what is no selection, no values, no weights or no
+        model, or no update of a round is finite.
 
     Notes
     -----
-    An update that is not finite is left out of its round: neither valued nor aggregated, and the
-    client's remembered value stays.
+    An update that is not finite, or so long that its squared length is not (about 1e19), is left
+    out of its round: neither valued nor aggregated, and the client's remembered value stays.  A
+    shorter one is the aggregation's to withstand: where the weighted mean takes it, the model may
+    be useless, and its accuracy NaN where its outputs overflow.  Values of such a round are not
+    finite, and the run ends in a sentence on them.
     """
+    known = isinstance(federations, Sequence) and not isinstance(federations, str)
+    if not known or not all(isinstance(f, Federation) for f in federations):
+        raise ValueError(f"federations is {federations!r}; expected a list of federations")
+    having("strategy", strategy, "select", "value", "aggregate", "remember")
+    having("plan", plan, "rounds", "participants", "local", "evaluate_every")
+    if not isinstance(seeds, Sequence | np.ndarray) or isinstance(seeds, str):
+        raise ValueError(f"seeds is {seeds!r}; expected a list of whole numbers")
+    seeds = [whole("seeds", seed, 0) for seed in seeds]
+    for name, given in (("probe", probe), ("attack", attack)):
+        if given is not None:
+            function(name, given)
     if len(federations) != len(seeds) or len(set(seeds)) != len(seeds) or not seeds:
         raise ValueError(
             f"{len(federations)} federations and seeds {list(seeds)}; "
             "give one distinct seed per federation"
+        )
+    few = min(f.n_clients for f in federations)
+    if plan.participants > few:
+        raise ValueError(
+            f"plan has {plan.participants} participants and a federation {few} clients"
         )
     place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     start = None

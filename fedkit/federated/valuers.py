@@ -63,6 +63,8 @@ class Round:
         How a coalition's updates are averaged.
     streams : Streams
         Random streams of this round.
+    left_out : int
+        Participants that were selected and whose update was not usable (:meth:`finite`).
     """
 
     index: int
@@ -75,6 +77,7 @@ class Round:
     local: LocalSGD
     weighting: Literal["size", "uniform"]
     streams: Streams
+    left_out: int = 0
 
     def game(self, normalised: bool = False) -> Game:
         """The coalition game of the round: v(S) is the utility of the model of S.
@@ -96,8 +99,11 @@ class Round:
         return replace(self, updates=updates)
 
     def finite(self) -> Round:
-        """The round without the participants whose update is not finite; one must be left."""
-        good = torch.isfinite(self.updates).all(dim=1)
+        """The round without the participants whose update is not finite; one must be left.
+
+        Nor is one used whose squared length overflows: distances to it would not be finite.
+        """
+        good = torch.isfinite(self.updates.square().sum(dim=1))
         if good.all():
             return self
         if not good.any():
@@ -112,6 +118,7 @@ class Round:
             updates=self.updates[good],
             participants=self.participants[kept],
             sizes=self.sizes[kept],
+            left_out=self.left_out + int((~kept).sum()),
         )
 
 

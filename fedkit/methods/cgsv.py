@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from fedkit.checks import real, whole
+from fedkit.checks import flag, real, whole
 from fedkit.estimators import leave_one_out, shapley
 from fedkit.federated.selection import ClientTable
 from fedkit.federated.valuers import Round, ValuePolicy
@@ -94,6 +94,10 @@ class CosineValues:
 
     exact: bool = False
     normalised: bool = True
+
+    def __post_init__(self) -> None:
+        flag("exact", self.exact)
+        flag("normalised", self.normalised)
 
     def value(self, rounds: Sequence[Round]) -> list[Valuation]:
         """Return one valuation per round, over its participants."""

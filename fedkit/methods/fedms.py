@@ -23,7 +23,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
-from fedkit.checks import choice, real, vector, whole
+from fedkit.checks import choice, having, real, vector, whole
 from fedkit.estimators import Estimator, estimate_many
 from fedkit.estimators.base import Budget, Count, MeanAccumulator, Requests
 from fedkit.estimators.lockstep import Walks, affordable, walk_together
@@ -514,6 +514,9 @@ class FedMS:
 
     def __post_init__(self) -> None:
         choice("units", self.units, ("percent", "fraction"))
+        having("estimator", self.estimator, "sample", "accumulator")
+        CoresetWeights(self.aggregate)
+        Accumulate(self.alpha, self.tolerance, against=self.against)
 
     def strategy(self, n_classes: int, rounds: int) -> Strategy:
         """Return the strategy for a federation; its plan needs the utility "class_accuracy"."""

@@ -20,7 +20,7 @@ from fedkit.estimators.lockstep import walk_until
 from fedkit.estimators.permutation import check_size
 from fedkit.federated.rounds import Strategy
 from fedkit.federated.selection import ClientTable, draw
-from fedkit.federated.valuers import Estimated
+from fedkit.federated.valuers import Estimated, NoValue
 
 __all__ = ["EpsilonGreedy", "FedOwen", "OwenSampling", "Softmax"]
 
@@ -146,6 +146,7 @@ class EpsilonGreedy:
 
     def __post_init__(self) -> None:
         real("epsilon", self.epsilon, 0.0, 1.0)
+        real("floor", self.floor)
         real("confidence", self.confidence, 0.0)
         real("low_gain", self.low_gain, 0.0)
 
@@ -211,6 +212,9 @@ class Softmax:
 
     scale: float = 1.0
 
+    def __post_init__(self) -> None:
+        real("scale", self.scale, 0.0)
+
     def weights(self, values: FloatArray, sizes: IntArray) -> FloatArray:
         """Return float64[k], positive, summing to 1."""
         z = self.scale * np.asarray(values, dtype=np.float64)
@@ -238,6 +242,10 @@ class FedOwen:
     budget: int = 40
     select: EpsilonGreedy = field(default_factory=EpsilonGreedy)
     aggregate: Softmax = field(default_factory=Softmax)
+
+    def __post_init__(self) -> None:
+        Estimated(self.estimator, whole("budget", self.budget, 1))
+        Strategy(self.select, NoValue(), self.aggregate)
 
     def strategy(self) -> Strategy:
         """Return the strategy; the latest values of the clients are remembered."""

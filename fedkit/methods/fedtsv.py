@@ -20,7 +20,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from fedkit.checks import choice, real
+from fedkit.checks import choice, having, real, whole
 from fedkit.estimators import Estimator, estimate_many, shapley
 from fedkit.federated.aggregation import Proportional
 from fedkit.federated.rounds import Strategy, keep_total
@@ -73,11 +73,16 @@ def check_inner_products(gram: npt.ArrayLike, fewest: int) -> FloatArray:
 
     Up to rounding they are symmetric, and no eigenvalue is negative.
     """
-    gram = np.asarray(gram, dtype=np.float64)
+    try:
+        gram = np.asarray(gram, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(f"gram is {gram!r}; expected a matrix of numbers") from None
     if gram.ndim != 2 or gram.shape[0] != gram.shape[1] or len(gram) < fewest:
         raise ValueError(f"gram has shape {gram.shape}; expected (m, m) with m >= {fewest}")
     if not np.isfinite(gram).all():
-        raise ValueError("an update or the reference is not finite; leave such clients out")
+        raise ValueError(
+            "gram is not finite: an update or the reference is not; leave such clients out"
+        )
     rounding = 1e-6 * float(np.abs(gram).max())
     if np.abs(gram - gram.T).max() > rounding or np.linalg.eigvalsh(gram)[0] < -rounding:
         raise ValueError("gram is no matrix of inner products; gram_matrix makes one")
@@ -199,7 +204,11 @@ class TrajectoryValues:
 
     def __post_init__(self) -> None:
         choice("utility", self.utility, UTILITIES)
-        if self.estimator is None and self.budget is not None:
+        if self.estimator is not None:
+            having("estimator", self.estimator, "sample", "accumulator")
+            if self.budget is not None:
+                whole("budget", self.budget, 1)
+        elif self.budget is not None:
             raise ValueError(f"budget is {self.budget}, but exact values need no estimator")
 
     def value(self, rounds: Sequence[Round]) -> list[Valuation]:
@@ -272,6 +281,10 @@ class FedTSV:
 
     values: TrajectoryValues = field(default_factory=TrajectoryValues)
     select: Selection = field(default_factory=UniformSelection)
+
+    def __post_init__(self) -> None:
+        having("values", self.values, "value")
+        having("select", self.select, "select")
 
     def strategy(self) -> Strategy:
         """Return the strategy: values are added up (Eq. 12), and weights follow them (Eq. 13)."""
