@@ -45,9 +45,10 @@ def real(
 
 def choice(name: str, value: Any, options: Collection[Any]) -> Any:
     """Return `value` if it is one of the options, or say which there are."""
+    plain = value.item() if isinstance(value, np.generic) else value
     for option in options:
-        if type(option) is type(value) and option == value:
-            return value
+        if type(option) is type(plain) and option == plain:
+            return option
     *first, last = [repr(option) for option in options]
     listed = f"{', '.join(first)} or {last}" if first else last
     raise ValueError(f"{name} is {_shown(value)}; expected {listed}")
@@ -85,7 +86,7 @@ def vector(name: str, values: Any, length: int | None = None) -> npt.NDArray[np.
         given = np.zeros(0)
     plain = given.dtype.kind in "iuf" and given.ndim == 1 and len(given) > 0
     if not plain or not np.isfinite(given).all() or length not in (None, len(given)):
-        count = "at least one finite number" if length is None else f"{length} finite numbers"
+        count = "finite numbers, at least one" if length is None else f"{length} finite numbers"
         raise ValueError(f"{name} is {_shown(values)}; expected {count}")
     array = given.astype(np.float64)
     array.setflags(write=False)

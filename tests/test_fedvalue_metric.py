@@ -12,6 +12,7 @@ from scipy.stats import hypergeom, norm
 
 import fedkit as fk
 from fedkit.fedvalue import cells as counting
+from fedkit.fedvalue import neighbours
 from fedkit.fedvalue.bias import NullContributions, expected_clogc, null_information
 from fedkit.fedvalue.cells import Cells, CoalitionCells, sum_clogc
 from fedkit.fedvalue.cmi import (
@@ -528,6 +529,16 @@ def test_neighbours_find_the_information_of_two_normals(distance):
     assert error < 0.02
     if distance == 0:
         assert min(estimates) < 0  # not cut at zero
+
+
+def test_neighbours_break_ties_of_levels(monkeypatch):
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 3, 1000)  # a column of three levels: neighbours by the hundred at 0
+    y = np.where(rng.random(1000) < 0.6, x % 2, rng.integers(0, 2, 1000))
+    told = mutual_information(x, y)
+    assert knn_information(x[:, None] * 1.0, y) == pytest.approx(told, abs=0.05)
+    monkeypatch.setattr(neighbours, "JITTER", 0.0)
+    assert abs(knn_information(x[:, None] * 1.0, y) - told) > 1  # the noise is what makes it so
 
 
 def test_neighbours_agree_with_a_plain_loop():

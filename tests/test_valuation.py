@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import fedkit as fk
+from fedkit import checks
 from fedkit.estimators import PermutationSampling, estimate, shapley
 from fedkit.games.game import airport, random_unanimity_sum
 from fedkit.games.valuation import Valuation
@@ -18,6 +20,29 @@ def make(shape=(3,)):
     errors = np.full(shape, 0.5)
     errors.flat[0] = np.nan
     return Valuation(values, errors, 7, 6, "test", seed=3)
+
+
+def test_facts_may_be_numpys(tmp_path):
+    info = {"a": np.float32(0.5), "b": np.array([True, False]), "c": (np.int64(3), np.nan)}
+    one, two = replace(make(), info=info), replace(make(), info=dict(info))
+    assert one == two
+    assert one != replace(make(), info=info | {"b": np.array([True, True])})
+    one.save(tmp_path / "values.json")
+    assert Valuation.load(tmp_path / "values.json") == one
+    assert one.to_dict()["info"] == {"a": 0.5, "b": [True, False], "c": [3, None]}
+    assert replace(make(), info={"a": object}) == replace(make(), info={"a": object})
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(one)
+
+
+def test_choices_and_vectors_take_numpys_and_say_what_they_want():
+    assert type(checks.choice("kind", np.str_("bar"), ("bar", "forest"))) is str
+    assert checks.choice("kind", np.int64(1), (0, 1)) == 1
+    for odd in (True, np.True_, 1.0):
+        with pytest.raises(ValueError, match="expected 0 or 1"):
+            checks.choice("kind", odd, (0, 1))
+    with pytest.raises(ValueError, match=r"x is \[nan\]; expected finite numbers, at least one"):
+        checks.vector("x", [np.nan])
 
 
 def test_interval_is_normal():

@@ -74,7 +74,7 @@ class Valuation:
 
     Notes
     -----
-    Two valuations are equal when all of this is, NaN being equal to NaN.
+    Two valuations are equal when all of this is, NaN being equal to NaN.  They have no hash.
     """
 
     values: Floats
@@ -107,7 +107,8 @@ class Valuation:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Valuation):
             return NotImplemented
-        return json.dumps(self.to_dict()) == json.dumps(other.to_dict())
+        mine, others = (json.dumps(v.to_dict(), default=repr) for v in (self, other))
+        return mine == others
 
     def __str__(self) -> str:
         """One line per player, the highest value first."""
@@ -148,9 +149,9 @@ class Valuation:
         """Return the lower and upper ends of confidence intervals, one per value.
 
         Student's t with the degrees of freedom of the standard errors.  NaN where the standard
-        error is NaN, and where a mean of fewer than ten walks, pairs or draws is all there is:
-        measured intervals from fewer held the value in 35 to 90 of 100 cases, because
-        a rare large marginal is then often not seen at all.
+        error is NaN, and where a mean of fewer than ten walks, pairs or draws is all there is: such
+        intervals hold the value far too seldom, because a rare large marginal is then often not
+        seen at all.
 
         Raises
         ------
@@ -278,7 +279,7 @@ class Valuation:
                 "calls": self.trace.calls.tolist(),
                 "values": _plain(self.trace.values),
             },
-            "info": dict(self.info),
+            "info": _facts(self.info),
             "names": None if self.names is None else list(self.names),
             "degrees_of_freedom": None
             if self.degrees_of_freedom is None
@@ -327,6 +328,17 @@ def _plain(array: Floats) -> Any:
     nested = array.astype(object)
     nested[np.isnan(array)] = None
     return nested.tolist()
+
+
+def _facts(value: Any) -> Any:
+    """Return facts as JSON has them: numpy's numbers and arrays plain, NaN as None."""
+    if isinstance(value, Mapping):
+        return {str(name): _facts(item) for name, item in value.items()}
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return [_facts(item) for item in value]
+    return None if isinstance(value, float) and np.isnan(value) else value
 
 
 def _array(nested: Any) -> Floats:
