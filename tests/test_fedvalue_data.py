@@ -19,6 +19,7 @@ from fedkit.fedvalue.data import (
     pca,
     read_columns,
 )
+from fedkit.streams import Streams
 
 # ---------------------------------------------------------------------------- binning
 
@@ -218,7 +219,7 @@ def test_parties_as_a_dict_and_levels_that_are_kept():
 
 def test_the_example_in_the_docstring():
     found = doctest.testmod(tables, extraglobs={"np": np})
-    assert found.attempted == 4
+    assert found.attempted == 7
     assert found.failed == 0
 
 
@@ -377,3 +378,83 @@ def test_whole_numbers_too_large_for_floats_keep_their_bins(kind, how):
     assert len(np.unique(codes)) == 5
     ends = np.array([-(2**63), -1, 0, 1, 2, 3, 2**63 - 1])
     assert discretise(ends, 5).tolist() == [0, 2, 2, 2, 2, 2, 4]
+
+
+# ---- frames
+
+
+def frame_of(n=20):
+    rng = Streams(0).generator("frame")
+    return pd.DataFrame(
+        {
+            "id": [f"u{i}" for i in range(n)],
+            "age": rng.integers(20, 60, n),
+            "debt": rng.integers(0, 3, n),
+            "when": pd.date_range("2020-01-01", periods=n),
+            "y": np.arange(n) % 2,
+        }
+    )
+
+
+def test_one_frame_is_divided_by_columns():
+    frame = frame_of()
+    data = VerticalData.from_frame(
+        frame, label="y", task=["age"], parties={"bank": ["debt"]}, on="id"
+    )
+    assert data.ids.tolist() == frame.id.tolist()
+    assert data.x_task.columns.tolist() == ["age"]
+    whole = VerticalData(frame[["age"]], frame.y, {"bank": frame[["debt"]]})
+    for one, other in zip(data.codes()[2], whole.codes()[2], strict=True):
+        assert np.array_equal(one, other)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"label": "z"}, "column 'z' is not there"),
+        ({"parties": {"a": ["age"], "b": ["age"]}}, "column 'age' is given twice"),
+        ({"parties": {"a": ["y"]}}, "column 'y' is given twice"),
+        ({"parties": {"a": "age"}}, "expected a list of names"),
+        ({"parties": ["age"]}, "expected a dict"),
+        ({"frame": [1, 2]}, "frame"),
+    ],
+)
+def test_columns_that_cannot_be_divided(options, sentence):
+    given = {"frame": frame_of(), "label": "y", "parties": {"a": ["age"]}} | options
+    with pytest.raises(ValueError, match=sentence):
+        VerticalData.from_frame(given.pop("frame"), **given)
+
+
+def test_join_keeps_common_rows_in_the_task_partys_order():
+    frame = frame_of()
+    bank = frame[["id", "debt"]].iloc[3:].sample(frac=1, random_state=1)
+    with pytest.warns(UserWarning, match="17 rows are common .* the task party: 3$"):
+        data = VerticalData.join(frame[["id", "age", "y"]], {"bank": bank}, on="id", label="y")
+    assert data.ids.tolist() == frame.id[3:].tolist()
+    assert data.parties[0].debt.tolist() == frame.debt[3:].tolist()
+    assert data.y.tolist() == frame.y[3:].tolist()
+
+
+def test_frames_that_cannot_be_joined():
+    own, bank = frame_of()[["id", "y"]], frame_of()[["id", "debt"]]
+    for task, other, sentence in (
+        (own, bank.drop(columns="id"), "bank has no column 'id'"),
+        (own.drop(columns="y"), bank, "the task party has no column 'y'"),
+        (own.assign(id="u1"), bank, "stands twice"),
+        (own, bank.assign(id=range(20)), "no 'id' stands with every party"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            VerticalData.join(task, {"bank": other}, on="id", label="y")
+
+
+def test_dates_are_refused_and_forgotten_ids_told():
+    frame = frame_of()
+    for column in (frame.when, frame.when.dt.date):
+        with pytest.raises(ValueError, match="holds dates or times; make numbers"):
+            discretise(column.to_frame())
+    for column in (frame.id, pd.Series(np.arange(20)[::-1] + 7)):
+        with pytest.warns(UserWarning, match="is it an ID"):
+            VerticalData(None, frame.y, [column.to_frame()])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        VerticalData(None, frame.y, [frame[["age"]], pd.DataFrame({"x": np.arange(20) / 7})])

@@ -55,7 +55,7 @@ def locked_for(python: str, system: str = "linux") -> dict[str, str]:
 def declared() -> list[Requirement]:
     lines = list(PROJECT["project"]["dependencies"])
     for extra in EXTRAS.values():
-        lines += [line for line in extra if not line.startswith("fedkit[")]
+        lines += [line for line in extra if not line.startswith("fedkit-contributions[")]
     return [Requirement(line) for line in lines]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import date, time, timedelta
 from typing import Any, Literal
 
 import numpy as np
@@ -10,7 +11,18 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedkit.checks import choice, whole
 
-__all__ = ["How", "Missing", "columns_of", "discretise", "label_codes", "label_doubt"]
+__all__ = [
+    "How",
+    "Missing",
+    "columns_of",
+    "discretise",
+    "label_codes",
+    "label_doubt",
+    "looks_like_id",
+]
+
+#: what a date tells depends on whether its year, its weekday or an age is meant
+_DATES = "make numbers of what matters in them, such as the year, the weekday or an age in days"
 
 Codes = NDArray[np.int64]
 How = Literal["width", "quantile"]
@@ -119,6 +131,8 @@ def _parse(column: NDArray[Any], where: str) -> tuple[NDArray[Any], NDArray[np.b
     if kind == "O":
         absent = np.array([_is_missing(value) for value in column], dtype=np.bool_)
         present = column[~absent].tolist()
+        if any(isinstance(value, date | time | timedelta) for value in present):
+            raise ValueError(f"{where} holds dates or times; {_DATES}")
         if all(isinstance(value, int | float | np.number | np.bool_) for value in present):
             column = np.where(absent, np.nan, column).astype(np.float64)
         else:
@@ -127,6 +141,8 @@ def _parse(column: NDArray[Any], where: str) -> tuple[NDArray[Any], NDArray[np.b
         absent = np.zeros(len(column), dtype=np.bool_)
     elif kind == "f":
         absent = np.isnan(column)
+    elif kind in "mM":
+        raise ValueError(f"{where} holds dates or times; {_DATES}")
     else:
         raise ValueError(f"{where} has dtype {column.dtype}; expected numbers, truth values, text")
     if column.dtype.kind == "f" and np.isinf(column).any():
@@ -205,3 +221,16 @@ def label_doubt(codes: Codes, what: str = "the label") -> str | None:
             "columns seem to tell it; put it in a few classes"
         )
     return None
+
+
+def looks_like_id(column: NDArray[Any]) -> bool:
+    """Whether ten rows or more all differ: in text, or in whole numbers without a gap."""
+    n, kind = len(column), column.dtype.kind
+    if n < 10 or kind not in "iuUSO":
+        return False
+    if kind in "iu":
+        return int(column.max()) - int(column.min()) == n - 1 and len(np.unique(column)) == n
+    values = column.tolist()
+    if not all(isinstance(value, str | bytes) for value in values[:10]):
+        return False
+    return len(set(values)) == n

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fedkit.checks import having
 from fedkit.extras import need
 from fedkit.fedvalue.binning import (
     How,
@@ -28,6 +29,7 @@ from fedkit.fedvalue.binning import (
     discretise,
     label_codes,
     label_doubt,
+    looks_like_id,
 )
 from fedkit.fedvalue.cells import CoalitionCells, joint_codes
 
@@ -90,7 +92,9 @@ class VerticalData:
     -----
     UserWarning
         If the label is the same in all rows (every value is then 0), or has more than 5 levels
-        and more than one for every five rows (an amount or an ID: any columns seem to tell it).
+        and more than one for every five rows (an amount or an ID: any columns seem to tell it); if
+        a column looks like a forgotten ID: text that differs in every row, or the whole numbers
+        from some first to some last, each once.
 
     Examples
     --------
@@ -123,12 +127,20 @@ class VerticalData:
         self.parties, self.names = _each_party(parties, names)
         self._owners = ("the task party", *self.names)
         for owner, x in zip(self._owners, (self.x_task, *self.parties), strict=True):
-            columns_of(x, owner)
+            columns = columns_of(x, owner)
             if len(x) != self.n_rows:
                 raise ValueError(
                     f"{owner} has {len(x)} rows and y has {self.n_rows}; keep the rows that all "
                     "parties share, in one order"
                 )
+            titles = list(getattr(x, "columns", range(len(columns))))
+            for title, column in zip(titles, columns, strict=True):
+                if looks_like_id(column):
+                    warnings.warn(
+                        f"column {title!r} of {owner} is another in every row: is it an ID? Leave "
+                        "it out, for it is no feature and may seem to tell everything",
+                        stacklevel=2,
+                    )
         if ids is None:
             _check_index(x_task, y, *self.parties)
             self.ids = np.arange(self.n_rows)
@@ -145,6 +157,117 @@ class VerticalData:
         ):
             width = 1 if np.ndim(x) == 1 else np.shape(x)[1]
             check_discrete([keep] * width if isinstance(keep, bool | None) else keep, width, owner)
+
+    @classmethod
+    def from_frame(
+        cls, frame: Any, *, label: str, parties: Mapping[str, Sequence[str]],
+        task: Sequence[str] = (), on: str | None = None, **options: Any,
+    ) -> VerticalData:  # fmt: skip
+        """Columns of one data frame, divided among parties.
+
+        Parameters
+        ----------
+        frame : data frame
+            One row per person; columns that nobody is given are left out.
+        label : str
+            Column of the label.
+        parties : mapping of str to sequence of str
+            Columns of each data party.
+        task : sequence of str
+            Columns of the task party.
+        on : str, optional
+            Column that says who a row is; each once.
+        **options
+            ``discrete``, as above.
+
+        Raises
+        ------
+        ValueError
+            If a column does not exist or is given twice, or an ID repeats; as above.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> frame = pd.DataFrame({"id": [3, 5, 8], "age": [31, 40, 52], "debt": [0, 1, 1],
+        ...                       "paid": [1, 0, 0]})
+        >>> VerticalData.from_frame(frame, label="paid", parties={"bank": ["debt"]}, on="id")
+        VerticalData(3 rows; columns: task 0, bank: 1)
+        """
+        groups = {"the task party": task, **_groups(parties)}
+        for owner, names in groups.items():
+            if isinstance(names, str) or not isinstance(names, Sequence | np.ndarray):
+                raise ValueError(f"{owner} has the columns {names!r}; expected a list of names")
+        given = [label, *([] if on is None else [on]), *(n for own in groups.values() for n in own)]
+        held = list(having("frame", frame, "columns", "iloc").columns)
+        for name in given:
+            if held.count(name) != 1 or given.count(name) != 1:
+                where = "given twice" if given.count(name) > 1 else "not there, or there twice"
+                raise ValueError(
+                    f"column {name!r} is {where}; label, ID and features are different columns of "
+                    f"{', '.join(map(str, held))}"
+                )
+        first, *others = (frame[list(names)] for names in groups.values())
+        ids = None if on is None else [frame[on].to_numpy()] * len(groups)
+        return cls(first, frame[label], dict(zip(parties, others, strict=True)), ids, **options)
+
+    @classmethod
+    def join(
+        cls, task: Any, parties: Mapping[str, Any], *, on: str, label: str, **options: Any
+    ) -> VerticalData:
+        """A data frame of each party, joined on an ID: the rows that all parties hold.
+
+        Parameters
+        ----------
+        task : data frame
+            Of the task party, with the label; every column but `on` and `label` is a feature.
+        parties : mapping of str to data frame
+            Of each data party; every column but `on` is a feature.
+        on, label : str
+            Columns of the ID, in every frame, and of the label.
+        **options
+            ``discrete``, as above.
+
+        Raises
+        ------
+        ValueError
+            If a column is not there, an ID is missing or repeats, or no ID is everywhere.
+
+        Warns
+        -----
+        UserWarning
+            If rows are left out, with how many each party loses; as above.
+        """
+        frames = {"the task party": task, **_groups(parties)}
+        for owner, frame in frames.items():
+            columns = having(owner, frame, "columns", "iloc", "set_index").columns
+            for name in (on, label) if frame is task else (on,):
+                if list(columns).count(name) != 1:
+                    raise ValueError(
+                        f"{owner} has no column {name!r}, or two; it has "
+                        f"{', '.join(map(str, columns))}"
+                    )
+            if frame[on].isna().any() or frame[on].duplicated().any():
+                raise ValueError(
+                    f"{owner} has rows without a {on!r}, or one that stands twice; it must tell "
+                    "whose a row is"
+                )
+        known = set(task[on]).intersection(*(frame[on] for frame in frames.values()))
+        kept = task[on][task[on].isin(known)]
+        if not len(kept):
+            raise ValueError(
+                f"no {on!r} stands with every party: write them alike, of one type (7 is not '7')"
+            )
+        lost = [f"{o}: {len(f) - len(kept)}" for o, f in frames.items() if len(f) > len(kept)]
+        if lost:
+            warnings.warn(
+                f"{len(kept)} rows are common to all parties; left out are {', '.join(lost)}",
+                stacklevel=2,
+            )
+        own, *others = (frame.set_index(on).loc[list(kept)] for frame in frames.values())
+        return cls(
+            own.drop(columns=label), own[label], dict(zip(parties, others, strict=True)),
+            [kept.to_numpy()] * len(frames), **options,
+        )  # fmt: skip
 
     def __repr__(self) -> str:
         shapes = [np.shape(x) for x in (self.x_task, *self.parties)]
@@ -167,6 +290,16 @@ class VerticalData:
             for owner, x, keep in held
         )
         return task, label_codes(self.y), parties
+
+
+def _groups(parties: Any) -> Mapping[str, Any]:
+    """Parties by name, none of which is the task party."""
+    if not isinstance(parties, Mapping) or not parties or "the task party" in parties:
+        raise ValueError(
+            f"parties is {parties!s:.60}; expected a dict of each data party's name to what it "
+            "holds"
+        )
+    return parties
 
 
 def vertical_data(
