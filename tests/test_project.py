@@ -109,7 +109,7 @@ def test_the_extras_are_those_that_the_readme_names() -> None:
     listed = re.search(r"Extras: (.*)\.", README)
     assert listed is not None
     assert re.findall(r"`(\w+)`", listed[1]) == list(EXTRAS)
-    everything = re.fullmatch(r"fedkit\[(.*)\]", EXTRAS["all"][0])
+    everything = re.fullmatch(r"fedkit-contributions\[(.*)\]", EXTRAS["all"][0])
     assert everything is not None
     assert set(everything[1].split(",")) == set(EXTRAS) - {"all"}
 
