@@ -102,13 +102,14 @@ _HOMES = {
     "weighted_majority": "games.game",
 }
 
+_ROOMS = ("arena", "fedvalue")
 _get = later("fedkit", _HOMES)
 
-__all__ = [*_HOMES, "fedvalue"]
+__all__ = [*_HOMES, *_ROOMS]
 
 
 def __getattr__(name: str) -> Any:
-    return importlib.import_module("fedkit.fedvalue") if name == "fedvalue" else _get(name)
+    return importlib.import_module(f"fedkit.{name}") if name in _ROOMS else _get(name)
 
 
 def __dir__() -> list[str]:

@@ -1,4 +1,4 @@
-"""The command line: ``fedkit list``, ``run``, ``compare``, ``golden``, ``audit``, ``book``, ..."""
+"""The command line: ``fedkit list``, ``run``, ``arena``, ``compare``, ``golden``, ..."""
 
 from __future__ import annotations
 
@@ -344,6 +344,49 @@ def audit(
     columns = {"difference": "largest relative difference", "worst": "of"}
     typer.echo(pd.DataFrame(rows).rename(columns=columns).to_string(index=False))
     if any(row.verdict == "different" for row in rows):
+        raise typer.Exit(1)
+
+
+@app.command()
+def arena(
+    method: Annotated[
+        list[str] | None, typer.Option(help="package:Class, or a row of the arena.")
+    ] = None,
+    profile: Profile = "smoke",
+    scenario: Annotated[
+        list[str] | None, typer.Option(help="Of these federations only; all by default.")
+    ] = None,
+    against: Annotated[
+        str | None, typer.Option(help="Rows beside it, with commas; all by default.")
+    ] = None,
+    limit: Annotated[float, typer.Option(help="Seconds for one federation.")] = 120.0,
+    commit: Annotated[
+        str | None, typer.Option(help="Record the results as those of this commit of yours.")
+    ] = None,
+) -> None:
+    """Run methods through the arena and print their rows among the others.
+
+    Rows of the arena are computed once and kept as records; a run that was stopped goes on.
+    """
+    from fedkit.arena import METHODS, run, submit
+
+    store, chosen = Store(), method or []
+    others = list(METHODS) if against is None else [r for r in against.split(",") if r]
+    rows = list(dict.fromkeys([*others, *(m for m in chosen if m in METHODS)]))
+    entered = [m for m in chosen if m not in METHODS]
+    sys.path.insert(0, os.getcwd())  # the method may lie in the current folder
+    found = run(
+        entered, profile, rows=rows, scenarios=scenario, store=store, limit=limit, progress=True
+    )
+    shown = found.board()
+    shown.columns = shown.columns.str.split(".", n=1, expand=True)
+    typer.echo(shown.to_string(float_format=lambda x: f"{x:.2f}", na_rep="–"))
+    for sentence in found.failures.values():
+        _complain(sentence)
+    for name in entered if commit is not None else []:
+        paths = submit(found, name, str(commit), store)
+        typer.echo(f"{name}: {len(paths)} records in {paths[0].parent}")
+    if found.failures:
         raise typer.Exit(1)
 
 

@@ -28,11 +28,13 @@ MAY_USE = {
     "claims": "records intervals extras",
     "papers": "claims records methods federated learning estimators games datasets fedvalue plots "
     "streams extras atomic intervals",
+    "arena": "papers records methods federated learning estimators games datasets plots streams "
+    "extras intervals",
     "book": "records extras atomic",
-    "cli": "papers claims records book datasets fedvalue extras",
+    "cli": "arena papers claims records book datasets fedvalue extras",
     "__main__": "cli",
-    "__init__": "games estimators learning datasets federated methods fedvalue records streams "
-    "extras",
+    "__init__": "games estimators learning datasets federated methods fedvalue arena records "
+    "streams extras",
 }
 
 

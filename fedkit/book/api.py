@@ -22,7 +22,7 @@ SECTIONS = {
     "Data and federations": "datasets federated",
     "Methods": "methods",
     "Vertical federated learning": "fedvalue",
-    "Experiments, records and claims": "papers records claims intervals",
+    "Experiments, records and claims": "arena papers records claims intervals",
     "Figures": "plots",
     "The book and the command line": "book cli checks extras atomic",
 }

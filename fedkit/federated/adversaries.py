@@ -18,16 +18,19 @@ import torch
 from fedkit.checks import choice, having, real, whole
 from fedkit.federated.clients import Federation, Transform
 from fedkit.federated.valuers import Round
+from fedkit.streams import Streams
 
 __all__ = [
     "Adversaries",
     "Backdoor",
+    "FeatureNoise",
     "FreeRider",
     "LabelFlip",
     "LabelNoise",
     "LabelPermutation",
     "RandomData",
     "RandomUpdate",
+    "ScaledUpdate",
     "UpdateAttack",
 ]
 
@@ -101,6 +104,24 @@ class LabelNoise:
         noisy = y.clone()
         noisy[wrong] = (y[wrong] + shift) % self.n_classes
         return x, noisy
+
+
+@dataclass(frozen=True)
+class FeatureNoise:
+    """Images mixed with standard normal noise: ``sqrt(1 - share) x + sqrt(share) noise``.
+
+    The images of a federation are normalised, so their variance stays; 1 leaves noise alone.
+    """
+
+    share: float
+
+    def __post_init__(self) -> None:
+        real("share", self.share, 0.0, 1.0)
+
+    def __call__(self, x: Tensor, y: Tensor, rng: np.random.Generator) -> Pair:
+        """Mix every image."""
+        noise = torch.from_numpy(rng.standard_normal(x.shape, dtype=np.float32))
+        return (1 - self.share) ** 0.5 * x + self.share**0.5 * noise, y
 
 
 @dataclass(frozen=True)
@@ -205,6 +226,20 @@ class FreeRider:
 
 
 @dataclass(frozen=True)
+class ScaledUpdate:
+    """The honest update times a factor: boosted above 1, reversed below 0."""
+
+    factor: float
+
+    def __post_init__(self) -> None:
+        real("factor", self.factor)
+
+    def update(self, honest: Tensor, rng: np.random.Generator) -> Tensor:
+        """The scaled update."""
+        return self.factor * honest
+
+
+@dataclass(frozen=True)
 class Adversaries:
     """Which clients misbehave, and how.
 
@@ -268,10 +303,18 @@ class Adversaries:
 
     def attack(self, r: Round) -> Tensor:
         """The updates that reach the server: the hook of :func:`fedkit.federated.rounds.run`."""
-        updates = r.updates.clone()
-        for row, client in enumerate(r.participants.tolist()):
+        return self.sent(r.updates, r.participants.tolist(), r.streams)
+
+    @property
+    def tamper(self) -> bool:
+        """Whether anybody sends another update than its training gave."""
+        return any(not callable(attack) for attack in self.attacks.values())
+
+    def sent(self, updates: Tensor, clients: Sequence[int], streams: Streams) -> Tensor:
+        """What these clients send in the place of updates [k, P], in the round of the streams."""
+        sent = updates.clone()
+        for row, client in enumerate(clients):
             attack = self.attacks.get(client)
             if attack is not None and not callable(attack):
-                rng = r.streams.generator("tamper", client)
-                updates[row] = attack.update(r.updates[row], rng)
-        return updates
+                sent[row] = attack.update(updates[row], streams.generator("tamper", client))
+        return sent

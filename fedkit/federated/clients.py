@@ -41,7 +41,7 @@ class Federation:
     x, y : float32 tensor (N, C, H, W) and int64 tensor (N,)
         Training pool, normalised, and its labels.
     clients : tuple of int64 array
-        Positions in the pool that each client holds; a partition of it.
+        Positions in the pool that each client holds; a partition of it, but for copies.
     x_val, y_val, x_test, y_test : tensors
         Server validation and test data, normalised alike; disjoint from the pool.
     n_classes : int
@@ -126,6 +126,18 @@ class Federation:
             rng = Streams(self.settings["seed"]).generator("client", i, "transform")
             x_i, y_i = self.transforms[i](x_i, y_i, rng)
         return x_i, y_i
+
+    def with_copy(self, i: int) -> Federation:
+        """The federation with a further client, the last one, that holds the data of client i."""
+        self.check_clients(i)
+        return replace(self, clients=(*self.clients, self.clients[i].copy()))
+
+    def with_split(self, i: int) -> Federation:
+        """The federation in which every other sample of client i is a further, last client's."""
+        self.check_clients(i)
+        clients = list(self.clients)
+        clients[i], other = self.clients[i][::2], self.clients[i][1::2]
+        return replace(self, clients=(*clients, other))
 
     def with_transforms(self, transforms: Mapping[int, Transform]) -> Federation:
         """The same federation in which some clients transform their data."""

@@ -19,11 +19,12 @@ from torch import Tensor
 
 from fedkit.checks import choice, flag, function, having, whole
 from fedkit.extras import bar
+from fedkit.federated.adversaries import Adversaries
 from fedkit.federated.clients import Federation
 from fedkit.federated.sample_space import SampleSpace, in_sample_space, plain_and_dense
 from fedkit.games.coalitions import check_coalitions
 from fedkit.learning.architectures import Architecture
-from fedkit.learning.evaluation import Evaluator
+from fedkit.learning.evaluation import Evaluator, Score
 from fedkit.learning.training import LocalSGD, train_clients
 from fedkit.streams import Streams
 
@@ -59,6 +60,9 @@ def train_with_sizes(
     device: str | torch.device | None = None,
     path: Literal["auto", "weights", "samples"] = "auto",
     progress: bool = False,
+    weights: npt.ArrayLike | None = None,
+    adversaries: Adversaries | None = None,
+    utility: Literal["accuracy"] | Score = "accuracy",
 ) -> FloatArray:
     """Train federations that differ in how much data each client uses in each round.
 
@@ -82,11 +86,19 @@ def train_with_sizes(
         what was faster in ``benchmarks/lockstep.py``.
     progress : bool
         Show a progress bar.
+    weights : float array (B, n), optional
+        Weights of the clients' models in the place of the used sizes, at least 0; in each round
+        they are shared out among those who use data.
+    adversaries : Adversaries, optional
+        Clients that send other updates than their training gave, as in a round; what they do to
+        their data is the federation's matter.
+    utility : {"accuracy"} or callable
+        What is measured on the test data, as in :class:`~fedkit.learning.evaluation.Evaluator`.
 
     Returns
     -------
     float64[B, R], or float64[B, 1]
-        Test accuracy after each round, in [0, 1].
+        Test accuracy after each round, in [0, 1]; with a last axis where a utility is a vector.
 
     Notes
     -----
@@ -110,23 +122,32 @@ def train_with_sizes(
             'epochs: take path="weights"'
         )
     place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    test = Evaluator(architecture, federation.x_test, federation.y_test, "accuracy", device=place)
+    test = Evaluator(architecture, federation.x_test, federation.y_test, utility, device=place)
+    mass = used if weights is None else _check_weights(weights, used)
+    tampered = adversaries is not None and adversaries.tamper
+    if path == "samples" and tampered:
+        raise ValueError('path is "samples" with tampered updates; take path="weights"')
     if path == "auto":
-        cheaper = in_sample_space(architecture, local, int(federation.sizes.max()))
+        cheaper = not tampered and in_sample_space(architecture, local, int(federation.sizes.max()))
         path = "samples" if cheaper and place.type == "cpu" else "weights"
     if path == "samples":
         advance = _in_sample_space(federation, architecture, local, place)
     else:
         advance = _on_weights(federation, architecture, local, place)
+        if adversaries is not None and tampered:
+            advance = _on_weights(federation, architecture, local, place, adversaries, seed)
     start = architecture.init(Streams(seed).generator("model"))
     models = start.repeat(len(used), 1)
     chance = float((federation.y_test == 0).double().mean())
     accuracy = []
     for t in bar(range(used.shape[1]), progress, "round"):
-        busy = used[:, t].sum(axis=1) > 0
-        models[torch.from_numpy(busy)] = advance(models, used[:, t])[torch.from_numpy(busy)]
+        total = mass[:, t].sum(axis=1, keepdims=True)
+        share = np.divide(mass[:, t], total, out=np.zeros(mass[:, t].shape), where=total > 0)
+        busy = torch.from_numpy(total[:, 0] > 0)
+        models[busy] = advance(models, used[:, t] * (mass[:, t] > 0), share, t)[busy]
         if every_round or t + 1 == used.shape[1]:
-            accuracy.append(np.nan_to_num(test.utilities(models), nan=chance))
+            found = test.utilities(models)
+            accuracy.append(np.nan_to_num(found, nan=chance) if utility == "accuracy" else found)
     return np.stack(accuracy, axis=1)
 
 
@@ -153,23 +174,42 @@ def check_sizes(federation: Federation, sizes: npt.ArrayLike) -> IntArray:
     return used.astype(np.int64)
 
 
-Advance = Callable[[Tensor, IntArray], Tensor]
+def _check_weights(weights: npt.ArrayLike, used: IntArray) -> FloatArray:
+    """Weights of the clients in each round, float64[B, R, n]; 0 for those who use no data."""
+    given = np.asarray(weights, dtype=np.float64)
+    if given.shape != (len(used), used.shape[2]) or not (np.isfinite(given) & (given >= 0)).all():
+        raise ValueError(
+            f"weights have shape {given.shape}; expected ({len(used)}, {used.shape[2]}) finite "
+            "numbers of at least 0"
+        )
+    return np.asarray(given[:, None] * (used > 0))
+
+
+Advance = Callable[[Tensor, IntArray, FloatArray, int], Tensor]
 
 
 def _on_weights(
-    federation: Federation, arch: Architecture, local: LocalSGD, device: torch.device
+    federation: Federation,
+    arch: Architecture,
+    local: LocalSGD,
+    device: torch.device,
+    adversaries: Adversaries | None = None,
+    seed: int = 0,
 ) -> Advance:
-    """A round: models ``[B, P]`` and sizes ``[B, n]`` to the clients' means ``[B, P]``."""
+    """A round: models ``[B, P]``, sizes and shares ``[B, n]`` to the clients' means ``[B, P]``."""
     data = [federation.client_data(i) for i in range(federation.n_clients)]
     order = InOrder()
 
-    def advance(models: Tensor, used: IntArray) -> Tensor:
+    def advance(models: Tensor, used: IntArray, shares: FloatArray, t: int) -> Tensor:
         jobs = np.argwhere(used > 0)
         amounts = used[jobs[:, 0], jobs[:, 1]]
         parts = [(data[i][0][:k], data[i][1][:k]) for i, k in zip(jobs[:, 1], amounts, strict=True)]
         owner = torch.from_numpy(jobs[:, 0])
         ended = train_clients(arch, models[owner], parts, local, [order] * len(jobs), device=device)
-        share = torch.as_tensor(amounts / used[jobs[:, 0]].sum(axis=1), dtype=torch.float32)
+        if adversaries is not None:
+            honest, streams = ended - models[owner], Streams(seed).child("round", t)
+            ended = models[owner] + adversaries.sent(honest, jobs[:, 1].tolist(), streams)
+        share = torch.as_tensor(shares[jobs[:, 0], jobs[:, 1]], dtype=torch.float32)
         return torch.zeros_like(models).index_add_(0, owner, share[:, None] * ended)
 
     return advance
@@ -184,10 +224,10 @@ def _in_sample_space(
         for i in range(federation.n_clients)
     ]
 
-    def advance(models: Tensor, used: IntArray) -> Tensor:
+    def advance(models: Tensor, used: IntArray, shares: FloatArray, t: int) -> Tensor:
         start = arch.split(models.to(device))
-        total = [t.clone() for t in start]
-        share = torch.from_numpy(used / np.maximum(used.sum(axis=1, keepdims=True), 1)).to(models)
+        total = [tensor.clone() for tensor in start]
+        share = torch.from_numpy(shares).to(models)
         for i, client in enumerate(clients):
             client.add_updates(start, used[:, i], share[:, i].to(device), total)
         return arch.flatten(total).cpu()

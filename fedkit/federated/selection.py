@@ -7,14 +7,16 @@ the table, so that one policy serves all federations of a run.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["ClientTable", "Selection", "UniformSelection", "draw"]
+from fedkit.checks import having, whole
+
+__all__ = ["ClientTable", "LateJoiners", "Selection", "UniformSelection", "draw"]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -86,3 +88,32 @@ class UniformSelection:
     def select(self, clients: ClientTable, k: int, rng: np.random.Generator) -> IntArray:
         """Draw them."""
         return draw(clients.available, k, rng)
+
+
+@dataclass(frozen=True)
+class LateJoiners:
+    """Some clients join later: before its first round a client cannot be asked.
+
+    Parameters
+    ----------
+    first : mapping of int to int
+        The round, from 0, in which a client comes; all others are there from the start.
+    then : Selection
+        Who is asked among those that are there.
+    """
+
+    first: Mapping[int, int]
+    then: Selection = field(default_factory=UniformSelection)
+
+    def __post_init__(self) -> None:
+        for client, start in having("first", self.first, "items").items():
+            whole("a client in first", client, 0)
+            whole(f"first[{client}]", start, 0)
+        having("then", self.then, "select")
+
+    def select(self, clients: ClientTable, k: int, rng: np.random.Generator) -> IntArray:
+        """Leave the absent out, as clients without data are left out."""
+        absent = [i for i, start in self.first.items() if clients.round < start]
+        sizes = clients.sizes.copy()
+        sizes[absent] = 0
+        return self.then.select(replace(clients, sizes=sizes), k, rng)

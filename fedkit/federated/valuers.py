@@ -164,7 +164,9 @@ class RandomValues:
     def value(self, rounds: Sequence[Round]) -> list[Valuation]:
         """A fresh random point of the simplex per round."""
         rngs = [r.streams.generator("random values") for r in rounds]
-        points = [g.dirichlet(np.ones(len(r.sizes))) for g, r in zip(rngs, rounds, strict=True)]
+        points = [
+            g.dirichlet(np.ones(len(r.participants))) for g, r in zip(rngs, rounds, strict=True)
+        ]
         return [_given(point, "random") for point in points]
 
 

@@ -1,7 +1,8 @@
 """What a paper alone needs: settings, runs, tables and its claims; one package each.
 
 A paper may live outside fedkit: an installed package enters it under the entry point group
-``fedkit.papers``, by its name and the module (or package) that registers its experiments.
+``fedkit.papers``, by its name and the module (or package) that registers its experiments.  The
+arena, which compares all methods, stands above the papers and enters in the same way.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ def packages() -> dict[str, str]:
     """Return the module of each paper by its name, sorted, without importing any."""
     here = pkgutil.iter_modules(__path__)
     ours = {item.name: f"{__name__}.{item.name}" for item in here if item.ispkg}
-    return dict(sorted((entered() | ours).items()))
+    return dict(sorted((entered() | ours | {"arena": "fedkit.arena"}).items()))
 
 
 def claims_file(paper: str) -> Path | None:

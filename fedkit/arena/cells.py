@@ -1,0 +1,217 @@
+"""The arena as experiments: every scenario with every method, and the truths beside them.
+
+``fedkit run arena`` makes both; what a method costs beside the others is its own share alone, since
+neighbouring cells find rounds and tables made (:func:`fedkit.arena.truths.world`).  All series are
+in the order of the roles, so that seeds can be compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedkit.arena.federations import SCENARIOS, TRICKS, Scenario
+from fedkit.arena.methods import METHODS, Method, Played, find_method, play
+from fedkit.arena.truths import World, retraining_values, world
+from fedkit.federated.aggregation import Proportional
+from fedkit.papers import common
+from fedkit.records.cell import PROFILES, Cell
+from fedkit.records.golden import Tiny
+
+__all__ = ["method_result", "scenarios", "seeds_of", "truth_result", "variants"]
+
+FloatArray = npt.NDArray[np.float64]
+
+_DIGITS = Scenario(
+    "digits", "sizes", model="mlp-16", clients=8, participants=8, rounds=4, samples=40,
+    validation=300, seen=300, test=300, batch_size=10, lr=0.2,
+)  # fmt: skip
+_MNIST = Scenario("mnist", "sizes")
+_IMAGES = (_MNIST, replace(_MNIST, dataset="fashionmnist"))
+SCALES: dict[str, tuple[tuple[Scenario, ...], int]] = {
+    "smoke": ((_DIGITS,), 2),
+    "laptop": (_IMAGES, 3),
+    "paper": (_IMAGES, 10),
+}
+"""Data sets and sizes of a profile, and its number of seeds."""
+
+
+def scenarios(profile: str) -> list[Scenario]:
+    """Return every scenario of a profile."""
+    found = []
+    for base in SCALES[profile][0]:
+        for name in SCENARIOS:
+            many: dict[str, Any] = {"clients": 20, "participants": 10} if name == "twenty" else {}
+            found.append(replace(base, scenario=name, **many))
+    return found
+
+
+def seeds_of(profile: str, setting: object = None) -> list[tuple[int, ...]]:
+    """Return the seeds of a profile, in one block."""
+    return [tuple(range(SCALES[profile][1]))]
+
+
+def variants(s: Scenario) -> dict[str, Scenario]:
+    """Return what a method's values should not hang on, one change at a time.
+
+    "rounds": half as many; "rate": half the learning rate; "seen-50" and "seen-200": as many of
+    the validation images; and, where somebody plays a trick, "before" it.
+    """
+    found = {
+        "rounds": replace(s, rounds=max(2, s.rounds // 2)),
+        "rate": replace(s, lr=s.lr / 2),
+        **{f"seen-{m}": replace(s, seen=m) for m in (50, 200) if m < s.seen},
+    }
+    return found | ({"before": replace(s, before=True)} if s.scenario in TRICKS else {})
+
+
+def _by_role(w: World, values: npt.ArrayLike) -> FloatArray:
+    return np.asarray(values, dtype=np.float64)[np.argsort(w.planted.role)]
+
+
+def worth(w: World, values: FloatArray) -> dict[str, float]:
+    """Test accuracy, in percent, of training anew with what a method's values tell.
+
+    "weights": averaging by their positive part; "selection": the upper half of the clients alone;
+    "without_worst", "without_best": less a fifth of them; "everybody": as if there were no values.
+    """
+    n, sizes = w.n, w.planted.federation.sizes
+    order, fifth = np.argsort(values, kind="stable"), max(1, n // 5)
+    kept = np.ones((5, n), dtype=bool)
+    kept[1, order[: n // 2]] = False
+    kept[2, order[:fifth]] = False
+    kept[3, order[n - fifth :]] = False
+    weights = kept * sizes.astype(np.float64)
+    weights[0] = Proportional().weights(values, sizes)
+    found = 100 * w.train(kept * sizes, weights=weights)[:, 0, 0]
+    names = ("weights", "selection", "without_worst", "without_best", "everybody")
+    return {f"accuracy.{name}": float(a) for name, a in zip(names, found, strict=True)}
+
+
+def method_result(
+    name: str, method: Method, s: Scenario, seed: int, limit: float = 600.0
+) -> dict[str, Any]:
+    """Return one method's values on a scenario and its variants, its costs and its worth.
+
+    Raises
+    ------
+    fedkit.arena.methods.MethodError
+        As in :func:`~fedkit.arena.methods.play`.
+    """
+    series: dict[str, list[float]] = {}
+    w = world(s, seed)
+    first: Played = play(name, method, w, limit)
+    series["value"] = _by_role(w, first.values).tolist()
+    for variant, changed in variants(s).items():
+        if variant.startswith("seen") and "training" in method.sees:
+            continue  # training anew is dear, and its images are one setting among others
+        other = world(changed, seed)
+        series[f"value.{variant}"] = _by_role(
+            other, play(name, method, other, limit).values
+        ).tolist()
+    metrics = {
+        "evaluations": float(first.evaluations),
+        "trainings": first.trainings,
+        "seconds": first.seconds,
+        "held": first.held,
+        **worth(w, first.values),
+    }
+    return {
+        "metrics": metrics, "series": series, "evaluations": first.evaluations,
+        "data": common.identity(common.dataset(s.dataset)),
+    }  # fmt: skip
+
+
+@lru_cache(maxsize=256)
+def truth_result(s: Scenario, seed: int) -> dict[str, Any]:
+    """Return what is known of the clients of a scenario, by role."""
+    w = world(s, seed)
+    p = w.planted
+    found, table = retraining_values(w)
+    group = np.full(w.n, np.nan)
+    for g, members in enumerate(p.groups):
+        group[list(members)] = g
+    by_client = {
+        "quality": p.quality,
+        "bad": p.bad,
+        "group": group,
+        **{
+            f"{what}.{name}": numbers[:, column]
+            for what, numbers in (("retraining", found.values), ("error", found.standard_errors))
+            for column, name in enumerate(("accuracy", "loss"))
+        },
+    }
+    series = {name: _by_role(w, values).tolist() for name, values in by_client.items()}
+    everybody = w.value(np.ones((1, w.n), dtype=bool))[0]
+    metrics = {"accuracy": 100 * float(everybody[0]), "loss": -float(everybody[1])}
+    metrics["federations"] = float(len(table) or found.evaluations)
+    return {
+        "metrics": metrics, "series": series,
+        "data": common.identity(common.dataset(s.dataset)),
+    }  # fmt: skip
+
+
+@common.each_seed
+def run_truths(cell: Cell, seed: int, device: Any, progress: bool) -> dict[str, Any]:
+    """Run a cell of the truths."""
+    return truth_result(common.setting(Scenario, cell), seed)
+
+
+@common.each_seed
+def run_method(cell: Cell, seed: int, device: Any, progress: bool) -> dict[str, Any]:
+    """Run a cell of a method."""
+    name, method = find_method(cell.settings["method"])
+    return method_result(name, method, common.setting(Scenario, cell), seed)
+
+
+def _rows(profile: str) -> Iterator[dict[str, Any]]:
+    for s in scenarios(profile):
+        for name in METHODS:
+            yield {"method": name, **asdict(s)}
+
+
+_TINY = replace(
+    _DIGITS, scenario="label-noise", clients=5, participants=5, rounds=3, samples=20,
+    validation=60, seen=60, test=60, model="mlp-8",
+)  # fmt: skip
+#: accuracies of 60 images, and what hangs on them: an image may fall on the other side
+_SLACK = {
+    "metrics.accuracy*": 4.0, "metrics.trainings": 1.0, "metrics.evaluations": 12, "spent": 12,
+    "series.value*": 0.02, "series.*.accuracy": 0.02,
+}  # fmt: skip
+
+
+def _switches(**changes: Any) -> dict[str, dict[str, Any]]:
+    some = {"twenty": {"clients": 6, "participants": 4}}
+    return {f"scenario={name}": {**changes, **some.get(name, {})} for name in SCENARIOS}
+
+
+TRUTHS = Tiny("truths", run_truths, asdict(_TINY), switches=_switches(), slack=_SLACK)
+ROWS = Tiny(
+    "methods", run_method, {"method": "exact", **asdict(_TINY)}, by="method",
+    switches=_switches(method="exact"), slack=_SLACK,
+)  # fmt: skip
+
+
+def _experiments() -> None:
+    def settings(profile: str) -> Sequence[Any]:
+        if profile not in PROFILES:
+            raise ValueError(f"unknown profile {profile!r}; there are {', '.join(PROFILES)}")
+        return scenarios(profile)
+
+    common.experiment(
+        "arena", "truths", "What clients are worth, planted and by retraining", settings,
+        seeds_of, run_truths, TRUTHS,
+    )  # fmt: skip
+    common.experiment(
+        "arena", "methods", "Every method on every federation", lambda p: list(_rows(p)),
+        seeds_of, run_method, ROWS,
+    )  # fmt: skip
+
+
+_experiments()

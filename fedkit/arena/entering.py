@@ -1,0 +1,246 @@
+"""Entering the arena with methods of one's own, and keeping what they said."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedkit.arena.cells import method_result, scenarios, seeds_of, truth_result
+from fedkit.arena.federations import Scenario
+from fedkit.arena.measures import board, measure_all
+from fedkit.arena.methods import METHODS, Entry, MethodError, find_method
+from fedkit.checks import choice, real, whole
+from fedkit.extras import bar, need
+from fedkit.papers.registry import get
+from fedkit.records.cell import PROFILES, Cell
+from fedkit.records.manifest import make_manifest
+from fedkit.records.store import Store
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Entered", "measures_of", "run", "submit"]
+
+Result = dict[str, Any]
+Place = tuple[Scenario, int]  # a scenario and a seed
+
+
+@dataclass(frozen=True, eq=False)
+class Entered:
+    """What methods said and how that measures up.
+
+    Attributes
+    ----------
+    profile : str
+    values : DataFrame
+        Columns dataset, scenario, seed, method, role, value.
+    measures : DataFrame
+        Columns dataset, scenario, seed, method, measure, value (:data:`fedkit.arena.MEASURES`).
+    failures : dict of str to str
+        One sentence for each method that is out, by name.
+    results : dict
+        What is recorded, by method, scenario and seed.
+    """
+
+    profile: str
+    values: pd.DataFrame
+    measures: pd.DataFrame
+    failures: dict[str, str]
+    results: dict[str, dict[Place, Result]]
+
+    def board(self) -> pd.DataFrame:
+        """One row per method, one column per measure: means over federations."""
+        return board(self.measures)
+
+
+def _frames(
+    profile: str, found: dict[str, dict[Place, Result]], truths: dict[Place, Result],
+    failures: dict[str, str],
+) -> Entered:  # fmt: skip
+    pd = need("pandas", "run")
+    rows = {
+        (s.dataset, s.scenario, seed, name): result
+        for name, results in found.items()
+        for (s, seed), result in results.items()
+    }
+    values = [
+        (*place, role, value)
+        for place, result in rows.items()
+        for role, value in enumerate(result["series"]["value"])
+    ]
+    columns = ["dataset", "scenario", "seed", "method", "role", "value"]
+    known = {(s.dataset, s.scenario, seed): result for (s, seed), result in truths.items()}
+    return Entered(
+        profile, pd.DataFrame(values, columns=columns), measure_all(rows, known), failures, found
+    )
+
+
+def _places(
+    profile: str, chosen: Iterable[str] | None, seeds: Sequence[int] | None
+) -> list[tuple[Scenario, tuple[int, ...]]]:
+    choice("profile", profile, PROFILES)
+    there = scenarios(profile)
+    names = list(dict.fromkeys(s.scenario for s in there))
+    wanted = names if chosen is None else [choice("a scenario", name, names) for name in chosen]
+    of = seeds_of(profile)[0] if seeds is None else tuple(whole("a seed", s, 0) for s in seeds)
+    return [(s, of) for s in there if s.scenario in wanted]
+
+
+def _recorded(
+    experiment: str, profile: str, settings: dict[str, Any], seeds: tuple[int, ...], store: Store
+) -> list[Result]:
+    """Results of a cell, from its record, which is made where there is none."""
+    cell = Cell(profile, "arena", experiment, settings, seeds)
+    get("arena", experiment).execute([cell], store, progress=False)
+    return list(store.load(cell).results)
+
+
+def run(
+    methods: Sequence[Entry] = (),
+    profile: str = "smoke",
+    *,
+    rows: Sequence[str] | None = None,
+    scenarios: Iterable[str] | None = None,
+    seeds: Sequence[int] | None = None,
+    store: Store | None = None,
+    limit: float = 120.0,
+    progress: bool = False,
+) -> Entered:
+    """Run methods through the arena, among its own rows.
+
+    Parameters
+    ----------
+    methods : sequence
+        Each one ``"package:Class"``, a class, an object with ``values`` and ``sees``, or a policy
+        of rounds (``fk.ValuePolicy``).
+    profile : {"smoke", "laptop", "paper"}
+    rows : sequence of str, optional
+        The arena's own methods that stand beside them, all by default.
+    scenarios : iterable of str, optional
+        Names of :data:`fedkit.arena.SCENARIOS`, all by default.
+    seeds : sequence of int, optional
+        The profile's own by default.
+    store : Store, optional
+        Where records of the own rows and of the truths are, and are put; left out, they are
+        computed and kept in memory alone.
+    limit : float
+        Seconds that a method may take for one federation.
+    progress : bool
+        Show a progress bar.
+
+    Notes
+    -----
+    A method that raises, peeks, takes too long or returns something else than finite numbers is
+    out: one sentence in ``failures``, and the others go on.
+
+    Raises
+    ------
+    ValueError
+        If an argument is none of these, or two methods have one name.
+    """
+    own = list(METHODS) if rows is None else [choice("a row", r, tuple(METHODS)) for r in rows]
+    entered = [find_method(m) for m in methods]
+    names = [name for name, _ in entered]
+    if len(set(names) | set(own)) < len(names) + len(own):
+        raise ValueError(f"methods are {[*own, *names]}; each needs a name of its own")
+    real("limit", limit, 0.0, above=True)
+    found: dict[str, dict[Place, Result]] = {name: {} for name in [*own, *names]}
+    truths: dict[Place, Result] = {}
+    failures: dict[str, str] = {}
+    for s, of in bar(_places(profile, scenarios, seeds), progress, "federation"):
+        known: list[Result]
+        if store is None:
+            known = [truth_result(s, seed) for seed in of]
+        else:
+            known = _recorded("truths", profile, asdict(s), of, store)
+        truths |= {(s, seed): result for seed, result in zip(of, known, strict=True)}
+        for name, method in [*((r, METHODS[r]) for r in own), *entered]:
+            if name in failures:
+                continue
+            try:
+                if store is not None and name in own:
+                    results = _recorded(
+                        "methods", profile, {"method": name, **asdict(s)}, of, store
+                    )
+                else:
+                    results = [method_result(name, method, s, seed, limit) for seed in of]
+            except MethodError as error:
+                failures[name] = " ".join(str(error).split())
+                continue
+            found[name] |= {(s, seed): result for seed, result in zip(of, results, strict=True)}
+    kept = {name: results for name, results in found.items() if name not in failures}
+    return _frames(profile, kept, truths, failures)
+
+
+def measures_of(store: Store, profile: str = "paper") -> Entered:
+    """Measure what is on record at a profile, entries that were submitted included."""
+
+    def read(experiment: str) -> Iterable[tuple[str, Place, Result]]:
+        known = Scenario.__dataclass_fields__
+        for record in store.records(profile, "arena", experiment):
+            settings = dict(record.cell.settings)
+            s = Scenario(**{k: v for k, v in settings.items() if k in known})
+            for result in record.results:
+                yield str(settings.get("method", "")), (s, result["seed"]), dict(result)
+
+    truths = {place: result for _, place, result in read("truths")}
+    found: dict[str, dict[Place, Result]] = {}
+    for experiment in ("methods", "entries"):
+        for name, place, result in read(experiment):
+            if place in truths:
+                found.setdefault(name, {})[place] = result
+    order = [m for m in METHODS if m in found] + [m for m in found if m not in METHODS]
+    return _frames(profile, {m: found[m] for m in order}, truths, {})
+
+
+def submit(entered: Entered, method: str, commit: str, store: Store | None = None) -> list[Path]:
+    """Write one method's results as records, to be sent in.
+
+    Parameters
+    ----------
+    entered : Entered
+        From :func:`run`.
+    method : str
+        Its name there; best ``package:Class``.
+    commit : str
+        The commit of the method's own source that ran.
+    store : Store, optional
+
+    Returns
+    -------
+    list of Path
+        One file per federation: the method, its commit, the numbers, and the behaviour of the
+        golden runs of this fedkit.
+
+    Raises
+    ------
+    ValueError
+        If the method has no results.
+    """
+    if not entered.results.get(method):
+        there = ", ".join(entered.results) or "none"
+        raise ValueError(
+            f"{entered.failures.get(method, f'{method} has no results')}; {there} have"
+        )
+    if not isinstance(commit, str) or not commit.strip():
+        raise ValueError(f"commit is {commit!r}; expected the commit of the method's source")
+    place, paths = store or Store(), []
+    by_scenario: dict[Scenario, dict[int, Result]] = {}
+    for (s, seed), result in entered.results[method].items():
+        by_scenario.setdefault(s, {})[seed] = result
+    for s, of in by_scenario.items():
+        settings = {"method": method, "commit": commit, **asdict(s)}
+        cell = Cell(entered.profile, "arena", "entries", settings, tuple(of))
+        truth = Cell(entered.profile, "arena", "truths", asdict(s), tuple(of))
+        fields = ("metrics", "series", "data", "evaluations")
+        results = [
+            {"seed": seed, **{k: v for k, v in r.items() if k in fields}} for seed, r in of.items()
+        ]
+        manifest = make_manifest(
+            get("arena", "truths").behaviours(truth), device="cpu",
+            data=[r["data"] for r in results[:1] if r.get("data")],
+        )  # fmt: skip
+        paths.append(place.save(cell, results, manifest))
+    return paths

@@ -1,0 +1,269 @@
+"""The arena's federations: real images, and clients of whom one knows what they are worth.
+
+Every client plays a *role* (the one with three tenths of its labels wrong, the copy, ...), and
+roles are dealt to the clients anew by each seed, so that no method can know them by the number of
+a client.  All that the arena reports is in the order of the roles.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from fedkit.checks import choice, flag, real, whole
+from fedkit.datasets.dataset import Dataset
+from fedkit.federated.adversaries import (
+    Adversaries,
+    FeatureNoise,
+    FreeRider,
+    LabelNoise,
+    RandomUpdate,
+    ScaledUpdate,
+    UpdateAttack,
+)
+from fedkit.federated.clients import Federation, Transform, make_federation
+from fedkit.federated.partitioners import IID, Dirichlet, Mavericks, Partitioner, QuantitySkew
+from fedkit.federated.selection import LateJoiners, Selection, UniformSelection
+from fedkit.learning.architectures import Architecture, build
+from fedkit.learning.training import LocalSGD
+from fedkit.papers.common import dataset
+from fedkit.streams import Streams
+
+__all__ = ["SCENARIOS", "Planted", "Scenario", "plant"]
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+SCENARIOS = {
+    "sizes": "sizes in the proportion 1 to 10, labels alike",
+    "labels": "label skew, Dir(0.3), sizes alike",
+    "mavericks": "two clients alone hold a class each",
+    "label-noise": "from none to all of a client's labels wrong",
+    "feature-noise": "from none to all of a client's images noise",
+    "random-updates": "two clients send random directions",
+    "scaled-updates": "two clients send five times their update",
+    "free-riders": "two clients send nothing",
+    "duplicates": "a client adds a copy of itself",
+    "split": "a client of twice the size splits in two",
+    "late": "two clients come when half of the rounds are over",
+    "twenty": "20 clients with graded label noise, 10 in a round",
+}
+#: what misbehaving clients send
+_SENT: dict[str, UpdateAttack] = {
+    "random-updates": RandomUpdate(),
+    "scaled-updates": ScaledUpdate(5.0),
+    "free-riders": FreeRider(),
+}
+#: scenarios with a client who plays a trick, and hence a federation before the trick
+TRICKS = ("duplicates", "split")
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One planted truth at one size, all seeds apart.
+
+    Attributes
+    ----------
+    dataset, scenario : str
+        An image data set, and a name of :data:`SCENARIOS`.
+    model : str
+    clients, participants, rounds : int
+        Roles before any trick, clients asked in a round, rounds.
+    samples : int
+        Training images per client, on average.
+    validation, seen : int
+        Images that the server holds, and how many of them methods and utilities get to see.
+    test : int
+        Test images.
+    epochs, batch_size, lr : int, int, float
+        Local training, plain SGD.
+    before : bool
+        The federation before the trick was played ("duplicates" and "split").
+    """
+
+    dataset: str
+    scenario: str
+    model: str = "mlp-32"
+    clients: int = 10
+    participants: int = 10
+    rounds: int = 8
+    samples: int = 60
+    validation: int = 1000
+    seen: int = 1000
+    test: int = 2000
+    epochs: int = 2
+    batch_size: int = 20
+    lr: float = 0.1
+    before: bool = False
+
+    def __post_init__(self) -> None:
+        choice("scenario", self.scenario, tuple(SCENARIOS))
+        whole("clients", self.clients, 4)
+        for name in ("participants", "rounds", "samples", "validation", "test"):
+            whole(name, getattr(self, name), 1)
+        whole("seen", self.seen, 1, self.validation)
+        real("lr", self.lr, 0.0, above=True)
+        if flag("before", self.before) and self.scenario not in TRICKS:
+            raise ValueError(f"before is True for {self.scenario!r}; nobody plays a trick there")
+
+    @property
+    def local(self) -> LocalSGD:
+        """Local training."""
+        return LocalSGD(lr=self.lr, batch_size=self.batch_size, epochs=self.epochs)
+
+
+@dataclass(frozen=True, eq=False)
+class Planted:
+    """A federation, and what is known of its clients; arrays are in the order of the clients.
+
+    Attributes
+    ----------
+    federation : Federation
+        Its validation images are those that are seen.
+    architecture : Architecture
+    adversaries : Adversaries
+        Those who misuse their data do so in the federation already.
+    select : Selection
+        Who is asked.
+    role : int64[n]
+        Role of each client.
+    quality : float64[n]
+        In [0, 1]; all alike where nothing is planted in what a client is worth.
+    bad : bool[n]
+        Clients whom a method should value least: misbehaving, absent for half of the rounds, or
+        (graded noise) worse than one half.  Mavericks are the clients whom it should value most.
+    groups : tuple of tuple of int
+        Clients whose data were drawn alike, or are the same.
+    trick : tuple of int
+        The client who plays a trick, and its further part.
+    present : bool[R, n]
+        Who is there in each round.
+    """
+
+    federation: Federation
+    architecture: Architecture
+    adversaries: Adversaries
+    select: Selection
+    role: IntArray
+    quality: FloatArray
+    bad: npt.NDArray[np.bool_]
+    groups: tuple[tuple[int, ...], ...]
+    trick: tuple[int, ...]
+    present: npt.NDArray[np.bool_] = field(repr=False)
+
+
+def _pool(data: Dataset, s: Scenario, rng: np.random.Generator) -> Dataset:
+    """Draw the images of one seed, so that a federation is small."""
+    train, test = s.clients * s.samples + s.validation, s.test
+    for name, wanted, there in (
+        ("training", train, len(data.y_train)), ("test", test, len(data.y_test)),
+    ):  # fmt: skip
+        if wanted > there:
+            raise ValueError(f"{wanted} {name} images are wanted, {data.name} has {there}")
+    a, b = rng.permutation(len(data.y_train))[:train], rng.permutation(len(data.y_test))[:test]
+    return replace(
+        data, x_train=data.x_train[a], y_train=data.y_train[a], x_test=data.x_test[b],
+        y_test=data.y_test[b],
+    )  # fmt: skip
+
+
+def _seen(f: Federation, n: int, rng: np.random.Generator) -> Federation:
+    """Keep n validation images, as evenly over the classes as may be, at least one of each."""
+    y = f.y_val.numpy()
+    shuffled = rng.permutation(len(y))
+    turn = np.empty(len(y), dtype=np.int64)  # how many of its class came before
+    for c in np.unique(y):
+        mine = shuffled[y[shuffled] == c]
+        turn[mine] = np.arange(len(mine))
+    kept = torch.from_numpy(np.sort(shuffled[np.argsort(turn[shuffled], kind="stable")[:n]]))
+    return replace(f, x_val=f.x_val[kept], y_val=f.y_val[kept])
+
+
+def _distance(counts: IntArray) -> FloatArray:
+    """Total variation between each client's labels and everybody's, float64[n] in [0, 1]."""
+    own = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    return np.asarray(np.abs(own - counts.sum(axis=0) / counts.sum()).sum(axis=1) / 2)
+
+
+def plant(s: Scenario, seed: int) -> Planted:
+    """Make a scenario's federation; what clients are worth is decided here, and told.
+
+    Quality is a client's share of the largest size ("sizes"), how close its labels are to
+    everybody's, 1 less the total variation ("labels"), whether it alone holds a class
+    ("mavericks"), the share of its data that is sound ("label-noise", "feature-noise", "twenty"),
+    whether it behaves ("random-updates", "scaled-updates", "free-riders"), its share of the rounds
+    ("late"), and the same for all elsewhere.
+    """
+    n, name = s.clients, s.scenario
+    sizes = np.ones(n)
+    if name == "sizes":
+        sizes = np.arange(1.0, n + 1)
+    elif name == "split":
+        sizes[0] = 2.0
+    scheme: Partitioner = QuantitySkew(proportions=tuple(sizes.tolist()))
+    if name == "labels":
+        scheme = Dirichlet(0.3, by="client")
+    elif name == "mavericks":
+        scheme = Mavericks(2, others=IID())
+    data = _pool(dataset(s.dataset), s, Streams(seed).generator("arena", "pool"))
+    f = make_federation(
+        data, n, scheme, seed, validation=s.validation / len(data.y_train), empty="refill",
+    )  # fmt: skip
+    f = _seen(f, s.seen, Streams(seed).generator("arena", "seen"))
+    if name in TRICKS and not s.before:
+        f, n = (f.with_copy(0) if name == "duplicates" else f.with_split(0)), n + 1
+
+    graded = 1 - np.arange(n) / (n - 1)
+    last = np.arange(n) >= n - 2
+    start = s.rounds // 2
+    quality = {
+        "sizes": f.sizes / f.sizes.max(),
+        "labels": 1 - _distance(f.label_counts),
+        "mavericks": (np.arange(n) < 2).astype(np.float64),
+        "label-noise": graded,
+        "feature-noise": graded,
+        "twenty": graded,
+        "late": np.where(last, 1 - start / s.rounds, 1.0),
+        **dict.fromkeys(_SENT, np.where(last, 0.0, 1.0)),
+    }.get(name, np.ones(n))
+    bad = last if name in (*_SENT, "late") else np.zeros(n, dtype=bool)
+    if name in ("label-noise", "feature-noise", "twenty"):
+        bad = quality < 0.5
+    alike: tuple[tuple[int, ...], ...] = ()
+    if name in (*_SENT, "late"):
+        alike = (tuple(range(n - 2)),)
+    elif name == "duplicates":
+        alike = (tuple(range(n)),)
+    elif name == "mavericks":
+        alike = (tuple(range(2, n)),)
+    elif name == "split":
+        alike = (tuple(range(1, s.clients)),)
+
+    # deal the roles: client i plays role[i]
+    role = Streams(seed).generator("arena", "roles").permutation(n)
+    client = np.argsort(role)
+    attacks: dict[int, Transform | UpdateAttack] = {}
+    for r in range(n):
+        if name in ("label-noise", "twenty") and quality[r] < 1:
+            attacks[int(client[r])] = LabelNoise(1 - quality[r], f.n_classes)
+        elif name == "feature-noise" and quality[r] < 1:
+            attacks[int(client[r])] = FeatureNoise(1 - quality[r])
+        elif name in _SENT and bad[r]:
+            attacks[int(client[r])] = _SENT[name]
+    late = {int(client[r]): start for r in range(n) if name == "late" and last[r]}
+    adversaries = Adversaries(attacks)
+    f = replace(f, clients=tuple(f.clients[r] for r in role))
+    f = adversaries.data(f)
+    present = np.ones((s.rounds, n), dtype=bool)
+    for i, first in late.items():
+        present[:first, i] = False
+    trick = (0, n - 1) if n > s.clients else (0,) if s.before else ()
+    return Planted(
+        f, build(s.model, f.input_shape, f.n_classes), adversaries,
+        LateJoiners(late) if late else UniformSelection(), role, quality[role], bad[role],
+        tuple(tuple(int(client[r]) for r in group) for group in alike),
+        tuple(int(client[r]) for r in trick), present,
+    )  # fmt: skip

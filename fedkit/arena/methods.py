@@ -1,0 +1,512 @@
+"""The arena's methods, and what each may see.
+
+A method is one class with one function ``values(view)``, which returns a number per client, and a
+declaration ``sees``: which of "updates", "sizes", "validation" and "training" it asks for.
+:class:`View` gives what was declared, refuses the rest by one sentence, and counts what is spent.
+It guards against mistakes, not against malice.
+"""
+
+from __future__ import annotations
+
+import importlib
+import signal
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, cast
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from fedkit.arena.truths import World
+from fedkit.checks import choice, having
+from fedkit.estimators import (
+    BanzhafSampling,
+    BetaShapleySampling,
+    ComplementarySampling,
+    Estimator,
+    GTGShapley,
+    MultilinearSampling,
+    PermutationSampling,
+    ProxySampling,
+    TruncatedMonteCarlo,
+    estimate,
+    estimate_many,
+    leave_one_out,
+)
+from fedkit.federated.valuers import (
+    ClassCosine,
+    Exact,
+    RandomValues,
+    Round,
+    SizeAsValue,
+    ValuePolicy,
+)
+from fedkit.games.game import FunctionGame, Game, MemoGame, normalise
+from fedkit.games.valuation import Valuation
+from fedkit.methods.cgsv import CosineValues, LeaveOneOut
+from fedkit.methods.fedccea import (
+    Sigmoid,
+    Simulations,
+    contribution_values,
+    fewest_simulations,
+    fit_aam,
+    sample_sizes,
+)
+from fedkit.methods.fedms import MaverickGTG, MaverickMR, rewards
+from fedkit.methods.fedowen import OwenSampling
+from fedkit.methods.fedtsv import TrajectoryValues
+from fedkit.streams import Streams
+
+__all__ = [
+    "METHODS",
+    "SIGHTS",
+    "Method",
+    "MethodError",
+    "PeekError",
+    "Played",
+    "RoundByRound",
+    "View",
+    "find_method",
+    "play",
+]  # fmt: skip
+
+FloatArray = npt.NDArray[np.float64]
+
+SIGHTS = ("updates", "sizes", "validation", "training")
+"""What a method may declare: the clients' updates, how many samples they own, the server's
+validation images (utilities of coalitions and models), and training from scratch."""
+
+
+class PeekError(ValueError):
+    """A method asked for what it did not declare."""
+
+
+class MethodError(ValueError):
+    """A method failed; the message is the sentence that is shown in the place of its row."""
+
+
+class Method(Protocol):
+    """What enters the arena."""
+
+    @property
+    def sees(self) -> Collection[str]:
+        """What of :data:`SIGHTS` it asks for; an attribute of the class will do."""
+        ...
+
+    def values(self, view: View) -> npt.ArrayLike:
+        """A finite number per client, larger for more valuable."""
+        ...
+
+
+class View:
+    """What one method may see of one federation, and what it spends.
+
+    Parameters
+    ----------
+    world : World
+    sees : collection of str
+        Of :data:`SIGHTS`.
+
+    Attributes
+    ----------
+    n_clients, n_rounds : int
+    present : bool[R, n]
+        Who is there in each round.
+    streams : Streams
+        Random streams of this federation.
+    trainings : float
+        Federations trained so far, in units of everybody's data in all rounds.
+    """
+
+    def __init__(self, world: World, sees: Collection[str]) -> None:
+        self._world, self.sees = world, frozenset(sees)
+        self.n_clients, self.n_rounds = world.n, world.scenario.rounds
+        self.present = world.planted.present.copy()
+        self.streams = Streams(world.seed).child("arena", "method")
+        self.trainings = 0.0
+        self._models = 0
+        self._games: dict[tuple[int, str], MemoGame] = {}
+
+    def ask(self, sight: str) -> None:
+        """Refuse what was not declared."""
+        if sight not in self.sees:
+            told = ", ".join(sorted(self.sees)) or "nothing"
+            raise PeekError(f"it asked for {sight} and declared {told}; add {sight!r} to sees")
+
+    @property
+    def evaluations(self) -> int:
+        """Utility evaluations so far: distinct coalitions of each round, and models."""
+        return self._models + sum(game.evaluations for game in self._games.values())
+
+    @property
+    def sizes(self) -> npt.NDArray[np.int64]:
+        """Samples per client, int64[n]."""
+        self.ask("sizes")
+        return self._world.planted.federation.sizes
+
+    def rounds(self, utility: str = "accuracy") -> list[Round]:
+        """The rounds; of each one what was declared: updates, sizes, evaluator, game.
+
+        `utility` is "accuracy", "negative_loss" or "class_accuracy".
+        """
+        choice("utility", utility, ("accuracy", "negative_loss", "class_accuracy"))
+        return [cast(Round, SeenRound(r, self, utility)) for r in self._world.rounds]
+
+    def game(self, index: int, utility: str = "accuracy") -> MemoGame:
+        """The coalition game of round `index`, over its participants."""
+        self.ask("validation")
+        if (index, utility) not in self._games:
+            self._games[index, utility] = MemoGame(self._world.tables(utility)[index])
+        return self._games[index, utility]
+
+    def total(self, values: Sequence[npt.ArrayLike]) -> FloatArray:
+        """Add values of the rounds' participants up, float64[n]; an absent client gets nothing."""
+        totals = np.zeros(self.n_clients)
+        for r, mine in zip(self._world.rounds, values, strict=True):
+            totals[r.participants] += np.asarray(mine, dtype=np.float64)
+        return totals
+
+    def train(self, sizes: npt.ArrayLike, every_round: bool = False) -> FloatArray:
+        """Train federations from scratch: validation accuracy, float64[B, R] or [B, 1].
+
+        In federation b (and round r) client i trains on its first ``sizes[b, (r,) i]`` samples.
+        """
+        self.ask("training")
+        asked = np.asarray(sizes)
+        owned = self._world.planted.federation.sizes
+        self.trainings += float((asked / owned.sum()).sum()) / (
+            asked.shape[1] if asked.ndim == 3 else 1
+        )
+        return self._world.train(asked, on="validation", every_round=every_round)[..., 0]
+
+    def retraining(self) -> Game:
+        """The game of training from scratch, over all clients, by validation accuracy."""
+        self.ask("training")
+        owned = self._world.planted.federation.sizes
+        return FunctionGame(self.n_clients, lambda rows: self.train(rows * owned)[:, 0])
+
+    @property
+    def held(self) -> float:
+        """MiB that the server must hold at once: a round's updates, validation images."""
+        w, size = self._world, 0
+        if self.sees & {"updates", "validation"}:
+            size += max(r.updates.nbytes for r in w.rounds)
+        if self.sees & {"validation", "training"}:
+            size += w.planted.federation.x_val.nbytes
+        return size / 2**20
+
+
+class SeenRound:
+    """A round, of which a method sees what it declared."""
+
+    _FREE = ("index", "participants", "architecture", "local", "weighting", "streams")
+    _ASKED: Mapping[str, str] = {"updates": "updates", "base": "updates", "sizes": "sizes"}
+
+    def __init__(self, r: Round, view: View, utility: str) -> None:
+        self._round, self._view, self._utility = r, view, utility
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self._ASKED:
+            self._view.ask(self._ASKED[name])
+        elif name not in self._FREE:
+            raise AttributeError(f"the arena shows no {name!r} of a round")
+        return getattr(self._round, name)
+
+    @property
+    def evaluator(self) -> SeenEvaluator:
+        """Utilities of any models, and the validation images."""
+        self._view.ask("validation")
+        return SeenEvaluator(self._round, self._view)
+
+    def game(self, normalised: bool = False) -> Game:
+        """The coalition game of the round."""
+        game = self._view.game(self._round.index, self._utility)
+        return normalise(game) if normalised else game
+
+
+class SeenEvaluator:
+    """The validation images, and utilities of models, which are counted."""
+
+    def __init__(self, r: Round, view: View) -> None:
+        self._evaluator, self._view = r.evaluator, view
+        self.x, self.y, self.arch = r.evaluator.x, r.evaluator.y, r.evaluator.arch
+
+    def utilities(self, params: torch.Tensor) -> FloatArray:
+        """Accuracy of each model of ``[B, P]``."""
+        self._view._models += len(params)
+        return self._evaluator.utilities(params)
+
+
+@dataclass(frozen=True)
+class RoundByRound:
+    """A policy that values rounds, as a method: its values are added up.
+
+    Parameters
+    ----------
+    policy : ValuePolicy
+    sees : tuple of str
+    utility : str
+        What its coalition games measure.
+    """
+
+    policy: ValuePolicy
+    sees: tuple[str, ...] = ()
+    utility: str = "accuracy"
+
+    def values(self, view: View) -> FloatArray:
+        """Sums over the rounds."""
+        return view.total([v.values for v in self.policy.value(view.rounds(self.utility))])
+
+
+@dataclass(frozen=True)
+class _Uniform:
+    """Control: the same for everybody in a round."""
+
+    def value(self, rounds: Sequence[Round]) -> list[Valuation]:
+        shares = [np.full(len(r.participants), 1 / len(r.participants)) for r in rounds]
+        return [Valuation(x, np.full_like(x, np.nan), 0, 0, "uniform") for x in shares]
+
+
+@dataclass(frozen=True)
+class _Owen:
+    """Algorithm 1 on the normalised game, as printed; values in the utility's own units."""
+
+    estimator: OwenSampling = field(default_factory=OwenSampling)
+
+    def value(self, rounds: Sequence[Round]) -> list[Valuation]:
+        games = [normalise(r.game()) for r in rounds]
+        seeds = [r.streams.child("valuation") for r in rounds]
+        budgets = [4 * g.n_players for g in games]
+        found = estimate_many(games, self.estimator, budgets, seeds, count="calls")
+        return [replace(v, values=g.restore(v.values)) for g, v in zip(games, found, strict=True)]
+
+
+@dataclass(frozen=True)
+class _ByDifficulty:
+    """FedMS's values of classes, weighted by their difficulty (Eq. 13)."""
+
+    estimator: Estimator
+
+    def value(self, rounds: Sequence[Round]) -> list[Valuation]:
+        seeds = [r.streams.child("valuation") for r in rounds]
+        found = estimate_many([r.game() for r in rounds], self.estimator, seeds=seeds)
+        return [replace(v, values=rewards(v), standard_errors=rewards(v) * np.nan) for v in found]
+
+
+#: utility evaluations per participant that samplers may spend in a round
+SPENT = 6
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """An estimator of the library under the common budget, 6 evaluations per participant."""
+
+    estimator: Estimator
+    sees: tuple[str, ...] = ("validation",)
+
+    def values(self, view: View) -> FloatArray:
+        """Sums of the estimates over the rounds."""
+        rounds = view.rounds()
+        found = estimate_many(
+            [r.game() for r in rounds],
+            [self._of(r) for r in rounds],
+            [min(SPENT * len(r.participants), 2 ** len(r.participants)) for r in rounds],
+            [r.streams.child("valuation") for r in rounds],
+        )
+        return view.total([v.values for v in found])
+
+    def _of(self, r: Round) -> Estimator:
+        """A proxy that knows the averaging weights is told the sizes."""
+        if isinstance(self.estimator, ProxySampling) and "sizes" in self.sees:
+            return replace(self.estimator, sizes=tuple(r.sizes.tolist()))
+        return self.estimator
+
+
+@dataclass(frozen=True)
+class Retrained:
+    """An estimator on the game of training from scratch; without one, leave-one-out."""
+
+    estimator: Estimator | None = None
+    sees: tuple[str, ...] = ("training",)
+
+    def values(self, view: View) -> FloatArray:
+        """Values of the estimator under the common budget."""
+        game = view.retraining()
+        if self.estimator is None:
+            return leave_one_out(game).values
+        return estimate(game, self.estimator, SPENT * view.n_clients, view.streams).values
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """FedCCEA, in either reading of where its sigmoid is."""
+
+    sigmoid: Sigmoid = "shared"
+    simulations: int = 40
+    sees: tuple[str, ...] = ("training", "sizes")
+
+    def values(self, view: View) -> FloatArray:
+        """Values at full participation."""
+        sizes, rounds, seed = view.sizes, view.n_rounds, view.streams.seed
+        count = max(self.simulations, fewest_simulations(view.n_clients, rounds))
+        drawn = sample_sizes(sizes, count, rounds, seed) * view.present
+        accuracy = view.train(drawn, every_round=True)
+        fitted = fit_aam(
+            Simulations(drawn / sizes.mean(), accuracy), sigmoid=self.sigmoid, seed=seed
+        )
+        return contribution_values(fitted.quality, sizes)
+
+
+_SEEN = ("validation",)
+METHODS: Mapping[str, Method] = {
+    "exact": RoundByRound(Exact(normalised=False), _SEEN),
+    "exact-loss": RoundByRound(Exact(normalised=False), _SEEN, "negative_loss"),
+    "permutation": Sampled(PermutationSampling()),
+    "antithetic": Sampled(PermutationSampling(antithetic=True)),
+    "multilinear": Sampled(MultilinearSampling()),
+    "gtg": Sampled(GTGShapley()),
+    "tmc": Sampled(TruncatedMonteCarlo()),
+    "banzhaf": Sampled(BanzhafSampling()),
+    "beta": Sampled(BetaShapleySampling()),
+    "complementary": Sampled(ComplementarySampling()),
+    "proxy": Sampled(ProxySampling(), ("validation", "sizes")),
+    "owen": RoundByRound(_Owen(), _SEEN),
+    "ms-mr": RoundByRound(_ByDifficulty(MaverickMR()), _SEEN, "class_accuracy"),
+    "ms-gtg": RoundByRound(_ByDifficulty(MaverickGTG()), _SEEN, "class_accuracy"),
+    "fedtsv": RoundByRound(TrajectoryValues(), ("updates", "sizes", "validation")),
+    "cgsv": RoundByRound(CosineValues(), ("updates",)),
+    "shapfed": RoundByRound(ClassCosine(), ("updates", "sizes")),
+    "loo": RoundByRound(LeaveOneOut(), _SEEN),
+    "loo-loss": RoundByRound(LeaveOneOut(), _SEEN, "negative_loss"),
+    "fedccea": Simulated(),
+    "fedccea-connected": Simulated("connected"),
+    "loo-retrained": Retrained(),
+    "tmc-retrained": Retrained(TruncatedMonteCarlo()),
+    "size": RoundByRound(SizeAsValue(), ("sizes",)),
+    "random": RoundByRound(RandomValues()),
+    "uniform": RoundByRound(_Uniform()),
+}
+"""The rows of the arena; the last three are controls."""
+
+
+def find_method(given: object) -> tuple[str, Method]:
+    """Return a method with its name: a row, ``"package:Class"``, a class, an object or a policy.
+
+    A policy that values rounds (``fk.ValuePolicy``) may see updates, sizes and validation images,
+    unless it declares ``sees`` itself.
+
+    Raises
+    ------
+    ValueError
+        If there is no such thing, or its declaration names something that there is not.
+    """
+    name = given if isinstance(given, str) else getattr(given, "__name__", type(given).__name__)
+    if isinstance(given, str):
+        if given in METHODS:
+            return given, METHODS[given]
+        module, colon, place = given.partition(":")
+        if not colon:
+            rows = ", ".join(METHODS)
+            raise ValueError(f"method {given!r} is unknown; choose package:Class or one of {rows}")
+        try:
+            given = getattr(importlib.import_module(module), place)
+        except (ImportError, AttributeError) as error:
+            raise ValueError(f"method {name!r} cannot be imported: {error}") from error
+    made: Any = given() if isinstance(given, type) else given
+    if hasattr(made, "value") and not hasattr(made, "values"):
+        made = RoundByRound(made, getattr(made, "sees", SIGHTS[:3]))
+    having(f"method {name}", made, "values", "sees")
+    if isinstance(made.sees, str) or not set(made.sees) <= set(SIGHTS):
+        raise ValueError(
+            f"method {name} declares sees = {made.sees!r}; expected some of {', '.join(SIGHTS)}"
+        )
+    return name, made
+
+
+@dataclass(frozen=True)
+class Played:
+    """What a method said of one federation, and what it spent.
+
+    Attributes
+    ----------
+    values : float64[n]
+        By client.
+    evaluations : int
+    trainings : float
+        In units of everybody's data in all rounds.
+    seconds : float
+        Processor time of its own, and of its evaluations at the price of evaluating all of a
+        round's coalitions together.
+    held : float
+        MiB that the server must hold at once.
+    """
+
+    values: FloatArray
+    evaluations: int
+    trainings: float
+    seconds: float
+    held: float
+
+
+@contextmanager
+def _limited(seconds: float) -> Iterator[None]:
+    """Interrupt what takes longer, where the platform can; only the main thread gets signals."""
+    main = threading.current_thread() is threading.main_thread()
+    if not main or not hasattr(signal, "setitimer"):
+        yield
+        return
+
+    def late(number: int, frame: object) -> None:
+        raise TimeoutError
+
+    before: Any = signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def play(name: str, method: Method, world: World, limit: float = 600.0) -> Played:
+    """Let a method value the clients of one federation.
+
+    Raises
+    ------
+    MethodError
+        If it raises, peeks, takes longer than `limit` seconds, or returns something else than one
+        finite number per client.
+    """
+    view = View(world, method.sees)
+    if view.sees & {"validation", "updates"}:
+        _ = world.seconds_per_evaluation  # the tables are everybody's: made before the clock runs
+    start, begun = time.process_time(), time.perf_counter()
+    try:
+        with _limited(limit):
+            given = method.values(view)
+        values = np.array(given, dtype=np.float64)
+    except TimeoutError:
+        raise MethodError(f"{name} took longer than {limit:g} seconds") from None
+    except PeekError as error:
+        raise MethodError(f"{name} peeked: {error}") from error
+    except Exception as error:
+        raise MethodError(f"{name} raised {type(error).__name__}: {error}") from error
+    own = time.process_time() - start
+    if time.perf_counter() - begun > limit:
+        raise MethodError(f"{name} took longer than {limit:g} seconds")
+    if values.shape != (world.n,) or not np.isfinite(values).all():
+        shown = " ".join(np.array2string(values, precision=3, threshold=12).split())
+        raise MethodError(
+            f"{name} returned {shown} of shape {values.shape}; expected {world.n} finite numbers, "
+            "one per client"
+        )
+    price = world.seconds_per_evaluation if view.evaluations else 0.0
+    seconds = own + view.evaluations * price
+    return Played(values, view.evaluations, view.trainings, seconds, view.held)
+
+
+Entry = str | type | Method | ValuePolicy | Callable[[], Method]

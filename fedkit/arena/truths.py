@@ -1,0 +1,200 @@
+"""What clients are worth: every round exactly, by retraining, and as it was planted.
+
+A :class:`World` is one scenario with one seed: its rounds, and the table of the utilities of all
+2^k coalitions of each round, computed once and shared by all methods.  So a method costs next to
+nothing here, but what it asks for is counted (:mod:`fedkit.arena.methods`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch.nn import functional as F
+
+from fedkit.arena.federations import Planted, Scenario, plant
+from fedkit.estimators import ComplementarySampling, estimate, shapley
+from fedkit.federated.aggregation import SizeWeighted
+from fedkit.federated.retraining import train_with_sizes
+from fedkit.federated.rounds import Plan, Strategy, run
+from fedkit.federated.valuers import NoValue, Round
+from fedkit.games.game import FunctionGame, TableGame, tabulate
+from fedkit.games.valuation import Valuation
+from fedkit.learning.evaluation import Evaluator
+
+__all__ = ["EXACT_UP_TO", "World", "accuracy_and_loss", "retraining_values", "world"]
+
+FloatArray = npt.NDArray[np.float64]
+
+#: clients whose federations are all trained; beyond, coalitions are sampled
+EXACT_UP_TO = 11
+#: coalitions that are trained beyond
+SAMPLED = 600
+#: mean cross-entropy of a model that has diverged, and the worst there is
+WORST = 10.0
+
+
+def accuracy_and_loss(outputs: torch.Tensor, y: torch.Tensor) -> FloatArray:
+    """Accuracy, and minus the mean cross-entropy, no worse than minus :data:`WORST`."""
+    loss = F.cross_entropy(outputs.double(), y).nan_to_num(nan=WORST)
+    accuracy = (outputs.argmax(dim=1) == y).double().mean()
+    return np.array([float(accuracy), -min(float(loss), WORST)])
+
+
+def _bounded(r: Round, judge: Evaluator) -> Callable[[npt.NDArray[np.bool_]], FloatArray]:
+    """Minus the loss of coalitions, no worse than minus :data:`WORST`."""
+    game = replace(r, evaluator=judge).game()
+
+    def value(rows: npt.NDArray[np.bool_]) -> FloatArray:
+        return np.maximum(np.nan_to_num(game.value(rows), nan=-WORST, neginf=-WORST), -WORST)
+
+    return value
+
+
+@dataclass(frozen=True, eq=False)
+class World:
+    """One scenario with one seed."""
+
+    scenario: Scenario
+    seed: int
+
+    @cached_property
+    def planted(self) -> Planted:
+        """The federation and what is known of it."""
+        return plant(self.scenario, self.seed)
+
+    @cached_property
+    def rounds(self) -> list[Round]:
+        """The rounds of federated averaging, as the server saw them."""
+        s, p = self.scenario, self.planted
+        k = self.n if s.participants >= s.clients else s.participants
+        seen: list[Round] = []
+
+        def keep(r: Round, v: Valuation) -> dict[str, float]:
+            seen.append(r)
+            return {}
+
+        run(
+            [p.federation], p.architecture, Strategy(p.select, NoValue(), SizeWeighted()),
+            Plan(s.rounds, k, s.local, evaluate_every=s.rounds), [self.seed], device="cpu",
+            probe=keep, attack=p.adversaries.attack if p.adversaries.tamper else None,
+        )  # fmt: skip
+        return seen
+
+    @property
+    def n(self) -> int:
+        """Number of clients."""
+        return self.planted.federation.n_clients
+
+    @cached_property
+    def _tables(self) -> tuple[list[TableGame], list[TableGame], float]:
+        f, arch = self.planted.federation, self.planted.architecture
+        judges = [
+            Evaluator(arch, f.x_val, f.y_val, u, device="cpu")
+            for u in ("class_accuracy", "negative_loss")
+        ]
+        start = time.process_time()
+        classes = [tabulate(replace(r, evaluator=judges[0]).game()) for r in self.rounds]
+        seconds = (time.process_time() - start) / sum(len(t.values) for t in classes)
+        losses = []
+        for r in self.rounds:
+            judged = tabulate(FunctionGame(len(r.participants), _bounded(r, judges[1])))
+            losses.append(judged)
+        return classes, losses, seconds
+
+    def tables(self, utility: str) -> list[TableGame]:
+        """The utilities of all coalitions of every round, for one utility."""
+        classes, losses, _ = self._tables
+        if utility == "negative_loss":
+            return losses
+        if utility == "class_accuracy":
+            return classes
+        counts = np.bincount(self.planted.federation.y_val.numpy())
+        # whole numbers of right answers, so that equal accuracies are equal numbers
+        return [TableGame(np.rint(t.values @ counts) / counts.sum()) for t in classes]
+
+    @property
+    def seconds_per_evaluation(self) -> float:
+        """Processor time of one utility, where all of a round are evaluated together."""
+        return self._tables[2]
+
+    @cached_property
+    def _price(self) -> list[float]:
+        return []
+
+    @property
+    def seconds_per_training(self) -> float:
+        """Processor time of one federation of everybody, in the trainings that were made so far."""
+        return float(np.mean(self._price)) if self._price else float("nan")
+
+    def train(
+        self,
+        sizes: npt.ArrayLike,
+        *,
+        weights: npt.ArrayLike | None = None,
+        on: str = "test",
+        every_round: bool = False,
+    ) -> FloatArray:
+        """Train federations from scratch: accuracy and minus loss, float64[B, R or 1, 2].
+
+        Parameters
+        ----------
+        sizes : int array (B, n)
+            or (B, R, n): samples that clients use; who is not there yet uses none.
+        weights
+            As in :func:`~fedkit.federated.retraining.train_with_sizes`.
+        on : {"test", "validation"}
+            Images on which models are judged.
+        every_round : bool
+            Judge the model of every round, not of the last one alone.
+        """
+        p, s, f = self.planted, self.scenario, self.planted.federation
+        asked = np.asarray(sizes)
+        if asked.ndim == 2:
+            asked = np.broadcast_to(asked[:, None], (len(asked), s.rounds, asked.shape[1]))
+        if on == "validation":
+            f = replace(f, x_test=f.x_val, y_test=f.y_val)
+        used = asked * p.present
+        start = time.process_time()
+        found = train_with_sizes(
+            f, p.architecture, s.local, used, seed=self.seed, every_round=every_round,
+            device="cpu", weights=weights, adversaries=p.adversaries, utility=accuracy_and_loss,
+        )  # fmt: skip
+        federations = used.sum() / (f.sizes.sum() * s.rounds)
+        if federations > 0:
+            self._price.append((time.process_time() - start) / federations)
+        return found
+
+    def value(self, coalitions: npt.NDArray[np.bool_], on: str = "test") -> FloatArray:
+        """Accuracy and minus loss of the federations of some coalitions, float64[B, 2]."""
+        return self.train(coalitions * self.planted.federation.sizes, on=on)[:, 0]
+
+
+@lru_cache(maxsize=64)
+def world(s: Scenario, seed: int) -> World:
+    """One scenario with one seed, made once: neighbouring cells share it."""
+    return World(s, seed)
+
+
+def retraining_values(w: World) -> tuple[Valuation, FloatArray]:
+    """Shapley values of training from scratch, by test accuracy and by minus test loss.
+
+    Returns
+    -------
+    Valuation
+        float64[n, 2]; exact for up to :data:`EXACT_UP_TO` clients, otherwise sampled by
+        complementary contributions, with standard errors.
+    float64[2**n] or float64[0]
+        Test accuracy of every coalition where all were trained.
+    """
+    game = FunctionGame(w.n, w.value)
+    if w.n <= EXACT_UP_TO:
+        table = tabulate(game)
+        return shapley(table), table.values[:, 0]
+    budget = min(SAMPLED, 2**w.n)
+    return estimate(game, ComplementarySampling(), budget, seed=w.seed), np.zeros(0)

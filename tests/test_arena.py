@@ -1,0 +1,466 @@
+"""The arena: planted truths are what they say, rows are counted and guarded, measures are right."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("sklearn")
+
+import fedkit as fk
+from fedkit.arena import cells, measures
+from fedkit.arena.federations import SCENARIOS, TRICKS, Scenario, plant
+from fedkit.arena.measures import agreement, measure, measure_all, ranking, summary
+from fedkit.arena.methods import METHODS, MethodError, PeekError, View, find_method, play
+from fedkit.arena.truths import retraining_values, world
+from fedkit.federated.adversaries import (
+    Adversaries,
+    FeatureNoise,
+    FreeRider,
+    RandomUpdate,
+    ScaledUpdate,
+)
+from fedkit.federated.aggregation import SizeWeighted
+from fedkit.federated.retraining import train_with_sizes
+from fedkit.federated.selection import ClientTable, LateJoiners
+from fedkit.federated.valuers import NoValue
+from fedkit.records import Store
+
+SMALL = replace(
+    cells._DIGITS, clients=5, participants=5, rounds=3, samples=20, validation=120, seen=120,
+    test=60, model="mlp-8",
+)  # fmt: skip
+
+
+def small(name: str, **changes) -> Scenario:
+    return replace(SMALL, scenario=name, **changes)
+
+
+# ------------------------------------------------------------------------- planted truths
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_a_planted_federation_is_what_it_says(name) -> None:
+    p = plant(small(name), 3)
+    n = p.federation.n_clients
+    assert n == 5 + (name in TRICKS)
+    assert sorted(p.role) == list(range(n))
+    assert p.quality.min() >= 0
+    assert p.quality.max() <= 1
+    assert len(p.federation.y_val) == 120
+    again = plant(small(name), 3)
+    np.testing.assert_array_equal(p.role, again.role)
+    assert all(
+        torch.equal(a, b)
+        for i in range(n)
+        for a, b in zip(p.federation.client_data(i), again.federation.client_data(i), strict=True)
+    )
+    assert {tuple(plant(small(name), s).role) for s in range(6)} != {tuple(p.role)}
+
+
+def test_sizes_and_classes_are_the_planted_quality() -> None:
+    p = plant(small("sizes"), 0)
+    np.testing.assert_allclose(p.quality, p.federation.sizes / p.federation.sizes.max())
+    np.testing.assert_allclose(p.quality[np.argsort(p.role)], np.arange(1, 6) / 5, atol=0.05)
+    p = plant(small("mavericks"), 0)
+    held = p.federation.label_counts > 0
+    alone = (held[:, held.sum(axis=0) == 1]).any(axis=1)
+    np.testing.assert_array_equal(alone, p.quality == 1)
+    assert alone.sum() == 2
+
+
+def test_noise_is_graded_by_role() -> None:
+    p = plant(small("label-noise", samples=40), 0)
+    f = p.federation
+    wrong = [
+        float((f.client_data(i)[1] != f.y[torch.from_numpy(f.clients[i])]).double().mean())
+        for i in range(5)
+    ]
+    np.testing.assert_allclose(1 - np.array(wrong), p.quality, atol=0.03)
+    np.testing.assert_array_equal(p.bad, p.quality < 0.5)
+    p = plant(small("feature-noise"), 0)
+    worst = int(np.argmin(p.quality))
+    x, mine = p.federation.client_data(worst)[0], p.federation.clients[worst]
+    original = p.federation.x[torch.from_numpy(mine)]
+    assert abs(float(torch.corrcoef(torch.stack([x.flatten(), original.flatten()]))[0, 1])) < 0.1
+
+
+def test_copies_hold_the_same_and_parts_hold_what_was_one() -> None:
+    p = plant(small("duplicates"), 1)
+    a, b = p.trick
+    assert torch.equal(p.federation.client_data(a)[0], p.federation.client_data(b)[0])
+    before = plant(small("duplicates", before=True), 1)
+    (whole,) = before.trick
+    np.testing.assert_array_equal(before.federation.clients[whole], p.federation.clients[a])
+    p, before = plant(small("split"), 1), plant(small("split", before=True), 1)
+    parts = np.concatenate([p.federation.clients[i] for i in p.trick])
+    (whole,) = before.trick
+    np.testing.assert_array_equal(np.sort(parts), before.federation.clients[whole])
+    with pytest.raises(ValueError, match="nobody plays a trick"):
+        small("labels", before=True)
+
+
+def test_fewer_seen_images_are_some_of_more_and_hold_every_class() -> None:
+    many, few = plant(small("labels"), 0).federation, plant(small("labels", seen=20), 0).federation
+    assert len(few.y_val) == 20
+    assert set(few.y_val.tolist()) == set(range(10))
+    known = {tuple(x.flatten().tolist()) for x in many.x_val}
+    assert {tuple(x.flatten().tolist()) for x in few.x_val} <= known
+    assert torch.equal(many.x, few.x)
+
+
+def test_late_clients_come_late_and_tampered_updates_are_sent() -> None:
+    w = world(small("late", rounds=4), 0)
+    here = [set(r.participants.tolist()) for r in w.rounds]
+    absent = set(np.flatnonzero(w.planted.bad).tolist())
+    assert [bool(h & absent) for h in here] == [False, False, True, True]
+    table = ClientTable.new(np.full(3, 5), np.zeros((3, 2), dtype=np.int64))
+    assert LateJoiners({1: 1}).select(table, 3, np.random.default_rng(0)).tolist() == [0, 2]
+    w = world(small("free-riders"), 0)
+    for r in w.rounds:
+        still = (r.updates == 0).all(dim=1).numpy()
+        np.testing.assert_array_equal(still, w.planted.bad[r.participants])
+    w = world(small("scaled-updates"), 0)
+    lengths = w.rounds[0].updates.norm(dim=1).numpy()
+    assert lengths[w.planted.bad].min() > 2 * lengths[~w.planted.bad].max()
+
+
+def test_feature_noise_and_scaling_do_what_they_say() -> None:
+    rng = np.random.default_rng(0)
+    x, y = torch.ones(2000, 1, 2, 2), torch.zeros(2000, dtype=torch.int64)
+    mixed, same = FeatureNoise(0.36)(x, y, rng)
+    assert torch.equal(same, y)
+    assert float(mixed.mean()) == pytest.approx(0.8, abs=0.02)
+    assert float(mixed.std()) == pytest.approx(0.6, abs=0.02)
+    assert torch.equal(FeatureNoise(0.0)(x, y, rng)[0], x)
+    assert ScaledUpdate(-2.0).update(torch.tensor([1.0, 3.0]), rng).tolist() == [-2, -6]
+
+
+# ------------------------------------------------------------------- retraining with more
+
+
+def test_weights_and_tampering_of_retraining_are_those_of_the_round_loop() -> None:
+    """Full batches, so that the order of the samples does not matter."""
+    f = fk.make_federation(fk.load("digits"), 4, fk.Dirichlet(1.0), 0, validation=0.1)
+    f = replace(f, clients=tuple(c[:30] for c in f.clients))
+    arch, local = fk.build("mlp-8", f.input_shape, 10), fk.LocalSGD(lr=0.3, batch_size=50)
+    cast = Adversaries.of((RandomUpdate(), [0]), (ScaledUpdate(3.0), [1]), (FreeRider(), [2]))
+    sizes = np.broadcast_to(f.sizes, (1, 2, 4))
+    plan = fk.Plan(2, 4, local)
+
+    def looped(aggregate, attack=None):
+        strategy = fk.Strategy(fk.UniformSelection(), NoValue(), aggregate)
+        run = fk.run([f], arch, strategy, plan, [5], device="cpu", attack=attack)
+        return run.final_accuracy()[5]
+
+    count = 1.01 / len(f.y_test)
+    found = train_with_sizes(f, arch, local, sizes, seed=5, adversaries=cast, device="cpu")
+    assert found[0, -1] == pytest.approx(looped(SizeWeighted(), cast.attack), abs=count)
+    w = np.array([[0.1, 0.0, 0.6, 0.3]])
+    for path in ("weights", "samples"):
+        found = train_with_sizes(f, arch, local, sizes, seed=5, weights=w, path=path, device="cpu")
+        assert found[0, -1] == pytest.approx(looped(lambda *_: w[0]), abs=count)
+    with pytest.raises(ValueError, match="weights have shape"):
+        train_with_sizes(f, arch, local, sizes, weights=-w, device="cpu")
+    with pytest.raises(ValueError, match="tampered"):
+        train_with_sizes(f, arch, local, sizes, path="samples", adversaries=cast, device="cpu")
+
+
+def test_retraining_values_are_those_of_the_plain_game() -> None:
+    w = world(small("sizes"), 0)
+    found, table = retraining_values(w)
+    game = fk.FunctionGame(5, lambda rows: np.array([w.value(r[None])[0, 0] for r in rows]))
+    one = 1.01 / 60  # an image more or less, by rounding
+    np.testing.assert_allclose(fk.tabulate(game).values, table, atol=one)
+    np.testing.assert_allclose(found.values[:, 0], fk.shapley(game).values, atol=one)
+    assert found.values.shape == (5, 2)
+
+
+def test_accuracies_of_the_tables_are_those_of_the_rounds() -> None:
+    w = world(small("labels"), 0)
+    for r, table in zip(w.rounds, w.tables("accuracy"), strict=True):
+        plain = fk.tabulate(r.game())
+        np.testing.assert_allclose(table.values, plain.values, atol=1.01 / 120)
+
+
+# ----------------------------------------------------------------------------------- rows
+
+
+@pytest.fixture(scope="module")
+def noisy():
+    return world(small("label-noise"), 0)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_row_values_clients_and_declares_what_it_asks_for(name, noisy) -> None:
+    method = METHODS[name]
+    found = play(name, method, noisy)
+    assert found.values.shape == (5,)
+    np.testing.assert_array_equal(found.values, play(name, method, noisy).values)
+    asked: set[str] = set()
+
+    class Watching(View):
+        def ask(self, sight):
+            asked.add(sight)
+
+    method.values(Watching(noisy, ("updates", "sizes", "validation", "training")))
+    assert asked <= set(method.sees)
+    if name not in ("random", "uniform"):
+        assert set(method.sees) - asked <= {"sizes"}
+    spends = {"validation": found.evaluations > 0, "training": found.trainings > 0}
+    assert all(sight in method.sees for sight, spent in spends.items() if spent)
+
+
+def test_what_is_spent_is_counted(noisy) -> None:
+    assert play("exact", METHODS["exact"], noisy).evaluations == 3 * 2**5
+    assert play("loo", METHODS["loo"], noisy).evaluations == 3 * 6
+    retrained = play("loo-retrained", METHODS["loo-retrained"], noisy)
+    assert retrained.trainings == pytest.approx(5.0)  # everybody, and 5 times all but one
+    assert play("size", METHODS["size"], noisy).held == 0
+    p = noisy.rounds[0].updates.nbytes / 2**20
+    assert play("cgsv", METHODS["cgsv"], noisy).held == pytest.approx(p)
+
+
+def test_the_exact_row_is_the_exact_value(noisy) -> None:
+    total = np.zeros(5)
+    for r in noisy.rounds:
+        total[r.participants] += fk.shapley(r.game()).values
+    found = play("exact", METHODS["exact"], noisy).values
+    np.testing.assert_allclose(found, total, atol=3 * 1.01 / 120)
+
+
+def test_peeking_is_refused() -> None:
+    view = View(world(small("labels"), 0), ("updates",))
+    r = view.rounds()[0]
+    assert r.updates.shape[0] == 5
+    for peek in (
+        lambda: view.sizes, lambda: view.game(0), lambda: view.retraining(),
+        lambda: view.train(np.ones((1, 5), dtype=int)), lambda: r.sizes, lambda: r.evaluator,
+        lambda: r.game().value(np.ones((1, 5), dtype=bool)),
+    ):  # fmt: skip
+        with pytest.raises(PeekError, match=r"it asked for .* and declared updates"):
+            peek()
+    with pytest.raises(AttributeError, match="shows no"):
+        _ = r.with_updates
+
+
+class Peeks:
+    sees = ("updates",)
+
+    def values(self, view):
+        return view.sizes
+
+
+class Raises:
+    sees = ()
+
+    def values(self, view):
+        raise KeyError("oh")
+
+
+class Nan:
+    sees = ()
+
+    def values(self, view):
+        return np.full(view.n_clients, np.nan)
+
+
+class Short:
+    sees = ()
+
+    def values(self, view):
+        return np.zeros(2)
+
+
+class Words:
+    sees = ()
+
+    def values(self, view):
+        return ["a"] * view.n_clients
+
+
+class Sleeps:
+    sees = ()
+
+    def values(self, view):
+        time.sleep(30)
+
+
+class Backwards:
+    """Worth more, the more like the server's images its loss is: 15 lines are enough."""
+
+    sees = ("validation",)
+
+    def values(self, view):
+        return view.total([fk.shapley(r.game()).values for r in view.rounds("negative_loss")])
+
+
+def test_bad_methods_end_in_one_sentence_and_stop_nobody() -> None:
+    bad = {
+        Peeks: "Peeks peeked: it asked for sizes and declared updates",
+        Raises: "Raises raised KeyError",
+        Nan: r"Nan returned \[nan nan nan nan nan nan nan nan\].*expected 8 finite numbers",
+        Short: "Short returned .* of shape .2,.",
+        Words: "Words raised ValueError",
+        Sleeps: "Sleeps took longer than 1 seconds",
+    }
+    found = fk.arena.run(
+        [*bad, Backwards], rows=["size"], scenarios=["free-riders"], seeds=[0], limit=1.0
+    )
+    assert set(found.failures) == {c.__name__ for c in bad}
+    for c, sentence in bad.items():
+        with pytest.raises(MethodError, match=sentence):
+            raise MethodError(found.failures[c.__name__])
+        assert "\n" not in found.failures[c.__name__]
+    assert list(found.board().index) == ["size", "Backwards"]
+    assert set(found.values.method) == {"size", "Backwards"}
+
+
+def test_methods_are_found_by_what_they_are() -> None:
+    assert find_method("size")[1] is METHODS["size"]
+    assert find_method("fedkit.federated.valuers:SizeAsValue")[1].sees == (
+        "updates", "sizes", "validation",
+    )  # fmt: skip
+    assert find_method(Backwards)[0] == "Backwards"
+    for wrong, sentence in (
+        ("nothing", "unknown"), ("nowhere:Thing", "cannot be imported"), (object(), "values and"),
+        (type("Greedy", (Nan,), {"sees": ("everything",)}), "declares sees"),
+        (type("Text", (Nan,), {"sees": "sizes"}), "declares sees"),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=sentence):
+            find_method(wrong)
+    with pytest.raises(ValueError, match="a name of its own"):
+        fk.arena.run([Nan, Nan])
+    with pytest.raises(ValueError, match="a scenario is 'rain'"):
+        fk.arena.run([Nan], scenarios=["rain"])
+
+
+# ------------------------------------------------------------------------------- measures
+
+
+def said(value, **more):
+    accuracy = {"weights": 80.0, "selection": 70.0, "without_worst": 82.0, "without_best": 60.0}
+    metrics = {f"accuracy.{k}": v for k, v in (accuracy | {"everybody": 75.0}).items()}
+    metrics |= dict.fromkeys(("evaluations", "trainings", "seconds", "held"), 1.0)
+    return {"metrics": metrics, "series": {"value": value, **more}}
+
+
+def known(quality, bad=None, group=None, retraining=None):
+    n = len(quality)
+    return {
+        "metrics": {},
+        "series": {
+            "quality": quality,
+            "bad": [0.0] * n if bad is None else bad,
+            "group": [np.nan] * n if group is None else group,
+            "retraining.accuracy": quality if retraining is None else retraining,
+            "retraining.loss": quality,
+        },
+    }
+
+
+def test_measures_against_closed_forms() -> None:
+    mine = said([3.0, 1.0, 2.0, 0.0], **{"value.rounds": [0.0, 2.0, 1.0, 3.0]})
+    truth = known([1.0, 0.7, 0.4, 0.0], bad=[0, 0, 1, 1], retraining=[4.0, 3.0, 2.0, 1.0])
+    found = measure("label-noise", mine, said([3.0, 1.0, 2.0, 0.0]), truth)
+    assert found["fidelity.rounds"] == 1
+    assert found["fidelity.retraining"] == pytest.approx(4 / 6)  # one of six pairs is reversed
+    assert found["fidelity.planted"] == pytest.approx(4 / 6)
+    assert found["detection"] == 3 / 4  # 3 and 1 against 2 and 0
+    assert found["stability.rounds"] == -1
+    assert (found["worth.weights"], found["worth.selection"]) == (5, -5)
+    assert found["worth.removal"] == 22
+    assert "fairness.alike" not in found
+
+
+def test_a_constant_says_nothing_and_a_maverick_is_to_be_found() -> None:
+    assert agreement([1, 1, 1], [1, 2, 3]) == 0
+    assert np.isnan(agreement([1, 2], [1, 2, 3]))
+    found = measure("mavericks", said([5.0, 0.0, 1.0]), None, known([1.0, 1.0, 0.0]))
+    assert found["detection"] == 0.5
+    assert "fidelity.rounds" not in found
+
+
+def test_tricks_are_paid_in_mean_pays() -> None:
+    mine = said([1.0, 1.0, -3.0, 2.0], **{"value.before": [1.0, 1.0, 2.0]})
+    truth = known([1.0] * 4, group=[0, 0, np.nan, 0])
+    found = measure("duplicates", mine, None, truth)
+    # pay 1/4, 1/4, 0, 2/4 of 4 clients; 1/4 of 3 before
+    assert found["fairness.copying"] == pytest.approx((3 / 4 - 1 / 4) * 3)
+    assert found["fairness.apart"] == pytest.approx(1 / 4 * 4)
+    assert found["fairness.alike"] == pytest.approx(np.std([1, 1, 2], ddof=1))
+    assert "fidelity.planted" not in found
+    assert "fairness.splitting" in measure("split", mine, None, truth)
+
+
+def test_summaries_pair_federations_and_correct_for_many_methods() -> None:
+    rng = np.random.default_rng(0)
+    rows, truths = {}, {}
+    for scenario in ("sizes", "labels", "late", "label-noise", "twenty"):
+        for seed in (0, 1):
+            quality = rng.permutation(6) / 5
+            truths["digits", scenario, seed] = known(quality.tolist())
+            others = {"exact": quality, "good": quality, "random": rng.random(6), "bad": -quality}
+            for name, value in others.items():
+                rows["digits", scenario, seed, name] = said(value.tolist())
+    frame = measure_all(rows, truths)
+    table = summary(frame, "fidelity.planted")
+    assert list(table.index[:2]) == ["exact", "good"]
+    assert table.loc["good", "mean"] == 1
+    assert table.loc["bad", "mean"] == -1
+    assert (table["federations"] == 5).all()
+    each = frame[(frame.measure == "fidelity.planted") & (frame.method == "random")]
+    mean = each.groupby("scenario").value.mean()
+    assert table.loc["good", "gain"] == pytest.approx((1 - mean).mean())
+    raw = [fk.intervals.paired_p_value(np.sign(x) - mean)[0] for x in (1, 1, -1)]
+    expected = fk.intervals.holm(raw)
+    np.testing.assert_allclose(table.loc[["exact", "good", "bad"], "p"], expected)
+    left = ranking(frame, "fidelity.planted")
+    assert len(left) == 5
+    assert (left["first"] == "exact").all()
+    assert summary(frame, "cost.seconds").index.size == 4
+    with pytest.raises(ValueError, match="no measure 'beauty'"):
+        summary(frame, "beauty")
+
+
+def test_every_measure_is_described_and_measured() -> None:
+    found: set[str] = set()
+    for name in ("label-noise", "duplicates", "split"):
+        s = small(name, seen=120, validation=120)
+        result = cells.method_result("loo", METHODS["loo"], s, 0)
+        found |= set(measure(name, result, result, cells.truth_result(s, 0)))
+    assert found | {"stability.seeds", "stability.seen-200"} == set(measures.MEASURES)
+    assert set(measures.BETTER) == set(measures.MEASURES)
+
+
+# -------------------------------------------------------------------------------- records
+
+
+def test_rows_are_recorded_once_and_entries_join_them(tmp_path, monkeypatch) -> None:
+    monkeypatch.setitem(cells.SCALES, "smoke", ((small("sizes"),), 2))
+    store = Store(tmp_path)
+    options = {"rows": ["exact", "random"], "scenarios": ["free-riders"], "store": store}
+    found = fk.arena.run([Backwards], **options)
+    assert len(store.paths("smoke", "arena")) == 3
+    stamps = [p.stat().st_mtime_ns for p in store.paths()]
+    assert fk.arena.run([], **options).failures == {}
+    assert [p.stat().st_mtime_ns for p in store.paths()] == stamps
+    (path,) = fk.arena.submit(found, "Backwards", "abc123", store)
+    record = store.read(path)
+    assert record.cell.settings["commit"] == "abc123"
+    assert record.manifest["behaviour"]
+    again = fk.arena.measures_of(store, "smoke")
+    assert list(again.board().index) == ["exact", "random", "Backwards"]
+    mine = again.measures[again.measures.measure == "fidelity.rounds"]
+    assert mine[mine.method == "exact"].value.tolist() == [1, 1]
+    wanted = found.measures.set_index(["seed", "method", "measure"]).value
+    kept = again.measures.set_index(["seed", "method", "measure"]).value
+    np.testing.assert_allclose(kept.loc[wanted.index], wanted, rtol=1e-5, atol=1e-6)
+    with pytest.raises(ValueError, match="has no results"):
+        fk.arena.submit(found, "nobody", "abc", store)
+    with pytest.raises(ValueError, match="commit is ''"):
+        fk.arena.submit(found, "Backwards", "", store)
