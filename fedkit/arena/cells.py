@@ -159,14 +159,14 @@ def truth_result(s: Scenario, seed: int) -> dict[str, Any]:
 @common.each_seed
 def run_truths(cell: Cell, seed: int, device: Any, progress: bool) -> dict[str, Any]:
     """Run a cell of the truths."""
-    return truth_result(common.setting(Scenario, cell), seed)
+    return truth_result(Scenario.of(cell), seed)
 
 
 @common.each_seed
 def run_method(cell: Cell, seed: int, device: Any, progress: bool) -> dict[str, Any]:
     """Run a cell of a method."""
     name, method = find_method(cell.settings["method"])
-    return method_result(name, method, common.setting(Scenario, cell), seed)
+    return method_result(name, method, Scenario.of(cell), seed)
 
 
 def _rows(profile: str) -> Iterator[dict[str, Any]]:

@@ -178,12 +178,10 @@ def measures_of(store: Store, profile: str = "paper") -> Entered:
     """Measure what is on record at a profile, entries that were submitted included."""
 
     def read(experiment: str) -> Iterable[tuple[str, Place, Result]]:
-        known = Scenario.__dataclass_fields__
         for record in store.records(profile, "arena", experiment):
-            settings = dict(record.cell.settings)
-            s = Scenario(**{k: v for k, v in settings.items() if k in known})
+            name, s = str(record.cell.settings.get("method", "")), Scenario.of(record.cell)
             for result in record.results:
-                yield str(settings.get("method", "")), (s, result["seed"]), dict(result)
+                yield name, (s, result["seed"]), dict(result)
 
     truths = {place: result for _, place, result in read("truths")}
     found: dict[str, dict[Place, Result]] = {}

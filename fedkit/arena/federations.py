@@ -29,7 +29,7 @@ from fedkit.federated.partitioners import IID, Dirichlet, Mavericks, Partitioner
 from fedkit.federated.selection import LateJoiners, Selection, UniformSelection
 from fedkit.learning.architectures import Architecture, build
 from fedkit.learning.training import LocalSGD
-from fedkit.papers.common import dataset
+from fedkit.papers.common import Setting, dataset
 from fedkit.streams import Streams
 
 __all__ = ["SCENARIOS", "Planted", "Scenario", "plant"]
@@ -62,7 +62,7 @@ TRICKS = ("duplicates", "split")
 
 
 @dataclass(frozen=True)
-class Scenario:
+class Scenario(Setting):
     """One planted truth at one size, all seeds apart.
 
     Attributes

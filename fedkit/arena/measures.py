@@ -17,8 +17,8 @@ import numpy.typing as npt
 from fedkit.extras import need
 from fedkit.intervals import finite, kendalls_tau, mean_interval
 from fedkit.methods.fedccea import contribution_index
+from fedkit.papers.common import chance_above
 from fedkit.papers.overviews import gains
-from fedkit.papers.separation import chance_above
 from fedkit.plots import Picture, dots_with_intervals
 
 if TYPE_CHECKING:
