@@ -62,10 +62,7 @@ def gains(wide: pd.DataFrame, reference: str, level: float = 0.95) -> pd.DataFra
     Equal seeds share partition, initial model and client batches, so the difference is taken
     inside each seed.
 
-    Returns
-    -------
-    DataFrame
-        Index method; columns gain, low, high, p (Holm-adjusted over the table), seeds.
+    Index method; columns gain, low, high, p (Holm-adjusted over the table), seeds.
     """
     pd = need("pandas", "run")
     if reference not in wide:
@@ -92,11 +89,8 @@ def overview(
 ) -> pd.DataFrame:
     """Mean of every method with its interval, and its gain over each reference.
 
-    Returns
-    -------
-    DataFrame
-        Index method; columns mean, low, high, seeds, and per reference ``gain over <reference>``,
-        ``low <reference>``, ``high <reference>``, ``p <reference>``; in the metric's unit.
+    Index method; columns mean, low, high, seeds, and per reference ``gain over <reference>``, ``low
+    <reference>``, ``high <reference>``, ``p <reference>``; in the metric's unit.
     """
     pd = need("pandas", "run")
     wide = by_seed(frame, labels, metric, **settings)

@@ -54,19 +54,13 @@ def agreement(a: FloatArray, b: FloatArray) -> float:
 def stability(sims: Simulations, seed: int, splits: int = SPLITS) -> dict[str, float]:
     """How far two fits agree that share neither simulations nor the fit's seed.
 
-    Parameters
-    ----------
-    splits : int
-        Random pairs of parts that are compared.
+    `splits`: random pairs of parts that are compared.
 
-    Returns
-    -------
-    dict of str to float
-        "rank.0.25": rank correlation of the weights from a quarter of the simulations with those
-        from another quarter, mean over random pairs of quarters, and "spread.0.25", their standard
-        deviation; "rank.seeds": from all simulations twice, with two seeds.  With the name of the
-        reading behind: the sigmoid behind the nodes, and :func:`same_round`.  NaN where all weights
-        of a fit are equal.
+    "rank.0.25": rank correlation of the weights from a quarter of the simulations with those from
+    another quarter, mean over random pairs of quarters, and "spread.0.25", their standard
+    deviation; "rank.seeds": from all simulations twice, with two seeds.  With the name of the
+    reading behind: the sigmoid behind the nodes, and :func:`same_round`.  NaN where all weights of
+    a fit are equal.
     """
     total, rounds, clients = sims.sizes.shape
     everybody = np.arange(total)
@@ -108,16 +102,10 @@ def explained(sims: Simulations, fit: Fit) -> dict[str, float]:
 def by_chance(sims: Simulations, share: float, seed: int) -> dict[str, float]:
     """What the AAM explains where sizes and accuracies belong to different simulations.
 
-    Parameters
-    ----------
-    share : float
-        What it explains in truth.
+    `share`: what it explains in truth.
 
-    Returns
-    -------
-    dict of str to float
-        "explained.chance": mean explained share over the permutations; "explained.p": the
-        permutation p-value of `share`.
+    "explained.chance": mean explained share over the permutations; "explained.p": the permutation
+    p-value of `share`.
     """
     rng = Streams(seed).generator("fedccea", "permutations")
     null = []
@@ -133,13 +121,10 @@ def by_chance(sims: Simulations, share: float, seed: int) -> dict[str, float]:
 def unseen(sims: Simulations, seed: int) -> dict[str, float]:
     """What the sizes explain of simulations that the fit has not seen, beside the round's mean.
 
-    Returns
-    -------
-    dict of str to float
-        "unseen.fedccea", "unseen.connected" and "unseen.same_round": one less the ratio of squared
-        errors, in :data:`FOLDS`-fold cross-validation over simulations; below 0 where the sizes
-        mislead.  The AAM's predictions are cut to [0, 1]: from sizes that differ little a fit can
-        extrapolate anywhere.
+    "unseen.fedccea", "unseen.connected" and "unseen.same_round": one less the ratio of squared
+    errors, in :data:`FOLDS`-fold cross-validation over simulations; below 0 where the sizes
+    mislead.  The AAM's predictions are cut to [0, 1]: from sizes that differ little a fit can
+    extrapolate anywhere.
     """
     x, y = sims.sizes, sims.accuracy
     fold = Streams(seed).generator("fedccea", "folds").permutation(len(x)) % FOLDS

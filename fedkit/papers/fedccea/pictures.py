@@ -139,10 +139,7 @@ def all_removals(series: pd.DataFrame, dataset: str, methods: Sequence[str] = ME
 
     Solid lines: the lowest go first; dotted ones: the highest; grey: random clients.
 
-    Parameters
-    ----------
-    methods : sequence of str
-        METHODS, or keys of the curves with partial participation.
+    `methods`: METHODS, or keys of the curves with partial participation.
     """
     mine = series[series.dataset == dataset]
     look = looks([SHORT[m] for m in methods], None)

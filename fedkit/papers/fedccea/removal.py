@@ -118,11 +118,8 @@ def partial_participation(
 def curve_metrics(curves: Mapping[str, FloatArray]) -> dict[str, float]:
     """How well rankings rank, in points.
 
-    Returns
-    -------
-    dict of str to float
-        "area.M": mean difference of the two removal curves; "lost40.M": what is lost when the 40%
-        with the lowest values go (section 4.3).
+    "area.M": mean difference of the two removal curves; "lost40.M": what is lost when the 40% with
+    the lowest values go (section 4.3).
     """
     at, found = int(np.argmin(np.abs(PROPORTIONS - 0.4))), {}
     for m in (name.removesuffix(".lowest") for name in curves if name.endswith(".lowest")):

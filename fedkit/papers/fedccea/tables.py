@@ -178,10 +178,7 @@ def _lead(seeds: pd.DataFrame, metric: str, a: str, b: str) -> Interval:
 def methods_table(frame: pd.DataFrame) -> pd.DataFrame:
     """One row per method and control, means over the seeds of one setting.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        Records of the experiment ``contribution`` in one setting.
+    `frame`: records of the experiment ``contribution`` in one setting.
     """
     means = frame.groupby("metric").value.mean()
     columns = {
@@ -202,10 +199,7 @@ def methods_table(frame: pd.DataFrame) -> pd.DataFrame:
 def exclusion_table(frame: pd.DataFrame) -> pd.DataFrame:
     """What Table 3 shows, one row per method: accuracy without the clients of index zero.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        Records of the experiment ``contribution``; clean settings are shown.
+    `frame`: records of the experiment ``contribution``; clean settings are shown.
     """
     claims, clients = load_claims("fedccea"), float(frame.clients.max())
     printed = claims.tables["t3"]
@@ -248,10 +242,7 @@ def random_spread(seeds: pd.DataFrame) -> float:
     The root mean square of all single orders is divided by the root of the number of seeds, as the
     methods' areas are means over them.
 
-    Parameters
-    ----------
-    seeds : DataFrame
-        Metrics of a setting, one row per seed.
+    `seeds`: metrics of a setting, one row per seed.
     """
     areas = seeds[[f"area.random{k}" for k in range(RANDOM_ORDERS)]].to_numpy()
     return float(np.sqrt(np.square(areas).mean() / len(areas)))
@@ -357,18 +348,12 @@ def partial_table(table: pd.DataFrame) -> pd.DataFrame:
 def dealt_table(table: pd.DataFrame) -> pd.DataFrame:
     """What worthless qualities show where clients use random shares of their data.
 
-    Parameters
-    ----------
-    table : DataFrame
-        A :func:`seed_table` of the experiment ``dealt``.
+    `table`: a :func:`seed_table` of the experiment ``dealt``.
 
-    Returns
-    -------
-    DataFrame
-        One row per setting and reading, in points: areas of the learnt qualities, of the dealt
-        ones (a seed's mean over its deals) with the standard deviation of single deals, and of the
-        amounts alone; how many more points than by the amounts alone go with the lowest 40%; and
-        the lead of the learnt over the dealt in both.
+    One row per setting and reading, in points: areas of the learnt qualities, of the dealt ones (a
+    seed's mean over its deals) with the standard deviation of single deals, and of the amounts
+    alone; how many more points than by the amounts alone go with the lowest 40%; and the lead of
+    the learnt over the dealt in both.
     """
     rows = {}
     for name, seeds in _settings(table):
@@ -459,10 +444,7 @@ def fits_table(table: pd.DataFrame) -> pd.DataFrame:
 def planted_table(table: pd.DataFrame) -> pd.DataFrame:
     """Probability that a clean client is above a noisy one, and how much of it is due to the noise.
 
-    Parameters
-    ----------
-    table : DataFrame
-        A :func:`seed_table` with series; of its settings the noisy ones are shown.
+    `table`: a :func:`seed_table` with series; of its settings the noisy ones are shown.
     """
     rows = {}
     for name, seeds in _settings(_noisy(table)):
@@ -483,15 +465,9 @@ def _noisy(table: pd.DataFrame) -> pd.DataFrame:
 def gains_table(table: pd.DataFrame) -> pd.DataFrame:
     """The probability and the gain, pooled, and FedCCEA's leads in both over those who retrain.
 
-    Parameters
-    ----------
-    table : DataFrame
-        As in :func:`planted_table`.
+    `table`: as in :func:`planted_table`.
 
-    Returns
-    -------
-    DataFrame
-        Index: pool, and "with noise" or "gain".
+    Index: pool, and "with noise" or "gain".
     """
     rows = {}
     for name, mean in _pools(_compared(table)):
@@ -509,10 +485,7 @@ def _compared(table: pd.DataFrame) -> pd.DataFrame:
 def decided_leads(table: pd.DataFrame) -> dict[tuple[str, str, str], tuple[Interval, Interval]]:
     """Find the pooled leads on which probability and gain agree: both leave out 0, on one side.
 
-    Returns
-    -------
-    dict
-        By pool, reading and rival: the lead in probability, and in gain.
+    By pool, reading and rival: the lead in probability, and in gain.
     """
     decided = {}
     for name, mean in _pools(_compared(table)):
@@ -527,12 +500,9 @@ def decided_leads(table: pd.DataFrame) -> dict[tuple[str, str, str], tuple[Inter
 def equal_quality_table(table: pd.DataFrame) -> pd.DataFrame:
     """What TMC-SV trains to find the noisy clients as well as FedCCEA does with all simulations.
 
-    Returns
-    -------
-    DataFrame
-        One row per noisy setting; costs in federations with all data, means over the seeds.  TMC-SV
-        is on record at four budgets, of which the first that is as good counts; a dash where what
-        is to be reached is a half at most, which a coin has.
+    One row per noisy setting; costs in federations with all data, means over the seeds.  TMC-SV is
+    on record at four budgets, of which the first that is as good counts; a dash where what is to be
+    reached is a half at most, which a coin has.
     """
 
     def row(seeds: pd.DataFrame) -> dict[str, str]:
@@ -589,10 +559,7 @@ def parts_table(table: pd.DataFrame) -> pd.DataFrame:
 def learning_table(frame: pd.DataFrame) -> pd.DataFrame:
     """Accuracy with everybody by samples, batches and rate, one column per distribution.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        Records of the experiment ``learning``.
+    `frame`: records of the experiment ``learning``.
     """
     rows: dict[str, dict[str, str]] = {}
     part = frame[frame.metric == "base"]
@@ -614,11 +581,8 @@ def learning_table(frame: pd.DataFrame) -> pd.DataFrame:
 def printed_times(simulations: int = 100) -> pd.DataFrame:
     """The paper's Table 2, FedCCEA's times multiplied by the simulations that it needs.
 
-    Returns
-    -------
-    DataFrame
-        Index: clients; columns: seconds of one simulation, of all, of TMC-SV and of LOO, and the
-        ratio of FedCCEA's total to TMC-SV.
+    Index: clients; columns: seconds of one simulation, of all, of TMC-SV and of LOO, and the ratio
+    of FedCCEA's total to TMC-SV.
     """
     pd = need("pandas", "run")
     printed = load_claims("fedccea").tables["t2"]

@@ -51,13 +51,10 @@ def reading_name(local: str, owned: float) -> str:
 def readings(store: Store) -> pd.DataFrame:
     """Judge Table 1 on MNIST under every reading of what the paper leaves open.
 
-    Returns
-    -------
-    DataFrame
-        Index: the readings on record; columns ``cells`` (of 21), ``mean distance`` to the printed
-        numbers in points, the same over the cells that all these readings have, ``within 3
-        points``, ``reproduced``, and ``FedMS first`` (scenarios in which its mean is the highest of
-        the paper's methods, of those on record).
+    Index: the readings on record; columns ``cells`` (of 21), ``mean distance`` to the printed
+    numbers in points, the same over the cells that all these readings have, ``within 3 points``,
+    ``reproduced``, and ``FedMS first`` (scenarios in which its mean is the highest of the paper's
+    methods, of those on record).
     """
     pd = need("pandas", "run")
     claims = load_claims("fedms")
@@ -92,12 +89,9 @@ def readings(store: Store) -> pd.DataFrame:
 def study(frame: pd.DataFrame, profile: str = "paper") -> pd.DataFrame:
     """One row per change of the study, and what FedMS gains in it.
 
-    Returns
-    -------
-    DataFrame
-        Index: the changes on record; a column of mean accuracy per method, then ``gain`` of FedMS
-        over uniform selection with the same coreset, ``low`` and ``high`` (paired by seed, 95%),
-        and ``Maverick rate`` of FedMS in percent of the rounds.
+    Index: the changes on record; a column of mean accuracy per method, then ``gain`` of FedMS over
+    uniform selection with the same coreset, ``low`` and ``high`` (paired by seed, 95%), and
+    ``Maverick rate`` of FedMS in percent of the rounds.
     """
     base = SCALES[profile].usual()
     fields = {f for change in CHANGES.values() for f in change}
@@ -126,12 +120,9 @@ def tuned_on_validation(frame: pd.DataFrame) -> pd.DataFrame:
     A method's points are compared on the seeds that all of them have, if there are any; the
     chosen one is tested on all of its own.
 
-    Returns
-    -------
-    DataFrame
-        Index: methods; columns ``points`` (tried), ``chosen``, ``inside`` (the chosen learning rate
-        is neither end of those tried), and the test accuracy at the chosen point with its 95%
-        interval and the number of its seeds: ``mean``, ``low``, ``high``, ``seeds``.
+    Index: methods; columns ``points`` (tried), ``chosen``, ``inside`` (the chosen learning rate is
+    neither end of those tried), and the test accuracy at the chosen point with its 95% interval and
+    the number of its seeds: ``mean``, ``low``, ``high``, ``seeds``.
     """
     fields = ["lr", "mu", "poc_decay", "emd_beta", "sv_alpha", "alpha", "temperature"]
     rows = {}

@@ -36,10 +36,7 @@ FloatArray = npt.NDArray[np.float64]
 def level_weights(n_players: int, levels: float) -> FloatArray:
     """Weight that Algorithm 1 without truncation gives, on average, to a marginal by its size.
 
-    Parameters
-    ----------
-    levels : int or math.inf
-        Number Q of inclusion levels i/Q; 1 gives Shapley's weights.
+    `levels`: number Q of inclusion levels i/Q; 1 gives Shapley's weights.
 
     Returns
     -------

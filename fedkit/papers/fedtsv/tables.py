@@ -123,17 +123,11 @@ def weights_table(series: pd.DataFrame) -> pd.DataFrame:
     The metrics ``auc.*`` of a record judge the values c before they are cut at zero; weights have
     ties at zero, which count half.
 
-    Parameters
-    ----------
-    series : DataFrame
-        Series of the experiment ``figures`` in one setting.
+    `series`: series of the experiment ``figures`` in one setting.
 
-    Returns
-    -------
-    DataFrame
-        One row per method: the probability that a client of the first kind weighs more than one
-        of the second, and the share of clients of each kind whose weight is zero; means over the
-        seeds with 95% t-intervals.
+    One row per method: the probability that a client of the first kind weighs more than one of the
+    second, and the share of clients of each kind whose weight is zero; means over the seeds with
+    95% t-intervals.
     """
     rows = {}
     for method in (m for m in LABELS if m in set(series.method)):
@@ -235,16 +229,10 @@ def study_text(table: pd.DataFrame) -> pd.DataFrame:
 def timings_table(frame: pd.DataFrame) -> pd.DataFrame:
     """Seconds per round of three ways to its values, and how far two are from the exact ones.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        Records of the experiment ``timings``.
+    `frame`: records of the experiment ``timings``.
 
-    Returns
-    -------
-    DataFrame
-        One row per number of participants.  Seconds are the shortest of all runs, with two digits,
-        the Gram matrix included.
+    One row per number of participants.  Seconds are the shortest of all runs, with two digits, the
+    Gram matrix included.
     """
     rows = {}
     for k, part in frame.groupby("participants"):

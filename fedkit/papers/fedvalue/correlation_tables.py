@@ -45,10 +45,7 @@ def reading(frame: pd.DataFrame, name: str = "as in Figure 4") -> pd.DataFrame:
 def bars(frame: pd.DataFrame, estimate: str = "plugin") -> pd.DataFrame:
     """Return the mean correlations, the bars of Figure 4, over all repetitions.
 
-    Returns
-    -------
-    DataFrame
-        Columns dataset, features, benchmark, mean, low, high (95% over the batches), seeds.
+    Columns dataset, features, benchmark, mean, low, high (95% over the batches), seeds.
     """
     rows = []
     for benchmark in (*BENCHMARKS, "ensemble2") if len(frame) else ():
@@ -129,10 +126,7 @@ def better_models(frame: pd.DataFrame) -> tuple[pd.Series, Interval]:
 def gains(frame: pd.DataFrame, after: str = "permutation", before: str = "plugin") -> pd.DataFrame:
     """Return what each of the six benchmarks' bars changes from one estimate to another.
 
-    Returns
-    -------
-    DataFrame
-        Columns dataset, features, benchmark, before, after, gain (of the correlation).
+    Columns dataset, features, benchmark, before, after, gain (of the correlation).
     """
     place = ["dataset", "features", "benchmark"]
     sides = [bars(frame, e)[[*place, "mean"]] for e in (before, after)]

@@ -391,15 +391,12 @@ def play(data: MovieLens, case: Case, seed: int) -> dict[str, Any]:
     training users, which needs every party's features ("validated"), and the affordable set of the
     best AUC on the test users, which is a bound ("hindsight").
 
-    Returns
-    -------
-    dict
-        ``metrics``: ``"auc.fix.2.fedvalue"`` and so on, for accuracy and AUC (both in [0, 1]),
-        money spent (in alpha), and in percent the share of redundant (rpsp) or free-riding
-        (frsp) parties among those selected, with each strategy's largest; ``"auc.none"``,
-        ``"auc.all"``; ``"lead.auc.fix.2"``, FedValue's lead over VF-PS; ``"targets"``, the share
-        of target customers.  ``series``: of each party its scores, how many cells its bins occupy
-        among the users with labels, and its gain in AUC when alone.
+    ``metrics``: ``"auc.fix.2.fedvalue"`` and so on, for accuracy and AUC (both in [0, 1]), money
+    spent (in alpha), and in percent the share of redundant (rpsp) or free-riding (frsp) parties
+    among those selected, with each strategy's largest; ``"auc.none"``, ``"auc.all"``;
+    ``"lead.auc.fix.2"``, FedValue's lead over VF-PS; ``"targets"``, the share of target customers.
+    ``series``: of each party its scores, how many cells its bins occupy among the users with
+    labels, and its gain in AUC when alone.
     """
     r = configure(data, case, seed)
     scores = values(r, case, seed)

@@ -169,11 +169,8 @@ def readings(frame: pd.DataFrame, measure: str) -> pd.DataFrame:
 def levels(frame: pd.DataFrame, claims: Claims) -> pd.DataFrame:
     """Compare the level of the printed AUC with ours, by settings of the trees.
 
-    Returns
-    -------
-    DataFrame
-        One row per table and trees, one column per strategy: ours minus printed, the mean over
-        schemes and budgets.
+    One row per table and trees, one column per strategy: ours minus printed, the mean over schemes
+    and budgets.
     """
     found: dict[tuple[str, str], dict[str, float]] = {}
     for number, usual in zip((5, 6, 7), MAIN, strict=True):
@@ -196,10 +193,7 @@ def levels(frame: pd.DataFrame, claims: Claims) -> pd.DataFrame:
 def explanation(series: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     """What the scores follow: means by kind of party, and rank correlations within repetitions.
 
-    Parameters
-    ----------
-    series : DataFrame
-        Series of one case (:func:`rows` of :meth:`~fedkit.records.store.Store.series`).
+    `series`: series of one case (:func:`rows` of :meth:`~fedkit.records.store.Store.series`).
 
     Returns
     -------
