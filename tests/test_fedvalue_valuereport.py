@@ -301,6 +301,7 @@ def test_other_ids_may_be_the_same_written_otherwise(
     error = capsys.readouterr().err
     assert "'bank' holds other IDs" in error
     assert "or write the IDs alike (007 is not 7)" in error
+    assert house.jobs() == []
 
 
 def test_a_party_waits_for_its_server_and_then_asks_who_it_is(

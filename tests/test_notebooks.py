@@ -43,8 +43,10 @@ def prose(source: Path) -> list[str]:
     return [line for line in text.splitlines() if line.strip()]
 
 
-def test_the_table_of_contents_lists_every_notebook() -> None:
-    assert {s.stem for s in BOOK.notebooks} == {s.stem for s in SOURCES}
+def test_the_table_of_contents_is_complete() -> None:
+    assert BOOK.pages[0] == "book/intro"
+    pages = [*(ROOT / "book").glob("*.md"), *SOURCES]
+    assert {p.relative_to(ROOT).with_suffix("").as_posix() for p in pages} == set(BOOK.pages)
 
 
 @each_notebook
