@@ -44,7 +44,7 @@ def every_picture(tidy: pd.DataFrame) -> dict[str, plots.Picture]:
     values = {"Shapley": [0.3, 0.5], "Banzhaf": [0.2, 0.6]}
     return {
         "error": plots.error_against_evaluations(tidy, exact=1024),
-        "curves": plots.curves_with_bands(tidy, "evaluations", "error", "estimator", paper=0.02),
+        "curves": plots.curves_with_bands(tidy, "evaluations", "error", "estimator"),
         "dots": plots.dots_with_intervals(table, xlabel="accuracy (%)"),
         "histogram": plots.class_histogram([5, 4, 3], [5, 2, 1]),
         "heat": plots.heatmap_clients([[3, 0, 1], [0, 2, 9]]),
@@ -156,7 +156,7 @@ def test_paper_is_hollow_beside_our_interval() -> None:
 
 
 def test_bars_have_the_given_height_and_error_bars_only_where_there_is_an_error() -> None:
-    picture = plots.bars_with_errors([0.3, 0.5, -0.1], [0.1, np.nan, 0.0], multiple=2)
+    picture = plots.bars_with_errors([0.3, 0.5, -0.1], [0.2 / 1.96, np.nan, 0.0])
     axis = picture.axes[0]
     assert [bar.get_height() for bar in axis.patches] == [0.3, 0.5, -0.1]
     (bars,) = [c for c in axis.collections if len(c.get_paths())]
@@ -165,7 +165,7 @@ def test_bars_have_the_given_height_and_error_bars_only_where_there_is_an_error(
 
 
 def test_heatmap_writes_counts_and_leaves_empty_cells_empty() -> None:
-    axis = plots.heatmap_clients([[3, 0, 1], [0, 2, 9]], clients=["x", "y"]).axes[0]
+    axis = plots.heatmap_clients([[3, 0, 1], [0, 2, 9]]).axes[0]
     assert sorted(text.get_text() for text in axis.texts) == ["1", "2", "3", "9"]
     assert np.ma.getmaskarray(axis.collections[0].get_array()).sum() == 2
 

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from fedkit.plots.style import ERROR_BAR, HEAT, INK, MARKERS, PALETTE, Picture, finish, panels
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+    pass
 
 __all__ = [
     "bars_with_errors",
@@ -25,11 +25,7 @@ __all__ = [
 def class_histogram(
     before: ArrayLike,
     after: ArrayLike | None = None,
-    *,
-    classes: Sequence[str] | None = None,
     names: tuple[str, str] = ("before", "after"),
-    xlabel: str = "class",
-    ylabel: str = "training examples (count)",
 ) -> Picture:
     """Draw label counts, before and (if given) after a long tail was cut into them.
 
@@ -37,34 +33,20 @@ def class_histogram(
     ----------
     before, after : array of shape (classes,)
         Counts.
-    classes : sequence of str, optional
-        Names of the classes; their numbers if left out.
     names : pair of str
         Legend of the two series.
-    xlabel, ylabel : str
-        Axis labels.
     """
     series = {names[0]: before} if after is None else {names[0]: before, names[1]: after}
-    return bars_with_errors(series, names=classes, xlabel=xlabel, ylabel=ylabel)
+    return bars_with_errors(series, xlabel="class", ylabel="training examples (count)")
 
 
-def heatmap_clients(
-    counts: ArrayLike,
-    *,
-    classes: Sequence[str] | None = None,
-    clients: Sequence[str] | None = None,
-    label: str = "examples (count)",
-) -> Picture:
+def heatmap_clients(counts: ArrayLike) -> Picture:
     """Draw how many examples of each class each client holds.
 
     Parameters
     ----------
     counts : array of shape (clients, classes)
         Label counts; a cell with none is left empty.
-    classes, clients : sequence of str, optional
-        Names; their numbers if left out.
-    label : str
-        What the colour means, with its unit.
     """
     table = np.asarray(counts, dtype=np.float64)
     if table.ndim != 2:
@@ -82,14 +64,12 @@ def heatmap_clients(
                 look = {"ha": "center", "va": "center", "fontsize": 7.5, "color": colour}
                 axis.text(j + 0.5, i + 0.5, f"{number:g}", **look)
     bar = picture.colorbar(image, ax=axis, pad=0.02)
-    bar.set_label(label, color=INK, fontsize=9.5)
+    bar.set_label("examples (count)", color=INK, fontsize=9.5)
     bar.ax.tick_params(colors=INK, labelsize=9)
     bar.outline.set_edgecolor(INK)
-    sides = ((columns, classes, axis.set_xticks), (rows, clients, axis.set_yticks))
-    for steps, given, put in sides:
-        every = max(1, steps // 20)
-        names = [str(name) for name in (given if given is not None else range(steps))]
-        put(np.arange(steps)[::every] + 0.5, names[::every])
+    for steps, put in ((columns, axis.set_xticks), (rows, axis.set_yticks)):
+        places = np.arange(steps)[:: max(1, steps // 20)]
+        put(places + 0.5, [str(place) for place in places])
     axis.invert_yaxis()
     return finish(axis, "class", "client", [])
 
@@ -182,12 +162,10 @@ def bars_with_errors(
     errors: Mapping[str, ArrayLike] | ArrayLike | None = None,
     *,
     names: Sequence[str] | None = None,
-    multiple: float = 1.96,
     xlabel: str = "client",
     ylabel: str = "value (units of utility)",
-    axis: Axes | None = None,
 ) -> Picture:
-    """Draw the values of the clients as bars, with error bars of `multiple` standard errors.
+    """Draw the values of the clients as bars, with error bars of 1.96 standard errors.
 
     Parameters
     ----------
@@ -197,14 +175,12 @@ def bars_with_errors(
         Standard errors; nan or zero draws no error bar.
     names : sequence of str, optional
         Names of the clients; their numbers if left out.
-    multiple : float
-        Length of an error bar in standard errors (1.96: 95% for a normal estimate).
-    xlabel, ylabel, axis
-        As in :func:`curves_with_bands`.
+    xlabel, ylabel : str
+        Axis labels with units.
     """
     series = dict(values) if isinstance(values, Mapping) else {"": values}
     spreads = dict(errors) if isinstance(errors, Mapping) else {name: errors for name in series}
-    axis = panels(height=3.0)[1][0, 0] if axis is None else axis
+    axis = panels(height=3.0)[1][0, 0]
     shapes = {name: np.asarray(numbers).shape for name, numbers in series.items()}
     if len(set(shapes.values())) != 1 or len(next(iter(shapes.values()))) != 1:
         raise ValueError(f"values have shapes {shapes}; expected one number per bar in each")
@@ -217,7 +193,7 @@ def bars_with_errors(
         look["hatch"] = ("", "///", "...", "xx")[j % 4]
         handles.append(axis.bar(at, tall, width, edgecolor=INK, linewidth=0.5, label=name, **look))
         if spreads.get(name) is not None:
-            bar = multiple * np.nan_to_num(np.asarray(spreads[name], dtype=float))
+            bar = 1.96 * np.nan_to_num(np.asarray(spreads[name], dtype=float))
             axis.errorbar(at[bar > 0], tall[bar > 0], yerr=bar[bar > 0], **ERROR_BAR)
     axis.axhline(0, color=INK, linewidth=0.8)
     axis.set_xticks(places, [str(name) for name in (names if names is not None else places)])

@@ -40,7 +40,6 @@ def curves_with_bands(
     hue: str,
     *,
     level: float = 0.95,
-    paper: float | Mapping[str, float] | None = None,
     xlabel: str | None = None,
     ylabel: str | None = None,
     log_x: bool = False,
@@ -59,8 +58,6 @@ def curves_with_bands(
         Columns: horizontal axis, vertical axis, series.
     level : float
         Level of the intervals; places with one seed have no band.
-    paper : float or mapping from series to float, optional
-        Printed value(s), drawn as marked horizontal line(s).
     xlabel, ylabel : str, optional
         Axis labels with units; the column names if left out.
     log_x, log_y : bool
@@ -96,14 +93,6 @@ def curves_with_bands(
         low, high = np.clip(cuts[:, 1:], *within).T
         low = np.maximum(low, cuts[:, 0] / 10 if log_y else -np.inf)
         axis.fill_between(places, low, high, color=look["color"], alpha=0.18, linewidth=0)
-        if isinstance(paper, Mapping) and series in paper:
-            axis.axhline(paper[series], color=look["color"], linewidth=1, linestyle=(0, (2, 3)))
-    if paper is not None:
-        if not isinstance(paper, Mapping):
-            axis.axhline(float(paper), color=INK, linewidth=1.2, linestyle=(0, (2, 3)))
-        from matplotlib.lines import Line2D
-
-        handles.append(Line2D([], [], color=INK, linestyle=(0, (2, 3)), label="paper"))
     for wanted, side, name in ((log_x, axis.xaxis, "x"), (log_y, axis.yaxis, "y")):
         if wanted:
             logarithmic(side, name)
@@ -114,11 +103,7 @@ def curves_with_bands(
 def error_against_evaluations(
     tidy: DataFrame,
     *,
-    x: str = "evaluations",
-    y: str = "error",
-    hue: str = "estimator",
     exact: int | None = None,
-    level: float = 0.95,
     xlabel: str = "distinct utility evaluations",
     ylabel: str = "root mean squared error",
     order: Sequence[str] | None = None,
@@ -129,17 +114,15 @@ def error_against_evaluations(
     Parameters
     ----------
     tidy : DataFrame
-        One row per estimator, budget and seed.
-    x, y, hue : str
-        Its columns: evaluations spent, error, name of the estimator.
+        One row per estimator, budget and seed: columns evaluations, error and estimator.
     exact : int, optional
         Cost of the exact value (2**n evaluations), drawn as a marked vertical line.
-    level, xlabel, ylabel, order, axis
+    xlabel, ylabel, order, axis
         As in :func:`curves_with_bands`.
     """
     picture = curves_with_bands(
-        tidy, x, y, hue, level=level, xlabel=xlabel, ylabel=ylabel, log_x=True, log_y=True,
-        order=order, axis=axis,
+        tidy, "evaluations", "error", "estimator", xlabel=xlabel, ylabel=ylabel, log_x=True,
+        log_y=True, order=order, axis=axis,
     )  # fmt: skip
     if exact is not None:
         at = axis if axis is not None else picture.axes[0]
@@ -152,48 +135,35 @@ def error_against_evaluations(
     return picture
 
 
-def dots_with_intervals(
-    table: DataFrame,
-    *,
-    label: str = "label",
-    mean: str = "mean",
-    low: str = "low",
-    high: str = "high",
-    paper: str = "paper",
-    xlabel: str,
-    level: float = 0.95,
-) -> Picture:
+def dots_with_intervals(table: DataFrame, *, xlabel: str) -> Picture:
     """Draw claimed beside measured: our mean with its interval, the paper's number hollow.
 
     Parameters
     ----------
     table : DataFrame
-        One row per line of the figure, drawn from the top; nan where there is no number.
-    label, mean, low, high, paper : str
-        Its columns; `paper` may be missing.
+        One row per line of the figure, drawn from the top: columns label, mean, low and high (a
+        95% interval) and, if there are any, paper; nan where there is no number.
     xlabel : str
         Quantity and unit.
-    level : float
-        Level of the interval, for the legend.
     """
-    require(table, (label, mean, low, high))
+    require(table, ("label", "mean", "low", "high"))
     axis = panels(height=0.9 + 0.32 * len(table))[1][0, 0]
     rows = np.arange(len(table))
-    ours = table[mean].to_numpy(dtype=float)
-    ends = np.abs(table[[low, high]].to_numpy(dtype=float).T - ours)
+    ours = table["mean"].to_numpy(dtype=float)
+    ends = np.abs(table[["low", "high"]].to_numpy(dtype=float).T - ours)
     handles: list[Any] = [
         axis.errorbar(
             ours, rows, xerr=ends, fmt="o", color=PALETTE[0], markersize=5,
-            capsize=3, linewidth=1.6, label=f"measured, {100 * level:g}% interval",
+            capsize=3, linewidth=1.6, label="measured, 95% interval",
         )
     ]  # fmt: skip
-    if paper in table:
-        printed = table[paper].to_numpy(dtype=float)
+    if "paper" in table:
+        printed = table["paper"].to_numpy(dtype=float)
         look = dict(marker="D", markersize=7, markerfacecolor="none", markeredgecolor=PALETTE[1])
         handles += axis.plot(
             printed, rows, linestyle="none", markeredgewidth=1.5, label="paper", **look
         )
-    axis.set_yticks(rows, [str(name) for name in table[label]])
+    axis.set_yticks(rows, [str(name) for name in table["label"]])
     axis.set_ylim(len(table) - 0.5, -0.5)
     return finish(axis, xlabel, "", handles, below=True)
 
@@ -201,12 +171,9 @@ def dots_with_intervals(
 def scatter_estimates(
     exact: ArrayLike,
     estimated: Mapping[str, ArrayLike] | ArrayLike,
-    errors: ArrayLike | None = None,
     *,
-    multiple: float = 1.96,
     xlabel: str = "exact value (units of utility)",
     ylabel: str = "estimate (units of utility)",
-    axis: Axes | None = None,
 ) -> Picture:
     """Draw estimates against exact values, with the diagonal on which they would agree.
 
@@ -216,23 +183,19 @@ def scatter_estimates(
         Exact values.
     estimated : array of shape (n,), or mapping from series to such arrays
         Estimates.
-    errors : array of shape (n,), optional
-        Standard errors of a single series.
-    multiple, xlabel, ylabel, axis
-        As in :func:`bars_with_errors`.
+    xlabel, ylabel : str
+        Axis labels with units.
     """
     truth = np.asarray(exact, dtype=np.float64).ravel()
     series = dict(estimated) if isinstance(estimated, Mapping) else {"": estimated}
-    axis = panels(height=4.0)[1][0, 0] if axis is None else axis
+    axis = panels(height=4.0)[1][0, 0]
     drawn, handles = [truth], []
     for j, (name, numbers) in enumerate(series.items()):
         guess = np.asarray(numbers, dtype=np.float64).ravel()
         if guess.shape != truth.shape:
             raise ValueError(f"{guess.size} estimates for {truth.size} exact values; give as many")
-        spread = None if errors is None else multiple * np.nan_to_num(np.asarray(errors).ravel())
-        look: dict[str, Any] = {"color": PALETTE[j % len(PALETTE)], "markersize": 5, "capsize": 2}
-        look |= {"fmt": MARKERS[j % len(MARKERS)], "label": name}
-        handles.append(axis.errorbar(truth, guess, yerr=spread, **look))
+        look: dict[str, Any] = {"color": PALETTE[j % len(PALETTE)], "markersize": 5, "label": name}
+        handles += axis.plot(truth, guess, MARKERS[j % len(MARKERS)], **look)
         drawn.append(guess)
     ends = [min(part.min() for part in drawn), max(part.max() for part in drawn)]
     handles += axis.plot(ends, ends, color=INK, linewidth=1, linestyle=(0, (2, 3)), label="equal")
