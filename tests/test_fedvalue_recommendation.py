@@ -88,11 +88,6 @@ def test_prices_what_they_afford_and_shares_of_odd_parties():
         (lambda: greedy(np.zeros(8), np.ones(8, int), 1), "for 1 to 7 parties"),
         (lambda: greedy(np.array([0, np.nan]), ints(1, 1), 1), "finite"),
         (lambda: prices(np.array([True]), "free"), "scheme is 'free'"),
-        (lambda: Case(scenario="perfect"), "scenario is 'perfect'"),
-        (lambda: Case(known="some"), "known is 'some'"),
-        (lambda: Case(movies=0), "movies is 0"),
-        (lambda: Case(candidates=8), "expected 2 to 7"),
-        (lambda: Case(ratio=1.0), "ratio is 1"),
         (lambda: configure(DATA, replace(SMALL, movies=250), 0), "300 movies are too few"),
         (lambda: configure(DATA, replace(SMALL, low=0.004), 0), "too few for 2 components"),
         (

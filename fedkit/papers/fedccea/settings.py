@@ -74,23 +74,6 @@ class Setting(common.Setting):
     tolerance: float = 0.01
     validation: float = 0.01
 
-    def __post_init__(self) -> None:
-        if self.distribution not in DISTRIBUTIONS:
-            raise ValueError(
-                f"distribution is {self.distribution!r}; there are {', '.join(DISTRIBUTIONS)}"
-            )
-        if min(self.clients, self.rounds, self.simulations) < 1:
-            raise ValueError(
-                f"clients is {self.clients}, rounds {self.rounds} and simulations "
-                f"{self.simulations}; all are at least 1"
-            )
-        if not 0 <= self.noisy < 1 or (self.samples is not None and self.samples < 1):
-            raise ValueError(
-                f"noisy is {self.noisy} and samples {self.samples}; expected a share below 1, and "
-                "at least 1 sample or None"
-            )
-        noise_of(self.noise, 10)
-
     @property
     def local(self) -> LocalSGD:
         """Local training."""

@@ -94,18 +94,6 @@ class Setting(common.Setting):
     estimator: str = "gtg"
     evaluate_every: int = 5
 
-    def __post_init__(self) -> None:
-        for name, known in (
-            ("local", ("steps", "epochs")),
-            ("estimator", ("gtg", "mr", "tmr")),
-            ("scenario", (*SCENARIOS, "iid")),
-        ):
-            if getattr(self, name) not in known:
-                value = getattr(self, name)
-                raise ValueError(f"{name} is {value!r}; expected one of {', '.join(known)}")
-        if not 0 < self.owned <= 1:
-            raise ValueError(f"owned is {self.owned}; it is a share, above 0 and at most 1")
-
     @property
     def everybody(self) -> int:
         """All clients, with those that misbehave."""

@@ -90,19 +90,6 @@ class Setting(common.Setting):
     utility: Utility = "exponential"
     evaluate_every: int = 10
 
-    def __post_init__(self) -> None:
-        if not 0 <= self.skewed + self.malicious < self.clients:
-            raise ValueError(
-                f"skewed is {self.skewed} and malicious {self.malicious} of {self.clients} "
-                "clients; leave at least one IID client"
-            )
-        if self.even not in (False, True, "clip"):
-            raise ValueError(f'even is {self.even!r}; expected False, True or "clip"')
-        if not 0 < self.one_sided <= 1:
-            raise ValueError(f"one_sided is {self.one_sided}; it is a share, above 0")
-        if self.validation < 1:
-            raise ValueError(f"validation is {self.validation}; the reference needs images")
-
     @property
     def honest(self) -> int:
         """Number of clients that do not misbehave; they come first."""
