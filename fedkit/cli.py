@@ -471,6 +471,7 @@ def compare(
 for name, module in (
     ("data", "fedkit.datasets.cli"),
     ("fedvalue", "fedkit.fedvalue.service.cli"),
+    ("flower", "fedkit.flower.cli"),
     ("book", "fedkit.book.cli"),
 ):
     app.add_typer(importlib.import_module(module).app, name=name)

@@ -22,6 +22,7 @@ MAY_USE = {
     "datasets": "streams extras atomic",
     "federated": "learning estimators games datasets streams extras atomic",
     "methods": "federated learning estimators games streams extras",
+    "flower": "federated learning estimators games datasets streams extras",
     "plots": "extras intervals",
     "fedvalue": "estimators games streams extras atomic intervals",
     "records": "streams extras atomic",
@@ -31,7 +32,7 @@ MAY_USE = {
     "arena": "papers records methods federated learning estimators games datasets plots streams "
     "extras intervals",
     "book": "records extras atomic",
-    "cli": "arena papers claims records book datasets fedvalue extras",
+    "cli": "arena papers claims records book datasets fedvalue flower extras",
     "__main__": "cli",
     "__init__": "games estimators learning datasets federated methods fedvalue arena records "
     "streams extras",

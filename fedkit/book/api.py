@@ -21,6 +21,7 @@ SECTIONS = {
     "Models and training": "learning",
     "Data and federations": "datasets federated",
     "Methods": "methods",
+    "Flower": "flower",
     "Vertical federated learning": "fedvalue",
     "Experiments, records and claims": "arena papers records claims intervals",
     "Figures": "plots",

@@ -44,6 +44,23 @@ class History:
     seconds: dict[str, float] = field(default_factory=dict)
     models: torch.Tensor | None = None
 
+    def add(
+        self,
+        row: dict[str, Any],
+        participants: np.ndarray,
+        valuation: Valuation,
+        weights: np.ndarray,
+        **more: Any,
+    ) -> None:
+        """Add a round: `row` holds seed, round and accuracy, `more` the rest of its numbers."""
+        spent = {"evaluations": valuation.evaluations, "calls": valuation.calls}
+        self.rounds.append({**row, **spent, **more})
+        key = {name: row[name] for name in ("seed", "round")}
+        values, errors = valuation.values.tolist(), valuation.standard_errors.tolist()
+        columns = zip(participants.tolist(), values, errors, weights.tolist(), strict=True)
+        names = ("client", "value", "standard_error", "weight")
+        self.clients += [key | dict(zip(names, column, strict=True)) for column in columns]
+
     def rounds_frame(self) -> pd.DataFrame:
         """One row per seed and round."""
         return need("pandas", "run").DataFrame(self.rounds)

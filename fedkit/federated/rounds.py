@@ -345,14 +345,9 @@ class _Run:
         accuracy = float("nan")
         if last or t % self.plan.evaluate_every == 0:
             accuracy = float(replicate.test.utilities(replicate.model[None])[0])
-        key: dict[str, Any] = {"seed": replicate.seed, "round": t}
-        row = key | {"accuracy": accuracy, "evaluations": v.evaluations, "calls": v.calls}
-        row |= {"left_out": r.left_out, "last": last}
-        self.history.rounds.append(row | (self.probe(r, v) if self.probe is not None else {}))
-        values, errors = v.values.tolist(), v.standard_errors.tolist()
-        columns = zip(r.participants.tolist(), values, errors, weights.tolist(), strict=True)
-        names = ("client", "value", "standard_error", "weight")
-        self.history.clients += [key | dict(zip(names, row, strict=True)) for row in columns]
+        row = {"seed": replicate.seed, "round": t, "accuracy": accuracy}
+        more = self.probe(r, v) if self.probe is not None else {}
+        self.history.add(row, r.participants, v, weights, left_out=r.left_out, last=last, **more)
 
 
 def run(

@@ -1,0 +1,289 @@
+"""A Flower strategy around another one: it values, weighs and selects the clients of each round."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from fedkit.checks import choice, having, whole
+from fedkit.extras import need
+from fedkit.federated.aggregation import Aggregation
+from fedkit.federated.history import History
+from fedkit.federated.rounds import (
+    Remember,
+    Weigh,
+    _check_selection,
+    _check_values,
+    _check_weights,
+    keep_latest,
+)
+from fedkit.federated.selection import ClientTable, Selection
+from fedkit.federated.valuers import Round, ValuePolicy
+from fedkit.learning.architectures import Architecture
+from fedkit.learning.evaluation import Evaluator
+from fedkit.learning.training import LocalSGD
+from fedkit.streams import Streams
+
+need("flwr.serverapp.strategy", extra="flower")
+
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord  # noqa: E402
+from flwr.serverapp import Grid  # noqa: E402
+from flwr.serverapp.strategy import Strategy  # noqa: E402
+
+__all__ = ["Valued", "to_arrays", "to_vector"]
+
+_MOST_CLIENTS = 1 << 16  # no client may ask for a larger number
+
+
+def to_vector(arrays: ArrayRecord) -> torch.Tensor:
+    """The numbers of all arrays in their order, float32 ``[P]``."""
+    parts = [np.asarray(part, dtype=np.float32).ravel() for part in arrays.to_numpy_ndarrays()]
+    return torch.from_numpy(np.concatenate([*parts, np.zeros(0, np.float32)]))
+
+
+def to_arrays(architecture: Architecture, vector: torch.Tensor) -> ArrayRecord:
+    """Parameters ``[P]`` as arrays under their names."""
+    parts = architecture.unflatten(vector.detach().cpu())
+    return ArrayRecord(parts)
+
+
+class _Unsaid:
+    """Stands for the local training that nobody told."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise ValueError("this valuer asks how clients train; give local=fk.LocalSGD(...)")
+
+
+class Valued(Strategy):
+    """Runs a Flower strategy, and values its clients after each round of training.
+
+    The inner strategy samples nodes, writes their messages and aggregates their replies.  What
+    comes between is the round of :func:`fedkit.run`: updates that are no finite vector of the
+    model's length are left out, the others are valued, and the values can decide how much each
+    client counts (`aggregate`) and who is asked next (`select`).
+
+    Parameters
+    ----------
+    inner : flwr.serverapp.strategy.Strategy
+        Such as ``FedAvg(fraction_evaluate=0.0)``.
+    value : ValuePolicy
+        Such as ``fk.Exact()`` or ``fk.Estimated(fk.GTGShapley(), budget=50)``.
+    evaluator : Evaluator
+        Utility on the server's validation set; its architecture has the parameters that clients
+        send, in their order and nothing else (no buffers).
+    select : Selection, optional
+        Keeps some of the nodes that `inner` has sampled.  Nodes that never replied are always
+        asked, because nothing is known of them; ``label_counts`` and ``losses`` stay unknown.
+    participants : int, optional
+        How many known nodes `select` may keep.
+    aggregate : Aggregation or callable, optional
+        Weights from the values, as in :class:`fedkit.Strategy`.  They take the place of the number
+        of samples in the replies, so `inner` must be one that averages by it (FedAvg, FedProx,
+        FedAvgM, FedAdam, ...); the mean of the clients' metrics is then weighted so too.
+    remember : callable
+        As in :class:`fedkit.Strategy`.
+    test : Evaluator, optional
+        Measures the accuracy of the history.
+    local : LocalSGD, optional
+        How clients train, for the valuers that ask (:class:`fedkit.FedTSV`).
+    weighting : {"size", "uniform"}
+        How a coalition's updates are averaged.
+    seed : int
+        Root of the random streams of valuation and selection.
+
+    Attributes
+    ----------
+    history : History
+        As :func:`fedkit.run` leaves it.  The weight of a client is nan without `aggregate`: the
+        inner strategy does not tell it.
+    numbers : dict of int to int
+        Number of each node: what its reply names in ``{"fedkit": {"client": number}}`` (a
+        ``ConfigRecord``) where that is free, else the lowest that is.
+    table : ClientTable or None
+        What is known of the clients; None before the first reply.
+    """
+
+    def __init__(
+        self,
+        inner: Strategy,
+        value: ValuePolicy,
+        evaluator: Evaluator,
+        *,
+        select: Selection | None = None,
+        participants: int | None = None,
+        aggregate: Aggregation | Weigh | None = None,
+        remember: Remember = keep_latest,
+        test: Evaluator | None = None,
+        local: LocalSGD | None = None,
+        weighting: Literal["size", "uniform"] = "size",
+        seed: int = 0,
+    ) -> None:
+        having("inner", inner, "configure_train", "aggregate_train")
+        having("value", value, "value")
+        having("evaluator", evaluator, "arch", "prepare", "evaluate")
+        choice("weighting", weighting, ("size", "uniform"))
+        if (select is None) != (participants is None):
+            raise ValueError("select and participants belong together; give both or neither")
+        if participants is not None:
+            having("select", select, "select")
+            whole("participants", participants, 1)
+        if not (aggregate is None or callable(aggregate)):
+            having("aggregate", aggregate, "weights")
+        self.inner, self.value, self.evaluator, self.test = inner, value, evaluator, test
+        self.select, self.participants = select, participants
+        self.aggregate, self.remember = aggregate, remember
+        self.local: Any = local or _Unsaid()
+        self.weighting: Literal["size", "uniform"] = weighting
+        self.streams = Streams(seed)
+        self.history = History()
+        self.numbers: dict[int, int] = {}
+        self.table: ClientTable | None = None
+        self._base = torch.zeros(0)
+        self._size_key: str = getattr(inner, "weighted_by_key", "num-examples")
+
+    # ------------------------------------------------------------- what the inner one does
+
+    def summary(self) -> None:
+        """Log the settings of the inner strategy."""
+        self.inner.summary()
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Leave evaluation on the clients to the inner strategy."""
+        return self.inner.configure_evaluate(server_round, arrays, config, grid)
+
+    def aggregate_evaluate(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> MetricRecord | None:
+        """Leave evaluation on the clients to the inner strategy."""
+        return self.inner.aggregate_evaluate(server_round, replies)
+
+    # ---------------------------------------------------------------------------- a round
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Keep the messages of the inner strategy to nodes that are selected, or unknown yet."""
+        self._base, arch = to_vector(arrays), self.evaluator.arch
+        if len(self._base) != arch.n_parameters:
+            raise ValueError(
+                f"the arrays of round {server_round} hold {len(self._base)} numbers and "
+                f"{arch.name} has {arch.n_parameters} parameters; send these alone, in their order"
+            )
+        messages = list(self.inner.configure_train(server_round, arrays, config, grid))
+        if self.select is None or self.participants is None or self.table is None:
+            return messages
+        asked = [self.numbers.get(m.metadata.dst_node_id) for m in messages]
+        here = np.isin(np.arange(len(self.table.sizes)), [i for i in asked if i is not None])
+        self.table.round = server_round - 1
+        table = replace(self.table, sizes=np.where(here, self.table.sizes, 0))
+        if not len(table.available):
+            return messages
+        rng = self._stream(server_round).generator("select")
+        ids = self.select.select(table, self.participants, rng)
+        chosen = _check_selection(self.select, ids, len(here)).tolist()
+        return [m for i, m in zip(asked, messages, strict=True) if i is None or i in chosen]
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Value the clients, then let the inner strategy aggregate, by their values if asked to."""
+        replies = list(replies)
+        errors = [m for m in replies if m.has_error()]
+        answers = [(m, *self._read(m)) for m in replies if not m.has_error()]
+        read = [(m, update, size) for m, update, size in answers if update is not None]
+        if not read:
+            return self.inner.aggregate_train(server_round, errors)
+        self._number([m for m, _, _ in read])
+        read.sort(key=lambda item: self.numbers[item[0].metadata.src_node_id])
+        good = [m for m, _, _ in read]
+        r = Round(
+            server_round - 1, self.evaluator.arch, self._base,
+            torch.stack([update for _, update, _ in read]),
+            np.array([self.numbers[m.metadata.src_node_id] for m in good], dtype=np.int64),
+            np.array([size for _, _, size in read], dtype=np.int64),
+            self.evaluator, self.local, self.weighting, self._stream(server_round),
+        )  # fmt: skip
+        valuation = self.value.value([r])[0]
+        _check_values(self.value, [valuation], [r])
+        table = self._known(r, valuation.values.shape[1:])
+        table.counts[r.participants] += 1
+        self.remember(table, r.participants, valuation)
+
+        weights = np.full(len(good), np.nan)
+        if (rule := self.aggregate) is not None:
+            weights = _check_weights(
+                rule,
+                rule(r, valuation, table) if callable(rule) else rule.weights(
+                    valuation.values, r.sizes
+                ),
+                len(good),
+            )  # fmt: skip
+            for message, weight in zip(good, weights, strict=True):
+                _metrics(message)[self._size_key] = float(weight)
+            good = [m for m, weight in zip(good, weights, strict=True) if weight > 0]
+        arrays, metrics = None, None  # no weight at all keeps the model
+        if good:
+            arrays, metrics = self.inner.aggregate_train(server_round, [*errors, *good])
+        model = self._base if arrays is None else to_vector(arrays)
+        accuracy = float("nan") if self.test is None else float(self.test.utilities(model[None])[0])
+        for row in self.history.rounds[-1:]:
+            row["last"] = False
+        self.history.add(
+            {"seed": self.streams.seed, "round": server_round, "accuracy": accuracy},
+            r.participants, valuation, weights, left_out=len(answers) - len(read), last=True,
+        )  # fmt: skip
+        self.history.models = model[None]
+        return arrays, metrics
+
+    def _stream(self, server_round: int) -> Streams:
+        return self.streams.child("round", server_round - 1)
+
+    def _read(self, message: Message) -> tuple[torch.Tensor | None, int]:
+        """Return update and size of a reply; None in the place of an update that is none."""
+        try:
+            (arrays,) = message.content.array_records.values()
+            model, size = to_vector(arrays), int(_metrics(message)[self._size_key])  # type: ignore[arg-type]
+        except (KeyError, TypeError, ValueError, OverflowError):
+            return None, 0
+        fine = model.shape == self._base.shape and bool(torch.isfinite(model).all())
+        return (model - self._base if fine and size > 0 else None), size
+
+    def _number(self, messages: list[Message]) -> None:
+        """Give new nodes their numbers: first those that name one, then the others."""
+
+        def named(message: Message) -> int:
+            told = message.content.config_records.get("fedkit", {}).get("client")
+            return told if isinstance(told, int) and 0 <= told < _MOST_CLIENTS else _MOST_CLIENTS
+
+        new = [m for m in messages if m.metadata.src_node_id not in self.numbers]
+        for message in sorted(new, key=lambda m: (named(m), m.metadata.src_node_id)):
+            taken, number = set(self.numbers.values()), named(message)
+            if number == _MOST_CLIENTS or number in taken:
+                number = next(i for i in range(len(taken) + 1) if i not in taken)
+            self.numbers[message.metadata.src_node_id] = number
+
+    def _known(self, r: Round, outputs: tuple[int, ...]) -> ClientTable:
+        """Return the table with the sizes of a round's participants, and a row for each of them."""
+        n = max(self.numbers.values()) + 1
+        old = self.table
+        if old is None or len(old.sizes) < n:
+            table = ClientTable.new(np.zeros(n, np.int64), np.zeros((n, 0), np.int64), *outputs)
+            if old is not None:
+                for name in ("sizes", "values", "counts"):
+                    getattr(table, name)[: len(old.sizes)] = getattr(old, name)
+                table.memory = old.memory
+            self.table = old = table
+        old.sizes[r.participants] = r.sizes
+        return old
+
+
+def _metrics(message: Message) -> MetricRecord:
+    return next(iter(message.content.metric_records.values()), MetricRecord())

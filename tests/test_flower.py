@@ -1,0 +1,236 @@
+"""Flower clients valued round by round: the strategy without processes, then with real ones."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import fedkit as fk
+
+pytest.importorskip("flwr", reason="Flower is not installed (extra 'flower')")
+
+from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import FedAdam, FedAvg
+from flwr.supercore.task_identity import TaskIdentity
+
+from fedkit.flower import Valued, to_arrays, to_vector
+from fedkit.flower.apps import client
+from fedkit.flower.demo import Setting, difference, play
+
+SETTING = Setting(clients=4, rounds=3, timeout=60.0)
+NODES = [901, 17, 555, 40]  # of the clients 0, 1, ...
+
+
+@pytest.fixture(autouse=True)
+def a_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("_task_id", "_run_id", "_node_id"):
+        monkeypatch.setattr(TaskIdentity, name, 1)
+
+
+class Loop(Grid):
+    """A grid that calls the ClientApp in this process; `spoil` alters replies."""
+
+    def __init__(self, setting: Setting = SETTING, spoil: Any = None) -> None:
+        self.setting, self.spoil, self.asked = setting, spoil, []
+
+    def set_run(self, run: Any) -> None: ...
+
+    @property
+    def run(self) -> Any: ...
+
+    def create_message(self, *args: Any, **options: Any) -> Any: ...
+
+    def push_messages(self, messages: Any) -> Any: ...
+
+    def pull_messages(self, message_ids: Any) -> Any: ...
+
+    def get_node_ids(self) -> list[int]:
+        return NODES[: self.setting.clients]
+
+    def send_and_receive(self, messages: Any, *, timeout: float | None = None) -> list[Message]:
+        replies, self.asked = [], [*self.asked, []]
+        for message in messages:
+            node = message.metadata.dst_node_id
+            i = NODES.index(node)
+            self.asked[-1].append(i)
+            context = Context(1, node, {"partition-id": i}, RecordDict(), asdict(self.setting))
+            reply = client(message, context)
+            replies.append(self.spoil(i, message, reply) if self.spoil else reply)
+        return replies[::-1]
+
+
+def strategy(inner: Any = None, value: Any = None, **more: Any) -> Valued:
+    f, arch = SETTING.federation(), SETTING.architecture()
+    judge = fk.Evaluator(arch, f.x_val, f.y_val, "negative_loss", device="cpu")
+    test = fk.Evaluator(arch, f.x_test, f.y_test, device="cpu")
+    inner = inner or FedAvg(fraction_evaluate=0.0)
+    return Valued(inner, value or fk.Exact(), judge, test=test, seed=SETTING.seed, **more)
+
+
+def start(valued: Valued, grid: Loop) -> Any:
+    arch = SETTING.architecture()
+    first = to_arrays(arch, arch.init(fk.Streams(SETTING.seed).generator("model")))
+    return valued.start(grid, first, SETTING.rounds)
+
+
+def own(value: Any, aggregate: Any, select: Any = None, participants: int = 4) -> fk.History:
+    rule = fk.Strategy(select or fk.UniformSelection(), value, aggregate)
+    local, utility = SETTING.plan().local, SETTING.plan().utility
+    plan = fk.Plan(SETTING.rounds, participants, local, utility)
+    arch = SETTING.architecture()
+    return fk.run([SETTING.federation()], arch, rule, plan, [SETTING.seed], device="cpu")
+
+
+@pytest.mark.parametrize("value", [fk.Exact(), fk.Estimated(fk.PermutationSampling(), 30)])
+def test_values_and_weights_are_those_of_our_own_loop(value: Any) -> None:
+    ours = own(value, fk.Softmax())
+    valued = strategy(value=value, aggregate=fk.Softmax())
+    result = start(valued, Loop())
+    assert difference(valued.history, ours) < 1e-5
+    assert valued.numbers == {node: i for i, node in enumerate(NODES)}
+    torch.testing.assert_close(to_vector(result.arrays), ours.models[0], atol=1e-5, rtol=0)
+    rows = zip(valued.history.rounds, ours.rounds, strict=True)
+    assert all(one == pytest.approx(other, abs=1e-3) for one, other in rows)
+    assert np.ptp([row["value"] for row in ours.clients]) > 0.01  # not all alike
+
+
+def spoiled(bad: dict[int, Any]) -> Any:
+    """Replies of some clients with another content, or an error."""
+
+    def spoil(i: int, message: Message, reply: Message) -> Message:
+        if i in bad and isinstance(bad[i], str):
+            return Message(Error(0, bad[i]), reply_to=message)
+        if i in bad:
+            bad[i](reply.content)
+        return reply
+
+    return spoil
+
+
+def numbers(factor: float) -> Any:
+    def spoil(content: RecordDict) -> None:
+        arrays = content["arrays"]
+        content["arrays"] = ArrayRecord([factor * a for a in arrays.to_numpy_ndarrays()])
+
+    return spoil
+
+
+def test_what_is_no_update_is_left_out() -> None:
+    def short(content: RecordDict) -> None:
+        content["arrays"] = ArrayRecord([np.zeros(3, np.float32)])
+
+    def unsized(content: RecordDict) -> None:
+        content["metrics"] = MetricRecord({"loss": 1.0})
+
+    for bad in (numbers(float("nan")), numbers(float("inf")), short, unsized):
+        valued = strategy(aggregate=fk.Softmax())
+        start(valued, Loop(spoil=spoiled({1: bad})))
+        assert [row["left_out"] for row in valued.history.rounds] == [1, 1, 1]
+        assert {row["client"] for row in valued.history.clients} == {0, 2, 3}
+        assert np.isfinite([row["value"] for row in valued.history.clients]).all()
+    valued = strategy(aggregate=fk.Softmax())
+    start(valued, Loop(spoil=spoiled({2: "a crash"})))
+    assert {row["left_out"] for row in valued.history.rounds} == {0}  # it sent nothing
+    assert {row["client"] for row in valued.history.clients} == {0, 1, 3}
+
+
+def test_a_round_without_any_update_keeps_the_model() -> None:
+    valued = strategy()
+    result = start(valued, Loop(spoil=spoiled(dict.fromkeys(range(4), numbers(float("nan"))))))
+    assert valued.history.rounds == []
+    assert valued.table is None
+    assert not result.arrays
+
+
+def test_without_a_rule_the_inner_strategy_decides() -> None:
+    results = []
+    for wrap in (False, True):
+        inner = FedAdam(fraction_evaluate=0.0)
+        valued = strategy(inner, aggregate=None)
+        results.append(start(valued if wrap else inner, Loop()))
+    both = [to_vector(result.arrays) for result in results]
+    torch.testing.assert_close(both[0], both[1])
+    assert np.isnan([row["weight"] for row in valued.history.clients]).all()
+    assert valued.history.contributions().names == ("0", "1", "2", "3")
+
+
+def test_weights_reach_an_inner_optimiser_and_zeros_keep_the_model() -> None:
+    only = lambda r, valuation, clients: (r.participants == 2).astype(float)  # noqa: E731
+    models = []
+    for spoil in (None, spoiled(dict.fromkeys((0, 1, 3), "away"))):
+        valued = strategy(FedAdam(fraction_evaluate=0.0), aggregate=only)
+        models.append(to_vector(start(valued, Loop(spoil=spoil)).arrays))
+    torch.testing.assert_close(*models)
+
+    valued = strategy(aggregate=lambda r, valuation, clients: np.zeros(len(r.sizes)))
+    result = start(valued, Loop())
+    assert not result.arrays
+    assert len({row["accuracy"] for row in valued.history.rounds}) == 1
+    assert [row["last"] for row in valued.history.rounds] == [False, False, True]
+
+
+class Best:
+    """The clients of the highest values; all in the first round."""
+
+    def select(self, clients: Any, k: int, rng: Any) -> Any:
+        pool = clients.available
+        if clients.round == 0:
+            return pool
+        return np.sort(pool[np.argsort(-clients.values[pool], kind="stable")][:k])
+
+
+def test_values_select_the_next_participants() -> None:
+    ours = own(fk.Exact(), fk.Softmax(), Best(), 2)
+    valued = strategy(aggregate=fk.Softmax(), select=Best(), participants=2)
+    grid = Loop()
+    start(valued, grid)
+    trained = [asked for asked in grid.asked if asked]
+    assert [len(asked) for asked in trained] == [4, 2, 2]
+    assert difference(valued.history, ours) < 1e-5
+
+
+def test_numbers_of_clients_are_theirs_where_free() -> None:
+    def call(number: Any) -> Any:
+        return lambda content: content.update({"fedkit": ConfigRecord({"client": number})})
+
+    claims = {0: call(2), 1: call(-5), 2: call(2), 3: call(10**9)}
+    valued = strategy()
+    start(valued, Loop(spoil=spoiled(claims)))
+    assert sorted(valued.numbers.values()) == [0, 1, 2, 3]
+    assert valued.numbers[min(NODES[0], NODES[2])] == 2  # the second to ask for it gets another
+    assert valued.table is not None
+    assert valued.table.counts.tolist() == [3, 3, 3, 3]
+
+
+def test_what_does_not_fit_is_told_in_a_sentence() -> None:
+    with pytest.raises(ValueError, match="belong together"):
+        strategy(select=Best())
+    with pytest.raises(ValueError, match="inner is 3"):
+        strategy(3)
+    valued = strategy()
+    with pytest.raises(ValueError, match=r"hold 3 numbers and mlp-16 has \d+ parameters"):
+        valued.start(Loop(), ArrayRecord([np.zeros(3, np.float32)]), 1)
+
+    class Steps:
+        def value(self, rounds: Any) -> Any:
+            return [r.local.n_steps(10) for r in rounds]
+
+    with pytest.raises(ValueError, match="give local="):
+        start(strategy(value=Steps()), Loop())
+
+
+def test_flower_that_does_not_start_in_time_is_told_and_ended(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="Flower gave no SuperLink \\(0 s are over\\)"):
+        play(Setting(clients=2, timeout=0.0), tmp_path)
+
+
+@pytest.mark.slow
+def test_real_processes_give_what_our_own_loop_gives(tmp_path: Path) -> None:
+    setting = Setting(clients=2, rounds=2, timeout=500.0)
+    assert difference(play(setting, tmp_path), setting.own()) < 1e-5
