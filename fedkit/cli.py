@@ -160,6 +160,10 @@ def run(
         bool, typer.Option("--keep-going", help="Go on after a cell that fails.")
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress bars.")] = False,
+    engine: Annotated[str, typer.Option(help="here, or ray: cells as Ray tasks.")] = "here",
+    address: Annotated[
+        str | None, typer.Option(help="Ray cluster, such as auto; this machine by default.")
+    ] = None,
 ) -> None:
     """Run the cells of a paper, or of one experiment, that have no record yet.
 
@@ -185,7 +189,10 @@ def run(
             for cell in cells:
                 typer.echo(f"{item.name}  {cell.key}  {store.state(cell)[0]}")
         return
-    where = _find_device(device)
+    if engine == "here" and address is not None:
+        raise ValueError(f"address {address!r} is of a Ray cluster; add --engine ray")
+    # the nodes of a cluster may have what this machine lacks
+    where = device if engine == "ray" and device == "cuda" else _find_device(device)
     failed = False
     for item, cells in plan:
         typer.echo(f"{paper} {item.name}, profile {profile}, on {where}; cells: {len(cells)}")
@@ -199,6 +206,8 @@ def run(
             progress=not quiet,
             anew="all" if force else "stale" if stale else "none",
             on_error="continue" if keep_going else "stop",
+            engine=engine,
+            address=address,
         )
         failed |= _report(outcome)
     folder = store.root / profile / paper / (experiment or "")

@@ -14,7 +14,14 @@ from fedkit.streams import Streams
 
 need("flwr.serverapp", extra="flower")
 
-from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict  # noqa: E402
+from flwr.app import (  # noqa: E402
+    ArrayRecord,
+    ConfigRecord,
+    Context,
+    Message,
+    MetricRecord,
+    RecordDict,
+)
 from flwr.clientapp import ClientApp  # noqa: E402
 from flwr.serverapp import Grid, ServerApp  # noqa: E402
 from flwr.serverapp.strategy import FedAvg  # noqa: E402
@@ -30,12 +37,14 @@ def train(message: Message, context: Context) -> Message:
     """Train as :func:`fedkit.run` would: the same batches, from the same random stream."""
     setting = Setting.read(context.run_config)
     federation, architecture = setting.federation(), setting.architecture()
-    i, t = int(context.node_config["partition-id"]), message.content["config"]["server-round"] - 1
-    rng = Streams(setting.seed).child("round", t).generator("client", i)
-    start, data = to_vector(message.content["arrays"]), federation.client_data(i)
+    i = int(context.node_config["partition-id"])
+    sent = message.content
+    number = sent.config_records["config"]["server-round"]
+    rng = Streams(setting.seed).child("round", int(str(number)) - 1).generator("client", i)
+    start, data = to_vector(sent.array_records["arrays"]), federation.client_data(i)
     local = setting.plan().local
     (model,) = train_clients(architecture, start[None], [data], local, [rng], device="cpu")
-    reply = {
+    reply: dict[str, ArrayRecord | MetricRecord | ConfigRecord] = {
         "arrays": to_arrays(architecture, model),
         "metrics": MetricRecord({"num-examples": len(data[1])}),
         "fedkit": ConfigRecord({"client": i}),

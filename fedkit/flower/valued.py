@@ -260,7 +260,7 @@ class Valued(Strategy):
         """Give new nodes their numbers: first those that name one, then the others."""
 
         def named(message: Message) -> int:
-            told = message.content.config_records.get("fedkit", {}).get("client")
+            told = message.content.config_records.get("fedkit", ConfigRecord()).get("client")
             return told if isinstance(told, int) and 0 <= told < _MOST_CLIENTS else _MOST_CLIENTS
 
         new = [m for m in messages if m.metadata.src_node_id not in self.numbers]

@@ -12,10 +12,13 @@ import pkgutil
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from fedkit.checks import choice
 from fedkit.papers import packages
 from fedkit.records.cell import Cell
+from fedkit.records.cluster import run_on_ray
 from fedkit.records.golden import Tiny, version
 from fedkit.records.outside import entered
 from fedkit.records.running import Outcome, run_cells
@@ -45,6 +48,10 @@ class Experiment:
         :meth:`fedkit.records.store.Store.save`).
     golden : tuple of Tiny
         The small runs that answer for its cells.
+    cores : int
+        Cores that one of its cells takes on a cluster (``--engine ray``).
+    gpus : float
+        GPUs, or the part of one, that a cell takes there when its device is ``cuda``.
     """
 
     paper: str
@@ -53,6 +60,8 @@ class Experiment:
     cells: CellsFunction
     run: RunFunction
     golden: tuple[Tiny, ...] = ()
+    cores: int = 1
+    gpus: float = 1.0
 
     def behaviours(self, cell: Cell) -> dict[str, int]:
         """Return the golden runs that answer for a cell, and what each is at."""
@@ -77,6 +86,8 @@ class Experiment:
         progress: bool = True,
         anew: str = "none",
         on_error: str = "stop",
+        engine: str = "here",
+        address: str | None = None,
     ) -> Outcome:
         """Run the cells that have no record yet, and of the finished ones none, the stale or all.
 
@@ -88,22 +99,37 @@ class Experiment:
             Show progress bars.
         anew : {"none", "stale", "all"}
             Which finished cells are made anew.
+        engine : {"here", "ray"}
+            One cell after another in this process, or as Ray tasks
+            (:func:`fedkit.records.cluster.run_on_ray`).
+        address : str, optional
+            Of the Ray cluster; one is started on this machine by default.
         """
+        choice("engine", engine, ("here", "ray"))
         again = {
             "none": lambda cell: False,
             "stale": lambda cell: store.state(cell)[0] == "stale",
             "all": lambda cell: True,
         }
-        return run_cells(
-            cells,
-            lambda cell: self.run(cell, device, progress),
-            store,
-            progress=progress,
-            anew=again[anew],
-            on_error=on_error,
-            behaviour=self.behaviours,
-            device=device,
-        )
+        common: dict[str, Any] = {
+            "progress": progress,
+            "anew": again[anew],
+            "on_error": on_error,
+            "behaviour": self.behaviours,
+            "device": device,
+        }
+        if engine == "here":
+            return run_cells(cells, lambda cell: self.run(cell, device, progress), store, **common)
+        gpus = self.gpus if str(device).startswith("cuda") else 0.0
+        return run_on_ray(
+            cells, partial(_run_registered, self.paper, self.name, device), store,
+            address=address, needs=lambda cell: (self.cores, gpus), **common,
+        )  # fmt: skip
+
+
+def _run_registered(paper: str, name: str, device: Any, cell: Cell) -> Sequence[dict[str, Any]]:
+    """Run a cell where nothing is registered yet: on a node of a cluster."""
+    return get(paper, name).run(cell, device, False)
 
 
 def keep(cells: Sequence[Cell], name: str, value: Any) -> list[Cell]:

@@ -1,6 +1,7 @@
 """A result, where it came from, and whether it is still true."""
 
 from fedkit.records.cell import PROFILES, Cell, canonical_json, format_seeds, parse_seeds
+from fedkit.records.cluster import run_on_ray
 from fedkit.records.golden import GoldenRun, Tiny, trace
 from fedkit.records.manifest import make_manifest, stamp
 from fedkit.records.running import CellError, Outcome, run_cells
@@ -22,6 +23,7 @@ __all__ = [
     "make_manifest",
     "parse_seeds",
     "run_cells",
+    "run_on_ray",
     "stamp",
     "trace",
 ]

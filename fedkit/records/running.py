@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from fedkit.extras import bar, need
 from fedkit.records.cell import Cell, canonical_json
@@ -112,40 +113,51 @@ def _run_cell(
 ) -> str:
     """Compute and record one cell; return the field of the outcome that it belongs to."""
 
-    def finished() -> bool:
-        try:
-            store.load(cell)
-        except NewerRecordError:
-            raise
-        except (FileNotFoundError, RecordError):
-            return False
-        return not anew(cell)
-
-    if finished():
+    if finished(cell, store, anew):
         return "skipped"
-    with _alone(store.path(cell).with_suffix(".lock")) as ours:
+    with alone(store.path(cell).with_suffix(".lock")) as ours:
         if not ours:
             return "busy"
-        if finished():  # another runner was quicker
+        if finished(cell, store, anew):  # another runner was quicker
             return "skipped"
-        start = time.perf_counter()
-        results = list(function(cell))
-        seconds = time.perf_counter() - start
-        data = {canonical_json(r["data"]): r["data"] for r in results if r.get("data")}
-        spent = [r["evaluations"] for r in results if r.get("evaluations") is not None]
-        manifest = make_manifest(
-            behaviour,
-            device=device,
-            data=data.values(),
-            seconds=seconds,
-            evaluations=sum(spent) if spent else None,
-        )
-        store.save(cell, results, manifest)
+        store.save(cell, *compute(cell, function, behaviour, device))
     return "computed"
 
 
+def finished(cell: Cell, store: Store, anew: Callable[[Cell], bool]) -> bool:
+    """Tell whether a cell has a record that is not to be made anew."""
+    try:
+        store.load(cell)
+    except NewerRecordError:
+        raise
+    except (FileNotFoundError, RecordError):
+        return False
+    return not anew(cell)
+
+
+def compute(
+    cell: Cell,
+    function: Callable[[Cell], Sequence[Result]],
+    behaviour: Mapping[str, int],
+    device: object,
+) -> tuple[list[Result], dict[str, Any]]:
+    """Compute one cell; return its results and their manifest."""
+    start = time.perf_counter()
+    results = list(function(cell))
+    seconds = time.perf_counter() - start
+    data = {canonical_json(r["data"]): r["data"] for r in results if r.get("data")}
+    spent = [r["evaluations"] for r in results if r.get("evaluations") is not None]
+    return results, make_manifest(
+        behaviour,
+        device=device,
+        data=data.values(),
+        seconds=seconds,
+        evaluations=sum(spent) if spent else None,
+    )
+
+
 @contextmanager
-def _alone(path: Path) -> Iterator[bool]:
+def alone(path: Path) -> Iterator[bool]:
     """Hold a lock file that dies with its process; yield False where somebody else holds it."""
     filelock = need("filelock", extra="run")
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,208 @@
+"""Cells as Ray tasks, on the cores of one machine or on a cluster.
+
+The tasks compute and return; the driver alone touches the folder of records.  So nodes need no
+shared folder, and a worker that is killed can leave nothing half-done.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from fedkit.checks import choice
+from fedkit.extras import bar, need
+from fedkit.records.cell import Cell
+from fedkit.records.manifest import commit, lock_hash
+from fedkit.records.running import CellError, Outcome, alone, compute, finished
+from fedkit.records.store import Result, Store
+
+__all__ = ["run_on_ray"]
+
+_RETRIES = 3  # of a cell whose worker died
+_AHEAD = 2  # tasks in flight per core: none waits for the driver
+
+Needs = Callable[[Cell], tuple[float, float]]
+
+
+def run_on_ray(
+    cells: Sequence[Cell],
+    function: Callable[[Cell], Sequence[Result]],
+    store: Store,
+    *,
+    address: str | None = None,
+    needs: Needs = lambda cell: (1, 0),
+    progress: bool = True,
+    anew: Callable[[Cell], bool] = lambda cell: False,
+    on_error: str = "stop",
+    behaviour: Callable[[Cell], Mapping[str, int]] = lambda cell: {},
+    device: object = "cpu",
+) -> Outcome:
+    """Compute the cells that have no record yet as Ray tasks, and record each when it is done.
+
+    Parameters
+    ----------
+    cells, store, progress, anew, behaviour, device
+        As for :func:`fedkit.records.running.run_cells`.
+    function : callable
+        As there; it travels to the nodes by pickle.
+    address : str, optional
+        Of a Ray cluster, such as ``"auto"`` or ``"ray://head:10001"``; by default Ray is started
+        on this machine and stopped at the end.
+    needs : callable
+        ``needs(cell)`` returns how many cores and GPUs (parts of one too) a cell takes.
+    on_error : {"stop", "continue"}
+        After the first failure, "stop" begins no further cell, records those under way, and
+        raises; "continue" keeps the failure in the outcome.
+
+    Returns
+    -------
+    Outcome
+        See :func:`fedkit.records.running.run_cells`; the order is that of finishing.
+
+    Raises
+    ------
+    CellError
+        If a cell fails and `on_error` is ``"stop"``.
+    ValueError
+        If no node of the cluster has what a cell needs.
+
+    Notes
+    -----
+    The driver holds the lock files of the cells that are under way, so other runners on its folder
+    leave them alone.  A cell whose worker dies is computed again, three times at most.  A node
+    whose code is of another commit refuses to compute.
+    """
+    choice("on_error", on_error, ("stop", "continue"))
+    ray = need("ray", extra="ray")
+    cells = list(dict.fromkeys(cells))
+    now = {cell: behaviour(cell) for cell in cells}  # an edit during the run is not what ran
+    outcome, first = Outcome(), None
+    with _connected(ray, address):
+        _check_needs(ray, {needs(cell) for cell in cells})
+        task = ray.remote(max_retries=_RETRIES)(_task)
+
+        def submit(cell: Cell) -> Any:
+            cores, gpus = needs(cell)
+            options = task.options(num_cpus=cores, num_gpus=gpus, name=cell.key)
+            return options.remote(cell, function, now[cell], device, cores, _code())
+
+        waiting = deque(cells)
+        ended = _run(ray, waiting, submit, store, anew)
+        for cell, word, error in bar(ended, progress, "cell", total=len(cells)):
+            if error is None:
+                getattr(outcome, word).append(cell)
+                continue
+            outcome.failed.append((cell, error))
+            if on_error == "stop":
+                first = first or outcome.failed[0]
+                waiting.clear()
+    if first is not None:
+        raise CellError(f"cell {first[0].key} failed: {first[1]}") from first[1]
+    return outcome
+
+
+def _run(
+    ray: Any,
+    waiting: deque[Cell],
+    submit: Callable[[Cell], Any],
+    store: Store,
+    anew: Callable[[Cell], bool],
+) -> Iterator[tuple[Cell, str, Exception | None]]:
+    """Yield the cells as they end: cell, field of the outcome, and what went wrong."""
+    flying: dict[Any, tuple[Cell, ExitStack]] = {}  # with the locks that are held
+    try:
+        while waiting or flying:
+            room = max(2, int(_AHEAD * ray.cluster_resources().get("CPU", 1)))
+            while waiting and len(flying) < room:
+                cell, lock = waiting.popleft(), ExitStack()
+                word = "computed"
+                failure: Exception | None = None
+                try:
+                    word = _hold(cell, lock, store, anew)
+                    if not word:
+                        flying[submit(cell)] = cell, lock
+                except Exception as error:
+                    failure = error
+                if word:
+                    lock.close()
+                    yield cell, word, failure
+            for done in ray.wait(list(flying), num_returns=1)[0] if flying else ():
+                cell, lock = flying.pop(done)
+                trouble: Exception | None = None
+                with lock:
+                    try:
+                        store.save(cell, *ray.get(done))
+                    except ray.exceptions.RayTaskError as error:
+                        trouble = error.cause if isinstance(error.cause, Exception) else error
+                    except Exception as error:
+                        trouble = error
+                yield cell, "computed", trouble
+    finally:  # of a run that was stopped
+        for left, (_, lock) in flying.items():
+            ray.cancel(left, force=True)
+            lock.close()
+
+
+def _hold(cell: Cell, lock: ExitStack, store: Store, anew: Callable[[Cell], bool]) -> str:
+    """Take the lock of a cell; return where in the outcome it belongs if that is not to be."""
+    if finished(cell, store, anew):
+        return "skipped"
+    if not lock.enter_context(alone(store.path(cell).with_suffix(".lock"))):
+        return "busy"
+    return "skipped" if finished(cell, store, anew) else ""  # another runner was quicker
+
+
+def _code() -> tuple[str | None, str | None]:
+    return commit(), lock_hash()
+
+
+def _task(
+    cell: Cell,
+    function: Callable[[Cell], Sequence[Result]],
+    behaviour: Mapping[str, int],
+    device: object,
+    cores: float,
+    code: tuple[str | None, str | None],
+) -> tuple[list[Result], dict[str, Any]]:
+    """Compute one cell on a worker."""
+    if _code() != code:
+        raise ValueError(
+            f"a node has fedkit of commit {_code()[0]} and the driver {code[0]} (or another lock "
+            "file); put them on the same one"
+        )
+    threads = need("torch", extra="run").set_num_threads
+    threads(max(1, int(cores)))
+    return compute(cell, function, behaviour, device)
+
+
+def _check_needs(ray: Any, wanted: set[tuple[float, float]]) -> None:
+    """Refuse what would wait forever."""
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    have = sorted({(node.get("CPU", 0.0), node.get("GPU", 0.0)) for node in nodes})
+    for cores, gpus in wanted:
+        if not any(cores <= c and gpus <= g for c, g in have):
+            raise ValueError(
+                f"a cell needs {cores:g} cores and {gpus:g} GPUs, and the nodes of this cluster "
+                f"have {', '.join(f'{c:g} and {g:g}' for c, g in have)}"
+            )
+
+
+@contextmanager
+def _connected(ray: Any, address: str | None) -> Iterator[None]:
+    """Connect to a cluster, or start Ray here and stop it again; use what is connected already."""
+    if ray.is_initialized():
+        yield
+        return
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    options: dict[str, Any] = {} if address else {"include_dashboard": False}
+    try:
+        ray.init(address or "local", log_to_driver=False, logging_level="error", **options)
+    except ConnectionError as error:
+        raise ValueError(f"no Ray cluster answers at {address}: {error}") from error
+    try:
+        yield
+    finally:
+        ray.shutdown()
