@@ -86,7 +86,7 @@ class Valued(Strategy):
         Weights from the values, as in :class:`fedkit.Strategy`.  They take the place of the number
         of samples in the replies, so `inner` must be one that averages by it (FedAvg, FedProx,
         FedAvgM, FedAdam, ...); the mean of the clients' metrics is then weighted so too.
-    remember : callable
+    remember, outputs
         As in :class:`fedkit.Strategy`.
     test : Evaluator, optional
         Measures the accuracy of the history.
@@ -119,6 +119,7 @@ class Valued(Strategy):
         participants: int | None = None,
         aggregate: Aggregation | Weigh | None = None,
         remember: Remember = keep_latest,
+        outputs: int | None = None,
         test: Evaluator | None = None,
         local: LocalSGD | None = None,
         weighting: Literal["size", "uniform"] = "size",
@@ -137,7 +138,7 @@ class Valued(Strategy):
             having("aggregate", aggregate, "weights")
         self.inner, self.value, self.evaluator, self.test = inner, value, evaluator, test
         self.select, self.participants = select, participants
-        self.aggregate, self.remember = aggregate, remember
+        self.aggregate, self.remember, self.outputs = aggregate, remember, outputs
         self.local: Any = local or _Unsaid()
         self.weighting: Literal["size", "uniform"] = weighting
         self.streams = Streams(seed)
@@ -210,10 +211,11 @@ class Valued(Strategy):
             np.array([self.numbers[m.metadata.src_node_id] for m in good], dtype=np.int64),
             np.array([size for _, _, size in read], dtype=np.int64),
             self.evaluator, self.local, self.weighting, self._stream(server_round),
+            left_out=len(answers) - len(read),
         )  # fmt: skip
-        valuation = self.value.value([r])[0]
-        _check_values(self.value, [valuation], [r])
-        table = self._known(r, valuation.values.shape[1:])
+        valuations = self.value.value([r])
+        _check_values(self.value, valuations, [r], self.outputs)
+        table, valuation = self._known(r), valuations[0]
         table.counts[r.participants] += 1
         self.remember(table, r.participants, valuation)
 
@@ -238,7 +240,7 @@ class Valued(Strategy):
             row["last"] = False
         self.history.add(
             {"seed": self.streams.seed, "round": server_round, "accuracy": accuracy},
-            r.participants, valuation, weights, left_out=len(answers) - len(read), last=True,
+            r.participants, valuation, weights, left_out=r.left_out, last=True,
         )  # fmt: skip
         self.history.models = model[None]
         return arrays, metrics
@@ -253,8 +255,10 @@ class Valued(Strategy):
             model, size = to_vector(arrays), int(_metrics(message)[self._size_key])  # type: ignore[arg-type]
         except (KeyError, TypeError, ValueError, OverflowError):
             return None, 0
-        fine = model.shape == self._base.shape and bool(torch.isfinite(model).all())
-        return (model - self._base if fine and size > 0 else None), size
+        if model.shape != self._base.shape or size <= 0:
+            return None, 0
+        update = model - self._base
+        return (update if bool(torch.isfinite(update.square().sum())) else None), size
 
     def _number(self, messages: list[Message]) -> None:
         """Give new nodes their numbers: first those that name one, then the others."""
@@ -270,12 +274,12 @@ class Valued(Strategy):
                 number = next(i for i in range(len(taken) + 1) if i not in taken)
             self.numbers[message.metadata.src_node_id] = number
 
-    def _known(self, r: Round, outputs: tuple[int, ...]) -> ClientTable:
+    def _known(self, r: Round) -> ClientTable:
         """Return the table with the sizes of a round's participants, and a row for each of them."""
         n = max(self.numbers.values()) + 1
         old = self.table
         if old is None or len(old.sizes) < n:
-            table = ClientTable.new(np.zeros(n, np.int64), np.zeros((n, 0), np.int64), *outputs)
+            table = ClientTable.new(np.zeros(n, np.int64), np.zeros((n, 0), np.int64), self.outputs)
             if old is not None:
                 for name in ("sizes", "values", "counts"):
                     getattr(table, name)[: len(old.sizes)] = getattr(old, name)
