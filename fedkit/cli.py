@@ -64,12 +64,11 @@ def _find_device(name: str) -> str:
 def _settings(only: Sequence[str] | None) -> list[tuple[str, str]]:
     """Read what --only was given, ``name=value[,name=value...]``, as pairs."""
     pairs = []
-    for part in ",".join(only or ()).split(","):
+    for part in ",".join(only).split(",") if only else ():
         name, equals, value = (word.strip() for word in part.partition("="))
-        if equals:
-            pairs.append((name, value))
-        elif name:
+        if not (name and equals):
             raise ValueError(f"--only {part!r} cannot be read; write name=value")
+        pairs.append((name, value))
     return pairs
 
 
@@ -300,7 +299,10 @@ def golden(
     for pattern in names or ["*"]:
         chosen |= {name: there[name] for name in matching(there, pattern)}
         if not matching(there, pattern):
-            raise ValueError(f"no golden run is called {pattern}; there are {', '.join(there)}")
+            paper = pattern.partition("/")[0]
+            near = [name for name in there if name.startswith(f"{paper}/")]
+            near = near or sorted({f"{run.paper}/*" for run in there.values()})
+            raise ValueError(f"no golden run is called {pattern!r}; there are {', '.join(near)}")
     if accept and not (names and why.strip()):
         raise ValueError("--accept needs the names of golden runs, and the reason with --why")
     device = _find_device(device)

@@ -31,6 +31,8 @@ def _book(
 ) -> None:
     if profile not in DEFAULT_LIMIT:
         raise BookError(f"profile is {profile!r}; expected one of {', '.join(DEFAULT_LIMIT)}")
+    if root is not None and not (root / "_toc.yml").is_file():
+        raise BookError(f"no _toc.yml in {root}; --root is the folder of a clone of fedkit")
     context.obj = Book(root.resolve() if root else _find_root(Path.cwd()), profile)
 
 

@@ -94,6 +94,9 @@ def verify_sets(
     root: Root = None,
 ) -> None:
     """Check every file against its published digest; fails if one is damaged or missing."""
+    if root is not None and not root.is_dir():
+        typer.echo(f"error: there is no folder {root}", err=True)
+        raise typer.Exit(2)
     failed = False
     for name in _chosen(wanted or []) or [name for name in KNOWN if _edition(name, root)]:
         for report in verify(name, root) if name in SETS else [_verify_table(name, root)]:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from fedkit.atomic import write_text
-from fedkit.papers.registry import Experiment, get, keep
+from fedkit.papers.registry import Experiment, all_experiments, get, keep
 from fedkit.records.golden import is_timing
 from fedkit.records.manifest import commit, lock_hash
 from fedkit.records.store import Record, Store
@@ -141,9 +141,13 @@ def audited(
     """
     if k < 1:
         raise ValueError(f"--cells is {k}; at least one cell is audited")
+    names = sorted({item.name for item in all_experiments(paper)})
+    if experiment is not None and experiment not in names:
+        raise ValueError(f"no experiment is called {experiment!r}; choose from {', '.join(names)}")
     records = store.records(profile, paper, experiment)
     if not records:
-        raise ValueError(f"no record at profile {profile} to audit; see: fedkit list")
+        what = " ".join(["no record", *(["of", paper] if paper else []), experiment or ""]).strip()
+        raise ValueError(f"{what} at profile {profile} to audit; see: fedkit list")
     for name, value in only:
         kept = set(keep([record.cell for record in records], name, value))
         records = [record for record in records if record.cell in kept]

@@ -158,12 +158,18 @@ def keep(cells: Sequence[Cell], name: str, value: Any) -> list[Cell]:
 
     if kept := [cell for cell in cells if fits(cell)]:
         return kept
-    there = {str(c.digest if name == "key" else c.settings.get(name)) for c in cells}
-    if name != "key" and not any(name in cell.settings for cell in cells):
+    if name == "key":
+        there = {cell.digest for cell in cells}
+    else:
+        there = {str(cell.settings[name]) for cell in cells if name in cell.settings}
+    if not there:
         names = ", ".join(dict.fromkeys(name for cell in cells for name in cell.settings))
         raise ValueError(f"no cell has a setting {name!r}; settings are {names}, key")
-    raise ValueError(f"no cell has {name} {value!r}; {name} is one of {', '.join(sorted(there))}")
+    some = ", ".join(sorted(there)[:_SHOWN]) + ", ..." * (len(there) > _SHOWN)
+    raise ValueError(f"no cell has {name} {value!r}; {name} is one of {some}")
 
+
+_SHOWN = 30  # values that a sentence lists
 
 _registry: dict[tuple[str, str], Experiment] = {}
 
