@@ -75,8 +75,9 @@ def settled(level: float = 0.95) -> Stop:
 
     For every two players next to each other in the order of their values the difference must be
     larger than the half-width of its interval at this level, their errors taken as independent.
-    This is a rule of thumb and no test: it is asked after every block, so that players of equal
-    value are told apart by chance in the end.
+    Players of one walk share its coalitions, so that a difference may be known better or worse
+    than that: a valuation keeps no covariances.  This is a rule of thumb and no test: it is asked
+    after every block, so that players of equal value are told apart by chance in the end.
     """
     if not 0.0 < real("level", level) < 1.0:
         raise ValueError(f"level is {level}; expected a probability strictly inside (0, 1)")
