@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from tinyrecords import records
 
 from fedkit.fedvalue.protocol.attacks import ATTACKS
 from fedkit.papers.fedvalue import security_tables as tables
@@ -83,6 +84,23 @@ def test_experiments_run_and_their_tables_read_them(tmp_path):
     assert (leaks["revealed (%)"] <= leaks["concluded (%)"] + 1e-9).all()
     growth = tables.growth(store.frame("fedvalue", "scaling", "smoke"))
     assert list(growth.index) == [("hardened", "rows")]
+
+
+def test_attacks_keep_their_order_whichever_check_ends_them():
+    plain = {"low": 2, "high": 9, "artificial_low": 1, "artificial_high": 50, "data": "example"}
+    ended = {"zeros": "total", "constant": "deceived", "random": "total"}
+    found = records(
+        [
+            ({**plain, "protocol": "printed", "attack": attack}, {check: [1.0], "trials": [4.0]})
+            for attack, check in ended.items()
+        ]
+    )
+    table = tables.caught(found, "printed")
+    assert table.T.to_dict() == {
+        attack: {"total": 100.0 * (check == "total"), "deceived": 100.0 * (check == "deceived")}
+        for attack, check in ended.items()
+    }
+    assert list(table.index) == list(ended)
 
 
 def test_every_number_is_a_dot():

@@ -49,7 +49,7 @@ def caught(frame: pd.DataFrame, protocol: str) -> pd.DataFrame:
         for attack in ATTACKS
         if len(part := where(plain, attack=attack))
     }
-    found = table(rows).reindex(columns=checks).fillna(0.0)
+    found = table(rows).reindex(index=[*rows], columns=checks).fillna(0.0)  # in this order
     return found.loc[:, (found > 0).any()]
 
 
