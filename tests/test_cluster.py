@@ -133,6 +133,15 @@ def test_what_no_node_has_is_refused(stores: tuple[Store, Store]) -> None:
         run_on_ray(CELLS, worth, stores[1], needs=lambda cell: (1, 2), progress=False)
 
 
+def test_an_experiment_declares_what_its_cells_take(stores: tuple[Store, Store]) -> None:
+    toys = registry.Experiment(
+        "toy", "table1", "Toys", lambda profile, seeds: CELLS,
+        lambda cell, device, progress: worth(cell), cores=2, gpus=0.5,
+    )  # fmt: skip
+    with pytest.raises(ValueError, match=r"needs 2 cores and 0.5 GPUs"):
+        toys.execute(CELLS, stores[1], device="cuda", progress=False, engine="ray")
+
+
 def test_the_command_runs_an_experiment_of_the_registry(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
