@@ -146,7 +146,7 @@ def test_feature_noise_and_scaling_do_what_they_say() -> None:
 def test_weights_and_tampering_of_retraining_are_those_of_the_round_loop() -> None:
     """Full batches, so that the order of the samples does not matter."""
     f = fk.make_federation(fk.load("digits"), 4, fk.Dirichlet(1.0), 0, validation=0.1)
-    f = replace(f, clients=tuple(c[:30] for c in f.clients))
+    f = replace(f, clients=tuple(c[: 20 + 10 * i] for i, c in enumerate(f.clients)))
     arch, local = fk.build("mlp-8", f.input_shape, 10), fk.LocalSGD(lr=0.3, batch_size=50)
     cast = Adversaries.of((RandomUpdate(), [0]), (ScaledUpdate(3.0), [1]), (FreeRider(), [2]))
     sizes = np.broadcast_to(f.sizes, (1, 2, 4))
@@ -221,6 +221,12 @@ def test_what_is_spent_is_counted(noisy) -> None:
     retrained = play("loo-retrained", METHODS["loo-retrained"], noisy)
     assert retrained.trainings == pytest.approx(5.0)  # everybody, and 5 times all but one
     assert play("size", METHODS["size"], noisy).held == 0
+    view = View(noisy, ("validation",))
+    for _ in range(2):  # the same coalition again costs nothing
+        view.rounds()[1].game().value(np.ones((2, 5), dtype=bool))
+    assert view.evaluations == 1
+    view.rounds()[1].evaluator.utilities(noisy.rounds[1].base[None])
+    assert view.evaluations == 2
     p = noisy.rounds[0].updates.nbytes / 2**20
     assert play("cgsv", METHODS["cgsv"], noisy).held == pytest.approx(p)
 
@@ -231,6 +237,48 @@ def test_the_exact_row_is_the_exact_value(noisy) -> None:
         total[r.participants] += fk.shapley(r.game()).values
     found = play("exact", METHODS["exact"], noisy).values
     np.testing.assert_allclose(found, total, atol=3 * 1.01 / 120)
+
+
+def test_what_is_recorded_is_in_the_order_of_the_roles() -> None:
+    s = small("sizes")
+    roles = (plant(s, i).role for i in range(9))
+    seed = next(i for i, role in enumerate(roles) if (np.argsort(role) != role).any())
+    sizes = cells.method_result("size", METHODS["size"], s, seed)["series"]["value"]
+    assert sizes == sorted(sizes)
+    quality = cells.truth_result(s, seed)["series"]["quality"]
+    assert quality == sorted(quality)
+    noise = cells.truth_result(small("label-noise"), 0)["series"]
+    assert noise["quality"] == sorted(noise["quality"], reverse=True)
+    assert noise["bad"] == [0, 0, 0, 1, 1]
+
+
+def test_the_worth_of_values_is_that_of_training_so() -> None:
+    w = world(small("label-noise"), 0)
+    value = np.array([4.0, -1.0, 3.0, 1.0, 0.5])  # of clients 0 to 4
+    found = cells.worth(w, value)
+    rows = {
+        "selection": [1, 0, 1, 1, 0],
+        "without_worst": [1, 0, 1, 1, 1],
+        "without_best": [0, 1, 1, 1, 1],
+        "everybody": [1, 1, 1, 1, 1],
+    }
+    for name, row in rows.items():
+        alone = 100 * w.value(np.array([row], dtype=bool))[0, 0]
+        assert found[f"accuracy.{name}"] == pytest.approx(alone, abs=101 / 60)
+    sizes, weights = w.planted.federation.sizes[None], np.maximum(value, 0)[None]
+    mine = 100 * w.train(sizes, weights=weights)[0, 0, 0]
+    assert found["accuracy.weights"] == pytest.approx(mine, abs=101 / 60)
+
+
+def test_who_is_not_there_yet_trains_nothing() -> None:
+    w = world(small("late", rounds=4), 0)
+    f, p = w.planted.federation, w.planted
+    plain = train_with_sizes(
+        f, p.architecture, w.scenario.local, (f.sizes * p.present)[None], seed=0, device="cpu"
+    )
+    whole = w.value(np.ones((1, 5), dtype=bool))[0, 0]
+    assert whole == pytest.approx(plain[0, -1], abs=1.01 / 60)
+    assert (~p.present).sum() == 2 * 2
 
 
 def test_peeking_is_refused() -> None:

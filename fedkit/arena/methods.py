@@ -482,8 +482,9 @@ def play(name: str, method: Method, world: World, limit: float = 600.0) -> Playe
         finite number per client.
     """
     view = View(world, method.sees)
-    if view.sees & {"validation", "updates"}:
-        _ = world.seconds_per_evaluation  # the tables are everybody's: made before the clock runs
+    _ = world.rounds  # rounds and tables are everybody's: made before the clock runs
+    if "validation" in view.sees:
+        _ = world.seconds_per_evaluation
     start, begun = time.process_time(), time.perf_counter()
     try:
         with _limited(limit):
