@@ -128,6 +128,12 @@ def test_failures_stop_or_are_kept(stores: tuple[Store, Store]) -> None:
     assert not list(stopped.root.rglob("*.lock"))
 
 
+def test_a_node_with_other_behaviour_refuses(stores: tuple[Store, Store]) -> None:
+    cell = Cell("smoke", "fedtsv", "table1", {"method": "m1"}, (0,))
+    with pytest.raises(CellError, match="put both on the same commit"):
+        run_on_ray([cell], worth, stores[1], behaviour=lambda cell: {"run": 10**6}, progress=False)
+
+
 def test_what_no_node_has_is_refused(stores: tuple[Store, Store]) -> None:
     with pytest.raises(ValueError, match=r"needs 1 cores and 2 GPUs, and .* have 2 and 0"):
         run_on_ray(CELLS, worth, stores[1], needs=lambda cell: (1, 2), progress=False)

@@ -15,7 +15,7 @@ from typing import Any
 from fedkit.checks import choice
 from fedkit.extras import bar, need
 from fedkit.records.cell import Cell
-from fedkit.records.manifest import commit, lock_hash
+from fedkit.records.golden import version
 from fedkit.records.running import CellError, Outcome, alone, compute, finished
 from fedkit.records.store import Result, Store
 
@@ -73,7 +73,7 @@ def run_on_ray(
     -----
     The driver holds the lock files of the cells that are under way, so other runners on its folder
     leave them alone.  A cell whose worker dies is computed again, three times at most.  A node
-    whose code is of another commit refuses to compute.
+    whose golden runs are at other behaviours than the driver's refuses to compute.
     """
     choice("on_error", on_error, ("stop", "continue"))
     ray = need("ray", extra="ray")
@@ -87,7 +87,7 @@ def run_on_ray(
         def submit(cell: Cell) -> Any:
             cores, gpus = needs(cell)
             options = task.options(num_cpus=cores, num_gpus=gpus, name=cell.key)
-            return options.remote(cell, function, now[cell], device, cores, _code())
+            return options.remote(cell, function, now[cell], device, cores)
 
         waiting = deque(cells)
         ended = _run(ray, waiting, submit, store, anew)
@@ -155,23 +155,19 @@ def _hold(cell: Cell, lock: ExitStack, store: Store, anew: Callable[[Cell], bool
     return "skipped" if finished(cell, store, anew) else ""  # another runner was quicker
 
 
-def _code() -> tuple[str | None, str | None]:
-    return commit(), lock_hash()
-
-
 def _task(
     cell: Cell,
     function: Callable[[Cell], Sequence[Result]],
     behaviour: Mapping[str, int],
     device: object,
     cores: float,
-    code: tuple[str | None, str | None],
 ) -> tuple[list[Result], dict[str, Any]]:
     """Compute one cell on a worker."""
-    if _code() != code:
+    there = {name: version(cell.paper, name) for name in behaviour}
+    if there != behaviour:
         raise ValueError(
-            f"a node has fedkit of commit {_code()[0]} and the driver {code[0]} (or another lock "
-            "file); put them on the same one"
+            f"a node has fedkit with the golden runs {there} and the driver {dict(behaviour)}; "
+            "put both on the same commit"
         )
     threads = need("torch", extra="run").set_num_threads
     threads(max(1, int(cores)))
