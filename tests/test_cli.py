@@ -159,7 +159,7 @@ def test_seeds_only_and_dry_run(store: Store, capsys: pytest.CaptureFixture[str]
         (["audit", "--paper", "nobody"], "paper 'nobody' is unknown; choose from"),
         (["audit", "--paper", "toy", "--experiment", "x"], "called 'x'; choose from other, table1"),
         (["audit", "--paper", "toy"], "no record of toy at profile paper to audit"),
-        (["golden", "nobody/run"], "no golden run is called 'nobody/run'; there are fedccea/*"),
+        (["golden", "nobody/run"], "no golden run is called 'nobody/run'; there are arena/*"),
         (["golden", ""], "no golden run is called ''"),
         (["compare", "fedowen", "--table", "x"], "no claims in table 'x'; tables are"),
         (["compare", "fedowen", "--verdict", "zz"], "'zz' names no verdict; choose one of"),
