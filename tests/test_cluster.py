@@ -43,7 +43,8 @@ def contents(store: Store) -> list[Any]:
 @pytest.fixture(scope="module", autouse=True)
 def one_machine() -> Iterator[None]:
     """Two cores, shared by the tests: starting Ray takes seconds."""
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    for name in ("RAY_USAGE_STATS_ENABLED", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"):
+        os.environ[name] = "0"
     ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False)
     yield
     ray.shutdown()

@@ -192,7 +192,9 @@ def _connected(ray: Any, address: str | None) -> Iterator[None]:
     if ray.is_initialized():
         yield
         return
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    # no statistics for others, and no tip on what a task without a GPU sees of one
+    for name in ("RAY_USAGE_STATS_ENABLED", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"):
+        os.environ.setdefault(name, "0")
     options: dict[str, Any] = {} if address else {"include_dashboard": False}
     try:
         ray.init(address or "local", log_to_driver=False, logging_level="error", **options)
