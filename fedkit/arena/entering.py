@@ -231,13 +231,12 @@ def submit(entered: Entered, method: str, commit: str, store: Store | None = Non
     for s, of in by_scenario.items():
         settings = {"method": method, "commit": commit, **asdict(s)}
         cell = Cell(entered.profile, "arena", "entries", settings, tuple(of))
-        truth = Cell(entered.profile, "arena", "truths", asdict(s), tuple(of))
         fields = ("metrics", "series", "data", "evaluations")
         results = [
             {"seed": seed, **{k: v for k, v in r.items() if k in fields}} for seed, r in of.items()
         ]
         manifest = make_manifest(
-            get("arena", "truths").behaviours(truth), device="cpu",
+            get("arena", "entries").behaviours(cell), device="cpu",
             data=[r["data"] for r in results[:1] if r.get("data")],
         )  # fmt: skip
         paths.append(place.save(cell, results, manifest))
