@@ -12,6 +12,7 @@ from benchmarks import (
     classwise,
     coalitions,
     counting,
+    coverage,
     estimators,
     lockstep,
     realrounds,
@@ -44,7 +45,9 @@ def main() -> None:
     secure_counting.main()
     print("\n=== estimators")
     estimators.main()
-    print("\n=== estimators on real rounds, and their intervals")
+    print("\n=== intervals of estimators")
+    coverage.main()
+    print("\n=== estimators on real rounds")
     realrounds.main()
 
 

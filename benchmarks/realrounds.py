@@ -1,4 +1,4 @@
-"""Errors on real federated rounds, and measured coverage, beside the newest peers.
+"""Errors on real federated rounds beside the newest peers.
 
 Run ``python -m benchmarks.realrounds [folder]``: tables of all utilities of rounds are kept in
 the folder (by default `_rounds`), so that they are built once; what no data set or no peer is
@@ -204,56 +204,8 @@ def show(title: str, rows: list[dict[str, Any]]) -> None:
             )
 
 
-def coverage(repeats: int = 100) -> list[dict[str, Any]]:
-    """How often intervals of 95% hold the exact value, and how often they are given."""
-    estimators: dict[str, tuple[Any, Callable[[Any], Any]]] = {
-        "permutation": (fk.PermutationSampling(), fk.shapley),
-        "antithetic": (fk.PermutationSampling(antithetic=True), fk.shapley),
-        "multilinear, strata": (fk.MultilinearSampling(), fk.shapley),
-        "multilinear, Gauss": (fk.MultilinearSampling("gauss"), fk.shapley),
-        "ProxySampling": (fk.ProxySampling(), fk.shapley),
-        "Banzhaf MSR": (fk.BanzhafSampling(), fk.banzhaf),
-        "Banzhaf marginal": (fk.BanzhafSampling("marginal"), fk.banzhaf),
-        "Beta(4, 1)": (fk.BetaShapleySampling(), lambda game: fk.beta_shapley(game, 4, 1)),
-    }
-    rows = []
-    for n, budget in ((6, 20), (6, 40), (12, 100), (12, 300)):
-        games = {
-            "saturating": saturating(n),
-            "unanimity sum": fk.tabulate(fk.random_unanimity_sum(n, 30, 1)),
-            "airport": fk.tabulate(fk.airport(np.arange(1.0, n + 1))),
-        }
-        for label, game in games.items():
-            for name, (estimator, solve) in estimators.items():
-                exact = solve(game).values
-                runs = fk.estimate_many(game, estimator, budget, range(repeats))
-                ends = np.array([run.interval() for run in runs])
-                given = np.isfinite(ends[:, 0])
-                held = ((ends[:, 0] <= exact) & (exact <= ends[:, 1]))[given]
-                rows.append(
-                    {
-                        "n": n,
-                        "budget": budget,
-                        "game": label,
-                        "estimator": name,
-                        "held": float(held.mean()) if given.any() else float("nan"),
-                        "given": float(given.mean()),
-                    }
-                )
-    return rows
-
-
 def main(folder: Path = Path("_rounds")) -> None:
-    """Print the coverage table and the errors beside the peers."""
-    print("coverage of intervals of 95% where they are given (share that is given)")
-    covered = coverage()
-    for name in dict.fromkeys(row["estimator"] for row in covered):
-        cells = "".join(
-            f"{row['held']:7.2f} ({row['given']:.1f})"
-            for row in covered
-            if row["estimator"] == name
-        )
-        print(f"{name:22}{cells}")
+    """Print the errors beside the peers."""
     games = rounds(folder)
     for title, names in (("rounds seen", SHAPED), ("rounds held out", set(ROUNDS) - set(SHAPED))):
         some = {label: each for label, each in games.items() if label.split(",")[0] in names}

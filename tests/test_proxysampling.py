@@ -21,7 +21,7 @@ from fedkit.estimators import (
     shapley_weights,
 )
 from fedkit.estimators.design import PairedDesign, coefficients
-from fedkit.estimators.proxies import FAMILIES, Proxy, candidates, choose, fit
+from fedkit.estimators.proxies import FAMILIES, Mixture, Proxy, candidates, choose, fit, mixture
 from fedkit.games.game import (
     FunctionGame,
     TableGame,
@@ -93,7 +93,7 @@ def test_coefficients_give_the_exact_values():
 # --- proxies ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", ["linear", "membership", "round"])
 def test_kernels_are_those_of_their_definition(family):
     rng = np.random.default_rng(1)
     shares = np.array([1.0, 5.0, 2.0, 0.0, 3.0])
@@ -173,14 +173,52 @@ def test_cross_validation_takes_the_proxy_that_fits():
     d = np.arange(1.0, 10.0)
     w = rows * d / np.maximum(rows @ d, 1.0)[:, None]
     of_round = np.exp(-8 * ((w - 0.2) ** 2).sum(axis=1))[:, None]
-    assert choose(FAMILIES, d, rows, of_round).family == "round"
+    even = ("linear", "membership", "round")  # clients alike but for their sizes
+    assert choose(even, d, rows, of_round).family == "round"
     lean = (rows @ (d - 5.0))[:, None]
-    assert choose(FAMILIES, d, rows, lean).family == "linear"
+    assert choose(even, d, rows, lean).family == "linear"
     costs = rows[:, :4].all(axis=1)[:, None] + rows[:, 3:6].all(axis=1)[:, None] * 2.0
-    assert choose(FAMILIES, d, rows, costs).family == "membership"
+    assert choose(even, d, rows, costs).family == "membership"
+    assert choose(FAMILIES, d, rows, costs).family == "mixture"  # three clients do not matter
+    skewed = np.exp(-8 * ((w[:, :3] - 0.2) ** 2).sum(axis=1))[:, None]
+    found = choose(FAMILIES, d, rows, skewed)
+    rates = found.logs[4:13]
+    assert rates[:3].min() > rates[3:].max()
+
+
+def test_a_mixture_is_its_definition_and_knows_its_slope():
+    rng = np.random.default_rng(1)
+    shares, rows = np.array([1.0, 5.0, 2.0, 0.0, 3.0]), rng.random((12, 5)) < 0.5
+    y = rng.normal(size=(12, 2))
+    for rough in (False, True):
+        logs = np.concatenate([np.log([0.02, 3.0, 0.7, 0.4]), rng.normal(size=10)])
+        proxy = Mixture(shares, logs, rough)
+        matrix = proxy.kernel(rows, rows)
+        for i, j in combinations(range(12), 2):
+            a, b = rows[i].astype(float), rows[j].astype(float)
+            near = np.exp(-abs(np.log(max(a.sum(), 0.5)) - np.log(max(b.sum(), 0.5))) / 3.0)
+            u = a * shares / ((a * shares).sum() or 1.0)
+            w = b * shares / ((b * shares).sum() or 1.0)
+            d = np.sqrt((np.exp(logs[4:9]) * (u - w) ** 2).sum())
+            alike = (1 + 3**0.5 * d) * np.exp(-(3**0.5) * d) if rough else np.exp(-(d**2) / 2)
+            common = np.exp(-(np.exp(logs[9:]) * np.abs(a - b)).sum())
+            expected = near * (4 + 0.7 * alike) + 0.4 * common
+            assert matrix[i, j] == pytest.approx(expected, rel=1e-9)
+        places = proxy._places(rows)
+        height, slope = proxy._likelihood(places, y)
+        assert height == pytest.approx(proxies._likelihood(matrix, proxy.noise, y))
+        for k, step in enumerate(1e-5 * np.eye(len(logs))):
+            ends = [Mixture(shares, logs + sign * step, rough) for sign in (1, -1)]
+            up, down = (end._likelihood(places, y)[0] for end in ends)
+            assert slope[k] == pytest.approx((up - down) / 2e-5, rel=1e-4, abs=1e-6)
 
 
 # --- the estimate -----------------------------------------------------------------------------
+
+
+def plain(family, shares):
+    first = candidates("round" if family == "mixture" else family, shares)[0]
+    return mixture(first) if family == "mixture" else first
 
 
 def by_hand(game, estimator, budget, seed, monkeypatch):
@@ -195,7 +233,7 @@ def by_hand(game, estimator, budget, seed, monkeypatch):
     v = game.values - (game.values[0] + game.values[-1]) / 2
     a = coefficients(rows, weights)
     size = rows.sum(axis=1)
-    proxy = candidates(estimator.proxy, np.ones(n))[0]
+    proxy = plain(estimator.proxy, np.ones(n))
     known = np.array([0, 2**n - 1, *coalition_index(sides), *coalition_index(~sides)])
     result = a[0] * v[0] + a[-1] * v[-1]
     for s in range(len(design.taken)):
@@ -224,7 +262,7 @@ def by_hand(game, estimator, budget, seed, monkeypatch):
 @pytest.mark.parametrize("value", ["shapley", "banzhaf"])
 def test_the_closed_form_is_the_plain_loop(family, value, monkeypatch):
     monkeypatch.setattr(
-        proxysampling, "choose", lambda families, shares, *_: candidates(families[0], shares)[0]
+        proxysampling, "choose", lambda families, shares, *_: plain(families[0], shares)
     )
     estimator = ProxySampling(family, value=value)
     for budget in (14, 31, 44):
@@ -241,6 +279,7 @@ def test_the_closed_form_is_the_plain_loop(family, value, monkeypatch):
         (ProxySampling("linear"), 36),
         (ProxySampling("membership"), 36),
         (ProxySampling("round", sizes=[1, 2, 3, 4, 5, 6]), 36),
+        (ProxySampling("mixture", sizes=[1, 2, 3, 4, 5, 6]), 36),
         (ProxySampling(), 30),
         (ProxySampling("linear", value="banzhaf"), 36),
     ],

@@ -131,7 +131,9 @@ class MeanAccumulator:
     """Mean of independent samples ``[n]`` or ``[n, m]``, within weighted strata.
 
     Means and sums of squares are merged block by block (Chan, Golub & LeVeque 1983), so that a
-    large common offset does not cancel the variance.
+    large common offset does not cancel the variance.  Each player's sum of squares counts the
+    players' mean variance as one sample more: a player whose rare large marginals were not met
+    has otherwise no spread at all, and its interval holds nothing.
 
     Parameters
     ----------
@@ -195,8 +197,10 @@ class MeanAccumulator:
 
     def _variances(self) -> Floats:
         """Return what each stratum adds to the variance."""
-        factor = self.weights**2 / (self.counts * (self.counts - 1.0))
-        return factor.reshape(-1, *(1,) * (self._squares.ndim - 1)) * self._squares
+        counts = self.counts.reshape(-1, *(1,) * (self._squares.ndim - 1))
+        weights = self.weights.reshape(counts.shape)
+        pooled = self._squares.mean(axis=1, keepdims=True) / (counts - 1.0)
+        return weights**2 / counts**2 * (self._squares + pooled)
 
 
 @dataclass

@@ -8,27 +8,32 @@ model behind Kernel SHAP, with a ridge.  ``"membership"`` adds ``rho ** (number 
 which two coalitions differ)``, which holds interactions of all orders, damped by order.
 ``"round"`` knows how a federated round makes its model: that of S is the base plus the updates
 weighted by ``w_S = d_i 1_S / d(S)``, so that v(S) is a smooth function of w_S.
+``"mixture"`` is the sum of the last two with a rate for each client, learned from the utilities
+(automatic relevance determination, Rasmussen & Williams 2006, section 5.1): some clients matter
+more than others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve, lapack
+from scipy.optimize import minimize
 
-__all__ = ["FAMILIES", "Fit", "Proxy", "candidates", "choose", "fit"]
+__all__ = ["FAMILIES", "Fit", "Mixture", "Proxy", "candidates", "choose", "fit", "mixture"]
 
 Floats = NDArray[np.float64]
 
 NOISES = (1e-6, 1e-4, 1e-3, 1e-2, 5e-2)  # variance of what the kernel does not explain
 SIZE = 4.0  # variance of the size means, in units of the utilities' variance: hardly shrunk
-FAMILIES = ("linear", "membership", "round")
 TABLE = 2**24  # numbers of a table by sizes: with more, a kernel is worked out pair by pair
-CHOICE_ROWS = 200  # evaluations by which kernels are compared: more change little
+FAMILIES = ("linear", "membership", "round", "mixture")
+CHOICE_ROWS = 400  # evaluations by which kernels are compared and rates are learned
+CLIMB = 25  # steps of the mixture's learning
 
 
 @dataclass(frozen=True)
@@ -77,9 +82,8 @@ class Proxy:
         n = a.shape[1]
         sizes = a.sum(axis=1)[:, None] * (n + 1) + b.sum(axis=1)
         if self.family == "round":
-            u, w = self._weights(a), self._weights(b)
-            square = (u**2).sum(axis=1)[:, None] + (w**2).sum(axis=1) - 2.0 * (u @ w.T)
-            return sizes, np.maximum(square, 0.0, out=square)
+            u, w = _averaging(a, self.shares), _averaging(b, self.shares)
+            return sizes, _apart(u**2, w**2, u, w)
         common = a.astype(np.float64) @ b.T.astype(np.float64)
         return sizes * (n + 1) + common.astype(np.intp), None
 
@@ -122,10 +126,139 @@ class Proxy:
             alike = growth * (common - p * q / n)
         return SIZE * self._near(p, q) + alike
 
-    def _weights(self, coalitions: NDArray[np.bool_]) -> Floats:
-        masses = coalitions * self.shares
-        total = masses.sum(axis=1, keepdims=True)
-        return masses / np.where(total > 0, total, 1.0)
+
+@dataclass(frozen=True, eq=False)
+class Mixture:
+    """A kernel on averaging weights plus one on membership, with a rate for each client.
+
+    ``near (4 + e^a k(sum_i lambda_i (w_i - w'_i)^2)) + e^b exp(-sum_i mu_i |x_i - x'_i|)``, where
+    `near` is correlation in log size and `k` the Gaussian or the Matern 3/2 kernel.
+
+    Attributes
+    ----------
+    shares : float64 array, shape (n,)
+    logs : float64 array, shape (4 + 2 n,)
+        Logarithms of noise, reach, the two variances, the rates lambda and the rates mu.
+    rough : bool
+        As of :class:`Proxy`.
+    """
+
+    family: ClassVar[str] = "mixture"
+    shares: Floats
+    logs: Floats
+    rough: bool = False
+
+    @property
+    def noise(self) -> float:
+        """Variance of the noise."""
+        return float(np.exp(self.logs[0]))
+
+    def kernel(self, a: NDArray[np.bool_], b: NDArray[np.bool_]) -> Floats:
+        """Return the kernel between the rows of two sets of coalitions."""
+        near, alike, _, common = self._parts(*self._places(a), *self._places(b))
+        alike *= np.exp(self.logs[2])
+        alike += SIZE
+        alike *= near
+        common *= np.exp(self.logs[3])
+        alike += common
+        return alike
+
+    def learned(self, rows: NDArray[np.bool_], utilities: Floats) -> Mixture:
+        """Return the mixture whose rates suit the utilities, by likelihood and priors on logs."""
+
+        def loss(logs: Floats) -> tuple[float, Floats]:
+            height, slope = replace(self, logs=logs)._likelihood(places, utilities)
+            away = (logs - self.logs) / spread
+            groups = logs[4:].reshape(2, -1)
+            within = groups - groups.mean(axis=1, keepdims=True)
+            slope = slope - away / spread
+            slope[4:] -= within.ravel()
+            return -(height - 0.5 * ((away**2).sum() + (within**2).sum())), -slope
+
+        n = len(self.shares)
+        places = self._places(rows)
+        # the rates of a kind have a common level, of little known size, and a spread of one
+        spread = np.array([3.0, 1.0, 2.0, 2.0] + [3.0 * n**0.5] * (2 * n))
+        ends = [(np.log(1e-7), np.log(0.3)), (-1.0, 3.0), (-8.0, 4.0), (-8.0, 4.0)]
+        ends += [(-6.0, 8.0)] * n + [(-7.0, 3.0)] * n
+        found = minimize(
+            loss, self.logs, jac=True, method="L-BFGS-B", bounds=ends, options={"maxiter": CLIMB}
+        )
+        return replace(self, logs=found.x)
+
+    def _places(self, rows: NDArray[np.bool_]) -> tuple[Floats, Floats]:
+        return rows.astype(np.float64), _averaging(rows, self.shares)
+
+    def _parts(self, x: Floats, u: Floats, z: Floats, w: Floats) -> tuple[Floats, ...]:
+        """Return `near`, `k`, its slope in the squared distance, and the part of membership."""
+        rates = np.exp(self.logs[4:].reshape(2, -1))
+        logs, others = (np.log(np.maximum(each.sum(axis=1), 0.5)) for each in (x, z))
+        near = np.exp(np.abs(logs[:, None] - others) / -np.exp(self.logs[1]))
+        square = _apart(u**2 * rates[0], w**2 * rates[0], u * rates[0], w)
+        if self.rough:
+            root = np.sqrt(3.0 * square)
+            fall = np.exp(-root)
+            alike, slope = (1.0 + root) * fall, -1.5 * fall
+        else:
+            alike = np.exp(-0.5 * square)
+            slope = -0.5 * alike
+        common = np.exp(-_apart(x * rates[1], z * rates[1], x * rates[1], z))
+        return near, alike, slope, common
+
+    def _likelihood(self, places: tuple[Floats, Floats], utilities: Floats) -> tuple[float, Floats]:
+        """Return the log marginal likelihood as :func:`_likelihood` does, and its gradient."""
+        x, u = places
+        near, alike, slope, common = self._parts(*places, *places)
+        first, second = np.exp(self.logs[2:4])
+        matrix = near * (SIZE + first * alike) + second * common
+        matrix[np.diag_indices_from(matrix)] += self.noise
+        factor, failed = lapack.dpotrf(matrix, lower=True)
+        if failed:
+            return -1e25, np.zeros_like(self.logs)
+        precision = _inverse(factor)
+        solved = precision @ utilities
+        misfit = np.maximum((utilities * solved).sum(axis=0), 1e-300)
+        count, outputs = utilities.shape
+        height = -0.5 * count * np.log(misfit / count).sum()
+        height -= outputs * np.log(np.diag(factor)).sum()
+        pull = 0.5 * (count * (solved / misfit) @ solved.T - outputs * precision)
+        lags = np.abs(np.log(near))  # in units of the reach
+        gradient = np.concatenate(
+            [
+                [np.trace(pull) * self.noise],
+                [(pull * near * (SIZE + first * alike) * lags).sum()],
+                [first * (pull * near * alike).sum(), second * (pull * common).sum()],
+                _pulls(first * pull * near * slope, u**2, u),
+                _pulls(-second * pull * common, x, x),
+            ]
+        )
+        gradient[4:] *= np.exp(self.logs[4:])
+        return float(height), gradient
+
+
+def _averaging(coalitions: NDArray[np.bool_], shares: Floats) -> Floats:
+    """Return the averaging weights of coalitions; of nobody they are zero."""
+    masses = coalitions * shares
+    total = masses.sum(axis=1, keepdims=True)
+    return masses / np.where(total > 0, total, 1.0)
+
+
+def _apart(a: Floats, b: Floats, u: Floats, w: Floats) -> Floats:
+    """Return squared distances ``sum a + sum b - 2 u w``, not below zero by rounding."""
+    square = a.sum(axis=1)[:, None] + b.sum(axis=1) - 2.0 * (u @ w.T)
+    return np.maximum(square, 0.0, out=square)
+
+
+def _pulls(pull: Floats, squares: Floats, u: Floats) -> Floats:
+    """Return ``sum over rows a, b of pull[a, b] (u[a, i] - u[b, i])^2`` for each column i."""
+    result: Floats = 2.0 * (pull.sum(axis=1) @ squares - (u * (pull @ u)).sum(axis=0))
+    return result
+
+
+def _inverse(factor: Floats) -> Floats:
+    lower, failed = lapack.dpotri(factor, lower=True)
+    assert not failed
+    return np.tril(lower) + np.tril(lower, -1).T
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,7 +274,7 @@ class Fit:
         ``weights - precision[:, L] @ r``, r the residuals of L left out.
     """
 
-    proxy: Proxy
+    proxy: Proxy | Mixture
     rows: NDArray[np.bool_]
     weights: Floats
     precision: Floats
@@ -152,19 +285,16 @@ class Fit:
         return np.linalg.solve(blocks, self.weights[groups])
 
 
-def fit(proxy: Proxy, rows: NDArray[np.bool_], utilities: Floats) -> Fit:
+def fit(proxy: Proxy | Mixture, rows: NDArray[np.bool_], utilities: Floats) -> Fit:
     """Fit a proxy to utilities ``[B, m]``, up to a constant that their middle is near to."""
     matrix = proxy.kernel(rows, rows)
     matrix[np.diag_indices_from(matrix)] += proxy.noise
     factor, _ = cho_factor(matrix, lower=True, overwrite_a=True)
-    lower, failed = lapack.dpotri(factor, lower=True)
-    assert not failed
-    precision = np.tril(lower) + np.tril(lower, -1).T
-    return Fit(proxy, rows, cho_solve((factor, True), utilities), precision)
+    return Fit(proxy, rows, cho_solve((factor, True), utilities), _inverse(factor))
 
 
 def candidates(family: str, shares: Floats) -> list[Proxy]:
-    """Return the grid of a family."""
+    """Return the grid of a family; the mixture sets out from that of "round"."""
     if family == "linear":
         return [Proxy(family, shares, scale) for scale in (0.01, 0.1, 1.0)]
     if family == "membership":
@@ -177,21 +307,36 @@ def candidates(family: str, shares: Floats) -> list[Proxy]:
     ]
 
 
+def mixture(start: Proxy) -> Mixture:
+    """Return the mixture in which all clients have the rates of a proxy of a round."""
+    n = len(start.shares)
+    logs = np.log([start.noise, start.reach, 1.0, 0.3])
+    rates = np.repeat([-2.0 * np.log(start.scale), np.log(0.16)], n)
+    return Mixture(start.shares, np.concatenate([logs, rates]), start.rough)
+
+
 def choose(
     families: Sequence[str], shares: Floats, rows: NDArray[np.bool_], utilities: Floats
-) -> Proxy:
+) -> Proxy | Mixture:
     """Return the proxy that serves best: kernels by likelihood, families by cross-validation.
 
     Within a family the marginal likelihood chooses; between the winners of several families the
     squared error of leaving one coalition out.
     """
-    best = [_likeliest(candidates(family, shares), rows, utilities) for family in families]
+    best: list[Proxy | Mixture] = []
+    winners: dict[str, Proxy] = {}
+    for family in families:
+        grid = "round" if family == "mixture" else family
+        if grid not in winners:
+            winners[grid] = _likeliest(candidates(grid, shares), rows, utilities)
+        found = winners[grid]
+        best.append(mixture(found).learned(rows, utilities) if family == "mixture" else found)
     if len(best) == 1:
         return best[0]
     return min(best, key=lambda proxy: _left_out_error(proxy, rows, utilities))
 
 
-def _left_out_error(proxy: Proxy, rows: NDArray[np.bool_], utilities: Floats) -> float:
+def _left_out_error(proxy: Proxy | Mixture, rows: NDArray[np.bool_], utilities: Floats) -> float:
     found = fit(proxy, rows, utilities)
     errors = (found.weights / np.diag(found.precision)[:, None]) ** 2
     return float(np.log(np.maximum(errors.sum(axis=0), 1e-300)).sum())  # outputs count alike

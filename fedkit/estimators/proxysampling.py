@@ -36,11 +36,12 @@ class ProxySampling(Estimator):
 
     Parameters
     ----------
-    proxy : {"auto", "round", "membership", "linear"}
+    proxy : {"auto", "round", "membership", "linear", "mixture"}
         ``"round"``: a Gaussian process on the averaging weights of a coalition, for the clients
         of a federated round.  ``"linear"``: client effects with a ridge, as Kernel SHAP and
         kernel Banzhaf (Liu et al. 2024) have, but corrected.  ``"membership"``: interactions of
-        all orders, damped, for any game.  ``"auto"`` lets cross-validation choose.
+        all orders, damped, for any game.  ``"mixture"``: the sum of "round" and "membership",
+        with a rate for each client that is learned.  ``"auto"`` lets cross-validation choose.
     sizes : sequence of float, optional
         Data sizes of the clients, for the averaging weights; None is equal sizes.
     value : {"shapley", "banzhaf"}
@@ -61,7 +62,7 @@ class ProxySampling(Estimator):
     one batch.
     """
 
-    proxy: Literal["auto", "round", "membership", "linear"] = "auto"
+    proxy: Literal["auto", "round", "membership", "linear", "mixture"] = "auto"
     sizes: Sequence[float] | None = None
     value: Literal["shapley", "banzhaf"] = "shapley"
 
