@@ -1,8 +1,10 @@
 """Errors on real federated rounds beside the newest peers.
 
-Run ``python -m benchmarks.realrounds [folder]``: tables of all utilities of rounds are kept in
-the folder (by default `_rounds`), so that they are built once; what no data set or no peer is
-there for is left out.  shapiq's regression estimators need its version 1.8 and Python 3.12.
+Run ``python -m benchmarks.realrounds [folder] [--quick] [--save]``: tables of all utilities of
+rounds and all errors are kept in the folder (by default `_rounds`), so that the same command goes
+on where it was stopped; what no data set or no peer is there for is left out.  shapiq's regression
+estimators need its version 1.8 and Python 3.12.  ``--quick`` takes two rounds that shaped nothing,
+three seeds and the two smallest budgets; ``--save`` writes ``results/realrounds.json``.
 """
 
 from __future__ import annotations
@@ -11,7 +13,9 @@ import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-import sys
+import argparse
+import json
+import platform
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +25,7 @@ import numpy as np
 
 import fedkit as fk
 from benchmarks.estimators import BUDGETS, saturating, version
+from fedkit.atomic import write_text
 
 SEEDS = 5
 UTILITIES = ("accuracy", "negative_loss")
@@ -35,7 +40,8 @@ ROUNDS: dict[str, tuple[str, int, str, float | None, int]] = {
     "fashion14": ("fashionmnist", 14, "mlp-64", 0.8, 400),
     "digits16": ("digits", 16, "mlp-64", 0.5, 200),
 }
-SHAPED = ("digits10", "mnist12mlp", "fashion12")  # seen while the proxies were made
+SHAPED = ["digits10", "mnist12mlp", "fashion12"]  # seen while the proxies were made
+HELD_OUT = [name for name in ROUNDS if name not in SHAPED]
 
 Run = Callable[[fk.TableGame, int, int, np.ndarray], np.ndarray]
 
@@ -68,10 +74,10 @@ def build(folder: Path, name: str) -> None:
     np.savez_compressed(folder / f"{name}.npz", **tables)
 
 
-def rounds(folder: Path) -> dict[str, tuple[fk.TableGame, np.ndarray]]:
+def rounds(folder: Path, names: list[str]) -> dict[str, tuple[fk.TableGame, np.ndarray]]:
     """Return the games by name, with the data sizes of their clients."""
     games = {}
-    for name in ROUNDS:
+    for name in names:
         path = folder / f"{name}.npz"
         if not path.exists():
             try:
@@ -137,29 +143,38 @@ def ours() -> dict[str, Run]:
     }
 
 
-def ahead(games: dict[str, tuple[fk.TableGame, np.ndarray]]) -> list[dict[str, Any]]:
-    """Root mean squared error over the mean absolute value, by game, estimator and budget."""
+def ahead(
+    games: dict[str, tuple[fk.TableGame, np.ndarray]], kept: Path, seeds: int, budgets: list[int]
+) -> list[dict[str, Any]]:
+    """Root mean squared error over the mean absolute value, by game, estimator and budget.
+
+    Errors are written to the file `kept`, a line each, and read from there.
+    """
+    lines = kept.read_text().splitlines() if kept.exists() else []
+    known = {tuple(key): error for key, error in map(json.loads, lines)}
     found = []
     for label, (game, sizes) in games.items():
         exact = fk.shapley(game).values
-        for budget in [b for b in BUDGETS if b < 2**game.n_players]:
+        for budget in [b for b in budgets if b < 2**game.n_players]:
             for name, run in (ours() | peers()).items():
-                try:
-                    values = [run(game, budget, seed, sizes) for seed in range(SEEDS)]
-                except (ValueError, RuntimeError, np.linalg.LinAlgError):
-                    continue  # a peer below its smallest budget
-                squares = (
-                    np.mean((np.array(values) - exact) ** 2, axis=1) / np.abs(exact).mean() ** 2
-                )
-                found.append(
-                    {
-                        "game": label,
-                        "budget": budget,
-                        "estimator": name,
-                        "error": float(np.sqrt(squares.mean())),
-                        "spread": float(np.sqrt(squares).std(ddof=1) / SEEDS**0.5),
-                    }
-                )
+                errors = []
+                for seed in range(seeds):
+                    key = (label, budget, name, version(name.split()[0]) or fk.__version__, seed)
+                    if key not in known:
+                        try:
+                            values = run(game, budget, seed, sizes)
+                        except (ValueError, RuntimeError, np.linalg.LinAlgError):
+                            break  # a peer below its smallest budget
+                        square = np.mean((values - exact) ** 2) / np.abs(exact).mean() ** 2
+                        known[key] = float(np.sqrt(square))
+                        with kept.open("a") as file:
+                            file.write(json.dumps([key, known[key]]) + "\n")
+                    errors.append(known[key])
+                if errors:
+                    row = {"game": label, "budget": budget, "estimator": name}
+                    rms = float(np.sqrt(np.mean(np.square(errors))))
+                    spread = float(np.std(errors, ddof=1) / len(errors) ** 0.5)
+                    found.append(row | {"error": rms, "spread": spread, "seeds": len(errors)})
     return found
 
 
@@ -177,7 +192,7 @@ def ratios(rows: list[dict[str, Any]]) -> dict[tuple[str, int], float]:
 
 def show(title: str, rows: list[dict[str, Any]]) -> None:
     """Print errors with their standard errors over seeds, and geometric means of the ratios."""
-    print(f"\n{title}: relative error, {SEEDS} seeds")
+    print(f"\n{title}: relative error, seeds: {max(row['seeds'] for row in rows)}")
     names = list(dict.fromkeys(row["estimator"] for row in rows))
     print(f"{'game':28}{'budget':>7}" + "".join(f"{name.split()[-1]:>17}" for name in names))
     found = ratios(rows)
@@ -204,15 +219,26 @@ def show(title: str, rows: list[dict[str, Any]]) -> None:
             )
 
 
-def main(folder: Path = Path("_rounds")) -> None:
+def main(folder: Path = Path("_rounds"), quick: bool = False, save: bool = False) -> None:
     """Print the errors beside the peers."""
-    games = rounds(folder)
-    for title, names in (("rounds seen", SHAPED), ("rounds held out", set(ROUNDS) - set(SHAPED))):
+    games = rounds(folder, HELD_OUT[-2:] if quick else list(ROUNDS))
+    seeds, budgets = (3, list(BUDGETS)[:2]) if quick else (SEEDS, list(BUDGETS))
+    record = {}
+    for title, names in (("rounds seen", SHAPED), ("rounds held out", HELD_OUT)):
         some = {label: each for label, each in games.items() if label.split(",")[0] in names}
         if some:
-            show(title, ahead(some))
-    show("other games", ahead(synthetic()))
+            record[title] = ahead(some, folder / "errors.jsonl", seeds, budgets)
+    record["other games"] = ahead(synthetic(), folder / "errors.jsonl", seeds, budgets)
+    for title, rows in record.items():
+        show(title, rows)
+    if save:
+        told = {"python": platform.python_version(), "shapiq": version("shapiq"), "rows": record}
+        write_text(Path("results/realrounds.json"), json.dumps(told, indent=1) + "\n")
 
 
 if __name__ == "__main__":
-    main(*(Path(argument) for argument in sys.argv[1:]))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", nargs="?", type=Path, default=Path("_rounds"))
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--save", action="store_true")
+    main(**vars(parser.parse_args()))
