@@ -273,7 +273,7 @@ def test_licences_and_citation() -> None:
     for key in ("message", "title", "authors", "version", "license", "date-released"):
         assert citation[key]
     version = PROJECT["project"]["version"]
-    assert citation["version"] == version == metadata.version("fedkit")
+    assert citation["version"] == version == metadata.version("fedkit-contributions")
     changelog = (ROOT / "CHANGELOG.md").read_text("utf-8")
     assert f"## [{version}] - {citation['date-released']}" in changelog
 
