@@ -93,8 +93,8 @@ class VerticalData:
     UserWarning
         If the label is the same in all rows (every value is then 0), or has more than 5 levels
         and more than one for every five rows (an amount or an ID: any columns seem to tell it); if
-        a column looks like a forgotten ID: text that differs in every row, or the whole numbers
-        from some first to some last, each once.
+        a column of a data frame looks like a forgotten ID: text that differs in every row, or the
+        whole numbers from some first to some last, each once.
 
     Examples
     --------
@@ -133,8 +133,7 @@ class VerticalData:
                     f"{owner} has {len(x)} rows and y has {self.n_rows}; keep the rows that all "
                     "parties share, in one order"
                 )
-            titles = list(getattr(x, "columns", range(len(columns))))
-            for title, column in zip(titles, columns, strict=True):
+            for title, column in zip(getattr(x, "columns", []), columns, strict=False):
                 if looks_like_id(column):
                     warnings.warn(
                         f"column {title!r} of {owner} is another in every row: is it an ID? Leave "
