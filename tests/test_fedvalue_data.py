@@ -442,7 +442,9 @@ def test_frames_that_cannot_be_joined():
         (own, bank.drop(columns="id"), "bank has no column 'id'"),
         (own.drop(columns="y"), bank, "the task party has no column 'y'"),
         (own.assign(id="u1"), bank, "stands twice"),
-        (own, bank.assign(id=range(20)), "no 'id' stands with every party"),
+        (own, bank.assign(id=range(20)), "the types of 'id' differ"),
+        (own.assign(id=range(20)), bank.assign(id=np.arange(20.0)), "or are fractions"),
+        (own, bank.assign(id=[f"v{i}" for i in range(20)]), "no 'id' stands with every party"),
     ):
         with pytest.raises(ValueError, match=sentence):
             VerticalData.join(task, {"bank": other}, on="id", label="y")

@@ -108,6 +108,21 @@ def test_hardened_cells_are_refused_and_still_count_what_is_there():
     assert counted(*parties_of(codes, seed=0, variant="cells")) == clear_table(codes)  # for lessons
 
 
+@pytest.fixture
+def small_blocks(monkeypatch):
+    monkeypatch.setattr(roles, "LEAST_ROWS", 0)
+
+
+def test_blocks_of_few_people_are_refused_by_every_party():
+    task, others = parties_of(random_codes(2500), seed=0, blocks=3)
+    with pytest.raises(MessageError, match="task has 2500 rows and is asked for 3 blocks"):
+        count_here(task, others)
+    with pytest.raises(MessageError, match="1000 rows at least"):
+        others[0].upload("j", Order(2, 3, block=1, blocks=3))
+    assert len(others[0].upload("j", Order(2, 3, block=1, blocks=2)).ids) > 2000
+
+
+@pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("hardened", [True, False])
 def test_blocks_count_what_a_whole_table_does(hardened):
     codes = random_codes(200, (3, 2, 3, 2), 4)
@@ -123,6 +138,7 @@ def test_blocks_count_what_a_whole_table_does(hardened):
         parties_of(codes, variant="cells", blocks=2)
 
 
+@pytest.mark.usefixtures("small_blocks")
 def test_bound_of_blocks_is_that_of_the_weakest():
     codes = random_codes(40, seed=3)
     task, others = parties_of(codes, seed=0, duplications=2, artificial=30, blocks=3)
@@ -147,6 +163,7 @@ class LastBlockLiar(CountingServer):
         return Table(tokens, found.counts, found.sealed)
 
 
+@pytest.mark.usefixtures("small_blocks")
 def test_lie_in_one_block_is_found():
     task, others = parties_of(random_codes(60, (2, 2, 5), 1), seed=1, blocks=3, artificial=200)
     server = LastBlockLiar()

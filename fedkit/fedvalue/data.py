@@ -250,12 +250,14 @@ class VerticalData:
                     f"{owner} has rows without a {on!r}, or one that stands twice; it must tell "
                     "whose a row is"
                 )
+        kinds = {frame[on].dtype.kind for frame in frames.values()}
+        if len(kinds) > 1 or kinds & set("fc"):
+            told = ", ".join(f"{o}: {f[on].dtype}" for o, f in frames.items())
+            raise ValueError(f"the types of {on!r} differ or are fractions ({told}); 7 is not '7'")
         known = set(task[on]).intersection(*(frame[on] for frame in frames.values()))
         kept = task[on][task[on].isin(known)]
         if not len(kept):
-            raise ValueError(
-                f"no {on!r} stands with every party: write them alike, of one type (7 is not '7')"
-            )
+            raise ValueError(f"no {on!r} stands with every party; write them alike")
         lost = [f"{o}: {len(f) - len(kept)}" for o, f in frames.items() if len(f) > len(kept)]
         if lost:
             warnings.warn(

@@ -56,6 +56,9 @@ __all__ = ["DataParty", "Party", "PartyMissing", "SecureCounts", "TaskParty", "V
 
 Variant = Literal["table", "cells"]
 
+#: rows of a block, on average at least: the table of a block of one would be that person's cells
+LEAST_ROWS = 1000
+
 #: index of an artificial ID in its block; copies of real IDs count from 0
 _ARTIFICIAL = 2**32 - 1
 
@@ -164,6 +167,11 @@ class Party:
         """Prepare the upload for a job: lines 7 to 11 of Algorithm 1, with tokens."""
         random = Stream(self._secret, "upload", job)
         hashes, real = self._roster.hashes, self._cells
+        if order.blocks > 1 and self.n_rows < LEAST_ROWS * order.blocks:
+            raise MessageError(
+                f"{self.name} has {self.n_rows} rows and is asked for {order.blocks} blocks; one "
+                f"has {LEAST_ROWS} rows at least, for the task party knows who is in a block"
+            )
         if order.cell is not None or order.blocks > 1:
             rows = self._roster.block(order.block, order.blocks)
             if order.cell is not None:
@@ -353,7 +361,8 @@ class TaskParty(Party):
     blocks : int
         Whole tables only: the IDs are cut into so many parts of about equal size by their hashes,
         and each part is counted and checked by itself.  Memory falls with their number; the bound
-        is that of the weakest part, which has its own artificial IDs.
+        is that of the weakest part, which has its own artificial IDs.  The task party can tell who
+        is in a part and sees its table, so parties refuse less than 1,000 rows a part on average.
     n_cells : mapping of str to int, optional
         Cells of each data party, which ``variant="cells"`` must know to ask for them.
 

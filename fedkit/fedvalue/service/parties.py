@@ -162,7 +162,8 @@ def _agree(job: Job, party: DataParty, max_rows: int) -> None:
             "it asks for the protocol as printed: one cell, or without fresh keys, padding and "
             "tokens per row; the server would learn more"
         )
-    size = party.n_rows * order.duplications + order.artificial + order.padding
+    rows = -(-party.n_rows // order.blocks)
+    size = rows * order.duplications + order.artificial + order.padding
     if size > max_rows:
         raise MessageError(f"it asks for {size} encrypted IDs, over {max_rows} (--max-rows)")
 
