@@ -37,7 +37,7 @@ class Entered:
     values : DataFrame
         Columns dataset, scenario, seed, method, role, value.
     measures : DataFrame
-        Columns dataset, scenario, seed, method, measure, value (:data:`fedkit.arena.MEASURES`).
+        Columns dataset, scenario, seed, method, measure, value (``fk.arena.MEASURES``).
     failures : dict of str to str
         One sentence for each method that is out, by name.
     results : dict
@@ -119,7 +119,7 @@ def run(
     rows : sequence of str, optional
         The arena's own methods that stand beside them, all by default.
     scenarios : iterable of str, optional
-        Names of :data:`fedkit.arena.SCENARIOS`, all by default.
+        Names of ``fk.arena.SCENARIOS``, all by default.
     seeds : sequence of int, optional
         The profile's own by default.
     store : Store, optional
