@@ -64,7 +64,7 @@ class Valued(Strategy):
     """Runs a Flower strategy, and values its clients after each round of training.
 
     The inner strategy samples nodes, writes their messages and aggregates their replies.  What
-    comes between is the round of :func:`~fedkit.federated.rounds.run`: updates that are no finite vector of the
+    comes between is the round of ``fk.run``: updates that are no finite vector of the
     model's length are left out, the others are valued, and the values can decide how much each
     client counts (`aggregate`) and who is asked next (`select`).
 
@@ -83,15 +83,15 @@ class Valued(Strategy):
     participants : int, optional
         How many known nodes `select` may keep.
     aggregate : Aggregation or callable, optional
-        Weights from the values, as in :class:`~fedkit.federated.rounds.Strategy`.  They take the place of the number
+        Weights from the values, as in ``fk.Strategy``.  They take the place of the number
         of samples in the replies, so `inner` must be one that averages by it (FedAvg, FedProx,
         FedAvgM, FedAdam, ...); the mean of the clients' metrics is then weighted so too.
     remember, outputs
-        As in :class:`~fedkit.federated.rounds.Strategy`.
+        As in ``fk.Strategy``.
     test : Evaluator, optional
         Measures the accuracy of the history.
     local : LocalSGD, optional
-        How clients train, for the valuers that ask (:class:`~fedkit.methods.fedtsv.FedTSV`).
+        How clients train, for the valuers that ask (``fk.FedTSV``).
     weighting : {"size", "uniform"}
         How a coalition's updates are averaged.
     seed : int
@@ -100,7 +100,7 @@ class Valued(Strategy):
     Attributes
     ----------
     history : History
-        As :func:`~fedkit.federated.rounds.run` leaves it.  The weight of a client is nan without `aggregate`: the
+        As ``fk.run`` leaves it.  The weight of a client is nan without `aggregate`: the
         inner strategy does not tell it.
     numbers : dict of int to int
         Number of each node: what its reply names in ``{"fedkit": {"client": number}}`` (a
