@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from dataclasses import replace
 
@@ -29,6 +30,7 @@ from fedkit.federated.retraining import train_with_sizes
 from fedkit.federated.selection import ClientTable, LateJoiners
 from fedkit.federated.valuers import NoValue
 from fedkit.records import Store
+from fedkit.streams import Streams
 
 SMALL = replace(
     cells._DIGITS, clients=5, participants=5, rounds=3, samples=20, validation=120, seen=120,
@@ -116,7 +118,9 @@ def test_fewer_seen_images_are_some_of_more_and_hold_every_class() -> None:
 def test_late_clients_come_late_and_tampered_updates_are_sent() -> None:
     w = world(small("late", rounds=4), 0)
     here = [set(r.participants.tolist()) for r in w.rounds]
-    absent = set(np.flatnonzero(w.planted.bad).tolist())
+    absent = set(np.flatnonzero(~w.planted.present[0]).tolist())
+    assert len(absent) == 2
+    assert not w.planted.bad.any()  # presence alone gives them away
     assert [bool(h & absent) for h in here] == [False, False, True, True]
     table = ClientTable.new(np.full(3, 5), np.zeros((3, 2), dtype=np.int64))
     assert LateJoiners({1: 1}).select(table, 3, np.random.default_rng(0)).tolist() == [0, 2]
@@ -212,6 +216,8 @@ def test_every_row_values_clients_and_declares_what_it_asks_for(name, noisy) -> 
     if name not in ("random", "uniform"):
         assert set(method.sees) - asked <= {"sizes"}
     spends = {"validation": found.evaluations > 0, "training": found.trainings > 0}
+    if name == "fedtsv":  # it trains on the server's images
+        spends["training"] = False
     assert all(sight in method.sees for sight, spent in spends.items() if spent)
 
 
@@ -232,11 +238,121 @@ def test_what_is_spent_is_counted(noisy) -> None:
 
 
 def test_the_exact_row_is_the_exact_value(noisy) -> None:
-    total = np.zeros(5)
-    for r in noisy.rounds:
-        total[r.participants] += fk.shapley(r.game()).values
-    found = play("exact", METHODS["exact"], noisy).values
-    np.testing.assert_allclose(found, total, atol=3 * 1.01 / 120)
+    mean = sum(fk.shapley(r.game()).values for r in noisy.rounds) / 3
+    found = play("exact", METHODS["exact"], noisy)
+    np.testing.assert_allclose(found.values, mean, atol=1.01 / 120)
+    assert found.fidelity == 1
+    assert play("exact-loss", METHODS["exact-loss"], noisy).fidelity == 1  # by its own utility
+    assert np.isnan(play("loo-retrained", METHODS["loo-retrained"], noisy).fidelity)
+    assert play("uniform", METHODS["uniform"], noisy).fidelity == 0
+    backwards = play("backwards", Minus(), noisy)
+    assert np.isnan(backwards.fidelity)  # what it says is not what it averaged
+
+
+class Minus:
+    sees = ("validation",)
+
+    def values(self, view):
+        return -view.mean([fk.shapley(r.game()).values for r in view.rounds()])
+
+
+def test_the_fidelity_of_rounds_is_the_mean_of_their_agreements(noisy) -> None:
+    by_loss = [fk.shapley(t).values for t in noisy.tables("negative_loss")]
+    wanted = [
+        agreement(fk.leave_one_out(t).values, exact)
+        for t, exact in zip(noisy.tables("negative_loss"), by_loss, strict=True)
+    ]
+    found = play("loo-loss", METHODS["loo-loss"], noisy).fidelity
+    assert found == pytest.approx(np.mean(wanted))
+
+
+def test_values_are_means_per_participation_and_the_unasked_have_none() -> None:
+    w = world(small("twenty", clients=8, participants=2, rounds=3), 0)
+    view = View(w, ())
+    assert (view.times == 0).any()
+    assert view.times.max() > 1
+    found = play("mean", METHODS["uniform"], w).values
+    np.testing.assert_array_equal(found, np.where(view.times > 0, 0.5, np.nan))
+    worth = cells.worth(w, found)
+    assert all(np.isfinite(x) for x in worth.values())
+    w = world(small("twenty", clients=6, participants=3, rounds=4), 0)
+    view = View(w, ())
+    sums = np.zeros(6)  # of how often each was drawn
+    for r in w.rounds:
+        sums[r.participants] += r.index + 10 * r.participants
+    seen = view.times > 0
+    assert len(set(view.times[seen])) > 1
+    found = view.mean([r.index + 10 * r.participants for r in w.rounds])
+    np.testing.assert_allclose(found[seen], sums[seen] / view.times[seen])
+
+
+class Spoils:
+    """Writes into all that it is given."""
+
+    sees = ("updates", "sizes", "validation")
+
+    def values(self, view):
+        view.sizes[:] = 1
+        for r in view.rounds():
+            r.updates.zero_()
+            r.base.zero_()
+            r.sizes[:] = 1
+            r.participants[:] = 0
+            r.evaluator.x.zero_()
+            r.evaluator.y.zero_()
+        return np.zeros(view.n_clients)
+
+
+def test_nothing_that_a_method_writes_into_is_shared() -> None:
+    w = world(small("sizes", samples=21), 0)
+    before = [play(m, METHODS[m], w).values for m in ("cgsv", "size", "fedtsv")]
+    sizes = w.planted.federation.sizes.copy()
+    x, y = w.rounds[0].evaluator.x.clone(), w.rounds[0].evaluator.y.clone()
+    play("spoils", Spoils(), w)
+    for m, values in zip(("cgsv", "size", "fedtsv"), before, strict=True):
+        np.testing.assert_array_equal(play(m, METHODS[m], w).values, values)
+    np.testing.assert_array_equal(w.planted.federation.sizes, sizes)
+    assert torch.equal(w.rounds[0].evaluator.x, x)
+    assert torch.equal(w.rounds[0].evaluator.y, y)
+
+
+def test_variants_have_streams_of_their_own_that_tell_no_roles() -> None:
+    s = small("sizes")
+    one, other = (View(world(x, 0), ()) for x in (s, replace(s, lr=s.lr / 2)))
+    assert one.streams.seed != other.streams.seed
+    assert one.streams == View(world(s, 0), ()).streams
+    assert one.rounds()[0].streams.seed not in (0, other.streams.seed)
+    told = Streams(one.streams.seed).generator("arena", "roles").permutation(5)
+    assert told.tolist() != plant(s, 0).role.tolist()
+    a = play("random", METHODS["random"], world(s, 0)).values
+    b = play("random", METHODS["random"], world(replace(s, lr=s.lr / 2), 0)).values
+    assert (a != b).all()
+
+
+def test_samplers_have_one_budget_and_training_on_the_servers_images_is_counted() -> None:
+    w = world(small("sizes", clients=8, participants=8), 0)
+    for name in ("owen", "ms-gtg", "permutation", "gtg", "multilinear"):
+        assert play(name, METHODS[name], w).evaluations <= 3 * 6 * 8
+    assert play("owen", METHODS["owen"], w).evaluations > 3 * 4 * 8
+    assert play("ms-mr", METHODS["ms-mr"], w).evaluations == 3 * 2**8
+    w = world(small("labels"), 0)  # equal sizes, so a round's reference is one client of five
+    assert play("fedtsv", METHODS["fedtsv"], w).trainings == pytest.approx(1 / 5, rel=0.2)
+
+
+def test_models_are_not_priced_beside_the_time_they_took(noisy, monkeypatch) -> None:
+    class Models(Nan):
+        sees = ("updates", "validation")
+
+        def values(self, view):
+            for r in view.rounds():
+                r.evaluator.utilities(r.base[None])
+            return np.zeros(view.n_clients)
+
+    _ = noisy.seconds_per_evaluation
+    monkeypatch.setattr(type(noisy), "seconds_per_evaluation", 1e6)
+    found = play("models", Models(), noisy)
+    assert found.evaluations == 3
+    assert found.seconds < 1e6
 
 
 def test_what_is_recorded_is_in_the_order_of_the_roles() -> None:
@@ -331,6 +447,23 @@ class Words:
         return ["a"] * view.n_clients
 
 
+class Leaves:
+    sees = ()
+
+    def values(self, view):
+        raise SystemExit(0)
+
+
+class Swallows:
+    sees = ()
+
+    def values(self, view):
+        try:
+            time.sleep(30)
+        except Exception:
+            return np.zeros(view.n_clients)
+
+
 class Sleeps:
     sees = ()
 
@@ -344,7 +477,7 @@ class Backwards:
     sees = ("validation",)
 
     def values(self, view):
-        return view.total([fk.shapley(r.game()).values for r in view.rounds("negative_loss")])
+        return view.mean([fk.shapley(r.game()).values for r in view.rounds("negative_loss")])
 
 
 def test_bad_methods_end_in_one_sentence_and_stop_nobody() -> None:
@@ -354,6 +487,8 @@ def test_bad_methods_end_in_one_sentence_and_stop_nobody() -> None:
         Nan: r"Nan returned \[nan nan nan nan nan nan nan nan\].*expected 8 finite numbers",
         Short: "Short returned .* of shape .2,.",
         Words: "Words raised ValueError",
+        Leaves: "Leaves raised SystemExit",
+        Swallows: "Swallows took longer than 1 seconds",
         Sleeps: "Sleeps took longer than 1 seconds",
     }
     found = fk.arena.run(
@@ -378,11 +513,15 @@ def test_methods_are_found_by_what_they_are() -> None:
         ("nothing", "unknown"), ("nowhere:Thing", "cannot be imported"), (object(), "values and"),
         (type("Greedy", (Nan,), {"sees": ("everything",)}), "declares sees"),
         (type("Text", (Nan,), {"sees": "sizes"}), "declares sees"),
+        (type("Broken", (Nan,), {"__init__": lambda self: 1 / 0}), "cannot be made: ZeroDiv"),
+        (type("Exits", (Nan,), {"__init__": lambda self: sys.exit(1)}), "cannot be made: System"),
     ):  # fmt: skip
         with pytest.raises(ValueError, match=sentence):
             find_method(wrong)
     with pytest.raises(ValueError, match="a name of its own"):
         fk.arena.run([Nan, Nan])
+    with pytest.raises(ValueError, match="called 'exact', as a row"):
+        fk.arena.run([type("exact", (Nan,), {})], rows=["size"])
     with pytest.raises(ValueError, match="a scenario is 'rain'"):
         fk.arena.run([Nan], scenarios=["rain"])
 
@@ -393,7 +532,7 @@ def test_methods_are_found_by_what_they_are() -> None:
 def said(value, **more):
     accuracy = {"weights": 80.0, "selection": 70.0, "without_worst": 82.0, "without_best": 60.0}
     metrics = {f"accuracy.{k}": v for k, v in (accuracy | {"everybody": 75.0}).items()}
-    metrics |= dict.fromkeys(("evaluations", "trainings", "seconds", "held"), 1.0)
+    metrics |= dict.fromkeys(("evaluations", "trainings", "seconds", "held", "fidelity"), 1.0)
     return {"metrics": metrics, "series": {"value": value, **more}}
 
 
@@ -414,7 +553,7 @@ def known(quality, bad=None, group=None, retraining=None):
 def test_measures_against_closed_forms() -> None:
     mine = said([3.0, 1.0, 2.0, 0.0], **{"value.rounds": [0.0, 2.0, 1.0, 3.0]})
     truth = known([1.0, 0.7, 0.4, 0.0], bad=[0, 0, 1, 1], retraining=[4.0, 3.0, 2.0, 1.0])
-    found = measure("label-noise", mine, said([3.0, 1.0, 2.0, 0.0]), truth)
+    found = measure("label-noise", mine, truth)
     assert found["fidelity.rounds"] == 1
     assert found["fidelity.retraining"] == pytest.approx(4 / 6)  # one of six pairs is reversed
     assert found["fidelity.planted"] == pytest.approx(4 / 6)
@@ -428,27 +567,93 @@ def test_measures_against_closed_forms() -> None:
 def test_a_constant_says_nothing_and_a_maverick_is_to_be_found() -> None:
     assert agreement([1, 1, 1], [1, 2, 3]) == 0
     assert np.isnan(agreement([1, 2], [1, 2, 3]))
-    found = measure("mavericks", said([5.0, 0.0, 1.0]), None, known([1.0, 1.0, 0.0]))
-    assert found["detection"] == 0.5
-    assert "fidelity.rounds" not in found
+    assert agreement([1, np.nan, 2, 3], [1, 9, 2, 3]) == 1
+    assert np.isnan(agreement([1, np.nan], [1, 2]))
+    found = measure("mavericks", said([5.0, 0.0, 1.0]), known([1.0, 1.0, 0.0]))
+    assert found["mavericks"] == 0.5
+    assert not {"detection", "fidelity.planted", "late"} & set(found)
+    found = measure("late", said([5.0, 0.0, 1.0]), known([1.0, 1.0, 0.5]))
+    assert found["late"] == 0.5
+    assert not {"detection", "fidelity.planted", "fidelity.retraining"} & set(found)
+
+
+def test_who_was_never_asked_is_left_out() -> None:
+    truth = known([1.0, 0.7, 0.4, 0.0], bad=[0, 0, 1, 1])
+    found = measure("twenty", said([3.0, np.nan, 1.0, 2.0]), truth)
+    assert found["detection"] == 1
+    assert found["fidelity.planted"] == pytest.approx(1 / 3)
+
+
+def test_a_constant_is_not_stable_and_stability_has_no_reference() -> None:
+    mine = said([1.0, 1.0, 1.0], **{"value.rate": [1.0, 1.0, 1.0]})
+    truth = known([1.0, 0.5, 0.0])
+    assert np.isnan(measure("sizes", mine, truth)["stability.rate"])
+    moved = {"value.rate": [1.0, 3.0, 2.0]}
+    rows, truths = {}, {}
+    for seed in (0, 1):
+        truths["digits", "sizes", seed] = truth
+        rows["digits", "sizes", seed, "size"] = mine
+        rows["digits", "sizes", seed, "random"] = said([1.0, 2.0, 3.0], **moved)
+        rows["digits", "sizes", seed, "loo"] = said([1.0, 2.0, 3.0], **moved)
+    frame = measure_all(rows, truths)
+    for name in ("stability.rate", "stability.seeds"):
+        assert list(summary(frame, name).columns) == ["mean", "low", "high", "units"]
+        assert frame[(frame.measure == name) & (frame.method == "size")].value.isna().all()
+    assert "gain" in summary(frame, "fidelity.planted")
+
+
+def test_nothing_positive_is_not_fair_and_a_trick_should_not_matter() -> None:
+    truth = known([1.0] * 3, group=[np.nan, 0, 0])
+    found = measure("duplicates", said([-1.0, -2.0, -30.0], **{"value.before": [1.0, 1.0]}), truth)
+    assert all(np.isnan(x) for m, x in found.items() if m.startswith("fairness"))
+    assert sum(m.startswith("fairness") for m in found) == 3
+    for name, groups in (("duplicates", (1, 5)), ("split", (1, 5))):
+        p = plant(small(name), 0)
+        (group,) = p.groups
+        assert sorted(p.role[list(group)]) == list(range(*groups))
+    rows = {
+        ("digits", "duplicates", seed, name): said(after, **{"value.before": [2.0, 1.0, 1.0]})
+        for seed in (0, 1)
+        for name, after in (
+            ("loses", [0.1, 2.0, 2.0, 0.1]), ("gains", [1.4, 1.0, 1.0, 1.0]),
+        )
+    }  # fmt: skip
+    truths = {("digits", "duplicates", seed): known([1.0] * 4) for seed in (0, 1)}
+    frame = measure_all(rows, truths)
+    assert list(summary(frame, "fairness.copying").index) == ["gains", "loses"]
+    assert (ranking(frame, "fairness.copying")["first"] == "gains").all()
+
+
+def test_scenarios_are_the_unit_and_seeds_where_there_is_one() -> None:
+    rows, truths = {}, {}
+    for data in ("mnist", "fashionmnist"):
+        for scenario in ("sizes", "labels", "duplicates"):
+            for seed in range(4):
+                truths[data, scenario, seed] = known([1.0, 0.5, 0.0])
+                before = {"value.before": [1.0, 1.0]} if scenario == "duplicates" else {}
+                rows[data, scenario, seed, "loo"] = said([3.0, 2.0, 1.0 + seed / 9], **before)
+    frame = measure_all(rows, truths)
+    assert summary(frame, "fidelity.planted").loc["loo", "units"] == 3
+    assert summary(frame, "fairness.copying").loc["loo", "units"] == 4
+    assert list(ranking(frame, "fidelity.planted").index) == ["duplicates", "labels", "sizes"]
 
 
 def test_tricks_are_paid_in_mean_pays() -> None:
     mine = said([1.0, 1.0, -3.0, 2.0], **{"value.before": [1.0, 1.0, 2.0]})
     truth = known([1.0] * 4, group=[0, 0, np.nan, 0])
-    found = measure("duplicates", mine, None, truth)
+    found = measure("duplicates", mine, truth)
     # pay 1/4, 1/4, 0, 2/4 of 4 clients; 1/4 of 3 before
     assert found["fairness.copying"] == pytest.approx((3 / 4 - 1 / 4) * 3)
     assert found["fairness.apart"] == pytest.approx(1 / 4 * 4)
     assert found["fairness.alike"] == pytest.approx(np.std([1, 1, 2], ddof=1))
     assert "fidelity.planted" not in found
-    assert "fairness.splitting" in measure("split", mine, None, truth)
+    assert "fairness.splitting" in measure("split", mine, truth)
 
 
 def test_summaries_pair_federations_and_correct_for_many_methods() -> None:
     rng = np.random.default_rng(0)
     rows, truths = {}, {}
-    for scenario in ("sizes", "labels", "late", "label-noise", "twenty"):
+    for scenario in ("sizes", "labels", "feature-noise", "label-noise", "twenty"):
         for seed in (0, 1):
             quality = rng.permutation(6) / 5
             truths["digits", scenario, seed] = known(quality.tolist())
@@ -460,7 +665,7 @@ def test_summaries_pair_federations_and_correct_for_many_methods() -> None:
     assert list(table.index[:2]) == ["exact", "good"]
     assert table.loc["good", "mean"] == 1
     assert table.loc["bad", "mean"] == -1
-    assert (table["federations"] == 5).all()
+    assert (table["units"] == 5).all()
     each = frame[(frame.measure == "fidelity.planted") & (frame.method == "random")]
     mean = each.groupby("scenario").value.mean()
     assert table.loc["good", "gain"] == pytest.approx((1 - mean).mean())
@@ -477,10 +682,10 @@ def test_summaries_pair_federations_and_correct_for_many_methods() -> None:
 
 def test_every_measure_is_described_and_measured() -> None:
     found: set[str] = set()
-    for name in ("label-noise", "duplicates", "split"):
+    for name in ("label-noise", "duplicates", "split", "mavericks", "late"):
         s = small(name, seen=120, validation=120)
         result = cells.method_result("loo", METHODS["loo"], s, 0)
-        found |= set(measure(name, result, result, cells.truth_result(s, 0)))
+        found |= set(measure(name, result, cells.truth_result(s, 0)))
     assert found | {"stability.seeds", "stability.seen-200"} == set(measures.MEASURES)
     assert set(measures.BETTER) == set(measures.MEASURES)
 
@@ -502,13 +707,33 @@ def test_rows_are_recorded_once_and_entries_join_them(tmp_path, monkeypatch) -> 
     assert record.cell.settings["commit"] == "abc123"
     assert record.manifest["behaviour"]
     again = fk.arena.measures_of(store, "smoke")
-    assert list(again.board().index) == ["exact", "random", "Backwards"]
+    assert list(again.board().index) == ["exact", "random", "Backwards@abc123"]
+    again.measures["method"] = again.measures.method.replace("Backwards@abc123", "Backwards")
     mine = again.measures[again.measures.measure == "fidelity.rounds"]
     assert mine[mine.method == "exact"].value.tolist() == [1, 1]
     wanted = found.measures.set_index(["seed", "method", "measure"]).value
     kept = again.measures.set_index(["seed", "method", "measure"]).value
     np.testing.assert_allclose(kept.loc[wanted.index], wanted, rtol=1e-5, atol=1e-6)
+    with pytest.raises(ValueError, match="is a row of the arena"):
+        fk.arena.submit(found, "exact", "abc", store)
+    forged = replace(record.cell, settings={**record.cell.settings, "method": "exact"})
+    store.save(forged, record.results, record.manifest)
+    again = fk.arena.measures_of(store, "smoke")
+    assert again.failures == {"exact@abc123": "exact@abc123 has the name of a row of the arena"}
+    assert list(again.board().index) == ["exact", "random", "Backwards@abc123"]
     with pytest.raises(ValueError, match="has no results"):
         fk.arena.submit(found, "nobody", "abc", store)
     with pytest.raises(ValueError, match="commit is ''"):
         fk.arena.submit(found, "Backwards", "", store)
+
+
+def test_a_row_that_fails_is_out_with_a_store_too(tmp_path, monkeypatch) -> None:
+    monkeypatch.setitem(cells.SCALES, "smoke", ((small("sizes"),), 1))
+    monkeypatch.setitem(METHODS, "size", Nan())
+    options = {"rows": ["size", "uniform"], "scenarios": ["sizes"], "store": Store(tmp_path)}
+    found = fk.arena.run([], **options)
+    assert "size returned" in found.failures["size"]
+    assert list(found.board().index) == ["uniform"]
+    monkeypatch.setattr(cells, "worth", lambda w, values: 1 / 0)
+    with pytest.raises(fk.records.CellError, match="division by zero"):
+        fk.arena.run([], **options | {"rows": ["random"]})

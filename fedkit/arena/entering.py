@@ -16,6 +16,7 @@ from fedkit.extras import bar, need
 from fedkit.papers.registry import get
 from fedkit.records.cell import PROFILES, Cell
 from fedkit.records.manifest import make_manifest
+from fedkit.records.running import CellError
 from fedkit.records.store import Store
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class Entered:
     results: dict[str, dict[Place, Result]]
 
     def board(self) -> pd.DataFrame:
-        """One row per method, one column per measure: means over federations."""
+        """One row per method, one column per measure: means over scenarios."""
         return board(self.measures)
 
 
@@ -145,6 +146,9 @@ def run(
     names = [name for name, _ in entered]
     if len(set(names) | set(own)) < len(names) + len(own):
         raise ValueError(f"methods are {[*own, *names]}; each needs a name of its own")
+    for name, method in entered:
+        if method is not METHODS.get(name, method):
+            raise ValueError(f"a method is called {name!r}, as a row of the arena; rename it")
     real("limit", limit, 0.0, above=True)
     found: dict[str, dict[Place, Result]] = {name: {} for name in [*own, *names]}
     truths: dict[Place, Result] = {}
@@ -166,7 +170,9 @@ def run(
                     )
                 else:
                     results = [method_result(name, method, s, seed, limit) for seed in of]
-            except MethodError as error:
+            except (MethodError, CellError) as error:
+                if isinstance(error, CellError) and not isinstance(error.__cause__, MethodError):
+                    raise  # not the method's doing
                 failures[name] = " ".join(str(error).split())
                 continue
             found[name] |= {(s, seed): result for seed, result in zip(of, results, strict=True)}
@@ -175,11 +181,21 @@ def run(
 
 
 def measures_of(store: Store, profile: str = "paper") -> Entered:
-    """Measure what is on record at a profile, entries that were submitted included."""
+    """Measure what is on record at a profile, entries that were submitted included.
+
+    Entries are called ``method@commit``; one with the name of a row is among the failures.
+    """
+    failures: dict[str, str] = {}
 
     def read(experiment: str) -> Iterable[tuple[str, Place, Result]]:
         for record in store.records(profile, "arena", experiment):
-            name, s = str(record.cell.settings.get("method", "")), Scenario.of(record.cell)
+            settings, s = record.cell.settings, Scenario.of(record.cell)
+            name = str(settings.get("method", ""))
+            if experiment == "entries":
+                row, name = name in METHODS, f"{name}@{settings.get('commit')}"
+                if row:
+                    failures[name] = f"{name} has the name of a row of the arena"
+                    continue
             for result in record.results:
                 yield name, (s, result["seed"]), dict(result)
 
@@ -190,7 +206,7 @@ def measures_of(store: Store, profile: str = "paper") -> Entered:
             if place in truths:
                 found.setdefault(name, {})[place] = result
     order = [m for m in METHODS if m in found] + [m for m in found if m not in METHODS]
-    return _frames(profile, {m: found[m] for m in order}, truths, {})
+    return _frames(profile, {m: found[m] for m in order}, truths, failures)
 
 
 def submit(entered: Entered, method: str, commit: str, store: Store | None = None) -> list[Path]:
@@ -215,8 +231,10 @@ def submit(entered: Entered, method: str, commit: str, store: Store | None = Non
     Raises
     ------
     ValueError
-        If the method has no results.
+        If the method has no results, or is a row of the arena.
     """
+    if method in METHODS:
+        raise ValueError(f"{method} is a row of the arena; only methods from outside are sent in")
     if not entered.results.get(method):
         there = ", ".join(entered.results) or "none"
         raise ValueError(

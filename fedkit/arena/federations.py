@@ -133,8 +133,9 @@ class Planted:
     quality : float64[n]
         In [0, 1]; all alike where nothing is planted in what a client is worth.
     bad : bool[n]
-        Clients whom a method should value least: misbehaving, absent for half of the rounds, or
-        (graded noise) worse than one half.  Mavericks are the clients whom it should value most.
+        Clients whom a method should value least: misbehaving, or (graded noise) worse than one
+        half.  Nobody among Mavericks, whom retraining and planting rank against each other, nor
+        among those who come late, which presence alone gives away.
     groups : tuple of tuple of int
         Clients whose data were drawn alike, or are the same.
     trick : tuple of int
@@ -229,18 +230,16 @@ def plant(s: Scenario, seed: int) -> Planted:
         "late": np.where(last, 1 - start / s.rounds, 1.0),
         **dict.fromkeys(_SENT, np.where(last, 0.0, 1.0)),
     }.get(name, np.ones(n))
-    bad = last if name in (*_SENT, "late") else np.zeros(n, dtype=bool)
+    bad = last if name in _SENT else np.zeros(n, dtype=bool)
     if name in ("label-noise", "feature-noise", "twenty"):
         bad = quality < 0.5
     alike: tuple[tuple[int, ...], ...] = ()
     if name in (*_SENT, "late"):
         alike = (tuple(range(n - 2)),)
-    elif name == "duplicates":
-        alike = (tuple(range(n)),)
+    elif name in TRICKS:
+        alike = (tuple(range(1, s.clients)),)  # who plays it is worth something else
     elif name == "mavericks":
         alike = (tuple(range(2, n)),)
-    elif name == "split":
-        alike = (tuple(range(1, s.clients)),)
 
     # deal the roles: client i plays role[i]
     role = Streams(seed).generator("arena", "roles").permutation(n)

@@ -1,9 +1,16 @@
-"""Seven measures of a method, from what it said (:mod:`fedkit.arena.cells`) and the truths.
+"""Measures of a method, from what it said (:mod:`fedkit.arena.cells`) and the truths.
 
 ``fidelity`` to the rounds' exact values, and to retraining; ``detection`` of who misbehaves;
 ``worth`` of acting on the values; ``fairness``; ``stability``; ``cost``.  Agreement is Kendall's
-tau-b, and 0 where one side says the same of everybody.  What is paid for values is their positive
-part, divided by its sum (:func:`~fedkit.methods.fedccea.contribution_index`).
+tau-b, and 0 where one side says the same of everybody; stability then says nothing (NaN).  Clients
+who were never asked have no value and are left out.  What is paid for values is their positive
+part, divided by its sum (:func:`~fedkit.methods.fedccea.contribution_index`); where nothing is
+positive nothing is paid, and fairness says nothing (NaN).
+
+``mavericks`` and ``late`` stand apart and merit nothing: what was planted and what retraining gives
+disagree about Mavericks, and who comes late is known by presence alone.  Values are means over the
+rounds that a client took part in, so of ``late`` there is no fidelity to retraining either, which
+pays for presence.
 """
 
 from __future__ import annotations
@@ -40,11 +47,14 @@ FloatArray = npt.NDArray[np.float64]
 Result = Mapping[str, Any]
 
 MEASURES = {
-    "fidelity.rounds": "agreement with the exact values of the rounds",
+    "fidelity.rounds": "agreement with the exact values of a round by the same utility, averaged "
+    "over rounds (1 for exact and exact-loss, by construction)",
     "fidelity.retraining": "agreement with the values of retraining, by accuracy",
     "fidelity.retraining-loss": "agreement with the values of retraining, by loss",
     "fidelity.planted": "agreement with what was planted",
-    "detection": "chance that a sound client is above a bad one (a Maverick above the others)",
+    "detection": "chance that a sound client is above a bad one",
+    "mavericks": "chance that a Maverick is above the others",
+    "late": "chance that a client who was there from the start is above one who came late",
     "worth.weights": "accuracy with averaging by value, less that of plain averages, in points",
     "worth.selection": "accuracy of the upper half alone, less everybody's, in points",
     "worth.removal": "accuracy without the worst fifth, less that without the best, in points",
@@ -65,55 +75,75 @@ MEASURES = {
 """The measures, and what each says."""
 
 BETTER = {name: name.split(".")[0] not in ("cost", "fairness") for name in MEASURES}
-"""Whether more is better; of "fairness.copying" and "fairness.splitting" nothing is best."""
+"""Whether more is better; of "fairness.copying" and "fairness.splitting" nothing is best, and
+"mavericks" and "late" are told without a judgement."""
+
+_SIGNED = ("fairness.copying", "fairness.splitting")
+_APART = ("mavericks", "late")
 
 
 def agreement(a: npt.ArrayLike, b: npt.ArrayLike) -> float:
     """Kendall's tau-b of two valuations of the same clients; 0 where one says nothing.
 
-    NaN for valuations of different clients.
+    Clients whom one side leaves out (NaN) do not count; NaN for valuations of different clients, or
+    where fewer than two are left.
     """
+    x, y = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
+    if x.shape != y.shape or (np.isfinite(x) & np.isfinite(y)).sum() < 2:
+        return float("nan")
+    return float(np.nan_to_num(_tau(x, y)))
+
+
+def _tau(a: npt.ArrayLike, b: npt.ArrayLike) -> float:
+    """Tau-b of the clients whom both value; NaN where one side says nothing."""
     x, y = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     if x.shape != y.shape:
         return float("nan")
-    return float(np.nan_to_num(kendalls_tau(x, y)))
+    both = np.isfinite(x) & np.isfinite(y)
+    return float(kendalls_tau(x[both], y[both]))
 
 
-def measure(scenario: str, mine: Result, exact: Result | None, truth: Result) -> dict[str, float]:
+def _pay(values: FloatArray) -> FloatArray:
+    """Shares of the pay; NaN where nothing is positive, which is blindness and not fairness."""
+    values = np.nan_to_num(values)
+    return contribution_index(values) if values.max() > 0 else values * np.nan
+
+
+def measure(scenario: str, mine: Result, truth: Result) -> dict[str, float]:
     """Measure one method on one federation and seed.
 
     Parameters
     ----------
     scenario : str
-    mine, exact : mapping
-        What the method and what the exact values of the rounds gave
-        (:func:`~fedkit.arena.cells.method_result`); without the second one, fidelity to it is left
-        out.
+    mine : mapping
+        What the method gave (:func:`~fedkit.arena.cells.method_result`).
     truth : mapping
         :func:`~fedkit.arena.cells.truth_result` of the same federation.
     """
     series = {k: np.array(v, dtype=np.float64) for k, v in mine["series"].items()}
     known = {k: np.array(v, dtype=np.float64) for k, v in truth["series"].items()}
     value, metrics = series["value"], mine["metrics"]
-    found: dict[str, float] = {}
-    if exact is not None:
-        found["fidelity.rounds"] = agreement(value, exact["series"]["value"])
-    found["fidelity.retraining"] = agreement(value, known["retraining.accuracy"])
-    found["fidelity.retraining-loss"] = agreement(value, known["retraining.loss"])
-    if np.ptp(known["quality"]) > 0:
+    found: dict[str, float] = {"fidelity.rounds": metrics["fidelity"]}
+    if scenario != "late":
+        found["fidelity.retraining"] = agreement(value, known["retraining.accuracy"])
+        found["fidelity.retraining-loss"] = agreement(value, known["retraining.loss"])
+    if np.ptp(known["quality"]) > 0 and scenario not in _APART:
         found["fidelity.planted"] = agreement(value, known["quality"])
-    sound = known["quality"] > 0 if scenario == "mavericks" else known["bad"] == 0
+    sound = known["bad"] == 0
+    if scenario in _APART:
+        sound = known["quality"] == known["quality"].max()
     if not sound.all():
-        found["detection"] = chance_above(value[sound], value[~sound])
+        name = scenario if scenario in _APART else "detection"
+        found[name] = chance_above(finite(value[sound]), finite(value[~sound]))
     accuracy = {k.removeprefix("accuracy."): v for k, v in metrics.items() if "accuracy." in k}
     found["worth.weights"] = accuracy["weights"] - accuracy["everybody"]
     found["worth.selection"] = accuracy["selection"] - accuracy["everybody"]
     found["worth.removal"] = accuracy["without_worst"] - accuracy["without_best"]
 
-    pay = contribution_index(value)
+    pay = _pay(value)
     if "value.before" in series:
         # in units of the mean pay before the trick, when there was one client less
-        before = contribution_index(series["value.before"])
+        before = _pay(series["value.before"])
         trick = "copying" if scenario == "duplicates" else "splitting"
         gain = (pay[0] + pay[-1] - before[0]) * len(before)
         found[f"fairness.{trick}"] = float(gain)
@@ -125,7 +155,7 @@ def measure(scenario: str, mine: Result, exact: Result | None, truth: Result) ->
         found["fairness.alike"] = float(np.mean(spread))
     for name, other in series.items():
         if name.startswith("value.") and name != "value.before":
-            found[f"stability.{name.removeprefix('value.')}"] = agreement(value, other)
+            found[f"stability.{name.removeprefix('value.')}"] = _tau(value, other)
     return found | {
         f"cost.{name}": float(metrics[name])
         for name in ("evaluations", "trainings", "seconds", "held")
@@ -150,84 +180,94 @@ def measure_all(
     pd = need("pandas", "run")
     table = []
     for (data, scenario, seed, method), mine in rows.items():
-        exact = rows.get((data, scenario, seed, "exact"))
-        found = measure(scenario, mine, exact, truths[data, scenario, seed])
+        found = measure(scenario, mine, truths[data, scenario, seed])
         others = [
-            agreement(mine["series"]["value"], other["series"]["value"])
+            _tau(mine["series"]["value"], other["series"]["value"])
             for (d, s, t, m), other in rows.items()
             if (d, s, m) == (data, scenario, method) and t != seed
         ]
         if others and np.ptp(truths[data, scenario, seed]["series"]["quality"]) > 0:
-            found["stability.seeds"] = float(np.mean(others))
+            heard = finite(others)
+            found["stability.seeds"] = float(heard.mean()) if len(heard) else float("nan")
         table += [(data, scenario, seed, method, name, x) for name, x in found.items()]
     return pd.DataFrame(
         table, columns=["dataset", "scenario", "seed", "method", "measure", "value"]
     )
 
 
-def _by_federation(frame: pd.DataFrame, name: str) -> pd.DataFrame:
-    """Means over seeds: a row per federation, a column per method."""
+def _by_unit(frame: pd.DataFrame, name: str) -> pd.DataFrame:
+    """A row per scenario (per seed where there is a single one), a column per method: means."""
     part = frame[frame.measure == name]
     if part.empty:
         raise ValueError(f"no measure {name!r}; there are {', '.join(sorted(set(frame.measure)))}")
-    wide = part.pivot_table(index=["dataset", "scenario"], columns="method", values="value")
+    unit = "scenario" if part.scenario.nunique() > 1 else "seed"
+    wide = part.pivot_table(index=unit, columns="method", values="value")
     return wide[[m for m in dict.fromkeys(part.method) if m in wide]]
 
 
-def summary(frame: pd.DataFrame, name: str, reference: str = "random") -> pd.DataFrame:
-    """Compare methods by one measure, over federations.
+def _merit(name: str, mean: pd.Series) -> pd.Series:
+    """Larger for better; nothing is best where a trick should neither gain nor lose."""
+    if name in _SIGNED:
+        return -mean.abs()
+    return mean if BETTER[name] else -mean
 
-    Federations are the unit: seeds of one are averaged before.
+
+def summary(frame: pd.DataFrame, name: str, reference: str = "random") -> pd.DataFrame:
+    """Compare methods by one measure, over scenarios.
+
+    Scenarios are the unit: their data sets and seeds, which have much in common, are averaged
+    before.  Where a measure has a single scenario, its seeds are.
 
     Returns
     -------
     DataFrame
-        Index method, best first; columns mean, low, high (95% over federations), federations, and
-        against the reference, paired by federation: gain, gain low, gain high, and p (Holm's over
-        all methods).
+        Index method, best first; columns mean, low, high (95% over the units), units, and against
+        the reference, paired by unit: gain, gain low, gain high, and p.  Holm's correction is for
+        all methods within this measure, not for many measures.  Stability has no reference: it is
+        no merit to be more alike than chance.
     """
     pd = need("pandas", "run")
-    wide = _by_federation(frame, name)
+    wide = _by_unit(frame, name)
     rows = {m: mean_interval(wide[m]) for m in wide}
     table = pd.DataFrame(
         {m: [i.mean, i.low, i.high, i.n] for m, i in rows.items()},
-        index=["mean", "low", "high", "federations"],
+        index=["mean", "low", "high", "units"],
     ).T
-    if reference in wide:
+    if reference in wide and not name.startswith("stability"):
         against = gains(wide, reference)
         table[["gain", "gain low", "gain high", "p"]] = against[["gain", "low", "high", "p"]]
-    return table.sort_values("mean", ascending=not BETTER[name], kind="stable")
+    best = _merit(name, table["mean"]).sort_values(ascending=False, kind="stable")
+    return table.loc[best.index]
 
 
 def ranking(frame: pd.DataFrame, name: str) -> pd.DataFrame:
-    """Say how far the order of the methods hangs on single federations.
+    """Say how far the order of the methods hangs on single scenarios (or seeds of a single one).
 
     Returns
     -------
     DataFrame
-        Index: the federation that is left out; columns ``agreement`` (tau-b of the order of all
+        Index: what is left out; columns ``agreement`` (tau-b of the order of all
         methods with that from all federations) and ``first`` (the best method without it).
     """
     pd = need("pandas", "run")
-    wide = _by_federation(frame, name).dropna(axis=1)
-    sign = 1 if BETTER[name] else -1
-    whole = sign * wide.mean()
+    wide = _by_unit(frame, name).dropna(axis=1)
+    whole = _merit(name, wide.mean())
     rows = {}
     for left in wide.index if len(wide) > 1 else []:
-        rest = sign * wide.drop(index=[left]).mean()
-        rows[" ".join(left)] = [agreement(rest, whole), str(rest.idxmax())]
+        rest = _merit(name, wide.drop(index=[left]).mean())
+        rows[str(left)] = [agreement(rest, whole), str(rest.idxmax())]
     return pd.DataFrame.from_dict(rows, orient="index", columns=["agreement", "first"])
 
 
 def board(frame: pd.DataFrame, methods: Sequence[str] | None = None) -> pd.DataFrame:
-    """Return one row per method and one column per measure: means over federations."""
+    """Return one row per method and one column per measure: means over scenarios."""
     names = [m for m in MEASURES if m in set(frame.measure)]
-    table = need("pandas", "run").DataFrame({m: _by_federation(frame, m).mean() for m in names})
+    table = need("pandas", "run").DataFrame({m: _by_unit(frame, m).mean() for m in names})
     order = methods or list(dict.fromkeys(frame.method))
     return table.reindex([m for m in order if m in table.index])
 
 
 def picture(frame: pd.DataFrame, name: str, reference: str = "random") -> Picture:
-    """Draw all methods by one measure, best first, with intervals over federations."""
+    """Draw all methods by one measure, best first, with intervals over scenarios."""
     table = summary(frame, name, reference).reset_index(names="label")
     return dots_with_intervals(table, xlabel=MEASURES[name])

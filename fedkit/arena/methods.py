@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, cast
 
@@ -47,6 +48,7 @@ from fedkit.federated.valuers import (
 )
 from fedkit.games.game import FunctionGame, Game, MemoGame, normalise
 from fedkit.games.valuation import Valuation
+from fedkit.intervals import kendalls_tau
 from fedkit.methods.cgsv import CosineValues, LeaveOneOut
 from fedkit.methods.fedccea import (
     Sigmoid,
@@ -117,17 +119,22 @@ class View:
     present : bool[R, n]
         Who is there in each round.
     streams : Streams
-        Random streams of this federation.
+        Random streams of its own for every federation and variant; the seed tells nothing of the
+        roles.
     trainings : float
         Federations trained so far, in units of everybody's data in all rounds.
+    by_round : list of float64[k]
+        What :meth:`mean` was given last.
     """
 
     def __init__(self, world: World, sees: Collection[str]) -> None:
         self._world, self.sees = world, frozenset(sees)
         self.n_clients, self.n_rounds = world.n, world.scenario.rounds
         self.present = world.planted.present.copy()
-        self.streams = Streams(world.seed).child("arena", "method")
+        own = Streams(world.seed).sequence("arena", "method", repr(world.scenario))
+        self.streams = Streams(int(own.generate_state(1)[0]))
         self.trainings = 0.0
+        self.by_round: list[FloatArray] = []
         self._models = 0
         self._games: dict[tuple[int, str], MemoGame] = {}
 
@@ -146,7 +153,7 @@ class View:
     def sizes(self) -> npt.NDArray[np.int64]:
         """Samples per client, int64[n]."""
         self.ask("sizes")
-        return self._world.planted.federation.sizes
+        return self._world.planted.federation.sizes.copy()
 
     def rounds(self, utility: str = "accuracy") -> list[Round]:
         """The rounds; of each one what was declared: updates, sizes, evaluator, game.
@@ -163,12 +170,24 @@ class View:
             self._games[index, utility] = MemoGame(self._world.tables(utility)[index])
         return self._games[index, utility]
 
-    def total(self, values: Sequence[npt.ArrayLike]) -> FloatArray:
-        """Add values of the rounds' participants up, float64[n]; an absent client gets nothing."""
+    @property
+    def times(self) -> npt.NDArray[np.int64]:
+        """In how many rounds each client took part, int64[n]."""
+        asked = np.concatenate([r.participants for r in self._world.rounds])
+        return np.bincount(asked, minlength=self.n_clients)
+
+    def mean(self, values: Sequence[npt.ArrayLike]) -> FloatArray:
+        """Average values of the rounds' participants over the rounds that each took part in.
+
+        float64[n]; NaN for a client who was never asked.  A sum would tell how often a client was
+        drawn.
+        """
         totals = np.zeros(self.n_clients)
-        for r, mine in zip(self._world.rounds, values, strict=True):
-            totals[r.participants] += np.asarray(mine, dtype=np.float64)
-        return totals
+        given = [np.array(mine, dtype=np.float64) for mine in values]
+        for r, mine in zip(self._world.rounds, given, strict=True):
+            totals[r.participants] += mine
+        self.by_round = given
+        return np.where(self.times > 0, totals / np.maximum(self.times, 1), np.nan)
 
     def train(self, sizes: npt.ArrayLike, every_round: bool = False) -> FloatArray:
         """Train federations from scratch: validation accuracy, float64[B, R] or [B, 1].
@@ -203,7 +222,7 @@ class View:
 class SeenRound:
     """A round, of which a method sees what it declared."""
 
-    _FREE = ("index", "participants", "architecture", "local", "weighting", "streams")
+    _FREE = ("index", "participants", "architecture", "local", "weighting")
     _ASKED: Mapping[str, str] = {"updates": "updates", "base": "updates", "sizes": "sizes"}
 
     def __init__(self, r: Round, view: View, utility: str) -> None:
@@ -214,7 +233,14 @@ class SeenRound:
             self._view.ask(self._ASKED[name])
         elif name not in self._FREE:
             raise AttributeError(f"the arena shows no {name!r} of a round")
-        return getattr(self._round, name)
+        found = getattr(self._round, name)
+        # what can be written to is a copy: the rounds are everybody's
+        return deepcopy(found) if isinstance(found, torch.Tensor | np.ndarray) else found
+
+    @property
+    def streams(self) -> Streams:
+        """Random streams of the round, for this method."""
+        return self._view.streams.child("round", self._round.index)
 
     @property
     def evaluator(self) -> SeenEvaluator:
@@ -233,7 +259,8 @@ class SeenEvaluator:
 
     def __init__(self, r: Round, view: View) -> None:
         self._evaluator, self._view = r.evaluator, view
-        self.x, self.y, self.arch = r.evaluator.x, r.evaluator.y, r.evaluator.arch
+        self.x, self.y = r.evaluator.x.clone(), r.evaluator.y.clone()
+        self.arch = r.evaluator.arch
 
     def utilities(self, params: torch.Tensor) -> FloatArray:
         """Accuracy of each model of ``[B, P]``."""
@@ -243,7 +270,7 @@ class SeenEvaluator:
 
 @dataclass(frozen=True)
 class RoundByRound:
-    """A policy that values rounds, as a method: its values are added up.
+    """A policy that values rounds, as a method: its values are averaged.
 
     Parameters
     ----------
@@ -258,8 +285,23 @@ class RoundByRound:
     utility: str = "accuracy"
 
     def values(self, view: View) -> FloatArray:
-        """Sums over the rounds."""
-        return view.total([v.values for v in self.policy.value(view.rounds(self.utility))])
+        """Means over the rounds."""
+        return view.mean([v.values for v in self.policy.value(view.rounds(self.utility))])
+
+
+@dataclass(frozen=True)
+class _Trajectories(RoundByRound):
+    """FedTSV, whose reference is a training of the server's in every round: it is counted."""
+
+    policy: ValuePolicy = field(default_factory=TrajectoryValues)
+    sees: tuple[str, ...] = ("updates", "sizes", "validation")
+
+    def values(self, view: View) -> FloatArray:
+        everybody = sum(view.rounds()[0].local.n_steps(int(n)) for n in view.sizes)
+        for r in view.rounds():  # as many steps as participants take on average
+            steps = np.mean([r.local.n_steps(int(n)) for n in r.sizes])
+            view.trainings += max(1, round(float(steps))) / (everybody * view.n_rounds)
+        return super().values(view)
 
 
 @dataclass(frozen=True)
@@ -271,6 +313,15 @@ class _Uniform:
         return [Valuation(x, np.full_like(x, np.nan), 0, 0, "uniform") for x in shares]
 
 
+#: utility evaluations per participant that samplers may spend in a round
+SPENT = 6
+
+
+def _budgets(rounds: Sequence[Round]) -> list[int]:
+    """The common budget of each round, but no more than there are coalitions."""
+    return [min(SPENT * len(r.participants), 2 ** len(r.participants)) for r in rounds]
+
+
 @dataclass(frozen=True)
 class _Owen:
     """Algorithm 1 on the normalised game, as printed; values in the utility's own units."""
@@ -280,8 +331,12 @@ class _Owen:
     def value(self, rounds: Sequence[Round]) -> list[Valuation]:
         games = [normalise(r.game()) for r in rounds]
         seeds = [r.streams.child("valuation") for r in rounds]
-        budgets = [4 * g.n_players for g in games]
-        found = estimate_many(games, self.estimator, budgets, seeds, count="calls")
+        # two of them are what normalising asks for
+        budgets = [
+            max(b - 2, self.estimator.minimum(g.n_players, "distinct"))
+            for b, g in zip(_budgets(rounds), games, strict=True)
+        ]
+        found = estimate_many(games, self.estimator, budgets, seeds)
         return [replace(v, values=g.restore(v.values)) for g, v in zip(games, found, strict=True)]
 
 
@@ -290,15 +345,13 @@ class _ByDifficulty:
     """FedMS's values of classes, weighted by their difficulty (Eq. 13)."""
 
     estimator: Estimator
+    common: bool = True
 
     def value(self, rounds: Sequence[Round]) -> list[Valuation]:
         seeds = [r.streams.child("valuation") for r in rounds]
-        found = estimate_many([r.game() for r in rounds], self.estimator, seeds=seeds)
+        budget = _budgets(rounds) if self.common else None
+        found = estimate_many([r.game() for r in rounds], self.estimator, budget, seeds)
         return [replace(v, values=rewards(v), standard_errors=rewards(v) * np.nan) for v in found]
-
-
-#: utility evaluations per participant that samplers may spend in a round
-SPENT = 6
 
 
 @dataclass(frozen=True)
@@ -309,15 +362,15 @@ class Sampled:
     sees: tuple[str, ...] = ("validation",)
 
     def values(self, view: View) -> FloatArray:
-        """Sums of the estimates over the rounds."""
+        """Means of the estimates over the rounds."""
         rounds = view.rounds()
         found = estimate_many(
             [r.game() for r in rounds],
             [self._of(r) for r in rounds],
-            [min(SPENT * len(r.participants), 2 ** len(r.participants)) for r in rounds],
+            _budgets(rounds),
             [r.streams.child("valuation") for r in rounds],
         )
-        return view.total([v.values for v in found])
+        return view.mean([v.values for v in found])
 
     def _of(self, r: Round) -> Estimator:
         """A proxy that knows the averaging weights is told the sizes."""
@@ -375,9 +428,9 @@ METHODS: Mapping[str, Method] = {
     "complementary": Sampled(ComplementarySampling()),
     "proxy": Sampled(ProxySampling(), ("validation", "sizes")),
     "owen": RoundByRound(_Owen(), _SEEN),
-    "ms-mr": RoundByRound(_ByDifficulty(MaverickMR()), _SEEN, "class_accuracy"),
+    "ms-mr": RoundByRound(_ByDifficulty(MaverickMR(), common=False), _SEEN, "class_accuracy"),
     "ms-gtg": RoundByRound(_ByDifficulty(MaverickGTG()), _SEEN, "class_accuracy"),
-    "fedtsv": RoundByRound(TrajectoryValues(), ("updates", "sizes", "validation")),
+    "fedtsv": _Trajectories(),
     "cgsv": RoundByRound(CosineValues(), ("updates",)),
     "shapfed": RoundByRound(ClassCosine(), ("updates", "sizes")),
     "loo": RoundByRound(LeaveOneOut(), _SEEN),
@@ -390,7 +443,12 @@ METHODS: Mapping[str, Method] = {
     "random": RoundByRound(RandomValues()),
     "uniform": RoundByRound(_Uniform()),
 }
-"""The rows of the arena; the last three are controls."""
+"""The rows of the arena; the last three are controls.
+
+Samplers have the common budget, which "ms-gtg" may leave unspent by its own stopping rule.
+"exact", "exact-loss", "loo", "loo-loss", "loo-retrained" and "ms-mr" ask for what defines them, and
+"fedccea" trains its own number of federations: read their fidelity beside their cost.
+"""
 
 
 def find_method(given: object) -> tuple[str, Method]:
@@ -414,9 +472,14 @@ def find_method(given: object) -> tuple[str, Method]:
             raise ValueError(f"method {given!r} is unknown; choose package:Class or one of {rows}")
         try:
             given = getattr(importlib.import_module(module), place)
-        except (ImportError, AttributeError) as error:
+        except (Exception, SystemExit) as error:
             raise ValueError(f"method {name!r} cannot be imported: {error}") from error
-    made: Any = given() if isinstance(given, type) else given
+    try:
+        made: Any = given() if isinstance(given, type) else given
+    except (Exception, SystemExit) as error:
+        raise ValueError(
+            f"method {name!r} cannot be made: {type(error).__name__}: {error}"
+        ) from error
     if hasattr(made, "value") and not hasattr(made, "values"):
         made = RoundByRound(made, getattr(made, "sees", SIGHTS[:3]))
     having(f"method {name}", made, "values", "sees")
@@ -434,22 +497,31 @@ class Played:
     Attributes
     ----------
     values : float64[n]
-        By client.
+        By client; NaN only for one who took part in no round.
+    fidelity : float
+        Kendall's tau-b with the exact values of a round by the method's own utility (minus the
+        loss where it asked for that alone, otherwise accuracy), averaged over the rounds in which
+        they differ; NaN for a method that values no rounds.
     evaluations : int
     trainings : float
         In units of everybody's data in all rounds.
     seconds : float
-        Processor time of its own, and of its evaluations at the price of evaluating all of a
-        round's coalitions together.
+        Processor time of its own, and of its coalitions at the price of evaluating all of a round
+        together.
     held : float
         MiB that the server must hold at once.
     """
 
     values: FloatArray
+    fidelity: float
     evaluations: int
     trainings: float
     seconds: float
     held: float
+
+
+class _Late(BaseException):
+    """The limit is over; no Exception, so that a method does not catch it by mistake."""
 
 
 @contextmanager
@@ -461,7 +533,7 @@ def _limited(seconds: float) -> Iterator[None]:
         return
 
     def late(number: int, frame: object) -> None:
-        raise TimeoutError
+        raise _Late
 
     before: Any = signal.signal(signal.SIGALRM, late)
     signal.setitimer(signal.ITIMER_REAL, seconds)
@@ -479,7 +551,7 @@ def play(name: str, method: Method, world: World, limit: float = 600.0) -> Playe
     ------
     MethodError
         If it raises, peeks, takes longer than `limit` seconds, or returns something else than one
-        finite number per client.
+        finite number per client (or NaN for one who took part in no round).
     """
     view = View(world, method.sees)
     _ = world.rounds  # rounds and tables are everybody's: made before the clock runs
@@ -490,24 +562,41 @@ def play(name: str, method: Method, world: World, limit: float = 600.0) -> Playe
         with _limited(limit):
             given = method.values(view)
         values = np.array(given, dtype=np.float64)
-    except TimeoutError:
+    except _Late:
         raise MethodError(f"{name} took longer than {limit:g} seconds") from None
     except PeekError as error:
         raise MethodError(f"{name} peeked: {error}") from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise MethodError(f"{name} raised {type(error).__name__}: {error}") from error
     own = time.process_time() - start
     if time.perf_counter() - begun > limit:
         raise MethodError(f"{name} took longer than {limit:g} seconds")
-    if values.shape != (world.n,) or not np.isfinite(values).all():
+    unasked = view.times == 0  # of whom nobody need say anything
+    if values.shape != (world.n,) or not (np.isfinite(values) | unasked & np.isnan(values)).all():
         shown = " ".join(np.array2string(values, precision=3, threshold=12).split())
         raise MethodError(
             f"{name} returned {shown} of shape {values.shape}; expected {world.n} finite numbers, "
             "one per client"
         )
-    price = world.seconds_per_evaluation if view.evaluations else 0.0
-    seconds = own + view.evaluations * price
-    return Played(values, view.evaluations, view.trainings, seconds, view.held)
+    coalitions = sum(game.evaluations for game in view._games.values())  # models took own time
+    seconds = own + coalitions * (world.seconds_per_evaluation if coalitions else 0.0)
+    return Played(
+        values, _fidelity(view, values), view.evaluations, view.trainings, seconds, view.held
+    )
+
+
+def _fidelity(view: View, values: FloatArray) -> float:
+    """Agreement of a method's values of rounds with the exact ones (:class:`Played`)."""
+    mine = view.by_round
+    if not mine or not np.array_equal(view.mean(mine), values, equal_nan=True):
+        return float("nan")
+    alone = {u for _, u in view._games} == {"negative_loss"}
+    seen = View(view._world, _SEEN).rounds("negative_loss" if alone else "accuracy")
+    exact = Exact(normalised=False).value(seen)
+    pairs = [(np.round(a, 9), np.round(v.values, 9)) for a, v in zip(mine, exact, strict=True)]
+    # tau is NaN where one side says nothing
+    taus = [float(np.nan_to_num(kendalls_tau(a, b))) for a, b in pairs if np.ptp(b) > 0]
+    return float(np.mean(taus)) if taus else float("nan")
 
 
 Entry = str | type | Method | ValuePolicy | Callable[[], Method]
