@@ -36,7 +36,7 @@ setup: ## make or update .venv from requirements.lock
 
 test: setup ## run the tests
 	@echo "==> tests"
-	@$(RUN) -m pytest -n $(JOBS) -m "not book"
+	@$(RUN) -m pytest -n $(JOBS) -m "not book and not weekly"
 
 lint: setup ## ruff, formatting, mypy
 	@echo "==> lint"

@@ -72,7 +72,8 @@ def run(command: list[str], env: dict[str, str]) -> tuple[int, str, float]:
 
 def suite(paths: list[str], jobs: int, env: dict[str, str]) -> tuple[list[str], float]:
     """Run the tests; return those that fail."""
-    command = [sys.executable, "-m", "pytest", "-n", str(jobs), "-m", "not book", "-rfE", *paths]
+    which = ["-n", str(jobs), "-m", "not book and not weekly", "-rfE"]
+    command = [sys.executable, "-m", "pytest", *which, *paths]
     code, said, seconds = run(command, env)
     failed = [line for line in said.splitlines() if re.match(r"(FAILED|ERROR) ", line)]
     return failed or ([f"pytest ended with {code}: {said[-2000:]}"] if code else []), seconds

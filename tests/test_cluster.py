@@ -14,7 +14,7 @@ import pytest
 
 from fedkit import cli
 from fedkit.papers import registry
-from fedkit.records import Cell, CellError, Store, run_cells
+from fedkit.records import Cell, CellError, Store, cluster, run_cells
 from fedkit.records.cluster import run_on_ray
 from fedkit.records.running import alone
 
@@ -40,9 +40,9 @@ def contents(store: Store) -> list[Any]:
     return [(r.cell, r.results, r.manifest["evaluations"]) for r in store.records()]
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture(scope="module")
 def one_machine() -> Iterator[None]:
-    """Two cores, shared by the tests: starting Ray takes seconds."""
+    """Two cores, shared by the tests: starting Ray takes some 15 s of a processor."""
     for name in ("RAY_USAGE_STATS_ENABLED", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"):
         os.environ[name] = "0"
     ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False)
@@ -55,10 +55,90 @@ def stores(tmp_path: Path) -> tuple[Store, Store]:
     return Store(tmp_path / "here"), Store(tmp_path / "ray")
 
 
-def test_records_are_those_of_a_plain_run(stores: tuple[Store, Store]) -> None:
+class Pretend:
+    """Ray's functions of one machine, without processes; `log` has what was begun and how many."""
+
+    exceptions = type("exceptions", (), {"RayTaskError": type("RayTaskError", (Exception,), {})})
+
+    def __init__(self, **have: float) -> None:
+        self.have, self.log, self.under_way = have, [], 0
+
+    def is_initialized(self) -> bool:
+        return True
+
+    def nodes(self) -> list[dict[str, Any]]:
+        return [{"Alive": True, "Resources": self.have}]
+
+    def cluster_resources(self) -> dict[str, float]:
+        return self.have
+
+    def remote(self, **options: Any) -> Any:
+        return lambda task: self
+
+    def options(self, **options: Any) -> Any:
+        begin = type("begin", (), {})
+        begin.remote = self.begin
+        return begin
+
+    def begin(self, cell: Cell, function: Any, *rest: Any) -> Any:
+        self.under_way += 1
+        self.log.append(self.under_way)
+        return lambda: function(cell)
+
+    def wait(self, flying: list[Any], num_returns: int) -> Any:
+        return flying[:1], flying[1:]
+
+    def get(self, done: Any) -> Any:
+        self.under_way -= 1
+        return done(), {}
+
+    def cancel(self, left: Any, force: bool) -> None: ...
+
+
+MANY = [Cell("smoke", "toy", "table1", {"method": f"m{i}"}, (0,)) for i in range(40)]
+
+
+def fails(cell: Cell) -> Sequence[dict[str, Any]]:
+    if cell.settings["method"] == "m0":
+        raise ArithmeticError("no gain")
+    return worth(cell)
+
+
+def test_a_stop_begins_no_further_cell(
+    stores: tuple[Store, Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretend = Pretend(CPU=8.0, GPU=2.0)
+    monkeypatch.setattr(cluster, "need", lambda name, extra: pretend)
+    for i, (take, at_once) in enumerate({(1, 0): 8, (3, 0): 2, (1, 1): 2, (1, 0.5): 4}.items()):
+        pretend.log.clear()
+        store = Store(stores[0].root / str(i))
+        with pytest.raises(CellError, match="no gain"):
+            run_on_ray(MANY, fails, store, needs=lambda cell, t=take: t, progress=False)
+        assert len(pretend.log) == at_once
+        assert len(store.records()) == at_once - 1
+
+
+def test_open_lock_files_are_bounded(
+    stores: tuple[Store, Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretend = Pretend(CPU=8.0)
+    monkeypatch.setattr(cluster, "need", lambda name, extra: pretend)
+    most = []
+    for i, files in enumerate((1024, 10, 1, -1)):
+        monkeypatch.setattr(cluster.os, "sysconf", lambda name, f=files: f)
+        store = Store(stores[0].root / str(i))
+        outcome = run_on_ray(MANY, fails, store, on_error="continue", progress=False)
+        assert (len(outcome.computed), len(outcome.failed)) == (39, 1)
+        most.append(max(pretend.log))
+        pretend.log.clear()
+    assert most == [16, 5, 1, 16]
+
+
+def test_records_are_those_of_a_plain_run(one_machine: None, stores: tuple[Store, Store]) -> None:
     here, there = stores
+    whole = lambda cell: (2, 0)  # noqa: E731  # one worker: each loads torch
     run_cells(CELLS, worth, here, progress=False)
-    outcome = run_on_ray([*CELLS, CELLS[0]], worth, there, progress=False)
+    outcome = run_on_ray([*CELLS, CELLS[0]], worth, there, needs=whole, progress=False)
     assert sorted(c.key for c in outcome.computed) == sorted(c.key for c in CELLS)
     assert contents(there) == contents(here)
     assert not list(there.root.rglob("*.lock"))
@@ -66,6 +146,8 @@ def test_records_are_those_of_a_plain_run(stores: tuple[Store, Store]) -> None:
     assert (len(again.skipped), again.computed) == (4, [])
 
 
+@pytest.mark.weekly
+@pytest.mark.usefixtures("one_machine")
 def test_a_killed_worker_loses_nothing_and_doubles_nothing(
     stores: tuple[Store, Store], tmp_path: Path
 ) -> None:
@@ -105,6 +187,8 @@ def test_a_killed_worker_loses_nothing_and_doubles_nothing(
     assert ended == [f"m{i} ended" for i in range(4)]
 
 
+@pytest.mark.weekly
+@pytest.mark.usefixtures("one_machine")
 def test_cells_of_another_runner_are_left_to_it(stores: tuple[Store, Store]) -> None:
     _, store = stores
     with alone(store.path(CELLS[2]).with_suffix(".lock")):
@@ -113,33 +197,42 @@ def test_cells_of_another_runner_are_left_to_it(stores: tuple[Store, Store]) -> 
     assert len(outcome.computed) == len(store.records()) == 3
 
 
+@pytest.mark.weekly
+@pytest.mark.usefixtures("one_machine")
 def test_failures_stop_or_are_kept(stores: tuple[Store, Store]) -> None:
+    usual = toy()
+
     def fails(cell: Cell) -> Sequence[dict[str, Any]]:
         if cell.settings["method"] == "m0":
             raise ArithmeticError("no gain")
-        return [{"seed": s, "metrics": {"gain": 1.0}} for s in cell.seeds]
+        return usual(cell)
 
     kept, stopped = stores
     outcome = run_on_ray(CELLS, fails, kept, progress=False, on_error="continue")
     assert [(cell, str(error)) for cell, error in outcome.failed] == [(CELLS[0], "no gain")]
     assert len(kept.records()) == 3
-    many = [Cell("smoke", "toy", "t", {"method": f"m{i}"}, (0,)) for i in range(40)]
-    with pytest.raises(CellError, match=rf"cell {many[0].key} failed: no gain"):
-        run_on_ray(many, fails, stopped, progress=False)
+    with pytest.raises(CellError, match=rf"cell {MANY[0].key} failed: no gain"):
+        run_on_ray(MANY, fails, stopped, progress=False)
     assert not list(stopped.root.rglob("*.lock"))
 
 
+@pytest.mark.weekly
+@pytest.mark.usefixtures("one_machine")
 def test_a_node_with_other_behaviour_refuses(stores: tuple[Store, Store]) -> None:
     cell = Cell("smoke", "fedtsv", "table1", {"method": "m1"}, (0,))
     with pytest.raises(CellError, match="put both on the same commit"):
         run_on_ray([cell], worth, stores[1], behaviour=lambda cell: {"run": 10**6}, progress=False)
 
 
+@pytest.mark.weekly
+@pytest.mark.usefixtures("one_machine")
 def test_what_no_node_has_is_refused(stores: tuple[Store, Store]) -> None:
     with pytest.raises(ValueError, match=r"needs 1 cores and 2 GPUs, and .* have 2 and 0"):
         run_on_ray(CELLS, worth, stores[1], needs=lambda cell: (1, 2), progress=False)
 
 
+@pytest.mark.weekly
+@pytest.mark.usefixtures("one_machine")
 def test_an_experiment_declares_what_its_cells_take(stores: tuple[Store, Store]) -> None:
     toys = registry.Experiment(
         "toy", "table1", "Toys", lambda profile, seeds: CELLS,
@@ -149,6 +242,8 @@ def test_an_experiment_declares_what_its_cells_take(stores: tuple[Store, Store])
         toys.execute(CELLS, stores[1], device="cuda", progress=False, engine="ray")
 
 
+@pytest.mark.weekly
+@pytest.mark.usefixtures("one_machine")
 def test_the_command_runs_an_experiment_of_the_registry(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, Literal
@@ -30,13 +31,14 @@ from fedkit.streams import Streams
 
 need("flwr.serverapp.strategy", extra="flower")
 
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord  # noqa: E402
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord  # noqa: E402
 from flwr.serverapp import Grid  # noqa: E402
 from flwr.serverapp.strategy import Strategy  # noqa: E402
 
 __all__ = ["Valued", "to_arrays", "to_vector"]
 
 _MOST_CLIENTS = 1 << 16  # no client may ask for a larger number
+_MOST_SAMPLES = 1 << 40  # nor claim more samples: sums of sizes stay exact
 
 
 def to_vector(arrays: ArrayRecord) -> torch.Tensor:
@@ -64,9 +66,10 @@ class Valued(Strategy):
     """Runs a Flower strategy, and values its clients after each round of training.
 
     The inner strategy samples nodes, writes their messages and aggregates their replies.  What
-    comes between is the round of ``fk.run``: updates that are no finite vector of the
-    model's length are left out, the others are valued, and the values can decide how much each
-    client counts (`aggregate`) and who is asked next (`select`).
+    comes between is the round of ``fk.run``: what is no update is left out, the others are
+    valued, and the values can decide how much each client counts (`aggregate`) and who is asked
+    next (`select`).  An update has finite arrays of the names and shapes that were sent, in any
+    order, one positive number of samples, and metrics under the names that most others use.
 
     Parameters
     ----------
@@ -78,10 +81,13 @@ class Valued(Strategy):
         Utility on the server's validation set; its architecture has the parameters that clients
         send, in their order and nothing else (no buffers).
     select : Selection, optional
-        Keeps some of the nodes that `inner` has sampled.  Nodes that never replied are always
-        asked, because nothing is known of them; ``label_counts`` and ``losses`` stay unknown.
+        Keeps some of the nodes that `inner` has sampled; all are asked until one has replied.
+        ``label_counts`` and ``losses`` stay unknown.
     participants : int, optional
         How many known nodes `select` may keep.
+    newcomers : int, optional
+        How many nodes that never replied are asked beside them, drawn at random: nothing is known
+        of them, and a node that left may be back under another id.  By default `participants`.
     aggregate : Aggregation or callable, optional
         Weights from the values, as in ``fk.Strategy``.  They take the place of the number
         of samples in the replies, so `inner` must be one that averages by it (FedAvg, FedProx,
@@ -104,7 +110,8 @@ class Valued(Strategy):
         inner strategy does not tell it.
     numbers : dict of int to int
         Number of each node: what its reply names in ``{"fedkit": {"client": number}}`` (a
-        ``ConfigRecord``) where that is free, else the lowest that is.
+        ``ConfigRecord``) where that is free, else the lowest that is.  Every node that replied
+        has one, also if it sent no update yet.
     table : ClientTable or None
         What is known of the clients; None before the first reply.
     """
@@ -117,6 +124,7 @@ class Valued(Strategy):
         *,
         select: Selection | None = None,
         participants: int | None = None,
+        newcomers: int | None = None,
         aggregate: Aggregation | Weigh | None = None,
         remember: Remember = keep_latest,
         outputs: int | None = None,
@@ -134,10 +142,13 @@ class Valued(Strategy):
         if participants is not None:
             having("select", select, "select")
             whole("participants", participants, 1)
+        if newcomers is not None:
+            whole("newcomers", newcomers, 0)
         if not (aggregate is None or callable(aggregate)):
             having("aggregate", aggregate, "weights")
         self.inner, self.value, self.evaluator, self.test = inner, value, evaluator, test
         self.select, self.participants = select, participants
+        self.newcomers = participants if newcomers is None else newcomers
         self.aggregate, self.remember, self.outputs = aggregate, remember, outputs
         self.local: Any = local or _Unsaid()
         self.weighting: Literal["size", "uniform"] = weighting
@@ -146,6 +157,7 @@ class Valued(Strategy):
         self.numbers: dict[int, int] = {}
         self.table: ClientTable | None = None
         self._base = torch.zeros(0)
+        self._like: dict[str, np.ndarray[Any, Any]] = {}  # the arrays of the base under their names
         self._size_key: str = getattr(inner, "weighted_by_key", "num-examples")
 
     # ------------------------------------------------------------- what the inner one does
@@ -171,8 +183,9 @@ class Valued(Strategy):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Keep the messages of the inner strategy to nodes that are selected, or unknown yet."""
+        """Keep the messages of the inner strategy to nodes that are selected, and some unknown."""
         self._base, arch = to_vector(arrays), self.evaluator.arch
+        self._like = {name: array.numpy() for name, array in arrays.items()}
         if len(self._base) != arch.n_parameters:
             raise ValueError(
                 f"the arrays of round {server_round} hold {len(self._base)} numbers and "
@@ -182,15 +195,18 @@ class Valued(Strategy):
         if self.select is None or self.participants is None or self.table is None:
             return messages
         asked = [self.numbers.get(m.metadata.dst_node_id) for m in messages]
+        new = [k for k, i in enumerate(asked) if i is None]
+        rng = self._stream(server_round).generator("newcomers")
+        kept = set(rng.permutation(new)[: self.newcomers].tolist())
         here = np.isin(np.arange(len(self.table.sizes)), [i for i in asked if i is not None])
         self.table.round = server_round - 1
         table = replace(self.table, sizes=np.where(here, self.table.sizes, 0))
-        if not len(table.available):
-            return messages
-        rng = self._stream(server_round).generator("select")
-        ids = self.select.select(table, self.participants, rng)
-        chosen = _check_selection(self.select, ids, len(here)).tolist()
-        return [m for i, m in zip(asked, messages, strict=True) if i is None or i in chosen]
+        if len(table.available):
+            rng = self._stream(server_round).generator("select")
+            ids = self.select.select(table, self.participants, rng)
+            chosen = _check_selection(self.select, ids, len(here)).tolist()
+            kept.update(k for k, i in enumerate(asked) if i in chosen)
+        return [m for k, m in enumerate(messages) if k in kept]
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -200,9 +216,15 @@ class Valued(Strategy):
         errors = [m for m in replies if m.has_error()]
         answers = [(m, *self._read(m)) for m in replies if not m.has_error()]
         read = [(m, update, size) for m, update, size in answers if update is not None]
+        layouts = Counter(_layout(m) for m, _, _ in read)
+        usual = max(layouts, key=lambda layout: (layouts[layout], -len(layout), layout), default="")
+        read = [item for item in read if _layout(item[0]) == usual]
+        self._number([m for m, _, _ in read])
+        self._number([m for m, _, _ in answers])  # the others take what numbers are left
+        for m, _, size in answers:
+            self._meet(self.numbers[m.metadata.src_node_id], size)
         if not read:
             return self.inner.aggregate_train(server_round, errors)
-        self._number([m for m, _, _ in read])
         read.sort(key=lambda item: self.numbers[item[0].metadata.src_node_id])
         good = [m for m, _, _ in read]
         r = Round(
@@ -215,7 +237,8 @@ class Valued(Strategy):
         )  # fmt: skip
         valuations = self.value.value([r])
         _check_values(self.value, valuations, [r], self.outputs)
-        table, valuation = self._known(r), valuations[0]
+        assert self.table is not None
+        table, valuation = self.table, valuations[0]
         table.counts[r.participants] += 1
         self.remember(table, r.participants, valuation)
 
@@ -249,16 +272,36 @@ class Valued(Strategy):
         return self.streams.child("round", server_round - 1)
 
     def _read(self, message: Message) -> tuple[torch.Tensor | None, int]:
-        """Return update and size of a reply; None in the place of an update that is none."""
+        """Return update and size of a reply, None for an update that is none, and 1 for no size.
+
+        The arrays of an update are put into the order and types that were sent, so that what is
+        valued is what the inner strategy aggregates.
+        """
+        size = 1
         try:
-            (arrays,) = message.content.array_records.values()
-            model, size = to_vector(arrays), int(_metrics(message)[self._size_key])  # type: ignore[arg-type]
-        except (KeyError, TypeError, ValueError, OverflowError):
-            return None, 0
-        if model.shape != self._base.shape or size <= 0:
-            return None, 0
-        update = model - self._base
-        return (update if bool(torch.isfinite(update.square().sum())) else None), size
+            told = int(_metrics(message)[self._size_key])  # type: ignore[arg-type]
+            if not 0 < told <= _MOST_SAMPLES:
+                return None, size
+            size = told
+            ((key, arrays),) = message.content.array_records.items()
+            parts = {name: array.numpy() for name, array in arrays.items()}
+            if {k: v.shape for k, v in parts.items()} != {
+                k: v.shape for k, v in self._like.items()
+            }:
+                return None, size
+            sent = ArrayRecord(
+                {
+                    name: Array(parts[name].astype(like.dtype, casting="same_kind"))
+                    for name, like in self._like.items()
+                }
+            )
+            update = to_vector(sent) - self._base
+        except Exception:  # a client can send any bytes
+            return None, size
+        if not bool(torch.isfinite(update.square().sum())):
+            return None, size
+        message.content[key] = sent
+        return update, size
 
     def _number(self, messages: list[Message]) -> None:
         """Give new nodes their numbers: first those that name one, then the others."""
@@ -274,8 +317,8 @@ class Valued(Strategy):
                 number = next(i for i in range(len(taken) + 1) if i not in taken)
             self.numbers[message.metadata.src_node_id] = number
 
-    def _known(self, r: Round) -> ClientTable:
-        """Return the table with the sizes of a round's participants, and a row for each of them."""
+    def _meet(self, number: int, size: int) -> None:
+        """Note the size of a client, in a table with a row for each number."""
         n = max(self.numbers.values()) + 1
         old = self.table
         if old is None or len(old.sizes) < n:
@@ -285,9 +328,16 @@ class Valued(Strategy):
                     getattr(table, name)[: len(old.sizes)] = getattr(old, name)
                 table.memory = old.memory
             self.table = old = table
-        old.sizes[r.participants] = r.sizes
-        return old
+        old.sizes[number] = size
 
 
 def _metrics(message: Message) -> MetricRecord:
-    return next(iter(message.content.metric_records.values()), MetricRecord())
+    (metrics,) = message.content.metric_records.values()
+    return metrics
+
+
+def _layout(message: Message) -> str:
+    """Names and lengths in a reply, which strategies of Flower want alike in all."""
+    content = message.content
+    metrics = [(k, np.shape(v)) for k, v in sorted(_metrics(message).items())]  # type: ignore[arg-type]
+    return repr((*content.array_records, *content.metric_records, metrics))

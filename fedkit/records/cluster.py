@@ -22,7 +22,7 @@ from fedkit.records.store import Result, Store
 __all__ = ["run_on_ray"]
 
 _RETRIES = 3  # of a cell whose worker died
-_AHEAD = 2  # tasks in flight per core: none waits for the driver
+_AHEAD = 2  # how often the cores and GPUs are given away at once: none waits for the driver
 
 Needs = Callable[[Cell], tuple[float, float]]
 
@@ -55,7 +55,8 @@ def run_on_ray(
         ``needs(cell)`` returns how many cores and GPUs (parts of one too) a cell takes.
     on_error : {"stop", "continue"}
         After the first failure, "stop" begins no further cell, records those under way, and
-        raises; "continue" keeps the failure in the outcome.
+        raises; "continue" keeps the failure in the outcome.  With "stop" Ray is given no more
+        cells than its cores and GPUs take at once, with "continue" twice as many, which wait there.
 
     Returns
     -------
@@ -72,8 +73,9 @@ def run_on_ray(
     Notes
     -----
     The driver holds the lock files of the cells that are under way, so other runners on its folder
-    leave them alone.  A cell whose worker dies is computed again, three times at most.  A node
-    whose golden runs are at other behaviours than the driver's refuses to compute.
+    leave them alone; they are at most half as many as the files that it may open (``ulimit -n``).
+    A cell whose worker dies is computed again, three times at most.  A node whose golden runs are
+    at other behaviours than the driver's refuses to compute.
     """
     choice("on_error", on_error, ("stop", "continue"))
     ray = need("ray", extra="ray")
@@ -90,7 +92,8 @@ def run_on_ray(
             return options.remote(cell, function, now[cell], device, cores)
 
         waiting = deque(cells)
-        ended = _run(ray, waiting, submit, store, anew)
+        ahead = 1 if on_error == "stop" else _AHEAD
+        ended = _run(ray, waiting, submit, store, anew, lambda some: _fits(ray, some, needs, ahead))
         for cell, word, error in bar(ended, progress, "cell", total=len(cells)):
             if error is None:
                 getattr(outcome, word).append(cell)
@@ -110,13 +113,15 @@ def _run(
     submit: Callable[[Cell], Any],
     store: Store,
     anew: Callable[[Cell], bool],
+    fits: Callable[[Sequence[Cell]], bool],
 ) -> Iterator[tuple[Cell, str, Exception | None]]:
     """Yield the cells as they end: cell, field of the outcome, and what went wrong."""
     flying: dict[Any, tuple[Cell, ExitStack]] = {}  # with the locks that are held
     try:
         while waiting or flying:
-            room = max(2, int(_AHEAD * ray.cluster_resources().get("CPU", 1)))
-            while waiting and len(flying) < room:
+            while waiting and (
+                not flying or fits([*(cell for cell, _ in flying.values()), waiting[0]])
+            ):
                 cell, lock = waiting.popleft(), ExitStack()
                 word = "computed"
                 failure: Exception | None = None
@@ -144,6 +149,18 @@ def _run(
         for left, (_, lock) in flying.items():
             ray.cancel(left, force=True)
             lock.close()
+
+
+def _fits(ray: Any, cells: Sequence[Cell], needs: Needs, ahead: int) -> bool:
+    """Whether so many cells may be under way together, by cores, GPUs and open lock files."""
+    files = os.sysconf("SC_OPEN_MAX") if hasattr(os, "sysconf") else -1
+    have = ray.cluster_resources()
+    cores, gpus = (sum(part) for part in zip(*map(needs, cells), strict=True))
+    return (
+        cores <= ahead * have.get("CPU", 0.0)
+        and gpus <= ahead * have.get("GPU", 0.0)
+        and (files < 0 or len(cells) <= files // 2)
+    )
 
 
 def _hold(cell: Cell, lock: ExitStack, store: Store, anew: Callable[[Cell], bool]) -> str:
