@@ -450,6 +450,8 @@ class TaskParty(Party):
                 f"{session}-{number}", iteration, cell, order, counter, wait, timeout
             )
             drawn.setdefault((order.block, iteration), order)
+            if self.blocks > 1:  # as many joint cells as rows, at worst: they wait in half the room
+                counts = counts[0].astype(np.int32), counts[1]
             if cell is None:
                 check_consistency(counts, tables.setdefault(order.block, counts), iteration)
             else:
@@ -460,7 +462,9 @@ class TaskParty(Party):
             cells, counts_ = tables[0]
         else:
             cells, counts_ = (np.concatenate(part) for part in zip(*tables.values(), strict=True))
+            del tables
             cells, counts_ = count_tuples(list(cells.T), counts_)
+            cells = cells.astype(np.int64)
         orders = [[drawn[b, j + 1] for j in range(self.iterations)] for b in range(self.blocks)]
         copies = tuple(order.duplications for order in orders[0])
         extra = tuple(order.artificial for order in orders[0])
