@@ -10,6 +10,8 @@ JOBS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 RUN := OMP_NUM_THREADS=1 $(BIN)/python
+# a process that compiles torch and pandas anew starts seconds later, and there are dozens
+export PYTHONDONTWRITEBYTECODE :=
 
 help: ## show this help
 	@echo "fedkit: who contributed what in federated learning"
