@@ -176,10 +176,10 @@ def test_weights_and_tampering_of_retraining_are_those_of_the_round_loop() -> No
 
 def test_retraining_values_are_those_of_the_plain_game() -> None:
     w = world(small("sizes"), 0)
-    found, table = retraining_values(w)
+    found = retraining_values(w)
     game = fk.FunctionGame(5, lambda rows: np.array([w.value(r[None])[0, 0] for r in rows]))
     one = 1.01 / 60  # an image more or less, by rounding
-    np.testing.assert_allclose(fk.tabulate(game).values, table, atol=one)
+    assert found.evaluations == 2**5
     np.testing.assert_allclose(found.values[:, 0], fk.shapley(game).values, atol=one)
     assert found.values.shape == (5, 2)
 

@@ -156,9 +156,10 @@ def test_a_null_player_gets_exactly_nothing(estimator, n, seed):
     null = TableGame(np.concatenate([values, values]))
     result = estimate(null, estimator, 40, 1, count="calls")
     np.testing.assert_allclose(result.values[n], 0.0, atol=1e-15)
-    # its standard error borrows from the others: a sample cannot tell a null player from one whose
-    # contributions are rare
-    assert np.nan_to_num(result.standard_errors[n]) <= np.nan_to_num(result.standard_errors).max()
+    # a sample cannot tell a null player from one whose contributions are rare, so that means borrow
+    # spread from the others; nobody's standard error is smaller
+    errors = np.nan_to_num(result.standard_errors)
+    assert errors[n] <= errors.min() * (1 + 1e-9) + 1e-15
 
 
 @settings(max_examples=60, deadline=None)

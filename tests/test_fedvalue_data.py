@@ -194,7 +194,6 @@ def test_a_label_that_can_hardly_be_meant_is_warned_of():
         VerticalData(None, np.arange(5), [np.arange(5)])
 
 
-@pytest.mark.filterwarnings("ignore:column .* is another in every row")
 def test_parties_as_a_dict_and_levels_that_are_kept():
     """Row numbers 0 to 39 as one column: forty levels if they are kept, else five bins."""
     y, months = np.arange(40) % 2, np.arange(40)

@@ -135,7 +135,7 @@ def truth_result(s: Scenario, seed: int) -> dict[str, Any]:
     """Return what is known of the clients of a scenario, by role."""
     w = world(s, seed)
     p = w.planted
-    found, table = retraining_values(w)
+    found = retraining_values(w)
     group = np.full(w.n, np.nan)
     for g, members in enumerate(p.groups):
         group[list(members)] = g
@@ -152,7 +152,7 @@ def truth_result(s: Scenario, seed: int) -> dict[str, Any]:
     series = {name: _by_role(w, values).tolist() for name, values in by_client.items()}
     everybody = w.value(np.ones((1, w.n), dtype=bool))[0]
     metrics = {"accuracy": 100 * float(everybody[0]), "loss": -float(everybody[1])}
-    metrics["federations"] = float(len(table) or found.evaluations)
+    metrics["federations"] = float(found.evaluations)
     return {
         "metrics": metrics, "series": series,
         "data": common.identity(common.dataset(s.dataset)),

@@ -123,15 +123,6 @@ class World:
         """Processor time of one utility, where all of a round are evaluated together."""
         return self._tables[2]
 
-    @cached_property
-    def _price(self) -> list[float]:
-        return []
-
-    @property
-    def seconds_per_training(self) -> float:
-        """Processor time of one federation of everybody, in the trainings that were made so far."""
-        return float(np.mean(self._price)) if self._price else float("nan")
-
     def train(
         self,
         sizes: npt.ArrayLike,
@@ -159,16 +150,10 @@ class World:
             asked = np.broadcast_to(asked[:, None], (len(asked), s.rounds, asked.shape[1]))
         if on == "validation":
             f = replace(f, x_test=f.x_val, y_test=f.y_val)
-        used = asked * p.present
-        start = time.process_time()
-        found = train_with_sizes(
-            f, p.architecture, s.local, used, seed=self.seed, every_round=every_round,
+        return train_with_sizes(
+            f, p.architecture, s.local, asked * p.present, seed=self.seed, every_round=every_round,
             device="cpu", weights=weights, adversaries=p.adversaries, utility=accuracy_and_loss,
         )  # fmt: skip
-        federations = used.sum() / (f.sizes.sum() * s.rounds)
-        if federations > 0:
-            self._price.append((time.process_time() - start) / federations)
-        return found
 
     def value(self, coalitions: npt.NDArray[np.bool_], on: str = "test") -> FloatArray:
         """Accuracy and minus loss of the federations of some coalitions, float64[B, 2]."""
@@ -181,7 +166,7 @@ def world(s: Scenario, seed: int) -> World:
     return World(s, seed)
 
 
-def retraining_values(w: World) -> tuple[Valuation, FloatArray]:
+def retraining_values(w: World) -> Valuation:
     """Shapley values of training from scratch, by test accuracy and by minus test loss.
 
     Returns
@@ -189,12 +174,8 @@ def retraining_values(w: World) -> tuple[Valuation, FloatArray]:
     Valuation
         float64[n, 2]; exact for up to :data:`EXACT_UP_TO` clients, otherwise sampled by
         complementary contributions, with standard errors.
-    float64[2**n] or float64[0]
-        Test accuracy of every coalition where all were trained.
     """
     game = FunctionGame(w.n, w.value)
     if w.n <= EXACT_UP_TO:
-        table = tabulate(game)
-        return shapley(table), table.values[:, 0]
-    budget = min(SAMPLED, 2**w.n)
-    return estimate(game, ComplementarySampling(), budget, seed=w.seed), np.zeros(0)
+        return shapley(game)
+    return estimate(game, ComplementarySampling(), SAMPLED, seed=w.seed)

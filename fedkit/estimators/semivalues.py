@@ -45,9 +45,8 @@ class BanzhafSampling(Estimator):
     Notes
     -----
     On utilities that saturate ``"marginal"`` has half the error of ``"msr"``, but where large
-    marginals are rare its intervals cover a little less than they say (0.9 instead of 0.95 in an
-    airport game of 12), which those of ``"msr"`` do not; ``ProxySampling(value="banzhaf")`` beats
-    both.
+    marginals are rare its intervals cover a little less than they say (``benchmarks.coverage``),
+    which those of ``"msr"`` do not; ``ProxySampling(value="banzhaf")`` beats both.
 
     A draw that the budget cuts is left out.
     """

@@ -146,7 +146,7 @@ def _array(given: Any) -> npt.NDArray[Any]:
         return np.array(repr(given))
 
 
-def _check_selection(policy: object, chosen: npt.ArrayLike, n_clients: int) -> IntArray:
+def check_selection(policy: object, chosen: npt.ArrayLike, n_clients: int) -> IntArray:
     ids = _array(chosen)
     numbers = ids.ndim == 1 and len(ids) > 0 and ids.dtype.kind in "iu"
     if not (
@@ -160,7 +160,7 @@ def _check_selection(policy: object, chosen: npt.ArrayLike, n_clients: int) -> I
     return ids.astype(np.int64)
 
 
-def _check_values(
+def check_values(
     policy: object, valuations: Sequence[Valuation], rounds: Sequence[Round], outputs: int | None
 ) -> None:
     listed = isinstance(valuations, list | tuple)
@@ -189,7 +189,7 @@ def _check_values(
             )
 
 
-def _check_weights(policy: object, weights: npt.ArrayLike, k: int) -> FloatArray:
+def check_weights(policy: object, weights: npt.ArrayLike, k: int) -> FloatArray:
     w = _array(weights)
     w = w.astype(np.float64) if w.dtype.kind in "biuf" else w
     fine = w.shape == (k,) and w.dtype.kind == "f" and bool(np.isfinite(w).all() and (w >= 0).all())
@@ -291,7 +291,7 @@ class _Run:
             replicate.table.round = t
             rng = replicate.stream(t).generator("select")
             ids = select.select(replicate.table, self.plan.participants, rng)
-            chosen.append(_check_selection(select, ids, replicate.federation.n_clients))
+            chosen.append(check_selection(select, ids, replicate.federation.n_clients))
         updates = self.train(chosen, t)
         self.lap("train")
 
@@ -303,7 +303,7 @@ class _Run:
             )  # fmt: skip
             rounds.append((r if self.attack is None else r.with_updates(self.attack(r))).finite())
         valuations = self.strategy.value.value(rounds)
-        _check_values(self.strategy.value, valuations, rounds, self.strategy.outputs)
+        check_values(self.strategy.value, valuations, rounds, self.strategy.outputs)
         self.lap("value")
 
         for replicate, r, valuation in zip(self.replicates, rounds, valuations, strict=True):
@@ -334,7 +334,7 @@ class _Run:
             weights = rule(r, valuation, table)
         else:
             weights = rule.weights(valuation.values, r.sizes)
-        weights = _check_weights(rule, weights, len(r.participants))
+        weights = check_weights(rule, weights, len(r.participants))
         step = torch.as_tensor(weights, dtype=r.updates.dtype, device=r.updates.device)
         replicate.model = r.base + step @ r.updates
         return weights

@@ -17,9 +17,9 @@ from fedkit.federated.history import History
 from fedkit.federated.rounds import (
     Remember,
     Weigh,
-    _check_selection,
-    _check_values,
-    _check_weights,
+    check_selection,
+    check_values,
+    check_weights,
     keep_latest,
 )
 from fedkit.federated.selection import ClientTable, Selection
@@ -204,7 +204,7 @@ class Valued(Strategy):
         if len(table.available):
             rng = self._stream(server_round).generator("select")
             ids = self.select.select(table, self.participants, rng)
-            chosen = _check_selection(self.select, ids, len(here)).tolist()
+            chosen = check_selection(self.select, ids, len(here)).tolist()
             kept.update(k for k, i in enumerate(asked) if i in chosen)
         return [m for k, m in enumerate(messages) if k in kept]
 
@@ -236,7 +236,7 @@ class Valued(Strategy):
             left_out=len(answers) - len(read),
         )  # fmt: skip
         valuations = self.value.value([r])
-        _check_values(self.value, valuations, [r], self.outputs)
+        check_values(self.value, valuations, [r], self.outputs)
         assert self.table is not None
         table, valuation = self.table, valuations[0]
         table.counts[r.participants] += 1
@@ -244,7 +244,7 @@ class Valued(Strategy):
 
         weights = np.full(len(good), np.nan)
         if (rule := self.aggregate) is not None:
-            weights = _check_weights(
+            weights = check_weights(
                 rule,
                 rule(r, valuation, table) if callable(rule) else rule.weights(
                     valuation.values, r.sizes
