@@ -13,6 +13,8 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
+from readingtime import reading
+from test_notebooks import NOT_YET
 
 from fedkit.book.build import Book, rendering
 
@@ -47,6 +49,27 @@ def article(page: str) -> bs4.Tag:
 
 def remote(address: str) -> bool:
     return urlsplit(address).scheme in ("http", "https") or address.startswith("//")
+
+
+# ----------------------------------------------------------------------------- reading
+
+MOST_MINUTES = 25
+
+
+@each_notebook
+def test_a_chapter_can_be_read_in_one_sitting(page: str) -> None:
+    name = page.removeprefix("notebooks/")
+    if name in NOT_YET or name.endswith("-appendix"):
+        return
+    assert reading(HTML / f"{page}.html").minutes <= MOST_MINUTES
+
+
+@each_page
+def test_every_table_says_what_it_shows(page: str) -> None:
+    if page.removeprefix("notebooks/") in NOT_YET:
+        return
+    bare = [t for t in article(page).select(".cell_output table") if t.find("caption") is None]
+    assert not bare, f"{len(bare)} tables without a caption"
 
 
 # ------------------------------------------------------------------------------- pages

@@ -143,6 +143,62 @@ def test_no_result_is_typed_into_the_prose_of_an_experiment(source: Path) -> Non
     assert not found, f"glue these numbers, or quote the paper: {found}"
 
 
+# ------------------------------------------------------------------------------ anatomy
+
+PAPERS = ("fedowen", "fedms", "fedtsv", "fedccea", "fedvalue")
+ANATOMY = (
+    "The result in one minute",
+    "Why it matters",
+    "By hand",
+    "What is defined",
+    "The algorithm, read",
+    "Run it",
+    "Claimed and measured",
+    "What fools it",
+    "Use it",
+    "What to remember",
+    "Exercises",
+    "How this page was made",
+)
+COMMON = (ANATOMY[0], *ANATOMY[-3:])
+WITHOUT = {"claims"}
+NOT_YET = {
+    "fedowen",
+    "fedowen-theory",
+    "fedms",
+    "fedtsv",
+    "fedccea",
+    "fedvalue",
+    "fedvalue-protocol",
+    "fedvalue-experiments",
+    "fedvalue-recommendation",
+    "foundations",
+}
+
+
+def headings(source: Path) -> list[str]:
+    cells = [c.source for c in read_source(source).cells if c.cell_type == "markdown"]
+    return re.findall(r"^## (.+)$", "\n".join(cells), flags=re.MULTILINE)
+
+
+@each_notebook
+def test_a_chapter_has_the_anatomy_of_all_chapters(source: Path) -> None:
+    """A paper's chapter has these parts and no others; the rest share beginning and end."""
+    if source.stem in WITHOUT | NOT_YET or source.stem.endswith("-appendix"):
+        return
+    found = headings(source)
+    if source.stem in PAPERS:
+        assert tuple(found) == ANATOMY
+    else:
+        assert (found[0], *found[-3:]) == COMMON
+
+
+@each_notebook
+def test_a_chapter_shows_no_private_name(source: Path) -> None:
+    private = [re.findall(r"\b(?!_)\w+\._[a-z]\w*", c.source) for c in code_cells(source)]
+    assert not any(private), private
+
+
 # ------------------------------------------------------------------------- launch links
 
 

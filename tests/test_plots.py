@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import subprocess
 import sys
 
@@ -209,3 +210,24 @@ def test_no_pyplot_and_no_settings_are_touched(tidy: pd.DataFrame) -> None:
 def test_bad_input_is_refused(call, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         call()
+
+
+def test_a_table_says_what_it_shows_and_no_number_is_nothing() -> None:
+    frame = pd.DataFrame(
+        {"n": [1, 2], "x": [2.0**-32, np.nan], "y": [-0.5, 1.91e11], "who": ["a<b", None]}
+    )
+    html = plots.table(frame, "What `x` is.", decimals=1)._repr_html_()
+    assert "<caption>What <code>x</code> is.</caption>" in html
+    cells = re.findall(r"<td>(.*?)</td>", html)
+    assert cells == [
+        "1",
+        "2.3·10<sup>-10</sup>",
+        "−0.5",
+        "a&lt;b",
+        "2",
+        "–",
+        "1.9·10<sup>11</sup>",
+        "–",
+    ]
+    text = plots.table("| who | gain |\n|---|---|\n| A | **1.2** \\* |", "Gains.")._repr_html_()
+    assert re.findall(r"<t[hd]>(.*?)</t[hd]>", text) == ["", "gain", "A", "1.2 *"]

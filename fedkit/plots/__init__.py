@@ -1,7 +1,7 @@
-"""Figures of the book: one style, one palette, no global state.
+"""Figures and tables of the book: one style, one palette, no global state.
 
-Every function returns a :class:`Picture`, a matplotlib Figure that a notebook shows by itself,
-without pyplot.
+Every function that draws returns a :class:`Picture`, a matplotlib Figure that a notebook shows by
+itself, without pyplot; :func:`table` shows a data frame with a caption.
 """
 
 from fedkit.plots.clients import (
@@ -18,11 +18,13 @@ from fedkit.plots.curves import (
     scatter_estimates,
 )
 from fedkit.plots.style import INK, MARKERS, PALETTE, Picture, panels
+from fedkit.plots.tables import CaptionedTable, table
 
 __all__ = [
     "INK",
     "MARKERS",
     "PALETTE",
+    "CaptionedTable",
     "Picture",
     "bars_with_errors",
     "circles_of_clients",
@@ -34,4 +36,5 @@ __all__ = [
     "heatmap_clients",
     "panels",
     "scatter_estimates",
+    "table",
 ]
