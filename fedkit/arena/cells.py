@@ -71,7 +71,9 @@ def variants(s: Scenario) -> dict[str, Scenario]:
 
 
 def _by_role(w: World, values: npt.ArrayLike) -> FloatArray:
-    return np.asarray(values, dtype=np.float64)[np.argsort(w.planted.role)]
+    """Values by role, in the seven digits of a record: what rounding tells apart is tied."""
+    rounded = [float(f"{value:.7g}") for value in np.asarray(values, dtype=np.float64)]
+    return np.array(rounded)[np.argsort(w.planted.role)]
 
 
 def worth(w: World, values: FloatArray) -> dict[str, float]:

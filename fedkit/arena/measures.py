@@ -179,15 +179,14 @@ def measure_all(
     """
     pd = need("pandas", "run")
     table = []
+    values: dict[tuple[str, str, str], dict[int, list[float]]] = {}
+    for (data, scenario, seed, method), mine in rows.items():
+        values.setdefault((data, scenario, method), {})[seed] = mine["series"]["value"]
     for (data, scenario, seed, method), mine in rows.items():
         found = measure(scenario, mine, truths[data, scenario, seed])
-        others = [
-            _tau(mine["series"]["value"], other["series"]["value"])
-            for (d, s, t, m), other in rows.items()
-            if (d, s, m) == (data, scenario, method) and t != seed
-        ]
-        if others and np.ptp(truths[data, scenario, seed]["series"]["quality"]) > 0:
-            heard = finite(others)
+        series = values[data, scenario, method]
+        if len(series) > 1 and np.ptp(truths[data, scenario, seed]["series"]["quality"]) > 0:
+            heard = finite([_tau(series[seed], x) for t, x in series.items() if t != seed])
             found["stability.seeds"] = float(heard.mean()) if len(heard) else float("nan")
         table += [(data, scenario, seed, method, name, x) for name, x in found.items()]
     return pd.DataFrame(
