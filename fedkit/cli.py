@@ -374,17 +374,39 @@ def arena(
     commit: Annotated[
         str | None, typer.Option(help="Record the results as those of this commit of yours.")
     ] = None,
+    engine: Annotated[str, typer.Option(help="here, or ray: the arena's rows as Ray tasks.")] = (
+        "here"
+    ),
+    address: Annotated[
+        str | None, typer.Option(help="Ray cluster, such as auto; this machine by default.")
+    ] = None,
 ) -> None:
     """Run methods through the arena and print their rows among the others.
 
     Rows of the arena are computed once and kept as records; a run that was stopped goes on.
+    Methods from outside run here with any engine: a cluster need not have them.
     """
     from fedkit.arena import METHODS, run, submit
 
+    if engine == "here" and address is not None:
+        raise ValueError(f"address {address!r} is of a Ray cluster; add --engine ray")
     store, chosen = Store(), method or []
     others = list(METHODS) if against is None else [r for r in against.split(",") if r]
     rows = list(dict.fromkeys([*others, *(m for m in chosen if m in METHODS)]))
     entered = [m for m in chosen if m not in METHODS]
+    if engine != "here":
+        for item in (get("arena", "truths"), get("arena", "methods")):
+            cells = [
+                c
+                for c in item.cells(profile, None)
+                if (item.name == "truths" or c.settings["method"] in rows)
+                and (not scenario or c.settings["scenario"] in scenario)
+            ]
+            _report(
+                item.execute(
+                    cells, store, device="cpu", on_error="continue", engine=engine, address=address
+                )
+            )
     sys.path.insert(0, os.getcwd())  # the method may lie in the current folder
     found = run(
         entered, profile, rows=rows, scenarios=scenario, store=store, limit=limit, progress=True

@@ -258,3 +258,31 @@ def test_the_command_runs_an_experiment_of_the_registry(
     assert "add --engine ray" in capsys.readouterr().err
     assert cli.main([*command, "--engine", "spark"]) == 1
     assert "engine is 'spark'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("engine", ["pretended", pytest.param("ray", marks=pytest.mark.weekly)])
+def test_rows_of_the_arena_are_cells_of_the_engine(
+    engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: Any, capsys: Any
+) -> None:
+    """What an engine made is read; what it is asked for is what the command names."""
+    monkeypatch.setenv("FEDKIT_RESULTS", str(tmp_path))
+    asked, execute = [], registry.Experiment.execute
+
+    def seen(self: Any, cells: Sequence[Cell], *args: Any, **options: Any) -> Any:
+        if options.get("engine", "here") != "here":
+            asked.extend((c.experiment, c.settings["scenario"]) for c in cells)
+            if engine == "pretended":
+                options["engine"] = "here"
+        return execute(self, cells, *args, **options)
+
+    if engine == "ray":
+        request.getfixturevalue("one_machine")
+    monkeypatch.setattr(registry.Experiment, "execute", seen)
+    command = ["arena", "--scenario", "free-riders", "--against", "random,size"]
+    assert cli.main([*command, "--engine", "ray"]) == 0, capsys.readouterr().err
+    place = "free-riders"
+    assert asked == [("truths", place), ("methods", place), ("methods", place)]
+    assert len(list(Store(tmp_path).records())) == 3
+    assert "random" in capsys.readouterr().out
+    assert cli.main([*command, "--address", "auto"]) == 1
+    assert "add --engine ray" in capsys.readouterr().err
