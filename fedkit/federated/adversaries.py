@@ -306,9 +306,14 @@ class Adversaries:
         return self.sent(r.updates, r.participants.tolist(), r.streams)
 
     @property
+    def tampering(self) -> frozenset[int]:
+        """Clients who send another update than their training gave."""
+        return frozenset(i for i, attack in self.attacks.items() if not callable(attack))
+
+    @property
     def tamper(self) -> bool:
         """Whether anybody sends another update than its training gave."""
-        return any(not callable(attack) for attack in self.attacks.values())
+        return bool(self.tampering)
 
     def sent(self, updates: Tensor, clients: Sequence[int], streams: Streams) -> Tensor:
         """What these clients send in the place of updates [k, P], in the round of the streams."""

@@ -83,7 +83,7 @@ def train_with_sizes(
     path : {"auto", "weights", "samples"}
         Local training by :func:`~fedkit.learning.training.train_clients`, or in sample space
         (:mod:`fedkit.federated.sample_space`): equal up to the rounding of float32.  "auto" takes
-        what was faster in ``benchmarks/lockstep.py``.
+        what was faster in ``benchmarks/lockstep.py``.  Who tampers with updates goes by weights.
     progress : bool
         Show a progress bar.
     weights : float array (B, n), optional
@@ -124,18 +124,14 @@ def train_with_sizes(
     place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     test = Evaluator(architecture, federation.x_test, federation.y_test, utility, device=place)
     mass = used if weights is None else _check_weights(weights, used)
-    tampered = adversaries is not None and adversaries.tamper
-    if path == "samples" and tampered:
-        raise ValueError('path is "samples" with tampered updates; take path="weights"')
     if path == "auto":
-        cheaper = not tampered and in_sample_space(architecture, local, int(federation.sizes.max()))
+        cheaper = in_sample_space(architecture, local, int(federation.sizes.max()))
         path = "samples" if cheaper and place.type == "cpu" else "weights"
+    advance = _on_weights(federation, architecture, local, place, adversaries, seed)
     if path == "samples":
-        advance = _in_sample_space(federation, architecture, local, place)
-    else:
-        advance = _on_weights(federation, architecture, local, place)
-        if adversaries is not None and tampered:
-            advance = _on_weights(federation, architecture, local, place, adversaries, seed)
+        liars = () if adversaries is None else adversaries.tampering
+        tamper = np.isin(np.arange(used.shape[2]), list(liars))
+        advance = _in_sample_space(federation, architecture, local, place, advance, tamper)
     start = architecture.init(Streams(seed).generator("model"))
     models = start.repeat(len(used), 1)
     chance = float((federation.y_test == 0).double().mean())
@@ -216,9 +212,14 @@ def _on_weights(
 
 
 def _in_sample_space(
-    federation: Federation, arch: Architecture, local: LocalSGD, device: torch.device
+    federation: Federation,
+    arch: Architecture,
+    local: LocalSGD,
+    device: torch.device,
+    on_weights: Advance,
+    tamper: npt.NDArray[np.bool_],
 ) -> Advance:
-    """The same round, client by client in sample space."""
+    """The same round, client by client in sample space, but for those who tamper."""
     clients = [
         SampleSpace(arch, federation.client_data(i), local, device)
         for i in range(federation.n_clients)
@@ -229,8 +230,13 @@ def _in_sample_space(
         total = [tensor.clone() for tensor in start]
         share = torch.from_numpy(shares).to(models)
         for i, client in enumerate(clients):
-            client.add_updates(start, used[:, i], share[:, i].to(device), total)
-        return arch.flatten(total).cpu()
+            if not tamper[i]:
+                client.add_updates(start, used[:, i], share[:, i].to(device), total)
+        found = arch.flatten(total).cpu()
+        if tamper.any():
+            sent = on_weights(models, used * tamper, shares, t)
+            found += sent - share[:, tamper].sum(dim=1, keepdim=True) * models
+        return found
 
     return advance
 
