@@ -163,6 +163,7 @@ ANATOMY = (
 COMMON = (ANATOMY[0], *ANATOMY[-3:])
 WITHOUT = {"claims"}
 NOT_YET = {
+    "claims",
     "fedowen",
     "fedowen-theory",
     "fedms",
