@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import io
+import json
 import re
 import subprocess
 import sys
@@ -11,6 +13,7 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import pytest
+from bs4 import BeautifulSoup
 from matplotlib.colors import same_color, to_rgb
 from PIL import Image
 from scipy import stats
@@ -231,3 +234,42 @@ def test_a_table_says_what_it_shows_and_no_number_is_nothing() -> None:
     ]
     text = plots.table("| who | gain |\n|---|---|\n| A | **1.2** \\* |", "Gains.")._repr_html_()
     assert re.findall(r"<t[hd]>(.*?)</t[hd]>", text) == ["", "gain", "A", "1.2 *"]
+
+
+def test_sliders_hold_a_picture_for_every_position_and_show_the_first_without_script() -> None:
+    drawn = []
+
+    def draw(a, b):
+        drawn.append((a, b))
+        picture, axes = plots.panels(height=1.0)
+        axes[0, 0].plot([0, a], [0, b])
+        return picture
+
+    shown = plots.slider(draw, {"a < 1": [0.1, 0.2], "b": [1, 2, 3]}, "Turn & see.", start={"b": 2})
+    assert drawn == [(a, b) for a in (0.1, 0.2) for b in (1, 2, 3)]
+    bundle = shown._repr_mimebundle_()
+    page = BeautifulSoup(bundle["text/html"], "html.parser")
+    data = json.loads(page.find("script", type="application/json").string)
+    assert data["values"] == [["0.1", "0.2"], ["1", "2", "3"]]
+    assert [base64.b64decode(p) for p in data["pictures"]] == shown.pictures
+    assert len(set(data["pictures"])) == 6
+    # position (0, 2) is the third picture, and the one that is there without script and kernel
+    assert page.img["src"].endswith(data["pictures"][2])
+    assert bundle["image/png"] == data["pictures"][2]
+    assert [i["value"] for i in page.find_all("input")] == ["0", "2"]
+    assert page.img["alt"] == page.figcaption.string == "Turn & see."
+    assert page.find("div", class_="fedkit-ranges").has_attr("hidden")
+    assert not re.search(r"https?:", bundle["text/html"])
+
+
+@pytest.mark.parametrize(
+    "values", [{}, {"a": []}, {"a": range(81)}, {"a": range(9), "b": range(9)}]
+)
+def test_sliders_refuse_no_picture_and_too_many(values) -> None:
+    with pytest.raises(ValueError, match="no values|1 to 80 pictures"):
+        plots.slider(lambda *_: pytest.fail("drawn"), values, "Nothing.")
+
+
+def test_a_slider_starts_where_there_is_a_position() -> None:
+    with pytest.raises(ValueError, match="start of 'a' must be 0 to 1, got 2"):
+        plots.slider(lambda _: pytest.fail("drawn"), {"a": [1, 2]}, "Late.", start={"a": 2})

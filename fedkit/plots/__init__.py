@@ -1,7 +1,8 @@
 """Figures and tables of the book: one style, one palette, no global state.
 
 Every function that draws returns a :class:`Picture`, a matplotlib Figure that a notebook shows by
-itself, without pyplot; :func:`table` shows a data frame with a caption.
+itself, without pyplot; :func:`table` shows a data frame with a caption, :func:`slider` a figure
+that a reader turns by hand.
 """
 
 from fedkit.plots.clients import (
@@ -17,6 +18,7 @@ from fedkit.plots.curves import (
     error_against_evaluations,
     scatter_estimates,
 )
+from fedkit.plots.interactive import Sliders, slider
 from fedkit.plots.style import INK, MARKERS, PALETTE, Picture, panels
 from fedkit.plots.tables import CaptionedTable, table
 
@@ -26,6 +28,7 @@ __all__ = [
     "PALETTE",
     "CaptionedTable",
     "Picture",
+    "Sliders",
     "bars_with_errors",
     "circles_of_clients",
     "class_histogram",
@@ -36,5 +39,6 @@ __all__ = [
     "heatmap_clients",
     "panels",
     "scatter_estimates",
+    "slider",
     "table",
 ]
