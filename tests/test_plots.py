@@ -266,7 +266,7 @@ def test_sliders_hold_a_picture_for_every_position_and_show_the_first_without_sc
     "values", [{}, {"a": []}, {"a": range(81)}, {"a": range(9), "b": range(9)}]
 )
 def test_sliders_refuse_no_picture_and_too_many(values) -> None:
-    with pytest.raises(ValueError, match="no values|1 to 80 pictures"):
+    with pytest.raises(ValueError, match=r"no values|1 to 80 pictures"):
         plots.slider(lambda *_: pytest.fail("drawn"), values, "Nothing.")
 
 
