@@ -14,6 +14,7 @@ from scipy import stats
 __all__ = [
     "NONPARAMETRIC_FROM",
     "Interval",
+    "bounded_interval",
     "difference_half_width",
     "finite",
     "holm",
@@ -95,6 +96,37 @@ def mean_interval(values: npt.ArrayLike, level: float = 0.95) -> Interval:
         return Interval(mean, math.nan, math.nan, 1)
     half = float(stats.t.ppf((1 + level) / 2, n - 1) * x.std(ddof=1) / math.sqrt(n))
     return Interval(mean, mean - half, mean + half, n)
+
+
+def bounded_interval(
+    values: npt.ArrayLike, least: float, most: float, level: float = 0.95
+) -> Interval:
+    """Mean of what cannot leave [least, most]: Student's t interval, cut to it.
+
+    Where all n values are at one end, t gives an interval without width; the exact one is given.
+    By Markov's inequality a value is at an end with chance p at most, where p is how far the mean
+    lies towards it, and all n with ``p ** n``: means with less than ``(1 - level) / 2`` are
+    excluded.  For counts of 0 or n this is Clopper and Pearson's.
+
+    Parameters
+    ----------
+    values : float64[n]
+        One number per seed; those that are not finite are left out.
+    least, most : float
+        Ends of what is possible.
+    level : float
+        Confidence level.
+    """
+    i = mean_interval(values, level)
+    if i.n < 2:
+        return i
+    free = (most - least) * (1 - ((1 - level) / 2) ** (1 / i.n))
+    x = finite(values)
+    if x.min() == most:
+        return replace(i, low=most - free, high=most)
+    if x.max() == least:
+        return replace(i, low=least, high=least + free)
+    return i.within(least, most)
 
 
 def difference_half_width(

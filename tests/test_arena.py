@@ -472,6 +472,18 @@ class Swallows:
             return np.zeros(view.n_clients)
 
 
+class Hoards:
+    """Catches whatever comes, once."""
+
+    sees = ()
+
+    def values(self, view):
+        try:
+            time.sleep(30)
+        except BaseException:
+            time.sleep(30)
+
+
 class Sleeps:
     sees = ()
 
@@ -497,6 +509,7 @@ def test_bad_methods_end_in_one_sentence_and_stop_nobody() -> None:
         Words: "Words raised ValueError",
         Leaves: "Leaves raised SystemExit",
         Swallows: "Swallows took longer than 1 seconds",
+        Hoards: "Hoards took longer than 1 seconds",
         Sleeps: "Sleeps took longer than 1 seconds",
     }
     found = fk.arena.run(

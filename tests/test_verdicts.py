@@ -42,6 +42,7 @@ from fedkit.claims.tables import (
 from fedkit.datasets.movielens import made_up_ratings
 from fedkit.datasets.tabular import TABLES
 from fedkit.intervals import (
+    bounded_interval,
     holm,
     kendalls_tau,
     kendalls_w,
@@ -77,6 +78,22 @@ def test_intervals():
     assert (found.low, found.high) == pytest.approx(tuple(bca.confidence_interval))
     assert paired_interval(d) == found
     assert paired_interval(d[:9]) == mean_interval(d[:9])
+
+
+def test_all_at_one_end_is_not_always():
+    always = bounded_interval(np.ones(10), 0.0, 1.0)
+    assert (always.mean, always.high, always.n) == (1, 1, 10)
+    assert always.low == pytest.approx(stats.binomtest(10, 10).proportion_ci().low)
+    never = bounded_interval(np.full(10, -1.0), -1.0, 1.0)
+    assert never.low == -1
+    assert never.high == pytest.approx(1 - 2 * always.low)
+    # shares between the ends: Student's t, cut where it leaves what is possible
+    few = bounded_interval([1.0, 1.0, 0.9], 0.0, 1.0)
+    assert few.high == 1
+    assert few.low == pytest.approx(mean_interval([1.0, 1.0, 0.9]).low)
+    assert bounded_interval([0.5, 0.5], 0.0, 1.0).half_width == 0
+    assert np.isnan(bounded_interval([1.0], 0.0, 1.0).low)
+    assert bounded_interval([], 0.0, 1.0).n == 0
 
 
 @pytest.mark.parametrize(

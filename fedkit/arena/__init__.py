@@ -23,6 +23,7 @@ _LATER = {
     "View": "methods",
     "World": "truths",
     "board": "measures",
+    "interval": "measures",
     "measure": "measures",
     "measures_of": "entering",
     "picture": "measures",

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedkit.extras import need
-from fedkit.intervals import finite, kendalls_tau, mean_interval
+from fedkit.intervals import Interval, bounded_interval, finite, kendalls_tau, mean_interval
 from fedkit.methods.fedccea import contribution_index
 from fedkit.papers.common import chance_above
 from fedkit.papers.overviews import gains
@@ -36,6 +36,7 @@ __all__ = [
     "MEASURES",
     "agreement",
     "board",
+    "interval",
     "measure",
     "measure_all",
     "picture",
@@ -78,6 +79,7 @@ BETTER = {name: name.split(".")[0] not in ("cost", "fairness") for name in MEASU
 """Whether more is better; of "fairness.copying" and "fairness.splitting" nothing is best, and
 "mavericks" and "late" are told without a judgement."""
 
+_LEAST = {"fidelity": -1.0, "stability": -1.0, "detection": 0.0, "mavericks": 0.0, "late": 0.0}
 _SIGNED = ("fairness.copying", "fairness.splitting")
 _APART = ("mavericks", "late")
 
@@ -211,6 +213,14 @@ def _merit(name: str, mean: pd.Series) -> pd.Series:
     return mean if BETTER[name] else -mean
 
 
+def interval(name: str, values: npt.ArrayLike) -> Interval:
+    """Mean of a measure over units with its 95% interval, within what the measure can be."""
+    kind = name.split(".")[0]
+    if kind in _LEAST:
+        return bounded_interval(values, _LEAST[kind], 1.0)
+    return mean_interval(values)
+
+
 def summary(frame: pd.DataFrame, name: str, reference: str = "random") -> pd.DataFrame:
     """Compare methods by one measure, over scenarios.
 
@@ -227,7 +237,7 @@ def summary(frame: pd.DataFrame, name: str, reference: str = "random") -> pd.Dat
     """
     pd = need("pandas", "run")
     wide = _by_unit(frame, name)
-    rows = {m: mean_interval(wide[m]) for m in wide}
+    rows = {m: interval(name, wide[m]) for m in wide}
     table = pd.DataFrame(
         {m: [i.mean, i.low, i.high, i.n] for m, i in rows.items()},
         index=["mean", "low", "high", "units"],

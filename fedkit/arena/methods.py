@@ -526,7 +526,11 @@ class _Late(BaseException):
 
 @contextmanager
 def _limited(seconds: float) -> Iterator[None]:
-    """Interrupt what takes longer, where the platform can; only the main thread gets signals."""
+    """Interrupt what takes longer, where the platform can; only the main thread gets signals.
+
+    It goes on interrupting, every tenth of a second: a method that catches everything once is
+    stopped by the next.  One that catches everything for ever can only be stopped from outside.
+    """
     main = threading.current_thread() is threading.main_thread()
     if not main or not hasattr(signal, "setitimer"):
         yield
@@ -536,12 +540,17 @@ def _limited(seconds: float) -> Iterator[None]:
         raise _Late
 
     before: Any = signal.signal(signal.SIGALRM, late)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    signal.setitimer(signal.ITIMER_REAL, seconds, 0.1)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        while True:
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+                signal.signal(signal.SIGALRM, before)
+                break
+            except _Late:  # rang once more in between
+                continue
 
 
 def play(name: str, method: Method, world: World, limit: float = 600.0) -> Played:
