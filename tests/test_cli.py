@@ -97,13 +97,14 @@ QUICK = {
 PAPERS = Path(registry.__file__).parent
 QUICK |= {
     f"import fedkit.papers.{path.parent.name}.{path.stem}": ["torch"]
-    for path in PAPERS.glob("*/*tables.py")
+    for name in ("*tables", "settings")
+    for path in PAPERS.glob(f"*/{name}.py")
 }
 
 
 @pytest.mark.parametrize("code", QUICK)
 def test_what_is_slow_to_import_is_imported_when_it_is_needed(code: str) -> None:
-    """A list is there at once, and rendering a table imports no torch."""
+    """A list is there at once; a table is rendered, and settings are read, without torch."""
     code += f"; import sys; sys.exit(repr([m for m in {QUICK[code]} if m in sys.modules] or ''))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stderr.strip() == "''"

@@ -11,6 +11,7 @@ from fedkit.federated.retraining import RetrainingGame, train_with_sizes
 from fedkit.methods.fedccea import Fit, Simulations, contribution_index, sample_sizes
 from fedkit.papers.fedccea import fits, runs
 from fedkit.papers.fedccea import names as n
+from fedkit.papers.fedccea.federations import architecture, federation, halves
 from fedkit.papers.fedccea.removal import (
     PROPORTIONS,
     TIE_ORDERS,
@@ -19,7 +20,7 @@ from fedkit.papers.fedccea.removal import (
     partial_participation,
     removal_curves,
 )
-from fedkit.papers.fedccea.settings import Setting, architecture, federation, halves
+from fedkit.papers.fedccea.settings import Setting
 from fedkit.papers.fedccea.valuing import Tally, Valued, truncated_walks, value_clients
 from fedkit.papers.registry import Cell, get
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedkit.papers.fedccea.federations import federation
 from fedkit.papers.fedccea.names import (
     DATA,
     DISTRIBUTIONS,
@@ -17,7 +18,7 @@ from fedkit.papers.fedccea.names import (
     SHORT,
     noise_name,
 )
-from fedkit.papers.fedccea.settings import Setting, federation
+from fedkit.papers.fedccea.settings import Setting
 from fedkit.papers.overviews import where
 from fedkit.plots.style import HEAT, INK, PALETTE, Picture, finish, looks, panels
 

@@ -10,8 +10,9 @@ import numpy.typing as npt
 from fedkit.federated.clients import Federation
 from fedkit.federated.retraining import TrainWithSizes, train_with_sizes
 from fedkit.methods.fedccea import sample_sizes
+from fedkit.papers.fedccea.federations import architecture
 from fedkit.papers.fedccea.names import CONTROLS, METHODS, READINGS
-from fedkit.papers.fedccea.settings import Setting, architecture
+from fedkit.papers.fedccea.settings import Setting
 from fedkit.papers.fedccea.valuing import Valued
 from fedkit.streams import Streams
 

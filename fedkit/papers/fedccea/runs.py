@@ -16,6 +16,7 @@ from fedkit.learning.evaluation import Evaluator
 from fedkit.methods.fedccea import contribution_index, fit_aam, sample_sizes, simulate
 from fedkit.papers import common
 from fedkit.papers.common import chance_above, experiment
+from fedkit.papers.fedccea.federations import architecture, federation, halves
 from fedkit.papers.fedccea.fits import (
     SPLITS,
     agreement,
@@ -38,12 +39,9 @@ from fedkit.papers.fedccea.settings import (
     LEARNING,
     SCALES,
     Setting,
-    architecture,
     contribution,
     dealt,
     everywhere,
-    federation,
-    halves,
 )
 from fedkit.papers.fedccea.valuing import Valued, value_clients
 from fedkit.papers.registry import RunFunction, register

@@ -23,9 +23,10 @@ from fedkit.methods.fedccea import (
     fit_aam,
     simulate,
 )
+from fedkit.papers.fedccea.federations import architecture, halves
 from fedkit.papers.fedccea.fits import OTHER_SEED, same_round
 from fedkit.papers.fedccea.names import FITS, PARTS, RANDOM_ORDERS
-from fedkit.papers.fedccea.settings import Setting, architecture, halves
+from fedkit.papers.fedccea.settings import Setting
 from fedkit.streams import Streams
 
 FloatArray = npt.NDArray[np.float64]
