@@ -758,3 +758,60 @@ def test_a_row_that_fails_is_out_with_a_store_too(tmp_path, monkeypatch) -> None
     monkeypatch.setattr(cells, "worth", lambda w, values: 1 / 0)
     with pytest.raises(fk.records.CellError, match="division by zero"):
         fk.arena.run([], **options | {"rows": ["random"]})
+
+
+def own_federation(n=4):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(50 * n + 60, 1, 4, 4))
+    y = (x[:, 0, 0, 0] > 0).astype(int) + 2 * (x[:, 0, 1, 1] > 0)
+    held = [(x[50 * i : 50 * i + 50], y[50 * i : 50 * i + 50]) for i in range(n)]
+    held[1] = (held[1][0], rng.integers(0, 4, 50))  # labels of chance
+    rest = slice(50 * n, None)
+    return fk.federation_from_arrays(held, (x[rest], y[rest]), (x[rest], y[rest]))
+
+
+def test_methods_can_be_compared_on_a_federation_of_ones_own() -> None:
+    mine = own_federation()
+    found = fk.arena.compare(
+        mine, "mlp-8", methods=["exact-loss", "loo-loss", "size", Nan], rounds=3, retraining=True
+    )
+    assert list(found.values.index) == ["exact-loss", "loo-loss", "size"]
+    assert list(found.values) == [f"client {i}" for i in range(4)]
+    assert set(found.failures) == {"Nan"}
+    assert (found.values.loc[["exact-loss", "loo-loss"]].idxmin(axis=1) == "client 1").all()
+    assert found.measures.loc["exact-loss", "rounds"] == 1
+    assert list(found.measures.evaluations) == [48, 15, 0]  # 2^4 and n + 1, three times
+    # the same rounds by the federated engine, valued by the library's own function
+    v = fk.run(
+        [mine], fk.build("mlp-8", (1, 4, 4), 4),
+        fk.Strategy(fk.UniformSelection(), METHODS["exact-loss"].policy, fk.SizeWeighted()),
+        fk.Plan(
+            3, 4, fk.LocalSGD(lr=0.1, batch_size=20, epochs=2), evaluate_every=3,
+            utility="negative_loss",
+        ), [0], device="cpu",
+    ).contributions()  # fmt: skip
+    assert v.values.ravel() / 3 == pytest.approx(found.values.loc["exact-loss"], rel=1e-4)
+    assert set(np.diag(found.agreement)) == {1.0, 0.0}  # equal sizes say nothing
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"federation": "digits"}, "federation is a str"),
+        ({"participants": 5}, "participants"),
+        ({"methods": ["size", "size"]}, "two have one name"),
+        ({"methods": ["nobody"]}, "nobody"),
+        ({"rounds": 0}, "rounds"),
+        ({"lr": -1.0}, "lr"),
+        ({"model": 3}, "model"),
+        ({"retraining": "yes"}, "retraining"),
+    ],
+)
+def test_a_comparison_refuses_what_it_cannot_do(change, says) -> None:
+    with pytest.raises(ValueError, match=says):
+        fk.arena.compare(**{"federation": own_federation(), "model": "mlp-8", **change})
+
+
+def test_a_comparison_evaluates_all_coalitions_of_small_rounds_only() -> None:
+    with pytest.raises(ValueError, match="participants must be at most 14"):
+        fk.arena.compare(own_federation(15), "mlp-8")

@@ -9,6 +9,7 @@ from fedkit.extras import later
 
 _LATER = {
     "BETTER": "measures",
+    "Compared": "own",
     "Entered": "entering",
     "MEASURES": "measures",
     "METHODS": "methods",
@@ -23,6 +24,7 @@ _LATER = {
     "View": "methods",
     "World": "truths",
     "board": "measures",
+    "compare": "own",
     "interval": "measures",
     "measure": "measures",
     "measures_of": "entering",

@@ -59,6 +59,8 @@ _SENT: dict[str, UpdateAttack] = {
 }
 #: scenarios with a client who plays a trick, and hence a federation before the trick
 TRICKS = ("duplicates", "split")
+#: a federation that somebody brings along; nothing is planted there
+OWN = "own"
 
 
 @dataclass(frozen=True)
@@ -100,8 +102,8 @@ class Scenario(Setting):
     before: bool = False
 
     def __post_init__(self) -> None:
-        choice("scenario", self.scenario, tuple(SCENARIOS))
-        whole("clients", self.clients, 4)
+        choice("scenario", self.scenario, (*SCENARIOS, OWN))
+        whole("clients", self.clients, 2 if self.scenario == OWN else 4)
         for name in ("participants", "rounds", "samples", "validation", "test"):
             whole(name, getattr(self, name), 1)
         whole("seen", self.seen, 1, self.validation)

@@ -58,15 +58,16 @@ def _bounded(r: Round, judge: Evaluator) -> Callable[[npt.NDArray[np.bool_]], Fl
 
 @dataclass(frozen=True, eq=False)
 class World:
-    """One scenario with one seed."""
+    """One scenario with one seed, planted or brought along."""
 
     scenario: Scenario
     seed: int
+    brought: Planted | None = None
 
     @cached_property
     def planted(self) -> Planted:
         """The federation and what is known of it."""
-        return plant(self.scenario, self.seed)
+        return self.brought or plant(self.scenario, self.seed)
 
     @cached_property
     def rounds(self) -> list[Round]:

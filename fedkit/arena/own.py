@@ -1,0 +1,146 @@
+"""The arena's methods on a federation of one's own, of which nobody knows the truth."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedkit.arena.federations import OWN, Planted, Scenario
+from fedkit.arena.measures import agreement
+from fedkit.arena.methods import METHODS, Entry, MethodError, find_method, play
+from fedkit.arena.truths import World, retraining_values
+from fedkit.checks import flag, having, real, whole
+from fedkit.extras import need
+from fedkit.federated.adversaries import Adversaries
+from fedkit.federated.clients import Federation
+from fedkit.federated.selection import UniformSelection
+from fedkit.learning.architectures import Architecture, build
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Compared", "compare"]
+
+#: participants of a round whose 2^k coalitions are all evaluated
+MOST = 14
+
+
+@dataclass(frozen=True, eq=False)
+class Compared:
+    """What methods say of the clients of one federation.
+
+    Attributes
+    ----------
+    values : DataFrame
+        One row per method, one column per client, in units of the method.
+    measures : DataFrame
+        One row per method: ``rounds`` and ``retraining``, its agreement (Kendall's tau-b) with the
+        exact values of the rounds by the same utility and with those of retraining by test
+        accuracy; ``evaluations``, ``trainings``, ``seconds`` and ``held`` (MiB), its costs.
+    agreement : DataFrame
+        Agreement of every method with every other, tau-b.
+    failures : dict of str to str
+        One sentence for each method that is out.
+    """
+
+    values: pd.DataFrame
+    measures: pd.DataFrame
+    agreement: pd.DataFrame
+    failures: dict[str, str]
+
+
+def compare(
+    federation: Federation,
+    model: str | Architecture = "mlp-32",
+    methods: Sequence[Entry] | None = None,
+    *,
+    rounds: int = 8,
+    participants: int | None = None,
+    epochs: int = 2,
+    batch_size: int = 20,
+    lr: float = 0.1,
+    seed: int = 0,
+    retraining: bool = False,
+    limit: float = 600.0,
+) -> Compared:
+    """Value the clients of one's own federation by many methods, on the same rounds.
+
+    Parameters
+    ----------
+    federation : Federation
+        Such as from :func:`~fedkit.federated.clients.federation_from_arrays`.
+    model : str or Architecture
+        Name of an architecture, or one.
+    methods : sequence, optional
+        Names of ``fk.arena.METHODS``, or methods as for :func:`fedkit.arena.run`; all of the
+        arena's that train nothing anew by default.
+    rounds, participants : int
+        Rounds of federated averaging and clients asked in each (everybody by default, at most 14,
+        since all coalitions of a round are evaluated).
+    epochs, batch_size, lr : int, int, float
+        Local training, plain SGD.
+    seed : int
+    retraining : bool
+        Also train the federations of all coalitions (of 600 beyond 11 clients) from scratch.
+    limit : float
+        Seconds that a method may take.
+
+    Returns
+    -------
+    Compared
+
+    Raises
+    ------
+    ValueError
+        If an argument is none of these, or a round has too many clients for all its coalitions.
+    """
+    pd = need("pandas", "run")
+    if not isinstance(federation, Federation):
+        raise ValueError(
+            f"federation is a {type(federation).__name__}; make one by federation_from_arrays"
+        )
+    n = federation.n_clients
+    k = n if participants is None else whole("participants", participants, 2, n)
+    if k > MOST:
+        raise ValueError(f"{k} clients a round; participants must be at most {MOST} here")
+    real("limit", limit, 0.0, above=True)
+    if isinstance(model, str):
+        model = build(model, federation.input_shape, federation.n_classes)
+    having("model", model, "init", "name")
+    s = Scenario(
+        federation.name, OWN, model=model.name, clients=n, participants=k, rounds=rounds,
+        epochs=epochs, batch_size=batch_size, lr=lr,
+    )  # fmt: skip
+    everybody = np.arange(n)
+    w = World(s, whole("seed", seed, 0), Planted(
+        federation, model, Adversaries({}), UniformSelection(), everybody, np.ones(n),
+        np.zeros(n, dtype=bool), (), (), np.ones((s.rounds, n), dtype=bool),
+    ))  # fmt: skip
+    default = [m for m, method in METHODS.items() if "training" not in method.sees]
+    entered = [find_method(m) for m in (default if methods is None else methods)]
+    if len({name for name, _ in entered}) < len(entered):
+        raise ValueError(f"methods are {[name for name, _ in entered]}; two have one name")
+    truth = retraining_values(w).values[:, 0] if flag("retraining", retraining) else None
+    values, measures, failures = {}, {}, {}
+    for name, method in entered:
+        try:
+            played = play(name, method, w, limit)
+        except MethodError as error:
+            failures[name] = " ".join(str(error).split())
+            continue
+        values[name] = played.values
+        measures[name] = {
+            "rounds": played.fidelity,
+            "retraining": np.nan if truth is None else agreement(played.values, truth),
+            **{c: getattr(played, c) for c in ("evaluations", "trainings", "seconds", "held")},
+        }
+    pairs = {a: {b: agreement(x, y) for b, y in values.items()} for a, x in values.items()}
+    named = [f"client {i}" for i in everybody]
+    return Compared(
+        pd.DataFrame.from_dict(values, orient="index", columns=named),
+        pd.DataFrame.from_dict(measures, orient="index"),
+        pd.DataFrame(pairs), failures,
+    )  # fmt: skip
