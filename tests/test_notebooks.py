@@ -173,7 +173,6 @@ NOT_YET = {
     "fedvalue-protocol",
     "fedvalue-experiments",
     "fedvalue-recommendation",
-    "foundations",
 }
 
 
