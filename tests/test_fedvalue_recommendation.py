@@ -359,5 +359,16 @@ def test_explanation_ranks_within_a_repetition():
     means, ranks = tables.explanation(series_of([({}, {**named, "score.fedvalue": scores})]))
     assert means.loc["odd", "gain"] == pytest.approx(-0.1)
     assert means.loc["low volume", "FedValue"] == pytest.approx(2.5)
-    assert ranks.loc["FedValue", "rank correlation with cells"] == "1.00 [1.00, 1.00]"
-    assert ranks.loc["FedValue", "rank correlation with gain"].startswith("-0.50")
+    assert ranks.loc[("FedValue", "cells")].tolist() == pytest.approx([1, 1, 1])
+    assert ranks.loc[("FedValue", "gain"), "mean"] == pytest.approx(-0.5)
+
+
+@pytest.mark.filterwarnings("error")
+def test_scores_that_do_not_vary_have_no_rank_correlation():
+    parties = {"high": [0, 0, 1], "odd": [0, 1, 0], "gain": [0.1, 0.1, 0.1], "cells": [3, 2, 1],
+               "score.volume": [1, 1, 9]}  # fmt: skip
+    named = {name: [values] * 3 for name, values in parties.items()}
+    scores = [[2.0, 1.0, 0.5], [3.0, 1.0, 0.5], [1.0, 1.0, 1.0 + 1e-13]]  # the last: rounding
+    _, ranks = tables.explanation(series_of([({}, {**named, "score.fedvalue": scores})]))
+    assert ranks.loc[("FedValue", "gain")].isna().all()
+    assert ranks.loc[("FedValue", "cells"), "mean"] == 1  # of the two that vary

@@ -1,11 +1,15 @@
 """FedValue's security, leaks, times and their pictures: examples, records and what tables show."""
 
+from dataclasses import replace
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
 import pytest
 from tinyrecords import records
 
 from fedkit.fedvalue.protocol.attacks import ATTACKS
+from fedkit.papers.fedvalue import security
 from fedkit.papers.fedvalue import security_tables as tables
 from fedkit.papers.fedvalue.pictures import sequence_diagram, server_view, strips, watched
 from fedkit.papers.fedvalue.security import contingency, example
@@ -84,6 +88,18 @@ def test_experiments_run_and_their_tables_read_them(tmp_path):
     assert (leaks["revealed (%)"] <= leaks["concluded (%)"] + 1e-9).all()
     growth = tables.growth(store.frame("fedvalue", "scaling", "smoke"))
     assert list(growth.index) == [("hardened", "rows")]
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("defence", ["none", "noise", "decoys"])
+def test_exact_values_that_do_not_vary_rank_nobody(monkeypatch, defence):
+    x = np.tile(np.indices((2, 2, 2)).reshape(3, 8).T, (5, 1)).astype(float)
+    alike = SimpleNamespace(x=x, y=(x.sum(axis=1) >= 2).astype(int))  # whoever gets which column
+    monkeypatch.setattr(security, "table", lambda name: alike)
+    settings = {"dataset": "alike", "features": 1, "parties": 2, "defence": defence, "level": 1.0}
+    (cell, *_) = get("fedvalue", "leak").cells("smoke", [0])
+    (ran,) = security.run_leak(replace(cell, settings=settings, seeds=(0,)), None, False)
+    assert ran["metrics"]["rank"] == 0
 
 
 def test_attacks_keep_their_order_whichever_check_ends_them():

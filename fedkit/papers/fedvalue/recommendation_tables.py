@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from fedkit.claims.claim import Claims
 from fedkit.extras import need
 from fedkit.intervals import Interval, bounded_interval, holm, mean_interval
 from fedkit.papers import overviews
+from fedkit.papers.fedvalue.correlation import correlate
 from fedkit.papers.fedvalue.recommendation import MAIN, MILD, PLACES, READINGS, TABLE9, Case
 
 if TYPE_CHECKING:
@@ -195,23 +197,18 @@ def explanation(series: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
         One row per kind (low volume, high volume, redundant or free-riding): gain in AUC when
         alone, cells that its bins occupy, and its scores.
     DataFrame
-        One row per score: mean rank correlation, over repetitions, with the gain and the cells.
+        One row per score and what it is compared with, the gain or the cells: mean rank
+        correlation over the repetitions in which both vary, with a 95% interval.
     """
     wide = series.pivot_table(index=["seed", "index"], columns="series", values="value")
     wide = wide.drop(columns="score.volume").rename(columns=lambda c: c.removeprefix("score."))
     wide = wide.rename(columns=LABELS).rename_axis(columns=None)
     kind = np.where(wide.odd == 1, "odd", np.where(wide.high == 1, "high volume", "low volume"))
     scores = [label for label in LABELS.values() if label in wide]
-    ranks = {
-        score: {
-            f"rank correlation with {other}": mean_interval([
-                stats.spearmanr(party[score], party[other]).statistic
-                for _, party in wide.groupby(level="seed")
-                if np.ptp(party[score]) > 0 and np.ptp(party[other]) > 0
-            ]).text(2)
-            for other in ("gain", "cells")
-        }
-        for score in scores
-    }  # fmt: skip
+    ranks = {}
+    for score, other in product(scores, ("gain", "cells")):
+        found = [correlate(*p[[score, other]].to_numpy().T)[1] for _, p in wide.groupby("seed")]
+        cut = mean_interval(found).within(-1.0, 1.0)
+        ranks[score, other] = {"mean": cut.mean, "low": cut.low, "high": cut.high}
     means = wide[["gain", "cells", *scores]].groupby(kind).mean()
     return means, overviews.table(ranks)

@@ -13,7 +13,6 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy import stats
 
 from fedkit.datasets.tabular import find_table
 from fedkit.fedvalue.cmi import mshapley_from_table
@@ -24,7 +23,7 @@ from fedkit.fedvalue.protocol.counting import CountingServer, count_tuples
 from fedkit.fedvalue.protocol.leakage import geometric_noise, measure, suppress, with_decoys
 from fedkit.fedvalue.protocol.secure import parties_of
 from fedkit.papers.common import each_seed, experiment
-from fedkit.papers.fedvalue.correlation import table
+from fedkit.papers.fedvalue.correlation import correlate, table
 from fedkit.records.cell import Cell
 from fedkit.records.golden import Tiny
 from fedkit.streams import Streams
@@ -185,8 +184,7 @@ def run_leak(cell: Cell, seed: int, device: Any, progress: bool) -> dict[str, An
     if len(counts):
         found = mshapley_from_table(cells, pairs, counts).values
         error = float(np.abs(found - exact).sum() / np.abs(exact).sum())
-        if np.ptp(found) >= 1e-12:
-            rank = float(stats.spearmanr(found, exact).statistic)
+        rank = float(np.nan_to_num(correlate(found, exact)[1]))  # 0 where all are worth the same
     return {"metrics": {**leak, "guess": guess, "error": error, "rank": rank}, "series": {}}
 
 
