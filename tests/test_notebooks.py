@@ -169,7 +169,6 @@ NOT_YET = {
     "fedms",
     "fedtsv",
     "fedccea",
-    "fedvalue",
     "fedvalue-protocol",
     "fedvalue-experiments",
     "fedvalue-recommendation",
