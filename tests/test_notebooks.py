@@ -166,7 +166,6 @@ NOT_YET = {
     "claims",
     "fedowen",
     "fedowen-theory",
-    "fedms",
     "fedtsv",
     "fedccea",
     "fedvalue-protocol",

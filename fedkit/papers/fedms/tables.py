@@ -11,7 +11,7 @@ import numpy as np
 from fedkit.claims.join import join
 from fedkit.claims.judge import REPRODUCED, UNJUDGED
 from fedkit.extras import need
-from fedkit.intervals import mean_interval, paired_interval
+from fedkit.intervals import bounded_interval, paired_interval
 from fedkit.papers import overviews
 from fedkit.papers.claims import load_claims
 from fedkit.papers.fedms.settings import CHANGES, PAPER_METHODS, READINGS, SCALES, STUDIED
@@ -33,7 +33,7 @@ LABELS = {
     "fedms-fraction": "FedMS, fractions",
     "fedms-kept": "FedMS, locked rule",
     "uniform-coreset": "control: uniform selection, coreset",
-    "oracle": "control: oracle",
+    "oracle": "oracle (knows who is who)",
 }
 
 by_seed = partial(overviews.by_seed, labels=LABELS)
@@ -137,7 +137,7 @@ def tuned_on_validation(frame: pd.DataFrame) -> pd.DataFrame:
         best = best if isinstance(best, tuple) else (best,)
         chosen = overviews.where(mine, **dict(zip(varied, best, strict=True)))
         rates = sorted(set(mine.lr))
-        tested = mean_interval(chosen[chosen.metric == "accuracy"].value.to_numpy())
+        tested = bounded_interval(chosen[chosen.metric == "accuracy"].value.to_numpy(), 0, 100)
         rows[LABELS[method]] = {
             "points": len(seen),
             "chosen": ", ".join(f"{f} {v:g}" for f, v in zip(varied, best, strict=True)),
