@@ -391,7 +391,10 @@ class Retrained:
         game = view.retraining()
         if self.estimator is None:
             return leave_one_out(game).values
-        return estimate(game, self.estimator, SPENT * view.n_clients, view.streams).values
+        estimator = self.estimator
+        if isinstance(estimator, ProxySampling) and "sizes" in self.sees:
+            estimator = replace(estimator, sizes=tuple(view.sizes.tolist()))
+        return estimate(game, estimator, SPENT * view.n_clients, view.streams).values
 
 
 @dataclass(frozen=True)
@@ -439,6 +442,8 @@ METHODS: Mapping[str, Method] = {
     "fedccea-connected": Simulated("connected"),
     "loo-retrained": Retrained(),
     "tmc-retrained": Retrained(TruncatedMonteCarlo()),
+    "complementary-retrained": Retrained(ComplementarySampling()),
+    "proxy-retrained": Retrained(ProxySampling(), ("training", "sizes")),
     "size": RoundByRound(SizeAsValue(), ("sizes",)),
     "random": RoundByRound(RandomValues()),
     "uniform": RoundByRound(_Uniform()),
