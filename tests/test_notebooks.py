@@ -164,8 +164,6 @@ COMMON = (ANATOMY[0], *ANATOMY[-3:])
 WITHOUT = {"claims"}
 NOT_YET = {
     "claims",
-    "fedowen",
-    "fedowen-theory",
     "fedtsv",
     "fedccea",
     "fedvalue-protocol",
