@@ -29,7 +29,7 @@ from benchmarks.estimators import BUDGETS, saturating, version
 from fedkit.atomic import write_text
 
 SEEDS = 5
-UTILITIES = ("accuracy", "negative_loss")
+UTILITIES = ("margins", "negative_loss")  # margins make the accuracy
 
 # data set, clients, model, Dirichlet's alpha (None: equally divided), validation images
 ROUNDS: dict[str, tuple[str, int, str, float | None, int]] = {
@@ -68,11 +68,25 @@ def build(folder: Path, name: str) -> None:
         for utility in UTILITIES if number in (1, 5) else ():
             scores = fk.Evaluator(arch, federation.x_val[chosen], federation.y_val[chosen], utility)
             game = fk.RoundGame(scores, base, trained - base, sizes)
-            tables[f"{utility}-{number}"] = fk.tabulate(game, batch_size=4096).values
+            values = fk.tabulate(game, batch_size=4096).values
+            tables[f"{utility}-{number}"] = values.astype(np.float32 if values.ndim > 1 else float)
         weights = trained.new_tensor(sizes / sizes.sum())
         base = base + weights @ (trained - base)
     folder.mkdir(parents=True, exist_ok=True)
-    np.savez_compressed(folder / f"{name}.npz", **tables)
+    np.savez(folder / f"{name}.npz", **tables)
+
+
+class Accuracies(fk.TableGame):
+    """Accuracies of all coalitions, and the margins that they were counted from."""
+
+    lifted: Any = None
+
+
+def accuracies(margins: np.ndarray) -> Accuracies:
+    """Return the table of accuracies; ours asks for the margins behind them, as of a round."""
+    game, seen = Accuracies(fk.share_right(margins)), fk.TableGame(margins)
+    object.__setattr__(game, "lifted", (seen, fk.share_right))
+    return game
 
 
 def rounds(folder: Path, names: list[str]) -> dict[str, tuple[fk.TableGame, np.ndarray]]:
@@ -88,8 +102,12 @@ def rounds(folder: Path, names: list[str]) -> dict[str, tuple[fk.TableGame, np.n
                 continue
         with np.load(path) as tables:
             for key in tables.files:
-                if key != "sizes":
-                    games[f"{name}, {key}"] = fk.TableGame(tables[key]), tables["sizes"]
+                table = tables[key]
+                if key == "sizes":
+                    continue
+                label = f"{name}, {key.replace('margins', 'accuracy')}"
+                made = accuracies(table) if key.startswith("margins") else fk.TableGame(table)
+                games[label] = made, tables["sizes"]
     return games
 
 
@@ -140,6 +158,11 @@ def ours() -> dict[str, Run]:
 
     return {
         "ProxySampling": run(lambda sizes: fk.ProxySampling(sizes=tuple(sizes))),
+        "utilities alone": lambda game, budget, seed, sizes: (
+            fk.estimate(
+                fk.TableGame(game.values), fk.ProxySampling(sizes=tuple(sizes)), budget, seed
+            ).values
+        ),
         "multilinear": run(lambda sizes: fk.MultilinearSampling()),
     }
 

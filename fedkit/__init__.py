@@ -93,6 +93,7 @@ _HOMES = {
     "random_unanimity_sum": "games.game",
     "run": "federated",
     "settled": "estimators",
+    "share_right": "learning",
     "shapley": "estimators",
     "shapley_interactions": "estimators",
     "stamp": "records.manifest",

@@ -13,7 +13,8 @@ from torch import nn
 
 from fedkit.federated.round_game import RoundGame
 from fedkit.learning.architectures import Architecture, build
-from fedkit.learning.evaluation import Evaluator
+from fedkit.learning.evaluation import Evaluator, share_right
+from fedkit.learning.evaluation import _margins as margins_of
 
 torch.set_num_threads(1)
 
@@ -174,6 +175,43 @@ def test_a_model_of_nan_has_no_utility_and_leaves_its_neighbours_alone(name, uti
         values = evaluator.evaluate(prepared, rows)
         assert np.isnan(values[np.isnan(rows).any(axis=1)]).all()
         assert np.isfinite(values[np.isfinite(rows).all(axis=1)]).all()
+
+
+@pytest.mark.parametrize("path", ["stacked", "loop"])
+@pytest.mark.parametrize(("name", "shape"), ARCHS[:3])
+def test_margins_are_positive_where_a_prediction_is_right(name, shape, path) -> None:
+    arch, base, updates, x, y = setting(name, shape)
+    right, margins = (
+        RoundGame(Evaluator(arch, x, y, u, path=path), base, updates, SIZES)
+        for u in ("accuracy", "margins")
+    )
+    found = margins.value(ALL)
+    assert found.shape == (len(ALL), len(y))
+    assert np.array_equal(share_right(found), right.value(ALL))
+    logits = plain_logits(arch, base, updates, x, margins.weights(ALL[5:6])[0])
+    others = logits.clone()
+    others[torch.arange(len(y)), y] = -torch.inf
+    plain = logits[torch.arange(len(y)), y] - others.max(dim=1).values
+    assert_close(found[5], plain.numpy())
+    game, score = right.lifted
+    assert np.array_equal(score(game.value(ALL)), right.value(ALL))
+    assert right.evaluator.utility == "accuracy"
+    assert margins.lifted is None
+
+
+def test_margins_of_ties_and_of_what_is_not_finite() -> None:
+    inf, nan = torch.inf, torch.nan
+    logits = torch.tensor(
+        [[1.0, 1.0, 0.0], [0.0, 1.0, 1.0], [inf, 0.0, 0.0], [inf, inf, 0.0], [-inf, -inf, -inf],
+         [nan, 1.0, 0.0]]
+    )  # fmt: skip
+    for label in range(3):
+        y = torch.full((len(logits),), label)
+        found = margins_of(logits[None], y)[0]
+        assert torch.equal(found[:5] > 0, logits[:5].max(dim=1).indices == label)
+        assert torch.isfinite(found[:5]).all()
+        assert found[5].isnan()
+    assert np.isnan(share_right(np.array([[1.0, np.nan]])))
 
 
 @pytest.mark.parametrize("change", [lambda p: p[:, :-1], lambda p: p[:, :1], lambda p: p[0],

@@ -9,12 +9,14 @@ from math import comb
 import numpy as np
 import pytest
 
+import fedkit as fk
 from fedkit.estimators import (
     ProxySampling,
     banzhaf,
     banzhaf_weights,
     estimate,
     estimate_many,
+    lifted,
     proxies,
     proxysampling,
     shapley,
@@ -31,6 +33,7 @@ from fedkit.games.game import (
     random_unanimity_sum,
     tabulate,
 )
+from fedkit.learning.evaluation import share_right
 
 N = 6
 
@@ -357,6 +360,131 @@ def test_a_round_is_valued_better_by_what_it_is():
 
     assert error("round", d) < error("linear", None) / 2
     assert error("auto", d) < 1.5 * error("round", d)
+
+
+# --- behind the utility -----------------------------------------------------------------------
+
+
+def margins(n, images=30, seed=6):
+    """Margins of a round of n clients, float64[2**n, images], lopsided, with kinks."""
+    rng = np.random.default_rng(seed)
+    rows = all_coalitions(n)
+    d = rng.lognormal(size=n)
+    w = rows * d / np.where(rows.any(axis=1), rows @ d, 1.0)[:, None]
+    hidden = np.maximum(w @ rng.normal(size=(n, 8)) + 0.3 * rng.normal(size=8), 0.0)
+    return hidden @ rng.normal(size=(8, images)) + 0.3 * rng.normal(size=images), d
+
+
+MARGINS, SHARES = margins(N)
+RIGHT = TableGame(share_right(MARGINS))
+
+
+class Seen(TableGame):
+    """A table of accuracies that can say what it saw."""
+
+    @property
+    def lifted(self):
+        return TableGame(MARGINS), share_right
+
+
+@pytest.mark.parametrize("budget", [14, 36, 50])
+def test_looking_behind_the_utility_is_unbiased_with_honest_errors(budget):
+    exact = shapley(RIGHT).values
+    estimator = ProxySampling(sizes=SHARES, score=share_right)
+    results = estimate_many(TableGame(MARGINS), estimator, budget, range(160))
+    values = np.array([result.values for result in results])
+    z = (values.mean(axis=0) - exact) / (values.std(axis=0, ddof=1) / np.sqrt(len(values)))
+    assert np.abs(z).max() < 4.5, z
+    errors = np.array([result.standard_errors for result in results])
+    ratio = np.sqrt((errors**2).mean() / values.var(axis=0, ddof=1).mean())
+    assert 0.8 < ratio < 1.4, ratio
+    for found in results[:3]:
+        assert found.evaluations == budget - budget % 2
+        assert found.values.sum() == pytest.approx(RIGHT.values[-1] - RIGHT.values[0])
+
+
+def test_a_game_that_can_say_more_is_asked_without_being_told():
+    game = Seen(RIGHT.values)
+    told = estimate(TableGame(MARGINS), ProxySampling(sizes=SHARES, score=share_right), 36, 3)
+    found = estimate(game, ProxySampling(sizes=SHARES), 36, 3)
+    assert found == told
+    assert "score" not in found.method
+    whole = estimate(game, ProxySampling(), 64)
+    assert whole.exact
+    np.testing.assert_allclose(whole.values, shapley(RIGHT).values, atol=1e-12)
+    scored = estimate(TableGame(MARGINS), ProxySampling(score=share_right), 64)
+    np.testing.assert_allclose(scored.values, shapley(RIGHT).values, atol=1e-12)
+    assert not scored.standard_errors.any()
+
+
+def test_a_score_may_be_a_vector_and_may_be_the_banzhaf_value():
+    def halves(outputs):
+        return np.stack([share_right(outputs[:, :15]), share_right(outputs[:, 15:])], axis=1)
+
+    estimator = ProxySampling(sizes=SHARES, score=halves, value="banzhaf")
+    results = estimate_many(TableGame(MARGINS), estimator, 40, range(60))
+    values = np.array([each.values for each in results])
+    exact = banzhaf(TableGame(halves(MARGINS))).values
+    assert values.shape == (60, N, 2)
+    z = (values.mean(axis=0) - exact) / (values.std(axis=0, ddof=1) / np.sqrt(60) + 1e-12)
+    assert np.abs(z).max() < 4.5
+
+
+def test_a_fold_is_left_out_in_closed_form(monkeypatch):
+    rng = np.random.default_rng(7)
+    rows = all_coalitions(N)[rng.permutation(2**N)[:30]]
+    rows[0], rows[1] = False, True
+    outputs = rng.normal(size=(30, 5))
+    monkeypatch.setattr(lifted, "choose", lambda families, shares, *_: plain("round", shares))
+    folds, seen = [np.array([4, 9, 11]), np.array([20, 21])], np.arange(12, 20)
+    found = lifted.Lifted.fit(("round",), SHARES, rows, outputs, seen, folds, lambda z: z[:, :2])
+    for k, fold in enumerate(folds):
+        kept = np.setdiff1d(np.arange(30), fold)
+        parts = (outputs - (outputs[0] + outputs[1]) / 2) / outputs[seen].std(axis=0)
+        again = fit(found.fitted.proxy, rows[kept], parts[kept] @ found.basis.T.astype(float))
+        guess = again.proxy.kernel(rows[fold], rows[kept]) @ again.weights
+        np.testing.assert_allclose(found.predict(rows[fold], k), found.scores(guess), atol=1e-4)
+
+
+def test_of_a_round_it_is_closer_than_what_sees_utilities_alone():
+    federation = fk.make_federation(fk.load("digits"), 9, fk.Dirichlet(0.5), 1, validation=0.2)
+    arch = fk.build("mlp-16", federation.input_shape, federation.n_classes)
+    data = [federation.client_data(i) for i in range(9)]
+    base, streams = arch.init(np.random.default_rng(2)), fk.Streams(3)
+    batches = [streams.generator("client", i) for i in range(9)]
+    trained = fk.train_clients(arch, base.repeat(9, 1), data, fk.LocalSGD(lr=0.1), batches)
+    evaluator = fk.Evaluator(arch, federation.x_val, federation.y_val, device="cpu")
+    game = fk.RoundGame(evaluator, base, trained - base, federation.sizes)
+    exact = shapley(game).values
+    table, estimator = tabulate(game), ProxySampling(sizes=federation.sizes)
+
+    def error(game):
+        found = estimate_many(game, estimator, 150, range(5))
+        return np.sqrt(np.mean([(each.values - exact) ** 2 for each in found]))
+
+    assert error(game) < 0.8 * error(table)
+
+
+def test_of_many_players_and_many_coalitions_a_part_stands_for_all(monkeypatch):
+    exact = shapley(RIGHT).values
+    monkeypatch.setattr(proxysampling, "LIFTED", 5)  # as beyond 16 players
+    monkeypatch.setattr(proxysampling, "PROXY_ROWS", 40)
+    monkeypatch.setattr(proxysampling, "FITTED_ROWS", 24)
+    estimator = ProxySampling("membership", SHARES, score=share_right)
+    results = estimate_many(TableGame(MARGINS), estimator, 36, range(120))
+    values = np.array([each.values for each in results])
+    z = (values.mean(axis=0) - exact) / (values.std(axis=0, ddof=1) / np.sqrt(120))
+    assert np.abs(z).max() < 4.5
+    errors = np.array([each.standard_errors for each in results])
+    assert 0.8 < np.sqrt((errors**2).mean() / values.var(axis=0, ddof=1).mean()) < 1.4
+
+
+def test_a_score_that_is_none_is_refused():
+    game = TableGame(MARGINS)
+    with pytest.raises(ValueError, match=r"score made \(\) of outputs"):
+        estimate(game, ProxySampling(score=lambda outputs: outputs.mean()), 36)
+    with pytest.raises(ValueError, match=r"of outputs \(\d+,\)"):
+        estimate(RIGHT, ProxySampling(score=share_right), 36)
 
 
 @pytest.mark.parametrize(

@@ -150,7 +150,7 @@ def policies() -> Iterator[Row]:
         "weighting": CHOICE, "evaluate_every": whole(1),
     }  # fmt: skip
     yield "ProxySampling", fk.ProxySampling, {}, {
-        "proxy": CHOICE, "sizes": optional(NUMBERS), "value": CHOICE,
+        "proxy": CHOICE, "sizes": optional(NUMBERS), "value": CHOICE, "score": optional(OBJECT),
     }  # fmt: skip
     yield "Softmax", fk.Softmax, {}, {"scale": real(0)}
     fair = {"select": fk.UniformSelection(), "value": fk.NoValue(), "aggregate": fk.SizeWeighted()}

@@ -9,6 +9,8 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from fedkit.games.game import Game
+
 __all__ = [
     "Accumulator",
     "Budget",
@@ -111,6 +113,10 @@ class Estimator:
     def weights(self, n_players: int) -> Floats | None:
         """Weight of a coalition of each size in the expectation; None when not of this form."""
         return None
+
+    def prepare(self, game: Game, budget: int | None) -> tuple[Game, Estimator]:
+        """Return the game that is asked, and who asks: one may use more than the utilities."""
+        return game, self
 
     def accumulator(self, n_players: int) -> Accumulator:
         """Return an empty accumulator for a game of `n_players`."""

@@ -207,6 +207,8 @@ def estimate_many(
     stores: dict[int, _Utilities] = {}
     runs = []
     for game, estimator, total, seed in zip(*columns, strict=True):
+        if isinstance(estimator, Estimator):
+            game, estimator = estimator.prepare(game, total)
         store = stores.setdefault(id(game), _Utilities(game, n_jobs))
         runs.append(_Estimation(store, estimator, total, seed, count, trace, stop))
     known = None if any(run.total is None for run in runs) else sum(run.total or 0 for run in runs)

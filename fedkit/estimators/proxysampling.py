@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedkit.checks import choice, vector
+from fedkit.checks import choice, function, vector
 from fedkit.estimators.base import Budget, Count, Estimator, Floats, Requests
 from fedkit.estimators.design import PairedDesign, coefficients
+from fedkit.estimators.lifted import FOLDS, Lifted, Score
 from fedkit.estimators.proxies import CHOICE_ROWS, FAMILIES, Fit, choose, fit
 from fedkit.games.coalitions import all_coalitions, coalition_index
 from fedkit.games.exact import banzhaf_weights, shapley_weights
+from fedkit.games.game import Game
 
 __all__ = ["ProxySampling"]
 
 ENUMERATED = 20  # players up to which a proxy is asked for all coalitions
+LIFTED = 16  # the same where every coalition has an output per image
 PROXY_ROWS = 2**16  # coalitions that stand for all of them beyond
 BLOCK_ENTRIES = 2**17  # of a kernel that is held at once: what a core's cache holds
 FITTED_ROWS = 4096  # coalitions that a proxy is fitted to at most
+
+Predict = Callable[[NDArray[np.bool_], int], Floats]
 
 
 @dataclass(frozen=True)
@@ -46,6 +51,11 @@ class ProxySampling(Estimator):
         Data sizes of the clients, for the averaging weights; None is equal sizes.
     value : {"shapley", "banzhaf"}
         What is estimated.
+    score : callable, optional
+        Where the game's utilities are vectors of outputs: a function of ``float[B, m]`` that
+        returns what is to be valued, ``float[B]`` or ``[B, q]``.  The proxy then predicts outputs
+        and scores what it predicts.  A ``RoundGame`` with the utility "accuracy" is asked for its
+        margins, image by image, without being told to: they come with every evaluation.
 
     Notes
     -----
@@ -65,8 +75,11 @@ class ProxySampling(Estimator):
     proxy: Literal["auto", "round", "membership", "linear", "mixture"] = "auto"
     sizes: Sequence[float] | None = None
     value: Literal["shapley", "banzhaf"] = "shapley"
+    score: Score | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
+        if self.score is not None:
+            function("score", self.score)
         choice("proxy", self.proxy, ("auto", *FAMILIES))
         choice("value", self.value, ("shapley", "banzhaf"))
         if self.sizes is not None:
@@ -83,8 +96,18 @@ class ProxySampling(Estimator):
             )
         return PairedDesign.minimum(n_players) - (count == "calls")
 
-    def weights(self, n_players: int) -> Floats:
-        """Weights of the semivalue."""
+    def prepare(self, game: Game, budget: int | None) -> tuple[Game, Estimator]:
+        """Return the game with all that its evaluations show, and what makes utilities of it."""
+        lifted = None if self.score else getattr(game, "lifted", None)
+        if lifted is None or (budget is not None and budget >= 2**game.n_players):
+            return game, self
+        return lifted[0], replace(self, score=lifted[1])
+
+    def weights(self, n_players: int) -> Floats | None:
+        """Weights of the semivalue; None where the game's outputs are scored first."""
+        return self._weights(n_players) if self.score is None else None
+
+    def _weights(self, n_players: int) -> Floats:
         rule = shapley_weights if self.value == "shapley" else banzhaf_weights
         return rule(n_players)
 
@@ -100,14 +123,15 @@ class ProxySampling(Estimator):
         budget: Budget,
     ) -> Requests:
         """Ask for the whole sample, then fit and correct."""
-        weights = self.weights(n_players)
+        weights = self._weights(n_players)
         total = budget.remaining + (budget.count == "calls")  # the empty coalition is free there
         design = PairedDesign.for_budget(n_players, total, weights)
         sides, stratum = design.draw(rng)
         pairs = np.stack([sides, ~sides], axis=1).reshape(-1, n_players)
         ends = np.zeros((2, n_players), dtype=np.bool_)
         ends[1] = True
-        utilities = yield np.concatenate([ends, pairs])
+        seen = yield np.concatenate([ends, pairs])
+        utilities = seen if self.score is None else _scored(self.score, seen)
         families = FAMILIES if self.proxy == "auto" else (self.proxy,)
         shares = np.ones(n_players) if self.sizes is None else np.array(self.sizes)
         outputs = utilities.shape[1:]
@@ -119,13 +143,24 @@ class ProxySampling(Estimator):
             y - (y[0] + y[1]) / 2,  # a semivalue does not see it, and no sampled utility is in it
             stratum,
             # pairs of a stratum are in random order: every other one makes a half
-            (np.arange(len(stratum)) - np.searchsorted(stratum, stratum)) % 2,
+            np.arange(len(stratum)) - np.searchsorted(stratum, stratum),
+            None if self.score is None else (seen, self.score),
         )
         values, variance, freedom, names = _estimate(sample, families, shares, rng)
         shape = (n_players, *outputs)
         accumulator.record(
             values.reshape(shape), variance.reshape(shape), freedom.reshape(shape), names
         )
+
+
+def _scored(score: Score, outputs: Floats) -> Floats:
+    made = np.asarray(score(outputs) if outputs.ndim == 2 else None)
+    if made.ndim not in (1, 2) or len(made) != len(outputs) or made.dtype.kind not in "biuf":
+        raise ValueError(
+            f"score made {made.shape} of outputs {outputs.shape}; it takes float[B, m] and returns "
+            "[B] or [B, q]"
+        )
+    return made.astype(np.float64)
 
 
 class ProxyAccumulator:
@@ -162,8 +197,10 @@ class _Sample:
     rows : bool array, shape (2 + 2 K, n)
         Nobody, everybody, and the two sides of each pair.
     utilities : float64 array, shape (2 + 2 K, m)
-    stratum, half : int64 arrays, shape (K,)
-        Stratum of each pair, and the half of the sample to which it belongs.
+    stratum, turn : int64 arrays, shape (K,)
+        Stratum of each pair, and its place within it.
+    lift : (float64[2 + 2 K, m], callable), optional
+        Outputs of the coalitions, and what makes utilities of them.
     """
 
     design: PairedDesign
@@ -171,7 +208,13 @@ class _Sample:
     rows: NDArray[np.bool_]
     utilities: Floats
     stratum: NDArray[np.int64]
-    half: NDArray[np.int64]
+    turn: NDArray[np.int64]
+    lift: tuple[Floats, Score] | None = None
+
+    @property
+    def half(self) -> NDArray[np.int64]:
+        """The half of the sample to which each pair belongs."""
+        return self.turn % 2
 
     def parts(self, numbers: Floats) -> Floats:
         """Return ``[K, n, m]``: what each pair's two coalitions ``[2 K, m]`` add to each value."""
@@ -193,9 +236,9 @@ def _estimate(
     names: list[str] = []
     sampled = np.flatnonzero(design.taken < design.pairs)
     if len(sampled):
-        residuals, means = _cross_fit(sample, families, shares, rng)
-        names = [fitted.proxy.family for fitted, _ in means]
-        predicted, variance = _unknown(sample, means, rng)
+        make = _cross_fit if sample.lift is None else _cross_lift
+        residuals, names, predict = make(sample, families, shares, rng)
+        predicted, variance = _unknown(sample, predict, rng)
         values = values + predicted
         rest = sample.parts(residuals)
         for s in sampled:
@@ -210,16 +253,18 @@ def _estimate(
 
 def _cross_fit(
     sample: _Sample, families: Sequence[str], shares: Floats, rng: np.random.Generator
-) -> tuple[Floats, list[tuple[Fit, Floats]]]:
+) -> tuple[Floats, list[str], Predict]:
     """Fit a proxy for each half, chosen by the other, and leave each pair out of its own.
 
     Returns
     -------
     residuals : float64 array, shape (2 K, m)
         Of every coalition, from a proxy that has not seen its pair.
-    means : list of (fit, weights[strata, B, m])
-        For each stratum, the mean over its pairs of the proxy's weights without the pair, as
-        far as the pairs belong to the half; the halves' predictions add up.
+    names : list of str
+        Families of the proxies.
+    predict : callable
+        What the proxies say of coalitions of a stratum: the mean over its pairs of the proxy
+        without the pair.
     """
     rows, y, design = sample.rows, sample.utilities, sample.design
     outputs = y.shape[1]
@@ -254,7 +299,50 @@ def _cross_fit(
         for block in _blocks(others, len(found.weights)):
             guess = proxy.kernel(rows[block], rows[inside]) @ found.weights
             residuals[block - 2] = y[block] - guess
-    return residuals, means
+    kept = rows[inside]
+
+    def predict(coalitions: NDArray[np.bool_], stratum: int) -> Floats:
+        found = [each.proxy.kernel(coalitions, kept) @ w[stratum] for each, w in means]
+        return np.asarray(sum(found))
+
+    return residuals, [each.proxy.family for each, _ in means], predict
+
+
+def _cross_lift(
+    sample: _Sample, families: Sequence[str], shares: Floats, rng: np.random.Generator
+) -> tuple[Floats, list[str], Predict]:
+    """The same with proxies of the outputs, of which whole folds of pairs are left out.
+
+    The score of a prediction is not linear, so that leaving out pair by pair would need a
+    prediction of every coalition for every pair.
+    """
+    assert sample.lift is not None
+    (outputs, score), rows, taken = sample.lift, sample.rows, sample.design.taken
+    fitted = np.zeros(len(sample.turn), dtype=np.bool_)
+    fitted[rng.permutation(len(fitted))[: FITTED_ROWS // 2]] = True
+    inside = np.concatenate([[True, True], np.repeat(fitted, 2)])
+    place = np.cumsum(inside) - 1  # of a row among the fitted ones
+    fold = sample.turn % (2 * FOLDS)  # every other one is of the same half
+    residuals = np.empty((len(rows) - 2, sample.utilities.shape[1]))
+    halves: list[tuple[Lifted, Floats]] = []
+    for side in (0, 1):
+        pool = 2 + np.flatnonzero(np.repeat((sample.half != side) & fitted, 2))
+        pool = rng.permutation(pool)[:CHOICE_ROWS]
+        seen = np.concatenate([[0, 1], place[np.sort(pool)]])
+        members = [2 + np.flatnonzero(np.repeat(fold == k, 2)) for k in range(side, 2 * FOLDS, 2)]
+        left = [place[group[inside[group]]] for group in members]
+        found = Lifted.fit(families, shares, rows[inside], outputs[inside], seen, left, score)
+        share = np.zeros((FOLDS, len(taken)))
+        for k, group in enumerate(members):
+            for block in _blocks(group, len(found.fitted.rows)):
+                residuals[block - 2] = sample.utilities[block] - found.predict(rows[block], k)
+            np.add.at(share[k], sample.stratum[fold == 2 * k + side], 1.0)
+        halves.append((found, share / taken))
+
+    def predict(coalitions: NDArray[np.bool_], stratum: int) -> Floats:
+        return np.asarray(sum(found.mean(coalitions, share[:, stratum]) for found, share in halves))
+
+    return residuals, [found.fitted.proxy.family for found, _ in halves], predict
 
 
 def _blocks(places: NDArray[np.int64], columns: int) -> list[NDArray[np.int64]]:
@@ -264,24 +352,20 @@ def _blocks(places: NDArray[np.int64], columns: int) -> list[NDArray[np.int64]]:
 
 
 def _unknown(
-    sample: _Sample, means: list[tuple[Fit, Floats]], rng: np.random.Generator
+    sample: _Sample, predictor: Predict, rng: np.random.Generator
 ) -> tuple[Floats, Floats]:
     """Return the proxies' part of the values over coalitions not drawn, and its variance."""
     design, rows, weights = sample.design, sample.rows, sample.weights
     n, outputs = rows.shape[1], sample.utilities.shape[1]
     values, variance = np.zeros((n, outputs)), np.zeros((n, outputs))
-    inside = means[0][0].rows
 
     def predict(coalitions: NDArray[np.bool_], stratum: int) -> Floats:
         result = np.empty((len(coalitions), outputs))
-        for block in _blocks(np.arange(len(coalitions)), len(inside)):
-            result[block] = sum(
-                found.proxy.kernel(coalitions[block], inside) @ each[stratum]
-                for found, each in means
-            )
+        for block in _blocks(np.arange(len(coalitions)), min(len(rows), FITTED_ROWS)):
+            result[block] = predictor(coalitions[block], stratum)
         return result
 
-    if n <= ENUMERATED:
+    if n <= (ENUMERATED if sample.lift is None else LIFTED):
         everybody = all_coalitions(n)
         unknown = np.ones(len(everybody), dtype=np.bool_)
         unknown[coalition_index(rows)] = False

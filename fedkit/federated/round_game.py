@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from copy import copy
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -11,7 +13,7 @@ from torch import Tensor
 
 from fedkit.checks import choice, having, vector
 from fedkit.games.coalitions import check_coalitions
-from fedkit.learning.evaluation import Evaluator
+from fedkit.learning.evaluation import Evaluator, share_right
 
 __all__ = ["RoundGame"]
 
@@ -96,3 +98,16 @@ class RoundGame:
     def value(self, coalitions: np.ndarray) -> np.ndarray:
         """Utilities of coalitions bool ``[B, k]``: float64 ``[B]``, or ``[B, classes]``."""
         return self.evaluator.evaluate(self.prepared, self.weights(coalitions))
+
+    @cached_property
+    def lifted(self) -> tuple[RoundGame, Callable[[np.ndarray], np.ndarray]] | None:
+        """The same round image by image, and what makes accuracies of that; None for a loss.
+
+        ``lifted[1](lifted[0].value(c))`` is ``value(c)``, at the same price.
+        """
+        if getattr(self.evaluator, "utility", None) != "accuracy":
+            return None
+        game = copy(self)
+        game.evaluator = copy(self.evaluator)
+        game.evaluator.utility = "margins"
+        return game, share_right

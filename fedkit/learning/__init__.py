@@ -15,6 +15,7 @@ _LATER = {
     "ScikitLinear": "foreign",
     "build": "architectures",
     "for_each": "workers",
+    "share_right": "evaluation",
     "train_clients": "training",
 }
 

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -27,9 +27,9 @@ from fedkit.learning.foreign import WholeModule, of_module
 from fedkit.learning.layers import Linear, run_layers
 from fedkit.learning.workers import for_each
 
-__all__ = ["Evaluator", "Prepared"]
+__all__ = ["Evaluator", "Prepared", "share_right"]
 
-Named = Literal["accuracy", "negative_loss", "class_accuracy"]
+Named = Literal["accuracy", "negative_loss", "class_accuracy", "margins"]
 Score = Callable[[Tensor, Tensor], Any]
 Array = Tensor | np.ndarray
 
@@ -65,9 +65,11 @@ class Evaluator:
         Validation images, at least one; for a module ``[N, ...]`` of whatever it takes.
     y : int64 tensor or array ``[N]``
         Labels; for a function, whatever it compares outputs with.
-    utility : {"accuracy", "negative_loss", "class_accuracy"} or callable
-        Share of correct predictions in [0, 1]; minus the mean cross-entropy in nats; or the
-        accuracy on each class, a vector.  A model with a NaN among its logits has the utility NaN.
+    utility : {"accuracy", "negative_loss", "class_accuracy", "margins"} or callable
+        Share of correct predictions in [0, 1]; minus the mean cross-entropy in nats; the accuracy
+        on each class, a vector; or for each image the logit of its class less the largest other,
+        a vector, positive where the prediction is correct (:func:`share_right` makes the accuracy
+        of it).  A model with a NaN among its logits has the utility NaN.
         A function gets the outputs ``[N, ...]`` of one model and y, and returns a number or a
         vector, larger for better.
     device : optional
@@ -201,6 +203,10 @@ class Evaluator:
         """Utilities of models ``[B, P]``, or of coalitions ``[B, k]`` of what was prepared."""
         if callable(self.utility):
             return self._scored(self.utility, rows, prepared, direct)
+        if self.utility == "margins":
+            each = torch.empty(len(rows), len(self.y), device=self.device)
+            self._fill(each, rows, prepared, direct)
+            return each.double().cpu().numpy()
         wide = self.utility == "class_accuracy"
         outputs = self.arch.n_classes if wide else 1
         sums = torch.zeros(len(rows), outputs, dtype=torch.float64, device=self.device)
@@ -343,6 +349,8 @@ class Evaluator:
     def _keep(self, target: Tensor, logits: Tensor, lo: int, hi: int) -> None:
         if callable(self.utility):
             target[:, lo:hi] = logits
+        elif self.utility == "margins":
+            target[:, lo:hi] = _margins(logits, self.y[lo:hi])
         else:
             target += self._score(logits, self.y[lo:hi])
 
@@ -358,6 +366,25 @@ class Evaluator:
             return hits.sum(dim=1, keepdim=True)
         sums = hits.new_zeros(len(logits), self.arch.n_classes)
         return sums.index_add_(1, y, hits)
+
+
+def share_right(margins: np.ndarray) -> np.ndarray:
+    """Accuracy ``[B]`` from margins ``[B, N]``; NaN where one of them is."""
+    right: np.ndarray = (margins > 0).mean(axis=1)
+    return np.where(np.isnan(margins).any(axis=1), np.nan, right)
+
+
+def _margins(logits: Tensor, y: Tensor) -> Tensor:
+    """Logit of the class less the largest other ``[B, N]``, positive where argmax is the class."""
+    top, predicted = logits.max(dim=-1)  # NaN where one of the logits is
+    right = y.expand(len(logits), -1)[..., None]
+    others = logits.scatter(2, right, -torch.inf).max(dim=-1).values
+    margins = logits.gather(2, right)[..., 0] - others
+    # among equals the first class is predicted; what is infinite counts as very large
+    tiny, huge = torch.finfo(margins.dtype).tiny, 1e30
+    hit = margins.nan_to_num(nan=huge, posinf=huge).clamp(tiny, huge)
+    miss = margins.nan_to_num(nan=-huge, neginf=-huge).clamp(-huge, 0.0)
+    return torch.where(predicted == y, hit, miss).masked_fill_(top.isnan(), torch.nan)
 
 
 def _tensor(name: str, values: Any) -> Tensor:
@@ -379,10 +406,10 @@ def _check_validation(
     arch: Architecture, x: Tensor, y: Tensor, utility: Any, outputs: tuple[int, ...]
 ) -> Tensor:
     """Refuse what cannot be evaluated; return the number of images of each class."""
-    if not callable(utility) and utility not in ("accuracy", "negative_loss", "class_accuracy"):
+    if not callable(utility) and utility not in get_args(Named):
         raise ValueError(
-            f'utility is {utility!r}; expected "accuracy", "negative_loss", "class_accuracy" or '
-            "a function of outputs and targets"
+            f'utility is {utility!r}; expected "accuracy", "negative_loss", "class_accuracy", '
+            '"margins" or a function of outputs and targets'
         )
     if (
         min(x.dim(), y.dim()) < 1
