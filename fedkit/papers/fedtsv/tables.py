@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.stats import binomtest
 
 from fedkit.extras import need
 from fedkit.intervals import Interval, mean_interval, paired_interval
@@ -74,7 +75,13 @@ _STUDY = {LABELS[m]: ("accuracy_late", m, 1, 100) for m in STUDIED} | _SEPARATIO
 
 def text(values: npt.ArrayLike, digits: int = 2, most: float = np.inf) -> str:
     """Write a mean over seeds with its 95% t-interval within 0 and `most`; a dash for none."""
-    return mean_interval(values).within(0.0, most).text(digits)
+    return _written(mean_interval(values).within(0.0, most), digits)
+
+
+def _written(cut: Interval, digits: int) -> str:
+    """Write an interval; what is the same in all seeds has none."""
+    same = cut.low == cut.high == cut.mean
+    return f"{cut.mean:.{digits}f}" if same else cut.text(digits)
 
 
 def lead(frame: pd.DataFrame, first: str, second: str, metric: str = "accuracy_late") -> Interval:
@@ -132,24 +139,48 @@ def weights_table(series: pd.DataFrame) -> pd.DataFrame:
     rows = {}
     for method in (m for m in LABELS if m in set(series.method)):
         rows[LABELS[method]] = {
-            name: text(x, 0, 100) if name.startswith("zero") else text(x, 2, 1)
-            for name, x in _by_weight(series[series.method == method]).items()
+            name: _written(cut, 0 if name.startswith("zero") else 2)
+            for name, cut in by_weight(series[series.method == method]).items()
         }
     return overviews.table(rows)
 
 
-def _by_weight(series: pd.DataFrame) -> dict[str, list[float]]:
-    """What the final weights of one method tell apart, one number per seed."""
+def by_weight(series: pd.DataFrame) -> dict[str, Interval]:
+    """What the final weights of one method tell apart, with 95% t-intervals over the seeds.
+
+    Where all clients of a kind have the weight zero, or none has, in every seed, the interval is
+    the exact one of so many clients (Clopper and Pearson).
+    """
     found: dict[str, list[float]] = {}
+    zeros: dict[str, list[npt.NDArray[np.bool_]]] = {}
     for _, one in series[series.series.isin(["weight", "kind"])].groupby("seed"):
         wide = one.pivot(index="index", columns="series", values="value")
         groups = {k: wide.weight[wide.kind == j].to_numpy() for j, k in enumerate(KINDS)}
         for a, b in PAIRS:
             found.setdefault(f"{a} above {b}", []).append(chance_above(groups[a], groups[b]))
         for kind, weights in groups.items():
-            zero = 100 * float((weights == 0).mean()) if len(weights) else np.nan
-            found.setdefault(f"zero weight, {kind} (%)", []).append(zero)
-    return found
+            zeros.setdefault(kind, []).append(weights == 0)
+    told = {name: mean_interval(x).within(0.0, 1.0) for name, x in found.items()}
+    for kind, seeds in zeros.items():
+        cut = mean_interval([100 * z.mean() for z in seeds if len(z)]).within(0.0, 100.0)
+        every = np.concatenate(seeds)
+        if len(every) and (every.all() or not every.any()):
+            ends = binomtest(int(every.sum()), len(every)).proportion_ci()
+            cut = replace(cut, low=100 * ends.low, high=100 * ends.high)
+        told[f"zero weight, {kind} (%)"] = cut
+    return told
+
+
+def under(frame: pd.DataFrame, change: str, profile: str = "paper") -> pd.DataFrame:
+    """Keep the records (or series) of one change of the study; each of them once.
+
+    `change`: a key of :data:`~fedkit.papers.fedtsv.settings.CHANGES`.
+    """
+    fields = list(dict.fromkeys(f for one in CHANGES.values() for f in one))
+    setting = changed(BASES[profile][0], CHANGES[change])
+    part = overviews.where(frame, **{f: getattr(setting, f) for f in fields})
+    place = "metric" if "metric" in part else ["series", "index"]
+    return part.drop_duplicates(["method", "seed", *np.atleast_1d(place)])
 
 
 def summary(frame: pd.DataFrame) -> pd.DataFrame:
@@ -195,22 +226,16 @@ def study(frame: pd.DataFrame, series: pd.DataFrame, profile: str = "paper") -> 
         Intervals over the seeds (n = 0 where a method has no record); columns ACCURACY_COLUMNS and
         SEPARATION_COLUMNS, and "seeds", the largest number of them.  :func:`study_text` writes it.
     """
-    base = BASES[profile][0]
-    fields = list(dict.fromkeys(f for change in CHANGES.values() for f in change))
-    frame = frame.drop_duplicates(["method", *fields, "seed", "metric"])  # a run of both
-    series = series.drop_duplicates(["method", *fields, "seed", "series", "index"])
     rows: dict[str, dict[str, Any]] = {}
-    for name, change in CHANGES.items():
-        s = changed(base, change)
-        cut = {field: getattr(s, field) for field in fields}
-        part, drawn = (overviews.where(f, **cut) for f in (frame, series))
+    for name in CHANGES:
+        part, drawn = (under(f, name, profile) for f in (frame, series))
         if part.empty:
             continue
-        weights = _by_weight(drawn[drawn.method == "tsv"])
+        weights = by_weight(drawn[drawn.method == "tsv"])
         rows[name] = {"seeds": int(part.seed.nunique())}
         for column, (metric, method, _, most) in _STUDY.items():
             mine = part[(part.method == method) & (part.metric == metric)].value
-            rows[name][column] = mean_interval(weights.get(metric, mine)).within(0.0, most)
+            rows[name][column] = weights.get(metric, mean_interval(mine).within(0.0, most))
     return overviews.table(rows)
 
 
@@ -218,7 +243,7 @@ def study_text(table: pd.DataFrame) -> pd.DataFrame:
     """Write the intervals of :func:`study` as text; a dash for none."""
     pd = need("pandas", "run")
     words = {
-        name: column.map(partial(Interval.text, digits=_STUDY[name][2]))
+        name: [_written(cut, _STUDY[name][2]) for cut in column]
         if name in _STUDY
         else column.astype(str)
         for name, column in table.items()
