@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import binomtest
 
 from fedkit.extras import need
-from fedkit.intervals import Interval, mean_interval, paired_interval
+from fedkit.intervals import Interval, bounded_interval, mean_interval, paired_interval
 from fedkit.papers import overviews
 from fedkit.papers.common import chance_above
 from fedkit.papers.fedtsv.settings import BASES, CHANGES, KINDS, PAIRS, STUDIED, changed
@@ -162,12 +160,10 @@ def by_weight(series: pd.DataFrame) -> dict[str, Interval]:
             zeros.setdefault(kind, []).append(weights == 0)
     told = {name: mean_interval(x).within(0.0, 1.0) for name, x in found.items()}
     for kind, seeds in zeros.items():
+        every = 100.0 * np.concatenate(seeds)
         cut = mean_interval([100 * z.mean() for z in seeds if len(z)]).within(0.0, 100.0)
-        every = np.concatenate(seeds)
-        if len(every) and (every.all() or not every.any()):
-            ends = binomtest(int(every.sum()), len(every)).proportion_ci()
-            cut = replace(cut, low=100 * ends.low, high=100 * ends.high)
-        told[f"zero weight, {kind} (%)"] = cut
+        alike = bool(len(every)) and np.ptp(every) == 0
+        told[f"zero weight, {kind} (%)"] = bounded_interval(every, 0, 100) if alike else cut
     return told
 
 
