@@ -164,7 +164,6 @@ COMMON = (ANATOMY[0], *ANATOMY[-3:])
 WITHOUT = {"claims"}
 NOT_YET = {
     "claims",
-    "fedccea",
     "fedvalue-protocol",
     "fedvalue-experiments",
     "fedvalue-recommendation",

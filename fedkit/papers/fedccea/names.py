@@ -22,24 +22,11 @@ PARTS = (0.25, 0.5, 0.75)
 #: random assignments of the learnt qualities to the clients, and what ends a metric's name
 DEALS, ENDS = 6, {"fedccea": "", "connected": "-connected"}
 
+#: in the order of the figures; "connected" is the second reading
 LABELS = {
-    "fedccea": "FedCCEA",
-    "connected": "FedCCEA, sigmoid behind the nodes",
-    "tmc-sv": "TMC-SV, retrained",
-    "loo": "LOO, retrained",
-    "adam": "FedCCEA, by Adam",
-    "same_round": "sizes of the same round",
-    "partial": "FedCCEA, partial participation",
-    "partial-connected": "partial participation, sigmoid behind the nodes",
-    "partial-size": "control: partial, amounts alone",
-    "size": "control: size",
-    "oracle": "control: oracle",
-}
-#: the same at the head of a column; the order of the columns
-SHORT = {
-    "fedccea": "FedCCEA", "connected": "behind the nodes", "adam": "by Adam",
+    "fedccea": "FedCCEA", "connected": "FedCCEA connected", "adam": "FedCCEA by Adam",
     "tmc-sv": "TMC-SV", "loo": "LOO", "same_round": "same round", "oracle": "oracle",
-    "partial": "partial", "partial-connected": "partial, behind the nodes",
+    "partial": "partial", "partial-connected": "partial connected",
     "partial-size": "amounts alone",
 }  # fmt: skip
 

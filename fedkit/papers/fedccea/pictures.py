@@ -1,30 +1,37 @@
-"""FedCCEA's figures: who has what, indices, removal curves, and how the model misses."""
+"""FedCCEA's figures: who has what, indices, intervals by setting, and how the model misses."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from matplotlib.ticker import MaxNLocator
 
 from fedkit.papers.fedccea.federations import federation
 from fedkit.papers.fedccea.names import (
     DATA,
     DISTRIBUTIONS,
     FITS,
+    LABELS,
     METHODS,
-    NOISES,
-    SHORT,
-    noise_name,
 )
 from fedkit.papers.fedccea.settings import Setting
 from fedkit.papers.overviews import where
-from fedkit.plots.style import HEAT, INK, PALETTE, Picture, finish, looks, panels
+from fedkit.plots.style import (
+    HEAT,
+    INK,
+    MARKERS,
+    PALETTE,
+    Picture,
+    finish,
+    looks,
+    panels,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.axes import Axes
     from matplotlib.lines import Line2D
 
 
@@ -90,83 +97,96 @@ def _mean(tidy: pd.DataFrame, by: str, *names: str) -> pd.DataFrame:
     return tidy[[by, *names]].dropna().groupby(by).mean()
 
 
-def _grid(
-    rows: dict[str, pd.DataFrame],
-    draw: Callable[[Axes, pd.DataFrame], list[Line2D]],
-    *,
-    label: str,
-    below: str,
-    height: float,
-    share_y: bool = False,
-) -> Picture:
-    """Draw a row per part of the series and a column per distribution; empty if not on record."""
-    picture, axes = panels(max(1, len(rows)), 3, height=0.9 + height * len(rows), share_y=share_y)
-    for k, (name, part) in enumerate(rows.items()):
-        label_of_row = f"{name}\n{label}"
-        for axis, (distribution, title) in zip(axes[k], DISTRIBUTIONS.items(), strict=True):
-            handles = draw(axis, wide(part, distribution=distribution))
-            if k == 0:
-                axis.set_title(title)
-            finish(
-                axis, below if k == len(rows) - 1 else "", label_of_row if handles else "", handles
-            )
-            label_of_row = "" if handles else label_of_row  # at the first panel that is there
-            axis.set_axis_on() if handles else axis.set_axis_off()
-    return picture
-
-
 def all_indices(series: pd.DataFrame) -> Picture:
     """Client Contribution Indices in falling order, clean clients (Figures 4, 11 and 12)."""
     clean = series[series.noise == "none"]
-    look = looks([SHORT[m] for m in METHODS], None)
+    datasets = [d for d in DATA if d in set(clean.dataset)]
+    look = looks([LABELS[m] for m in METHODS], None)
+    height = 0.9 + 2.3 * len(datasets)
+    picture, axes = panels(max(1, len(datasets)), 3, height=height, share_y=True)
+    for row, dataset in zip(axes, datasets, strict=False):
+        for axis, (distribution, title) in zip(row, DISTRIBUTIONS.items(), strict=True):
+            tidy = wide(clean, dataset=dataset, distribution=distribution)
+            handles: list[Line2D] = []
+            for m in METHODS if len(tidy) else ():
+                found = tidy.pivot(index="seed", columns="index", values=f"index.{m}")
+                found = found.dropna(axis=1, how="all")
+                mean = 100 * np.sort(found.to_numpy(), axis=1)[:, ::-1].mean(axis=0)
+                style = {**look[LABELS[m]], "markersize": 3.0, "linewidth": 1.2}
+                handles += axis.plot(range(1, len(mean) + 1), mean, label=LABELS[m], **style)
+            axis.set_title(title if row is axes[0] else "")
+            below = "client, by its index" if row is axes[-1] else ""
+            label = f"{DATA[dataset]}\nindex (%)" if axis is row[0] else ""
+            finish(axis, below, label, handles)
+    return picture
 
-    def draw(axis: Axes, tidy: pd.DataFrame) -> list[Line2D]:
-        handles: list[Line2D] = []
-        for m in METHODS if len(tidy) else ():
-            found = tidy.pivot(index="seed", columns="index", values=f"index.{m}")
-            found = found.dropna(axis=1, how="all")
-            mean = 100 * np.sort(found.to_numpy(), axis=1)[:, ::-1].mean(axis=0)
-            style = {**look[SHORT[m]], "markersize": 3.0, "linewidth": 1.2}
-            handles += axis.plot(range(1, len(mean) + 1), mean, label=SHORT[m], **style)
-        return handles
 
-    rows = {n: clean[clean.dataset == d] for d, n in DATA.items() if d in set(clean.dataset)}
-    below = "client, by its index"
-    return _grid(rows, draw, label="index (%)", below=below, height=2.3, share_y=True)
+def forests(
+    frames: Mapping[str, pd.DataFrame],
+    xlabel: str,
+    *,
+    columns: int = 3,
+    level: float | None = 0.0,
+) -> Picture:
+    """Draw means with their intervals, a panel per setting and a line per label, on one scale.
 
-
-def all_removals(series: pd.DataFrame, dataset: str, methods: Sequence[str] = METHODS) -> Picture:
-    """Accuracy after removals in every setting of a data set (Figures 5, 6 and 13 to 24).
-
-    Solid lines: the lowest go first; dotted ones: the highest; grey: random clients.
-
-    `methods`: METHODS, or keys of the curves with partial participation.
+    Parameters
+    ----------
+    frames : mapping of str to DataFrame
+        By series, which have a colour each, :func:`~fedkit.papers.fedccea.tables.intervals`; where
+        there is a column paper, its numbers are drawn hollow.
+    xlabel : str
+        Quantity and unit.
+    columns : int
+        Panels beside each other; fewer where there are fewer settings.
+    level : float, optional
+        A vertical line, such as no difference.
     """
-    mine = series[series.dataset == dataset]
-    look = looks([SHORT[m] for m in methods], None)
-
-    def draw(axis: Axes, tidy: pd.DataFrame) -> list[Line2D]:
-        handles: list[Line2D] = []
-
-        def curve(name: str, **style: Any) -> list[Line2D]:
-            mean = _mean(tidy, "removed", name)[name]
-            return axis.plot(mean.index, mean, **style)
-
-        if "random" in tidy:
-            handles += curve("random", color=INK, linewidth=2.5, alpha=0.5, label="random")
-        for m in methods:
-            style: dict[str, Any] = {
-                "color": look[SHORT[m]]["color"],
-                "linewidth": 1.3,
-                "label": SHORT[m],
-            }
-            if f"{m}.lowest" in tidy:  # a ranking that ranks nobody has no curves
-                handles += curve(f"{m}.lowest", **style)
-                curve(f"{m}.highest", linestyle=(0, (1, 1.5)), **style)
-        return handles
-
-    rows = {noise_name(n): mine[mine.noise == n] for n in NOISES if n in set(mine.noise)}
-    return _grid(rows, draw, label="accuracy (%)", below="removed (%)", height=1.9)
+    shown = [frame.dropna(subset="mean") for frame in frames.values()]
+    titles, labels = (
+        [*dict.fromkeys(key for frame in shown for key in frame.index.get_level_values(i))]
+        for i in range(2)
+    )
+    ends = [frame.reindex(columns=["mean", "low", "high", "paper"]).to_numpy() for frame in shown]
+    least, most = (f([f(part) for part in ends]) for f in (np.nanmin, np.nanmax))
+    columns = min(columns, len(titles))
+    rows = -(-len(titles) // columns)
+    per_row = max(0.2 * len(labels), 0.16 * len(labels) * len(frames))
+    picture, axes = panels(rows, columns, height=0.9 + rows * (0.55 + per_row), share_y=True)
+    for axis in axes.flat[len(titles) :]:
+        axis.set_axis_off()
+    for title, axis in zip(titles, axes.flat, strict=False):
+        if level is not None:
+            axis.axvline(level, color=INK, linewidth=0.9)
+        handles: list[Any] = []
+        for k, (name, frame) in enumerate(zip(frames, shown, strict=True)):
+            if title not in frame.index.get_level_values(0):
+                continue
+            part = frame.loc[title]
+            at = np.array([labels.index(label) for label in part.index], dtype=float)
+            at += 0.5 * (k - (len(frames) - 1) / 2) / len(frames)
+            marks = {"color": PALETTE[k], "markersize": 4, "linewidth": 1.5}
+            axis.hlines(at, part["low"], part["high"], color=PALETTE[k], linewidth=1.5)
+            handles += axis.plot(part["mean"], at, MARKERS[k], label=name, **marks)
+            if "paper" in part and part["paper"].notna().any():
+                look = {"markerfacecolor": "none", "markeredgecolor": PALETTE[1], "markersize": 7}
+                handles += axis.plot(
+                    part["paper"], at, "D", markeredgewidth=1.4, label="paper", **look
+                )
+        axis.set_yticks(range(len(labels)), labels)
+        axis.set_ylim(len(labels) - 0.5, -0.5)
+        axis.grid(False, axis="y")
+        axis.set_title(title.replace(", ", "\n", 1))
+        finish(axis, "", "", handles if len(handles) > 1 else [])
+        axis.title.set_fontsize(8.5)
+        axis.xaxis.set_major_locator(MaxNLocator(4 if columns > 2 else 6))
+        axis.set_xlim(least - 0.04 * (most - least), most + 0.04 * (most - least))
+    if picture.legends:  # the label and an outside legend would take the same place
+        picture.legends[0].set_title(xlabel)
+        picture.legends[0].get_title().set(color=INK, fontsize=10)
+    else:
+        picture.supxlabel(xlabel, color=INK, fontsize=10)
+    return picture
 
 
 def misses(series: pd.DataFrame) -> Picture:
@@ -178,17 +198,17 @@ def misses(series: pd.DataFrame) -> Picture:
     clean = series[(series.noise == "none") & (series.distribution == "iid")]
     datasets = [name for name in DATA if name in set(clean.dataset)]
     picture, axes = panels(1, max(1, len(datasets)), height=3.2, share_y=True)
-    look = looks([SHORT[m] for m in FITS], None)
+    look = looks([LABELS[m] for m in FITS], None)
     for axis, dataset in zip(axes[0], datasets, strict=False):
         tidy = wide(clean, dataset=dataset)
         handles = []
         for m in FITS:
             low, middle, high = names = [f"miss.{m}.{q}" for q in ("low", "middle", "high")]
             cut = _mean(tidy, "round", *names)
-            style = {**look[SHORT[m]], "marker": "none", "linewidth": 1.6}
+            style = {**look[LABELS[m]], "marker": "none", "linewidth": 1.6}
             band = {"color": style["color"], "alpha": 0.18, "linewidth": 0}
             axis.fill_between(cut.index, cut[low], cut[high], **band)
-            handles += axis.plot(cut.index, cut[middle], label=SHORT[m], **style)
+            handles += axis.plot(cut.index, cut[middle], label=LABELS[m], **style)
         axis.axhline(0, color=INK, linewidth=0.8)
         axis.set_title(DATA[dataset])
         finish(axis, "round", "approximated less true (points)", handles)
