@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import importlib
 import json
 import re
 import shutil
@@ -245,6 +246,67 @@ def test_dark_and_light_are_both_there() -> None:
     logos = [i["src"] for i in page.select("a.navbar-brand img")]
     assert any("logo-dark" in s for s in logos)
     assert any(s.endswith("logo.svg") for s in logos)
+
+
+# ------------------------------------------------------------------- the front page
+
+PROMISES = {
+    "On this page and in the report no result is typed": (
+        "test_project.test_no_result_is_typed_on_the_front_page",
+        "test_notebooks.test_no_result_is_typed_into_the_prose_of_an_experiment",
+    ),
+    "A verdict on a printed number rests on an interval over seeds": (
+        "test_book.test_a_judged_number_has_its_interval_and_its_seeds",
+    ),
+    "Controls that know nothing about value (size, chance, equal shares)": (
+        "test_book.test_blind_controls_stand_among_the_methods",
+    ),
+    "The pages are rendered from executed notebooks without a network": (
+        "test_book.test_a_second_rendering_without_a_network_is_the_same_book",
+    ),
+}
+
+
+def test_every_promise_of_the_front_page_is_held_by_a_test() -> None:
+    listed = article("book/intro").select("section#what-you-can-rely-on li")
+    said = [re.sub(r"\s+", " ", item.get_text()).strip() for item in listed]
+    assert len(said) == len(PROMISES)
+    for promise, sentence in zip(PROMISES, said, strict=True):
+        assert sentence.startswith(promise)
+        for test in PROMISES[promise]:
+            module, name = test.split(".")
+            assert callable(getattr(importlib.import_module(module), name))
+
+
+def test_the_front_page_has_a_finding_of_every_paper_and_a_picture() -> None:
+    found = article("book/intro").select("section#what-was-found li")
+    assert len(found) == 5
+    for item in found:
+        text = item.get_text()
+        assert re.search(r"[−+]?\d+(\.\d+)? \[[−+]?\d+(\.\d+)?, [−+]?\d+(\.\d+)?\]", text), text
+    assert article("book/intro").select_one("section#what-was-found figure img") is not None
+
+
+def test_a_judged_number_has_its_interval_and_its_seeds() -> None:
+    from fedkit.claims.judge import UNJUDGED
+
+    judged = 0
+    for row in article("notebooks/claims").select(".fedkit-finder tbody tr"):
+        cells = [cell.get_text(" ") for cell in row.find_all("td")]
+        _, _, claim, printed, ours, verdict, declared = cells
+        if verdict[2:] in UNJUDGED or declared == "by construction" or printed == "–":
+            continue
+        judged += 1
+        assert re.search(r"\[.+, .+\], n = \d+", ours) or "rule: printed" in claim, cells
+    assert judged > 500
+
+
+def test_blind_controls_stand_among_the_methods() -> None:
+    import fedkit as fk
+    from fedkit.records.store import Store
+
+    entered = fk.arena.measures_of(Store(ROOT / "results"), "paper").measures
+    assert {"size", "random", "uniform"} <= set(entered.method)
 
 
 # --------------------------------------------------------------- determinism, no network

@@ -163,7 +163,6 @@ ANATOMY = (
 COMMON = (ANATOMY[0], *ANATOMY[-3:])
 WITHOUT = {"claims"}
 NOT_YET = {
-    "claims",
     "fedvalue-protocol",
     "fedvalue-experiments",
     "fedvalue-recommendation",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import math
 import re
 import subprocess
 import sys
@@ -273,3 +274,32 @@ def test_sliders_refuse_no_picture_and_too_many(values) -> None:
 def test_a_slider_starts_where_there_is_a_position() -> None:
     with pytest.raises(ValueError, match="start of 'a' must be 0 to 1, got 2"):
         plots.slider(lambda _: pytest.fail("drawn"), {"a": [1, 2]}, "Late.", start={"a": 2})
+
+
+def test_a_finder_is_a_table_without_script_and_escapes_what_it_shows() -> None:
+    frame = pd.DataFrame({"paper": ["a", "b"], "claim": ["x < 1", "y"], "ours": ["1.5", "–"]})
+    shown = plots.finder(
+        frame, "All & every.", ["paper"], keys={"ours": [1.5, math.nan]},
+        fold={"claim": ["rule: `r`\nnote", "none"]},
+    )  # fmt: skip
+    html = shown._repr_html_()
+    assert "<caption>All &amp; every.</caption>" in html
+    assert "<summary>x &lt; 1</summary>rule: <code>r</code><br>note</details>" in html
+    assert html.count("<select") == 1
+    assert "name='paper' data-column='0'" in html
+    assert "<td data-key='1.5'>1.5</td>" in html
+    assert "<td>–</td>" in html
+    assert html == plots.finder(
+        frame, "All & every.", ["paper"], keys={"ours": [1.5, math.nan]},
+        fold={"claim": ["rule: `r`\nnote", "none"]},
+    )._repr_html_()  # fmt: skip
+    assert len(re.findall(r"</script>", html)) == 1
+    assert "x < 1" in repr(shown)
+
+
+@pytest.mark.parametrize("named", [{"filters": ["b"]}, {"keys": {"c": []}}, {"fold": {"d": []}}])
+def test_a_finder_refuses_columns_that_it_has_not(named) -> None:
+    with pytest.raises(ValueError, match="no column"):
+        plots.finder(pd.DataFrame({"a": ["x"]}), "None.", **named)
+    with pytest.raises(ValueError, match="0 rows"):
+        plots.finder(pd.DataFrame({"a": []}), "None.")

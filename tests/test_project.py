@@ -254,6 +254,27 @@ def test_every_command_that_is_mentioned_exists() -> None:
     assert used <= known
 
 
+def test_no_result_is_typed_on_the_front_page() -> None:
+    text = (ROOT / "book" / "intro.md").read_text("utf-8")
+    text = re.sub(r"`[^`]*`|\"[^\"]*\"|95% intervals|:width: \d+%", " ", text)
+    typed = re.findall(r".*(?<![\w^.])\d+(?:\.\d+)?(?: ?%| points|\.\d).*", text)
+    assert not typed, f"glue these numbers: {typed}"
+
+
+def test_options_of_commands_on_the_front_page_exist() -> None:
+    pytest.importorskip("typer")
+    import typer
+
+    from fedkit.cli import app
+
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    text = (ROOT / "book" / "intro.md").read_text("utf-8")
+    options = re.findall(r"`fedkit (\w+)[^`]*? (--[\w-]+)", text)
+    assert options
+    for command, option in options:
+        assert any(option in known.opts for known in commands[command].params), (command, option)
+
+
 def test_links_of_the_readme_lead_somewhere() -> None:
     for text, target in re.findall(r"!?\[([^\]]*)\]\(([^)#]+)\)", README):
         assert text.strip(), f"{target} has no text"

@@ -33,6 +33,7 @@ from fedkit.claims.judge import (
 from fedkit.claims.power import power, smallest_difference
 from fedkit.claims.tables import (
     by_paper,
+    claims_listed,
     claims_table,
     comparison_table,
     summary,
@@ -505,6 +506,21 @@ def test_power_counts_what_the_seeds_can_decide(frame):
     assert table.loc["fedowen.o1", "needed"] == pytest.approx(4.38)
     # t quantiles of two degrees of freedom, by a table: 4.303 and 1.061
     assert smallest_difference(1.0, 3) == pytest.approx((4.303 + 1.061) / math.sqrt(3), abs=1e-3)
+
+
+def test_every_claim_is_in_the_table_to_be_searched_the_judged_first(frame):
+    found, shown = claims_listed({"FedOwen": frame})
+    assert len(found) == len(frame) == len(shown["fold"]["claim"])
+    assert set(found["declared"]) == {"before the runs", "after the runs", "by construction"}
+    unjudged = found["verdict"].str[2:].isin(UNJUDGED).tolist()
+    assert unjudged == sorted(unjudged)
+    assert any("`fedkit run fedowen table1" in below for below in shown["fold"]["claim"])
+    assert set(shown["filters"]) | set(shown["keys"]) <= set(found)
+
+
+def test_tiny_numbers_are_powers_of_ten(frame):
+    tiny = frame[frame["claim"] == VALUE].assign(mean=1.2e-5, low=-3e-7, high=2e-4)
+    assert "1.2·10⁻⁵ [-3.0·10⁻⁷, 2.0·10⁻⁴]" in claims_table(tiny)
 
 
 def test_tables_for_a_page(frame):

@@ -6,16 +6,19 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fedkit.claims.judge import ICONS, NOT_JUDGED, REPRODUCED, VERDICTS
+from fedkit.claims.judge import ICONS, NOT_JUDGED, REPRODUCED, UNJUDGED, VERDICTS
 from fedkit.extras import need
 
 if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = [
-    "by_paper", "claims_table", "comparison_table", "markdown", "summary", "terminal_table",
-    "verdict_text", "with_verdict",
+    "by_paper", "claims_listed", "claims_table", "comparison_table", "markdown", "summary",
+    "terminal_table", "verdict_text", "with_verdict",
 ]  # fmt: skip
+
+
+_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def verdict_text(verdict: str) -> str:
@@ -44,7 +47,8 @@ def _number(value: float, digits: int) -> str:
     if digits == 2 and value == int(value):
         return str(int(value))
     if value != 0 and abs(value) < 0.5 * 10**-digits:
-        return f"{value:.1e}"
+        mantissa, exponent = f"{value:.1e}".split("e")
+        return f"{mantissa}·10{str(int(exponent)).translate(_RAISED)}"
     return f"{value:.{digits}f}"
 
 
@@ -119,6 +123,58 @@ def claims_table(frame: pd.DataFrame, *, commands: bool = False) -> str:
         ]
         rows.append([*line, f"`{row['command']}`"] if commands else line)
     return markdown([*head, "command"] if commands else head, rows)
+
+
+def claims_listed(frames: Mapping[str, pd.DataFrame]) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """List every claim of several papers, for a table to be searched, sorted and filtered.
+
+    Parameters
+    ----------
+    frames : mapping of str to pandas.DataFrame
+        Of each paper all rows of :func:`fedkit.claims.join.join`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per claim as text, what is judged first.
+    dict
+        How :func:`fedkit.plots.finder` shows it: the columns that filter, the numbers that sort,
+        and rule, note, place and command, which are folded below each claim.
+    """
+    pd = need("pandas", extra="run")
+    rows, below = [], []
+    for paper, frame in frames.items():
+        for row in frame.to_dict("records"):
+            printed = row["paper"] if isinstance(row["paper"], str) else None
+            apart = "by construction" if row["by_construction"] else "before the runs"
+            rows.append({
+                "paper": paper,
+                "table": str(row["where"]).split(",")[0],
+                "claim": row["says"],
+                "printed": "–" if printed is None else printed.replace("-", "−"),
+                "ours [95% CI]": _ours(row).replace("-", "−"),
+                "verdict": verdict_text(row["verdict"]),
+                "declared": "after the runs" if row["after_runs"] else apart,
+                "judged": row["verdict"] not in UNJUDGED,
+                "key": row["mean"],
+                "printed key": float(printed) if printed else math.nan,
+            })  # fmt: skip
+            off = row["difference"]
+            said = {
+                "where": row["where"], "unit": row["unit"], "rule": row["rule"],
+                "difference": _number(off, _digits(printed)) if math.isfinite(off) else "",
+                "note": row["note"], "after the runs": row["after_runs"], "ticks": _fits(row),
+                "command": f"`{row['command']}`",
+            }  # fmt: skip
+            below.append("\n".join(f"{k}: {v}" for k, v in said.items() if v))
+    shown = pd.DataFrame(rows).assign(below=below)
+    shown = shown.sort_values("judged", ascending=False, kind="stable")
+    columns = ["paper", "table", "claim", "printed", "ours [95% CI]", "verdict", "declared"]
+    return shown[columns], {
+        "filters": ["paper", "table", "verdict", "declared"],
+        "keys": {"printed": list(shown["printed key"]), "ours [95% CI]": list(shown["key"])},
+        "fold": {"claim": list(shown["below"])},
+    }
 
 
 def terminal_table(frame: pd.DataFrame, width: int | None) -> str:

@@ -1,8 +1,8 @@
 """Figures and tables of the book: one style, one palette, no global state.
 
 Every function that draws returns a :class:`Picture`, a matplotlib Figure that a notebook shows by
-itself, without pyplot; :func:`table` shows a data frame with a caption, :func:`slider` a figure
-that a reader turns by hand.
+itself, without pyplot; :func:`table` shows a data frame with a caption, :func:`finder` a long one
+to be searched, :func:`slider` a figure that a reader turns by hand.
 """
 
 from fedkit.plots.clients import (
@@ -18,6 +18,7 @@ from fedkit.plots.curves import (
     error_against_evaluations,
     scatter_estimates,
 )
+from fedkit.plots.finder import Finder, finder
 from fedkit.plots.interactive import Sliders, slider
 from fedkit.plots.style import INK, MARKERS, PALETTE, Picture, panels
 from fedkit.plots.tables import CaptionedTable, table
@@ -27,6 +28,7 @@ __all__ = [
     "MARKERS",
     "PALETTE",
     "CaptionedTable",
+    "Finder",
     "Picture",
     "Sliders",
     "bars_with_errors",
@@ -36,6 +38,7 @@ __all__ = [
     "dots_of_clients",
     "dots_with_intervals",
     "error_against_evaluations",
+    "finder",
     "heatmap_clients",
     "panels",
     "scatter_estimates",
