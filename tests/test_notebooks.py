@@ -16,7 +16,9 @@ from fedkit.book.notebooks import pair_text, parameters_of, read_source
 ROOT = Path(__file__).resolve().parent.parent
 BOOK = Book(ROOT)
 SOURCES = sorted((ROOT / "notebooks").glob("*.md"))
-EXPERIMENTS = [s for s in SOURCES if s.stem in ("arena", "fedowen", "fedms", "claims")]
+EXPERIMENTS = [
+    s for s in SOURCES if s.stem in ("arena", "fedowen", "fedms", "fedms-appendix", "claims")
+]
 MOST_LINES = 25
 
 each_notebook = pytest.mark.parametrize("source", SOURCES, ids=lambda s: s.stem)

@@ -38,8 +38,6 @@ LABELS = {
 
 by_seed = partial(overviews.by_seed, labels=LABELS)
 overview = partial(overviews.overview, labels=LABELS, references=("fedavg", "uniform-coreset"))
-as_text = partial(overviews.as_text, labels=LABELS)
-gains = overviews.gains
 
 
 def reading_name(local: str, owned: float) -> str:
