@@ -212,6 +212,8 @@ def paired_p_value(differences: npt.ArrayLike) -> tuple[float, str]:
     if len(d) < NONPARAMETRIC_FROM:
         return float(stats.ttest_1samp(d, 0.0).pvalue), "paired t, normal differences assumed"
     sizes = np.abs(d[d != 0])
+    if len(sizes) == 1:
+        return 1.0, "Wilcoxon signed-rank"  # one difference is as often above as below
     if len(sizes) <= 13 and len(np.unique(sizes)) < len(d):  # exact; SciPy takes signs one by one
         found = stats.permutation_test(
             (d[d != 0],), _signed_ranks, permutation_type="samples", vectorized=True

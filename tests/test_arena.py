@@ -524,6 +524,79 @@ def test_bad_methods_end_in_one_sentence_and_stop_nobody() -> None:
     assert set(found.values.method) == {"size", "Backwards"}
 
 
+class Mute:
+    sees = ()
+
+    def values(self, view):
+        class Silent(Exception):
+            def __str__(self):
+                raise RuntimeError("no word")
+
+        raise Silent
+
+
+class Imaginary:
+    sees = ()
+
+    def values(self, view):
+        return np.arange(view.n_clients) * (1 + 2j)
+
+
+def test_a_method_that_cannot_say_why_and_complex_values_are_out() -> None:
+    found = fk.arena.run([Mute, Imaginary], rows=["size"], scenarios=["free-riders"], seeds=[0])
+    assert found.failures == {
+        "Mute": "Mute raised Silent: it cannot say why",
+        "Imaginary": "Imaginary returned complex numbers; expected 8 real ones",
+    }
+    assert list(found.board().index) == ["size"]
+
+
+class Upheaval:
+    sees = ()
+
+    def values(self, view):
+        torch.set_default_dtype(torch.float64)
+        torch.set_default_device("meta")
+        torch.set_grad_enabled(False)
+        torch.use_deterministic_algorithms(True)
+        torch.set_num_threads(torch.get_num_threads() + 1)
+        np.seterr(all="raise")
+        return np.arange(view.n_clients) * 1.0
+
+
+def test_what_a_method_sets_for_everybody_is_put_back(noisy) -> None:
+    def state():
+        return (
+            torch.get_default_dtype(), torch.get_default_device(), torch.is_grad_enabled(),
+            torch.are_deterministic_algorithms_enabled(), torch.get_num_threads(), np.geterr(),
+        )  # fmt: skip
+
+    before = state()
+    try:
+        play("upheaval", Upheaval(), noisy)
+        assert state() == before
+    finally:
+        torch.set_default_dtype(before[0])
+        torch.set_default_device(before[1])
+        torch.set_grad_enabled(before[2])
+        torch.use_deterministic_algorithms(before[3])
+        torch.set_num_threads(before[4])
+        np.seterr(**before[5])
+
+
+def test_who_cannot_be_found_is_out_and_an_error_where_there_is_nobody_else() -> None:
+    options = {"rows": ["size"], "scenarios": ["free-riders"], "seeds": [0]}
+    found = fk.arena.run(["nowhere:X", Backwards, "exactly"], **options)
+    assert set(found.failures) == {"nowhere:X", "exactly"}
+    assert "cannot be imported" in found.failures["nowhere:X"]
+    assert list(found.board().index) == ["size", "Backwards"]
+    with pytest.raises(ValueError, match="'nowhere:X' cannot be imported"):
+        fk.arena.run(["nowhere:X"], **options)
+    both = fk.arena.compare(own_federation(), "mlp-8", methods=["nobody", "size"], rounds=2)
+    assert list(both.values.index) == ["size"]
+    assert "is unknown" in both.failures["nobody"]
+
+
 def test_methods_are_found_by_what_they_are() -> None:
     assert find_method("size")[1] is METHODS["size"]
     assert find_method("fedkit.federated.valuers:SizeAsValue")[1].sees == (
@@ -701,6 +774,58 @@ def test_summaries_pair_federations_and_correct_for_many_methods() -> None:
         summary(frame, "beauty")
 
 
+def test_who_ran_elsewhere_alone_does_not_lead() -> None:
+    """One easy federation is no mean over all."""
+    rows, truths = {}, {}
+    for scenario, easy in (("sizes", False), ("labels", False), ("free-riders", True)):
+        truths["digits", scenario, 0] = known([1.0, 0.7, 0.4, 0.0])
+        for name in ("exact", "proxy", "part"):
+            value = [4.0, 3.0, 2.0, 1.0] if easy else [1.0, 4.0, 3.0, 2.0]
+            if easy or name != "part":
+                rows["digits", scenario, 0, name] = said(value)
+    rows["digits", "split", 0, "proxy"] = said([4.0, 3.0, 2.0, 1.0])
+    truths["digits", "split", 0] = known([1.0, 0.7, 0.4, 0.0])
+    frame = measure_all(rows, truths)
+    board = measures.board(frame)
+    assert list(board.index) == ["exact", "proxy"]
+    planted = summary(frame, "fidelity.planted")
+    assert sorted(planted.index) == ["exact", "proxy"]
+    assert planted["mean"].exact == planted["mean"].proxy  # not by what "exact" has not run
+    common, out = measures.shared({"a": [1, 2, 3], "b": [1, 2], "c": [1, 2, 3], "d": [1, 2, 3, 4]})
+    assert common == {1, 2, 3}
+    assert out == {
+        "b": "b lacks 1 of 3 federations and seeds that others have run, and is left out"
+    }
+    assert measures.shared({"a": [1], "b": [2]})[0] == {1}
+
+
+def test_expelling_the_worst_in_closed_form() -> None:
+    truth = known([1.0] * 5 + [0.0] * 5, bad=[0] * 5 + [1] * 5)
+    found = measure("label-noise", said([9.0, 8, 7, 3, -1, 6, 5, 4, -2, -3]), truth)
+    assert found["detection.fifth"] == 1  # the two last
+    assert found["detection.lost"] == 2 / 5  # down to 6, which takes 3 and -1 along
+    assert found["detection.below"] == 2 / 5
+    assert found["detection.alarm"] == 1 / 5
+    same = measure("label-noise", said([1.0] * 10), truth)
+    assert same["detection.fifth"] == 1 / 2  # by lot
+    assert same["detection.lost"] == 1
+    part = measure("label-noise", said([5.0, 5, 5, 5, 1, 1, 1, 1, 5, 5]), truth)
+    assert part["detection.fifth"] == 3 / 4
+    sound = measure("labels", said([1.0, -1.0]), known([1.0, 0.5]))
+    assert sound["detection.alarm"] == 1 / 2
+    assert "detection.below" not in sound
+
+
+def test_a_role_that_is_drawn_anew_has_nothing_to_agree_about() -> None:
+    rows, truths = {}, {}
+    for seed in (0, 1):
+        for scenario in ("labels", "sizes"):
+            truths["digits", scenario, seed] = known([1.0, 0.5, 0.0])
+            rows["digits", scenario, seed, "loo"] = said([3.0, 2.0, 1.0])
+    frame = measure_all(rows, truths)
+    assert set(frame[frame.measure == "stability.seeds"].scenario) == {"sizes"}
+
+
 def test_every_measure_is_described_and_measured() -> None:
     found: set[str] = set()
     for name in ("label-noise", "duplicates", "split", "mavericks", "late"):
@@ -729,6 +854,8 @@ def test_rows_are_recorded_once_and_entries_join_them(tmp_path, monkeypatch) -> 
     assert record.manifest["behaviour"]
     again = fk.arena.measures_of(store, "smoke")
     assert list(again.board().index) == ["exact", "random", "Backwards@abc123"]
+    assert again.truths.groupby("seed").bad.sum().tolist() == [2, 2]
+    assert set(again.truths.role) == set(range(5))
     again.measures["method"] = again.measures.method.replace("Backwards@abc123", "Backwards")
     mine = again.measures[again.measures.measure == "fidelity.rounds"]
     assert mine[mine.method == "exact"].value.tolist() == [1, 1]
@@ -737,6 +864,12 @@ def test_rows_are_recorded_once_and_entries_join_them(tmp_path, monkeypatch) -> 
     np.testing.assert_allclose(kept.loc[wanted.index], wanted, rtol=1e-5, atol=1e-6)
     with pytest.raises(ValueError, match="is a row of the arena"):
         fk.arena.submit(found, "exact", "abc", store)
+    some = replace(record.cell, seeds=(0,), settings={**record.cell.settings, "commit": "part"})
+    store.save(some, record.results[:1], record.manifest)
+    again = fk.arena.measures_of(store, "smoke")
+    assert "lacks 1 of 2 federations and seeds" in again.failures["Backwards@part"]
+    assert list(again.board().index) == ["exact", "random", "Backwards@abc123"]
+    store.path(some).unlink()
     forged = replace(record.cell, settings={**record.cell.settings, "method": "exact"})
     store.save(forged, record.results, record.manifest)
     again = fk.arena.measures_of(store, "smoke")

@@ -121,6 +121,7 @@ def test_paired_tests_are_honest_about_few_seeds():
     assert paired_p_value([2.0, 2.0, 2.0])[0] == 0.25  # equal differences prove little
     assert paired_p_value([0.0, 0.0, 0.0])[0] == 1
     assert paired_p_value([3.0])[0] == 1
+    assert paired_p_value([0.0] * 9 + [1.0])[0] == 1  # a single difference shows no direction
 
 
 def test_the_signed_rank_test_with_ties_is_scipys():

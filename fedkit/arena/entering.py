@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from fedkit.arena.cells import method_result, scenarios, seeds_of, truth_result
 from fedkit.arena.federations import Scenario
-from fedkit.arena.measures import board, measure_all
-from fedkit.arena.methods import METHODS, Entry, MethodError, find_method
+from fedkit.arena.measures import board, measure_all, shared
+from fedkit.arena.methods import METHODS, Entry, MethodError, find_methods
 from fedkit.checks import choice, real, whole
 from fedkit.extras import bar, need
 from fedkit.papers.registry import get
@@ -39,6 +39,9 @@ class Entered:
         Columns dataset, scenario, seed, method, role, value.
     measures : DataFrame
         Columns dataset, scenario, seed, method, measure, value (``fk.arena.MEASURES``).
+    truths : DataFrame
+        What is known of the clients: columns dataset, scenario, seed, role, and ``quality``,
+        ``bad``, ``group``, ``retraining.accuracy``, ``retraining.loss`` and their standard errors.
     failures : dict of str to str
         One sentence for each method that is out, by name.
     results : dict
@@ -48,6 +51,7 @@ class Entered:
     profile: str
     values: pd.DataFrame
     measures: pd.DataFrame
+    truths: pd.DataFrame
     failures: dict[str, str]
     results: dict[str, dict[Place, Result]]
 
@@ -73,9 +77,17 @@ def _frames(
     ]
     columns = ["dataset", "scenario", "seed", "method", "role", "value"]
     known = {(s.dataset, s.scenario, seed): result for (s, seed), result in truths.items()}
+    told = [
+        pd.DataFrame(result["series"], dtype=float)
+        .rename_axis("role")
+        .reset_index()
+        .assign(dataset=data, scenario=scenario, seed=seed)
+        for (data, scenario, seed), result in known.items()
+    ]
     return Entered(
-        profile, pd.DataFrame(values, columns=columns), measure_all(rows, known), failures, found
-    )
+        profile, pd.DataFrame(values, columns=columns), measure_all(rows, known),
+        pd.concat(told, ignore_index=True) if told else pd.DataFrame(), failures, found,
+    )  # fmt: skip
 
 
 def _places(
@@ -133,16 +145,17 @@ def run(
 
     Notes
     -----
-    A method that raises, peeks, takes too long or returns something else than finite numbers is
-    out: one sentence in ``failures``, and the others go on.
+    A method that cannot be imported or made, raises, peeks, takes too long or returns something
+    else than finite numbers is out: one sentence in ``failures``, and the others go on.
 
     Raises
     ------
     ValueError
-        If an argument is none of these, or two methods have one name.
+        If an argument is none of these, none of the methods can be imported and made, or two have
+        one name.
     """
     own = list(METHODS) if rows is None else [choice("a row", r, tuple(METHODS)) for r in rows]
-    entered = [find_method(m) for m in methods]
+    entered, failures = find_methods(methods)
     names = [name for name, _ in entered]
     if len(set(names) | set(own)) < len(names) + len(own):
         raise ValueError(f"methods are {[*own, *names]}; each needs a name of its own")
@@ -152,7 +165,6 @@ def run(
     real("limit", limit, 0.0, above=True)
     found: dict[str, dict[Place, Result]] = {name: {} for name in [*own, *names]}
     truths: dict[Place, Result] = {}
-    failures: dict[str, str] = {}
     for s, of in bar(_places(profile, scenarios, seeds), progress, "federation"):
         known: list[Result]
         if store is None:
@@ -183,7 +195,9 @@ def run(
 def measures_of(store: Store, profile: str = "paper") -> Entered:
     """Measure what is on record at a profile, entries that were submitted included.
 
-    Entries are called ``method@commit``; one with the name of a row is among the failures.
+    Entries are called ``method@commit``.  Among the failures are one with the name of a row, and
+    rows and entries that lack federations or seeds which most of the others have run
+    (:func:`~fedkit.arena.measures.shared`); all are measured on what they have in common.
     """
     failures: dict[str, str] = {}
 
@@ -205,8 +219,15 @@ def measures_of(store: Store, profile: str = "paper") -> Entered:
         for name, place, result in read(experiment):
             if place in truths:
                 found.setdefault(name, {})[place] = result
+    common, lacking = shared(found)
+    failures |= lacking
     order = [m for m in METHODS if m in found] + [m for m in found if m not in METHODS]
-    return _frames(profile, {m: found[m] for m in order}, truths, failures)
+    kept = {
+        m: {place: result for place, result in found[m].items() if place in common}
+        for m in order
+        if m not in lacking
+    }
+    return _frames(profile, kept, truths, failures)
 
 
 def submit(entered: Entered, method: str, commit: str, store: Store | None = None) -> list[Path]:

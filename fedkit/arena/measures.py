@@ -15,8 +15,9 @@ pays for presence.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections import Counter
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -41,10 +42,12 @@ __all__ = [
     "measure_all",
     "picture",
     "ranking",
+    "shared",
     "summary",
 ]
 
 FloatArray = npt.NDArray[np.float64]
+P = TypeVar("P", bound=Hashable)
 Result = Mapping[str, Any]
 
 MEASURES = {
@@ -54,6 +57,10 @@ MEASURES = {
     "fidelity.retraining-loss": "agreement with the values of retraining, by loss",
     "fidelity.planted": "agreement with what was planted",
     "detection": "chance that a sound client is above a bad one",
+    "detection.fifth": "share of bad clients among the worst fifth",
+    "detection.lost": "share of sound clients that go if all go down to the last bad one",
+    "detection.below": "share of bad clients whose value is below zero",
+    "detection.alarm": "share of sound clients whose value is below zero, in all federations",
     "mavericks": "chance that a Maverick is above the others",
     "late": "chance that a client who was there from the start is above one who came late",
     "worth.weights": "accuracy with averaging by value, less that of plain averages, in points",
@@ -63,7 +70,7 @@ MEASURES = {
     "fairness.copying": "pay that a copy adds, over a client's mean pay",
     "fairness.splitting": "pay that splitting in two adds, over a client's mean pay",
     "fairness.alike": "spread of the pay of like clients, over a client's mean pay",
-    "stability.seeds": "agreement of two seeds",
+    "stability.seeds": "agreement of two seeds, where a role is the same in both",
     "stability.rounds": "agreement with the values of half of the rounds",
     "stability.rate": "agreement with the values at half the learning rate",
     "stability.seen-50": "agreement with the values by 50 validation images",
@@ -71,17 +78,23 @@ MEASURES = {
     "cost.evaluations": "utility evaluations",
     "cost.trainings": "federations trained beside the one",
     "cost.seconds": "processor seconds",
-    "cost.held": "MiB that the server holds",
+    "cost.held": "MiB that the server must hold for what a method declares, by formula",
 }
 """The measures, and what each says."""
 
-BETTER = {name: name.split(".")[0] not in ("cost", "fairness") for name in MEASURES}
+BETTER = {
+    name: name.split(".")[0] not in ("cost", "fairness")
+    and name not in ("detection.lost", "detection.alarm")
+    for name in MEASURES
+}
 """Whether more is better; of "fairness.copying" and "fairness.splitting" nothing is best, and
 "mavericks" and "late" are told without a judgement."""
 
 _LEAST = {"fidelity": -1.0, "stability": -1.0, "detection": 0.0, "mavericks": 0.0, "late": 0.0}
 _SIGNED = ("fairness.copying", "fairness.splitting")
 _APART = ("mavericks", "late")
+#: a role is another client in every seed, so that two seeds have nothing to agree about
+_REDRAWN = ("labels",)
 
 
 def agreement(a: npt.ArrayLike, b: npt.ArrayLike) -> float:
@@ -111,6 +124,20 @@ def _pay(values: FloatArray) -> FloatArray:
     return contribution_index(values) if values.max() > 0 else values * np.nan
 
 
+def _expelling(value: FloatArray, bad: npt.NDArray[np.bool_]) -> dict[str, float]:
+    """What comes of expelling the worst; ties go by lot."""
+    value, bad = value[np.isfinite(value)], bad[np.isfinite(value)]
+    fifth = max(1, len(value) // 5)
+    last = np.sort(value)[fifth - 1]
+    out = np.where(value == last, (fifth - (value < last).sum()) / (value == last).sum(), 0.0)
+    out[value < last] = 1.0
+    return {
+        "detection.fifth": float(out[bad].sum() / fifth),
+        "detection.lost": float((value[~bad] <= value[bad].max()).mean()),
+        "detection.below": float((value[bad] < 0).mean()),
+    }
+
+
 def measure(scenario: str, mine: Result, truth: Result) -> dict[str, float]:
     """Measure one method on one federation and seed.
 
@@ -137,6 +164,9 @@ def measure(scenario: str, mine: Result, truth: Result) -> dict[str, float]:
     if not sound.all():
         name = scenario if scenario in _APART else "detection"
         found[name] = chance_above(finite(value[sound]), finite(value[~sound]))
+    if known["bad"].any():
+        found |= _expelling(value, known["bad"] > 0)
+    found["detection.alarm"] = float((finite(value[known["bad"] == 0]) < 0).mean())
     accuracy = {k.removeprefix("accuracy."): v for k, v in metrics.items() if "accuracy." in k}
     found["worth.weights"] = accuracy["weights"] - accuracy["everybody"]
     found["worth.selection"] = accuracy["selection"] - accuracy["everybody"]
@@ -187,6 +217,8 @@ def measure_all(
     for (data, scenario, seed, method), mine in rows.items():
         found = measure(scenario, mine, truths[data, scenario, seed])
         series = values[data, scenario, method]
+        if scenario in _REDRAWN:
+            series = {}
         if len(series) > 1 and np.ptp(truths[data, scenario, seed]["series"]["quality"]) > 0:
             heard = finite([_tau(series[seed], x) for t, x in series.items() if t != seed])
             found["stability.seeds"] = float(heard.mean()) if len(heard) else float("nan")
@@ -196,11 +228,42 @@ def measure_all(
     )
 
 
+def shared(places: Mapping[str, Collection[P]]) -> tuple[set[P], dict[str, str]]:
+    """What more than half of the methods have run, and a sentence for each that lacks some of it.
+
+    Means over different federations are not to be compared.  Where no place has a majority, the
+    first method's count.
+
+    Parameters
+    ----------
+    places : mapping of str to collection
+        Federations and seeds of each method.
+    """
+    heard = Counter(place for mine in places.values() for place in set(mine))
+    common = {place for place, times in heard.items() if 2 * times > len(places)}
+    common = common or set(next(iter(places.values()), ()))
+    lacking = {m: len(common - set(mine)) for m, mine in places.items()}
+    return common, {
+        m: f"{m} lacks {n} of {len(common)} federations and seeds that others have run, "
+        "and is left out"
+        for m, n in lacking.items()
+        if n
+    }
+
+
+def _comparable(frame: pd.DataFrame) -> pd.DataFrame:
+    """Methods that have run everywhere, on what they have in common."""
+    places = frame.groupby(["dataset", "scenario", "seed"]).ngroup()
+    common, out = shared({m: set(of) for m, of in places.groupby(frame.method, sort=False)})
+    return frame[places.isin(common) & ~frame.method.isin(out)]
+
+
 def _by_unit(frame: pd.DataFrame, name: str) -> pd.DataFrame:
     """A row per scenario (per seed where there is a single one), a column per method: means."""
-    part = frame[frame.measure == name]
-    if part.empty:
+    if name not in set(frame.measure):
         raise ValueError(f"no measure {name!r}; there are {', '.join(sorted(set(frame.measure)))}")
+    frame = _comparable(frame)
+    part = frame[frame.measure == name]
     unit = "scenario" if part.scenario.nunique() > 1 else "seed"
     wide = part.pivot_table(index=unit, columns="method", values="value")
     return wide[[m for m in dict.fromkeys(part.method) if m in wide]]
@@ -269,7 +332,11 @@ def ranking(frame: pd.DataFrame, name: str) -> pd.DataFrame:
 
 
 def board(frame: pd.DataFrame, methods: Sequence[str] | None = None) -> pd.DataFrame:
-    """Return one row per method and one column per measure: means over scenarios."""
+    """Return one row per method and one column per measure: means over scenarios.
+
+    A method that lacks federations which most of the others have run is left out (:func:`shared`),
+    here and in the other tables.
+    """
     names = [m for m in MEASURES if m in set(frame.measure)]
     table = need("pandas", "run").DataFrame({m: _by_unit(frame, m).mean() for m in names})
     order = methods or list(dict.fromkeys(frame.method))

@@ -73,6 +73,7 @@ __all__ = [
     "RoundByRound",
     "View",
     "find_method",
+    "find_methods",
     "play",
 ]  # fmt: skip
 
@@ -210,7 +211,10 @@ class View:
 
     @property
     def held(self) -> float:
-        """MiB that the server must hold at once: a round's updates, validation images."""
+        """MiB that the server must hold for what is declared: a round's updates, validation images.
+
+        It is a formula; memory is not measured.
+        """
         w, size = self._world, 0
         if self.sees & {"updates", "validation"}:
             size += max(r.updates.nbytes for r in w.rounds)
@@ -255,7 +259,10 @@ class SeenRound:
 
 
 class SeenEvaluator:
-    """The validation images, and utilities of models, which are counted."""
+    """The validation images, and utilities of models, which are counted.
+
+    What a method computes on the images by itself is no evaluation; it shows in its seconds.
+    """
 
     def __init__(self, r: Round, view: View) -> None:
         self._evaluator, self._view = r.evaluator, view
@@ -452,8 +459,21 @@ METHODS: Mapping[str, Method] = {
 
 Samplers have the common budget, which "ms-gtg" may leave unspent by its own stopping rule.
 "exact", "exact-loss", "loo", "loo-loss", "loo-retrained" and "ms-mr" ask for what defines them, and
-"fedccea" trains its own number of federations: read their fidelity beside their cost.
+"fedccea" trains its own number of federations: read their fidelity beside their cost.  Rows that
+see "training" train with the seed by which retraining and worth are told; that is in their favour.
 """
+
+
+def _told(error: BaseException) -> str:
+    """What an exception says; one may fail at that too."""
+    try:
+        return str(error)
+    except Exception:
+        return "it cannot say why"
+
+
+def _name(given: object) -> str:
+    return given if isinstance(given, str) else getattr(given, "__name__", type(given).__name__)
 
 
 def find_method(given: object) -> tuple[str, Method]:
@@ -467,7 +487,7 @@ def find_method(given: object) -> tuple[str, Method]:
     ValueError
         If there is no such thing, or its declaration names something that there is not.
     """
-    name = given if isinstance(given, str) else getattr(given, "__name__", type(given).__name__)
+    name = _name(given)
     if isinstance(given, str):
         if given in METHODS:
             return given, METHODS[given]
@@ -478,12 +498,12 @@ def find_method(given: object) -> tuple[str, Method]:
         try:
             given = getattr(importlib.import_module(module), place)
         except (Exception, SystemExit) as error:
-            raise ValueError(f"method {name!r} cannot be imported: {error}") from error
+            raise ValueError(f"method {name!r} cannot be imported: {_told(error)}") from error
     try:
         made: Any = given() if isinstance(given, type) else given
     except (Exception, SystemExit) as error:
         raise ValueError(
-            f"method {name!r} cannot be made: {type(error).__name__}: {error}"
+            f"method {name!r} cannot be made: {type(error).__name__}: {_told(error)}"
         ) from error
     if hasattr(made, "value") and not hasattr(made, "values"):
         made = RoundByRound(made, getattr(made, "sees", SIGHTS[:3]))
@@ -493,6 +513,26 @@ def find_method(given: object) -> tuple[str, Method]:
             f"method {name} declares sees = {made.sees!r}; expected some of {', '.join(SIGHTS)}"
         )
     return name, made
+
+
+def find_methods(given: Sequence[object]) -> tuple[list[tuple[str, Method]], dict[str, str]]:
+    """Return the methods that can be found, and a sentence for each one that cannot, by name.
+
+    Raises
+    ------
+    ValueError
+        If there is none of them: then nothing goes on, as where the one that is asked for is
+        misspelt.
+    """
+    found, failures = [], {}
+    for one in given:
+        try:
+            found.append(find_method(one))
+        except ValueError as error:
+            failures[_name(one)] = " ".join(str(error).split())
+    if failures and not found:
+        raise ValueError("; ".join(failures.values()))
+    return found, failures
 
 
 @dataclass(frozen=True)
@@ -558,6 +598,27 @@ def _limited(seconds: float) -> Iterator[None]:
                 continue
 
 
+@contextmanager
+def _put_back() -> Iterator[None]:
+    """Undo what a method sets for everybody: the next one is to find things as they were."""
+    dtype, device = torch.get_default_dtype(), torch.get_default_device()
+    threads, grad = torch.get_num_threads(), torch.is_grad_enabled()
+    determined = torch.are_deterministic_algorithms_enabled()
+    warned = torch.is_deterministic_algorithms_warn_only_enabled()
+    numpy_errors = np.geterr()
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(dtype)
+        torch.set_grad_enabled(grad)
+        torch.use_deterministic_algorithms(determined, warn_only=warned)
+        if torch.get_default_device() != device:
+            torch.set_default_device(device)
+        if torch.get_num_threads() != threads:
+            torch.set_num_threads(threads)
+        np.seterr(**numpy_errors)
+
+
 def play(name: str, method: Method, world: World, limit: float = 600.0) -> Played:
     """Let a method value the clients of one federation.
 
@@ -573,18 +634,21 @@ def play(name: str, method: Method, world: World, limit: float = 600.0) -> Playe
         _ = world.seconds_per_evaluation
     start, begun = time.process_time(), time.perf_counter()
     try:
-        with _limited(limit):
-            given = method.values(view)
-        values = np.array(given, dtype=np.float64)
+        with _put_back(), _limited(limit):
+            given = np.asarray(method.values(view))
+        imaginary = np.iscomplexobj(given)
+        values = np.array(given.real if imaginary else given, dtype=np.float64)
     except _Late:
         raise MethodError(f"{name} took longer than {limit:g} seconds") from None
     except PeekError as error:
-        raise MethodError(f"{name} peeked: {error}") from error
-    except (Exception, SystemExit) as error:
-        raise MethodError(f"{name} raised {type(error).__name__}: {error}") from error
+        raise MethodError(f"{name} peeked: {_told(error)}") from error
+    except (Exception, SystemExit, GeneratorExit) as error:
+        raise MethodError(f"{name} raised {type(error).__name__}: {_told(error)}") from error
     own = time.process_time() - start
     if time.perf_counter() - begun > limit:
         raise MethodError(f"{name} took longer than {limit:g} seconds")
+    if imaginary:
+        raise MethodError(f"{name} returned complex numbers; expected {world.n} real ones")
     unasked = view.times == 0  # of whom nobody need say anything
     if values.shape != (world.n,) or not (np.isfinite(values) | unasked & np.isnan(values)).all():
         shown = " ".join(np.array2string(values, precision=3, threshold=12).split())

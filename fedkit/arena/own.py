@@ -10,7 +10,7 @@ import numpy as np
 
 from fedkit.arena.federations import OWN, Planted, Scenario
 from fedkit.arena.measures import agreement
-from fedkit.arena.methods import METHODS, Entry, MethodError, find_method, play
+from fedkit.arena.methods import METHODS, Entry, MethodError, find_methods, play
 from fedkit.arena.truths import World, retraining_values
 from fedkit.checks import flag, having, real, whole
 from fedkit.extras import need
@@ -95,7 +95,8 @@ def compare(
     Raises
     ------
     ValueError
-        If an argument is none of these, or a round has too many clients for all its coalitions.
+        If an argument is none of these, none of the methods can be found, or a round has too many
+        clients for all its coalitions.
     """
     pd = need("pandas", "run")
     if not isinstance(federation, Federation):
@@ -120,11 +121,11 @@ def compare(
         np.zeros(n, dtype=bool), (), (), np.ones((s.rounds, n), dtype=bool),
     ))  # fmt: skip
     default = [m for m, method in METHODS.items() if "training" not in method.sees]
-    entered = [find_method(m) for m in (default if methods is None else methods)]
+    entered, failures = find_methods(default if methods is None else methods)
     if len({name for name, _ in entered}) < len(entered):
         raise ValueError(f"methods are {[name for name, _ in entered]}; two have one name")
     truth = retraining_values(w).values[:, 0] if flag("retraining", retraining) else None
-    values, measures, failures = {}, {}, {}
+    values, measures = {}, {}
     for name, method in entered:
         try:
             played = play(name, method, w, limit)
