@@ -83,6 +83,7 @@ def test_experiments_run_and_their_tables_read_them(tmp_path):
     assert known["overall share"] == pytest.approx(1 / 3)
     assert known["bound (%)"] == pytest.approx(100 * (2 / 3) ** 4 * 0.75**6)
     assert tables.bets(frame).loc["2", "measured"].startswith("100.0")
+    assert tables.bets(frame).loc["2", "Proposition 2"] == "100·2⁻³²"
     assert tables.caught(frame, "printed").loc["zeros", "non-negativity"] == 100
     leaks = tables.leaks(store.frame("fedvalue", "leak", "smoke"))
     assert (leaks["revealed (%)"] <= leaks["concluded (%)"] + 1e-9).all()
@@ -147,5 +148,5 @@ def test_the_server_sees_multiples_of_the_true_table():
     assert true == ["0", "0", "10", "30"]
     assert seen == ["0", "0", "30", "90"]
     assert picture.axes[1].get_xlabel() == "token of the data party"
-    assert len(sequence_diagram().axes[0].texts) == 4 + 9 + 7  # lanes, steps, empty at arrows
+    assert len(sequence_diagram().axes[0].texts) == 6 + 9 + 7  # lanes, steps, empty at arrows
     assert contingency(codes)[3].tolist() == [10, 30]

@@ -165,7 +165,6 @@ ANATOMY = (
 COMMON = (ANATOMY[0], *ANATOMY[-3:])
 WITHOUT = {"claims"}
 NOT_YET = {
-    "fedvalue-protocol",
     "fedvalue-experiments",
     "fedvalue-recommendation",
 }

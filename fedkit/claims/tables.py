@@ -54,7 +54,9 @@ def _number(value: float, digits: int) -> str:
 
 def _digits(printed: str | None) -> int:
     """Decimals for our numbers: those of the printed one, but two at the least."""
-    return max(len(printed.partition(".")[2]), 2) if printed else 2
+    if printed is None or "e" in printed:  # a power of ten has no decimals to keep
+        return 2
+    return max(len(printed.partition(".")[2]), 2)
 
 
 def _ours(row: Any) -> str:

@@ -11,7 +11,18 @@ import numpy.typing as npt
 from fedkit.fedvalue.protocol.counting import CountingServer
 from fedkit.fedvalue.protocol.messages import Table
 from fedkit.fedvalue.protocol.secure import parties_of
-from fedkit.plots.style import HEAT, INK, PALETTE, Picture, finish, looks, panels, require
+from fedkit.plots.curves import curves_with_bands
+from fedkit.plots.style import (
+    HEAT,
+    INK,
+    PALETTE,
+    Picture,
+    finish,
+    logarithmic,
+    looks,
+    panels,
+    require,
+)
 
 if TYPE_CHECKING:
     from typing import Any
@@ -59,41 +70,76 @@ def strips(
 _LANES = ("task party", "data party A", "data party B", "counting server")
 #: (from, to, text) of each line; None as receiver: something that is done at home
 _STEPS = (
-    (0, 3, "job, sealed orders\n(q, $n_r$, tokens)"),
-    (3, 1, "sealed order"),
-    (3, 2, "sealed order"),
-    (0, 3, "encrypted IDs,\ntokens, sealed report"),
-    (1, 3, "encrypted IDs,\ntokens, sealed report"),
-    (2, 3, "encrypted IDs,\ntokens, sealed report"),
-    (3, None, "joins on IDs,\ncounts tuples"),
-    (3, 0, "tuples of tokens,\ncounts, sealed reports"),
-    (0, None, "checks, merges,\ndivides by q"),
+    (0, 3, "a job; orders, sealed: q, $n_r$, tokens"),
+    (3, 1, "its sealed order"),
+    (3, 2, "its sealed order"),
+    (0, 3, "encrypted IDs, tokens, a sealed report"),
+    (1, 3, "encrypted IDs, tokens, a sealed report"),
+    (2, 3, "the same"),
+    (3, None, "joins on IDs, counts tuples of tokens"),
+    (3, 0, "tuples with their counts; the sealed reports"),
+    (0, None, "opens, checks, merges, divides by q"),
 )
 
 
 def sequence_diagram() -> Picture:
-    """Draw who sends what to whom in one iteration of the counting protocol."""
-    picture, axes = panels(height=0.8 + 0.5 * len(_STEPS))
-    axis, server, last = axes[0, 0], len(_LANES) - 1, len(_STEPS) + 0.6
+    """Draw who sends what to whom in one iteration of the counting protocol.
+
+    Texts stand in boxes of their own, dark on light or light on dark, for either kind of page.
+    """
+    picture, axes = panels(height=0.9 + 0.47 * len(_STEPS))
+    axis, server, last = axes[0, 0], len(_LANES) - 1, len(_STEPS) + 0.5
     axis.set_axis_off()
-    axis.set_xlim(-0.45, server + 0.5)
-    axis.set_ylim(last, -0.6)
+    axis.set_xlim(-0.5, server + 0.5)
+    axis.set_ylim(last, -1.35)
     colours = [PALETTE[int(x == server)] for x in range(len(_LANES))]
+    round_box = {"boxstyle": "round,pad=0.35", "linewidth": 0.8}
+    paper = {**round_box, "facecolor": "#F4F6F8", "edgecolor": INK}
+    middle: dict[str, Any] = {"ha": "center", "va": "center"}
     for x, (name, colour) in enumerate(zip(_LANES, colours, strict=True)):
         axis.plot([x, x], [0.2, last], color=INK, linewidth=0.8, linestyle=(0, (4, 3)))
-        head = {"ha": "center", "va": "bottom", "fontsize": 9.5, "weight": "bold"}
-        axis.text(x, -0.05, name, color=colour, **head)
+        box = {**round_box, "facecolor": colour, "edgecolor": colour}
+        axis.text(x, 0, name, color="white", fontsize=9.5, weight="bold", bbox=box, **middle)
+    axis.plot([-0.4, server - 0.6], [-0.55, -0.55], color=PALETTE[0], linewidth=2.5)
+    known = "share the key and the IDs of the people"
+    axis.text((server - 1) / 2, -0.95, known, color=INK, fontsize=9, **middle)
+    axis.text(server, -0.95, "has no key", color=INK, fontsize=9, **middle)
     for row, (start, end, text) in enumerate(_STEPS, 1):
-        look = {"color": INK, "fontsize": 8}
+        look = {"color": "#1F2933", "fontsize": 8, "bbox": paper, **middle}
         if end is None:
-            side, align = (-0.06, "right") if start == server else (0.06, "left")
-            axis.plot(start, row, "s", color=colours[start], markersize=7)
-            axis.text(start + side, row, text, ha=align, va="center", style="italic", **look)
+            axis.plot(start, row, "s", color=colours[start], markersize=8)
+            side, align = (-0.12, "right") if start == server else (0.12, "left")
+            axis.text(start + side, row, text, **{**look, "ha": align, "style": "italic"})
         else:
-            arrow = {"arrowstyle": "-|>", "color": INK, "linewidth": 1.2, "shrinkA": 0}
+            arrow = {"arrowstyle": "-|>", "color": colours[start], "linewidth": 1.6, "shrinkA": 0}
             axis.annotate("", (end, row), (start, row), arrowprops={**arrow, "shrinkB": 1})
-            middle = start + (0.5 if end > start else -0.5)  # between two lanes, never on one
-            axis.text(middle, row - 0.06, text, ha="center", va="bottom", linespacing=1.0, **look)
+            axis.text((start + end) / 2, row, text, **look)
+    return picture
+
+
+def times(frame: DataFrame, shown: Mapping[str, str], rows: int = 1) -> Picture:
+    """Draw the time of the protocol against some of its parameters, one panel each.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Records of the experiment "scaling".
+    shown : mapping of str to str
+        What is varied, and what the axis is called.
+    rows : int
+        Rows of panels, of two each.
+    """
+    picture, axes = panels(rows, 2, height=0.4 + 3.0 * rows)
+    names = {"hardened": "whole table, hardened", "printed": "cell by cell, printed"}
+    seconds = frame[frame.metric == "core_seconds"].assign(name=frame.protocol.map(names))
+    for axis, (varied, label) in zip(axes.flat, shown.items(), strict=True):
+        part = seconds[seconds.varied == varied]
+        curves_with_bands(
+            part, varied, "value", "name", xlabel=label, ylabel="seconds of one core", axis=axis,
+            order=list(names.values()),
+        )  # fmt: skip
+        if varied in ("rows", "parties", "features"):
+            logarithmic(axis.yaxis, "y")
     return picture
 
 

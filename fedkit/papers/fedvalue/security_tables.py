@@ -53,6 +53,12 @@ def caught(frame: pd.DataFrame, protocol: str) -> pd.DataFrame:
     return found.loc[:, (found > 0).any()]
 
 
+def _power(base: int, share: float) -> str:
+    """Write a tiny share in percent as what it is, a power of a whole number."""
+    exponent = str(round(np.log(share) / np.log(base)))
+    return f"100·{base}" + exponent.translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+
+
 def bets(frame: pd.DataFrame) -> pd.DataFrame:
     """The best bet on one count, printed protocol: measured, the paper's bounds, and ours (%)."""
     part = where(frame, protocol="printed", attack="best bet")
@@ -64,7 +70,7 @@ def bets(frame: pd.DataFrame) -> pd.DataFrame:
             "measured": share(cut).text(1),
             "the server's best (ours)": 100 * best_shift((low, high), 2)[0],
             "one count (paper's proof)": f"{100 * value['bound.per_cell']:.1f}",
-            "Proposition 2": f"{100 * value['bound.paper']:.0e}",
+            "Proposition 2": _power(low, value["bound.paper"]),
         }
     return table(rows).rename_axis("q")
 
