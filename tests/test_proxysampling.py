@@ -20,6 +20,7 @@ from fedkit.estimators import (
     proxies,
     proxysampling,
     shapley,
+    shapley_interactions,
     shapley_weights,
 )
 from fedkit.estimators.design import PairedDesign, coefficients
@@ -322,6 +323,34 @@ def test_a_game_of_many_outputs_and_a_constant_one():
     assert one.values.shape == (N,)
     flat = estimate(TableGame(np.full(64, 0.7)), ProxySampling(), 20)
     np.testing.assert_allclose(flat.values, 0.0, atol=1e-9)
+
+
+@pytest.mark.parametrize("budget", [14, 36, 64])
+def test_interactions_by_regression_are_unbiased_with_honest_errors(budget):
+    exact = shapley_interactions(GAME)[np.triu_indices(N, 1)]
+    estimator = ProxySampling("membership", value="interactions")
+    results = estimate_many(GAME, estimator, budget, range(2 if budget == 64 else 160))
+    assert results[0].names[:2] == ("0 & 1", "0 & 2")
+    assert results[0].names[-1] == "4 & 5"
+    values = np.array([found.values for found in results])
+    if budget == 64:
+        np.testing.assert_allclose(values, [exact, exact], atol=1e-12)
+        return
+    z = (values.mean(axis=0) - exact) / (values.std(axis=0, ddof=1) / np.sqrt(len(values)))
+    assert np.abs(z).max() < 4.5, z
+    errors = np.array([found.standard_errors for found in results])
+    assert 0.8 < np.sqrt((errors**2).mean() / values.var(axis=0, ddof=1).mean()) < 1.4
+
+
+def test_copies_are_found_by_their_interaction():
+    d = np.linspace(2.0, 0.5, 23)  # the largest has a copy
+
+    def utility(rows):
+        return np.sqrt(rows[:, :23] @ d + d[0] * (rows[:, 23] & ~rows[:, 0]))
+
+    estimator = ProxySampling("membership", value="interactions")
+    found = estimate(FunctionGame(24, utility), estimator, 1000, 1)
+    assert found.names[np.argmin(found.values)] == "0 & 23"
 
 
 def test_many_players_are_valued_within_their_errors():

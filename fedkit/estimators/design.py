@@ -27,11 +27,19 @@ def coefficients(coalitions: NDArray[np.bool_], weights: Floats) -> Floats:
     """Return ``a[B, n]`` with ``value_i = sum over all S of a_i(S) v(S)`` for a semivalue.
 
     `weights` are those of a marginal by the size of the coalition that is joined (0..n-1): a
-    member `i` of `S` has ``weights[s - 1]``, everybody else ``-weights[s]``.
+    member `i` of `S` has ``weights[s - 1]``, everybody else ``-weights[s]``.  With n - 1 of them
+    (0..n-2) they are those of a pair's cross difference, and the result is ``a[B, pairs]``, pairs
+    (0, 1), (0, 2), ...: ``weights[s - 2]`` for both in S, ``weights[s]`` for none, else
+    ``-weights[s - 1]``.
     """
-    sizes = coalitions.sum(axis=1)
-    padded = np.concatenate([[0.0], weights, [0.0]])
-    return np.where(coalitions, padded[sizes, None], -padded[sizes + 1, None])
+    sizes, n = coalitions.sum(axis=1)[:, None], coalitions.shape[1]
+    if len(weights) == n:
+        padded = np.concatenate([[0.0], weights, [0.0]])
+        return np.where(coalitions, padded[sizes], -padded[sizes + 1])
+    padded = np.concatenate([[0.0, 0.0], weights, [0.0, 0.0]])
+    i, j = np.triu_indices(n, 1)
+    inside = coalitions[:, i].astype(np.int64) + coalitions[:, j]
+    return np.where(inside == 1, -1.0, 1.0) * padded[sizes + 2 - inside]
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,15 +83,15 @@ class PairedDesign:
         ----------
         n_players, budget : int
             At least :meth:`minimum`; nobody and everybody are part of the budget.
-        weights : float64 array, shape (n,)
-            Weight of a marginal by size: the semivalue that is to be estimated.
+        weights : float64 array, shape (n,) or (n - 1,)
+            What is to be estimated, as for :func:`coefficients`.
         """
         n = n_players
         pairs = np.array(cls.population(n), dtype=np.float64)
         s = np.arange(1, n // 2 + 1)
-        square = np.zeros(len(s))
-        for size in (s, n - s):
-            square += size * weights[size - 1] ** 2 + (n - size) * weights[size] ** 2
+        some = np.arange(n) < s[:, None]  # one coalition of each size stands for all
+        square = (coefficients(some, weights) ** 2).sum(axis=1)
+        square += (coefficients(~some, weights) ** 2).sum(axis=1)
         share = pairs * np.sqrt(square)
         least, left = np.minimum(pairs, FEWEST), min((budget - 2) // 2, pairs.sum())
         low, high = 0.0, float((pairs / share).max(initial=0.0))

@@ -441,6 +441,7 @@ class _Estimation:
             trace=trace,
             info=accumulator.info,
             degrees_of_freedom=accumulator.degrees_of_freedom(),
+            names=getattr(accumulator, "names", None),
         )
 
 

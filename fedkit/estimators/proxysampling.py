@@ -49,8 +49,9 @@ class ProxySampling(Estimator):
         with a rate for each client that is learned.  ``"auto"`` lets cross-validation choose.
     sizes : sequence of float, optional
         Data sizes of the clients, for the averaging weights; None is equal sizes.
-    value : {"shapley", "banzhaf"}
-        What is estimated.
+    value : {"shapley", "banzhaf", "interactions"}
+        What is estimated; with "interactions" the Shapley interaction index of every pair of
+        players (:func:`shapley_interactions`), a valuation of n (n - 1) / 2 pairs, "0 & 1" first.
     score : callable, optional
         Where the game's utilities are vectors of outputs: a function of ``float[B, m]`` that
         returns what is to be valued, ``float[B]`` or ``[B, q]``.  The proxy then predicts outputs
@@ -74,14 +75,14 @@ class ProxySampling(Estimator):
 
     proxy: Literal["auto", "round", "membership", "linear", "mixture"] = "auto"
     sizes: Sequence[float] | None = None
-    value: Literal["shapley", "banzhaf"] = "shapley"
+    value: Literal["shapley", "banzhaf", "interactions"] = "shapley"
     score: Score | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if self.score is not None:
             function("score", self.score)
         choice("proxy", self.proxy, ("auto", *FAMILIES))
-        choice("value", self.value, ("shapley", "banzhaf"))
+        choice("value", self.value, ("shapley", "banzhaf", "interactions"))
         if self.sizes is not None:
             sizes = vector("sizes", self.sizes)
             if (sizes < 0).any():
@@ -90,6 +91,8 @@ class ProxySampling(Estimator):
 
     def minimum(self, n_players: int, count: Count) -> int:
         """Two pairs of each size, nobody and everybody."""
+        if self.value == "interactions" and n_players < 2:
+            raise ValueError("the game has 1 player; an interaction is between two")
         if self.sizes is not None and len(self.sizes) != n_players:
             raise ValueError(
                 f"there are {len(self.sizes)} sizes for {n_players} players; pass one per player"
@@ -104,10 +107,13 @@ class ProxySampling(Estimator):
         return lifted[0], replace(self, score=lifted[1])
 
     def weights(self, n_players: int) -> Floats | None:
-        """Weights of the semivalue; None where the game's outputs are scored first."""
-        return self._weights(n_players) if self.score is None else None
+        """Weights of the semivalue; None where it is none, or outputs are scored first."""
+        plain = self.score is None and self.value != "interactions"
+        return self._weights(n_players) if plain else None
 
     def _weights(self, n_players: int) -> Floats:
+        if self.value == "interactions":  # each of the n - 1 sizes of the others counts alike
+            return shapley_weights(n_players - 1)
         rule = shapley_weights if self.value == "shapley" else banzhaf_weights
         return rule(n_players)
 
@@ -147,7 +153,10 @@ class ProxySampling(Estimator):
             None if self.score is None else (seen, self.score),
         )
         values, variance, freedom, names = _estimate(sample, families, shares, rng)
-        shape = (n_players, *outputs)
+        if self.value == "interactions":
+            pairs_of = zip(*np.triu_indices(n_players, 1), strict=True)
+            accumulator.names = tuple(f"{i} & {j}" for i, j in pairs_of)
+        shape = (len(values), *outputs)
         accumulator.record(
             values.reshape(shape), variance.reshape(shape), freedom.reshape(shape), names
         )
@@ -168,6 +177,7 @@ class ProxyAccumulator:
 
     def __init__(self) -> None:
         self.info: dict[str, Any] = {}
+        self.names: tuple[str, ...] | None = None
         self._found: tuple[Floats, Floats, Floats] | None = None
 
     def record(self, values: Floats, variance: Floats, freedom: Floats, names: list[str]) -> None:
@@ -231,7 +241,7 @@ def _estimate(
 ) -> tuple[Floats, Floats, Floats, list[str]]:
     """Return values, variances and degrees of freedom ``[n, m]``, and the names of the proxies."""
     design, y, weights = sample.design, sample.utilities, sample.weights
-    values = sample.parts(y[2:]).sum(axis=0) + weights[-1] * y[1] - weights[0] * y[0]
+    values = sample.parts(y[2:]).sum(axis=0) + coefficients(sample.rows[:2], weights).T @ y[:2]
     variance, squares = np.zeros_like(values), np.zeros_like(values)
     names: list[str] = []
     sampled = np.flatnonzero(design.taken < design.pairs)
@@ -357,11 +367,13 @@ def _unknown(
     """Return the proxies' part of the values over coalitions not drawn, and its variance."""
     design, rows, weights = sample.design, sample.rows, sample.weights
     n, outputs = rows.shape[1], sample.utilities.shape[1]
-    values, variance = np.zeros((n, outputs)), np.zeros((n, outputs))
+    targets = coefficients(rows[:1], weights).shape[1]
+    values, variance = np.zeros((targets, outputs)), np.zeros((targets, outputs))
+    columns = max(min(len(rows), FITTED_ROWS), targets)
 
     def predict(coalitions: NDArray[np.bool_], stratum: int) -> Floats:
         result = np.empty((len(coalitions), outputs))
-        for block in _blocks(np.arange(len(coalitions)), min(len(rows), FITTED_ROWS)):
+        for block in _blocks(np.arange(len(coalitions)), columns):
             result[block] = predictor(coalitions[block], stratum)
         return result
 
@@ -372,8 +384,10 @@ def _unknown(
         size = everybody.sum(axis=1)
         strata = np.minimum(size, n - size) - 1
         for s in np.flatnonzero(design.taken < design.pairs):
-            these = everybody[unknown & (strata == s)]
-            values += coefficients(these, weights).T @ predict(these, s)
+            these = np.flatnonzero(unknown & (strata == s))
+            for block in _blocks(these, columns):
+                some = everybody[block]
+                values += coefficients(some, weights).T @ predictor(some, s)
         return values, variance
     large = PairedDesign.for_budget(n, PROXY_ROWS, weights)
     sides, strata = large.draw(rng)
