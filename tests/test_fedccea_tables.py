@@ -209,6 +209,7 @@ def test_pictures_show_what_is_on_record():
     frame = series_of([(mnist("iid"), {name: [x, x] for name, x in series.items()})])
     index = pictures.all_indices(frame)
     assert [len(axis.lines) for axis in index.axes] == [4, 0, 0]
+    assert [axis.get_title() for axis in index.axes] == [*n.DISTRIBUTIONS.values()]
     assert index.axes[0].lines[0].get_ydata() == pytest.approx([60, 30, 10])
     assert [len(axis.lines) for axis in pictures.misses(frame).axes] == [3]
 

@@ -104,8 +104,8 @@ def all_indices(series: pd.DataFrame) -> Picture:
     look = looks([LABELS[m] for m in METHODS], None)
     height = 0.9 + 2.3 * len(datasets)
     picture, axes = panels(max(1, len(datasets)), 3, height=height, share_y=True)
-    for row, dataset in zip(axes, datasets, strict=False):
-        for axis, (distribution, title) in zip(row, DISTRIBUTIONS.items(), strict=True):
+    for k, dataset in enumerate(datasets):
+        for axis, (distribution, title) in zip(axes[k], DISTRIBUTIONS.items(), strict=True):
             tidy = wide(clean, dataset=dataset, distribution=distribution)
             handles: list[Line2D] = []
             for m in METHODS if len(tidy) else ():
@@ -114,9 +114,9 @@ def all_indices(series: pd.DataFrame) -> Picture:
                 mean = 100 * np.sort(found.to_numpy(), axis=1)[:, ::-1].mean(axis=0)
                 style = {**look[LABELS[m]], "markersize": 3.0, "linewidth": 1.2}
                 handles += axis.plot(range(1, len(mean) + 1), mean, label=LABELS[m], **style)
-            axis.set_title(title if row is axes[0] else "")
-            below = "client, by its index" if row is axes[-1] else ""
-            label = f"{DATA[dataset]}\nindex (%)" if axis is row[0] else ""
+            axis.set_title("" if k else title)
+            below = "client, by its index" if k == len(datasets) - 1 else ""
+            label = f"{DATA[dataset]}\nindex (%)" if axis is axes[k, 0] else ""
             finish(axis, below, label, handles)
     return picture
 
