@@ -14,6 +14,7 @@ from benchmarks import (
     counting,
     coverage,
     estimators,
+    jobs,
     lockstep,
     realrounds,
     rounds,
@@ -45,6 +46,8 @@ def main() -> None:
     secure_counting.main()
     print("\n=== estimators")
     estimators.main()
+    print("\n=== the same jobs in three libraries")
+    jobs.main()
     print("\n=== intervals of estimators")
     coverage.main()
     print("\n=== estimators on real rounds")
