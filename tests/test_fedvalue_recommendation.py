@@ -302,7 +302,7 @@ def test_strategies_are_compared_with_the_best_benchmark():
     assert row["p (Holm)"] == pytest.approx(min(1.0, 6 * p))
     shown = tables.performance(frame, "auc")
     assert shown.loc["VF-PS", "FIX, 1α"] == "0.400 [0.400, 0.400]"
-    assert (shown.loc["control: no data party"] == "0.250").all()  # the same at every budget
+    assert (shown.loc["no data party"] == "0.250").all()  # the same at every budget
     assert "FedValue, thrifty" not in shown.index
 
 

@@ -27,7 +27,7 @@ BENCHMARK_LABELS = {**MODELS, "ensemble5": "ensemble, 0.05", "ensemble2": "ensem
 ESTIMATE_LABELS = {
     "plugin": "MShapley-CMI, plug-in",
     "permutation": "MShapley-CMI, bias taken off",
-    "alone": "control: each party's own information",
+    "alone": "each party's own information",
     "entropy": "control: entropy of the party's cells, no label",
     "shuffled": "control: MShapley-CMI of shuffled labels",
 }

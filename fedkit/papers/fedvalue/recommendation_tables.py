@@ -29,10 +29,10 @@ LABELS = {
     "fedvalue-corrected": "FedValue, bias-corrected",
     "fedvalue-thrifty": "FedValue, thrifty",
     "fedvalue-corrected-thrifty": "bias-corrected, thrifty",
-    "validated": "control: best on held-out users",
-    "hindsight": "bound: best on test users",
-    "none": "control: no data party",
-    "all": "control: all data parties",
+    "validated": "forward selection on held-out users",
+    "hindsight": "oracle: best on test users",
+    "none": "no data party",
+    "all": "all data parties",
 }
 BENCHMARKS = ("random", "volume", "vf-ps")
 
