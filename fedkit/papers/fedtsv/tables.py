@@ -26,10 +26,10 @@ LABELS = {
     "tsv-sampled": "FedTSV, sampled",
     "cgsv-game": "CGSV, its game",
     "cgsv-raw": "CGSV, not normalised",
-    "mr": "control: values of accuracy (MR)",
+    "mr": "exact values of accuracy (MR)",
     "shuffled": "control: FedTSV, shuffled",
     "random": "control: random values",
-    "oracle": "control: oracle",
+    "oracle": "oracle",
 }
 _COLUMNS = {
     "accuracy_lowest_late": "lowest late accuracy (%)",
