@@ -17,6 +17,7 @@ import pytest
 from readingtime import reading
 from test_notebooks import NOT_YET
 
+from fedkit.book.api import PAGES
 from fedkit.book.build import Book, rendering
 
 bs4 = pytest.importorskip("bs4")
@@ -226,6 +227,14 @@ def test_every_claim_is_on_the_report() -> None:
 def test_every_run_says_how_to_repeat_it(page: str) -> None:
     text = re.sub(r"\s+", " ", article(page).get_text(" "))
     assert f"fedkit book run {Path(page).name}" in text
+
+
+MOST_OF_AN_API_PAGE = 300_000  # bytes of HTML
+
+
+@pytest.mark.parametrize("page", ["api", *PAGES])
+def test_a_page_of_the_api_is_light(page: str) -> None:
+    assert (HTML / "book" / f"{page}.html").stat().st_size < MOST_OF_AN_API_PAGE
 
 
 def test_theorems_and_algorithms_are_numbered_and_referred_to() -> None:

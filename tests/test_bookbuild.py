@@ -1,13 +1,15 @@
 from __future__ import annotations
 
+import inspect
 import json
 import os
+import re
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from fedkit.book.api import expand, public_modules
+from fedkit.book.api import PAGES, expand, page_of, public_modules
 from fedkit.book.build import Book
 from fedkit.book.notebooks import (
     NotebookError,
@@ -21,6 +23,7 @@ from fedkit.book.notebooks import (
 from fedkit.book.runs import execute
 from fedkit.cli import main as fedkit
 
+BOOK = Path(__file__).resolve().parent.parent / "book"
 HEADER = """---
 jupytext:
   text_representation:
@@ -293,10 +296,12 @@ def test_what_is_missing_or_has_drifted_stops_the_build(small_book: Path, capsys
 # ------------------------------------------------------------------------------ API page
 
 
-def test_every_public_name_is_on_the_api_page_once() -> None:
-    page = expand("<!-- modules -->")
+def test_every_public_name_is_on_one_api_page_once() -> None:
+    pages = expand(BOOK)
+    assert set(pages) == {"api", *PAGES}
     shown = Counter(
         name.strip()
+        for page in pages.values()
         for line in page.splitlines()
         if line.startswith("   :members:")
         for name in line.removeprefix("   :members:").split(",")
@@ -307,3 +312,34 @@ def test_every_public_name_is_on_the_api_page_once() -> None:
         for name in module.__all__:
             values = {id(getattr(m, name)) for m in modules if name in m.__all__}
             assert shown[name] == len(values), name
+    assert page_of("fedkit.fedvalue.protocol.keys") == "api-protocol"
+    assert page_of("fedkit.fedvalue.cmi") == "api-columns"
+
+
+BLOCKS = {
+    page: re.findall(r"```python\n(.*?)```", (BOOK / f"{page}.md").read_text("utf-8"), re.S)
+    for page in ("api", *PAGES)
+}
+
+
+@pytest.mark.parametrize("page", BLOCKS)
+def test_the_examples_of_an_api_page_run_in_their_order_and_are_short(page: str) -> None:
+    names: dict[str, object] = {}
+    assert BLOCKS[page]
+    for block in BLOCKS[page]:
+        assert sum(bool(line.strip()) for line in block.splitlines()) < 20
+        exec(block, names)
+
+
+def test_every_name_of_the_front_door_is_documented_and_has_an_example_that_runs() -> None:
+    import fedkit as fk
+
+    examples = "\n".join(block for page in PAGES for block in BLOCKS[page])
+    for name in fk.__all__:
+        assert re.search(rf"\bfk\.{name}\b", examples), f"no example of fk.{name}"
+        value = getattr(fk, name)
+        assert inspect.getdoc(value), f"fk.{name} has no text"
+        if inspect.isfunction(value):
+            sections = inspect.getdoc(value) or ""
+            assert "Parameters\n" in sections, f"fk.{name} has no parameters"
+            assert "Returns\n" in sections, f"fk.{name} does not say what it returns"

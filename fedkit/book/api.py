@@ -1,32 +1,44 @@
-"""The API page, written from fedkit's public names so that it cannot fall behind them."""
+"""The API pages, written from fedkit's public names so that it cannot fall behind them."""
 
 from __future__ import annotations
 
 import importlib
 import inspect
 import pkgutil
+import re
 import sys
 import types
 from collections.abc import Iterator
+from pathlib import Path
 
 import fedkit
 
-__all__ = ["expand", "public_modules"]
+__all__ = ["PAGES", "expand", "page_of", "public_modules"]
 
 MARK_NAMES, MARK_MODULES = "<!-- names -->", "<!-- modules -->"
 
-#: Rooms in the order of the page.
-SECTIONS = {
-    "Games and values": "games estimators streams",
-    "Models and training": "learning",
-    "Data and federations": "datasets federated",
-    "Methods": "methods",
-    "Flower": "flower",
-    "Vertical federated learning": "fedvalue",
-    "Experiments, records and claims": "arena papers records claims intervals",
-    "Figures": "plots",
-    "The book and the command line": "book cli checks extras atomic",
+#: Page of each room; of two that fit a module, the longer.
+PAGES = {
+    "api-games": "games estimators streams",
+    "api-models": "learning datasets",
+    "api-federation": "federated flower",
+    "api-methods": "methods",
+    "api-columns": "fedvalue",
+    "api-protocol": "fedvalue.protocol fedvalue.service",
+    "api-arena": "arena intervals",
+    "api-records": "papers records claims",
+    "api-plots": "plots book cli checks extras atomic",
 }
+
+
+def page_of(module: str) -> str:
+    """Return the page of a module by its full name."""
+    place = module.removeprefix("fedkit.")
+    fitting = {
+        room: page for page, rooms in PAGES.items() for room in rooms.split()
+        if f"{place}.".startswith(f"{room}.")
+    }  # fmt: skip
+    return fitting[max(fitting, key=len)]
 
 
 def public_modules(*, draft: bool = False) -> Iterator[types.ModuleType]:
@@ -51,7 +63,7 @@ def public_modules(*, draft: bool = False) -> Iterator[types.ModuleType]:
             if info.ispkg:
                 yield from below(module)
 
-    order = [room for rooms in SECTIONS.values() for room in rooms.split()]
+    order = [room for rooms in PAGES.values() for room in rooms.split()]
     yield from sorted(below(fedkit), key=lambda m: order.index(m.__name__.split(".")[1]))
 
 
@@ -70,15 +82,18 @@ def _homes(modules: list[types.ModuleType]) -> dict[str, list[str]]:
     return names
 
 
-def _glance(homes: dict[str, list[str]]) -> str:
+def _glance(homes: dict[str, list[str]], examples: dict[str, str]) -> str:
     """Write the table of the names that ``import fedkit as fk`` offers."""
-    lines = ["```{eval-rst}", ".. list-table::", "   :widths: 35 65", ""]
+    lines = ["```{eval-rst}", ".. list-table::", "   :widths: 28 54 18", ""]
     for name in getattr(fedkit, "__all__", []):
         value = getattr(fedkit, name)
+        shown = [p for p, text in examples.items() if re.search(rf"\bfk\.{name}\b", text)]
+        example = f":doc:`example <{shown[0]}>`" if shown else ""
         for home, names in homes.items():
             if name in names and getattr(sys.modules[home], name) is value:
                 first = (inspect.getdoc(value) or "").split("\n\n")[0].replace("\n", " ")
                 lines += [f"   * - :py:obj:`fk.{name} <{home}.{name}>`", f"     - {first}"]
+                lines += [f"     - {example}"]
     return "\n".join([*lines, "```"]) if len(lines) > 4 else ""
 
 
@@ -88,14 +103,35 @@ def _module(name: str, members: list[str]) -> list[str]:
     return [f"### `{name}`", "```{eval-rst}", *directive, "```", ""]
 
 
-def expand(text: str, *, draft: bool = False) -> str:
-    """Fill the two marks of ``book/api.md``."""
+def expand(folder: Path, *, draft: bool = False) -> dict[str, str]:
+    """Fill the marks of the API pages.
+
+    Parameters
+    ----------
+    folder : Path
+        With ``api.md``, the index, and the pages of :data:`PAGES`.
+    draft : bool
+        Whether a module that cannot be imported is a note and no error.
+
+    Returns
+    -------
+    dict of str to str
+        Text of each page that is there, by its name.
+    """
+    texts = {
+        name: (folder / f"{name}.md").read_text(encoding="utf-8")
+        for name in ("api", *PAGES) if (folder / f"{name}.md").is_file()
+    }  # fmt: skip
+    if not texts:
+        return {}
     homes = _homes(list(public_modules(draft=draft)))
-    left = {name: names for name, names in homes.items() if names}
-    page: list[str] = []
-    for heading, wanted in SECTIONS.items():
-        found = [name for name in left if name.split(".")[1] in wanted.split()]
-        page += [f"## {heading}", ""] if found else []
-        for name in found:
-            page += _module(name, left.pop(name))
-    return text.replace(MARK_NAMES, _glance(homes)).replace(MARK_MODULES, "\n".join(page))
+    pages: dict[str, list[str]] = {name: [] for name in texts}
+    for name, names in homes.items():
+        if names and page_of(name) in pages:
+            pages[page_of(name)] += _module(name, names)
+    examples = {name: text for name, text in texts.items() if name != "api"}
+    glance = _glance(homes, examples)
+    return {
+        name: text.replace(MARK_NAMES, glance).replace(MARK_MODULES, "\n".join(pages[name]))
+        for name, text in texts.items()
+    }

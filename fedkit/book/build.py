@@ -171,10 +171,8 @@ class Book:
         for source in self.notebooks:
             if f"notebooks/{source.stem}" in kept:
                 shutil.copy(self.executed(source), stage / "notebooks" / f"{source.stem}.ipynb")
-        api = stage / "book" / "api.md"
-        if api.is_file():
-            text = expand(api.read_text(encoding="utf-8"), draft=draft)
-            api.write_text(text, encoding="utf-8")
+        for name, text in expand(stage / "book", draft=draft).items():
+            (stage / "book" / f"{name}.md").write_text(text, encoding="utf-8")
         return stage
 
     def render(self, *, strict: bool = True) -> Path:

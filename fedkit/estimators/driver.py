@@ -61,7 +61,18 @@ Stop = Callable[[Valuation], bool]
 
 
 def precise(standard_error: float) -> Stop:
-    """Return a stop for when the largest standard error is at most this, in the utility's units."""
+    """Return a stop for when the largest standard error is at most this, in the utility's units.
+
+    Parameters
+    ----------
+    standard_error : float
+        In the unit of the utility.
+
+    Returns
+    -------
+    callable
+        What `stop` of :func:`estimate` takes: asked after every block, True where it may end.
+    """
     real("standard_error", standard_error, 0.0, above=True)
 
     def stop(found: Valuation) -> bool:
@@ -78,6 +89,16 @@ def settled(level: float = 0.95) -> Stop:
     Players of one walk share its coalitions, so that a difference may be known better or worse
     than that: a valuation keeps no covariances.  This is a rule of thumb and no test: it is asked
     after every block, so that players of equal value are told apart by chance in the end.
+
+    Parameters
+    ----------
+    level : float
+        Of the interval of each difference.
+
+    Returns
+    -------
+    callable
+        What `stop` of :func:`estimate` takes: asked after every block, True where it may end.
     """
     if not 0.0 < real("level", level) < 1.0:
         raise ValueError(f"level is {level}; expected a probability strictly inside (0, 1)")

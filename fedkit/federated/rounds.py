@@ -384,6 +384,11 @@ def run(
     progress : bool
         Show a progress bar.
 
+    Returns
+    -------
+    History
+        Rounds, clients and times of all replicates.
+
     Raises
     ------
     ValueError

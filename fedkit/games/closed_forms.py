@@ -185,7 +185,17 @@ class UnanimitySum:
 
 
 def airport(costs: ArrayLike) -> AirportGame:
-    """Return the airport game of Littlechild and Owen (1973) for non-negative costs."""
+    """Return the airport game of Littlechild and Owen (1973) for non-negative costs.
+
+    Parameters
+    ----------
+    costs : array_like of float
+        Cost of the runway that each player needs.
+
+    Returns
+    -------
+    AirportGame
+    """
     array = vector("costs", costs)
     if (array < 0).any():
         raise ValueError(f"costs are {costs!r}; expected non-negative numbers")
@@ -193,12 +203,33 @@ def airport(costs: ArrayLike) -> AirportGame:
 
 
 def glove(left: int, right: int) -> GloveGame:
-    """Return the glove (shoe) game with `left` and `right` owners of single gloves."""
+    """Return the glove (shoe) game with `left` and `right` owners of single gloves.
+
+    Parameters
+    ----------
+    left, right : int
+        Owners of a left and of a right glove.
+
+    Returns
+    -------
+    GloveGame
+    """
     return GloveGame(left, right)
 
 
 def weighted_majority(weights: ArrayLike, quota: int) -> WeightedMajorityGame:
-    """Return a voting game with non-negative integer weights and a positive quota."""
+    """Return a voting game with non-negative integer weights and a positive quota.
+
+    Parameters
+    ----------
+    weights : array_like of int
+    quota : int
+        Sum of weights that wins.
+
+    Returns
+    -------
+    WeightedMajorityGame
+    """
     array = vector("weights", weights)
     if (array < 0).any() or (array != np.floor(array)).any() or array.sum() >= 2**53:
         raise ValueError(f"weights are {weights!r}; expected non-negative integers, one per player")
@@ -208,7 +239,18 @@ def weighted_majority(weights: ArrayLike, quota: int) -> WeightedMajorityGame:
 
 
 def unanimity(n_players: int, carrier: ArrayLike) -> UnanimitySum:
-    """Return the game that is worth 1 when every player listed in `carrier` is in, else 0."""
+    """Return the game that is worth 1 when every player listed in `carrier` is in, else 0.
+
+    Parameters
+    ----------
+    n_players : int
+    carrier : array_like of int
+        Players who must all be in.
+
+    Returns
+    -------
+    UnanimitySum
+    """
     whole("n_players", n_players, 1)
     members = vector("carrier", carrier).astype(np.int64)
     if (members != np.asarray(carrier)).any() or members.min() < 0 or members.max() >= n_players:
@@ -233,6 +275,10 @@ def random_unanimity_sum(
         Seed of carriers and coefficients.
     n_outputs : int, optional
         With `m` outputs the coefficients are ``(terms, m)`` and the game is vector-valued.
+
+    Returns
+    -------
+    UnanimitySum
     """
     whole("n_players", n_players, 1)
     whole("terms", terms, 1)

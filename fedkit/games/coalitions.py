@@ -98,6 +98,15 @@ def check_utilities(utilities: ArrayLike, coalitions: Coalitions) -> Utilities:
 def coalition_index(coalitions: ArrayLike) -> NDArray[np.int64]:
     """Return the bit-mask index of each row of ``bool[B, n]``, for `n` up to 62.
 
+    Parameters
+    ----------
+    coalitions : array_like of bool
+        ``[B, n]``.
+
+    Returns
+    -------
+    int64[B]
+
     Examples
     --------
     >>> coalition_index([[True, False, True]])
@@ -120,6 +129,14 @@ def coalition_index(coalitions: ArrayLike) -> NDArray[np.int64]:
 
 def all_coalitions(n_players: int) -> Coalitions:
     """Return every coalition as ``bool[2**n, n]``; row `k` is the coalition of index `k`.
+
+    Parameters
+    ----------
+    n_players : int
+
+    Returns
+    -------
+    bool[2**n, n]
 
     Raises
     ------

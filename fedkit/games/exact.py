@@ -106,6 +106,11 @@ def shapley(game: Game, *, batch_size: int = TABLE_BATCH) -> Valuation:
     batch_size : int
         Rows per call of the game.
 
+    Returns
+    -------
+    Valuation
+        One value per player; `exact`.
+
     Raises
     ------
     ValueError
@@ -115,20 +120,58 @@ def shapley(game: Game, *, batch_size: int = TABLE_BATCH) -> Valuation:
 
 
 def banzhaf(game: Game, *, batch_size: int = TABLE_BATCH) -> Valuation:
-    """Return the exact Banzhaf values: the mean marginal over all coalitions of the others."""
+    """Return the exact Banzhaf values: the mean marginal over all coalitions of the others.
+
+    Parameters
+    ----------
+    game : Game
+        Anything with ``n_players`` and ``value``.
+    batch_size : int
+        Rows per call of the game.
+
+    Returns
+    -------
+    Valuation
+        One value per player; `exact`.
+    """
     return _exact(game, banzhaf_weights(players_of(game)), "banzhaf", batch_size)
 
 
 def beta_shapley(
     game: Game, alpha: float, beta: float, *, batch_size: int = TABLE_BATCH
 ) -> Valuation:
-    """Return the exact Beta(alpha, beta) semivalues (Kwon & Zou 2022)."""
+    """Return the exact Beta(alpha, beta) semivalues (Kwon & Zou 2022).
+
+    Parameters
+    ----------
+    game : Game
+        Anything with ``n_players`` and ``value``.
+    alpha, beta : float
+        Of the weight of a coalition's size; (1, 1) is the Shapley value, a larger `alpha` favours
+        small coalitions.
+    batch_size : int
+        Rows per call of the game.
+
+    Returns
+    -------
+    Valuation
+        One value per player; `exact`.
+    """
     weights = beta_weights(players_of(game), alpha, beta)
     return _exact(game, weights, f"beta_shapley(alpha={alpha}, beta={beta})", batch_size)
 
 
 def leave_one_out(game: Game) -> Valuation:
-    """Return ``v(N) - v(N without i)``: n + 1 evaluations, no other coalition looked at."""
+    """Return ``v(N) - v(N without i)``: n + 1 evaluations, no other coalition looked at.
+
+    Parameters
+    ----------
+    game : Game
+
+    Returns
+    -------
+    Valuation
+    """
     n = players_of(game)
     rows = np.concatenate([np.ones((1, n), dtype=np.bool_), ~np.eye(n, dtype=np.bool_)])
     utilities = check_utilities(game.value(rows), rows)

@@ -248,6 +248,18 @@ def normalise(
     The empty and the grand coalition are evaluated here, once; an estimator's budget does not
     see these two evaluations.  Each output of a vector-valued game is normalised by itself.
 
+    Parameters
+    ----------
+    game : Game
+    no_gain : {"shift", "absolute", "raise"}
+        What becomes of an output whose gain is too small to divide by.
+    minimum_gain : float
+        What is too small.
+
+    Returns
+    -------
+    NormalisedGame
+
     Raises
     ------
     ValueError
@@ -273,6 +285,16 @@ def normalise(
 
 def tabulate(game: Game, *, batch_size: int = TABLE_BATCH) -> TableGame:
     """Evaluate all ``2**n`` coalitions of a game, in batches of `batch_size` rows.
+
+    Parameters
+    ----------
+    game : Game
+    batch_size : int
+        Rows per call of the game.
+
+    Returns
+    -------
+    TableGame
 
     Raises
     ------

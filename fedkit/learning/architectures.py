@@ -172,6 +172,10 @@ def build(name: str, input_shape: Shape, n_classes: int) -> Architecture:
         ``(C, H, W)``.
     n_classes : int
 
+    Returns
+    -------
+    Architecture
+
     Notes
     -----
     * ``lenet5``: LeCun et al. (1998) with ReLU and max pooling.  Images of 28 x 28 (up to 31) are

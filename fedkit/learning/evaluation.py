@@ -369,7 +369,18 @@ class Evaluator:
 
 
 def share_right(margins: np.ndarray) -> np.ndarray:
-    """Accuracy ``[B]`` from margins ``[B, N]``; NaN where one of them is."""
+    """Accuracy ``[B]`` from margins ``[B, N]``; NaN where one of them is.
+
+    Parameters
+    ----------
+    margins : ndarray
+        ``[B, N]``: logit of the class less the largest other.
+
+    Returns
+    -------
+    ndarray
+        ``[B]``.
+    """
     right: np.ndarray = (margins > 0).mean(axis=1)
     return np.where(np.isnan(margins).any(axis=1), np.nan, right)
 

@@ -54,6 +54,15 @@ def gram_matrix(vectors: Tensor) -> FloatArray:
 
     They are summed in double precision.
 
+    Parameters
+    ----------
+    vectors : Tensor
+        ``[m, P]``.
+
+    Returns
+    -------
+    float64[m, m]
+
     Raises
     ------
     ValueError
