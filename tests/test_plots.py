@@ -237,6 +237,14 @@ def test_a_table_says_what_it_shows_and_no_number_is_nothing() -> None:
     assert re.findall(r"<t[hd]>(.*?)</t[hd]>", text) == ["", "gain", "A", "1.2 *"]
 
 
+def test_a_table_of_cards_tells_each_cell_its_column() -> None:
+    frame = pd.DataFrame({'take "it"': ["a", "b"], "cost": [1, 2]}, index=["here", "there"])
+    page = BeautifulSoup(plots.table(frame, "What.", cards=True)._repr_html_(), "html.parser")
+    assert "fedkit-cards" in page.table["class"]
+    assert [td["data-label"] for td in page.find_all("td")] == ['take "it"', "cost"] * 2
+    assert "data-label" not in plots.table(frame, "What.")._repr_html_()
+
+
 def test_sliders_hold_a_picture_for_every_position_and_show_the_first_without_script() -> None:
     drawn = []
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from html import escape
+from itertools import cycle
 from numbers import Integral, Real
 from typing import TYPE_CHECKING
 
@@ -24,10 +25,14 @@ class CaptionedTable:
     ----------
     frame : DataFrame
     caption : str
+    cards : bool
+        Whether narrow screens show a card per row.
     """
 
-    def __init__(self, frame: pd.DataFrame, caption: str, decimals: int, blank: str) -> None:
-        self.frame, self.caption = frame, caption
+    def __init__(
+        self, frame: pd.DataFrame, caption: str, decimals: int, blank: str, cards: bool = False
+    ) -> None:
+        self.frame, self.caption, self.cards = frame, caption, cards
         self._decimals, self._blank = decimals, blank
 
     def _number(self, x: float) -> str:
@@ -46,7 +51,11 @@ class CaptionedTable:
         return str(x) if isinstance(x, Integral) else self._number(float(x))
 
     def _repr_html_(self) -> str:
-        html = self.frame.map(self._cell).to_html(border=0, escape=False)
+        look = ["fedkit-cards"] if self.cards else None
+        html = self.frame.map(self._cell).to_html(border=0, escape=False, classes=look)
+        if self.cards:  # each cell says of which column it is, where there is no head above it
+            told = cycle([escape(str(name)) for name in self.frame.columns])
+            html = re.sub("<td>", lambda _: f'<td data-label="{next(told)}">', html)
         caption = re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(self.caption, quote=False))
         return html.replace(">", f"><caption>{caption}</caption>", 1)
 
@@ -55,7 +64,12 @@ class CaptionedTable:
 
 
 def table(
-    shown: pd.DataFrame | pd.Series | str, caption: str, decimals: int = 2, blank: str = "–"
+    shown: pd.DataFrame | pd.Series | str,
+    caption: str,
+    decimals: int = 2,
+    blank: str = "–",
+    *,
+    cards: bool = False,
 ) -> CaptionedTable:
     """Show a table with a caption.
 
@@ -69,6 +83,8 @@ def table(
         Of numbers that are not whole; what would round to nothing is a power of ten.
     blank : str
         In the place of what is missing or infinite.
+    cards : bool
+        Show a card per row on narrow screens, for tables of words.
 
     Returns
     -------
@@ -77,9 +93,9 @@ def table(
     pd = need("pandas", "run")
     whole("decimals", decimals, 0)
     if not isinstance(shown, str):
-        return CaptionedTable(pd.DataFrame(shown), caption, decimals, blank)
+        return CaptionedTable(pd.DataFrame(shown), caption, decimals, blank, cards)
     lines = [line.strip().strip("|").split("|") for line in shown.strip().splitlines()]
     rows = [[re.sub(r"\\([*_])|\*\*", r"\1", c).strip() for c in line] for line in lines]
     frame = pd.DataFrame([row[1:] for row in rows[2:]], columns=rows[0][1:])
     frame.index = pd.Index([row[0] for row in rows[2:]])
-    return CaptionedTable(frame, caption, decimals, blank)
+    return CaptionedTable(frame, caption, decimals, blank, cards)
