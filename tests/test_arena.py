@@ -347,6 +347,22 @@ def test_samplers_have_one_budget_and_training_on_the_servers_images_is_counted(
     assert play("fedtsv", METHODS["fedtsv"], w).trainings == pytest.approx(1 / 5, rel=0.2)
 
 
+@pytest.mark.parametrize("name", ["tmc-retrained", "complementary-retrained", "proxy-retrained"])
+def test_the_game_of_retraining_has_a_budget_for_twenty_clients(name) -> None:
+    asked = []
+
+    class Told(View):
+        def train(self, sizes, every_round=False):
+            asked.append(np.asarray(sizes) > 0)
+            return asked[-1].sum(axis=1, keepdims=True) / 20.0
+
+    s = small("twenty", clients=20, participants=5, samples=10)
+    values = METHODS[name].values(Told(world(s, 0), ("training", "sizes")))
+    assert values == pytest.approx(np.full(20, 1 / 20), rel=1e-3)
+    spent = len(np.unique(np.concatenate(asked), axis=0))
+    assert 6 * 20 - 10 <= spent <= 6 * 20 + 2
+
+
 def test_models_are_not_priced_beside_the_time_they_took(noisy, monkeypatch) -> None:
     class Models(Nan):
         sees = ("updates", "validation")

@@ -262,8 +262,7 @@ def _by_unit(frame: pd.DataFrame, name: str) -> pd.DataFrame:
     """A row per scenario (per seed where there is a single one), a column per method: means."""
     if name not in set(frame.measure):
         raise ValueError(f"no measure {name!r}; there are {', '.join(sorted(set(frame.measure)))}")
-    frame = _comparable(frame)
-    part = frame[frame.measure == name]
+    part = _comparable(frame[frame.measure == name])
     unit = "scenario" if part.scenario.nunique() > 1 else "seed"
     wide = part.pivot_table(index=unit, columns="method", values="value")
     return wide[[m for m in dict.fromkeys(part.method) if m in wide]]
@@ -334,8 +333,8 @@ def ranking(frame: pd.DataFrame, name: str) -> pd.DataFrame:
 def board(frame: pd.DataFrame, methods: Sequence[str] | None = None) -> pd.DataFrame:
     """Return one row per method and one column per measure: means over scenarios.
 
-    A method that lacks federations which most of the others have run is left out (:func:`shared`),
-    here and in the other tables.
+    Of a measure for which a method lacks federations that most of the others have run, it is left
+    out (:func:`shared`), here and in the other tables.
     """
     names = [m for m in MEASURES if m in set(frame.measure)]
     table = need("pandas", "run").DataFrame({m: _by_unit(frame, m).mean() for m in names})

@@ -401,7 +401,9 @@ class Retrained:
         estimator = self.estimator
         if isinstance(estimator, ProxySampling) and "sizes" in self.sees:
             estimator = replace(estimator, sizes=tuple(view.sizes.tolist()))
-        return estimate(game, estimator, SPENT * view.n_clients, view.streams).values
+        # an estimator may need a few coalitions more to have seen everybody
+        budget = max(SPENT * game.n_players, estimator.minimum(game.n_players, "distinct"))
+        return estimate(game, estimator, budget, view.streams).values
 
 
 @dataclass(frozen=True)
