@@ -16,6 +16,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 from readingtime import reading
 from test_notebooks import NOT_YET
+from widths import browser, sticking_out
 
 from fedkit.book.api import PAGES
 from fedkit.book.build import Book, rendering
@@ -353,3 +354,13 @@ def test_a_second_rendering_without_a_network_is_the_same_book(tmp_path: Path) -
     differing = [name for name in first if first[name] != second.get(name)]
     assert set(first) == set(second)
     assert not differing
+
+
+# ------------------------------------------------------------------------------- widths
+
+
+def test_nothing_is_wider_than_its_column_on_a_telephone() -> None:
+    if browser() is None:
+        pytest.skip("no Chromium on this machine: widths at 390 px are not checked")
+    found = {page: out for page, out in sticking_out(HTML, BOOK.pages).items() if out}
+    assert not found, found

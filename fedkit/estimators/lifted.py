@@ -35,7 +35,7 @@ class Lifted:
 
     Attributes
     ----------
-    fitted : Fit
+    fitted : fedkit.estimators.proxies.Fit
         Of the components, on all rows.
     basis, scale, middle : float32 arrays, shapes (r, m), (m,) and (m,)
         Components back to outputs: ``(z @ basis) * scale + middle``.
