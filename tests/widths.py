@@ -33,7 +33,8 @@ const hides = style => ["hidden", "clip"].includes(style.overflowX);
 function out(win) {
   const doc = win.document, article = doc.querySelector("article");
   const {left, right} = article.getBoundingClientRect(), said = [], seen = new Set();
-  const passed = ".visually-hidden, .sr-only, mjx-assistive-mml, script, style, svg *, mjx-container *";
+  const passed =
+    ".visually-hidden, .sr-only, mjx-assistive-mml, script, style, svg *, mjx-container *";
   for (const element of article.querySelectorAll("*")) {
     if (element.matches(passed) || seen.has(element.parentElement)) {
       if (seen.has(element.parentElement)) seen.add(element);
