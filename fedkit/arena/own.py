@@ -75,7 +75,7 @@ def compare(
     model : str or Architecture
         Name of an architecture, or one.
     methods : sequence, optional
-        Names of ``fk.arena.METHODS``, or methods as for :func:`fedkit.arena.run`; all of the
+        Names of ``fk.arena.METHODS``, or methods as for ``fk.arena.run``; all of the
         arena's that train nothing anew by default.
     rounds, participants : int
         Rounds of federated averaging and clients asked in each (everybody by default, at most 14,
