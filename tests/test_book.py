@@ -362,5 +362,30 @@ def test_a_second_rendering_without_a_network_is_the_same_book(tmp_path: Path) -
 def test_nothing_is_wider_than_its_column_on_a_telephone() -> None:
     if browser() is None:
         pytest.skip("no Chromium on this machine: widths at 390 px are not checked")
-    found = {page: out for page, out in sticking_out(HTML, BOOK.pages).items() if out}
-    assert not found, found
+    found = sticking_out(HTML, BOOK.pages)
+    assert set(found) == set(BOOK.pages)  # every page was looked at
+    wide = {page: out for page, out in found.items() if out}
+    assert not wide, wide
+
+
+@each_page
+def test_every_page_opens_its_folds_for_print(page: str) -> None:
+    scripts = soup(HTML / f"{page}.html").find_all("script", src=True)
+    assert any("_static/fedkit.js" in script["src"] for script in scripts)
+    assert "beforeprint" in (HTML / "_static" / "fedkit.js").read_text("utf-8")
+
+
+def test_the_browser_sees_what_sticks_out_and_what_scrolls(tmp_path: Path) -> None:
+    if browser() is None:
+        pytest.skip("no Chromium on this machine: widths at 390 px are not checked")
+    page = "<!doctype html><meta name='viewport' content='width=device-width'><article>{}</article>"
+    wide = "<div style='width: 600px; height: 20px'>wide</div>"
+    (tmp_path / "out.html").write_text(page.format(wide), "utf-8")
+    boxed = f"<div style='overflow-x: auto'>{wide}</div>"
+    (tmp_path / "in.html").write_text(page.format(boxed), "utf-8")
+    folded = f"<details><summary>more</summary>{wide}</details>"
+    (tmp_path / "fold.html").write_text(page.format(folded), "utf-8")
+    found = sticking_out(tmp_path, ["out", "in", "fold"])
+    assert found["in"] == []
+    assert any(line.startswith("div ends at") for line in found["out"])
+    assert any(line.startswith("div ends at") for line in found["fold"])
