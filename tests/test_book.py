@@ -15,7 +15,6 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 from readingtime import reading
-from test_notebooks import NOT_YET
 from widths import browser, sticking_out
 
 from fedkit.book.api import PAGES
@@ -62,15 +61,13 @@ MOST_MINUTES = 25
 @each_notebook
 def test_a_chapter_can_be_read_in_one_sitting(page: str) -> None:
     name = page.removeprefix("notebooks/")
-    if name in NOT_YET or name.endswith("-appendix"):
+    if name.endswith("-appendix"):
         return
     assert reading(HTML / f"{page}.html").minutes <= MOST_MINUTES
 
 
 @each_page
 def test_every_table_says_what_it_shows(page: str) -> None:
-    if page.removeprefix("notebooks/") in NOT_YET:
-        return
     shown = copy.copy(article(page))
     for stamp in shown.select("section#how-this-page-was-made"):
         stamp.extract()

@@ -164,7 +164,6 @@ ANATOMY = (
 )
 COMMON = (ANATOMY[0], *ANATOMY[-3:])
 WITHOUT = {"claims"}
-NOT_YET: set[str] = set()  # chapters of an older form
 
 
 def headings(source: Path) -> list[str]:
@@ -175,7 +174,7 @@ def headings(source: Path) -> list[str]:
 @each_notebook
 def test_a_chapter_has_the_anatomy_of_all_chapters(source: Path) -> None:
     """A paper's chapter has these parts and no others; the rest share beginning and end."""
-    if source.stem in WITHOUT | NOT_YET or source.stem.endswith("-appendix"):
+    if source.stem in WITHOUT or source.stem.endswith("-appendix"):
         return
     found = headings(source)
     if source.stem in PAPERS:
