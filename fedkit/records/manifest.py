@@ -146,7 +146,7 @@ def stamp(profile: str = "smoke", *, device: object = "cpu") -> pd.DataFrame:
         "profile": profile,
         "device": str(device).split(":")[0],
         "threads": str(_threads()),
-        "fedkit": _version("fedkit") or "not installed",
+        "fedkit": _version("fedkit-contributions") or "not installed",
         "commit": commit() or "not in a git checkout",
         "lock file": lock_hash() or "none",
         "python": platform.python_version(),

@@ -466,7 +466,10 @@ FIVE = Tiny(
     slack=_SLACK,
 )
 DETECTION = Tiny(
-    "detection", run_detection, asdict(replace(TINY, adversaries=2, clients=8, rounds=5))
+    "detection",
+    run_detection,
+    asdict(replace(TINY, adversaries=2, clients=8, rounds=5)),
+    slack={"metrics.auc.*": 0.15},  # one image on the other side moves a client past others
 )
 PARTITION = Tiny("partition", run_partition, RUN.base, switches={"owned": {}})
 for _name, _title, _settings, _run, _golden, _block in (
