@@ -950,6 +950,8 @@ def test_methods_can_be_compared_on_a_federation_of_ones_own() -> None:
         ({"participants": 5}, "participants"),
         ({"methods": ["size", "size"]}, "two have one name"),
         ({"methods": ["nobody"]}, "nobody"),
+        ({"methods": 3}, "expected a list"),
+        ({"methods": "cgsv"}, "expected a list"),
         ({"rounds": 0}, "rounds"),
         ({"lr": -1.0}, "lr"),
         ({"model": 3}, "model"),

@@ -459,6 +459,22 @@ def test_a_score_may_be_a_vector_and_may_be_the_banzhaf_value():
     assert np.abs(z).max() < 4.5
 
 
+def test_interactions_behind_a_score_see_no_constant():
+    exact = shapley_interactions(RIGHT)[np.triu_indices(N, 1)]
+    one, other = (
+        estimate_many(
+            TableGame(MARGINS), ProxySampling("membership", score=score, value="interactions"),
+            40, range(40),
+        )
+        for score in (share_right, lambda m: share_right(m) - 0.7)
+    )  # fmt: skip
+    values = np.array([each.values for each in one])
+    np.testing.assert_allclose(values, [each.values for each in other], atol=1e-9)
+    z = (values.mean(axis=0) - exact) / (values.std(axis=0, ddof=1) / np.sqrt(40))
+    assert np.abs(z).max() < 4.5
+    assert values.std(axis=0).mean() < np.abs(exact).mean() * 3
+
+
 def test_a_fold_is_left_out_in_closed_form(monkeypatch):
     rng = np.random.default_rng(7)
     rows = all_coalitions(N)[rng.permutation(2**N)[:30]]
@@ -512,6 +528,10 @@ def test_a_score_that_is_none_is_refused():
     game = TableGame(MARGINS)
     with pytest.raises(ValueError, match=r"score made \(\) of outputs"):
         estimate(game, ProxySampling(score=lambda outputs: outputs.mean()), 36)
+    with pytest.raises(ValueError, match="not finite"):
+        estimate(game, ProxySampling(score=lambda outputs: outputs[:, 0] * np.nan), 36)
+    with pytest.raises(ValueError, match="budget"):
+        estimate(Seen(RIGHT.values), ProxySampling(), "100")
     with pytest.raises(ValueError, match=r"of outputs \(\d+,\)"):
         estimate(RIGHT, ProxySampling(score=share_right), 36)
 

@@ -121,6 +121,8 @@ def compare(
         np.zeros(n, dtype=bool), (), (), np.ones((s.rounds, n), dtype=bool),
     ))  # fmt: skip
     default = [m for m, method in METHODS.items() if "training" not in method.sees]
+    if methods is not None and (isinstance(methods, str) or not isinstance(methods, Sequence)):
+        raise ValueError(f"methods is {methods!r}; expected a list of them")
     entered, failures = find_methods(default if methods is None else methods)
     if len({name for name, _ in entered}) < len(entered):
         raise ValueError(f"methods are {[name for name, _ in entered]}; two have one name")

@@ -102,7 +102,8 @@ class ProxySampling(Estimator):
     def prepare(self, game: Game, budget: int | None) -> tuple[Game, Estimator]:
         """Return the game with all that its evaluations show, and what makes utilities of it."""
         lifted = None if self.score else getattr(game, "lifted", None)
-        if lifted is None or (budget is not None and budget >= 2**game.n_players):
+        whole = isinstance(budget, int | np.integer) and budget >= 2**game.n_players
+        if lifted is None or whole:
             return game, self
         return lifted[0], replace(self, score=lifted[1])
 
@@ -142,11 +143,13 @@ class ProxySampling(Estimator):
         shares = np.ones(n_players) if self.sizes is None else np.array(self.sizes)
         outputs = utilities.shape[1:]
         y = utilities.reshape(len(utilities), -1)
+        # no value sees a constant, and none is sampled in this one; scores are predicted whole
+        middle = (y[0] + y[1]) / 2 if self.score is None else 0.0
         sample = _Sample(
             design,
             weights,
             np.concatenate([ends, pairs]),
-            y - (y[0] + y[1]) / 2,  # a semivalue does not see it, and no sampled utility is in it
+            y - middle,
             stratum,
             # pairs of a stratum are in random order: every other one makes a half
             np.arange(len(stratum)) - np.searchsorted(stratum, stratum),
@@ -169,6 +172,8 @@ def _scored(score: Score, outputs: Floats) -> Floats:
             f"score made {made.shape} of outputs {outputs.shape}; it takes float[B, m] and returns "
             "[B] or [B, q]"
         )
+    if not np.isfinite(made).all():
+        raise ValueError("score made a utility that is not finite")
     return made.astype(np.float64)
 
 
