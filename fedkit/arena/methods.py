@@ -600,20 +600,25 @@ def _limited(seconds: float) -> Iterator[None]:
                 continue
 
 
+def _determined() -> tuple[bool, bool]:
+    enabled = torch.are_deterministic_algorithms_enabled()
+    return enabled, torch.is_deterministic_algorithms_warn_only_enabled()
+
+
 @contextmanager
 def _put_back() -> Iterator[None]:
     """Undo what a method sets for everybody: the next one is to find things as they were."""
     dtype, device = torch.get_default_dtype(), torch.get_default_device()
     threads, grad = torch.get_num_threads(), torch.is_grad_enabled()
-    determined = torch.are_deterministic_algorithms_enabled()
-    warned = torch.is_deterministic_algorithms_warn_only_enabled()
+    determined = _determined()
     numpy_errors = np.geterr()
     try:
         yield
     finally:
         torch.set_default_dtype(dtype)
         torch.set_grad_enabled(grad)
-        torch.use_deterministic_algorithms(determined, warn_only=warned)
+        if _determined() != determined:  # the call imports torch's compiler: seconds
+            torch.use_deterministic_algorithms(determined[0], warn_only=determined[1])
         if torch.get_default_device() != device:
             torch.set_default_device(device)
         if torch.get_num_threads() != threads:
