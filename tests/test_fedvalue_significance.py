@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedkit.fedvalue import significance
-from fedkit.fedvalue.cmi import cells_of_table, conditional_mutual_information, mshapley_cmi
+from fedkit.fedvalue.cmi import cells_of_table, conditional_mutual_information
 from fedkit.fedvalue.data import VerticalData, joint_codes
 from fedkit.fedvalue.significance import (
     permutation_p_value,
@@ -37,30 +37,23 @@ def test_it_is_the_share_of_all_permutations():
 @pytest.mark.parametrize("rare", [0.05, 0.4])
 def test_noise_is_called_significant_no_oftener_than_it_says(rare):
     """x and y both follow z and nothing else links them: few levels, many ties, a skewed null."""
-    p_values, z_scores = [], []
+    p_values = []
     for seed in range(500):
         rng = rng_of(seed)
         z = rng.integers(2, size=80)
         x = (rng.random(80) < 0.3 + 0.4 * z).astype(int)
         y = (rng.random(80) < rare + 0.3 * z).astype(int)
         p_values.append(permutation_p_value(z, x, y, draws=99, rng=rng))
-        if rare == 0.05:
-            z_scores.append(mshapley_cmi(z, y, [x], correction="permutation").z[0])
     p = np.array(p_values)
     for level in (0.02, 0.05, 0.1, 0.3):
         assert (p <= level).mean() < level + 3 * np.sqrt(level * (1 - level) / 500)
     assert (p <= 0.1).mean() > 0.05  # and it is no test that never rejects
-    if rare == 0.05:
-        assert (np.array(z_scores) > 2).mean() > 0.03  # a normal z would exceed 2 in 2.3%
 
 
 def test_all_of_a_rare_label_is_no_chance():
-    """The z-score is 0 or astronomical here: none of its draws differs from another."""
     y = np.zeros(5000, dtype=int)
     y[:2] = 1
     assert permutation_p_values(None, y, [y]).p_values[0] == 1 / 1000
-    z = mshapley_cmi(None, y, [y], correction="permutation").z[0]
-    assert z == 0 or z > 1e6
 
 
 def test_a_null_that_does_not_vary_gives_one():

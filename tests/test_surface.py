@@ -363,8 +363,7 @@ def vertical() -> Iterator[Row]:
     }  # fmt: skip
     yield "mshapley_cmi(permutation)", fedvalue.mshapley_cmi, {
         "x_task": columns, "correction": "permutation",
-    }, {"estimator": optional(OBJECT), "budget": optional(whole(1)), "seed": SEED,
-        "draws": whole(0)}  # fmt: skip
+    }, {"estimator": optional(OBJECT), "budget": optional(whole(1)), "seed": SEED}  # fmt: skip
     yield "mshapley_from_table", fedvalue.mshapley_from_table, {
         "tokens": [[0, 0], [1, 1]], "task_cells": [[0, 0], [1, 1]], "counts": [3, 3],
     }, {

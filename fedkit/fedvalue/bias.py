@@ -8,9 +8,9 @@ estimated by what it would be if the data party knew nothing new:
 If the party tells nothing about ``Y`` given the *binned* ``X_t X_D``, the permuted data have the
 same distribution as the real ones, so the plug-in value minus the mean over permutations has
 expectation exactly 0, with any number of rows.  That mean needs no drawing: within a cell the
-counts are hypergeometric, and the expectation is a finite sum (Vinh, Epps & Bailey 2010).  The
-standard deviation, for z-scores, is drawn.  Corrected contributions are not differences of one
-utility, so efficiency (Eq. 8) is lost by the mean that was taken off.
+counts are hypergeometric, and the expectation is a finite sum (Vinh, Epps & Bailey 2010).
+Corrected contributions are not differences of one utility, so efficiency (Eq. 8) is lost by the
+mean that was taken off.
 """
 
 from __future__ import annotations
@@ -19,9 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln
 
-from fedkit.checks import whole
 from fedkit.fedvalue.cells import CoalitionCells, densify, joint_codes, totals
-from fedkit.streams import Streams
 
 __all__ = ["NullContributions", "clogc", "expected_clogc", "null_information"]
 
@@ -31,11 +29,8 @@ Ints = NDArray[np.int64]
 CHUNK = 2**21  # numbers held at once
 
 
-def null_information(
-    z: Ints, x: Ints, y: Ints, weights: Ints | None = None, *, draws: int = 0,
-    rng: np.random.Generator | None = None,
-) -> tuple[float, float, float]:  # fmt: skip
-    """Return the plug-in ``I(X; Y | Z)`` and its mean and deviation under permutations within Z.
+def null_information(z: Ints, x: Ints, y: Ints, weights: Ints | None = None) -> tuple[float, float]:
+    """Return the plug-in ``I(X; Y | Z)`` and its mean under permutations within Z, in nats.
 
     Parameters
     ----------
@@ -43,15 +38,6 @@ def null_information(
         Codes from 0.
     weights : int64[n], optional
         How many rows each stands for; 1 by default.
-    draws : int
-        Permutations drawn for the standard deviation; below 2 it is NaN.
-    rng : Generator, optional
-        Source of the draws; without it there are none.
-
-    Returns
-    -------
-    plugin, mean, deviation : float
-        In nats.
     """
     weights = np.ones(len(z), dtype=np.int64) if weights is None else weights
     total = float(weights.sum())
@@ -61,7 +47,7 @@ def null_information(
     for column in (y, x):
         mixed &= (np.bincount(_group(z, column, weights)[2], minlength=strata) > 1)[z]
     if not mixed.any():
-        return 0.0, 0.0, 0.0 if draws > 1 else np.nan
+        return 0.0, 0.0
     z, x, y, weights = z[mixed], x[mixed], y[mixed], weights[mixed]
     z, strata = densify(z, strata)
     zx, n_zx, z_of_zx = _group(z, x, weights)
@@ -77,11 +63,7 @@ def null_information(
     first = (np.cumsum(width) - width)[z_of_zx]
     pairs = n_zy[np.repeat(first, reps) + _steps(reps)]
     mean = expected_clogc(np.repeat(n_z[z_of_zx], reps), np.repeat(n_zx, reps), pairs)
-    deviation = np.nan
-    if rng is not None and draws > 1:
-        sums = _drawn_sums(z, zx, y, weights, draws, rng)
-        deviation = float(sums.std(ddof=1)) / total
-    return float(max(plugin, 0.0)), float((mean + fixed) / total), deviation
+    return float(max(plugin, 0.0)), float((mean + fixed) / total)
 
 
 def expected_clogc(n: Ints, a: Ints, b: Ints) -> float:
@@ -115,32 +97,14 @@ def expected_clogc(n: Ints, a: Ints, b: Ints) -> float:
     return total
 
 
+def clogc(counts: Ints) -> Floats:
+    """Return ``c log c`` of each count."""
+    return counts * np.log(np.maximum(counts, 1))
+
+
 def _steps(lengths: Ints) -> Ints:
     """Return 0, 1, ... for each length in turn."""
     return np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-
-
-def _drawn_sums(
-    z: Ints, zx: Ints, y: Ints, weights: Ints, draws: int, rng: np.random.Generator
-) -> Floats:
-    """Return the sum of ``c log c`` over cells (z, x, y) for labels permuted within z."""
-    order = np.argsort(z, kind="stable")
-    order = np.repeat(order, weights[order])  # a row that stands for many is many rows
-    z, zx, y = z[order], zx[order], y[order]
-    labels = int(y.max()) + 1
-    size = (int(zx.max()) + 1) * labels
-    table = clogc(np.arange(int(np.bincount(zx).max()) + 1))
-    sums = np.empty(draws)
-    batch = max(1, CHUNK // max(len(z), size))
-    for begin in range(0, draws, batch):
-        some = min(batch, draws - begin)
-        shuffled = np.argsort(z + rng.random((some, len(z))), axis=1)
-        key = zx * labels + y[shuffled] + size * np.arange(some)[:, None]
-        cell, m = densify(key.ravel(), some * size)
-        draw = np.empty(m, dtype=np.int64)
-        draw[cell] = np.repeat(np.arange(some), len(z))
-        sums[begin : begin + some] = np.bincount(draw, table[totals(cell, m)], some)
-    return sums
 
 
 def _group(z: Ints, x: Ints, weights: Ints) -> tuple[Ints, Ints, Ints]:
@@ -152,22 +116,8 @@ def _group(z: Ints, x: Ints, weights: Ints) -> tuple[Ints, Ints, Ints]:
     return cell, totals(cell, m, weights), z_of
 
 
-def clogc(counts: Ints) -> Floats:
-    """Return ``c log c`` of each count."""
-    return counts * np.log(np.maximum(counts, 1))
-
-
 class NullContributions:
     """Marginal contributions of data parties beside their null, each worked out once.
-
-    Parameters
-    ----------
-    cells : CoalitionCells
-        The parties' cells.
-    draws : int
-        Permutations drawn per contribution; 0 for no standard deviations.
-    seed : int
-        Seed of the draws.
 
     Attributes
     ----------
@@ -175,14 +125,11 @@ class NullContributions:
         The task party's own information, less its null.
     """
 
-    def __init__(self, cells: CoalitionCells, draws: int = 20, seed: int = 0) -> None:
-        if whole("draws", draws, 0) == 1:
-            raise ValueError(f"draws is {draws}; expected 0 (no z-scores) or at least 2")
-        self.cells, self.draws = cells, draws
-        self._rng = Streams(seed).generator("fedvalue-null")
-        self._known: dict[tuple[bytes, int], tuple[float, float, float]] = {}
+    def __init__(self, cells: CoalitionCells) -> None:
+        self.cells = cells
+        self._known: dict[tuple[bytes, int], tuple[float, float]] = {}
         task = cells.task.key
-        plugin, mean, _ = null_information(np.zeros_like(task), task, cells.label, cells.weights)
+        plugin, mean = null_information(np.zeros_like(task), task, cells.label, cells.weights)
         self.master = plugin - mean
 
     @property
@@ -190,8 +137,8 @@ class NullContributions:
         """Distinct marginal contributions worked out."""
         return len(self._known)
 
-    def marginal(self, members: NDArray[np.bool_], party: int) -> tuple[float, float, float]:
-        """Return plug-in, corrected and deviation (0 without draws) of one contribution."""
+    def marginal(self, members: NDArray[np.bool_], party: int) -> tuple[float, float]:
+        """Return one contribution: plug-in, and corrected."""
         key = (members.tobytes(), int(party))
         if key not in self._known:
             base, label = self.cells.at(members), self.cells.label
@@ -200,12 +147,9 @@ class NullContributions:
                 some = np.empty(base.size, dtype=np.int64)  # the label of some row of each cell
                 some[base.key] = label
                 base.pure = bool((some[base.key] == label).all())
-            answer = 0.0, 0.0, 0.0
+            plugin = mean = 0.0
             if not base.pure:
-                plugin, mean, deviation = null_information(
-                    base.key, self.cells.parties[party][0], label, self.cells.weights,
-                    draws=self.draws, rng=self._rng,
-                )  # fmt: skip
-                answer = plugin, plugin - mean, deviation if self.draws else 0.0
-            self._known[key] = answer
+                codes, _ = self.cells.parties[party]
+                plugin, mean = null_information(base.key, codes, label, self.cells.weights)
+            self._known[key] = plugin, plugin - mean
         return self._known[key]

@@ -84,11 +84,6 @@ class PartyValues:
         "plugin", "miller-madow", "permutation" or "knn".
     plugin : float64[d] or None
         Plug-in values from the same coalitions, where the correction works them out.
-    z : float64[d] or None
-        For "permutation": the corrected value over the summed deviations of its null, a rough
-        guide and no test: 0 or huge where the null hardly varies (a rare label), and above 2 for
-        noise oftener than a normal score where parties are few.  For decisions use
-        :func:`~fedkit.fedvalue.significance.permutation_p_values`.
     """
 
     values: Floats
@@ -99,21 +94,14 @@ class PartyValues:
     names: tuple[str, ...]
     correction: str = "plugin"
     plugin: Floats | None = None
-    z: Floats | None = None
-
-    @property
-    def ranking(self) -> tuple[str, ...]:
-        """Names of the parties, the most valuable first."""
-        return tuple(self.names[i] for i in np.argsort(-self.values, kind="stable"))
 
     def to_frame(self) -> pd.DataFrame:
         """Return a table with one row per data party."""
         frame: pd.DataFrame = need("pandas", extra="run").DataFrame(
             {"party": self.names, "value": self.values, "standard_error": self.standard_errors}
         )
-        for name, column in (("plugin", self.plugin), ("z", self.z)):
-            if column is not None:
-                frame[name] = column
+        if self.plugin is not None:
+            frame["plugin"] = self.plugin
         return frame
 
 
@@ -226,7 +214,6 @@ def mshapley_cmi(
     estimator: Estimator | None = None,
     budget: int | None = None,
     seed: int = 0,
-    draws: int = 20,
     names: Sequence[str] | None = None,
 ) -> PartyValues:
     """Return the MShapley-CMI value of every data party (FedValue, Definition 5).
@@ -254,9 +241,7 @@ def mshapley_cmi(
         Distinct coalitions to evaluate; ``2**d`` gives exact values.  For "permutation":
         marginal contributions, repeats included, and values stay sampled whatever the budget.
     seed : int
-        Seed of the permutations and of the null's draws.
-    draws : int
-        Draws per marginal contribution for the z-scores of "permutation"; 0 leaves them out.
+        Seed of the permutations.
 
     Raises
     ------
@@ -277,7 +262,7 @@ def mshapley_cmi(
     else:
         cells = coalition_cells(x_task, y, parties, names, bins, how, missing)
         if correction == "permutation":
-            return _corrected(cells, estimator, budget, seed, draws)
+            return _corrected(cells, estimator, budget, seed)
         game, rows, titles = CMIGame(cells, correction=correction), cells.rows, cells.names
     if estimator is None and budget is None and _affordable(game.n_players, rows + 5000):
         result = shapley(game)
@@ -301,7 +286,7 @@ def mshapley_from_table(
     """Return the values from a contingency table: the secure path's last step (Eq. 13).
 
     Equal to :func:`mshapley_cmi` on the rows that were counted where both are exact: bit for bit
-    for "plugin" and "miller-madow", to about 1e-12 nats for "permutation" (its `z` is drawn anew).
+    for "plugin" and "miller-madow", to about 1e-12 nats for "permutation".
     Whether values are exact is decided by the rows of the table, of which there are fewer than
     people, so this may be exact where the other is sampled.
 
@@ -310,7 +295,7 @@ def mshapley_from_table(
     tokens, task_cells, counts, names
         As for :func:`cells_of_table`.
     options
-        `correction`, `estimator`, `budget`, `seed` and `draws` of :func:`mshapley_cmi`; "knn"
+        `correction`, `estimator`, `budget` and `seed` of :func:`mshapley_cmi`; "knn"
         needs the values themselves and is refused.
     """
     return mshapley_cmi(cells_of_table(tokens, task_cells, counts, names), **options)
@@ -322,12 +307,12 @@ def _affordable(n_players: int, work: float) -> bool:
 
 
 def _corrected(
-    cells: CoalitionCells, estimator: Estimator | None, budget: int | None, seed: int, draws: int
+    cells: CoalitionCells, estimator: Estimator | None, budget: int | None, seed: int
 ) -> PartyValues:
     """Return the values with the permutation null taken off; see :mod:`~fedkit.fedvalue.bias`."""
-    null = NullContributions(cells, draws, seed)
+    null = NullContributions(cells)
     d = len(cells.parties)
-    values, errors = np.zeros((d, 3)), np.zeros(d)
+    values, errors = np.zeros((d, 2)), np.zeros(d)
     exact = estimator is None and budget is None and _affordable(d, 2 * d * (cells.rows + 5000))
     if exact:
         weights = shapley_weights(d)
@@ -336,23 +321,19 @@ def _corrected(
                 values[party] += np.multiply(weights[members.sum()], null.marginal(members, party))
     else:
         orders, unit = _orders(d, estimator or PermutationSampling(), budget, seed)
-        steps = np.empty((len(orders), d, 3))
+        steps = np.empty((len(orders), d, 2))
         for step, order in zip(steps, orders, strict=True):
             before = np.zeros(d, dtype=np.bool_)
             for party in order:
                 step[party] = null.marginal(before, party)
                 before[party] = True
-        samples = steps.reshape(-1, unit, d, 3).mean(axis=1)
+        samples = steps.reshape(-1, unit, d, 2).mean(axis=1)
         values, n = samples.mean(axis=0), len(samples)
         errors = samples[..., 1].std(axis=0, ddof=1) / np.sqrt(n) if n > 1 else errors + np.nan
-    plugin, corrected, deviation = values.T
-    # The deviation of a value is at most the weighted sum of its contributions'.
-    # A constant party has no deviation and no value: nothing speaks for it.
-    z = np.divide(corrected, deviation, out=np.zeros(d), where=deviation > 0) if draws else None
+    plugin, corrected = values.T
     return PartyValues(
-        corrected, errors, null.master, exact, null.evaluations, cells.names, "permutation",
-        plugin, z,
-    )  # fmt: skip
+        corrected, errors, null.master, exact, null.evaluations, cells.names, "permutation", plugin
+    )
 
 
 def _orders(

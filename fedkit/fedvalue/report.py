@@ -239,7 +239,7 @@ def assess(
     plugin = counts.values(seed=seed)
     corrected = None
     if correction != "plugin":
-        corrected = counts.values(correction=correction, draws=0, seed=seed)
+        corrected = counts.values(correction=correction, seed=seed)
     evidence = None
     if test is None:
         labels = len(set(counts.task_cells[:, 1].tolist()))

@@ -186,8 +186,7 @@ def information_values(
 
     def value(labels: Codes, correction: Any) -> PartyValues:
         return mshapley_cmi(
-            task, labels, data, bins=levels, correction=correction, estimator=sampling, seed=seed,
-            draws=0,
+            task, labels, data, bins=levels, correction=correction, estimator=sampling, seed=seed
         )  # fmt: skip
 
     corrected = value(y, "permutation")

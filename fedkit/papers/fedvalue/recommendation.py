@@ -234,7 +234,7 @@ def values(repetition: Repetition, case: Case, seed: int) -> dict[str, FloatArra
 
     def fedvalue(correction: Correction) -> FloatArray:
         return mshapley_cmi(
-            task, label, offered, bins=case.bins, correction=correction, seed=seed, draws=2
+            task, label, offered, bins=case.bins, correction=correction, seed=seed
         ).values
 
     return {
