@@ -53,7 +53,7 @@ class House:
             limits=self.limits,
         )  # fmt: skip
         self.app.state.store._clock = lambda: self.clock
-        self.server = make_server(self.app, quiet=True, **self.tls)
+        self.server = make_server(self.app, **self.tls)
         self.server.config.loaded_app = self.spy(self.server.config.loaded_app)
         place = listen("127.0.0.1", port)
         self.port = place.getsockname()[1]

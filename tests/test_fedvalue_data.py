@@ -283,9 +283,6 @@ def test_pca_keeps_the_largest_spread_with_fixed_signs(shape):
 
 
 def test_columns_from_csv_and_npz(tmp_path):
-    pytest.importorskip("httpx")
-    from fedkit.fedvalue.service.parties import cells_of
-
     file = tmp_path / "a.csv"
     file.write_text("\ufeffid,age,town,label\n007,3.5,Ulm,yes\n7,,,no\nNA,1e3,Bonn,no\n", "utf-8")
     found = read_columns(file, label="label")
@@ -293,10 +290,10 @@ def test_columns_from_csv_and_npz(tmp_path):
     assert found.names == ("age", "town")
     assert found.y is not None
     assert found.y.tolist() == ["yes", "no", "no"]
-    assert cells_of(found, 5, "width", "own", "a").tolist() == [0, 2, 1]
+    assert joint_codes(discretise(found.x)).tolist() == [0, 2, 1]
     assert read_columns(file, columns=["town"]).names == ("town",)
-    nothing = read_columns(file, label="label", columns=[], min_columns=0)
-    assert cells_of(nothing, 5, "width", "own", "a").tolist() == [0, 0, 0]
+    nothing = read_columns(file, label="label", columns=[])
+    assert joint_codes(discretise(nothing.x)).tolist() == [0, 0, 0]
     packed = tmp_path / "a.npz"
     np.savez(packed, id=np.array([7, 8]), age=np.array([1.5, 2.5]))
     assert read_columns(packed).ids == ["7", "8"]

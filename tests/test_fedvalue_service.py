@@ -28,7 +28,7 @@ from fedkit.fedvalue.protocol.counting import CountingServer
 from fedkit.fedvalue.protocol.messages import MessageError, Table, Upload
 from fedkit.fedvalue.protocol.secure import DataParty, TaskParty
 from fedkit.fedvalue.service import store
-from fedkit.fedvalue.service.access import AccessDenied, TokenBook, issue_tokens
+from fedkit.fedvalue.service.access import Refusal, TokenBook, issue_tokens
 from fedkit.fedvalue.service.client import (
     CounterError,
     CounterRefused,
@@ -370,10 +370,9 @@ def test_malformed_uploads(house: House) -> None:
     twice = upload()
     twice.ids[1] = twice.ids[0]
     cases = [
-        (b"", 400, "not a message"),
+        (b"", 400, "not the message"),
         (good[:-1], 400, "cut off"),
         (good + b"x", 400, "longer than it says"),
-        (b"FKV1" + (10**5).to_bytes(4, "little") + b"[" * 10**5, 400, "cannot be read"),
         (twice.to_bytes(), 422, "twice"),
     ]
     for body, status, words in cases:
@@ -461,7 +460,7 @@ def test_limits_on_jobs_and_on_the_folder(house: House) -> None:
         ({"jobs": 0}, "jobs is 0"),
         ({"lifetime": float("nan")}, "is nan"),
         ({"body_seconds": float("inf")}, "is inf"),
-        ({"upload_bytes": 1 << 40}, "expected are 943718400 at most"),
+        ({"upload_bytes": 1 << 40}, "and up to 9.43718e"),
     ):
         with pytest.raises(ValueError, match=words):
             Limits(**limits)  # type: ignore[arg-type]
@@ -497,7 +496,7 @@ def test_tokens_are_kept_as_hashes_and_files_are_private(tmp_path: Path) -> None
         ("shop", "task"), ("bank", "data")
     ]  # fmt: skip
     for wrong in ("", tokens[0] + "x", tokens[0].upper(), "\udcff"):
-        with pytest.raises(AccessDenied, match="unknown"):
+        with pytest.raises(Refusal, match="unknown"):
             found.whose(wrong)
     with pytest.raises(ValueError, match=r"bank has a token .*--renew"):
         issue_tokens(book, tmp_path, data=["bank"])
@@ -562,9 +561,8 @@ def test_tls(tmp_path: Path) -> None:
 # ------------------------------------------------------- a server that is not what it should be
 
 
-TABLE = Table(np.zeros((1, 3), np.uint32), np.full(1, 6, np.int64), {"bank": b"s"}).to_bytes()
-DEEP = b"FKV1" + (1500).to_bytes(4, "little") + b"[" * 1500
-OTHER = Table(np.zeros((1, 3), np.uint32), np.full(1, 7, np.int64), {"bank": b"s"}).to_bytes()
+TABLE = Table(np.zeros((1, 3), np.uint32), np.full(1, 6, np.int64), (b"s",)).to_bytes()
+OTHER = Table(np.zeros((1, 3), np.uint32), np.full(1, 7, np.int64), (b"s",)).to_bytes()
 
 
 @pytest.mark.parametrize(
@@ -576,12 +574,11 @@ OTHER = Table(np.zeros((1, 3), np.uint32), np.full(1, 7, np.int64), {"bank": b"s
         ([http(b"")], CounterError, "something else than a table", 1),
         ([http(TABLE[:-1])], CounterError, "cut off", 1),
         ([http(TABLE + TABLE)], CounterError, "longer than it says", 1),
-        ([http(TABLE[:50], size=len(TABLE))], CounterUnavailable, "after 3 tries", 3),
+        ([http(TABLE[:30], size=len(TABLE))], CounterUnavailable, "after 3 tries", 3),
         ([http(b"x" * 3000)], CounterError, "longer than 2000 bytes", 1),
         ([http(b"{}", "202 Accepted")], CounterError, "state of a job", 1),
         ([http(b"[]", "202 Accepted")], CounterError, "state of a job", 1),
         ([http(b'{"missing": [[3]]}', "202 Accepted")], CounterError, "state of a job", 1),
-        ([http(DEEP)], CounterError, "something else than a table .*head of the message", 1),
         ([http(b"", "302 Found", "Location: http://evil.invalid/\r\n")], CounterError, "302", 1),
         ([http(b"no", "500 Oops")], CounterUnavailable, "3 tries: status 500: it does not", 3),
         ([http(b'{"error": "a\\u001b[31m\\nb"}', "422 No")], CounterRefused, r"a \[31m b", 1),
@@ -693,7 +690,7 @@ def test_addresses_and_tokens_that_cannot_be_right(url: str, token: str, words: 
     with pytest.raises(ValueError, match=words):
         RemoteCounter(url, token)
     for timeout in (float("nan"), float("inf"), 0.0, -1.0):
-        with pytest.raises(ValueError, match=f"timeout is {timeout}; expected is a number from"):
+        with pytest.raises(ValueError, match=f"timeout is {timeout}; expected a finite number"):
             RemoteCounter("http://127.0.0.1", "t", timeout=timeout)
     RemoteCounter("http://count.example.org", "t", plain=True).disconnect()
 

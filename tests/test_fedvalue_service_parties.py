@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import socket
 import stat
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,7 +20,7 @@ from countinghouse import PARTIES, House
 
 from fedkit import cli
 from fedkit.fedvalue.cmi import mshapley_cmi
-from fedkit.fedvalue.data import Columns, read_columns
+from fedkit.fedvalue.data import Columns, discretise, joint_codes, read_columns
 from fedkit.fedvalue.protocol import parties as taskparty
 from fedkit.fedvalue.protocol.counting import CountingServer
 from fedkit.fedvalue.protocol.keys import seal
@@ -35,8 +34,8 @@ from fedkit.fedvalue.protocol.secure import (
 from fedkit.fedvalue.service import demo as show
 from fedkit.fedvalue.service import store
 from fedkit.fedvalue.service.client import CounterRefused, CounterUnavailable, RemoteCounter
-from fedkit.fedvalue.service.parties import answer_jobs, cells_of, run_task
-from fedkit.fedvalue.service.store import Limits, PartyState
+from fedkit.fedvalue.service.parties import PartyState, answer_jobs, run_task
+from fedkit.fedvalue.service.store import Limits
 from fedkit.streams import Streams
 
 KEY = bytes(range(32))
@@ -67,9 +66,7 @@ class Federation:
     def party(self, name: str, key: bytes = KEY) -> DataParty:
         held = self.columns(name)
         secret = PartyState(self.folder / f"{name}.state").secret
-        return DataParty(
-            name, held.ids, cells_of(held, 5, "width", "own", name), key, secret=secret
-        )
+        return DataParty(name, held.ids, joint_codes(discretise(held.x)), key, secret=secret)
 
     def answer(self, name: str, key: bytes = KEY, **options: Any) -> int:
         with self.house.counter(name, retries=1) as counter:
@@ -83,7 +80,7 @@ class Federation:
         retries = options.pop("retries", 1)
         with self.house.counter("shop", retries=retries) as counter:
             return run_task(
-                held, cells_of(held, 5, "width", "own", "shop"), KEY, counter, name="shop",
+                held, joint_codes(discretise(held.x)), KEY, counter, name="shop",
                 state=self.folder / "shop.run", poll=0.01,
                 say=self.said.append, **{"timeout": 60.0, "parties": PARTIES[1:]} | options,
             )  # fmt: skip
@@ -360,33 +357,20 @@ def sealed_job(order: bytes, name: str = "j1") -> Job:
     return Job(name, PARTIES, {"bank": seal(order, KEY, "order", name, "bank")})
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"duplications": 2.5}, "duplications is 2.5"),
-        ({"duplications": True}, "duplications is True"),
-        ({"duplications": 10**30}, "duplications is 1000"),
-        ({"artificial": None}, "artificial is None"),
-        ({"padding": [[1]]}, "padding is a list"),
-        ({"cell": "0"}, "cell is '0'"),
-        ({"tokens": ["row"]}, "tokens is a list"),
-        ({"date": 3}, "damaged"),
-    ],
-)
-def test_an_order_that_cannot_be_is_one_clear_refusal(change: dict[str, Any], words: str) -> None:
+def test_an_order_that_cannot_be_is_one_clear_refusal() -> None:
     server, said = CountingServer(), list[str]()
-    good = sealed_job(Order(2, 5).to_bytes(), "good")
-    server.open(sealed_job(json.dumps(asdict(Order(2, 5)) | change).encode(), "odd"))
+    none = Order(2, 5).to_bytes().replace((2).to_bytes(4, "little"), bytes(4))
+    server.open(sealed_job(none, "odd"))
     server.open(sealed_job(b"[" * 10**5, "deep"))
-    server.open(good)
+    server.open(sealed_job(Order(2, 5).to_bytes(), "good"))
     party = DataParty("bank", range(8), np.arange(8), KEY)
     assert answer_jobs(party, server, once=True, say=said.append)
-    assert said[0].startswith("job odd is not answered: the task party's order ")
-    assert words in said[0]
-    assert said[1:] == [
-        "job deep is not answered: the task party's order is damaged", "job good is answered"
-    ]  # fmt: skip
-    assert len(party.answer(good).ids) >= 21
+    assert said == [
+        "job odd is not answered: the task party's order cannot be: duplications is 0; expected a "
+        "whole number from 1 to 1e+09",
+        "job deep is not answered: the task party's order is damaged, or of another version",
+        "job good is answered",
+    ]
 
 
 def test_an_old_job_gets_the_same_answer_or_none(tmp_path: Path) -> None:
@@ -493,15 +477,16 @@ def changed(command: list[str], option: str, value: str) -> list[str]:
         (changed(SERVE, "--tls-cert", "bank.csv"), "both a certificate and its key"),
         ([*SERVE, "--tls-cert", "bank.csv", "--tls-key", "bank.csv"], "cannot be used"),
         (changed(SERVE, "--max-jobs", "0"), "the limit jobs is 0"),
-        (changed(SERVE, "--port", "99999"), "port is 99999; expected is a number from 0 to 65535"),
-        (changed(SERVE, "--port", "-1"), "port is -1; expected is a number from 0 to 65535"),
+        (
+            changed(SERVE, "--port", "99999"),
+            "port is 99999; expected a whole number from 0 to 65535",
+        ),
+        (changed(SERVE, "--port", "-1"), "port is -1; expected a whole number"),
         (changed(SERVE, "--max-upload-mb", "nan"), "max-upload-mb is nan"),
         (changed(SERVE, "--job-days", "inf"), "the limit lifetime is inf"),
-        (changed(BANK, "--timeout", "nan"), "timeout is nan; expected is a number from 0.001"),
-        (changed(BANK, "--poll", "0"), "poll is 0.0; expected is a number from 0.01"),
+        (changed(BANK, "--timeout", "nan"), "timeout is nan; expected a finite number"),
         (changed(BANK, "--max-jobs", "0"), "max-jobs is 0"),
-        (changed(SHOP, "--timeout", "nan"), "timeout is nan; expected is a number from 0.01"),
-        (changed(SHOP, "--seed", "-1"), "seed is -1"),
+        (changed(SHOP, "--timeout", "nan"), "timeout is nan; expected a finite number"),
         (changed(BANK, "--data", "none.csv"), "none.csv"),
         (changed(BANK, "--id-column", "key"), "no column 'key'"),
         (changed(BANK, "--columns", "a,z"), "no column 'z'"),

@@ -201,7 +201,7 @@ def command(name: str, url: str, *more: str) -> list[str]:
 
 def answering(house: House, jobs: int) -> list[threading.Thread]:
     """The data parties' programs, as threads."""
-    more = ["--max-jobs", str(jobs), "--poll", "0.05"]
+    more = ["--max-jobs", str(jobs)]
     threads = [
         threading.Thread(target=cli.main, args=(command(name, house.url, *more),))
         for name in ("bank", "telco")
@@ -317,7 +317,7 @@ def test_a_party_waits_for_its_server_and_then_asks_who_it_is(
 
     monkeypatch.setattr(commands.time, "sleep", lambda _: None)
     counter: Any = SimpleNamespace(pending=pending, role="data")
-    commands.admit(counter, "bank", "data", 0.5)
+    commands.admit(counter, "bank", "data", wait=True)
     assert asked == ["bank"] * 3
     assert capsys.readouterr().out == "bank: no answer; trying on\n"
     asked.clear()

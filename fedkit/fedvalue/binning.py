@@ -96,8 +96,7 @@ def discretise(
     choice("missing", missing, ("own", "refuse"))
     columns = columns_of(x, name)
     titles = list(x.columns) if hasattr(x, "columns") else list(range(len(columns)))
-    given = [discrete] * len(columns) if isinstance(discrete, bool | None) else discrete
-    check_discrete(given, len(columns), name)
+    given = each_discrete(discrete, len(columns), name)
     rows = len(x)
     codes = np.zeros((rows, len(columns)), dtype=np.int64)
     for j, (column, keep) in enumerate(zip(columns, given, strict=True)):
@@ -114,8 +113,10 @@ def discretise(
     return codes[:, 0] if np.ndim(x) == 1 else codes
 
 
-def check_discrete(discrete: Any, columns: int, name: str) -> None:
-    """Refuse what is no truth value or None for each column."""
+def each_discrete(discrete: Any, columns: int, name: str) -> Any:
+    """Return a truth value or None for each column, or refuse what is none."""
+    if isinstance(discrete, bool | None):
+        return [discrete] * columns
     known = (bool, np.bool_, type(None))
     listed = isinstance(discrete, Sequence | np.ndarray) and len(discrete) == columns
     if not listed or not all(isinstance(keep, known) for keep in discrete):
@@ -123,6 +124,7 @@ def check_discrete(discrete: Any, columns: int, name: str) -> None:
             f"discrete is {discrete!r}; expected True, False or None, or one of them for each of "
             f"the {columns} columns of {name}"
         )
+    return discrete
 
 
 def _parse(column: NDArray[Any], where: str) -> tuple[NDArray[Any], NDArray[np.bool_]]:

@@ -11,7 +11,7 @@ import csv
 import re
 import warnings
 import zipfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,9 +24,9 @@ from fedkit.extras import need
 from fedkit.fedvalue.binning import (
     How,
     Missing,
-    check_discrete,
     columns_of,
     discretise,
+    each_discrete,
     label_codes,
     label_doubt,
     looks_like_id,
@@ -65,7 +65,8 @@ class VerticalData:
         Features of the data parties, one entry per party: a list, not one matrix.  The keys of a
         dict are the parties' names.
     ids : sequence of 1 + d arrays, each of shape (n,), optional
-        Who each row is: one list per party, the task party first, which must agree.
+        Who each row is: one list per party, the task party first, which must agree.  The
+        attribute is the common list, ``0..n-1`` by default.
     names : sequence of str, optional
         Names of the data parties; "party 1", "party 2", ... by default.
     discrete : sequence of 1 + d entries, optional
@@ -73,20 +74,11 @@ class VerticalData:
         :func:`~fedkit.fedvalue.binning.discretise` takes, so a truth value for all its columns,
         one per column, or None.
 
-    Attributes
-    ----------
-    x_task, y, parties, names, discrete
-        As above; `parties` is a tuple.
-    ids : array, shape (n,)
-        The common list; ``0..n-1`` by default.
-
     Raises
     ------
     ValueError
-        If there is no data party, the parties are one matrix or data frame, a party has no rows
-        or another number of rows, IDs repeat or are not aligned, there are no IDs and two pandas
-        objects have different indexes, the label is continuous or has missing values, names
-        repeat, or `discrete` has another length.
+        If the parties, their rows, IDs, indexes or names do not fit together, or the label is
+        continuous or has missing values.
 
     Warns
     -----
@@ -125,14 +117,21 @@ class VerticalData:
             warnings.warn(doubt, stacklevel=2)
         self.x_task = np.zeros((self.n_rows, 0)) if x_task is None else x_task
         self.parties, self.names = _each_party(parties, names)
-        self._owners = ("the task party", *self.names)
-        for owner, x in zip(self._owners, (self.x_task, *self.parties), strict=True):
+        owners = ("the task party", *self.names)
+        self.discrete = (None,) * len(owners) if discrete is None else discrete
+        if not isinstance(self.discrete, list | tuple) or len(self.discrete) != len(owners):
+            raise ValueError(
+                f"discrete is {discrete!r}; expected {len(owners)} entries, one for the task "
+                "party and one per data party"
+            )
+        for owner, x, keep in self._held():
             columns = columns_of(x, owner)
             if len(x) != self.n_rows:
                 raise ValueError(
                     f"{owner} has {len(x)} rows and y has {self.n_rows}; keep the rows that all "
                     "parties share, in one order"
                 )
+            each_discrete(keep, len(columns), owner)
             for title, column in zip(getattr(x, "columns", []), columns, strict=False):
                 if looks_like_id(column):
                     warnings.warn(
@@ -144,18 +143,12 @@ class VerticalData:
             _check_index(x_task, y, *self.parties)
             self.ids = np.arange(self.n_rows)
         else:
-            self.ids = _common_ids(ids, self.n_rows, self._owners)
-        self.discrete = (None,) * len(self._owners) if discrete is None else discrete
-        if not isinstance(self.discrete, list | tuple) or len(self.discrete) != len(self._owners):
-            raise ValueError(
-                f"discrete is {discrete!r}; expected {len(self._owners)} entries, one for the "
-                "task party and one per data party"
-            )
-        for owner, x, keep in zip(
-            self._owners, (self.x_task, *self.parties), self.discrete, strict=True
-        ):
-            width = 1 if np.ndim(x) == 1 else np.shape(x)[1]
-            check_discrete([keep] * width if isinstance(keep, bool | None) else keep, width, owner)
+            self.ids = _common_ids(ids, self.n_rows, owners)
+
+    def _held(self) -> Iterator[tuple[str, Any, Any]]:
+        """What each party is called and holds, and what of it keeps its levels."""
+        owners = ("the task party", *self.names)
+        return zip(owners, (self.x_task, *self.parties), self.discrete, strict=True)
 
     @classmethod
     def from_frame(
@@ -168,12 +161,8 @@ class VerticalData:
         ----------
         frame : data frame
             One row per person; columns that nobody is given are left out.
-        label : str
-            Column of the label.
-        parties : mapping of str to sequence of str
-            Columns of each data party.
-        task : sequence of str
-            Columns of the task party.
+        label, parties, task
+            Names of the columns: of the label, of each data party, of the task party.
         on : str, optional
             Column that says who a row is; each once.
         **options
@@ -215,16 +204,8 @@ class VerticalData:
     ) -> VerticalData:
         """A data frame of each party, joined on an ID: the rows that all parties hold.
 
-        Parameters
-        ----------
-        task : data frame
-            Of the task party, with the label; every column but `on` and `label` is a feature.
-        parties : mapping of str to data frame
-            Of each data party; every column but `on` is a feature.
-        on, label : str
-            Columns of the ID, in every frame, and of the label.
-        **options
-            ``discrete``, as above.
+        Every column of the task party but `on` and `label` is a feature, of the others every one
+        but `on`; `options` are as above.
 
         Raises
         ------
@@ -271,9 +252,8 @@ class VerticalData:
         )  # fmt: skip
 
     def __repr__(self) -> str:
-        shapes = [np.shape(x) for x in (self.x_task, *self.parties)]
-        task, *widths = (1 if len(shape) == 1 else shape[1] for shape in shapes)
-        held = ", ".join(f"{name}: {w}" for name, w in zip(self.names, widths, strict=True))
+        task, *others = (len(columns_of(x)) for _, x, _ in self._held())
+        held = ", ".join(f"{name}: {n}" for name, n in zip(self.names, others, strict=True))
         return f"VerticalData({self.n_rows} rows; columns: task {task}, {held})"
 
     @property
@@ -285,10 +265,9 @@ class VerticalData:
         self, bins: int = 5, how: How = "width", missing: Missing = "own"
     ) -> tuple[Codes, Codes, list[Codes]]:
         """Return one dense code per row for the task party, the label, and each data party."""
-        held = zip(self._owners, (self.x_task, *self.parties), self.discrete, strict=True)
         task, *parties = (
             joint_codes(discretise(x, bins, how, missing, discrete=keep, name=owner))
-            for owner, x, keep in held
+            for owner, x, keep in self._held()
         )
         return task, label_codes(self.y), parties
 
@@ -303,34 +282,27 @@ def _groups(parties: Any) -> Mapping[str, Any]:
     return parties
 
 
-def vertical_data(
-    x_task: Any, y: Any = None, parties: Any = None, names: Iterable[str] | None = None
-) -> VerticalData:
-    """Return the data of a call: a :class:`VerticalData` as it is, or one made of its parts."""
-    if not isinstance(x_task, VerticalData):
+def vertical_data(x_task: Any, y: Any, parties: Any, names: Any) -> Any:
+    """Return the data of a call: what holds all of them as it is, or one made of its parts."""
+    if not isinstance(x_task, VerticalData | CoalitionCells):
         return VerticalData(x_task, y, parties, names=names)
-    _alone(x_task, y, parties, names)
+    if any(part is not None for part in (y, parties, names)):
+        raise ValueError(
+            f"{type(x_task).__name__} holds the label, the parties and their names; pass nothing "
+            "beside it"
+        )
     return x_task
 
 
 def coalition_cells(
-    x_task: Any, y: Any = None, parties: Any = None, names: Iterable[str] | None = None,
-    bins: int = 5, how: How = "width", missing: Missing = "own",
-) -> CoalitionCells:  # fmt: skip
+    x_task: Any, y: Any, parties: Any, names: Any, bins: int, how: How, missing: Missing
+) -> CoalitionCells:
     """Return the cells of a call: those of :class:`CoalitionCells`, or those of the data."""
-    if isinstance(x_task, CoalitionCells):
-        _alone(x_task, y, parties, names)
-        return x_task.apart()
     data = vertical_data(x_task, y, parties, names)
-    return CoalitionCells(*data.codes(bins, how, missing), names=data.names)
-
-
-def _alone(whole: Any, *beside: Any) -> None:
-    if any(part is not None for part in beside):
-        raise ValueError(
-            f"{type(whole).__name__} holds the label, the parties and their names; pass nothing "
-            "beside it"
-        )
+    if isinstance(data, CoalitionCells):
+        return data.apart()
+    task, label, others = data.codes(bins, how, missing)
+    return CoalitionCells(task, label, others, names=data.names)
 
 
 def _each_party(
@@ -413,48 +385,30 @@ def pca(x: ArrayLike, components: int) -> NDArray[np.float64]:
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """What one party holds.
+    """What one party holds, from its file.
 
-    Attributes
-    ----------
-    ids : list of str, length n
-        IDs as text, as they stand in the file: leading zeros count.
-    x : data frame, shape (n, f)
-        The features.
-    y : array, shape (n,), or None
-        The label.
-    names : tuple of str
-        Names of the features.
+    IDs are text, as they stand there (leading zeros count), `x` is a data frame of the features,
+    `y` the label of a task party.
     """
 
     ids: list[str]
     x: Any
     y: NDArray[Any] | None
-    names: tuple[str, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the features."""
+        return tuple(map(str, self.x.columns))
 
 
 def read_columns(
-    path: Path,
-    *,
-    id_column: str = "id",
-    label: str | None = None,
+    path: Path, *, id_column: str = "id", label: str | None = None,
     columns: Sequence[str] | None = None,
-    min_columns: int = 1,
-) -> Columns:
+) -> Columns:  # fmt: skip
     """Read a CSV file with a line of names, or an .npz file with one array per column.
 
-    Parameters
-    ----------
-    path : Path
-        The file.
-    id_column : str
-        Column that says which person, product, ... a row is about.
-    label : str, optional
-        Column of the label, for the task party.
-    columns : sequence of str, optional
-        The features to use; by default every other column.
-    min_columns : int
-        Features that there must be at least.
+    Features are the `columns` named, by default all but the ID and the label; without a label
+    there must be one.  What is missing, twice or no text is refused with one sentence.
     """
     frame = _npz(path) if path.suffix == ".npz" else _csv(path, id_column)
     others = [c for c in frame.columns if c not in (id_column, label)]
@@ -472,7 +426,7 @@ def read_columns(
             )
     if len(frame) == 0:
         raise ValueError(f"{path} has no rows")
-    if len(chosen) < min_columns:
+    if label is None and not chosen:
         raise ValueError(f"{path} has no features: only {', '.join(map(str, frame.columns))}")
     for name in chosen:
         _check_text(frame[name], f"column {name!r} of {path}")
@@ -487,8 +441,7 @@ def read_columns(
                 f"the label {label!r} has the one value {y[0]} in all {len(y)} rows of {path}, so "
                 "there is nothing to tell about it; take rows with two labels or more"
             )
-    ids = _ids(frame[id_column], f"{path}: the {id_column}")
-    return Columns(ids, frame[chosen], y, tuple(map(str, chosen)))
+    return Columns(_ids(frame[id_column], f"{path}: the {id_column}"), frame[chosen], y)
 
 
 def _csv(path: Path, id_column: str) -> Any:

@@ -62,11 +62,16 @@ class View:
     rng: np.random.Generator
 
     @property
+    def counts(self) -> npt.NDArray[np.int64]:
+        """The true counts."""
+        return self.table.counts
+
+    @property
     def cellwise(self) -> bool:
         """Whether the query is for one cell."""
-        return not self.table.tokens.any() and len(self.table.counts) <= 1
+        return not self.table.tokens.any() and len(self.counts) <= 1
 
-    def answer(self, counts: npt.NDArray[np.int64]) -> Table:
+    def answer(self, counts: npt.NDArray[Any]) -> Table:
         """Return the table with other counts."""
         return replace(self.table, counts=counts.astype(np.int64))
 
@@ -83,7 +88,7 @@ def guess_q(view: View) -> int:
     For a table all sets have the same size, and q n + n_r betrays q to whoever knows n.
     """
     low, high = view.known.duplications
-    total = int(view.table.counts.sum())
+    total = int(view.counts.sum())
     if not view.cellwise:
         guess = (total - sum(view.known.artificial) / 2) / view.known.rows
         return int(np.clip(round(guess), low, high))
@@ -92,90 +97,41 @@ def guess_q(view: View) -> int:
     return fits[0] if fits and divisor else low
 
 
-def zeros(view: View) -> Table:
-    """Nothing in common, anywhere."""
-    return view.answer(np.zeros_like(view.table.counts))
+def _constant(view: View) -> Table:
+    same = view.memory.setdefault("constant", 10 + int(view.counts.mean() or 0))
+    return view.answer(np.full_like(view.counts, same))
 
 
-def constant(view: View) -> Table:
-    """The same number for every count."""
-    same = view.memory.setdefault("constant", 10 + int(view.table.counts.mean() or 0))
-    return view.answer(np.full_like(view.table.counts, same))
+def _random(view: View) -> Table:
+    high = 2 * int(view.counts.max(initial=1)) + 1
+    return view.answer(view.rng.integers(0, high, len(view.counts)))
 
 
-def random(view: View) -> Table:
-    """Every count drawn anew, up to twice the largest."""
-    high = 2 * int(view.table.counts.max(initial=1)) + 1
-    return view.answer(view.rng.integers(0, high, len(view.table.counts)))
-
-
-def scaled(view: View) -> Table:
-    """Every count doubled."""
-    return view.answer(view.table.counts * 2)
-
-
-def off_by_one(view: View) -> Table:
-    """One too many in every count."""
-    return view.answer(view.table.counts + 1)
-
-
-def replayed(view: View) -> Table:
-    """The answer to the query before, with the sealed messages of this one."""
+def _replayed(view: View) -> Table:
     last = view.memory.get("last", view.table)
     view.memory["last"] = view.table
     return replace(last, sealed=view.table.sealed)
 
 
-def _shift_one(view: View, amount: int) -> Table:
+def _shift_one(amount: Callable[[View], int]) -> Attack:
     """Add to one count: of the targeted cell, or the largest of the table."""
-    if not view.target:
-        return view.table
-    if not len(view.table.counts):  # an empty intersection can be falsified, too
-        tokens = np.zeros((1, view.table.tokens.shape[1]), dtype=np.uint32)
-        return replace(view.table, tokens=tokens, counts=np.array([amount]))
-    counts = view.table.counts.copy()
-    counts[np.argmax(counts)] += amount
-    return view.answer(counts)
+
+    def attack(view: View) -> Table:
+        more = amount(view)
+        if not view.target:
+            return view.table
+        if not len(view.counts):  # an empty intersection can be falsified, too
+            tokens = np.zeros((1, view.table.tokens.shape[1]), dtype=np.uint32)
+            return replace(view.table, tokens=tokens, counts=np.array([more]))
+        counts = view.counts.copy()
+        counts[np.argmax(counts)] += more
+        return view.answer(counts)
+
+    return attack
 
 
-def single_cell(view: View) -> Table:
-    """One count, a random amount more."""
-    return _shift_one(view, int(view.rng.integers(1, 51)))
-
-
-def best_bet(view: View) -> Table:
-    """One count, more by what every q of the range divides (:func:`.bounds.best_shift`)."""
-    shifts = best_shift(view.known.duplications, view.known.iterations)[1]
-    return _shift_one(view, shifts[view.iteration])
-
-
-def gcd_forgery(view: View) -> Table:
-    """One count, more by a guess of q: one person more, consistently."""
-    return _shift_one(view, guess_q(view))
-
-
-def rank_linking(view: View) -> Table:
-    """Move people between four cells so that every margin stays as it is.
-
-    The two largest tokens of the task party and of the first data party are taken to be the same
-    cells in every iteration.  Where every ID has its own token there is no largest: then rows of
-    the two task tokens swap places at random.
-    """
-    return _swap(view, _largest)
-
-
-def random_swap(view: View) -> Table:
-    """As rank linking, with tokens chosen by chance."""
-    return _swap(view, lambda view, sums: view.rng.permutation(len(sums))[:2])
-
-
-def weak_cells(view: View) -> Table:
-    """As rank linking, between the two task cells with the fewest artificial IDs per row.
-
-    The server is told how many rows each task cell has, and so how many artificial IDs
-    (:func:`.bounds.spread`); the sizes of the tokens then tell which is which.
-    """
-    return _swap(view, _weakest)
+def _best_shift(view: View) -> int:
+    return best_shift(view.known.duplications, view.known.iterations)[1][view.iteration]
 
 
 #: of the sizes of some tokens, the places of the two that are to change
@@ -186,61 +142,78 @@ def _largest(view: View, sums: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return np.argsort(-sums, kind="stable")[:2]
 
 
+def _chance(view: View, sums: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    return view.rng.permutation(len(sums))[:2]
+
+
 def _weakest(view: View, sums: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The two task cells with the fewest artificial IDs per row.
+
+    The server is told how many rows each task cell has, and so how many artificial IDs
+    (:func:`.bounds.spread`); the sizes of the tokens then tell which is which.
+    """
     q, rows = guess_q(view), np.array(view.known.task_rows)
     given = spread(max(0, int(sums.sum()) - q * view.known.rows), rows)
     weak = np.argsort(given / rows, kind="stable")[:2]
     return np.unique([np.abs(sums - q * rows[t] - given[t]).argmin() for t in weak])
 
 
-def _swap(view: View, pair: Pair) -> Table:
-    if view.cellwise:
-        return gcd_forgery(view)
-    tokens, counts = view.table.tokens.astype(np.int64), view.table.counts
-    q = guess_q(view)
+def _swap(pair: Pair) -> Attack:
+    """Move people between four cells so that every margin stays as it is.
 
-    def chosen(column: npt.NDArray[np.int64], weights: npt.NDArray[np.int64]) -> Any:
-        sums = np.bincount(column, weights=weights)
-        there = np.flatnonzero(sums)
-        return there[pair(view, sums[there])]
+    Where every ID has its own token, rows of two task tokens swap places at random.
+    """
 
-    task = chosen(tokens[:, 0], counts)
-    if len(task) < 2:
-        return view.table
-    if len(counts) > 1 and counts.max() == 1:  # a token for every ID: swap q rows
-        rows = [view.rng.permutation(np.flatnonzero(tokens[:, 0] == t))[:q] for t in task]
-        swapped = view.table.tokens.copy()
-        some = min(map(len, rows))
-        swapped[rows[0][:some], 0], swapped[rows[1][:some], 0] = task[1], task[0]
-        return replace(view.table, tokens=swapped)
-    rest = tokens[np.argmax(counts), 2:]
-    here = np.flatnonzero((tokens[:, 2:] == rest).all(axis=1))
-    data = chosen(tokens[here, 1], counts[here])
-    at = {(tokens[i, 0], tokens[i, 1]): i for i in here}
-    corners = [(t, a) for t in task for a in data]
-    if len(data) < 2 or any(corner not in at for corner in corners):
-        return view.table
-    places = [at[corner] for corner in corners]
-    now = counts[places]
-    sign = view.memory.setdefault("sign", 1 if min(now[1], now[2]) >= q else -1)
-    changed = counts.copy()
-    changed[places] += sign * q * np.array([1, -1, -1, 1])
-    return view.answer(changed)
+    def attack(view: View) -> Table:
+        if view.cellwise:
+            return ATTACKS["gcd"](view)
+        tokens, counts = view.table.tokens.astype(np.int64), view.counts
+        q = guess_q(view)
+
+        def chosen(column: npt.NDArray[np.int64], weights: npt.NDArray[np.int64]) -> Any:
+            sums = np.bincount(column, weights=weights)
+            there = np.flatnonzero(sums)
+            return there[pair(view, sums[there])]
+
+        task = chosen(tokens[:, 0], counts)
+        if len(task) < 2:
+            return view.table
+        if len(counts) > 1 and counts.max() == 1:  # a token for every ID: swap q rows
+            rows = [view.rng.permutation(np.flatnonzero(tokens[:, 0] == t))[:q] for t in task]
+            swapped = view.table.tokens.copy()
+            some = min(map(len, rows))
+            swapped[rows[0][:some], 0], swapped[rows[1][:some], 0] = task[1], task[0]
+            return replace(view.table, tokens=swapped)
+        rest = tokens[np.argmax(counts), 2:]
+        here = np.flatnonzero((tokens[:, 2:] == rest).all(axis=1))
+        data = chosen(tokens[here, 1], counts[here])
+        at = {(tokens[i, 0], tokens[i, 1]): i for i in here}
+        corners = [(t, a) for t in task for a in data]
+        if len(data) < 2 or any(corner not in at for corner in corners):
+            return view.table
+        places = [at[corner] for corner in corners]
+        now = counts[places]
+        sign = view.memory.setdefault("sign", 1 if min(now[1], now[2]) >= q else -1)
+        changed = counts.copy()
+        changed[places] += sign * q * np.array([1, -1, -1, 1])
+        return view.answer(changed)
+
+    return attack
 
 
 ATTACKS: dict[str, Attack] = {
-    "zeros": zeros,
-    "constant": constant,
-    "random": random,
-    "scaled": scaled,
-    "off by one": off_by_one,
-    "replayed": replayed,
-    "single cell": single_cell,
-    "best bet": best_bet,
-    "gcd": gcd_forgery,
-    "random swap": random_swap,
-    "rank linking": rank_linking,
-    "weak cells": weak_cells,
+    "zeros": lambda view: view.answer(0 * view.counts),  # nothing in common, anywhere
+    "constant": _constant,  # the same number for every count
+    "random": _random,  # every count drawn anew, up to twice the largest
+    "scaled": lambda view: view.answer(2 * view.counts),
+    "off by one": lambda view: view.answer(view.counts + 1),
+    "replayed": _replayed,  # the answer to the query before, with the reports of this one
+    "single cell": _shift_one(lambda view: int(view.rng.integers(1, 51))),
+    "best bet": _shift_one(_best_shift),  # what every q of the range divides
+    "gcd": _shift_one(guess_q),  # one person more, consistently
+    "random swap": _swap(_chance),
+    "rank linking": _swap(_largest),  # taken to be the same cells in every iteration
+    "weak cells": _swap(_weakest),
 }
 
 
@@ -279,14 +252,9 @@ class CheatingServer(CountingServer):
 
 @dataclass(frozen=True)
 class Trial:
-    """How one attack ended.
+    """How one attack ended: by which check, or "" where none failed.
 
-    Attributes
-    ----------
-    changed : bool
-        The table passed all checks and is not the true one: the task party was deceived.
-    check : str
-        The check that failed, or "".
+    `changed`: all checks passed and the table is not the true one, so the task party was deceived.
     """
 
     changed: bool

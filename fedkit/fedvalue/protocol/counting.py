@@ -108,7 +108,7 @@ def count_uploads(uploads: Sequence[Upload], parties: Sequence[str]) -> Table:
         rows = [row[here] for row in rows] + [order[at]]
     columns = [upload.tokens[row] for upload, row in zip(uploads, rows, strict=True)]
     tuples, counts = count_tuples(columns)
-    sealed = {name: upload.sealed for name, upload in zip(parties, uploads, strict=True)}
+    sealed = tuple(upload.sealed for upload in uploads)
     return Table(tuples.astype(np.uint32, copy=False), counts, sealed)
 
 

@@ -4,18 +4,23 @@ The server has one operation: join the uploads of all parties on their encrypted
 often each tuple of opaque cell tokens occurs.  A :class:`Job` announces it and carries a sealed
 :class:`Order` to each party; each answers with an :class:`Upload` and, sealed in it, a
 :class:`Report` to the task party, who gets the :class:`Table`.
+
+Each message is four letters, a few numbers of four bytes, and then arrays whose sizes follow from
+these numbers, all little-endian: what is too short or too long by a byte is refused.
 """
 
 from __future__ import annotations
 
-import json
+import itertools
 import struct
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
+
+from fedkit.checks import choice, flag, whole
 
 __all__ = ["ID_BYTES", "Counter", "Job", "MessageError", "Order", "Report", "Table", "Upload"]
 
@@ -24,33 +29,14 @@ Tokens = Literal["row", "cell"]
 #: bytes of an encrypted ID: one block of AES
 ID_BYTES = 16
 #: largest number in an order: far beyond use, and below the index of an artificial ID
-MOST = 2**31 - 1
+MOST = 10**9
 #: parties of one job, at most
 MOST_PARTIES = 1000
-_MAGIC = b"FKV1"
-#: bytes of a message's head, at most
-_HEAD_BYTES = 1 << 20
-#: characters of an order and of a report's head, filled up: numbers do not show their digits
-_ORDER, _REPORT = 240, 80
+_DIGEST = 16
 
 
 class MessageError(ValueError):
     """A message that is not what it should be: cut off, oversized, or of wrong content."""
-
-
-def whole(name: str, value: Any, low: int = 0, high: int = MOST) -> int:
-    """Return a whole number from low to high, or refuse it by name (:class:`MessageError`)."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        value = _shown(value)
-    elif low <= value <= high:
-        return int(value)
-    raise MessageError(f"{name} is {value!s:.40}; expected a whole number from {low} to {high}")
-
-
-def _shown(value: Any) -> str:
-    """Return a foreign value in a few characters."""
-    plain = value is None or isinstance(value, bool | int | float | str)
-    return repr(value)[:40] if plain else f"a {type(value).__name__}"
 
 
 @dataclass(frozen=True)
@@ -70,6 +56,9 @@ class Job:
     id: str
     parties: tuple[str, ...]
     envelopes: Mapping[str, bytes] = field(default_factory=dict)
+
+
+_ORDER = struct.Struct("<4sIIiI??II")
 
 
 @dataclass(frozen=True)
@@ -105,28 +94,33 @@ class Order:
     blocks: int = 1
 
     def __post_init__(self) -> None:
-        whole("duplications", self.duplications, 1)
-        whole("block", self.block, 0, whole("blocks", self.blocks, 1) - 1)
+        whole("duplications", self.duplications, 1, MOST)
+        whole("block", self.block, 0, whole("blocks", self.blocks, 1, MOST) - 1)
         for name in ("artificial", "padding", *(() if self.cell is None else ("cell",))):
-            whole(name, getattr(self, name))
-        if not isinstance(self.fresh, bool):
-            raise MessageError(f"fresh is {_shown(self.fresh)}; expected true or false")
-        if self.tokens not in ("row", "cell"):
-            raise MessageError(f'tokens is {_shown(self.tokens)}; expected "row" or "cell"')
+            whole(name, getattr(self, name), 0, MOST)
+        flag("fresh", self.fresh)
+        choice("tokens", self.tokens, ("row", "cell"))
 
     def to_bytes(self) -> bytes:
-        """Write the order."""
-        return json.dumps(asdict(self), sort_keys=True).ljust(_ORDER).encode()
+        """Write the order, as long as any other."""
+        cell = -1 if self.cell is None else self.cell
+        return _ORDER.pack(
+            b"FKO2", self.duplications, self.artificial, cell, self.padding, self.fresh,
+            self.tokens == "row", self.block, self.blocks,
+        )  # fmt: skip
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Order:
         """Read the order; a :class:`MessageError` if it is none."""
+        if len(data) != _ORDER.size or data[:4] != b"FKO2":
+            raise MessageError("the task party's order is damaged, or of another version")
+        _, q, extra, cell, padding, fresh, rows, block, blocks = _ORDER.unpack(data)
+        tokens: Tokens = "row" if rows else "cell"
+        one = None if cell == -1 else cell
         try:
-            return cls(**json.loads(data))
-        except MessageError as error:
+            return cls(q, extra, one, fresh, padding, tokens, block, blocks)
+        except ValueError as error:
             raise MessageError(f"the task party's order cannot be: {error}") from error
-        except (TypeError, ValueError, RecursionError) as error:
-            raise MessageError("the task party's order is damaged") from error
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,21 +147,18 @@ class Upload:
 
     def to_bytes(self) -> bytes:
         """Write the message."""
-        return _pack({"kind": "upload", "rows": len(self.ids)}, self.ids.tobytes(),
-                     self.tokens.astype("<u4").tobytes(), self.sealed)  # fmt: skip
+        tokens = self.tokens.astype("<u4")
+        return _packed(
+            b"FKU2", [len(self.ids), len(self.sealed)], self.ids.tobytes(), tokens, self.sealed
+        )
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Upload:
         """Read the message; a :class:`MessageError` if the bytes are anything else."""
-        head, parts = _unpack(data, "upload")
-        if len(parts) != 3:
-            raise MessageError(f"the upload has {len(parts)} parts; 3 are expected")
-        rows = whole("rows", head.get("rows"))
-        return cls(
-            _array(parts[0], "u1", (rows, ID_BYTES)).copy(),
-            _array(parts[1], "<u4", (rows,)).astype(np.uint32),
-            bytes(parts[2]),
-        )
+        (rows, size), body = _opened(b"FKU2", 2, data)
+        ids, tokens, sealed = _cut(body, ID_BYTES * rows, 4 * rows, size)
+        names = np.frombuffer(ids, np.uint8).reshape(rows, ID_BYTES).copy()
+        return cls(names, np.frombuffer(tokens, "<u4").astype(np.uint32), bytes(sealed))
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,7 +169,7 @@ class Report:
     ----------
     rows : int
         Number of real rows of the party.
-    digest : str
+    digest : bytes
         Keyed digest of its set of IDs: equal sets, equal digests.
     cells : int64[T]
         Cell that each token stands for; -1 for tokens of private IDs only.
@@ -190,7 +181,7 @@ class Report:
     """
 
     rows: int
-    digest: str
+    digest: bytes
     cells: npt.NDArray[np.int64]
     margin: npt.NDArray[np.int64]
     artificial: npt.NDArray[np.int64]
@@ -201,29 +192,22 @@ class Report:
         A seal hides what is written and not how long it is: with room for all IDs that the server
         sees anyway, the length tells it nothing.
         """
-        head = json.dumps([self.rows, self.digest, len(self.cells), len(self.artificial)])
-        numbers = np.concatenate([self.cells, self.margin, self.artificial]).astype("<i4")
         filled = bytes(4 * max(0, room - len(self.artificial)))
-        return head.ljust(_REPORT).encode() + b"\n" + numbers.tobytes() + filled
+        numbers = np.concatenate([self.cells, self.margin, self.artificial]).astype("<i4")
+        sizes = [self.rows, len(self.cells), len(self.artificial), len(filled)]
+        return _packed(b"FKR2", sizes, self.digest, numbers, filled)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Report:
         """Read the report; a :class:`MessageError` if it is none."""
-        head, _, body = data.partition(b"\n")
-        try:
-            rows, digest, tokens, extra = json.loads(head)
-            rows, tokens, extra = (whole("a number", value) for value in (rows, tokens, extra))
-            numbers = np.frombuffer(body, dtype="<i4").astype(np.int64)
-        except (TypeError, ValueError, RecursionError) as error:
-            raise MessageError("a party's report is damaged") from error
-        parts = np.split(numbers, [tokens, 2 * tokens, 2 * tokens + extra])[:3]
-        report = cls(rows, digest, *parts)
+        (rows, tokens, extra, filled), body = _opened(b"FKR2", 4, data)
+        digest, *parts, _ = _cut(body, _DIGEST, 4 * tokens, 4 * tokens, 4 * extra, filled)
+        numbers = (np.frombuffer(part, "<i4").astype(np.int64) for part in parts)
+        report = cls(rows, bytes(digest), *numbers)
         if (
-            not isinstance(digest, str)
-            or [len(part) for part in parts] != [tokens, tokens, extra]
-            or not np.all((report.artificial >= 0) & (report.artificial < tokens))
+            not np.all((report.artificial >= 0) & (report.artificial < tokens))
             or np.any(report.margin < 0)
-        ):
+        ):  # fmt: skip
             raise MessageError("a party's report does not fit together")
         return report
 
@@ -238,13 +222,13 @@ class Table:
         One row per tuple that occurs, one column per party in the order of ``Job.parties``.
     counts : int64[C]
         Number of encrypted IDs in the intersection that carry this tuple.
-    sealed : mapping of str to bytes
-        The parties' sealed messages for the task party.
+    sealed : sequence of bytes
+        The parties' sealed reports for the task party, in the same order.
     """
 
     tokens: npt.NDArray[np.uint32]
     counts: npt.NDArray[np.int64]
-    sealed: Mapping[str, bytes] = field(default_factory=dict)
+    sealed: Sequence[bytes] = ()
 
     def __post_init__(self) -> None:
         _expect("tokens", self.tokens, "uint32", (len(self.tokens), self.tokens.shape[-1]))
@@ -252,31 +236,28 @@ class Table:
 
     def to_bytes(self) -> bytes:
         """Write the message."""
-        rows, parties = self.tokens.shape
-        names = sorted(self.sealed)
-        return _pack(
-            {"kind": "table", "rows": rows, "parties": parties, "sealed": names},
-            self.tokens.astype("<u4").tobytes(), self.counts.astype("<i8").tobytes(),
-            *(self.sealed[name] for name in names),
+        sizes = [len(text) for text in self.sealed]
+        return _packed(
+            b"FKT2", [*self.tokens.shape, len(sizes)], np.array(sizes, "<u4"),
+            self.tokens.astype("<u4"), self.counts.astype("<i8"), *self.sealed,
         )  # fmt: skip
 
     @classmethod
     def from_bytes(cls, data: bytes | bytearray) -> Table:
         """Read the message; a :class:`MessageError` if the bytes are anything else."""
-        head, parts = _unpack(data, "table")
-        rows = whole("rows", head.get("rows"))
-        parties = whole("parties", head.get("parties"), 1, MOST_PARTIES)
-        names = head.get("sealed")
-        if (
-            not isinstance(names, list)
-            or len(names) != len(parts) - 2
-            or not all(isinstance(name, str) for name in names)
-        ):
-            raise MessageError("the table's sealed messages do not match their names")
-        return cls(
-            _array(parts[0], "<u4", (rows, parties)).astype(np.uint32, copy=False),
-            _array(parts[1], "<i8", (rows,)).astype(np.int64, copy=False),
-            {name: bytes(text) for name, text in zip(names, parts[2:], strict=True)},
+        (rows, parties, reports), body = _opened(b"FKT2", 3, data)
+        if not 1 <= parties <= MOST_PARTIES or reports > MOST_PARTIES:
+            raise MessageError(
+                f"the table has {parties} parties and {reports} reports; up to {MOST_PARTIES} are "
+                "allowed"
+            )
+        (head,), rest = _cut(body[: 4 * reports], 4 * reports), body[4 * reports :]
+        sizes = np.frombuffer(head, "<u4").tolist()
+        tokens, counts, *sealed = _cut(rest, 4 * rows * parties, 8 * rows, *sizes)
+        return cls(  # views: a table may fill a third of the memory
+            np.frombuffer(tokens, "<u4").reshape(rows, parties).astype(np.uint32, copy=False),
+            np.frombuffer(counts, "<i8").astype(np.int64, copy=False),
+            tuple(map(bytes, sealed)),
         )
 
 
@@ -285,54 +266,40 @@ class Counter(Protocol):
 
     def open(self, job: Job) -> None:
         """Announce a job; the same job again changes nothing, another of its name is refused."""
-        ...
 
     def pending(self, party: str) -> list[Job]:
         """Return the jobs that still wait for a party's upload, oldest first."""
-        ...
 
     def submit(self, job: str, party: str, upload: Upload) -> None:
         """Hand in an upload; the same one again changes nothing, a different one is refused."""
-        ...
 
     def table(self, job: str) -> Table | None:
         """Return the counts, or None while uploads are missing."""
-        ...
 
     def close(self, job: str) -> None:
         """Forget a job and its uploads; an unknown one is ignored."""
-        ...
 
 
-def _pack(head: dict[str, Any], *parts: bytes) -> bytes:
-    text = json.dumps(head | {"sizes": [len(p) for p in parts]}, sort_keys=True).encode()
-    return b"".join([_MAGIC, struct.pack("<I", len(text)), text, *parts])
+def _packed(kind: bytes, numbers: Sequence[int], *parts: bytes | npt.NDArray[Any]) -> bytes:
+    head = kind + struct.pack(f"<{len(numbers)}I", *numbers)
+    return b"".join([head, *(p if isinstance(p, bytes) else p.tobytes() for p in parts)])
 
 
-def _unpack(data: bytes | bytearray, kind: str) -> tuple[dict[str, Any], list[memoryview]]:
-    if data[:4] != _MAGIC or len(data) < 8:
-        raise MessageError("this is not a message of fedkit's counting protocol")
-    end = 8 + struct.unpack("<I", data[4:8])[0]
-    if end > _HEAD_BYTES:
-        raise MessageError(f"the head of the message has {end} bytes; {_HEAD_BYTES} are allowed")
-    try:
-        head = json.loads(data[8:end])
-    except (ValueError, RecursionError) as error:  # the second: brackets within brackets
-        raise MessageError("the head of the message is damaged") from error
-    if not isinstance(head, dict) or head.get("kind") != kind:
-        raise MessageError(f"a message of kind {kind!r} is expected")
-    sizes = head.get("sizes")
-    if (
-        not isinstance(sizes, list)
-        or not all(type(size) is int and size >= 0 for size in sizes)
-        or end + sum(sizes) != len(data)
-    ):
+def _opened(kind: bytes, numbers: int, data: bytes | bytearray) -> tuple[Any, memoryview]:
+    end = 4 + 4 * numbers
+    if data[:4] != kind or len(data) < end:
+        raise MessageError(
+            f"this is not the message of fedkit's counting protocol that is expected ({kind!r})"
+        )
+    return struct.unpack(f"<{numbers}I", data[4:end]), memoryview(data)[end:]
+
+
+def _cut(body: memoryview, *sizes: int) -> list[memoryview]:
+    if sum(sizes) != len(body):
         raise MessageError("the message is cut off, or longer than it says")
-    parts, rest = [], memoryview(data)[end:]  # views: a table may fill a third of the memory
-    for size in sizes:
-        parts.append(rest[:size])
-        rest = rest[size:]
-    return head, parts
+    return [
+        body[end - size : end] for size, end in zip(sizes, itertools.accumulate(sizes), strict=True)
+    ]
 
 
 def _expect(name: str, array: npt.NDArray[Any], dtype: str, shape: tuple[int, ...]) -> None:
@@ -340,9 +307,3 @@ def _expect(name: str, array: npt.NDArray[Any], dtype: str, shape: tuple[int, ..
         raise MessageError(
             f"{name} are {array.dtype}{list(array.shape)}; expected {dtype}{list(shape)}"
         )
-
-
-def _array(data: memoryview, dtype: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
-    if len(data) != np.dtype(dtype).itemsize * int(np.prod(shape, dtype=object)):
-        raise MessageError(f"{len(data)} bytes do not hold an array {dtype}{list(shape)}")
-    return np.frombuffer(data, dtype=dtype).reshape(shape)

@@ -19,6 +19,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from fedkit.checks import choice, whole
 from fedkit.fedvalue.cmi import PartyValues, mshapley_from_table
 from fedkit.fedvalue.protocol.bounds import known_answers, spread
 from fedkit.fedvalue.protocol.counting import ascending, count_tuples, sorted_halves
@@ -33,6 +34,7 @@ from fedkit.fedvalue.protocol.keys import (
 )
 from fedkit.fedvalue.protocol.messages import (
     ID_BYTES,
+    MOST,
     Counter,
     Job,
     MessageError,
@@ -40,7 +42,6 @@ from fedkit.fedvalue.protocol.messages import (
     Report,
     Tokens,
     Upload,
-    whole,
 )
 from fedkit.fedvalue.protocol.verification import (
     Counts,
@@ -48,7 +49,6 @@ from fedkit.fedvalue.protocol.verification import (
     check_consistency,
     check_counts,
     check_margins,
-    check_table,
     open_reports,
 )
 
@@ -65,20 +65,14 @@ _ARTIFICIAL = 2**32 - 1
 
 @dataclass(frozen=True, eq=False)
 class Roster:
-    """Who a party's rows are: keyed hashes of its IDs, each once.
+    """Who a party's rows are.
 
-    Attributes
-    ----------
-    hashes : uint8[n, 12]
-        Of each row.
-    digest : str
-        Keyed digest of the set: equal sets, equal digests.
-    order : int32[n]
-        Rows in ascending order of their hashes.
+    The keyed hash of each row's ID, each once; a keyed digest of the set (equal sets, equal
+    digests); and the rows in ascending order of their hashes.
     """
 
     hashes: npt.NDArray[np.uint8]
-    digest: str
+    digest: bytes
     order: npt.NDArray[np.int32]
 
     @classmethod
@@ -91,7 +85,7 @@ class Roster:
             who = ids[int(order[twice[0]])]
             raise ValueError(f"{name} holds the ID {who!r} more than once; an ID is one row")
         own = hashlib.blake2b(hashes[order].tobytes(), key=derive(key, "set"), digest_size=16)
-        return cls(hashes, own.hexdigest(), order.astype(np.int32))
+        return cls(hashes, own.digest(), order.astype(np.int32))
 
     def __len__(self) -> int:
         return len(self.hashes)
@@ -203,19 +197,15 @@ class Party:
         margin = np.bincount(tokens[: len(cells)], minlength=len(cell_of))
         if order.cell is not None:
             margin = np.array([len(hashes)])
-        report = Report(
-            self.n_rows,
-            self._roster.digest,
-            cell_of,
-            margin,
-            tokens[len(cells) - extra : len(cells)],
-        ).to_bytes(room=len(ids) if order.fresh else 0)
+        made_up = tokens[len(cells) - extra : len(cells)]
+        report = Report(self.n_rows, self._roster.digest, cell_of, margin, made_up)
+        text = report.to_bytes(room=len(ids) if order.fresh else 0)
         # ascending order of what is encrypted: the order of the rows would tell copies apart
         sort = ascending(ids.view(">u8")[:, 0].astype(np.uint64))
         return Upload(
             ids.view(np.complex128)[sort].view(np.uint8),  # 16 bytes move as one number
             tokens[sort].astype(np.uint32),
-            seal(report, self._key, "report", job, self.name),
+            seal(text, self._key, "report", job, self.name),
         )
 
     def _tokens(
@@ -235,20 +225,15 @@ class Party:
 
 
 class DataParty(Party):
-    """A data party: it answers the task party's jobs, and keeps its columns to itself.
-
-    Parameters are those of :class:`Party`.
-    """
+    """A data party: it answers the task party's jobs, and keeps its columns to itself."""
 
     def order(self, job: Job) -> Order:
         """Open the envelope for this party.
 
         Raises
         ------
-        SealError
-            If it was not sealed by someone with the key, for this job and this party.
-        MessageError
-            If there is none, or no order in it.
+        SealError, MessageError
+            If it was not sealed with the key for this job and this party, or holds no order.
         """
         if self.name not in job.envelopes:
             raise MessageError(f"job {job.id} brings no envelope for {self.name!r}")
@@ -289,11 +274,9 @@ class SecureCounts:
 
     Attributes
     ----------
-    cells : int64[C, 1 + d]
-        Cell of the task party and of each data party; one row per joint cell that occurs.  A data
-        party's cells go by numbers whose meaning it keeps to itself.
-    counts : int64[C]
-        N of each: rows in it.
+    cells : int64[C, 1 + d], counts : int64[C]
+        Joint cells that occur, by the cell of the task party and of each data party, and N of
+        each.  A data party's cells go by numbers whose meaning it keeps to itself.
     task_cells : int64[T, 2]
         Codes (x_t, y_t) that each cell of the task party stands for.
     parties : tuple of str
@@ -354,8 +337,6 @@ class TaskParty(Party):
     hardened : bool
         Fresh keys, padding, hidden tokens, and checks of total and margins.  Nothing is proven of
         it cell by cell, where a server that knows the true table deceives every time.
-    padding : int
-        Hardened only: each party adds 0 to this many private IDs.
     tokens : {"row", "cell"}
         Hardened only: data parties give every encrypted ID its own token, or every cell.
     blocks : int
@@ -376,7 +357,7 @@ class TaskParty(Party):
         self, name: str, ids: Any, x_task: Any, y: Any, key: bytes, parties: Sequence[str], *,
         iterations: int = 2, duplications: int | tuple[int, int] = (2, 9),
         artificial: int | tuple[int, int] = (1, 50), variant: Variant = "table",
-        hardened: bool = True, padding: int = 255, tokens: Tokens = "row", blocks: int = 1,
+        hardened: bool = True, tokens: Tokens = "row", blocks: int = 1,
         n_cells: Mapping[str, int] | None = None, secret: bytes | None = None,
     ):  # fmt: skip
         features, labels = np.asarray(x_task), np.asarray(y)
@@ -392,20 +373,19 @@ class TaskParty(Party):
             raise ValueError(
                 f"the parties are {self.parties}; expected different names, two or more"
             )
-        if variant not in ("table", "cells"):
-            raise ValueError(f'variant is {variant!r}; expected "table" or "cells"')
+        choice("variant", variant, ("table", "cells"))
         if variant == "cells" and set(n_cells or ()) != set(parties):
             raise ValueError(
                 'variant="cells" needs n_cells, the number of cells of each data party'
             )
-        self.iterations = whole("iterations", iterations, 1)
+        self.iterations = whole("iterations", iterations, 1, MOST)
         self.duplications = _range("duplications", duplications)
         self.artificial = _range("artificial", artificial)
         self.variant, self.hardened = variant, bool(hardened)
-        self.blocks = whole("blocks", blocks, 1)
+        self.blocks = whole("blocks", blocks, 1, MOST)
         if blocks > 1 and variant == "cells":
             raise ValueError('blocks cut whole tables: take variant="table", or blocks=1')
-        most = Order(self.duplications[0], self.artificial[0], None, True, padding, tokens)
+        most = Order(self.duplications[0], self.artificial[0], tokens=tokens)
         self._order = most if hardened else replace(most, fresh=False, padding=0, tokens="cell")
         self.n_cells_of = {name: self.n_cells, **(n_cells or {})}
         self._runs = 0
@@ -430,12 +410,9 @@ class TaskParty(Party):
 
         Raises
         ------
-        CheatingDetected
-            If an answer fails a check; nothing of the table is then to be trusted.
-        AlignmentError
-            If a party holds other IDs.
-        PartyMissing
-            If a query is not answered in time.
+        CheatingDetected, AlignmentError, PartyMissing
+            If an answer fails a check, and nothing of the table is then to be trusted; a party
+            holds other IDs; a query is not answered in time.
         """
         started = time.perf_counter()
         random = Stream(self._secret, "orders", self._runs)
@@ -540,9 +517,8 @@ class TaskParty(Party):
             # a server that will not forget a job hides no other error, and costs no table
             with contextlib.suppress(Exception):
                 counter.close(job)
-        reports = open_reports(table.sealed, self.parties, self._key, job, iteration)
+        reports = open_reports(table, self.parties, self._key, job, iteration)
         check_alignment(reports, self.parties)
-        check_table(table, reports, iteration)
         counts = check_counts(table, reports, orders[0], iteration)
         if self.hardened and cell is None:
             margins = [report.margin for report in reports]
@@ -572,7 +548,7 @@ def _range(name: str, value: Any) -> tuple[int, int]:
     ends = value if isinstance(value, tuple | list) else (value, value)
     if len(ends) != 2:
         raise ValueError(f"{name} is {value!r}; expected a whole number, or a pair (low, high)")
-    low, high = (whole(name, end, 1 if name == "duplications" else 0) for end in ends)
+    low, high = (whole(name, end, int(name == "duplications"), MOST) for end in ends)
     if low > high:
         raise ValueError(f"{name} is {value!r}; expected (low, high) with low at most high")
     return low, high

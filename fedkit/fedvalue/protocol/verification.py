@@ -1,8 +1,11 @@
-"""How the task party checks the server's counts: Algorithm 1's checks, and two of ours."""
+"""How the task party checks the server's counts: Algorithm 1's checks, and two of ours.
+
+A check that fails raises :class:`CheatingDetected` with its name.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +22,6 @@ __all__ = [
     "check_consistency",
     "check_counts",
     "check_margins",
-    "check_table",
     "open_reports",
 ]
 
@@ -49,33 +51,26 @@ class AlignmentError(ValueError):
 
 
 def open_reports(
-    sealed: Mapping[str, bytes], parties: Sequence[str], key: bytes, job: str, iteration: int
+    table: Table, parties: Sequence[str], key: bytes, job: str, iteration: int
 ) -> list[Report]:
-    """Open the parties' reports, in the order of the parties.
-
-    Raises
-    ------
-    CheatingDetected
-        If one is missing, or was changed, or belongs to another job.
-    """
-    reports = []
-    for name in parties:
-        if name not in sealed:
-            raise CheatingDetected("seal", iteration, f"the report of {name!r} is missing")
-        try:
-            reports.append(Report.from_bytes(unseal(sealed[name], key, "report", job, name)))
-        except SealError as error:
-            raise CheatingDetected("seal", iteration, str(error)) from error
-    return reports
+    """Open the parties' reports ("seal": one is missing, was changed, or is of another job)."""
+    if len(table.sealed) != len(parties):
+        detail = f"{len(table.sealed)} reports came for {len(parties)} parties"
+        raise CheatingDetected("seal", iteration, detail)
+    try:
+        return [
+            Report.from_bytes(unseal(sealed, key, "report", job, name))
+            for name, sealed in zip(parties, table.sealed, strict=True)
+        ]
+    except SealError as error:
+        raise CheatingDetected("seal", iteration, str(error)) from error
 
 
 def check_alignment(reports: Sequence[Report], parties: Sequence[str]) -> None:
     """Refuse parties whose sets of IDs, or of artificial ones, differ from the task party's.
 
-    Raises
-    ------
-    AlignmentError
-        With the numbers of rows, or of artificial IDs.
+    It is no fault of the server's: an :class:`AlignmentError` has the numbers of rows, or of
+    artificial IDs.
     """
     for name, report in zip(parties, reports, strict=True):
         if len(report.artificial) != len(reports[0].artificial):
@@ -90,60 +85,49 @@ def check_alignment(reports: Sequence[Report], parties: Sequence[str]) -> None:
             )
 
 
-def check_table(table: Table, reports: Sequence[Report], iteration: int) -> None:
-    """Refuse an answer that is no table of the tokens that were sent ("well-formed")."""
-    problem = ""
+def check_counts(table: Table, reports: Sequence[Report], order: Order, iteration: int) -> Counts:
+    """Take off the artificial IDs, merge tokens into cells, and apply lines 14 to 22.
+
+    The table must be of tokens that were sent ("well-formed").  Artificial IDs are known answers:
+    each must be in it under the very tokens that the parties gave it.  With a token per cell this
+    is the paper's "non-negativity"; then comes "divisibility".
+
+    Returns
+    -------
+    cells : int64[C, P], counts : int64[C]
+        Cells with at least one row, in ascending order, and N of each.
+    """
     if table.tokens.shape[1] != len(reports):
-        problem = f"tuples have {table.tokens.shape[1]} tokens for {len(reports)} parties"
-    elif any(
-        column.size and int(column.max()) >= len(report.cells)
-        for column, report in zip(table.tokens.T, reports, strict=True)
-    ):
+        detail = f"tuples have {table.tokens.shape[1]} tokens for {len(reports)} parties"
+        raise CheatingDetected("well-formed", iteration, detail)
+    sent = list(zip(reports, table.tokens.T, strict=True))
+    problem = ""
+    if any(column.size and int(column.max()) >= len(report.cells) for report, column in sent):
         problem = "a token was never sent"
-    elif any(
-        np.any(report.cells[column] < 0)
-        for column, report in zip(table.tokens.T, reports, strict=True)
-    ):
+    elif any(np.any(report.cells[column] < 0) for report, column in sent):
         problem = "an ID was counted that one party alone has"
     elif float(np.abs(table.counts.astype(np.float64)).sum()) > _LARGEST:
         problem = "the counts are beyond all bounds"
     if problem:
         raise CheatingDetected("well-formed", iteration, problem)
 
-
-def check_counts(table: Table, reports: Sequence[Report], order: Order, iteration: int) -> Counts:
-    """Take off the artificial IDs, merge tokens into cells, and apply lines 14 to 22.
-
-    Artificial IDs are known answers: each must be in the table under the very tokens that the
-    parties gave it.  With a token per cell this is the paper's non-negativity.
-
-    Returns
-    -------
-    cells : int64[C, P], counts : int64[C]
-        Cells with at least one row, in ascending order, and N of each.
-
-    Raises
-    ------
-    CheatingDetected
-        "non-negativity" or "divisibility".
-    """
-    columns = list(table.tokens.T)
     known = np.ones(len(table.counts), dtype=bool)
-    for report, column in zip(reports, columns, strict=True):
+    for report, column in sent:
         made = np.zeros(len(report.cells), dtype=bool)
         made[report.artificial] = True
         known &= made[column]
-    made_up = [report.artificial for report in reports]
     weights = np.concatenate([table.counts[known], np.full(order.artificial, -1)])
-    parts = [np.concatenate(p) for p in zip([c[known] for c in columns], made_up, strict=True)]
+    parts = [np.concatenate([column[known], report.artificial]) for report, column in sent]
     tokens, rest = count_tuples(parts, weights)
     lowest = min(int(rest.min(initial=0)), int(table.counts.min(initial=0)))
     if lowest < 0:
         detail = f"{-lowest} artificial IDs are missing where they must be"
         raise CheatingDetected("non-negativity", iteration, detail)
-    parts = [np.concatenate(p) for p in zip([c[~known] for c in columns], tokens.T, strict=True)]
     cells, counts = count_tuples(
-        [report.cells[part] for report, part in zip(reports, parts, strict=True)],
+        [
+            report.cells[np.concatenate([column[~known], left])]
+            for (report, column), left in zip(sent, tokens.T, strict=True)
+        ],
         np.concatenate([table.counts[~known], rest]),
     )
     odd = counts % order.duplications != 0
@@ -154,13 +138,7 @@ def check_counts(table: Table, reports: Sequence[Report], order: Order, iteratio
 
 
 def check_consistency(counts: Counts, first: Counts, iteration: int) -> None:
-    """Compare an iteration with the first (lines 23 to 26).
-
-    Raises
-    ------
-    CheatingDetected
-        "consistency".
-    """
+    """Compare an iteration with the first, lines 23 to 26 ("consistency")."""
     if not all(np.array_equal(a, b) for a, b in zip(counts, first, strict=True)):
         raise CheatingDetected("consistency", iteration, "the table differs from iteration 1")
 
@@ -169,15 +147,10 @@ def check_margins(
     columns: Sequence[npt.NDArray[np.integer]], counts: npt.NDArray[np.int64],
     margins: Sequence[npt.NDArray[np.int64]], parties: Sequence[str], iteration: int,
 ) -> None:  # fmt: skip
-    """Compare the total and every one-party margin with what the parties know of themselves.
+    """Compare the "total" and every "margin" with what the parties know of themselves.
 
     Not in the paper.  The parties hold the same IDs, so all that each sent and all that it shares
     must have been counted, under its own tokens.
-
-    Raises
-    ------
-    CheatingDetected
-        "total" or "margin".
     """
     total, expected = int(counts.sum()), int(margins[0].sum())
     if total != expected:

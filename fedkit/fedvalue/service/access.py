@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from fedkit.checks import real
 from fedkit.fedvalue.service.files import Database, write_secret
 from fedkit.fedvalue.service.wire import check_party
 
-__all__ = ["AccessDenied", "Grant", "TokenBook", "issue_tokens"]
+__all__ = ["Grant", "Refusal", "TokenBook", "issue_tokens"]
 
 _WHAT = "a file of tokens, as made by: fedkit fedvalue tokens"
 # A token holds 256 random bits, so that a plain hash cannot be searched.
@@ -24,8 +25,12 @@ CREATE TABLE tokens (
 )"""
 
 
-class AccessDenied(Exception):
-    """The token is unknown or has expired."""
+class Refusal(Exception):
+    """A request that is not granted: an HTTP status and one sentence."""
+
+    def __init__(self, status: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status, self.sentence = status, sentence
 
 
 @dataclass(frozen=True)
@@ -39,11 +44,8 @@ class Grant:
 class TokenBook:
     """The tokens' hashes in a file, which is read at each request.
 
-    Raises
-    ------
-    ValueError
-        If the file is not one that ``fedkit fedvalue tokens`` writes.  A file that breaks while
-        the server runs locks everybody out until it is mended.
+    What is not such a file is refused (ValueError).  One that breaks while the server runs locks
+    everybody out until it is mended.
     """
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
@@ -55,21 +57,16 @@ class TokenBook:
         return {party for party, *_ in self._rows("")}
 
     def whose(self, token: str) -> Grant:
-        """Return the grant that belongs to a token.
-
-        Raises
-        ------
-        AccessDenied
-            If there is none, or if its time is over.
-        """
+        """Return the grant that belongs to a token; a :class:`Refusal` if none does by now."""
         rows = self._rows("WHERE sha256 = ?", _digest(token))
         if not rows:
-            raise AccessDenied("this token is unknown here")
+            raise Refusal(401, "this token is unknown here")
         ((party, role, expires),) = rows
         if expires is not None and self._clock() >= expires:
-            raise AccessDenied(
+            raise Refusal(
+                401,
                 f"the token of {party} expired at {datetime.fromtimestamp(expires, UTC):%F %T} "
-                "UTC; make a new one with: fedkit fedvalue tokens --renew"
+                "UTC; make a new one with: fedkit fedvalue tokens --renew",
             )
         return Grant(party, role)
 
@@ -81,14 +78,9 @@ class TokenBook:
 
 
 def issue_tokens(
-    book: Path,
-    folder: Path,
-    *,
-    task: Iterable[str] = (),
-    data: Iterable[str] = (),
-    days: float | None = 90.0,
-    renew: bool = False,
-) -> list[Path]:
+    book: Path, folder: Path, *, task: Iterable[str] = (), data: Iterable[str] = (),
+    days: float | None = 90.0, renew: bool = False,
+) -> list[Path]:  # fmt: skip
     """Make tokens: hashes into the server's file, each token into a file of its own.
 
     Several processes may do so at once.
@@ -98,18 +90,13 @@ def issue_tokens(
     book : Path
         The server's file; parties that it holds already stay.
     folder : Path
-        Where ``PARTY.token`` files go, one to be handed to each party.
+        Where ``PARTY.token`` files go, one to be handed to each party; they are returned.
     task, data : iterable of str
         Names of the task parties and of the data parties.
     days : float or None
         Days until the tokens expire; None for never.
     renew : bool
         Replace the token of a party that has one; otherwise that is an error.
-
-    Returns
-    -------
-    list of Path
-        The token files.
 
     Raises
     ------
@@ -122,8 +109,8 @@ def issue_tokens(
         raise ValueError("no party is named; give --task NAME and --data NAME")
     if len(set(names)) < len(names):
         raise ValueError("a party is named twice; each has one token and one role")
-    if days is not None and not 0 < days <= 36500:
-        raise ValueError(f"days is {days}; expected is a number above 0, up to 36500")
+    if days is not None:
+        real("days", days, 0, 36500, above=True)
     files = [folder / f"{name}.token" for name in names]
     database = Database(book, _SCHEMA, _WHAT)
     with closing(database), database.transaction() as db:

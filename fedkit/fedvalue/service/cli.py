@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedkit.fedvalue.service.wire import check_range
+from fedkit.checks import real, whole
 
 if TYPE_CHECKING:
     from fedkit.fedvalue.service.client import RemoteCounter
@@ -104,7 +104,6 @@ def serve(
     max_jobs: Annotated[int, typer.Option(help="Jobs open at a time.")] = 1000,
     job_days: Annotated[float, typer.Option(help="Days after which a job is closed.")] = 7.0,
     body_seconds: Annotated[float, typer.Option(help="Time for a request's body.")] = 600.0,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Log warnings only.")] = False,
 ) -> None:
     """Run the counting server: at this computer alone, unless --host says otherwise."""
     from fedkit.fedvalue.service import server
@@ -117,18 +116,18 @@ def serve(
             f"{host} can be reached from elsewhere, and without TLS every token could be read on "
             "the way: give --tls-cert and --tls-key, or --plain behind a proxy that does TLS"
         )
-    check_range("port", port, 0, 65535)
-    check_range("max-upload-mb", max_upload_mb, 0.001, 900)
-    check_range("max-folder-gb", max_folder_gb, 0.001, 1e6)
+    whole("port", port, 0, 65535)
+    real("max-upload-mb", max_upload_mb, 0.001, 900)
+    real("max-folder-gb", max_folder_gb, 0.001, 1e6)
     limits = Limits(
         upload_bytes=int(max_upload_mb * 2**20), folder_bytes=int(max_folder_gb * 2**30),
         jobs=max_jobs, lifetime=job_days * 86400, body_seconds=body_seconds,
     )  # fmt: skip
     logging.basicConfig(format="%(asctime)s %(message)s")
-    logging.getLogger("fedkit.fedvalue").setLevel("WARNING" if quiet else "INFO")
+    logging.getLogger("fedkit.fedvalue").setLevel("INFO")
     with plainly():
         made = server.create_app(folder, TokenBook(tokens), limits)
-        running = server.make_server(made, cert=tls_cert, key=tls_key, quiet=quiet)
+        running = server.make_server(made, cert=tls_cert, key=tls_key)
         with server.listen(host, port) as place:
             shown = f"[{host}]" if ":" in host else host
             scheme = "http" if tls_cert is None else "https"
@@ -154,7 +153,6 @@ def party(
     once: Annotated[bool, typer.Option("--once", help="Answer what waits now, and stop.")] = False,
     max_jobs: Annotated[int | None, typer.Option(help="Answer so many jobs and stop.")] = None,
     max_rows: Annotated[int, typer.Option(help="Largest upload, in encrypted IDs.")] = 50_000_000,
-    poll: Annotated[float, typer.Option(help="Seconds between two looks.")] = 0.5,
     timeout: Annotated[float, typer.Option(help="Seconds to wait for an answer.")] = 60.0,
     ca: Authority = None,
     plain: Plain = False,
@@ -162,17 +160,15 @@ def party(
     """Answer jobs as a data party, until stopped."""
     with plainly():
         from fedkit.fedvalue.protocol.parties import DataParty
-        from fedkit.fedvalue.service.parties import answer_jobs
-        from fedkit.fedvalue.service.store import PartyState
+        from fedkit.fedvalue.service.parties import PartyState, answer_jobs
 
-        check_range("poll", poll, 0.01, 86400)
-        check_range("max-rows", max_rows, 1, 2**31)
-        check_range("max-jobs", 1 if max_jobs is None else max_jobs, 1, 2**31)
+        whole("max-rows", max_rows, 1)
+        whole("max-jobs", 1 if max_jobs is None else max_jobs, 1)
         held, cells, key = own_data(
             data, key_file, bins, how, missing, id_column=id_column, columns=listed(columns)
         )
         with connect(url, token_file, ca, plain, timeout) as counter:
-            admit(counter, name, "data", None if once else poll)
+            admit(counter, name, "data", wait=not once)
             place = state_file or data.with_name(f"{name}.state")
             if place.exists():
                 say(f"{name}: taking up with the secret in {place}")
@@ -181,7 +177,7 @@ def party(
             say(f"{name}: {len(held.ids)} rows, features: {len(held.names)}; waiting for jobs")
             answered = answer_jobs(
                 who, counter, max_rows=max_rows, max_jobs=max_jobs,
-                state=state, once=once, poll=poll, say=lambda line: say(f"{name}: {line}"),
+                state=state, once=once, say=lambda line: say(f"{name}: {line}"),
             )  # fmt: skip
         say(f"{name}: jobs answered: {answered}")
 
@@ -211,7 +207,6 @@ def value(
         ),
     ] = None,
     draws: Annotated[int, typer.Option(help="Permutations of each test.")] = 999,
-    seed: Annotated[int, typer.Option(help="Seed of the tests and sampled orders.")] = 0,
     iterations: Annotated[int, typer.Option(help="Redundant computations (tau).")] = 2,
     artificial: Annotated[
         str | None,
@@ -242,19 +237,17 @@ def value(
 
         names = tuple(listed(parties) or ())
         check_correction(correction)
-        check_range("seed", seed, 0, 2**63)
-        check_range("timeout", timeout, 0.01, 365 * 86400)
-        if test is not False:
-            check_range("draws", draws, 1, 10**9)
+        real("timeout", timeout, 0.01, 365 * 86400)
+        whole("draws", draws, 1)
         if out is not None and not out.absolute().parent.is_dir():
             raise ValueError(f"{out} cannot be written: there is no folder {out.parent}")
         known_answers = None if artificial is None else pair(artificial)
         held, cells, key = own_data(
             data, key_file, bins, how, missing,
-            id_column=id_column, columns=listed(columns), label=label, min_columns=0,
+            id_column=id_column, columns=listed(columns), label=label,
         )  # fmt: skip
         # as many as rows: the bound on undetected cheating is then small, the work hardly larger
-        check_range("blocks", blocks, 1, 10**6)
+        whole("blocks", blocks, 1, 10**6)
         options: dict[str, Any] = {
             "iterations": iterations, "blocks": blocks,
             "artificial": known_answers or -(-len(held.ids) // blocks),
@@ -274,9 +267,7 @@ def value(
                 state=state_file or data.with_name(f"{name}.run"),
                 say=lambda line: say(f"{name}: {line}"), **options,
             )  # fmt: skip
-        report = assess(
-            counts, correction=correction, test=test, draws=draws, seed=seed, label=label
-        )
+        report = assess(counts, correction=correction, test=test, draws=draws, label=label)
         for line in report.lines():
             say(line)
         if out is not None:
@@ -319,15 +310,16 @@ def own_data(
     data: Path, key_file: Path, bins: int, how: str, missing: str, **options: Any
 ) -> tuple[Any, Any, bytes]:
     """Read a party's columns, its cells, and the key that the parties share."""
-    from fedkit.fedvalue.data import read_columns
-    from fedkit.fedvalue.service.parties import cells_of, read_key
+    from fedkit.fedvalue.data import discretise, joint_codes, read_columns
+    from fedkit.fedvalue.service.parties import read_key
 
     held = read_columns(data, **options)
     if bins == 1:  # a mistake, at the command line
         raise ValueError(
             "bins is 1, and in one bin a continuous column tells nothing; give at least 2"
         )
-    return held, cells_of(held, bins, how, missing, str(data)), read_key(key_file)
+    codes = discretise(held.x, bins, how, missing, name=str(data))  # type: ignore[arg-type]
+    return held, joint_codes(codes), read_key(key_file)
 
 
 def connect(url: str, token: Path, ca: Path | None, plain: bool, timeout: float) -> RemoteCounter:
@@ -340,10 +332,10 @@ def connect(url: str, token: Path, ca: Path | None, plain: bool, timeout: float)
     return RemoteCounter(url, secret, verify=verify, plain=plain, timeout=timeout)
 
 
-def admit(counter: RemoteCounter, name: str, role: str, poll: float | None = None) -> None:
+def admit(counter: RemoteCounter, name: str, role: str, wait: bool = False) -> None:
     """Have the server say whose token this is, before a secret is made or used.
 
-    With `poll`, wait for a server that is away.
+    With `wait`, a server that is away is waited for.
     """
     from fedkit.fedvalue.service.client import CounterUnavailable
 
@@ -353,12 +345,12 @@ def admit(counter: RemoteCounter, name: str, role: str, poll: float | None = Non
             counter.pending(name)
             break
         except CounterUnavailable as error:
-            if poll is None:
+            if not wait:
                 raise
             if not away:
                 say(f"{name}: {error}; trying on")
             away = True
-            time.sleep(poll)
+            time.sleep(0.5)
     if counter.role != role:
         command = "value" if counter.role == "task" else "party"
         raise ValueError(

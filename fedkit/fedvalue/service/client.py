@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
+from fedkit.checks import real
 from fedkit.extras import need
 from fedkit.fedvalue.protocol.messages import Job, MessageError, Table, Upload
 from fedkit.fedvalue.service.wire import (
     check_job_id,
     check_party,
-    check_range,
     clean,
     job_from_json,
     job_to_json,
@@ -42,13 +42,10 @@ class CounterError(ValueError):
 
 
 class CounterRefused(ValueError):
-    """The counting server refused a request, in its own words.
+    """The counting server refused a request, in its own words and with an HTTP status.
 
-    Attributes
-    ----------
-    status : int
-        HTTP status: 401 token unknown or expired, 403 not allowed, 404 and 410 no such job,
-        409 in conflict with what is there, 413 too large, 422 malformed, 507 no room.
+    401 token unknown or expired, 403 not allowed, 404 and 410 no such job, 409 in conflict with
+    what is there, 413 too large, 422 malformed, 507 no room.
     """
 
     def __init__(self, status: int, sentence: str) -> None:
@@ -64,10 +61,8 @@ class RemoteCounter:
 
     Parameters
     ----------
-    url : str
-        Address of the server.
-    token : str
-        The party's token.
+    url, token : str
+        Address of the server, and the party's token.
     verify : bool or path
         False accepts any certificate (tests only); a path names the authority to trust, PEM.
     timeout : float
@@ -78,7 +73,7 @@ class RemoteCounter:
         Longest table that is read, in bytes.
     plain : bool
         Allow ``http://`` to another computer, where the token can be read on the way.
-    sleep : optional
+    sleep : callable
         How to wait.
 
     Raises
@@ -88,17 +83,10 @@ class RemoteCounter:
     """
 
     def __init__(
-        self,
-        url: str,
-        token: str,
-        *,
-        verify: bool | str | Path = True,
-        timeout: float = 60.0,
-        retries: int = 6,
-        max_bytes: int = 1 << 30,
-        plain: bool = False,
-        sleep: Callable[[float], None] | None = None,
-    ) -> None:
+        self, url: str, token: str, *, verify: bool | str | Path = True, timeout: float = 60.0,
+        retries: int = 6, max_bytes: int = 1 << 30, plain: bool = False,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:  # fmt: skip
         self._httpx = need("httpx", extra="service")
         place = urlsplit(url)
         if place.scheme not in ("http", "https") or not place.hostname:
@@ -110,9 +98,9 @@ class RemoteCounter:
             )
         if not token or not token.isascii() or not token.isprintable() or " " in token:
             raise ValueError("the token is not one word of plain text; read it from its file")
-        check_range("timeout", timeout, 0.001, 86400)
+        real("timeout", timeout, 0.001, 86400)
         self.url, self._timeout, self._retries = url.rstrip("/"), timeout, retries
-        self._max_bytes, self._sleep = max_bytes, sleep or time.sleep
+        self._max_bytes, self._sleep = max_bytes, sleep
         self.role: str | None = None  # of the token, once the server has said it
         self._tables: dict[str, bytes] = {}
         self._missing: dict[str, tuple[str, ...]] = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import math
+import secrets
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from fedkit.fedvalue.data import Columns, discretise, joint_codes, label_codes
+from fedkit.checks import real
+from fedkit.fedvalue.data import Columns, label_codes
 from fedkit.fedvalue.protocol.keys import KEY_BYTES, derive
 from fedkit.fedvalue.protocol.messages import Counter, Job, MessageError
 from fedkit.fedvalue.protocol.parties import DataParty
@@ -29,11 +31,9 @@ from fedkit.fedvalue.service.client import (
     CounterUnavailable,
     RemoteCounter,
 )
-from fedkit.fedvalue.service.files import read_secret
-from fedkit.fedvalue.service.store import PartyState
-from fedkit.fedvalue.service.wire import check_range
+from fedkit.fedvalue.service.files import Database, read_secret
 
-__all__ = ["answer_jobs", "cells_of", "read_key", "run_task"]
+__all__ = ["PartyState", "answer_jobs", "read_key", "run_task"]
 
 #: answers to one job: a server that lost one may ask again, but not for ever
 _ANSWERS = 3
@@ -54,27 +54,72 @@ def read_key(path: Path) -> bytes:
     )
 
 
-def cells_of(columns: Columns, bins: int, how: Any, missing: Any, name: str) -> Any:
-    """Return one code per row for all the features of a party, ``int64[n]``."""
-    if not columns.names:
-        return np.zeros(len(columns.ids), dtype=np.int64)
-    codes = discretise(columns.x, bins, how, missing, name=name)
-    return joint_codes(codes.reshape(len(columns.ids), -1))
+_STATE = """
+CREATE TABLE secret (value BLOB NOT NULL);
+CREATE TABLE answered (job TEXT PRIMARY KEY, content TEXT NOT NULL);
+CREATE TABLE opened (job TEXT PRIMARY KEY, command TEXT NOT NULL)"""
+
+
+class PartyState:
+    """What a party must still know after a crash; readable by its owner only.
+
+    All its random choices follow from `secret`, so that a party that was killed says the same when
+    it comes back.  Without a path it is kept in memory.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.path = path
+        self._kept = Database(path, _STATE, "a party's file of what it must not forget")
+        with self._kept.transaction() as db:
+            row = db.execute("SELECT value FROM secret").fetchone()
+            self.secret: bytes = secrets.token_bytes(KEY_BYTES) if row is None else row[0]
+            if row is None:
+                db.execute("INSERT INTO secret VALUES (?)", (self.secret,))
+
+    def answer(self, job: str, content: str) -> None:
+        """Note a job before its answer is sent: the replay guard of a data party.
+
+        Seals carry no date: whoever has kept an old job can send it again.  The same answer tells
+        nothing new; an answer from other data, under the job's old keys, would.  `content` is a
+        digest of the order and the party's data.
+        """
+        with self._kept.transaction() as db:
+            db.execute("INSERT OR IGNORE INTO answered VALUES (?, ?)", (job, content))
+            row = db.execute("SELECT content FROM answered WHERE job = ?", (job,)).fetchone()
+        if row != (content,):
+            raise MessageError(
+                "it was answered before, and its order or this party's data have changed since; "
+                "if it is not an old job sent again, the task party must start a new one"
+            )
+
+    def opened(self, job: str, command: str) -> None:
+        """Note a job that a task party has opened, and the digest of the command."""
+        with self._kept.transaction() as db:
+            db.execute("INSERT OR IGNORE INTO opened VALUES (?, ?)", (job, command))
+
+    def unfinished(self) -> dict[str, str]:
+        """Return the jobs that were opened and not finished, and the command of each."""
+        with self._kept.transaction() as db:
+            return dict(db.execute("SELECT job, command FROM opened ORDER BY rowid").fetchall())
+
+    def finished(self, job: str) -> None:
+        """Forget a job that was opened."""
+        with self._kept.transaction() as db:
+            db.execute("DELETE FROM opened WHERE job = ?", (job,))
+
+    def close(self, forget: bool = False) -> None:
+        """Let go of the file, or delete it: a later run has other keys and other jobs."""
+        self._kept.close()
+        if forget and self.path is not None:
+            self.path.unlink(missing_ok=True)
 
 
 def answer_jobs(
-    party: DataParty,
-    counter: Counter,
-    *,
-    max_rows: int = 50_000_000,
-    max_jobs: int | None = None,
-    state: PartyState | None = None,
-    once: bool = False,
-    poll: float = 0.5,
-    say: Callable[[str], None] = print,
-    sleep: Callable[[float], None] = time.sleep,
-) -> int:
-    """Answer the jobs that wait for a data party, until stopped.
+    party: DataParty, counter: Counter, *, max_rows: int = 50_000_000, max_jobs: int | None = None,
+    state: PartyState | None = None, once: bool = False, poll: float = 0.5,
+    say: Callable[[str], None] = print, sleep: Callable[[float], None] = time.sleep,
+) -> int:  # fmt: skip
+    """Answer the jobs that wait for a data party, until stopped; return how many.
 
     A job that the party does not understand or agree to is reported once and left alone; a server
     that is away is waited for.  A job that was answered before gets the same answer again, byte for
@@ -82,10 +127,8 @@ def answer_jobs(
 
     Parameters
     ----------
-    party : DataParty
-        The party, with its own data.
-    counter : Counter
-        The server.
+    party, counter
+        The party, with its own data, and the server.
     max_rows : int
         Largest upload that the party agrees to, in encrypted IDs.
     max_jobs : int, optional
@@ -93,25 +136,19 @@ def answer_jobs(
     state : PartyState, optional
         What it remembers of the jobs it answered; by default for this call only.
     once : bool
-        Answer what waits now and stop; a server that is away is then an error.
+        Answer what waits now and stop; a server that is away is then an error
+        (:class:`CounterUnavailable`).
     poll : float
         Seconds between two looks.
     say, sleep : callable
         Told what happens; waits.
 
-    Returns
-    -------
-    int
-        Jobs answered.
-
     Raises
     ------
     CounterRefused
         If the server does not let this party in.
-    CounterUnavailable
-        With `once`, if the server does not answer.
     """
-    check_range("poll", poll, 0, 86400)
+    real("poll", poll, 0, 86400)
     state, most = state or PartyState(), math.inf if max_jobs is None else max_jobs
     answers: dict[str, int] = {}
     left_alone: set[str] = set()
@@ -205,19 +242,10 @@ class _Held:
 
 
 def run_task(
-    columns: Columns,
-    cells: Any,
-    key: bytes,
-    counter: RemoteCounter,
-    *,
-    name: str,
-    parties: tuple[str, ...],
-    state: Path,
-    timeout: float = 600.0,
-    poll: float = 0.2,
-    say: Callable[[str], None] = print,
-    **options: Any,
-) -> SecureCounts:
+    columns: Columns, cells: Any, key: bytes, counter: RemoteCounter, *, name: str,
+    parties: tuple[str, ...], state: Path, timeout: float = 600.0, poll: float = 0.2,
+    say: Callable[[str], None] = print, **options: Any,
+) -> SecureCounts:  # fmt: skip
     """Count with the data parties, as the task party.
 
     The run's secret lies in `state` while it lasts.  A run that was killed, or gave up waiting,
@@ -230,36 +258,27 @@ def run_task(
         The task party's rows, with the label.
     cells : int64[n]
         Code of its features in each row.
-    key : bytes
-        The key that the parties share.
-    counter : RemoteCounter
-        The server.
+    key, counter
+        The key that the parties share, and the server.
     name, parties : str, tuple of str
         The task party, and the data parties.
     state : Path
         File of the run's secret and jobs.
     timeout, poll : float
         Seconds to wait for one job, and between two looks.
-    say : callable
-        Told what happens.
     options
         Of :class:`~fedkit.fedvalue.protocol.parties.TaskParty`.
 
     Raises
     ------
-    CheatingDetected
-        If an answer of the server fails a check.
-    AlignmentError
-        If the parties hold different IDs.
-    PartyMissing
-        If parties have not answered in time; the message names them.
+    CheatingDetected, AlignmentError, PartyMissing
+        As :meth:`TaskParty.count`; the last names who is missing.
     CounterRefused, CounterError, CounterUnavailable
         If the server refuses, answers nonsense, or nothing.
     """
-    if columns.y is None:
-        raise ValueError("the task party's columns have no label; read them with label=")
-    check_range("timeout", timeout, 0, 365 * 86400)
-    check_range("poll", poll, 0, 86400)
+    real("timeout", timeout, 0, 365 * 86400)
+    real("poll", poll, 0, 86400)
+    assert columns.y is not None
     labels = label_codes(columns.y)
     rows = hashlib.sha256(repr(list(columns.ids)).encode())
     rows.update(np.stack([cells, labels]).astype("<i8").tobytes())

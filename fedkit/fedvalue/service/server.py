@@ -28,8 +28,8 @@ from typing import Any
 
 from fedkit.extras import need
 from fedkit.fedvalue.protocol.messages import MessageError
-from fedkit.fedvalue.service.access import AccessDenied, Grant, TokenBook
-from fedkit.fedvalue.service.store import JobStore, Limits, Refusal
+from fedkit.fedvalue.service.access import Grant, Refusal, TokenBook
+from fedkit.fedvalue.service.store import JobStore, Limits
 from fedkit.fedvalue.service.wire import check_job_id, clean, job_from_json, job_to_json
 
 for _module in ("fastapi", "uvicorn", "h11"):
@@ -138,25 +138,18 @@ def create_app(folder: Path, tokens: TokenBook, limits: Limits | None = None) ->
 
 
 def make_server(
-    app: FastAPI, *, cert: Path | None = None, key: Path | None = None, quiet: bool = False
+    app: FastAPI, *, cert: Path | None = None, key: Path | None = None
 ) -> uvicorn.Server:
     """Return the uvicorn server, which runs until SIGINT or SIGTERM: ``run(sockets=[listen()])``.
 
-    Parameters
-    ----------
-    app : FastAPI
-        Made by :func:`create_app`.
-    cert, key : Path, optional
-        Certificate chain and private key, PEM: then it speaks HTTPS.
-    quiet : bool
-        Warnings only.
+    With a certificate chain and a private key, both PEM, it speaks HTTPS.
     """
     if (cert is None) != (key is None):
         raise ValueError("TLS needs both a certificate and its key: --tls-cert and --tls-key")
     config = uvicorn.Config(
         app, http="h11", ws="none", loop="asyncio", server_header=False, access_log=False,
         limit_concurrency=_CONNECTIONS, timeout_keep_alive=10,
-        log_level="warning" if quiet else "info", timeout_graceful_shutdown=10,
+        log_level="warning", timeout_graceful_shutdown=10,
         proxy_headers=False, ssl_certfile=cert, ssl_keyfile=key,
     )  # fmt: skip
     try:
@@ -181,8 +174,6 @@ async def _caller(request: Request, tokens: TokenBook) -> Grant:
         raise Refusal(401, "a token is needed: Authorization: Bearer TOKEN")
     try:
         return await run_in_threadpool(tokens.whose, token.strip())
-    except AccessDenied as error:
-        raise Refusal(401, str(error)) from error
     except (OSError, ValueError) as error:
         log.error("the file of tokens cannot be used: %s", error)
         raise Refusal(503, "the server's file of tokens cannot be used") from error

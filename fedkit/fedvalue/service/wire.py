@@ -1,4 +1,4 @@
-"""Names, jobs and ranges as they pass between the parties and the counting service."""
+"""Names and jobs as they pass between the parties and the counting service."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ from typing import Any
 
 from fedkit.fedvalue.protocol.messages import Job, MessageError
 
-__all__ = [
-    "check_job_id", "check_party", "check_range", "clean", "job_from_json", "job_to_json",
-]  # fmt: skip
+__all__ = ["check_job_id", "check_party", "clean", "job_from_json", "job_to_json"]
 
 # Names travel in addresses: no slash, no control character, no leading dot.
 _JOB = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -35,12 +33,6 @@ def _checked(name: object, form: re.Pattern[str], expected: str) -> str:
     return name
 
 
-def check_range(name: str, value: float, low: float, high: float) -> None:
-    """Refuse a number out of range, NaN among them (ValueError)."""
-    if not low <= value <= high:
-        raise ValueError(f"{name} is {value}; expected is a number from {low:g} to {high:.15g}")
-
-
 def clean(text: object, limit: int = 300) -> str:
     """Return a foreign text as one short printable line."""
     line = " ".join("".join(c if c.isprintable() else " " for c in str(text)).split())
@@ -49,13 +41,8 @@ def clean(text: object, limit: int = 300) -> str:
 
 def job_to_json(job: Job) -> dict[str, Any]:
     """Write a job: its envelopes in base 64."""
-    return {
-        "id": job.id,
-        "parties": list(job.parties),
-        "envelopes": {
-            name: base64.b64encode(text).decode() for name, text in sorted(job.envelopes.items())
-        },
-    }
+    sealed = {n: base64.b64encode(text).decode() for n, text in sorted(job.envelopes.items())}
+    return {"id": job.id, "parties": list(job.parties), "envelopes": sealed}
 
 
 def job_from_json(data: object) -> Job:
