@@ -65,7 +65,7 @@ def test_shap_values_add_up_to_differences_of_outputs(fitted, name):
 
 
 def test_an_unknown_model_and_a_single_label_are_refused():
-    with pytest.raises(ValueError, match="unknown model 'tree'"):
+    with pytest.raises(ValueError, match="name is 'tree'"):
         train("tree", X, Y)
     with pytest.raises(ValueError, match="one label only"):
         train("lr", X, np.zeros(178))

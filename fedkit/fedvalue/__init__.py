@@ -6,8 +6,7 @@ protocol, ``service`` the same protocol between processes.  Each name is importe
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
+from fedkit.extras import later
 
 _NAMES = {
     "Table": "protocol.messages",
@@ -26,10 +25,7 @@ _NAMES = {
 __all__ = sorted(_NAMES)
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _NAMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_NAMES[name]}"), name)
+__getattr__ = later(__name__, _NAMES)
 
 
 def __dir__() -> list[str]:

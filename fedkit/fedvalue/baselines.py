@@ -14,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fedkit.checks import choice
 from fedkit.extras import need
 from fedkit.fedvalue.binning import label_codes
 from fedkit.fedvalue.neighbours import JITTER, numbers, ross
@@ -73,16 +74,10 @@ class KernelSVM:
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """A trained model behind the scaling of its inputs.
+    """A trained model of a name of :data:`MODELS`, behind the scaling of its inputs.
 
-    Attributes
-    ----------
-    name : str
-        A name of :data:`MODELS`.
-    model : object
-        The model, trained on ``(x - centre) / scale``.
-    centre, scale : float64[f]
-        Mean and standard deviation of the training rows (1 for a constant column).
+    It sees ``(x - centre) / scale``, with the mean and standard deviation of the training rows (1
+    for a constant column).
     """
 
     name: str
@@ -110,15 +105,13 @@ def train(name: str, x: ArrayLike, y: ArrayLike, seed: int = 0) -> Fitted:
     ----------
     name : str
         A name of :data:`MODELS`.
-    x : array, shape (n, f)
-    y : int array, shape (n,)
-        Labels 0, 1, ..., each of them present.
+    x, y : arrays, shape (n, f) and (n,)
+        Labels are 0, 1, ..., each of them present.
     seed : int
         For the forest and the initial weights of the network.
     """
     inputs, labels = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.int64)
-    if name not in MODELS:
-        raise ValueError(f"unknown model {name!r}; expected one of {', '.join(MODELS)}")
+    choice("name", name, tuple(MODELS))
     if len(np.unique(labels)) < 2:
         raise ValueError("y has one label only; a classifier needs at least two")
     centre, spread = inputs.mean(axis=0), inputs.std(axis=0)
@@ -155,10 +148,8 @@ def explain(fitted: Fitted, x: ArrayLike, background: ArrayLike, seed: int = 0) 
 
     Parameters
     ----------
-    x : array, shape (n, f)
-        Rows to explain.
-    background : array, shape (b, f)
-        Rows that stand for "feature unknown"; GBT and RF do not need them.
+    x, background : arrays, shape (n, f) and (b, f)
+        Rows to explain, and rows that stand for "feature unknown" (GBT and RF need none).
     seed : int
         Of the permutations.
 
@@ -221,17 +212,11 @@ def party_values(phi: Floats, parties: Sequence[Sequence[int]], how: How = "toge
     how : {"together", "apart"}
         "together" takes the size of a party's sum over its features, as if they were one
         (appendix D: "each party's aggregated feature"); "apart" adds the sizes of the features.
-
-    Returns
-    -------
-    float64[d]
-        Means over rows and outputs.
     """
-    if how == "together":
-        return np.array([np.abs(phi[:, list(p)].sum(axis=1)).mean() for p in parties])
-    if how == "apart":
-        return np.array([np.abs(phi[:, list(p)]).sum(axis=1).mean() for p in parties])
-    raise ValueError(f"how is {how!r}; expected 'together' or 'apart'")
+    own = [phi[:, list(p)] for p in parties]
+    if choice("how", how, ("together", "apart")) == "together":
+        return np.array([np.abs(x.sum(axis=1)).mean() for x in own])
+    return np.array([np.abs(x).sum(axis=1).mean() for x in own])
 
 
 def ensemble(
@@ -266,7 +251,7 @@ def draw_groups(parties: int, groups: int, seed: int = 0) -> list[int]:
 def vfps_scores(
     parties: Sequence[ArrayLike], y: ArrayLike, *, groups: int = 20, k: int = 3, seed: int = 0
 ) -> Floats:
-    """Score every party by VF-PS: random groups of parties and their information (Jiang 2022).
+    """Score every party by VF-PS, in nats: random groups and their information (Jiang 2022).
 
     The mutual information of each group's features with the label is estimated by nearest
     neighbours (Ross 2014), and a party's score is the mean over the groups that contain it.  The
@@ -280,17 +265,10 @@ def vfps_scores(
         Features of each party, rows aligned.
     y : int[n]
         The label.
-    groups : int
-        Groups drawn; each is estimated once however often it is drawn.
-    k : int
-        Neighbours.
+    groups, k : int
+        Groups drawn (each is estimated once however often it is drawn), and neighbours.
     seed : int
         Of the groups, and of the noise that breaks ties.
-
-    Returns
-    -------
-    float64[d]
-        In nats.
     """
     label = label_codes(y)
     used = np.bincount(label)[label] > 1  # a label of one row has no neighbour

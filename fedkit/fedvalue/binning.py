@@ -46,14 +46,9 @@ def columns_of(x: Any, name: str = "x") -> list[NDArray[Any]]:
 
 
 def discretise(
-    x: Any,
-    bins: int = 5,
-    how: How = "width",
-    missing: Missing = "own",
-    *,
-    discrete: bool | Sequence[bool] | None = None,
-    name: str = "x",
-) -> Codes:
+    x: Any, bins: int = 5, how: How = "width", missing: Missing = "own", *,
+    discrete: bool | Sequence[bool] | None = None, name: str = "x",
+) -> Codes:  # fmt: skip
     """Replace every column by whole numbers: its levels, or the bins its values fall into.
 
     Five equal-width bins are the paper's choice (section 5, after Brown et al. 2012).  Edges come
@@ -64,7 +59,7 @@ def discretise(
     Parameters
     ----------
     x : array or data frame, shape (n,) or (n, f)
-        Numbers, truth values or text.
+        Finite numbers, truth values or text.
     bins : int
         Bins of a continuous column, at least one.
     how : {"width", "quantile"}
@@ -84,12 +79,6 @@ def discretise(
     -------
     int64 array of the shape of `x`
         Codes from 0; a constant column is all 0.
-
-    Raises
-    ------
-    ValueError
-        If there are no rows, a value is infinite, text is to be binned, values are missing and
-        to be refused, or an argument is unknown.
     """
     whole("bins", bins, 1)
     choice("how", how, ("width", "quantile"))
@@ -205,15 +194,7 @@ def label_codes(y: ArrayLike, name: str = "y") -> Codes:
 
 
 def label_doubt(codes: Codes, what: str = "the label") -> str | None:
-    """Return a sentence on a label that can hardly be meant: constant, or a level for few rows.
-
-    Parameters
-    ----------
-    codes : int64[n]
-        As :func:`label_codes` gives them.
-    what : str
-        What the label is called.
-    """
+    """Return a sentence on a label that can hardly be meant: constant, or a level for few rows."""
     rows, levels = len(codes), int(codes.max()) + 1
     if levels == 1:
         return f"{what} is the same in all {rows} rows, so everybody's value is 0"

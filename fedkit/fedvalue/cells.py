@@ -33,11 +33,6 @@ def joint_codes(*columns: ArrayLike) -> Ints:
     -------
     int64 array, shape (n,)
         Equal for two rows if and only if they agree in all columns; in lexicographic order.
-
-    Raises
-    ------
-    ValueError
-        If no column or no row is given, lengths differ, or codes are not whole numbers.
     """
     arrays = [np.asarray(column) for column in columns]
     rows = len(arrays[0]) if arrays else 0
@@ -137,13 +132,9 @@ class CoalitionCells:
     """
 
     def __init__(
-        self,
-        task: ArrayLike,
-        label: ArrayLike,
-        parties: Sequence[ArrayLike],
-        weights: ArrayLike | None = None,
-        names: Sequence[str] | None = None,
-    ) -> None:
+        self, task: ArrayLike, label: ArrayLike, parties: Sequence[ArrayLike],
+        weights: ArrayLike | None = None, names: Sequence[str] | None = None,
+    ) -> None:  # fmt: skip
         d = len(parties)
         given = [f"party {i + 1}" for i in range(d)] if names is None else names
         if not isinstance(given, list | tuple) or len(given) != d:

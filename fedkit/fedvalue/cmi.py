@@ -81,7 +81,7 @@ class PartyValues:
     names : tuple of str
         Names of the data parties.
     correction : str
-        "plugin", "miller-madow", "permutation" or "knn".
+        As of :func:`mshapley_cmi`.
     plugin : float64[d] or None
         Plug-in values from the same coalitions, where the correction works them out.
     """
@@ -134,39 +134,20 @@ def conditional_mutual_information(
 class CMIGame:
     """The game of the data parties, ``v(D) = I(X_t X_D; Y)`` (Eq. 5).
 
-    Parameters
-    ----------
-    x_task, y, parties
-        As in :class:`~fedkit.fedvalue.data.VerticalData`, rows in one order; or a VerticalData
-        or :class:`~fedkit.fedvalue.cells.CoalitionCells` alone.
-    bins, how, missing
-        As in :func:`~fedkit.fedvalue.binning.discretise`.
-    correction : {"plugin", "miller-madow"}
-        Plug-in entropies, or plus ``(K - 1) / 2n`` for `K` occupied cells: first order in
-        ``1 / n`` (Miller 1955), where cells hold many rows and all possible ones are occupied.
+    The arguments are those of :func:`mshapley_cmi`, with "plugin" or "miller-madow": plug-in
+    entropies, or plus ``(K - 1) / 2n`` for `K` occupied cells, which is first order in ``1 / n``
+    (Miller 1955), where cells hold many rows and all possible ones are occupied.
 
     Attributes
     ----------
     master : float
         ``v`` of no data party: ``I(X_t; Y)`` (Eq. 7), in nats.
-
-    Raises
-    ------
-    ValueError
-        If the data or an argument are refused.
     """
 
     def __init__(
-        self,
-        x_task: Any | VerticalData | CoalitionCells,
-        y: Any = None,
-        parties: Any = None,
-        *,
-        bins: int = 5,
-        how: How = "width",
-        missing: Missing = "own",
-        correction: str = "plugin",
-    ) -> None:
+        self, x_task: Any | VerticalData | CoalitionCells, y: Any = None, parties: Any = None, *,
+        bins: int = 5, how: How = "width", missing: Missing = "own", correction: str = "plugin",
+    ) -> None:  # fmt: skip
         choice("correction", correction, ("plugin", "miller-madow"))
         self.cells = coalition_cells(x_task, y, parties, None, bins, how, missing)
         self.correction = correction
@@ -203,19 +184,11 @@ class CMIGame:
 
 
 def mshapley_cmi(
-    x_task: Any | VerticalData | CoalitionCells,
-    y: Any = None,
-    parties: Any = None,
-    *,
-    bins: int = 5,
-    how: How = "width",
-    missing: Missing = "own",
-    correction: Correction = "plugin",
-    estimator: Estimator | None = None,
-    budget: int | None = None,
-    seed: int = 0,
+    x_task: Any | VerticalData | CoalitionCells, y: Any = None, parties: Any = None, *,
+    bins: int = 5, how: How = "width", missing: Missing = "own", correction: Correction = "plugin",
+    estimator: Estimator | None = None, budget: int | None = None, seed: int = 0,
     names: Sequence[str] | None = None,
-) -> PartyValues:
+) -> PartyValues:  # fmt: skip
     """Return the MShapley-CMI value of every data party (FedValue, Definition 5).
 
     Parameters
@@ -276,27 +249,18 @@ def mshapley_cmi(
 
 
 def mshapley_from_table(
-    tokens: ArrayLike,
-    task_cells: ArrayLike,
-    counts: ArrayLike,
-    *,
-    names: Sequence[str] | None = None,
-    **options: Any,
-) -> PartyValues:
+    tokens: ArrayLike, task_cells: ArrayLike, counts: ArrayLike, *,
+    names: Sequence[str] | None = None, **options: Any,
+) -> PartyValues:  # fmt: skip
     """Return the values from a contingency table: the secure path's last step (Eq. 13).
 
     Equal to :func:`mshapley_cmi` on the rows that were counted where both are exact: bit for bit
-    for "plugin" and "miller-madow", to about 1e-12 nats for "permutation".
-    Whether values are exact is decided by the rows of the table, of which there are fewer than
-    people, so this may be exact where the other is sampled.
+    for "plugin" and "miller-madow", to about 1e-12 nats for "permutation".  Whether values are
+    exact is decided by the rows of the table, of which there are fewer than people, so this may be
+    exact where the other is sampled.
 
-    Parameters
-    ----------
-    tokens, task_cells, counts, names
-        As for :func:`cells_of_table`.
-    options
-        `correction`, `estimator`, `budget` and `seed` of :func:`mshapley_cmi`; "knn"
-        needs the values themselves and is refused.
+    The table is that of :func:`cells_of_table`; options are `correction` (but for "knn", which
+    needs the values themselves), `estimator`, `budget` and `seed` of :func:`mshapley_cmi`.
     """
     return mshapley_cmi(cells_of_table(tokens, task_cells, counts, names), **options)
 
@@ -339,10 +303,7 @@ def _corrected(
 def _orders(
     d: int, sampler: Estimator, budget: int | None, seed: int
 ) -> tuple[NDArray[np.int64], int]:
-    """Return the orders of a permutation sampler, and how many make an independent sample.
-
-    Corrected contributions are no game's differences, so the sampler itself cannot ask for them.
-    """
+    """Return the orders of a permutation sampler, and how many make an independent sample."""
     if not isinstance(sampler, PermutationSampling):
         raise ValueError(
             f"estimator is {sampler!r}; the permutation correction samples by "
@@ -361,10 +322,7 @@ def _orders(
 
 
 def cells_of_table(
-    tokens: ArrayLike,
-    task_cells: ArrayLike,
-    counts: ArrayLike,
-    names: Sequence[str] | None = None,
+    tokens: ArrayLike, task_cells: ArrayLike, counts: ArrayLike, names: Sequence[str] | None = None
 ) -> CoalitionCells:
     """Return the cells of a contingency table, such as the secure protocol gives.
 
@@ -378,11 +336,6 @@ def cells_of_table(
         Rows in each joint cell; cells of 0 are ignored.
     names : sequence of str, optional
         Names of the data parties.
-
-    Raises
-    ------
-    ValueError
-        If shapes do not fit, a token is unknown, a count is negative or all are 0.
     """
     try:
         cells, what, weights = np.asarray(tokens), np.asarray(task_cells), np.asarray(counts)

@@ -28,7 +28,8 @@ def knn_information(x: ArrayLike, y: ArrayLike, neighbours: int = 3, *, seed: in
     The mean over rows of ``psi(N) - psi(N_q) + psi(k) - psi(m_q)``: ``N_q`` rows have the label
     of row `q`, the k-th nearest of them is at some distance, and ``m_q`` rows of any label (not
     counting `q`) are no farther.  Labels with a single row are left out, as they have no
-    neighbour; labels with few rows use all they have.
+    neighbour; labels with few rows use all they have.  It may be below 0: cutting it there would
+    give noise a positive value.
 
     Parameters
     ----------
@@ -40,11 +41,6 @@ def knn_information(x: ArrayLike, y: ArrayLike, neighbours: int = 3, *, seed: in
         The number `k` of neighbours.
     seed : int
         Seed of the tiny noise that breaks ties; columns without ties get none.
-
-    Returns
-    -------
-    float
-        May be below 0: cutting it there would give noise a positive value.
     """
     if neighbours < 1:
         raise ValueError(f"neighbours is {neighbours}; expected at least 1")
@@ -116,17 +112,8 @@ class KNNGame:
     A marginal contribution, a conditional mutual information, is the difference of two such
     estimates; it may be negative, and it tends to be for noise, which stretches all distances.
 
-    Parameters
-    ----------
-    data : VerticalData
-        Numbers only, none missing.  Each column is standardised.
-    seed : int
-        Seed of the noise that breaks ties.
-
-    Attributes
-    ----------
-    master : float
-        ``I(X_t; Y)``; 0 where the task party has no features.
+    The data are numbers only, none missing, and each column is standardised; `seed` is of the noise
+    that breaks ties.  `master` is ``I(X_t; Y)``, 0 where the task party has no features.
     """
 
     def __init__(self, data: VerticalData, seed: int = 0) -> None:

@@ -32,20 +32,9 @@ _LEGEND = {
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ValueReport:
-    """Values from a verified table.
+    """Values from a verified table: plug-in (the paper's), with less bias, and tested.
 
-    Attributes
-    ----------
-    counts : SecureCounts
-        The table.
-    plugin : PartyValues
-        The plug-in values (the paper's).
-    corrected : PartyValues or None
-        With less bias, if that was asked for.
-    evidence : Evidence or None
-        Permutation tests, if made.
-    label : str
-        Name of the label.
+    The last two are None where they were not asked for; `label` is what the label is called.
     """
 
     counts: SecureCounts
@@ -57,9 +46,9 @@ class ValueReport:
     @property
     def doubtful(self) -> tuple[str, ...]:
         """Parties with a plug-in value above 0 and a corrected one that is not."""
-        if self.corrected is None:
-            return ()
-        return self._above_nothing(self.corrected.values <= NOTHING)
+        return (
+            () if self.corrected is None else self._above_nothing(self.corrected.values <= NOTHING)
+        )
 
     @property
     def unproven(self) -> tuple[str, ...]:
@@ -71,8 +60,8 @@ class ValueReport:
         return () if self.evidence is None else self._above_nothing(self.evidence.adjusted > LEVEL)
 
     def _above_nothing(self, but: Any) -> tuple[str, ...]:
-        values = zip(self.plugin.names, self.plugin.values > NOTHING, but, strict=True)
-        return tuple(name for name, above, too in values if above and too)
+        above = (self.plugin.values > NOTHING) & but
+        return tuple(name for name, here in zip(self.plugin.names, above, strict=True) if here)
 
     def columns(self) -> dict[str, list[str]]:
         """Return the printed table: title of a column, and its text for each party."""
@@ -91,13 +80,12 @@ class ValueReport:
 
     def lines(self) -> Iterator[str]:
         """Yield what is printed: the checks, the values, what each column is, and warnings."""
+        shown = self.columns()
         for line in self._checks():
             yield from _folded(line)
-        shown = self.columns()
-        widths = [max(map(len, [title, *cells])) for title, cells in shown.items()]
-        for first, *others in zip(
-            *([title, *cells] for title, cells in shown.items()), strict=True
-        ):
+        columns = [[title, *cells] for title, cells in shown.items()]
+        widths = [max(map(len, column)) for column in columns]
+        for first, *others in zip(*columns, strict=True):
             right = (text.rjust(width) for text, width in zip(others, widths[1:], strict=True))
             yield "  ".join([first.ljust(widths[0]), *right])
         for line in self._remarks(list(shown)):
@@ -107,7 +95,7 @@ class ValueReport:
         counts = self.counts
         many = f"{counts.queries} quer{'y' if counts.queries == 1 else 'ies'}"
         copies, artificial = (
-            " and ".join(map(str, numbers)) for numbers in (counts.duplications, counts.artificial)
+            " and ".join(map(str, n)) for n in (counts.duplications, counts.artificial)
         )
         yield (
             f"verified: {many} with {copies} copies of an ID and {artificial} artificial IDs; "
@@ -200,14 +188,9 @@ def _folded(line: str) -> list[str]:
 
 
 def assess(
-    counts: SecureCounts,
-    *,
-    correction: str = "permutation",
-    test: bool | None = None,
-    draws: int = 999,
-    seed: int = 0,
-    label: str = "the label",
-) -> ValueReport:
+    counts: SecureCounts, *, correction: str = "permutation", test: bool | None = None,
+    draws: int = 999, seed: int = 0, label: str = "the label",
+) -> ValueReport:  # fmt: skip
     """Value the data parties of a verified table.
 
     Parameters
@@ -225,22 +208,15 @@ def assess(
         Of the tests, and of sampled orders where there are too many parties.
     label : str
         Name of the label, for the text.
-
-    Raises
-    ------
-    ValueError
-        If the correction is unknown or `draws` is below one.
     """
     check_correction(correction)
     having("counts", counts, "values", "task_cells")
     whole("draws", draws, 1)
     if test is not None:
         flag("test", test)
-    plugin = counts.values(seed=seed)
-    corrected = None
+    plugin, corrected, evidence = counts.values(seed=seed), None, None
     if correction != "plugin":
         corrected = counts.values(correction=correction, seed=seed)
-    evidence = None
     if test is None:
         labels = len(set(counts.task_cells[:, 1].tolist()))
         test = len(counts.counts) * labels * draws <= TEST_WORK

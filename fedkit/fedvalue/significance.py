@@ -53,11 +53,9 @@ class Evidence:
     ----------
     contributions : float64[d]
         Plug-in contribution of each party beside what was `given`, in nats: the statistic.
-    p_values : float64[d]
-        At least ``1 / (1 + draws)``.
-    adjusted : float64[d]
-        Holm's adjustment over the parties: choosing those at most `a` errs with probability at
-        most `a`, however many of them tell nothing beside what was given.
+    p_values, adjusted : float64[d]
+        At least ``1 / (1 + draws)``; and by Holm's adjustment over the parties: choosing those at
+        most `a` errs with probability at most `a`, however many of them tell nothing.
     names : tuple of str
         Names of the data parties.
     given : {"task", "others"}
@@ -99,9 +97,7 @@ def permutation_p_value(
     weights : int64[n], optional
         How many rows each stands for; 1 by default.
     draws : int
-        Permutations, at least one.
-    rng : Generator
-        Source of the permutations.
+        Permutations, at least one, from `rng`.
     """
     from scipy.stats import random_table  # scipy.stats takes seconds to load
 
@@ -130,27 +126,16 @@ def permutation_p_value(
 
 
 def permutation_p_values(
-    x_task: Any | VerticalData | CoalitionCells,
-    y: Any = None,
-    parties: Any = None,
-    *,
-    given: Given = "task",
-    bins: int = 5,
-    how: How = "width",
-    missing: Missing = "own",
-    draws: int = 999,
-    seed: int = 0,
-    names: Sequence[str] | None = None,
-) -> Evidence:
+    x_task: Any | VerticalData | CoalitionCells, y: Any = None, parties: Any = None, *,
+    given: Given = "task", bins: int = 5, how: How = "width", missing: Missing = "own",
+    draws: int = 999, seed: int = 0, names: Sequence[str] | None = None,
+) -> Evidence:  # fmt: skip
     """Test for every data party whether its columns, in their bins, tell more than chance.
 
     Parameters
     ----------
-    x_task, y, parties, names
-        As in :class:`~fedkit.fedvalue.data.VerticalData`: one array or data frame per party,
-        with its rows in the order of `y`; or a VerticalData alone, which can check that order;
-        or CoalitionCells alone, such as :func:`~fedkit.fedvalue.cmi.cells_of_table` makes of
-        counts: they give the p-values of the rows that were counted.
+    x_task, y, parties, names, bins, how, missing
+        As for :func:`~fedkit.fedvalue.cmi.mshapley_cmi`.
     given : {"task", "others"}
         What is known already: the task party's columns, or all other parties' columns too.
         "task" has the most rows per cell, so the most power, and misses columns that tell
@@ -158,8 +143,6 @@ def permutation_p_values(
         to no power once the others' cells hold one row each; of two copies neither passes.
         Both are about binned columns: a proxy of the task party's own may pass, by what its
         bins tell inside those of the task party.
-    bins, how, missing
-        As in :func:`~fedkit.fedvalue.binning.discretise`.
     draws : int
         Permutations per party.  No p-value is below ``1 / (1 + draws)``, so `d` parties need at
         least ``d / 0.05`` of them for 5% after Holm's adjustment.

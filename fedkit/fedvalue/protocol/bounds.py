@@ -6,7 +6,7 @@ import heapq
 import itertools
 import math
 from collections import Counter as Tally
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -36,33 +36,26 @@ def best_shift(
     Parameters
     ----------
     duplications : (int, int)
-        Range of q, both ends included; drawn uniformly, independently for each iteration.
+        Range of q, both ends included; drawn uniformly, independently for each iteration, or with
+        `distinct` without replacement.
     iterations : int
         tau.
-    distinct : bool
-        Whether the iterations' q all differ (drawn without replacement).
 
     Returns
     -------
-    probability : float
-        Of passing.
-    shifts : tuple of int
-        What to add in each iteration.
+    float, tuple of int
+        The probability of passing, and what to add in each iteration.
     """
     low, high = duplications
-    directions: Tally[tuple[int, ...]] = Tally()
-    draws = 0
-    for q in itertools.product(range(low, high + 1), repeat=iterations):
-        if distinct and len(set(q)) < iterations:
-            continue
-        common = math.gcd(*q)
-        directions[tuple(value // common for value in q)] += 1
-        draws += 1
-    if not draws:
+    draws: Iterable[tuple[int, ...]] = itertools.product(range(low, high + 1), repeat=iterations)
+    if distinct:
+        draws = itertools.permutations(range(low, high + 1), iterations)
+    directions = Tally(tuple(value // math.gcd(*q) for value in q) for q in draws)
+    if not directions:
         raise ValueError(f"{iterations} different q do not fit into {low}..{high}")
     best, hits = max(directions.items(), key=lambda item: (item[1], [-v for v in item[0]]))
     factor = math.lcm(*range(low, high + 1))
-    return hits / draws, tuple(factor * value for value in best)
+    return hits / directions.total(), tuple(factor * value for value in best)
 
 
 def spread(artificial: int, sizes: Sequence[int] | npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -81,7 +74,7 @@ def spread(artificial: int, sizes: Sequence[int] | npt.NDArray[np.int64]) -> npt
     Returns
     -------
     int64[T]
-        Artificial IDs of each cell; they add up to `artificial`.
+        Artificial IDs of each cell.
     """
     rows = np.asarray(sizes, dtype=np.int64)
     if rows.ndim != 1 or not len(rows) or rows.min() < 1:
@@ -101,12 +94,7 @@ def spread(artificial: int, sizes: Sequence[int] | npt.NDArray[np.int64]) -> npt
 def share_known(sizes: Sequence[int], duplications: int, artificial: int) -> float:
     """Return f: the smallest share of artificial IDs among all IDs of one task cell.
 
-    Parameters
-    ----------
-    sizes : sequence of int
-        Rows in each cell of the task party.
-    duplications, artificial : int
-        q, and n_r in all, allocated by :func:`spread`.
+    There are `artificial` in all, allocated by :func:`spread`; `sizes` as there.
     """
     given, rows = spread(artificial, sizes), np.asarray(sizes, dtype=np.int64)
     return float((given / (rows * duplications + given)).min())
@@ -119,14 +107,8 @@ def known_answers(
 
     To change the table by q_j times something without touching a margin, at least 2 q_j IDs of
     iteration j must be counted under other tokens, and none of them may be artificial.  Those of
-    one task cell are artificial with probability f_j at least (:func:`share_known`).
-
-    Parameters
-    ----------
-    sizes : sequence of int
-        Rows in each cell of the task party.
-    duplications, artificial : sequence of int
-        q_j and n_r,j of each iteration.
+    one task cell are artificial with probability f_j at least (:func:`share_known`, with q_j and
+    n_r,j of each iteration).
     """
     return math.prod(
         (1 - share_known(sizes, q, extra)) ** (2 * q)

@@ -48,13 +48,7 @@ def new_key() -> bytes:
 
 
 def derive(key: bytes, *names: str | int | bytes) -> bytes:
-    """Return the 32-byte key of a purpose: keyed BLAKE2b of the names, each with its length.
-
-    Raises
-    ------
-    ValueError
-        If the key does not have 32 bytes.
-    """
+    """Return the 32-byte key of a purpose: keyed BLAKE2b of the names, each with its length."""
     if not isinstance(key, bytes) or len(key) != KEY_BYTES:
         size = f"{len(key)} bytes" if isinstance(key, bytes) else type(key).__name__
         raise ValueError(f"the key is {size}; 32 random bytes are expected (keys.new_key())")
@@ -96,11 +90,6 @@ def hash_ids(ids: Any, key: bytes) -> npt.NDArray[np.uint8]:
     -------
     uint8[n, 12]
         Keyed BLAKE2b.  Two of 10^6 different IDs meet with probability below 10^-16.
-
-    Raises
-    ------
-    ValueError
-        If an ID is neither str, int nor bytes.
     """
     start = hashlib.blake2b(key=derive(key, "hash"), digest_size=HASH_BYTES).copy
 
@@ -122,15 +111,7 @@ def hash_ids(ids: Any, key: bytes) -> npt.NDArray[np.uint8]:
 
 
 def encrypt_blocks(blocks: npt.NDArray[np.uint8], key: bytes) -> npt.NDArray[np.uint8]:
-    """Encrypt single blocks with AES-256, each by itself.
-
-    Parameters
-    ----------
-    blocks : uint8[N, 16]
-        Different blocks: equal ones give equal ciphertexts.
-    key : bytes
-        A key of 32 bytes, derived for this query.
-    """
+    """Encrypt different single blocks, uint8[N, 16], with AES-256, under the key of a query."""
     encryptor = _aes(key, _ciphers().modes.ECB())
     text = encryptor.update(np.ascontiguousarray(blocks).data.cast("B")) if len(blocks) else b""
     return np.frombuffer(text, dtype=np.uint8).reshape(-1, ID_BYTES)
@@ -147,7 +128,7 @@ class Stream:
         self._encryptor = _aes(derive(key, "stream", *names), _ciphers().modes.CTR(bytes(16)))
 
     def bytes(self, size: int) -> bytes:
-        """Return the next `size` bytes."""
+        """Return the next bytes."""
         out: bytes = self._encryptor.update(bytes(size))
         return out
 
@@ -174,21 +155,13 @@ def seal(message: bytes, key: bytes, *context: str | int) -> bytes:
     bytes, and different messages never share a nonce by accident.
     """
     bound = _joined(context)
-    own = hashlib.blake2b(_joined([bound, message]), key=derive(key, "nonce"),
-                          digest_size=_NONCE_BYTES)  # fmt: skip
-    nonce = own.digest()
-    sealed: bytes = _gcm(key).encrypt(nonce, message, bound)
-    return nonce + sealed
+    own = derive(key, "nonce")
+    nonce = hashlib.blake2b(_joined([bound, message]), key=own, digest_size=_NONCE_BYTES).digest()
+    return nonce + bytes(_gcm(key).encrypt(nonce, message, bound))
 
 
 def unseal(sealed: bytes, key: bytes, *context: str | int) -> bytes:
-    """Open what :func:`seal` made for the same context.
-
-    Raises
-    ------
-    SealError
-        If the message was changed, or belongs to another key, job or party.
-    """
+    """Open what :func:`seal` made with this key for the same context; else a SealError."""
     invalid = need("cryptography.exceptions", "vertical").InvalidTag
     nonce, text = sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:]
     try:

@@ -3,6 +3,9 @@
 A cell (x_t, y_t) with one person in it turns every count into a fact about that person: N(x_d,
 x_t, y_t) = 1 says which x_d is theirs.  So does any cell of the task party whose people all share
 one cell of a data party.  No key is broken for it: it is the protocol's own output.
+
+A table is ``cells``, int64[C, 1 + d], the cell of the task party and of each data party, and
+``counts``, int64[C].
 """
 
 from __future__ import annotations
@@ -29,13 +32,6 @@ MOST_CELLS = 5_000_000
 def claims(cells: Codes, counts: npt.NDArray[np.int64]) -> Codes:
     """Return what the task party can conclude from a table.
 
-    Parameters
-    ----------
-    cells : int64[C, 1 + d]
-        Cell of the task party and of each data party.
-    counts : int64[C]
-        Their counts.
-
     Returns
     -------
     int64[T, d]
@@ -61,12 +57,10 @@ class Leak:
     ----------
     unique : float
         Share of people who are alone in their cell of the task party.
-    claimed : float
-        Share of (person, data party) of whom the task party concludes the cell.
+    claimed, revealed : float
+        Share of (person, data party) of whom the task party concludes the cell; and rightly so.
     right : float
         Share of these conclusions that are true; NaN without any.
-    revealed : float
-        Share of (person, data party) concluded and true.
     """
 
     unique: float
@@ -101,10 +95,7 @@ def measure(
 
 
 def suppress(cells: Codes, counts: npt.NDArray[np.int64], minimum: int) -> Counts:
-    """Leave out joint cells with fewer than `minimum` people.
-
-    Someone must do so before the task party looks: see the notes of :func:`with_decoys`.
-    """
+    """Leave out joint cells with fewer than `minimum` people, before the task party looks."""
     kept = counts >= minimum
     return cells[kept], counts[kept]
 
@@ -116,25 +107,12 @@ def geometric_noise(
     """Add two-sided geometric noise to every joint cell, empty ones too; negative counts become 0.
 
     One person changes one count by one (Ghosh et al. 2009: ``P(k)`` proportional to
-    ``exp(-epsilon * abs(k))``).
-
-    Parameters
-    ----------
-    cells, counts
-        The table.
-    epsilon : float
-        Above 0; small is private.
-    rng : numpy Generator
-    sizes : sequence of int, optional
-        How many cells the task party and each data party could have, by a public rule.
-
-    Notes
-    -----
-    With `sizes`, and cells numbered by a public rule, the result is epsilon-differentially private
-    for adding or removing a person.  By default the sizes are those that occur, which one person
-    can change: a person alone in a cell brings it into the table, noise or not, and then the
-    guarantee holds for people with company in each party's cell only.  Bins whose edges are the
-    smallest and largest value in the data are no public rule either.
+    ``exp(-epsilon * abs(k))``).  With `sizes`, how many cells the task party and each data party
+    could have by a public rule that also numbers them, the result is epsilon-differentially
+    private for adding or removing a person.  By default the sizes are those that occur, which one
+    person can change: a person alone in a cell brings it into the table, noise or not, and then
+    the guarantee holds for people with company in each party's cell only.  Bins whose edges are
+    the smallest and largest value in the data are no public rule either.
     """
     if not epsilon > 0:
         raise ValueError(f"epsilon is {epsilon}; it must be above 0")
@@ -162,33 +140,20 @@ def with_decoys(
 ) -> tuple[Codes, Codes, list[Codes]]:
     """Append people who do not exist: `per_cell` of them to every cell of the task party.
 
-    Parameters
-    ----------
-    codes : (x_task, y, parties)
-        One code per row, as :meth:`~fedkit.fedvalue.data.VerticalData.codes` gives them.
-    per_cell : int
-        Decoys per cell (x_t, y_t).
+    A noise that needs nobody in the middle.  The parties run the protocol on more rows (the last),
+    under IDs that all agree on; every check works.  Each data party draws its decoys' cells from
+    its own rows and tells nobody, so the task party knows how many decoys are in its cell and not
+    what they look like.  The parties draw independently of each other: decoys do not have the real
+    people's joint distribution, so values lose what parties know in common, and a decoy may stand
+    out by a combination of cells that no real person would have.
 
-    Returns
-    -------
-    (x_task, y, parties)
-        With the decoys as last rows, under IDs that all parties agree on.
-
-    Notes
-    -----
-    A noise that needs nobody in the middle.  The parties run the protocol on more rows; every
-    check works.  Each data party draws its decoys' cells from its own rows and tells nobody, so
-    the task party knows how many decoys are in its cell and not what they look like.  The parties
-    draw independently of each other: decoys do not have the real people's joint distribution, so
-    values lose what parties know in common, and a decoy may stand out by a combination of cells
-    that no real person would have.
+    `codes` and what is returned are as :meth:`~fedkit.fedvalue.data.VerticalData.codes` gives them.
     """
     x_task, y, parties = (np.asarray(codes[0]), np.asarray(codes[1]), codes[2])
     own = np.unique(np.stack([x_task, y]), axis=1)
     extra = np.repeat(own, per_cell, axis=1)
-    size = extra.shape[1]
     columns = [np.asarray(column) for column in parties]
-    drawn = [column[rng.integers(0, len(column), size)] for column in columns]
+    drawn = [column[rng.integers(0, len(column), extra.shape[1])] for column in columns]
     return (
         np.concatenate([x_task, extra[0]]),
         np.concatenate([y, extra[1]]),

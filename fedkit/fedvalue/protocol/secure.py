@@ -56,18 +56,13 @@ def count_securely(
     ----------
     data : VerticalData
         The data of all parties; each role gets its own only.
-    iterations, duplications, artificial, variant, hardened
-        As for :class:`TaskParty`, as are further `options`.
     seed : int, optional
         Fixes key and secrets, for lessons and tests; by default they come from the system.
     bins, how, missing
         As for :meth:`~fedkit.fedvalue.data.VerticalData.codes`.
-
-    Raises
-    ------
-    ValueError
-        If an option is out of range, and for ``variant="cells"`` with hardening, which a server
-        that knows the true table deceives every time.
+    iterations, duplications, artificial, variant, hardened, options
+        As for :class:`TaskParty`.  ``variant="cells"`` with hardening is refused: a server that
+        knows the true table deceives it every time.
     """
     having("data", data, "codes", "ids", "names")
     flag("hardened", hardened)
@@ -79,12 +74,12 @@ def count_securely(
             'this count every time, whatever is drawn; count a whole table (variant="table"), or '
             "as printed (hardened=False)"
         )
-    task, others = parties_of(
-        data.codes(bins, how, missing), data.ids, data.names, seed=seed, iterations=iterations,
-        duplications=duplications, artificial=artificial, variant=variant, hardened=hardened,
-        **options,
-    )  # fmt: skip
-    return count_here(task, others)
+    options |= {
+        "iterations": iterations, "duplications": duplications, "artificial": artificial,
+        "variant": variant, "hardened": hardened,
+    }  # fmt: skip
+    codes = data.codes(bins, how, missing)
+    return count_here(*parties_of(codes, data.ids, data.names, seed=seed, **options))
 
 
 def count_here(task: TaskParty, others: Sequence[DataParty]) -> SecureCounts:
