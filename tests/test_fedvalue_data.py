@@ -282,7 +282,7 @@ def test_pca_keeps_the_largest_spread_with_fixed_signs(shape):
 # ---- files
 
 
-def test_columns_from_csv_and_npz(tmp_path):
+def test_columns_from_a_file(tmp_path):
     file = tmp_path / "a.csv"
     file.write_text("\ufeffid,age,town,label\n007,3.5,Ulm,yes\n7,,,no\nNA,1e3,Bonn,no\n", "utf-8")
     found = read_columns(file, label="label")
@@ -294,10 +294,6 @@ def test_columns_from_csv_and_npz(tmp_path):
     assert read_columns(file, columns=["town"]).names == ("town",)
     nothing = read_columns(file, label="label", columns=[])
     assert joint_codes(discretise(nothing.x)).tolist() == [0, 0, 0]
-    packed = tmp_path / "a.npz"
-    np.savez(packed, id=np.array([7, 8]), age=np.array([1.5, 2.5]))
-    assert read_columns(packed).ids == ["7", "8"]
-    assert read_columns(packed).x["age"].tolist() == [1.5, 2.5]
 
 
 def test_ids_that_pandas_would_take_for_missing(tmp_path):
@@ -305,11 +301,6 @@ def test_ids_that_pandas_would_take_for_missing(tmp_path):
     file.write_text('id,a\nNA,NA\nnull,1\nnan,2\nNone,\n"01",3\n', "utf-8")
     assert read_columns(file).ids == ["NA", "null", "nan", "None", "01"]
     assert read_columns(file).x["a"].isna().tolist() == [True, False, False, True, False]
-    packed = tmp_path / "a.npz"
-    for bad, words in ((np.array([1, np.nan]), "row 1 is 1.0"), (np.array([True, False]), "True")):
-        np.savez(packed, id=bad, a=np.arange(2))
-        with pytest.raises(ValueError, match=f"{words}; expected text or a whole number"):
-            read_columns(packed)
 
 
 @pytest.mark.parametrize(
@@ -350,16 +341,6 @@ def test_binary_files_that_are_refused(tmp_path):
     (tmp_path / "a.csv").write_bytes(b"id,a\n\xff\xfe,1\n")
     with pytest.raises(ValueError, match="UTF-8"):
         read_columns(tmp_path / "a.csv")
-    packed = tmp_path / "a.npz"
-    packed.write_bytes(b"id,a\n1,2\n")
-    with pytest.raises(ValueError, match=r"not an \.npz file of plain arrays"):
-        read_columns(packed)
-    np.savez(packed, id=np.arange(3), a=np.zeros((3, 2)))
-    with pytest.raises(ValueError, match="plain arrays, one per column"):
-        read_columns(packed)
-    np.savez(packed, id=np.arange(3), a=np.array([{}, 1, 2], dtype=object), allow_pickle=True)
-    with pytest.raises(ValueError, match="plain arrays, one per column"):
-        read_columns(packed)
     with pytest.raises(OSError, match="none"):
         read_columns(tmp_path / "none.csv")
 

@@ -80,7 +80,7 @@ def test_a_job_from_opening_to_closing_gives_what_a_counter_here_gives(house: Ho
     assert [(j.id, j.parties, j.envelopes) for j in bank] == [("j1", PARTIES, {"bank": b"sealed"})]
     for i, party in enumerate(PARTIES):
         assert remote["shop"].table("j1") is None
-        assert remote["shop"].missing("j1") == PARTIES[i:]
+        assert remote["shop"].missing == PARTIES[i:]
         for _ in range(2):
             remote[party].submit("j1", party, upload(party))
             here.submit("j1", party, upload(party))
@@ -90,7 +90,7 @@ def test_a_job_from_opening_to_closing_gives_what_a_counter_here_gives(house: Ho
     assert theirs is not None
     assert theirs.to_bytes() == mine.to_bytes()
     assert int(theirs.counts.sum()) == 6
-    assert remote["shop"].missing("j1") == ()
+    assert remote["shop"].missing == ()
     assert house.uploads() == list(PARTIES)
     remote["shop"].close("j1")
     remote["shop"].close("j1")
@@ -330,7 +330,7 @@ def test_a_count_that_takes_long_is_asked_for_again(
         until(lambda: counted == [1], "the count")
         shop = house.counter("shop")
         assert shop.table("j1") is None
-        assert shop.missing("j1") == ()
+        assert shop.missing == ()
         assert house.counter("bank").pending("bank") == []  # others are not held up
     finally:
         go.set()
@@ -541,12 +541,12 @@ def test_tls(tmp_path: Path) -> None:
     cert, key = self_signed(tmp_path)
     house = House(tmp_path, cert=cert, key=key)
     try:
-        with house.counter("bank", verify=cert) as bank:  # an open line would hold up the end
+        with house.counter("bank", ca=cert) as bank:  # an open line would hold up the end
             assert bank.pending("bank") == []
         with pytest.raises(CounterUnavailable, match=r"one try: .*CERTIFICATE_VERIFY_FAILED"):
             house.counter("bank").pending("bank")
         with pytest.raises(ValueError, match=r"authority file .* cannot be used"):
-            house.counter("bank", verify=tmp_path / "none.pem")
+            house.counter("bank", ca=tmp_path / "none.pem")
         plain = RemoteCounter(f"http://127.0.0.1:{house.port}", house.token("bank"), retries=0)
         with pytest.raises(CounterUnavailable):
             plain.pending("bank")
@@ -804,7 +804,7 @@ def test_the_proxy_of_the_page(house: House, tmp_path: Path) -> None:
     try:
         house.url = f"https://127.0.0.1:{port}"
         until(lambda: proxy.poll() is None and (tmp_path / "pid").exists(), "nginx")
-        trusted = {"verify": tmp_path / "server.crt"}
+        trusted = {"ca": tmp_path / "server.crt"}
         house.counter("shop", **trusted).open(job())
         for party in PARTIES:
             house.counter(party, **trusted).submit("j1", party, upload(party))

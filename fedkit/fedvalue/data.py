@@ -10,7 +10,6 @@ from __future__ import annotations
 import csv
 import re
 import warnings
-import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -405,12 +404,12 @@ def read_columns(
     path: Path, *, id_column: str = "id", label: str | None = None,
     columns: Sequence[str] | None = None,
 ) -> Columns:  # fmt: skip
-    """Read a CSV file with a line of names, or an .npz file with one array per column.
+    """Read a CSV file with a line of names.
 
     Features are the `columns` named, by default all but the ID and the label; without a label
     there must be one.  What is missing, twice or no text is refused with one sentence.
     """
-    frame = _npz(path) if path.suffix == ".npz" else _csv(path, id_column)
+    frame = _csv(path, id_column)
     others = [c for c in frame.columns if c not in (id_column, label)]
     chosen = others if columns is None else list(columns)
     if len(set(chosen)) < len(chosen) or not {id_column, label}.isdisjoint(chosen):
@@ -470,16 +469,6 @@ def _csv(path: Path, id_column: str) -> Any:
         ) from error
 
 
-def _npz(path: Path) -> Any:
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            return need("pandas", "service").DataFrame({name: file[name] for name in file.files})
-    except (zipfile.BadZipFile, ValueError, EOFError) as error:
-        raise ValueError(
-            f"{path} is not an .npz file of plain arrays, one per column and equally long: {error}"
-        ) from error
-
-
 def _check_text(column: Any, what: str) -> None:
     """Refuse text that is no text: decimal commas, which would be a level each, and NUL bytes."""
     texts = [value for value in column.tolist() if isinstance(value, str)]
@@ -494,10 +483,7 @@ def _check_text(column: Any, what: str) -> None:
 
 def _ids(column: Any, what: str) -> list[str]:
     rows: dict[str, int] = {}
-    for row, given in enumerate(column.tolist(), 1):
-        if not isinstance(given, str | int) or isinstance(given, bool):  # NaN is a float
-            raise ValueError(f"{what} of row {row} is {given!r}; expected text or a whole number")
-        one = str(given)
+    for row, one in enumerate(column.tolist(), 1):
         if not one or one != one.strip():
             raise ValueError(f"{what} of row {row} is {one!r}; it is empty, or padded")
         if rows.setdefault(one, row) != row:

@@ -175,7 +175,7 @@ class ValueReport:
             "unproven": None if evidence is None else list(self.unproven),
             "queries": counts.queries,
             "duplications": list(counts.duplications), "artificial": list(counts.artificial),
-            "undetected_at_most": counts.bound, "seconds": counts.seconds,
+            "undetected_at_most": counts.bound,
         }  # fmt: skip
 
 

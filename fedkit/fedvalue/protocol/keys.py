@@ -32,6 +32,10 @@ __all__ = [
     "unseal",
 ]
 
+_ciphers = need("cryptography.hazmat.primitives.ciphers", "vertical")
+_aead = need("cryptography.hazmat.primitives.ciphers.aead", "vertical")
+_InvalidTag = need("cryptography.exceptions", "vertical").InvalidTag
+
 #: bytes of an ID after the keyed hash; the other 4 bytes of a block hold the index of the copy
 HASH_BYTES = 12
 KEY_BYTES = 32
@@ -112,7 +116,7 @@ def hash_ids(ids: Any, key: bytes) -> npt.NDArray[np.uint8]:
 
 def encrypt_blocks(blocks: npt.NDArray[np.uint8], key: bytes) -> npt.NDArray[np.uint8]:
     """Encrypt different single blocks, uint8[N, 16], with AES-256, under the key of a query."""
-    encryptor = _aes(key, _ciphers().modes.ECB())
+    encryptor = _aes(key, _ciphers.modes.ECB())
     text = encryptor.update(np.ascontiguousarray(blocks).data.cast("B")) if len(blocks) else b""
     return np.frombuffer(text, dtype=np.uint8).reshape(-1, ID_BYTES)
 
@@ -125,7 +129,7 @@ class Stream:
     """
 
     def __init__(self, key: bytes, *names: str | int | bytes):
-        self._encryptor = _aes(derive(key, "stream", *names), _ciphers().modes.CTR(bytes(16)))
+        self._encryptor = _aes(derive(key, "stream", *names), _ciphers.modes.CTR(bytes(16)))
 
     def bytes(self, size: int) -> bytes:
         """Return the next bytes."""
@@ -162,11 +166,10 @@ def seal(message: bytes, key: bytes, *context: str | int) -> bytes:
 
 def unseal(sealed: bytes, key: bytes, *context: str | int) -> bytes:
     """Open what :func:`seal` made with this key for the same context; else a SealError."""
-    invalid = need("cryptography.exceptions", "vertical").InvalidTag
     nonce, text = sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:]
     try:
         message: bytes = _gcm(key).decrypt(nonce, text, _joined(context))
-    except (invalid, ValueError) as error:
+    except (_InvalidTag, ValueError) as error:
         raise SealError(
             f"a sealed message for {' / '.join(map(str, context))} does not open: it was changed, "
             "belongs elsewhere, or the parties' keys differ"
@@ -175,13 +178,8 @@ def unseal(sealed: bytes, key: bytes, *context: str | int) -> bytes:
 
 
 def _gcm(key: bytes) -> Any:
-    aead = need("cryptography.hazmat.primitives.ciphers.aead", "vertical")
-    return aead.AESGCM(derive(key, "seal"))
+    return _aead.AESGCM(derive(key, "seal"))
 
 
 def _aes(key: bytes, mode: Any) -> Any:
-    return _ciphers().Cipher(_ciphers().algorithms.AES(key), mode).encryptor()
-
-
-def _ciphers() -> Any:
-    return need("cryptography.hazmat.primitives.ciphers", "vertical")
+    return _ciphers.Cipher(_ciphers.algorithms.AES(key), mode).encryptor()

@@ -285,8 +285,6 @@ class SecureCounts:
         q and n_r of each iteration (of the first query of each, cell by cell).
     queries : int
         Jobs that the server was given.
-    seconds : float
-        Time from first job to last check.
     bound : float
         Probability, at most, with which a lying server could have changed this table undetected:
         :func:`.bounds.known_answers` of what was drawn.  1, which says nothing, unless whole tables
@@ -302,7 +300,6 @@ class SecureCounts:
     duplications: tuple[int, ...]
     artificial: tuple[int, ...]
     queries: int
-    seconds: float
     bound: float = 1.0
     checks: tuple[str, ...] = ()
 
@@ -414,7 +411,6 @@ class TaskParty(Party):
             If an answer fails a check, and nothing of the table is then to be trusted; a party
             holds other IDs; a query is not answered in time.
         """
-        started = time.perf_counter()
         random = Stream(self._secret, "orders", self._runs)
         self._runs += 1
         session = random.bytes(8).hex()
@@ -451,8 +447,8 @@ class TaskParty(Party):
         checks += ["consistency"] if self.iterations > 1 else []
         checks += ["total", "margins"] if self.hardened else []
         return SecureCounts(
-            cells, counts_, self.task_cells, self.parties, copies, extra, len(queries),
-            time.perf_counter() - started, bound, tuple(checks),
+            cells, counts_, self.task_cells, self.parties, copies, extra, len(queries), bound,
+            tuple(checks),
         )  # fmt: skip
 
     def _bound(self, orders: Sequence[Order]) -> float:

@@ -26,7 +26,7 @@ app = typer.Typer(
 
 Name = Annotated[str, typer.Option(help="This party's name.")]
 Url = Annotated[str, typer.Option(help="Address of the counting server.")]
-Data = Annotated[Path, typer.Option(help="CSV (or .npz) file of this party's own columns.")]
+Data = Annotated[Path, typer.Option(help="CSV file of this party's own columns.")]
 IdColumn = Annotated[str, typer.Option(help="Column of the IDs.")]
 Columns = Annotated[str | None, typer.Option(help="Features, such as a,b,c; default: all others.")]
 KeyFile = Annotated[Path, typer.Option(help="The key that the parties share (keygen).")]
@@ -327,9 +327,8 @@ def connect(url: str, token: Path, ca: Path | None, plain: bool, timeout: float)
     from fedkit.fedvalue.service.client import RemoteCounter
     from fedkit.fedvalue.service.files import read_secret
 
-    verify: bool | Path = True if ca is None else ca
     secret = read_secret(token, "token")
-    return RemoteCounter(url, secret, verify=verify, plain=plain, timeout=timeout)
+    return RemoteCounter(url, secret, ca=ca, plain=plain, timeout=timeout)
 
 
 def admit(counter: RemoteCounter, name: str, role: str, wait: bool = False) -> None:

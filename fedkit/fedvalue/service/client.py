@@ -63,8 +63,8 @@ class RemoteCounter:
     ----------
     url, token : str
         Address of the server, and the party's token.
-    verify : bool or path
-        False accepts any certificate (tests only); a path names the authority to trust, PEM.
+    ca : Path, optional
+        The certificate of the authority to trust, PEM; else any common one.
     timeout : float
         Seconds to connect and to send a piece; and from then on until the whole answer is there.
     retries : int
@@ -83,7 +83,7 @@ class RemoteCounter:
     """
 
     def __init__(
-        self, url: str, token: str, *, verify: bool | str | Path = True, timeout: float = 60.0,
+        self, url: str, token: str, *, ca: Path | None = None, timeout: float = 60.0,
         retries: int = 6, max_bytes: int = 1 << 30, plain: bool = False,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:  # fmt: skip
@@ -103,11 +103,12 @@ class RemoteCounter:
         self._max_bytes, self._sleep = max_bytes, sleep
         self.role: str | None = None  # of the token, once the server has said it
         self._tables: dict[str, bytes] = {}
-        self._missing: dict[str, tuple[str, ...]] = {}
+        #: parties that the job waited for when its table was last asked for
+        self.missing: tuple[str, ...] = ()
         self._client = self._httpx.AsyncClient(
             headers={"Authorization": f"Bearer {token}"},
             # plain http reads no certificates: do not load a thousand of them
-            verify=_context(verify) if place.scheme == "https" else False,
+            verify=_context(ca) if place.scheme == "https" else False,
             timeout=None,  # one limit for all of an answer: its head may come drop by drop, too
             trust_env=not is_local(place.hostname),  # no proxy on the way to ourselves
         )
@@ -157,7 +158,7 @@ class RemoteCounter:
             missing = self._json(body, "the state of a job").get("missing")
             if not isinstance(missing, list) or not all(isinstance(n, str) for n in missing):
                 raise self._garbage("the state of a job")
-            self._missing[job] = tuple(clean(name, 64) for name in missing)
+            self.missing = tuple(clean(name, 64) for name in missing)
             return None
         try:
             table = Table.from_bytes(body)
@@ -166,18 +167,13 @@ class RemoteCounter:
         digest = hashlib.sha256(body).digest()
         if self._tables.setdefault(job, digest) != digest:
             raise CounterError(f"the server gave two different tables for job {job}")
-        self._missing.pop(job, None)
+        self.missing = ()
         return table
-
-    def missing(self, job: str) -> tuple[str, ...]:
-        """Return the parties that the job waited for when its table was last asked for."""
-        return self._missing.get(job, ())
 
     def close(self, job: str) -> None:
         """Forget a job and its uploads; an unknown one is ignored."""
         self._ask("DELETE", f"/jobs/{check_job_id(job)}")
         self._tables.pop(job, None)
-        self._missing.pop(job, None)
 
     def _ask(self, method: str, path: str, body: bytes = b"") -> tuple[int, bytes | bytearray]:
         """Send a request, again where that helps; return the status and the body."""
@@ -261,10 +257,8 @@ def _sentence(body: bytes | bytearray) -> str:
         return "it does not say why"
 
 
-def _context(verify: bool | str | Path) -> ssl.SSLContext | bool:
-    if isinstance(verify, bool):
-        return verify
+def _context(ca: Path | None) -> ssl.SSLContext | bool:
     try:
-        return ssl.create_default_context(cafile=str(verify))
+        return ca is None or ssl.create_default_context(cafile=ca)
     except OSError as error:
-        raise ValueError(f"the authority file {verify} cannot be used: {error}") from error
+        raise ValueError(f"the authority file {ca} cannot be used: {error}") from error

@@ -54,58 +54,35 @@ def read_key(path: Path) -> bytes:
     )
 
 
-_STATE = """
-CREATE TABLE secret (value BLOB NOT NULL);
-CREATE TABLE answered (job TEXT PRIMARY KEY, content TEXT NOT NULL);
-CREATE TABLE opened (job TEXT PRIMARY KEY, command TEXT NOT NULL)"""
-
-
 class PartyState:
-    """What a party must still know after a crash; readable by its owner only.
+    """What a party must still know after a crash: one value of each kind and name, the first.
 
-    All its random choices follow from `secret`, so that a party that was killed says the same when
-    it comes back.  Without a path it is kept in memory.
+    It is readable by its owner only, or without a path in memory.  All random choices of the party
+    follow from `secret`, so that a party that was killed says the same when it comes back.
     """
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path
-        self._kept = Database(path, _STATE, "a party's file of what it must not forget")
-        with self._kept.transaction() as db:
-            row = db.execute("SELECT value FROM secret").fetchone()
-            self.secret: bytes = secrets.token_bytes(KEY_BYTES) if row is None else row[0]
-            if row is None:
-                db.execute("INSERT INTO secret VALUES (?)", (self.secret,))
+        tables = "CREATE TABLE kept (kind TEXT, name TEXT, value, PRIMARY KEY (kind, name))"
+        self._kept = Database(path, tables, "a party's file of what it must not forget")
+        self.secret: bytes = self.keep("secret", "", secrets.token_bytes(KEY_BYTES))
 
-    def answer(self, job: str, content: str) -> None:
-        """Note a job before its answer is sent: the replay guard of a data party.
-
-        Seals carry no date: whoever has kept an old job can send it again.  The same answer tells
-        nothing new; an answer from other data, under the job's old keys, would.  `content` is a
-        digest of the order and the party's data.
-        """
+    def keep(self, kind: str, name: str, value: Any) -> Any:
+        """Note a value, unless there is one already; return the one that is there."""
         with self._kept.transaction() as db:
-            db.execute("INSERT OR IGNORE INTO answered VALUES (?, ?)", (job, content))
-            row = db.execute("SELECT content FROM answered WHERE job = ?", (job,)).fetchone()
-        if row != (content,):
-            raise MessageError(
-                "it was answered before, and its order or this party's data have changed since; "
-                "if it is not an old job sent again, the task party must start a new one"
-            )
+            db.execute("INSERT OR IGNORE INTO kept VALUES (?, ?, ?)", (kind, name, value))
+            there = "SELECT value FROM kept WHERE kind = ? AND name = ?"
+            return db.execute(there, (kind, name)).fetchone()[0]
 
-    def opened(self, job: str, command: str) -> None:
-        """Note a job that a task party has opened, and the digest of the command."""
+    def all(self, kind: str) -> dict[str, Any]:
+        """Return the values of a kind, by name."""
         with self._kept.transaction() as db:
-            db.execute("INSERT OR IGNORE INTO opened VALUES (?, ?)", (job, command))
+            return dict(db.execute("SELECT name, value FROM kept WHERE kind = ?", (kind,)))
 
-    def unfinished(self) -> dict[str, str]:
-        """Return the jobs that were opened and not finished, and the command of each."""
+    def forget(self, kind: str, name: str) -> None:
+        """Forget a value."""
         with self._kept.transaction() as db:
-            return dict(db.execute("SELECT job, command FROM opened ORDER BY rowid").fetchall())
-
-    def finished(self, job: str) -> None:
-        """Forget a job that was opened."""
-        with self._kept.transaction() as db:
-            db.execute("DELETE FROM opened WHERE job = ?", (job,))
+            db.execute("DELETE FROM kept WHERE kind = ? AND name = ?", (kind, name))
 
     def close(self, forget: bool = False) -> None:
         """Let go of the file, or delete it: a later run has other keys and other jobs."""
@@ -166,8 +143,7 @@ def answer_jobs(
                 if len(answers) >= most:
                     break
                 try:
-                    _agree(job, party, max_rows)
-                    state.answer(job.id, party.content(job))
+                    _agree(job, party, max_rows, state)
                     counter.submit(job.id, party.name, party.answer(job))
                 except (ValueError, MemoryError) as error:  # refused, not opened, odd
                     left_alone.add(job.id)
@@ -190,8 +166,12 @@ def answer_jobs(
         sleep(poll)
 
 
-def _agree(job: Job, party: DataParty, max_rows: int) -> None:
-    """Refuse an order that the party does not agree to."""
+def _agree(job: Job, party: DataParty, max_rows: int, state: PartyState) -> None:
+    """Refuse an order that the party does not agree to, or an old job answered anew.
+
+    Seals carry no date: whoever has kept an old job can send it again.  The same answer tells
+    nothing new; an answer from other data, under the job's old keys, would.
+    """
     order = party.order(job)
     hardened = order.cell is None and order.fresh and order.padding and order.tokens == "row"
     if not hardened:
@@ -203,6 +183,12 @@ def _agree(job: Job, party: DataParty, max_rows: int) -> None:
     size = rows * order.duplications + order.artificial + order.padding
     if size > max_rows:
         raise MessageError(f"it asks for {size} encrypted IDs, over {max_rows} (--max-rows)")
+    content = party.content(job)
+    if state.keep("answered", job.id, content) != content:
+        raise MessageError(
+            "it was answered before, and its order or this party's data have changed since; "
+            "if it is not an old job sent again, the task party must start a new one"
+        )
 
 
 class _Held:
@@ -218,13 +204,13 @@ class _Held:
     def open(self, job: Job) -> None:
         self.jobs.append(job.id)
         self._counter.open(job)
-        self._state.opened(job.id, self._command)
+        self._state.keep("opened", job.id, self._command)
         # only now: a mistyped command that the server refuses must not cost another its run
-        others = [j for j, command in self._state.unfinished().items() if command != self._command]
+        others = [j for j, command in self._state.all("opened").items() if command != self._command]
         for other in others:
             with contextlib.suppress(CounterError, CounterRefused):
                 self._counter.close(other)
-            self._state.finished(other)
+            self._state.forget("opened", other)
         if others:
             self._say(f"another command left a run unfinished in {self._state.path}; "
                       "it is given up")  # fmt: skip
@@ -284,20 +270,17 @@ def run_task(
     rows.update(np.stack([cells, labels]).astype("<i8").tobytes())
     about = [name, *parties, repr(sorted(options.items())), rows.hexdigest()]
     run = PartyState(state)
-    known, command = run.unfinished(), hashlib.sha256(repr(about).encode()).hexdigest()
+    known, command = run.all("opened"), hashlib.sha256(repr(about).encode()).hexdigest()
     if command in known.values():
         say(f"taking up the run that {state} remembers")
     secret = derive(run.secret, "run", *about)
     held = _Held(counter, run, command, say)
     shown = ""
 
-    def missing() -> str:
-        return ", ".join(counter.missing(held.jobs[-1]))
-
     def wait() -> None:
         nonlocal shown
-        line = f"job {held.jobs[-1]} waits for {missing()}"
-        if missing() and line != shown:
+        line = f"job {held.jobs[-1]} waits for {', '.join(counter.missing)}"
+        if counter.missing and line != shown:
             say(line)
             shown = line
         time.sleep(poll)
@@ -308,7 +291,7 @@ def run_task(
                              **options)  # fmt: skip
             counts = task.count(held, wait=wait, timeout=timeout)
         except PartyMissing as error:
-            lacking = missing() or "nobody: the server has not counted yet"
+            lacking = ", ".join(counter.missing) or "nobody: the server has not counted yet"
             raise PartyMissing(
                 f"no table of job {held.jobs[-1]} after {timeout:g} s; missing: {lacking}. {_KEPT}"
             ) from error
@@ -319,7 +302,7 @@ def run_task(
             raise
         except CounterRefused as error:
             # the server has closed or forgotten the run, or it never began
-            if error.status in (404, 409, 410) or not run.unfinished():
+            if error.status in (404, 409, 410) or not run.all("opened"):
                 held.end()
             raise
         held.end()
