@@ -39,11 +39,8 @@ class CountingServer:
 
     def pending(self, party: str) -> list[Job]:
         """Return the jobs that still wait for a party's upload, oldest first."""
-        return [
-            job
-            for job in self._jobs.values()
-            if party in job.parties and party not in self._uploads[job.id]
-        ]
+        jobs = self._jobs.values()
+        return [j for j in jobs if party in j.parties and party not in self._uploads[j.id]]
 
     def submit(self, job: str, party: str, upload: Upload) -> None:
         """Hand in an upload; the same one again changes nothing, a different one is refused."""
@@ -74,14 +71,9 @@ class CountingServer:
 
 
 def count_uploads(uploads: Sequence[Upload], parties: Sequence[str]) -> Table:
-    """Join uploads on their encrypted IDs and count the tuples of tokens.
+    """Join the parties' uploads on their encrypted IDs and count the tuples of tokens.
 
-    Parameters
-    ----------
-    uploads : sequence of Upload
-        One per party; sorted by ID they join fastest.
-    parties : sequence of str
-        Their names, in the same order.
+    Sorted by ID they join fastest.
     """
     keys = [sorted_halves(upload.ids) for upload in uploads]
     for name, (high, low, _) in zip(parties, keys, strict=True):
@@ -148,8 +140,7 @@ def ascending(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
 
 
 def count_tuples(
-    columns: Sequence[npt.NDArray[Any]],
-    weights: npt.NDArray[np.int64] | None = None,
+    columns: Sequence[npt.NDArray[Any]], weights: npt.NDArray[np.int64] | None = None
 ) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
     """Count how often each tuple occurs in columns of non-negative numbers.
 
@@ -162,11 +153,9 @@ def count_tuples(
 
     Returns
     -------
-    tuples : integers[C, P]
+    tuples : integers[C, P], counts : int64[C]
         The tuples that occur, in the columns' type and an order that depends on them alone:
         ascending by all columns, or by one whose values all differ.
-    counts : int64[C]
-        Their counts.
     """
     if weights is None:
         for column in columns:

@@ -141,10 +141,6 @@ class Upload:
     tokens: npt.NDArray[np.uint32]
     sealed: bytes = b""
 
-    def __post_init__(self) -> None:
-        _expect("ids", self.ids, "uint8", (len(self.ids), ID_BYTES))
-        _expect("tokens", self.tokens, "uint32", (len(self.ids),))
-
     def to_bytes(self) -> bytes:
         """Write the message."""
         tokens = self.tokens.astype("<u4")
@@ -230,10 +226,6 @@ class Table:
     counts: npt.NDArray[np.int64]
     sealed: Sequence[bytes] = ()
 
-    def __post_init__(self) -> None:
-        _expect("tokens", self.tokens, "uint32", (len(self.tokens), self.tokens.shape[-1]))
-        _expect("counts", self.counts, "int64", (len(self.tokens),))
-
     def to_bytes(self) -> bytes:
         """Write the message."""
         sizes = [len(text) for text in self.sealed]
@@ -300,10 +292,3 @@ def _cut(body: memoryview, *sizes: int) -> list[memoryview]:
     return [
         body[end - size : end] for size, end in zip(sizes, itertools.accumulate(sizes), strict=True)
     ]
-
-
-def _expect(name: str, array: npt.NDArray[Any], dtype: str, shape: tuple[int, ...]) -> None:
-    if array.dtype != dtype or array.shape != shape:
-        raise MessageError(
-            f"{name} are {array.dtype}{list(array.shape)}; expected {dtype}{list(shape)}"
-        )

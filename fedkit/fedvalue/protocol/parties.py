@@ -121,11 +121,6 @@ class Party:
     ----------
     levels : int64[n_cells]
         Code of the party's cell that goes by each number: its own secret.
-
-    Raises
-    ------
-    ValueError
-        If there are no rows, the lengths differ, or an ID occurs twice.
     """
 
     def __init__(self, name: str, ids: Any, cells: Any, key: bytes, *, secret: bytes | None = None):
@@ -230,10 +225,8 @@ class DataParty(Party):
     def order(self, job: Job) -> Order:
         """Open the envelope for this party.
 
-        Raises
-        ------
-        SealError, MessageError
-            If it was not sealed with the key for this job and this party, or holds no order.
+        A SealError or MessageError says that it was not sealed with the key for this job and this
+        party, or holds no order.
         """
         if self.name not in job.envelopes:
             raise MessageError(f"job {job.id} brings no envelope for {self.name!r}")
@@ -241,7 +234,7 @@ class DataParty(Party):
         return Order.from_bytes(order)
 
     def answer(self, job: Job) -> Upload:
-        """Prepare the upload that a job orders; the same job, the same bytes.  As :meth:`order`."""
+        """Prepare the upload that a job orders; the same job, the same bytes."""
         return self.upload(job.id, self.order(job))
 
     def content(self, job: Job) -> str:
@@ -304,10 +297,7 @@ class SecureCounts:
     checks: tuple[str, ...] = ()
 
     def values(self, **options: Any) -> PartyValues:
-        """Return MShapley-CMI of the data parties.
-
-        `options` are those of :func:`~fedkit.fedvalue.cmi.mshapley_from_table`.
-        """
+        """Return what :func:`~fedkit.fedvalue.cmi.mshapley_from_table` makes of it."""
         return mshapley_from_table(
             self.cells, self.task_cells, self.counts, names=self.parties[1:], **options
         )
@@ -343,11 +333,6 @@ class TaskParty(Party):
         is in a part and sees its table, so parties refuse less than 1,000 rows a part on average.
     n_cells : mapping of str to int, optional
         Cells of each data party, which ``variant="cells"`` must know to ask for them.
-
-    Raises
-    ------
-    ValueError
-        If an option is out of range, or the party's own rows are refused.
     """
 
     def __init__(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -137,16 +138,9 @@ def serve(
 
 @app.command()
 def party(
-    name: Name,
-    data: Data,
-    key_file: KeyFile,
-    token_file: TokenFile,
-    url: Url = _HERE,
-    id_column: IdColumn = "id",
-    columns: Columns = None,
-    bins: Bins = 5,
-    how: How = "width",
-    missing: Missing = "own",
+    name: Name, data: Data, key_file: KeyFile, token_file: TokenFile, url: Url = _HERE,
+    id_column: IdColumn = "id", columns: Columns = None,
+    bins: Bins = 5, how: How = "width", missing: Missing = "own",
     state_file: Annotated[
         Path | None, typer.Option(help="Its secret and what it answered; default NAME.state.")
     ] = None,
@@ -154,9 +148,8 @@ def party(
     max_jobs: Annotated[int | None, typer.Option(help="Answer so many jobs and stop.")] = None,
     max_rows: Annotated[int, typer.Option(help="Largest upload, in encrypted IDs.")] = 50_000_000,
     timeout: Annotated[float, typer.Option(help="Seconds to wait for an answer.")] = 60.0,
-    ca: Authority = None,
-    plain: Plain = False,
-) -> None:
+    ca: Authority = None, plain: Plain = False,
+) -> None:  # fmt: skip
     """Answer jobs as a data party, until stopped."""
     with plainly():
         from fedkit.fedvalue.protocol.parties import DataParty
@@ -188,23 +181,16 @@ def value(
     parties: Annotated[str, typer.Option(help="Names of the data parties, such as bank,telco.")],
     data: Data,
     label: Annotated[str, typer.Option(help="Column of the label.")],
-    key_file: KeyFile,
-    token_file: TokenFile,
-    url: Url = _HERE,
-    id_column: IdColumn = "id",
-    columns: Columns = None,
-    bins: Bins = 5,
-    how: How = "width",
-    missing: Missing = "own",
+    key_file: KeyFile, token_file: TokenFile, url: Url = _HERE,
+    id_column: IdColumn = "id", columns: Columns = None,
+    bins: Bins = 5, how: How = "width", missing: Missing = "own",
     correction: Annotated[
         str,
         typer.Option(help="Beside the plug-in: 'permutation', 'miller-madow', or 'plugin': none."),
     ] = "permutation",
     test: Annotated[
         bool | None,
-        typer.Option(
-            "--test/--no-test", help="Permutation p-values; default: if they take seconds only."
-        ),
+        typer.Option("--test/--no-test", help="Permutation p-values; default: if quickly made."),
     ] = None,
     draws: Annotated[int, typer.Option(help="Permutations of each test.")] = 999,
     iterations: Annotated[int, typer.Option(help="Redundant computations (tau).")] = 2,
@@ -221,9 +207,8 @@ def value(
         Path | None, typer.Option(help="Remembers a run while it lasts; default NAME.run.")
     ] = None,
     out: Annotated[Path | None, typer.Option("--json", help="Write the values there.")] = None,
-    ca: Authority = None,
-    plain: Plain = False,
-) -> None:
+    ca: Authority = None, plain: Plain = False,
+) -> None:  # fmt: skip
     """Value the data parties, as the task party.
 
     Start it before or after the data parties: it waits for them.
@@ -338,17 +323,16 @@ def admit(counter: RemoteCounter, name: str, role: str, wait: bool = False) -> N
     """
     from fedkit.fedvalue.service.client import CounterUnavailable
 
-    away = False
-    while True:
+    told = False
+    while counter.role is None:
         try:
             counter.pending(name)
-            break
         except CounterUnavailable as error:
             if not wait:
                 raise
-            if not away:
+            if not told:
                 say(f"{name}: {error}; trying on")
-            away = True
+            told = True
             time.sleep(0.5)
     if counter.role != role:
         command = "value" if counter.role == "task" else "party"
@@ -359,13 +343,10 @@ def admit(counter: RemoteCounter, name: str, role: str, wait: bool = False) -> N
 
 def pair(text: str) -> tuple[int, int]:
     """Return LOW,HIGH (or one number for both)."""
-    try:
-        numbers = [int(part) for part in text.split(",")]
-    except ValueError:
-        numbers = []
-    if len(numbers) not in (1, 2):
+    if not re.fullmatch(r" *-?\d+ *(, *-?\d+ *)?", text):
         raise ValueError(f"artificial is {text!r}; expected LOW,HIGH, such as 500,1000")
-    return numbers[0], numbers[-1]
+    low, _, high = text.partition(",")
+    return int(low), int(high or low)
 
 
 def listed(text: str | None) -> list[str] | None:

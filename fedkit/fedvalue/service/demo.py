@@ -85,18 +85,16 @@ def write_tables(folder: Path) -> tuple[dict[str, Path], PartyValues]:
     """
     frame = need("sklearn.datasets", "service").load_breast_cancer(as_frame=True).frame
     random = Streams(5).generator("demo", "columns")
-    names = [name for name in frame.columns if name != "target"]
-    order = random.permutation(len(names))
+    names = random.permutation([name for name in frame.columns if name != "target"]).tolist()
     frame.insert(0, "id", [f"patient-{i:04d}" for i in random.permutation(len(frame))])
     files, blocks = {}, []
     for i, party in enumerate((TASK, *PARTIES)):
-        own = [names[j] for j in order[3 * i : 3 * (i + 1)]]
+        own = names[3 * i : 3 * (i + 1)]
         blocks.append(frame[own])
         kept = frame[["id", *own, *(["target"] if party == TASK else [])]]
         files[party] = folder / f"{party}.csv"
         kept.iloc[random.permutation(len(kept))].to_csv(files[party], index=False)
-    y = frame["target"].to_numpy()
-    return files, mshapley_cmi(blocks[0], y, blocks[1:], names=PARTIES)
+    return files, mshapley_cmi(blocks[0], frame["target"], blocks[1:], names=PARTIES)
 
 
 def run_demo(keep: Path | None, say: Callable[[str], None] = print) -> None:
@@ -106,8 +104,7 @@ def run_demo(keep: Path | None, say: Callable[[str], None] = print) -> None:
         if any(keep.iterdir()):
             raise ValueError(f"{keep} is not empty; the demo needs a folder of its own")
     with ExitStack() as stack:
-        folder = keep or Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        _play(folder, stack, say)
+        _play(keep or Path(stack.enter_context(tempfile.TemporaryDirectory())), stack, say)
 
 
 def _play(folder: Path, stack: ExitStack, say: Callable[[str], None]) -> None:
@@ -129,18 +126,19 @@ def _play(folder: Path, stack: ExitStack, say: Callable[[str], None]) -> None:
         return start("server", "serve", "--folder", folder / "kept", "--tokens",
                      folder / "tokens.db", "--port", port)  # fmt: skip
 
-    def common(name: str) -> list[str | Path]:
-        return ["--name", name, "--data", files[name], "--key-file", folder / "federation.key",
-                "--token-file", folder / f"{name}.token", "--url", url]  # fmt: skip
+    def play(name: str, command: str, *more: str | Path) -> Program:
+        return start(name, command, "--name", name, "--data", files[name], "--key-file",
+                     folder / "federation.key", "--token-file", folder / f"{name}.token",
+                     "--url", url, *more)  # fmt: skip
 
     note(f"{TASK} has 3 features and the label of {len(rows)} patients; "
          f"{', '.join(PARTIES)} have 3 features each")  # fmt: skip
     server = serve("0")
     url = server.wait_for("counting server at ").split("counting server at ")[1].split()[0]
     note(f"the counting server listens at {url}")
-    task = start(TASK, "value", *common(TASK), "--parties", ",".join(PARTIES), "--label", "target",
-                 "--test", "--artificial", "600,900", "--json", folder / "values.json")  # fmt: skip
-    first, second = (start(name, "party", *common(name)) for name in PARTIES[:2])
+    task = play(TASK, "value", "--parties", ",".join(PARTIES), "--label", "target", "--test",
+                "--artificial", "600,900", "--json", folder / "values.json")  # fmt: skip
+    first, second = (play(name, "party") for name in PARTIES[:2])
     server.wait_for(": upload of ", 3)
     first.wait_for("is answered")
     second.wait_for("is answered")
@@ -154,8 +152,8 @@ def _play(folder: Path, stack: ExitStack, say: Callable[[str], None]) -> None:
     server = serve(url.rsplit(":", 1)[1])
     server.wait_for("counting server at ", 2)
     note("the server is back and takes up the job; nobody uploads again what it had")
-    start(PARTIES[0], "party", *common(PARTIES[0]))
-    start(PARTIES[2], "party", *common(PARTIES[2]))
+    play(PARTIES[0], "party")
+    play(PARTIES[2], "party")
     note(f"{PARTIES[0]} is back, and {PARTIES[2]} joins")
     if task.process.wait(_PATIENCE):
         raise RuntimeError(f"the task party failed: {task.text()}")

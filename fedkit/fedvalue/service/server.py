@@ -52,10 +52,7 @@ _CONNECTIONS = 200
 def create_app(folder: Path, tokens: TokenBook, limits: Limits | None = None) -> FastAPI:
     """Make the service, whose state is a :class:`.store.JobStore` at ``app.state.store``.
 
-    Raises
-    ------
-    ValueError
-        If the folder is in use by another server, or holds another file of that name.
+    A folder that another server uses, or that holds another file of that name, is a ValueError.
     """
     limits = limits or Limits()
     store = JobStore(folder, tokens, limits)
@@ -94,8 +91,7 @@ def create_app(folder: Path, tokens: TokenBook, limits: Limits | None = None) ->
     @app.get("/pending")
     async def pending(request: Request) -> Response:
         caller = await _caller(request, tokens)
-        jobs = await run_in_threadpool(store.pending, caller)
-        listed = [job_to_json(job) for job in jobs]
+        listed = [job_to_json(job) for job in await run_in_threadpool(store.pending, caller)]
         return JSONResponse({"party": caller.party, "role": caller.role, "jobs": listed})
 
     @app.put("/jobs/{job}/uploads/{party}")
