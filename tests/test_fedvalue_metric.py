@@ -435,21 +435,15 @@ def test_corrected_values_from_sampled_orders():
     parties = [*parties, np.random.default_rng(5).normal(size=(len(y), 1)) + y[:, None]]
     truth = mshapley_cmi(x_t, y, parties, correction="permutation")
     options = {"correction": "permutation"}
-    for estimator in (
-        fk.PermutationSampling(walks=300),
-        fk.PermutationSampling(antithetic=True, walks=300),
-    ):
-        sampled = mshapley_cmi(x_t, y, parties, estimator=estimator, **options)
-        assert not sampled.exact
-        free = sampled.standard_errors > 0
-        off = np.abs(sampled.values - truth.values)
-        assert (off[free] < 4 * sampled.standard_errors[free]).all()
-        assert off[~free] == pytest.approx(0, abs=1e-12)
-    one_pair = fk.PermutationSampling(antithetic=True, walks=2)  # both orders of two parties
-    both = mshapley_cmi(x_t, y, parties[:2], estimator=one_pair, **options)
-    assert both.values == pytest.approx(mshapley_cmi(x_t, y, parties[:2], **options).values)
+    walks = fk.PermutationSampling(walks=300)
+    sampled = mshapley_cmi(x_t, y, parties, estimator=walks, **options)
+    assert not sampled.exact
+    free = sampled.standard_errors > 0
+    off = np.abs(sampled.values - truth.values)
+    assert (off[free] < 4 * sampled.standard_errors[free]).all()
+    assert off[~free] == pytest.approx(0, abs=1e-12)
     assert mshapley_cmi(x_t, y, parties, budget=8, **options).evaluations <= 8
-    with pytest.raises(ValueError, match="budget is 3"):
+    with pytest.raises(ValueError, match="budget is too small"):
         mshapley_cmi(x_t, y, parties, budget=3, **options)
     with pytest.raises(ValueError, match="PermutationSampling only"):
         mshapley_cmi(x_t, y, parties, estimator=fk.OwenSampling(), budget=50, **options)

@@ -336,7 +336,7 @@ def message(kind: str, *numbers: int, body: bytes = b"") -> bytes:
 
 
 def test_orders_reports_uploads_and_tables_survive_the_trip():
-    for order in (Order(3, 5, 2, False, 0, "cell"), Order(2, 9, block=3, blocks=4)):
+    for order in (Order(3, 5, 2, False, "cell"), Order(2, 9, block=3, blocks=4)):
         assert Order.from_bytes(order.to_bytes()) == order
     for room in (0, 3, 9):
         again = Report.from_bytes(REPORT.to_bytes(room))
@@ -369,10 +369,10 @@ def test_a_message_cut_off_or_longer_anywhere_is_none(sent):
         (Table, message("FKT2", 2**32 - 1, 1000, 0), "cut off"),
         (Table, message("FKT2", 0, 1, 1, 2**32 - 1), "cut off"),
         (Upload, message("FKU2", 2**32 - 1, 0), "cut off"),
-        (Order, message("FKO2", 0, 5, 0, 0, body=END), "duplications is 0"),
-        (Order, message("FKO2", 2, 2 * 10**9, 0, 0, body=END), "artificial is 2000000000"),
-        (Order, message("FKO2", 2, 5, 2**32 - 7, 0, body=END), "cell is -7"),
-        (Order, message("FKO2", 2, 5, 0, 0, body=bytes(10)), "blocks is 0"),
+        (Order, message("FKO2", 0, 5, 0, body=END), "duplications is 0"),
+        (Order, message("FKO2", 2, 2 * 10**9, 0, body=END), "artificial is 2000000000"),
+        (Order, message("FKO2", 2, 5, 2**32 - 7, body=END), "cell is -7"),
+        (Order, message("FKO2", 2, 5, 0, body=bytes(10)), "blocks is 0"),
         (Report, message("FKR2", 4, 9, 0, 0, body=bytes(40)), "cut off"),
         (Report, replace(REPORT, artificial=np.array([2])).to_bytes(), "fit together"),
         (Report, replace(REPORT, artificial=np.array([-1])).to_bytes(), "fit together"),
@@ -436,7 +436,7 @@ def test_fresh_keys_unlink_iterations_and_the_printed_protocol_does_not():
     for hardened, shared in ((True, 0), (False, 30)):
         party = parties_of(random_codes(30), seed=0)[1][0]
         first, second = (
-            {row.tobytes() for row in party.upload(job, Order(1, 0, fresh=hardened)).ids}
+            {row.tobytes() for row in party.upload(job, Order(1, 0, hardened=hardened)).ids}
             for job in ("a", "b")
         )
         assert len(first & second) == shared
@@ -447,18 +447,18 @@ def test_padding_hides_the_size_of_a_set():
     sizes = {len(party.upload(f"j{i}", Order(2, 3)).ids) for i in range(30)}
     assert len(sizes) > 20
     assert min(sizes) >= 63
-    assert {len(party.upload(f"j{i}", Order(2, 3, padding=0)).ids) for i in range(3)} == {63}
+    assert {len(party.upload(f"j{i}", Order(2, 3, hardened=False)).ids) for i in range(3)} == {63}
 
 
 @pytest.mark.parametrize("tokens", ["row", "cell"])
 def test_the_length_of_what_is_sealed_does_not_tell_the_artificial_ids(tokens):
-    """As many IDs and tokens, of which 5 or 65 are artificial: the printed protocol shows it."""
+    """Of so many IDs 5 or 65 are artificial: the printed protocol shows it, by 4 bytes each."""
     party = parties_of(random_codes(30), seed=0)[1][0]
-    for fresh in (True, False):
-        orders = [Order(q, n_r, None, fresh, 0, tokens) for q, n_r in ((4, 5), (2, 65))]
+    for hardened, per_id in ((True, 12 if tokens == "row" else 4), (False, 0)):
+        orders = [Order(q, n_r, None, hardened, tokens) for q, n_r in ((4, 5), (2, 65))]
         uploads = [party.upload("j", order) for order in orders]
-        assert {len(upload.ids) for upload in uploads} == {125}
-        assert (len({len(upload.sealed) for upload in uploads}) == 1) is fresh
+        rest = {len(upload.sealed) - per_id * len(upload.ids) for upload in uploads}
+        assert (len(rest) == 1) is hardened
         assert len({len(order.to_bytes()) for order in [*orders, Order(10**9, 10**9)]}) == 1
 
 

@@ -250,12 +250,10 @@ def order_for(name: str, order: Order, job: str = "j1", key: bytes = KEY) -> Job
 
 DISAGREED = [
     (Order(2, 5, cell=3), "as printed"),
-    (Order(2, 5, fresh=False), "as printed"),
-    (Order(2, 5, padding=0), "as printed"),
+    (Order(2, 5, hardened=False), "as printed"),
     (Order(2, 5, tokens="cell"), "as printed"),
     (Order(10**7, 5), "encrypted IDs, over 50000000"),
     (Order(2, 10**9), "encrypted IDs, over 50000000"),
-    (Order(2, 5, padding=10**9), "encrypted IDs, over 50000000"),
 ]
 
 

@@ -284,41 +284,34 @@ def _corrected(
             for party in np.flatnonzero(~members):
                 values[party] += np.multiply(weights[members.sum()], null.marginal(members, party))
     else:
-        orders, unit = _orders(d, estimator or PermutationSampling(), budget, seed)
+        walks = _walks(estimator or PermutationSampling(), None if budget is None else budget // d)
+        orders = random_orders(Streams(seed).generator("fedvalue-walks"), walks, d)
         steps = np.empty((len(orders), d, 2))
         for step, order in zip(steps, orders, strict=True):
             before = np.zeros(d, dtype=np.bool_)
             for party in order:
                 step[party] = null.marginal(before, party)
                 before[party] = True
-        samples = steps.reshape(-1, unit, d, 2).mean(axis=1)
-        values, n = samples.mean(axis=0), len(samples)
-        errors = samples[..., 1].std(axis=0, ddof=1) / np.sqrt(n) if n > 1 else errors + np.nan
+        values = steps.mean(axis=0)
+        errors += steps[..., 1].std(axis=0, ddof=1) / np.sqrt(walks) if walks > 1 else np.nan
     plugin, corrected = values.T
     return PartyValues(
         corrected, errors, null.master, exact, null.evaluations, cells.names, "permutation", plugin
     )
 
 
-def _orders(
-    d: int, sampler: Estimator, budget: int | None, seed: int
-) -> tuple[NDArray[np.int64], int]:
-    """Return the orders of a permutation sampler, and how many make an independent sample."""
-    if not isinstance(sampler, PermutationSampling):
+def _walks(sampler: Estimator, budget: int | None) -> int:
+    """Return how many orders are drawn, of at most `budget`."""
+    if not isinstance(sampler, PermutationSampling) or sampler.antithetic:
         raise ValueError(
-            f"estimator is {sampler!r}; the permutation correction samples by "
-            "PermutationSampling only"
+            f"estimator is {sampler!r}; the permutation correction samples by PermutationSampling "
+            "only, without antithetic orders"
         )
-    unit = 2 if sampler.antithetic else 1
-    walks = sampler.walks or WALKS
-    if budget is not None:
-        walks = min(sampler.walks or budget, budget // d) // unit * unit
-    if walks < unit:
-        raise ValueError(f"budget is {budget}; one walk needs {unit * d} marginal contributions")
-    orders = random_orders(Streams(seed).generator("fedvalue-walks"), walks // unit, d)
-    if sampler.antithetic:  # an order and its reverse
-        orders = np.stack([orders, orders[:, ::-1]], axis=1).reshape(walks, d)
-    return orders, unit
+    walks = sampler.walks or (WALKS if budget is None else budget)
+    walks = walks if budget is None else min(walks, budget)
+    if not walks:
+        raise ValueError("budget is too small; one walk needs a marginal contribution per party")
+    return walks
 
 
 def cells_of_table(

@@ -30,6 +30,8 @@ Tokens = Literal["row", "cell"]
 ID_BYTES = 16
 #: largest number in an order: far beyond use, and below the index of an artificial ID
 MOST = 10**9
+#: private IDs that a party adds in a hardened job, at most
+PADDING = 255
 #: parties of one job, at most
 MOST_PARTIES = 1000
 _DIGEST = 16
@@ -58,7 +60,7 @@ class Job:
     envelopes: Mapping[str, bytes] = field(default_factory=dict)
 
 
-_ORDER = struct.Struct("<4sIIiI??II")
+_ORDER = struct.Struct("<4sIIi??II")
 
 
 @dataclass(frozen=True)
@@ -73,11 +75,9 @@ class Order:
         n_r, number of artificial IDs (Definition 8); they follow from the key and the job's name.
     cell : int or None
         The cell that the job asks for (the printed protocol), or None for the whole table.
-    fresh : bool
-        Hardened: IDs are encrypted under a key of this job and not of the federation, and the
-        report is as long for every n_r.
-    padding : int
-        Each party adds up to this many private IDs that nobody else has.
+    hardened : bool
+        IDs are encrypted under a key of this job and not of the federation, each party adds up to
+        :data:`PADDING` private IDs that nobody else has, and the report is as long for every n_r.
     tokens : {"row", "cell"}
         A token of its own for every encrypted ID, or one for every cell.
     block, blocks : int
@@ -87,8 +87,7 @@ class Order:
     duplications: int
     artificial: int
     cell: int | None = None
-    fresh: bool = True
-    padding: int = 255
+    hardened: bool = True
     tokens: Tokens = "row"
     block: int = 0
     blocks: int = 1
@@ -96,16 +95,17 @@ class Order:
     def __post_init__(self) -> None:
         whole("duplications", self.duplications, 1, MOST)
         whole("block", self.block, 0, whole("blocks", self.blocks, 1, MOST) - 1)
-        for name in ("artificial", "padding", *(() if self.cell is None else ("cell",))):
-            whole(name, getattr(self, name), 0, MOST)
-        flag("fresh", self.fresh)
+        whole("artificial", self.artificial, 0, MOST)
+        if self.cell is not None:
+            whole("cell", self.cell, 0, MOST)
+        flag("hardened", self.hardened)
         choice("tokens", self.tokens, ("row", "cell"))
 
     def to_bytes(self) -> bytes:
         """Write the order, as long as any other."""
         cell = -1 if self.cell is None else self.cell
         return _ORDER.pack(
-            b"FKO2", self.duplications, self.artificial, cell, self.padding, self.fresh,
+            b"FKO2", self.duplications, self.artificial, cell, self.hardened,
             self.tokens == "row", self.block, self.blocks,
         )  # fmt: skip
 
@@ -114,11 +114,11 @@ class Order:
         """Read the order; a :class:`MessageError` if it is none."""
         if len(data) != _ORDER.size or data[:4] != b"FKO2":
             raise MessageError("the task party's order is damaged, or of another version")
-        _, q, extra, cell, padding, fresh, rows, block, blocks = _ORDER.unpack(data)
+        _, q, extra, cell, hardened, rows, block, blocks = _ORDER.unpack(data)
         tokens: Tokens = "row" if rows else "cell"
         one = None if cell == -1 else cell
         try:
-            return cls(q, extra, one, fresh, padding, tokens, block, blocks)
+            return cls(q, extra, one, hardened, tokens, block, blocks)
         except ValueError as error:
             raise MessageError(f"the task party's order cannot be: {error}") from error
 

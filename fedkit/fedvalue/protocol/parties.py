@@ -35,6 +35,7 @@ from fedkit.fedvalue.protocol.keys import (
 from fedkit.fedvalue.protocol.messages import (
     ID_BYTES,
     MOST,
+    PADDING,
     Counter,
     Job,
     MessageError,
@@ -173,7 +174,7 @@ class Party:
         blocks[copies:, :HASH_BYTES] = np.frombuffer(made, np.uint8).reshape(extra, HASH_BYTES)
         index = blocks[:, HASH_BYTES:].view("<u4")[:, 0]
         index[:copies].reshape(-1, q)[:], index[copies:] = np.arange(q), _ARTIFICIAL
-        name = ("ids", job) if order.fresh else ("ids",)
+        name = ("ids", job) if order.hardened else ("ids",)
         ids = encrypt_blocks(blocks, derive(self._key, *name))
 
         # artificial IDs fall into the party's cells in proportion to its rows: each has its share
@@ -184,8 +185,8 @@ class Party:
         else:
             like = np.full(extra, order.cell)
         cells = np.concatenate([np.repeat(real, q), like])
-        if order.padding:
-            size = random.integer(0, order.padding + 1)
+        if order.hardened:
+            size = random.integer(0, PADDING + 1)
             own = np.frombuffer(random.bytes(size * ID_BYTES), np.uint8).reshape(-1, ID_BYTES)
             ids = np.concatenate([ids, own])
         tokens, cell_of = self._tokens(cells, len(ids), order, random)
@@ -194,7 +195,7 @@ class Party:
             margin = np.array([len(hashes)])
         made_up = tokens[len(cells) - extra : len(cells)]
         report = Report(self.n_rows, self._roster.digest, cell_of, margin, made_up)
-        text = report.to_bytes(room=len(ids) if order.fresh else 0)
+        text = report.to_bytes(room=len(ids) if order.hardened else 0)
         # ascending order of what is encrypted: the order of the rows would tell copies apart
         sort = ascending(ids.view(">u8")[:, 0].astype(np.uint64))
         return Upload(
@@ -367,8 +368,8 @@ class TaskParty(Party):
         self.blocks = whole("blocks", blocks, 1, MOST)
         if blocks > 1 and variant == "cells":
             raise ValueError('blocks cut whole tables: take variant="table", or blocks=1')
-        most = Order(self.duplications[0], self.artificial[0], tokens=tokens)
-        self._order = most if hardened else replace(most, fresh=False, padding=0, tokens="cell")
+        low, tokens = (self.duplications[0], self.artificial[0]), tokens if hardened else "cell"
+        self._order = Order(*low, hardened=self.hardened, tokens=tokens)
         self.n_cells_of = {name: self.n_cells, **(n_cells or {})}
         self._runs = 0
 

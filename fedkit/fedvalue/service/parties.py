@@ -16,7 +16,7 @@ import numpy as np
 from fedkit.checks import real
 from fedkit.fedvalue.data import Columns, label_codes
 from fedkit.fedvalue.protocol.keys import KEY_BYTES, derive
-from fedkit.fedvalue.protocol.messages import Counter, Job, MessageError
+from fedkit.fedvalue.protocol.messages import PADDING, Counter, Job, MessageError
 from fedkit.fedvalue.protocol.parties import DataParty
 from fedkit.fedvalue.protocol.secure import (
     AlignmentError,
@@ -173,14 +173,14 @@ def _agree(job: Job, party: DataParty, max_rows: int, state: PartyState) -> None
     nothing new; an answer from other data, under the job's old keys, would.
     """
     order = party.order(job)
-    hardened = order.cell is None and order.fresh and order.padding and order.tokens == "row"
+    hardened = order.cell is None and order.hardened and order.tokens == "row"
     if not hardened:
         raise MessageError(
             "it asks for the protocol as printed: one cell, or without fresh keys, padding and "
             "tokens per row; the server would learn more"
         )
     rows = -(-party.n_rows // order.blocks)
-    size = rows * order.duplications + order.artificial + order.padding
+    size = rows * order.duplications + order.artificial + PADDING
     if size > max_rows:
         raise MessageError(f"it asks for {size} encrypted IDs, over {max_rows} (--max-rows)")
     content = party.content(job)
