@@ -215,11 +215,6 @@ def mshapley_cmi(
         marginal contributions, repeats included, and values stay sampled whatever the budget.
     seed : int
         Seed of the permutations.
-
-    Raises
-    ------
-    ValueError
-        If the data are refused or an argument is unknown.
     """
     known = ("plugin", "miller-madow", "permutation")  # of counts
     choice("correction", correction, known + ("knn",) * (not isinstance(x_task, CoalitionCells)))

@@ -156,21 +156,9 @@ class VerticalData:
     ) -> VerticalData:  # fmt: skip
         """Columns of one data frame, divided among parties.
 
-        Parameters
-        ----------
-        frame : data frame
-            One row per person; columns that nobody is given are left out.
-        label, parties, task
-            Names of the columns: of the label, of each data party, of the task party.
-        on : str, optional
-            Column that says who a row is; each once.
-        **options
-            ``discrete``, as above.
-
-        Raises
-        ------
-        ValueError
-            If a column does not exist or is given twice, or an ID repeats; as above.
+        The frame has one row per person; `label`, `parties` and `task` name their columns, each
+        once, and `on` the column that says who a row is.  Columns that nobody is given are left
+        out; `options` are as above.
 
         Examples
         --------
@@ -204,17 +192,8 @@ class VerticalData:
         """A data frame of each party, joined on an ID: the rows that all parties hold.
 
         Every column of the task party but `on` and `label` is a feature, of the others every one
-        but `on`; `options` are as above.
-
-        Raises
-        ------
-        ValueError
-            If a column is not there, an ID is missing or repeats, or no ID is everywhere.
-
-        Warns
-        -----
-        UserWarning
-            If rows are left out, with how many each party loses; as above.
+        but `on`; `options` are as above.  An ID stands once in a frame; rows that are left out are
+        warned of, with how many each party loses.
         """
         frames = {"the task party": task, **_groups(parties)}
         for owner, frame in frames.items():

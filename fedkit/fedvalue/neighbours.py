@@ -37,10 +37,8 @@ def knn_information(x: ArrayLike, y: ArrayLike, neighbours: int = 3, *, seed: in
         Finite numbers on comparable scales (see :func:`standardise`).
     y : array, shape (n,)
         Discrete labels.
-    neighbours : int
-        The number `k` of neighbours.
-    seed : int
-        Seed of the tiny noise that breaks ties; columns without ties get none.
+    neighbours, seed : int
+        The number `k`; and of the tiny noise that breaks ties (columns without ties get none).
     """
     if neighbours < 1:
         raise ValueError(f"neighbours is {neighbours}; expected at least 1")

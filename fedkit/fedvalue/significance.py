@@ -148,11 +148,6 @@ def permutation_p_values(
         least ``d / 0.05`` of them for 5% after Holm's adjustment.
     seed : int
         Seed of the permutations.
-
-    Raises
-    ------
-    ValueError
-        If the data are refused, `given` is unknown or `draws` is below one.
     """
     from fedkit.intervals import holm  # it brings scipy.stats
 

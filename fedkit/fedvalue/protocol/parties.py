@@ -382,14 +382,8 @@ class TaskParty(Party):
         with the same secret repeats those of this object's first: so a run is taken up after a
         crash, and nothing else may be started that way.
 
-        Parameters
-        ----------
-        counter : Counter
-            The server, here or elsewhere.
-        wait : callable, optional
-            Called while uploads are missing; by default sleeps 0.05 s.
-        timeout : float
-            Seconds that one query may take.
+        While uploads are missing `wait` is called, which by default sleeps 0.05 s, for `timeout`
+        seconds a query.
 
         Raises
         ------

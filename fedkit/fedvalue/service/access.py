@@ -83,12 +83,10 @@ def issue_tokens(
 ) -> list[Path]:  # fmt: skip
     """Make tokens: hashes into the server's file, each token into a file of its own.
 
-    Several processes may do so at once.
+    Several processes may do so at once.  Parties that the server's file holds already stay.
 
     Parameters
     ----------
-    book : Path
-        The server's file; parties that it holds already stay.
     folder : Path
         Where ``PARTY.token`` files go, one to be handed to each party; they are returned.
     task, data : iterable of str
@@ -97,11 +95,6 @@ def issue_tokens(
         Days until the tokens expire; None for never.
     renew : bool
         Replace the token of a party that has one; otherwise that is an error.
-
-    Raises
-    ------
-    ValueError
-        If nobody is named, a name is odd or comes twice, or a party has a token already.
     """
     wanted = [(name, "task") for name in task] + [(name, "data") for name in data]
     names = [check_party(name) for name, _ in wanted]

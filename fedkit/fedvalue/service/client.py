@@ -75,11 +75,6 @@ class RemoteCounter:
         Allow ``http://`` to another computer, where the token can be read on the way.
     sleep : callable
         How to wait.
-
-    Raises
-    ------
-    ValueError
-        If the address, the token or a number cannot be right, or the authority's file not be read.
     """
 
     def __init__(

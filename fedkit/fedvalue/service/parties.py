@@ -104,8 +104,6 @@ def answer_jobs(
 
     Parameters
     ----------
-    party, counter
-        The party, with its own data, and the server.
     max_rows : int
         Largest upload that the party agrees to, in encrypted IDs.
     max_jobs : int, optional
@@ -117,8 +115,6 @@ def answer_jobs(
         (:class:`CounterUnavailable`).
     poll : float
         Seconds between two looks.
-    say, sleep : callable
-        Told what happens; waits.
 
     Raises
     ------
@@ -240,16 +236,8 @@ def run_task(
 
     Parameters
     ----------
-    columns : Columns
-        The task party's rows, with the label.
-    cells : int64[n]
-        Code of its features in each row.
-    key, counter
-        The key that the parties share, and the server.
-    name, parties : str, tuple of str
-        The task party, and the data parties.
-    state : Path
-        File of the run's secret and jobs.
+    columns, cells
+        The task party's rows, with the label, and the code of its features in each.
     timeout, poll : float
         Seconds to wait for one job, and between two looks.
     options
