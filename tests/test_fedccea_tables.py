@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from tinyrecords import records, series_of
 
-from fedkit.papers.fedccea import names as n
 from fedkit.papers.fedccea import pictures, tables
+from fedkit.papers.fedccea import settings as n
 
 POOL = "MNIST, IID and weak non-IID, mean of 2 settings"
 STRONG = "MNIST, strong non-IID"

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from matplotlib.ticker import MaxNLocator
 
-from fedkit.papers.fedccea.federations import federation
-from fedkit.papers.fedccea.names import (
+from fedkit.papers.fedccea.settings import (
     DATA,
     DISTRIBUTIONS,
     FITS,
     LABELS,
     METHODS,
+    Setting,
 )
-from fedkit.papers.fedccea.settings import Setting
+from fedkit.papers.fedccea.valuing import federation
 from fedkit.papers.overviews import where
 from fedkit.plots.style import (
     HEAT,
