@@ -220,7 +220,7 @@ def test_a_table_says_what_it_shows_and_no_number_is_nothing() -> None:
     frame = pd.DataFrame(
         {"n": [1, 2], "x": [2.0**-32, np.nan], "y": [-0.5, 1.91e11], "who": ["a<b", None]}
     )
-    html = plots.table(frame, "What `x` is.", decimals=1)._repr_html_()
+    html = plots.table(frame, "What `x` is.", decimals=1).html
     assert "<caption>What <code>x</code> is.</caption>" in html
     cells = re.findall(r"<td>(.*?)</td>", html)
     assert cells == [
@@ -233,16 +233,16 @@ def test_a_table_says_what_it_shows_and_no_number_is_nothing() -> None:
         "1.9·10<sup>11</sup>",
         "–",
     ]
-    text = plots.table("| who | gain |\n|---|---|\n| A | **1.2** \\* |", "Gains.")._repr_html_()
+    text = plots.table("| who | gain |\n|---|---|\n| A | **1.2** \\* |", "Gains.").html
     assert re.findall(r"<t[hd]>(.*?)</t[hd]>", text) == ["", "gain", "A", "1.2 *"]
 
 
 def test_a_table_of_cards_tells_each_cell_its_column() -> None:
     frame = pd.DataFrame({'take "it"': ["a", "b"], "cost": [1, 2]}, index=["here", "there"])
-    page = BeautifulSoup(plots.table(frame, "What.", cards=True)._repr_html_(), "html.parser")
+    page = BeautifulSoup(plots.table(frame, "What.", cards=True).html, "html.parser")
     assert "fedkit-cards" in page.table["class"]
     assert [td["data-label"] for td in page.find_all("td")] == ['take "it"', "cost"] * 2
-    assert "data-label" not in plots.table(frame, "What.")._repr_html_()
+    assert "data-label" not in plots.table(frame, "What.").html
 
 
 def test_sliders_hold_a_picture_for_every_position_and_show_the_first_without_script() -> None:
@@ -260,7 +260,7 @@ def test_sliders_hold_a_picture_for_every_position_and_show_the_first_without_sc
     page = BeautifulSoup(bundle["text/html"], "html.parser")
     data = json.loads(page.find("script", type="application/json").string)
     assert data["values"] == [["0.1", "0.2"], ["1", "2", "3"]]
-    assert [base64.b64decode(p) for p in data["pictures"]] == shown.pictures
+    assert base64.b64decode(data["pictures"][0]) == draw(0.1, 1).png(100)
     assert len(set(data["pictures"])) == 6
     # position (0, 2) is the third picture, and the one that is there without script and kernel
     assert page.img["src"].endswith(data["pictures"][2])
@@ -275,7 +275,7 @@ def test_sliders_hold_a_picture_for_every_position_and_show_the_first_without_sc
     "values", [{}, {"a": []}, {"a": range(81)}, {"a": range(9), "b": range(9)}]
 )
 def test_sliders_refuse_no_picture_and_too_many(values) -> None:
-    with pytest.raises(ValueError, match=r"no values|1 to 80 pictures"):
+    with pytest.raises(ValueError, match="1 to 80 pictures"):
         plots.slider(lambda *_: pytest.fail("drawn"), values, "Nothing.")
 
 
@@ -290,7 +290,7 @@ def test_a_finder_is_a_table_without_script_and_escapes_what_it_shows() -> None:
         frame, "All & every.", ["paper"], keys={"ours": [1.5, math.nan]},
         fold={"claim": ["rule: `r`\nnote", "none"]},
     )  # fmt: skip
-    html = shown._repr_html_()
+    html = shown.html
     assert "<caption>All &amp; every.</caption>" in html
     assert "<summary>x &lt; 1</summary>rule: <code>r</code><br>note</details>" in html
     assert html.count("<select") == 1
@@ -300,7 +300,7 @@ def test_a_finder_is_a_table_without_script_and_escapes_what_it_shows() -> None:
     assert html == plots.finder(
         frame, "All & every.", ["paper"], keys={"ours": [1.5, math.nan]},
         fold={"claim": ["rule: `r`\nnote", "none"]},
-    )._repr_html_()  # fmt: skip
+    ).html  # fmt: skip
     assert len(re.findall(r"</script>", html)) == 1
     assert "x < 1" in repr(shown)
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import ArrayLike, NDArray
 
 from fedkit.intervals import mean_interval
 from fedkit.plots.style import (
@@ -25,10 +26,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from pandas import DataFrame
 
+FloatArray = NDArray[np.float64]
+
 __all__ = [
     "curves_with_bands",
     "dots_with_intervals",
     "error_against_evaluations",
+    "forests",
     "scatter_estimates",
 ]
 
@@ -135,6 +139,18 @@ def error_against_evaluations(
     return picture
 
 
+def _dots(axis: Axes, at: FloatArray, rows: DataFrame, k: int, name: str) -> list[Any]:
+    """Draw means with their intervals, and the paper's numbers hollow; return what is named."""
+    colour = PALETTE[k % len(PALETTE)]
+    axis.hlines(at, rows["low"], rows["high"], color=colour, linewidth=1.5)
+    look: dict[str, Any] = {"linestyle": "none", "markersize": 4.5}
+    handles = axis.plot(rows["mean"], at, MARKERS[k], color=colour, label=name, **look)
+    if "paper" in rows and rows["paper"].notna().any():
+        look |= {"markerfacecolor": "none", "markeredgecolor": PALETTE[1], "markersize": 7}
+        handles += axis.plot(rows["paper"], at, "D", markeredgewidth=1.4, label="paper", **look)
+    return handles
+
+
 def dots_with_intervals(table: DataFrame, *, xlabel: str) -> Picture:
     """Draw claimed beside measured: our mean with its interval, the paper's number hollow.
 
@@ -147,25 +163,72 @@ def dots_with_intervals(table: DataFrame, *, xlabel: str) -> Picture:
         Quantity and unit.
     """
     require(table, ("label", "mean", "low", "high"))
-    axis = panels(height=0.9 + 0.32 * len(table))[1][0, 0]
-    rows = np.arange(len(table))
-    ours = table["mean"].to_numpy(dtype=float)
-    ends = np.abs(table[["low", "high"]].to_numpy(dtype=float).T - ours)
-    handles: list[Any] = [
-        axis.errorbar(
-            ours, rows, xerr=ends, fmt="o", color=PALETTE[0], markersize=5,
-            capsize=3, linewidth=1.6, label="measured, 95% interval",
-        )
-    ]  # fmt: skip
-    if "paper" in table:
-        printed = table["paper"].to_numpy(dtype=float)
-        look = dict(marker="D", markersize=7, markerfacecolor="none", markeredgecolor=PALETTE[1])
-        handles += axis.plot(
-            printed, rows, linestyle="none", markeredgewidth=1.5, label="paper", **look
-        )
+    axis, rows = panels(height=0.9 + 0.32 * len(table))[1][0, 0], np.arange(float(len(table)))
+    handles = _dots(axis, rows, table, 0, "measured, 95% interval")
     axis.set_yticks(rows, [str(name) for name in table["label"]])
     axis.set_ylim(len(table) - 0.5, -0.5)
     return finish(axis, xlabel, "", handles, below=True)
+
+
+def forests(
+    frames: Mapping[str, DataFrame],
+    xlabel: str,
+    *,
+    columns: int = 3,
+    level: float | Sequence[float] | None = 0.0,
+) -> Picture:
+    """Draw means with their intervals, a panel per setting and a line per label, on one scale.
+
+    Parameters
+    ----------
+    frames : mapping of str to DataFrame
+        By series, which have a colour each: index (setting, label), columns mean, low and high; if
+        there is a column paper, its numbers are drawn hollow.
+    xlabel : str
+        Quantity and unit.
+    columns : int
+        Panels beside each other; fewer where there are fewer settings.
+    level : float or several, optional
+        Vertical lines, such as no difference.
+    """
+    shown = [frame.dropna(subset="mean") for frame in frames.values()]
+    titles, labels = (
+        [*dict.fromkeys(key for frame in shown for key in frame.index.get_level_values(i))]
+        for i in range(2)
+    )
+    ends = [frame.reindex(columns=["mean", "low", "high", "paper"]).to_numpy() for frame in shown]
+    least, most = (f([f(part) for part in ends]) for f in (np.nanmin, np.nanmax))
+    columns = min(columns, len(titles))
+    rows = -(-len(titles) // columns)
+    per_row = max(0.2 * len(labels), 0.16 * len(labels) * len(frames))
+    picture, axes = panels(rows, columns, height=0.9 + rows * (0.55 + per_row), share_y=True)
+    for axis in axes.flat[len(titles) :]:
+        axis.set_axis_off()
+    for title, axis in zip(titles, axes.flat, strict=False):
+        for line in np.atleast_1d([] if level is None else level):
+            axis.axvline(line, color=INK, linewidth=0.9)
+        handles: list[Any] = []
+        for k, (name, frame) in enumerate(zip(frames, shown, strict=True)):
+            if title not in frame.index.get_level_values(0):
+                continue
+            part = frame.loc[title]
+            at = np.array([labels.index(label) for label in part.index], dtype=float)
+            at += 0.7 * (k - (len(frames) - 1) / 2) / len(frames)
+            handles += _dots(axis, at, part, k, name)
+        axis.set_yticks(range(len(labels)), labels)
+        axis.set_ylim(len(labels) - 0.5, -0.5)
+        axis.grid(False, axis="y")
+        axis.set_title(title.replace(", ", "\n", 1))
+        finish(axis, "", "", handles if len(handles) > 1 else [])
+        axis.title.set_fontsize(8.5)
+        axis.xaxis.set_major_locator(MaxNLocator(4 if columns > 2 else 6))
+        axis.set_xlim(least - 0.04 * (most - least), most + 0.04 * (most - least))
+    if picture.legends:  # the label and an outside legend would take the same place
+        picture.legends[0].set_title(xlabel)
+        picture.legends[0].get_title().set(color=INK, fontsize=10)
+    else:
+        picture.supxlabel(xlabel, color=INK, fontsize=10)
+    return picture
 
 
 def scatter_estimates(
