@@ -51,7 +51,6 @@ def every_picture(tidy: pd.DataFrame) -> dict[str, plots.Picture]:
         "error": plots.error_against_evaluations(tidy, exact=1024),
         "curves": plots.curves_with_bands(tidy, "evaluations", "error", "estimator"),
         "dots": plots.dots_with_intervals(table, xlabel="accuracy (%)"),
-        "histogram": plots.class_histogram([5, 4, 3], [5, 2, 1]),
         "heat": plots.heatmap_clients([[3, 0, 1], [0, 2, 9]]),
         "client dots": plots.dots_of_clients(
             {"a": [1, 2], "b": [3, 1]}, ["x", "y"], ylabel="weight (%)"
@@ -194,7 +193,7 @@ def test_no_pyplot_and_no_settings_are_touched(tidy: pd.DataFrame) -> None:
     before = dict(mpl.rcParams)
     every_picture(tidy)
     assert dict(mpl.rcParams) == before
-    code = "import sys, fedkit.plots as p; p.class_histogram([1]).png(); "
+    code = "import sys, fedkit.plots as p; p.bars_with_errors([1]).png(); "
     code += "sys.exit('matplotlib.pyplot' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
@@ -203,7 +202,6 @@ def test_no_pyplot_and_no_settings_are_touched(tidy: pd.DataFrame) -> None:
     ("call", "says"),
     [
         (lambda: plots.error_against_evaluations(pd.DataFrame({"error": [1]})), "missing"),
-        (lambda: plots.class_histogram([1, 2], [1, 2, 3]), "shapes"),
         (lambda: plots.heatmap_clients([1, 2]), "shape"),
         (lambda: plots.circles_of_clients({"a": [1, 2]}), "shape"),
         (lambda: plots.dots_of_clients({"a": [1, 2]}, ["x"], ylabel="weight (%)"), "shape"),

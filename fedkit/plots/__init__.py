@@ -8,7 +8,6 @@ to be searched, :func:`slider` a figure that a reader turns by hand.
 from fedkit.plots.clients import (
     bars_with_errors,
     circles_of_clients,
-    class_histogram,
     dots_of_clients,
     heatmap_clients,
 )
@@ -26,7 +25,7 @@ from fedkit.plots.tables import Shown, table
 
 __all__ = [
     "INK", "MARKERS", "PALETTE", "Picture", "Shown", "bars_with_errors", "circles_of_clients",
-    "class_histogram", "curves_with_bands", "dots_of_clients", "dots_with_intervals",
+    "curves_with_bands", "dots_of_clients", "dots_with_intervals",
     "error_against_evaluations", "finder", "forests", "heatmap_clients", "panels",
     "scatter_estimates", "slider", "table",
 ]  # fmt: skip
