@@ -534,6 +534,7 @@ def test_tables_for_a_page(frame):
     text = claims_table(frame[frame["claim"] == VALUE], commands=True)
     assert "`fedkit run fedowen table1" in text
     assert "✓ reproduced" in text
+    assert len({line.count(" | ") for line in text.splitlines()}) == 1  # a head for every column
     assert set(with_verdict(frame, "Not attempted")["verdict"]) == {NOT_ATTEMPTED}
     assert list(with_verdict(frame, "reproduced")["claim"]).count(VALUE) == 1
     with pytest.raises(ValueError, match="names no verdict; choose one of: reproduced; "):

@@ -95,16 +95,8 @@ def claims_table(frame: pd.DataFrame, *, commands: bool = False) -> str:
         Columns: claim, where, paper, ours with its interval and seeds, difference, rule,
         verdict, how many other rows the number fits too, and the command.
     """
-    head = [
-        "claim",
-        "where",
-        "paper",
-        "ours [95% CI]",
-        "difference",
-        "rule",
-        "verdict",
-        "also fits",
-    ]
+    head = ["claim", "where", "paper", "ours [95% CI]", "difference", "rule", "verdict"]
+    head += ["also fits", *(["command"] if commands else [])]
     rows = []
     for row in frame.to_dict("records"):
         printed, ours, off = _ours(row)
