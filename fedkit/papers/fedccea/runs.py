@@ -270,22 +270,12 @@ def run_valued(cell: Cell, seed: int, device: Any, progress: bool) -> dict[str, 
     }
     for m in FITS:
         series |= {f"miss.{m}.{name}": q for name, q in fits.misses(sims, fitted[m]).items()}
-    return _result(s, metrics, series)
+    return common.result(seed, s.data, metrics, series)
 
 
 def _training(cell: Cell) -> TrainWithSizes:
     kept = RetrainingCache(default_root() / "trainings" / "fedccea")
     return train_with_sizes if cell.profile == "smoke" else kept
-
-
-def _result(
-    s: Setting, metrics: dict[str, float], series: dict[str, npt.NDArray[Any]]
-) -> dict[str, Any]:
-    return {
-        "metrics": metrics,
-        "series": {name: values.tolist() for name, values in series.items()},
-        "data": common.identity(common.dataset(s.data)),
-    }
 
 
 @common.each_seed
@@ -317,7 +307,8 @@ def run_dealt(cell: Cell, seed: int, device: Any, progress: bool) -> dict[str, A
         ranked[f"learnt{end}"] = quality
         ranked |= {f"dealt{end}{k}": quality[order] for k, order in enumerate(orders)}
     curves = partial_participation(s, scoring, ranked, seed, train=train, device=device)
-    return _result(s, curve_metrics(curves), {"removed": 100 * PROPORTIONS, **curves})
+    series = {"removed": 100 * PROPORTIONS, **curves}
+    return common.result(seed, s.data, curve_metrics(curves), series)
 
 
 @common.each_seed
@@ -330,7 +321,7 @@ def run_base(cell: Cell, seed: int, device: Any, progress: bool) -> dict[str, An
         f, architecture(s, f), s.local, sizes, seed=seed, device=device, progress=progress
     )
     series = {"round": np.arange(1, s.rounds + 1), "accuracy": reached}
-    return _result(s, {"base": float(reached[-1])}, series)
+    return common.result(seed, s.data, {"base": float(reached[-1])}, series)
 
 
 @common.each_seed
@@ -362,7 +353,7 @@ def run_cost(cell: Cell, seed: int, device: Any, progress: bool) -> dict[str, An
         tests = s.rounds if simulated else 1  # a simulation is tested after every round
         metrics[f"testing.{name}"] = tests * (perf_counter() - start) / share
         metrics[f"trained.{name}"] = float(sizes.sum() / f.sizes.sum()) / share
-    return {"metrics": metrics, "data": common.identity(common.dataset(s.data))}
+    return common.result(seed, s.data, metrics)
 
 
 _SEEDS = (0, 1, 2)
