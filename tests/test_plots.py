@@ -104,8 +104,8 @@ def test_series_differ_by_marker_and_by_dash_not_by_colour_alone() -> None:
 
 def test_band_is_students_interval_of_the_seeds(tidy: pd.DataFrame) -> None:
     sample = tidy.query("estimator == 'plain' and evaluations == 64").error
-    low, high = stats.t.interval(0.9, 3, sample.mean(), stats.sem(sample))
-    axis = plots.curves_with_bands(tidy, "evaluations", "error", "estimator", level=0.9).axes[0]
+    low, high = stats.t.interval(0.95, 3, sample.mean(), stats.sem(sample))
+    axis = plots.curves_with_bands(tidy, "evaluations", "error", "estimator").axes[0]
     band = axis.collections[0].get_paths()[0].vertices
     at = band[band[:, 0] == 64][:, 1]
     assert np.isclose(at.min(), low)
@@ -133,11 +133,12 @@ def test_one_seed_has_no_band(tidy: pd.DataFrame) -> None:
 
 def test_look_of_a_method_is_fixed_by_order(tidy: pd.DataFrame) -> None:
     order = ["absent", "paired", "plain"]
-    picture = plots.error_against_evaluations(tidy, order=order)
+    names = ("evaluations", "error", "estimator")
+    picture = plots.curves_with_bands(tidy, *names, order=order)
     assert legend_of(picture) == ["paired", "plain"]
     assert picture.axes[0].get_lines()[0].get_color() == plots.PALETTE[1]
     with pytest.raises(ValueError, match="misses"):
-        plots.error_against_evaluations(tidy, order=["plain"])
+        plots.curves_with_bands(tidy, *names, order=["plain"])
 
 
 def test_zero_error_has_no_place_on_a_log_axis_and_nothing_breaks(tidy: pd.DataFrame) -> None:

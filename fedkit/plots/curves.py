@@ -43,7 +43,6 @@ def curves_with_bands(
     y: str,
     hue: str,
     *,
-    level: float = 0.95,
     xlabel: str | None = None,
     ylabel: str | None = None,
     log_x: bool = False,
@@ -52,7 +51,7 @@ def curves_with_bands(
     within: tuple[float, float] = (-np.inf, np.inf),
     axis: Axes | None = None,
 ) -> Picture:
-    """Draw mean curves over `x` with t-interval bands over the repeated rows (the seeds).
+    """Draw mean curves over `x` with bands of 95% over the repeated rows; one seed has no band.
 
     Parameters
     ----------
@@ -60,8 +59,6 @@ def curves_with_bands(
         One row per seed, series and place; columns `x`, `y`, `hue`.
     x, y, hue : str
         Columns: horizontal axis, vertical axis, series.
-    level : float
-        Level of the intervals; places with one seed have no band.
     xlabel, ylabel : str, optional
         Axis labels with units; the column names if left out.
     log_x, log_y : bool
@@ -87,7 +84,7 @@ def curves_with_bands(
         if len(part) == 0:
             continue
         places = np.sort(part[x].unique())
-        means = [mean_interval(part.loc[part[x] == at, y], level) for at in places]
+        means = [mean_interval(part.loc[part[x] == at, y]) for at in places]
         cuts = np.array([(cut.mean, cut.low, cut.high) for cut in means])
         kept = ~(log_y & (cuts[:, 0] <= 0))  # an error of exactly zero has no place on a log axis
         places, cuts = places[kept], cuts[kept]
@@ -110,8 +107,6 @@ def error_against_evaluations(
     exact: int | None = None,
     xlabel: str = "distinct utility evaluations",
     ylabel: str = "root mean squared error",
-    order: Sequence[str] | None = None,
-    axis: Axes | None = None,
 ) -> Picture:
     """Draw estimation error against the evaluations spent, both on logarithmic axes.
 
@@ -121,15 +116,15 @@ def error_against_evaluations(
         One row per estimator, budget and seed: columns evaluations, error and estimator.
     exact : int, optional
         Cost of the exact value (2**n evaluations), drawn as a marked vertical line.
-    xlabel, ylabel, order, axis
-        As in :func:`curves_with_bands`.
+    xlabel, ylabel : str
+        Axis labels with units.
     """
     picture = curves_with_bands(
         tidy, "evaluations", "error", "estimator", xlabel=xlabel, ylabel=ylabel, log_x=True,
-        log_y=True, order=order, axis=axis,
+        log_y=True,
     )  # fmt: skip
     if exact is not None:
-        at = axis if axis is not None else picture.axes[0]
+        at = picture.axes[0]
         at.axvline(exact, color=INK, linewidth=1.2, linestyle=(0, (2, 3)))
         at.annotate(
             f"exact: {exact:,}", (exact, 0.98), xycoords=("data", "axes fraction"), color=INK,

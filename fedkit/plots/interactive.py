@@ -49,7 +49,6 @@ def slider(
     *,
     alt: str = "",
     start: Mapping[str, int] | None = None,
-    dpi: int = 100,
 ) -> Shown:
     """Draw a figure for every position of its sliders.
 
@@ -65,8 +64,6 @@ def slider(
         What is seen, for those who do not see it; the caption by default.
     start : dict of str to int, optional
         Position shown first (and in print), by label; 0 by default.
-    dpi : int
-        Pixels per inch.
 
     Returns
     -------
@@ -79,7 +76,6 @@ def slider(
     """
     checks.function("draw", draw)
     checks.having("values", values, "items")
-    checks.whole("dpi", dpi, 20, 300)
     given = {str(label): list(v) for label, v in values.items()}
     count = math.prod(map(len, given.values())) if given else 0
     if not 0 < count <= MOST:
@@ -88,7 +84,7 @@ def slider(
     for at, (label, positions) in zip(first, given.items(), strict=True):
         if not 0 <= at < len(positions):
             raise ValueError(f"start of {label!r} must be 0 to {len(positions) - 1}, got {at}")
-    drawn = [draw(*chosen).png(dpi) for chosen in itertools.product(*given.values())]
+    drawn = [draw(*chosen).png(100) for chosen in itertools.product(*given.values())]
     pictures = [base64.b64encode(picture).decode() for picture in drawn]
     shown = {label: [str(v) for v in positions] for label, positions in given.items()}
     name = "sliders-" + hashlib.sha256("".join(pictures).encode()).hexdigest()[:10]

@@ -44,7 +44,6 @@ def table(
     shown: pd.DataFrame | pd.Series | str,
     caption: str,
     decimals: int = 2,
-    blank: str = "–",
     *,
     cards: bool = False,
 ) -> Shown:
@@ -57,9 +56,8 @@ def table(
     caption : str
         What it shows, in one or two sentences; words in backticks are code.
     decimals : int
-        Of numbers that are not whole; what would round to nothing is a power of ten.
-    blank : str
-        In the place of what is missing or infinite.
+        Of numbers that are not whole; what would round to nothing is a power of ten, and what is
+        missing or infinite a dash.
     cards : bool
         Show a card per row on narrow screens, for tables of words.
 
@@ -78,9 +76,9 @@ def table(
 
     def cell(x: object) -> str:
         if isinstance(x, bool | str) or not isinstance(x, Real):
-            return blank if x is None or x != x else escape(str(x), quote=False)
+            return "–" if x is None or x != x else escape(str(x), quote=False)
         if not math.isfinite(x):
-            return blank
+            return "–"
         if isinstance(x, Integral):
             return str(x)
         text = f"{float(x):.{decimals}f}"

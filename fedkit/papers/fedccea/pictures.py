@@ -33,13 +33,13 @@ if TYPE_CHECKING:
     from matplotlib.lines import Line2D
 
 
-def splits(bases: Sequence[Setting], seed: int = 0) -> Picture:
+def splits(bases: Sequence[Setting]) -> Picture:
     """Draw how many samples of each class each client has, by distribution (Figures 8 and 9)."""
     picture, axes = panels(len(bases), 3, height=0.5 + 2.6 * len(bases))
     for row, base in zip(axes, bases, strict=True):
         name = f"{DATA[base.dataset]}\nclient"
         for axis, (distribution, title) in zip(row, DISTRIBUTIONS.items(), strict=True):
-            counts = federation(replace(base, distribution=distribution), seed).label_counts
+            counts = federation(replace(base, distribution=distribution), 0).label_counts
             axis.grid(False)
             shown = np.where(counts > 0, counts, np.nan)
             image = axis.imshow(shown, cmap=HEAT, vmin=0, aspect="auto", interpolation="nearest")
@@ -51,13 +51,13 @@ def splits(bases: Sequence[Setting], seed: int = 0) -> Picture:
     return picture
 
 
-def noise_injected(base: Setting, seed: int = 0) -> Picture:
+def noise_injected(base: Setting) -> Picture:
     """Draw the last client with and without label noise, and an image with the pattern (Figure 10).
 
     The client is one of the strong non-IID split, as in the paper's figure.
     """
     clean, loud, marked = (
-        federation(replace(base, distribution="strong", noise=noise), seed)
+        federation(replace(base, distribution="strong", noise=noise), 0)
         for noise in ("none", "label-40", "pattern-20")
     )
     last = base.clients - 1
