@@ -78,7 +78,7 @@ def test_the_pair_is_stable_and_follows_the_content(write) -> None:
     check_pair(page)
     page.write_text(page.read_text("utf-8").replace("print(seed)", "print(rate)"), "utf-8")
     os.utime(page, (0, 0))
-    with pytest.raises(NotebookError, match=r"differs in cell 2; .*make sync"):
+    with pytest.raises(NotebookError, match=r"differs from its source, .*make sync"):
         check_pair(page)
 
 

@@ -15,7 +15,6 @@ from fedkit.claims.printed import printed_statistic
 from fedkit.claims.tables import claims_table, terminal_table
 from fedkit.datasets.tabular import TABLES
 from fedkit.papers.claims import claims_papers, load_claims
-from fedkit.papers.fedtsv.settings import METHODS
 from fedkit.papers.registry import get
 from fedkit.records.cell import PROFILES
 from fedkit.records.store import Store
@@ -172,22 +171,6 @@ def test_what_cannot_be_tested():
     assert len(named) > 50
     assert all("which MedMNIST" in c.untestable for c in named)
     assert all(c.untestable for c in CLAIMS["fedccea"].select("fedccea.t2"))  # seconds
-
-
-def test_fedtsvs_claims_name_methods_and_records_that_exist():
-    fedtsv = CLAIMS["fedtsv"]
-    for claim in fedtsv.claims:
-        for place in (claim.ours, claim.against or {}):
-            assert place.get("settings", {}).get("method", "tsv") in METHODS
-    for cell in get("fedtsv", "figures").cells("paper"):
-        for name, value in fedtsv.protocol.items():
-            readings = value if isinstance(value, list) else [value]
-            assert cell.settings[name] in readings, (cell.settings["dataset"], name)
-    for name in ("positive", "separates-weights.iid-malicious"):  # with both lost equations
-        head, _, pair = name.partition(".")
-        other = fedtsv[f"fedtsv.{head}-rational{'.' + pair if pair else ''}"]
-        assert other.ours["settings"]["utility"] == "rational"
-        assert other.test == fedtsv[f"fedtsv.{name}"].test
 
 
 def test_sentences_name_methods_as_people_do():

@@ -81,15 +81,9 @@ def test_the_command_says_what_it_lacks() -> None:
 
 QUICK = {
     "import fedkit": ["numpy", "torch", "pandas"],
-    "from fedkit import cli; cli.main(['list'])": [
-        "scipy",
-        "torch",
-        "pandas",
-        "fastapi",
-        "uvicorn",
-        "httpx",
-        "cryptography",
-    ],
+    "from fedkit import cli; cli.main(['list'])": (
+        ["scipy", "torch", "pandas", "fastapi", "uvicorn", "httpx", "cryptography"]
+    ),
     "from fedkit import cli; cli.main(['compare', 'fedms'])": ["torch"],
 }
 

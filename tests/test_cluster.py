@@ -218,27 +218,15 @@ def test_failures_stop_or_are_kept(stores: tuple[Store, Store]) -> None:
 
 @pytest.mark.weekly
 @pytest.mark.usefixtures("one_machine")
-def test_a_node_with_other_behaviour_refuses(stores: tuple[Store, Store]) -> None:
-    cell = Cell("smoke", "fedtsv", "table1", {"method": "m1"}, (0,))
+def test_what_cannot_run_there_is_refused(stores: tuple[Store, Store]) -> None:
+    other = Cell("smoke", "fedtsv", "table1", {"method": "m1"}, (0,))  # golden runs of no checkout
     with pytest.raises(CellError, match="put both on the same commit"):
-        run_on_ray([cell], worth, stores[1], behaviour=lambda cell: {"run": 10**6}, progress=False)
-
-
-@pytest.mark.weekly
-@pytest.mark.usefixtures("one_machine")
-def test_what_no_node_has_is_refused(stores: tuple[Store, Store]) -> None:
-    with pytest.raises(ValueError, match=r"needs 1 cores and 2 GPUs, and .* have 2 and 0"):
-        run_on_ray(CELLS, worth, stores[1], needs=lambda cell: (1, 2), progress=False)
-
-
-@pytest.mark.weekly
-@pytest.mark.usefixtures("one_machine")
-def test_an_experiment_declares_what_its_cells_take(stores: tuple[Store, Store]) -> None:
+        run_on_ray([other], worth, stores[1], behaviour=lambda c: {"run": 10**6}, progress=False)
     toys = registry.Experiment(
         "toy", "table1", "Toys", lambda profile, seeds: CELLS,
         lambda cell, device, progress: worth(cell), cores=2, gpus=0.5,
     )  # fmt: skip
-    with pytest.raises(ValueError, match=r"needs 2 cores and 0.5 GPUs"):
+    with pytest.raises(ValueError, match=r"needs 2 cores and 0.5 GPUs, and .* have 2 and 0"):
         toys.execute(CELLS, stores[1], device="cuda", progress=False, engine="ray")
 
 

@@ -9,10 +9,10 @@ from rounding import assert_close
 import fedkit as fk
 from fedkit.federated.retraining import RetrainingGame, train_with_sizes
 from fedkit.methods.fedccea import Fit, Simulations, contribution_index, sample_sizes
-from fedkit.papers.fedccea import fits, runs
-from fedkit.papers.fedccea import names as n
-from fedkit.papers.fedccea.federations import architecture, federation, halves
-from fedkit.papers.fedccea.removal import (
+from fedkit.papers.fedccea import runs
+from fedkit.papers.fedccea import settings as n
+from fedkit.papers.fedccea import valuing as fits
+from fedkit.papers.fedccea.runs import (
     PROPORTIONS,
     TIE_ORDERS,
     curve_metrics,
@@ -21,7 +21,15 @@ from fedkit.papers.fedccea.removal import (
     removal_curves,
 )
 from fedkit.papers.fedccea.settings import Setting
-from fedkit.papers.fedccea.valuing import Tally, Valued, truncated_walks, value_clients
+from fedkit.papers.fedccea.valuing import (
+    Tally,
+    Valued,
+    architecture,
+    federation,
+    halves,
+    truncated_walks,
+    value_clients,
+)
 from fedkit.papers.registry import Cell, get
 
 BASE = Setting(
@@ -240,12 +248,6 @@ def test_walks_cost_what_the_simulations_cost():
     for limit in (np.nan, np.inf, 0.0, -1.0):
         with pytest.raises(ValueError, match="expected a positive number of federations"):
             truncated_walks(flat, sizes, tolerance=0.15, seed=0, limit=limit)
-
-
-def test_a_tally_adds_up_shares_of_unequal_clients():
-    tally = Tally(fk.TableGame(np.arange(8.0)), np.array([10, 30, 60]))
-    tally.value(np.array([[True, False, True], [False, False, False], [True, True, True]]))
-    assert tally.trained == pytest.approx(0.7 + 0 + 1)
 
 
 # Removals

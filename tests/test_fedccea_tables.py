@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from tinyrecords import records, series_of
 
-from fedkit.papers.fedccea import names as n
+from fedkit import plots
 from fedkit.papers.fedccea import pictures, tables
+from fedkit.papers.fedccea import settings as n
 
 POOL = "MNIST, IID and weak non-IID, mean of 2 settings"
 STRONG = "MNIST, strong non-IID"
@@ -219,14 +220,14 @@ def test_a_forest_has_a_panel_per_setting_on_one_scale():
             for d, x in (("iid", 1.0), ("strong", 9.0))]  # fmt: skip
     table = seed_table(rows)
     found = tables.intervals(table, {"LOO": "area.loo", "FedCCEA": "area.fedccea"})
-    picture = pictures.forests({"ours": found, "twice": 2 * found}, "points")
+    picture = plots.forests({"ours": found, "twice": 2 * found}, "points")
     assert [a.get_title() for a in picture.axes] == ["MNIST\nIID", "MNIST\nstrong non-IID"]
     assert len({axis.get_xlim() for axis in picture.axes}) == 1
     line, ours, twice = picture.axes[1].lines
     assert line.get_xdata() == [0.0, 0.0]
     assert (ours.get_xdata().tolist(), twice.get_xdata().tolist()) == ([10.0, 0.0], [20.0, 0.0])
     assert (ours.get_ydata() < twice.get_ydata()).all()
-    printed = pictures.forests({"": found.assign(paper=[5.0, 5, np.nan, np.nan])}, "", level=None)
+    printed = plots.forests({"": found.assign(paper=[5.0, 5, np.nan, np.nan])}, "", level=None)
     assert [len(axis.lines) for axis in printed.axes] == [2, 1]
 
 

@@ -16,6 +16,7 @@ from fedkit.learning.architectures import build
 from fedkit.learning.training import LocalSGD
 from fedkit.methods.fedowen import EpsilonGreedy, FedOwen, OwenSampling, Softmax
 from fedkit.papers.common import accuracies, accuracy_curve
+from fedkit.papers.fedms import runs as fedms
 from fedkit.papers.fedowen import runs as paper
 from fedkit.papers.fedowen import tables
 from fedkit.papers.fedowen.errata import (
@@ -27,6 +28,7 @@ from fedkit.papers.fedowen.errata import (
 )
 from fedkit.papers.fedowen.runs import run_cell, run_round_errors
 from fedkit.papers.fedowen.settings import SCALES, TABLE_3
+from fedkit.papers.fedtsv import runs as fedtsv
 from fedkit.papers.registry import get
 from fedkit.records.cell import Cell
 
@@ -154,6 +156,8 @@ def test_respending_with_a_fixed_divisor_inflates_by_walds_identity():
         (lambda: walk_mean(TableGame(np.arange(256) / 255), 0.5), "7 at the most"),
         (lambda: walk_mean(HALVES, 1.2), "between 0 and 1"),
         (lambda: paper.strategy(replace(SMALL, method="best")), "unknown method 'best'"),
+        (lambda: fedms.strategy(fedms.Setting("best", "", "", ""), 10), "unknown method 'best'"),
+        (lambda: fedtsv.strategy(fedtsv.Setting("best", "", "")), "unknown method 'best'"),
         (lambda: get("fedowen", "table1").cells("huge"), "unknown profile"),
         (lambda: tables.by_seed(frame(ROWS), alpha=0.5), "no record"),
         (lambda: tables.by_seed(frame([*ROWS, ("fedavg", 0, "accuracy", 2, 0.2)])), "several rec"),
@@ -321,8 +325,8 @@ def test_gains_are_paired_by_seed():
     assert (row.low, row.high) == pytest.approx((3 - half, 3 + half))
     table = tables.overview(frame(ROWS), references=("fedavg",))
     text = tables.as_text(table, paper={"fedavg": 12.0})
-    assert "| FedAvg | 12.00 | 11.00 " in text
-    assert "+3.00 [+0.52, +5.48]" in text
+    assert text.loc["FedAvg", "paper"] == "12.00"
+    assert text.loc["FedOwen, as printed"].tolist()[0::3] == ["–", "+3.00 [+0.52, +5.48] *"]
 
 
 def test_rows_with_fewer_seeds_are_compared_on_the_seeds_they_share():

@@ -56,6 +56,9 @@ def test_the_official_archive_is_read_as_it_is(tmp_path, monkeypatch):
     assert zipped.source == "ml-1m.zip"
     unpacked = load_movielens("ml-1m", place(tmp_path, "ml-1m"))
     assert zipped.fingerprint == unpacked.fingerprint
+    (tmp_path / "ml-100k.zip").write_bytes(b"PK but not a zip")
+    with pytest.raises(DamagedDataError, match="damaged: expected the official archive"):
+        load_movielens("ml-100k")
 
 
 def test_missing_data_say_how_to_get_them(tmp_path):
@@ -85,12 +88,6 @@ def test_missing_data_say_how_to_get_them(tmp_path):
 def test_damaged_files_are_refused(tmp_path, file, content, why):
     place(tmp_path, "ml-1m", **{file: content})
     with pytest.raises(DamagedDataError, match=why):
-        load_movielens("ml-1m", tmp_path)
-
-
-def test_a_damaged_archive_is_refused(tmp_path):
-    (tmp_path / "ml-1m.zip").write_bytes(b"PK but not a zip")
-    with pytest.raises(DamagedDataError, match="damaged: expected the official archive"):
         load_movielens("ml-1m", tmp_path)
 
 
@@ -150,8 +147,5 @@ def test_made_up_ratings_are_of_the_seed_and_hold_taste():
 def test_a_made_up_matrix_is_checked(ratings, people, why):
     with pytest.raises(ValueError, match=why):
         MovieLens("x", ratings, people)
-
-
-def test_too_small_a_made_up_matrix_is_refused():
     with pytest.raises(ValueError, match="of at least 2"):
         made_up_ratings(users=1)

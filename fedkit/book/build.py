@@ -156,7 +156,7 @@ class Book:
                     say(f"  {source.stem}: FAILED")
         return failed
 
-    def stage(self, pages: Iterable[str], *, draft: bool = False) -> Path:
+    def stage(self, pages: Iterable[str]) -> Path:
         """Copy prose, assets and executed notebooks to ``_stage``, same relative paths."""
         from fedkit.book.api import expand
 
@@ -171,7 +171,7 @@ class Book:
         for source in self.notebooks:
             if f"notebooks/{source.stem}" in kept:
                 shutil.copy(self.executed(source), stage / "notebooks" / f"{source.stem}.ipynb")
-        for name, text in expand(stage / "book", draft=draft).items():
+        for name, text in expand(stage / "book").items():
             (stage / "book" / f"{name}.md").write_text(text, encoding="utf-8")
         return stage
 

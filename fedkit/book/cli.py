@@ -77,7 +77,7 @@ def build(
     if failed and not draft:
         raise BookError(f"{len(failed)} of {len(sources)} notebooks failed")
     pages = [p for p in pages if p not in {f"notebooks/{s.stem}" for s in failed}]
-    book.stage(pages, draft=draft)
+    book.stage(pages)
     say(f"Rendering {len(pages)} pages:")
     html = book.render(strict=not draft)
     say(f"The book is in {html.relative_to(book.root)}/index.html")

@@ -1,8 +1,7 @@
 """Running a notebook in a kernel of its own, and the normal form of the result.
 
-The kernel's manager is a process apart (``python -m fedkit.book.runs job.json``), so that a dead
-kernel, a hanging cell or an interpreter that runs out of memory costs one notebook and one clear
-sentence.
+Papermill runs it in a process apart, so that a dead kernel, a hanging cell or an interpreter that
+runs out of memory costs one notebook and one clear sentence.
 Two runs of one commit give the same text, byte for byte: timings, ids of chance and traces of
 the computer are taken out, and nothing is written unless the whole notebook ran.
 """
@@ -65,18 +64,21 @@ def execute(
     parameters = guard_parameters(source, parameters)
     with tempfile.TemporaryDirectory(prefix="fedkit-run-") as folder:
         work = Path(folder)
-        job = {
-            "input": str(work / "in.ipynb"),
-            "output": str(work / "out.ipynb"),
-            "parameters": parameters,
-            "limit": limit,
-            "cwd": str(cwd),
-        }
+        ran = work / "out.ipynb"
         (work / "in.ipynb").write_text(pair_text(source), encoding="utf-8")
-        (work / "job.json").write_text(json.dumps(job), encoding="utf-8")
-        command = [sys.executable, "-m", "fedkit.book.runs", str(work / "job.json")]
+        (work / "given.yaml").write_text(json.dumps(parameters), encoding="utf-8")
+        command: list[str | Path] = [
+            sys.executable,
+            "-m",
+            "papermill",
+            work / "in.ipynb",
+            ran,
+            "--kernel",
+            "python3",
+        ]
+        command += ["--parameters_file", work / "given.yaml", "--cwd", cwd, "--no-progress-bar"]
         process = subprocess.Popen(
-            command,
+            [*command, "--no-progress-bar", "--no-request-save-on-cell-execute"],
             env=_environment(work),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -85,26 +87,37 @@ def execute(
         )
         try:
             output, _ = process.communicate(timeout=limit)
-        except subprocess.TimeoutExpired as error:
+        except BaseException as error:
             _kill_tree(process)
+            if not isinstance(error, subprocess.TimeoutExpired):
+                raise
             raise NotebookError(
                 f"{source.stem} was stopped after its limit of {limit:g} s; raise it with "
                 "--limit, or choose a smaller profile"
             ) from error
-        except BaseException:
-            _kill_tree(process)
-            raise
+        read = need("nbformat", extra="book").read
+        notebook = read(ran, as_version=4) if ran.is_file() else None
         if process.returncode != 0:
-            report = work / "error.txt"
-            said = report.read_text("utf-8") if report.is_file() else output[-3000:]
-            raise NotebookError(f"{source.stem} failed: {said.strip()}")
-        nbformat = need("nbformat", extra="book")
-        ran = nbformat.read(work / "out.ipynb", as_version=4)
-    complaint = _warning_in(ran)
+            raise NotebookError(f"{source.stem} failed: {_failure(notebook, output)}")
+    complaint = _warning_in(notebook)
     if complaint:
         raise NotebookError(f"{source.stem} prints a warning, {complaint}; mend its cause")
-    _normalise(ran, source, parameters)
-    write_text(target, notebook_text(ran))
+    _normalise(notebook, source, parameters)
+    write_text(target, notebook_text(notebook))
+
+
+def _failure(notebook: Any, output: str) -> str:
+    """Say what went wrong in a run, from what papermill left and printed."""
+    cells = [] if notebook is None else notebook.cells
+    ours = [c for c in cells if "papermill-error-cell-tag" not in c.metadata.get("tags", [])]
+    for index, cell in enumerate(ours):
+        for out in cell.get("outputs", []):
+            if out.output_type == "error":
+                source = cell.source.strip()
+                return f"cell {index} raised {out.ename}: {out.evalue}\n--- the cell ---\n{source}"
+    if "DeadKernelError" in output:
+        return "the kernel died in mid-notebook (out of memory, or killed); nothing was written"
+    return output[-3000:].strip()
 
 
 def _warning_in(notebook: Any) -> str:
@@ -202,39 +215,3 @@ def _kill_tree(process: subprocess.Popen[str]) -> None:
             with suppress(psutil.NoSuchProcess):
                 member.kill()
     process.wait()
-
-
-def _work(path: Path) -> int:
-    """Execute the job described by a JSON file; leave ``error.txt`` beside it on failure."""
-    import papermill
-    from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
-    from papermill.exceptions import PapermillException, PapermillExecutionError
-
-    job = json.loads(path.read_text(encoding="utf-8"))
-    try:
-        papermill.execute_notebook(
-            job["input"],
-            job["output"],
-            parameters=job["parameters"],
-            kernel_name="python3",
-            cwd=job["cwd"],
-            progress_bar=False,
-            request_save_on_cell_execute=False,
-            execution_timeout=max(1, int(job["limit"])),
-        )
-        return 0
-    except PapermillExecutionError as error:
-        told = f"cell {error.cell_index} raised {error.ename}: {error.evalue}\n--- the cell ---\n"
-        told += str(error.source).strip()
-    except DeadKernelError:
-        told = "the kernel died in mid-notebook (out of memory, or killed); nothing was written"
-    except CellTimeoutError:
-        told = "a cell ran past the limit of the notebook; nothing was written"
-    except (PapermillException, CellExecutionError) as error:
-        told = f"{type(error).__name__}: {error}"
-    (path.parent / "error.txt").write_text(told, encoding="utf-8")
-    return 1
-
-
-if __name__ == "__main__":
-    sys.exit(_work(Path(sys.argv[1])))

@@ -24,13 +24,20 @@ __all__ = ["BEFORE", "changes", "changes_table", "keep_verdicts"]
 BEFORE = "verdicts-before.json"
 """Name of the file inside the folder of the records."""
 
+Verdicts = dict[str, dict[str, Any]]
 
-def _entry(row: Mapping[Any, Any]) -> dict[str, Any]:
-    mean = float(row["mean"])
+
+def _verdicts(frame: pd.DataFrame) -> Verdicts:
+    """Verdict, mean (nine digits; None where there is none) and seeds of every claim."""
     return {
-        "verdict": row["verdict"],
-        "mean": float(f"{mean:.9g}") if math.isfinite(mean) else None,
-        "seeds": int(row["seeds"]),
+        claim: {
+            "verdict": verdict,
+            "mean": float(f"{mean:.9g}") if math.isfinite(mean) else None,
+            "seeds": int(seeds),
+        }
+        for claim, verdict, mean, seeds in zip(
+            *(frame[name] for name in ("claim", "verdict", "mean", "seeds")), strict=True
+        )
     }
 
 
@@ -44,10 +51,7 @@ def keep_verdicts(frames: Mapping[str, pd.DataFrame], root: Path) -> Path:
     root : Path
         Folder of the records.
     """
-    kept = {
-        paper: {row["claim"]: _entry(row) for row in frame.to_dict("records")}
-        for paper, frame in frames.items()
-    }
+    kept = {paper: _verdicts(frame) for paper, frame in frames.items()}
     path = root / BEFORE
     path.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     return path
@@ -59,31 +63,27 @@ def changes(frames: Mapping[str, pd.DataFrame], root: Path) -> pd.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        One row per claim: paper, claim, kind, before, after, because: "" where the verdict is the
-        same, else "rule" (same numbers), "runs" (other numbers), or "new claim"; a claim that has
-        gone has the after "".
+        One row per claim: paper, claim, before, after, because: "" where the verdict is the same,
+        else "rule" (same numbers), "runs" (other numbers), or "new claim" and "gone", whose before
+        and after are "".
     """
-    pd = need("pandas", extra="run")
     path = root / BEFORE
     if not path.is_file():
         raise ValueError(f"{path} does not exist; write it with: fedkit compare --keep")
-    kept = json.loads(path.read_text(encoding="utf-8"))
+    kept: dict[str, Verdicts] = json.loads(path.read_text(encoding="utf-8"))
     rows = []
     for paper, frame in frames.items():
-        left = dict(kept.get(paper, {}))
-        for row in frame.to_dict("records"):
-            old, new = left.pop(row["claim"], None), _entry(row)
-            if old is None:
-                because = "new claim"
-            elif old["verdict"] == new["verdict"]:
-                because = ""
-            else:
-                same = (old["mean"], old["seeds"]) == (new["mean"], new["seeds"])
-                because = "rule" if same else "runs"
-            before = old["verdict"] if old else ""
-            rows.append((paper, row["claim"], row["kind"], before, new["verdict"], because))
-        rows += [(paper, name, "", old["verdict"], "", "gone") for name, old in left.items()]
-    return pd.DataFrame(rows, columns=["paper", "claim", "kind", "before", "after", "because"])
+        then, now = kept.get(paper, {}), _verdicts(frame)
+        for claim in dict.fromkeys([*now, *then]):
+            if claim not in then or claim not in now:
+                rows.append((paper, claim, "", "", "new claim" if claim in now else "gone"))
+                continue
+            before, after = (side[claim].pop("verdict") for side in (then, now))
+            moved = "rule" if then[claim] == now[claim] else "runs"
+            rows.append((paper, claim, before, after, "" if before == after else moved))
+    columns = ["paper", "claim", "before", "after", "because"]
+    made: pd.DataFrame = need("pandas", extra="run").DataFrame(rows, columns=columns)
+    return made
 
 
 def changes_table(changed: pd.DataFrame) -> str:
@@ -95,12 +95,10 @@ def changes_table(changed: pd.DataFrame) -> str:
         From :func:`changes`.
     """
     papers = list(dict.fromkeys(changed["paper"]))
-    told = changed.copy()
-    told.loc[told["because"].isin(["new claim", "gone"]), ["before", "after"]] = ""
     causes = {"rule": "the rules", "runs": "other runs", "new claim": "new claim", "gone": "gone"}
     rows = []
     for because, what in causes.items():
-        moved = told[told["because"] == because].groupby(["before", "after"], sort=True)
+        moved = changed[changed["because"] == because].groupby(["before", "after"], sort=True)
         for verdicts, part in moved:
             counts = part["paper"].value_counts()
             words = (verdict_text(str(v)) if v else "–" for v in verdicts)

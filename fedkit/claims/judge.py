@@ -24,24 +24,10 @@ from fedkit.intervals import (
 )
 
 __all__ = [
-    "DIRECTION",
-    "ICONS",
-    "INCONCLUSIVE",
-    "NOT_ATTEMPTED",
-    "NOT_JUDGED",
-    "NOT_REPRODUCED",
-    "NOT_TESTABLE",
-    "REPRODUCED",
-    "SIZE_EXCLUDED",
-    "UNJUDGED",
-    "VERDICTS",
-    "Judgement",
-    "judge_bound",
-    "judge_equal",
-    "judge_never",
-    "judge_ordering",
-    "judge_value",
-]
+    "DIRECTION", "ICONS", "INCONCLUSIVE", "NOT_ATTEMPTED", "NOT_JUDGED", "NOT_REPRODUCED",
+    "NOT_TESTABLE", "REPRODUCED", "SIZE_EXCLUDED", "UNJUDGED", "VERDICTS", "Judgement",
+    "judge_bound", "judge_equal", "judge_never", "judge_ordering", "judge_value",
+]  # fmt: skip
 
 REPRODUCED = "reproduced"
 DIRECTION = "reproduced in direction, not in size"

@@ -85,19 +85,11 @@ def power(frame: pd.DataFrame) -> pd.DataFrame:
             what, needed = "a difference of rows", abs(claim.number)
             now, most = (smallest_difference(spread, n, level) for n in (len(x), MOST_SEEDS))
         table = f"{claim.id.partition('.')[0]}.{claim.place['table']}"
-        cells.append((table, what, claim.unit, len(x), now, needed, now <= needed, most <= needed))
-    names = ["table", "what", "unit", "seeds", "smallest", "needed", "decided", "decided_50"]
-    return (
-        pd.DataFrame(cells, columns=names)
-        .groupby("table", sort=False, as_index=False)
-        .agg(
-            what=("what", "first"),
-            unit=("unit", "first"),
-            cells=("what", "size"),
-            seeds=("seeds", lambda n: int(n.median())),
-            smallest=("smallest", "median"),
-            needed=("needed", "median"),
-            decided=("decided", "sum"),
-            decided_50=("decided_50", "sum"),
-        )
-    )
+        line = (table, what, claim.unit, 1, len(x), now, needed, now <= needed, most <= needed)
+        cells.append(line)
+    how = {
+        "what": "first", "unit": "first", "cells": "sum", "seeds": "median", "smallest": "median",
+        "needed": "median", "decided": "sum", "decided_50": "sum",
+    }  # fmt: skip
+    found = pd.DataFrame(cells, columns=["table", *how])
+    return found.groupby("table", sort=False, as_index=False).agg(how).astype({"seeds": int})

@@ -29,13 +29,10 @@ def _gains(table: PrintedTable, against: str, relative: bool) -> FloatArray:
     """Gain of FedOwen in each column, in points or in percent."""
     ours = _numbers(table, "fedowen")
     others = np.stack([_numbers(table, row) for row in table.rows if row != "fedowen"])
-    if against == "best":
-        base = others.max(axis=0)
-    elif against == "worst":
-        base = others.min(axis=0)
-    elif against == "mean":
-        base = others.mean(axis=0)
-    else:
+    base = {
+        "best": others.max(axis=0), "worst": others.min(axis=0), "mean": others.mean(axis=0),
+    }.get(against)  # fmt: skip
+    if base is None:
         base = _numbers(table, against)
     return np.asarray((ours - base) / base * 100 if relative else ours - base)
 
@@ -55,19 +52,11 @@ def largest_shortfall(claims: Claims) -> float:
     return max(float(-_gains(t, "best", False).min()) for t in _accuracy_tables(claims))
 
 
-def _adaptive(claims: Claims) -> tuple[FloatArray, FloatArray]:
-    table = claims.tables["t3"]
-    rows = [row for row in table.rows if row.startswith("adaptive")]
-    return (
-        np.concatenate([_numbers(table, row) for row in rows]),
-        np.concatenate([_numbers(table, f"no-{row}") for row in rows]),
-    )
-
-
 def columns_adaptive_better(claims: Claims) -> float:
     """Number of columns of Table 3, of thirty, in which adaptive selection is better."""
-    with_it, without = _adaptive(claims)
-    return float((with_it > without).sum())
+    table = claims.tables["t3"]
+    rows = [row for row in table.rows if row.startswith("adaptive")]
+    return float(sum((_numbers(table, r) > _numbers(table, f"no-{r}")).sum() for r in rows))
 
 
 def hardest_setting_rank(claims: Claims) -> float:
@@ -90,17 +79,14 @@ def concordance(claims: Claims) -> float:
     return float(kendalls_w(np.concatenate(scores)))
 
 
-def _entry(claims: Claims, table: str, row: str, column: Mapping[str, Any]) -> float:
-    printed = claims.tables[table]
-    return float(printed.rows[row][list(printed.columns).index(column)])
-
-
 def relative_gain(
     claims: Claims, table: str, row: str, against: str, column: Mapping[str, Any]
 ) -> float:
     """By how many percent one row's number is above another's, in one column of a table."""
-    ours, theirs = (_entry(claims, table, r, column) for r in (row, against))
-    return (ours - theirs) / theirs * 100
+    printed = claims.tables[table]
+    place = printed.columns.index(column)
+    ours, theirs = (_numbers(printed, r)[place] for r in (row, against))
+    return float((ours - theirs) / theirs * 100)
 
 
 def ratio_of_gains(
@@ -118,27 +104,18 @@ def row_maximum(claims: Claims, table: str, row: str) -> float:
 
 def columns_best(claims: Claims, table: str, row: str) -> float:
     """Number of columns of a table in which no other row is as high."""
-    others = np.stack(
-        [_numbers(claims.tables[table], r) for r in claims.tables[table].rows if r != row]
-    )
-    return float((_numbers(claims.tables[table], row) > others.max(axis=0)).sum())
+    printed = claims.tables[table]
+    others = np.stack([_numbers(printed, r) for r in printed.rows if r != row])
+    return float((_numbers(printed, row) > others.max(axis=0)).sum())
 
 
 STATISTICS: dict[str, Callable[..., float]] = {
     function.__name__: function
     for function in (
-        max_gain,
-        columns_not_best,
-        largest_shortfall,
-        columns_adaptive_better,
-        hardest_setting_rank,
-        concordance,
-        relative_gain,
-        ratio_of_gains,
-        row_maximum,
-        columns_best,
+        max_gain, columns_not_best, largest_shortfall, columns_adaptive_better,
+        hardest_setting_rank, concordance, relative_gain, ratio_of_gains, row_maximum, columns_best,
     )
-}
+}  # fmt: skip
 """Statistics of printed tables by name, as the claims files use them."""
 
 

@@ -52,27 +52,23 @@ def _number(value: float, digits: int) -> str:
     return f"{value:.{digits}f}"
 
 
-def _digits(printed: str | None) -> int:
-    """Decimals for our numbers: those of the printed one, but two at the least."""
-    if printed is None or "e" in printed:  # a power of ten has no decimals to keep
-        return 2
-    return max(len(printed.partition(".")[2]), 2)
+def _ours(row: Any) -> tuple[str, str, str]:
+    """Write the numbers of one claim: the printed one, ours, and the difference.
 
-
-def _ours(row: Any) -> str:
-    """Write our side of one row of :func:`fedkit.claims.join.join`: ``mean [low, high], n = k``.
-
-    A dash stands for no number; a dagger marks records that are older than the code.
+    Ours is ``mean [low, high], n = k``; a dash stands for no number, a dagger marks records that
+    are older than the code.  Decimals are those of the printed number, but two at the least.
     """
-    if not math.isfinite(row["mean"]):
-        return "–"
-    digits = _digits(row["paper"] if isinstance(row["paper"], str) else None)
-    text = _number(row["mean"], digits)
-    if math.isfinite(row["low"]):
-        text += f" [{_number(row['low'], digits)}, {_number(row['high'], digits)}]"
-    if row["seeds"]:
-        text += f", n = {int(row['seeds'])}"
-    return text + (" †" if row["stale"] else "")
+    printed = row["paper"] if isinstance(row["paper"], str) else ""
+    # a power of ten has no decimals to keep
+    digits = 2 if "e" in printed else max(len(printed.partition(".")[2]), 2)
+    text = _number(row["mean"], digits) if math.isfinite(row["mean"]) else "–"
+    if math.isfinite(row["mean"]):
+        if math.isfinite(row["low"]):
+            text += f" [{_number(row['low'], digits)}, {_number(row['high'], digits)}]"
+        text += f", n = {int(row['seeds'])}" if row["seeds"] else ""
+        text += " †" if row["stale"] else ""
+    off = row.get("difference", math.nan)
+    return printed, text, _number(off, digits) if math.isfinite(off) else ""
 
 
 def markdown(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
@@ -99,32 +95,19 @@ def claims_table(frame: pd.DataFrame, *, commands: bool = False) -> str:
         Columns: claim, where, paper, ours with its interval and seeds, difference, rule,
         verdict, how many other rows the number fits too, and the command.
     """
-    head = [
-        "claim",
-        "where",
-        "paper",
-        "ours [95% CI]",
-        "difference",
-        "rule",
-        "verdict",
-        "also fits",
-    ]
+    head = ["claim", "where", "paper", "ours [95% CI]", "difference", "rule", "verdict"]
+    head += ["also fits", *(["command"] if commands else [])]
     rows = []
     for row in frame.to_dict("records"):
-        paper = row["paper"] if isinstance(row["paper"], str) else None
-        difference = row["difference"]
+        printed, ours, off = _ours(row)
+        note = f" ({row['note']})" if row["note"] else ""
         line = [
-            _says(row),
-            row["where"],
-            "not printed" if paper is None else f"{paper} {row['unit']}".strip(),
-            _ours(row),
-            _number(difference, _digits(paper)) if math.isfinite(difference) else "–",
-            row["rule"],
-            verdict_text(row["verdict"]) + (f" ({row['note']})" if row["note"] else ""),
+            _says(row), row["where"], f"{printed} {row['unit']}".strip() if printed
+            else "not printed", ours, off or "–", row["rule"], verdict_text(row["verdict"]) + note,
             _fits(row) or "–",
-        ]
+        ]  # fmt: skip
         rows.append([*line, f"`{row['command']}`"] if commands else line)
-    return markdown([*head, "command"] if commands else head, rows)
+    return markdown(head, rows)
 
 
 def claims_listed(frames: Mapping[str, pd.DataFrame]) -> tuple[pd.DataFrame, dict[str, Any]]:
@@ -147,26 +130,24 @@ def claims_listed(frames: Mapping[str, pd.DataFrame]) -> tuple[pd.DataFrame, dic
     rows, below = [], []
     for paper, frame in frames.items():
         for row in frame.to_dict("records"):
-            printed = row["paper"] if isinstance(row["paper"], str) else None
+            printed, ours, off = _ours(row)
             apart = "by construction" if row["by_construction"] else "before the runs"
             rows.append({
                 "paper": paper,
                 "table": str(row["where"]).split(",")[0],
                 "claim": row["says"],
-                "printed": "–" if printed is None else printed.replace("-", "−"),
-                "ours [95% CI]": _ours(row).replace("-", "−"),
+                "printed": printed.replace("-", "−") or "–",
+                "ours [95% CI]": ours.replace("-", "−"),
                 "verdict": verdict_text(row["verdict"]),
                 "declared": "after the runs" if row["after_runs"] else apart,
                 "judged": row["verdict"] not in UNJUDGED,
                 "key": row["mean"],
                 "printed key": float(printed) if printed else math.nan,
             })  # fmt: skip
-            off = row["difference"]
             said = {
                 "where": row["where"], "unit": row["unit"], "rule": row["rule"],
-                "difference": _number(off, _digits(printed)) if math.isfinite(off) else "",
-                "note": row["note"], "after the runs": row["after_runs"], "ticks": _fits(row),
-                "command": f"`{row['command']}`",
+                "difference": off, "note": row["note"], "after the runs": row["after_runs"],
+                "ticks": _fits(row), "command": f"`{row['command']}`",
             }  # fmt: skip
             below.append("\n".join(f"{k}: {v}" for k, v in said.items() if v))
     shown = pd.DataFrame(rows).assign(below=below)
@@ -195,8 +176,8 @@ def terminal_table(frame: pd.DataFrame, width: int | None) -> str:
         words = verdict_text(row["verdict"]).partition(", not in")[0].partition(" (")[0]
         if math.isfinite(row["also_fits"]):
             words += f", fits {row['also_fits']:.0f}/{row['other_rows']:.0f} too"
-        printed = row["paper"] if isinstance(row["paper"], str) else "–"
-        for column, text in zip(columns, (row["says"], printed, _ours(row), words), strict=True):
+        printed, ours, _ = _ours(row)
+        for column, text in zip(columns, (row["says"], printed or "–", ours, words), strict=True):
             column.append(text)
     if width is not None:
         room = width - sum(max(map(len, column)) for column in columns[1:]) - 6
@@ -204,9 +185,9 @@ def terminal_table(frame: pd.DataFrame, width: int | None) -> str:
         columns[0] = [
             says if len(says) <= room else name for says, name in zip(columns[0], ids, strict=True)
         ]
-    says, paper, ours, _ = (max(map(len, column)) for column in columns)
+    wide = [max(map(len, column)) for column in columns]
     return "\n".join(
-        f"{line[0]:<{says}}  {line[1]:>{paper}}  {line[2]:<{ours}}  {line[3]}"
+        f"{line[0]:<{wide[0]}}  {line[1]:>{wide[1]}}  {line[2]:<{wide[2]}}  {line[3]}"
         for line in zip(*columns, strict=True)
     )
 
@@ -254,7 +235,7 @@ def comparison_table(frame: pd.DataFrame, table: str, **column: Any) -> str:
         why = f": {row['note']}" if row["verdict"] == NOT_JUDGED else ""
         why += f"<br>{_fits(row)}" if _fits(row) else ""
         cells.setdefault(name, {})[head] = (
-            f"{row['paper']}<br>{_ours(row)}<br>{verdict_text(row['verdict'])}{why}"
+            f"{row['paper']}<br>{_ours(row)[1]}<br>{verdict_text(row['verdict'])}{why}"
         )
     if not cells:
         known = sorted({str(claim.place.get("table")) for claim in frame["entry"]})

@@ -23,7 +23,6 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedkit.atomic import write_bytes
 from fedkit.extras import need
 
 __all__ = [
@@ -241,36 +240,13 @@ class CifarZip(Edition):
     """CIFAR-10 as a zip of JPEG files in class folders, with the official order of labels."""
 
     def read(self, root: Path, verify: bool) -> Raw:
-        """Decode the images, or read the decoded copy that an earlier call left.
-
-        The copy lies in the user's cache folder under a name that holds the digest of the archive;
-        the data folder is never written to.  Unverified archives are decoded anew each time.
-        """
+        """Decode the images."""
         (path, archive), (order, text) = self._contents(root, verify).items()
-        copy = user_cache() / f"cifar10-{next(iter(self.md5.values()))}.npz"
-        if verify and copy.is_file():
-            try:
-                with np.load(copy) as arrays:
-                    return Raw(*(arrays[field] for field in Raw._fields))
-            except _BROKEN:
-                pass  # it is made again below
         try:
             labels = np.array(text.split(), dtype=np.int64)
         except ValueError as error:
             raise damaged(order, "one label from 0 to 9 per line", error) from error
-        raw = Raw(*_decode(path, archive, "train", labels), *_decode(path, archive, "test", None))
-        if verify:
-            buffer = io.BytesIO()
-            np.savez(buffer, **raw._asdict())
-            try:
-                write_bytes(copy, buffer.getvalue())
-            except OSError as error:
-                warnings.warn(
-                    f"the decoded CIFAR-10 images could not be kept in {user_cache()} ({error}), "
-                    "so the next load decodes them again; make room there or make it writable",
-                    stacklevel=2,
-                )
-        return raw
+        return Raw(*_decode(path, archive, "train", labels), *_decode(path, archive, "test", None))
 
 
 def _decode(

@@ -63,13 +63,13 @@ def result(
     seed: int,
     data: str,
     metrics: dict[str, float],
-    series: dict[str, list[float]] | None = None,
+    series: Mapping[str, Sequence[float] | npt.NDArray[Any]] | None = None,
     rounds: pd.DataFrame | None = None,
 ) -> dict[str, Any]:
     """Put together what a record holds of one seed's run on a data set."""
-    found = {"seed": int(seed), "metrics": metrics, "data": identity(dataset(data))}
+    found: dict[str, Any] = {"seed": int(seed), "metrics": metrics, "data": identity(dataset(data))}
     if series is not None:
-        found["series"] = series
+        found["series"] = {name: np.asarray(values).tolist() for name, values in series.items()}
     if rounds is not None:
         found["evaluations"] = int(rounds.evaluations.sum())
     return found

@@ -6,13 +6,14 @@ methods of a paper and puts them in order.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedkit.extras import need
-from fedkit.intervals import holm, mean_interval, paired_interval, paired_p_value
+from fedkit.intervals import Interval, holm, mean_interval, paired_interval, paired_p_value
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -108,34 +109,30 @@ def overview(
 
 
 def as_text(
-    table: pd.DataFrame, labels: Mapping[str, str], paper: Mapping[str, float] | None = None
-) -> str:
-    """Write an overview as a markdown table, the paper's printed numbers beside ours.
+    found: pd.DataFrame, labels: Mapping[str, str], paper: Mapping[str, float] | None = None
+) -> pd.DataFrame:
+    """Write an overview as text, the paper's printed numbers beside ours.
 
     Parameters
     ----------
-    table : DataFrame
-        From :func:`overview`.
+    found : DataFrame
+        From :func:`overview`; a gain with p < 0.05 gets a star.
     labels : mapping of str to str
         Names of the methods.
     paper : mapping of str to float, optional
         Printed number per method.
     """
-    gained = [column for column in map(str, table) if column.startswith("gain over ")]
-    references = [column.removeprefix("gain over ") for column in gained]
-    head = ["method", *(["paper"] if paper else []), "ours [95% CI]", "seeds"]
-    head += [f"gain over {labels[r].removeprefix('control: ')}" for r in references]
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    for method, row in table.iterrows():
-        cells = [labels[str(method)]]
-        if paper:
-            cells.append(f"{paper[str(method)]:.2f}" if str(method) in paper else "–")
-        cells.append(f"{row['mean']:.2f} [{row['low']:.2f}, {row['high']:.2f}]")
-        cells.append(f"{row['seeds']:.0f}")
+    references = [c.removeprefix("gain over ") for c in map(str, found) if c.startswith("gain ")]
+    rows: dict[str, dict[str, str]] = {}
+    for method, row in found.iterrows():
+        printed = {} if paper is None else {"paper": f"{paper.get(str(method), math.nan):.2f}"}
+        seeds = int(row["seeds"])
+        ours = Interval(row["mean"], row["low"], row["high"], seeds).text()
+        cells = {**printed, "ours [95% CI]": ours, "seeds": f"{seeds}"}
         for r in references:
-            gain, low, high = row[f"gain over {r}"], row[f"low {r}"], row[f"high {r}"]
-            sure = " \\*" if row[f"p {r}"] < 0.05 else ""
-            text = f"{gain:+.2f} [{low:+.2f}, {high:+.2f}]{sure}"
-            cells.append(text if np.isfinite(gain) else "–")
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+            gain = Interval(row[f"gain over {r}"], row[f"low {r}"], row[f"high {r}"], seeds)
+            star = " *" if row[f"p {r}"] < 0.05 else ""
+            name = f"gain over {labels[r].removeprefix('control: ')}"
+            cells[name] = gain.text(signed=True) + star
+        rows[labels[str(method)]] = {name: "–" if x == "nan" else x for name, x in cells.items()}
+    return table(rows)

@@ -8,7 +8,6 @@ to be searched, :func:`slider` a figure that a reader turns by hand.
 from fedkit.plots.clients import (
     bars_with_errors,
     circles_of_clients,
-    class_histogram,
     dots_of_clients,
     heatmap_clients,
 )
@@ -16,32 +15,17 @@ from fedkit.plots.curves import (
     curves_with_bands,
     dots_with_intervals,
     error_against_evaluations,
+    forests,
     scatter_estimates,
 )
-from fedkit.plots.finder import Finder, finder
-from fedkit.plots.interactive import Sliders, slider
+from fedkit.plots.finder import finder
+from fedkit.plots.interactive import slider
 from fedkit.plots.style import INK, MARKERS, PALETTE, Picture, panels
-from fedkit.plots.tables import CaptionedTable, table
+from fedkit.plots.tables import Shown, table
 
 __all__ = [
-    "INK",
-    "MARKERS",
-    "PALETTE",
-    "CaptionedTable",
-    "Finder",
-    "Picture",
-    "Sliders",
-    "bars_with_errors",
-    "circles_of_clients",
-    "class_histogram",
-    "curves_with_bands",
-    "dots_of_clients",
-    "dots_with_intervals",
-    "error_against_evaluations",
-    "finder",
-    "heatmap_clients",
-    "panels",
-    "scatter_estimates",
-    "slider",
-    "table",
-]
+    "INK", "MARKERS", "PALETTE", "Picture", "Shown", "bars_with_errors", "circles_of_clients",
+    "curves_with_bands", "dots_of_clients", "dots_with_intervals",
+    "error_against_evaluations", "finder", "forests", "heatmap_clients", "panels",
+    "scatter_estimates", "slider", "table",
+]  # fmt: skip

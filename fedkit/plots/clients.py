@@ -3,41 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from fedkit.plots.style import ERROR_BAR, HEAT, INK, MARKERS, PALETTE, Picture, finish, panels
 
-if TYPE_CHECKING:
-    pass
-
 __all__ = [
     "bars_with_errors",
     "circles_of_clients",
-    "class_histogram",
     "dots_of_clients",
     "heatmap_clients",
 ]
-
-
-def class_histogram(
-    before: ArrayLike,
-    after: ArrayLike | None = None,
-    names: tuple[str, str] = ("before", "after"),
-) -> Picture:
-    """Draw label counts, before and (if given) after a long tail was cut into them.
-
-    Parameters
-    ----------
-    before, after : array of shape (classes,)
-        Counts.
-    names : pair of str
-        Legend of the two series.
-    """
-    series = {names[0]: before} if after is None else {names[0]: before, names[1]: after}
-    return bars_with_errors(series, xlabel="class", ylabel="training examples (count)")
 
 
 def heatmap_clients(counts: ArrayLike) -> Picture:

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import ArrayLike, NDArray
 
 from fedkit.intervals import mean_interval
 from fedkit.plots.style import (
@@ -25,10 +26,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from pandas import DataFrame
 
+FloatArray = NDArray[np.float64]
+
 __all__ = [
     "curves_with_bands",
     "dots_with_intervals",
     "error_against_evaluations",
+    "forests",
     "scatter_estimates",
 ]
 
@@ -39,7 +43,6 @@ def curves_with_bands(
     y: str,
     hue: str,
     *,
-    level: float = 0.95,
     xlabel: str | None = None,
     ylabel: str | None = None,
     log_x: bool = False,
@@ -48,7 +51,7 @@ def curves_with_bands(
     within: tuple[float, float] = (-np.inf, np.inf),
     axis: Axes | None = None,
 ) -> Picture:
-    """Draw mean curves over `x` with t-interval bands over the repeated rows (the seeds).
+    """Draw mean curves over `x` with bands of 95% over the repeated rows; one seed has no band.
 
     Parameters
     ----------
@@ -56,8 +59,6 @@ def curves_with_bands(
         One row per seed, series and place; columns `x`, `y`, `hue`.
     x, y, hue : str
         Columns: horizontal axis, vertical axis, series.
-    level : float
-        Level of the intervals; places with one seed have no band.
     xlabel, ylabel : str, optional
         Axis labels with units; the column names if left out.
     log_x, log_y : bool
@@ -83,7 +84,7 @@ def curves_with_bands(
         if len(part) == 0:
             continue
         places = np.sort(part[x].unique())
-        means = [mean_interval(part.loc[part[x] == at, y], level) for at in places]
+        means = [mean_interval(part.loc[part[x] == at, y]) for at in places]
         cuts = np.array([(cut.mean, cut.low, cut.high) for cut in means])
         kept = ~(log_y & (cuts[:, 0] <= 0))  # an error of exactly zero has no place on a log axis
         places, cuts = places[kept], cuts[kept]
@@ -106,8 +107,6 @@ def error_against_evaluations(
     exact: int | None = None,
     xlabel: str = "distinct utility evaluations",
     ylabel: str = "root mean squared error",
-    order: Sequence[str] | None = None,
-    axis: Axes | None = None,
 ) -> Picture:
     """Draw estimation error against the evaluations spent, both on logarithmic axes.
 
@@ -117,15 +116,15 @@ def error_against_evaluations(
         One row per estimator, budget and seed: columns evaluations, error and estimator.
     exact : int, optional
         Cost of the exact value (2**n evaluations), drawn as a marked vertical line.
-    xlabel, ylabel, order, axis
-        As in :func:`curves_with_bands`.
+    xlabel, ylabel : str
+        Axis labels with units.
     """
     picture = curves_with_bands(
         tidy, "evaluations", "error", "estimator", xlabel=xlabel, ylabel=ylabel, log_x=True,
-        log_y=True, order=order, axis=axis,
+        log_y=True,
     )  # fmt: skip
     if exact is not None:
-        at = axis if axis is not None else picture.axes[0]
+        at = picture.axes[0]
         at.axvline(exact, color=INK, linewidth=1.2, linestyle=(0, (2, 3)))
         at.annotate(
             f"exact: {exact:,}", (exact, 0.98), xycoords=("data", "axes fraction"), color=INK,
@@ -133,6 +132,18 @@ def error_against_evaluations(
             textcoords="offset points",
         )  # fmt: skip
     return picture
+
+
+def _dots(axis: Axes, at: FloatArray, rows: DataFrame, k: int, name: str) -> list[Any]:
+    """Draw means with their intervals, and the paper's numbers hollow; return what is named."""
+    colour = PALETTE[k % len(PALETTE)]
+    axis.hlines(at, rows["low"], rows["high"], color=colour, linewidth=1.5)
+    look: dict[str, Any] = {"linestyle": "none", "markersize": 4.5}
+    handles = axis.plot(rows["mean"], at, MARKERS[k], color=colour, label=name, **look)
+    if "paper" in rows and rows["paper"].notna().any():
+        look |= {"markerfacecolor": "none", "markeredgecolor": PALETTE[1], "markersize": 7}
+        handles += axis.plot(rows["paper"], at, "D", markeredgewidth=1.4, label="paper", **look)
+    return handles
 
 
 def dots_with_intervals(table: DataFrame, *, xlabel: str) -> Picture:
@@ -147,25 +158,72 @@ def dots_with_intervals(table: DataFrame, *, xlabel: str) -> Picture:
         Quantity and unit.
     """
     require(table, ("label", "mean", "low", "high"))
-    axis = panels(height=0.9 + 0.32 * len(table))[1][0, 0]
-    rows = np.arange(len(table))
-    ours = table["mean"].to_numpy(dtype=float)
-    ends = np.abs(table[["low", "high"]].to_numpy(dtype=float).T - ours)
-    handles: list[Any] = [
-        axis.errorbar(
-            ours, rows, xerr=ends, fmt="o", color=PALETTE[0], markersize=5,
-            capsize=3, linewidth=1.6, label="measured, 95% interval",
-        )
-    ]  # fmt: skip
-    if "paper" in table:
-        printed = table["paper"].to_numpy(dtype=float)
-        look = dict(marker="D", markersize=7, markerfacecolor="none", markeredgecolor=PALETTE[1])
-        handles += axis.plot(
-            printed, rows, linestyle="none", markeredgewidth=1.5, label="paper", **look
-        )
+    axis, rows = panels(height=0.9 + 0.32 * len(table))[1][0, 0], np.arange(float(len(table)))
+    handles = _dots(axis, rows, table, 0, "measured, 95% interval")
     axis.set_yticks(rows, [str(name) for name in table["label"]])
     axis.set_ylim(len(table) - 0.5, -0.5)
     return finish(axis, xlabel, "", handles, below=True)
+
+
+def forests(
+    frames: Mapping[str, DataFrame],
+    xlabel: str,
+    *,
+    columns: int = 3,
+    level: float | Sequence[float] | None = 0.0,
+) -> Picture:
+    """Draw means with their intervals, a panel per setting and a line per label, on one scale.
+
+    Parameters
+    ----------
+    frames : mapping of str to DataFrame
+        By series, which have a colour each: index (setting, label), columns mean, low and high; if
+        there is a column paper, its numbers are drawn hollow.
+    xlabel : str
+        Quantity and unit.
+    columns : int
+        Panels beside each other; fewer where there are fewer settings.
+    level : float or several, optional
+        Vertical lines, such as no difference.
+    """
+    shown = [frame.dropna(subset="mean") for frame in frames.values()]
+    titles, labels = (
+        [*dict.fromkeys(key for frame in shown for key in frame.index.get_level_values(i))]
+        for i in range(2)
+    )
+    ends = [frame.reindex(columns=["mean", "low", "high", "paper"]).to_numpy() for frame in shown]
+    least, most = (f([f(part) for part in ends]) for f in (np.nanmin, np.nanmax))
+    columns = min(columns, len(titles))
+    rows = -(-len(titles) // columns)
+    per_row = max(0.2 * len(labels), 0.16 * len(labels) * len(frames))
+    picture, axes = panels(rows, columns, height=0.9 + rows * (0.55 + per_row), share_y=True)
+    for axis in axes.flat[len(titles) :]:
+        axis.set_axis_off()
+    for title, axis in zip(titles, axes.flat, strict=False):
+        for line in np.atleast_1d([] if level is None else level):
+            axis.axvline(line, color=INK, linewidth=0.9)
+        handles: list[Any] = []
+        for k, (name, frame) in enumerate(zip(frames, shown, strict=True)):
+            if title not in frame.index.get_level_values(0):
+                continue
+            part = frame.loc[title]
+            at = np.array([labels.index(label) for label in part.index], dtype=float)
+            at += 0.7 * (k - (len(frames) - 1) / 2) / len(frames)
+            handles += _dots(axis, at, part, k, name)
+        axis.set_yticks(range(len(labels)), labels)
+        axis.set_ylim(len(labels) - 0.5, -0.5)
+        axis.grid(False, axis="y")
+        axis.set_title(title.replace(", ", "\n", 1))
+        finish(axis, "", "", handles if len(handles) > 1 else [])
+        axis.title.set_fontsize(8.5)
+        axis.xaxis.set_major_locator(MaxNLocator(4 if columns > 2 else 6))
+        axis.set_xlim(least - 0.04 * (most - least), most + 0.04 * (most - least))
+    if picture.legends:  # the label and an outside legend would take the same place
+        picture.legends[0].set_title(xlabel)
+        picture.legends[0].get_title().set(color=INK, fontsize=10)
+    else:
+        picture.supxlabel(xlabel, color=INK, fontsize=10)
+    return picture
 
 
 def scatter_estimates(

@@ -7,15 +7,18 @@ choice for every filter and a button for every head.  Without script it is a tab
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from collections.abc import Mapping, Sequence
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from fedkit.plots.tables import Shown
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Finder", "finder"]
+__all__ = ["finder"]
 
 _SCRIPT = """
 (() => {
@@ -76,65 +79,6 @@ _SCRIPT = """
 """
 
 
-class Finder:
-    """A table with a search field and filters; a notebook shows it by itself.
-
-    Attributes
-    ----------
-    frame : DataFrame
-    caption : str
-    filters : tuple of str
-    """
-
-    def __init__(
-        self,
-        frame: pd.DataFrame,
-        caption: str,
-        filters: Sequence[str],
-        keys: Mapping[str, Sequence[float]],
-        fold: Mapping[str, Sequence[str]],
-    ) -> None:
-        self.frame, self.caption, self.filters = frame, caption, tuple(filters)
-        self._keys, self._fold = dict(keys), dict(fold)
-
-    def _cell(self, column: str, place: int, value: object) -> str:
-        shown = escape(str(value), quote=False)
-        key = self._keys[column][place] if column in self._keys else None
-        attribute = f" data-key='{key:.12g}'" if key is not None and key == key else ""
-        if self._fold.get(column) is not None:
-            below = escape(self._fold[column][place], quote=False).replace("\n", "<br>")
-            below = re.sub(r"`([^`]+)`", r"<code>\1</code>", below)
-            shown = f"<details><summary>{shown}</summary>{below}</details>"
-        return f"<td{attribute}>{shown}</td>"
-
-    def _repr_html_(self) -> str:
-        names = [str(name) for name in self.frame.columns]
-        rows = [
-            "<tr>" + "".join(self._cell(n, i, v) for n, v in zip(names, row, strict=True)) + "</tr>"
-            for i, row in enumerate(self.frame.itertuples(index=False, name=None))
-        ]
-        head = "".join(f"<th scope='col'>{escape(name)}</th>" for name in names)
-        name = "finder-" + hashlib.sha256("\n".join([head, *rows]).encode()).hexdigest()[:10]
-        choices = "".join(
-            f"<label>{escape(f)} <select name='{escape(f)}' data-column='{names.index(f)}'>"
-            "<option value=''>all</option></select></label>"
-            for f in self.filters
-        )
-        caption = escape(self.caption, quote=False)
-        return (
-            f"<div class='fedkit-finder' id='{name}'>"
-            "<div class='fedkit-finder-controls' hidden>"
-            f"<label>search <input type='search'></label>{choices}<output></output></div>"
-            "<div class='fedkit-finder-box' tabindex='0' role='region' aria-label='a long table'>"
-            f"<table><caption>{caption}</caption><thead><tr>{head}</tr></thead>"
-            f"<tbody>{''.join(rows)}</tbody></table></div>"
-            f"<script>{_SCRIPT.replace('@ID', name)}</script></div>"
-        )
-
-    def __repr__(self) -> str:
-        return f"{self.caption}\n{self.frame.to_string(index=False)}"
-
-
 def finder(
     frame: pd.DataFrame,
     caption: str,
@@ -142,7 +86,7 @@ def finder(
     *,
     keys: Mapping[str, Sequence[float]] | None = None,
     fold: Mapping[str, Sequence[str]] | None = None,
-) -> Finder:
+) -> Shown:
     """Show a long table with a search field, filters, and heads that sort.
 
     Parameters
@@ -160,15 +104,47 @@ def finder(
 
     Returns
     -------
-    Finder
+    Shown
 
     Raises
     ------
     ValueError
         The table is empty, or has no column of a name that is given.
     """
-    named: dict[str, Any] = {**dict.fromkeys(filters), **(keys or {}), **(fold or {})}
-    missing = [name for name in named if name not in frame]
+    keys, fold = keys or {}, fold or {}
+    missing = [name for name in (*filters, *keys, *fold) if name not in frame]
     if missing or not len(frame):
         raise ValueError(f"no column {missing}; the table has {list(frame)}, {len(frame)} rows")
-    return Finder(frame, caption, filters, keys or {}, fold or {})
+    names = [str(name) for name in frame.columns]
+
+    def cell(column: str, place: int, value: object) -> str:
+        shown = escape(str(value), quote=False)
+        key = keys[column][place] if column in keys else math.nan
+        attribute = "" if math.isnan(key) else f" data-key='{key:.12g}'"
+        if column in fold:
+            below = escape(fold[column][place], quote=False).replace("\n", "<br>")
+            below = re.sub(r"`([^`]+)`", r"<code>\1</code>", below)
+            shown = f"<details><summary>{shown}</summary>{below}</details>"
+        return f"<td{attribute}>{shown}</td>"
+
+    rows = [
+        "<tr>" + "".join(cell(n, i, v) for n, v in zip(names, row, strict=True)) + "</tr>"
+        for i, row in enumerate(frame.itertuples(index=False, name=None))
+    ]
+    head = "".join(f"<th scope='col'>{escape(name)}</th>" for name in names)
+    name = "finder-" + hashlib.sha256("\n".join([head, *rows]).encode()).hexdigest()[:10]
+    choices = "".join(
+        f"<label>{escape(f)} <select name='{escape(f)}' data-column='{names.index(f)}'>"
+        "<option value=''>all</option></select></label>"
+        for f in filters
+    )
+    html = (
+        f"<div class='fedkit-finder' id='{name}'>"
+        "<div class='fedkit-finder-controls' hidden>"
+        f"<label>search <input type='search'></label>{choices}<output></output></div>"
+        "<div class='fedkit-finder-box' tabindex='0' role='region' aria-label='a long table'>"
+        f"<table><caption>{escape(caption, quote=False)}</caption><thead><tr>{head}</tr></thead>"
+        f"<tbody>{''.join(rows)}</tbody></table></div>"
+        f"<script>{_SCRIPT.replace('@ID', name)}</script></div>"
+    )
+    return Shown(html, f"{caption}\n{frame.to_string(index=False)}")

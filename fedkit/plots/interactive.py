@@ -10,14 +10,15 @@ import base64
 import hashlib
 import itertools
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
-from typing import Any
 
 from fedkit import checks
 from fedkit.plots.style import Picture
+from fedkit.plots.tables import Shown
 
-__all__ = ["Sliders", "slider"]
+__all__ = ["slider"]
 
 MOST = 80  # pictures; some 20 kB each
 _SCRIPT = """
@@ -41,58 +42,6 @@ _SCRIPT = """
 """
 
 
-class Sliders:
-    """Pictures for every position of one or more sliders; a notebook shows them by itself.
-
-    Attributes
-    ----------
-    values : dict of str to list of str
-        Positions of each slider, as shown.
-    pictures : list of bytes
-        PNG of every position; the last slider turns fastest.
-    caption, alt : str
-    start : tuple of int
-        Position that is shown first, one number per slider.
-    """
-
-    def __init__(
-        self,
-        values: Mapping[str, list[str]],
-        pictures: Sequence[bytes],
-        caption: str,
-        alt: str,
-        start: tuple[int, ...],
-    ) -> None:
-        self.values, self.pictures = dict(values), list(pictures)
-        self.caption, self.alt, self.start = caption, alt, start
-
-    def _first(self) -> bytes:
-        place = 0
-        for at, shown in zip(self.start, self.values.values(), strict=True):
-            place = place * len(shown) + at
-        return self.pictures[place]
-
-    def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
-        text = [base64.b64encode(p).decode() for p in self.pictures]
-        name = "sliders-" + hashlib.sha256("".join(text).encode()).hexdigest()[:10]
-        data = {"values": list(self.values.values()), "pictures": text}
-        ranges = "".join(
-            f"<label>{escape(label)} <input type='range' min='0' max='{len(shown) - 1}' "
-            f"value='{at}'><output>{escape(shown[at])}</output></label>"
-            for (label, shown), at in zip(self.values.items(), self.start, strict=True)
-        )
-        first = base64.b64encode(self._first()).decode()
-        html = (
-            f"<figure class='fedkit-sliders' id='{name}'>"
-            f"<img alt='{escape(self.alt, quote=True)}' src='data:image/png;base64,{first}'>"
-            f"<div class='fedkit-ranges' hidden>{ranges}</div>"
-            f"<figcaption>{escape(self.caption, quote=False)}</figcaption>"
-            f"<script type='application/json'>{json.dumps(data)}</script>"
-            f"<script>{_SCRIPT.replace('@ID', name)}</script></figure>"
-        )
-        return {"text/html": html, "image/png": first, "text/plain": self.caption}
-
-
 def slider(
     draw: Callable[..., Picture],
     values: Mapping[str, Sequence[object]],
@@ -100,8 +49,7 @@ def slider(
     *,
     alt: str = "",
     start: Mapping[str, int] | None = None,
-    dpi: int = 100,
-) -> Sliders:
+) -> Shown:
     """Draw a figure for every position of its sliders.
 
     Parameters
@@ -116,33 +64,44 @@ def slider(
         What is seen, for those who do not see it; the caption by default.
     start : dict of str to int, optional
         Position shown first (and in print), by label; 0 by default.
-    dpi : int
-        Pixels per inch.
 
     Returns
     -------
-    Sliders
+    Shown
 
     Raises
     ------
     ValueError
-        No slider, one without values, or more than 80 pictures.
+        No slider, one without values, more than 80 pictures, or no such start.
     """
     checks.function("draw", draw)
     checks.having("values", values, "items")
-    checks.whole("dpi", dpi, 20, 300)
     given = {str(label): list(v) for label, v in values.items()}
-    count = 1
-    for label, positions in given.items():
-        if not positions:
-            raise ValueError(f"slider {label!r} has no values")
-        count *= len(positions)
-    if not given or count > MOST:
-        raise ValueError(f"sliders need 1 to {MOST} pictures, got {count if given else 0}")
+    count = math.prod(map(len, given.values())) if given else 0
+    if not 0 < count <= MOST:
+        raise ValueError(f"sliders need 1 to {MOST} pictures, got {count}")
     first = tuple((start or {}).get(label, 0) for label in given)
     for at, (label, positions) in zip(first, given.items(), strict=True):
         if not 0 <= at < len(positions):
             raise ValueError(f"start of {label!r} must be 0 to {len(positions) - 1}, got {at}")
-    pictures = [draw(*chosen).png(dpi) for chosen in itertools.product(*given.values())]
+    drawn = [draw(*chosen).png(100) for chosen in itertools.product(*given.values())]
+    pictures = [base64.b64encode(picture).decode() for picture in drawn]
     shown = {label: [str(v) for v in positions] for label, positions in given.items()}
-    return Sliders(shown, pictures, caption, alt or caption, first)
+    name = "sliders-" + hashlib.sha256("".join(pictures).encode()).hexdigest()[:10]
+    data = json.dumps({"values": list(shown.values()), "pictures": pictures})
+    ranges, place = "", 0
+    for (label, texts), at in zip(shown.items(), first, strict=True):
+        place = place * len(texts) + at
+        ranges += (
+            f"<label>{escape(label)} <input type='range' min='0' max='{len(texts) - 1}' "
+            f"value='{at}'><output>{escape(texts[at])}</output></label>"
+        )
+    html = (
+        f"<figure class='fedkit-sliders' id='{name}'><img alt='{escape(alt or caption)}' "
+        f"src='data:image/png;base64,{pictures[place]}'>"
+        f"<div class='fedkit-ranges' hidden>{ranges}</div>"
+        f"<figcaption>{escape(caption, quote=False)}</figcaption>"
+        f"<script type='application/json'>{data}</script>"
+        f"<script>{_SCRIPT.replace('@ID', name)}</script></figure>"
+    )
+    return Shown(html, caption, pictures[place])

@@ -15,62 +15,38 @@ from fedkit.extras import need
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["CaptionedTable", "table"]
+__all__ = ["Shown", "table"]
 
 
-class CaptionedTable:
-    """A table with its caption; a notebook shows it by itself.
+class Shown:
+    """What a notebook shows by itself.
 
     Attributes
     ----------
-    frame : DataFrame
-    caption : str
-    cards : bool
-        Whether narrow screens show a card per row.
+    html, text : str
+        On a page, and where there is none.
+    png : str or None
+        A picture in base64, for where HTML is not shown.
     """
 
-    def __init__(
-        self, frame: pd.DataFrame, caption: str, decimals: int, blank: str, cards: bool = False
-    ) -> None:
-        self.frame, self.caption, self.cards = frame, caption, cards
-        self._decimals, self._blank = decimals, blank
+    def __init__(self, html: str, text: str, png: str | None = None) -> None:
+        self.html, self.text, self.png = html, text, png
 
-    def _number(self, x: float) -> str:
-        """As many decimals as asked for; powers of ten where these would show nothing."""
-        shown = f"{x:.{self._decimals}f}"
-        if (x != 0 and float(shown) == 0) or abs(x) >= 1e7:
-            mantissa, exponent = f"{x:.1e}".split("e")
-            return f"{mantissa}·10<sup>{int(exponent)}</sup>"
-        return shown.replace("-", "−")
-
-    def _cell(self, x: object) -> str:
-        if isinstance(x, bool | str) or not isinstance(x, Real):
-            return self._blank if x is None or x != x else escape(str(x), quote=False)
-        if not math.isfinite(x):
-            return self._blank
-        return str(x) if isinstance(x, Integral) else self._number(float(x))
-
-    def _repr_html_(self) -> str:
-        look = ["fedkit-cards"] if self.cards else None
-        html = self.frame.map(self._cell).to_html(border=0, escape=False, classes=look)
-        if self.cards:  # each cell says of which column it is, where there is no head above it
-            told = cycle([escape(str(name)) for name in self.frame.columns])
-            html = re.sub("<td>", lambda _: f'<td data-label="{next(told)}">', html)
-        caption = re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(self.caption, quote=False))
-        return html.replace(">", f"><caption>{caption}</caption>", 1)
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        shown = {"text/html": self.html, "text/plain": self.text, "image/png": self.png}
+        return {kind: content for kind, content in shown.items() if content is not None}
 
     def __repr__(self) -> str:
-        return f"{self.caption}\n{self.frame.round(self._decimals).to_string()}"
+        return self.text
 
 
 def table(
     shown: pd.DataFrame | pd.Series | str,
     caption: str,
     decimals: int = 2,
-    blank: str = "–",
     *,
     cards: bool = False,
-) -> CaptionedTable:
+) -> Shown:
     """Show a table with a caption.
 
     Parameters
@@ -80,22 +56,42 @@ def table(
     caption : str
         What it shows, in one or two sentences; words in backticks are code.
     decimals : int
-        Of numbers that are not whole; what would round to nothing is a power of ten.
-    blank : str
-        In the place of what is missing or infinite.
+        Of numbers that are not whole; what would round to nothing is a power of ten, and what is
+        missing or infinite a dash.
     cards : bool
         Show a card per row on narrow screens, for tables of words.
 
     Returns
     -------
-    CaptionedTable
+    Shown
     """
     pd = need("pandas", "run")
     whole("decimals", decimals, 0)
-    if not isinstance(shown, str):
-        return CaptionedTable(pd.DataFrame(shown), caption, decimals, blank, cards)
-    lines = [line.strip().strip("|").split("|") for line in shown.strip().splitlines()]
-    rows = [[re.sub(r"\\([*_])|\*\*", r"\1", c).strip() for c in line] for line in lines]
-    frame = pd.DataFrame([row[1:] for row in rows[2:]], columns=rows[0][1:])
-    frame.index = pd.Index([row[0] for row in rows[2:]])
-    return CaptionedTable(frame, caption, decimals, blank, cards)
+    if isinstance(shown, str):
+        lines = [line.strip().strip("|").split("|") for line in shown.strip().splitlines()]
+        rows = [[re.sub(r"\\([*_])|\*\*", r"\1", c).strip() for c in line] for line in lines]
+        index = pd.Index([row[0] for row in rows[2:]])
+        shown = pd.DataFrame([row[1:] for row in rows[2:]], index, rows[0][1:])
+    frame = pd.DataFrame(shown)
+
+    def cell(x: object) -> str:
+        if isinstance(x, bool | str) or not isinstance(x, Real):
+            return "–" if x is None or x != x else escape(str(x), quote=False)
+        if not math.isfinite(x):
+            return "–"
+        if isinstance(x, Integral):
+            return str(x)
+        text = f"{float(x):.{decimals}f}"
+        if (x != 0 and float(text) == 0) or abs(float(x)) >= 1e7:  # decimals would show nothing
+            mantissa, exponent = f"{x:.1e}".split("e")
+            return f"{mantissa}·10<sup>{int(exponent)}</sup>"
+        return text.replace("-", "−")
+
+    look = ["fedkit-cards"] if cards else None
+    html = frame.map(cell).to_html(border=0, escape=False, classes=look)
+    if cards:  # each cell says of which column it is, where there is no head above it
+        told = cycle([escape(str(name)) for name in frame.columns])
+        html = re.sub("<td>", lambda _: f'<td data-label="{next(told)}">', html)
+    words = re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(caption, quote=False))
+    html = html.replace(">", f"><caption>{words}</caption>", 1)
+    return Shown(html, f"{caption}\n{frame.round(decimals).to_string()}")

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from matplotlib.ticker import MaxNLocator
 
-from fedkit.papers.fedccea.federations import federation
-from fedkit.papers.fedccea.names import (
+from fedkit.papers.fedccea.settings import (
     DATA,
     DISTRIBUTIONS,
     FITS,
     LABELS,
     METHODS,
+    Setting,
 )
-from fedkit.papers.fedccea.settings import Setting
+from fedkit.papers.fedccea.valuing import federation
 from fedkit.papers.overviews import where
 from fedkit.plots.style import (
     HEAT,
     INK,
-    MARKERS,
     PALETTE,
     Picture,
     finish,
@@ -35,13 +33,13 @@ if TYPE_CHECKING:
     from matplotlib.lines import Line2D
 
 
-def splits(bases: Sequence[Setting], seed: int = 0) -> Picture:
+def splits(bases: Sequence[Setting]) -> Picture:
     """Draw how many samples of each class each client has, by distribution (Figures 8 and 9)."""
     picture, axes = panels(len(bases), 3, height=0.5 + 2.6 * len(bases))
     for row, base in zip(axes, bases, strict=True):
         name = f"{DATA[base.dataset]}\nclient"
         for axis, (distribution, title) in zip(row, DISTRIBUTIONS.items(), strict=True):
-            counts = federation(replace(base, distribution=distribution), seed).label_counts
+            counts = federation(replace(base, distribution=distribution), 0).label_counts
             axis.grid(False)
             shown = np.where(counts > 0, counts, np.nan)
             image = axis.imshow(shown, cmap=HEAT, vmin=0, aspect="auto", interpolation="nearest")
@@ -53,13 +51,13 @@ def splits(bases: Sequence[Setting], seed: int = 0) -> Picture:
     return picture
 
 
-def noise_injected(base: Setting, seed: int = 0) -> Picture:
+def noise_injected(base: Setting) -> Picture:
     """Draw the last client with and without label noise, and an image with the pattern (Figure 10).
 
     The client is one of the strong non-IID split, as in the paper's figure.
     """
     clean, loud, marked = (
-        federation(replace(base, distribution="strong", noise=noise), seed)
+        federation(replace(base, distribution="strong", noise=noise), 0)
         for noise in ("none", "label-40", "pattern-20")
     )
     last = base.clients - 1
@@ -118,74 +116,6 @@ def all_indices(series: pd.DataFrame) -> Picture:
             below = "client, by its index" if k == len(datasets) - 1 else ""
             label = f"{DATA[dataset]}\nindex (%)" if axis is axes[k, 0] else ""
             finish(axis, below, label, handles)
-    return picture
-
-
-def forests(
-    frames: Mapping[str, pd.DataFrame],
-    xlabel: str,
-    *,
-    columns: int = 3,
-    level: float | None = 0.0,
-) -> Picture:
-    """Draw means with their intervals, a panel per setting and a line per label, on one scale.
-
-    Parameters
-    ----------
-    frames : mapping of str to DataFrame
-        By series, which have a colour each, :func:`~fedkit.papers.fedccea.tables.intervals`; where
-        there is a column paper, its numbers are drawn hollow.
-    xlabel : str
-        Quantity and unit.
-    columns : int
-        Panels beside each other; fewer where there are fewer settings.
-    level : float, optional
-        A vertical line, such as no difference.
-    """
-    shown = [frame.dropna(subset="mean") for frame in frames.values()]
-    titles, labels = (
-        [*dict.fromkeys(key for frame in shown for key in frame.index.get_level_values(i))]
-        for i in range(2)
-    )
-    ends = [frame.reindex(columns=["mean", "low", "high", "paper"]).to_numpy() for frame in shown]
-    least, most = (f([f(part) for part in ends]) for f in (np.nanmin, np.nanmax))
-    columns = min(columns, len(titles))
-    rows = -(-len(titles) // columns)
-    per_row = max(0.2 * len(labels), 0.16 * len(labels) * len(frames))
-    picture, axes = panels(rows, columns, height=0.9 + rows * (0.55 + per_row), share_y=True)
-    for axis in axes.flat[len(titles) :]:
-        axis.set_axis_off()
-    for title, axis in zip(titles, axes.flat, strict=False):
-        if level is not None:
-            axis.axvline(level, color=INK, linewidth=0.9)
-        handles: list[Any] = []
-        for k, (name, frame) in enumerate(zip(frames, shown, strict=True)):
-            if title not in frame.index.get_level_values(0):
-                continue
-            part = frame.loc[title]
-            at = np.array([labels.index(label) for label in part.index], dtype=float)
-            at += 0.5 * (k - (len(frames) - 1) / 2) / len(frames)
-            marks = {"color": PALETTE[k], "markersize": 4, "linewidth": 1.5}
-            axis.hlines(at, part["low"], part["high"], color=PALETTE[k], linewidth=1.5)
-            handles += axis.plot(part["mean"], at, MARKERS[k], label=name, **marks)
-            if "paper" in part and part["paper"].notna().any():
-                look = {"markerfacecolor": "none", "markeredgecolor": PALETTE[1], "markersize": 7}
-                handles += axis.plot(
-                    part["paper"], at, "D", markeredgewidth=1.4, label="paper", **look
-                )
-        axis.set_yticks(range(len(labels)), labels)
-        axis.set_ylim(len(labels) - 0.5, -0.5)
-        axis.grid(False, axis="y")
-        axis.set_title(title.replace(", ", "\n", 1))
-        finish(axis, "", "", handles if len(handles) > 1 else [])
-        axis.title.set_fontsize(8.5)
-        axis.xaxis.set_major_locator(MaxNLocator(4 if columns > 2 else 6))
-        axis.set_xlim(least - 0.04 * (most - least), most + 0.04 * (most - least))
-    if picture.legends:  # the label and an outside legend would take the same place
-        picture.legends[0].set_title(xlabel)
-        picture.legends[0].get_title().set(color=INK, fontsize=10)
-    else:
-        picture.supxlabel(xlabel, color=INK, fontsize=10)
     return picture
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from time import perf_counter
 from typing import Any
@@ -10,40 +10,32 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fedkit.federated.clients import Federation
 from fedkit.federated.retraining import TrainWithSizes, train_with_sizes
 from fedkit.federated.retraining_cache import RetrainingCache
 from fedkit.learning.evaluation import Evaluator
 from fedkit.methods.fedccea import contribution_index, fit_aam, sample_sizes, simulate
 from fedkit.papers import common
 from fedkit.papers.common import chance_above, experiment
-from fedkit.papers.fedccea.federations import architecture, federation, halves
-from fedkit.papers.fedccea.fits import (
-    SPLITS,
-    agreement,
-    by_chance,
-    explained,
-    misses,
-    same_round,
-    stability,
-    unseen,
-)
-from fedkit.papers.fedccea.names import DEALS, ENDS, FITS, METHODS, PARTIAL, PARTS, READINGS
-from fedkit.papers.fedccea.removal import (
-    PROPORTIONS,
-    curve_metrics,
-    partial_participation,
-    removal_curves,
-)
+from fedkit.papers.fedccea import valuing as fits
 from fedkit.papers.fedccea.settings import (
+    CONTROLS,
     COST,
+    DEALS,
+    ENDS,
+    FITS,
     LEARNING,
+    METHODS,
+    PARTIAL,
+    PARTS,
+    READINGS,
     SCALES,
     Setting,
     contribution,
     dealt,
     everywhere,
 )
-from fedkit.papers.fedccea.valuing import Valued, value_clients
+from fedkit.papers.fedccea.valuing import Valued, architecture, federation, halves, value_clients
 from fedkit.papers.registry import RunFunction, register
 from fedkit.records.cell import Cell
 from fedkit.records.golden import Tiny
@@ -51,6 +43,123 @@ from fedkit.records.store import default_root
 from fedkit.streams import Streams
 
 FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+# ------------------------------------------------------------------- removals (sections 4.3, 4.4)
+
+#: share of the clients that are removed (the paper's figures reach from 0 to about 0.4 and more)
+PROPORTIONS = np.array([0.0, 0.1, 0.2, 0.3, 0.4, 0.5])
+#: random orders of tied clients, over which a removal curve is averaged
+TIE_ORDERS = 3
+
+
+def kept_after_removal(
+    values: FloatArray, proportions: FloatArray, highest: bool, ties: IntArray
+) -> np.ndarray:
+    """Say who stays when the lowest (or highest) clients go, bool[len(proportions), n].
+
+    Of clients with the same value the one with the lower rank in `ties`, int64[n], goes first.
+    Ranks must be random: the clients' own order is one of classes, and of clean before noisy.
+    """
+    order = np.lexsort((ties, -values if highest else values))
+    rank = np.empty(len(order), dtype=np.int64)
+    rank[order] = np.arange(len(order))
+    return rank >= np.round(proportions * len(values))[:, None]
+
+
+def removal_curves(valued: Valued, seed: int) -> dict[str, FloatArray]:
+    """Accuracy after the lowest, or the highest, clients have gone, by every method's values.
+
+    A ranking that ranks nobody is left out.  Tied clients go in random order; the curve of a
+    ranking with ties is a mean over a few such orders, which are the same for all rankings.
+
+    Returns
+    -------
+    dict of str to float64[len(PROPORTIONS)]
+        Keys "method.lowest" and "method.highest", of the random orders "random0.lowest", ..., and
+        "random", the mean of all of these; in percent.
+    """
+    ranked = {m: valued.values[m] for m in (*METHODS, *READINGS, *CONTROLS)}
+    ranked |= {f"random{k}": v for k, v in enumerate(ranked.pop("random"))}
+    rng, n = Streams(seed).generator("fedccea", "ties"), len(valued.values["size"])
+    ties = [rng.permutation(n) for _ in range(TIE_ORDERS)]
+    jobs = {
+        f"{m}.{end}": [
+            kept_after_removal(v, PROPORTIONS, end == "highest", order)
+            for order in ties[: 1 if len(np.unique(v)) == n else None]
+        ]
+        for m, v in ranked.items()
+        if np.ptp(v) > 0
+        for end in ("lowest", "highest")
+    }
+    reached = 100 * valued.scored.value(
+        np.concatenate([row for job in jobs.values() for row in job])
+    )
+    rows = iter(reached.reshape(-1, len(PROPORTIONS)))
+    curves = {name: np.mean([next(rows) for _ in job], axis=0) for name, job in jobs.items()}
+    # An order read from its other end is as random: both curves are draws of the same.
+    curves["random"] = np.mean([c for m, c in curves.items() if m.startswith("random")], axis=0)
+    return curves
+
+
+def partial_participation(
+    s: Setting,
+    f: Federation,
+    qualities: Mapping[str, FloatArray],
+    seed: int,
+    *,
+    train: TrainWithSizes = train_with_sizes,
+    device: str | None = None,
+) -> dict[str, FloatArray]:
+    """The same for FedCCEA where clients use random shares of their data (section 4.4).
+
+    In every round the clients are ranked by what they bring in that round, ``x_i omega_i``, and
+    tied ones go in a random order of that round.  Weights of one rank by the used amounts ``x_i``
+    alone, which nobody had to learn.
+
+    Returns
+    -------
+    dict of str to float64[len(PROPORTIONS)]
+        Keys "name.lowest" and "name.highest" for the names of `qualities`; in percent.
+    """
+    drawn = sample_sizes(f.sizes, s.simulations + 1, s.rounds, seed)[-1]  # none of the simulations'
+    rng = Streams(seed).generator("fedccea", "ties", "partial")
+    ties = [rng.permutation(s.clients) for _ in drawn]
+    kept = {
+        f"{m}.{end}": np.stack(
+            [
+                kept_after_removal(used * q, PROPORTIONS, end == "highest", order)
+                for used, order in zip(drawn, ties, strict=True)
+            ],
+            axis=1,
+        )
+        for m, q in qualities.items()
+        for end in ("lowest", "highest")
+    }  # bool[proportion, round, client] each
+    # Where nobody goes, all curves are one federation.
+    jobs = np.concatenate([drawn[None], *(stay[1:] * drawn for stay in kept.values())])
+    everybody, *reached = 100 * train(
+        f, architecture(s, f), s.local, jobs, seed=seed, every_round=False, device=device
+    ).reshape(-1)
+    rest = np.reshape(reached, (len(kept), -1))
+    return {name: np.append(everybody, row) for name, row in zip(kept, rest, strict=True)}
+
+
+def curve_metrics(curves: Mapping[str, FloatArray]) -> dict[str, float]:
+    """How well rankings rank, in points.
+
+    "area.M": mean difference of the two removal curves; "lost40.M": what is lost when the 40% with
+    the lowest values go (section 4.3).
+    """
+    at, found = int(np.argmin(np.abs(PROPORTIONS - 0.4))), {}
+    for m in (name.removesuffix(".lowest") for name in curves if name.endswith(".lowest")):
+        low, high = curves[f"{m}.lowest"], curves[f"{m}.highest"]
+        found[f"area.{m}"] = float((low - high)[1:].mean())
+        found[f"lost40.{m}"] = float(low[0] - low[at])
+    return found
+
+
+# ------------------------------------------------------------------- runs
 
 
 def index_metrics(
@@ -94,10 +203,10 @@ def _valued_and_removed(
     """
     f = federation(s, seed)
     valued = value_clients(s, f, seed, train=train, device=device, progress=progress)
-    sims, fits, values = valued.simulations, valued.fits, valued.values
+    sims, fitted, values = valued.simulations, valued.fits, valued.values
     curves = removal_curves(valued, seed)
     metrics, index = index_metrics(valued, curves)
-    weights = (*(fits[m].quality for m in FITS), np.ones(s.clients))
+    weights = (*(fitted[m].quality for m in FITS), np.ones(s.clients))
     curves |= partial_participation(
         s, halves(f, seed)[1], dict(zip(PARTIAL, weights, strict=True)), seed,
         train=train, device=device,
@@ -113,16 +222,16 @@ def _valued_and_removed(
         metrics |= {f"auc.{m}": chance_above(v[~noisy], v[noisy]) for m, v in ranked.items()}
     metrics["base"] = 100 * float(valued.scored.value(np.ones((1, s.clients), dtype=bool))[0])
     metrics |= {f"trained.{m}": spent for m, spent in valued.trained.items()}
-    metrics |= explained(sims, fits["fedccea"])
-    metrics |= {
-        f"explained.{m}": explained(sims, fits[m])["explained"] for m in ("connected", "adam")
-    }
-    slope, metrics["explained.same_round"] = same_round(sims)
-    quality = {m: fits[m].quality for m in ("connected", "adam")} | {"same_round": slope}
-    metrics |= {f"rank.{m}": agreement(q, fits["fedccea"].quality) for m, q in quality.items()}
+    first = fitted["fedccea"]
+    metrics |= fits.explained(sims, first)
+    others = {m: fitted[m] for m in ("connected", "adam")}
+    metrics |= {f"explained.{m}": fits.explained(sims, f)["explained"] for m, f in others.items()}
+    slope, metrics["explained.same_round"] = fits.same_round(sims)
+    quality = {m: f.quality for m, f in others.items()} | {"same_round": slope}
+    metrics |= {f"rank.{m}": fits.agreement(q, first.quality) for m, q in quality.items()}
     # Whether data raise the fitted accuracy at all; if not, the weights are upside down: what all
     # rounds add to the accuracies that follow them, in points, and how many take something off.
-    per_round = fits["fedccea"].per_round
+    per_round = first.per_round
     assert per_round is not None
     metrics["per_round"] = 100 * float(per_round.sum())
     metrics["falling"] = float((per_round < 0).mean())
@@ -147,36 +256,26 @@ def run_valued(cell: Cell, seed: int, device: Any, progress: bool) -> dict[str, 
     """
     s = Setting.of(cell)
     valued, metrics, series = _valued_and_removed(s, seed, _training(cell), device, progress)
-    sims, fits = valued.simulations, valued.fits
-    splits = cell.settings.get("splits", SPLITS)
+    sims, fitted = valued.simulations, valued.fits
+    splits = cell.settings.get("splits", fits.SPLITS)
     if splits:
-        metrics |= stability(sims, seed, splits) | unseen(sims, seed)
-        metrics |= by_chance(sims, metrics["explained"], seed)
+        metrics |= fits.stability(sims, seed, splits) | fits.unseen(sims, seed)
+        metrics |= fits.by_chance(sims, metrics["explained"], seed)
     series = {
         "removed": 100 * PROPORTIONS,
         **series,
         "round": np.arange(1, s.rounds + 1),
         "accuracy": 100 * sims.accuracy.mean(axis=0),
-        "predicted": 100 * fits["fedccea"].predicted.mean(axis=0),
+        "predicted": 100 * fitted["fedccea"].predicted.mean(axis=0),
     }
     for m in FITS:
-        series |= {f"miss.{m}.{name}": q for name, q in misses(sims, fits[m]).items()}
-    return _result(s, metrics, series)
+        series |= {f"miss.{m}.{name}": q for name, q in fits.misses(sims, fitted[m]).items()}
+    return common.result(seed, s.data, metrics, series)
 
 
 def _training(cell: Cell) -> TrainWithSizes:
     kept = RetrainingCache(default_root() / "trainings" / "fedccea")
     return train_with_sizes if cell.profile == "smoke" else kept
-
-
-def _result(
-    s: Setting, metrics: dict[str, float], series: dict[str, npt.NDArray[Any]]
-) -> dict[str, Any]:
-    return {
-        "metrics": metrics,
-        "series": {name: values.tolist() for name, values in series.items()},
-        "data": common.identity(common.dataset(s.data)),
-    }
 
 
 @common.each_seed
@@ -208,7 +307,8 @@ def run_dealt(cell: Cell, seed: int, device: Any, progress: bool) -> dict[str, A
         ranked[f"learnt{end}"] = quality
         ranked |= {f"dealt{end}{k}": quality[order] for k, order in enumerate(orders)}
     curves = partial_participation(s, scoring, ranked, seed, train=train, device=device)
-    return _result(s, curve_metrics(curves), {"removed": 100 * PROPORTIONS, **curves})
+    series = {"removed": 100 * PROPORTIONS, **curves}
+    return common.result(seed, s.data, curve_metrics(curves), series)
 
 
 @common.each_seed
@@ -221,7 +321,7 @@ def run_base(cell: Cell, seed: int, device: Any, progress: bool) -> dict[str, An
         f, architecture(s, f), s.local, sizes, seed=seed, device=device, progress=progress
     )
     series = {"round": np.arange(1, s.rounds + 1), "accuracy": reached}
-    return _result(s, {"base": float(reached[-1])}, series)
+    return common.result(seed, s.data, {"base": float(reached[-1])}, series)
 
 
 @common.each_seed
@@ -253,7 +353,7 @@ def run_cost(cell: Cell, seed: int, device: Any, progress: bool) -> dict[str, An
         tests = s.rounds if simulated else 1  # a simulation is tested after every round
         metrics[f"testing.{name}"] = tests * (perf_counter() - start) / share
         metrics[f"trained.{name}"] = float(sizes.sum() / f.sizes.sum()) / share
-    return {"metrics": metrics, "data": common.identity(common.dataset(s.data))}
+    return common.result(seed, s.data, metrics)
 
 
 _SEEDS = (0, 1, 2)

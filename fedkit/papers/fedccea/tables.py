@@ -21,7 +21,7 @@ from fedkit.intervals import Interval, bounded_interval, mean_interval, paired_i
 from fedkit.papers import overviews
 from fedkit.papers.claims import load_claims
 from fedkit.papers.common import chance_above
-from fedkit.papers.fedccea.names import (
+from fedkit.papers.fedccea.settings import (
     DATA,
     DEALS,
     DISTRIBUTIONS,

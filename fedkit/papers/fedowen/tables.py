@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from fedkit.extras import need
 from fedkit.intervals import paired_interval
 from fedkit.papers import overviews
 
@@ -43,24 +42,18 @@ gains = overviews.gains
 
 
 def sensitivity(
-    frame: pd.DataFrame,
-    fields: Sequence[str],
-    defaults: Mapping[str, Any],
-    metric: str = "accuracy",
+    frame: pd.DataFrame, fields: Sequence[str], defaults: Mapping[str, Any]
 ) -> pd.DataFrame:
     """One row per setting that the paper does not give: methods, and their paired difference.
 
     Parameters
     ----------
     frame : DataFrame
-        Records of the experiment ``sensitivity``, and of ``table1`` for the defaults: one row
-        per method, seed and setting.
+        Records of the experiment ``sensitivity``, and of ``table1`` for the defaults.
     fields : sequence of str
         The settings that are varied, one at a time.
     defaults : mapping
         Our choice for each of them.
-    metric : str
-        Name of the metric.
 
     Returns
     -------
@@ -69,23 +62,17 @@ def sensitivity(
         (means; NaN without a record), gain, low, high (FedOwen minus FedAvg, paired by seed, 95%)
         and seeds.
     """
-    pd = need("pandas", "run")
-    part = frame[frame.metric == metric]
     shown = ["fedavg", "fedowen", "random-values", "uniform"]
-    rows: dict[tuple[str, str], list[float]] = {}
-    for name in ("our choice", *fields):
-        others = [f for f in fields if f != name]
-        kept = overviews.where(part, **{f: defaults[f] for f in others})
-        if name != "our choice":
-            kept = kept[kept[name] != defaults[name]]
-        for value, group in [("", kept)] if name == "our choice" else kept.groupby(name):
+    rows: dict[tuple[str, str], dict[str, float]] = {}
+    for name in ("", *fields):
+        kept = overviews.where(frame[frame.metric == "accuracy"],
+                               **{f: defaults[f] for f in fields if f != name})  # fmt: skip
+        varied = kept[kept[name] != defaults[name]].groupby(name) if name else [("", kept)]
+        for value, group in varied:
             wide = group.pivot_table(index="seed", columns="method", values="value")
             wide = wide.dropna(subset=["fedavg", "fedowen"]).reindex(columns=shown)
-            difference = paired_interval((wide["fedowen"] - wide["fedavg"]).to_numpy())
-            rows[name, str(value)] = [
-                *(float(wide[m].mean()) for m in shown),
-                *(difference.mean, difference.low, difference.high, difference.n),
-            ]
-    index = pd.MultiIndex.from_tuples(rows, names=["setting", "value"])
-    columns = [*shown, "gain", "low", "high", "seeds"]
-    return pd.DataFrame(list(rows.values()), index=index, columns=columns)
+            cut = paired_interval(wide["fedowen"] - wide["fedavg"])
+            rows[name or "our choice", str(value)] = {
+                **wide.mean(), "gain": cut.mean, "low": cut.low, "high": cut.high, "seeds": cut.n,
+            }  # fmt: skip
+    return overviews.table(rows).rename_axis(["setting", "value"])

@@ -16,7 +16,8 @@ from fedkit.fedvalue.baselines import MODELS
 from fedkit.intervals import Interval, mean_interval
 from fedkit.papers.fedvalue.correlation import CONTROLS, ESTIMATES, FEATURES, READINGS, Setting
 from fedkit.papers.overviews import table, where
-from fedkit.plots.style import INK, Picture, finish, looks, panels
+from fedkit.plots.curves import forests
+from fedkit.plots.style import Picture
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -264,30 +265,10 @@ def figure4(tables: Mapping[str, pd.DataFrame], benchmarks: Sequence[str] = BENC
     benchmarks : sequence of str
         Which bars.
     """
-    datasets = [d for d in TABLES if any(d in set(t.dataset) for t in tables.values())]
-    series = list(product(tables, benchmarks))
-    names = [BENCHMARK_LABELS[b] if len(tables) == 1 else e for e, b in series]
-    picture, axes = panels(len(FEATURES), 1, height=2.3 * len(FEATURES), share_y=True)
-    style = looks(names, names)
-    for axis, features in zip(axes[:, 0], FEATURES, strict=True):
-        handles = []
-        for j, ((estimate, benchmark), name) in enumerate(zip(series, names, strict=True)):
-            part = tables[estimate]
-            part = part[(part.features == features) & (part.benchmark == benchmark)]
-            place = part.dataset.map(datasets.index)
-            place = place + (j - (len(series) - 1) / 2) * 0.8 / len(series)
-            ends = np.nan_to_num([part["mean"] - part.low, part.high - part["mean"]])
-            look = {k: style[name][k] for k in ("color", "marker")}
-            handles.append(
-                axis.errorbar(
-                    place, part["mean"], yerr=ends, linestyle="none", markersize=5, linewidth=1.2,
-                    label=name, **look,
-                )
-            )  # fmt: skip
-        for level in (0.7, 0.8):
-            axis.axhline(level, color=INK, linewidth=0.8, linestyle=(0, (2, 3)))
-        axis.set_xticks(range(len(datasets)), datasets)
-        axis.set_xlim(-0.5, len(datasets) - 0.5)
-        label = f"{features} feature{'s' * (features > 1)} per party"
-        finish(axis, label, "correlation", handles, below=True)
-    return picture
+    frames = {}
+    for (estimate, shown), benchmark in product(tables.items(), benchmarks):
+        part = shown[shown.benchmark == benchmark]
+        panel = part.features.map(lambda n: f"{n} feature{'s' * (n > 1)} per party")
+        name = BENCHMARK_LABELS[benchmark] if len(tables) == 1 else estimate
+        frames[name] = part.set_index([panel, "dataset"])
+    return forests(frames, "correlation", level=(0.7, 0.8))
