@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedkit.estimators import banzhaf, shapley
-from fedkit.games.game import (
+from fedkit.games import (
     FunctionGame,
     Game,
     MemoGame,

@@ -19,18 +19,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedkit.checks import choice, function, real, whole
-from fedkit.games.closed_forms import (
-    airport,
-    glove,
-    random_unanimity_sum,
-    unanimity,
-    weighted_majority,
-)
+from fedkit.games.closed_forms import airport, random_unanimity_sum
 from fedkit.games.coalitions import (
     Coalitions,
     Memo,
     Utilities,
     all_coalitions,
+    bit_index,
     check_coalitions,
     check_table_size,
     check_utilities,
@@ -48,17 +43,11 @@ __all__ = [
     "TableGame",
     "airport",
     "all_coalitions",
-    "check_coalitions",
-    "check_utilities",
     "coalition_index",
-    "glove",
     "normalise",
     "random_unanimity_sum",
     "tabulate",
-    "unanimity",
-    "weighted_majority",
 ]
-
 
 TABLE_BATCH = 2**16  # coalitions at once: all of up to 16 players, and little memory beyond
 
@@ -122,7 +111,7 @@ class TableGame:
 
     def value(self, coalitions: ArrayLike) -> Utilities:
         """Look up the utilities of ``bool[B, n]`` coalitions."""
-        return self.values[coalition_index(check_coalitions(coalitions, self.n_players))]
+        return self.values[bit_index(check_coalitions(coalitions, self.n_players))]
 
 
 @dataclass(frozen=True, eq=False)
