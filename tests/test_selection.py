@@ -206,8 +206,6 @@ def test_end_to_end(strategy):
         (lambda: RunningValue(1.5), "alpha is 1.5"),
         (lambda: RunningValue(start="zero"), "start is 'zero'"),
         (lambda: Oracle((1,), (1,)), r"clients \[1\] are favourites and excluded"),
-        (lambda: EpsilonGreedy(epsilon=1.5), "epsilon is 1.5"),
-        (lambda: EpsilonGreedy(confidence=-1.0), "confidence is -1.0"),
         (lambda: EpsilonGreedy().probabilities([0, np.nan], np.zeros(2), 3), "finite number"),
     ],
 )
