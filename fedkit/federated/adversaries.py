@@ -52,17 +52,20 @@ def _drawn(share: float, n: int, rng: np.random.Generator) -> Tensor:
 
 
 @dataclass(frozen=True)
-class LabelFlip:
+class _Relabel:
+    n_classes: int
+
+    def __post_init__(self) -> None:
+        whole("n_classes", self.n_classes, 2)
+
+
+@dataclass(frozen=True)
+class LabelFlip(_Relabel):
     """Every label c becomes ``n_classes - 1 - c`` (Tolpegin et al. 2020; FedMS, section 5.1).
 
     FedMS says only that such clients "flip the label of their dataset".  The mirror image is a
     flip that changes every label where the number of classes is even.
     """
-
-    n_classes: int
-
-    def __post_init__(self) -> None:
-        whole("n_classes", self.n_classes, 2)
 
     def __call__(self, x: Tensor, y: Tensor, rng: np.random.Generator) -> Pair:
         """Mirror the labels."""
@@ -70,13 +73,8 @@ class LabelFlip:
 
 
 @dataclass(frozen=True)
-class LabelPermutation:
+class LabelPermutation(_Relabel):
     """A fixed permutation without a fixed point, drawn once per client (FedTSV's adversary)."""
-
-    n_classes: int
-
-    def __post_init__(self) -> None:
-        whole("n_classes", self.n_classes, 2)
 
     def __call__(self, x: Tensor, y: Tensor, rng: np.random.Generator) -> Pair:
         """Permute the labels."""

@@ -8,7 +8,6 @@ and 15); :class:`FedOwen` puts the three together.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import comb
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +20,7 @@ from fedkit.estimators.permutation import check_size
 from fedkit.federated.rounds import Strategy
 from fedkit.federated.selection import ClientTable, draw
 from fedkit.federated.valuers import Estimated, NoValue
+from fedkit.games.exact import shapley_weights
 
 __all__ = ["EpsilonGreedy", "FedOwen", "OwenSampling", "Softmax"]
 
@@ -81,9 +81,7 @@ class OwenSampling(Estimator):
         n, s = n_players, np.arange(n_players)
         q = np.arange(1, self.levels + 1)[:, None] / self.levels
         # the integral of t**s (1 - t)**(n-1-s) from 0 to q is B(s+1, n-s) I_q(s+1, n-s)
-        whole = np.array([1.0 / (n * comb(n - 1, k)) for k in range(n)])
-        result: FloatArray = whole * betainc(s + 1.0, n - s, q).mean(axis=0)
-        return result
+        return shapley_weights(n) * betainc(s + 1.0, n - s, q).mean(axis=0)
 
     def accumulator(self, n_players: int) -> MeanAccumulator:
         """Return an empty accumulator with one stratum per level."""

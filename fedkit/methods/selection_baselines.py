@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from fedkit.checks import choice, real, whole
+from fedkit.checks import choice, real
 from fedkit.federated.selection import ClientTable
 from fedkit.games.valuation import Valuation
 from fedkit.methods.fedms import sample_by_score
@@ -39,27 +39,18 @@ class PowerOfChoice:
 
     Parameters
     ----------
-    decay : float, optional
+    decay : float
         d starts at all clients and is multiplied by this after each round, down to k: the
-        "decay factor" of FedMS (section 5.1; 1.0 keeps all clients as candidates).  None is the
-        schedule of the paper's own adaptive variant: all clients in the first half of the
-        rounds, k (no choice) in the second.
-    rounds : int
-        Rounds of the run, for that schedule.
+        "decay factor" of FedMS (section 5.1; 1.0 keeps all clients as candidates).
     """
 
-    decay: float | None = 1.0
-    rounds: int = 100
+    decay: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.decay is not None:
-            real("decay", self.decay, 0.0, 1.0, above=True)
-        whole("rounds", self.rounds, 1)
+        real("decay", self.decay, 0.0, 1.0, above=True)
 
     def candidates(self, n: int, k: int, t: int) -> int:
         """Return d of round t among n clients."""
-        if self.decay is None:
-            return n if 2 * t < self.rounds else min(k, n)
         return max(min(k, n), math.ceil(n * self.decay**t - 1e-9))
 
     def select(self, clients: ClientTable, k: int, rng: np.random.Generator) -> IntArray:
@@ -84,8 +75,6 @@ class FedEMD:
     ----------
     beta : float
         Distance coefficient: 0.001 or 0.01 in FedMS (section 5.1).
-    alpha : float
-        Weight of the first distance.
 
     Notes
     -----
@@ -95,14 +84,12 @@ class FedEMD:
     """
 
     beta: float = 0.01
-    alpha: float = 1.0
 
     def __post_init__(self) -> None:
         real("beta", self.beta, 0.0)
-        real("alpha", self.alpha, 0.0)
 
     def logits(self, clients: ClientTable) -> FloatArray:
-        """Return ``alpha emd_g - t beta emd_c`` of every client, float64[n]."""
+        """Return ``emd_g - t beta emd_c`` of every client, float64[n]."""
         counts = clients.label_counts.astype(np.float64)
         own = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
         chosen = clients.counts @ counts
@@ -113,7 +100,7 @@ class FedEMD:
                 continue
             gap = np.abs(own - mass / mass.sum()).sum(axis=1) / 2
             distances.append(gap / max(gap.max(), 1e-12))
-        return self.alpha * distances[0] - clients.round * self.beta * distances[1]
+        return distances[0] - clients.round * self.beta * distances[1]
 
     def select(self, clients: ClientTable, k: int, rng: np.random.Generator) -> IntArray:
         """Return the participants of the next round."""
