@@ -285,11 +285,9 @@ class RetrainingGame:
 
     @property
     def n_players(self) -> int:
-        """Number of clients."""
         return self.federation.n_clients
 
     def value(self, coalitions: npt.ArrayLike) -> FloatArray:
-        """Test accuracy per coalition, float64[B]."""
         amounts = check_coalitions(coalitions, self.n_players) * self.federation.sizes
         sizes = amounts[:, None, :].repeat(self.rounds, axis=1)
         values = np.zeros(len(sizes))

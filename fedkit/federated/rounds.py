@@ -333,7 +333,6 @@ class _Run:
         return weights
 
     def write(self, replicate: _Replicate, r: Round, v: Valuation, weights: FloatArray) -> None:
-        """Add a round to the history."""
         t, last = r.index + 1, r.index + 1 == self.plan.rounds
         accuracy = float("nan")
         if last or t % self.plan.evaluate_every == 0:

@@ -36,11 +36,9 @@ class UnanimitySum:
 
     @property
     def n_players(self) -> int:
-        """Number of players."""
         return self.carriers.shape[1]
 
     def value(self, coalitions: ArrayLike) -> Utilities:
-        """Return the utilities of ``bool[B, n]`` coalitions."""
         rows = check_coalitions(coalitions, self.n_players)
         absent = (~rows).astype(np.float32) @ self.carriers.T.astype(np.float32)
         return (absent == 0).astype(np.float64) @ self.coefficients
@@ -68,7 +66,6 @@ class AirportGame(UnanimitySum):
     costs: Utilities
 
     def value(self, coalitions: ArrayLike) -> Utilities:
-        """Return the utilities of ``bool[B, n]`` coalitions."""
         rows = check_coalitions(coalitions, self.n_players)
         return np.where(rows, self.costs, 0.0).max(axis=1)
 
@@ -105,11 +102,9 @@ class GloveGame(_Counted):
 
     @property
     def n_players(self) -> int:  # type: ignore[override]
-        """Number of players."""
         return self.left + self.right
 
     def value(self, coalitions: ArrayLike) -> Utilities:
-        """Return the utilities of ``bool[B, n]`` coalitions."""
         rows = check_coalitions(coalitions, self.n_players)
         left = rows[:, : self.left].sum(axis=1)
         return np.minimum(left, rows[:, self.left :].sum(axis=1)).astype(np.float64)
@@ -133,11 +128,9 @@ class WeightedMajorityGame(_Counted):
 
     @property
     def n_players(self) -> int:  # type: ignore[override]
-        """Number of players."""
         return len(self.weights)
 
     def value(self, coalitions: ArrayLike) -> Utilities:
-        """Return the utilities of ``bool[B, n]`` coalitions."""
         rows = check_coalitions(coalitions, self.n_players)
         return (rows @ self.weights >= self.quota).astype(np.float64)
 

@@ -106,11 +106,9 @@ class TableGame:
 
     @property
     def n_players(self) -> int:
-        """Number of players."""
         return len(self.values).bit_length() - 1
 
     def value(self, coalitions: ArrayLike) -> Utilities:
-        """Look up the utilities of ``bool[B, n]`` coalitions."""
         return self.values[bit_index(check_coalitions(coalitions, self.n_players))]
 
 
@@ -134,7 +132,6 @@ class FunctionGame:
         function("function", self.function)
 
     def value(self, coalitions: ArrayLike) -> Utilities:
-        """Return the utilities of ``bool[B, n]`` coalitions."""
         rows = check_coalitions(coalitions, self.n_players)
         return check_utilities(self.function(rows), rows)
 
@@ -157,16 +154,13 @@ class MemoGame:
 
     @property
     def n_players(self) -> int:
-        """Number of players."""
         return self.game.n_players
 
     @property
     def evaluations(self) -> int:
-        """Distinct coalitions evaluated so far."""
         return self._memo.size
 
     def value(self, coalitions: ArrayLike) -> Utilities:
-        """Return the utilities of ``bool[B, n]`` coalitions, evaluating the new ones."""
         return self.by(coalitions, self.game.value)
 
     def by(self, coalitions: ArrayLike, ask: Callable[[Coalitions], Any]) -> Utilities:
@@ -204,11 +198,9 @@ class NormalisedGame:
 
     @property
     def n_players(self) -> int:
-        """Number of players."""
         return self.game.n_players
 
     def value(self, coalitions: ArrayLike) -> Utilities:
-        """Return the normalised utilities of ``bool[B, n]`` coalitions."""
         return self.by(coalitions, self.game.value)
 
     def by(self, coalitions: ArrayLike, ask: Callable[[Coalitions], Any]) -> Utilities:

@@ -137,7 +137,6 @@ class Valuation:
 
     @property
     def n_players(self) -> int:
-        """Number of players."""
         return len(self.values)
 
     @property

@@ -172,7 +172,6 @@ class _ClassWise(Estimator):
     stops = True
 
     def accumulator(self, n_players: int) -> CoresetAccumulator:
-        """Return an empty accumulator."""
         return CoresetAccumulator(self.temperature)
 
     def sample(
@@ -322,7 +321,6 @@ class ScoreSelection:
         return class_scores(clients.values, beta)
 
     def select(self, clients: ClientTable, k: int, rng: np.random.Generator) -> IntArray:
-        """Return the participants of the next round."""
         pool = clients.available
         if clients.round == 0:
             return pool
@@ -433,7 +431,6 @@ class Accumulate:
         return float(first * (last / first) ** min(t / max(self.rounds - 1, 1), 1.0))
 
     def __call__(self, clients: ClientTable, ids: IntArray, valuation: Valuation) -> None:
-        """Write the round into the table's values and memory."""
         info, memory = valuation.info, clients.memory
         memory["beta"] = np.asarray(info["beta"], dtype=np.float64)
         if info.get("initial"):
@@ -554,7 +551,6 @@ class MaverickTMR(_ClassWise):
         real("temperature", self.temperature, 0.0, above=True)
 
     def minimum(self, n_players: int, count: Count) -> int:
-        """All coalitions."""
         return 2**n_players - (count == "calls")
 
     def _ask(

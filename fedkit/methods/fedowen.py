@@ -71,7 +71,6 @@ class OwenSampling(Estimator):
             real("eta", self.eta, 0.0, 1.0)
 
     def minimum(self, n_players: int, count: Count) -> int:
-        """One whole walk per level."""
         return self.levels * n_players
 
     def weights(self, n_players: int) -> FloatArray | None:
@@ -84,7 +83,6 @@ class OwenSampling(Estimator):
         return shapley_weights(n) * betainc(s + 1.0, n - s, q).mean(axis=0)
 
     def accumulator(self, n_players: int) -> MeanAccumulator:
-        """Return an empty accumulator with one stratum per level."""
         return MeanAccumulator(np.full(self.levels, 1.0 / self.levels))
 
     def sample(
@@ -178,7 +176,6 @@ class EpsilonGreedy:
         return score / total
 
     def select(self, clients: ClientTable, k: int, rng: np.random.Generator) -> IntArray:
-        """Return the participants of the next round."""
         pool = clients.available
         if rng.random() < self.epsilon or len(pool) <= k:  # lines 1 and 2
             return draw(pool, k, rng)
@@ -214,7 +211,6 @@ class Softmax:
         real("scale", self.scale, 0.0)
 
     def weights(self, values: FloatArray, sizes: IntArray) -> FloatArray:
-        """Return float64[k], positive, summing to 1."""
         z = self.scale * np.asarray(values, dtype=np.float64)
         raw = np.exp(z - z.max())
         return np.asarray(raw / raw.sum())

@@ -54,7 +54,6 @@ class PowerOfChoice:
         return max(min(k, n), math.ceil(n * self.decay**t - 1e-9))
 
     def select(self, clients: ClientTable, k: int, rng: np.random.Generator) -> IntArray:
-        """Return the participants of the next round."""
         pool = clients.available
         share = clients.sizes[pool] / clients.sizes[pool].sum()
         d = self.candidates(len(pool), k, clients.round)
@@ -103,7 +102,6 @@ class FedEMD:
         return distances[0] - clients.round * self.beta * distances[1]
 
     def select(self, clients: ClientTable, k: int, rng: np.random.Generator) -> IntArray:
-        """Return the participants of the next round."""
         pool = clients.available
         return sample_by_score(pool, self.logits(clients)[pool], k, rng)
 
@@ -128,7 +126,6 @@ class RunningValue:
         choice("start", self.start, ("uniform", "first"))
 
     def __call__(self, clients: ClientTable, ids: IntArray, valuation: Valuation) -> None:
-        """Write a round into the table."""
         new, old = valuation.values, clients.values[ids]
         first = clients.counts[ids] == 1
         before = np.where(first, new if self.start == "first" else 1 / len(clients.sizes), old)
@@ -144,7 +141,6 @@ class SFedAvg:
     """
 
     def select(self, clients: ClientTable, k: int, rng: np.random.Generator) -> IntArray:
-        """Return the participants of the next round."""
         pool = clients.available
         phi = np.where(clients.counts > 0, clients.values, 1 / len(clients.sizes))
         return sample_by_score(pool, phi[pool], k, rng)
@@ -155,7 +151,6 @@ class GreedyFed:
     """Everybody once, then always the k largest values (Singhal et al. 2024)."""
 
     def select(self, clients: ClientTable, k: int, rng: np.random.Generator) -> IntArray:
-        """Return the participants of the next round."""
         pool = clients.available
         new = clients.counts[pool] == 0
         # Never selected first; the last batch of the first pass is filled up at random.
@@ -184,7 +179,6 @@ class Oracle:
             raise ValueError(f"clients {both} are favourites and excluded; choose one")
 
     def select(self, clients: ClientTable, k: int, rng: np.random.Generator) -> IntArray:
-        """Return the participants of the next round."""
         pool = np.setdiff1d(clients.available, self.excluded)
         if not len(pool):
             raise ValueError("every client with data is excluded; leave at least one")
