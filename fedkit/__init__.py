@@ -9,99 +9,31 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from fedkit.extras import later
+from fedkit.extras import homes, later
 
 __version__ = "0.1.0"
 
-_HOMES = {
-    "Adversaries": "federated",
-    "Architecture": "learning",
-    "BanzhafSampling": "estimators",
-    "BetaShapleySampling": "estimators",
-    "ClassCosine": "federated",
-    "ClientTable": "federated",
-    "ComplementarySampling": "estimators",
-    "ContributionWeights": "methods.fedtsv",
-    "CosineValues": "methods.cgsv",
-    "Dataset": "datasets.dataset",
-    "Dirichlet": "federated",
-    "EpsilonGreedy": "methods.fedowen",
-    "Estimated": "federated",
-    "Estimator": "estimators",
-    "Evaluator": "learning",
-    "Exact": "federated",
-    "FedAdam": "federated",
-    "FedMS": "methods.fedms",
-    "FedOwen": "methods.fedowen",
-    "FedTSV": "methods.fedtsv",
-    "FedYogi": "federated",
-    "Federation": "federated",
-    "FunctionGame": "games.game",
-    "GTGShapley": "estimators",
-    "Game": "games.game",
-    "History": "federated",
-    "IID": "federated",
-    "Krum": "federated",
-    "LeaveOneOut": "methods.cgsv",
-    "LocalSGD": "learning",
-    "MaverickGTG": "methods.fedms",
-    "MaverickMR": "methods.fedms",
-    "MaverickTMR": "methods.fedms",
-    "Mavericks": "federated",
-    "Median": "federated",
-    "MemoGame": "games.game",
-    "MultilinearSampling": "estimators",
-    "NoValue": "federated",
-    "OwenSampling": "methods.fedowen",
-    "PermutationSampling": "estimators",
-    "Plan": "federated",
-    "Proportional": "federated",
-    "ProxySampling": "estimators",
-    "RandomValues": "federated",
-    "RoundGame": "federated",
-    "ScikitLinear": "learning",
-    "SizeAsValue": "federated",
-    "SizeWeighted": "federated",
-    "Softmax": "methods.fedowen",
-    "Strategy": "federated",
-    "Streams": "streams",
-    "TableGame": "games.game",
-    "TrajectoryGame": "methods.fedtsv",
-    "TrajectoryValues": "methods.fedtsv",
-    "TrimmedMean": "federated",
-    "TruncatedMonteCarlo": "estimators",
-    "UniformSelection": "federated",
-    "UniformWeights": "federated",
-    "Valuation": "games.valuation",
-    "airport": "games.game",
-    "all_coalitions": "games.game",
-    "banzhaf": "estimators",
-    "beta_shapley": "estimators",
-    "build": "learning",
-    "coalition_index": "games.game",
-    "estimate": "estimators",
-    "estimate_many": "estimators",
-    "federation_from_arrays": "federated",
-    "glove": "games.game",
-    "gram_matrix": "methods.fedtsv",
-    "least_core": "estimators",
-    "leave_one_out": "estimators",
-    "load": "datasets.dataset",
-    "make_federation": "federated",
-    "normalise": "games.game",
-    "precise": "estimators",
-    "random_unanimity_sum": "games.game",
-    "run": "federated",
-    "settled": "estimators",
-    "share_right": "learning",
-    "shapley": "estimators",
-    "shapley_interactions": "estimators",
-    "stamp": "records.manifest",
-    "tabulate": "games.game",
-    "train_clients": "learning",
-    "unanimity": "games.game",
-    "weighted_majority": "games.game",
-}
+_HOMES = homes(
+    {
+        "federated": "Adversaries ClassCosine ClientTable Dirichlet Estimated Exact FedAdam "
+        "FedYogi Federation History IID Krum Mavericks Median NoValue Plan Proportional "
+        "RandomValues RoundGame SizeAsValue SizeWeighted Strategy TrimmedMean UniformSelection "
+        "UniformWeights federation_from_arrays make_federation run",
+        "learning": "Architecture Evaluator LocalSGD ScikitLinear build share_right train_clients",
+        "estimators": "BanzhafSampling BetaShapleySampling ComplementarySampling Estimator "
+        "GTGShapley MultilinearSampling PermutationSampling ProxySampling TruncatedMonteCarlo "
+        "estimate estimate_many least_core precise settled shapley_interactions",
+        "methods": "ContributionWeights CosineValues EpsilonGreedy FedMS FedOwen FedTSV "
+        "LeaveOneOut MaverickGTG MaverickMR MaverickTMR OwenSampling Softmax TrajectoryGame "
+        "TrajectoryValues gram_matrix",
+        "datasets": "Dataset load",
+        "games": "FunctionGame Game MemoGame TableGame Valuation airport all_coalitions banzhaf "
+        "beta_shapley coalition_index glove leave_one_out normalise random_unanimity_sum shapley "
+        "tabulate unanimity weighted_majority",
+        "streams": "Streams",
+        "records.manifest": "stamp",
+    }
+)
 
 _ROOMS = ("arena", "fedvalue")
 _get = later("fedkit", _HOMES)

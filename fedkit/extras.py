@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
 from typing import Any, TypeVar
 
-__all__ = ["bar", "later", "need", "seen"]
+__all__ = ["bar", "homes", "later", "need", "seen"]
 
 T = TypeVar("T")
 
@@ -54,6 +54,11 @@ def bar(items: Iterable[T], show: bool, unit: str, **options: Any) -> Iterable[T
         return items
     shown: Iterable[T] = need("tqdm.auto", "run").tqdm(items, unit=unit, leave=False, **options)
     return shown
+
+
+def homes(files: Mapping[str, str]) -> dict[str, str]:
+    """Turn ``{"file": "A B"}`` into ``{"A": "file", "B": "file"}``, sorted by name."""
+    return dict(sorted((name, file) for file, names in files.items() for name in names.split()))
 
 
 def later(package: str, names: Mapping[str, str]) -> Callable[[str], Any]:

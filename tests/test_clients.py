@@ -59,25 +59,17 @@ def test_federation_shapes(federation: Federation, digits: data.Dataset) -> None
         f.client_data(20)
 
 
-def test_validation_pool_and_test_are_disjoint(digits: data.Dataset) -> None:
-    f = make_federation(digits, 5, IID(), 0, validation=0.1)
-    n = len(digits.y_train)
-    assert len(f.y) + len(f.y_val) == n
-    both = torch.cat([f.x, f.x_val]).flatten(1)
-    all_rows = digits.to_float(digits.x_train).flatten(1)
-    order = lambda rows: sorted(map(tuple, rows.tolist()))  # noqa: E731
-    assert order(both) == order(all_rows)
-
-
-def test_validation_may_come_from_the_test_images(digits: data.Dataset) -> None:
-    f = make_federation(digits, 4, IID(), 3, validation=0.2, validation_from="test")
-    assert len(f.x) == len(digits.x_train)
-    assert len(f.x_val) + len(f.x_test) == len(digits.x_test)
-    assert len(f.x_val) == pytest.approx(0.2 * len(digits.x_test), abs=10)
-    rows = torch.cat([f.x_val, f.x_test]).flatten(1)
-    assert len(torch.unique(rows, dim=0)) == len(
-        torch.unique(digits.to_float(digits.x_test).flatten(1), dim=0)
+@pytest.mark.parametrize("part", ["train", "test"])
+def test_validation_is_taken_away_from_where_it_comes_from(digits: data.Dataset, part: str) -> None:
+    f = make_federation(digits, 5, IID(), 0, validation=0.2, validation_from=part)
+    train, test = (digits.to_float(x).flatten(1) for x in (digits.x_train, digits.x_test))
+    whole, rest, other, kept = (
+        (train, f.x, test, f.x_test) if part == "train" else (test, f.x_test, train, f.x)
     )
+    assert len(f.x_val) == pytest.approx(0.2 * len(whole), abs=10)
+    both = torch.cat([rest, f.x_val]).flatten(1)
+    assert sorted(both.tolist()) == sorted(whole.tolist())
+    assert sorted(kept.flatten(1).tolist()) == sorted(other.tolist())
 
 
 def test_same_seed_same_federation(federation: Federation, digits: data.Dataset) -> None:
@@ -138,19 +130,6 @@ def test_clients_without_data_are_refused_where_that_is_asked_for(digits: data.D
         make_federation(digits, 100, Dirichlet(0.01), 0, empty="error")
 
 
-def test_fedowen_setting_on_mnist() -> None:
-    """The setting of FedOwen's Table 1: one per cent held out, long tail, 100 clients."""
-    if data.available("mnist") is None:
-        pytest.skip("mnist is not in FEDKIT_DATA")
-    mnist = data.load("mnist")
-    f = make_federation(mnist, 100, Dirichlet(0.01, by="client"), 0, imbalance_factor=0.01)
-    assert len(f.y_val) == 600
-    counts = f.y.bincount().tolist()
-    assert counts == sorted(counts, reverse=True)
-    assert counts[9] == 59  # floor(59,400 / 10 * 0.01)
-    assert f.sizes.max() - f.sizes.min() <= 1
-
-
 def pair(n, seed, columns=4):
     rng = np.random.default_rng(seed)
     x = rng.standard_normal((n, columns))
@@ -196,12 +175,8 @@ def test_they_are_valued_by_both_papers():
         ([], "no client has data"),
         ([pair(0, 0)], "no client has data"),
         ([pair(3, 0), pair(3, 0, columns=5)], "client 1: a sample has the shape"),
-        ([pair(3, 0), (np.full((2, 4), np.nan), [0, 1])], "client 1: features that are not finite"),
         ([(np.full((2, 4), 1e300), [0, 1])], "client 0: features that are not finite"),
-        ([(np.zeros((2, 4)), [0, -1])], "client 0: labels are not whole numbers from 0"),
         ([(np.zeros((2, 4)), [0, 1e30])], "client 0: labels are not whole numbers from 0"),
-        ([(np.zeros((2, 4)) * 1j, [0, 1])], "client 0: complex128 and int64; expected numbers"),
-        ([(np.zeros((2, 4)),)], "client 0: expected a pair"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_trained_on_is_refused(clients, says):

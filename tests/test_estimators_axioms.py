@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from math import comb
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_estimators import ALL, SHAPLEY_WALKS, random_table, seeds
 
 from fedkit.estimators import (
     BanzhafSampling,
-    BetaShapleySampling,
     ComplementarySampling,
     GTGShapley,
-    MultilinearSampling,
-    PermutationSampling,
+    ProxySampling,
     TruncatedMonteCarlo,
     banzhaf,
     beta_shapley,
@@ -23,68 +24,29 @@ from fedkit.estimators import (
     shapley,
     shapley_weights,
 )
-from fedkit.games.game import (
-    MemoGame,
-    TableGame,
-    airport,
-    all_coalitions,
-)
+from fedkit.games.game import MemoGame, TableGame, airport, all_coalitions
 from fedkit.methods.fedowen import OwenSampling
 
-UNTRUNCATED = [
-    PermutationSampling(),
-    PermutationSampling(antithetic=True),
-    TruncatedMonteCarlo(0.0),
-    OwenSampling(levels=3, eta=None),
-    MultilinearSampling(),
-    MultilinearSampling(levels=3, antithetic=False),
-    MultilinearSampling("gauss"),
-    BanzhafSampling(),
-    BanzhafSampling("marginal"),
-    BanzhafSampling("as_printed"),
-    BetaShapleySampling(4.0, 1.0),
-    ComplementarySampling(),
-]
+UNTRUNCATED = [e for e in ALL if e.weights(4) is not None and not isinstance(e, ProxySampling)]
 # built from marginals
 WALKING = [e for e in UNTRUNCATED if e not in (BanzhafSampling(), ComplementarySampling())]
-SHAPLEY_WALKS = [
-    PermutationSampling(),
-    PermutationSampling(antithetic=True),
-    TruncatedMonteCarlo(0.0),
-    GTGShapley(0.0, 0.0),
-    MultilinearSampling(),
-    OwenSampling(levels=1, eta=None, draws=5),
-]
-
-
-def random_table(n, seed, outputs=()):
-    return TableGame(np.random.default_rng(seed).normal(size=(2**n, *outputs)))
-
 
 # --- exact values -----------------------------------------------------------------------------
 
 SEMIVALUES = [shapley, banzhaf, lambda game: beta_shapley(game, 4.0, 1.0), leave_one_out]
 sizes = st.integers(1, 7)
-seeds = st.integers(0, 10**6)
 
 
 def test_beta_one_one_is_shapley_and_weights_sum_to_one():
     for n in (1, 2, 7, 30):
         np.testing.assert_allclose(beta_weights(n, 1, 1), shapley_weights(n), rtol=1e-11)
-        counts = np.array([float(len(_combinations(n - 1, s))) for s in range(n)]) if n < 8 else 0
-        if n < 8:
-            np.testing.assert_allclose((counts * beta_weights(n, 3.0, 0.5)).sum(), 1.0)
+        counts = np.array([float(comb(n - 1, s)) for s in range(n)])
+        np.testing.assert_allclose((counts * beta_weights(n, 3.0, 0.5)).sum(), 1.0)
     # Beta(2, 1), n = 2: p_j = C(1, j-1) B(j, 4-j) / B(2, 1): 2/3 and 1/3
     np.testing.assert_allclose(beta_weights(2, 2.0, 1.0), [2 / 3, 1 / 3])
     for bad in ((0.0, 1.0), (1.0, -1.0), (np.nan, 1.0), (np.inf, 1.0)):
         with pytest.raises(ValueError, match="expected a finite number above 0"):
             beta_weights(3, *bad)
-
-
-def _combinations(n, k):
-    from itertools import combinations
-
-    return list(combinations(range(n), k))
 
 
 @settings(deadline=None)

@@ -13,7 +13,6 @@ from fedkit.federated.retraining import InOrder, RetrainingGame, train_with_size
 from fedkit.learning.evaluation import Evaluator
 from fedkit.methods.fedccea import (
     AccuracyApproximation,
-    Connected,
     Simulations,
     contribution_index,
     contribution_values,
@@ -99,18 +98,25 @@ def test_inputs_are_padded_as_in_figure_3():
 
 
 @pytest.mark.parametrize("sigmoid", ["shared", "connected"])
-def test_the_model_is_what_the_paper_draws(sigmoid):
+def test_the_model_is_what_the_paper_draws_and_needs_no_padding(sigmoid):
     rng = np.random.default_rng(0)
-    model = AccuracyApproximation(3, 4, 10, sigmoid, rng=rng)
-    x = torch.rand(5, 4, 3)
-    z = x @ model.quality
+    model = AccuracyApproximation(3, 5, 10, sigmoid, rng=rng, dtype=torch.float64)
+    model.inner_bias.copy_(torch.from_numpy(rng.random(10)))
+    model.outer_bias.fill_(0.3)
+    sizes = rng.random((4, 5, 3))
+    inputs = torch.from_numpy(padded_inputs(sizes))
+    z = inputs @ model.quality
     if sigmoid == "shared":
         z = torch.sigmoid(z)
     h = z @ model.inner + model.inner_bias
     if sigmoid == "connected":
         h = torch.sigmoid(h)
-    torch.testing.assert_close(model(x), h @ model.outer + model.outer_bias)
-    assert model.inner.shape == (4, 10)
+    plain = h @ model.outer + model.outer_bias
+    torch.testing.assert_close(model(inputs), plain)
+    np.testing.assert_allclose(model.accuracies(sizes), plain.view(4, 5), rtol=1e-12)
+    both = model.like(torch.stack([2 * model.weights, model.weights]))(inputs)
+    torch.testing.assert_close(both[1], plain)
+    assert model.inner.shape == (5, 10)
     assert (model.quality >= 0).all()
 
 
@@ -179,20 +185,19 @@ def fitted_plainly(start, sims, seed, lr, epochs):
     """Algorithm 2 in a plain loop over one network."""
     inputs = torch.from_numpy(padded_inputs(sims.sizes)).float()
     targets = torch.from_numpy(sims.accuracy.ravel()).float()
-    with torch.no_grad():
-        start.outer_bias.fill_(targets.mean())
-    optimiser, rng = torch.optim.Adam(start.parameters(), lr=lr), np.random.default_rng(seed)
+    start.outer_bias.fill_(targets.mean())
+    weights = start.weights.clone().requires_grad_()
+    optimiser, rng = torch.optim.Adam([weights], lr=lr), np.random.default_rng(seed)
     for epoch in range(epochs):
-        for group in optimiser.param_groups:
-            group["lr"] = lr * (1 + np.cos(np.pi * epoch / epochs)) / 2
+        optimiser.param_groups[0]["lr"] = lr * (1 + np.cos(np.pi * epoch / epochs)) / 2
         for rows in torch.from_numpy(rng.permutation(len(targets))).split(64):
             optimiser.zero_grad()
-            (start(inputs[rows]) - targets[rows]).square().mean().backward()
+            (start.like(weights)(inputs[rows]) - targets[rows]).square().mean().backward()
             optimiser.step()
             with torch.no_grad():
-                start.quality.clamp_(min=0.0)  # appendix A
-    with torch.no_grad():
-        return start.quality.numpy(), (start(inputs) - targets).square().mean().item()
+                start.like(weights).quality.clamp_(min=0.0)  # appendix A
+    network = start.like(weights.detach())
+    return network.quality.numpy(), (network(inputs) - targets).square().mean().item()
 
 
 @pytest.mark.parametrize("sigmoid", ["shared", "connected"])
@@ -210,7 +215,7 @@ def test_starts_are_trained_at_once_as_one_by_one(sigmoid):
     quality, loss = min(alone, key=lambda found: found[1])
     assert max(loss for _, loss in alone) > 1.05 * loss  # so that the best is one of them
     assert losses[-1] == pytest.approx(loss, rel=1e-3)
-    np.testing.assert_allclose(best.quality.detach().numpy(), quality, atol=1e-3)
+    np.testing.assert_allclose(best.quality.numpy(), quality, atol=1e-3)
     left = best.accuracies(sims.sizes) - sims.accuracy
     assert losses[-1] == pytest.approx(np.square(left).mean(), rel=1e-4)
     assert len(losses) == 60
@@ -273,30 +278,6 @@ def weak(simulations, seed, noise):
     return Simulations(sizes, accuracy + noise * rng.standard_normal(accuracy.shape))
 
 
-def in_numbers(network):
-    return Connected(*(np.asarray(p.detach().double()) for p in network.parameters()))
-
-
-def test_running_sums_are_the_padded_network_with_its_slopes():
-    rng = np.random.default_rng(0)
-    sizes, accuracy = rng.random((4, 5, 3)), rng.random((4, 5))
-    plain = AccuracyApproximation(3, 5, 7, "connected", rng=rng)
-    with torch.no_grad():
-        plain.inner_bias.copy_(torch.from_numpy(rng.random(7)))
-        plain.outer_bias.fill_(0.3)
-    ours = in_numbers(plain)
-    np.testing.assert_allclose(ours.predict(sizes), plain.accuracies(sizes), atol=1e-6)
-    found = plain(torch.from_numpy(padded_inputs(sizes)).float())
-    loss = (found - torch.from_numpy(accuracy.ravel()).float()).square().mean()
-    slopes = torch.autograd.grad(loss, list(plain.parameters()))
-    ours_loss, ours_slopes = ours.slope(sizes, accuracy)
-    assert ours_loss == pytest.approx(loss.item(), rel=1e-5)
-    np.testing.assert_allclose(
-        ours_slopes.flat(), np.concatenate([s.numpy().ravel() for s in slopes]), atol=1e-6
-    )
-    np.testing.assert_array_equal(ours.like(ours.flat()).flat(), ours.flat())
-
-
 def test_simulations_that_are_left_out_stop_the_fit():
     """Followed to the end the network learns noise; where it stops it predicts others better."""
     stopped, ended = [], []
@@ -307,31 +288,32 @@ def test_simulations_that_are_left_out_stop_the_fit():
         late, lower = followed(past, 300)
         assert lower < losses[-1]
         for errors, network in ((stopped, early), (ended, late)):
-            errors.append(np.square(network.predict(fresh.sizes) - fresh.accuracy).mean())
+            errors.append(np.square(network.accuracies(fresh.sizes) - fresh.accuracy).mean())
     assert np.mean(stopped) < 0.5 * np.mean(ended)
 
 
 def followed(sims, iterations):
     """Fit to the end."""
     rng = np.random.default_rng(3)
-    start = in_numbers(AccuracyApproximation(6, 12, sigmoid="connected", rng=rng))
+    start = AccuracyApproximation(6, 12, sigmoid="connected", rng=rng, dtype=torch.float64)
+    x, y = torch.from_numpy(sims.sizes), torch.from_numpy(sims.accuracy)
 
     def slope(row):
-        loss, slopes = start.like(row).slope(sims.sizes, sims.accuracy)
-        return 1e4 * loss, 1e4 * slopes.flat()
+        weights = torch.from_numpy(row).requires_grad_()
+        loss = 1e4 * (start.like(weights).running(x) - y).square().mean()
+        return loss.item(), torch.autograd.grad(loss, weights)[0].numpy()
 
     found = minimize(
-        slope, start.flat(), jac=True, method="L-BFGS-B", options={"maxiter": iterations}
+        slope, start.weights.numpy(), jac=True, method="L-BFGS-B", options={"maxiter": iterations}
     )
-    return start.like(found.x), found.fun / 1e4
+    return start.like(torch.from_numpy(found.x)), found.fun / 1e4
 
 
 def test_adams_weights_at_their_bound_are_zero():
     """They jitter above it by a last step: neither an index nor a rank may hang on that."""
     sims, rng = weak(60, 2, 0.03), np.random.default_rng(0)
     start = AccuracyApproximation(6, 12, rng=rng)
-    with torch.no_grad():
-        start.quality[:3] = torch.tensor([0.0, 1e-5, 1e-2])
+    start.quality[:3] = torch.tensor([0.0, 1e-5, 1e-2])
     best, _ = train_by_adam([start], sims.sizes, sims.accuracy, rng, lr=1e-9, epochs=1)
     assert (best.quality[:2] == 0).all()
     assert best.quality[2] > 0.009

@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 import torch
 from rounding import assert_close, assert_trained_alike
+from toyrounds import a_round
 
 from fedkit import estimators as est
 from fedkit.federated.aggregation import Proportional, SizeWeighted, UniformWeights
 from fedkit.federated.clients import Federation
-from fedkit.federated.rounds import Plan, Strategy, keep_latest, keep_mean, keep_total, run
+from fedkit.federated.rounds import Plan, Strategy, keep_latest, keep_total, run
 from fedkit.federated.selection import ClientTable, UniformSelection
 from fedkit.federated.valuers import (
     ClassCosine,
@@ -16,12 +17,10 @@ from fedkit.federated.valuers import (
     Exact,
     NoValue,
     RandomValues,
-    Round,
     SizeAsValue,
 )
 from fedkit.games.valuation import Valuation
 from fedkit.learning.architectures import build
-from fedkit.learning.evaluation import Evaluator
 from fedkit.learning.training import LocalSGD, train_clients
 from fedkit.methods.fedowen import EpsilonGreedy, OwenSampling, Softmax
 from fedkit.streams import Streams
@@ -89,8 +88,8 @@ def test_fedavg_equals_the_written_out_loop():
     "strategy",
     [
         OWEN,
-        Strategy(EpsilonGreedy(0.0), Exact(), Proportional(), keep_mean),
-        Strategy(EpsilonGreedy(0.5), ClassCosine(), Softmax(3.0), keep_total),
+        Strategy(EpsilonGreedy(0.0), Exact(), Proportional(), keep_total),
+        Strategy(EpsilonGreedy(0.5), ClassCosine(), Softmax(3.0)),
         Strategy(UniformSelection(), RandomValues(), UniformWeights()),
     ],
 )
@@ -231,22 +230,9 @@ def test_values_that_are_none_are_refused(given, words):
         run([toy()], MLP, strategy, PLAN, [1])
 
 
-def a_round():
-    federation, streams = toy(), Streams(0)
-    base = MLP.init(streams.generator("model"))
-    ids = np.array([0, 2, 3])
-    data = [federation.client_data(int(i)) for i in ids]
-    rngs = [streams.generator("batch", int(i)) for i in ids]
-    updates = train_clients(MLP, base.expand(3, -1), data, LOCAL, rngs) - base
-    evaluator = Evaluator(MLP, federation.x_val, federation.y_val, "negative_loss")
-    return Round(
-        0, MLP, base, updates, ids, federation.sizes[ids], evaluator, LOCAL, "size", streams
-    )
-
-
 def test_policies_that_need_no_game():
     r = a_round()
-    assert SizeAsValue().value([r])[0].values == pytest.approx(np.array([9, 14, 5]) / 28)
+    assert SizeAsValue().value([r])[0].values == pytest.approx(r.sizes / r.sizes.sum())
     assert NoValue().value([r])[0].values.tolist() == [0, 0, 0]
     a, b = (RandomValues().value([r])[0].values for _ in range(2))
     assert a.tolist() == b.tolist()
@@ -255,18 +241,15 @@ def test_policies_that_need_no_game():
 
 def test_class_cosine_by_the_written_out_formula():
     r = a_round()
-    weight, bias = MLP.last_layer(r.updates)
+    weight, bias = r.architecture.last_layer(r.updates)
+    rows = np.concatenate([weight.numpy(), bias.numpy()[..., None]], axis=2).astype(float)
     expected = []
-    for i in range(3):
-        total = 0.0
-        for c in range(3):
-            own = np.append(weight[i, c].numpy(), bias[i, c])
-            mean = sum(
-                n / 28 * np.append(weight[j, c].numpy(), bias[j, c])
-                for j, n in enumerate((9, 14, 5))
-            )
-            total += own @ mean / (np.linalg.norm(own) * np.linalg.norm(mean))
-        expected.append(total / 3)
+    for own in rows:
+        cosines = []
+        for c in range(10):
+            mean = sum(n * other[c] for n, other in zip(r.sizes, rows, strict=True))
+            cosines.append(own[c] @ mean / (np.linalg.norm(own[c]) * np.linalg.norm(mean)))
+        expected.append(np.mean(cosines))
     assert ClassCosine().value([r])[0].values == pytest.approx(expected, abs=1e-6)
 
 
@@ -282,22 +265,11 @@ def test_estimates_respect_their_budget_and_exact_is_efficient():
 
 
 def test_remembering():
-    def remembered(keep, values, new, counts):
+    for keep, expected in ((keep_latest, [3, 7, 0]), (keep_total, [4, 7, 4])):
         table = ClientTable.new(np.ones(3, dtype=int), np.ones((3, 2), dtype=int))
-        table.values, table.counts = np.array(values), np.array(counts)
-        new = np.array(new)
-        keep(table, np.array([0, 2]), Valuation(new, np.zeros_like(new), 0, 0, "none"))
-        return table.values
-
-    latest, mean, total = (
-        remembered(keep, [1.0, 7.0, 4.0], [3.0, 0.0], [1, 9, 4])
-        for keep in (keep_latest, keep_mean, keep_total)
-    )
-    assert latest.tolist() == [3, 7, 0]
-    assert mean.tolist() == [3, 7, 3]
-    assert total.tolist() == [4, 7, 4]
-    vectors = remembered(keep_mean, np.zeros((3, 2)), np.ones((2, 2)), [1, 9, 4])
-    np.testing.assert_allclose(vectors, [[1, 1], [0, 0], [0.25, 0.25]])
+        table.values[:] = [1.0, 7.0, 4.0]
+        keep(table, np.array([0, 2]), Valuation(np.array([3.0, 0.0]), np.zeros(2), 0, 0, "none"))
+        assert table.values.tolist() == expected
 
 
 @dataclass(frozen=True)

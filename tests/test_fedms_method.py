@@ -282,13 +282,9 @@ def test_end_to_end(estimator):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: FedMS(units="points"), "units is 'points'"),
-        (lambda: CoresetWeights("core"), "aggregate is 'core'"),
-        (lambda: Accumulate(alpha=-0.1), "alpha is -0.1"),
         (lambda: Accumulate(tolerance=(3.0, 0.0)), "tolerance is 0.0"),
         (lambda: Accumulate(tolerance=(3.0,)), "2 finite numbers"),
         (lambda: Accumulate(rounds=0), "rounds is 0"),
-        (lambda: Accumulate(against="last"), "against is 'last'"),
         (lambda: class_difficulty(np.array([0.5]), 0.0), "temperature is 0.0"),
         (lambda: class_difficulty(np.array([np.nan])), "accuracy is"),
         (lambda: class_scores(np.ones((2, 3)), np.ones(2)), r"\(2, 3\) and the difficulty \(2,\)"),

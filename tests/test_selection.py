@@ -109,8 +109,6 @@ def test_power_of_choice_draws_candidates_by_data_size():
     late = PowerOfChoice(decay=0.5)
     assert [late.candidates(8, 2, t) for t in range(5)] == [8, 4, 2, 2, 2]
     assert [PowerOfChoice(decay=0.9).candidates(50, 5, t) for t in (0, 1, 2, 99)] == [50, 45, 41, 5]
-    own = PowerOfChoice(decay=None, rounds=10)
-    assert [own.candidates(8, 2, t) for t in (0, 4, 5, 9)] == [8, 8, 2, 2]
     sizes = LABELS.sum(axis=1)
     assert agrees(late, table(t=9), sizes / sizes.sum())
 
@@ -201,13 +199,10 @@ def test_end_to_end(strategy):
     ("make", "message"),
     [
         (lambda: PowerOfChoice(0.0), "decay is 0.0"),
-        (lambda: PowerOfChoice(rounds=0), "rounds is 0"),
         (lambda: FedEMD(beta=-1), "beta is -1"),
         (lambda: RunningValue(1.5), "alpha is 1.5"),
         (lambda: RunningValue(start="zero"), "start is 'zero'"),
         (lambda: Oracle((1,), (1,)), r"clients \[1\] are favourites and excluded"),
-        (lambda: EpsilonGreedy(epsilon=1.5), "epsilon is 1.5"),
-        (lambda: EpsilonGreedy(confidence=-1.0), "confidence is -1.0"),
         (lambda: EpsilonGreedy().probabilities([0, np.nan], np.zeros(2), 3), "finite number"),
     ],
 )

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedkit.estimators import least_core, shapley_interactions
-from fedkit.games.game import (
+from fedkit.games import (
     TableGame,
     airport,
     all_coalitions,

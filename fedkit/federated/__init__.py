@@ -4,61 +4,26 @@ retraining.  What needs torch is imported when it is first used.
 
 from __future__ import annotations
 
-from fedkit.extras import later
+from fedkit.extras import homes, later
 
-_LATER = {
-    "Adversaries": "adversaries",
-    "Backdoor": "adversaries",
-    "ClassCosine": "valuers",
-    "ClassesPerClient": "partitioners",
-    "ClientTable": "selection",
-    "Dirichlet": "partitioners",
-    "Estimated": "valuers",
-    "Exact": "valuers",
-    "FedAdam": "aggregation",
-    "FedYogi": "aggregation",
-    "FeatureNoise": "adversaries",
-    "Federation": "clients",
-    "FreeRider": "adversaries",
-    "History": "history",
-    "IID": "partitioners",
-    "Krum": "aggregation",
-    "LabelFlip": "adversaries",
-    "LabelNoise": "adversaries",
-    "LabelPermutation": "adversaries",
-    "LateJoiners": "selection",
-    "Mavericks": "partitioners",
-    "Median": "aggregation",
-    "MissingClassWarning": "partitioners",
-    "Mixed": "partitioners",
-    "NoValue": "valuers",
-    "Partitioner": "partitioners",
-    "Plan": "rounds",
-    "Proportional": "aggregation",
-    "QuantitySkew": "partitioners",
-    "RandomData": "adversaries",
-    "RandomUpdate": "adversaries",
-    "RandomValues": "valuers",
-    "RetrainingCache": "retraining_cache",
-    "RetrainingGame": "retraining",
-    "Round": "valuers",
-    "RoundGame": "round_game",
-    "ScaledUpdate": "adversaries",
-    "SizeAsValue": "valuers",
-    "SizeWeighted": "aggregation",
-    "Strategy": "rounds",
-    "TrimmedMean": "aggregation",
-    "UniformSelection": "selection",
-    "UniformWeights": "aggregation",
-    "ValuePolicy": "valuers",
-    "federation_from_arrays": "clients",
-    "keep_latest": "rounds",
-    "keep_mean": "rounds",
-    "keep_total": "rounds",
-    "make_federation": "clients",
-    "run": "rounds",
-    "train_with_sizes": "retraining",
-}
+_LATER = homes(
+    {
+        "adversaries": "Adversaries Backdoor FeatureNoise FreeRider LabelFlip LabelNoise "
+        "LabelPermutation RandomData RandomUpdate ScaledUpdate",
+        "valuers": "ClassCosine Estimated Exact NoValue RandomValues Round SizeAsValue ValuePolicy",
+        "partitioners": "ClassesPerClient Dirichlet IID Mavericks MissingClassWarning Mixed "
+        "Partitioner QuantitySkew",
+        "selection": "ClientTable LateJoiners UniformSelection",
+        "aggregation": "FedAdam FedYogi Krum Median Proportional SizeWeighted TrimmedMean "
+        "UniformWeights",
+        "clients": "Federation federation_from_arrays make_federation",
+        "history": "History",
+        "rounds": "Plan Strategy keep_latest keep_total run",
+        "retraining_cache": "RetrainingCache",
+        "retraining": "RetrainingGame train_with_sizes",
+        "round_game": "RoundGame",
+    }
+)
 
 __all__ = list(_LATER)
 __getattr__ = later(__name__, _LATER)

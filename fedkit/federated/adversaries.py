@@ -52,34 +52,30 @@ def _drawn(share: float, n: int, rng: np.random.Generator) -> Tensor:
 
 
 @dataclass(frozen=True)
-class LabelFlip:
+class _Relabel:
+    n_classes: int
+
+    def __post_init__(self) -> None:
+        whole("n_classes", self.n_classes, 2)
+
+
+@dataclass(frozen=True)
+class LabelFlip(_Relabel):
     """Every label c becomes ``n_classes - 1 - c`` (Tolpegin et al. 2020; FedMS, section 5.1).
 
     FedMS says only that such clients "flip the label of their dataset".  The mirror image is a
     flip that changes every label where the number of classes is even.
     """
 
-    n_classes: int
-
-    def __post_init__(self) -> None:
-        whole("n_classes", self.n_classes, 2)
-
     def __call__(self, x: Tensor, y: Tensor, rng: np.random.Generator) -> Pair:
-        """Mirror the labels."""
         return x, self.n_classes - 1 - y
 
 
 @dataclass(frozen=True)
-class LabelPermutation:
+class LabelPermutation(_Relabel):
     """A fixed permutation without a fixed point, drawn once per client (FedTSV's adversary)."""
 
-    n_classes: int
-
-    def __post_init__(self) -> None:
-        whole("n_classes", self.n_classes, 2)
-
     def __call__(self, x: Tensor, y: Tensor, rng: np.random.Generator) -> Pair:
-        """Permute the labels."""
         while True:
             order = rng.permutation(self.n_classes)
             if (order != np.arange(self.n_classes)).all():
@@ -98,7 +94,6 @@ class LabelNoise:
         whole("n_classes", self.n_classes, 2)
 
     def __call__(self, x: Tensor, y: Tensor, rng: np.random.Generator) -> Pair:
-        """Replace labels."""
         wrong = _drawn(self.share, len(y), rng)
         shift = torch.from_numpy(rng.integers(1, self.n_classes, len(wrong)))
         noisy = y.clone()
@@ -119,7 +114,6 @@ class FeatureNoise:
         real("share", self.share, 0.0, 1.0)
 
     def __call__(self, x: Tensor, y: Tensor, rng: np.random.Generator) -> Pair:
-        """Mix every image."""
         noise = torch.from_numpy(rng.standard_normal(x.shape, dtype=np.float32))
         return (1 - self.share) ** 0.5 * x + self.share**0.5 * noise, y
 
@@ -137,7 +131,6 @@ class RandomData:
         whole("n_classes", self.n_classes, 1)
 
     def __call__(self, x: Tensor, y: Tensor, rng: np.random.Generator) -> Pair:
-        """Replace everything."""
         noise = rng.standard_normal(x.shape, dtype=np.float32)
         return torch.from_numpy(noise), torch.from_numpy(rng.integers(0, self.n_classes, len(y)))
 
@@ -165,7 +158,6 @@ class Backdoor:
         whole("size", self.size, 1)
 
     def __call__(self, x: Tensor, y: Tensor, rng: np.random.Generator) -> Pair:
-        """Mark and relabel some images."""
         if self.size > min(x.shape[-2:]):
             raise ValueError(f"size is {self.size}; images are {x.shape[-2]} x {x.shape[-1]}")
         images, labels = x.clone(), y.clone()
@@ -196,7 +188,6 @@ class RandomUpdate:
         real("scale", self.scale)
 
     def update(self, honest: Tensor, rng: np.random.Generator) -> Tensor:
-        """Noise of that length."""
         noise = torch.from_numpy(rng.standard_normal(len(honest), dtype=np.float32))
         noise = noise.to(honest.device)
         length = honest.norm() if self.norm == "honest" else torch.ones((), device=honest.device)
@@ -219,7 +210,6 @@ class FreeRider:
         real("noise", self.noise, 0.0)
 
     def update(self, honest: Tensor, rng: np.random.Generator) -> Tensor:
-        """Zero, or a little noise."""
         if self.noise == 0:
             return torch.zeros_like(honest)
         return RandomUpdate(scale=self.noise).update(honest, rng)
@@ -235,7 +225,6 @@ class ScaledUpdate:
         real("factor", self.factor)
 
     def update(self, honest: Tensor, rng: np.random.Generator) -> Tensor:
-        """The scaled update."""
         return self.factor * honest
 
 

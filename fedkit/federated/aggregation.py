@@ -69,7 +69,6 @@ class SizeWeighted:
     """FedAvg: weights proportional to the clients' numbers of samples (McMahan et al. 2017)."""
 
     def weights(self, values: FloatArray, sizes: IntArray) -> FloatArray:
-        """See :meth:`Aggregation.weights`."""
         return _normalise(np.asarray(sizes, dtype=np.float64))
 
 
@@ -78,7 +77,6 @@ class UniformWeights:
     """The plain mean of the updates."""
 
     def weights(self, values: FloatArray, sizes: IntArray) -> FloatArray:
-        """See :meth:`Aggregation.weights`."""
         return np.full(len(sizes), 1 / len(sizes))
 
 
@@ -90,7 +88,6 @@ class Proportional:
     """
 
     def weights(self, values: FloatArray, sizes: IntArray) -> FloatArray:
-        """See :meth:`Aggregation.weights`."""
         return _normalise(np.maximum(np.asarray(values, dtype=np.float64), 0.0))
 
 
@@ -102,7 +99,6 @@ class Median:
     """
 
     def step(self, r: Round, valuation: Valuation, clients: ClientTable) -> Tensor:
-        """``base + med_i updates_i``."""
         k = len(r.updates)
         return r.base + r.updates.sort(dim=0).values[(k - 1) // 2 : k // 2 + 1].mean(dim=0)
 
@@ -125,7 +121,6 @@ class TrimmedMean:
             raise ValueError("share is 0.5; a trimmed mean keeps something: take less, or Median()")
 
     def step(self, r: Round, valuation: Valuation, clients: ClientTable) -> Tensor:
-        """``base + mean`` of what is left in each coordinate."""
         k = len(r.updates)
         cut = int(self.share * k + 1e-9)  # 0.29 * 100 is 28.999...
         cut = min(cut, (k - 1) // 2)
@@ -158,7 +153,6 @@ class Krum:
         checks.whole("malicious", self.malicious, 0)
 
     def step(self, r: Round, valuation: Valuation, clients: ClientTable) -> Tensor:
-        """``base + updates_i`` of the lowest score."""
         k, least = len(r.updates), 2 * self.malicious + 3
         if k + r.left_out < least:
             raise ValueError(

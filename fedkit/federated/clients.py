@@ -68,7 +68,6 @@ class Federation:
 
     @property
     def n_clients(self) -> int:
-        """Number of clients."""
         return len(self.clients)
 
     @property

@@ -111,7 +111,6 @@ class IID:
     """Shuffle the pool and deal it out evenly; sizes differ by at most one."""
 
     def split(self, y: np.ndarray, n_clients: int, rng: np.random.Generator) -> list[np.ndarray]:
-        """See :meth:`Partitioner.split`."""
         labels = _check_labels(y, n_clients)
         return [np.sort(p) for p in np.array_split(rng.permutation(len(labels)), n_clients)]
 
@@ -155,7 +154,6 @@ class Dirichlet:
         choice("by", self.by, ("class", "capped", "client", "blocks"))
 
     def split(self, y: np.ndarray, n_clients: int, rng: np.random.Generator) -> list[np.ndarray]:
-        """See :meth:`Partitioner.split`."""
         labels = _check_labels(y, n_clients)
         if self.by == "client":
             return self._by_client(labels, n_clients, rng)
@@ -239,7 +237,6 @@ class ClassesPerClient:
         whole("k", self.k, 1)
 
     def split(self, y: np.ndarray, n_clients: int, rng: np.random.Generator) -> list[np.ndarray]:
-        """See :meth:`Partitioner.split`."""
         labels = _check_labels(y, n_clients)
         classes = np.unique(labels)
         if self.k > len(classes):
@@ -283,7 +280,6 @@ class QuantitySkew:
             raise ValueError(f"proportions is {self.proportions}; expected numbers above 0")
 
     def split(self, y: np.ndarray, n_clients: int, rng: np.random.Generator) -> list[np.ndarray]:
-        """See :meth:`Partitioner.split`."""
         pool = rng.permutation(len(_check_labels(y, n_clients)))
         if self.proportions is None:
             shares = _draw_shares(np.full(n_clients, self.alpha), rng)
@@ -333,7 +329,6 @@ class Mavericks:
                 whole("one of classes", int(label) if label == int(label) else label, 0)
 
     def split(self, y: np.ndarray, n_clients: int, rng: np.random.Generator) -> list[np.ndarray]:
-        """See :meth:`Partitioner.split`."""
         labels = _check_labels(y, n_clients)
         present = np.unique(labels)
         if self.classes is None:
@@ -392,7 +387,6 @@ class Mixed:
             having("a partitioner in groups", partitioner, "split")
 
     def split(self, y: np.ndarray, n_clients: int, rng: np.random.Generator) -> list[np.ndarray]:
-        """See :meth:`Partitioner.split`."""
         labels = _check_labels(y, n_clients)
         numbers = np.array([number for number, _ in self.groups])
         if numbers.sum() != n_clients:

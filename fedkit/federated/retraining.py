@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -241,23 +241,8 @@ def _in_sample_space(
     return advance
 
 
-class TrainWithSizes(Protocol):
-    """What :func:`train_with_sizes` is to those who ask it for accuracies."""
-
-    def __call__(
-        self,
-        federation: Federation,
-        architecture: Architecture,
-        local: LocalSGD,
-        sizes: npt.ArrayLike,
-        *,
-        seed: int = ...,
-        every_round: bool = ...,
-        device: str | torch.device | None = ...,
-        progress: bool = ...,
-    ) -> FloatArray:
-        """Test accuracies, float64[B, R] or float64[B, 1]."""
-        ...
+#: :func:`train_with_sizes`, or what stands in its place and remembers
+TrainWithSizes = Callable[..., FloatArray]
 
 
 @dataclass(frozen=True, eq=False)
@@ -300,11 +285,9 @@ class RetrainingGame:
 
     @property
     def n_players(self) -> int:
-        """Number of clients."""
         return self.federation.n_clients
 
     def value(self, coalitions: npt.ArrayLike) -> FloatArray:
-        """Test accuracy per coalition, float64[B]."""
         amounts = check_coalitions(coalitions, self.n_players) * self.federation.sizes
         sizes = amounts[:, None, :].repeat(self.rounds, axis=1)
         values = np.zeros(len(sizes))

@@ -31,7 +31,7 @@ from fedkit.learning.foreign import of_module
 from fedkit.learning.training import LocalSGD, train_clients
 from fedkit.streams import Streams
 
-__all__ = ["Plan", "Strategy", "keep_latest", "keep_mean", "keep_total", "run"]
+__all__ = ["Plan", "Strategy", "keep_latest", "keep_total", "run"]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -44,13 +44,6 @@ Attack = Callable[[Round], torch.Tensor]
 def keep_latest(clients: ClientTable, ids: IntArray, valuation: Valuation) -> None:
     """A client's value is that of its last round (FedOwen: 'the latest contribution estimate')."""
     clients.values[ids] = valuation.values
-
-
-def keep_mean(clients: ClientTable, ids: IntArray, valuation: Valuation) -> None:
-    """A client's value is the mean over its rounds."""
-    old = clients.values[ids]
-    rounds = clients.counts[ids].reshape(-1, *[1] * (old.ndim - 1))
-    clients.values[ids] = old + (valuation.values - old) / rounds
 
 
 def keep_total(clients: ClientTable, ids: IntArray, valuation: Valuation) -> None:
@@ -340,7 +333,6 @@ class _Run:
         return weights
 
     def write(self, replicate: _Replicate, r: Round, v: Valuation, weights: FloatArray) -> None:
-        """Add a round to the history."""
         t, last = r.index + 1, r.index + 1 == self.plan.rounds
         accuracy = float("nan")
         if last or t % self.plan.evaluate_every == 0:

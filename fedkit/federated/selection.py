@@ -86,7 +86,6 @@ class UniformSelection:
     """`k` clients uniformly without replacement, among those that own data."""
 
     def select(self, clients: ClientTable, k: int, rng: np.random.Generator) -> IntArray:
-        """Draw them."""
         return draw(clients.available, k, rng)
 
 

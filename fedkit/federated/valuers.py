@@ -140,7 +140,6 @@ class NoValue:
     """FedAvg: nobody is valued; every value is 0."""
 
     def value(self, rounds: Sequence[Round]) -> list[Valuation]:
-        """Zeros."""
         return [_given(np.zeros(len(r.participants)), "none") for r in rounds]
 
 
@@ -149,7 +148,6 @@ class SizeAsValue:
     """Control: a participant's share of the round's training samples."""
 
     def value(self, rounds: Sequence[Round]) -> list[Valuation]:
-        """Sizes divided by their sum."""
         return [_given(r.sizes / r.sizes.sum(), "size") for r in rounds]
 
 
@@ -162,7 +160,6 @@ class RandomValues:
     """
 
     def value(self, rounds: Sequence[Round]) -> list[Valuation]:
-        """A fresh random point of the simplex per round."""
         rngs = [r.streams.generator("random values") for r in rounds]
         points = [
             g.dirichlet(np.ones(len(r.participants))) for g, r in zip(rngs, rounds, strict=True)
@@ -222,7 +219,6 @@ class Estimated:
         flag("normalised", self.normalised)
 
     def value(self, rounds: Sequence[Round]) -> list[Valuation]:
-        """Estimates of all rounds, whose requests are merged."""
         return estimate_many(
             [r.game(self.normalised) for r in rounds],
             self.estimator,
@@ -242,5 +238,4 @@ class Exact:
         flag("normalised", self.normalised)
 
     def value(self, rounds: Sequence[Round]) -> list[Valuation]:
-        """Exact values."""
         return [shapley(r.game(self.normalised)) for r in rounds]

@@ -1,8 +1,8 @@
 """Games whose values are known in closed form: the ground truth of the tests and of the book.
 
-Each is a game (``n_players``, ``value``) with ``shapley()`` and, where it is closed,
-``banzhaf()``.  All of them take unequal players, because symmetric games hide mistakes such as
-an inclusion probability of ``1 - q`` for ``q``.
+Each is a game (``n_players``, ``value``) with ``shapley()`` and ``banzhaf()``.  All of them take
+unequal players, because symmetric games hide mistakes such as an inclusion probability of
+``1 - q`` for ``q``.
 """
 
 from __future__ import annotations
@@ -17,133 +17,6 @@ from fedkit.checks import vector, whole
 from fedkit.games.coalitions import Utilities, check_coalitions
 
 __all__ = ["airport", "glove", "random_unanimity_sum", "unanimity", "weighted_majority"]
-
-
-@dataclass(frozen=True, eq=False)
-class AirportGame:
-    """A runway serves its longest plane: ``v(S) = max of costs in S``, and 0 for nobody."""
-
-    costs: Utilities
-
-    @property
-    def n_players(self) -> int:
-        """Number of players."""
-        return len(self.costs)
-
-    def value(self, coalitions: ArrayLike) -> Utilities:
-        """Return the utilities of ``bool[B, n]`` coalitions."""
-        rows = check_coalitions(coalitions, self.n_players)
-        return np.where(rows, self.costs, 0.0).max(axis=1)
-
-    def _steps(self) -> tuple[NDArray[np.int64], Utilities, NDArray[np.int64]]:
-        order = np.argsort(self.costs, kind="stable")
-        users = np.arange(self.n_players, 0, -1)
-        return order, np.diff(self.costs[order], prepend=0.0), users
-
-    def shapley(self) -> Utilities:
-        """Each piece of runway is shared equally by the planes that need it."""
-        order, steps, users = self._steps()
-        values = np.empty(self.n_players)
-        values[order] = np.cumsum(steps / users)
-        return values
-
-    def banzhaf(self) -> Utilities:
-        """Each piece counts when no other plane that needs it is there."""
-        order, steps, users = self._steps()
-        values = np.empty(self.n_players)
-        values[order] = np.cumsum(steps / 2.0 ** (users - 1))
-        return values
-
-
-@dataclass(frozen=True)
-class GloveGame:
-    """Pairs of gloves: ``v(S) = min(left gloves, right gloves)``; left-hand owners come first."""
-
-    left: int
-    right: int
-
-    def __post_init__(self) -> None:
-        whole("left", self.left, 1)
-        whole("right", self.right, 1)
-
-    @property
-    def n_players(self) -> int:
-        """Number of players."""
-        return self.left + self.right
-
-    def value(self, coalitions: ArrayLike) -> Utilities:
-        """Return the utilities of ``bool[B, n]`` coalitions."""
-        rows = check_coalitions(coalitions, self.n_players)
-        left = rows[:, : self.left].sum(axis=1)
-        return np.minimum(left, rows[:, self.left :].sum(axis=1)).astype(np.float64)
-
-    def _left_value(self, size_weight: Utilities) -> float:
-        """Weigh the coalitions of others in which one more left glove makes a pair."""
-        return sum(
-            comb(self.left - 1, a) * comb(self.right, b) * float(size_weight[a + b])
-            for a in range(self.left)
-            for b in range(a + 1, self.right + 1)
-        )
-
-    def _both(self, size_weight: Utilities) -> Utilities:
-        swapped = GloveGame(self.right, self.left)
-        sides = [self._left_value(size_weight), swapped._left_value(size_weight)]
-        return np.repeat(np.array(sides), [self.left, self.right])
-
-    def shapley(self) -> Utilities:
-        """Count the pairs that a player completes, over sizes."""
-        n = self.n_players
-        return self._both(np.array([1.0 / (n * comb(n - 1, s)) for s in range(n)]))
-
-    def banzhaf(self) -> Utilities:
-        """Count the pairs that a player completes, all coalitions alike."""
-        return self._both(np.full(self.n_players, 0.5 ** (self.n_players - 1)))
-
-
-@dataclass(frozen=True, eq=False)
-class WeightedMajorityGame:
-    """``v(S) = 1`` when the weights of `S` reach the quota, else 0; integer weights.
-
-    The values count, by dynamic programming over (size, weight), the coalitions in which a
-    player is decisive.
-    """
-
-    weights: NDArray[np.int64]
-    quota: int
-
-    @property
-    def n_players(self) -> int:
-        """Number of players."""
-        return len(self.weights)
-
-    def value(self, coalitions: ArrayLike) -> Utilities:
-        """Return the utilities of ``bool[B, n]`` coalitions."""
-        rows = check_coalitions(coalitions, self.n_players)
-        return (rows @ self.weights >= self.quota).astype(np.float64)
-
-    def _decisive(self, player: int) -> Utilities:
-        """Return how many coalitions of each size the player turns from losing to winning."""
-        n = self.n_players
-        counts = np.zeros((n, self.quota))  # [size, weight]; a weight at the quota has won
-        counts[0, 0] = 1.0
-        for weight in np.delete(self.weights, player).tolist():
-            joined = np.zeros_like(counts)
-            if weight < self.quota:
-                joined[1:, weight:] = counts[:-1, : self.quota - weight]
-            counts = counts + joined
-        own = int(self.weights[player])
-        return counts[:, max(self.quota - own, 0) :].sum(axis=1) if own else np.zeros(n)
-
-    def shapley(self) -> Utilities:
-        """Return the Shapley-Shubik power index."""
-        n = self.n_players
-        weight = np.array([1.0 / (n * comb(n - 1, s)) for s in range(n)])
-        return np.array([self._decisive(i) @ weight for i in range(n)])
-
-    def banzhaf(self) -> Utilities:
-        """Return the (non-normalised) Banzhaf power index."""
-        n = self.n_players
-        return np.array([self._decisive(i).sum() * 0.5 ** (n - 1) for i in range(n)])
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,25 +36,118 @@ class UnanimitySum:
 
     @property
     def n_players(self) -> int:
-        """Number of players."""
         return self.carriers.shape[1]
 
     def value(self, coalitions: ArrayLike) -> Utilities:
-        """Return the utilities of ``bool[B, n]`` coalitions."""
         rows = check_coalitions(coalitions, self.n_players)
         absent = (~rows).astype(np.float32) @ self.carriers.T.astype(np.float32)
         return (absent == 0).astype(np.float64) @ self.coefficients
-
-    def _shared(self, share: Utilities) -> Utilities:
-        return (self.carriers * share[:, None]).T @ self.coefficients
 
     def shapley(self) -> Utilities:
         """Each dividend is shared equally by its carrier."""
         return self._shared(1.0 / self.carriers.sum(axis=1))
 
     def banzhaf(self) -> Utilities:
-        """Each member gets the dividend when the rest of its carrier is there."""
+        """Each member gets the dividend when the rest of its carrier is there, or none of it."""
         return self._shared(0.5 ** (self.carriers.sum(axis=1) - 1.0))
+
+    def _shared(self, share: Utilities) -> Utilities:
+        return (self.carriers * share[:, None]).T @ self.coefficients
+
+
+@dataclass(frozen=True, eq=False)
+class AirportGame(UnanimitySum):
+    """A runway serves its longest plane: ``v(S) = max of costs in S``, and 0 for nobody.
+
+    The carriers are those who need a piece of runway, and its cost is the coefficient; *one* of
+    them is enough.  The game is the dual of the unanimity games', and so has their values.
+    """
+
+    costs: Utilities
+
+    def value(self, coalitions: ArrayLike) -> Utilities:
+        rows = check_coalitions(coalitions, self.n_players)
+        return np.where(rows, self.costs, 0.0).max(axis=1)
+
+
+class _Counted:
+    """A game whose marginals are 0 or 1: values count the coalitions that a player completes."""
+
+    n_players: int
+
+    def decisive(self) -> Utilities:
+        """Return how many coalitions of each size each player completes, ``[n, sizes]``."""
+        raise NotImplementedError
+
+    def shapley(self) -> Utilities:
+        """Return the Shapley values: the Shapley-Shubik index of a vote."""
+        n = self.n_players
+        return self.decisive() @ np.array([1.0 / (n * comb(n - 1, s)) for s in range(n)])
+
+    def banzhaf(self) -> Utilities:
+        """Return the Banzhaf values, all coalitions alike."""
+        return self.decisive().sum(axis=1) * 0.5 ** (self.n_players - 1)
+
+
+@dataclass(frozen=True)
+class GloveGame(_Counted):
+    """Pairs of gloves: ``v(S) = min(left gloves, right gloves)``; left-hand owners come first."""
+
+    left: int
+    right: int
+
+    def __post_init__(self) -> None:
+        whole("left", self.left, 1)
+        whole("right", self.right, 1)
+
+    @property
+    def n_players(self) -> int:  # type: ignore[override]
+        return self.left + self.right
+
+    def value(self, coalitions: ArrayLike) -> Utilities:
+        rows = check_coalitions(coalitions, self.n_players)
+        left = rows[:, : self.left].sum(axis=1)
+        return np.minimum(left, rows[:, self.left :].sum(axis=1)).astype(np.float64)
+
+    def decisive(self) -> Utilities:
+        """Return how many coalitions have more of the other glove."""
+        counts = np.zeros((2, self.n_players))
+        for side, (own, others) in enumerate(((self.left, self.right), (self.right, self.left))):
+            for a in range(own):
+                for b in range(a + 1, others + 1):
+                    counts[side, a + b] += comb(own - 1, a) * comb(others, b)
+        return np.repeat(counts, [self.left, self.right], axis=0)
+
+
+@dataclass(frozen=True, eq=False)
+class WeightedMajorityGame(_Counted):
+    """``v(S) = 1`` when the weights of `S` reach the quota, else 0; integer weights."""
+
+    weights: NDArray[np.int64]
+    quota: int
+
+    @property
+    def n_players(self) -> int:  # type: ignore[override]
+        return len(self.weights)
+
+    def value(self, coalitions: ArrayLike) -> Utilities:
+        rows = check_coalitions(coalitions, self.n_players)
+        return (rows @ self.weights >= self.quota).astype(np.float64)
+
+    def decisive(self) -> Utilities:
+        """Return how many losing coalitions win with a player: dynamic programming."""
+        found = np.zeros((self.n_players, self.n_players))
+        for player, own in enumerate(self.weights.tolist()):
+            counts = np.zeros((self.n_players, self.quota))  # [size, weight]; at the quota it won
+            counts[0, 0] = 1.0
+            for weight in np.delete(self.weights, player).tolist():
+                joined = np.zeros_like(counts)
+                if weight < self.quota:
+                    joined[1:, weight:] = counts[:-1, : self.quota - weight]
+                counts = counts + joined
+            if own:
+                found[player] = counts[:, max(self.quota - own, 0) :].sum(axis=1)
+        return found
 
 
 def airport(costs: ArrayLike) -> AirportGame:
@@ -199,7 +165,8 @@ def airport(costs: ArrayLike) -> AirportGame:
     array = vector("costs", costs)
     if (array < 0).any():
         raise ValueError(f"costs are {costs!r}; expected non-negative numbers")
-    return AirportGame(array)
+    steps = np.sort(array)
+    return AirportGame(array >= steps[:, None], np.diff(steps, prepend=0.0), array)
 
 
 def glove(left: int, right: int) -> GloveGame:

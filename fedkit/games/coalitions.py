@@ -14,6 +14,7 @@ __all__ = [
     "Memo",
     "Utilities",
     "all_coalitions",
+    "bit_index",
     "check_coalitions",
     "check_table_size",
     "check_utilities",
@@ -118,7 +119,11 @@ def coalition_index(coalitions: ArrayLike) -> NDArray[np.int64]:
             f"coalitions have shape {array.shape}; an index needs (B, n) with "
             f"n <= {MAX_INDEX_PLAYERS} (MemoGame packs any n)"
         )
-    rows = check_coalitions(array, array.shape[1])
+    return bit_index(check_coalitions(array, array.shape[1]))
+
+
+def bit_index(rows: Coalitions) -> NDArray[np.int64]:
+    """Return the indices of rows that are checked already."""
     packed = np.packbits(rows, axis=1, bitorder="little")
     if packed.shape[1] < 8:
         wide = np.zeros((len(packed), 8), dtype=np.uint8)
@@ -186,7 +191,7 @@ class Memo:
     def keys(self, coalitions: Coalitions) -> Any:
         """Return one hashable key per coalition (an int64 array, or a list of bytes)."""
         if self.n_players <= MAX_INDEX_PLAYERS:
-            return coalition_index(coalitions)
+            return bit_index(coalitions)
         return [row.tobytes() for row in np.packbits(coalitions, axis=1)]
 
     def rows(self, keys: Any) -> NDArray[np.int64]:

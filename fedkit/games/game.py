@@ -19,18 +19,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedkit.checks import choice, function, real, whole
-from fedkit.games.closed_forms import (
-    airport,
-    glove,
-    random_unanimity_sum,
-    unanimity,
-    weighted_majority,
-)
+from fedkit.games.closed_forms import airport, random_unanimity_sum
 from fedkit.games.coalitions import (
     Coalitions,
     Memo,
     Utilities,
     all_coalitions,
+    bit_index,
     check_coalitions,
     check_table_size,
     check_utilities,
@@ -48,17 +43,11 @@ __all__ = [
     "TableGame",
     "airport",
     "all_coalitions",
-    "check_coalitions",
-    "check_utilities",
     "coalition_index",
-    "glove",
     "normalise",
     "random_unanimity_sum",
     "tabulate",
-    "unanimity",
-    "weighted_majority",
 ]
-
 
 TABLE_BATCH = 2**16  # coalitions at once: all of up to 16 players, and little memory beyond
 
@@ -117,12 +106,10 @@ class TableGame:
 
     @property
     def n_players(self) -> int:
-        """Number of players."""
         return len(self.values).bit_length() - 1
 
     def value(self, coalitions: ArrayLike) -> Utilities:
-        """Look up the utilities of ``bool[B, n]`` coalitions."""
-        return self.values[coalition_index(check_coalitions(coalitions, self.n_players))]
+        return self.values[bit_index(check_coalitions(coalitions, self.n_players))]
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,7 +132,6 @@ class FunctionGame:
         function("function", self.function)
 
     def value(self, coalitions: ArrayLike) -> Utilities:
-        """Return the utilities of ``bool[B, n]`` coalitions."""
         rows = check_coalitions(coalitions, self.n_players)
         return check_utilities(self.function(rows), rows)
 
@@ -168,16 +154,13 @@ class MemoGame:
 
     @property
     def n_players(self) -> int:
-        """Number of players."""
         return self.game.n_players
 
     @property
     def evaluations(self) -> int:
-        """Distinct coalitions evaluated so far."""
         return self._memo.size
 
     def value(self, coalitions: ArrayLike) -> Utilities:
-        """Return the utilities of ``bool[B, n]`` coalitions, evaluating the new ones."""
         return self.by(coalitions, self.game.value)
 
     def by(self, coalitions: ArrayLike, ask: Callable[[Coalitions], Any]) -> Utilities:
@@ -215,11 +198,9 @@ class NormalisedGame:
 
     @property
     def n_players(self) -> int:
-        """Number of players."""
         return self.game.n_players
 
     def value(self, coalitions: ArrayLike) -> Utilities:
-        """Return the normalised utilities of ``bool[B, n]`` coalitions."""
         return self.by(coalitions, self.game.value)
 
     def by(self, coalitions: ArrayLike, ask: Callable[[Coalitions], Any]) -> Utilities:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -137,7 +137,6 @@ class Valuation:
 
     @property
     def n_players(self) -> int:
-        """Number of players."""
         return len(self.values)
 
     @property
@@ -264,27 +263,12 @@ class Valuation:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain numbers, lists and strings, ready for strict JSON (NaN becomes None)."""
-        return {
-            "values": _plain(self.values),
-            "standard_errors": _plain(self.standard_errors),
-            "evaluations": int(self.evaluations),
-            "calls": int(self.calls),
-            "method": self.method,
-            "seed": self.seed,
-            "exact": self.exact,
-            "trace": None
-            if self.trace is None
-            else {
-                "evaluations": self.trace.evaluations.tolist(),
-                "calls": self.trace.calls.tolist(),
-                "values": _plain(self.trace.values),
-            },
-            "info": _facts(self.info),
-            "names": None if self.names is None else list(self.names),
-            "degrees_of_freedom": None
-            if self.degrees_of_freedom is None
-            else _plain(np.minimum(self.degrees_of_freedom, 1e18)),
-        }
+        record = {each.name: getattr(self, each.name) for each in fields(self)}
+        if self.trace is not None:
+            record["trace"] = vars(self.trace)
+        if self.degrees_of_freedom is not None:
+            record["degrees_of_freedom"] = np.minimum(self.degrees_of_freedom, 1e18)
+        return dict(_facts(record))
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Valuation:
@@ -300,34 +284,17 @@ class Valuation:
             raise ValueError(
                 f"the record lacks {sorted(missing)}; expected what Valuation.to_dict wrote"
             )
-        trace = record.get("trace")
-        return cls(
-            values=_array(record["values"]),
-            standard_errors=_array(record["standard_errors"]),
-            evaluations=int(record["evaluations"]),
-            calls=int(record["calls"]),
-            method=str(record["method"]),
-            seed=record.get("seed"),
-            exact=bool(record.get("exact", False)),
-            trace=None
-            if trace is None
-            else Trace(
-                np.array(trace["evaluations"], dtype=np.int64),
-                np.array(trace["calls"], dtype=np.int64),
-                _array(trace["values"]),
-            ),
-            info=dict(record.get("info", {})),
-            names=record.get("names"),
-            degrees_of_freedom=None
-            if record.get("degrees_of_freedom") is None
-            else _array(record["degrees_of_freedom"]),
-        )
-
-
-def _plain(array: Floats) -> Any:
-    nested = array.astype(object)
-    nested[np.isnan(array)] = None
-    return nested.tolist()
+        known = {each.name for each in fields(cls)}
+        given = {name: value for name, value in record.items() if name in known}
+        for name in ("values", "standard_errors", "degrees_of_freedom"):
+            if given.get(name) is not None:
+                given[name] = _array(given[name])
+        if given.get("trace") is not None:
+            evaluations, calls = (
+                np.array(given["trace"][name], dtype=np.int64) for name in ("evaluations", "calls")
+            )
+            given["trace"] = Trace(evaluations, calls, _array(given["trace"]["values"]))
+        return cls(**given)
 
 
 def _facts(value: Any) -> Any:

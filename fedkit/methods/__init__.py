@@ -5,19 +5,20 @@ What needs torch is imported when it is first used.
 
 from __future__ import annotations
 
-from fedkit.extras import later
+from fedkit.extras import homes, later
 
-_FILES = {
-    "cgsv": "CosineGame CosineValues LeaveOneOut OracleWeights RunningCosine ShuffledValues",
-    "fedccea": "Fit Simulations contribution_index contribution_values fit_aam simulate",
-    "fedms": "Accumulate CoresetWeights FedMS MaverickGTG MaverickMR MaverickTMR MaverickValues "
-    "ScoreSelection class_difficulty class_scores",
-    "fedowen": "EpsilonGreedy FedOwen OwenSampling Softmax",
-    "fedtsv": "ContributionWeights FedTSV TrajectoryGame TrajectoryValues gram_matrix "
-    "reference_updates",
-    "selection_baselines": "FedEMD GreedyFed Oracle PowerOfChoice RunningValue SFedAvg",
-}
-_LATER = {name: file for file, names in _FILES.items() for name in names.split()}
+_LATER = homes(
+    {
+        "cgsv": "CosineGame CosineValues LeaveOneOut OracleWeights RunningCosine ShuffledValues",
+        "fedccea": "Fit Simulations contribution_index contribution_values fit_aam simulate",
+        "fedms": "Accumulate CoresetWeights FedMS MaverickGTG MaverickMR MaverickTMR "
+        "MaverickValues ScoreSelection class_difficulty class_scores",
+        "fedowen": "EpsilonGreedy FedOwen OwenSampling Softmax",
+        "fedtsv": "ContributionWeights FedTSV TrajectoryGame TrajectoryValues gram_matrix "
+        "reference_updates",
+        "selection_baselines": "FedEMD GreedyFed Oracle PowerOfChoice RunningValue SFedAvg",
+    }
+)
 
 __all__ = list(_LATER)
 __getattr__ = later(__name__, _LATER)

@@ -60,11 +60,9 @@ class CosineGame:
 
     @property
     def n_players(self) -> int:
-        """Number of updates."""
         return len(self.gram)
 
     def value(self, coalitions: npt.ArrayLike) -> FloatArray:
-        """Cosine per coalition, float64[B], in [-1, 1]."""
         members = check_coalitions(coalitions, self.n_players).astype(np.float64)
         inner = members @ self.gram
         length = np.sqrt(np.maximum((inner * members).sum(axis=1), 0) * max(self.gram.sum(), 0))
@@ -100,7 +98,6 @@ class CosineValues:
         flag("normalised", self.normalised)
 
     def value(self, rounds: Sequence[Round]) -> list[Valuation]:
-        """Return one valuation per round, over its participants."""
         return [self._one(gram_matrix(r.updates)) for r in rounds]
 
     def _one(self, gram: FloatArray) -> Valuation:
@@ -139,7 +136,6 @@ class RunningCosine:
         real("floor", self.floor, 0.0, above=True)
 
     def __call__(self, clients: ClientTable, ids: IntArray, valuation: Valuation) -> None:
-        """Write a round into the table."""
         if "importances" not in clients.memory:
             clients.values[:] = clients.sizes / clients.sizes.sum()
             clients.memory["importances"] = np.ones(1)
@@ -154,7 +150,6 @@ class LeaveOneOut:
     """``v(N) - v(N without i)`` on the round's reconstructed models (Wang et al. 2019)."""
 
     def value(self, rounds: Sequence[Round]) -> list[Valuation]:
-        """Return one valuation per round, over its participants."""
         return [leave_one_out(r.game()) for r in rounds]
 
 
@@ -191,7 +186,6 @@ class ShuffledValues:
     policy: ValuePolicy
 
     def value(self, rounds: Sequence[Round]) -> list[Valuation]:
-        """Return one valuation per round, over its participants."""
         valued = zip(rounds, self.policy.value(rounds), strict=True)
         return [self._dealt(r, v) for r, v in valued]
 

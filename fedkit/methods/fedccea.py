@@ -8,15 +8,16 @@ Quality times size is the client's value, and its positive part over the sum the
 3.2.2, Eq. 3).
 
 The paper leaves open where the only sigmoid of the AAM stands: behind the shared weights, or behind
-the nodes of the first fully connected layer.  The file ends with how either reading is fitted to
-convergence, and with Adam for both.
+the nodes of the first fully connected layer.  It also leaves open how "until convergence" is
+reached; the file ends with a way for either reading, and with Adam for both.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -25,8 +26,7 @@ import torch
 from scipy.linalg import lapack
 from scipy.optimize import OptimizeResult, minimize
 from scipy.special import expit
-from torch import Tensor, nn
-from torch.nn.utils import parameters_to_vector, vector_to_parameters
+from torch import Tensor
 
 from fedkit.checks import choice, real, vector, whole
 from fedkit.federated.clients import Federation
@@ -37,7 +37,6 @@ from fedkit.streams import Streams
 
 __all__ = [
     "AccuracyApproximation",
-    "Connected",
     "Fit",
     "Simulations",
     "contribution_index",
@@ -47,7 +46,6 @@ __all__ = [
     "fit_connected",
     "padded_inputs",
     "project",
-    "random_starts",
     "sample_sizes",
     "shared_weights",
     "simulate",
@@ -57,7 +55,7 @@ __all__ = [
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 Sigmoid = Literal["shared", "connected"]
-_Watch = Callable[[FloatArray, float], None]
+Found = tuple["AccuracyApproximation", list[float]]
 
 #: of the first fully connected layer, in the paper
 NODES = 10
@@ -154,17 +152,17 @@ def simulate(
 
 
 def padded_inputs(sizes: FloatArray) -> FloatArray:
-    """Inputs of the AAM: for every round what was used up to it, and zeros behind (Figure 3).
+    """Inputs of the AAM: for every round what was used up to it, and zeros behind.
 
-    From float64[S, R, n] to float64[S * R, R, n]; row ``s * R + r`` holds rounds 0 to r of
-    simulation s.
+    Lines 2 to 6 of Algorithm 2, and Figure 3.  From float64[S, R, n] to float64[S * R, R, n]; row
+    ``s * R + r`` holds rounds 0 to r of simulation s.
     """
     s, r, n = sizes.shape
     past = np.tril(np.ones((r, r)))[None, :, :, None]  # [1, now, round, 1]
     return np.asarray((past * sizes[:, None]).reshape(s * r, r, n))
 
 
-class AccuracyApproximation(nn.Module):
+class AccuracyApproximation:
     """The AAM: shared weights, then two fully connected layers (section 3.2.1, appendix A).
 
     Parameters
@@ -176,6 +174,13 @@ class AccuracyApproximation(nn.Module):
         weights (section 3.2.1), or the first fully connected one.
     rng : numpy.random.Generator
         Initial weights.
+
+    Attributes
+    ----------
+    weights : tensor [P], or [K, P] of K networks side by side
+        All of them in one row.  What follows are views of it.
+    quality, inner, inner_bias, outer, outer_bias : tensors [n], [R, H], [H], [H] and []
+        omega, at least 0, and the connected layers.
     """
 
     def __init__(
@@ -186,25 +191,56 @@ class AccuracyApproximation(nn.Module):
         sigmoid: Sigmoid = "shared",
         *,
         rng: np.random.Generator,
+        dtype: torch.dtype = torch.float32,
     ) -> None:
-        super().__init__()
         self.sigmoid = sigmoid
-
-        self.quality, self.inner, self.inner_bias, self.outer = (
-            nn.Parameter(torch.from_numpy(weights).float())
-            for weights in _drawn(rng, clients, rounds, nodes)
+        self.shapes = ((clients,), (rounds, nodes), (nodes,), (nodes,), ())
+        width = 1 / np.sqrt(rounds)
+        drawn = (
+            rng.uniform(0, 1 / np.sqrt(clients), clients),
+            rng.uniform(-width, width, rounds * nodes),
+            np.zeros(nodes),
+            rng.uniform(-1, 1, nodes) / np.sqrt(nodes),
+            np.zeros(1),
         )
-        self.outer_bias = nn.Parameter(torch.zeros(()))
+        self._take(torch.from_numpy(np.concatenate(drawn)).to(dtype))
 
-    def forward(self, inputs: Tensor) -> Tensor:
-        """Predict accuracies ``[B]`` from padded sizes ``[B, R, n]``."""
-        per_round = inputs @ self.quality
+    def _take(self, weights: Tensor) -> None:
+        pieces = weights.split([math.prod(shape) for shape in self.shapes], dim=-1)
+        self.weights = weights
+        self.quality, self.inner, self.inner_bias, self.outer, self.outer_bias = (
+            piece.view((*weights.shape[:-1], *shape))
+            for piece, shape in zip(pieces, self.shapes, strict=True)
+        )
+
+    def like(self, weights: Tensor) -> AccuracyApproximation:
+        """Return a network of the same shape, or several, with other weights."""
+        other = copy(self)
+        other._take(weights)
+        return other
+
+    def __call__(self, inputs: Tensor) -> Tensor:
+        """Predict accuracies ``[..., B]`` from padded sizes ``[B, R, n]``."""
+        per_round = torch.tensordot(self.quality, inputs, dims=([-1], [-1]))
         if self.sigmoid == "shared":
             per_round = torch.sigmoid(per_round)
-        hidden = per_round @ self.inner + self.inner_bias
+        return self._last(per_round @ self.inner + self.inner_bias[..., None, :])
+
+    def running(self, sizes: Tensor) -> Tensor:
+        """Predict accuracies ``[S, R]`` of one network from sizes ``[S, R, n]``, not padded.
+
+        What the nodes add up are running sums over the rounds: what goes in is smaller by a
+        factor R.  The rounds that have not come add sigmoid(0) each where that stands before them.
+        """
+        per_round, bias = sizes @ self.quality, self.inner_bias
+        if self.sigmoid == "shared":
+            per_round, bias = torch.sigmoid(per_round) - 0.5, bias + self.inner.sum(dim=0) / 2
+        return self._last((per_round[..., None] * self.inner).cumsum(dim=1) + bias)
+
+    def _last(self, nodes: Tensor) -> Tensor:
         if self.sigmoid == "connected":
-            hidden = torch.sigmoid(hidden)
-        return hidden @ self.outer + self.outer_bias
+            nodes = torch.sigmoid(nodes)
+        return (nodes @ self.outer[..., None])[..., 0] + self.outer_bias[..., None]
 
     @property
     def per_round(self) -> FloatArray | None:
@@ -212,27 +248,15 @@ class AccuracyApproximation(nn.Module):
 
         Without a sigmoid between them the two connected layers are one linear function.
         """
-        if self.sigmoid == "connected":
-            return None
-        return np.asarray((self.inner @ self.outer).detach().double().numpy())
+        return None if self.sigmoid == "connected" else _numbers(self.inner @ self.outer)
 
-    @torch.no_grad()
     def accuracies(self, sizes: FloatArray) -> FloatArray:
         """Approximated accuracies, float64[S, R], for scaled sizes float64[S, R, n]."""
-        found = self(torch.from_numpy(padded_inputs(sizes)).float())
-        return np.asarray(found.double().numpy().reshape(sizes.shape[:2]))
+        return _numbers(self.running(torch.from_numpy(sizes).to(self.weights)))
 
 
-def _drawn(
-    rng: np.random.Generator, clients: int, rounds: int, nodes: int = NODES
-) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Weights to begin with: the clients', those and the biases of the nodes, the last layer's."""
-    return (
-        rng.uniform(0, 1 / np.sqrt(clients), clients),
-        rng.uniform(-1 / np.sqrt(rounds), 1 / np.sqrt(rounds), (rounds, nodes)),
-        np.zeros(nodes),
-        rng.uniform(-1, 1, nodes) / np.sqrt(nodes),
-    )
+def _numbers(tensor: Tensor) -> FloatArray:
+    return np.asarray(tensor.detach().double().numpy())
 
 
 @dataclass(frozen=True)
@@ -332,38 +356,31 @@ def fit_aam(
     x = np.ascontiguousarray(x[..., used])
     streams = Streams(seed).child("aam")
     rng = streams.generator("weights")
-    predict: Callable[[FloatArray], FloatArray]
-    per_round: FloatArray | None = None
-    if solver == "adam":
+    if solver == "adam":  # lines 1, 7 and 8
         starts = [
             AccuracyApproximation(x.shape[2], rounds, sigmoid=sigmoid, rng=rng)
             for _ in range(ADAM_STARTS)
         ]
-        model, losses = train_by_adam(
+        network, losses = train_by_adam(
             starts, x, y, streams.generator("batches"), lr=lr, epochs=epochs
         )
-        found = np.asarray(model.quality.detach().double().numpy())
-        predict, per_round = model.accuracies, model.per_round
     elif sigmoid == "connected":
         network, losses = fit_connected(x, y, rng)
-        found, predict = network.quality, network.predict
     else:
-        found, losses = shared_weights(x, y, random_starts(x, rng))
-        _, _, _, a, b = project(found, x, y)
-        predict, per_round = partial(_accuracies, quality=found, per_round=a, constant=b), a
+        network, losses = shared_weights(x, y, random_starts(x, rng))
 
-    def predict_checked(sizes: FloatArray) -> FloatArray:
+    def predict(sizes: FloatArray) -> FloatArray:
         given = np.asarray(sizes, dtype=np.float64)
         if given.ndim != 3 or given.shape[1:] != (rounds, clients) or not np.isfinite(given).all():
             raise ValueError(
                 f"sizes have shape {given.shape}; expected finite ones, (simulations, {rounds}, "
                 f"{clients})"
             )
-        return predict(np.ascontiguousarray(given[..., used]))
+        return network.accuracies(np.ascontiguousarray(given[..., used]))
 
     quality = np.zeros(clients)
-    quality[used] = found
-    return Fit(quality, losses, predict(x), per_round, predict_checked)
+    quality[used] = _numbers(network.quality)  # line 9
+    return Fit(quality, losses, network.accuracies(x), network.per_round, predict)
 
 
 def contribution_values(quality: npt.ArrayLike, sizes: npt.ArrayLike) -> FloatArray:
@@ -451,12 +468,6 @@ def project(
     return float(np.square(left).mean()), gradient, predicted, a, float(b)
 
 
-def _accuracies(
-    sizes: FloatArray, quality: FloatArray, per_round: FloatArray, constant: float
-) -> FloatArray:
-    return constant + np.cumsum((expit(sizes @ quality) - 0.5) * per_round, axis=1)
-
-
 def _least_squares(normal: FloatArray, right: FloatArray) -> FloatArray:
     """Solve normal equations: by Cholesky where they are well conditioned, which they mostly are.
 
@@ -481,22 +492,15 @@ def random_starts(sizes: FloatArray, rng: np.random.Generator) -> FloatArray:
     return np.stack([rng.uniform(0, 2 * reach / (n * mean), n) for reach in _STARTS])
 
 
-def shared_weights(
-    sizes: FloatArray, accuracy: FloatArray, starts: FloatArray
-) -> tuple[FloatArray, list[float]]:
-    """Fit the shared weights, at least 0, from several starts; the best local minimum counts.
+def shared_weights(sizes: FloatArray, accuracy: FloatArray, starts: FloatArray) -> Found:
+    """Fit the shared weights from several starts, float64[starts, n]; the best minimum counts.
 
     Large starts may stay where every sigmoid is 1 (:func:`random_starts` has small ones as well).
 
-    Parameters
-    ----------
-    sizes, accuracy
-        As in :class:`Simulations`.
-    starts : float64[starts, n]
-
     Returns
     -------
-    quality : float64[n]
+    AccuracyApproximation
+        One node, which is as good as ten.
     losses : list of float
         Mean squared errors at the start and after each iteration, of the best start.
     """
@@ -510,14 +514,18 @@ def shared_weights(
         quality = _descend(slope, start, bounds, lambda _, loss: losses.append(loss), **options)
         return quality, losses
 
-    return min(map(descend, starts), key=lambda tried: tried[1][-1])
+    quality, losses = min(map(descend, starts), key=lambda tried: tried[1][-1])
+    _, _, _, a, b = project(quality, sizes, accuracy)
+    network = AccuracyApproximation(len(quality), len(a), 1, rng=np.random.default_rng(0))
+    weights = np.concatenate([quality, a, [0.0, 1.0, b - a.sum() / 2]])
+    return network.like(torch.from_numpy(weights)), losses
 
 
 def _descend(
     slope: Callable[[FloatArray], tuple[float, FloatArray]],
     start: FloatArray,
     bounds: Sequence[tuple[float | None, float | None]],
-    watch: _Watch,
+    watch: Callable[[FloatArray, float], None],
     **options: float,
 ) -> FloatArray:
     """Run L-BFGS-B; `watch` sees every iterate and its loss, and may stop it (StopIteration)."""
@@ -537,14 +545,6 @@ def _descend(
 
 
 # The second reading, by quasi-Newton steps on all simulations.
-#
-# With the sigmoid behind the nodes the accuracy after round r is, with node k,
-#
-#     acc_r = b + sum_k v_k sigmoid(c_k + sum over rho <= r of u_{rho k} X_rho),
-#     X_rho = x_rho . omega.
-#
-# What the nodes add up are running sums over the rounds, so no padded input is needed: what goes in
-# is smaller by a factor R, and all simulations fit into every step.
 
 CONNECTED_STARTS = 2
 #: most iterations, and those without a better prediction after which the search for their best
@@ -554,70 +554,7 @@ _ITERATIONS, _PATIENCE = 500, 50
 _LEFT_OUT = 5
 
 
-@dataclass(frozen=True, eq=False)
-class Connected:
-    """The network and its parameters.
-
-    Attributes
-    ----------
-    quality : float64[n]
-        omega, at least 0.
-    inner, bias : float64[R, H] and float64[H]
-        u and c: the first fully connected layer.
-    outer : float64[H]
-        v.
-    constant : float
-        b.
-    """
-
-    quality: FloatArray
-    inner: FloatArray
-    bias: FloatArray
-    outer: FloatArray
-    constant: float
-
-    def flat(self) -> FloatArray:
-        """All parameters in one row."""
-        return np.r_[self.quality, self.inner.ravel(), self.bias, self.outer, self.constant]
-
-    def like(self, row: FloatArray) -> Connected:
-        """The network of the same shape with the parameters of a row."""
-        n, (rounds, nodes) = len(self.quality), self.inner.shape
-        omega, u, c, v, b = np.split(row, np.cumsum([n, rounds * nodes, nodes, nodes]))
-        return Connected(omega, u.reshape(rounds, nodes), c, v, float(b[0]))
-
-    def predict(self, sizes: FloatArray) -> FloatArray:
-        """Accuracies, float64[S, R], for scaled sizes float64[S, R, n]."""
-        return self._nodes(sizes)[1] @ self.outer + self.constant
-
-    def _nodes(self, sizes: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """X, float64[S, R], and the nodes' outputs, float64[S, R, H]."""
-        rounds = len(self.inner)
-        x = (sizes.reshape(-1, len(self.quality)) @ self.quality).reshape(-1, rounds)
-        return x, expit(np.cumsum(x[..., None] * self.inner, axis=1) + self.bias)
-
-    def slope(self, sizes: FloatArray, accuracy: FloatArray) -> tuple[float, Connected]:
-        """Mean squared error and its slopes, in the shape of the network."""
-        x, nodes = self._nodes(sizes)
-        left = nodes @ self.outer + self.constant - accuracy
-        by_output = 2 / left.size * left
-        by_sum = by_output[..., None] * self.outer * nodes * (1 - nodes)
-        # What a round adds is in the running sums of all rounds that follow it.
-        by_term = np.cumsum(by_sum[:, ::-1], axis=1)[:, ::-1]
-        by_x = (by_term * self.inner).sum(axis=2)
-        slopes = Connected(
-            by_x.reshape(-1) @ sizes.reshape(-1, len(self.quality)),
-            (x[..., None] * by_term).sum(axis=0),
-            by_sum.sum(axis=(0, 1)),
-            np.tensordot(by_output, nodes, axes=2),
-            float(by_output.sum()),
-        )
-        return float(np.square(left).mean()), slopes
-
-
-def fit_connected(
-    sizes: FloatArray, accuracy: FloatArray, rng: np.random.Generator
-) -> tuple[Connected, list[float]]:
+def fit_connected(sizes: FloatArray, accuracy: FloatArray, rng: np.random.Generator) -> Found:
     """Fit the network, stopped where simulations that are left out are predicted best.
 
     The model has R numbers per node.  Followed to its least error it learns the noise of a hundred
@@ -634,37 +571,50 @@ def fit_connected(
 
     Returns
     -------
-    Connected
+    AccuracyApproximation
     losses : list of float
         Mean squared errors at the start and after each iteration of the final fit.
     """
     simulations, rounds, clients = sizes.shape
 
-    def drawn() -> Connected:
-        return Connected(*_drawn(rng, clients, rounds), float(accuracy.mean()))
+    def drawn() -> AccuracyApproximation:
+        start = AccuracyApproximation(
+            clients, rounds, sigmoid="connected", rng=rng, dtype=torch.float64
+        )
+        start.outer_bias.fill_(float(accuracy.mean()))
+        return start
 
-    def descend(start: Connected, rows: IntArray, steps: int, watch: _Watch) -> Connected:
-        x, y = sizes[rows], accuracy[rows]
+    def descend(
+        start: AccuracyApproximation,
+        rows: IntArray,
+        steps: int,
+        watch: Callable[[FloatArray, float], None],
+    ) -> AccuracyApproximation:
+        x, y = torch.from_numpy(sizes[rows]), torch.from_numpy(accuracy[rows])
 
         def slope(row: FloatArray) -> tuple[float, FloatArray]:
-            loss, slopes = start.like(row).slope(x, y)
-            return loss, slopes.flat()
+            weights = torch.from_numpy(row).requires_grad_()
+            loss = (start.like(weights).running(x) - y).square().mean()
+            (slopes,) = torch.autograd.grad(loss, weights)
+            return loss.item(), slopes.numpy()
 
-        row = start.flat()
+        row = start.weights.numpy()
         bounds = [(0, None)] * clients + [(None, None)] * (len(row) - clients)
         options = {"maxiter": steps, "maxfun": 20 * steps, "ftol": 1e-13, "gtol": 1e-9}
-        return start.like(_descend(slope, row, bounds, watch, **options))
+        return start.like(torch.from_numpy(_descend(slope, row, bounds, watch, **options)))
+
+    def error(network: AccuracyApproximation, rows: IntArray) -> float:
+        return float(np.square(network.accuracies(sizes[rows]) - accuracy[rows]).mean())
 
     order = rng.permutation(simulations)
     cut = max(1, simulations // _LEFT_OUT)
     out, rest = order[:cut], order[cut:]
 
-    def errors_on_the_way(start: Connected) -> list[float]:
+    def errors_on_the_way(start: AccuracyApproximation) -> list[float]:
         errors: list[float] = []
 
         def watch(row: FloatArray, _: float) -> None:
-            left = start.like(row).predict(sizes[out]) - accuracy[out]
-            errors.append(float(np.square(left).mean()))
+            errors.append(error(start.like(torch.from_numpy(row)), out))
             if len(errors) > int(np.argmin(errors)) + _PATIENCE:
                 raise StopIteration
 
@@ -676,11 +626,11 @@ def fit_connected(
         errors = errors_on_the_way(other)
         if errors and min(errors) < least:
             least, steps, start = min(errors), 1 + int(np.argmin(errors)), other
-    losses = [start.slope(sizes, accuracy)[0]]
-    if not steps:
-        return start, losses
     everything = np.arange(simulations)
-    return descend(start, everything, steps, lambda _, loss: losses.append(loss)), losses
+    losses = [error(start, everything)]
+    if steps:
+        start = descend(start, everything, steps, lambda _, loss: losses.append(loss))
+    return start, losses
 
 
 # Either reading by Adam, whose mini-batches are of padded inputs.
@@ -690,7 +640,6 @@ ADAM_STARTS, ADAM_BATCH = 5, 64
 _NOTHING = 1e-3
 
 
-@torch.no_grad()
 def train_by_adam(
     starts: Sequence[AccuracyApproximation],
     sizes: FloatArray,
@@ -699,7 +648,7 @@ def train_by_adam(
     *,
     lr: float,
     epochs: int,
-) -> tuple[AccuracyApproximation, list[float]]:
+) -> Found:
     """Train the network from several starts at once, by mini-batches, and take the best.
 
     The rate falls to 0 along half a cosine.  At the paper's constant one the loss of EMNIST's model
@@ -709,7 +658,7 @@ def train_by_adam(
     Parameters
     ----------
     starts : sequence of AccuracyApproximation
-        Networks that differ in their initial weights only; trained in place.
+        Networks that differ in their initial weights only.
     sizes, accuracy
         As in :class:`Simulations`.
     rng : numpy.random.Generator
@@ -728,103 +677,38 @@ def train_by_adam(
     real("lr", lr, 0.0, above=True)
     inputs = torch.from_numpy(padded_inputs(sizes)).float()
     targets = torch.from_numpy(accuracy.reshape(-1)).float()
-    weights = torch.stack([parameters_to_vector(s.parameters()).detach() for s in starts])
-    weights.grad = torch.zeros_like(weights)
-    many = _Networks(weights, starts[0])
+    many = starts[0].like(torch.stack([start.weights for start in starts]))
     many.outer_bias.fill_(float(targets.mean()))
-    step = _adam(weights)
-    history = []
+    step, history = _adam(many.weights), []
     for epoch in range(epochs):
         rate = lr * (1 + np.cos(np.pi * epoch / epochs)) / 2
         for batch in torch.from_numpy(rng.permutation(len(targets))).split(ADAM_BATCH):
-            many.slope(inputs[batch], targets[batch])
-            step(rate)
+            weights = many.weights.clone().requires_grad_()
+            left = many.like(weights)(inputs[batch]) - targets[batch]
+            step(torch.autograd.grad(left.square().mean(dim=1).sum(), weights)[0], rate)
             many.quality.clamp_(min=0.0)  # appendix A
-        history.append((many.predict(inputs) - targets).square().mean(dim=1).double().numpy())
+        history.append(_numbers((many(inputs) - targets).square().mean(dim=1)))
         if not np.isfinite(history[-1]).any():
             raise ValueError(f"Adam diverges with lr {lr}; take a smaller one")
     many.quality.mul_(many.quality >= _NOTHING * many.quality.mean(dim=1, keepdim=True))
     best = int(np.nanargmin(history[-1]))
-    vector_to_parameters(weights[best], starts[best].parameters())
-    return starts[best], [float(epoch[best]) for epoch in history]
+    return many.like(many.weights[best]), [float(epoch[best]) for epoch in history]
 
 
-def _adam(weights: Tensor) -> Callable[[float], None]:
-    """Return a step of Adam (Kingma and Ba 2015, Algorithm 1) on weights with a ``grad``.
+def _adam(weights: Tensor) -> Callable[[Tensor, float], None]:
+    """Return a step of Adam (Kingma and Ba 2015, Algorithm 1), which changes the weights in place.
 
     As ``torch.optim.Adam`` with its defaults, whose import alone takes seconds.
     """
     first, second = torch.zeros_like(weights), torch.zeros_like(weights)
     steps = 0
 
-    def step(lr: float) -> None:
+    def step(slopes: Tensor, lr: float) -> None:
         nonlocal steps
         steps += 1
-        assert weights.grad is not None
-        first.lerp_(weights.grad, 0.1)
-        second.mul_(0.999).addcmul_(weights.grad, weights.grad, value=0.001)
+        first.lerp_(slopes, 0.1)
+        second.mul_(0.999).addcmul_(slopes, slopes, value=0.001)
         root = (second.sqrt() / (1 - 0.999**steps) ** 0.5).add_(1e-8)
         weights.addcdiv_(first, root, value=-lr / (1 - 0.9**steps))
 
     return step
-
-
-class _Networks:
-    """Several networks of the same shape, and the slopes of their mean squared errors.
-
-    The slopes are written out: on networks this small automatic differentiation takes several times
-    as long as what it differentiates.
-
-    Parameters
-    ----------
-    weights : float32[K, P]
-        One network per row, in the order of ``like.parameters()``; with a ``grad``.
-    """
-
-    def __init__(self, weights: Tensor, like: AccuracyApproximation) -> None:
-        shapes = [p.shape for p in like.parameters()]
-
-        def parts(rows: Tensor) -> list[Tensor]:
-            pieces = rows.split([shape.numel() for shape in shapes], dim=1)
-            return [p.view(len(rows), *shape) for p, shape in zip(pieces, shapes, strict=True)]
-
-        assert weights.grad is not None
-        self.connected = like.sigmoid == "connected"
-        self.quality, self.inner, self.inner_bias, self.outer, self.outer_bias = parts(weights)
-        self.slopes = parts(weights.grad)
-
-    def predict(self, inputs: Tensor) -> Tensor:
-        """Predict ``[K, B]`` from padded sizes ``[B, R, n]``."""
-        return self._layers(inputs)[2]
-
-    def _layers(self, inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Outputs of the shared layer, ``[K, B, R]``, the nodes, ``[K, B, H]``, and the last."""
-        b, r, n = inputs.shape
-        shared = (self.quality @ inputs.view(-1, n).T).view(-1, b, r)
-        if not self.connected:
-            shared.sigmoid_()
-        hidden = torch.baddbmm(self.inner_bias[:, None], shared, self.inner)
-        if self.connected:
-            hidden.sigmoid_()
-        last = torch.baddbmm(self.outer_bias[:, None, None], hidden, self.outer[..., None])
-        return shared, hidden, last[..., 0]
-
-    def slope(self, inputs: Tensor, targets: Tensor) -> None:
-        """Put the slopes of the mean squared errors of a batch into the weights' ``grad``."""
-        shared, hidden, predicted = self._layers(inputs)
-        left = (predicted - targets) * (2 / len(targets))
-        by_hidden = left[..., None] * self.outer[:, None]
-        if self.connected:
-            by_hidden *= hidden * (1 - hidden)
-        by_shared = by_hidden @ self.inner.mT
-        if not self.connected:
-            by_shared *= shared * (1 - shared)
-        found = (
-            by_shared.flatten(1) @ inputs.flatten(0, 1),
-            shared.mT @ by_hidden,
-            by_hidden.sum(dim=1),
-            (hidden.mT @ left[..., None])[..., 0],
-            left.sum(dim=1),
-        )
-        for slope, value in zip(self.slopes, found, strict=True):
-            slope.copy_(value)

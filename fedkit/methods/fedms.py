@@ -16,7 +16,7 @@ apply.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
@@ -26,7 +26,7 @@ import numpy.typing as npt
 from fedkit.checks import choice, having, real, vector, whole
 from fedkit.estimators import Estimator, estimate_many
 from fedkit.estimators.base import Budget, Count, MeanAccumulator, Requests
-from fedkit.estimators.lockstep import Walks, affordable, walk_together
+from fedkit.estimators.lockstep import affordable, walk_together
 from fedkit.estimators.permutation import check_size
 from fedkit.estimators.truncated import guided_orders
 from fedkit.federated.rounds import Strategy
@@ -166,22 +166,41 @@ class CoresetAccumulator(MeanAccumulator):
 
 
 class _ClassWise(Estimator):
-    """What the estimators share: they end by themselves."""
+    """What the estimators share: they end by themselves, and look at all that they ask for."""
 
     temperature: float
     stops = True
 
     def accumulator(self, n_players: int) -> CoresetAccumulator:
-        """Return an empty accumulator."""
         return CoresetAccumulator(self.temperature)
 
+    def sample(
+        self,
+        n_players: int,
+        rng: np.random.Generator,
+        accumulator: CoresetAccumulator,
+        budget: Budget,
+    ) -> Requests:
+        """Pass the requests of the algorithm through, and see every coalition on the way."""
+        asking = self._ask(n_players, rng, accumulator, budget)
+        try:
+            rows = next(asking)
+            while True:
+                answers = yield rows
+                accumulator.see(rows, answers)
+                rows = asking.send(answers)
+        except StopIteration:
+            return
 
-def _ends(n: int, accumulator: CoresetAccumulator) -> Generator[BoolArray, FloatArray, FloatArray]:
-    """Ask for v(empty) and v(N)."""
-    rows = np.repeat([[False], [True]], n, axis=1)
-    answers = yield rows
-    accumulator.see(rows, answers)
-    return answers
+    def _ask(
+        self, n: int, rng: np.random.Generator, accumulator: CoresetAccumulator, budget: Budget
+    ) -> Requests:
+        raise NotImplementedError
+
+
+def _ends(n: int) -> BoolArray:
+    """The empty and the grand coalition."""
+    return np.repeat([[False], [True]], n, axis=1)
 
 
 @dataclass(frozen=True)
@@ -228,16 +247,10 @@ class MaverickGTG(_ClassWise):
         whole("last", self.last, 1)
         check_size("walks", self.walks)
 
-    def sample(
-        self,
-        n_players: int,
-        rng: np.random.Generator,
-        accumulator: CoresetAccumulator,
-        budget: Budget,
+    def _ask(
+        self, n: int, rng: np.random.Generator, accumulator: CoresetAccumulator, budget: Budget
     ) -> Requests:
-        """Sweep until Eq. 11 holds."""
-        n = n_players
-        empty, grand = yield from _ends(n, accumulator)  # line 5
+        empty, grand = yield _ends(n)  # line 5
         accumulator.info.update(walks=0, converged=True)
         if distance(grand, empty) <= self.between:  # line 7
             accumulator.exact = np.zeros((n, len(grand)))
@@ -256,12 +269,9 @@ class MaverickGTG(_ClassWise):
             orders = guided_orders(rng, leaders, n)  # lines 9 to 11
             while len(orders):
                 together = affordable(budget, budget.total, n - 1, len(orders))
-                walks = yield from _watched(
-                    walk_together(
-                        orders[:together], np.full(together, n), empty, is_open, budget,
-                        budget.total, grand,
-                    ),
-                    accumulator,
+                walks = yield from walk_together(
+                    orders[:together], np.full(together, n), empty, is_open, budget,
+                    budget.total, grand,
                 )  # fmt: skip
                 orders = orders[together:]
                 whole = walks.increments[~walks.cut]
@@ -284,21 +294,6 @@ class MaverickGTG(_ClassWise):
         now = recent[-1]
         relative = np.abs(now - recent[:-1]) / np.maximum(np.abs(now), 1e-12)
         return bool(relative.mean() < self.convergence)
-
-
-def _watched(
-    walk: Generator[BoolArray, FloatArray, Walks], accumulator: CoresetAccumulator
-) -> Generator[BoolArray, FloatArray, Walks]:
-    """Pass requests and answers through, and look at every coalition on the way."""
-    try:
-        rows = next(walk)
-        while True:
-            answers = yield rows
-            accumulator.see(rows, answers)
-            rows = walk.send(answers)
-    except StopIteration as end:
-        finished: Walks = end.value
-        return finished
 
 
 def sample_by_score(
@@ -326,7 +321,6 @@ class ScoreSelection:
         return class_scores(clients.values, beta)
 
     def select(self, clients: ClientTable, k: int, rng: np.random.Generator) -> IntArray:
-        """Return the participants of the next round."""
         pool = clients.available
         if clients.round == 0:
             return pool
@@ -437,7 +431,6 @@ class Accumulate:
         return float(first * (last / first) ** min(t / max(self.rounds - 1, 1), 1.0))
 
     def __call__(self, clients: ClientTable, ids: IntArray, valuation: Valuation) -> None:
-        """Write the round into the table's values and memory."""
         info, memory = valuation.info, clients.memory
         memory["beta"] = np.asarray(info["beta"], dtype=np.float64)
         if info.get("initial"):
@@ -558,27 +551,19 @@ class MaverickTMR(_ClassWise):
         real("temperature", self.temperature, 0.0, above=True)
 
     def minimum(self, n_players: int, count: Count) -> int:
-        """All coalitions."""
         return 2**n_players - (count == "calls")
 
-    def sample(
-        self,
-        n_players: int,
-        rng: np.random.Generator,
-        accumulator: CoresetAccumulator,
-        budget: Budget,
+    def _ask(
+        self, n: int, rng: np.random.Generator, accumulator: CoresetAccumulator, budget: Budget
     ) -> Requests:
-        """Ask for v(empty) and v(N), then for all coalitions."""
-        empty, grand = yield from _ends(n_players, accumulator)
+        empty, grand = yield _ends(n)
         truncated = self._truncates and bool(distance(grand, empty) <= self.between)  # line 6
         accumulator.info["truncated"] = truncated
         if truncated:
-            accumulator.exact = np.zeros((n_players, len(grand)))
+            accumulator.exact = np.zeros((n, len(grand)))
             return
-        rows = all_coalitions(n_players)
-        utilities = yield rows
-        accumulator.see(rows, utilities)
-        accumulator.exact = semivalue(TableGame(utilities), shapley_weights(n_players))  # line 11
+        utilities = yield all_coalitions(n)
+        accumulator.exact = semivalue(TableGame(utilities), shapley_weights(n))  # line 11
 
 
 @dataclass(frozen=True)

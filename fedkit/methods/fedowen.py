@@ -8,7 +8,6 @@ and 15); :class:`FedOwen` puts the three together.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import comb
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +20,7 @@ from fedkit.estimators.permutation import check_size
 from fedkit.federated.rounds import Strategy
 from fedkit.federated.selection import ClientTable, draw
 from fedkit.federated.valuers import Estimated, NoValue
+from fedkit.games.exact import shapley_weights
 
 __all__ = ["EpsilonGreedy", "FedOwen", "OwenSampling", "Softmax"]
 
@@ -71,7 +71,6 @@ class OwenSampling(Estimator):
             real("eta", self.eta, 0.0, 1.0)
 
     def minimum(self, n_players: int, count: Count) -> int:
-        """One whole walk per level."""
         return self.levels * n_players
 
     def weights(self, n_players: int) -> FloatArray | None:
@@ -81,12 +80,9 @@ class OwenSampling(Estimator):
         n, s = n_players, np.arange(n_players)
         q = np.arange(1, self.levels + 1)[:, None] / self.levels
         # the integral of t**s (1 - t)**(n-1-s) from 0 to q is B(s+1, n-s) I_q(s+1, n-s)
-        whole = np.array([1.0 / (n * comb(n - 1, k)) for k in range(n)])
-        result: FloatArray = whole * betainc(s + 1.0, n - s, q).mean(axis=0)
-        return result
+        return shapley_weights(n) * betainc(s + 1.0, n - s, q).mean(axis=0)
 
     def accumulator(self, n_players: int) -> MeanAccumulator:
-        """Return an empty accumulator with one stratum per level."""
         return MeanAccumulator(np.full(self.levels, 1.0 / self.levels))
 
     def sample(
@@ -180,7 +176,6 @@ class EpsilonGreedy:
         return score / total
 
     def select(self, clients: ClientTable, k: int, rng: np.random.Generator) -> IntArray:
-        """Return the participants of the next round."""
         pool = clients.available
         if rng.random() < self.epsilon or len(pool) <= k:  # lines 1 and 2
             return draw(pool, k, rng)
@@ -216,7 +211,6 @@ class Softmax:
         real("scale", self.scale, 0.0)
 
     def weights(self, values: FloatArray, sizes: IntArray) -> FloatArray:
-        """Return float64[k], positive, summing to 1."""
         z = self.scale * np.asarray(values, dtype=np.float64)
         raw = np.exp(z - z.max())
         return np.asarray(raw / raw.sum())

@@ -166,11 +166,9 @@ class TrajectoryGame:
 
     @property
     def n_players(self) -> int:
-        """Number of updates."""
         return len(self.gram) - 1
 
     def value(self, coalitions: npt.ArrayLike) -> FloatArray:
-        """Utility of each coalition, float64[B]."""
         members = check_coalitions(coalitions, self.n_players)
         share = members / np.maximum(members.sum(axis=1, keepdims=True), 1)  # Eq. 9: plain means
         updates, cross, square = self.gram[:-1, :-1], self.gram[:-1, -1], self.gram[-1, -1]
@@ -221,7 +219,6 @@ class TrajectoryValues:
             raise ValueError(f"budget is {self.budget}, but exact values need no estimator")
 
     def value(self, rounds: Sequence[Round]) -> list[Valuation]:
-        """Return one valuation per round, over its participants."""
         if not rounds:
             return []
         found = [_nothing(len(r.participants)) for r in rounds]
@@ -272,7 +269,6 @@ class ContributionWeights:
     """
 
     def __call__(self, r: Round, valuation: Valuation, clients: ClientTable) -> FloatArray:
-        """Return float64[k], non-negative, summing to 1."""
         return Proportional().weights(clients.values[r.participants], r.sizes)
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from fedkit.checks import choice, real, whole
+from fedkit.checks import choice, real
 from fedkit.federated.selection import ClientTable
 from fedkit.games.valuation import Valuation
 from fedkit.methods.fedms import sample_by_score
@@ -39,31 +39,21 @@ class PowerOfChoice:
 
     Parameters
     ----------
-    decay : float, optional
+    decay : float
         d starts at all clients and is multiplied by this after each round, down to k: the
-        "decay factor" of FedMS (section 5.1; 1.0 keeps all clients as candidates).  None is the
-        schedule of the paper's own adaptive variant: all clients in the first half of the
-        rounds, k (no choice) in the second.
-    rounds : int
-        Rounds of the run, for that schedule.
+        "decay factor" of FedMS (section 5.1; 1.0 keeps all clients as candidates).
     """
 
-    decay: float | None = 1.0
-    rounds: int = 100
+    decay: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.decay is not None:
-            real("decay", self.decay, 0.0, 1.0, above=True)
-        whole("rounds", self.rounds, 1)
+        real("decay", self.decay, 0.0, 1.0, above=True)
 
     def candidates(self, n: int, k: int, t: int) -> int:
         """Return d of round t among n clients."""
-        if self.decay is None:
-            return n if 2 * t < self.rounds else min(k, n)
         return max(min(k, n), math.ceil(n * self.decay**t - 1e-9))
 
     def select(self, clients: ClientTable, k: int, rng: np.random.Generator) -> IntArray:
-        """Return the participants of the next round."""
         pool = clients.available
         share = clients.sizes[pool] / clients.sizes[pool].sum()
         d = self.candidates(len(pool), k, clients.round)
@@ -84,8 +74,6 @@ class FedEMD:
     ----------
     beta : float
         Distance coefficient: 0.001 or 0.01 in FedMS (section 5.1).
-    alpha : float
-        Weight of the first distance.
 
     Notes
     -----
@@ -95,14 +83,12 @@ class FedEMD:
     """
 
     beta: float = 0.01
-    alpha: float = 1.0
 
     def __post_init__(self) -> None:
         real("beta", self.beta, 0.0)
-        real("alpha", self.alpha, 0.0)
 
     def logits(self, clients: ClientTable) -> FloatArray:
-        """Return ``alpha emd_g - t beta emd_c`` of every client, float64[n]."""
+        """Return ``emd_g - t beta emd_c`` of every client, float64[n]."""
         counts = clients.label_counts.astype(np.float64)
         own = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
         chosen = clients.counts @ counts
@@ -113,10 +99,9 @@ class FedEMD:
                 continue
             gap = np.abs(own - mass / mass.sum()).sum(axis=1) / 2
             distances.append(gap / max(gap.max(), 1e-12))
-        return self.alpha * distances[0] - clients.round * self.beta * distances[1]
+        return distances[0] - clients.round * self.beta * distances[1]
 
     def select(self, clients: ClientTable, k: int, rng: np.random.Generator) -> IntArray:
-        """Return the participants of the next round."""
         pool = clients.available
         return sample_by_score(pool, self.logits(clients)[pool], k, rng)
 
@@ -141,7 +126,6 @@ class RunningValue:
         choice("start", self.start, ("uniform", "first"))
 
     def __call__(self, clients: ClientTable, ids: IntArray, valuation: Valuation) -> None:
-        """Write a round into the table."""
         new, old = valuation.values, clients.values[ids]
         first = clients.counts[ids] == 1
         before = np.where(first, new if self.start == "first" else 1 / len(clients.sizes), old)
@@ -157,7 +141,6 @@ class SFedAvg:
     """
 
     def select(self, clients: ClientTable, k: int, rng: np.random.Generator) -> IntArray:
-        """Return the participants of the next round."""
         pool = clients.available
         phi = np.where(clients.counts > 0, clients.values, 1 / len(clients.sizes))
         return sample_by_score(pool, phi[pool], k, rng)
@@ -168,7 +151,6 @@ class GreedyFed:
     """Everybody once, then always the k largest values (Singhal et al. 2024)."""
 
     def select(self, clients: ClientTable, k: int, rng: np.random.Generator) -> IntArray:
-        """Return the participants of the next round."""
         pool = clients.available
         new = clients.counts[pool] == 0
         # Never selected first; the last batch of the first pass is filled up at random.
@@ -197,7 +179,6 @@ class Oracle:
             raise ValueError(f"clients {both} are favourites and excluded; choose one")
 
     def select(self, clients: ClientTable, k: int, rng: np.random.Generator) -> IntArray:
-        """Return the participants of the next round."""
         pool = np.setdiff1d(clients.available, self.excluded)
         if not len(pool):
             raise ValueError("every client with data is excluded; leave at least one")

@@ -133,7 +133,7 @@ def strategy(s: Setting, n_classes: int) -> Strategy:
     rows: dict[str, tuple[Selection, ValuePolicy, Aggregation, Any]] = {
         "fedavg": (UniformSelection(), NoValue(), SizeWeighted(), keep_latest),
         "fedprox": (UniformSelection(), NoValue(), SizeWeighted(), keep_latest),
-        "poc": (PowerOfChoice(s.poc_decay, s.rounds), NoValue(), UniformWeights(), keep_latest),
+        "poc": (PowerOfChoice(s.poc_decay), NoValue(), UniformWeights(), keep_latest),
         "fedemd": (FedEMD(s.emd_beta), NoValue(), SizeWeighted(), keep_latest),
         "s-fedavg": (
             SFedAvg(), Exact(normalised=False), SizeWeighted(), RunningValue(s.sv_alpha),
