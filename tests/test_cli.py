@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -66,6 +67,12 @@ def test_help_and_version() -> None:
     command = [sys.executable, "-m", "fedkit", "--version"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout == f"fedkit {__version__}\n"
+
+
+def test_typer_is_asked_for_what_all_its_versions_have() -> None:
+    """It dropped click, and its options lost ``click_type``: the newest that pip takes has none."""
+    for source in (Path(cli.__file__).parent).rglob("*.py"):
+        assert not re.search(r"^\s*(import|from) click|click_type", source.read_text("utf-8"), re.M)
 
 
 def test_the_command_says_what_it_lacks() -> None:
