@@ -22,6 +22,7 @@ import typer  # noqa: E402
 from fedkit.papers.claims import all_claims, claims_papers, load_claims  # noqa: E402
 from fedkit.papers.registry import all_experiments, get, keep, papers  # noqa: E402
 from fedkit.records.cell import PROFILES, parse_seeds  # noqa: E402
+from fedkit.records.manifest import SHIPPED  # noqa: E402
 from fedkit.records.running import CellError, Outcome  # noqa: E402
 from fedkit.records.store import Store  # noqa: E402
 
@@ -123,6 +124,8 @@ def list_command(
                 counts = {profile: there[profile, name, experiment] for profile in PROFILES}
                 text = ", ".join(f"{n} at profile {p}" for p, n in counts.items() if n)
                 typer.echo(f"  {experiment}: records {text}")
+        if not there:
+            typer.echo(f"no records in {store.root}; {SHIPPED}")
         typer.echo("fedkit list PAPER shows all experiments, and the cells missing or stale")
         return
     experiments = all_experiments(paper)
@@ -235,7 +238,8 @@ def _remarks(
     """Say what the table leaves unsaid: the dagger, what is left out, where else to look."""
     if shown["mean"].notna().all() and len(shown) == frame["mean"].notna().sum() < len(frame):
         left = len(frame) - len(shown)
-        yield f"claims without a number of ours: {left}; see --verdict 'not attempted'"
+        there = bool(store.paths(profile, paper))
+        yield f"claims without a number of ours: {left}" + "; see --verdict 'not attempted'" * there
     for other, where in load_claims(paper).paper.get("elsewhere", {}).items():
         if store.paths(other, paper):
             yield f"records at profile {other}: {where}"
@@ -250,10 +254,19 @@ def _remarks(
     folder = store.root / profile / paper
     if not found:
         yield f"no record of {paper} at profile {profile} in {folder}: {again} makes them"
+        yield SHIPPED
     elif not frame["profile"].any():
         yield f"records at profile {profile} in {folder}: {found}; no claim is judged from them"
     elif profile != "paper":
         yield f"numbers of profile {profile} are shown and never judged; only those of paper are"
+
+
+def _here(counts: pd.DataFrame, none: bool) -> pd.DataFrame:
+    """Name the claims without a number for what they are where there is no record at all."""
+    from fedkit.claims.judge import NOT_ATTEMPTED
+    from fedkit.claims.tables import verdict_text
+
+    return counts.rename(index={verdict_text(NOT_ATTEMPTED): "– no record here"} if none else {})
 
 
 def _compare_all(
@@ -273,7 +286,12 @@ def _compare_all(
         table = pd.concat([power(frame) for frame in frames.values()], ignore_index=True)
         typer.echo(table.to_string(index=False, float_format=lambda x: f"{x:.3g}"))
         return
-    typer.echo(by_paper(frames).to_string())
+    without = [name for name in frames if not store.paths(profile, name)]
+    typer.echo(_here(by_paper(frames), len(without) == len(frames)).to_string())
+    if without:
+        typer.echo(
+            f"no record of {', '.join(without)} at profile {profile} in {store.root}; {SHIPPED}"
+        )
     if changed:
         typer.echo("\n" + changes_table(changes(frames, store.root)))
     if keep:
@@ -482,7 +500,8 @@ def compare(
         typer.echo(comparison_table(frame, table))
     else:
         shown = frame[frame["mean"].notna()] if verdict is None else with_verdict(frame, verdict)
-        typer.echo(summary(frame).T.to_string() + "\n")
+        counts = _here(summary(frame).T, not store.paths(profile, paper))
+        typer.echo(counts.to_string() + "\n")
         if markdown and len(shown):
             typer.echo(claims_table(shown, commands=True))
         elif len(shown):

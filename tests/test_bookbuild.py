@@ -166,6 +166,9 @@ def test_the_command_line_refuses_before_anything_runs(write, capsys, tmp_path: 
     assert "no notebook 'pages'; there are page" in capsys.readouterr().err
     assert fedkit(["book", *root, "run", "page", "-p", "seed", "1", "-p", "seed", "2"]) == 1
     assert "given twice" in capsys.readouterr().err
+    for value in ("[1", "1:30", "nan", "1e400"):
+        assert fedkit(["book", *root, "run", "page", "-p", f"seed={value}"]) == 1
+        assert f"parameter seed is {value!r}; expected int" in capsys.readouterr().err
     assert not (tmp_path / "_runs").exists()
     assert fedkit(["book", *root, "parameters", "pages"]) == 1
     assert "no notebook 'pages'" in capsys.readouterr().err
@@ -291,6 +294,24 @@ def test_what_is_missing_or_has_drifted_stops_the_build(small_book: Path, capsys
     assert fedkit(["book", "--root", str(small_book), "build"]) == 1
     assert "page.ipynb is missing" in capsys.readouterr().err
     assert not (small_book / "_stage").exists()
+
+
+def test_a_page_may_be_built_with_parameters(small_book: Path, monkeypatch, capsys) -> None:
+    ran: list[dict[str, str]] = []
+    monkeypatch.setattr("fedkit.book.build.execute", lambda s, t, given, *_: ran.append(given))
+    build = ["book", "--root", str(small_book), "build", "--only", "page"]
+    assert fedkit([*build, "-p", "rate", "x"]) == 1
+    assert "parameter rate is 'x'; expected float" in capsys.readouterr().err
+    assert fedkit([*build, "-p", "sede", "1"]) == 1
+    assert "no notebook of this build has a parameter sede" in capsys.readouterr().err
+    assert fedkit([*build, "-p", "profile", "huge"]) == 1
+    assert "profile is 'huge'" in capsys.readouterr().err
+    assert ran == []
+    # there is no prose to be rendered
+    assert fedkit([*build, "-p", "rate", "0.25", "-p", "profile", "laptop"]) == 1
+    assert ran == [{"rate": "0.25", "profile": "laptop"}]
+    source = small_book / "notebooks" / "page.md"
+    assert Book(small_book).key(source) != Book(small_book, given={"rate": "0.25"}).key(source)
 
 
 # ------------------------------------------------------------------------------ API page

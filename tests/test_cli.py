@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from fedkit import __version__, cli
 from fedkit.papers import registry
 from fedkit.papers.registry import Experiment, get
 from fedkit.records import Cell, Store
+from fedkit.records.golden import folder
 
 CALLS: list[str] = []
 BROKEN: set[str] = set()
@@ -66,6 +68,12 @@ def test_help_and_version() -> None:
     command = [sys.executable, "-m", "fedkit", "--version"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout == f"fedkit {__version__}\n"
+
+
+def test_typer_is_asked_for_what_all_its_versions_have() -> None:
+    """It dropped click, and its options lost ``click_type``: the newest that pip takes has none."""
+    for source in (Path(cli.__file__).parent).rglob("*.py"):
+        assert not re.search(r"^\s*(import|from) click|click_type", source.read_text("utf-8"), re.M)
 
 
 def test_the_command_says_what_it_lacks() -> None:
@@ -158,6 +166,7 @@ def test_seeds_only_and_dry_run(store: Store, capsys: pytest.CaptureFixture[str]
         (["golden", ""], "no golden run is called ''"),
         (["compare", "fedowen", "--table", "x"], "no claims in table 'x'; tables are"),
         (["compare", "fedowen", "--verdict", "zz"], "'zz' names no verdict; choose one of"),
+        (["compare", "fedowen", "--verdict", "x"], "'x' names no verdict; choose one of"),
         (["book", "build", "--only", "x"], "there is no notebook 'x'; there are"),
         (["book", "parameters", "x"], "there is no notebook 'x'; there are"),
         (["book", "--root", "/nowhere", "sync"], "no _toc.yml in /nowhere"),
@@ -303,8 +312,31 @@ def test_compare_is_compact_and_explains_itself(
     assert where not in fedkit(capsys, "compare", "fedccea")[1]
     _record(store, "fedccea", "contribution", "laptop", dataset="mnist")
     assert where in fedkit(capsys, "compare", "fedccea")[1]
-    err = fedkit(capsys, "compare", "fedccea", "--verdict", "repro")[2]
-    assert "'repro' names several verdicts" in err
+    err = fedkit(capsys, "compare", "fedccea", "--verdict", "not")[2]
+    assert "'not' names several verdicts" in err
+
+
+def test_without_records_nobody_is_said_to_have_shrunk_from_the_cost(store, capsys) -> None:
+    for arguments in (["compare"], ["compare", "fedowen"]):
+        code, out, _ = fedkit(capsys, *arguments)
+        assert code == 0
+        assert "not attempted" not in out
+        assert "– no record here" in out
+        assert f"at profile paper in {store.root}" in out
+    for arguments in (["compare"], ["compare", "fedowen"], ["list"]):
+        assert "results/ of its source: FEDKIT_RESULTS may name it" in fedkit(capsys, *arguments)[1]
+    _record(store, "fedccea", "cost", "paper", dataset="mnist")
+    out = fedkit(capsys, "compare")[1]
+    assert "not attempted (cost)" in out
+    assert "no record of fedms, fedowen, fedtsv, fedvalue at" in out
+
+
+def test_an_installed_package_says_where_its_golden_numbers_lie(store, capsys, monkeypatch) -> None:
+    monkeypatch.setattr("fedkit.records.golden.repository_root", lambda: None)
+    code, out, _ = fedkit(capsys, "golden", "fedowen/run.gtg")
+    assert code == 1
+    assert "FEDKIT_RESULTS may name it" in out
+    assert folder() == store.root / "golden"
 
 
 def test_run_ends_with_the_folder_and_the_next_command(

@@ -25,8 +25,8 @@ import subprocess
 import sys
 import time
 import tomllib
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
@@ -58,10 +58,13 @@ class Book:
         Folder with ``_toc.yml``, ``_config.yml``, ``book/`` and ``notebooks/``.
     profile : str
         Handed to every notebook that declares a parameter ``profile``.
+    given : mapping
+        Other parameters, each handed to the notebooks that declare it.
     """
 
     root: Path
     profile: str = "smoke"
+    given: Mapping[str, str] = field(default_factory=dict)
     _digests: dict[str, str] = field(default_factory=dict, compare=False, repr=False)
 
     @property
@@ -96,7 +99,8 @@ class Book:
 
     def parameters(self, source: Path) -> dict[str, Any]:
         """Return what the pipeline hands to a notebook."""
-        return {"profile": self.profile} if "profile" in parameters_of(source) else {}
+        known = parameters_of(source)
+        return {n: v for n, v in {**self.given, "profile": self.profile}.items() if n in known}
 
     def executed(self, source: Path) -> Path:
         """Return where the executed form of a notebook is kept."""
@@ -110,9 +114,14 @@ class Book:
     def _shared(self) -> str:
         """Hash what all notebooks depend on (once per build)."""
         if "shared" not in self._digests:
-            files = [*(self.root / "fedkit").rglob("*"), *(self.root / "results").rglob("*")]
+            records = Path(os.environ.get("FEDKIT_RESULTS") or self.root / "results").resolve()
             # neither byte code nor what a run is just writing: .NAME.tmp, NAME.lock
-            files = [p for p in files if not _passing(p.relative_to(self.root))]
+            files = [
+                path
+                for folder in {self.root / "fedkit", self.root / "results", records}
+                for path in folder.rglob("*")
+                if not _passing(path.relative_to(folder))
+            ]
             files.append(self.root / "requirements.lock")
             parts = [_hash_files(files, self.root), _installed_packages(), _data_identity()]
             parts += [sys.version, f"{commit()}"]
@@ -131,7 +140,7 @@ class Book:
         begin = time.perf_counter()
         execute(source, target, self.parameters(source), self.limit(source), source.parent)
         seconds = time.perf_counter() - begin
-        if Book(self.root, self.profile).key(source) != key:
+        if replace(self, _digests={}).key(source) != key:
             return f"ran in {seconds:.0f} s; sources changed meanwhile, so it will run again"
         digest = _hash_files([target], self.root)
         record = {"key": key, "sha256": digest, "seconds": round(seconds, 1)}

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
-import click
 import typer
+from typer.core import TyperCommand
 
 from fedkit.book.build import DEFAULT_LIMIT, Book, BookError, say
-from fedkit.book.notebooks import NotebookError, check_pair, parameters_of, write_pair
+from fedkit.book.notebooks import (
+    NotebookError,
+    check_pair,
+    guard_parameters,
+    parameters_of,
+    write_pair,
+)
 from fedkit.book.runs import execute
 
 __all__ = ["app"]
@@ -19,6 +26,25 @@ app = typer.Typer(
 )
 
 Notebook = Annotated[str, typer.Argument(help="Name or path of a notebook.")]
+Parameters = Annotated[
+    list[str] | None,
+    typer.Option(
+        "-p", "--parameter", metavar="NAME VALUE", help="As listed by: fedkit book parameters."
+    ),
+]
+
+
+class _Pairs(TyperCommand):
+    """A command whose ``-p`` takes two words, which a list of options cannot: they are joined."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        words, joined = iter(args), []
+        for word in words:
+            joined.append(word)
+            if word in ("-p", "--parameter"):
+                name = next(words, "")
+                joined.append(name if "=" in name else f"{name}={next(words, '')}")
+        return super().parse_args(ctx, joined)
 
 
 @app.callback()
@@ -29,14 +55,30 @@ def _book(
         str, typer.Option(help=f"Scale of the runs: {', '.join(DEFAULT_LIMIT)}.")
     ] = "smoke",
 ) -> None:
-    if profile not in DEFAULT_LIMIT:
-        raise BookError(f"profile is {profile!r}; expected one of {', '.join(DEFAULT_LIMIT)}")
+    profile = _profile(profile)
     if root is not None and not (root / "_toc.yml").is_file():
         raise BookError(f"no _toc.yml in {root}; --root is the folder of a clone of fedkit")
     context.obj = Book(root.resolve() if root else _find_root(Path.cwd()), profile)
 
 
-@app.command()
+def _profile(name: str) -> str:
+    if name not in DEFAULT_LIMIT:
+        raise BookError(f"profile is {name!r}; expected one of {', '.join(DEFAULT_LIMIT)}")
+    return name
+
+
+def _given(pairs: list[str] | None) -> dict[str, str]:
+    """Return parameters by name."""
+    given: dict[str, str] = {}
+    for pair in pairs or []:
+        name, _, value = pair.partition("=")
+        if not name or name in given:
+            raise BookError(f"parameter {name!r} is given twice or without a name; name each once")
+        given[name] = value
+    return given
+
+
+@app.command(cls=_Pairs)
 def build(
     context: typer.Context,
     jobs: Annotated[int, typer.Option(help="Notebooks at a time.", min=1)] = 2,
@@ -47,9 +89,12 @@ def build(
     only: Annotated[
         list[str] | None, typer.Option(help="A draft with this notebook; repeat for more.")
     ] = None,
+    parameter: Parameters = None,
 ) -> None:
-    """Run every notebook and render the book."""
-    book: Book = context.obj
+    """Run every notebook and render the book; parameters are for the notebooks that know them."""
+    given = _given(parameter)
+    profile = given.pop("profile", context.obj.profile)
+    book = replace(context.obj, profile=_profile(profile), given=given)
     draft = draft or bool(only)
     missing = [p for p in book.pages if not (book.root / f"{p}.md").is_file()]
     if missing and not draft:
@@ -60,6 +105,10 @@ def build(
         sources = [_source(book, name) for name in only]
         chosen = {s.stem for s in sources}
         pages = [p for p in pages if not p.startswith("notebooks/") or Path(p).stem in chosen]
+    if unknown := sorted(set(given).difference(*map(parameters_of, sources))):
+        raise BookError(f"no notebook of this build has a parameter {', '.join(unknown)}")
+    for source in sources:
+        guard_parameters(source, book.parameters(source))
     problems: dict[Path, str] = {}
     for source in sources:
         try:
@@ -93,20 +142,11 @@ def _source(book: Book, name: str) -> Path:
     return source
 
 
-@app.command()
+@app.command(cls=_Pairs)
 def run(
     context: typer.Context,
     notebook: Notebook,
-    parameter: Annotated[
-        list[Any] | None,
-        typer.Option(
-            "-p",
-            "--parameter",
-            click_type=click.Tuple([str, str]),
-            metavar="NAME VALUE",
-            help="As listed by: fedkit book parameters.",
-        ),
-    ] = None,
+    parameter: Parameters = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Where the executed notebook goes.")
     ] = None,
@@ -117,11 +157,9 @@ def run(
     """Run one notebook with your parameters."""
     book: Book = context.obj
     source = _source(book, notebook)
-    given = dict(parameter or [])
-    if len(given) != len(parameter or []):
-        raise BookError("a parameter is given twice; name each once")
+    given = _given(parameter)
     if "profile" in parameters_of(source):
-        given.setdefault("profile", book.profile)
+        _profile(given.setdefault("profile", book.profile))
     target = output or book.root / "_runs" / f"{source.stem}.ipynb"
     seconds = limit or Book(book.root, given.get("profile", "smoke")).limit(source)
     execute(source, target, given, seconds, source.parent)

@@ -200,8 +200,9 @@ def _environment(work: Path) -> dict[str, str]:
         "PYDEVD_DISABLE_FILE_VALIDATION": "1",
     }
     values.pop("MPLBACKEND", None)
-    if values.get("FEDKIT_DATA"):  # the kernel works in another folder
-        values["FEDKIT_DATA"] = str(Path(values["FEDKIT_DATA"]).expanduser().resolve())
+    for name in ("FEDKIT_DATA", "FEDKIT_RESULTS"):
+        if values.get(name):  # the kernel works in another folder
+            values[name] = str(Path(values[name]).expanduser().resolve())
     return values
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -193,9 +194,10 @@ def terminal_table(frame: pd.DataFrame, width: int | None) -> str:
 
 
 def with_verdict(frame: pd.DataFrame, words: str) -> pd.DataFrame:
-    """Keep the claims of one verdict, named in full or by a part that no other verdict has."""
+    """Keep the claims of one verdict, named in full or by first words that no other has."""
     wanted = words.strip().lower()
-    fitting = [v for v in VERDICTS if v == wanted] or [v for v in VERDICTS if wanted in v]
+    first = re.compile(rf"{re.escape(wanted)}\b")
+    fitting = [v for v in VERDICTS if v == wanted] or [v for v in VERDICTS if first.match(v)]
     if len(fitting) != 1:
         found = "several verdicts" if fitting else "no verdict"
         raise ValueError(f"{words!r} names {found}; choose one of: {'; '.join(VERDICTS)}")

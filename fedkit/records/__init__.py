@@ -3,9 +3,9 @@
 from fedkit.records.cell import PROFILES, Cell, canonical_json, format_seeds, parse_seeds
 from fedkit.records.cluster import run_on_ray
 from fedkit.records.golden import GoldenRun, Tiny, trace
-from fedkit.records.manifest import make_manifest, stamp
+from fedkit.records.manifest import default_root, make_manifest, stamp
 from fedkit.records.running import CellError, Outcome, run_cells
-from fedkit.records.store import Record, RecordError, Store, default_root
+from fedkit.records.store import Record, RecordError, Store
 
 __all__ = [
     "PROFILES",

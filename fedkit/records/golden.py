@@ -24,7 +24,13 @@ import numpy as np
 
 from fedkit.atomic import write_text
 from fedkit.records.cell import PROFILES, Cell
-from fedkit.records.manifest import commit, lock_hash, repository_root
+from fedkit.records.manifest import (
+    SHIPPED,
+    commit,
+    default_root,
+    lock_hash,
+    repository_root,
+)
 from fedkit.records.outside import entered, home
 
 __all__ = [
@@ -111,8 +117,9 @@ class Tiny:
 
 
 def folder() -> Path:
-    """Return where golden runs are committed; they belong to the code, not to a store."""
-    return (repository_root() or Path.cwd()) / "results" / "golden"
+    """Return where golden runs are committed: they belong to the code, so to its checkout."""
+    root = repository_root()
+    return (root / "results" if root else default_root()) / "golden"
 
 
 def _path(paper: str, name: str) -> Path | None:
@@ -248,7 +255,7 @@ class GoldenRun:
         """Say where numbers differ from those committed; empty where they agree."""
         stored = _stored(self.paper, self.name)
         if not stored["numbers"]:
-            return [f"no numbers of {self.id} are committed"]
+            return [f"no numbers of {self.id} are committed; {SHIPPED}"]
         return differences(stored["numbers"], numbers, self.tiny.slack)
 
     def check(self, device: object = "cpu") -> list[str]:

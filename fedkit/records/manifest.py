@@ -20,13 +20,28 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["commit", "lock_hash", "make_manifest", "repository_root", "stamp"]
+__all__ = [
+    "SHIPPED", "commit", "default_root", "lock_hash", "make_manifest", "repository_root", "stamp",
+]  # fmt: skip
+
+SHIPPED = "what fedkit has on record lies in results/ of its source: FEDKIT_RESULTS may name it"
+"""Where to look for what a package does not carry."""
 
 
 def repository_root() -> Path | None:
     """Return the checkout that this package runs from, or None when it is installed."""
     root = Path(__file__).resolve().parents[2]
     return root if (root / "pyproject.toml").is_file() else None
+
+
+def default_root() -> Path:
+    """Return the folder of records.
+
+    It is ``FEDKIT_RESULTS`` where that is set, else ``results`` in the checkout that fedkit runs
+    from, else ``results`` in the current folder.
+    """
+    named = os.environ.get("FEDKIT_RESULTS")
+    return Path(named) if named else (repository_root() or Path.cwd()) / "results"
 
 
 def lock_hash() -> str | None:

@@ -23,12 +23,12 @@ from fedkit.atomic import write_text
 from fedkit.extras import need
 from fedkit.records.cell import Cell, canonical_json
 from fedkit.records.golden import version
-from fedkit.records.manifest import repository_root
+from fedkit.records.manifest import default_root
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["SCHEMA", "NewerRecordError", "Record", "RecordError", "Result", "Store", "default_root"]
+__all__ = ["SCHEMA", "NewerRecordError", "Record", "RecordError", "Result", "Store"]
 
 SCHEMA = 1
 """Version of the form of a record; a change that old readers would misread raises it."""
@@ -179,16 +179,6 @@ def _read(path: Path, root: Path, state: tuple[int, ...]) -> Record:
 
 
 # ----------------------------------------------------------------------------- the store
-
-
-def default_root() -> Path:
-    """Return the folder of records.
-
-    It is ``FEDKIT_RESULTS`` where that is set, else ``results`` in the checkout that fedkit runs
-    from, else ``results`` in the current folder.
-    """
-    named = os.environ.get("FEDKIT_RESULTS")
-    return Path(named) if named else (repository_root() or Path.cwd()) / "results"
 
 
 class Store:

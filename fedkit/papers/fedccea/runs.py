@@ -39,7 +39,7 @@ from fedkit.papers.fedccea.valuing import Valued, architecture, federation, halv
 from fedkit.papers.registry import RunFunction, register
 from fedkit.records.cell import Cell
 from fedkit.records.golden import Tiny
-from fedkit.records.store import default_root
+from fedkit.records.manifest import default_root
 from fedkit.streams import Streams
 
 FloatArray = npt.NDArray[np.float64]
