@@ -1,18 +1,23 @@
 """Cells as Ray tasks: what one costs beside its own computation, and what a second worker brings.
 
-Run ``python -m benchmarks.cluster [--cells 200] [--repeats 3]``.  Empty cells give the overhead;
-cells of fixed arithmetic are run with one and with two workers in turns.  Seconds of the processor
-are those of the driver, which one machine has to have however many nodes there are.
+Run ``python -m benchmarks.cluster [--cells 200] [--repeats 3] [--save]``.  Empty cells give the
+overhead; cells of fixed arithmetic are run with one and with two workers in turns.  Seconds of the
+processor are those of the driver, which one machine has to have however many nodes there are; they
+hold on a busy machine, too, the others on an idle one.  ``--save`` writes ``results/cluster.json``,
+which the book shows.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import logging
 import os
 import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +26,8 @@ from fedkit.records.cell import Cell
 from fedkit.records.cluster import run_on_ray
 from fedkit.records.running import run_cells
 from fedkit.records.store import Store
+
+RECORD = Path(__file__).parents[1] / "results" / "cluster.json"
 
 
 def cells(n: int) -> list[Cell]:
@@ -53,51 +60,71 @@ def timed(n: int, products: int, ray: bool) -> tuple[float, float, float]:
         return wall, driver, float(cpu)
 
 
-def main(n: int, repeats: int) -> None:
-    """Print overhead and scaling."""
+def measured(n: int, repeats: int) -> dict[str, Any]:
+    """Overhead of empty cells, and how much faster two workers are, by turns."""
     import ray
 
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    os.environ["OMP_NUM_THREADS"] = "1"
-    print(f"load of the machine before: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
-    rows: dict[int, list[tuple[float, float, float]]] = {1: [], 2: []}
-    for repeat in range(repeats):
+    found: dict[str, Any] = {"cores": os.cpu_count(), "load": round(os.getloadavg()[0], 1)}
+    for _ in range(repeats):
         for workers in (1, 2):
             begin, own = time.perf_counter(), time.process_time()
-            options = {"include_dashboard": False, "log_to_driver": False}
-            ray.init("local", num_cpus=workers, logging_level="error", **options)
+            quiet: Any = {"include_dashboard": False, "log_to_driver": False}
+            ray.init("local", num_cpus=workers, logging_level=logging.ERROR, **quiet)
             started = time.perf_counter() - begin
             timed(2 * workers, 0, True)  # the workers import what they need
             warm = time.perf_counter() - begin - started
-            rows[workers].append(timed(8, 3000, True))
-            told = (
-                f"{workers} workers: Ray started in {started:.1f} s, workers warm in {warm:.1f} s"
+            spent = time.process_time() - own
+            wall, _, cpu = timed(8, 3000, True)
+            one = {"start": started, "warm": warm, "driver": spent, "seconds": wall, "cpu": cpu}
+            found.setdefault(f"workers {workers}", []).append(
+                {name: round(value, 2) for name, value in one.items()}
             )
-            print(f"{told}, {time.process_time() - own:.1f} s of the driver's processor")
-            if repeat == repeats - 1 and workers == 2:
-                for engine in (True, False):
+            if workers == 2:
+                for name, engine in (("ray", True), ("plain", False)):
                     wall, driver, _ = timed(n, 0, engine)
-                    print(
-                        f"{'as Ray tasks' if engine else 'one after another'}: {n} empty cells, "
-                        f"{1e3 * wall / n:.1f} ms each, {1e3 * driver / n:.1f} ms of the driver's "
-                        "processor"
+                    found.setdefault(name, []).append(
+                        {"wall_ms": round(1e3 * wall / n, 2), "cpu_ms": round(1e3 * driver / n, 2)}
                     )
             ray.shutdown()
-    for workers, times in rows.items():
-        share = [cpu / wall for wall, _, cpu in times]
+    return found
+
+
+def told(found: dict[str, Any]) -> None:
+    """Print what was measured."""
+    print(f"load of the machine before: {found['load']} on {found['cores']} cores")
+
+    def middle(name: str, what: str) -> float:
+        return statistics.median(one[what] for one in found[name])
+
+    for name in ("workers 1", "workers 2"):
+        share = statistics.median(one["cpu"] / one["seconds"] for one in found[name])
         print(
-            f"{workers} workers: 8 cells in {statistics.median(t[0] for t in times):.1f} s, "
-            f"{statistics.median(share):.2f} s of the cells' processor per second"
+            f"{name}: Ray starts in {middle(name, 'start'):.1f} s, workers are warm "
+            f"{middle(name, 'warm'):.1f} s later ({middle(name, 'driver'):.1f} s of the driver's "
+            f"processor); 8 cells in {middle(name, 'seconds'):.1f} s, {share:.2f} s of the cells' "
+            "processor per second"
         )
-    pairs = zip(rows[1], rows[2], strict=True)
-    ratios = [one[0] / two[0] for one, two in pairs]
-    print(f"2 workers against 1, by turns: {', '.join(f'{r:.2f}' for r in ratios)} times as fast")
-    print(f"load of the machine after: {os.getloadavg()[0]:.1f}")
+    pairs = zip(found["workers 1"], found["workers 2"], strict=True)
+    ratios = ", ".join(f"{one['seconds'] / two['seconds']:.2f}" for one, two in pairs)
+    print(f"2 workers against 1, by turns: {ratios} times as fast")
+    for name, how in (("ray", "as Ray tasks"), ("plain", "one after another")):
+        wall, cpu = middle(name, "wall_ms"), middle(name, "cpu_ms")
+        print(f"empty cells {how}: {wall:.1f} ms each, {cpu:.1f} ms of the driver's processor")
+    driver = middle("ray", "cpu_ms")
+    print(
+        f"1,000 cells on 100 workers: {driver:.0f} s of the driver's processor; it is in the way "
+        f"of cells of less than {driver / 10:.1f} s"
+    )
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cells", type=int, default=200)
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--save", action="store_true", help="write results/cluster.json")
     given = parser.parse_args()
-    main(given.cells, given.repeats)
+    os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1"}
+    result = measured(given.cells, given.repeats)
+    told(result)
+    if given.save:
+        RECORD.write_text(json.dumps(result, indent=1) + "\n")

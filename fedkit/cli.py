@@ -429,9 +429,13 @@ def arena(
     found = run(
         entered, profile, rows=rows, scenarios=scenario, store=store, limit=limit, progress=True
     )
-    shown = found.board()
-    shown.columns = shown.columns.str.split(".", n=1, expand=True)
-    typer.echo(shown.to_string(float_format=lambda x: f"{x:.2f}", na_rep="–"))
+    shown = found.board().rename_axis(index=None)
+    kinds = shown.columns.str.partition(".").get_level_values(0)
+    for kind in dict.fromkeys(kinds):
+        part = shown.loc[:, kinds == kind].rename(columns=lambda name: name.split(".")[-1])
+        form = "{:.3g}" if kind == "cost" else "{:.2f}"
+        table = part.rename_axis(columns=kind).to_string(float_format=form.format, na_rep="–")
+        typer.echo(f"{table}\n")
     for sentence in found.failures.values():
         _complain(sentence)
     for name in entered if commit is not None else []:

@@ -16,9 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from fedkit.arena.federations import SCENARIOS, TRICKS, Scenario
-from fedkit.arena.methods import METHODS, Method, Played, find_method, play
+from fedkit.arena.methods import METHODS, Method, Played, Simulated, View, find_method, play
 from fedkit.arena.truths import World, retraining_values, world
 from fedkit.federated.aggregation import Proportional
+from fedkit.federated.valuers import Round
 from fedkit.papers import common
 from fedkit.records.cell import PROFILES, Cell
 from fedkit.records.golden import Tiny
@@ -26,6 +27,9 @@ from fedkit.records.golden import Tiny
 __all__ = ["method_result", "scenarios", "seeds_of", "truth_result", "variants"]
 
 FloatArray = npt.NDArray[np.float64]
+
+#: from the seed of a federation to the seed by which acting on values is judged
+APART = 1000
 
 _DIGITS = Scenario(
     "digits", "sizes", model="mlp-16", clients=8, participants=8, rounds=4, samples=40,
@@ -81,7 +85,8 @@ def worth(w: World, values: FloatArray) -> dict[str, float]:
 
     "weights": averaging by their positive part; "selection": the upper half of the clients alone;
     "without_worst", "without_best": less a fifth of them; "everybody": as if there were no values.
-    A client without a value counts as the mean of the others.
+    A client without a value counts as the mean of the others.  The seed of these trainings is the
+    judge's own, which no method has seen.
     """
     values = np.where(np.isnan(values), np.nanmean(values), values)
     n, sizes = w.n, w.planted.federation.sizes
@@ -92,7 +97,8 @@ def worth(w: World, values: FloatArray) -> dict[str, float]:
     kept[3, order[n - fifth :]] = False
     weights = kept * sizes.astype(np.float64)
     weights[0] = Proportional().weights(values, sizes)
-    found = 100 * w.train(kept * sizes, weights=weights)[:, 0, 0]
+    judge = World(w.scenario, w.seed + APART, w.planted)
+    found = 100 * judge.train(kept * sizes, weights=weights)[:, 0, 0]
     names = ("weights", "selection", "without_worst", "without_best", "everybody")
     return {f"accuracy.{name}": float(a) for name, a in zip(names, found, strict=True)}
 
@@ -110,7 +116,8 @@ def method_result(
     series: dict[str, list[float]] = {}
     w = world(s, seed)
     first: Played = play(name, method, w, limit)
-    series["value"] = _by_role(w, first.values).tolist()
+    value = _by_role(w, first.values)  # what is on record is judged, to the digit
+    series["value"] = value.tolist()
     for variant, changed in variants(s).items():
         if variant.startswith("seen") and "training" in method.sees:
             continue  # training anew is dear, and its images are one setting among others
@@ -124,7 +131,7 @@ def method_result(
         "seconds": first.seconds,
         "held": first.held,
         "fidelity": first.fidelity,
-        **worth(w, first.values),
+        **worth(w, value[w.planted.role]),
     }
     return {
         "metrics": metrics, "series": series, "evaluations": first.evaluations,
@@ -192,6 +199,23 @@ _SLACK = {
 }  # fmt: skip
 
 
+class _ByLoss(View):
+    """What coalitions are worth by minus the loss, which does not hang on an image."""
+
+    _output = 1
+
+    def rounds(self, utility: str = "accuracy") -> list[Round]:
+        return super().rounds("negative_loss" if utility == "accuracy" else utility)
+
+
+def _by_loss(cell: Cell, device: Any) -> dict[str, Any]:
+    """Values of the same method, by loss; a network's fit to losses hangs on rounding."""
+    w, (_, method) = world(Scenario.of(cell), 0), find_method(cell.settings["method"])
+    if isinstance(method, Simulated):
+        return {}
+    return {"by_loss": _by_role(w, method.values(_ByLoss(w, method.sees)))}
+
+
 def _switches(**changes: Any) -> dict[str, dict[str, Any]]:
     some = {"twenty": {"clients": 6, "participants": 4}}
     return {f"scenario={name}": {**changes, **some.get(name, {})} for name in SCENARIOS}
@@ -200,7 +224,7 @@ def _switches(**changes: Any) -> dict[str, dict[str, Any]]:
 TRUTHS = Tiny("truths", run_truths, asdict(_TINY), switches=_switches(), slack=_SLACK)
 ROWS = Tiny(
     "methods", run_method, {"method": "exact", **asdict(_TINY)}, by="method",
-    switches=_switches(method="exact"), slack=_SLACK,
+    switches=_switches(method="exact"), slack=_SLACK, more=_by_loss,
 )  # fmt: skip
 
 

@@ -65,6 +65,8 @@ MEASURES = {
     "late": "chance that a client who was there from the start is above one who came late",
     "worth.weights": "accuracy with averaging by value, less that of plain averages, in points",
     "worth.selection": "accuracy of the upper half alone, less everybody's, in points",
+    "worth.worst": "accuracy without the worst fifth, less everybody's, in points",
+    "worth.best": "accuracy without the best fifth, less everybody's, in points",
     "worth.removal": "accuracy without the worst fifth, less that without the best, in points",
     "fairness.apart": "how far the pay of two copies is apart, over a client's mean pay",
     "fairness.copying": "pay that a copy adds, over a client's mean pay",
@@ -84,7 +86,7 @@ MEASURES = {
 
 BETTER = {
     name: name.split(".")[0] not in ("cost", "fairness")
-    and name not in ("detection.lost", "detection.alarm")
+    and name not in ("detection.lost", "detection.alarm", "worth.best")
     for name in MEASURES
 }
 """Whether more is better; of "fairness.copying" and "fairness.splitting" nothing is best, and
@@ -103,10 +105,9 @@ def agreement(a: npt.ArrayLike, b: npt.ArrayLike) -> float:
     Clients whom one side leaves out (NaN) do not count; NaN for valuations of different clients, or
     where fewer than two are left.
     """
-    x, y = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
-    if x.shape != y.shape or (np.isfinite(x) & np.isfinite(y)).sum() < 2:
+    if np.shape(a) != np.shape(b) or np.isfinite(np.add(a, b, dtype=np.float64)).sum() < 2:
         return float("nan")
-    return float(np.nan_to_num(_tau(x, y)))
+    return float(np.nan_to_num(_tau(a, b)))
 
 
 def _tau(a: npt.ArrayLike, b: npt.ArrayLike) -> float:
@@ -170,6 +171,8 @@ def measure(scenario: str, mine: Result, truth: Result) -> dict[str, float]:
     accuracy = {k.removeprefix("accuracy."): v for k, v in metrics.items() if "accuracy." in k}
     found["worth.weights"] = accuracy["weights"] - accuracy["everybody"]
     found["worth.selection"] = accuracy["selection"] - accuracy["everybody"]
+    found["worth.worst"] = accuracy["without_worst"] - accuracy["everybody"]
+    found["worth.best"] = accuracy["without_best"] - accuracy["everybody"]
     found["worth.removal"] = accuracy["without_worst"] - accuracy["without_best"]
 
     pay = _pay(value)

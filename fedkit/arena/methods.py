@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import importlib
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -128,6 +130,8 @@ class View:
         What :meth:`mean` was given last.
     """
 
+    _output = 0  # of a training from scratch: validation accuracy
+
     def __init__(self, world: World, sees: Collection[str]) -> None:
         self._world, self.sees = world, frozenset(sees)
         self.n_clients, self.n_rounds = world.n, world.scenario.rounds
@@ -201,7 +205,7 @@ class View:
         self.trainings += float((asked / owned.sum()).sum()) / (
             asked.shape[1] if asked.ndim == 3 else 1
         )
-        return self._world.train(asked, on="validation", every_round=every_round)[..., 0]
+        return self._world.train(asked, on="validation", every_round=every_round)[..., self._output]
 
     def retraining(self) -> Game:
         """The game of training from scratch, over all clients, by validation accuracy."""
@@ -347,43 +351,45 @@ class _Owen:
         return [replace(v, values=g.restore(v.values)) for g, v in zip(games, found, strict=True)]
 
 
-@dataclass(frozen=True)
-class _ByDifficulty:
-    """FedMS's values of classes, weighted by their difficulty (Eq. 13)."""
-
-    estimator: Estimator
-    common: bool = True
-
-    def value(self, rounds: Sequence[Round]) -> list[Valuation]:
-        seeds = [r.streams.child("valuation") for r in rounds]
-        budget = _budgets(rounds) if self.common else None
-        found = estimate_many([r.game() for r in rounds], self.estimator, budget, seeds)
-        return [replace(v, values=rewards(v), standard_errors=rewards(v) * np.nan) for v in found]
+def _knowing(estimator: Estimator, whose: Any, sees: Collection[str]) -> Estimator:
+    """Tell a proxy that knows the averaging weights the sizes of a round, or of all clients."""
+    if isinstance(estimator, ProxySampling) and "sizes" in sees:
+        return replace(estimator, sizes=tuple(whose.sizes.tolist()))
+    return estimator
 
 
 @dataclass(frozen=True)
 class Sampled:
-    """An estimator of the library under the common budget, 6 evaluations per participant."""
+    """An estimator of the library under the common budget, 6 evaluations per participant.
+
+    Parameters
+    ----------
+    estimator : Estimator
+    sees : tuple of str
+    utility : str
+        What its coalition games measure.
+    common : bool
+        False: it spends what it needs.
+    told : callable
+        What counts of a valuation.
+    """
 
     estimator: Estimator
     sees: tuple[str, ...] = ("validation",)
+    utility: str = "accuracy"
+    common: bool = True
+    told: Callable[[Valuation], FloatArray] = attrgetter("values")
 
     def values(self, view: View) -> FloatArray:
         """Means of the estimates over the rounds."""
-        rounds = view.rounds()
+        rounds = view.rounds(self.utility)
         found = estimate_many(
             [r.game() for r in rounds],
-            [self._of(r) for r in rounds],
-            _budgets(rounds),
+            [_knowing(self.estimator, r, self.sees) for r in rounds],
+            _budgets(rounds) if self.common else None,
             [r.streams.child("valuation") for r in rounds],
         )
-        return view.mean([v.values for v in found])
-
-    def _of(self, r: Round) -> Estimator:
-        """A proxy that knows the averaging weights is told the sizes."""
-        if isinstance(self.estimator, ProxySampling) and "sizes" in self.sees:
-            return replace(self.estimator, sizes=tuple(r.sizes.tolist()))
-        return self.estimator
+        return view.mean([self.told(v) for v in found])
 
 
 @dataclass(frozen=True)
@@ -398,9 +404,7 @@ class Retrained:
         game = view.retraining()
         if self.estimator is None:
             return leave_one_out(game).values
-        estimator = self.estimator
-        if isinstance(estimator, ProxySampling) and "sizes" in self.sees:
-            estimator = replace(estimator, sizes=tuple(view.sizes.tolist()))
+        estimator = _knowing(self.estimator, view, self.sees)
         # an estimator may need a few coalitions more to have seen everybody
         budget = max(SPENT * game.n_players, estimator.minimum(game.n_players, "distinct"))
         return estimate(game, estimator, budget, view.streams).values
@@ -440,8 +444,8 @@ METHODS: Mapping[str, Method] = {
     "complementary": Sampled(ComplementarySampling()),
     "proxy": Sampled(ProxySampling(), ("validation", "sizes")),
     "owen": RoundByRound(_Owen(), _SEEN),
-    "ms-mr": RoundByRound(_ByDifficulty(MaverickMR(), common=False), _SEEN, "class_accuracy"),
-    "ms-gtg": RoundByRound(_ByDifficulty(MaverickGTG()), _SEEN, "class_accuracy"),
+    "ms-mr": Sampled(MaverickMR(), utility="class_accuracy", common=False, told=rewards),
+    "ms-gtg": Sampled(MaverickGTG(), utility="class_accuracy", told=rewards),
     "fedtsv": _Trajectories(),
     "cgsv": RoundByRound(CosineValues(), ("updates",)),
     "shapfed": RoundByRound(ClassCosine(), ("updates", "sizes")),
@@ -451,7 +455,6 @@ METHODS: Mapping[str, Method] = {
     "fedccea-connected": Simulated("connected"),
     "loo-retrained": Retrained(),
     "tmc-retrained": Retrained(TruncatedMonteCarlo()),
-    "complementary-retrained": Retrained(ComplementarySampling()),
     "proxy-retrained": Retrained(ProxySampling(), ("training", "sizes")),
     "size": RoundByRound(SizeAsValue(), ("sizes",)),
     "random": RoundByRound(RandomValues()),
@@ -462,16 +465,45 @@ METHODS: Mapping[str, Method] = {
 Samplers have the common budget, which "ms-gtg" may leave unspent by its own stopping rule.
 "exact", "exact-loss", "loo", "loo-loss", "loo-retrained" and "ms-mr" ask for what defines them, and
 "fedccea" trains its own number of federations: read their fidelity beside their cost.  Rows that
-see "training" train with the seed by which retraining and worth are told; that is in their favour.
+see "training" train with the seed by which values of retraining are told, in their favour; what
+values are worth is judged by a seed of its own.
 """
 
 
 def _told(error: BaseException) -> str:
-    """What an exception says; one may fail at that too."""
+    """Name of an exception, and what it says; one may fail at that too."""
     try:
-        return str(error)
+        said = str(error)
     except Exception:
-        return "it cannot say why"
+        said = "it cannot say why"
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+
+
+@contextmanager
+def _blamed(kind: type[ValueError], told: str) -> Iterator[None]:
+    """Turn whatever a method raises into one sentence, and let Ctrl-C through, caught or not."""
+    pressed: list[int] = []
+    before: Any = signal.getsignal(signal.SIGINT)
+    main = threading.current_thread() is threading.main_thread()
+
+    def press(number: int, frame: object) -> None:
+        pressed.append(number)
+        before(number, frame)
+
+    if main and callable(before):
+        signal.signal(signal.SIGINT, press)
+    try:
+        yield
+    except MethodError:
+        raise
+    except BaseException as error:
+        if not pressed:
+            raise kind(f"{told} {_told(error)}") from error
+    finally:
+        if main and callable(before):
+            signal.signal(signal.SIGINT, before)
+    if pressed:
+        raise KeyboardInterrupt
 
 
 def _name(given: object) -> str:
@@ -497,16 +529,10 @@ def find_method(given: object) -> tuple[str, Method]:
         if not colon:
             rows = ", ".join(METHODS)
             raise ValueError(f"method {given!r} is unknown; choose package:Class or one of {rows}")
-        try:
+        with _blamed(ValueError, f"method {name!r} cannot be imported:"):
             given = getattr(importlib.import_module(module), place)
-        except (Exception, SystemExit) as error:
-            raise ValueError(f"method {name!r} cannot be imported: {_told(error)}") from error
-    try:
+    with _blamed(ValueError, f"method {name!r} cannot be made:"):
         made: Any = given() if isinstance(given, type) else given
-    except (Exception, SystemExit) as error:
-        raise ValueError(
-            f"method {name!r} cannot be made: {type(error).__name__}: {_told(error)}"
-        ) from error
     if hasattr(made, "value") and not hasattr(made, "values"):
         made = RoundByRound(made, getattr(made, "sees", SIGHTS[:3]))
     having(f"method {name}", made, "values", "sees")
@@ -640,29 +666,30 @@ def play(name: str, method: Method, world: World, limit: float = 600.0) -> Playe
     if "validation" in view.sees:
         _ = world.seconds_per_evaluation
     start, begun = time.process_time(), time.perf_counter()
-    try:
-        with _put_back(), _limited(limit):
-            given = np.asarray(method.values(view))
+    with _blamed(MethodError, f"{name} raised"):
+        try:
+            with _put_back(), _limited(limit):
+                given = np.asarray(method.values(view))
+        except _Late:
+            raise MethodError(f"{name} took longer than {limit:g} seconds") from None
+        except PeekError as error:
+            raise MethodError(f"{name} peeked: {error}") from error
         imaginary = np.iscomplexobj(given)
         values = np.array(given.real if imaginary else given, dtype=np.float64)
-    except _Late:
-        raise MethodError(f"{name} took longer than {limit:g} seconds") from None
-    except PeekError as error:
-        raise MethodError(f"{name} peeked: {_told(error)}") from error
-    except (Exception, SystemExit, GeneratorExit) as error:
-        raise MethodError(f"{name} raised {type(error).__name__}: {_told(error)}") from error
     own = time.process_time() - start
     if time.perf_counter() - begun > limit:
         raise MethodError(f"{name} took longer than {limit:g} seconds")
     if imaginary:
         raise MethodError(f"{name} returned complex numbers; expected {world.n} real ones")
     unasked = view.times == 0  # of whom nobody need say anything
+    shown = " ".join(np.array2string(values, precision=3, threshold=12).split())
     if values.shape != (world.n,) or not (np.isfinite(values) | unasked & np.isnan(values)).all():
-        shown = " ".join(np.array2string(values, precision=3, threshold=12).split())
         raise MethodError(
             f"{name} returned {shown} of shape {values.shape}; expected {world.n} finite numbers, "
             "one per client"
         )
+    if np.nanmax(np.abs(values), initial=0.0) > sys.float_info.max / world.n:
+        raise MethodError(f"{name} returned {shown}; the sum of these is not finite")
     coalitions = sum(game.evaluations for game in view._games.values())  # models took own time
     seconds = own + coalitions * (world.seconds_per_evaluation if coalitions else 0.0)
     return Played(
