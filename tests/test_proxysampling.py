@@ -475,20 +475,58 @@ def test_interactions_behind_a_score_see_no_constant():
     assert values.std(axis=0).mean() < np.abs(exact).mean() * 3
 
 
-def test_a_fold_is_left_out_in_closed_form(monkeypatch):
+def test_folds_and_their_shares_are_those_of_the_plain_loop(monkeypatch):
     rng = np.random.default_rng(7)
     rows = all_coalitions(N)[rng.permutation(2**N)[:30]]
     rows[0], rows[1] = False, True
-    outputs = rng.normal(size=(30, 5))
-    monkeypatch.setattr(lifted, "choose", lambda families, shares, *_: plain("round", shares))
-    folds, seen = [np.array([4, 9, 11]), np.array([20, 21])], np.arange(12, 20)
-    found = lifted.Lifted.fit(("round",), SHARES, rows, outputs, seen, folds, lambda z: z[:, :2])
+    outputs = rng.normal(size=(30, 5)) + rows @ rng.normal(size=(N, 5))
+
+    def score(z):
+        return np.abs(z[:, :2])  # a kink
+
+    y, seen = score(outputs), np.r_[0, 1, 12:20]
+    monkeypatch.setattr(lifted, "choose", lambda families, shares, *_: plain(families[0], shares))
+    folds = [np.array([4, 9, 11]), np.array([20, 21]), np.array([5, 8])]
+    makers = [
+        lifted.Lifted.choose(("round",), SHARES, rows[seen], outputs[seen], score),
+        lifted.Plain.choose(("membership",), SHARES, rows[seen], y[seen]),
+    ]
+    behind, blind = (make(rows, outputs, y, folds) for make in makers)
+
+    def again(left):
+        """What each predicts of rows that it was not fitted to."""
+        kept = np.setdiff1d(np.arange(30), left)
+        both = [make(rows[kept], outputs[kept], y[kept], [left[:0]]) for make in makers]
+        return [each.mean(rows[left], np.ones((1, 1))) for each in both]
+
+    found = lifted.Blend.choose(behind, blind, folds, lambda at, made: (y[at] - made)[:, None])
+    assert ((found.share > 0.0) & (found.share < 1.0)).any()
     for k, fold in enumerate(folds):
-        kept = np.setdiff1d(np.arange(30), fold)
-        parts = (outputs - (outputs[0] + outputs[1]) / 2) / outputs[seen].std(axis=0)
-        again = fit(found.fitted.proxy, rows[kept], parts[kept] @ found.basis.T.astype(float))
-        guess = again.proxy.kernel(rows[fold], rows[kept]) @ again.weights
-        np.testing.assert_allclose(found.predict(rows[fold], k), found.scores(guess), atol=1e-4)
+        residuals = []
+        for other in (folds[j] for j in range(3) if j != k):
+            made = again(np.concatenate([other, fold]))
+            residuals.append(np.stack([y[other] - each[: len(other)] for each in made]))
+        e, f = np.concatenate(residuals, axis=1)
+        share = np.clip((f * (f - e)).sum(axis=0) / ((f - e) ** 2).sum(axis=0), 0.0, 1.0)
+        np.testing.assert_allclose(found.share[k], share, atol=1e-3)
+        one, two = again(fold)
+        expected = found.share[k] * one + (1.0 - found.share[k]) * two
+        np.testing.assert_allclose(found.predict(rows[fold], k), expected, atol=1e-3)
+
+
+def test_where_outputs_tell_less_than_their_score_it_falls_back(monkeypatch):
+    signs = np.random.default_rng(3).choice([-1.0, 1.0], size=2**8)
+    smooth = 1.0 + all_coalitions(8) @ np.linspace(0.1, 1.0, 8)
+    game = TableGame((signs * smooth)[:, None])
+    estimator = ProxySampling("linear", score=lambda z: np.abs(z[:, 0]))
+    chosen = estimate_many(game, estimator, 100, range(3))
+    monkeypatch.setattr(lifted, "best_share", lambda behind, plain: np.ones(1))
+    forced = estimate_many(game, estimator, 100, range(3))
+    exact = shapley(TableGame(smooth)).values
+    errors = [np.abs([each.values - exact for each in found]).mean() for found in (chosen, forced)]
+    assert errors[0] < 0.1 * errors[1]
+    assert all("score" not in name or name[1] == "%" for name in chosen[0].info["proxies"])
+    assert forced[0].info["proxies"] == ["score of linear"] * 2
 
 
 def test_of_a_round_it_is_closer_than_what_sees_utilities_alone():

@@ -7,19 +7,24 @@ Gaussian process predicts)``: no published estimator looks behind the utility.
 
 The margins of a round lie near a space of few dimensions, in which they are predicted: their
 principal components over the coalitions of the half that chooses the kernel.
+
+A model that has learned nothing has margins near zero, all of which change sides together, and
+its accuracy is better predicted as a number.  So a proxy is a mixture of both, by the share that
+would have served best for the other folds of its half, each left out with the proxy's own fold.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedkit.estimators.proxies import Fit, choose, fit
+from fedkit.estimators.proxies import Fit, Mixture, Proxy, choose, fit
 
-__all__ = ["Lifted", "Score"]
+__all__ = ["Blend", "Lifted", "Plain", "Score"]
 
 Floats = NDArray[np.float64]
 Score = Callable[[NDArray[np.floating]], Floats]
@@ -28,87 +33,237 @@ COMPONENTS = 32
 LEADING = 8  # of them are what kernels are chosen by
 FOLDS = 4  # of each half
 
+Folds = list[NDArray[np.int64]]
+
 
 @dataclass(frozen=True, eq=False)
-class Lifted:
-    """Predictors of one half's folds: each has seen everything but its fold.
+class Folded:
+    """A proxy fitted to all rows, and its weights without each of some folds.
 
     Attributes
     ----------
     fitted : fedkit.estimators.proxies.Fit
-        Of the components, on all rows.
-    basis, scale, middle : float32 arrays, shapes (r, m), (m,) and (m,)
-        Components back to outputs: ``(z @ basis) * scale + middle``.
-    score : callable
-    weights : float64 array, shape (folds, B, r)
-        Those of `fitted` without the fold.
+    values : float64 array, shape (B, m)
+    weights : float64 array, shape (folds, B, m)
     """
 
     fitted: Fit
-    basis: NDArray[np.float32]
-    scale: NDArray[np.float32]
-    middle: NDArray[np.float32]
-    score: Score
+    values: Floats
     weights: Floats
 
     @classmethod
     def fit(
+        cls, proxy: Proxy | Mixture, rows: NDArray[np.bool_], values: Floats, folds: Folds
+    ) -> Folded:
+        """Fit a proxy to the values ``[B, m]`` of rows, and leave out fold by fold."""
+        found = fit(proxy, rows, values)
+        weights = np.empty((len(folds), *found.weights.shape))
+        for k, fold in enumerate(folds):
+            left = found.left_out(fold[None])[0]
+            weights[k] = found.weights - found.precision[:, fold] @ left
+        return cls(found, values, weights)
+
+    def without(self, group: NDArray[np.int64]) -> Floats:
+        """Return the predictions of a group of rows by a fit without them."""
+        result: Floats = self.values[group] - self.fitted.left_out(group[None])[0]
+        return result
+
+    def kernel(self, coalitions: NDArray[np.bool_]) -> Floats:
+        """Return the kernel ``[C, B]`` between coalitions and the rows."""
+        return np.asarray(self.fitted.proxy.kernel(coalitions, self.fitted.rows))
+
+
+@dataclass(frozen=True, eq=False)
+class Plain:
+    """Predictor of the utility itself, up to a constant.
+
+    Attributes
+    ----------
+    folded : Folded
+    middle : float64 array, shape (q,)
+    """
+
+    folded: Folded
+    middle: Floats
+
+    @classmethod
+    def choose(
+        cls, families: Sequence[str], shares: Floats, rows: NDArray[np.bool_], utilities: Floats
+    ) -> Callable[[NDArray[np.bool_], Floats, Floats, Folds], Plain]:
+        """Choose a kernel by rows; return what fits it to others and leaves out their folds."""
+        middle = (utilities[0] + utilities[1]) / 2
+        proxy = choose(families, shares, rows, utilities - middle)
+
+        def fitted(
+            rows: NDArray[np.bool_], outputs: Floats, utilities: Floats, folds: Folds
+        ) -> Plain:
+            return cls(Folded.fit(proxy, rows, utilities - middle, folds), middle)
+
+        return fitted
+
+    def without(self, group: NDArray[np.int64]) -> Floats:
+        """Return the utilities of a group of rows, predicted without them."""
+        return self.folded.without(group) + self.middle
+
+    def mean(self, coalitions: NDArray[np.bool_], shares: Floats) -> Floats:
+        """Return the sum of the folds' predictions, by shares ``[folds, q]``."""
+        weights = (shares[:, None] * self.folded.weights).sum(axis=0)
+        result: Floats = self.folded.kernel(coalitions) @ weights
+        return result + self.middle * shares.sum(axis=0)
+
+
+@dataclass(frozen=True, eq=False)
+class Lifted:
+    """Predictor of outputs, by their components, and of the utility that a score makes of them.
+
+    Attributes
+    ----------
+    folded : Folded
+        Of the components.
+    basis : float32 array, shape (r + 1, m)
+        Components, and a constant one after them, back to outputs: ``z @ basis``.
+    score : callable
+    """
+
+    folded: Folded
+    basis: NDArray[np.float32]
+    score: Score
+
+    @classmethod
+    def choose(
         cls,
         families: Sequence[str],
         shares: Floats,
         rows: NDArray[np.bool_],
         outputs: Floats,
-        seen: NDArray[np.int64],
-        folds: list[NDArray[np.int64]],
         score: Score,
-    ) -> Lifted:
-        """Choose components and kernel by the rows `seen`, fit all rows, leave out fold by fold.
+    ) -> Callable[[NDArray[np.bool_], Floats, Floats, Folds], Lifted]:
+        """Choose components and kernel by rows, nobody and everybody first.
 
-        Parameters
-        ----------
-        families, shares
-            As of :func:`~fedkit.estimators.proxies.choose`.
-        rows : bool array, shape (B, n)
-            Nobody and everybody first.
-        outputs : float64 array, shape (B, m)
-        seen : int64 array
-            Rows outside all folds, from which the choice is made.
-        folds : list of int64 array
-        score : callable
+        Returns
+        -------
+        callable
+            Of rows, their outputs, their utilities and folds of them: what fits the choice to the
+            rows and leaves out fold by fold.
         """
         middle = (outputs[0] + outputs[1]) / 2
-        spread = outputs[seen].std(axis=0)
+        spread = outputs.std(axis=0)
         scale = np.where(spread > 0, spread, 1.0)
         centred = (outputs - middle) / scale
-        basis = np.linalg.svd(centred[seen], full_matrices=False)[2][:COMPONENTS]
-        parts = centred @ basis.T
-        proxy = choose(families, shares, rows[seen], parts[seen, :LEADING])
-        found = fit(proxy, rows, parts)
-        weights = np.empty((len(folds), *found.weights.shape))
-        for k, fold in enumerate(folds):
-            left = found.left_out(fold[None])[0]
-            weights[k] = found.weights - found.precision[:, fold] @ left
-        single = [np.asarray(each, dtype=np.float32) for each in (basis, scale, middle)]
-        return cls(found, single[0], single[1], single[2], score, weights)
+        basis = np.linalg.svd(centred, full_matrices=False)[2][:COMPONENTS]
+        proxy = choose(families, shares, rows, centred @ basis[:LEADING].T)
+        back = np.concatenate([basis * scale, middle[None]]).astype(np.float32)
+
+        def fitted(
+            rows: NDArray[np.bool_], outputs: Floats, utilities: Floats, folds: Folds
+        ) -> Lifted:
+            parts = ((outputs - middle) / scale) @ basis.T
+            return cls(Folded.fit(proxy, rows, parts, folds), back, score)
+
+        return fitted
 
     def scores(self, components: Floats) -> Floats:
         """Return the score ``[B]`` or ``[B, q]`` of components ``[B, r]``, as ``[B, q]``."""
-        outputs = components.astype(np.float32) @ self.basis
-        outputs *= self.scale
-        outputs += self.middle
+        outputs = components.astype(np.float32) @ self.basis[:-1]
+        outputs += self.basis[-1]
         return np.asarray(self.score(outputs), dtype=np.float64).reshape(len(components), -1)
 
-    def predict(self, coalitions: NDArray[np.bool_], fold: int) -> Floats:
-        """Return the scores ``[C, q]`` of coalitions, from what has not seen a fold."""
-        return self.scores(self._kernel(coalitions) @ self.weights[fold])
+    def without(self, group: NDArray[np.int64]) -> Floats:
+        """Return the scores of a group of rows, predicted without them."""
+        return self.scores(self.folded.without(group))
 
     def mean(self, coalitions: NDArray[np.bool_], shares: Floats) -> Floats:
-        """Return the mean of the folds' predictions, by `shares`."""
-        kernel, result = self._kernel(coalitions), np.zeros(1)
-        for share, weights in zip(shares, self.weights, strict=True):
-            if share:
+        """Return the sum of the folds' predictions, by shares ``[folds, q]``."""
+        kernel, result = self.folded.kernel(coalitions), np.zeros(1)
+        for share, weights in zip(shares, self.folded.weights, strict=True):
+            if share.any():
                 result = result + share * self.scores(kernel @ weights)
         return result
 
-    def _kernel(self, coalitions: NDArray[np.bool_]) -> Floats:
-        return self.fitted.proxy.kernel(coalitions, self.fitted.rows)
+
+@dataclass(frozen=True, eq=False)
+class Blend:
+    """Both, with a share of each fold and utility.
+
+    Attributes
+    ----------
+    lifted : Lifted
+    plain : Plain
+    share : float64 array, shape (folds, q)
+        Of `lifted`, from 0 to 1.
+    """
+
+    lifted: Lifted
+    plain: Plain
+    share: Floats
+
+    @classmethod
+    def choose(
+        cls,
+        lifted: Lifted,
+        plain: Plain,
+        folds: Folds,
+        cost: Callable[[NDArray[np.int64], Floats], Floats],
+    ) -> Blend:
+        """Choose each fold's share by the other folds, left out together with it.
+
+        Parameters
+        ----------
+        lifted, plain
+        folds : list of int64 array
+        cost : callable
+            ``cost(rows, predictions)``: residuals ``[K, n, q]`` in units of what they do to the
+            error of each value.
+        """
+        # left[k][j]: residuals of fold j by what has seen neither j nor k
+        left: list[list[list[Floats]]] = [[[], []] for _ in folds]
+        for k, j in combinations([k for k, fold in enumerate(folds) if len(fold)], 2):
+            group, cut = np.concatenate([folds[k], folds[j]]), len(folds[k])
+            for which, each in enumerate((lifted, plain)):
+                found = each.without(group)
+                left[j][which].append(cost(folds[k], found[:cut]))
+                left[k][which].append(cost(folds[j], found[cut:]))
+        shares = np.ones((len(folds), plain.middle.shape[0]))
+        for share, both in zip(shares, left, strict=True):
+            if both[0]:
+                share[:] = best_share(*map(np.concatenate, both))
+        return cls(lifted, plain, shares)
+
+    @property
+    def name(self) -> str:
+        """What it is made of, for people: "80% score of mixture, linear"."""
+        share = float(self.share.mean())
+        families = [each.folded.fitted.proxy.family for each in (self.lifted, self.plain)]
+        if share == 1.0:
+            return f"score of {families[0]}"
+        return families[1] if share == 0.0 else f"{share:.0%} score of {families[0]}, {families[1]}"
+
+    def predict(self, coalitions: NDArray[np.bool_], fold: int) -> Floats:
+        """Return the utilities ``[C, q]`` of coalitions, from what has not seen a fold."""
+        one = np.zeros_like(self.share)
+        one[fold] = 1.0
+        return self.mean(coalitions, one)
+
+    def mean(self, coalitions: NDArray[np.bool_], shares: Floats) -> Floats:
+        """Return the sum of the folds' predictions, by shares ``[folds, 1]`` or ``[folds, q]``."""
+        result = np.zeros((len(coalitions), self.share.shape[1]))
+        for each, part in ((self.lifted, self.share), (self.plain, 1.0 - self.share)):
+            if (shares * part).any():
+                result += each.mean(coalitions, shares * part)
+        return result
+
+
+def best_share(lifted: Floats, plain: Floats) -> Floats:
+    """Return the share of `lifted`, within 0 and 1, that makes mixed residuals smallest.
+
+    Parameters
+    ----------
+    lifted, plain : float64 arrays, shape (K, n, q)
+        Residuals of predictions, left out, in units of what they do to each value's error.
+    """
+    apart = plain - lifted
+    square = (apart**2).sum(axis=(0, 1))
+    share = np.divide(
+        (plain * apart).sum(axis=(0, 1)), square, out=np.ones_like(square), where=square > 0
+    )
+    return np.clip(share, 0.0, 1.0)

@@ -15,18 +15,19 @@ more than others.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_factor, cho_solve, lapack
+from scipy.linalg import cho_solve, cholesky, lapack
 from scipy.optimize import minimize
 
 __all__ = ["FAMILIES", "Fit", "Mixture", "Proxy", "candidates", "choose", "fit", "mixture"]
 
 Floats = NDArray[np.float64]
+Reals = NDArray[np.floating]
 
 NOISES = (1e-6, 1e-4, 1e-3, 1e-2, 5e-2)  # variance of what the kernel does not explain
 SIZE = 4.0  # variance of the size means, in units of the utilities' variance: hardly shrunk
@@ -63,56 +64,54 @@ class Proxy:
     rough: bool = False
     noise: float = NOISES[0]
 
-    def kernel(self, a: NDArray[np.bool_], b: NDArray[np.bool_]) -> Floats:
-        """Return the kernel between the rows of two sets of coalitions."""
-        return self.at(*self.places(a, b))
+    def kernel(self, a: NDArray[np.bool_], b: NDArray[np.bool_], single: bool = False) -> Reals:
+        """Return the kernel between the rows of two sets of coalitions.
+
+        With `single` the functions of distances, which is what takes time, have single precision:
+        enough to predict many coalitions, not to solve for weights.
+        """
+        p, q, third = self.places(a, b)
+        if self.family == "round" and single:
+            third = third.astype(np.float32)
+        return self.at(p, q, third)
 
     def places(
         self, a: NDArray[np.bool_], b: NDArray[np.bool_]
-    ) -> tuple[NDArray[np.intp], Floats | None]:
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], Reals]:
         """Return what a whole family's kernels need of two sets: they differ in tables only.
 
         Returns
         -------
-        cells : int array, shape (A, B)
-            The two sizes as one number and, but for "round", how many clients are in both.
-        square : float64 array, shape (A, B), or None
-            Squared distances between averaging weights, for "round".
+        p, q : int64 arrays, shapes (A,) and (B,)
+            Sizes.
+        third : float64 array, shape (A, B)
+            For "round" squared distances between averaging weights, else clients in both.
         """
-        n = a.shape[1]
-        sizes = a.sum(axis=1)[:, None] * (n + 1) + b.sum(axis=1)
+        p, q = a.sum(axis=1), b.sum(axis=1)
         if self.family == "round":
             u, w = _averaging(a, self.shares), _averaging(b, self.shares)
-            return sizes, _apart(u**2, w**2, u, w)
-        common = a.astype(np.float64) @ b.T.astype(np.float64)
-        return sizes * (n + 1) + common.astype(np.intp), None
+            return p, q, _apart(u**2, w**2, u, w)
+        return p, q, a.astype(np.float64) @ b.T.astype(np.float64)
 
-    def at(self, cells: NDArray[np.intp], square: Floats | None) -> Floats:
-        """Return the kernel at what :meth:`places` gave."""
+    def at(self, p: NDArray[np.int64], q: NDArray[np.int64], third: Reals) -> Reals:
+        """Return the kernel at what :meth:`places` gave, for "round" in its precision."""
         n = len(self.shares)
-        s = np.arange(n + 1.0)
-        if square is not None:
-            if self.rough:
-                alike = np.sqrt(square) * (-np.sqrt(3.0) / self.scale)
-                alike = (1.0 - alike) * np.exp(alike)
-            else:
-                alike = np.exp(square / (-2.0 * self.scale**2))
+        if self.family == "round":
+            alike, _ = _falling(third * self.scale**-2.0, self.rough)
             alike += SIZE
-            alike *= (
-                self._near(s[:, None], s).take(cells)
-                if (n + 1) ** 2 <= TABLE
-                else self._near(*np.divmod(cells, n + 1))
-            )
+            alike *= _by_sizes(self._near, n, p, q, alike.dtype)
             return alike
-        if (n + 1) ** 3 <= TABLE:
-            return self._alike(s[:, None, None], s[:, None], s).take(cells)
-        both, common = np.divmod(cells, n + 1)
-        return self._alike(*np.divmod(both, n + 1), common)
+        if (n + 1) ** 3 > TABLE:
+            return self._alike(p[:, None], q, third)
+        s = np.arange(n + 1.0)
+        cells = (p * (n + 1))[:, None] + q
+        cells *= n + 1
+        cells += third.astype(np.int64)
+        return self._alike(s[:, None, None], s[:, None], s).take(cells, mode="clip")
 
     def _near(self, p: NDArray[Any], q: NDArray[Any]) -> Floats:
         """Correlation of sizes."""
-        apart = np.log(np.maximum(p, 0.5)) - np.log(np.maximum(q, 0.5))
-        return np.asarray(np.exp(-np.abs(apart) / self.reach))
+        return np.asarray(np.exp(-_lag(p, q) / self.reach))
 
     def _alike(self, p: NDArray[Any], q: NDArray[Any], common: NDArray[Any]) -> Floats:
         """Kernel of "linear" and "membership" by sizes and how many are in both."""
@@ -153,9 +152,9 @@ class Mixture:
         """Variance of the noise."""
         return float(np.exp(self.logs[0]))
 
-    def kernel(self, a: NDArray[np.bool_], b: NDArray[np.bool_]) -> Floats:
-        """Return the kernel between the rows of two sets of coalitions."""
-        near, alike, _, common = self._parts(*self._places(a), *self._places(b))
+    def kernel(self, a: NDArray[np.bool_], b: NDArray[np.bool_], single: bool = False) -> Reals:
+        """Return the kernel between the rows of two sets of coalitions, as :class:`Proxy` does."""
+        near, alike, _, common = self._parts(self._places(a), self._places(b), single)
         alike *= np.exp(self.logs[2])
         alike += SIZE
         alike *= near
@@ -189,28 +188,33 @@ class Mixture:
     def _places(self, rows: NDArray[np.bool_]) -> tuple[Floats, Floats]:
         return rows.astype(np.float64), _averaging(rows, self.shares)
 
-    def _parts(self, x: Floats, u: Floats, z: Floats, w: Floats) -> tuple[Floats, ...]:
+    def _parts(
+        self, one: tuple[Floats, Floats], other: tuple[Floats, Floats], single: bool = False
+    ) -> tuple[Reals, Reals, Reals | None, Reals]:
         """Return `near`, `k`, its slope in the squared distance, and the part of membership."""
+        (x, u), (z, w) = one, other
         rates = np.exp(self.logs[4:].reshape(2, -1))
-        logs, others = (np.log(np.maximum(each.sum(axis=1), 0.5)) for each in (x, z))
-        near = np.exp(np.abs(logs[:, None] - others) / -np.exp(self.logs[1]))
-        square = _apart(u**2 * rates[0], w**2 * rates[0], u * rates[0], w)
-        if self.rough:
-            root = np.sqrt(3.0 * square)
-            fall = np.exp(-root)
-            alike, slope = (1.0 + root) * fall, -1.5 * fall
-        else:
-            alike = np.exp(-0.5 * square)
-            slope = -0.5 * alike
-        common = np.exp(-_apart(x * rates[1], z * rates[1], x * rates[1], z))
+        kind = np.float32 if single else np.float64
+        square = _apart(u**2 * rates[0], w**2 * rates[0], u * rates[0], w).astype(kind, copy=False)
+        alike, slope = _falling(square, self.rough, sloping=not single)
+        common = _apart(x * rates[1], z * rates[1], x * rates[1], z).astype(kind, copy=False)
+        common = np.exp(np.negative(common, out=common), out=common)
+        reach = np.exp(self.logs[1])
+        p, q = (each.sum(axis=1).astype(np.int64) for each in (x, z))
+        near = _by_sizes(lambda p, q: np.exp(-_lag(p, q) / reach), x.shape[1], p, q, kind)
         return near, alike, slope, common
 
     def _likelihood(self, places: tuple[Floats, Floats], utilities: Floats) -> tuple[float, Floats]:
         """Return the log marginal likelihood as :func:`_likelihood` does, and its gradient."""
         x, u = places
-        near, alike, slope, common = self._parts(*places, *places)
+        near, alike, slope, common = self._parts(places, places)
+        assert slope is not None
         first, second = np.exp(self.logs[2:4])
-        matrix = near * (SIZE + first * alike) + second * common
+        sized = first * alike
+        sized += SIZE
+        sized *= near
+        matrix = second * common
+        matrix += sized
         matrix[np.diag_indices_from(matrix)] += self.noise
         factor, failed = lapack.dpotrf(matrix, lower=True)
         if failed:
@@ -222,14 +226,17 @@ class Mixture:
         height = -0.5 * count * np.log(misfit / count).sum()
         height -= outputs * np.log(np.diag(factor)).sum()
         pull = 0.5 * (count * (solved / misfit) @ solved.T - outputs * precision)
-        lags = np.abs(np.log(near))  # in units of the reach
+        size = x.sum(axis=1)
+        sized *= _lag(size[:, None], size)
+        close = pull * near
+        slope *= close
+        joint = pull * common
         gradient = np.concatenate(
             [
-                [np.trace(pull) * self.noise],
-                [(pull * near * (SIZE + first * alike) * lags).sum()],
-                [first * (pull * near * alike).sum(), second * (pull * common).sum()],
-                _pulls(first * pull * near * slope, u**2, u),
-                _pulls(-second * pull * common, x, x),
+                [np.trace(pull) * self.noise, np.vdot(pull, sized) * np.exp(-self.logs[1])],
+                [first * np.vdot(close, alike), second * joint.sum()],
+                first * _pulls(slope, u**2, u),
+                -second * _pulls(joint, x, x),
             ]
         )
         gradient[4:] *= np.exp(self.logs[4:])
@@ -245,8 +252,41 @@ def _averaging(coalitions: NDArray[np.bool_], shares: Floats) -> Floats:
 
 def _apart(a: Floats, b: Floats, u: Floats, w: Floats) -> Floats:
     """Return squared distances ``sum a + sum b - 2 u w``, not below zero by rounding."""
-    square = a.sum(axis=1)[:, None] + b.sum(axis=1) - 2.0 * (u @ w.T)
+    ones = np.ones((max(len(a), len(b)), 1))
+    left = np.concatenate([-2.0 * u, a.sum(axis=1)[:, None], ones[: len(a)]], axis=1)
+    right = np.concatenate([w, ones[: len(b)], b.sum(axis=1)[:, None]], axis=1)
+    square: Floats = left @ right.T
     return np.maximum(square, 0.0, out=square)
+
+
+def _falling(square: Reals, rough: bool, sloping: bool = False) -> tuple[Reals, Reals | None]:
+    """Return the Gaussian or Matern 3/2 kernel at squared distances, and its slope in them."""
+    if rough:
+        root = np.sqrt(3.0 * square)
+        fall = np.exp(-root)
+        root += 1.0
+        root *= fall
+        return root, -1.5 * fall if sloping else None
+    alike = np.exp(-0.5 * square)
+    return alike, -0.5 * alike if sloping else None
+
+
+def _lag(p: NDArray[Any], q: NDArray[Any]) -> Floats:
+    """Return how far apart sizes are, in logs."""
+    return np.asarray(np.abs(np.log(np.maximum(p, 0.5)) - np.log(np.maximum(q, 0.5))))
+
+
+def _by_sizes(
+    make: Callable[[NDArray[Any], NDArray[Any]], Floats],
+    n: int,
+    p: NDArray[np.int64],
+    q: NDArray[np.int64],
+    kind: Any,
+) -> Reals:
+    """Return ``make(p[:, None], q)`` of sizes up to n, each row worked out once."""
+    if len(p) <= n:
+        return make(p[:, None], q).astype(kind, copy=False)
+    return make(np.arange(n + 1)[:, None], q).astype(kind, copy=False).take(p, axis=0)
 
 
 def _pulls(pull: Floats, squares: Floats, u: Floats) -> Floats:
@@ -256,9 +296,12 @@ def _pulls(pull: Floats, squares: Floats, u: Floats) -> Floats:
 
 
 def _inverse(factor: Floats) -> Floats:
-    lower, failed = lapack.dpotri(factor, lower=True)
+    """Return the inverse of the matrix with this lower factor, whose upper half is zero."""
+    inverse, failed = lapack.dpotri(factor, lower=True)
     assert not failed
-    return np.tril(lower) + np.tril(lower, -1).T
+    inverse = inverse + inverse.T
+    inverse[np.diag_indices_from(inverse)] *= 0.5
+    return np.asarray(inverse)
 
 
 @dataclass(frozen=True, eq=False)
@@ -289,7 +332,7 @@ def fit(proxy: Proxy | Mixture, rows: NDArray[np.bool_], utilities: Floats) -> F
     """Fit a proxy to utilities ``[B, m]``, up to a constant that their middle is near to."""
     matrix = proxy.kernel(rows, rows)
     matrix[np.diag_indices_from(matrix)] += proxy.noise
-    factor, _ = cho_factor(matrix, lower=True, overwrite_a=True)
+    factor = cholesky(matrix, lower=True, overwrite_a=True)
     return Fit(proxy, rows, cho_solve((factor, True), utilities), _inverse(factor))
 
 

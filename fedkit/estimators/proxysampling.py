@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fedkit.checks import choice, function, vector
 from fedkit.estimators.base import Budget, Count, Estimator, Floats, Requests
 from fedkit.estimators.design import PairedDesign, coefficients
-from fedkit.estimators.lifted import FOLDS, Lifted, Score
+from fedkit.estimators.lifted import FOLDS, Blend, Lifted, Plain, Score
 from fedkit.estimators.proxies import CHOICE_ROWS, FAMILIES, Fit, choose, fit
 from fedkit.games.coalitions import all_coalitions, coalition_index
 from fedkit.games.exact import banzhaf_weights, shapley_weights
@@ -22,6 +22,7 @@ __all__ = ["ProxySampling"]
 
 ENUMERATED = 20  # players up to which a proxy is asked for all coalitions
 LIFTED = 16  # the same where every coalition has an output per image
+DOUBLE = 12  # players up to which proxies predict in double precision
 PROXY_ROWS = 2**16  # coalitions that stand for all of them beyond
 BLOCK_ENTRIES = 2**17  # of a kernel that is held at once: what a core's cache holds
 FITTED_ROWS = 4096  # coalitions that a proxy is fitted to at most
@@ -314,10 +315,10 @@ def _cross_fit(
         for block in _blocks(others, len(found.weights)):
             guess = proxy.kernel(rows[block], rows[inside]) @ found.weights
             residuals[block - 2] = y[block] - guess
-    kept = rows[inside]
+    kept, single = rows[inside], rows.shape[1] > DOUBLE
 
     def predict(coalitions: NDArray[np.bool_], stratum: int) -> Floats:
-        found = [each.proxy.kernel(coalitions, kept) @ w[stratum] for each, w in means]
+        found = [each.proxy.kernel(coalitions, kept, single) @ w[stratum] for each, w in means]
         return np.asarray(sum(found))
 
     return residuals, [each.proxy.family for each, _ in means], predict
@@ -332,32 +333,48 @@ def _cross_lift(
     prediction of every coalition for every pair.
     """
     assert sample.lift is not None
-    (outputs, score), rows, taken = sample.lift, sample.rows, sample.design.taken
+    (outputs, score), rows, y, design = sample.lift, sample.rows, sample.utilities, sample.design
+    taken = design.taken
     fitted = np.zeros(len(sample.turn), dtype=np.bool_)
     fitted[rng.permutation(len(fitted))[: FITTED_ROWS // 2]] = True
     inside = np.concatenate([[True, True], np.repeat(fitted, 2)])
     place = np.cumsum(inside) - 1  # of a row among the fitted ones
     fold = sample.turn % (2 * FOLDS)  # every other one is of the same half
-    residuals = np.empty((len(rows) - 2, sample.utilities.shape[1]))
-    halves: list[tuple[Lifted, Floats]] = []
+    residuals = np.empty((len(rows) - 2, y.shape[1]))
+    halves: list[tuple[Blend, Floats]] = []
+    effect = np.sqrt(design.pairs * (design.pairs - taken)) / taken  # of a pair on the error
+
+    def cost(places: NDArray[np.int64], predictions: Floats) -> Floats:
+        these = np.flatnonzero(inside)[places]
+        parts = _parts(coefficients(rows[these], sample.weights), y[these] - predictions)
+        return effect[sample.stratum[(these[::2] - 2) // 2], None, None] * parts
+
     for side in (0, 1):
-        pool = 2 + np.flatnonzero(np.repeat((sample.half != side) & fitted, 2))
-        pool = rng.permutation(pool)[:CHOICE_ROWS]
-        seen = np.concatenate([[0, 1], place[np.sort(pool)]])
-        members = [2 + np.flatnonzero(np.repeat(fold == k, 2)) for k in range(side, 2 * FOLDS, 2)]
+        pool = np.flatnonzero((sample.half != side) & fitted)
+        pool = np.sort(rng.permutation(pool)[: CHOICE_ROWS // 2])
+        seen = np.concatenate([[0, 1], _rows(pool)])
+        behind = Lifted.choose(families, shares, rows[seen], outputs[seen], score)
+        plain = Plain.choose(families, shares, rows[seen], y[seen])
+        members = [_rows(np.flatnonzero(fold == k)) for k in range(side, 2 * FOLDS, 2)]
         left = [place[group[inside[group]]] for group in members]
-        found = Lifted.fit(families, shares, rows[inside], outputs[inside], seen, left, score)
-        share = np.zeros((FOLDS, len(taken)))
+        both = [make(rows[inside], outputs[inside], y[inside], left) for make in (behind, plain)]
+        found = Blend.choose(both[0], both[1], left, cost)
+        counts = np.zeros((FOLDS, len(taken)))
         for k, group in enumerate(members):
-            for block in _blocks(group, len(found.fitted.rows)):
-                residuals[block - 2] = sample.utilities[block] - found.predict(rows[block], k)
-            np.add.at(share[k], sample.stratum[fold == 2 * k + side], 1.0)
-        halves.append((found, share / taken))
+            for block in _blocks(group, int(inside.sum())):
+                residuals[block - 2] = y[block] - found.predict(rows[block], k)
+            np.add.at(counts[k], sample.stratum[fold == 2 * k + side], 1.0)
+        halves.append((found, counts / taken))
 
     def predict(coalitions: NDArray[np.bool_], stratum: int) -> Floats:
-        return np.asarray(sum(found.mean(coalitions, share[:, stratum]) for found, share in halves))
+        return np.asarray(sum(found.mean(coalitions, each[:, [stratum]]) for found, each in halves))
 
-    return residuals, [found.fitted.proxy.family for found, _ in halves], predict
+    return residuals, [found.name for found, _ in halves], predict
+
+
+def _rows(pairs: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the rows of pairs: nobody and everybody come before them."""
+    return (2 + 2 * pairs[:, None] + np.arange(2)).ravel()
 
 
 def _blocks(places: NDArray[np.int64], columns: int) -> list[NDArray[np.int64]]:

@@ -380,9 +380,21 @@ def share_right(margins: np.ndarray) -> np.ndarray:
     -------
     ndarray
         ``[B]``.
+
+    Raises
+    ------
+    ValueError
+        If `margins` are no numbers in rows.
     """
-    right: np.ndarray = (margins > 0).mean(axis=1)
-    return np.where(np.isnan(margins).any(axis=1), np.nan, right)
+    margins = np.asarray(margins)
+    if margins.ndim != 2 or margins.dtype.kind not in "biuf" or margins.shape[1] == 0:
+        raise ValueError(
+            f"margins are {margins.dtype}{list(margins.shape)}; expected numbers [B, N], a row of "
+            "images per coalition"
+        )
+    right = (margins > 0).astype(np.float32) @ np.ones(margins.shape[1], dtype=np.float32)
+    lost = np.isnan(margins.min(axis=1))
+    return np.where(lost, np.nan, right.astype(np.float64) / margins.shape[1])
 
 
 def _margins(logits: Tensor, y: Tensor) -> Tensor:
