@@ -97,7 +97,7 @@ def execute(
         if process.returncode != 0:
             report = work / "error.txt"
             said = report.read_text("utf-8") if report.is_file() else output[-3000:]
-            raise NotebookError(f"{source.stem} failed: {said.strip()}")
+            raise NotebookError(f"{source.stem} failed: {_other(source, parameters)}{said.strip()}")
         nbformat = need("nbformat", extra="book")
         ran = nbformat.read(work / "out.ipynb", as_version=4)
     complaint = _warning_in(ran)
@@ -105,6 +105,13 @@ def execute(
         raise NotebookError(f"{source.stem} prints a warning, {complaint}; mend its cause")
     _normalise(ran, source, parameters)
     write_text(target, notebook_text(ran))
+
+
+def _other(source: Path, given: Mapping[str, Any]) -> str:
+    """Say which parameters were not the defaults, for which alone a page's findings are known."""
+    known = parameters_of(source)
+    other = ", ".join(f"{n} = {v!r}" for n, v in given.items() if v != known[n].default)
+    return f"what the page does or finds with its defaults fails with {other}: " if other else ""
 
 
 def _warning_in(notebook: Any) -> str:
@@ -224,8 +231,10 @@ def _work(path: Path) -> int:
         )
         return 0
     except PapermillExecutionError as error:
-        told = f"cell {error.cell_index} raised {error.ename}: {error.evalue}\n--- the cell ---\n"
-        told += str(error.source).strip()
+        told = f"cell {error.cell_index} raised {error.ename}: {error.evalue}"
+        if error.ename == "AssertionError" and not str(error.evalue).strip():
+            told = f"a finding that the page asserts in cell {error.cell_index} does not hold"
+        told += f"\n--- the cell ---\n{str(error.source).strip()}"
     except DeadKernelError:
         told = "the kernel died in mid-notebook (out of memory, or killed); nothing was written"
     except CellTimeoutError:
