@@ -92,6 +92,13 @@ def test_cells_are_short(source: Path) -> None:
 
 
 @each_notebook
+def test_code_that_is_shown_fits_its_column(source: Path) -> None:
+    hidden = {"remove-cell", "remove-input", "hide-input", "hide-cell", "parameters"}
+    shown = [c for c in code_cells(source) if not hidden & set(c.metadata.get("tags", []))]
+    assert not [line for c in shown for line in c.source.splitlines() if len(line) > 78]
+
+
+@each_notebook
 def test_cells_silence_nothing_and_install_nothing(source: Path) -> None:
     for cell in code_cells(source):
         for word in ("filterwarnings", "simplefilter", "%pip", "!pip", "%%capture", "%matplotlib"):

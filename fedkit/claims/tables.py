@@ -320,7 +320,7 @@ def by_declaration(frame: pd.DataFrame) -> pd.DataFrame:
     }
     counts = {name: part["verdict"].value_counts() for name, part in parts.items()}
     table = pd.DataFrame(counts).reindex(list(VERDICTS)).fillna(0).astype(int)
-    return table[table.any(axis=1)].rename(index=verdict_text)
+    return table[table.any(axis=1)].rename(index=verdict_text).rename_axis(None)
 
 
 def by_paper(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
