@@ -98,10 +98,27 @@ def test_nothing_is_left_unrendered(page: str) -> None:
 
 
 @each_page
-def test_no_traceback_and_no_missing_number(page: str) -> None:
-    text = article(page).get_text(" ")
+def test_no_traceback_and_no_raw_number(page: str) -> None:
+    """What a program would print of a missing, infinite or tiny number is no number for a page."""
+    shown = copy.copy(article(page))
+    for code in shown.select("pre, code, script, style"):
+        code.extract()
+    text = shown.get_text(" ")
     assert "Traceback (most recent call last)" not in text
-    assert not re.search(r"\[(nan|None), (nan|None)\]", text)
+    raw = r"\[None, None\]|\b(?:nan|inf|NaT)\b|(?<![\w.])-?\d+(?:\.\d+)?e[+-]?\d+\b"
+    found = re.findall(rf".{{0,30}}(?:{raw}).{{0,10}}", text)
+    assert not found, found[:5]
+
+
+WORDS_IN_TABLES = ("verdict", "what fools it")
+
+
+@each_page
+def test_tables_of_verdicts_are_cards_on_a_telephone(page: str) -> None:
+    for table in article(page).select(".cell_output table"):
+        head = [cell.get_text(strip=True) for cell in table.select("thead th")]
+        if set(WORDS_IN_TABLES) & set(head) and not table.find_parent(class_="fedkit-finder"):
+            assert "fedkit-cards" in table.get("class", []), table.caption
 
 
 # ------------------------------------------------------------------------------ images
@@ -292,6 +309,13 @@ def test_the_front_page_has_a_finding_of_every_paper_and_a_picture() -> None:
         text = item.get_text()
         assert re.search(r"[−+]?\d+(\.\d+)? \[[−+]?\d+(\.\d+)?, [−+]?\d+(\.\d+)?\]", text), text
     assert article("book/intro").select_one("section#what-was-found figure img") is not None
+
+
+def test_every_question_leads_to_the_section_that_answers_it() -> None:
+    asked = [p for p in article("book/questions").find_all("p") if p.find("strong")]
+    assert len(asked) > 25
+    for paragraph in asked:
+        assert paragraph.select("a.reference.internal[href]"), paragraph.get_text()
 
 
 def test_a_judged_number_has_its_interval_and_its_seeds() -> None:

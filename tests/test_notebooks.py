@@ -69,6 +69,16 @@ def test_parameters_are_typed_literals_with_help(source: Path) -> None:
         assert type(parameter.default).__name__ in (parameter.type, "int", "NoneType"), parameter
 
 
+@each_notebook
+def test_parameters_say_what_they_may_be(source: Path) -> None:
+    """Every number has a range, and every profile its names; the default is always allowed."""
+    for p in parameters_of(source).values():
+        nonsense = {"int": -1, "float": -1.0, "str": "nonsense"}.get(p.type)
+        if nonsense is not None and p.name != "dataset":
+            assert p.expected(nonsense), f"{p.name}: the help names no range: {p.help}"
+        assert not p.expected(p.default)
+
+
 def _lines_but_imports(code: str) -> int:
     imports = [n for n in ast.parse(code).body if isinstance(n, ast.Import | ast.ImportFrom)]
     return len(code.splitlines()) - sum(n.end_lineno - n.lineno + 1 for n in imports)
@@ -79,6 +89,13 @@ def test_cells_are_short(source: Path) -> None:
     lengths = {i: _lines_but_imports(c.source) for i, c in enumerate(code_cells(source))}
     long = {i: n for i, n in lengths.items() if n > MOST_LINES}
     assert not long, f"code cells (number: lines) with more than {MOST_LINES} lines"
+
+
+@each_notebook
+def test_code_that_is_shown_fits_its_column(source: Path) -> None:
+    hidden = {"remove-cell", "remove-input", "hide-input", "hide-cell", "parameters"}
+    shown = [c for c in code_cells(source) if not hidden & set(c.metadata.get("tags", []))]
+    assert not [line for c in shown for line in c.source.splitlines() if len(line) > 78]
 
 
 @each_notebook
@@ -181,6 +198,15 @@ def test_a_chapter_has_the_anatomy_of_all_chapters(source: Path) -> None:
         assert tuple(found) == ANATOMY
     else:
         assert (found[0], *found[-3:]) == COMMON
+
+
+@each_notebook
+def test_a_verdict_in_a_chapter_has_its_marks(source: Path) -> None:
+    """`marked_verdict` says what is younger than the runs, and what is stale."""
+    cells = "\n".join(c.source for c in code_cells(source))
+    rows = r"verdict_text\([^)]*(?:row|claim|joined|told)\b|ICONS\["
+    assert not re.search(rows, cells), "write the verdict of a claim by marked_verdict"
+    assert ("marked_verdict(" in cells) == ("marks_told(" in cells)
 
 
 @each_notebook

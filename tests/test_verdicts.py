@@ -5,6 +5,7 @@ import math
 from dataclasses import asdict, replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import stats
 
@@ -32,10 +33,13 @@ from fedkit.claims.judge import (
 )
 from fedkit.claims.power import power, smallest_difference
 from fedkit.claims.tables import (
+    by_declaration,
     by_paper,
     claims_listed,
     claims_table,
     comparison_table,
+    marked_verdict,
+    marks_told,
     summary,
     terminal_table,
     with_verdict,
@@ -73,10 +77,13 @@ def test_intervals():
     assert math.isnan(mean_interval([5.0]).within(0, 1).low)
     d = np.random.default_rng(1).exponential(size=12)
     same_draws = np.random.default_rng(0)
-    bca = stats.bootstrap((d,), np.mean, n_resamples=9999, random_state=same_draws)
+    bca = stats.bootstrap((np.sort(d),), np.mean, n_resamples=9999, random_state=same_draws)
     found = paired_interval(d)
     assert (found.low, found.high) == pytest.approx(tuple(bca.confidence_interval))
     assert paired_interval(d) == found
+    other = paired_interval(np.roll(d, 5))  # the order of the seeds, which side is first: no matter
+    assert (other.low, other.high) == (found.low, found.high)
+    assert paired_interval(-d) == replace(found, mean=-found.mean, low=-found.high, high=-found.low)
     assert paired_interval(d[:9]) == mean_interval(d[:9])
 
 
@@ -516,6 +523,36 @@ def test_every_claim_is_in_the_table_to_be_searched_the_judged_first(frame):
     assert unjudged == sorted(unjudged)
     assert any("`fedkit run fedowen table1" in below for below in shown["fold"]["claim"])
     assert set(shown["filters"]) | set(shown["keys"]) <= set(found)
+
+
+def test_a_verdict_has_the_marks_of_its_claim_and_its_records(frame):
+    """A record of `frame` is stale (its dagger: test_tables_for_a_page)."""
+    row = frame[frame["claim"] == VALUE].iloc[0]
+    assert marked_verdict(row) == "✓ reproduced †"
+    assert marked_verdict({**row, "stale": False, "after_runs": ""}) == "✓ reproduced"
+    later = {**row, "after_runs": "added", "stale": False}
+    assert marked_verdict(later) == "✓ reproduced, after the runs"
+    given = {**later, "after_runs": "", "by_construction": True}
+    assert marked_verdict(given) == "✓ reproduced, by construction"
+    told = marks_told(pd.DataFrame([dict(row), later]))
+    assert "after the runs: " in told
+    assert "†: " in told
+    assert "by construction" not in told
+    assert marks_told(pd.DataFrame([{**row, "stale": False}])) == ""
+    cells = comparison_table(frame.assign(after_runs="added"), "t1", dataset="mnist")
+    assert "✓ reproduced, after the runs" in cells
+
+
+def test_verdicts_are_counted_by_when_their_claims_were_declared(frame):
+    counts = by_declaration(frame)
+    assert list(counts) == ["before the runs", "after the runs", "by construction"]
+    assert counts.to_numpy().sum() == len(frame)
+    assert (counts.sum(axis=1) > 0).all()
+    assert counts["by construction"].sum() == frame["by_construction"].sum()
+    assert (
+        counts["after the runs"].sum()
+        == ((frame["after_runs"] != "") & ~frame["by_construction"].astype(bool)).sum()
+    )
 
 
 def test_tiny_numbers_are_powers_of_ten(frame):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -117,6 +118,25 @@ class Parameter:
     default: Any
     help: str
 
+    def expected(self, value: Any) -> str:
+        """Say what the help asks for and `value` is not; empty if it may be used.
+
+        Helps speak of ranges as "2 to 10" or "2 or more", and of names as "a, b or c" at their
+        beginning or after a colon.  The default may always be used.
+        """
+        if value == self.default or isinstance(value, bool):
+            return ""
+        if isinstance(value, str):
+            found = re.search(r"(?:^|: )((?:\w+, )+\w+ or \w+)\b", self.help)
+            known = re.split(r", | or ", found[1]) if found else [value]
+            return "" if value in known else str(found and found[1])
+        number = r"(?<![\w.])(\d+(?:\.\d+)?)"
+        for pattern in (rf"{number} to {number}", rf"{number} or more"):
+            if found := re.search(pattern, self.help):
+                least, most = float(found[1]), float((*found.groups(), "inf")[1])
+                return "" if least <= value <= most else found[0]
+        return ""
+
 
 def parameters_of(source: Path) -> dict[str, Parameter]:
     """Read the parameters cell of a notebook.
@@ -157,7 +177,7 @@ def _typed_literal(node: ast.stmt) -> tuple[str, str, Any]:
 
 
 def guard_parameters(source: Path, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Check names and types of the parameters of a run before anything runs.
+    """Check names, types and ranges of the parameters of a run before anything runs.
 
     Parameters
     ----------
@@ -193,5 +213,10 @@ def _typed(source: Path, parameter: Parameter, value: Any) -> Any:
         raise NotebookError(
             f"{source.stem}: parameter {parameter.name} is {value!r}; expected {parameter.type}, "
             f"for example {parameter.default!r}"
+        )
+    if wanted := parameter.expected(read):
+        raise NotebookError(
+            f"{source.stem}: parameter {parameter.name} is {read!r}; expected {wanted} "
+            f"({parameter.help})"
         )
     return read

@@ -98,7 +98,8 @@ def execute(
         read = need("nbformat", extra="book").read
         notebook = read(ran, as_version=4) if ran.is_file() else None
         if process.returncode != 0:
-            raise NotebookError(f"{source.stem} failed: {_failure(notebook, output)}")
+            told = f"{_other(source, parameters)}{_failure(notebook, output)}"
+            raise NotebookError(f"{source.stem} failed: {told}")
     complaint = _warning_in(notebook)
     if complaint:
         raise NotebookError(f"{source.stem} prints a warning, {complaint}; mend its cause")
@@ -113,11 +114,20 @@ def _failure(notebook: Any, output: str) -> str:
     for index, cell in enumerate(ours):
         for out in cell.get("outputs", []):
             if out.output_type == "error":
-                source = cell.source.strip()
-                return f"cell {index} raised {out.ename}: {out.evalue}\n--- the cell ---\n{source}"
+                told = f"cell {index} raised {out.ename}: {out.evalue}"
+                if out.ename == "AssertionError" and not out.evalue.strip():
+                    told = f"a finding that the page asserts in cell {index} does not hold"
+                return f"{told}\n--- the cell ---\n{cell.source.strip()}"
     if "DeadKernelError" in output:
         return "the kernel died in mid-notebook (out of memory, or killed); nothing was written"
     return output[-3000:].strip()
+
+
+def _other(source: Path, given: Mapping[str, Any]) -> str:
+    """Say which parameters were not the defaults, for which alone a page's findings are known."""
+    known = parameters_of(source)
+    other = ", ".join(f"{n} = {v!r}" for n, v in given.items() if v != known[n].default)
+    return f"what the page does or finds with its defaults fails with {other}: " if other else ""
 
 
 def _warning_in(notebook: Any) -> str:

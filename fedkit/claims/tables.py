@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = [
-    "by_paper", "claims_listed", "claims_table", "comparison_table", "markdown", "summary",
-    "terminal_table", "verdict_text", "with_verdict",
+    "by_declaration", "by_paper", "claims_listed", "claims_table", "comparison_table", "markdown",
+    "marked_verdict", "marks_told", "summary", "terminal_table", "verdict_text", "with_verdict",
 ]  # fmt: skip
 
 
@@ -25,6 +25,36 @@ _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 def verdict_text(verdict: str) -> str:
     """Write a verdict as its icon and its words."""
     return f"{ICONS[verdict]} {verdict}"
+
+
+#: What may stand beside a verdict, and what it says.
+_MARKS = {
+    "after the runs": "the claim was written or reworded when its numbers could be known, so it "
+    "describes and does not test",
+    "by construction": "the claim holds or fails whatever the data are",
+    "†": "from records older than the code",
+}
+
+
+def marked_verdict(row: Any) -> str:
+    """Write the verdict of one row of :func:`fedkit.claims.join.join` with its marks."""
+    return _with_remarks(row) + (" †" if row["stale"] else "")
+
+
+def _with_remarks(row: Any) -> str:
+    """Write a verdict, and whether its claim is younger than the runs or holds by construction."""
+    words = [verdict_text(row["verdict"])]
+    words += ["after the runs"] if row["after_runs"] else []
+    words += ["by construction"] if row["by_construction"] else []
+    return ", ".join(words)
+
+
+def marks_told(frame: pd.DataFrame) -> str:
+    """Explain the marks of these claims, as the last sentence of a table's caption."""
+    rows = frame.to_dict("records")
+    shown = " ".join(map(marked_verdict, rows))
+    found = [f"{mark}: {told}" for mark, told in _MARKS.items() if mark in shown]
+    return f" Beside a verdict, {'; '.join(found)}." if found else ""
 
 
 def _fits(row: Any) -> str:
@@ -237,7 +267,7 @@ def comparison_table(frame: pd.DataFrame, table: str, **column: Any) -> str:
         why = f": {row['note']}" if row["verdict"] == NOT_JUDGED else ""
         why += f"<br>{_fits(row)}" if _fits(row) else ""
         cells.setdefault(name, {})[head] = (
-            f"{row['paper']}<br>{_ours(row)[1]}<br>{verdict_text(row['verdict'])}{why}"
+            f"{row['paper']}<br>{_ours(row)[1]}<br>{_with_remarks(row)}{why}"
         )
     if not cells:
         known = sorted({str(claim.place.get("table")) for claim in frame["entry"]})
@@ -254,6 +284,26 @@ def summary(frame: pd.DataFrame) -> pd.DataFrame:
     counts = counts.reindex(columns=list(VERDICTS), fill_value=0)
     counts.columns = [verdict_text(name) for name in counts.columns]
     return counts
+
+
+def by_declaration(frame: pd.DataFrame) -> pd.DataFrame:
+    """Count a paper's verdicts by when the claim was declared; those that nothing has are left out.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Index verdicts with their icons; columns before the runs, after the runs, by construction.
+    """
+    pd = need("pandas", extra="run")
+    given, later = frame["by_construction"].astype(bool), frame["after_runs"] != ""
+    parts = {
+        "before the runs": frame[~given & ~later],
+        "after the runs": frame[~given & later],
+        "by construction": frame[given],
+    }
+    counts = {name: part["verdict"].value_counts() for name, part in parts.items()}
+    table = pd.DataFrame(counts).reindex(list(VERDICTS)).fillna(0).astype(int)
+    return table[table.any(axis=1)].rename(index=verdict_text).rename_axis(None)
 
 
 def by_paper(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
