@@ -283,9 +283,6 @@ def plainly() -> Iterator[None]:
     except AlignmentError as error:
         hint = ", or write the IDs alike (007 is not 7)" if "other IDs" in str(error) else ""
         raise ValueError(f"{error}{hint}") from error
-    except OSError as error:  # without its number
-        words = error.strerror or str(error)
-        raise ValueError(f"{error.filename}: {words}" if error.filename else words) from error
     except KeyboardInterrupt:
         typer.echo("fedkit: stopped", err=True)
         raise typer.Exit(130) from None

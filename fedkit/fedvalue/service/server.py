@@ -36,7 +36,7 @@ for _module in ("fastapi", "uvicorn", "h11"):
     need(_module, extra="service")
 
 import uvicorn  # noqa: E402
-from fastapi import FastAPI, Request, Response  # noqa: E402
+from fastapi import Depends, FastAPI, Request, Response  # noqa: E402
 from fastapi.responses import JSONResponse  # noqa: E402
 from starlette.concurrency import run_in_threadpool  # noqa: E402
 from starlette.exceptions import HTTPException  # noqa: E402
@@ -71,13 +71,25 @@ def create_app(folder: Path, tokens: TokenBook, limits: Limits | None = None) ->
     _answer_errors(app)
     arriving: dict[str, asyncio.Timeout] = {}
 
+    def who(request: Request) -> Grant:
+        """Say who asks; nothing of the request's body has been read by then."""
+        kind, _, token = request.headers.get("authorization", "").partition(" ")
+        if kind.lower() != "bearer" or not token.strip():
+            raise Refusal(401, "a token is needed: Authorization: Bearer TOKEN")
+        try:
+            return tokens.whose(token.strip())
+        except (OSError, ValueError) as error:
+            log.error("the file of tokens cannot be used: %s", error)
+            raise Refusal(503, "the server's file of tokens cannot be used") from error
+
+    asking = Depends(who)
+
     @app.get("/health")
     async def health() -> dict[str, Any]:
         return {"status": "ok", "upload_bytes": limits.upload_bytes}
 
     @app.post("/jobs")
-    async def open_job(request: Request) -> Response:
-        caller = await _caller(request, tokens)
+    async def open_job(request: Request, caller: Grant = asking) -> Response:
         async with asyncio.timeout(limits.body_seconds):
             body = b"".join([chunk async for chunk in _body(request, limits.job_bytes)])
         try:
@@ -89,14 +101,12 @@ def create_app(folder: Path, tokens: TokenBook, limits: Limits | None = None) ->
         return JSONResponse({"job": job.id, "new": new}, 201 if new else 200)
 
     @app.get("/pending")
-    async def pending(request: Request) -> Response:
-        caller = await _caller(request, tokens)
-        listed = [job_to_json(job) for job in await run_in_threadpool(store.pending, caller)]
-        return JSONResponse({"party": caller.party, "role": caller.role, "jobs": listed})
+    def pending(caller: Grant = asking) -> Response:
+        jobs = [job_to_json(job) for job in store.pending(caller)]
+        return JSONResponse({"party": caller.party, "role": caller.role, "jobs": jobs})
 
     @app.put("/jobs/{job}/uploads/{party}")
-    async def upload(request: Request, job: str, party: str) -> Response:
-        caller = await _caller(request, tokens)
+    async def upload(request: Request, job: str, party: str, caller: Grant = asking) -> Response:
         await run_in_threadpool(store.may_upload, caller, check_job_id(job), party)
         with await run_in_threadpool(store.arriving) as file:
             try:
@@ -117,17 +127,15 @@ def create_app(folder: Path, tokens: TokenBook, limits: Limits | None = None) ->
         return JSONResponse({"job": job, "new": new}, 201 if new else 200)
 
     @app.get("/jobs/{job}/table")
-    async def table(request: Request, job: str) -> Response:
-        caller = await _caller(request, tokens)
-        found = await run_in_threadpool(store.table, caller, check_job_id(job))
+    def table(job: str, caller: Grant = asking) -> Response:
+        found = store.table(caller, check_job_id(job))
         if isinstance(found, list):
             return JSONResponse({"missing": found}, 202)
         return Response(found, media_type="application/octet-stream")
 
     @app.delete("/jobs/{job}")
-    async def close(request: Request, job: str) -> Response:
-        caller = await _caller(request, tokens)
-        await run_in_threadpool(store.close, caller, check_job_id(job))
+    def close(job: str, caller: Grant = asking) -> Response:
+        store.close(caller, check_job_id(job))
         return Response(status_code=204)
 
     return app
@@ -161,18 +169,6 @@ def listen(host: str, port: int) -> socket.socket:
     place = socket.create_server((host, port), family=family, backlog=128)
     place.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # its connections inherit it
     return place
-
-
-async def _caller(request: Request, tokens: TokenBook) -> Grant:
-    """Return who asks; nothing of the request's body has been read by then."""
-    kind, _, token = request.headers.get("authorization", "").partition(" ")
-    if kind.lower() != "bearer" or not token.strip():
-        raise Refusal(401, "a token is needed: Authorization: Bearer TOKEN")
-    try:
-        return await run_in_threadpool(tokens.whose, token.strip())
-    except (OSError, ValueError) as error:
-        log.error("the file of tokens cannot be used: %s", error)
-        raise Refusal(503, "the server's file of tokens cannot be used") from error
 
 
 async def _body(request: Request, limit: int) -> AsyncIterator[bytes]:
