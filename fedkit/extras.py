@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
 from typing import Any, TypeVar
 
-__all__ = ["bar", "homes", "later", "need", "seen"]
+__all__ = ["bar", "homes", "later", "need"]
 
 T = TypeVar("T")
 
@@ -40,17 +40,13 @@ def need(module: str, extra: str) -> ModuleType:
         ) from error
 
 
-def seen() -> bool:
-    """Tell whether somebody watches a progress bar: a terminal or a notebook, not a log file."""
-    return sys.stderr.isatty() or "ipykernel" in sys.modules
-
-
 def bar(items: Iterable[T], show: bool, unit: str, **options: Any) -> Iterable[T]:
     """Return the items, behind a progress bar where one is to be shown and can be seen.
 
-    `options` are those of ``tqdm.tqdm``, such as ``total``.
+    It can in a terminal and in a notebook, not in a log file.  `options` are those of
+    ``tqdm.tqdm``, such as ``total``.
     """
-    if not show or not seen():
+    if not show or not (sys.stderr.isatty() or "ipykernel" in sys.modules):
         return items
     shown: Iterable[T] = need("tqdm.auto", "run").tqdm(items, unit=unit, leave=False, **options)
     return shown

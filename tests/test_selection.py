@@ -2,18 +2,11 @@
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from test_federation import MLP, toy
 
-from fedkit import estimators as est
-from fedkit.federated.aggregation import SizeWeighted, UniformWeights
-from fedkit.federated.rounds import Plan, Strategy, run
 from fedkit.federated.selection import ClientTable, UniformSelection
-from fedkit.federated.valuers import Estimated, Exact, NoValue
 from fedkit.games.valuation import Valuation
-from fedkit.learning.training import LocalSGD
 from fedkit.methods.fedowen import EpsilonGreedy
 from fedkit.methods.selection_baselines import (
     FedEMD,
@@ -172,27 +165,6 @@ def test_an_oracle_keeps_its_favourites_and_excludes_the_others():
         assert 3 not in chosen  # no data
     with pytest.raises(ValueError, match="every client with data is excluded"):
         Oracle(excluded=(0, 1, 2, 4)).select(table(), 2, rng)
-
-
-GTG = Estimated(est.GTGShapley(), count="distinct", normalised=False)
-
-
-@pytest.mark.parametrize(
-    "strategy",
-    [
-        Strategy(PowerOfChoice(0.9), NoValue(), UniformWeights()),
-        Strategy(FedEMD(), NoValue(), SizeWeighted()),
-        Strategy(SFedAvg(), Exact(normalised=False), SizeWeighted(), RunningValue()),
-        Strategy(GreedyFed(), GTG, SizeWeighted(), RunningValue(start="first")),
-        Strategy(Oracle((0,), (2,)), NoValue(), SizeWeighted()),
-    ],
-    ids=lambda s: type(s.select).__name__,
-)
-def test_end_to_end(strategy):
-    plan = Plan(4, 2, LocalSGD(lr=0.2, batch_size=4))
-    whole = run([toy()], MLP, strategy, plan, [5])
-    assert torch.isfinite(whole.models).all()
-    assert len(whole.clients_frame()) == 8
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,7 @@ class World:
         run(
             [p.federation], p.architecture, Strategy(p.select, NoValue(), SizeWeighted()),
             Plan(s.rounds, k, s.local, evaluate_every=s.rounds), [self.seed], device="cpu",
-            probe=keep, attack=p.adversaries.attack if p.adversaries.tamper else None,
+            probe=keep, attack=p.adversaries.attack if p.adversaries.tampering else None,
         )  # fmt: skip
         return seen
 

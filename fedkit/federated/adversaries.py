@@ -299,11 +299,6 @@ class Adversaries:
         """Clients who send another update than their training gave."""
         return frozenset(i for i, attack in self.attacks.items() if not callable(attack))
 
-    @property
-    def tamper(self) -> bool:
-        """Whether anybody sends another update than its training gave."""
-        return bool(self.tampering)
-
     def sent(self, updates: Tensor, clients: Sequence[int], streams: Streams) -> Tensor:
         """What these clients send in the place of updates [k, P], in the round of the streams."""
         sent = updates.clone()
