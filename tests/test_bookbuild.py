@@ -207,7 +207,7 @@ def test_two_runs_give_the_same_bytes(
     monkeypatch.setenv("ATEN_CPU_CAPABILITY", "default")  # kernels are the caller's choice
     body = PARAMETERS + cell(
         "import os, sys\n"
-        'print(seed, rate, os.environ["OMP_NUM_THREADS"], os.environ["ATEN_CPU_CAPABILITY"])\n'
+        'print(seed, 2 * rate, os.environ["OMP_NUM_THREADS"], os.environ["ATEN_CPU_CAPABILITY"])\n'
         "print(sys.executable)\n"
         'print("progress", file=sys.stderr)'
     )
@@ -215,17 +215,17 @@ def test_two_runs_give_the_same_bytes(
     texts = []
     for n in range(2):
         target = tmp_path / f"{n}.ipynb"
-        execute(page, target, {"rate": "0.25"}, 60, page.parent)
+        execute(page, target, {"rate": "1e-5"}, 60, page.parent)
         texts.append(target.read_text("utf-8"))
     assert texts[0] == texts[1]
     cells = json.loads(texts[0])["cells"]
     printed = "".join(cells[3]["outputs"][0]["text"]).splitlines()
-    assert printed[0] == "0 0.25 1 default"
+    assert printed[0] == "0 2e-05 1 default"
     assert os.path.realpath(printed[1]) == os.path.realpath(__import__("sys").executable)
     assert len(cells[3]["outputs"]) == 1  # standard error is not shown
     table = "".join(cells[2]["source"])
-    assert "fedkit book run page -p rate 0.25" in table
-    assert "| `rate` | `0.25` | a step size |" in table
+    assert "fedkit book run page -p rate 1e-05" in table
+    assert "| `rate` | `1e-05` | a step size |" in table
     assert not any("injected-parameters" in c["metadata"].get("tags", []) for c in cells)
 
 

@@ -1,6 +1,7 @@
 """Federated recommendation: selection, shares, scores and tables by hand, on a made-up matrix."""
 
 from dataclasses import asdict, replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -285,21 +286,21 @@ def test_rows_of_a_case_and_no_other():
 
 def test_strategies_are_compared_with_the_best_benchmark():
     numbers = {"auc.none": [0.25]}
-    for scheme, budget in PLACES:
-        place = f"auc.{scheme}.{budget}"
+    for measure, (scheme, budget) in product(("accuracy", "auc"), PLACES):
+        place = f"{measure}.{scheme}.{budget}"
         numbers |= {
             f"{place}.random": [0.5, 0.6, 0.7], f"{place}.volume": [0.6, 0.7, 0.9],
             f"{place}.vf-ps": [0.4, 0.4, 0.4], f"{place}.fedvalue": [0.7, 0.9, 0.9],
         }  # fmt: skip
     frame = frame_of(({}, numbers))
-    table = tables.against_best(frame, ("auc",))
-    assert len(table) == 6
+    table = tables.against_best(frame)
+    assert len(table) == 12
     row = table.loc["auc, VAR, 2α"]
     assert row["best benchmark"] == "VOLUME"
     assert row["difference"].startswith("0.100 [")
     p = ttest_1samp([0.1, 0.2, 0.0], 0.0).pvalue
     assert row["p (paired t)"] == pytest.approx(p)
-    assert row["p (Holm)"] == pytest.approx(min(1.0, 6 * p))
+    assert row["p (Holm)"] == pytest.approx(min(1.0, 12 * p))
     shown = tables.performance(frame, "auc")
     assert shown.loc["VF-PS", "FIX, 1α"] == "0.400 [0.400, 0.400]"
     assert (shown.loc["no data party"] == "0.250").all()  # the same at every budget

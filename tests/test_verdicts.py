@@ -304,26 +304,17 @@ def test_what_holds_without_any_spread_is_marked():
 
 # ------------------------------------------------------------------- claims and records
 
+PLACES = {
+    "fedowen": {"dataset": "mnist", "data": "mnist", "alpha": 0.05, "imbalance": 0.01},
+    "fedms": {"dataset": "mnist", "data": "mnist", "scenario": "dir10", "adversaries": 0},
+    "fedtsv": {"dataset": "mnist", "data": "mnist", "batch_size": 64, "lr": 0.01, "scale": 1.0},
+    "fedvalue": {"dataset": "wine", "features": 1},
+}
 PROTOCOLS = {  # of the runs that are judged
-    "fedowen": {
-        "dataset": "mnist", "data": "mnist", "alpha": 0.05, "imbalance": 0.01, "clients": 100,
-        "rounds": 100, "levels": 2, "epsilon": 0.1,
-    },
-    "fedms": {
-        "dataset": "mnist", "data": "mnist", "scenario": "dir10", "adversaries": 0, "clients": 50,
-        "participants": 5, "local": "steps", "owned": 0.1, "lr": 0.05, "batch_size": 64,
-        "validation": 0.2, "mavericks": 2,
-    },
-    "fedtsv": {
-        "dataset": "mnist", "data": "mnist", "clients": 100, "skewed": 10, "malicious": 20,
-        "participants": 5, "batch_size": 64, "lr": 0.01, "gamma": 0.5, "scale": 1.0,
-        "collusion": False, "even": False,
-    },
-    "fedvalue": {
-        "dataset": "wine", "features": 1, "inputs": "binned", "sample": 0.8, "task_has": "columns",
-        "data_parties": 0, "trained_on": "all",
-    },
-}  # fmt: skip
+    paper: {k: v[0] if isinstance(v, list) else v for k, v in load_claims(paper).protocol.items()}
+    | place
+    for paper, place in PLACES.items()
+}
 
 
 def save(store, paper, experiment, metrics, profile="paper", **change):

@@ -66,7 +66,8 @@ def execute(
         work = Path(folder)
         ran = work / "out.ipynb"
         (work / "in.ipynb").write_text(pair_text(source), encoding="utf-8")
-        (work / "given.yaml").write_text(json.dumps(parameters), encoding="utf-8")
+        given = need("yaml", extra="run").safe_dump(parameters)  # in JSON 1e-05 would be a word
+        (work / "given.yaml").write_text(given, encoding="utf-8")
         command: list[str | Path] = [
             sys.executable,
             "-m",

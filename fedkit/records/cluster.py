@@ -12,11 +12,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from fedkit.checks import choice
-from fedkit.extras import bar, need
+from fedkit.extras import need
 from fedkit.records.cell import Cell
 from fedkit.records.golden import version
-from fedkit.records.running import CellError, Outcome, alone, compute, finished
+from fedkit.records.running import Ended, Outcome, collect, compute, hold
 from fedkit.records.store import Result, Store
 
 __all__ = ["run_on_ray"]
@@ -77,13 +76,11 @@ def run_on_ray(
     A cell whose worker dies is computed again, three times at most.  A node whose golden runs are
     at other behaviours than the driver's refuses to compute.
     """
-    choice("on_error", on_error, ("stop", "continue"))
     ray = need("ray", extra="ray")
-    cells = list(dict.fromkeys(cells))
-    now = {cell: behaviour(cell) for cell in cells}  # an edit during the run is not what ran
-    outcome, first = Outcome(), None
+    waiting = deque(dict.fromkeys(cells))
+    now = {cell: behaviour(cell) for cell in waiting}  # an edit during the run is not what ran
     with _connected(ray, address):
-        _check_needs(ray, {needs(cell) for cell in cells})
+        _check_needs(ray, {needs(cell) for cell in waiting})
         task = ray.remote(max_retries=_RETRIES)(_task)
 
         def submit(cell: Cell) -> Any:
@@ -91,20 +88,9 @@ def run_on_ray(
             options = task.options(num_cpus=cores, num_gpus=gpus, name=cell.key)
             return options.remote(cell, function, now[cell], device, cores)
 
-        waiting = deque(cells)
         ahead = 1 if on_error == "stop" else _AHEAD
         ended = _run(ray, waiting, submit, store, anew, lambda some: _fits(ray, some, needs, ahead))
-        for cell, word, error in bar(ended, progress, "cell", total=len(cells)):
-            if error is None:
-                getattr(outcome, word).append(cell)
-                continue
-            outcome.failed.append((cell, error))
-            if on_error == "stop":
-                first = first or outcome.failed[0]
-                waiting.clear()
-    if first is not None:
-        raise CellError(f"cell {first[0].key} failed: {first[1]}") from first[1]
-    return outcome
+        return collect(ended, waiting, progress, on_error)
 
 
 def _run(
@@ -114,7 +100,7 @@ def _run(
     store: Store,
     anew: Callable[[Cell], bool],
     fits: Callable[[Sequence[Cell]], bool],
-) -> Iterator[tuple[Cell, str, Exception | None]]:
+) -> Ended:
     """Yield the cells as they end: cell, field of the outcome, and what went wrong."""
     flying: dict[Any, tuple[Cell, ExitStack]] = {}  # with the locks that are held
     try:
@@ -123,14 +109,13 @@ def _run(
                 not flying or fits([*(cell for cell, _ in flying.values()), waiting[0]])
             ):
                 cell, lock = waiting.popleft(), ExitStack()
-                word = "computed"
                 failure: Exception | None = None
                 try:
-                    word = _hold(cell, lock, store, anew)
+                    word = lock.enter_context(hold(cell, store, anew))
                     if not word:
                         flying[submit(cell)] = cell, lock
                 except Exception as error:
-                    failure = error
+                    word, failure = "failed", error
                 if word:
                     lock.close()
                     yield cell, word, failure
@@ -144,7 +129,7 @@ def _run(
                         trouble = error.cause if isinstance(error.cause, Exception) else error
                     except Exception as error:
                         trouble = error
-                yield cell, "computed", trouble
+                yield cell, "failed" if trouble else "computed", trouble
     finally:  # of a run that was stopped
         for left, (_, lock) in flying.items():
             ray.cancel(left, force=True)
@@ -161,15 +146,6 @@ def _fits(ray: Any, cells: Sequence[Cell], needs: Needs, ahead: int) -> bool:
         and gpus <= ahead * have.get("GPU", 0.0)
         and (files < 0 or len(cells) <= files // 2)
     )
-
-
-def _hold(cell: Cell, lock: ExitStack, store: Store, anew: Callable[[Cell], bool]) -> str:
-    """Take the lock of a cell; return where in the outcome it belongs if that is not to be."""
-    if finished(cell, store, anew):
-        return "skipped"
-    if not lock.enter_context(alone(store.path(cell).with_suffix(".lock"))):
-        return "busy"
-    return "skipped" if finished(cell, store, anew) else ""  # another runner was quicker
 
 
 def _task(

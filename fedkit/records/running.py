@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gc
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fedkit.checks import choice
 from fedkit.extras import bar, need
 from fedkit.records.cell import Cell, canonical_json
 from fedkit.records.manifest import make_manifest
@@ -18,6 +20,8 @@ from fedkit.records.store import NewerRecordError, RecordError, Result, Store
 __all__ = ["CellError", "Outcome", "run_cells"]
 
 _COLLECT_AFTER = 2.0  # seconds that a cell took
+
+Ended = Iterator[tuple[Cell, str, Exception | None]]
 
 
 class CellError(RuntimeError):
@@ -84,44 +88,48 @@ def run_cells(
     without computing anything twice.  The lock of a runner that was killed is taken over.  An
     unreadable record is made anew, except one that a newer fedkit wrote, which is an error.
     """
-    if on_error not in ("stop", "continue"):
-        raise ValueError(f"on_error is {on_error!r}; choose 'stop' or 'continue'")
-    cells = list(dict.fromkeys(cells))
-    now = {cell: behaviour(cell) for cell in cells}  # an edit during the run is not what ran
+    waiting = deque(dict.fromkeys(cells))
+    now = {cell: behaviour(cell) for cell in waiting}  # an edit during the run is not what ran
+
+    def ended() -> Ended:
+        while waiting:
+            cell, start = waiting.popleft(), time.perf_counter()
+            try:
+                with hold(cell, store, anew) as word:
+                    if not word:
+                        store.save(cell, *compute(cell, function, now[cell], device))
+                yield cell, word or "computed", None
+            except Exception as error:
+                yield cell, "failed", error
+            if time.perf_counter() - start > _COLLECT_AFTER:
+                gc.collect()  # federations sit in reference cycles; tensors do not alarm Python
+
+    return collect(ended(), waiting, progress, on_error)
+
+
+def collect(ended: Ended, waiting: deque[Cell], progress: bool, on_error: str) -> Outcome:
+    """Sort cells as they end; after a failure nothing that waits is begun, unless it is kept."""
+    choice("on_error", on_error, ("stop", "continue"))
     outcome = Outcome()
-    for cell in bar(cells, progress, "cell"):
-        start = time.perf_counter()
-        try:
-            done = _run_cell(cell, function, store, anew, now[cell], device)
-            getattr(outcome, done).append(cell)
-        except Exception as error:
-            if on_error == "stop":
-                raise CellError(f"cell {cell.key} failed: {error}") from error
-            outcome.failed.append((cell, error))
-        if time.perf_counter() - start > _COLLECT_AFTER:
-            gc.collect()  # federations sit in reference cycles; tensors do not alarm Python
+    for cell, word, error in bar(ended, progress, "cell", total=len(waiting)):
+        getattr(outcome, word).append(cell if error is None else (cell, error))
+        if error is not None and on_error == "stop":
+            waiting.clear()
+    if outcome.failed and on_error == "stop":
+        cell, error = outcome.failed[0]
+        raise CellError(f"cell {cell.key} failed: {error}") from error
     return outcome
 
 
-def _run_cell(
-    cell: Cell,
-    function: Callable[[Cell], Sequence[Result]],
-    store: Store,
-    anew: Callable[[Cell], bool],
-    behaviour: Mapping[str, int],
-    device: object,
-) -> str:
-    """Compute and record one cell; return the field of the outcome that it belongs to."""
-
+@contextmanager
+def hold(cell: Cell, store: Store, anew: Callable[[Cell], bool]) -> Iterator[str]:
+    """Take the lock of a cell; yield where in the outcome it belongs if that is not to be."""
     if finished(cell, store, anew):
-        return "skipped"
+        yield "skipped"
+        return
     with alone(store.path(cell).with_suffix(".lock")) as ours:
-        if not ours:
-            return "busy"
-        if finished(cell, store, anew):  # another runner was quicker
-            return "skipped"
-        store.save(cell, *compute(cell, function, behaviour, device))
-    return "computed"
+        # another runner may have been quicker
+        yield "busy" if not ours else "skipped" if finished(cell, store, anew) else ""
 
 
 def finished(cell: Cell, store: Store, anew: Callable[[Cell], bool]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from scipy import stats
 
 from fedkit.claims.claim import Claims
 from fedkit.extras import need
-from fedkit.intervals import Interval, bounded_interval, holm, mean_interval
+from fedkit.intervals import bounded_interval, holm, mean_interval
 from fedkit.papers import overviews
 from fedkit.papers.fedvalue.correlation import correlate
 from fedkit.papers.fedvalue.recommendation import MAIN, MILD, PLACES, READINGS, TABLE9, Case
@@ -52,12 +53,8 @@ def per_seed(frame: pd.DataFrame, metric: str) -> np.ndarray:
     return found.value.to_numpy(dtype=np.float64)
 
 
-def share_interval(values: np.ndarray) -> Interval:
-    """Return mean and 95% interval of a share in percent, one value per repetition.
-
-    None of 20 repetitions is not never: up to 16.8% is possible.
-    """
-    return bounded_interval(values, 0.0, 100.0)
+#: of a share in percent, one value per repetition; none of 20 is not never: up to 16.8% is possible
+share_interval = partial(bounded_interval, least=0.0, most=100.0)
 
 
 def performance(
