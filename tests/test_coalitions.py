@@ -212,6 +212,9 @@ def test_margins_of_ties_and_of_what_is_not_finite() -> None:
         assert torch.isfinite(found[:5]).all()
         assert found[5].isnan()
     assert np.isnan(share_right(np.array([[1.0, np.nan]])))
+    for wrong in ("x", [1.0, -1.0], [["a"]], np.zeros((2, 0)), None):
+        with pytest.raises(ValueError, match=r"expected numbers \[B, N\]"):
+            share_right(wrong)
 
 
 @pytest.mark.parametrize("change", [lambda p: p[:, :-1], lambda p: p[:, :1], lambda p: p[0],

@@ -342,6 +342,27 @@ def test_interactions_by_regression_are_unbiased_with_honest_errors(budget):
     assert 0.8 < np.sqrt((errors**2).mean() / values.var(axis=0, ddof=1).mean()) < 1.4
 
 
+def test_pairs_are_named_by_their_players(tmp_path):
+    estimator = ProxySampling("membership", value="interactions")
+    found = estimate(GAME, estimator, 64)
+    players = ["Ada", "Bo", "Cy", "Di", "Ed", "Flo"]
+    named = found.named(players)
+    assert named.names[0] == "Ada & Bo"
+    assert named.names[-1] == "Ed & Flo"
+    named.save(tmp_path / "pairs.json")
+    again = fk.Valuation.load(tmp_path / "pairs.json").named(players[::-1])
+    assert again.names[0] == "Flo & Ed"
+    exact = shapley_interactions(GAME)
+    assert dict(zip(named.names, named.values, strict=True))["Bo & Di"] == pytest.approx(
+        exact[1, 3]
+    )
+    three = estimate(TableGame(np.arange(8.0) ** 2), estimator, 8).named("xyz")
+    assert three.names == ("x & y", "x & z", "y & z")
+    for wrong in (players[:3], ["Ada"] * 6, found.names):
+        with pytest.raises(ValueError, match="interactions of 6 players"):
+            found.named(wrong)
+
+
 def test_copies_are_found_by_their_interaction():
     d = np.linspace(2.0, 0.5, 23)  # the largest has a copy
 
@@ -540,6 +561,12 @@ def test_of_a_round_it_is_closer_than_what_sees_utilities_alone():
     game = fk.RoundGame(evaluator, base, trained - base, federation.sizes)
     exact = shapley(game).values
     table, estimator = tabulate(game), ProxySampling(sizes=federation.sizes)
+    assert estimate(game, ProxySampling(), 40, 1) == estimate(game, estimator, 40, 1)
+    uniform = fk.RoundGame(evaluator, base, trained - base, weighting="uniform")
+    assert (uniform.sizes == 1).all()
+    assert estimate(game, ProxySampling(sizes=np.ones(9)), 40, 1) != estimate(
+        game, estimator, 40, 1
+    )
 
     def error(game):
         found = estimate_many(game, estimator, 150, range(5))

@@ -29,6 +29,7 @@ PATIENCE = 100  # calls per unit of a budget in distinct evaluations before givi
 UNLIMITED = 2**62
 LARGEST_BLOCK = 128
 FEWEST_UNITS = 10  # independent samples that an interval needs, by measured coverage
+BORROWED = 6  # samples as which the players' mean variance counts, by the same
 
 
 @dataclass
@@ -138,7 +139,7 @@ class MeanAccumulator:
 
     Means and sums of squares are merged block by block (Chan, Golub & LeVeque 1983), so that a
     large common offset does not cancel the variance.  Each player's sum of squares counts the
-    players' mean variance as one sample more: a player whose rare large marginals were not met
+    players' mean variance as six samples more: a player whose rare large marginals were not met
     has otherwise no spread at all, and its interval holds nothing.
 
     Parameters
@@ -206,7 +207,8 @@ class MeanAccumulator:
         counts = self.counts.reshape(-1, *(1,) * (self._squares.ndim - 1))
         weights = self.weights.reshape(counts.shape)
         pooled = self._squares.mean(axis=1, keepdims=True) / (counts - 1.0)
-        return weights**2 / counts**2 * (self._squares + pooled)
+        squares = self._squares + BORROWED * pooled
+        return weights**2 / counts / (counts - 1.0 + BORROWED) * squares
 
 
 @dataclass

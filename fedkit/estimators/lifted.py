@@ -266,4 +266,5 @@ def best_share(lifted: Floats, plain: Floats) -> Floats:
     share = np.divide(
         (plain * apart).sum(axis=(0, 1)), square, out=np.ones_like(square), where=square > 0
     )
-    return np.clip(share, 0.0, 1.0)
+    share = np.clip(share, 0.0, 1.0)
+    return np.where(np.abs(share - 0.5) > 0.49, np.round(share), share)  # not both for a hundredth

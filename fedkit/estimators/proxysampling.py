@@ -49,10 +49,12 @@ class ProxySampling(Estimator):
         all orders, damped, for any game.  ``"mixture"``: the sum of "round" and "membership",
         with a rate for each client that is learned.  ``"auto"`` lets cross-validation choose.
     sizes : sequence of float, optional
-        Data sizes of the clients, for the averaging weights; None is equal sizes.
+        Data sizes of the clients, for the averaging weights; None is the game's own, as a
+        ``RoundGame`` has them, and equal sizes elsewhere.
     value : {"shapley", "banzhaf", "interactions"}
         What is estimated; with "interactions" the Shapley interaction index of every pair of
-        players (:func:`shapley_interactions`), a valuation of n (n - 1) / 2 pairs, "0 & 1" first.
+        players (:func:`shapley_interactions`), a valuation of n (n - 1) / 2 pairs, "0 & 1" first;
+        ``found.named(players)`` names them all.
     score : callable, optional
         Where the game's utilities are vectors of outputs: a function of ``float[B, m]`` that
         returns what is to be valued, ``float[B]`` or ``[B, q]``.  The proxy then predicts outputs
@@ -101,7 +103,13 @@ class ProxySampling(Estimator):
         return PairedDesign.minimum(n_players) - (count == "calls")
 
     def prepare(self, game: Game, budget: int | None) -> tuple[Game, Estimator]:
-        """Return the game with all that its evaluations show, and what makes utilities of it."""
+        """Return the game with all that its evaluations show, and what makes utilities of it.
+
+        Sizes that are not given are the game's own, if it has ``sizes``.
+        """
+        own = getattr(game, "sizes", None)
+        if self.sizes is None and own is not None:
+            return replace(self, sizes=own).prepare(game, budget)
         lifted = None if self.score else getattr(game, "lifted", None)
         whole = isinstance(budget, int | np.integer) and budget >= 2**game.n_players
         if lifted is None or whole:
@@ -158,8 +166,9 @@ class ProxySampling(Estimator):
         )
         values, variance, freedom, names = _estimate(sample, families, shares, rng)
         if self.value == "interactions":
-            pairs_of = zip(*np.triu_indices(n_players, 1), strict=True)
-            accumulator.names = tuple(f"{i} & {j}" for i, j in pairs_of)
+            listed = np.transpose(np.triu_indices(n_players, 1)).tolist()
+            accumulator.info["pairs"] = listed
+            accumulator.names = tuple(f"{i} & {j}" for i, j in listed)
         shape = (len(values), *outputs)
         accumulator.record(
             values.reshape(shape), variance.reshape(shape), freedom.reshape(shape), names
@@ -260,11 +269,22 @@ def _estimate(
         for s in sampled:
             mine, there, taken = rest[sample.stratum == s], design.pairs[s], design.taken[s]
             values += (there - taken) * mine.mean(axis=0)
-            part = there * (there - taken) * mine.var(axis=0, ddof=1) / taken
+            part = there * (there - taken) * _spread(mine) / taken
             variance += part
             squares += part**2 / (taken - 1)
     freedom = np.divide(variance**2, squares, out=np.full_like(variance, np.inf), where=squares > 0)
     return values, variance, freedom, names
+
+
+def _spread(parts: Floats) -> Floats:
+    """Return the variance over pairs ``[K, n, m]`` for each value, a little pooled.
+
+    As in :class:`~fedkit.estimators.base.MeanAccumulator`, but as one pair more alone: two alike
+    pairs say nothing of a spread.
+    """
+    squares = ((parts - parts.mean(axis=0)) ** 2).sum(axis=0)
+    pooled = squares.mean(axis=0) / (len(parts) - 1)
+    return np.asarray((squares + pooled) / len(parts))
 
 
 def _cross_fit(

@@ -25,6 +25,9 @@ def shapley_interactions(game: Game) -> Floats:
     of the others, each of their n - 1 sizes weighted alike.  Copies of one client and clients that
     are redundant have a negative index, clients that need each other a positive one.
 
+    For a table of named pairs, with errors where it is sampled, estimate
+    ``ProxySampling(value="interactions")`` and call ``found.named(players)``.
+
     Parameters
     ----------
     game : Game

@@ -89,6 +89,11 @@ class RoundGame:
         self.prepared = evaluator.prepare(base, updates)
         self._shares = shares
 
+    @property
+    def sizes(self) -> np.ndarray:
+        """Data sizes by which updates are averaged, float64 ``[k]``; ones if uniformly."""
+        return self._shares
+
     def weights(self, coalitions: np.ndarray) -> np.ndarray:
         """Weight of each client in each coalition, float64 ``[B, k]``; rows sum to 1 (or 0)."""
         masses = check_coalitions(coalitions, self.n_players) * self._shares

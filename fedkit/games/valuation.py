@@ -127,8 +127,20 @@ class Valuation:
         return self.names or tuple(map(str, range(self.n_players)))
 
     def named(self, names: Sequence[str]) -> Valuation:
-        """Return this valuation with names of the players."""
-        return replace(self, names=tuple(names))
+        """Return this valuation with names of the players.
+
+        Of interactions (``info["pairs"]``) the pairs are named by their players: "Ada & Bo".
+        """
+        names, pairs = tuple(names), self.info.get("pairs")
+        if pairs is None:
+            return replace(self, names=names)
+        players = 1 + max(max(pair) for pair in pairs)
+        if len(names) != players or len(set(names)) < players:
+            raise ValueError(
+                f"names are {names} for interactions of {players} players; pass one name per "
+                "player, all different"
+            )
+        return replace(self, names=tuple(f"{names[i]} & {names[j]}" for i, j in pairs))
 
     def ranking(self, output: int = 0) -> NDArray[np.int64]:
         """Return the players, highest value first; equal ones by number, NaN last."""
