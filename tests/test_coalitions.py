@@ -137,6 +137,17 @@ def test_chunks_do_not_change_the_result(
     assert_close(np.concatenate([game_of(1).value(row[None]) for row in ALL]), values)
 
 
+def test_small_requests_share_the_first_layer_once_that_pays() -> None:
+    for (name, shape), shared in ((ARCHS[0], True), (ARCHS[2], False)):  # LeNet: from patches
+        arch, base, updates, x, y = setting(name, shape)
+        evaluator = Evaluator(arch, x, y, "negative_loss")
+        whole = RoundGame(evaluator, base, updates, SIZES).value(ALL)
+        game = RoundGame(evaluator, base, updates, SIZES)
+        for i, row in enumerate(ALL):
+            assert (game.prepared.first is not None) == (shared and i > K)
+            assert_close(game.value(row[None])[0], whole[i])
+
+
 def test_a_game_of_twelve_clients_in_chunks() -> None:
     arch, base, _, x, y = setting("mlp-9", (1, 8, 8))
     rng = np.random.default_rng(4)

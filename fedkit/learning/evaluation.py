@@ -45,12 +45,14 @@ _CPU_PATCH_BYTES = 1 << 26
 class Prepared:
     """One round's base and updates on the device, made by :meth:`Evaluator.prepare`.
 
-    `first` holds the first layer's outputs once they were needed, if they fit in memory.
+    `first` holds the first layer's outputs once they were needed, if they fit in memory; `spent`
+    counts the coalitions that were evaluated without them.
     """
 
     base: Tensor
     updates: Tensor
     first: Tensor | None = None
+    spent: int = 0
 
 
 class Evaluator:
@@ -193,10 +195,14 @@ class Evaluator:
         -------
         float64 array ``[B]``, or ``[B, classes]`` for "class_accuracy"
         """
-        # Preparing costs about k + 1 models: too dear for a few coalitions of a round.
-        few = len(weights) <= len(prepared.updates) and prepared.first is None
+        # Preparing costs about k + 1 models: it waits until as much was spent without, so that a
+        # round of small requests costs at most twice what was best.  From patches, the layer of one
+        # model is as cheap as a share in a small product: small requests then stay direct.
+        asked = len(weights) + (0 if self._patch else prepared.spent)
+        direct = self._head is None or (asked <= len(prepared.updates) and prepared.first is None)
+        prepared.spent += len(weights) if direct else 0
         rows = torch.as_tensor(weights, dtype=torch.float32, device=self.device)
-        return self._run(rows, prepared, direct=self._head is None or few)
+        return self._run(rows, prepared, direct)
 
     @torch.no_grad()
     def _run(self, rows: Tensor, prepared: Prepared | None, direct: bool) -> np.ndarray:
