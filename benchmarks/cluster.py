@@ -3,8 +3,7 @@
 Run ``python -m benchmarks.cluster [--cells 200] [--repeats 3] [--save]``.  Empty cells give the
 overhead; cells of fixed arithmetic are run with one and with two workers in turns.  Seconds of the
 processor are those of the driver, which one machine has to have however many nodes there are; they
-hold on a busy machine, too, the others on an idle one.  ``--save`` writes ``results/cluster.json``,
-which the book shows.
+hold on a busy machine, too, the others on an idle one.  ``--save`` writes ``results/cluster.json``.
 """
 
 from __future__ import annotations
