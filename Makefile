@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint format book draft check-book kernels bench figure sync lock serve clean distclean
+.PHONY: help setup test lint format book print draft check-book kernels bench figure sync lock serve clean distclean
 
 PYTHON ?= python3
 PROFILE ?= smoke
@@ -53,6 +53,10 @@ format: setup ## mend formatting and what ruff can mend
 book: setup ## run every notebook and render the book (strict)
 	@echo "==> book"
 	@$(RUN) -m fedkit.cli book --profile $(PROFILE) build --jobs $(JOBS)
+
+print: book ## the whole book as one page, and as a PDF where there is a Chromium
+	@echo "==> print"
+	@$(RUN) book/print.py
 
 draft: setup ## build what there is of the book; ONLY="name ..." for some notebooks
 	@$(RUN) -m fedkit.cli book --profile $(PROFILE) build --jobs $(JOBS) --draft $(foreach name,$(ONLY),--only $(name))

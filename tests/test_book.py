@@ -105,7 +105,9 @@ def test_no_traceback_and_no_raw_number(page: str) -> None:
         code.extract()
     text = shown.get_text(" ")
     assert "Traceback (most recent call last)" not in text
-    raw = r"\[None, None\]|\b(?:nan|inf|NaT)\b|(?<![\w.])-?\d+(?:\.\d+)?e[+-]?\d+\b"
+    raw = (
+        r"\[None, None\]|\b(?:nan|inf|NaT)\b|\bat 0x[0-9a-f]+|(?<![\w.])-?\d+(?:\.\d+)?e[+-]?\d+\b"
+    )
     found = re.findall(rf".{{0,30}}(?:{raw}).{{0,10}}", text)
     assert not found, found[:5]
 
