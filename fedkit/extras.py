@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
 from typing import Any, TypeVar
 
+from fedkit.checks import flag
+
 __all__ = ["bar", "later", "need", "seen"]
 
 T = TypeVar("T")
@@ -50,7 +52,7 @@ def bar(items: Iterable[T], show: bool, unit: str, **options: Any) -> Iterable[T
 
     `options` are those of ``tqdm.tqdm``, such as ``total``.
     """
-    if not show or not seen():
+    if not flag("progress", show) or not seen():
         return items
     shown: Iterable[T] = need("tqdm.auto", "run").tqdm(items, unit=unit, leave=False, **options)
     return shown

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from fedkit.arena.federations import SCENARIOS, TRICKS, Scenario
 from fedkit.arena.methods import METHODS, Method, Played, find_method, play
 from fedkit.arena.truths import World, retraining_values, world
+from fedkit.checks import choice
 from fedkit.federated.aggregation import Proportional
 from fedkit.papers import common
 from fedkit.records.cell import PROFILES, Cell
@@ -43,6 +44,7 @@ SCALES: dict[str, tuple[tuple[Scenario, ...], int]] = {
 
 def scenarios(profile: str) -> list[Scenario]:
     """Return every scenario of a profile."""
+    choice("profile", profile, tuple(SCALES))
     found = []
     for base in SCALES[profile][0]:
         for name in SCENARIOS:
