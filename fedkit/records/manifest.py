@@ -168,6 +168,6 @@ def stamp(profile: str = "smoke", *, device: object = "cpu") -> pd.DataFrame:
         "python": platform.python_version(),
         **{name: _version(name) or "not installed" for name in ("numpy", "scipy", "torch")},
     }
-    frame: pd.DataFrame = pd.DataFrame({"value": list(rows.values())}, index=list(rows))
+    frame = pd.DataFrame({"value": list(rows.values())}, index=list(rows))
     frame.index.name = "item"
-    return frame
+    return frame  # type: ignore[no-any-return]
