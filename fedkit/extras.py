@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
 from typing import Any, TypeVar
 
+from fedkit.checks import flag
+
 __all__ = ["bar", "homes", "later", "need"]
 
 T = TypeVar("T")
@@ -46,7 +48,8 @@ def bar(items: Iterable[T], show: bool, unit: str, **options: Any) -> Iterable[T
     It can in a terminal and in a notebook, not in a log file.  `options` are those of
     ``tqdm.tqdm``, such as ``total``.
     """
-    if not show or not (sys.stderr.isatty() or "ipykernel" in sys.modules):
+    visible = sys.stderr.isatty() or "ipykernel" in sys.modules
+    if not flag("progress", show) or not visible:
         return items
     shown: Iterable[T] = need("tqdm.auto", "run").tqdm(items, unit=unit, leave=False, **options)
     return shown

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from fedkit.arena.federations import SCENARIOS, TRICKS, Scenario
 from fedkit.arena.methods import METHODS, Method, Played, Simulated, View, find_method, play
 from fedkit.arena.truths import World, retraining_values, world
+from fedkit.checks import choice
 from fedkit.federated.aggregation import Proportional
 from fedkit.federated.valuers import Round
 from fedkit.papers import common
@@ -47,6 +48,7 @@ SCALES: dict[str, tuple[tuple[Scenario, ...], int]] = {
 
 def scenarios(profile: str) -> list[Scenario]:
     """Return every scenario of a profile."""
+    choice("profile", profile, tuple(SCALES))
     found = []
     for base in SCALES[profile][0]:
         for name in SCENARIOS:

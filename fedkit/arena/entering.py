@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,7 @@ from fedkit.arena.cells import method_result, scenarios, seeds_of, truth_result
 from fedkit.arena.federations import Scenario
 from fedkit.arena.measures import board, measure_all, shared
 from fedkit.arena.methods import METHODS, Entry, MethodError, find_methods
-from fedkit.checks import choice, real, whole
+from fedkit.checks import choice, flag, having, real, whole
 from fedkit.extras import bar, need
 from fedkit.papers.registry import get
 from fedkit.records.cell import PROFILES, Cell
@@ -154,6 +154,18 @@ def run(
         If an argument is none of these, none of the methods can be imported and made, or two have
         one name.
     """
+    for what, given in (
+        ("methods", methods), ("rows", rows), ("scenarios", scenarios), ("seeds", seeds),
+    ):  # fmt: skip
+        if given is not None or what == "methods":
+            many = isinstance(given, Iterable) and not isinstance(given, str | bytes | Mapping)
+            if not many:
+                raise ValueError(f"{what} is {given!r}; expected a list of them")
+    if store is not None:
+        having("store", store, "load", "paths")
+    flag("progress", progress)
+    real("limit", limit, 0.0, above=True)
+    places = _places(profile, scenarios, seeds)
     own = list(METHODS) if rows is None else [choice("a row", r, tuple(METHODS)) for r in rows]
     entered, failures = find_methods(methods)
     names = [name for name, _ in entered]
@@ -162,10 +174,9 @@ def run(
     for name, method in entered:
         if method is not METHODS.get(name, method):
             raise ValueError(f"a method is called {name!r}, as a row of the arena; rename it")
-    real("limit", limit, 0.0, above=True)
     found: dict[str, dict[Place, Result]] = {name: {} for name in [*own, *names]}
     truths: dict[Place, Result] = {}
-    for s, of in bar(_places(profile, scenarios, seeds), progress, "federation"):
+    for s, of in bar(places, progress, "federation"):
         known: list[Result]
         if store is None:
             known = [truth_result(s, seed) for seed in of]

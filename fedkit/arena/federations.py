@@ -104,7 +104,12 @@ class Scenario(Setting):
     def __post_init__(self) -> None:
         choice("scenario", self.scenario, (*SCENARIOS, OWN))
         whole("clients", self.clients, 2 if self.scenario == OWN else 4)
-        for name in ("participants", "rounds", "samples", "validation", "test"):
+        for name in ("dataset", "model"):
+            if not isinstance(value := getattr(self, name), str):
+                raise ValueError(f"{name} is {value!r}; expected a name")
+        for name in (
+            "participants", "rounds", "samples", "validation", "test", "epochs", "batch_size",
+        ):  # fmt: skip
             whole(name, getattr(self, name), 1)
         whole("seen", self.seen, 1, self.validation)
         real("lr", self.lr, 0.0, above=True)

@@ -24,6 +24,7 @@ from fedkit.federated.clients import Federation
 from fedkit.federated.sample_space import SampleSpace, in_sample_space, plain_and_dense
 from fedkit.games.coalitions import check_coalitions
 from fedkit.learning.architectures import Architecture
+from fedkit.learning.device import find_device
 from fedkit.learning.evaluation import Evaluator, Score
 from fedkit.learning.training import LocalSGD, train_clients
 from fedkit.streams import Streams
@@ -116,12 +117,14 @@ def train_with_sizes(
     used = check_sizes(federation, sizes)
     choice("path", path, ("auto", "weights", "samples"))
     flag("every_round", every_round)
+    if adversaries is not None:
+        having("adversaries", adversaries, "tampering")
     if path == "samples" and not plain_and_dense(architecture, local):
         raise ValueError(
             f'path is "samples" for {architecture.name}; it needs linear layers and plain SGD by '
             'epochs: take path="weights"'
         )
-    place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    place = find_device(device)
     test = Evaluator(architecture, federation.x_test, federation.y_test, utility, device=place)
     mass = used if weights is None else _check_weights(weights, used)
     if path == "auto":
@@ -172,10 +175,13 @@ def check_sizes(federation: Federation, sizes: npt.ArrayLike) -> IntArray:
 
 def _check_weights(weights: npt.ArrayLike, used: IntArray) -> FloatArray:
     """Weights of the clients in each round, float64[B, R, n]; 0 for those who use no data."""
-    given = np.asarray(weights, dtype=np.float64)
+    try:
+        given = np.asarray(weights, dtype=np.float64)
+    except (TypeError, ValueError):
+        given = np.full(1, np.nan)
     if given.shape != (len(used), used.shape[2]) or not (np.isfinite(given) & (given >= 0)).all():
         raise ValueError(
-            f"weights have shape {given.shape}; expected ({len(used)}, {used.shape[2]}) finite "
+            f"weights are {weights!r}; expected ({len(used)}, {used.shape[2]}) finite "
             "numbers of at least 0"
         )
     return np.asarray(given[:, None] * (used > 0))
@@ -281,6 +287,7 @@ class RetrainingGame:
         whole("chunk", self.chunk, 1)
         whole("seed", self.seed, 0)
         _check_parts(self.federation, self.architecture, self.local)
+        find_device(self.device)
         function("train", self.train)
 
     @property

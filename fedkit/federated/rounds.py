@@ -26,6 +26,7 @@ from fedkit.federated.selection import ClientTable, Selection
 from fedkit.federated.valuers import Round, ValuePolicy
 from fedkit.games.valuation import Valuation
 from fedkit.learning.architectures import Architecture
+from fedkit.learning.device import find_device
 from fedkit.learning.evaluation import Evaluator
 from fedkit.learning.foreign import of_module
 from fedkit.learning.training import LocalSGD, train_clients
@@ -417,7 +418,7 @@ def run(
         raise ValueError(
             f"plan has {plan.participants} participants and a federation {few} clients"
         )
-    place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    place = find_device(device)
     start = None
     if isinstance(architecture, nn.Module):
         start = nn.utils.parameters_to_vector(architecture.parameters()).detach().cpu().float()

@@ -71,7 +71,8 @@ class PartyValues:
     values : float64[d]
         Value of each data party (Eq. 6), corrected as `correction` says.
     standard_errors : float64[d]
-        Over sampled permutations; 0 when exact.  The sampling of the rows is not in it.
+        Of the sampled groups of parties (or permutations): 0 where all groups were tried.  What
+        other people (rows) would give is not in it: a value of chance may have the error 0.
     task_value : float
         ``I(X_t; Y)``, the task party's own value (Eq. 7), with the same correction.
     exact : bool
@@ -96,7 +97,7 @@ class PartyValues:
     plugin: Floats | None = None
 
     def to_frame(self) -> pd.DataFrame:
-        """Return a table with one row per data party."""
+        """Return a table with one row per data party; its columns are the attributes above."""
         frame: pd.DataFrame = need("pandas", extra="run").DataFrame(
             {"party": self.names, "value": self.values, "standard_error": self.standard_errors}
         )

@@ -22,6 +22,7 @@ from torch.nn import functional as F
 
 from fedkit import checks
 from fedkit.learning.architectures import Architecture
+from fedkit.learning.device import find_device
 from fedkit.learning.first_layer import FirstLayer
 from fedkit.learning.foreign import WholeModule, of_module
 from fedkit.learning.layers import Linear, run_layers
@@ -96,7 +97,7 @@ class Evaluator:
     Raises
     ------
     ValueError
-        If the validation set is empty or misshapen, the utility is unknown,
+        If the validation set is empty, misshapen or not finite, the utility or device is unknown,
         `class_accuracy` is asked for and a class has no validation image, or a module fails on x.
 
     Examples
@@ -130,8 +131,13 @@ class Evaluator:
         if memory_mb is not None:
             checks.whole("memory_mb", memory_mb, 1)
         checks.choice("path", path, ("auto", "stacked", "loop"))
-        self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        self.device = find_device(device)
         x, y, outputs = _tensor("x", x), _tensor("y", y), None
+        if broken := int((~torch.isfinite(x)).sum()):
+            raise ValueError(
+                f"validation images x hold {broken} numbers that are NaN or infinite; replace "
+                "them, or leave those images out"
+            )
         if isinstance(arch, nn.Module):
             x = x.float() if x.is_floating_point() else x
             arch, outputs = of_module(arch, x, self.device)
@@ -392,7 +398,10 @@ def share_right(margins: np.ndarray) -> np.ndarray:
     ValueError
         If `margins` are no numbers in rows.
     """
-    margins = np.asarray(margins)
+    try:
+        margins = np.asarray(margins)
+    except ValueError:  # rows of different lengths
+        margins = np.zeros(0)
     if margins.ndim != 2 or margins.dtype.kind not in "biuf" or margins.shape[1] == 0:
         raise ValueError(
             f"margins are {margins.dtype}{list(margins.shape)}; expected numbers [B, N], a row of "

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from fedkit.checks import choice, having, real, whole
 from fedkit.extras import bar
 from fedkit.learning.architectures import Architecture
+from fedkit.learning.device import find_device
 from fedkit.learning.layers import Flatten, Linear, ReLU
 from fedkit.learning.workers import for_each
 
@@ -117,7 +118,7 @@ def train_clients(
     float32 tensor ``[S, P]`` on the CPU.  Parameters that overflowed are returned as they are.
     """
     _check(arch, start, datasets, rngs)
-    where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    where = find_device(device)
     choice("path", path, ("auto", "stacked", "loop"))
     having("config", config, "batches", "lr")
     result = start.detach().to("cpu", torch.float32, copy=True)

@@ -17,6 +17,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedkit.extras import need
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -155,8 +157,7 @@ def stamp(profile: str = "smoke", *, device: object = "cpu") -> pd.DataFrame:
     pandas.DataFrame
         One column, ``value``, indexed by item.
     """
-    import pandas as pd
-
+    pd = need("pandas", extra="run")
     rows = {
         "profile": profile,
         "device": str(device).split(":")[0],
@@ -169,4 +170,4 @@ def stamp(profile: str = "smoke", *, device: object = "cpu") -> pd.DataFrame:
     }
     frame = pd.DataFrame({"value": list(rows.values())}, index=list(rows))
     frame.index.name = "item"
-    return frame
+    return frame  # type: ignore[no-any-return]
