@@ -217,9 +217,10 @@ class Blend:
         """
         # left[k][j]: residuals of fold j by what has seen neither j nor k
         left: list[list[list[Floats]]] = [[[], []] for _ in folds]
+        models: tuple[Lifted | Plain, ...] = (lifted, plain)
         for k, j in combinations([k for k, fold in enumerate(folds) if len(fold)], 2):
             group, cut = np.concatenate([folds[k], folds[j]]), len(folds[k])
-            for which, each in enumerate((lifted, plain)):
+            for which, each in enumerate(models):
                 found = each.without(group)
                 left[j][which].append(cost(folds[k], found[:cut]))
                 left[k][which].append(cost(folds[j], found[cut:]))

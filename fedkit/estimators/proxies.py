@@ -195,7 +195,9 @@ class Mixture:
         (x, u), (z, w) = one, other
         rates = np.exp(self.logs[4:].reshape(2, -1))
         kind = np.float32 if single else np.float64
-        square = _apart(u**2 * rates[0], w**2 * rates[0], u * rates[0], w).astype(kind, copy=False)
+        square: Reals = _apart(u**2 * rates[0], w**2 * rates[0], u * rates[0], w).astype(
+            kind, copy=False
+        )
         alike, slope = _falling(square, self.rough, sloping=not single)
         common = _apart(x * rates[1], z * rates[1], x * rates[1], z).astype(kind, copy=False)
         common = np.exp(np.negative(common, out=common), out=common)
