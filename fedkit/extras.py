@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
 from typing import Any, TypeVar
 
-from fedkit.checks import flag
-
 __all__ = ["bar", "homes", "later", "need"]
 
 T = TypeVar("T")
@@ -48,6 +46,8 @@ def bar(items: Iterable[T], show: bool, unit: str, **options: Any) -> Iterable[T
     It can in a terminal and in a notebook, not in a log file.  `options` are those of
     ``tqdm.tqdm``, such as ``total``.
     """
+    from fedkit.checks import flag  # it imports numpy, and `import fedkit` does not
+
     visible = sys.stderr.isatty() or "ipykernel" in sys.modules
     if not flag("progress", show) or not visible:
         return items
