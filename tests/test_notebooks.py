@@ -163,6 +163,49 @@ def test_no_result_is_typed_into_the_prose_of_an_experiment(source: Path) -> Non
     assert not found, f"glue these numbers, or quote the paper: {found}"
 
 
+# ----------------------------------------------------------------------- numbers in prose
+
+MOST_NUMBERS = 8
+CHAPTERS = [
+    *(s for s in SOURCES if not s.stem.endswith("-appendix") and s.stem != "claims"),
+    *(ROOT / "book" / f"{page}.md" for page in ("intro", "how-to-read", "federated-learning")),
+]
+GLUED = re.compile(r"\{glue:text\}`[^`]*`")
+NO_RESULT = (
+    r"^ *(`{3,}|~{3,})(?:\w+|\{(?:code|math|table|list-table|figure|mermaid).*)\n[\s\S]*?^ *\1$",
+    r"\$\$[\s\S]*?\$\$|\$[^$\n]+\$|^ *\|.*$",
+    r"\{[\w:]+\}`[^`\n]*`|`[^`\n]*`|\]\([^)\n]*\)|^ *:[\w-]+:.*$|^\(.*\)=$|^#.*$",
+    r"\b(?:19|20)\d\d\b|95 ?%|\b[A-Za-z]\w*-\d+\w*|^ *\d+\. ",
+    r"\b(?:section|figure|table|eq\.|equation|theorem|lemma|algorithm|proposition|corollary|step"
+    r"|definition|example|appendix|line|row|column|exercise|client|round)s?"
+    r"\s\(?\d[\d.]*\)?(?:(?:,| to| and|, and| or)\s\(?\d[\d.]*\)?)*",
+)
+NUMBER = r"¤|[+−-]?(?<![\w.])\d(?:[\d,.]*\d)?(?!\w)"
+ONE = re.compile(rf"(?:{NUMBER})%?(?:\s\[(?:{NUMBER})%?, (?:{NUMBER})%?\])?")
+
+
+def paragraphs(source: Path) -> list[str]:
+    """Paragraphs and single list items; ¤ is a glued result, @ what holds no result."""
+    text = GLUED.sub("¤", source.read_text("utf-8"))
+    if text.startswith("---\n"):
+        text = text.partition("\n---\n")[2]
+    for pattern in NO_RESULT:
+        text = re.sub(pattern, "@", text, flags=re.MULTILINE | re.IGNORECASE)
+    return re.split(r"\n\s*\n|\n(?=\s*(?:[-*]|@|\d+\.) )|\n(?= *[`:]{3})|\n(?=@)", text)
+
+
+@pytest.mark.parametrize("source", CHAPTERS, ids=lambda s: s.stem)
+def test_a_paragraph_has_at_most_eight_numbers(source: Path) -> None:
+    """In a paragraph or list item; tables, code, equations and captions may have more.
+
+    A number in digits, a glued result, or a value with its interval counts one.  Years, the 95%
+    of intervals, the numbers of sections, tables, clients and the like, and names such as LeNet-5
+    do not count.
+    """
+    crowded = {p: n for p in paragraphs(source) if (n := len(ONE.findall(p))) > MOST_NUMBERS}
+    assert not crowded, "\n\n".join(f"{n} numbers: {p}" for p, n in crowded.items())
+
+
 # ------------------------------------------------------------------------------ anatomy
 
 PAPERS = ("fedowen", "fedms", "fedtsv", "fedccea", "fedvalue")
