@@ -16,6 +16,7 @@ from fedkit.claims.join import join
 from fedkit.claims.measured import Lookup
 from fedkit.cli import main
 from fedkit.papers import packages, registry
+from fedkit.papers.audit import audited
 from fedkit.papers.claims import all_claims, claims_papers, load_claims
 from fedkit.papers.fedowen import tables
 from fedkit.papers.fedowen.runs import strategy
@@ -105,6 +106,8 @@ def test_a_method_from_outside_is_a_row_and_never_the_papers(here: Path, monkeyp
     assert after.drop(columns="entry").equals(before.drop(columns="entry"))
     assert len(golden_runs([table])) == golden
     assert check_records(store) == []
+    again = [row.cell for row in audited(store, 9, paper="fedowen", profile="smoke")]
+    assert len(again) == 2  # the paper's own
     for command in (["list"], ["list", "fedowen"], ["compare", "fedowen", "--profile", "smoke"]):
         assert main(command) == 0
     assert main(cell.command.split()[1:]) == 0  # as the record says
