@@ -23,6 +23,7 @@ from fedkit.papers.claims import all_claims, claims_papers, load_claims  # noqa:
 from fedkit.papers.registry import all_experiments, get, keep, papers  # noqa: E402
 from fedkit.records.cell import PROFILES, parse_seeds  # noqa: E402
 from fedkit.records.manifest import SHIPPED  # noqa: E402
+from fedkit.records.methods import signed  # noqa: E402
 from fedkit.records.running import CellError, Outcome  # noqa: E402
 from fedkit.records.store import Store  # noqa: E402
 
@@ -153,6 +154,9 @@ def run(
         str | None, typer.Option(help="Such as 0-4 or 0,2,7; the profile's own by default.")
     ] = None,
     only: Only = None,
+    method: Annotated[
+        str | None, typer.Option(help="package:Name, yours, in the place of the paper's rows.")
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the cells, run none.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Make finished cells anew.")] = False,
     stale: Annotated[
@@ -174,9 +178,16 @@ def run(
 
     chosen = parse_seeds(seeds) if seeds is not None else None
     plan, errors = [], []
+    if method is not None:
+        if engine != "here":
+            raise ValueError(f"method {method!r} runs here: a cluster may lack it, drop --engine")
+        sys.path.insert(0, os.getcwd())  # it may lie in the current folder
+        method = signed(method)
     for item in all_experiments(paper) if experiment is None else [get(paper, experiment)]:
         cells = item.cells(profile, chosen)
         try:
+            if method is not None:
+                cells = item.entered(cells, method)
             for name, value in _settings(only):
                 cells = keep(cells, name, value)
         except ValueError as error:  # another experiment of the paper may have the setting
@@ -216,6 +227,8 @@ def run(
     follow = f"list {paper}"
     if paper in claims_papers():
         follow = f"compare {paper} --profile {profile}"
+    if method is not None:
+        typer.echo(f"in the tables of {paper}'s records this method is {method}")
     typer.echo(f"records: {folder}; next: {'the same again' if failed else f'fedkit {follow}'}")
     if failed:
         raise typer.Exit(1)

@@ -4,32 +4,166 @@ from __future__ import annotations
 
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("sklearn")
 
+import fedkit as fk
+from fedkit.claims.join import join
+from fedkit.claims.measured import Lookup
 from fedkit.cli import main
 from fedkit.papers import packages, registry
-from fedkit.papers.claims import all_claims, claims_papers
+from fedkit.papers.audit import audited
+from fedkit.papers.claims import all_claims, claims_papers, load_claims
+from fedkit.papers.fedowen import tables
+from fedkit.papers.fedowen.runs import strategy
+from fedkit.papers.fedowen.settings import Setting
+from fedkit.papers.staleness import check_records
+from fedkit.records import Store, methods
 from fedkit.records.golden import golden_runs
 
 PAGE = (Path(__file__).parent.parent / "book" / "plug-in.md").read_text("utf-8")
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
 
 
-def test_the_examples_run_in_their_order_and_are_short(monkeypatch) -> None:
+ROW = next(block for block in BLOCKS if block.startswith("# my_values.py"))
+COMMANDS = re.findall(r"^fedkit (run fedowen .*)$", PAGE, flags=re.MULTILINE)
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch) -> Path:
+    """A folder with records and modules of its own."""
+    monkeypatch.setenv("FEDKIT_RESULTS", str(tmp_path / "results"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    monkeypatch.setattr(methods, "_digits_of", methods._digits_of.__wrapped__)
+    (tmp_path / "my_values.py").write_text(ROW)
+    yield tmp_path
+    sys.modules.pop("my_values", None)
+
+
+def test_the_examples_run_in_their_order_and_are_short(monkeypatch, here: Path, capsys) -> None:
     monkeypatch.setattr(registry, "_registry", dict(registry._registry))
     names: dict[str, object] = {}
     for block in BLOCKS:
         assert sum(bool(line.strip()) for line in block.splitlines()) < 20
+        if "Store" in block:  # the commands stand before it
+            assert [main(line.split()) for line in COMMANDS] == [0, 0]
         exec(block, names)
+    assert re.search(r"method +fedowen +my_values:Alone@[0-9a-f]{10}\n", capsys.readouterr().out)
     assert len(names["mine"].client_data(1)[0]) == 80
     (experiment,) = registry.all_experiments("toy")
     assert [cell.settings["method"] for cell in experiment.cells("smoke", None)] == [
         "ours", "theirs"
     ]  # fmt: skip
+
+
+SMALL = {"rounds": 4, "exact_every": 2}
+WHOLE = """
+import fedkit as fk
+class Sampled(fk.PermutationSampling): pass
+policy = fk.SizeAsValue()
+whole = fk.FedOwen().strategy()
+broken = 3
+class Raises:
+    def __init__(self): raise SystemExit("not today")
+"""
+
+
+def test_a_method_from_outside_is_a_row_and_never_the_papers(here: Path, monkeypatch, capsys):
+    (here / "my_values.py").write_text(WHOLE)
+    table = registry.get("fedowen", "table1")
+    cells = [replace(cell, settings=cell.settings | SMALL) for cell in table.cells("smoke", (0,))]
+    monkeypatch.setitem(
+        registry._registry, ("fedowen", "table1"), replace(table, cells=lambda p, s: cells)
+    )
+    run = ["run", "fedowen", "table1", "--quiet"]
+    for name in ("fedavg", "random-values"):
+        assert main([*run, "--only", f"method={name}"]) == 0
+    before, golden = join(load_claims("fedowen"), profile="smoke"), len(golden_runs([table]))
+    for name in ("Sampled", "policy", "whole"):
+        assert main([*run, "--method", f"my_values:{name}"]) == 0
+    capsys.readouterr()
+    store = Store()
+    records = {str(r.cell.settings["method"]): r for r in store.records("smoke", "fedowen")}
+    mine = sorted(name for name in records if ":" in name)
+    digits = mine[0].partition("@")[2]
+    assert mine == [f"my_values:{name}@{digits}" for name in ("Sampled", "policy", "whole")]
+    sampled, cell = records[mine[0]], records[mine[0]].cell
+    assert sampled.results[0]["metrics"]["calls"] == cell.settings["participants"] * 4  # N x M
+    assert sampled.manifest["behaviour"] == table.behaviours(cell)
+    assert list(table.behaviours(cell)) == ["run.fedavg"]
+    assert "--method my_values:Sampled --seeds 0" in cell.command
+    wide = tables.by_seed(store.frame("fedowen", "table1", "smoke"))
+    assert list(wide) == ["fedavg", "random-values", *mine]
+    shown = tables.as_text(tables.overview(store.frame("fedowen", "table1", "smoke")))
+    assert mine[0] in shown.index
+    after = join(load_claims("fedowen"), profile="smoke")
+    assert after.drop(columns="entry").equals(before.drop(columns="entry"))
+    assert len(golden_runs([table])) == golden
+    assert check_records(store) == []
+    again = [row.cell for row in audited(store, 9, paper="fedowen", profile="smoke")]
+    assert len(again) == 2  # the paper's own
+    for command in (["list"], ["list", "fedowen"], ["compare", "fedowen", "--profile", "smoke"]):
+        assert main(command) == 0
+    assert main(cell.command.split()[1:]) == 0  # as the record says
+    assert "1 computed" in capsys.readouterr().out
+    (here / "my_values.py").write_text(WHOLE + "# another")
+    assert main([*run, "--method", "my_values:policy", "--dry-run"]) == 0
+    out = capsys.readouterr().out
+    assert "missing" in out
+    assert digits not in out
+    with pytest.raises(ValueError, match="has another source by now, which makes it my_values"):
+        methods.make_method(mine[0])
+
+
+def test_a_claim_that_names_no_method_does_not_take_one_from_outside(here: Path) -> None:
+    claims = load_claims("fedowen")
+    cell = registry.get("fedowen", "table1").cells("smoke", (0,))[0]
+    place = {"experiment": "table1", "metric": "accuracy"}
+    settings = {**cell.settings, "method": "my_values:Alone@0123456789"}
+    Store().save(replace(cell, settings=settings), [{"seed": 0, "metrics": {"accuracy": 1.0}}])
+    assert Lookup(claims, Store(), "smoke").find(place) is None
+    Store().save(cell, [{"seed": 0, "metrics": {"accuracy": 2.0}}])
+    assert Lookup(claims, Store(), "smoke").find(place).by_seed == {0: 2.0}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ("table1 my_values:Gone", "method 'my_values:Gone' cannot be imported: AttributeError"),
+        ("table1 no_such:Gone", "method 'no_such:Gone' cannot be imported: ModuleNotFoundError"),
+        ("table1 my_values:Raises", "method 'my_values:Raises' cannot be made: SystemExit"),
+        ("table1 fedowen", "method 'fedowen' is not of your own; write package:Name"),
+        ("round_errors my_values:policy", "fedowen round_errors takes no method from outside"),
+        ("table1 my_values:broken", "expected an object with value"),
+        ("table1 my_values:policy --engine ray", "method 'my_values:policy' runs here"),
+    ],
+)
+def test_a_method_that_cannot_run_ends_in_one_sentence(here, capsys, arguments, told) -> None:
+    (here / "my_values.py").write_text(WHOLE)
+    experiment, method, *more = arguments.split()
+    assert main(["run", "fedowen", experiment, "--method", method, "--seeds", "0", *more]) == 1
+    error = capsys.readouterr().err
+    assert told in error
+    assert error.count("\n") == 1
+
+
+def test_fedtsv_takes_a_method_too_and_table_3_selects_at_random(here: Path) -> None:
+    figures = registry.get("fedtsv", "figures")
+    name = methods.signed("my_values:Alone")
+    (cell,) = figures.entered(figures.cells("smoke", (0,)), name)
+    (result,) = figures.run(replace(cell, settings={**cell.settings, "rounds": 4}), "cpu", False)
+    assert 0 < result["metrics"]["evaluations"] <= cell.settings["participants"]
+    third = registry.get("fedowen", "table3")
+    (cell,) = third.entered(third.cells("smoke", (0,)), name)
+    row = strategy(Setting.of(cell))
+    assert isinstance(row.select, fk.UniformSelection)
+    assert type(row.value).__name__ == "Alone"
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ It guards against mistakes, not against malice.
 
 from __future__ import annotations
 
-import importlib
 import signal
 import sys
 import threading
@@ -63,6 +62,7 @@ from fedkit.methods.fedccea import (
 from fedkit.methods.fedms import MaverickGTG, MaverickMR, rewards
 from fedkit.methods.fedowen import OwenSampling
 from fedkit.methods.fedtsv import TrajectoryValues
+from fedkit.records.methods import blamed, is_outside, make_method
 from fedkit.streams import Streams
 
 __all__ = [
@@ -470,42 +470,6 @@ values are worth is judged by a seed of its own.
 """
 
 
-def _told(error: BaseException) -> str:
-    """Name of an exception, and what it says; one may fail at that too."""
-    try:
-        said = str(error)
-    except Exception:
-        said = "it cannot say why"
-    return f"{type(error).__name__}: {said}" if said else type(error).__name__
-
-
-@contextmanager
-def _blamed(kind: type[ValueError], told: str) -> Iterator[None]:
-    """Turn whatever a method raises into one sentence, and let Ctrl-C through, caught or not."""
-    pressed: list[int] = []
-    before: Any = signal.getsignal(signal.SIGINT)
-    main = threading.current_thread() is threading.main_thread()
-
-    def press(number: int, frame: object) -> None:
-        pressed.append(number)
-        before(number, frame)
-
-    if main and callable(before):
-        signal.signal(signal.SIGINT, press)
-    try:
-        yield
-    except MethodError:
-        raise
-    except BaseException as error:
-        if not pressed:
-            raise kind(f"{told} {_told(error)}") from error
-    finally:
-        if main and callable(before):
-            signal.signal(signal.SIGINT, before)
-    if pressed:
-        raise KeyboardInterrupt
-
-
 def _name(given: object) -> str:
     return given if isinstance(given, str) else getattr(given, "__name__", type(given).__name__)
 
@@ -525,13 +489,11 @@ def find_method(given: object) -> tuple[str, Method]:
     if isinstance(given, str):
         if given in METHODS:
             return given, METHODS[given]
-        module, colon, place = given.partition(":")
-        if not colon:
+        if not is_outside(given):
             rows = ", ".join(METHODS)
             raise ValueError(f"method {given!r} is unknown; choose package:Class or one of {rows}")
-        with _blamed(ValueError, f"method {name!r} cannot be imported:"):
-            given = getattr(importlib.import_module(module), place)
-    with _blamed(ValueError, f"method {name!r} cannot be made:"):
+        given = make_method(given)
+    with blamed(ValueError, f"method {name!r} cannot be made:"):
         made: Any = given() if isinstance(given, type) else given
     if hasattr(made, "value") and not hasattr(made, "values"):
         made = RoundByRound(made, getattr(made, "sees", SIGHTS[:3]))
@@ -666,7 +628,7 @@ def play(name: str, method: Method, world: World, limit: float = 600.0) -> Playe
     if "validation" in view.sees:
         _ = world.seconds_per_evaluation
     start, begun = time.process_time(), time.perf_counter()
-    with _blamed(MethodError, f"{name} raised"):
+    with blamed(MethodError, f"{name} raised"):
         try:
             with _put_back(), _limited(limit):
                 given = np.asarray(method.values(view))

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from fedkit.claims.claim import SCALES, Claim, Claims, ClaimsError
 from fedkit.intervals import slopes
 from fedkit.records.cell import canonical_json
+from fedkit.records.methods import is_outside
 from fedkit.records.store import Store
 
 __all__ = ["Lookup", "Numbers", "numbers_of"]
@@ -70,6 +71,8 @@ class Lookup:
         paper = str(claims.paper["key"])
         for record in store.records(profile, paper):
             cell = record.cell
+            if is_outside(cell.settings.get("method")):
+                continue  # in the place of a row, and none of the paper's
             self._settings[cell.key] = cell.settings
             self._keys.setdefault(cell.experiment, []).append(cell.key)
             if record.stale():

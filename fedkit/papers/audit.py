@@ -144,7 +144,12 @@ def audited(
     names = sorted({item.name for item in all_experiments(paper)})
     if experiment is not None and experiment not in names:
         raise ValueError(f"no experiment is called {experiment!r}; choose from {', '.join(names)}")
-    records = store.records(profile, paper, experiment)
+    # a method from outside is not here to be run again
+    records = [
+        record
+        for record in store.records(profile, paper, experiment)
+        if "@" not in str(record.cell.settings.get("method"))
+    ]
     if not records:
         what = " ".join(["no record", *(["of", paper] if paper else []), experiment or ""]).strip()
         raise ValueError(f"{what} at profile {profile} to audit; see: fedkit list")

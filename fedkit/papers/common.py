@@ -7,17 +7,19 @@ as a dictionary, together with a block of seeds.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from functools import lru_cache, wraps
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
+from fedkit.checks import having
 from fedkit.extras import bar
 from fedkit.papers.registry import Experiment, RunFunction, register
 from fedkit.records.cell import PROFILES, Cell
 from fedkit.records.golden import trace
+from fedkit.records.methods import make_method
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,11 +30,12 @@ if TYPE_CHECKING:
     from fedkit.federated.clients import Federation
     from fedkit.federated.history import History
     from fedkit.federated.rounds import Plan, Strategy
+    from fedkit.federated.valuers import ValuePolicy
     from fedkit.records.golden import Tiny
 
 __all__ = [
     "Setting", "accuracies", "accuracy_curve", "blocks", "chance_above", "dataset", "each_seed",
-    "experiment", "identity", "lockstep", "result", "tested_rounds", "tracer",
+    "experiment", "identity", "in_place", "lockstep", "result", "tested_rounds", "tracer",
 ]  # fmt: skip
 
 
@@ -91,6 +94,33 @@ def lockstep(
     return run(federations, network, rows, plan, seeds, **options)
 
 
+def in_place(name: str, row: Strategy, estimated: Callable[[Any], ValuePolicy]) -> Strategy:
+    """Return a paper's strategy with a method from outside in it, or in its place.
+
+    Parameters
+    ----------
+    name : str
+        ``package:Name`` of an estimator, a policy that values rounds, or a whole strategy.
+    row : Strategy
+        What the paper does where the method says nothing.
+    estimated : callable
+        Gives an estimator the paper's budget.
+
+    Raises
+    ------
+    ValueError
+        If there is no such method, or it is none of these.
+    """
+    from fedkit.federated.rounds import Strategy
+
+    made = make_method(name)
+    if isinstance(made, Strategy):
+        return made
+    if hasattr(made, "sample") and hasattr(made, "accumulator"):
+        made = estimated(made)
+    return replace(row, value=having(f"method {name}", made, "value"))
+
+
 def blocks(seeds: Sequence[int], size: int | None = None) -> list[tuple[int, ...]]:
     """Cut seeds into blocks of at most `size`; one block where it is None."""
     size = size or max(len(seeds), 1)
@@ -106,6 +136,7 @@ def experiment(
     run: RunFunction,
     *golden: Tiny,
     block: int | None = None,
+    entry: str | None = None,
 ) -> Experiment:
     """Register an experiment whose cells are every setting with every block of its seeds.
 
@@ -123,6 +154,8 @@ def experiment(
         The small runs that answer for its cells.
     block : int, optional
         The most seeds of a cell where they are named by the caller; left out, all are in one.
+    entry : str, optional
+        See :class:`~fedkit.papers.registry.Experiment`.
     """
 
     def cells(profile: str, chosen: Sequence[int] | None = None) -> list[Cell]:
@@ -134,7 +167,7 @@ def experiment(
             for part in (seeds(profile, s) if chosen is None else blocks(chosen, block))
         ]
 
-    return register(Experiment(paper, name, title, cells, run, golden))
+    return register(Experiment(paper, name, title, cells, run, golden, entry=entry))
 
 
 def each_seed(one: Callable[[Cell, int, Any, bool], dict[str, Any]]) -> RunFunction:

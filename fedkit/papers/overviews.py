@@ -14,6 +14,7 @@ import numpy as np
 
 from fedkit.extras import need
 from fedkit.intervals import Interval, holm, mean_interval, paired_interval, paired_p_value
+from fedkit.records.methods import is_outside
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,7 +45,8 @@ def by_seed(
     frame : DataFrame
         From :meth:`fedkit.records.store.Store.frame`.
     labels : mapping of str to str
-        The methods that are shown, in this order, with their names.
+        The methods that are shown, in this order, with their names; methods from outside follow
+        under their own.
     **settings
         Keep records with these settings.
     """
@@ -54,7 +56,7 @@ def by_seed(
     if part.duplicated(["method", "seed"]).any():
         raise ValueError(f"settings {settings} leave several records per method; name more of them")
     wide = part.pivot(index="seed", columns="method", values="value")
-    return wide[[m for m in labels if m in wide.columns]]
+    return wide[[m for m in labels if m in wide.columns] + [m for m in wide if is_outside(m)]]
 
 
 def gains(wide: pd.DataFrame, reference: str, level: float = 0.95) -> pd.DataFrame:
@@ -134,5 +136,7 @@ def as_text(
             star = " *" if row[f"p {r}"] < 0.05 else ""
             name = f"gain over {labels[r].removeprefix('control: ')}"
             cells[name] = gain.text(signed=True) + star
-        rows[labels[str(method)]] = {name: "–" if x == "nan" else x for name, x in cells.items()}
+        rows[labels.get(str(method), str(method))] = {
+            name: "–" if x == "nan" else x for name, x in cells.items()
+        }
     return table(rows)

@@ -11,7 +11,7 @@ import json
 import pkgutil
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -52,6 +52,9 @@ class Experiment:
         Cores that one of its cells takes on a cluster (``--engine ray``).
     gpus : float
         GPUs, or the part of one, that a cell takes there when its device is ``cuda``.
+    entry : str, optional
+        How a row is called that a method from outside has taken, such as ``"{}"``; left out, the
+        experiment has no such rows.
     """
 
     paper: str
@@ -62,6 +65,7 @@ class Experiment:
     golden: tuple[Tiny, ...] = ()
     cores: int = 1
     gpus: float = 1.0
+    entry: str | None = None
 
     def behaviours(self, cell: Cell) -> dict[str, int]:
         """Return the golden runs that answer for a cell, and what each is at."""
@@ -76,6 +80,30 @@ class Experiment:
         for name, value in settings.items():
             cells = keep(cells, name, value)
         return cells
+
+    def entered(self, cells: Sequence[Cell], method: str) -> list[Cell]:
+        """Return cells with a method from outside in the place of their rows, each once.
+
+        Parameters
+        ----------
+        cells : sequence of Cell
+        method : str
+            As :func:`fedkit.records.methods.signed` writes it.
+
+        Raises
+        ------
+        ValueError
+            If the experiment has no place for one; the message lists those that have.
+        """
+        if self.entry is None:
+            there = ", ".join(item.name for item in all_experiments(self.paper) if item.entry)
+            raise ValueError(
+                f"{self.paper} {self.name} takes no method from outside; in {self.paper} "
+                + (f"these do: {there}" if there else "nothing does")
+            )
+        row = {"method": self.entry.format(method)}
+        mine = (replace(cell, settings={**cell.settings, **row}) for cell in cells)
+        return list(dict.fromkeys(mine))
 
     def execute(
         self,

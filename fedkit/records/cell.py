@@ -175,8 +175,10 @@ class Cell:
     @property
     def command(self) -> str:
         """The shell command that computes this cell anew."""
+        name, signed, _ = str(self.settings.get("method")).partition("@")
+        method = f"--method {name} " if signed else ""
         return (
-            f"fedkit run {self.paper} {self.experiment} --profile {self.profile} "
+            f"fedkit run {self.paper} {self.experiment} --profile {self.profile} {method}"
             f"--seeds {format_seeds(self.seeds)} --only key={self.digest} --force"
         )
 

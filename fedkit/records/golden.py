@@ -31,6 +31,7 @@ from fedkit.records.manifest import (
     lock_hash,
     repository_root,
 )
+from fedkit.records.methods import is_outside
 from fedkit.records.outside import entered, home
 
 __all__ = [
@@ -107,6 +108,8 @@ class Tiny:
             runs = {self.name: base}
         else:
             method = settings[self.by]
+            if is_outside(method):  # it has none of its own; what runs it must not have changed
+                method = base[self.by]
             runs = {f"{self.name}.{_plain(method)}": {**base, self.by: method}}
         for key, changes in self.switches.items():
             switch, _, only = key.partition("=")

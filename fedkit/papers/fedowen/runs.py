@@ -64,6 +64,7 @@ from fedkit.papers.fedowen.settings import (
 from fedkit.papers.registry import RunFunction
 from fedkit.records.cell import Cell
 from fedkit.records.golden import Tiny, trace
+from fedkit.records.methods import is_outside
 from fedkit.streams import Streams
 
 
@@ -87,6 +88,7 @@ def strategy(s: Setting) -> Strategy:
     Section 4.1 has every estimator, ShapFed-WA among them, share the softmax aggregation;
     Algorithm 7 of the appendix weights by the scores themselves, which is the method
     ``shapfed-proportional``.  A name that ends in ``-no-adaptive`` selects at random (Table 3).
+    A name ``package:Name`` is a method from outside, an estimator with the budget of the others.
     """
     ours = FedOwen(select=EpsilonGreedy(s.epsilon, s.confidence, s.floor)).strategy()
     values: dict[str, ValuePolicy] = {
@@ -108,6 +110,11 @@ def strategy(s: Setting) -> Strategy:
         "shapfed-proportional": Proportional(),  # Algorithm 7, line 3
     }
     method = s.method.removesuffix(RANDOM_SELECTION)
+    if is_outside(method):
+        row = ours if s.method == method else replace(ours, select=UniformSelection())
+        return common.in_place(
+            method, row, lambda one: Estimated(one, s.budget, normalised=s.normalised)
+        )
     if method not in values:
         raise ValueError(f"unknown method {s.method!r}; there are {', '.join(values)}")
     random = s.method in ("fedavg", "uniform") or s.method != method
@@ -273,7 +280,8 @@ def _register(
     def seeds(profile: str, s: Setting) -> list[tuple[int, ...]]:
         return blocks((0, 1, 2) if name == "reduced" else SCALES[profile].seeds, BLOCK)
 
-    experiment("fedowen", name, title, settings, seeds, run, golden, block=BLOCK)
+    entry = None if run is run_round_errors else "{}" + RANDOM_SELECTION * (name == "table3")
+    experiment("fedowen", name, title, settings, seeds, run, golden, block=BLOCK, entry=entry)
 
 
 _register("table1", "Final accuracy, imbalance factor 0.01", lambda p: grid(p, METHODS, 0.01))

@@ -31,7 +31,7 @@ from fedkit.federated.rounds import (
     keep_total,
 )
 from fedkit.federated.selection import ClientTable, UniformSelection
-from fedkit.federated.valuers import Exact, NoValue, RandomValues, Round, ValuePolicy
+from fedkit.federated.valuers import Estimated, Exact, NoValue, RandomValues, Round, ValuePolicy
 from fedkit.games.valuation import Valuation
 from fedkit.learning.architectures import build
 from fedkit.learning.evaluation import Evaluator
@@ -67,6 +67,7 @@ from fedkit.papers.fedtsv.settings import (
 from fedkit.papers.fedtsv.timings import Timing, run_timing
 from fedkit.records.cell import Cell
 from fedkit.records.golden import Tiny
+from fedkit.records.methods import is_outside
 from fedkit.streams import Streams
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ FloatArray = npt.NDArray[np.float64]
 
 
 def strategy(s: Setting) -> Strategy:
-    """Return the strategy of a setting."""
+    """Return the strategy of a setting; a method from outside, ``package:Name``, may be one."""
     follow, exact = ContributionWeights(), TrajectoryValues(utility=s.utility)
     sampled = TrajectoryValues(PermutationSampling(), 2 * s.participants + 2, s.utility)
     rows: dict[str, tuple[ValuePolicy, Aggregation | Weigh, Remember]] = {
@@ -93,6 +94,10 @@ def strategy(s: Setting) -> Strategy:
         "random": (RandomValues(), follow, keep_total),
         "oracle": (NoValue(), OracleWeights(tuple(range(s.honest, s.clients))), keep_latest),
     }
+    if is_outside(s.method):
+        row = Strategy(UniformSelection(), NoValue(), follow, keep_total)
+        calls = 2 * s.participants + 2  # as of "tsv-sampled"
+        return common.in_place(s.method, row, lambda one: Estimated(one, calls, normalised=False))
     if s.method not in rows:
         raise ValueError(f"unknown method {s.method!r}; there are {', '.join(METHODS)}")
     value, aggregate, remember = rows[s.method]
@@ -362,10 +367,17 @@ RUN = Tiny(
 )  # fmt: skip
 experiment(
     "fedtsv", "figures", "Accuracy, loss and final weights (Figures 1 and 2)",
-    figures, lambda profile, s: [SEEDS[profile]], run_cell, RUN,
+    figures, lambda profile, s: [SEEDS[profile]], run_cell, RUN, entry="{}",
 )  # fmt: skip
 experiment(
-    "fedtsv", "study", "Does the separation of clients survive", study, study_seeds, run_cell, RUN
+    "fedtsv",
+    "study",
+    "Does the separation of clients survive",
+    study,
+    study_seeds,
+    run_cell,
+    RUN,
+    entry="{}",
 )
 experiment(
     "fedtsv", "timings", "Seconds and errors of exact, sampled and averaged values of a round",

@@ -202,7 +202,7 @@ def rounds_table(frame: pd.DataFrame) -> pd.DataFrame:
     table = {}
     for metric, (name, digits, most) in _ROUNDS.items():
         wide = overviews.by_seed(frame, LABELS, metric)
-        table[name] = {LABELS[m]: text(wide[m], digits, most) for m in map(str, wide)}
+        table[name] = {LABELS.get(m, m): text(wide[m], digits, most) for m in map(str, wide)}
     return pd.DataFrame(table).dropna(how="all").fillna("–")
 
 

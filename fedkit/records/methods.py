@@ -1,0 +1,116 @@
+"""Methods from outside: imported by their names, known by their source, blamed for what they raise.
+
+A record says ``package:Name@digits``; the digits are of the source of the whole package, so that
+what its author changes since is another method.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+__all__ = ["blamed", "is_outside", "make_method", "signed"]
+
+
+def is_outside(method: object) -> bool:
+    """Tell whether a method's name is of the form ``package:Name``, as no row's of a paper is."""
+    return ":" in str(method)
+
+
+def make_method(name: str) -> Any:
+    """Import ``package:Name``, and make one of it where it is a class.
+
+    Raises
+    ------
+    ValueError
+        If it cannot be imported or made, or `name` ends in ``@`` and the digits of another source.
+    """
+    place, at, _ = name.partition("@")
+    module, _, attribute = place.partition(":")
+    with blamed(ValueError, f"method {place!r} cannot be imported:"):
+        given = getattr(importlib.import_module(module), attribute)
+    if at and name != (now := f"{place}@{_digits(module)}"):
+        raise ValueError(f"method {name} has another source by now, which makes it {now}")
+    with blamed(ValueError, f"method {place!r} cannot be made:"):
+        return given() if isinstance(given, type) else given
+
+
+def signed(name: str) -> str:
+    """Return ``package:Name@digits`` for a method that can be imported and made.
+
+    Raises
+    ------
+    ValueError
+        If `name` is not of the form ``package:Name``, or see :func:`make_method`.
+    """
+    if not is_outside(name) or "@" in name:
+        raise ValueError(f"method {name!r} is not of your own; write package:Name")
+    make_method(name)
+    return f"{name}@{_digits(name.partition(':')[0])}"
+
+
+def _digits(module: str) -> str:
+    """Hash the source of the package (or single module) that a module belongs to."""
+    return _digits_of(module.partition(".")[0])
+
+
+@cache  # what was imported stays what it was, whatever happens to its file
+def _digits_of(top: str) -> str:
+    package = sys.modules[top]
+    folders = [Path(folder) for folder in getattr(package, "__path__", ())]
+    files = {file.relative_to(f).as_posix(): file for f in folders for file in f.rglob("*.py")}
+    if alone := not folders and getattr(package, "__file__", None):
+        files = {"": Path(alone)}
+    if not files:
+        raise ValueError(f"module {top!r} has no source file; put the method into one")
+    whole = hashlib.sha256()
+    for name, file in sorted(files.items()):
+        whole.update(name.encode() + b"\0" + hashlib.sha256(file.read_bytes()).digest())
+    return whole.hexdigest()[:10]
+
+
+def _told(error: BaseException) -> str:
+    """Name of an exception, and what it says; one may fail at that too."""
+    try:
+        said = str(error)
+    except Exception:
+        said = "it cannot say why"
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+
+
+@contextmanager
+def blamed(kind: type[ValueError], told: str) -> Iterator[None]:
+    """Turn whatever a method raises into one sentence, and let Ctrl-C through, caught or not.
+
+    A `kind` of one's own (not ValueError itself) is a sentence already, and passes as it is.
+    """
+    pressed: list[int] = []
+    before: Any = signal.getsignal(signal.SIGINT)
+    main = threading.current_thread() is threading.main_thread()
+
+    def press(number: int, frame: object) -> None:
+        pressed.append(number)
+        before(number, frame)
+
+    if main and callable(before):
+        signal.signal(signal.SIGINT, press)
+    try:
+        yield
+    except BaseException as error:
+        if isinstance(error, kind) and kind is not ValueError:
+            raise
+        if not pressed:
+            raise kind(f"{told} {_told(error)}") from error
+    finally:
+        if main and callable(before):
+            signal.signal(signal.SIGINT, before)
+    if pressed:
+        raise KeyboardInterrupt
