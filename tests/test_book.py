@@ -105,6 +105,9 @@ def test_no_traceback_and_no_raw_number(page: str) -> None:
         code.extract()
     text = shown.get_text(" ")
     assert "Traceback (most recent call last)" not in text
+    if page.startswith("book/api"):  # describes what functions do with such numbers
+        return
+    text = re.sub(r"(tolerance|rtol|p =) \d\S*e-\d+", " ", text)  # rules as the code has them
     raw = (
         r"\[None, None\]|\b(?:nan|inf|NaT)\b|\bat 0x[0-9a-f]+|(?<![\w.])-?\d+(?:\.\d+)?e[+-]?\d+\b"
     )
