@@ -102,28 +102,17 @@ def test_no_traceback(page: str) -> None:
     assert "Traceback (most recent call last)" not in article(page).get_text(" ")
 
 
-#: Known defects: these pages still break the rule that the test states.
-RAW = {
-    "notebooks/fedccea-appendix", "notebooks/fedvalue-recommendation-appendix", "notebooks/claims",
-    "notebooks/claims-appendix", "book/api-games", "book/api-federation", "book/api-methods",
-    "book/api-columns", "book/api-records", "book/api-plots",
-}  # fmt: skip
-NO_CARDS = {"notebooks/fedvalue-experiments-appendix"}
-
-
 @each_page
 def test_no_raw_number(page: str) -> None:
     """What a program would print of a missing, infinite or tiny number is no number for a page."""
     shown = copy.copy(article(page))
-    for code in shown.select("pre, code, script, style"):
+    for code in shown.select("pre, code, script, style, dt.sig"):
         code.extract()
     text = shown.get_text(" ")
     raw = (
         r"\[None, None\]|\b(?:nan|inf|NaT)\b|\bat 0x[0-9a-f]+|(?<![\w.])-?\d+(?:\.\d+)?e[+-]?\d+\b"
     )
     found = re.findall(rf".{{0,30}}(?:{raw}).{{0,10}}", text)
-    if page in RAW and found:
-        pytest.xfail(f"known: {found[:2]}")
     assert not found, found[:5]
 
 
@@ -135,10 +124,7 @@ def test_tables_of_verdicts_are_cards_on_a_telephone(page: str) -> None:
     for table in article(page).select(".cell_output table"):
         head = [cell.get_text(strip=True) for cell in table.select("thead th")]
         if set(WORDS_IN_TABLES) & set(head) and not table.find_parent(class_="fedkit-finder"):
-            cards = "fedkit-cards" in table.get("class", [])
-            if page in NO_CARDS and not cards:
-                pytest.xfail("known: a table of verdicts that is no card")
-            assert cards, table.caption
+            assert "fedkit-cards" in table.get("class", []), table.caption
 
 
 # ------------------------------------------------------------------------------ images

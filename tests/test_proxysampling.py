@@ -589,6 +589,30 @@ def test_of_many_players_and_many_coalitions_a_part_stands_for_all(monkeypatch):
     assert 0.8 < np.sqrt((errors**2).mean() / values.var(axis=0, ddof=1).mean()) < 1.4
 
 
+@pytest.mark.parametrize(("rough", "taken"), [(0.0, False), (0.2, True)])
+def test_single_precision_is_taken_only_where_its_rounding_is_nothing(rough, taken, monkeypatch):
+    """Of a smooth game a proxy leaves so little that rounding would be a third of an error."""
+    n, spread = 13, np.linspace(1.0, 5.0, 13)
+
+    def utility(rows):
+        kinks = np.cos(40 * rows @ np.sqrt(np.arange(2.0, n + 2)))
+        return 1 - np.exp(-(rows @ spread) / 20) + rough * kinks
+
+    said = []
+    guard = proxysampling._fine_enough
+    monkeypatch.setattr(
+        proxysampling, "_fine_enough", lambda *each: said.append(guard(*each)) or said[-1]
+    )
+    game = FunctionGame(n, utility)
+    found = estimate(game, ProxySampling("mixture", sizes=spread), 700, seed=3)
+    assert said and all(each is taken for each in said)
+    monkeypatch.setattr(proxysampling, "DOUBLE", n)  # the plain way: double precision always
+    plain = estimate(game, ProxySampling("mixture", sizes=spread), 700, seed=3)
+    off = np.abs(found.values - plain.values) / plain.standard_errors
+    assert off.max() < 0.1
+    assert bool(off.any()) is taken
+
+
 def test_a_score_that_is_none_is_refused():
     game = TableGame(MARGINS)
     with pytest.raises(ValueError, match=r"score made \(\) of outputs"):

@@ -549,6 +549,11 @@ def test_verdicts_are_counted_by_when_their_claims_were_declared(frame):
 def test_tiny_numbers_are_powers_of_ten(frame):
     tiny = frame[frame["claim"] == VALUE].assign(mean=1.2e-5, low=-3e-7, high=2e-4)
     assert "1.2·10⁻⁵ [-3.0·10⁻⁷, 2.0·10⁻⁴]" in claims_table(tiny)
+    said = tiny.assign(rule="tolerance 1e-09", note="p = 3.8e-06; alpha1e5")
+    folded = claims_listed({"FedOwen": said})[1]["fold"]["claim"]
+    for text in (claims_table(said), "\n".join(folded)):
+        assert "tolerance 1·10⁻⁹" in text
+        assert "p = 3.8·10⁻⁶; alpha1e5" in text  # a name stays as it is
 
 
 def test_tables_for_a_page(frame):

@@ -79,7 +79,7 @@ def execute(
         ]
         command += ["--parameters_file", work / "given.yaml", "--cwd", cwd, "--no-progress-bar"]
         process = subprocess.Popen(
-            [*command, "--no-progress-bar", "--no-request-save-on-cell-execute"],
+            [*command, "--no-request-save-on-cell-execute"],
             env=_environment(work),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

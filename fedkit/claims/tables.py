@@ -73,13 +73,21 @@ def _says(row: Any) -> str:
     return f"{row['says']} [{'; '.join(marks)}]" if marks else str(row["says"])
 
 
+def _powers(text: str) -> str:
+    """Write numbers such as 4e-08 as powers of ten."""
+    return re.sub(
+        r"(?<![\w.])(\d+(?:\.\d+)?)e([+-]?\d+)\b",
+        lambda m: f"{m[1]}·10{str(int(m[2])).translate(_RAISED)}",
+        text,
+    )
+
+
 def _number(value: float, digits: int) -> str:
     """Write a number with some decimals; whole ones plain, tiny ones by their leading digits."""
     if digits == 2 and value == int(value):
         return str(int(value))
     if value != 0 and abs(value) < 0.5 * 10**-digits:
-        mantissa, exponent = f"{value:.1e}".split("e")
-        return f"{mantissa}·10{str(int(exponent)).translate(_RAISED)}"
+        return _powers(f"{value:.1e}")
     return f"{value:.{digits}f}"
 
 
@@ -137,6 +145,7 @@ def claims_table(frame: pd.DataFrame, *, commands: bool = False) -> str:
             else "not printed", ours, off or "–", row["rule"], verdict_text(row["verdict"]) + note,
             _fits(row) or "–",
         ]  # fmt: skip
+        line = [*map(_powers, line)]
         rows.append([*line, f"`{row['command']}`"] if commands else line)
     return markdown(head, rows)
 
@@ -167,7 +176,7 @@ def claims_listed(frames: Mapping[str, pd.DataFrame]) -> tuple[pd.DataFrame, dic
                 "paper": paper,
                 "table": str(row["where"]).split(",")[0],
                 "claim": row["says"],
-                "printed": printed.replace("-", "−") or "–",
+                "printed": _powers(printed).replace("-", "−") or "–",
                 "ours [95% CI]": ours.replace("-", "−"),
                 "verdict": verdict_text(row["verdict"]),
                 "declared": "after the runs" if row["after_runs"] else apart,
@@ -178,9 +187,10 @@ def claims_listed(frames: Mapping[str, pd.DataFrame]) -> tuple[pd.DataFrame, dic
             said = {
                 "where": row["where"], "unit": row["unit"], "rule": row["rule"],
                 "difference": off, "note": row["note"], "after the runs": row["after_runs"],
-                "ticks": _fits(row), "command": f"`{row['command']}`",
+                "ticks": _fits(row),
             }  # fmt: skip
-            below.append("\n".join(f"{k}: {v}" for k, v in said.items() if v))
+            told = _powers("\n".join(f"{k}: {v}" for k, v in said.items() if v))
+            below.append(f"{told}\ncommand: `{row['command']}`")
     shown = pd.DataFrame(rows).assign(below=below)
     shown = shown.sort_values("judged", ascending=False, kind="stable")
     columns = ["paper", "table", "claim", "printed", "ours [95% CI]", "verdict", "declared"]
@@ -266,7 +276,7 @@ def comparison_table(frame: pd.DataFrame, table: str, **column: Any) -> str:
         # A number that is not judged stands beside the paper's all the same: it must say why.
         why = f": {row['note']}" if row["verdict"] == NOT_JUDGED else ""
         why += f"<br>{_fits(row)}" if _fits(row) else ""
-        cells.setdefault(name, {})[head] = (
+        cells.setdefault(name, {})[head] = _powers(
             f"{row['paper']}<br>{_ours(row)[1]}<br>{_with_remarks(row)}{why}"
         )
     if not cells:

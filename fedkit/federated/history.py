@@ -28,10 +28,10 @@ class History:
     Attributes
     ----------
     rounds : list of dict
-        seed, round (from 1), accuracy (test, fraction, nan where not measured), evaluations,
+        seed, round (from 1), accuracy (test, fraction, NaN where not measured), evaluations,
         calls, left_out (participants dropped for an unusable update), and what the probe gave.
     clients : list of dict
-        seed, round, client, value, standard_error, weight (nan where the aggregation returned the
+        seed, round, client, value, standard_error, weight (NaN where the aggregation returned the
         next model).
     seconds : dict of str to float
         Wall time by phase, over all rounds; not part of the result.

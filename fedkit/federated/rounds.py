@@ -391,7 +391,7 @@ def run(
 
     Notes
     -----
-    An update that is not finite, or so long that its squared length is not (about 1e19), is left
+    An update that is not finite, or so long that its squared length is not (about 10¹⁹), is left
     out of its round: neither valued nor aggregated, and the client's remembered value stays.  A
     shorter one is the aggregation's to withstand: where the weighted mean takes it, the model may
     be useless, and its accuracy NaN where its outputs overflow.  Values of such a round are not

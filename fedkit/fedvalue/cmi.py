@@ -209,8 +209,8 @@ def mshapley_cmi(
         themselves (:func:`~fedkit.fedvalue.neighbours.knn_information`).
     estimator : Estimator, optional
         How coalitions are sampled.  By default values are exact while ``2**d (n + 5000)`` is at
-        most 4e8 (16 parties with a thousand rows, 8 with a million; "permutation" needs ``2 d``
-        times the work) and come from 500 random permutations beyond (Eq. 16).
+        most 400 million (16 parties with a thousand rows, 8 with a million; "permutation" needs
+        ``2 d`` times the work) and come from 500 random permutations beyond (Eq. 16).
     budget : int, optional
         Distinct coalitions to evaluate; ``2**d`` gives exact values.  For "permutation":
         marginal contributions, repeats included, and values stay sampled whatever the budget.
@@ -251,7 +251,7 @@ def mshapley_from_table(
     """Return the values from a contingency table: the secure path's last step (Eq. 13).
 
     Equal to :func:`mshapley_cmi` on the rows that were counted where both are exact: bit for bit
-    for "plugin" and "miller-madow", to about 1e-12 nats for "permutation".  Whether values are
+    for "plugin" and "miller-madow", to about 10⁻¹² nats for "permutation".  Whether values are
     exact is decided by the rows of the table, of which there are fewer than people, so this may be
     exact where the other is sampled.
 

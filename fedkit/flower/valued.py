@@ -106,7 +106,7 @@ class Valued(Strategy):
     Attributes
     ----------
     history : History
-        As ``fk.run`` leaves it.  The weight of a client is nan without `aggregate`: the
+        As ``fk.run`` leaves it.  The weight of a client is NaN without `aggregate`: the
         inner strategy does not tell it.
     numbers : dict of int to int
         Number of each node: what its reply names in ``{"fedkit": {"client": number}}`` (a

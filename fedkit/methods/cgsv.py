@@ -119,7 +119,7 @@ class RunningCosine:
     Parameters
     ----------
     alpha, floor : float
-        0.95 and 1e-3 in the authors' code.
+        0.95 and 0.001 in the authors' code.
 
     Notes
     -----

@@ -150,7 +150,7 @@ def bars_with_errors(
     values : array of shape (n,), or mapping from series to such arrays
         Values; several series stand side by side.
     errors : the same, optional
-        Standard errors; nan or zero draws no error bar.
+        Standard errors; NaN or zero draws no error bar.
     names : sequence of str, optional
         Names of the clients; their numbers if left out.
     xlabel, ylabel : str

@@ -153,7 +153,7 @@ def dots_with_intervals(table: DataFrame, *, xlabel: str) -> Picture:
     ----------
     table : DataFrame
         One row per line of the figure, drawn from the top: columns label, mean, low and high (a
-        95% interval) and, if there are any, paper; nan where there is no number.
+        95% interval) and, if there are any, paper; NaN where there is no number.
     xlabel : str
         Quantity and unit.
     """
