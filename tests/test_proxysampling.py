@@ -605,7 +605,8 @@ def test_single_precision_is_taken_only_where_its_rounding_is_nothing(rough, tak
     )
     game = FunctionGame(n, utility)
     found = estimate(game, ProxySampling("mixture", sizes=spread), 700, seed=3)
-    assert said and all(each is taken for each in said)
+    assert said
+    assert all(each is taken for each in said)
     monkeypatch.setattr(proxysampling, "DOUBLE", n)  # the plain way: double precision always
     plain = estimate(game, ProxySampling("mixture", sizes=spread), 700, seed=3)
     off = np.abs(found.values - plain.values) / plain.standard_errors
