@@ -583,10 +583,13 @@ class Deaf:
 
 
 def test_ctrl_c_stops_the_arena_whatever_a_method_catches(noisy) -> None:
-    before = signal.getsignal(signal.SIGINT)
-    with pytest.raises(KeyboardInterrupt):
-        play("deaf", Deaf(), noisy)
-    assert signal.getsignal(signal.SIGINT) is before
+    found = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in the background
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            play("deaf", Deaf(), noisy)
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, found)
 
 
 class Mute:
