@@ -169,6 +169,12 @@ def test_a_task_party_that_was_killed_goes_on(
         federation.check(federation.run())
 
 
+def test_a_task_party_without_a_label_is_refused(federation: Federation) -> None:
+    with pytest.raises(ValueError, match="have no label; read them with label="):
+        federation.run(held=federation.columns("bank"))
+    assert not (federation.folder / "shop.run").exists()
+
+
 def test_a_run_with_other_options_begins_anew(federation: Federation) -> None:
     with pytest.raises(PartyMissing, match="missing: bank, telco"):
         federation.run(timeout=0.1)
