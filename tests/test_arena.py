@@ -582,10 +582,16 @@ class Deaf:
             return np.zeros(view.n_clients)
 
 
-def test_ctrl_c_stops_the_arena_whatever_a_method_catches(noisy) -> None:
+class Loud(Deaf):
+    def values(self, view):
+        raise ValueError(super().values(view))
+
+
+@pytest.mark.parametrize("method", [Deaf, Loud])
+def test_ctrl_c_stops_the_arena_whatever_a_method_catches(noisy, method) -> None:
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
-        play("deaf", Deaf(), noisy)
+        play("deaf", method(), noisy)
     assert signal.getsignal(signal.SIGINT) is before
 
 
