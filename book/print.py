@@ -16,12 +16,24 @@ from fedkit.book.build import rendering
 
 ROOT = Path(__file__).resolve().parent.parent
 STAGE, BUILD = ROOT / "_stage", ROOT / "_build"
+
+#: An extension that names handlers for singlehtml hides all others' handlers for HTML from it.
+HANDLERS = """
+from sphinx.registry import SphinxComponentRegistry as Registry
+add = Registry.add_translation_handlers
+Registry.add_translation_handlers = lambda self, node, **given: add(
+    self, node, **({"singlehtml": given["html"]} if "html" in given else {}) | given
+)
+"""
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
 def one_page() -> Path:
     """Render the stage as one page."""
     command, environment = rendering(STAGE, ROOT, strict=False)
+    command[2] = HANDLERS + command[2]
+    shutil.rmtree(BUILD / "singlehtml", ignore_errors=True)
+    (BUILD / "singlehtml" / "_static").mkdir(parents=True)  # else the logo becomes this name
     subprocess.run([*command, "--builder", "singlehtml"], env=environment, cwd=ROOT, check=True)
     (page,) = sorted((BUILD / "singlehtml").glob("*.html"))[:1]
     return page

@@ -589,10 +589,13 @@ class Loud(Deaf):
 
 @pytest.mark.parametrize("method", [Deaf, Loud])
 def test_ctrl_c_stops_the_arena_whatever_a_method_catches(noisy, method) -> None:
-    before = signal.getsignal(signal.SIGINT)
-    with pytest.raises(KeyboardInterrupt):
-        play("deaf", method(), noisy)
-    assert signal.getsignal(signal.SIGINT) is before
+    found = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in the background
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            play("deaf", method(), noisy)
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, found)
 
 
 class Mute:

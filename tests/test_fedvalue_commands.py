@@ -19,7 +19,7 @@ from fedkit.fedvalue.cmi import mshapley_cmi
 from fedkit.fedvalue.service import cli as commands
 from fedkit.fedvalue.service import demo as show
 from fedkit.fedvalue.service.access import issue_tokens
-from fedkit.fedvalue.service.client import CounterUnavailable
+from fedkit.fedvalue.service.client import CounterUnavailable, RemoteCounter
 
 AWAY = "http://127.0.0.1:9"
 
@@ -143,7 +143,7 @@ def test_what_is_refused(
 ) -> None:  # fmt: skip
     issue_tokens(files / "tokens.db", files, task=["shop"], data=["bank"])
     before = set(files.iterdir())
-    monkeypatch.setattr("time.sleep", lambda _: None)
+    monkeypatch.setitem(RemoteCounter.__init__.__kwdefaults__, "sleep", lambda _: None)
     capsys.readouterr()
     asked = command(what, AWAY, *more) if isinstance(what, str) else ["fedvalue", *what, *more]
     assert cli.main(asked) == 1

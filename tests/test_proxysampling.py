@@ -209,11 +209,12 @@ def test_a_mixture_is_its_definition_and_knows_its_slope():
             expected = near * (4 + 0.7 * alike) + 0.4 * common
             assert matrix[i, j] == pytest.approx(expected, rel=1e-9)
         places = proxy._places(rows)
-        height, slope = proxy._likelihood(places, y)
+        lag = proxies._lag(places[2][:, None], places[2])
+        height, slope = proxy._likelihood(places, lag, y)
         assert height == pytest.approx(proxies._likelihood(matrix, proxy.noise, y))
         for k, step in enumerate(1e-5 * np.eye(len(logs))):
             ends = [Mixture(shares, logs + sign * step, rough) for sign in (1, -1)]
-            up, down = (end._likelihood(places, y)[0] for end in ends)
+            up, down = (end._likelihood(places, lag, y)[0] for end in ends)
             assert slope[k] == pytest.approx((up - down) / 2e-5, rel=1e-4, abs=1e-6)
 
 

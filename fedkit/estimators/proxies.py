@@ -28,6 +28,7 @@ __all__ = ["FAMILIES", "Fit", "Mixture", "Proxy", "candidates", "choose", "fit",
 
 Floats = NDArray[np.float64]
 Reals = NDArray[np.floating]
+Places = tuple[Floats, Floats, NDArray[np.int64]]  # members, averaging weights and sizes
 
 NOISES = (1e-6, 1e-4, 1e-3, 1e-2, 5e-2)  # variance of what the kernel does not explain
 SIZE = 4.0  # variance of the size means, in units of the utilities' variance: hardly shrunk
@@ -166,7 +167,7 @@ class Mixture:
         """Return the mixture whose rates suit the utilities, by likelihood and priors on logs."""
 
         def loss(logs: Floats) -> tuple[float, Floats]:
-            height, slope = replace(self, logs=logs)._likelihood(places, utilities)
+            height, slope = replace(self, logs=logs)._likelihood(places, lag, utilities)
             away = (logs - self.logs) / spread
             groups = logs[4:].reshape(2, -1)
             within = groups - groups.mean(axis=1, keepdims=True)
@@ -176,6 +177,7 @@ class Mixture:
 
         n = len(self.shares)
         places = self._places(rows)
+        lag = _lag(places[2][:, None], places[2])
         # the rates of a kind have a common level, of little known size, and a spread of one
         spread = np.array([3.0, 1.0, 2.0, 2.0] + [3.0 * n**0.5] * (2 * n))
         ends = [(np.log(1e-7), np.log(0.3)), (-1.0, 3.0), (-8.0, 4.0), (-8.0, 4.0)]
@@ -185,14 +187,14 @@ class Mixture:
         )
         return replace(self, logs=found.x)
 
-    def _places(self, rows: NDArray[np.bool_]) -> tuple[Floats, Floats]:
-        return rows.astype(np.float64), _averaging(rows, self.shares)
+    def _places(self, rows: NDArray[np.bool_]) -> Places:
+        return rows.astype(np.float64), _averaging(rows, self.shares), rows.sum(axis=1)
 
     def _parts(
-        self, one: tuple[Floats, Floats], other: tuple[Floats, Floats], single: bool = False
+        self, one: Places, other: Places, single: bool = False
     ) -> tuple[Reals, Reals, Reals | None, Reals]:
         """Return `near`, `k`, its slope in the squared distance, and the part of membership."""
-        (x, u), (z, w) = one, other
+        (x, u, p), (z, w, q) = one, other
         rates = np.exp(self.logs[4:].reshape(2, -1))
         kind = np.float32 if single else np.float64
         square: Reals = _apart(u**2 * rates[0], w**2 * rates[0], u * rates[0], w).astype(
@@ -202,13 +204,15 @@ class Mixture:
         common = _apart(x * rates[1], z * rates[1], x * rates[1], z).astype(kind, copy=False)
         common = np.exp(np.negative(common, out=common), out=common)
         reach = np.exp(self.logs[1])
-        p, q = (each.sum(axis=1).astype(np.int64) for each in (x, z))
         near = _by_sizes(lambda p, q: np.exp(-_lag(p, q) / reach), x.shape[1], p, q, kind)
         return near, alike, slope, common
 
-    def _likelihood(self, places: tuple[Floats, Floats], utilities: Floats) -> tuple[float, Floats]:
-        """Return the log marginal likelihood as :func:`_likelihood` does, and its gradient."""
-        x, u = places
+    def _likelihood(self, places: Places, lag: Floats, utilities: Floats) -> tuple[float, Floats]:
+        """Return the log marginal likelihood as :func:`_likelihood` does, and its gradient.
+
+        `lag` is :func:`_lag` between all sizes.
+        """
+        x, u, _ = places
         near, alike, slope, common = self._parts(places, places)
         assert slope is not None
         first, second = np.exp(self.logs[2:4])
@@ -217,7 +221,7 @@ class Mixture:
         sized *= near
         matrix = second * common
         matrix += sized
-        matrix[np.diag_indices_from(matrix)] += self.noise
+        _diagonal(matrix)[:] += self.noise
         factor, failed = lapack.dpotrf(matrix, lower=True)
         if failed:
             return -1e25, np.zeros_like(self.logs)
@@ -226,10 +230,9 @@ class Mixture:
         misfit = np.maximum((utilities * solved).sum(axis=0), 1e-300)
         count, outputs = utilities.shape
         height = -0.5 * count * np.log(misfit / count).sum()
-        height -= outputs * np.log(np.diag(factor)).sum()
+        height -= outputs * np.log(_diagonal(factor)).sum()
         pull = 0.5 * (count * (solved / misfit) @ solved.T - outputs * precision)
-        size = x.sum(axis=1)
-        sized *= _lag(size[:, None], size)
+        sized *= lag
         close = pull * near
         slope *= close
         joint = pull * common
@@ -297,12 +300,17 @@ def _pulls(pull: Floats, squares: Floats, u: Floats) -> Floats:
     return result
 
 
+def _diagonal(matrix: Floats) -> Floats:
+    """Return a view of the diagonal, to be written to."""
+    return np.einsum("ii->i", matrix)
+
+
 def _inverse(factor: Floats) -> Floats:
     """Return the inverse of the matrix with this lower factor, whose upper half is zero."""
     inverse, failed = lapack.dpotri(factor, lower=True)
     assert not failed
     inverse = inverse + inverse.T
-    inverse[np.diag_indices_from(inverse)] *= 0.5
+    _diagonal(inverse)[:] *= 0.5
     return np.asarray(inverse)
 
 
@@ -333,7 +341,7 @@ class Fit:
 def fit(proxy: Proxy | Mixture, rows: NDArray[np.bool_], utilities: Floats) -> Fit:
     """Fit a proxy to utilities ``[B, m]``, up to a constant that their middle is near to."""
     matrix = proxy.kernel(rows, rows)
-    matrix[np.diag_indices_from(matrix)] += proxy.noise
+    _diagonal(matrix)[:] += proxy.noise
     factor = cholesky(matrix, lower=True, overwrite_a=True)
     return Fit(proxy, rows, cho_solve((factor, True), utilities), _inverse(factor))
 
@@ -383,7 +391,7 @@ def choose(
 
 def _left_out_error(proxy: Proxy | Mixture, rows: NDArray[np.bool_], utilities: Floats) -> float:
     found = fit(proxy, rows, utilities)
-    errors = (found.weights / np.diag(found.precision)[:, None]) ** 2
+    errors = (found.weights / _diagonal(found.precision)[:, None]) ** 2
     return float(np.log(np.maximum(errors.sum(axis=0), 1e-300)).sum())  # outputs count alike
 
 
@@ -409,7 +417,7 @@ def _likeliest(grid: list[Proxy], rows: NDArray[np.bool_], utilities: Floats) ->
 def _likelihood(kernel: Floats, noise: float, utilities: Floats) -> float:
     """Return the log marginal likelihood, but for a constant."""
     matrix = kernel.copy(order="F")
-    matrix[np.diag_indices_from(matrix)] += noise
+    _diagonal(matrix)[:] += noise
     factor, failed = lapack.dpotrf(matrix, lower=True, overwrite_a=True, clean=False)
     if failed:
         return -np.inf
@@ -417,4 +425,4 @@ def _likelihood(kernel: Floats, noise: float, utilities: Floats) -> float:
     # the kernel's variance is not assumed, but profiled out, for each output
     count, outputs = utilities.shape
     misfit = np.log(np.maximum((half**2).sum(axis=0), 1e-300) / count).sum()
-    return float(-0.5 * count * misfit - outputs * np.log(np.diag(factor)).sum())
+    return float(-0.5 * count * misfit - outputs * np.log(_diagonal(factor)).sum())
