@@ -3,8 +3,9 @@
 Run ``python -m benchmarks.realrounds [folder] [--quick] [--save]``: tables of all utilities of
 rounds and all errors are kept in the folder (by default `_rounds`), so that the same command goes
 on where it was stopped; what no data set or no peer is there for is left out.  shapiq's regression
-estimators need its version 1.8 and Python 3.12.  ``--quick`` takes two rounds that shaped nothing,
-three seeds and the two smallest budgets; ``--save`` writes ``results/realrounds.json``.
+estimators need its version 1.8 and Python 3.12, two of them lightgbm and xgboost too.  ``--quick``
+takes two rounds that shaped nothing, three seeds and the two smallest budgets; ``--save`` writes
+``results/realrounds.json``.
 """
 
 from __future__ import annotations

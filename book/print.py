@@ -16,6 +16,7 @@ from fedkit.book.build import rendering
 
 ROOT = Path(__file__).resolve().parent.parent
 STAGE, BUILD = ROOT / "_stage", ROOT / "_build"
+ROOT_PAGE = "book/intro.html"
 
 #: An extension that names handlers for singlehtml hides all others' handlers for HTML from it.
 HANDLERS = """
@@ -35,7 +36,10 @@ def one_page() -> Path:
     shutil.rmtree(BUILD / "singlehtml", ignore_errors=True)
     (BUILD / "singlehtml" / "_static").mkdir(parents=True)  # else the logo becomes this name
     subprocess.run([*command, "--builder", "singlehtml"], env=environment, cwd=ROOT, check=True)
-    (page,) = sorted((BUILD / "singlehtml").glob("*.html"))[:1]
+    made, page = BUILD / "singlehtml" / ROOT_PAGE, BUILD / "singlehtml" / "index.html"
+    # its links hold from the folder above
+    page.write_text(made.read_text("utf-8").replace(f'"{ROOT_PAGE}#', '"#'), "utf-8")
+    made.unlink()
     return page
 
 

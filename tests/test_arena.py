@@ -582,11 +582,17 @@ class Deaf:
             return np.zeros(view.n_clients)
 
 
-def test_ctrl_c_stops_the_arena_whatever_a_method_catches(noisy) -> None:
+class Loud(Deaf):
+    def values(self, view):
+        raise ValueError(super().values(view))
+
+
+@pytest.mark.parametrize("method", [Deaf, Loud])
+def test_ctrl_c_stops_the_arena_whatever_a_method_catches(noisy, method) -> None:
     found = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in the background
     try:
         with pytest.raises(KeyboardInterrupt):
-            play("deaf", Deaf(), noisy)
+            play("deaf", method(), noisy)
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     finally:
         signal.signal(signal.SIGINT, found)

@@ -223,6 +223,26 @@ def test_the_names_of_a_claims_file_are_those_of_its_experiments(paper):
             assert plain <= metrics, name
 
 
+@pytest.mark.parametrize("paper", claims_papers())
+def test_the_protocol_of_a_claims_file_is_that_of_the_papers_cells(paper):
+    """Else no record would be judged."""
+    protocol = {k: v if isinstance(v, list) else [v] for k, v in CLAIMS[paper].protocol.items()}
+    cells = [c for name in CLAIMS[paper].experiments for c in get(paper, name).cells("paper", None)]
+    assert any(
+        all(k in c.settings and c.settings[k] in readings for k, readings in protocol.items())
+        for c in cells
+    )
+
+
+def test_claims_of_both_of_fedtsvs_lost_equations_are_judged_alike():
+    fedtsv = CLAIMS["fedtsv"]
+    for name in ("positive", "separates-weights.iid-malicious"):
+        head, _, pair = name.partition(".")
+        other = fedtsv[f"fedtsv.{head}-rational{'.' + pair if pair else ''}"]
+        assert other.ours["settings"]["utility"] == "rational"
+        assert other.test == fedtsv[f"fedtsv.{name}"].test
+
+
 # ------------------------------------------------------------------- refusals
 
 TOY = """

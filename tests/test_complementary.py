@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from test_estimators_statistics import GAME, assert_calibrated, assert_unbiased, run
+from test_estimators_statistics import GAME, N, assert_calibrated, assert_unbiased, run
 
 from fedkit.estimators import ComplementarySampling, PermutationSampling, estimate, shapley
 from fedkit.games.game import FunctionGame, TableGame, airport, all_coalitions, tabulate
@@ -45,8 +45,9 @@ def test_a_round_cut_by_a_distinct_budget_leaves_no_bias(budget):
     assert_unbiased(values, shapley(GAME).values)
 
 
-def test_standard_errors_hold():
-    game = noise(7)
+@pytest.mark.parametrize("n", [6, 7])  # sizes that divide n, and that do not
+def test_standard_errors_hold(n):
+    game = GAME if n == N else noise(n)
     values, errors = run(ComplementarySampling(rounds=40), None, game=game)
     assert_unbiased(values, shapley(game).values)
     assert_calibrated(values, errors, shapley(game).values)

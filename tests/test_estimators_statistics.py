@@ -237,7 +237,7 @@ def test_algorithm_1_with_one_level_is_permutation_sampling():
     np.testing.assert_allclose(one.sum(axis=1), ZERO.values[-1], atol=1e-12)
 
 
-@pytest.mark.parametrize("budget", [12, 17])
+@pytest.mark.parametrize("budget", [12, 17, 40])
 @pytest.mark.parametrize(
     ("estimator", "mean"),
     [

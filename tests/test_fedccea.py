@@ -250,6 +250,12 @@ def test_walks_cost_what_the_simulations_cost():
             truncated_walks(flat, sizes, tolerance=0.15, seed=0, limit=limit)
 
 
+def test_a_tally_adds_up_shares_of_unequal_clients():
+    tally = Tally(fk.TableGame(np.arange(8.0)), np.array([10, 30, 60]))
+    tally.value(np.array([[True, False, True], [False, False, False], [True, True, True]]))
+    assert tally.trained == pytest.approx(0.7 + 0 + 1)
+
+
 # Removals
 
 

@@ -22,7 +22,9 @@ from fedkit.federated.valuers import (
 from fedkit.games.valuation import Valuation
 from fedkit.learning.architectures import build
 from fedkit.learning.training import LocalSGD, train_clients
+from fedkit.methods.fedms import FedMS
 from fedkit.methods.fedowen import EpsilonGreedy, OwenSampling, Softmax
+from fedkit.methods.fedtsv import FedTSV, TrajectoryValues
 from fedkit.streams import Streams
 
 MLP = build("mlp-5", (1, 2, 3), 3)
@@ -91,13 +93,17 @@ def test_fedavg_equals_the_written_out_loop():
         Strategy(EpsilonGreedy(0.0), Exact(), Proportional(), keep_total),
         Strategy(EpsilonGreedy(0.5), ClassCosine(), Softmax(3.0)),
         Strategy(UniformSelection(), RandomValues(), UniformWeights()),
+        FedMS(tolerance=(50.0, 50.0)).strategy(3, PLAN.rounds),
+        FedTSV().strategy(),
+        FedTSV(TrajectoryValues(est.PermutationSampling(), 6)).strategy(),
     ],
 )
 def test_replicates_in_lockstep_equal_replicates_alone(strategy):
     federations = [toy(0), toy(1)]
-    both = run(federations, MLP, strategy, PLAN, [7, 8])
+    plan = PLAN if strategy.outputs is None else replace(PLAN, utility="class_accuracy")
+    both = run(federations, MLP, strategy, plan, [7, 8])
     for i, seed in enumerate((7, 8)):
-        alone = run([federations[i]], MLP, strategy, PLAN, [seed])
+        alone = run([federations[i]], MLP, strategy, plan, [seed])
         start = MLP.init(Streams(seed).generator("model"))
         assert_trained_alike(both.models[i], alone.models[0], start)
         mine = [r for r in both.clients if r["seed"] == seed]

@@ -24,7 +24,7 @@ from fedkit.papers.fedtsv.tables import (
     timings_table,
     weights_table,
 )
-from fedkit.papers.fedtsv.timings import Timing, averaging, made_up, run_timing
+from fedkit.papers.fedtsv.timings import Timing, averaging, clock, made_up, run_timing
 from fedkit.papers.registry import get
 from fedkit.records.cell import Cell
 from fedkit.records.store import Store
@@ -225,6 +225,13 @@ def test_averaging_is_the_game_of_the_gram_matrix():
     everyone = fk.all_coalitions(4)
     assert_close(slow.value(everyone), fast.value(everyone))
     assert torch.equal(made_up(4, 300)[0], updates)
+
+
+def test_the_clock_keeps_the_shortest_run_and_the_last_result(monkeypatch):
+    ticks = iter([0.0, 3.0, 10.0, 11.0, 20.0, 22.0])
+    monkeypatch.setattr("time.perf_counter", lambda: next(ticks))
+    results = iter("abc")
+    assert clock(lambda: next(results)) == (1.0, "c")
 
 
 def timed(players, draws):

@@ -277,6 +277,12 @@ def test_records_become_tables_and_pictures(quick, tmp_path):
     assert facts.loc[("wine", 1), "data parties"] == 12
     assert facts["exact"].to_dict() == {("wine", 1): "no", ("wine", 2): "yes", ("wine", 3): "yes"}
     assert fedvalue_tables.figure4({"plug-in": bars}).png()[:4] == b"\x89PNG"
+    two = fedvalue_tables.figure4({"plug-in": bars, "other": bars}, ("lr", "ensemble5"))
+    assert [text.get_text() for text in two.legends[0].get_texts()] == [
+        "plug-in, LR", "plug-in, ensemble, 0.05", "other, LR", "other, ensemble, 0.05"
+    ]  # fmt: skip
+    many = fedvalue_tables.figure4({"plug-in": bars, "other": bars})  # more than markers
+    assert len(many.legends[0].get_texts()) == 12
     models = store.frame("fedvalue", "models", "smoke")
     table = fedvalue_tables.accuracy(models, load_claims("fedvalue"))
     assert table.loc[("wine", "paper"), "SVM"] == "0.967 ± 0.027"

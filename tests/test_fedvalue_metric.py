@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import hypergeom
+from scipy.integrate import quad
+from scipy.stats import hypergeom, norm
 
 import fedkit as fk
 from fedkit.fedvalue import cells as counting
@@ -443,13 +444,37 @@ def test_corrected_values_from_sampled_orders():
     assert (off[free] < 4 * sampled.standard_errors[free]).all()
     assert off[~free] == pytest.approx(0, abs=1e-12)
     assert mshapley_cmi(x_t, y, parties, budget=8, **options).evaluations <= 8
-    with pytest.raises(ValueError, match="budget is too small"):
+    with pytest.raises(ValueError, match="budget is 3; one walk needs 4"):
         mshapley_cmi(x_t, y, parties, budget=3, **options)
     with pytest.raises(ValueError, match="PermutationSampling only"):
         mshapley_cmi(x_t, y, parties, estimator=fk.OwenSampling(), budget=50, **options)
 
 
 # ------------------------------------------------------------------ nearest neighbours
+
+
+def two_normals(distance):
+    """I(X; Y) of a fair bit Y and X normal with means 0 and `distance`, by quadrature."""
+
+    def minus_p_log_p(t):
+        p = (norm.pdf(t) + norm.pdf(t - distance)) / 2
+        return -p * np.log(p)
+
+    return quad(minus_p_log_p, -9, 9 + distance)[0] - np.log(2 * np.pi * np.e) / 2
+
+
+@pytest.mark.parametrize("distance", [0.0, 1.0, 3.0])
+def test_neighbours_find_the_information_of_two_normals(distance):
+    estimates = []
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        y = rng.integers(2, size=800)
+        estimates.append(knn_information(rng.normal(size=800) + distance * y, y))
+    error = np.std(estimates, ddof=1) / np.sqrt(12)
+    assert np.mean(estimates) == pytest.approx(two_normals(distance), abs=4 * error)
+    assert error < 0.02
+    if distance == 0:
+        assert min(estimates) < 0  # not cut at zero
 
 
 def test_neighbours_break_ties_of_levels(monkeypatch):

@@ -621,6 +621,8 @@ GARBAGE = [
     (altered(counts=lambda t: -t.counts), "non-negativity"),
     (altered(tokens=lambda t: t.tokens[:0], counts=lambda t: t.counts[:0]), "non-negativity"),
     (altered(sealed=lambda t: t.sealed[1:]), "seal"),
+    (altered(sealed=lambda t: t.sealed[:-1]), "seal"),
+    (altered(sealed=lambda t: (*t.sealed, b"")), "seal"),
     (altered(sealed=lambda t: t.sealed[::-1]), "seal"),
 ]
 

@@ -36,7 +36,7 @@ from fedkit.fedvalue.service.client import (
     RemoteCounter,
 )
 from fedkit.fedvalue.service.demo import until
-from fedkit.fedvalue.service.files import read_secret
+from fedkit.fedvalue.service.files import Database, read_secret
 from fedkit.fedvalue.service.server import create_app, listen, make_server
 from fedkit.fedvalue.service.store import Limits
 from fedkit.fedvalue.service.wire import (
@@ -245,6 +245,15 @@ def test_what_was_acknowledged_survives_a_crash(house: House, tmp_path: Path) ->
     again = house.counter("shop").table("j1")
     assert again is not None
     assert again.to_bytes() == table.to_bytes()
+
+
+def test_a_transaction_is_done_whole_or_not_at_all(tmp_path: Path) -> None:
+    kept = Database(tmp_path / "kept", "CREATE TABLE t (a)", "a file of a test")
+    with pytest.raises(sqlite3.OperationalError), kept.transaction() as db:
+        [db.execute(words) for words in ("INSERT INTO t VALUES (1)", "and then no SQL")]
+    with kept.transaction() as db:
+        assert db.execute("SELECT * FROM t").fetchall() == []
+    kept.close()
 
 
 def test_a_failure_of_the_server_is_not_acknowledged(

@@ -22,7 +22,7 @@ from fedkit.fedvalue.data import Columns, discretise, joint_codes, read_columns
 from fedkit.fedvalue.protocol import parties as taskparty
 from fedkit.fedvalue.protocol.counting import CountingServer
 from fedkit.fedvalue.protocol.keys import seal
-from fedkit.fedvalue.protocol.messages import Job, Order, Table, Upload
+from fedkit.fedvalue.protocol.messages import PADDING, Job, Order, Table, Upload
 from fedkit.fedvalue.protocol.secure import (
     CheatingDetected,
     DataParty,
@@ -169,6 +169,12 @@ def test_a_task_party_that_was_killed_goes_on(
         federation.check(federation.run())
 
 
+def test_a_task_party_without_a_label_is_refused(federation: Federation) -> None:
+    with pytest.raises(ValueError, match="have no label; read them with label="):
+        federation.run(held=federation.columns("bank"))
+    assert not (federation.folder / "shop.run").exists()
+
+
 def test_a_run_with_other_options_begins_anew(federation: Federation) -> None:
     with pytest.raises(PartyMissing, match="missing: bank, telco"):
         federation.run(timeout=0.1)
@@ -278,6 +284,14 @@ def test_a_party_leaves_alone_what_it_does_not_agree_to(federation: Federation) 
     for (job, words), line in zip(cases, federation.said, strict=True):
         assert f"job {job.id} is not answered" in line
         assert words in line
+
+
+def test_private_ids_count_towards_the_largest_upload(federation: Federation) -> None:
+    shop, most = federation.house.counter("shop"), 2 * ROWS + 25 + PADDING
+    shop.open(order_for("bank", Order(2, 26), "more"))
+    shop.open(order_for("bank", Order(2, 25), "good"))
+    assert federation.answer("bank", max_rows=most) == 1
+    assert f"asks for {most + 1} encrypted IDs, over {most}" in federation.said[0]
 
 
 def test_a_server_that_asks_for_ever_is_answered_three_times(federation: Federation) -> None:

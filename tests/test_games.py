@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import permutations
+from typing import Any
 
 import numpy as np
 import pytest
@@ -199,6 +201,35 @@ def test_tabulate_in_batches(batch_size):
     two_then_three = FunctionGame(7, lambda rows: np.zeros((len(rows), 2 + rows[0].any())))
     with pytest.raises(ValueError, match="must not change"):
         tabulate(two_then_three, batch_size=batch_size)
+
+
+@dataclass
+class Bare:
+    """A game of somebody else's, which checks nothing; what it gives of single coalitions."""
+
+    single: Any
+    n_players = 2
+
+    def value(self, rows):
+        return rows.sum(axis=1) if len(rows) > 1 else self.single
+
+
+@pytest.mark.parametrize(
+    ("single", "words"),
+    [
+        ([1j], "dtype complex128"),
+        (["1"], "expected numbers"),
+        ([np.nan], r"coalition \[0\] is nan"),
+        (1.0, r"shape \(\) for 1 coalitions"),
+    ],
+)
+def test_a_normalised_game_refuses_what_the_other_does_not(single, words):
+    game = normalise(Bare(single))
+    assert game.value([[0, 0], [1, 1]]).tolist() == [0.0, 1.0]
+    with pytest.raises(ValueError, match=words):
+        game.value([[True, False]])
+    with pytest.raises(ValueError, match="one column per player"):
+        game.value(np.ones((2, 3), dtype=bool))
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -119,6 +119,16 @@ def test_a_method_from_outside_is_a_row_and_never_the_papers(here: Path, monkeyp
     assert digits not in out
     with pytest.raises(ValueError, match="has another source by now, which makes it my_values"):
         methods.make_method(mine[0])
+
+
+def test_an_audit_does_not_repeat_what_was_entered_in_the_arena(here: Path) -> None:
+    scenario = asdict(fk.arena.scenarios("smoke")[0])
+    settings = {"method": "no_such:Gone", "commit": "0123456", **scenario}
+    cell = replace(registry.get("fedowen", "table1").cells("smoke", (0,))[0], paper="arena")
+    cell = replace(cell, experiment="entries", settings=settings)
+    Store().save(cell, [{"seed": 0, "metrics": {"seconds": 1.0}}])
+    with pytest.raises(ValueError, match="no record of arena"):
+        next(audited(Store(), 1, paper="arena", profile="smoke"))
 
 
 def test_a_claim_that_names_no_method_does_not_take_one_from_outside(here: Path) -> None:

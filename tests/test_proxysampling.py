@@ -536,6 +536,14 @@ def test_folds_and_their_shares_are_those_of_the_plain_loop(monkeypatch):
         np.testing.assert_allclose(found.predict(rows[fold], k), expected, atol=1e-3)
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "share"),
+    [(1.0, 2.0, 1.0), (2.0, 1.0, 0.0), (1.0, -3.0, 0.75), (1.0, 1.0, 1.0)],
+)
+def test_a_share_is_within_0_and_1(one, other, share):
+    assert lifted.best_share(*(np.full((1, 1, 1), x) for x in (one, other))) == share
+
+
 def test_where_outputs_tell_less_than_their_score_it_falls_back(monkeypatch):
     signs = np.random.default_rng(3).choice([-1.0, 1.0], size=2**8)
     smooth = 1.0 + all_coalitions(8) @ np.linspace(0.1, 1.0, 8)

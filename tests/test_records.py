@@ -12,6 +12,7 @@ import platform
 import signal
 import subprocess
 import sys
+import threading
 import time
 import weakref
 from pathlib import Path
@@ -318,6 +319,27 @@ def test_a_cell_has_one_runner(store: Store) -> None:
     lock.write_text("left by a process that is gone")
     assert run_cells([c], compute, store, progress=False).computed == [c]
     assert not lock.exists()
+
+
+def test_threads_compute_each_cell_once(store: Store) -> None:
+    cells = [cell(str(i)) for i in range(40)]
+    started: list[Cell] = []
+
+    def slow(c: Cell) -> list[dict[str, object]]:
+        started.append(c)
+        time.sleep(0.002)
+        return compute(c)
+
+    def work() -> None:
+        run_cells(cells, slow, store, progress=False)
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(started) == len(set(started)) == len(store.paths()) == 40
+    assert check_records(store) == []
 
 
 RUNNER = """

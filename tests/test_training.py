@@ -10,6 +10,7 @@ from test_models import lenet, mlp
 from torch import nn
 
 from fedkit.learning.architectures import build
+from fedkit.learning.device import find_device
 from fedkit.learning.training import LocalSGD, train_clients
 
 torch.set_num_threads(1)
@@ -148,6 +149,14 @@ def test_progress_bar_does_not_change_the_result(
     shown = train_clients(arch, start, data, LocalSGD(0.1), generators(), progress=True)
     assert torch.equal(quiet, shown)
     assert "clients" in capsys.readouterr().err
+
+
+def test_the_number_of_a_gpu_is_no_device_though_torch_takes_it(monkeypatch) -> None:
+    there = torch.ones(1)
+    monkeypatch.setattr(torch, "zeros", lambda *_, **__: there)  # as if every device were there
+    assert find_device("cuda:0") == torch.device("cuda:0")
+    with pytest.raises(ValueError, match="device is 0; expected 'cpu', or 'cuda'"):
+        find_device(0)
 
 
 def test_clients_that_do_not_match_are_refused() -> None:

@@ -86,6 +86,9 @@ def test_bad_results_are_refused():
     del record["calls"]
     with pytest.raises(ValueError, match=r"lacks \['calls'\]"):
         Valuation.from_dict(record)
+    for name, wrong in (("evaluations", "many"), ("calls", None), ("exact", "no")):
+        with pytest.raises(ValueError, match=f"{name} is"):
+            Valuation.from_dict(make().to_dict() | {name: wrong})
 
 
 def test_intervals_know_how_few_units_they_rest_on():

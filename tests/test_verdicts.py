@@ -502,6 +502,9 @@ def test_power_counts_what_the_seeds_can_decide(frame):
     # FedAvg's four spread too much for a margin of 2
     assert (cells["cells"], cells["seeds"], cells["decided"]) == (2, 3, 1)
     assert table.loc["fedowen.o1", "needed"] == pytest.approx(4.38)
+    wide = frame.assign(values=[[1.0, 4.0, 7.0]] * len(frame))
+    lead = power(wide).set_index("table").loc["fedowen.o1"]
+    assert (lead["decided"], lead["decided_50"]) == (0, 1)  # fifty seeds would do
     # t quantiles of two degrees of freedom, by a table: 4.303 and 1.061
     assert smallest_difference(1.0, 3) == pytest.approx((4.303 + 1.061) / math.sqrt(3), abs=1e-3)
 

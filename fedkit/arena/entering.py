@@ -127,7 +127,7 @@ def run(
     ----------
     methods : sequence
         Each one ``"package:Class"``, a class, an object with ``values`` and ``sees``, or a policy
-        of rounds (``fk.ValuePolicy``).
+        of rounds (``fedkit.federated.ValuePolicy``).
     profile : {"smoke", "laptop", "paper"}
     rows : sequence of str, optional
         The arena's own methods that stand beside them, all by default.

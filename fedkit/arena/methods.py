@@ -477,8 +477,8 @@ def _name(given: object) -> str:
 def find_method(given: object) -> tuple[str, Method]:
     """Return a method with its name: a row, ``"package:Class"``, a class, an object or a policy.
 
-    A policy that values rounds (``fk.ValuePolicy``) may see updates, sizes and validation images,
-    unless it declares ``sees`` itself.
+    A policy that values rounds (``fedkit.federated.ValuePolicy``) may see updates, sizes and
+    validation images, unless it declares ``sees`` itself.
 
     Raises
     ------

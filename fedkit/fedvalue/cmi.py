@@ -280,7 +280,7 @@ def _corrected(
             for party in np.flatnonzero(~members):
                 values[party] += np.multiply(weights[members.sum()], null.marginal(members, party))
     else:
-        walks = _walks(estimator or PermutationSampling(), None if budget is None else budget // d)
+        walks = _walks(estimator or PermutationSampling(), budget, d)
         orders = random_orders(Streams(seed).generator("fedvalue-walks"), walks, d)
         steps = np.empty((len(orders), d, 2))
         for step, order in zip(steps, orders, strict=True):
@@ -296,18 +296,18 @@ def _corrected(
     )
 
 
-def _walks(sampler: Estimator, budget: int | None) -> int:
-    """Return how many orders are drawn, of at most `budget`."""
+def _walks(sampler: Estimator, budget: int | None, d: int) -> int:
+    """Return how many orders of `d` parties are drawn, of at most `budget` contributions."""
     if not isinstance(sampler, PermutationSampling) or sampler.antithetic:
         raise ValueError(
             f"estimator is {sampler!r}; the permutation correction samples by PermutationSampling "
             "only, without antithetic orders"
         )
-    walks = sampler.walks or (WALKS if budget is None else budget)
-    walks = walks if budget is None else min(walks, budget)
-    if not walks:
-        raise ValueError("budget is too small; one walk needs a marginal contribution per party")
-    return walks
+    if budget is None:
+        return sampler.walks or WALKS
+    if budget < d:
+        raise ValueError(f"budget is {budget}; one walk needs {d} marginal contributions")
+    return min(sampler.walks or budget, budget // d)
 
 
 def cells_of_table(

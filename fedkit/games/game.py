@@ -203,9 +203,10 @@ class NormalisedGame:
     def value(self, coalitions: ArrayLike) -> Utilities:
         return self.by(coalitions, self.game.value)
 
-    def by(self, coalitions: Any, ask: Callable[[Coalitions], Any]) -> Utilities:
+    def by(self, coalitions: ArrayLike, ask: Callable[[Coalitions], Any]) -> Utilities:
         """Return them from utilities that `ask` gives in the place of the game."""
-        return (np.asarray(ask(coalitions), dtype=np.float64) - self.empty) / self.scale
+        rows = check_coalitions(coalitions, self.n_players)
+        return (check_utilities(ask(rows), rows) - self.empty) / self.scale
 
     def restore(self, values: ArrayLike) -> Utilities:
         """Turn values (or standard errors) of this game into the units of `game`."""

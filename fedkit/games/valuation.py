@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedkit.checks import choice, real
+from fedkit.checks import choice, flag, real, whole
 from fedkit.extras import need
 
 if TYPE_CHECKING:
@@ -289,7 +289,7 @@ class Valuation:
         Raises
         ------
         ValueError
-            If a field is missing.
+            If a field is missing, a cost is no whole number, or `exact` no truth value.
         """
         missing = {"values", "standard_errors", "evaluations", "calls", "method"} - set(record)
         if missing:
@@ -298,6 +298,9 @@ class Valuation:
             )
         known = {each.name for each in fields(cls)}
         given = {name: value for name, value in record.items() if name in known}
+        for name in ("evaluations", "calls"):
+            whole(name, given[name], 0)
+        flag("exact", given.get("exact", False))
         for name in ("values", "standard_errors", "degrees_of_freedom"):
             if given.get(name) is not None:
                 given[name] = _array(given[name])

@@ -18,6 +18,7 @@ from fedkit.atomic import write_text
 from fedkit.papers.registry import Experiment, all_experiments, get, keep
 from fedkit.records.golden import is_timing
 from fedkit.records.manifest import commit, lock_hash
+from fedkit.records.methods import is_outside
 from fedkit.records.store import Record, Store
 
 __all__ = ["TOLERANCE", "Audited", "audit", "audited", "choose", "compare", "saved"]
@@ -148,7 +149,7 @@ def audited(
     records = [
         record
         for record in store.records(profile, paper, experiment)
-        if "@" not in str(record.cell.settings.get("method"))
+        if not is_outside(record.cell.settings.get("method"))
     ]
     if not records:
         what = " ".join(["no record", *(["of", paper] if paper else []), experiment or ""]).strip()

@@ -136,10 +136,10 @@ def error_against_evaluations(
 
 def _dots(axis: Axes, at: FloatArray, rows: DataFrame, k: int, name: str) -> list[Any]:
     """Draw means with their intervals, and the paper's numbers hollow; return what is named."""
-    colour = PALETTE[k % len(PALETTE)]
+    colour, marker = PALETTE[k % len(PALETTE)], MARKERS[k % len(MARKERS)]
     axis.hlines(at, rows["low"], rows["high"], color=colour, linewidth=1.5)
     look: dict[str, Any] = {"linestyle": "none", "markersize": 4.5}
-    handles = axis.plot(rows["mean"], at, MARKERS[k], color=colour, label=name, **look)
+    handles = axis.plot(rows["mean"], at, marker, color=colour, label=name, **look)
     if "paper" in rows and rows["paper"].notna().any():
         look |= {"markerfacecolor": "none", "markeredgecolor": PALETTE[1], "markersize": 7}
         handles += axis.plot(rows["paper"], at, "D", markeredgewidth=1.4, label="paper", **look)

@@ -250,9 +250,10 @@ def run_task(
     CounterRefused, CounterError, CounterUnavailable
         If the server refuses, answers nonsense, or nothing.
     """
+    if columns.y is None:
+        raise ValueError("the task party's columns have no label; read them with label=")
     real("timeout", timeout, 0, 365 * 86400)
     real("poll", poll, 0, 86400)
-    assert columns.y is not None
     labels = label_codes(columns.y)
     rows = hashlib.sha256(repr(list(columns.ids)).encode())
     rows.update(np.stack([cells, labels]).astype("<i8").tobytes())

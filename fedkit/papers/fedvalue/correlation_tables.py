@@ -269,6 +269,7 @@ def figure4(tables: Mapping[str, pd.DataFrame], benchmarks: Sequence[str] = BENC
     for (estimate, shown), benchmark in product(tables.items(), benchmarks):
         part = shown[shown.benchmark == benchmark]
         panel = part.features.map(lambda n: f"{n} feature{'s' * (n > 1)} per party")
-        name = BENCHMARK_LABELS[benchmark] if len(tables) == 1 else estimate
-        frames[name] = part.set_index([panel, "dataset"])
+        names = [estimate] * (len(tables) > 1)
+        names += [BENCHMARK_LABELS[benchmark]] * (not names or len(benchmarks) > 1)
+        frames[", ".join(names)] = part.set_index([panel, "dataset"])
     return forests(frames, "correlation", level=(0.7, 0.8))
