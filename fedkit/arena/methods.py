@@ -335,7 +335,7 @@ def _budgets(rounds: Sequence[Round]) -> list[int]:
 
 @dataclass(frozen=True)
 class _Owen:
-    """Algorithm 1 on the normalised game, as printed; values in the utility's own units."""
+    """Algorithm 1 on the normalised game, divided by its walks; values in the utility's units."""
 
     estimator: OwenSampling = field(default_factory=OwenSampling)
 

@@ -19,7 +19,7 @@ Rules
   unbiased whatever walks cost, from one call on: whether exactly k walks are whole is symmetric
   in those k, so each of them has the mean of the first one given k, and averaged over k >= 1
   that is the mean of an uncut walk.  The smallest budget affords one whole walk, so k >= 1.
-  Keeping what a cut walk credited would lower the mean by what it did not reach.
+  Keeping what a cut walk credited would leave out of the mean what it did not reach.
 * An estimation with a budget in distinct evaluations gives up after 100 calls per unit of its
   budget: some coalitions may be too rare ever to be drawn.
 * With a budget of all ``2**n`` distinct coalitions, an estimator whose expectation is a weighted

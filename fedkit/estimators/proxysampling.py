@@ -70,6 +70,8 @@ class ProxySampling(Estimator):
 
     Standard errors are those of a stratified sample from a finite population, with the
     left-out residuals in the place of utilities; their degrees of freedom follow Satterthwaite.
+    That is an approximation, for the fits that leave out a pair differ and are correlated;
+    ``benchmarks/coverage.py`` counts how often its intervals hold.
 
     Up to 20 players the proxy's values are exact; beyond, they come from a larger sample of the
     proxy itself, whose error is part of the standard error.  The whole budget is asked for in

@@ -31,7 +31,9 @@ BoolArray = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class OwenSampling(Estimator):
-    """Owen sampling with eta-truncation (FedOwen, Algorithm 1), line by line.
+    """Owen sampling with eta-truncation (FedOwen, Algorithm 1): its walks line by line.
+
+    Without a budget also its divisor; with one the credits are divided by the walks made.
 
     The game must have ``v(empty) = 0`` and, for the truncation to mean what the paper says,
     ``v(N) = 1``: pass ``normalise(game)``.  v(empty) is never asked for.
@@ -51,7 +53,8 @@ class OwenSampling(Estimator):
     With a budget, `draws` is not used: each level gets an equal share (N x M / Q of N x M calls; M
     is then the common per-client budget of section 4), and what truncation saves of it is re-spent
     on fresh walks (:func:`fedkit.estimators.lockstep.walk_until`).  A level's sum is divided by the
-    number of its whole walks, which takes the place of M in line 23.
+    number of its whole walks, which takes the place of M in line 23: dividing by Q M as printed,
+    although more walks were made, inflates each level by a factor of its own.
 
     A walk visits the clients of its Bernoulli(q) mask in random order, so a visited client
     meets each other client with probability qU, U uniform.  Level q therefore has the mean
