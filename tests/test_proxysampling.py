@@ -598,6 +598,19 @@ def test_of_many_players_and_many_coalitions_a_part_stands_for_all(monkeypatch):
     assert 0.8 < np.sqrt((errors**2).mean() / values.var(axis=0, ddof=1).mean()) < 1.4
 
 
+def test_dealing_coalitions_to_the_proxies_changes_no_mean(monkeypatch):
+    """Beside the same sample with every coalition predicted by every proxy."""
+    estimator = ProxySampling("membership", SHARES, score=share_right)
+    together = estimate_many(TableGame(MARGINS), estimator, 24, range(60))
+    monkeypatch.setattr(proxysampling, "TOGETHER", 0)
+    monkeypatch.setattr(proxysampling, "CROWDED", 0)
+    dealt = estimate_many(TableGame(MARGINS), estimator, 24, range(60))
+    off = np.array([a.values - b.values for a, b in zip(dealt, together, strict=True)])
+    z = off.mean(axis=0) / (off.std(axis=0, ddof=1) / np.sqrt(60))
+    assert np.abs(z).max() < 4.5
+    assert off.std() > 1e-4
+
+
 @pytest.mark.parametrize(("rough", "taken"), [(0.0, False), (0.2, True)])
 def test_single_precision_is_taken_only_where_its_rounding_is_nothing(rough, taken, monkeypatch):
     """Of a smooth game a proxy leaves so little that rounding would be a third of an error."""

@@ -24,10 +24,29 @@ ENUMERATED = 20  # players up to which a proxy is asked for all coalitions
 LIFTED = 16  # the same where every coalition has an output per image
 DOUBLE = 12  # players up to which proxies predict in double precision
 PROXY_ROWS = 2**16  # coalitions that stand for all of them beyond
+TOGETHER = 12  # players up to which every proxy predicts every coalition
+CROWDED = 8  # so many coalitions not drawn for one that was, and one proxy will do for each
 BLOCK_ENTRIES = 2**17  # of a kernel that is held at once: what a core's cache holds
 FITTED_ROWS = 4096  # coalitions that a proxy is fitted to at most
 
-Predict = Callable[[NDArray[np.bool_], int], Floats]
+
+@dataclass(frozen=True, eq=False)
+class _Predictor:
+    """What proxies say of coalitions of a stratum: the mean over its pairs of what left them out.
+
+    Attributes
+    ----------
+    mean : callable
+        ``mean(coalitions, stratum)``, float64[B, m].
+    one : callable, optional
+        ``one(coalitions, k)``: by the k-th of the proxies alone, where that is cheaper.
+    shares : float64 array, shape (proxies, strata), optional
+        Of each proxy in the mean, adding up to one.
+    """
+
+    mean: Callable[[NDArray[np.bool_], int], Floats]
+    one: Callable[[NDArray[np.bool_], int], Floats] | None = None
+    shares: Floats | None = None
 
 
 @dataclass(frozen=True)
@@ -291,7 +310,7 @@ def _spread(parts: Floats) -> Floats:
 
 def _cross_fit(
     sample: _Sample, families: Sequence[str], shares: Floats, rng: np.random.Generator
-) -> tuple[Floats, list[str], Predict]:
+) -> tuple[Floats, list[str], _Predictor]:
     """Fit a proxy for each half, chosen by the other, and leave each pair out of its own.
 
     Returns
@@ -300,9 +319,7 @@ def _cross_fit(
         Of every coalition, from a proxy that has not seen its pair.
     names : list of str
         Families of the proxies.
-    predict : callable
-        What the proxies say of coalitions of a stratum: the mean over its pairs of the proxy
-        without the pair.
+    predictor : _Predictor
     """
     rows, y, design = sample.rows, sample.utilities, sample.design
     outputs = y.shape[1]
@@ -340,11 +357,11 @@ def _cross_fit(
     kept = rows[inside]
     single = rows.shape[1] > DOUBLE and _fine_enough(means, kept, residuals)
 
-    def predict(coalitions: NDArray[np.bool_], stratum: int) -> Floats:
+    def mean(coalitions: NDArray[np.bool_], stratum: int) -> Floats:
         found = [each.proxy.kernel(coalitions, kept, single) @ w[stratum] for each, w in means]
         return np.asarray(sum(found))
 
-    return residuals, [each.proxy.family for each, _ in means], predict
+    return residuals, [each.proxy.family for each, _ in means], _Predictor(mean)
 
 
 def _fine_enough(
@@ -366,7 +383,7 @@ def _fine_enough(
 
 def _cross_lift(
     sample: _Sample, families: Sequence[str], shares: Floats, rng: np.random.Generator
-) -> tuple[Floats, list[str], Predict]:
+) -> tuple[Floats, list[str], _Predictor]:
     """The same with proxies of the outputs, of which whole folds of pairs are left out.
 
     The score of a prediction is not linear, so that leaving out pair by pair would need a
@@ -406,10 +423,14 @@ def _cross_lift(
             np.add.at(counts[k], sample.stratum[fold == 2 * k + side], 1.0)
         halves.append((found, counts / taken))
 
-    def predict(coalitions: NDArray[np.bool_], stratum: int) -> Floats:
+    def mean(coalitions: NDArray[np.bool_], stratum: int) -> Floats:
         return np.asarray(sum(found.mean(coalitions, each[:, [stratum]]) for found, each in halves))
 
-    return residuals, [found.name for found, _ in halves], predict
+    def one(coalitions: NDArray[np.bool_], k: int) -> Floats:
+        return halves[k // FOLDS][0].predict(coalitions, k % FOLDS)
+
+    predictor = _Predictor(mean, one, np.concatenate([each for _, each in halves]))
+    return residuals, [found.name for found, _ in halves], predictor
 
 
 def _rows(pairs: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -424,9 +445,14 @@ def _blocks(places: NDArray[np.int64], columns: int) -> list[NDArray[np.int64]]:
 
 
 def _unknown(
-    sample: _Sample, predictor: Predict, rng: np.random.Generator
+    sample: _Sample, predictor: _Predictor, rng: np.random.Generator
 ) -> tuple[Floats, Floats]:
-    """Return the proxies' part of the values over coalitions not drawn, and its variance."""
+    """Return the proxies' part of the values over coalitions not drawn, and its variance.
+
+    Where there are many for each one drawn, each is predicted by one of the proxies, by lot and in
+    their shares of the mean: the estimate stays unbiased, and the lot adds little to an error that
+    comes from the few.
+    """
     design, rows, weights = sample.design, sample.rows, sample.weights
     n, outputs = rows.shape[1], sample.utilities.shape[1]
     targets = coefficients(rows[:1], weights).shape[1]
@@ -435,8 +461,17 @@ def _unknown(
 
     def predict(coalitions: NDArray[np.bool_], stratum: int) -> Floats:
         result = np.empty((len(coalitions), outputs))
-        for block in _blocks(np.arange(len(coalitions)), columns):
-            result[block] = predictor(coalitions[block], stratum)
+        few = n <= TOGETHER or len(coalitions) < CROWDED * 2 * design.taken[stratum]
+        if few or predictor.one is None or predictor.shares is None:
+            for block in _blocks(np.arange(len(coalitions)), columns):
+                result[block] = predictor.mean(coalitions[block], stratum)
+            return result
+        # a random start makes the numbers of coalitions right on average
+        ends = np.cumsum(predictor.shares[:-1, stratum]) * len(coalitions) + rng.random()
+        dealt = np.split(rng.permutation(len(coalitions)), ends.astype(np.int64))
+        for k, places in enumerate(dealt):
+            for block in _blocks(places, columns):
+                result[block] = predictor.one(coalitions[block], k)
         return result
 
     if n <= (ENUMERATED if sample.lift is None else LIFTED):
@@ -446,10 +481,10 @@ def _unknown(
         size = everybody.sum(axis=1)
         strata = np.minimum(size, n - size) - 1
         for s in np.flatnonzero(design.taken < design.pairs):
-            these = np.flatnonzero(unknown & (strata == s))
-            for block in _blocks(these, columns):
-                some = everybody[block]
-                values += coefficients(some, weights).T @ predictor(some, s)
+            some = everybody[unknown & (strata == s)]
+            predicted = predict(some, s)
+            for block in _blocks(np.arange(len(some)), columns):
+                values += coefficients(some[block], weights).T @ predicted[block]
         return values, variance
     large = PairedDesign.for_budget(n, PROXY_ROWS, weights)
     sides, strata = large.draw(rng)
