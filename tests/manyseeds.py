@@ -39,6 +39,7 @@ def run(estimator, budget, count="calls", game=GAME, repeats=REPEATS):
 def assert_unbiased(values, target):
     z = (values.mean(axis=0) - target) / (values.std(axis=0, ddof=1) / np.sqrt(len(values)))
     assert np.abs(z).max() < 4.5, z
+    assert np.square(z).mean() < 4, z  # 1 is expected: small errors of many players add up
 
 
 def assert_calibrated(values, errors, target, conservative=False):
