@@ -131,7 +131,7 @@ def test_chunks_do_not_change_the_result(
     assert_close(tight.value(ALL[::-1])[::-1], values)
     monkeypatch.setattr("fedkit.learning.evaluation._CPU_TILE_BYTES", 1)
     monkeypatch.setattr("fedkit.learning.evaluation._CPU_GROUP_BYTES", 1)
-    monkeypatch.setattr("fedkit.learning.first_layer._CPU_COLUMNS", 1000)
+    monkeypatch.setattr("fedkit.learning.first_layer._CPU_COLUMNS", 100)
     monkeypatch.setattr("fedkit.learning.first_layer._CPU_PRODUCT_BYTES", 1)
     assert_close(game_of(1).value(ALL), values)
     assert_close(np.concatenate([game_of(1).value(row[None]) for row in ALL]), values)
