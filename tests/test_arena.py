@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import time
 from dataclasses import replace
 
@@ -255,15 +254,9 @@ def test_the_exact_row_is_the_exact_value(noisy) -> None:
     assert play("exact-loss", METHODS["exact-loss"], noisy).fidelity == 1  # by its own utility
     assert np.isnan(play("loo-retrained", METHODS["loo-retrained"], noisy).fidelity)
     assert play("uniform", METHODS["uniform"], noisy).fidelity == 0
-    backwards = play("backwards", Minus(), noisy)
+    minus = method("Minus", lambda view: -METHODS["exact"].values(view), ("validation",))
+    backwards = play("backwards", minus(), noisy)
     assert np.isnan(backwards.fidelity)  # what it says is not what it averaged
-
-
-class Minus:
-    sees = ("validation",)
-
-    def values(self, view):
-        return -view.mean([fk.shapley(r.game()).values for r in view.rounds()])
 
 
 def test_the_fidelity_of_rounds_is_the_mean_of_their_agreements(noisy) -> None:
@@ -366,17 +359,14 @@ def test_the_game_of_retraining_has_a_budget_for_twenty_clients(name) -> None:
 
 
 def test_models_are_not_priced_beside_the_time_they_took(noisy, monkeypatch) -> None:
-    class Models(Nan):
-        sees = ("updates", "validation")
-
-        def values(self, view):
-            for r in view.rounds():
-                r.evaluator.utilities(r.base[None])
-            return np.zeros(view.n_clients)
+    def evaluates(view):
+        for r in view.rounds():
+            r.evaluator.utilities(r.base[None])
+        return np.zeros(view.n_clients)
 
     _ = noisy.seconds_per_evaluation
     monkeypatch.setattr(type(noisy), "seconds_per_evaluation", 1e6)
-    found = play("models", Models(), noisy)
+    found = play("models", method("Models", evaluates, ("updates", "validation"))(), noisy)
     assert found.evaluations == 3
     assert found.seconds < 1e6
 
@@ -439,71 +429,19 @@ def test_peeking_is_refused() -> None:
         _ = r.with_updates
 
 
-class Peeks:
-    sees = ("updates",)
-
-    def values(self, view):
-        return view.sizes
+def method(name, values, sees=()):
+    """A class of this name, whose values are a function of what it is shown."""
+    return type(name, (), {"sees": sees, "values": lambda self, view: values(view)})
 
 
-class Raises:
-    sees = ()
+def throws(error):
+    def values(view):
+        raise error
 
-    def values(self, view):
-        raise KeyError("oh")
-
-
-class Nan:
-    sees = ()
-
-    def values(self, view):
-        return np.full(view.n_clients, np.nan)
+    return values
 
 
-class Short:
-    sees = ()
-
-    def values(self, view):
-        return np.zeros(2)
-
-
-class Words:
-    sees = ()
-
-    def values(self, view):
-        return ["a"] * view.n_clients
-
-
-class Leaves:
-    sees = ()
-
-    def values(self, view):
-        raise SystemExit(0)
-
-
-class Interrupts:
-    sees = ()
-
-    def values(self, view):
-        raise KeyboardInterrupt
-
-
-def interrupt(self):
-    raise KeyboardInterrupt
-
-
-class Unheard:
-    sees = ()
-
-    def values(self, view):
-        raise type("Odd", (BaseException,), {})("so")
-
-
-class Huge:
-    sees = ()
-
-    def values(self, view):
-        return np.full(view.n_clients, 1e308)
+Nan = method("Nan", lambda view: np.full(view.n_clients, np.nan))
 
 
 class Swallows:
@@ -528,13 +466,6 @@ class Hoards:
             time.sleep(30)
 
 
-class Sleeps:
-    sees = ()
-
-    def values(self, view):
-        time.sleep(30)
-
-
 class Backwards:
     """Worth more, the more like the server's images its loss is: 15 lines are enough."""
 
@@ -545,19 +476,24 @@ class Backwards:
 
 
 def test_bad_methods_end_in_one_sentence_and_stop_nobody() -> None:
+    odd = type("Odd", (BaseException,), {})
     bad = {
-        Peeks: "Peeks peeked: it asked for sizes and declared updates",
-        Raises: "Raises raised KeyError",
+        method("Peeks", lambda view: view.sizes, ("updates",)): (
+            "Peeks peeked: it asked for sizes and declared updates"
+        ),
+        method("Raises", throws(KeyError("oh"))): "Raises raised KeyError",
         Nan: r"Nan returned \[nan nan nan nan nan nan nan nan\].*expected 8 finite numbers",
-        Short: "Short returned .* of shape .2,.",
-        Words: "Words raised ValueError",
-        Leaves: "Leaves raised SystemExit",
-        Interrupts: "Interrupts raised KeyboardInterrupt",
-        Unheard: "Unheard raised Odd: so",
-        Huge: "Huge returned .*; the sum of these is not finite",
+        method("Short", lambda view: np.zeros(2)): "Short returned .* of shape .2,.",
+        method("Words", lambda view: ["a"] * view.n_clients): "Words raised ValueError",
+        method("Leaves", throws(SystemExit(0))): "Leaves raised SystemExit",
+        method("Interrupts", throws(KeyboardInterrupt())): "Interrupts raised KeyboardInterrupt",
+        method("Unheard", throws(odd("so"))): "Unheard raised Odd: so",
+        method("Huge", lambda view: np.full(view.n_clients, 1e308)): (
+            "Huge returned .*; the sum of these is not finite"
+        ),
         Swallows: "Swallows took longer than 1 seconds",
         Hoards: "Hoards took longer than 1 seconds",
-        Sleeps: "Sleeps took longer than 1 seconds",
+        method("Sleeps", lambda view: time.sleep(30)): "Sleeps took longer than 1 seconds",
     }
     found = fk.arena.run(
         [*bad, Backwards], rows=["size"], scenarios=["free-riders"], seeds=[0], limit=1.0
@@ -598,26 +534,15 @@ def test_ctrl_c_stops_the_arena_whatever_a_method_catches(noisy, method) -> None
         signal.signal(signal.SIGINT, found)
 
 
-class Mute:
-    sees = ()
-
-    def values(self, view):
-        class Silent(Exception):
-            def __str__(self):
-                raise RuntimeError("no word")
-
-        raise Silent
-
-
-class Imaginary:
-    sees = ()
-
-    def values(self, view):
-        return np.arange(view.n_clients) * (1 + 2j)
+class Silent(Exception):
+    def __str__(self):
+        raise RuntimeError("no word")
 
 
 def test_a_method_that_cannot_say_why_and_complex_values_are_out() -> None:
-    found = fk.arena.run([Mute, Imaginary], rows=["size"], scenarios=["free-riders"], seeds=[0])
+    imaginary = method("Imaginary", lambda view: np.arange(view.n_clients) * (1 + 2j))
+    mute = method("Mute", throws(Silent()))
+    found = fk.arena.run([mute, imaginary], rows=["size"], scenarios=["free-riders"], seeds=[0])
     assert found.failures == {
         "Mute": "Mute raised Silent: it cannot say why",
         "Imaginary": "Imaginary returned complex numbers; expected 8 real ones",
@@ -625,17 +550,14 @@ def test_a_method_that_cannot_say_why_and_complex_values_are_out() -> None:
     assert list(found.board().index) == ["size"]
 
 
-class Upheaval:
-    sees = ()
-
-    def values(self, view):
-        torch.set_default_dtype(torch.float64)
-        torch.set_default_device("meta")
-        torch.set_grad_enabled(False)
-        torch.use_deterministic_algorithms(True)
-        torch.set_num_threads(torch.get_num_threads() + 1)
-        np.seterr(all="raise")
-        return np.arange(view.n_clients) * 1.0
+def upheaval(view):
+    torch.set_default_dtype(torch.float64)
+    torch.set_default_device("meta")
+    torch.set_grad_enabled(False)
+    torch.use_deterministic_algorithms(True)
+    torch.set_num_threads(torch.get_num_threads() + 1)
+    np.seterr(all="raise")
+    return np.arange(view.n_clients) * 1.0
 
 
 def test_what_a_method_sets_for_everybody_is_put_back(noisy) -> None:
@@ -647,7 +569,7 @@ def test_what_a_method_sets_for_everybody_is_put_back(noisy) -> None:
 
     before = state()
     try:
-        play("upheaval", Upheaval(), noisy)
+        play("upheaval", method("Upheaval", upheaval)(), noisy)
         assert state() == before
     finally:
         torch.set_default_dtype(before[0])
@@ -681,12 +603,13 @@ def test_methods_are_found_by_what_they_are() -> None:
         ("nothing", "unknown"), ("nowhere:Thing", "cannot be imported"), (object(), "values and"),
         (type("Greedy", (Nan,), {"sees": ("everything",)}), "declares sees"),
         (type("Text", (Nan,), {"sees": "sizes"}), "declares sees"),
-        (type("Broken", (Nan,), {"__init__": lambda self: 1 / 0}), "cannot be made: ZeroDiv"),
-        (type("Exits", (Nan,), {"__init__": lambda self: sys.exit(1)}), "cannot be made: System"),
-        (type("Presses", (Nan,), {"__init__": interrupt}), "cannot be made: Keyboard"),
     ):  # fmt: skip
         with pytest.raises(ValueError, match=sentence):
             find_method(wrong)
+    for error in (ZeroDivisionError, SystemExit, KeyboardInterrupt):
+        unmade = type("Unmade", (Nan,), {"__init__": throws(error)})
+        with pytest.raises(ValueError, match=f"cannot be made: {error.__name__}"):
+            find_method(unmade)
     with pytest.raises(ValueError, match="a name of its own"):
         fk.arena.run([Nan, Nan])
     with pytest.raises(ValueError, match="called 'exact', as a row"):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from fedkit.book import build
 from fedkit.book.api import PAGES, expand, page_of, public_modules
 from fedkit.book.build import Book
 from fedkit.book.notebooks import (
@@ -255,7 +256,9 @@ def test_a_failing_notebook_is_one_clear_error(
 
 @pytest.fixture
 def small_book(write, tmp_path: Path, monkeypatch) -> Path:
-    monkeypatch.delenv("FEDKIT_DATA", raising=False)
+    for name in ("FEDKIT_DATA", "FEDKIT_RESULTS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(build, "_installed_packages", lambda: "numpy==1")
     write(PARAMETERS.replace("seed: int = 0", 'profile: str = "smoke"'))
     for name in ("fedkit", "results"):
         (tmp_path / name).mkdir()
@@ -264,6 +267,9 @@ def small_book(write, tmp_path: Path, monkeypatch) -> Path:
     toc = "format: jb-book\nroot: book/intro\nparts:\n- chapters:\n  - file: notebooks/page\n"
     (tmp_path / "_toc.yml").write_text(toc, "utf-8")
     return tmp_path
+
+
+installed_packages = build._installed_packages
 
 
 def test_whatever_a_run_depends_on_changes_its_key(small_book: Path, monkeypatch) -> None:
@@ -284,7 +290,9 @@ def test_whatever_a_run_depends_on_changes_its_key(small_book: Path, monkeypatch
     keys.append(Book(small_book).key(source))
     (small_book / "data" / "images.gz").write_bytes(b"12345")
     keys.append(Book(small_book).key(source))
-    assert len(set(keys)) == len(keys) == 9
+    monkeypatch.setattr(build, "_installed_packages", installed_packages)
+    keys.append(Book(small_book).key(source))
+    assert len(set(keys)) == len(keys) == 10
 
 
 def test_a_kept_run_is_used_only_while_it_is_whole(small_book: Path, monkeypatch) -> None:

@@ -32,7 +32,7 @@ ARCHS = [
 
 
 def setting(
-    name: str, shape: tuple[int, int, int], n: int = 61, seed: int = 0
+    name: str, shape: tuple[int, int, int], n: int = 37, seed: int = 0
 ) -> tuple[Architecture, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """Architecture, base, updates large enough to change predictions, images, labels."""
     arch, rng = build(name, shape, 3), np.random.default_rng(seed)
@@ -120,7 +120,7 @@ def test_weights_and_empty_coalitions() -> None:
 def test_chunks_do_not_change_the_result(
     name: str, shape: tuple[int, int, int], path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    arch, base, updates, x, y = setting(name, shape, n=301)
+    arch, base, updates, x, y = setting(name, shape, n=151)
 
     def game_of(memory_mb: int | None) -> RoundGame:
         evaluator = Evaluator(arch, x, y, "negative_loss", memory_mb=memory_mb, path=path)

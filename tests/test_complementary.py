@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from test_estimators_statistics import GAME, N, assert_calibrated, assert_unbiased, run
+from manyseeds import GAME, assert_calibrated, assert_unbiased, run
 
 from fedkit.estimators import ComplementarySampling, PermutationSampling, estimate, shapley
 from fedkit.games.game import FunctionGame, TableGame, airport, all_coalitions, tabulate
@@ -35,20 +35,19 @@ def test_the_mean_of_complementary_contributions_is_the_shapley_value(n):
 @pytest.mark.parametrize("n", [5, 7, 8])  # sizes that divide n, that do not, and halves
 def test_every_single_round_is_unbiased(n):
     game = noise(n, n)
-    values, _ = run(ComplementarySampling(1), None, game=game, repeats=600)
+    values, _ = run(ComplementarySampling(1), None, game=game, repeats=400)
     assert_unbiased(values, shapley(game).values)
 
 
-@pytest.mark.parametrize("budget", [22, 27, 40])
+@pytest.mark.parametrize("budget", [22, 27])
 def test_a_round_cut_by_a_distinct_budget_leaves_no_bias(budget):
     values, _ = run(ComplementarySampling(), budget, "distinct", repeats=500)
     assert_unbiased(values, shapley(GAME).values)
 
 
-@pytest.mark.parametrize("n", [6, 7])  # sizes that divide n, and that do not
-def test_standard_errors_hold(n):
-    game = GAME if n == N else noise(n)
-    values, errors = run(ComplementarySampling(rounds=40), None, game=game)
+def test_standard_errors_hold_where_sizes_do_not_divide_n():
+    game = noise(7)
+    values, errors = run(ComplementarySampling(rounds=20), None, game=game)
     assert_unbiased(values, shapley(game).values)
     assert_calibrated(values, errors, shapley(game).values)
 

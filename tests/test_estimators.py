@@ -327,22 +327,13 @@ def test_what_was_found_before_a_failure_is_not_lost():
     assert caught.value.valuations == [None]
 
 
-def test_several_processes_give_the_same_values():
-    pytest.importorskip("joblib")
-    game = random_table(6, 3)
-    alone = estimate(game, PermutationSampling(), 50)
-    assert estimate(game, PermutationSampling(), 50, n_jobs=2, progress=True) == alone
-    with pytest.raises(ValueError, match="n_jobs is 0"):
-        estimate(game, PermutationSampling(), 50, n_jobs=0)
-
-
-def test_processes_leave_what_they_found_in_the_memory_of_the_game():
+def test_processes_give_the_same_values_and_leave_them_in_the_memory_of_the_game():
     pytest.importorskip("joblib")
     table = random_table(6, 3)
     memo = MemoGame(table)
     game = normalise(memo)
     alone = estimate(normalise(table), PermutationSampling(), 50)
-    assert estimate(game, PermutationSampling(), 50, n_jobs=2) == alone
+    assert estimate(game, PermutationSampling(), 50, n_jobs=2, progress=True) == alone
     memo.game = FunctionGame(6, lambda rows: 1 / 0)  # nothing is asked for any more
     assert memo.evaluations >= 50
     assert estimate(game, PermutationSampling(), 50, n_jobs=2) == alone

@@ -1,18 +1,19 @@
 """What estimators estimate: z-tests and coverage over many seeds, run in lockstep.
 
-The seeds are fixed, so the tests are deterministic; bounds are set so that an unbiased
-estimator with honest standard errors passes with room, and a wrong weight, an inclusion
-probability of 1 - q for q, or a skipped marginal fails by tens of standard errors.
+A wrong weight, an inclusion probability of 1 - q for q, or a skipped marginal fails by tens of
+standard errors.
 """
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+from manyseeds import GAME, ZERO, N, assert_calibrated, assert_unbiased, run
 
 from fedkit.estimators import (
     BanzhafSampling,
     BetaShapleySampling,
+    ComplementarySampling,
     GTGShapley,
     MultilinearSampling,
     PermutationSampling,
@@ -20,47 +21,11 @@ from fedkit.estimators import (
     banzhaf,
     beta_shapley,
     estimate,
-    estimate_many,
     semivalue,
     shapley,
 )
 from fedkit.games.game import TableGame, airport, all_coalitions, random_unanimity_sum, tabulate
 from fedkit.methods.fedowen import OwenSampling
-
-N = 6
-REPEATS = 240
-
-
-def _asymmetric_game() -> TableGame:
-    """A game without symmetric players, v(empty) = 0.4, neither monotone nor convex."""
-    rows = all_coalitions(N)
-    noise = np.random.default_rng(5).normal(size=2**N)
-    lean = rows @ np.array([0.3, -0.2, 1.0, 0.1, 0.6, -0.5])
-    return TableGame(0.4 + lean * (0.5 + rows.sum(axis=1) / N) + 0.3 * noise)
-
-
-GAME = _asymmetric_game()
-ZERO = TableGame(GAME.values - GAME.values[0])  # for Algorithm 1, which assumes v(empty) = 0
-
-
-def run(estimator, budget, count="calls", game=GAME, repeats=REPEATS):
-    results = estimate_many(game, estimator, budget, range(repeats), count=count)
-    return (
-        np.array([result.values for result in results]),
-        np.array([result.standard_errors for result in results]),
-    )
-
-
-def assert_unbiased(values, target):
-    z = (values.mean(axis=0) - target) / (values.std(axis=0, ddof=1) / np.sqrt(len(values)))
-    assert np.abs(z).max() < 4.5, z
-
-
-def assert_calibrated(values, errors, target, conservative=False):
-    covered = (np.abs(values - target) < 1.959964 * errors).mean()
-    assert 0.90 < covered < (1.0 if conservative else 0.975), covered
-    ratio = np.sqrt((errors**2).mean() / values.var(axis=0, ddof=1).mean())
-    assert 0.93 < ratio < (2.0 if conservative else 1.07), ratio
 
 
 def banzhaf_half(game):
@@ -87,6 +52,7 @@ CASES = {
     "banzhaf msr": (BanzhafSampling(), 200, lambda g: banzhaf(g).values, False),
     "banzhaf marginal": (BanzhafSampling("marginal", 40), None, lambda g: banzhaf(g).values, False),
     "banzhaf as printed": (BanzhafSampling("as_printed", 40), None, banzhaf_half, False),
+    "complementary": (ComplementarySampling(rounds=20), None, of_shapley, False),
     "beta": (
         BetaShapleySampling(4.0, 1.0, antithetic=False), 240,
         lambda g: beta_shapley(g, 4, 1).values, False,
@@ -134,7 +100,7 @@ def test_a_part_of_a_draw_is_unbiased_and_its_error_conservative():
 
 def test_too_few_gauss_nodes_are_biased_as_predicted_and_enough_are_not():
     for levels in (1, 2, 3):
-        estimator = MultilinearSampling("gauss", levels=levels, draws=20)
+        estimator = MultilinearSampling("gauss", levels=levels, draws=10)
         values, _ = run(estimator, None)
         assert_unbiased(values, semivalue(GAME, estimator.weights(N)))
     np.testing.assert_allclose(
@@ -203,14 +169,15 @@ def level_means(game, levels):
 @pytest.mark.parametrize("levels", [1, 2, 3])
 def test_algorithm_1_has_the_mean_of_its_partial_integrals(levels):
     target = level_means(ZERO, levels)
-    estimator = OwenSampling(levels, draws=30, eta=None)
+    estimator = OwenSampling(levels, draws=20, eta=None)
     np.testing.assert_allclose(semivalue(ZERO, estimator.weights(N)), target, atol=1e-12)
     values, errors = run(estimator, None, game=ZERO)
     assert_unbiased(values, target)
     assert_calibrated(values, errors, target)
     full = shapley(ZERO).values
-    if levels == 1:
+    if levels == 1:  # permutation sampling
         np.testing.assert_allclose(target, full, atol=1e-12)
+        np.testing.assert_allclose(values.sum(axis=1), ZERO.values[-1], atol=1e-12)
     else:  # efficiency is lost
         assert abs(target.sum() - full.sum()) > 0.1 * abs(full.sum())
 
@@ -231,27 +198,22 @@ def test_algorithm_1_climbs_its_levels():
     assert result.info["walks"][0] > 2 * result.info["walks"][3]
 
 
-def test_algorithm_1_with_one_level_is_permutation_sampling():
-    one, _ = run(OwenSampling(1, eta=None), 60, game=ZERO)
-    assert_unbiased(one, shapley(ZERO).values)
-    np.testing.assert_allclose(one.sum(axis=1), ZERO.values[-1], atol=1e-12)
-
-
-@pytest.mark.parametrize("budget", [12, 17, 40])
+@pytest.mark.parametrize("budget", [12, 17])
 @pytest.mark.parametrize(
     ("estimator", "mean"),
     [
         (OwenSampling(2, eta=None), lambda: level_means(ZERO, 2)),
         (BanzhafSampling("as_printed"), lambda: banzhaf(ZERO).values / 2),
         (GTGShapley(within=0.0, as_printed=True), lambda: shapley(ZERO).values),
+        (GTGShapley(0.0, 0.0), lambda: shapley(ZERO).values),  # 12: v(N), two walks of a sweep
     ],
-    ids=["owen", "banzhaf", "gtg"],
+    ids=["owen", "banzhaf", "gtg as printed", "gtg"],
 )
 def test_a_budget_that_cuts_walks_keeps_the_mean(estimator, mean, budget):
     """Walks of random cost and few of them: keeping a cut walk's credits would be seen."""
     if budget < estimator.minimum(ZERO.n_players, "calls"):
         pytest.skip("not one walk")
-    values, _ = run(estimator, budget, game=ZERO, repeats=600)
+    values, _ = run(estimator, budget, game=ZERO, repeats=400)
     assert_unbiased(values, mean())
 
 
@@ -263,16 +225,16 @@ def late_burden():
 @pytest.mark.parametrize(
     "estimator",
     [
-        OwenSampling(1, draws=60, eta=0.1),
-        TruncatedMonteCarlo(0.25, walks=60),
-        GTGShapley(0.25, 0.0, walks=60),
-        GTGShapley(0.25, as_printed=True, walks=60),
+        OwenSampling(1, draws=30, eta=0.1),
+        TruncatedMonteCarlo(0.25, walks=30),
+        GTGShapley(0.25, 0.0, walks=30),
+        GTGShapley(0.25, as_printed=True, walks=30),
     ],
     ids=repr,
 )
 def test_truncation_spares_the_late_player_a_loss(estimator):
     # the burden comes last in a third of the walks, and is then not looked at
-    values, _ = run(estimator, None, game=late_burden())
+    values, _ = run(estimator, None, game=late_burden(), repeats=120)
     assert_unbiased(values[:, 2], -0.2 * 2 / 3)
     np.testing.assert_allclose(values[:, :2], 0.6, atol=1e-12)
 
@@ -287,7 +249,7 @@ def test_truncation_saves_evaluations_that_are_spent_again():
 
 
 def test_gtg_algorithm_5_credits_the_empty_coalition_to_whoever_is_first():
-    estimator = GTGShapley(0.0, as_printed=True, walks=40)
+    estimator = GTGShapley(0.0, as_printed=True, walks=20)
     values, _ = run(estimator, None)
     assert_unbiased(values, shapley(GAME).values + GAME.values[0] / N)
 
@@ -317,11 +279,6 @@ def test_gtg_sweeps_let_each_player_lead_once():
     result = estimate(Spy(), GTGShapley(0.0, 0.0, walks=5))
     assert sorted(first) == [0, 1, 2, 3, 4]
     assert result.info["walks"] == 5
-
-
-def test_gtg_half_a_sweep_is_unbiased():
-    values, _ = run(GTGShapley(0.0, 0.0), 12, repeats=400)  # v(N) and two walks of a sweep
-    assert_unbiased(values, shapley(GAME).values)
 
 
 def test_gtg_official_normalisation_rescales_to_the_gain():

@@ -8,7 +8,8 @@ from rounding import assert_close
 
 import fedkit as fk
 from fedkit.federated.retraining import RetrainingGame, train_with_sizes
-from fedkit.methods.fedccea import Fit, Simulations, contribution_index, sample_sizes
+from fedkit.methods import fedccea
+from fedkit.methods.fedccea import Fit, Simulations, contribution_index, fit_aam, sample_sizes
 from fedkit.papers.fedccea import runs
 from fedkit.papers.fedccea import settings as n
 from fedkit.papers.fedccea import valuing as fits
@@ -37,6 +38,25 @@ BASE = Setting(
     epochs=1, batch_size=16, lr=0.3,
 )  # fmt: skip
 NOISY = replace(BASE, noise="label-40")
+FITTED: dict[tuple, Fit] = {}
+
+
+def fitted_once(simulations, **how):
+    """A fit takes longer than all trainings of a run here, and several runs ask for the same."""
+    x, y = simulations.sizes, simulations.accuracy
+    key = (x.shape, x.tobytes(), y.tobytes(), *sorted(how.items()))
+    if key not in FITTED:
+        FITTED[key] = fit_aam(simulations, **how)
+    return FITTED[key]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def short_fits():
+    """Fits of few starts and steps: what they find is for the tests of the method to say."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fedccea, "_ITERATIONS", 40)
+        patch.setattr(fedccea, "_STARTS", fedccea._STARTS[:2])
+        yield
 
 
 def run(how, s=NOISY, profile="smoke"):
@@ -44,6 +64,8 @@ def run(how, s=NOISY, profile="smoke"):
     with pytest.MonkeyPatch.context() as patch:
         for name in ("PERMUTATIONS", "FOLDS"):
             patch.setattr(fits, name, 2)
+        for module in (fits, runs):
+            patch.setattr(module, "fit_aam", fitted_once)
         settings = asdict(s) | {"splits": 2}
         return how(Cell(profile, "fedccea", "contribution", settings, (0,)), "cpu", False)[0]
 

@@ -64,14 +64,14 @@ def plainly(f, arch, local, sizes, seed):
 
 def test_lockstep_is_the_plain_loop(problem):
     f, arch = problem
-    sizes = sample_sizes(f.sizes, 5, 3, seed=1)
-    sizes[2, 1] = 0  # a round in which nobody uses data
-    sizes[3, :, 2] = 0  # a client that never does
+    sizes = sample_sizes(f.sizes // 3, 3, 3, seed=1)
+    sizes[1, 1] = 0  # a round in which nobody uses data
+    sizes[2, :, 2] = 0  # a client that never does
     together = train_with_sizes(f, arch, LOCAL, sizes, seed=7, device="cpu")
     for s, mine in enumerate(sizes):
         alone = plainly(f, arch, LOCAL, mine, 7)
         assert_same_answers(together[s], alone, len(f.y_test))
-    assert together[2, 1] == together[2, 0]
+    assert together[1, 1] == together[1, 0]
     assert InOrder().permutation(5).tolist() == [0, 1, 2, 3, 4]
     last = train_with_sizes(f, arch, LOCAL, sizes, seed=7, every_round=False, device="cpu")
     assert_same_answers(last[:, 0], together[:, -1], len(f.y_test))
@@ -136,11 +136,12 @@ def test_planted_qualities_are_found(how):
     assert fit.error < 0.03
     assert np.corrcoef(fit.quality, quality)[0, 1] > 0.95
     assert fit.quality.min() >= 0
-    again = fit_aam(simulations, epochs=120, **how)
-    np.testing.assert_array_equal(fit.quality, again.quality)
     np.testing.assert_allclose(fit.predict(simulations.sizes), fit.predicted, atol=1e-6)
     fresh = planted(40, seed=1)[1]
     assert np.sqrt(np.square(fit.predict(fresh.sizes) - fresh.accuracy).mean()) < 0.03
+    few = planted(6)[1]
+    first, again = (fit_aam(few, epochs=5, **how).quality for _ in range(2))
+    np.testing.assert_array_equal(first, again)
 
 
 def test_projection_is_least_squares_on_padded_inputs():
@@ -281,7 +282,7 @@ def weak(simulations, seed, noise):
 def test_simulations_that_are_left_out_stop_the_fit():
     """Followed to the end the network learns noise; where it stops it predicts others better."""
     stopped, ended = [], []
-    for seed in range(5):  # with one federation chance decides; over five the ratio is near 0.1
+    for seed in range(3):  # with one federation chance decides; over three the ratio is near 0.15
         past = weak(25, seed, noise=0.1)
         fresh = weak(200, 100 + seed, noise=0)
         early, losses = fit_connected(past.sizes, past.accuracy, np.random.default_rng(seed))

@@ -323,7 +323,10 @@ def test_a_run_that_is_given_twice_counts_once():
     store = Store()
     frames = [store.frame("fedtsv", name, "paper") for name in ("study", "figures")]
     lines = [store.series("fedtsv", name, "paper") for name in ("study", "figures")]
-    once, drawn = (pd.concat(f[f.dataset == "mnist"] for f in part) for part in (frames, lines))
+    once, drawn = (
+        pd.concat(f[(f.dataset == "mnist") & (f.seed < 3)] for f in part)
+        for part in (frames, lines)
+    )
     table = study(once, drawn)
     assert list(table.index) == list(CHANGES)
     twice = study(pd.concat([once, once]), pd.concat([drawn, drawn]))

@@ -8,6 +8,7 @@ from math import comb
 
 import numpy as np
 import pytest
+from manyseeds import GAME, N, assert_unbiased, lopsided, run
 
 import fedkit as fk
 from fedkit.estimators import (
@@ -36,19 +37,17 @@ from fedkit.games.game import (
 )
 from fedkit.learning.evaluation import share_right
 
-N = 6
 
-
-def lopsided(outputs=()):
-    """A game without symmetric players, v(empty) = 0.4, neither monotone nor convex."""
-    rows = all_coalitions(N)
-    noise = np.random.default_rng(5).normal(size=(2**N, *outputs))
-    lean = rows @ np.array([0.3, -0.2, 1.0, 0.1, 0.6, -0.5])
-    smooth = 0.4 + lean * (0.5 + rows.sum(axis=1) / N)
-    return TableGame(smooth.reshape(-1, *(1,) * len(outputs)) + 0.3 * noise)
-
-
-GAME = lopsided()
+def assert_honest(results, exact):
+    """Unbiased, with standard errors of the right size: those of a regression are rougher."""
+    values = np.array([found.values for found in results])
+    assert_unbiased(values, exact)
+    errors = np.array([found.standard_errors for found in results])
+    ratio = np.sqrt((errors**2).mean() / values.var(axis=0, ddof=1).mean())
+    assert 0.8 < ratio < 1.4, ratio
+    low, high = np.array([found.interval() for found in results]).swapaxes(0, 1)
+    covered = ((low <= exact) & (exact <= high)).mean()
+    assert covered > 0.9, covered
 
 
 # --- the design -------------------------------------------------------------------------------
@@ -74,7 +73,7 @@ def test_every_pair_of_a_stratum_is_drawn_equally_often():
     for n, budget in ((6, 26), (9, 40)):  # listed, and by rejection
         design = PairedDesign.for_budget(n, budget, shapley_weights(n))
         counts = np.zeros(2**n)
-        draws = 3000
+        draws = 1500
         for seed in range(draws):
             sides, _ = design.draw(np.random.default_rng(seed))
             counts[coalition_index(sides)] += 1
@@ -221,6 +220,13 @@ def test_a_mixture_is_its_definition_and_knows_its_slope():
 # --- the estimate -----------------------------------------------------------------------------
 
 
+EXACT = {
+    "shapley": lambda game: shapley(game).values,
+    "banzhaf": lambda game: banzhaf(game).values,
+    "interactions": lambda game: shapley_interactions(game)[np.triu_indices(N, 1)],
+}
+
+
 def plain(family, shares):
     first = candidates("round" if family == "mixture" else family, shares)[0]
     return mixture(first) if family == "mixture" else first
@@ -278,30 +284,23 @@ def test_the_closed_form_is_the_plain_loop(family, value, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("estimator", "budget"),
+    ("estimator", "budget", "repeats"),
     [
-        (ProxySampling("linear"), 14),
-        (ProxySampling("linear"), 36),
-        (ProxySampling("membership"), 36),
-        (ProxySampling("round", sizes=[1, 2, 3, 4, 5, 6]), 36),
-        (ProxySampling("mixture", sizes=[1, 2, 3, 4, 5, 6]), 36),
-        (ProxySampling(), 30),
-        (ProxySampling("linear", value="banzhaf"), 36),
+        (ProxySampling("linear"), 14, 160),
+        (ProxySampling("linear"), 36, 160),
+        (ProxySampling("membership"), 36, 160),
+        (ProxySampling("round", sizes=[1, 2, 3, 4, 5, 6]), 36, 80),
+        (ProxySampling("mixture", sizes=[1, 2, 3, 4, 5, 6]), 36, 60),
+        (ProxySampling(), 30, 60),
+        (ProxySampling("linear", value="banzhaf"), 36, 160),
+        (ProxySampling("membership", value="interactions"), 14, 160),
+        (ProxySampling("membership", value="interactions"), 36, 160),
     ],
     ids=repr,
 )
-def test_unbiased_with_honest_standard_errors(estimator, budget):
-    exact = (shapley if estimator.value == "shapley" else banzhaf)(GAME).values
-    results = estimate_many(GAME, estimator, budget, range(160))
-    values = np.array([result.values for result in results])
-    z = (values.mean(axis=0) - exact) / (values.std(axis=0, ddof=1) / np.sqrt(len(values)))
-    assert np.abs(z).max() < 4.5, z
-    errors = np.array([result.standard_errors for result in results])
-    ratio = np.sqrt((errors**2).mean() / values.var(axis=0, ddof=1).mean())
-    assert 0.8 < ratio < 1.4, ratio
-    low, high = zip(*(result.interval() for result in results), strict=True)
-    covered = ((np.array(low) <= exact) & (exact <= np.array(high))).mean()
-    assert covered > 0.9, covered
+def test_unbiased_with_honest_standard_errors(estimator, budget, repeats):
+    results = estimate_many(GAME, estimator, budget, range(repeats))
+    assert_honest(results, EXACT[estimator.value](GAME))
 
 
 def test_shapley_values_add_up_and_all_coalitions_are_exact():
@@ -326,21 +325,11 @@ def test_a_game_of_many_outputs_and_a_constant_one():
     np.testing.assert_allclose(flat.values, 0.0, atol=1e-9)
 
 
-@pytest.mark.parametrize("budget", [14, 36, 64])
-def test_interactions_by_regression_are_unbiased_with_honest_errors(budget):
-    exact = shapley_interactions(GAME)[np.triu_indices(N, 1)]
-    estimator = ProxySampling("membership", value="interactions")
-    results = estimate_many(GAME, estimator, budget, range(2 if budget == 64 else 160))
-    assert results[0].names[:2] == ("0 & 1", "0 & 2")
-    assert results[0].names[-1] == "4 & 5"
-    values = np.array([found.values for found in results])
-    if budget == 64:
-        np.testing.assert_allclose(values, [exact, exact], atol=1e-12)
-        return
-    z = (values.mean(axis=0) - exact) / (values.std(axis=0, ddof=1) / np.sqrt(len(values)))
-    assert np.abs(z).max() < 4.5, z
-    errors = np.array([found.standard_errors for found in results])
-    assert 0.8 < np.sqrt((errors**2).mean() / values.var(axis=0, ddof=1).mean()) < 1.4
+def test_interactions_of_all_coalitions_are_exact():
+    found = estimate(GAME, ProxySampling("membership", value="interactions"), 64)
+    np.testing.assert_allclose(found.values, EXACT["interactions"](GAME), atol=1e-12)
+    assert found.names[:2] == ("0 & 1", "0 & 2")
+    assert found.names[-1] == "4 & 5"
 
 
 def test_pairs_are_named_by_their_players(tmp_path):
@@ -387,11 +376,8 @@ def test_many_players_are_valued_within_their_errors():
 def test_more_coalitions_than_a_proxy_is_fitted_to(monkeypatch):
     monkeypatch.setattr(proxysampling, "FITTED_ROWS", 60)
     game = tabulate(random_unanimity_sum(9, 30, 2))
-    results = estimate_many(game, ProxySampling("linear"), 200, range(80))
-    values = np.array([result.values for result in results])
-    exact = shapley(game).values
-    z = (values.mean(axis=0) - exact) / (values.std(axis=0, ddof=1) / np.sqrt(80))
-    assert np.abs(z).max() < 4.5
+    values, _ = run(ProxySampling("linear"), 200, "distinct", game, 80)
+    assert_unbiased(values, shapley(game).values)
 
 
 def test_a_round_is_valued_better_by_what_it_is():
@@ -438,17 +424,13 @@ class Seen(TableGame):
         return TableGame(MARGINS), share_right
 
 
-@pytest.mark.parametrize("budget", [14, 36, 50])
-def test_looking_behind_the_utility_is_unbiased_with_honest_errors(budget):
-    exact = shapley(RIGHT).values
-    estimator = ProxySampling(sizes=SHARES, score=share_right)
-    results = estimate_many(TableGame(MARGINS), estimator, budget, range(160))
-    values = np.array([result.values for result in results])
-    z = (values.mean(axis=0) - exact) / (values.std(axis=0, ddof=1) / np.sqrt(len(values)))
-    assert np.abs(z).max() < 4.5, z
-    errors = np.array([result.standard_errors for result in results])
-    ratio = np.sqrt((errors**2).mean() / values.var(axis=0, ddof=1).mean())
-    assert 0.8 < ratio < 1.4, ratio
+@pytest.mark.parametrize(
+    ("proxy", "budget", "repeats"), [("membership", 14, 120), ("auto", 36, 60), ("linear", 50, 120)]
+)
+def test_looking_behind_the_utility_is_unbiased_with_honest_errors(proxy, budget, repeats):
+    estimator = ProxySampling(proxy, sizes=SHARES, score=share_right)
+    results = estimate_many(TableGame(MARGINS), estimator, budget, range(repeats))
+    assert_honest(results, shapley(RIGHT).values)
     for found in results[:3]:
         assert found.evaluations == budget - budget % 2
         assert found.values.sum() == pytest.approx(RIGHT.values[-1] - RIGHT.values[0])
@@ -472,29 +454,24 @@ def test_a_score_may_be_a_vector_and_may_be_the_banzhaf_value():
     def halves(outputs):
         return np.stack([share_right(outputs[:, :15]), share_right(outputs[:, 15:])], axis=1)
 
-    estimator = ProxySampling(sizes=SHARES, score=halves, value="banzhaf")
-    results = estimate_many(TableGame(MARGINS), estimator, 40, range(60))
-    values = np.array([each.values for each in results])
-    exact = banzhaf(TableGame(halves(MARGINS))).values
+    estimator = ProxySampling("membership", score=halves, value="banzhaf")
+    values, _ = run(estimator, 40, "distinct", TableGame(MARGINS), 60)
     assert values.shape == (60, N, 2)
-    z = (values.mean(axis=0) - exact) / (values.std(axis=0, ddof=1) / np.sqrt(60) + 1e-12)
-    assert np.abs(z).max() < 4.5
+    assert_unbiased(values, banzhaf(TableGame(halves(MARGINS))).values)
 
 
 def test_interactions_behind_a_score_see_no_constant():
-    exact = shapley_interactions(RIGHT)[np.triu_indices(N, 1)]
+    exact = EXACT["interactions"](RIGHT)
     one, other = (
-        estimate_many(
-            TableGame(MARGINS), ProxySampling("membership", score=score, value="interactions"),
-            40, range(40),
-        )
+        run(
+            ProxySampling("membership", score=score, value="interactions"), 40, "distinct",
+            TableGame(MARGINS), 40,
+        )[0]
         for score in (share_right, lambda m: share_right(m) - 0.7)
     )  # fmt: skip
-    values = np.array([each.values for each in one])
-    np.testing.assert_allclose(values, [each.values for each in other], atol=1e-9)
-    z = (values.mean(axis=0) - exact) / (values.std(axis=0, ddof=1) / np.sqrt(40))
-    assert np.abs(z).max() < 4.5
-    assert values.std(axis=0).mean() < np.abs(exact).mean() * 3
+    np.testing.assert_allclose(one, other, atol=1e-9)
+    assert_unbiased(one, exact)
+    assert one.std(axis=0).mean() < np.abs(exact).mean() * 3
 
 
 def test_folds_and_their_shares_are_those_of_the_plain_loop(monkeypatch):
@@ -590,12 +567,7 @@ def test_of_many_players_and_many_coalitions_a_part_stands_for_all(monkeypatch):
     monkeypatch.setattr(proxysampling, "PROXY_ROWS", 40)
     monkeypatch.setattr(proxysampling, "FITTED_ROWS", 24)
     estimator = ProxySampling("membership", SHARES, score=share_right)
-    results = estimate_many(TableGame(MARGINS), estimator, 36, range(120))
-    values = np.array([each.values for each in results])
-    z = (values.mean(axis=0) - exact) / (values.std(axis=0, ddof=1) / np.sqrt(120))
-    assert np.abs(z).max() < 4.5
-    errors = np.array([each.standard_errors for each in results])
-    assert 0.8 < np.sqrt((errors**2).mean() / values.var(axis=0, ddof=1).mean()) < 1.4
+    assert_honest(estimate_many(TableGame(MARGINS), estimator, 36, range(120)), exact)
 
 
 def test_dealing_coalitions_to_the_proxies_changes_no_mean(monkeypatch):

@@ -34,7 +34,7 @@ def agrees(policy, clients, p, draws=2000):
     """Whether one client at a time is drawn with probabilities p."""
     rng = np.random.default_rng(0)
     chosen = [policy.select(clients, 1, rng)[0] for _ in range(draws)]
-    found = np.bincount(chosen, minlength=5) / draws
+    found = np.bincount(chosen, minlength=len(p)) / draws
     return (np.abs(found - p) <= 4.5 * np.sqrt(p * (1 - p) / draws)).all()
 
 

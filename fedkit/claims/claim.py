@@ -236,7 +236,7 @@ def parse_claims(text: str) -> Claims:
     """Expand the text of a claims file."""
     yaml = need("yaml", extra="run")
     # printed numbers keep their digits: those of a row are one text
-    source = yaml.safe_load(text)
+    source = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # 8 times faster
     _check_keys(source)
     experiments = {
         name: {kind: frozenset(_braces(words)) for kind, words in known.items()}
