@@ -133,8 +133,8 @@ def experiment(
     title: str,
     settings: Callable[[str], Sequence[Any]],
     seeds: Callable[[str, Any], Sequence[tuple[int, ...]]],
-    run: RunFunction,
     *golden: Tiny,
+    run: RunFunction | None = None,
     block: int | None = None,
     entry: str | None = None,
 ) -> Experiment:
@@ -142,20 +142,18 @@ def experiment(
 
     Parameters
     ----------
-    paper, name, title : str
+    paper, name, title, entry : str
         As in :class:`~fedkit.papers.registry.Experiment`.
     settings : callable
         ``settings(profile)`` lists dataclasses, or mappings.
     seeds : callable
         ``seeds(profile, setting)`` gives a setting's own blocks of seeds.
-    run : callable
-        Run function of a cell.
     *golden : Tiny
         The small runs that answer for its cells.
+    run : callable, optional
+        Run function of a cell; by default that of the first golden run.
     block : int, optional
         The most seeds of a cell where they are named by the caller; left out, all are in one.
-    entry : str, optional
-        See :class:`~fedkit.papers.registry.Experiment`.
     """
 
     def cells(profile: str, chosen: Sequence[int] | None = None) -> list[Cell]:
@@ -167,7 +165,9 @@ def experiment(
             for part in (seeds(profile, s) if chosen is None else blocks(chosen, block))
         ]
 
-    return register(Experiment(paper, name, title, cells, run, golden, entry=entry))
+    return register(
+        Experiment(paper, name, title, cells, run or golden[0].run, golden, entry=entry)
+    )
 
 
 def each_seed(one: Callable[[Cell, int, Any, bool], dict[str, Any]]) -> RunFunction:

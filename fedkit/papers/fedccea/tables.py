@@ -67,21 +67,10 @@ def seed_table(frame: pd.DataFrame, series: pd.DataFrame | None = None) -> pd.Da
         table = table.join(_losses(series)).join(
             _without_noise(series), on=[RUN[0], RUN[1], "seed"]
         )
-        noisy = table.reindex(columns=[f"auc.{m}" for m in METHODS]).to_numpy()
-        clean = table[[f"clean.{m}" for m in METHODS]].to_numpy()
-        table[[f"gain.{m}" for m in METHODS]] = noisy - clean
-
-    def rank(run: tuple[Any, ...]) -> tuple[Any, ...]:
-        dataset, distribution, noise, seed = run
-        return (
-            [*DATA].index(dataset),
-            [*DISTRIBUTIONS].index(distribution),
-            noise != "none",
-            noise,
-            seed,
-        )
-
-    return table.loc[sorted(table.index, key=rank)]
+        for m in METHODS:
+            table[f"gain.{m}"] = table.get(f"auc.{m}", np.nan) - table[f"clean.{m}"]
+    place = {name: k for k, name in enumerate([*DATA, *DISTRIBUTIONS])} | {"none": ""}
+    return table.loc[sorted(table.index, key=lambda run: [place.get(x, x) for x in run])]
 
 
 def _losses(series: pd.DataFrame) -> pd.DataFrame:
@@ -102,19 +91,16 @@ def _without_noise(series: pd.DataFrame) -> pd.DataFrame:
 
     They need not be like the others: where classes are few, theirs may be held by others too.
     """
-    pd = need("pandas", "run")
-    rows: dict[tuple[Any, ...], dict[str, float]] = {}
-    clean = series[(series.noise == "none") & series.series.isin([f"value.{m}" for m in METHODS])]
-    place = ["dataset", "distribution", "seed"]
-    for (*run, name, share), part in clean.groupby([*place, "series", "noisy"]):
+
+    def told(part: pd.DataFrame) -> float:
         values = part.sort_values("index").value.to_numpy()
-        first = len(values) - round(float(str(share)) * len(values))  # as Setting.noisy_clients
-        row = rows.setdefault(tuple(run), {})
-        row[f"clean.{str(name).removeprefix('value.')}"] = chance_above(
-            values[:first], values[first:]
-        )
-    index = pd.MultiIndex.from_tuples([*rows] or np.empty((0, 3)), names=place)
-    return pd.DataFrame([*rows.values()], index, [f"clean.{m}" for m in METHODS])
+        first = len(values) - round(part.noisy.iloc[0] * len(values))  # as Setting.noisy_clients
+        return chance_above(values[:first], values[first:])
+
+    names = {f"value.{m}": f"clean.{m}" for m in METHODS}
+    clean = series[(series.noise == "none") & series.series.isin(names)]
+    rows = clean.groupby([RUN[0], RUN[1], "seed", "series"])[["index", "value", "noisy"]]
+    return rows.apply(told).unstack("series").reindex(columns=[*names]).rename(columns=names)
 
 
 def settings(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
@@ -271,8 +257,6 @@ def random_spread(seeds: pd.DataFrame) -> float:
     An order read from its other end has the opposite area, so a random order's is 0 on average.
     The root mean square of all single orders is divided by the root of the number of seeds, as the
     methods' areas are means over them.
-
-    `seeds`: metrics of a setting, one row per seed.
     """
     areas = seeds[[f"area.random{k}" for k in range(RANDOM_ORDERS)]].to_numpy()
     return float(np.sqrt(np.square(areas).mean() / len(areas)))
@@ -281,17 +265,7 @@ def random_spread(seeds: pd.DataFrame) -> float:
 def costlier(table: pd.DataFrame, end: str = "lowest") -> dict[tuple[str, str], Interval]:
     """Find the methods and pools where one end costs more than random clients, by the interval.
 
-    Parameters
-    ----------
-    table : DataFrame
-        A :func:`seed_table` with series.
-    end : {"lowest", "highest"}
-        Who goes.
-
-    Returns
-    -------
-    dict
-        By the names of pool and method, how many more points go with that end.
+    By the names of pool and method, how many more points go with the "lowest" or "highest" end.
     """
     more = {
         (name, LABELS[m]): _lead(mean, f"{_LOST[end]}.{m}", f"{_LOST[end]}.random")
@@ -306,15 +280,11 @@ def mean_deals(table: pd.DataFrame) -> pd.DataFrame:
 
     `table`: a :func:`seed_table` of the experiment ``dealt``.
     """
-    means = {
-        f"{metric}.dealt{end}": table[[f"{metric}.dealt{end}{k}" for k in range(DEALS)]].mean(
-            axis=1
-        )
-        for metric in ("area", "lost40")
-        for end in ENDS.values()
-        if f"{metric}.dealt{end}0" in table
-    }
-    return table.assign(**means)
+    names = [f"{metric}.dealt{end}" for metric in ("area", "lost40") for end in ENDS.values()]
+    deals = {name: [f"{name}{k}" for k in range(DEALS)] for name in names}
+    return table.assign(**{
+        name: table[each].mean(axis=1) for name, each in deals.items() if each[0] in table
+    })  # fmt: skip
 
 
 # What the fits explain (Figure 7)
@@ -391,12 +361,7 @@ def printed_times(simulations: int = 100) -> pd.DataFrame:
 def measured_times(frame: pd.DataFrame, simulations: int = 100) -> pd.DataFrame:
     """Our Table 2: milliseconds per round, by number of clients.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        Records of the experiment ``cost``.
-    simulations : int
-        How many of them FedCCEA needs.
+    `frame`: records of the experiment ``cost``; `simulations`: how many FedCCEA needs.
     """
     pd = need("pandas", "run")
     found = frame.pivot_table(index="clients", columns="metric", values="value")
@@ -411,8 +376,7 @@ def measured_times(frame: pd.DataFrame, simulations: int = 100) -> pd.DataFrame:
             "FedCCEA over LOO": total / loo,
         }
     )
-    if "testing.loo" in found:
-        training = {m: found[f"seconds.{m}"] - found[f"testing.{m}"] for m in ("lockstep", "loo")}
-        table["training alone"] = simulations * training["lockstep"] / training["loo"]
+    training = {m: found[f"seconds.{m}"] - found[f"testing.{m}"] for m in ("lockstep", "loo")}
+    table["training alone"] = simulations * training["lockstep"] / training["loo"]
     table["data trained on"] = simulations * found["trained.lockstep"] / found["trained.loo"]
     return table

@@ -482,16 +482,16 @@ _SWITCHES: dict[str, dict[str, Any]] = {
     "inputs": {}, "features": {}, "task_has": {}, "data_parties": {}, "trained_on": {},
 }  # fmt: skip
 experiment(
-    "fedvalue", "models", "Accuracy of the models (Table 8)", _models, _seeds_of_models, run_models,
+    "fedvalue", "models", "Accuracy of the models (Table 8)", _models, _seeds_of_models,
     Tiny("models", run_models, _TINY, switches={"inputs": {}}),
 )  # fmt: skip
 experiment(
     "fedvalue", "correlation", "MShapley-CMI beside SHAP values (Figures 4 and 5)", _correlation,
-    _seeds, run_correlation, Tiny("correlation", run_correlation, _TINY, switches=_SWITCHES),
+    _seeds, Tiny("correlation", run_correlation, _TINY, switches=_SWITCHES),
 )  # fmt: skip
 experiment(
     "fedvalue", "approximation", "Shapley sampling and PCA (Figures 8 and 9)", _approximation,
-    _seeds, run_approximation,
+    _seeds,
     Tiny(
         "approximation", run_approximation,
         asdict(Approximation("breast", features=4, samplings=(25,), components=(2, 3))),

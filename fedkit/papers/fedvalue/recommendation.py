@@ -475,7 +475,7 @@ def _cases(profile: str) -> list[Case]:
 experiment(
     "fedvalue", "recommendation",
     "Federated recommendation: which parties to pay (Tables 5, 6, 7 and 9)",
-    _cases, lambda profile, _: [tuple(range(3 if profile == "smoke" else 20))], run_recommendation,
+    _cases, lambda profile, _: [tuple(range(3 if profile == "smoke" else 20))],
     Tiny(
         "recommendation", run_recommendation,
         asdict(Case(candidates=4, validated=False, **_SMALL)),

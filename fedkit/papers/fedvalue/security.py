@@ -338,21 +338,21 @@ def _seeds(profile: str, s: Any) -> list[tuple[int, ...]]:
 
 
 experiment(
-    "fedvalue", "security", "Cheating servers (Proposition 2)", _security, _seeds, run_security,
+    "fedvalue", "security", "Cheating servers (Proposition 2)", _security, _seeds,
     Tiny(
         "security", run_security, asdict(Attacked("hardened", "best bet", trials=4, people=60)),
         by="attack", switches={"protocol": {}, "data": {"attack": "weak cells"}},
     ),
 )  # fmt: skip
 experiment(
-    "fedvalue", "leak", "What counts reveal of people", _leak, _seeds, run_leak,
+    "fedvalue", "leak", "What counts reveal of people", _leak, _seeds,
     Tiny(
         "leak", run_leak, asdict(Leaking("wine", features=1, parties=3)),
         switches={"defence": {"level": 2.0}},
     ),
 )  # fmt: skip
 experiment(
-    "fedvalue", "scaling", "Time of the protocol (Figures 6 and 7)", _scaling, _seeds, run_scaling,
+    "fedvalue", "scaling", "Time of the protocol (Figures 6 and 7)", _scaling, _seeds,
     Tiny(
         "scaling", run_scaling,
         asdict(Timed("rows", rows=200, parties=2, features=1, levels=3)), switches={"protocol": {}},
