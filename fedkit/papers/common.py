@@ -227,9 +227,11 @@ def accuracies(rounds: pd.DataFrame) -> dict[str, float]:
 def chance_above(a: npt.NDArray[np.float64], b: npt.NDArray[np.float64]) -> float:
     """Probability that a member of `a` is above one of `b`, ties half; NaN if one is empty.
 
-    This is the area under the ROC curve, and Mann and Whitney's U over its largest value.
+    This is the area under the ROC curve, and Mann and Whitney's U over its largest value.  A member
+    that is NaN is above none, and none is above it.
     """
     if not len(a) or not len(b):
         return float("nan")
-    left, right = np.asarray(a)[:, None], np.asarray(b)[None, :]
-    return float(((left > right) + 0.5 * (left == right)).mean())
+    numbers, below = np.asarray(a)[~np.isnan(a)], np.sort(b)
+    places = [np.searchsorted(below, numbers, side=side) for side in ("left", "right")]
+    return float(np.sum(places) / (2 * len(a) * len(b)))

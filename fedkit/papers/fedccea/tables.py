@@ -46,21 +46,14 @@ _RETRAINED = ("tmc-sv", "loo")
 def seed_table(frame: pd.DataFrame, series: pd.DataFrame | None = None) -> pd.DataFrame:
     """Put the runs of an experiment below each other, their metrics side by side.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        Records of the experiment ``contribution`` or ``dealt``.
-    series : DataFrame, optional
-        Series of the same records, for tables of losses and of planted noise.
+    `frame` holds records of the experiment ``contribution`` or ``dealt``, and `series` what tables
+    of losses and of planted noise need.
 
-    Returns
-    -------
-    DataFrame
-        Index: data set, distribution, noise and seed, in the paper's order; one column per metric.
-        From the series: "lost40.highest.M", "lost40.random" and "lost40.highest.random", points
-        lost with the highest and with random clients; "clean.M", the probability that clients that
-        stay clean are above those that others' runs make noisy, where all are clean, and "gain.M",
-        how much more it is with noise.
+    Index: data set, distribution, noise and seed, in the paper's order; one column per metric.
+    From the series: "lost40.highest.M", "lost40.random" and "lost40.highest.random", points lost
+    with the highest and with random clients; "clean.M", the probability that clients that stay
+    clean are above those that others' runs make noisy, where all are clean, and "gain.M", how much
+    more it is with noise.
     """
     table = frame.pivot(index=RUN, columns="metric", values="value")
     if series is not None:
@@ -136,22 +129,11 @@ def intervals(
 ) -> pd.DataFrame:
     """Means over the seeds of every setting, or pool, with their 95% intervals.
 
-    Parameters
-    ----------
-    table : DataFrame
-        A :func:`seed_table`.
-    shown : mapping of str to str or pair of str
-        By label, a metric, or two of which the second is taken from the first, paired by seed.
-    bounds : pair of float
-        What a metric can be; not for differences.
-    pooled : bool
-        Whether a row is a pool of settings.
+    `table` is a :func:`seed_table`; `shown` has by label a metric, or two of which the second is
+    taken from the first, paired by seed; `bounds` are what a metric can be, not for differences.
 
-    Returns
-    -------
-    DataFrame
-        Index: setting and label.  Columns: mean, low, high (NaN without seeds) and n, the seeds
-        that have a finite number.
+    Index: setting (or pool) and label.  Columns: mean, low, high (NaN without seeds) and n, the
+    seeds that have a finite number.
     """
     rows = {
         (place, label): asdict(
