@@ -97,19 +97,9 @@ def lockstep(
 def in_place(name: str, row: Strategy, estimated: Callable[[Any], ValuePolicy]) -> Strategy:
     """Return a paper's strategy with a method from outside in it, or in its place.
 
-    Parameters
-    ----------
-    name : str
-        ``package:Name`` of an estimator, a policy that values rounds, or a whole strategy.
-    row : Strategy
-        What the paper does where the method says nothing.
-    estimated : callable
-        Gives an estimator the paper's budget.
-
-    Raises
-    ------
-    ValueError
-        If there is no such method, or it is none of these.
+    ``package:Name`` is an estimator, which `estimated` gives the paper's budget, a policy that
+    values rounds, or a whole strategy; `row` is what the paper does where the method says nothing.
+    A ValueError says that there is no such method, or that it is none of these.
     """
     from fedkit.federated.rounds import Strategy
 

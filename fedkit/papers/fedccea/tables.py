@@ -7,7 +7,7 @@ settings.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from functools import reduce
 from itertools import product
@@ -36,6 +36,8 @@ from fedkit.papers.fedccea.settings import (
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from fedkit.claims.claim import Claims
 
 RUN = ["dataset", "distribution", "noise", "seed"]
 #: metric of what goes with the 40% of the clients at one end of an order
@@ -176,31 +178,33 @@ def as_text(found: pd.DataFrame, digits: int = 1) -> pd.DataFrame:
 # Beside the paper's numbers (Table 3)
 
 
+def _printed(claims: Claims, row: str, place: Mapping[str, str], data: Iterable[str]) -> float:
+    """Return a number of Table 3; NaN where there is none, or the paper has other data than ours.
+
+    The letters are another data set.
+    """
+    printed = claims.tables["t3"]
+    if place not in printed.columns or not {*data} <= {*claims.data.get(place["dataset"], ())}:
+        return np.nan
+    return float(printed.rows[row][printed.columns.index(place)])
+
+
 def exclusions(frame: pd.DataFrame) -> pd.DataFrame:
     """Accuracy without the clients of index zero, clean clients, beside Table 3.
 
     `frame`: records of the experiment ``contribution``.
-
-    The paper's numbers belong to its own data, and not to the letters.
     """
-    claims = load_claims("fedccea")
-    printed, places = claims.tables["t3"], {}
-    clean = frame[frame.noise == "none"]
+    claims, clean = load_claims("fedccea"), frame[frame.noise == "none"]
     rows = {"everybody": "base"} | {LABELS[m]: m for m in (*METHODS, "adam")}
     shown = {t: m if m == "base" else f"excluded.{m}" for t, m in rows.items()}
-    for dataset, distribution in {*zip(clean.dataset, clean.distribution, strict=True)}:
-        place = {"dataset": dataset, "distribution": distribution}
-        used = set(clean[clean.dataset == dataset]["data"])
-        if place in printed.columns and used <= set(claims.data[dataset]):
-            places[setting_name(dataset, distribution)] = printed.columns.index(place)
+    paper = {}
+    for (dataset, distribution), part in clean.groupby(RUN[:2]):
+        place = {"dataset": str(dataset), "distribution": str(distribution)}
+        for label, m in rows.items():
+            row = "fedccea" if m in (*FITS, "adam") else m
+            paper[setting_name(**place), label] = _printed(claims, row, place, part["data"])
     found = intervals(seed_table(clean), shown, (0, 100))
-    paper = [
-        float(printed.rows["fedccea" if rows[t] in (*FITS, "adam") else rows[t]][places[name]])
-        if name in places
-        else np.nan
-        for name, t in found.index
-    ]
-    return found.assign(paper=paper)
+    return found.assign(paper=[paper[place] for place in found.index])
 
 
 def learning(frame: pd.DataFrame) -> pd.DataFrame:
@@ -208,24 +212,20 @@ def learning(frame: pd.DataFrame) -> pd.DataFrame:
 
     `frame`: records of the experiment ``learning``; all samples have the printed batches and rate.
     """
-    claims = load_claims("fedccea")
-    printed = claims.tables["t3"]
-    rows = {}
+    claims, rows = load_claims("fedccea"), {}
     part = frame[frame.metric == "base"]
     part = part.assign(samples=part.samples.astype(float).fillna(np.inf))
     for dataset, distribution in product(DATA, DISTRIBUTIONS):
-        here = overviews.where(part, dataset=dataset, distribution=distribution)
-        here = here.sort_values(["samples", "lr", "batch_size"], ascending=[False, True, False])
         place = {"dataset": dataset, "distribution": distribution}
-        same = {*here.get("data", [])} <= {*claims.data.get(dataset, ())}
-        there = printed.columns.index(place) if same and place in printed.columns else None
+        here = overviews.where(part, **place)
+        here = here.sort_values(["samples", "lr", "batch_size"], ascending=[False, True, False])
         for (samples, *how), seeds in here.groupby(["samples", "batch_size", "lr"], sort=False):
             amount = "all samples" if samples == np.inf else f"{samples:.0f} samples"
             as_printed = how == [here.batch_size.iloc[0], here.lr.iloc[0]]
             label = amount if as_printed else f"{amount}, as run here"
-            rows[setting_name(dataset, distribution), label] = {
+            rows[setting_name(**place), label] = {
                 **asdict(bounded_interval(seeds.value, 0, 100)),
-                "paper": np.nan if there is None else float(printed.rows["base"][there]),
+                "paper": _printed(claims, "base", place, here["data"]),
             }
     return overviews.table(rows)
 

@@ -321,20 +321,15 @@ def run_models(cell: Cell, seed: int, device: Any, progress: bool) -> dict[str, 
 
 @dataclass(frozen=True)
 class Approximation(common.Setting):
-    """One data set of Figures 8 and 9.
+    """One data set of Figures 8 and 9; `dataset`, `sample` and `bins` are those of a Setting.
 
     Attributes
     ----------
-    dataset, sample, bins
-        As in :class:`Setting`.
-    features : int
-        Features per party where permutations are sampled.
-    wide : int
-        Features per party where PCA is tried; the paper gives neither.
-    samplings : tuple of int
-        Numbers of permutations (the paper: 100 to more than 1200).
-    components : tuple of int
-        Numbers of components per party.
+    features, wide : int
+        Features per party where permutations are sampled, and where PCA is tried; the paper gives
+        neither.
+    samplings, components : tuple of int
+        Numbers of permutations (the paper: 100 to more than 1200), and of components per party.
     """
 
     dataset: str

@@ -117,33 +117,16 @@ class Case:
 
 @dataclass(frozen=True, eq=False)
 class Repetition:
-    """One draw of the task and of its candidates.
+    """One draw of the task and of its candidates: U users, d data parties."""
 
-    Attributes
-    ----------
-    label : int64[U]
-        1 for target customers.
-    train : bool[U]
-        Users whose label is known; the others are the test set.
-    demographics : int64[U, 3]
-    own : float64[U, F]
-        Further features of the task party; F = 0 but for redundant scenarios.
-    features : tuple of float64[U, K]
-        What each data party offers.
-    high, odd : bool[d]
-        Who is of high volume; who is redundant or rides free.
-    volume : int64[d]
-        Movies that each party says it holds.
-    """
-
-    label: IntArray
-    train: BoolArray
-    demographics: IntArray
-    own: FloatArray
-    features: tuple[FloatArray, ...]
-    high: BoolArray
-    odd: BoolArray
-    volume: IntArray
+    label: IntArray  # [U]: 1 for target customers
+    train: BoolArray  # [U]: whose label is known; the others are the test set
+    demographics: IntArray  # [U, 3]
+    own: FloatArray  # [U, F], of the task party; F = 0 but for redundant scenarios
+    features: tuple[FloatArray, ...]  # [U, K] that each data party offers
+    high: BoolArray  # [d]: who is of high volume
+    odd: BoolArray  # [d]: who is redundant or rides free
+    volume: IntArray  # [d]: movies that each party says it holds
 
 
 def configure(data: MovieLens, case: Case, seed: int) -> Repetition:
