@@ -207,8 +207,6 @@ def test_the_study_changes_one_thing_at_a_time():
     loud = [seed for c in cells for seed in c.seeds if c.settings["scale"] == 10]
     assert sorted(set(loud)) == list(range(10))  # a sentence turns on it
     assert {c.seeds for c in get("fedtsv", "study").cells("paper", (4, 5))} == {(4, 5)}
-    with pytest.raises(ValueError, match="unknown profile"):
-        get("fedtsv", "study").cells("huge")
 
 
 def test_the_ready_made_strategy_is_that_of_the_paper():
