@@ -189,6 +189,7 @@ def test_final_weights():
 def test_chance_above_by_hand():
     assert chance_above(np.array([3.0, 1.0]), np.array([2.0, 1.0, 0.0])) == pytest.approx(4.5 / 6)
     assert np.isnan(chance_above(np.array([]), np.array([1.0])))
+    assert chance_above(np.array([np.nan, 3.0]), np.array([2.0, np.nan])) == 0.25
 
 
 def test_the_study_changes_one_thing_at_a_time():
