@@ -91,7 +91,7 @@ def test_every_printed_number_has_one_claim():
     for paper, claims in CLAIMS.items():
         ids = [claim.id for claim in claims.claims]
         assert len(ids) == len(set(ids))
-        found = Counter(claim.place["table"] for claim in claims.select(kind="value"))
+        found = Counter(c.place["table"] for c in claims.claims if c.kind == "value")
         found.pop("words", None)
         assert found == {
             t: len(rows) * len(claims.tables[t].columns)
@@ -100,7 +100,7 @@ def test_every_printed_number_has_one_claim():
         }
     spreads = {t for t, table in CLAIMS["fedvalue"].tables.items() if table.spreads}
     assert spreads == {"t5", "t6", "t7", "t8"}
-    numbers = {c.id: c.number for c in CLAIMS["fedtsv"].select(kind="value")}
+    numbers = {c.id: c.number for c in CLAIMS["fedtsv"].claims if c.kind == "value"}
     assert numbers == {"fedtsv.fedavg.mnist": 75.0, "fedtsv.fedavg.cifar10": 65.0}
 
 
@@ -143,7 +143,7 @@ def test_numbers_that_are_printed_twice_agree():
     fedvalue = CLAIMS["fedvalue"]  # shares of 108 bars
     above = [fedvalue[f"fedvalue.correlations-above-{level}"].number for level in (70, 80)]
     assert above == [round(100 * n / 108, 1) for n in (99, 71)]
-    cells = fedvalue.select("fedvalue.t8.")
+    cells = [c for c in fedvalue.claims if c.id.startswith("fedvalue.t8.")]
     assert {c.ours["settings"]["dataset"] for c in cells} == set(TABLES)
 
 
@@ -170,7 +170,8 @@ def test_what_cannot_be_tested():
     named = [c for c in FEDOWEN.claims if "medmnist" in c.id]
     assert len(named) > 50
     assert all("which MedMNIST" in c.untestable for c in named)
-    assert all(c.untestable for c in CLAIMS["fedccea"].select("fedccea.t2"))  # seconds
+    seconds = [c for c in CLAIMS["fedccea"].claims if c.id.startswith("fedccea.t2")]
+    assert all(c.untestable for c in seconds)
 
 
 def test_sentences_name_methods_as_people_do():

@@ -18,7 +18,7 @@ from fedkit.methods.fedowen import EpsilonGreedy, FedOwen, OwenSampling, Softmax
 from fedkit.papers.common import accuracies, accuracy_curve
 from fedkit.papers.fedms import runs as fedms
 from fedkit.papers.fedowen import runs as paper
-from fedkit.papers.fedowen import tables
+from fedkit.papers.fedowen import settings, tables
 from fedkit.papers.fedowen.errata import (
     level_weights,
     owen_bias,
@@ -235,7 +235,7 @@ def one(run_function=run_cell, **changes):
     return run_function(Cell("smoke", "fedowen", "table1", settings, (0,)), "cpu", False)[0]
 
 
-@pytest.mark.parametrize("method", [*paper.METHODS, *TABLE_3])
+@pytest.mark.parametrize("method", [*settings.METHODS, *TABLE_3])
 def test_every_method_runs_within_the_budget(method):
     result = one(method=method)
     metrics, calls = result["metrics"], result["metrics"]["calls"]
@@ -244,7 +244,7 @@ def test_every_method_runs_within_the_budget(method):
         assert math.isfinite(metrics["error"])
     if method in ("mc", "banzhaf", "weightedshap", "fedowen", "fedowen-corrected"):
         assert calls == SMALL.budget  # saved calls are spent again
-    if method in ("fedavg", "shapfed", "shapfed-proportional", *paper.CONTROLS):
+    if method in ("fedavg", "shapfed", "shapfed-proportional", *settings.CONTROLS):
         assert calls == 0
     assert 0 <= metrics["accuracy"] <= metrics["accuracy_best"] <= 100
     assert result["series"]["round"][-1] == SMALL.rounds
@@ -277,12 +277,12 @@ def test_cells_cover_the_papers_tables_and_every_experiment_carries_controls():
     for name in ("table1", "table2"):
         cells = [c.settings for c in get("fedowen", name).cells("paper", range(10))]
         assert len({(c["dataset"], c["alpha"]) for c in cells}) == 15
-        assert {c["method"] for c in cells} == set(paper.METHODS)
+        assert {c["method"] for c in cells} == set(settings.METHODS)
         assert {c["model"] for c in cells if c["dataset"] == "cifar10"} == {"resnet18"}
     for name in ("table1", "table2", "sweep_levels", "sweep_epsilon", "classwise"):
         for profile in SCALES:
             methods = {c.settings["method"] for c in get("fedowen", name).cells(profile)}
-            assert set(paper.CONTROLS) <= methods, name
+            assert set(settings.CONTROLS) <= methods, name
     for name in ("sensitivity", "reduced"):
         methods = {c.settings["method"] for c in get("fedowen", name).cells("paper")}
         assert {"fedavg", "fedowen", "random-values", "uniform"} <= methods

@@ -98,7 +98,6 @@ def test_prices_what_they_afford_and_shares_of_odd_parties():
             ),
             "same label",
         ),
-        (lambda: get("fedvalue", "recommendation").cells("huge"), "unknown profile"),
     ],
 )  # fmt: skip
 def test_bad_input_is_refused(what, why):

@@ -39,8 +39,6 @@ def test_the_profiles():
         found = get("fedvalue", name).cells("paper")
         assert len({c.key for c in found}) == len(found) == cells
         assert all(len(c.seeds) == seeds for c in found)
-    with pytest.raises(ValueError, match="unknown profile"):
-        get("fedvalue", "leak").cells("huge")
 
 
 def test_growth_fits_sizes_that_every_seed_ran():

@@ -51,7 +51,6 @@ def every_picture(tidy: pd.DataFrame) -> dict[str, plots.Picture]:
         "error": plots.error_against_evaluations(tidy, exact=1024),
         "curves": plots.curves_with_bands(tidy, "evaluations", "error", "estimator"),
         "dots": plots.dots_with_intervals(table, xlabel="accuracy (%)"),
-        "heat": plots.heatmap_clients([[3, 0, 1], [0, 2, 9]]),
         "client dots": plots.dots_of_clients(
             {"a": [1, 2], "b": [3, 1]}, ["x", "y"], ylabel="weight (%)"
         ),
@@ -169,10 +168,16 @@ def test_bars_have_the_given_height_and_error_bars_only_where_there_is_an_error(
     assert len(bars.get_paths()) == 1
 
 
-def test_heatmap_writes_counts_and_leaves_empty_cells_empty() -> None:
-    axis = plots.heatmap_clients([[3, 0, 1], [0, 2, 9]]).axes[0]
-    assert sorted(text.get_text() for text in axis.texts) == ["1", "2", "3", "9"]
-    assert np.ma.getmaskarray(axis.collections[0].get_array()).sum() == 2
+def test_circles_are_where_clients_hold_examples_three_panels_in_a_row() -> None:
+    tables = {name: [[3, 0, 1], [0, 2, 9]] for name in "abcd"}
+    picture = plots.circles_of_clients(tables)
+    others, special = picture.axes[3].collections
+    assert others.get_offsets().tolist() == [[0, 0], [0, 2], [1, 1], [1, 2]]
+    assert others.get_sizes().max() == 9 * others.get_sizes()[1]
+    assert not len(special.get_offsets())
+    assert not picture.legends
+    assert [axis.get_xlabel() for axis in picture.axes[:4]] == ["", "client", "client", "client"]
+    assert legend_of(plots.circles_of_clients(tables, 1)) == ["others", "special"]
 
 
 def test_panels_share_one_legend() -> None:
@@ -203,7 +208,6 @@ def test_no_pyplot_and_no_settings_are_touched(tidy: pd.DataFrame) -> None:
     ("call", "says"),
     [
         (lambda: plots.error_against_evaluations(pd.DataFrame({"error": [1]})), "missing"),
-        (lambda: plots.heatmap_clients([1, 2]), "shape"),
         (lambda: plots.circles_of_clients({"a": [1, 2]}), "shape"),
         (lambda: plots.dots_of_clients({"a": [1, 2]}, ["x"], ylabel="weight (%)"), "shape"),
         (lambda: plots.scatter_estimates([1, 2], [1, 2, 3]), "3 estimates for 2"),

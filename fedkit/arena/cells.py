@@ -238,16 +238,16 @@ def _experiments() -> None:
 
     common.experiment(
         "arena", "truths", "What clients are worth, planted and by retraining", settings,
-        seeds_of, run_truths, TRUTHS,
+        seeds_of, TRUTHS,
     )  # fmt: skip
     common.experiment(
         "arena", "methods", "Every method on every federation", lambda p: list(_rows(p)),
-        seeds_of, run_method, ROWS,
+        seeds_of, ROWS,
     )  # fmt: skip
 
     # what others submitted: nobody but an audit runs it here
     common.experiment(
-        "arena", "entries", "Methods from outside", lambda p: [], seeds_of, run_method, TRUTHS
+        "arena", "entries", "Methods from outside", lambda p: [], seeds_of, TRUTHS, run=run_method
     )
 
 

@@ -227,10 +227,6 @@ class Claims:
                 return claim
         raise KeyError(claim_id)
 
-    def select(self, prefix: str = "", kind: str | None = None) -> list[Claim]:
-        """Return the claims whose id starts with `prefix`, of one kind if given."""
-        return [c for c in self.claims if c.id.startswith(prefix) and kind in (None, c.kind)]
-
 
 def parse_claims(text: str) -> Claims:
     """Expand the text of a claims file."""

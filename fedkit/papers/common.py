@@ -97,19 +97,9 @@ def lockstep(
 def in_place(name: str, row: Strategy, estimated: Callable[[Any], ValuePolicy]) -> Strategy:
     """Return a paper's strategy with a method from outside in it, or in its place.
 
-    Parameters
-    ----------
-    name : str
-        ``package:Name`` of an estimator, a policy that values rounds, or a whole strategy.
-    row : Strategy
-        What the paper does where the method says nothing.
-    estimated : callable
-        Gives an estimator the paper's budget.
-
-    Raises
-    ------
-    ValueError
-        If there is no such method, or it is none of these.
+    ``package:Name`` is an estimator, which `estimated` gives the paper's budget, a policy that
+    values rounds, or a whole strategy; `row` is what the paper does where the method says nothing.
+    A ValueError says that there is no such method, or that it is none of these.
     """
     from fedkit.federated.rounds import Strategy
 
@@ -133,8 +123,8 @@ def experiment(
     title: str,
     settings: Callable[[str], Sequence[Any]],
     seeds: Callable[[str, Any], Sequence[tuple[int, ...]]],
-    run: RunFunction,
     *golden: Tiny,
+    run: RunFunction | None = None,
     block: int | None = None,
     entry: str | None = None,
 ) -> Experiment:
@@ -142,20 +132,18 @@ def experiment(
 
     Parameters
     ----------
-    paper, name, title : str
+    paper, name, title, entry : str
         As in :class:`~fedkit.papers.registry.Experiment`.
     settings : callable
         ``settings(profile)`` lists dataclasses, or mappings.
     seeds : callable
         ``seeds(profile, setting)`` gives a setting's own blocks of seeds.
-    run : callable
-        Run function of a cell.
     *golden : Tiny
         The small runs that answer for its cells.
+    run : callable, optional
+        Run function of a cell; by default that of the first golden run.
     block : int, optional
         The most seeds of a cell where they are named by the caller; left out, all are in one.
-    entry : str, optional
-        See :class:`~fedkit.papers.registry.Experiment`.
     """
 
     def cells(profile: str, chosen: Sequence[int] | None = None) -> list[Cell]:
@@ -167,7 +155,9 @@ def experiment(
             for part in (seeds(profile, s) if chosen is None else blocks(chosen, block))
         ]
 
-    return register(Experiment(paper, name, title, cells, run, golden, entry=entry))
+    return register(
+        Experiment(paper, name, title, cells, run or golden[0].run, golden, entry=entry)
+    )
 
 
 def each_seed(one: Callable[[Cell, int, Any, bool], dict[str, Any]]) -> RunFunction:
@@ -227,9 +217,11 @@ def accuracies(rounds: pd.DataFrame) -> dict[str, float]:
 def chance_above(a: npt.NDArray[np.float64], b: npt.NDArray[np.float64]) -> float:
     """Probability that a member of `a` is above one of `b`, ties half; NaN if one is empty.
 
-    This is the area under the ROC curve, and Mann and Whitney's U over its largest value.
+    This is the area under the ROC curve, and Mann and Whitney's U over its largest value.  A member
+    that is NaN is above none, and none is above it.
     """
     if not len(a) or not len(b):
         return float("nan")
-    left, right = np.asarray(a)[:, None], np.asarray(b)[None, :]
-    return float(((left > right) + 0.5 * (left == right)).mean())
+    numbers, below = np.asarray(a)[~np.isnan(a)], np.sort(b)
+    places = [np.searchsorted(below, numbers, side=side) for side in ("left", "right")]
+    return float(np.sum(places) / (2 * len(a) * len(b)))

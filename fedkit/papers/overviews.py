@@ -7,7 +7,7 @@ methods of a paper and puts them in order.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from fedkit.records.methods import is_outside
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["as_text", "by_seed", "gains", "overview", "table", "where"]
+__all__ = ["alike", "as_text", "by_seed", "gains", "overview", "table", "where"]
 
 
 def where(frame: pd.DataFrame, **settings: Any) -> pd.DataFrame:
@@ -27,6 +27,11 @@ def where(frame: pd.DataFrame, **settings: Any) -> pd.DataFrame:
     for name, value in settings.items():
         frame = frame[frame[name] == value]
     return frame
+
+
+def alike(frame: pd.DataFrame, setting: Any, fields: Iterable[str]) -> pd.DataFrame:
+    """Keep the rows that have the same in these fields as a setting."""
+    return where(frame, **{name: getattr(setting, name) for name in fields})
 
 
 def table(rows: Mapping[Any, Mapping[str, Any]]) -> pd.DataFrame:

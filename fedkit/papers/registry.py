@@ -22,12 +22,12 @@ from fedkit.records.cluster import run_on_ray
 from fedkit.records.golden import Tiny, version
 from fedkit.records.outside import entered
 from fedkit.records.running import Outcome, run_cells
-from fedkit.records.store import Store
+from fedkit.records.store import Result, Store
 
 __all__ = ["Experiment", "all_experiments", "get", "keep", "papers", "register"]
 
 CellsFunction = Callable[[str, Sequence[int] | None], list[Cell]]
-RunFunction = Callable[[Cell, Any, bool], Sequence[dict[str, Any]]]
+RunFunction = Callable[[Cell, Any, bool], Sequence[Result]]
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ class Experiment:
         )  # fmt: skip
 
 
-def _run_registered(paper: str, name: str, device: Any, cell: Cell) -> Sequence[dict[str, Any]]:
+def _run_registered(paper: str, name: str, device: Any, cell: Cell) -> Sequence[Result]:
     """Run a cell where nothing is registered yet: on a node of a cluster."""
     return get(paper, name).run(cell, device, False)
 

@@ -9,7 +9,6 @@ from fedkit.plots.clients import (
     bars_with_errors,
     circles_of_clients,
     dots_of_clients,
-    heatmap_clients,
 )
 from fedkit.plots.curves import (
     curves_with_bands,
@@ -26,6 +25,6 @@ from fedkit.plots.tables import Shown, table
 __all__ = [
     "INK", "MARKERS", "PALETTE", "Picture", "Shown", "bars_with_errors", "circles_of_clients",
     "curves_with_bands", "dots_of_clients", "dots_with_intervals",
-    "error_against_evaluations", "finder", "forests", "heatmap_clients", "panels",
+    "error_against_evaluations", "finder", "forests", "panels",
     "scatter_estimates", "slider", "table",
 ]  # fmt: skip

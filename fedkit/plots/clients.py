@@ -1,4 +1,4 @@
-"""Figures with one mark per client or class: bars, histograms, heat maps (see fedkit.plots)."""
+"""Figures with one mark per client, or per client and class (see fedkit.plots)."""
 
 from __future__ import annotations
 
@@ -8,48 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedkit.plots.style import ERROR_BAR, HEAT, INK, MARKERS, PALETTE, Picture, finish, panels
+from fedkit.plots.style import ERROR_BAR, INK, MARKERS, PALETTE, Picture, finish, panels
 
 __all__ = [
     "bars_with_errors",
     "circles_of_clients",
     "dots_of_clients",
-    "heatmap_clients",
 ]
-
-
-def heatmap_clients(counts: ArrayLike) -> Picture:
-    """Draw how many examples of each class each client holds.
-
-    Parameters
-    ----------
-    counts : array of shape (clients, classes)
-        Label counts; a cell with none is left empty.
-    """
-    table = np.asarray(counts, dtype=np.float64)
-    if table.ndim != 2:
-        raise ValueError(f"counts have shape {table.shape}; expected (clients, classes)")
-    rows, columns = table.shape
-    picture, axes = panels(height=1.2 + 0.26 * min(rows, 24))
-    axis = axes[0, 0]
-    axis.grid(False)
-    shown = np.where(table > 0, table, np.nan)
-    image = axis.pcolormesh(shown, cmap=HEAT, vmin=0, edgecolors="none")
-    if rows <= 12 and columns <= 12:
-        for (i, j), number in np.ndenumerate(table):
-            if number > 0:
-                colour = "white" if number > 0.6 * table.max() else "black"
-                look = {"ha": "center", "va": "center", "fontsize": 7.5, "color": colour}
-                axis.text(j + 0.5, i + 0.5, f"{number:g}", **look)
-    bar = picture.colorbar(image, ax=axis, pad=0.02)
-    bar.set_label("examples (count)", color=INK, fontsize=9.5)
-    bar.ax.tick_params(colors=INK, labelsize=9)
-    bar.outline.set_edgecolor(INK)
-    for steps, put in ((columns, axis.set_xticks), (rows, axis.set_yticks)):
-        places = np.arange(steps)[:: max(1, steps // 20)]
-        put(places + 0.5, [str(place) for place in places])
-    axis.invert_yaxis()
-    return finish(axis, "class", "client", [])
 
 
 def circles_of_clients(
@@ -62,30 +27,33 @@ def circles_of_clients(
     Parameters
     ----------
     counts : mapping of str to array of shape (clients, classes)
-        Label counts; one panel each, with the key as its title.
+        Label counts; one panel each, three in a row, with the key as its title.
     special : int
-        The first so many clients get a colour of their own.
+        The first so many clients get a colour of their own, and a legend.
     names : pair of str
         Legend: the special clients, and the rest.
     """
-    picture, axes = panels(1, len(counts), height=3.2, share_y=True)
+    columns = min(len(counts), 3)
+    rows = -(-len(counts) // columns)
+    picture, axes = panels(rows, columns, height=0.4 + 2.8 * rows, share_y="row")
     largest = max(float(np.max(table)) for table in counts.values())
-    for place, (title, table) in enumerate(counts.items()):
-        axis, held = axes[0, place], np.asarray(table, dtype=np.float64)
+    for place, (axis, (title, table)) in enumerate(zip(axes.flat, counts.items(), strict=False)):
+        held = np.asarray(table, dtype=np.float64)
         if held.ndim != 2:
             raise ValueError(f"counts have shape {held.shape}; expected (clients, classes)")
         handles = []
         for part, name, colour in (
-            (slice(special, None), names[1], 1),
+            (slice(special, None), names[1], int(special > 0)),
             (slice(special), names[0], 0),
         ):
             client, label = np.nonzero(held[part])
             area = 120 * held[part][client, label] / largest
             look = {"color": PALETTE[colour], "alpha": 0.75, "linewidths": 0, "label": name}
             handles.append(axis.scatter(client + (part.start or 0), label, area, **look))
-        axis.set_yticks(range(held.shape[1]))
+        axis.set_yticks(range(0, held.shape[1], 1 + held.shape[1] // 20))
         axis.set_title(title, color=INK, fontsize=10)
-        finish(axis, "client", "class" if place == 0 else "", handles if place == 0 else [])
+        below = "client" if place >= len(counts) - columns else ""
+        finish(axis, below, "" if place % columns else "class", handles if special else [])
     return picture
 
 

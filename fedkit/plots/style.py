@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from numpy.typing import NDArray
 
@@ -79,7 +79,7 @@ class Picture(Figure):
 
 
 def panels(
-    rows: int = 1, columns: int = 1, *, height: float = 3.4, share_y: bool = False
+    rows: int = 1, columns: int = 1, *, height: float = 3.4, share_y: bool | Literal["row"] = False
 ) -> tuple[Picture, NDArray[Any]]:
     """Return an empty figure in the book's style and its axes, ``object[rows, columns]``.
 
@@ -89,8 +89,8 @@ def panels(
         Grid of panels.
     height : float
         Height in inches of the whole figure; the width is fixed.
-    share_y : bool
-        Whether the panels share the vertical axis.
+    share_y : bool or "row"
+        Whether the panels, or those of a row, share the vertical axis.
     """
     picture = Picture(figsize=(WIDTH, height), layout="constrained", facecolor="none")
     axes = picture.subplots(rows, columns, squeeze=False, sharey=share_y)

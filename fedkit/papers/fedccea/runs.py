@@ -17,24 +17,9 @@ from fedkit.learning.evaluation import Evaluator
 from fedkit.methods.fedccea import contribution_index, fit_aam, sample_sizes, simulate
 from fedkit.papers import common
 from fedkit.papers.common import chance_above, experiment
+from fedkit.papers.fedccea import settings as given
 from fedkit.papers.fedccea import valuing as fits
-from fedkit.papers.fedccea.settings import (
-    CONTROLS,
-    COST,
-    DEALS,
-    ENDS,
-    FITS,
-    LEARNING,
-    METHODS,
-    PARTIAL,
-    PARTS,
-    READINGS,
-    SCALES,
-    Setting,
-    contribution,
-    dealt,
-    everywhere,
-)
+from fedkit.papers.fedccea.settings import FITS, METHODS, PARTIAL, PARTS, READINGS, Setting
 from fedkit.papers.fedccea.valuing import Valued, architecture, federation, halves, value_clients
 from fedkit.papers.registry import RunFunction, register
 from fedkit.records.cell import Cell
@@ -68,18 +53,15 @@ def kept_after_removal(
 
 
 def removal_curves(valued: Valued, seed: int) -> dict[str, FloatArray]:
-    """Accuracy after the lowest, or the highest, clients have gone, by every method's values.
+    """Accuracy (%) after the lowest, or the highest, clients have gone, by every method's values.
 
     A ranking that ranks nobody is left out.  Tied clients go in random order; the curve of a
     ranking with ties is a mean over a few such orders, which are the same for all rankings.
 
-    Returns
-    -------
-    dict of str to float64[len(PROPORTIONS)]
-        Keys "method.lowest" and "method.highest", of the random orders "random0.lowest", ..., and
-        "random", the mean of all of these; in percent.
+    Keys are "method.lowest" and "method.highest", of the random orders "random0.lowest", ..., and
+    "random", the mean of all of these; each has an entry per proportion.
     """
-    ranked = {m: valued.values[m] for m in (*METHODS, *READINGS, *CONTROLS)}
+    ranked = {m: valued.values[m] for m in (*METHODS, *READINGS, *given.CONTROLS)}
     ranked |= {f"random{k}": v for k, v in enumerate(ranked.pop("random"))}
     rng, n = Streams(seed).generator("fedccea", "ties"), len(valued.values["size"])
     ties = [rng.permutation(n) for _ in range(TIE_ORDERS)]
@@ -115,12 +97,7 @@ def partial_participation(
 
     In every round the clients are ranked by what they bring in that round, ``x_i omega_i``, and
     tied ones go in a random order of that round.  Weights of one rank by the used amounts ``x_i``
-    alone, which nobody had to learn.
-
-    Returns
-    -------
-    dict of str to float64[len(PROPORTIONS)]
-        Keys "name.lowest" and "name.highest" for the names of `qualities`; in percent.
+    alone, which nobody had to learn.  Keys are those of :func:`removal_curves`.
     """
     drawn = sample_sizes(f.sizes, s.simulations + 1, s.rounds, seed)[-1]  # none of the simulations'
     rng = Streams(seed).generator("fedccea", "ties", "partial")
@@ -167,15 +144,10 @@ def index_metrics(
 ) -> tuple[dict[str, float], dict[str, FloatArray]]:
     """Who has an index of zero, and what the federation reaches without these clients.
 
-    Returns
-    -------
-    dict of str to float
-        "zeros.M", "smallest.M", "spread.M" (the standard deviation of the index over its mean),
-        "excluded.M" in percent, and "excluded.M.random": what is left when as many random clients
-        go, off the random curve; NaN beyond its end.  All are NaN where nobody has a positive
-        value: the index, then all alike, says nothing.
-    dict of str to float64[n]
-        Client Contribution Index by method.
+    "zeros.M", "smallest.M", "spread.M" (the standard deviation of the index over its mean),
+    "excluded.M" in percent, and "excluded.M.random": what is left when as many random clients go,
+    off the random curve; NaN beyond its end.  All are NaN where nobody has a positive value: the
+    index, then all alike, says nothing.  Also returns the Client Contribution Index by method.
     """
     index = {m: contribution_index(valued.values[m]) for m in (*METHODS, *READINGS)}
     without = 100 * valued.scored.value(np.stack([v > 0 for v in index.values()]))
@@ -300,9 +272,9 @@ def run_dealt(cell: Cell, seed: int, device: Any, progress: bool) -> dict[str, A
         seed=seed, device=device, progress=progress, train=train,
     )  # fmt: skip
     rng = Streams(seed).generator("fedccea", "dealt")
-    orders = [rng.permutation(s.clients) for _ in range(DEALS)]
+    orders = [rng.permutation(s.clients) for _ in range(given.DEALS)]
     ranked = {"amounts": np.ones(s.clients)}
-    for reading, end in ENDS.items():
+    for reading, end in given.ENDS.items():
         quality = fit_aam(sims, sigmoid=FITS[reading], seed=seed).quality
         ranked[f"learnt{end}"] = quality
         ranked |= {f"dealt{end}{k}": quality[order] for k, order in enumerate(orders)}
@@ -363,13 +335,13 @@ def _seed_by_seed(
     name: str,
     title: str,
     settings: Callable[[str], list[dict[str, Any]]],
-    run: RunFunction,
-    *golden: Tiny,
+    golden: Tiny,
+    run: RunFunction | None = None,
 ) -> None:
     """Minutes each, and nothing is shared between seeds: a cell per seed, so a stop loses one."""
     made = experiment(
-        "fedccea", name, title, settings, lambda *_: [(seed,) for seed in _SEEDS], run, *golden,
-        block=1,
+        "fedccea", name, title, settings, lambda *_: [(seed,) for seed in _SEEDS], golden, _TRAINED,
+        run=run, block=1,
     )  # fmt: skip
     ordered = replace(
         made, cells=lambda *chosen: sorted(made.cells(*chosen), key=lambda cell: cell.seeds)
@@ -377,7 +349,7 @@ def _seed_by_seed(
     register(ordered)
 
 
-_TINY = asdict(replace(SCALES["smoke"].bases[0], clients=6, rounds=4, simulations=14, samples=40))
+_TINY = asdict(replace(given.SCALES["smoke"][0], clients=6, rounds=4, simulations=14, samples=40))
 _VALUED = _TINY | {"distribution": "strong", "noise": "label-40", "clients": 4, "strong": 3,
                    "rounds": 2, "simulations": 12, "samples": 30}  # fmt: skip
 #: who holds what, and whose data are noisy, shows in a training as well as in all that follows it
@@ -390,19 +362,19 @@ _PARTS = {"metrics.auc.*.0.*": 1.0}
 
 _seed_by_seed(
     "contribution", "Indices, exclusion and removal (Tables 1 and 3, Figures 4 to 24)",
-    contribution, run_valued,
-    Tiny("contribution", run_golden, _VALUED, slack=_SLACK | _PARTS), _TRAINED,
+    given.contribution, Tiny("contribution", run_golden, _VALUED, slack=_SLACK | _PARTS),
+    run_valued,
 )  # fmt: skip
 experiment(
     "fedccea", "learning", "Accuracy with everybody, by samples and learning rate",
-    lambda profile: everywhere(profile, LEARNING[profile]), lambda *_: [_SEEDS], run_base,
+    lambda profile: given.everywhere(profile, given.LEARNING[profile]), lambda *_: [_SEEDS],
     _TRAINED,
 )  # fmt: skip
 experiment(
     "fedccea", "cost", "Seconds per round for 4 to 64 clients (Table 2)",
-    COST.__getitem__, lambda *_: [(0,)], run_cost, Tiny("cost", run_cost, _TINY), _TRAINED,
+    given.COST.__getitem__, lambda *_: [(0,)], Tiny("cost", run_cost, _TINY), _TRAINED,
 )  # fmt: skip
 _seed_by_seed(
     "dealt", "Partial participation with qualities dealt at random",
-    dealt, run_dealt, Tiny("dealt", run_dealt, _VALUED, slack=_SLACK), _TRAINED,
+    given.dealt, Tiny("dealt", run_dealt, _VALUED, slack=_SLACK),
 )  # fmt: skip

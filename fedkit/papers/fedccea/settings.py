@@ -149,19 +149,7 @@ _MNIST_300, _EMNIST_300 = (
 )
 
 
-@dataclass(frozen=True)
-class Scale:
-    """What a profile runs."""
-
-    bases: tuple[Setting, ...]
-    noises: tuple[str, ...]
-
-
-SCALES = {
-    "smoke": Scale((_DIGITS,), ("none", "label-40")),
-    "laptop": Scale((_MNIST_300, _EMNIST_300), NOISES),
-    "paper": Scale((_MNIST, _EMNIST), NOISES),
-}
+SCALES = {"smoke": (_DIGITS,), "laptop": (_MNIST_300, _EMNIST_300), "paper": (_MNIST, _EMNIST)}
 #: is a federation with fewer samples trained as far as the paper's?
 LEARNING = {
     "smoke": (_DIGITS, replace(_DIGITS, lr=0.02)),
@@ -183,7 +171,7 @@ COST = {
 
 def at_hand() -> list[Setting]:
     """Return the settings of the runs with 300 samples whose data are there; else the digits."""
-    return [s for s in SCALES["laptop"].bases if available(s.data)] or list(SCALES["smoke"].bases)
+    return [s for s in SCALES["laptop"] if available(s.data)] or list(SCALES["smoke"])
 
 
 def everywhere(profile: str, bases: tuple[Setting, ...]) -> list[Setting]:
@@ -203,8 +191,8 @@ def contribution(profile: str) -> list[dict[str, Any]]:
     few = {"splits": 2} if profile == "smoke" else {}
     return [
         asdict(replace(s, noise=noise)) | few
-        for s in everywhere(profile, SCALES[profile].bases)
-        for noise in SCALES[profile].noises
+        for s in everywhere(profile, SCALES[profile])
+        for noise in (NOISES if profile != "smoke" else ("none", "label-40"))
     ]
 
 

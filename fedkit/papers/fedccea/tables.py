@@ -7,7 +7,7 @@ settings.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from functools import reduce
 from itertools import product
@@ -37,6 +37,8 @@ from fedkit.papers.fedccea.settings import (
 if TYPE_CHECKING:
     import pandas as pd
 
+    from fedkit.claims.claim import Claims
+
 RUN = ["dataset", "distribution", "noise", "seed"]
 #: metric of what goes with the 40% of the clients at one end of an order
 _LOST = {"lowest": "lost40", "highest": "lost40.highest"}
@@ -46,42 +48,24 @@ _RETRAINED = ("tmc-sv", "loo")
 def seed_table(frame: pd.DataFrame, series: pd.DataFrame | None = None) -> pd.DataFrame:
     """Put the runs of an experiment below each other, their metrics side by side.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        Records of the experiment ``contribution`` or ``dealt``.
-    series : DataFrame, optional
-        Series of the same records, for tables of losses and of planted noise.
+    `frame` holds records of the experiment ``contribution`` or ``dealt``, and `series` what tables
+    of losses and of planted noise need.
 
-    Returns
-    -------
-    DataFrame
-        Index: data set, distribution, noise and seed, in the paper's order; one column per metric.
-        From the series: "lost40.highest.M", "lost40.random" and "lost40.highest.random", points
-        lost with the highest and with random clients; "clean.M", the probability that clients that
-        stay clean are above those that others' runs make noisy, where all are clean, and "gain.M",
-        how much more it is with noise.
+    Index: data set, distribution, noise and seed, in the paper's order; one column per metric.
+    From the series: "lost40.highest.M", "lost40.random" and "lost40.highest.random", points lost
+    with the highest and with random clients; "clean.M", the probability that clients that stay
+    clean are above those that others' runs make noisy, where all are clean, and "gain.M", how much
+    more it is with noise.
     """
     table = frame.pivot(index=RUN, columns="metric", values="value")
     if series is not None:
         table = table.join(_losses(series)).join(
             _without_noise(series), on=[RUN[0], RUN[1], "seed"]
         )
-        noisy = table.reindex(columns=[f"auc.{m}" for m in METHODS]).to_numpy()
-        clean = table[[f"clean.{m}" for m in METHODS]].to_numpy()
-        table[[f"gain.{m}" for m in METHODS]] = noisy - clean
-
-    def rank(run: tuple[Any, ...]) -> tuple[Any, ...]:
-        dataset, distribution, noise, seed = run
-        return (
-            [*DATA].index(dataset),
-            [*DISTRIBUTIONS].index(distribution),
-            noise != "none",
-            noise,
-            seed,
-        )
-
-    return table.loc[sorted(table.index, key=rank)]
+        for m in METHODS:
+            table[f"gain.{m}"] = table.get(f"auc.{m}", np.nan) - table[f"clean.{m}"]
+    place = {name: k for k, name in enumerate([*DATA, *DISTRIBUTIONS])} | {"none": ""}
+    return table.loc[sorted(table.index, key=lambda run: [place.get(x, x) for x in run])]
 
 
 def _losses(series: pd.DataFrame) -> pd.DataFrame:
@@ -102,19 +86,16 @@ def _without_noise(series: pd.DataFrame) -> pd.DataFrame:
 
     They need not be like the others: where classes are few, theirs may be held by others too.
     """
-    pd = need("pandas", "run")
-    rows: dict[tuple[Any, ...], dict[str, float]] = {}
-    clean = series[(series.noise == "none") & series.series.isin([f"value.{m}" for m in METHODS])]
-    place = ["dataset", "distribution", "seed"]
-    for (*run, name, share), part in clean.groupby([*place, "series", "noisy"]):
+
+    def told(part: pd.DataFrame) -> float:
         values = part.sort_values("index").value.to_numpy()
-        first = len(values) - round(float(str(share)) * len(values))  # as Setting.noisy_clients
-        row = rows.setdefault(tuple(run), {})
-        row[f"clean.{str(name).removeprefix('value.')}"] = chance_above(
-            values[:first], values[first:]
-        )
-    index = pd.MultiIndex.from_tuples([*rows] or np.empty((0, 3)), names=place)
-    return pd.DataFrame([*rows.values()], index, [f"clean.{m}" for m in METHODS])
+        first = len(values) - round(part.noisy.iloc[0] * len(values))  # as Setting.noisy_clients
+        return chance_above(values[:first], values[first:])
+
+    names = {f"value.{m}": f"clean.{m}" for m in METHODS}
+    clean = series[(series.noise == "none") & series.series.isin(names)]
+    rows = clean.groupby([RUN[0], RUN[1], "seed", "series"])[["index", "value", "noisy"]]
+    return rows.apply(told).unstack("series").reindex(columns=[*names]).rename(columns=names)
 
 
 def settings(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
@@ -150,22 +131,11 @@ def intervals(
 ) -> pd.DataFrame:
     """Means over the seeds of every setting, or pool, with their 95% intervals.
 
-    Parameters
-    ----------
-    table : DataFrame
-        A :func:`seed_table`.
-    shown : mapping of str to str or pair of str
-        By label, a metric, or two of which the second is taken from the first, paired by seed.
-    bounds : pair of float
-        What a metric can be; not for differences.
-    pooled : bool
-        Whether a row is a pool of settings.
+    `table` is a :func:`seed_table`; `shown` has by label a metric, or two of which the second is
+    taken from the first, paired by seed; `bounds` are what a metric can be, not for differences.
 
-    Returns
-    -------
-    DataFrame
-        Index: setting and label.  Columns: mean, low, high (NaN without seeds) and n, the seeds
-        that have a finite number.
+    Index: setting (or pool) and label.  Columns: mean, low, high (NaN without seeds) and n, the
+    seeds that have a finite number.
     """
     rows = {
         (place, label): asdict(
@@ -208,31 +178,33 @@ def as_text(found: pd.DataFrame, digits: int = 1) -> pd.DataFrame:
 # Beside the paper's numbers (Table 3)
 
 
+def _printed(claims: Claims, row: str, place: Mapping[str, str], data: Iterable[str]) -> float:
+    """Return a number of Table 3; NaN where there is none, or the paper has other data than ours.
+
+    The letters are another data set.
+    """
+    printed = claims.tables["t3"]
+    if place not in printed.columns or not {*data} <= {*claims.data.get(place["dataset"], ())}:
+        return np.nan
+    return float(printed.rows[row][printed.columns.index(place)])
+
+
 def exclusions(frame: pd.DataFrame) -> pd.DataFrame:
     """Accuracy without the clients of index zero, clean clients, beside Table 3.
 
     `frame`: records of the experiment ``contribution``.
-
-    The paper's numbers belong to its own data, and not to the letters.
     """
-    claims = load_claims("fedccea")
-    printed, places = claims.tables["t3"], {}
-    clean = frame[frame.noise == "none"]
+    claims, clean = load_claims("fedccea"), frame[frame.noise == "none"]
     rows = {"everybody": "base"} | {LABELS[m]: m for m in (*METHODS, "adam")}
     shown = {t: m if m == "base" else f"excluded.{m}" for t, m in rows.items()}
-    for dataset, distribution in {*zip(clean.dataset, clean.distribution, strict=True)}:
-        place = {"dataset": dataset, "distribution": distribution}
-        used = set(clean[clean.dataset == dataset]["data"])
-        if place in printed.columns and used <= set(claims.data[dataset]):
-            places[setting_name(dataset, distribution)] = printed.columns.index(place)
+    paper = {}
+    for (dataset, distribution), part in clean.groupby(RUN[:2]):
+        place = {"dataset": str(dataset), "distribution": str(distribution)}
+        for label, m in rows.items():
+            row = "fedccea" if m in (*FITS, "adam") else m
+            paper[setting_name(**place), label] = _printed(claims, row, place, part["data"])
     found = intervals(seed_table(clean), shown, (0, 100))
-    paper = [
-        float(printed.rows["fedccea" if rows[t] in (*FITS, "adam") else rows[t]][places[name]])
-        if name in places
-        else np.nan
-        for name, t in found.index
-    ]
-    return found.assign(paper=paper)
+    return found.assign(paper=[paper[place] for place in found.index])
 
 
 def learning(frame: pd.DataFrame) -> pd.DataFrame:
@@ -240,24 +212,20 @@ def learning(frame: pd.DataFrame) -> pd.DataFrame:
 
     `frame`: records of the experiment ``learning``; all samples have the printed batches and rate.
     """
-    claims = load_claims("fedccea")
-    printed = claims.tables["t3"]
-    rows = {}
+    claims, rows = load_claims("fedccea"), {}
     part = frame[frame.metric == "base"]
     part = part.assign(samples=part.samples.astype(float).fillna(np.inf))
     for dataset, distribution in product(DATA, DISTRIBUTIONS):
-        here = overviews.where(part, dataset=dataset, distribution=distribution)
-        here = here.sort_values(["samples", "lr", "batch_size"], ascending=[False, True, False])
         place = {"dataset": dataset, "distribution": distribution}
-        same = {*here.get("data", [])} <= {*claims.data.get(dataset, ())}
-        there = printed.columns.index(place) if same and place in printed.columns else None
+        here = overviews.where(part, **place)
+        here = here.sort_values(["samples", "lr", "batch_size"], ascending=[False, True, False])
         for (samples, *how), seeds in here.groupby(["samples", "batch_size", "lr"], sort=False):
             amount = "all samples" if samples == np.inf else f"{samples:.0f} samples"
             as_printed = how == [here.batch_size.iloc[0], here.lr.iloc[0]]
             label = amount if as_printed else f"{amount}, as run here"
-            rows[setting_name(dataset, distribution), label] = {
+            rows[setting_name(**place), label] = {
                 **asdict(bounded_interval(seeds.value, 0, 100)),
-                "paper": np.nan if there is None else float(printed.rows["base"][there]),
+                "paper": _printed(claims, "base", place, here["data"]),
             }
     return overviews.table(rows)
 
@@ -271,8 +239,6 @@ def random_spread(seeds: pd.DataFrame) -> float:
     An order read from its other end has the opposite area, so a random order's is 0 on average.
     The root mean square of all single orders is divided by the root of the number of seeds, as the
     methods' areas are means over them.
-
-    `seeds`: metrics of a setting, one row per seed.
     """
     areas = seeds[[f"area.random{k}" for k in range(RANDOM_ORDERS)]].to_numpy()
     return float(np.sqrt(np.square(areas).mean() / len(areas)))
@@ -281,17 +247,7 @@ def random_spread(seeds: pd.DataFrame) -> float:
 def costlier(table: pd.DataFrame, end: str = "lowest") -> dict[tuple[str, str], Interval]:
     """Find the methods and pools where one end costs more than random clients, by the interval.
 
-    Parameters
-    ----------
-    table : DataFrame
-        A :func:`seed_table` with series.
-    end : {"lowest", "highest"}
-        Who goes.
-
-    Returns
-    -------
-    dict
-        By the names of pool and method, how many more points go with that end.
+    By the names of pool and method, how many more points go with the "lowest" or "highest" end.
     """
     more = {
         (name, LABELS[m]): _lead(mean, f"{_LOST[end]}.{m}", f"{_LOST[end]}.random")
@@ -306,15 +262,11 @@ def mean_deals(table: pd.DataFrame) -> pd.DataFrame:
 
     `table`: a :func:`seed_table` of the experiment ``dealt``.
     """
-    means = {
-        f"{metric}.dealt{end}": table[[f"{metric}.dealt{end}{k}" for k in range(DEALS)]].mean(
-            axis=1
-        )
-        for metric in ("area", "lost40")
-        for end in ENDS.values()
-        if f"{metric}.dealt{end}0" in table
-    }
-    return table.assign(**means)
+    names = [f"{metric}.dealt{end}" for metric in ("area", "lost40") for end in ENDS.values()]
+    deals = {name: [f"{name}{k}" for k in range(DEALS)] for name in names}
+    return table.assign(**{
+        name: table[each].mean(axis=1) for name, each in deals.items() if each[0] in table
+    })  # fmt: skip
 
 
 # What the fits explain (Figure 7)
@@ -391,12 +343,7 @@ def printed_times(simulations: int = 100) -> pd.DataFrame:
 def measured_times(frame: pd.DataFrame, simulations: int = 100) -> pd.DataFrame:
     """Our Table 2: milliseconds per round, by number of clients.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        Records of the experiment ``cost``.
-    simulations : int
-        How many of them FedCCEA needs.
+    `frame`: records of the experiment ``cost``; `simulations`: how many FedCCEA needs.
     """
     pd = need("pandas", "run")
     found = frame.pivot_table(index="clients", columns="metric", values="value")
@@ -411,8 +358,7 @@ def measured_times(frame: pd.DataFrame, simulations: int = 100) -> pd.DataFrame:
             "FedCCEA over LOO": total / loo,
         }
     )
-    if "testing.loo" in found:
-        training = {m: found[f"seconds.{m}"] - found[f"testing.{m}"] for m in ("lockstep", "loo")}
-        table["training alone"] = simulations * training["lockstep"] / training["loo"]
+    training = {m: found[f"seconds.{m}"] - found[f"testing.{m}"] for m in ("lockstep", "loo")}
+    table["training alone"] = simulations * training["lockstep"] / training["loo"]
     table["data trained on"] = simulations * found["trained.lockstep"] / found["trained.loo"]
     return table

@@ -93,18 +93,11 @@ def halves(f: Federation, seed: int) -> tuple[Federation, Federation]:
     """Split the test images: one half values the clients, the other scores what comes of it.
 
     The paper does both on all test images, so its values are fitted to what they are judged by.
-
-    Returns
-    -------
-    valuing, scoring : Federation
-        The same clients with disjoint halves of the test images.
     """
     order = Streams(seed).generator("fedccea", "halves").permutation(len(f.y_test))
-    first, second = (torch.from_numpy(np.sort(part)) for part in np.array_split(order, 2))
-    return (
-        replace(f, x_test=f.x_test[first], y_test=f.y_test[first]),
-        replace(f, x_test=f.x_test[second], y_test=f.y_test[second]),
-    )
+    halves = (torch.from_numpy(np.sort(part)) for part in np.array_split(order, 2))
+    valuing, scoring = (replace(f, x_test=f.x_test[h], y_test=f.y_test[h]) for h in halves)
+    return valuing, scoring
 
 
 def architecture(s: Setting, f: Federation) -> Architecture:
@@ -117,30 +110,21 @@ def architecture(s: Setting, f: Federation) -> Architecture:
 
 @dataclass(frozen=True)
 class Valued:
-    """The clients of one federation, valued by each method.
-
-    Attributes
-    ----------
-    values : dict of str to float64[n]
-        Contribution values; FedCCEA's are at full participation.  "random" has a row per order.
-    trained : dict of str to float
-        Cost: data that went through R rounds of training, in units of everybody's; by method, and
-        "M.SHARE" of each part.
-    simulations, fits
-        What FedCCEA measured, and fitted in each reading and by Adam.
-    scored : Game
-        Final accuracy, on the scoring half, of the federations that keep some clients.
-    parts : dict of str to float64[len(PARTS), n]
-        Values by both readings of FedCCEA and by TMC-SV from the first simulations, or coalitions,
-        only.
-    """
+    """The clients of one federation, valued by each method."""
 
     values: dict[str, FloatArray]
+    """Contribution values; FedCCEA's are at full participation.  "random" has a row per order."""
     trained: dict[str, float]
+    """Cost: data that went through R rounds of training, in units of everybody's; by method, and
+    "M.SHARE" of each part."""
     simulations: Simulations
     fits: dict[str, Fit]
+    """In each reading, and by Adam."""
     scored: Game
+    """Final accuracy, on the scoring half, of the federations that keep some clients."""
     parts: dict[str, FloatArray]
+    """Values by both readings of FedCCEA and by TMC-SV from the first simulations, or coalitions,
+    only: a row per entry of PARTS."""
 
 
 def value_clients(
@@ -220,15 +204,7 @@ def _trained(sims: Simulations) -> float:
 class Tally:
     """A game that adds up the data of the coalitions that are asked for.
 
-    Parameters
-    ----------
-    sizes : int64[n]
-        Samples per client.
-
-    Attributes
-    ----------
-    trained : float
-        Sum of the coalitions' shares of all data: federations trained, in units of everybody's.
+    `trained` is the sum of their shares of all data: federations trained, in units of everybody's.
     """
 
     def __init__(self, game: Game, sizes: IntArray) -> None:
@@ -288,12 +264,8 @@ def same_round(sims: Simulations) -> tuple[FloatArray, float]:
     The AAM gives round rho one weight in all accuracies that follow it, so it cannot say that the
     last round matters most.  This straight line says nothing else.
 
-    Returns
-    -------
-    float64[n]
-        One coefficient per client, in accuracy per scaled size.
-    float
-        Share of the variance explained, adjusted for the coefficients.
+    Returns one coefficient per client, in accuracy per scaled size, and the share of the variance
+    explained, adjusted for the coefficients.
     """
     rounds, n = sims.sizes.shape[1:]
     x = (sims.sizes - sims.sizes.mean(axis=0)).reshape(-1, n)
@@ -314,8 +286,6 @@ def agreement(a: FloatArray, b: FloatArray) -> float:
 
 def stability(sims: Simulations, seed: int, splits: int = SPLITS) -> dict[str, float]:
     """How far two fits agree that share neither simulations nor the fit's seed.
-
-    `splits`: random pairs of parts that are compared.
 
     "rank.0.25": rank correlation of the weights from a quarter of the simulations with those from
     another quarter, mean over random pairs of quarters, and "spread.0.25", their standard
@@ -363,10 +333,8 @@ def explained(sims: Simulations, fit: Fit) -> dict[str, float]:
 def by_chance(sims: Simulations, share: float, seed: int) -> dict[str, float]:
     """What the AAM explains where sizes and accuracies belong to different simulations.
 
-    `share`: what it explains in truth.
-
     "explained.chance": mean explained share over the permutations; "explained.p": the permutation
-    p-value of `share`.
+    p-value of `share`, what it explains in truth.
     """
     rng = Streams(seed).generator("fedccea", "permutations")
     null = []
@@ -407,12 +375,6 @@ def unseen(sims: Simulations, seed: int) -> dict[str, float]:
 
 
 def misses(sims: Simulations, fit: Fit) -> dict[str, FloatArray]:
-    """Approximated minus true accuracy over the simulations, by round, in points (Figure 7).
-
-    Returns
-    -------
-    dict of str to float64[R]
-        "low", "middle" and "high": the 5%, 50% and 95% quantiles, one per round.
-    """
+    """Approximated less true accuracy by round, in points: 5%, 50% and 95% quantiles (Figure 7)."""
     quantiles = np.quantile(100 * (fit.predicted - sims.accuracy), (0.05, 0.5, 0.95), axis=0)
     return dict(zip(("low", "middle", "high"), quantiles, strict=True))

@@ -16,14 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fedkit.estimators import Estimator, GTGShapley, estimate, leave_one_out, shapley
-from fedkit.federated.adversaries import (
-    Adversaries,
-    FreeRider,
-    LabelFlip,
-    RandomData,
-    RandomUpdate,
-    UpdateAttack,
-)
+from fedkit.federated import adversaries
+from fedkit.federated.adversaries import Adversaries
 from fedkit.federated.aggregation import Aggregation, SizeWeighted, UniformWeights
 from fedkit.federated.clients import Federation, Transform, make_federation
 from fedkit.federated.history import History
@@ -37,6 +31,7 @@ from fedkit.intervals import finite
 from fedkit.learning.architectures import build
 from fedkit.learning.evaluation import Evaluator
 from fedkit.learning.training import LocalSGD
+from fedkit.methods import selection_baselines as baselines
 from fedkit.methods.fedms import (
     FedMS,
     MaverickGTG,
@@ -46,40 +41,11 @@ from fedkit.methods.fedms import (
     class_scores,
     rewards,
 )
-from fedkit.methods.selection_baselines import (
-    FedEMD,
-    GreedyFed,
-    Oracle,
-    PowerOfChoice,
-    RunningValue,
-    SFedAvg,
-)
+from fedkit.methods.selection_baselines import RunningValue
 from fedkit.papers import common
-from fedkit.papers.common import (
-    accuracies,
-    accuracy_curve,
-    chance_above,
-    dataset,
-    each_seed,
-    experiment,
-    tested_rounds,
-)
-from fedkit.papers.fedms.settings import (
-    KINDS,
-    METHODS,
-    SCENARIOS,
-    TINY,
-    VARIANTS,
-    Setting,
-    detection,
-    five_clients,
-    partition,
-    seeds_of,
-    study,
-    table1,
-    table2,
-    tuning,
-)
+from fedkit.papers.common import accuracy_curve, chance_above, dataset, tested_rounds
+from fedkit.papers.fedms import settings as given
+from fedkit.papers.fedms.settings import KINDS, METHODS, SCENARIOS, TINY, VARIANTS, Setting
 from fedkit.records.cell import Cell
 from fedkit.records.golden import Tiny
 from fedkit.streams import Streams
@@ -90,8 +56,9 @@ Scores = dict[str, npt.NDArray[np.float64]]
 
 def adversaries_of(s: Setting, n_classes: int) -> Adversaries:
     """Return who misbehaves: the last clients, `adversaries` of each kind (section 5.1)."""
-    parts: tuple[Transform | UpdateAttack, ...] = (
-        LabelFlip(n_classes), RandomData(n_classes), RandomUpdate(), FreeRider(),
+    parts: tuple[Transform | adversaries.UpdateAttack, ...] = (
+        adversaries.LabelFlip(n_classes), adversaries.RandomData(n_classes),
+        adversaries.RandomUpdate(), adversaries.FreeRider(),
     )  # fmt: skip
     ids = np.arange(s.clients, s.everybody).reshape(len(KINDS), s.adversaries)
     return Adversaries.of(*((part, group.tolist()) for part, group in zip(parts, ids, strict=True)))
@@ -133,13 +100,17 @@ def strategy(s: Setting, n_classes: int) -> Strategy:
     rows: dict[str, tuple[Selection, ValuePolicy, Aggregation, Any]] = {
         "fedavg": (UniformSelection(), NoValue(), SizeWeighted(), keep_latest),
         "fedprox": (UniformSelection(), NoValue(), SizeWeighted(), keep_latest),
-        "poc": (PowerOfChoice(s.poc_decay), NoValue(), UniformWeights(), keep_latest),
-        "fedemd": (FedEMD(s.emd_beta), NoValue(), SizeWeighted(), keep_latest),
-        "s-fedavg": (
-            SFedAvg(), Exact(normalised=False), SizeWeighted(), RunningValue(s.sv_alpha),
+        "poc": (
+            baselines.PowerOfChoice(s.poc_decay), NoValue(), UniformWeights(), keep_latest,
         ),
-        "greedyfed": (GreedyFed(), gtg, SizeWeighted(), RunningValue(s.sv_alpha, "first")),
-        "oracle": (Oracle(mavericks, bad), NoValue(), SizeWeighted(), keep_latest),
+        "fedemd": (baselines.FedEMD(s.emd_beta), NoValue(), SizeWeighted(), keep_latest),
+        "s-fedavg": (
+            baselines.SFedAvg(), Exact(normalised=False), SizeWeighted(), RunningValue(s.sv_alpha),
+        ),
+        "greedyfed": (
+            baselines.GreedyFed(), gtg, SizeWeighted(), RunningValue(s.sv_alpha, "first"),
+        ),
+        "oracle": (baselines.Oracle(mavericks, bad), NoValue(), SizeWeighted(), keep_latest),
     }  # fmt: skip
     if s.method not in rows:
         raise ValueError(f"unknown method {s.method!r}; there are {', '.join(METHODS)}")
@@ -203,32 +174,27 @@ def simulate(
     federations: Sequence[Federation],
     seeds: Sequence[int],
     *,
-    rows: Strategy | None = None,
     utility: Literal["accuracy", "class_accuracy"] | None = None,
     **options: Any,
 ) -> History:
     """Run the federations of a setting, one per seed, in lockstep.
 
-    `rows` and `utility` take the place of the method's own; `options` are those of
+    `utility` takes the place of the method's own; `options` are those of
     :func:`fedkit.federated.rounds.run`.
     """
     n_classes = federations[0].n_classes
     how: dict[str, Any] = {s.local: s.local_rounds}
     proximal = s.mu if s.method == "fedprox" else 0.0
+    plan = Plan(
+        rounds=s.rounds,
+        participants=s.participants,
+        local=LocalSGD(lr=s.lr, batch_size=s.batch_size, proximal=proximal, **how),
+        utility=utility or ("class_accuracy" if classwise(s) else "accuracy"),
+        evaluate_every=s.evaluate_every,
+    )
+    attack = adversaries_of(s, n_classes).attack if s.adversaries else None
     return common.lockstep(
-        s,
-        federations,
-        rows or strategy(s, n_classes),
-        Plan(
-            rounds=s.rounds,
-            participants=s.participants,
-            local=LocalSGD(lr=s.lr, batch_size=s.batch_size, proximal=proximal, **how),
-            utility=utility or ("class_accuracy" if classwise(s) else "accuracy"),
-            evaluate_every=s.evaluate_every,
-        ),
-        seeds,
-        attack=adversaries_of(s, n_classes).attack if s.adversaries else None,
-        **options,
+        s, federations, strategy(s, n_classes), plan, seeds, attack=attack, **options
     )
 
 
@@ -291,7 +257,7 @@ def run_cell(cell: Cell, device: str | None, progress: bool) -> list[dict[str, A
         owned = maverick_classes(f, s)
         server = Evaluator(architecture, f.x_val, f.y_val, "accuracy", device=device)
         metrics = {
-            **accuracies(rows),
+            **common.accuracies(rows),
             "accuracy_validation": 100 * float(server.utilities(model[None])[0]),
             "accuracy_maverick_classes": 100 * float(by_class[owned].mean()),
             "accuracy_other_classes": 100 * float(by_class[~owned].mean()),
@@ -309,7 +275,7 @@ def run_cell(cell: Cell, device: str | None, progress: bool) -> list[dict[str, A
     return results
 
 
-@each_seed
+@common.each_seed
 def run_partition(cell: Cell, seed: int, device: str | None, progress: bool) -> dict[str, Any]:
     """Count the labels of every client, before any training; a series per class (Figure 1)."""
     s = Setting.of(cell)
@@ -318,28 +284,15 @@ def run_partition(cell: Cell, seed: int, device: str | None, progress: bool) -> 
     return common.result(seed, s.data, made.summary(), series)
 
 
-_WATCHED = Strategy(UniformSelection(), NoValue(), SizeWeighted())
-
-
 def scores_of_round(r: Round, temperature: float, frequency: np.ndarray) -> Scores:
     """Score every participant of a round in every way, from one table of class accuracies.
 
-    Parameters
-    ----------
-    r : Round
-        Its evaluator has the utility "class_accuracy".
-    temperature : float
-        T of FedMS, Eq. 10.
-    frequency : float64[classes]
-        Share of each class among the validation images: accuracy is the mean of the class
-        accuracies with these weights.
+    `frequency`, float64[classes], is the share of each class among the validation images: accuracy
+    is the mean of the class accuracies with these weights.
 
-    Returns
-    -------
-    dict of str to float64[k]
-        "MR" and "GTG" value accuracy; "class mean" all classes alike; "MS-MR" and "MS-GTG" by
-        difficulty; "leave-one-out" accuracy; "cosine" is ShapFed's score, "size" the data.
-        Values are in percentage points.
+    "MR" and "GTG" value accuracy; "class mean" all classes alike; "MS-MR" and "MS-GTG" by
+    difficulty; "leave-one-out" accuracy, all in percentage points; "cosine" is ShapFed's score,
+    "size" the data.
     """
     table = tabulate(r.game())
     accuracy = TableGame(table.values @ frequency)
@@ -364,7 +317,7 @@ def scores_of_round(r: Round, temperature: float, frequency: np.ndarray) -> Scor
 def _watch(
     s: Setting, cell: Cell, federations: list[Federation], device: str | None, progress: bool
 ) -> tuple[History, dict[int, list[tuple[IntArray, Scores]]]]:
-    """Run with uniform selection; return the rounds of each seed with their scores as well."""
+    """Run, and return the rounds of each seed with their scores as well."""
     made = dict(zip(cell.seeds, federations, strict=True))
     seen: dict[int, list[tuple[IntArray, Scores]]] = {seed: [] for seed in cell.seeds}
 
@@ -376,8 +329,8 @@ def _watch(
         return {}
 
     history = simulate(
-        s, federations, cell.seeds, probe=probe, rows=_WATCHED, utility="class_accuracy",
-        device=device, progress=progress,
+        s, federations, cell.seeds, utility="class_accuracy", probe=probe, device=device,
+        progress=progress,
     )  # fmt: skip
     return history, seen
 
@@ -419,10 +372,7 @@ def run_five(cell: Cell, device: str | None, progress: bool) -> list[dict[str, A
     federations = [federation(s, seed) for seed in cell.seeds]
     history, seen = _watch(s, cell, federations, device, progress)
     kept = [replace(f, clients=(np.zeros(0, dtype=np.int64), *f.clients[1:])) for f in federations]
-    without = simulate(
-        s, kept, cell.seeds, rows=_WATCHED, utility="class_accuracy", device=device,
-        progress=progress,
-    )  # fmt: skip
+    without = simulate(s, kept, cell.seeds, device=device, progress=progress)
     frames = [h.rounds_frame() for h in (history, without)]
     results = []
     for seed in cell.seeds:
@@ -472,15 +422,16 @@ DETECTION = Tiny(
     slack={"metrics.auc.*": 0.15},  # one image on the other side moves a client past others
 )
 PARTITION = Tiny("partition", run_partition, RUN.base, switches={"owned": {}})
-for _name, _title, _settings, _run, _golden, _block in (
-    ("table1", "Final accuracy with Mavericks", table1, run_cell, RUN, 5),
-    ("table2", "Who takes part, with misbehaving clients", table2, run_cell, RUN, 5),
-    ("five_clients", "Five clients, one Maverick (Figure 2)", five_clients, run_five, FIVE, 5),
-    ("detection", "Which score finds which misbehaviour", detection, run_detection, DETECTION, 5),
-    ("study", "Other Mavericks, other validation data", study, run_cell, RUN, 5),
-    ("tuning", "Hyper-parameters chosen on validation data", tuning, run_cell, RUN, 5),
-    ("partition", "Who holds what (Figure 1)", partition, run_partition, PARTITION, None),
+for _name, _title, _golden, _block in (
+    ("table1", "Final accuracy with Mavericks", RUN, 5),
+    ("table2", "Who takes part, with misbehaving clients", RUN, 5),
+    ("five_clients", "Five clients, one Maverick (Figure 2)", FIVE, 5),
+    ("detection", "Which score finds which misbehaviour", DETECTION, 5),
+    ("study", "Other Mavericks, other validation data", RUN, 5),
+    ("tuning", "Hyper-parameters chosen on validation data", RUN, 5),
+    ("partition", "Who holds what (Figure 1)", PARTITION, None),
 ):
-    experiment(
-        "fedms", _name, _title, _settings, partial(seeds_of, _name), _run, _golden, block=_block
-    )
+    common.experiment(
+        "fedms", _name, _title, getattr(given, _name), partial(given.seeds_of, _name), _golden,
+        block=_block,
+    )  # fmt: skip

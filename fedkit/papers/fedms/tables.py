@@ -91,12 +91,10 @@ def study(frame: pd.DataFrame, profile: str = "paper") -> pd.DataFrame:
     uniform selection with the same coreset, ``low`` and ``high`` (paired by seed, 95%), and
     ``Maverick rate`` of FedMS in percent of the rounds.
     """
-    base = SCALES[profile].usual()
     fields = {f for change in CHANGES.values() for f in change}
-    usual = {f: getattr(base, f) for f in fields}
     rows: dict[str, dict[str, float]] = {}
     for name, change in CHANGES.items():
-        part = overviews.where(frame, **{**usual, **change})
+        part = overviews.alike(frame, replace(SCALES[profile].usual(), **change), fields)
         if "fedms" not in set(part.method) or name in rows:
             continue
         wide = by_seed(part)

@@ -36,13 +36,9 @@ FloatArray = npt.NDArray[np.float64]
 def level_weights(n_players: int, levels: float) -> FloatArray:
     """Weight that Algorithm 1 without truncation gives, on average, to a marginal by its size.
 
-    `levels`: number Q of inclusion levels i/Q; 1 gives Shapley's weights.
-
-    Returns
-    -------
-    float64[n]
-        Entry s is the weight of ``v(S + j) - v(S)`` for each coalition S of s other clients:
-        ``(1/Q) sum_i int_0^(i/Q) t^s (1-t)^(n-1-s) dt`` (proved in the chapter on theory).
+    Entry s is the weight of ``v(S + j) - v(S)`` for each coalition S of s other clients, with Q
+    inclusion levels i/Q: ``(1/Q) sum_i int_0^(i/Q) t^s (1-t)^(n-1-s) dt`` (proved in the chapter on
+    theory); Q = 1 gives Shapley's.
     """
     if not (levels >= 1 and (levels == math.inf or levels == int(levels))):
         raise ValueError(f"levels is {levels}; expected a whole number from 1, or math.inf")
@@ -56,21 +52,10 @@ def level_weights(n_players: int, levels: float) -> FloatArray:
 def walk_mean(game: Game, level: float, eta: float | None = None) -> tuple[FloatArray, float]:
     """Exact mean of one walk of Algorithm 1, by enumeration of its masks and orders.
 
-    Parameters
-    ----------
-    game : Game
-        Of at most 7 players, with v(empty) = 0 and v(N) = 1 as the paper asks.
-    level : float
-        Inclusion probability q, from 0 to 1.
-    eta : float, optional
-        Truncation tolerance of line 15; left out, no walk is cut.
+    `game` has at most 7 players, v(empty) = 0 and v(N) = 1 as the paper asks; `level` is the
+    inclusion probability q; without `eta`, the tolerance of line 15, no walk is cut.
 
-    Returns
-    -------
-    values : float64[n]
-        Expected credit of each client in one walk.
-    evaluations : float
-        Expected number of utility calls of one walk.
+    Returns the expected credit of each client in one walk, and of its utility calls the number.
     """
     n = game.n_players
     if n > 7:

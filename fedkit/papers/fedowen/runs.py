@@ -23,45 +23,21 @@ from fedkit.estimators import (
     estimate_many,
     shapley,
 )
-from fedkit.federated.aggregation import Aggregation, Proportional, SizeWeighted, UniformWeights
+from fedkit.federated import aggregation, valuers
 from fedkit.federated.clients import Federation, make_federation
 from fedkit.federated.history import History
 from fedkit.federated.partitioners import Dirichlet
 from fedkit.federated.rounds import Plan, Probe, Strategy
 from fedkit.federated.selection import UniformSelection
-from fedkit.federated.valuers import (
-    ClassCosine,
-    Estimated,
-    Exact,
-    NoValue,
-    RandomValues,
-    Round,
-    SizeAsValue,
-    ValuePolicy,
-)
+from fedkit.federated.valuers import Estimated, Round
 from fedkit.games.game import TableGame, tabulate
 from fedkit.games.valuation import Valuation
 from fedkit.learning.training import LocalSGD
 from fedkit.methods.fedowen import EpsilonGreedy, FedOwen, OwenSampling
 from fedkit.papers import common
-from fedkit.papers.common import accuracies, accuracy_curve, blocks, dataset, experiment
-from fedkit.papers.fedowen.settings import (
-    CONTROLS,
-    EPSILONS,
-    LEVELS,
-    METHODS,
-    RANDOM_SELECTION,
-    SCALES,
-    SENSITIVITY,
-    TABLE_3,
-    TINY,
-    Setting,
-    classwise,
-    grid,
-    reduced,
-    sweep,
-)
-from fedkit.papers.registry import RunFunction
+from fedkit.papers.common import accuracies, accuracy_curve, blocks, dataset
+from fedkit.papers.fedowen import settings as given
+from fedkit.papers.fedowen.settings import RANDOM_SELECTION, SCALES, TINY, Setting, grid, sweep
 from fedkit.records.cell import Cell
 from fedkit.records.golden import Tiny, trace
 from fedkit.records.methods import is_outside
@@ -91,23 +67,23 @@ def strategy(s: Setting) -> Strategy:
     A name ``package:Name`` is a method from outside, an estimator with the budget of the others.
     """
     ours = FedOwen(select=EpsilonGreedy(s.epsilon, s.confidence, s.floor)).strategy()
-    values: dict[str, ValuePolicy] = {
-        "fedavg": NoValue(),
+    values: dict[str, valuers.ValuePolicy] = {
+        "fedavg": valuers.NoValue(),
         **{
             method: Estimated(estimator, s.budget, normalised=s.normalised)
             for method, estimator in estimators(s).items()
         },
-        "shapfed": ClassCosine(),  # Algorithm 7, line 1
-        "shapfed-proportional": ClassCosine(),
-        "exact": Exact(s.normalised),
-        "random-values": RandomValues(),
-        "uniform": NoValue(),
-        "size-values": SizeAsValue(),
+        "shapfed": valuers.ClassCosine(),  # Algorithm 7, line 1
+        "shapfed-proportional": valuers.ClassCosine(),
+        "exact": valuers.Exact(s.normalised),
+        "random-values": valuers.RandomValues(),
+        "uniform": valuers.NoValue(),
+        "size-values": valuers.SizeAsValue(),
     }
-    aggregate: dict[str, Aggregation] = {
-        "fedavg": SizeWeighted(),
-        "uniform": UniformWeights(),
-        "shapfed-proportional": Proportional(),  # Algorithm 7, line 3
+    aggregate: dict[str, aggregation.Aggregation] = {
+        "fedavg": aggregation.SizeWeighted(),
+        "uniform": aggregation.UniformWeights(),
+        "shapfed-proportional": aggregation.Proportional(),  # Algorithm 7, line 3
     }
     method = s.method.removesuffix(RANDOM_SELECTION)
     if is_outside(method):
@@ -274,25 +250,24 @@ def _register(
     name: str,
     title: str,
     settings: Callable[[str], list[Setting]],
-    run: RunFunction = run_cell,
     golden: Tiny = RUN,
 ) -> None:
     def seeds(profile: str, s: Setting) -> list[tuple[int, ...]]:
         return blocks((0, 1, 2) if name == "reduced" else SCALES[profile].seeds, BLOCK)
 
-    entry = None if run is run_round_errors else "{}" + RANDOM_SELECTION * (name == "table3")
-    experiment("fedowen", name, title, settings, seeds, run, golden, block=BLOCK, entry=entry)
+    entry = "{}" + RANDOM_SELECTION * (name == "table3") if golden is RUN else None
+    common.experiment("fedowen", name, title, settings, seeds, golden, block=BLOCK, entry=entry)
 
 
-_register("table1", "Final accuracy, imbalance factor 0.01", lambda p: grid(p, METHODS, 0.01))
-_register("table2", "Final accuracy, imbalance factor 0.05", lambda p: grid(p, METHODS, 0.05))
+_register("table1", "Final accuracy, imbalance factor 0.01", lambda p: grid(p, given.METHODS, 0.01))
+_register("table2", "Final accuracy, imbalance factor 0.05", lambda p: grid(p, given.METHODS, 0.05))
 _register(
     "table3",
     "FedOwen without adaptive selection",
     lambda p: [
         s
         for imbalance in (SCALES[p].imbalances if p == "paper" else (0.01,))
-        for s in grid(p, TABLE_3, imbalance)
+        for s in grid(p, given.TABLE_3, imbalance)
     ],
 )
 _register(
@@ -303,17 +278,17 @@ _register(
     lambda p: [
         *(replace(s, budget_grows=grows)
           for grows in (True, False)
-          for s in sweep(p, ("fedowen", "fedowen-corrected"), "levels", LEVELS)
+          for s in sweep(p, ("fedowen", "fedowen-corrected"), "levels", given.LEVELS)
           # at Q = 2 the two budgets are one; more than M levels leave not one walk for each
           if grows or (s.levels != 2 and s.levels <= s.samples_per_client)),
-        *sweep(p, CONTROLS, "levels", (2,)),
+        *sweep(p, given.CONTROLS, "levels", (2,)),
     ],
 )  # fmt: skip
 _register(
     "sweep_epsilon",
     "Exploration rate epsilon (Figure 4)",
     lambda p: [
-        *sweep(p, ("fedowen", "random-values", "size-values"), "epsilon", EPSILONS),
+        *sweep(p, ("fedowen", "random-values", "size-values"), "epsilon", given.EPSILONS),
         *sweep(p, ("uniform",), "epsilon", (0.1,)),  # selects at random: no epsilon
     ],
 )
@@ -322,16 +297,15 @@ _register(
     "Settings that the paper's text does not give",
     lambda p: [
         s
-        for name, values in SENSITIVITY.items()
+        for name, values in given.SENSITIVITY.items()
         for s in sweep(p, ("fedavg", "fedowen", "random-values", "uniform"), name, values)
     ],
 )
-_register("classwise", "Table 1 with clients of unequal size (class-wise split)", classwise)
-_register("reduced", "Columns at a reduced scale", reduced)
+_register("classwise", "Table 1 with clients of unequal size (class-wise split)", given.classwise)
+_register("reduced", "Columns at a reduced scale", given.reduced)
 _register(
     "round_errors",
     "Every estimator on the same rounds",
     lambda p: [replace(s, exact_every=10) for s in grid(p, ("uniform",), 0.01)],
-    run_round_errors,
     ROUND_ERRORS,
 )

@@ -46,21 +46,12 @@ def sensitivity(
 ) -> pd.DataFrame:
     """One row per setting that the paper does not give: methods, and their paired difference.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        Records of the experiment ``sensitivity``, and of ``table1`` for the defaults.
-    fields : sequence of str
-        The settings that are varied, one at a time.
-    defaults : mapping
-        Our choice for each of them.
+    `frame` holds records of the experiment ``sensitivity``, in which `fields` are varied one at a
+    time, and of ``table1`` for the defaults.
 
-    Returns
-    -------
-    DataFrame
-        Index (setting, value), our choices first; columns fedavg, fedowen, random-values, uniform
-        (means; NaN without a record), gain, low, high (FedOwen minus FedAvg, paired by seed, 95%)
-        and seeds.
+    Index (setting, value), our choices first; columns fedavg, fedowen, random-values, uniform
+    (means; NaN without a record), gain, low, high (FedOwen minus FedAvg, paired by seed, 95%) and
+    seeds.
     """
     shown = ["fedavg", "fedowen", "random-values", "uniform"]
     rows: dict[tuple[str, str], dict[str, float]] = {}

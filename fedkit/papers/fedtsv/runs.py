@@ -16,54 +16,25 @@ import torch
 
 from fedkit.estimators import PermutationSampling
 from fedkit.extras import need
+from fedkit.federated import rounds as loop
 from fedkit.federated.adversaries import LabelPermutation
 from fedkit.federated.aggregation import Aggregation, UniformWeights
 from fedkit.federated.clients import Federation, Transform, make_federation
 from fedkit.federated.history import History
 from fedkit.federated.partitioners import IID, Dirichlet, Mixed
-from fedkit.federated.rounds import (
-    Plan,
-    Probe,
-    Remember,
-    Strategy,
-    Weigh,
-    keep_latest,
-    keep_total,
-)
+from fedkit.federated.rounds import Plan, Probe, Strategy, Weigh, keep_latest, keep_total
 from fedkit.federated.selection import ClientTable, UniformSelection
 from fedkit.federated.valuers import Estimated, Exact, NoValue, RandomValues, Round, ValuePolicy
 from fedkit.games.valuation import Valuation
 from fedkit.learning.architectures import build
 from fedkit.learning.evaluation import Evaluator
 from fedkit.learning.training import LocalSGD
-from fedkit.methods.cgsv import (
-    CosineValues,
-    LeaveOneOut,
-    OracleWeights,
-    RunningCosine,
-    ShuffledValues,
-)
+from fedkit.methods import cgsv
 from fedkit.methods.fedtsv import ContributionWeights, TrajectoryValues, equal_lengths
 from fedkit.papers import common
-from fedkit.papers.common import (
-    accuracy_curve,
-    chance_above,
-    dataset,
-    experiment,
-    tested_rounds,
-)
-from fedkit.papers.fedtsv.settings import (
-    KINDS,
-    METHODS,
-    PAIRS,
-    SEEDS,
-    TIMINGS,
-    TINY,
-    Setting,
-    figures,
-    study,
-    study_seeds,
-)
+from fedkit.papers.common import accuracy_curve, chance_above, dataset, experiment, tested_rounds
+from fedkit.papers.fedtsv import settings as given
+from fedkit.papers.fedtsv.settings import KINDS, METHODS, PAIRS, TIMINGS, TINY, Setting
 from fedkit.papers.fedtsv.timings import Timing, run_timing
 from fedkit.records.cell import Cell
 from fedkit.records.golden import Tiny
@@ -79,24 +50,24 @@ FloatArray = npt.NDArray[np.float64]
 def strategy(s: Setting) -> Strategy:
     """Return the strategy of a setting; a method from outside, ``package:Name``, may be one."""
     follow, exact = ContributionWeights(), TrajectoryValues(utility=s.utility)
-    sampled = TrajectoryValues(PermutationSampling(), 2 * s.participants + 2, s.utility)
-    rows: dict[str, tuple[ValuePolicy, Aggregation | Weigh, Remember]] = {
+    calls, liars = 2 * s.participants + 2, range(s.honest, s.clients)
+    sampled = TrajectoryValues(PermutationSampling(), calls, s.utility)
+    rows: dict[str, tuple[ValuePolicy, Aggregation | Weigh, loop.Remember]] = {
         "fedavg": (NoValue(), UniformWeights(), keep_latest),
         "tsv": (exact, follow, keep_total),
         "tsv-sampled": (sampled, follow, keep_total),
-        "loo": (LeaveOneOut(), follow, keep_total),
-        "loo-loss": (LeaveOneOut(), follow, keep_total),  # its plan has the other utility
-        "cgsv": (CosineValues(), follow, RunningCosine()),
-        "cgsv-game": (CosineValues(exact=True), follow, RunningCosine()),
-        "cgsv-raw": (CosineValues(normalised=False), follow, RunningCosine()),
+        "loo": (cgsv.LeaveOneOut(), follow, keep_total),
+        "loo-loss": (cgsv.LeaveOneOut(), follow, keep_total),  # its plan has the other utility
+        "cgsv": (cgsv.CosineValues(), follow, cgsv.RunningCosine()),
+        "cgsv-game": (cgsv.CosineValues(exact=True), follow, cgsv.RunningCosine()),
+        "cgsv-raw": (cgsv.CosineValues(normalised=False), follow, cgsv.RunningCosine()),
         "mr": (Exact(normalised=False), follow, keep_total),
-        "shuffled": (ShuffledValues(exact), follow, keep_total),
+        "shuffled": (cgsv.ShuffledValues(exact), follow, keep_total),
         "random": (RandomValues(), follow, keep_total),
-        "oracle": (NoValue(), OracleWeights(tuple(range(s.honest, s.clients))), keep_latest),
+        "oracle": (NoValue(), cgsv.OracleWeights(tuple(liars)), keep_latest),
     }
     if is_outside(s.method):
         row = Strategy(UniformSelection(), NoValue(), follow, keep_total)
-        calls = 2 * s.participants + 2  # as of "tsv-sampled"
         return common.in_place(s.method, row, lambda one: Estimated(one, calls, normalised=False))
     if s.method not in rows:
         raise ValueError(f"unknown method {s.method!r}; there are {', '.join(METHODS)}")
@@ -240,24 +211,16 @@ def final_weights(s: Setting, table: ClientTable) -> FloatArray:
 def round_metrics(s: Setting, clients: pd.DataFrame, notes: pd.DataFrame) -> dict[str, float]:
     """What goes on in the rounds of the first and of the second half of a run.
 
-    Parameters
-    ----------
-    clients : DataFrame
-        One row per participant of each round of one run: round (from 1), client, value, weight.
-    notes : DataFrame
-        The notes of :class:`_Watch`, one row per round.
+    `clients` has a row per participant of each round (from 1), `notes` those of :class:`_Watch`.
 
-    Returns
-    -------
-    dict of str to float
-        In percent: "weight_malicious" and "reach_malicious", the malicious clients' share of the
-        weights, and of the weighted lengths, in the second half; "fallback.HALF", rounds in which
-        no participant had a positive contribution; "fallback_malicious", the part of the malicious
-        weight in the second half that such rounds gave; "closer.iid.HALF", IID participants whose
-        own update alone is worth more than standing still, mean over rounds.  "value.KIND.HALF":
-        mean value of a participation.  "length.malicious-iid.HALF": how many times as long as those
-        of IID clients the updates of malicious ones are, median over the rounds with both.  HALF is
-        "first" or "second"; NaN where there is nothing of the kind.
+    In percent: "weight_malicious" and "reach_malicious", the malicious clients' share of the
+    weights, and of the weighted lengths, in the second half; "fallback.HALF", rounds in which no
+    participant had a positive contribution; "fallback_malicious", the part of the malicious weight
+    in the second half that such rounds gave; "closer.iid.HALF", IID participants whose own update
+    alone is worth more than standing still, mean over rounds.  "value.KIND.HALF": mean value of a
+    participation.  "length.malicious-iid.HALF": how many times as long as those of IID clients the
+    updates of malicious ones are, median over the rounds with both.  HALF is "first" or "second";
+    NaN where there is nothing of the kind.
     """
     half = s.rounds // 2
     kinds = s.kinds()[clients.client.to_numpy()]
@@ -366,24 +329,16 @@ RUN = Tiny(
     more=common.tracer(Setting, federation, simulate),
 )  # fmt: skip
 experiment(
-    "fedtsv", "figures", "Accuracy, loss and final weights (Figures 1 and 2)",
-    figures, lambda profile, s: [SEEDS[profile]], run_cell, RUN, entry="{}",
+    "fedtsv", "figures", "Accuracy, loss and final weights (Figures 1 and 2)", given.figures,
+    lambda profile, s: [given.SEEDS[profile]], RUN, entry="{}",
 )  # fmt: skip
 experiment(
-    "fedtsv",
-    "study",
-    "Does the separation of clients survive",
-    study,
-    study_seeds,
-    run_cell,
-    RUN,
-    entry="{}",
-)
+    "fedtsv", "study", "Does the separation of clients survive", given.study, given.study_seeds,
+    RUN, entry="{}",
+)  # fmt: skip
 experiment(
     "fedtsv", "timings", "Seconds and errors of exact, sampled and averaged values of a round",
     lambda profile: [Timing(k, TIMINGS[profile][1]) for k in TIMINGS[profile][0]],
-    lambda profile, s: [tuple(range(TIMINGS[profile][2]))], run_timing,
-    Tiny(
-        "timings", run_timing, asdict(Timing(5, 200)), slack={"metrics.error.averaged": 1e-6}
-    ),
+    lambda profile, s: [tuple(range(TIMINGS[profile][2]))],
+    Tiny("timings", run_timing, asdict(Timing(5, 200)), slack={"metrics.error.averaged": 1e-6}),
 )  # fmt: skip

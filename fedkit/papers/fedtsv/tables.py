@@ -93,24 +93,14 @@ def over_rounds(
 ) -> pd.DataFrame:
     """Accuracy and loss over the rounds, or how far they are from those of one method.
 
-    Parameters
-    ----------
-    series : DataFrame
-        Series of the experiment ``figures`` in one setting.
-    methods : sequence of str
-        Which methods.
-    against : str, optional
-        Take the differences from this method, which is left out; paired by seed and round.
+    Of series of the experiment ``figures`` in one setting.  With `against`, differences from this
+    method, which is left out; paired by seed and round.
 
-    Returns
-    -------
-    DataFrame
-        One row per method (its label), seed and test: round and accuracy (%), loss_round and loss
-        (nats); NaN where one of the two has no test.
+    One row per method (its label), seed and test: round and accuracy (%), loss_round and loss
+    (nats); NaN where one of the two has no test.
     """
     names = ["round", "accuracy", "loss_round", "loss"]
-    wanted = {*methods, against} if against else set(methods)
-    part = series[series.method.isin(wanted) & series.series.isin(names)]
+    part = series[series.method.isin([*methods, against]) & series.series.isin(names)]
     keys = ["method", "seed", "index"]
     wide = part.pivot(index=keys, columns="series", values="value")[names]
     if against:
@@ -128,19 +118,16 @@ def weights_table(series: pd.DataFrame) -> pd.DataFrame:
     The metrics ``auc.*`` of a record judge the values c before they are cut at zero; weights have
     ties at zero, which count half.
 
-    `series`: series of the experiment ``figures`` in one setting.
-
     One row per method: the probability that a client of the first kind weighs more than one of the
-    second, and the share of clients of each kind whose weight is zero; means over the seeds with
-    95% t-intervals.
+    second, and the share of clients of each kind whose weight is zero, as :func:`by_weight`.
     """
-    rows = {}
-    for method in (m for m in LABELS if m in set(series.method)):
-        rows[LABELS[method]] = {
-            name: _written(cut, 0 if name.startswith("zero") else 2)
-            for name, cut in by_weight(series[series.method == method]).items()
+    cuts = {m: by_weight(series[series.method == m]) for m in LABELS if m in set(series.method)}
+    return overviews.table({
+        LABELS[m]: {
+            name: _written(cut, 0 if name.startswith("zero") else 2) for name, cut in told.items()
         }
-    return overviews.table(rows)
+        for m, told in cuts.items()
+    })  # fmt: skip
 
 
 def by_weight(series: pd.DataFrame) -> dict[str, Interval]:
@@ -168,13 +155,9 @@ def by_weight(series: pd.DataFrame) -> dict[str, Interval]:
 
 
 def under(frame: pd.DataFrame, change: str, profile: str = "paper") -> pd.DataFrame:
-    """Keep the records (or series) of one change of the study; each of them once.
-
-    `change`: a key of :data:`~fedkit.papers.fedtsv.settings.CHANGES`.
-    """
-    fields = list(dict.fromkeys(f for one in CHANGES.values() for f in one))
+    """Keep the records (or series) of one of the study's CHANGES; each of them once."""
     setting = changed(BASES[profile][0], CHANGES[change])
-    part = overviews.where(frame, **{f: getattr(setting, f) for f in fields})
+    part = overviews.alike(frame, setting, {f for one in CHANGES.values() for f in one})
     place = "metric" if "metric" in part else ["series", "index"]
     return part.drop_duplicates(["method", "seed", *np.atleast_1d(place)])
 
@@ -198,29 +181,21 @@ def rounds_table(frame: pd.DataFrame) -> pd.DataFrame:
     `frame` is that of :func:`summary`.  One row per method: means over the seeds with 95%
     t-intervals; a dash where a method has nothing of the kind.
     """
-    pd = need("pandas", "run")
     table = {}
     for metric, (name, digits, most) in _ROUNDS.items():
         wide = overviews.by_seed(frame, LABELS, metric)
         table[name] = {LABELS.get(m, m): text(wide[m], digits, most) for m in map(str, wide)}
-    return pd.DataFrame(table).dropna(how="all").fillna("–")
+    return need("pandas", "run").DataFrame(table).dropna(how="all").fillna("–")
 
 
 def study(frame: pd.DataFrame, series: pd.DataFrame, profile: str = "paper") -> pd.DataFrame:
     """One row per change: late accuracy by method, and how well kinds of clients are told apart.
 
-    Parameters
-    ----------
-    frame, series : DataFrame
-        Metrics and series of the experiment ``study``, and of ``figures`` for the first row.
-    profile : str
-        Its base setting is what the changes are changes of.
+    `frame` and `series` are metrics and series of the experiment ``study``, and of ``figures`` for
+    the first row.
 
-    Returns
-    -------
-    DataFrame
-        Intervals over the seeds (n = 0 where a method has no record); columns ACCURACY_COLUMNS and
-        SEPARATION_COLUMNS, and "seeds", the largest number of them.  :func:`study_text` writes it.
+    Intervals over the seeds (n = 0 where a method has no record) in ACCURACY_COLUMNS and
+    SEPARATION_COLUMNS, and "seeds", the largest number of them.  :func:`study_text` writes it.
     """
     rows: dict[str, dict[str, Any]] = {}
     for name in CHANGES:
@@ -237,20 +212,16 @@ def study(frame: pd.DataFrame, series: pd.DataFrame, profile: str = "paper") -> 
 
 def study_text(table: pd.DataFrame) -> pd.DataFrame:
     """Write the intervals of :func:`study` as text; a dash for none."""
-    pd = need("pandas", "run")
-    words = {
-        name: [_written(cut, _STUDY[name][2]) for cut in column]
-        if name in _STUDY
-        else column.astype(str)
-        for name, column in table.items()
-    }
-    return pd.DataFrame(words, index=table.index)
+
+    def words(column: pd.Series) -> list[str]:
+        digits = _STUDY[str(column.name)][2] if column.name in _STUDY else 0
+        return [_written(x, digits) if isinstance(x, Interval) else str(x) for x in column]
+
+    return table.transform(words)
 
 
 def timings_table(frame: pd.DataFrame) -> pd.DataFrame:
     """Seconds per round of three ways to its values, and how far two are from the exact ones.
-
-    `frame`: records of the experiment ``timings``.
 
     One row per number of participants.  Seconds are the shortest of all runs, with two digits, the
     Gram matrix included.

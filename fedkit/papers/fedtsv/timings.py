@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,8 +20,6 @@ from fedkit.games.game import FunctionGame
 from fedkit.methods.fedtsv import TrajectoryGame, gram_matrix
 from fedkit.papers.common import Setting, each_seed
 from fedkit.records.cell import Cell
-
-T = TypeVar("T")
 
 
 def made_up(k: int, parameters: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -50,7 +48,7 @@ def averaging(updates: torch.Tensor, reference: torch.Tensor) -> FunctionGame:
     return FunctionGame(len(updates), value)
 
 
-def clock(call: Callable[[], T], repeat: int = 3) -> tuple[float, T]:
+def clock(call: Callable[[], Any], repeat: int = 3) -> tuple[float, Any]:
     """Return the shortest of some runs, in seconds, and the result of the last."""
     seconds = []
     for _ in range(repeat):
@@ -62,19 +60,11 @@ def clock(call: Callable[[], T], repeat: int = 3) -> tuple[float, T]:
 
 @dataclass(frozen=True)
 class Timing(Setting):
-    """One round that is valued in three ways.
-
-    Attributes
-    ----------
-    participants, parameters : int
-        k, and the length of an update.
-    averaged : bool
-        Always true: it is part of the names of the records.
-    """
+    """One round that is valued in three ways."""
 
     participants: int
-    parameters: int
-    averaged: bool = True
+    parameters: int  # length of an update
+    averaged: bool = True  # always: it is part of the names of the records
 
 
 @each_seed

@@ -321,20 +321,15 @@ def run_models(cell: Cell, seed: int, device: Any, progress: bool) -> dict[str, 
 
 @dataclass(frozen=True)
 class Approximation(common.Setting):
-    """One data set of Figures 8 and 9.
+    """One data set of Figures 8 and 9; `dataset`, `sample` and `bins` are those of a Setting.
 
     Attributes
     ----------
-    dataset, sample, bins
-        As in :class:`Setting`.
-    features : int
-        Features per party where permutations are sampled.
-    wide : int
-        Features per party where PCA is tried; the paper gives neither.
-    samplings : tuple of int
-        Numbers of permutations (the paper: 100 to more than 1200).
-    components : tuple of int
-        Numbers of components per party.
+    features, wide : int
+        Features per party where permutations are sampled, and where PCA is tried; the paper gives
+        neither.
+    samplings, components : tuple of int
+        Numbers of permutations (the paper: 100 to more than 1200), and of components per party.
     """
 
     dataset: str
@@ -482,16 +477,16 @@ _SWITCHES: dict[str, dict[str, Any]] = {
     "inputs": {}, "features": {}, "task_has": {}, "data_parties": {}, "trained_on": {},
 }  # fmt: skip
 experiment(
-    "fedvalue", "models", "Accuracy of the models (Table 8)", _models, _seeds_of_models, run_models,
+    "fedvalue", "models", "Accuracy of the models (Table 8)", _models, _seeds_of_models,
     Tiny("models", run_models, _TINY, switches={"inputs": {}}),
 )  # fmt: skip
 experiment(
     "fedvalue", "correlation", "MShapley-CMI beside SHAP values (Figures 4 and 5)", _correlation,
-    _seeds, run_correlation, Tiny("correlation", run_correlation, _TINY, switches=_SWITCHES),
+    _seeds, Tiny("correlation", run_correlation, _TINY, switches=_SWITCHES),
 )  # fmt: skip
 experiment(
     "fedvalue", "approximation", "Shapley sampling and PCA (Figures 8 and 9)", _approximation,
-    _seeds, run_approximation,
+    _seeds,
     Tiny(
         "approximation", run_approximation,
         asdict(Approximation("breast", features=4, samplings=(25,), components=(2, 3))),

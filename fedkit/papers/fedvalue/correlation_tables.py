@@ -15,7 +15,7 @@ from fedkit.extras import need
 from fedkit.fedvalue.baselines import MODELS
 from fedkit.intervals import Interval, mean_interval
 from fedkit.papers.fedvalue.correlation import CONTROLS, ESTIMATES, FEATURES, READINGS, Setting
-from fedkit.papers.overviews import table, where
+from fedkit.papers.overviews import alike, table
 from fedkit.plots.curves import forests
 from fedkit.plots.style import Picture
 
@@ -38,9 +38,8 @@ PANELS = tuple(product(TABLES, FEATURES))
 
 def reading(frame: pd.DataFrame, name: str = "as in Figure 4") -> pd.DataFrame:
     """Return the records of one reading of the setting (a name of ``correlation.READINGS``)."""
-    s = Setting("", **READINGS[name])
-    fields = ("task_has", "inputs", "data_parties", "trained_on") if len(frame) else ()
-    return where(frame, **{field: getattr(s, field) for field in fields})
+    fields = {f for change in READINGS.values() for f in change} if len(frame) else ()
+    return alike(frame, Setting("", **READINGS[name]), fields)
 
 
 def bars(frame: pd.DataFrame, estimate: str = "plugin") -> pd.DataFrame:
@@ -222,15 +221,9 @@ def facts(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def approximations(frame: pd.DataFrame, what: str, number: str) -> pd.DataFrame:
-    """Return a tidy table of one approximation: dataset, seed, `number`, and each metric.
+    """Return a tidy table of one approximation, "sampling" or "pca".
 
-    Parameters
-    ----------
-    frame : DataFrame
-        Records of the experiment ``approximation``.
-    what : {"sampling", "pca"}
-    number : str
-        Name for the column of permutations or components.
+    Columns: dataset, seed, `number` (of permutations or components), and each metric.
     """
     parts = frame[frame.metric.str.fullmatch(rf"{what}\.[a-z]+\.\d+")]
     names = parts.metric.str.extract(r"\.(?P<metric>[a-z]+)\.(?P<number>\d+)")
@@ -258,12 +251,7 @@ def slope_of_error(frame: pd.DataFrame) -> float:
 def figure4(tables: Mapping[str, pd.DataFrame], benchmarks: Sequence[str] = BENCHMARKS) -> Picture:
     """Draw mean correlations by data set: a panel per number of features per party.
 
-    Parameters
-    ----------
-    tables : mapping from label to DataFrame
-        Of :func:`bars`; several estimates stand beside each other.
-    benchmarks : sequence of str
-        Which bars.
+    `tables` are those of :func:`bars`; several estimates stand beside each other.
     """
     frames = {}
     for (estimate, shown), benchmark in product(tables.items(), benchmarks):

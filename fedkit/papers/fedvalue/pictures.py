@@ -35,15 +35,8 @@ def strips(
 ) -> Picture:
     """Draw every single number as a dot, in strips side by side.
 
-    Parameters
-    ----------
-    tidy : DataFrame
-        One row per dot.
-    panel, place, value, hue : str
-        Columns: the panel, the strip along its horizontal axis, the height, the series (colour,
-        marker, and place within the strip).
-    ylabel : str
-        Quantity and unit.
+    `panel`, `place`, `value` and `hue` are columns: the panel, the strip along its horizontal axis,
+    the height, the series (colour, marker, and place within the strip).
     """
     require(tidy, (panel, place, value, hue))
     names, places, series = (list(tidy[column].unique()) for column in (panel, place, hue))
@@ -117,18 +110,12 @@ def sequence_diagram() -> Picture:
     return picture
 
 
-def times(frame: DataFrame, shown: Mapping[str, str], rows: int = 1) -> Picture:
-    """Draw the time of the protocol against some of its parameters, one panel each.
+def times(frame: DataFrame, shown: Mapping[str, str]) -> Picture:
+    """Draw the time of the protocol against some of its parameters, a panel each, two in a row.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        Records of the experiment "scaling".
-    shown : mapping of str to str
-        What is varied, and what the axis is called.
-    rows : int
-        Rows of panels, of two each.
+    `shown`: what is varied, and what the axis is called.
     """
+    rows = -(-len(shown) // 2)
     picture, axes = panels(rows, 2, height=0.4 + 3.0 * rows)
     names = {"hardened": "whole table, hardened", "printed": "cell by cell, printed"}
     seconds = frame[frame.metric == "core_seconds"].assign(name=frame.protocol.map(names))

@@ -18,14 +18,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
 
 from fedkit.datasets.movielens import MovieLens, load_movielens, made_up_ratings
 from fedkit.extras import need
 from fedkit.fedvalue.baselines import vfps_scores
 from fedkit.fedvalue.cmi import Correction, mshapley_cmi
 from fedkit.fedvalue.data import discretise, joint_codes, pca
-from fedkit.papers.common import each_seed, experiment, identity
+from fedkit.papers.common import chance_above, each_seed, experiment, identity
 from fedkit.records.cell import Cell
 from fedkit.records.golden import Tiny
 from fedkit.streams import Streams
@@ -118,33 +117,16 @@ class Case:
 
 @dataclass(frozen=True, eq=False)
 class Repetition:
-    """One draw of the task and of its candidates.
+    """One draw of the task and of its candidates: U users, d data parties."""
 
-    Attributes
-    ----------
-    label : int64[U]
-        1 for target customers.
-    train : bool[U]
-        Users whose label is known; the others are the test set.
-    demographics : int64[U, 3]
-    own : float64[U, F]
-        Further features of the task party; F = 0 but for redundant scenarios.
-    features : tuple of float64[U, K]
-        What each data party offers.
-    high, odd : bool[d]
-        Who is of high volume; who is redundant or rides free.
-    volume : int64[d]
-        Movies that each party says it holds.
-    """
-
-    label: IntArray
-    train: BoolArray
-    demographics: IntArray
-    own: FloatArray
-    features: tuple[FloatArray, ...]
-    high: BoolArray
-    odd: BoolArray
-    volume: IntArray
+    label: IntArray  # [U]: 1 for target customers
+    train: BoolArray  # [U]: whose label is known; the others are the test set
+    demographics: IntArray  # [U, 3]
+    own: FloatArray  # [U, F], of the task party; F = 0 but for redundant scenarios
+    features: tuple[FloatArray, ...]  # [U, K] that each data party offers
+    high: BoolArray  # [d]: who is of high volume
+    odd: BoolArray  # [d]: who is redundant or rides free
+    volume: IntArray  # [d]: movies that each party says it holds
 
 
 def configure(data: MovieLens, case: Case, seed: int) -> Repetition:
@@ -216,12 +198,9 @@ def fabricate(ratings: Ratings, how: str, rng: np.random.Generator) -> Ratings:
 def values(repetition: Repetition, case: Case, seed: int) -> dict[str, FloatArray]:
     """Score the data parties by each strategy, on the users whose labels are known.
 
-    Returns
-    -------
-    dict of str to float64[d]
-        ``random`` scores all alike and ``volume`` all of one size: such ties are broken at
-        random.  ``fedvalue`` is the plug-in value of Eq. 6, ``fedvalue-corrected`` the same with
-        the mean of a permutation null taken off.
+    ``random`` scores all alike and ``volume`` all of one size: such ties are broken at random.
+    ``fedvalue`` is the plug-in value of Eq. 6, ``fedvalue-corrected`` the same with the mean of a
+    permutation null taken off.
     """
     train = repetition.train | (case.known == "all")
     keep = True if case.demographics == "levels" else None
@@ -262,19 +241,9 @@ def greedy(
     paper's tables VOLUME with 2 alpha under VAR does as well as with alpha under FIX, and with
     alpha under VAR as badly as RANDOM, which no other rule explains.
 
-    Parameters
-    ----------
-    scores : float64[d]
-        Equal ones (to twelve digits of the largest) come in random order.
-    price : int64[d]
-    worthless : bool
-        Whether a party of score 0 or less is paid too while money is left, as the paper's "until
-        the budget is used up" has it.
-
-    Returns
-    -------
-    dict of int to float
-        Probability of each set of parties.
+    Equal scores (to twelve digits of the largest) come in random order, so the result is the
+    probability of each set of parties.  `worthless`: whether a party of score 0 or less is paid too
+    while money is left, as the paper's "until the budget is used up" has it.
     """
     d = len(scores)
     if len(price) != d or not 1 <= d <= MOST_PARTIES:
@@ -335,10 +304,7 @@ class Recommender:
                 marked = np.isin(np.arange(len(label)), np.flatnonzero(fitted)[::3])
                 fitted = fitted & ~marked
             chance, truth = self.chance(x[fitted], label[fitted], x[marked]), label[marked]
-            # the area under the ROC curve is Mann and Whitney's U as a share of all pairs
-            target, other = chance[truth == 1], chance[truth == 0]
-            u = stats.mannwhitneyu(target, other, method="asymptotic").statistic
-            area = float(u / (len(target) * len(other)))
+            area = chance_above(chance[truth == 1], chance[truth == 0])
             self._marks[mask, held_out] = float(((chance > 0.5) == truth).mean()), area
         return self._marks[mask, held_out]
 
@@ -475,7 +441,7 @@ def _cases(profile: str) -> list[Case]:
 experiment(
     "fedvalue", "recommendation",
     "Federated recommendation: which parties to pay (Tables 5, 6, 7 and 9)",
-    _cases, lambda profile, _: [tuple(range(3 if profile == "smoke" else 20))], run_recommendation,
+    _cases, lambda profile, _: [tuple(range(3 if profile == "smoke" else 20))],
     Tiny(
         "recommendation", run_recommendation,
         asdict(Case(candidates=4, validated=False, **_SMALL)),

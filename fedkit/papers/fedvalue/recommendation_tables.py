@@ -40,11 +40,7 @@ BENCHMARKS = ("random", "volume", "vf-ps")
 
 def rows(frame: pd.DataFrame, case: Case) -> pd.DataFrame:
     """Return the records of one case, of whatever data, with or without forward selection."""
-    kept = np.ones(len(frame), dtype=bool)
-    for name, value in asdict(case).items():
-        if name not in ("dataset", "validated"):
-            kept &= frame[name].to_numpy() == value
-    return frame[kept]
+    return overviews.alike(frame, case, asdict(case).keys() - {"dataset", "validated"})
 
 
 def per_seed(frame: pd.DataFrame, metric: str) -> np.ndarray:
@@ -62,14 +58,8 @@ def performance(
 ) -> pd.DataFrame:
     """One row per strategy and control, one column per scheme and budget: mean and 95% interval.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        Records of one case (:func:`rows`).
-    measure : {"accuracy", "auc", "rpsp", "frsp", "spent"}
-        Shares (rpsp, frsp) in percent with the intervals of :func:`share_interval`.
-    names : mapping of str to str
-        Which strategies and controls, and what they are called.
+    `frame` holds records of one case (:func:`rows`); measures are "accuracy", "auc", "spent", and
+    the shares "rpsp" and "frsp" in percent, with the intervals of :func:`share_interval`.
     """
     digits = 3 if measure in ("accuracy", "auc") else 1
     interval = share_interval if measure in ("rpsp", "frsp") else mean_interval
@@ -166,36 +156,29 @@ def levels(frame: pd.DataFrame, claims: Claims) -> pd.DataFrame:
     and budgets.
     """
     found: dict[tuple[str, str], dict[str, float]] = {}
-    for number, usual in zip((5, 6, 7), MAIN, strict=True):
-        for case in (usual, replace(usual, **MILD)):
-            part = rows(frame, case)
-            if not len(part):
-                continue
-            trees = f"depth {case.trees_depth}, rate {case.trees_rate}"
-            found[f"Table {number}", trees] = {
-                LABELS[name]: float(np.mean([
-                    per_seed(part, f"auc.{scheme}.{budget}.{name}").mean()
-                    - claims[f"fedvalue.t{number}.{scheme}.auc.b{budget}.{name}"].number
-                    for scheme, budget in PLACES
-                ]))
-                for name in (*BENCHMARKS, "fedvalue")
-            }  # fmt: skip
+    for (number, usual), trees in product(zip((5, 6, 7), MAIN, strict=True), ({}, MILD)):
+        case = replace(usual, **trees)
+        part = rows(frame, case)
+        if not len(part):
+            continue
+        found[f"Table {number}", f"depth {case.trees_depth}, rate {case.trees_rate}"] = {
+            LABELS[name]: float(np.mean([
+                per_seed(part, f"auc.{scheme}.{budget}.{name}").mean()
+                - claims[f"fedvalue.t{number}.{scheme}.auc.b{budget}.{name}"].number
+                for scheme, budget in PLACES
+            ]))
+            for name in (*BENCHMARKS, "fedvalue")
+        }  # fmt: skip
     return overviews.table(found)
 
 
 def explanation(series: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     """What the scores follow: means by kind of party, and rank correlations within repetitions.
 
-    `series`: series of one case (:func:`rows` of :meth:`~fedkit.records.store.Store.series`).
-
-    Returns
-    -------
-    DataFrame
-        One row per kind (low volume, high volume, redundant or free-riding): gain in AUC when
-        alone, cells that its bins occupy, and its scores.
-    DataFrame
-        One row per score and what it is compared with, the gain or the cells: mean rank
-        correlation over the repetitions in which both vary, with a 95% interval.
+    The first table has a row per kind (low volume, high volume, redundant or free-riding): gain in
+    AUC when alone, cells that its bins occupy, and its scores.  The second has a row per score and
+    what it is compared with, the gain or the cells: mean rank correlation over the repetitions in
+    which both vary, with a 95% interval.
     """
     wide = series.pivot_table(index=["seed", "index"], columns="series", values="value")
     wide = wide.drop(columns="score.volume").rename(columns=lambda c: c.removeprefix("score."))

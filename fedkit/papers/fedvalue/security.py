@@ -135,16 +135,12 @@ class Leaking:
 
     Attributes
     ----------
-    dataset : str
-    features : int
-        Columns of the task party, and of each data party.
-    parties : int
-        Data parties.
+    features, parties : int
+        Columns of the task party, and of each data party; data parties.
     defence : str
         "none", "joint" (leave out joint cells below `level`), "task" (leave out cells of the task
         party below `level`), "noise" (geometric, epsilon = `level`), "decoys" (`level` for each
         cell of the task party).
-    level : float
     """
 
     dataset: str
@@ -203,17 +199,10 @@ def contingency(codes: tuple[Any, Any, Sequence[Any]]) -> tuple[Any, Any, Any, A
 
 @dataclass(frozen=True)
 class Timed:
-    """One point of Figures 6 and 7; the defaults are those of Table 3.
+    """One point of Figures 6 and 7, where one parameter is varied; the defaults are Table 3's.
 
-    Attributes
-    ----------
-    varied : str
-        The parameter that the point belongs to.
-    protocol : str
-        Key of :data:`PROTOCOLS`.
-    parties, features, levels, rows : int
-        Data parties; features of each party, and values of a feature; people.
-    duplications, iterations, artificial : int
+    `parties` are data parties, `features` those of each party, `levels` the values of a feature,
+    `rows` people, and `protocol` is a key of :data:`PROTOCOLS`.
     """
 
     varied: str
@@ -338,21 +327,21 @@ def _seeds(profile: str, s: Any) -> list[tuple[int, ...]]:
 
 
 experiment(
-    "fedvalue", "security", "Cheating servers (Proposition 2)", _security, _seeds, run_security,
+    "fedvalue", "security", "Cheating servers (Proposition 2)", _security, _seeds,
     Tiny(
         "security", run_security, asdict(Attacked("hardened", "best bet", trials=4, people=60)),
         by="attack", switches={"protocol": {}, "data": {"attack": "weak cells"}},
     ),
 )  # fmt: skip
 experiment(
-    "fedvalue", "leak", "What counts reveal of people", _leak, _seeds, run_leak,
+    "fedvalue", "leak", "What counts reveal of people", _leak, _seeds,
     Tiny(
         "leak", run_leak, asdict(Leaking("wine", features=1, parties=3)),
         switches={"defence": {"level": 2.0}},
     ),
 )  # fmt: skip
 experiment(
-    "fedvalue", "scaling", "Time of the protocol (Figures 6 and 7)", _scaling, _seeds, run_scaling,
+    "fedvalue", "scaling", "Time of the protocol (Figures 6 and 7)", _scaling, _seeds,
     Tiny(
         "scaling", run_scaling,
         asdict(Timed("rows", rows=200, parties=2, features=1, levels=3)), switches={"protocol": {}},

@@ -78,12 +78,7 @@ def bets(frame: pd.DataFrame) -> pd.DataFrame:
 def known(frame: pd.DataFrame, data: str = "label") -> pd.DataFrame:
     """Known answers: the attacker's best case, measured and bound.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        Records of the experiment.
-    data : {"label", "cells"}
-        Two task cells of about equal size, or 25 of different sizes.
+    `data` is "label", two task cells of about equal size, or "cells", 25 of different sizes.
     """
     rows = {}
     for _, cut in frame[frame.data == data].groupby("artificial_low"):
