@@ -162,7 +162,6 @@ class GroupNorm:
         return Spec("weight", (self.channels,), fill=1.0), Spec("bias", (self.channels,))
 
     def forward(self, parameters: Sequence[Tensor], x: Tensor) -> Tensor:
-        """Normalise ``[S, N, C, H, W]`` within each sample and group of channels."""
         folded, s = _fold(x)
         weight, bias = (p.flatten() for p in parameters)
         return _unfold(F.group_norm(folded, s * self.groups, weight, bias), s)
@@ -180,7 +179,6 @@ class _Plain:
 
     @property
     def specs(self) -> tuple[Spec, ...]:
-        """No parameters."""
         return ()
 
 
@@ -189,7 +187,6 @@ class ReLU(_Plain):
     """Positive part."""
 
     def forward(self, parameters: Sequence[Tensor], x: Tensor) -> Tensor:
-        """Return ``max(x, 0)``."""
         return torch.relu(x)
 
 
@@ -200,7 +197,6 @@ class MaxPool(_Plain):
     size: int = 2
 
     def forward(self, parameters: Sequence[Tensor], x: Tensor) -> Tensor:
-        """Map ``[S, N, C, H, W]`` to ``[S, N, C, H // size, W // size]``."""
         folded, s = _fold(x)
         if self.size == 2 and x.device.type == "cpu":
             return _unfold(max_pool_2x2(folded), s)
@@ -209,10 +205,9 @@ class MaxPool(_Plain):
 
 @dataclass(frozen=True)
 class GlobalAvgPool(_Plain):
-    """Mean over all pixels."""
+    """Mean over all pixels, ``[S, N, C, H, W]`` to ``[S, N, C]``."""
 
     def forward(self, parameters: Sequence[Tensor], x: Tensor) -> Tensor:
-        """Map ``[S, N, C, H, W]`` to ``[S, N, C]``."""
         return x.mean((-2, -1))
 
 
@@ -221,24 +216,24 @@ class Flatten(_Plain):
     """One row of features per sample, in the order channel, row, column."""
 
     def forward(self, parameters: Sequence[Tensor], x: Tensor) -> Tensor:
-        """Map ``[..., C, H, W]`` to ``[..., C * H * W]``."""
         return x.flatten(-3)
 
 
 @dataclass(frozen=True)
 class Residual:
-    """``relu(body(x) + shortcut(x))``; an empty shortcut is the identity."""
+    """``relu(body(x) + shortcut(x))``; an empty shortcut is the identity.
+
+    The parameters of the body come first.
+    """
 
     body: tuple[tuple[str, Layer], ...]
     shortcut: tuple[tuple[str, Layer], ...] = ()
 
     @property
     def specs(self) -> tuple[Spec, ...]:
-        """Parameters of the body, then of the shortcut."""
         return joined_specs(self.body + self.shortcut)
 
     def forward(self, parameters: Sequence[Tensor], x: Tensor) -> Tensor:
-        """Run the body and add the shortcut."""
         split = sum(len(layer.specs) for _, layer in self.body)
         y = run_layers([layer for _, layer in self.body], parameters[:split], x)
         skip = run_layers([layer for _, layer in self.shortcut], parameters[split:], x)
