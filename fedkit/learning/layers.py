@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -259,11 +259,9 @@ def run_layers(layers: Sequence[Layer], parameters: Sequence[Tensor], x: Tensor)
 
 # ---------------------------------------------------------------- 2 x 2 max pooling on a CPU
 #
-# Torch's kernel looks at one window after the other and always records which pixel won: it was a
-# third of the time of a LeNet's training step.  Two comparisons of strided halves give the same
-# maxima three to eight times as fast; the winners are worked out where a gradient will ask for
-# them.  Without a gradient, convolution and pool stay in oneDNN's blocked layout, and a quarter of
-# the pixels is brought back into torch's.
+# Torch's kernel looks at one window after the other.  Without a gradient, comparisons of strided
+# halves give the same maxima several times as fast, and convolution and pool stay in oneDNN's
+# blocked layout, of which a quarter of the pixels is brought back into torch's.
 
 _LARGE = 1e37  # below it, float32 sums have no infinity and no NaN
 
@@ -271,10 +269,10 @@ _LARGE = 1e37  # below it, float32 sums have no infinity and no NaN
 def max_pool_2x2(x: Tensor) -> Tensor:
     """``F.max_pool2d(x, 2)`` of ``[N, C, H, W]``, gradients included."""
     if torch.is_grad_enabled() and x.requires_grad:
-        pooled: Tensor = _Pool.apply(x)  # type: ignore[no-untyped-call]
-        return pooled
-    upper, lower = _rows(torch.maximum(*_columns(x)))
-    return torch.maximum(upper, lower)
+        return F.max_pool2d(x, 2)
+    height, width = x.shape[-2] // 2 * 2, x.shape[-1] // 2 * 2
+    wide = torch.maximum(x[..., :height, 0:width:2], x[..., :height, 1:width:2])
+    return torch.maximum(wide[..., 0::2, :], wide[..., 1::2, :])
 
 
 def convolve_and_pool(
@@ -305,40 +303,3 @@ def convolve_and_pool(
     )
     pooled: Tensor = torch.mkldnn_max_pool2d(blocked, (size, size), (size, size))
     return pooled.to_dense()
-
-
-def _columns(x: Tensor) -> tuple[Tensor, Tensor]:
-    height, width = x.shape[-2] // 2 * 2, x.shape[-1] // 2 * 2
-    return x[..., :height, 0:width:2], x[..., :height, 1:width:2]
-
-
-def _rows(x: Tensor) -> tuple[Tensor, Tensor]:
-    return x[..., 0::2, :], x[..., 1::2, :]
-
-
-class _Pool(torch.autograd.Function):
-    """Among equal pixels the gradient goes to the first in reading order, as in torch."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        left, right = _columns(x)
-        upper, lower = _rows(torch.maximum(left, right))
-        top = upper >= lower
-        column_upper, column_lower = _rows(left < right)
-        # Bits, not torch.where, whose time depends on how predictable the winners are.
-        column = column_lower ^ (top & (column_upper ^ column_lower))
-        height, width = x.shape[-2:]
-        start = torch.arange(0, height // 2 * 2, 2)[:, None] * width
-        start = start + torch.arange(0, width // 2 * 2, 2)
-        winner = torch.add(start, column)
-        winner += width * top.logical_not()
-        ctx.save_for_backward(x, winner)
-        return torch.maximum(upper, lower)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:  # type: ignore[override]
-        x, winner = ctx.saved_tensors
-        given: Tensor = torch.ops.aten.max_pool2d_with_indices_backward(
-            gradient, x, [2, 2], [2, 2], [0, 0], [1, 1], False, winner
-        )
-        return given
