@@ -53,7 +53,6 @@ class Partitioner(Protocol):
         list of int64 array
             For each client the sorted positions in `y` that it holds; possibly empty.
         """
-        ...
 
 
 def _check_labels(y: np.ndarray, n_clients: int = 1) -> np.ndarray:

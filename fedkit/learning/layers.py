@@ -60,11 +60,9 @@ class Layer(Protocol):
     @property
     def specs(self) -> tuple[Spec, ...]:
         """Parameters of one model, in the order in which `forward` takes them."""
-        ...
 
     def forward(self, parameters: Sequence[Tensor], x: Tensor) -> Tensor:
         """Apply the layer of every model."""
-        ...
 
 
 def _fold(x: Tensor) -> tuple[Tensor, int]:
