@@ -317,45 +317,40 @@ def test_catalogue_agrees_with_the_packages() -> None:
     assert sets.FashionMNIST.__name__ in catalogue.SETS["fashionmnist"].editions[0].source
 
 
-def test_commands(mnist: tuple[Path, dict], monkeypatch: pytest.MonkeyPatch) -> None:
-    testing = pytest.importorskip("typer.testing")
-    from fedkit.datasets.cli import app
+def test_commands(
+    mnist: tuple[Path, dict], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main, root = pytest.importorskip("fedkit.cli").main, str(mnist[0])
 
-    root, runner = str(mnist[0]), testing.CliRunner()
-    listed = runner.invoke(app, ["list", "--root", root])
-    assert listed.exit_code == 0
-    assert "idx files in MNIST/raw" in listed.output
-    heads = [line for line in listed.output.splitlines() if line.endswith(":")]
+    def run(status: int, *words: str) -> str:
+        assert main(["data", *words]) == status
+        return "".join(capsys.readouterr())
+
+    listed = run(0, "list", "--root", root)
+    assert "idx files in MNIST/raw" in listed
+    heads = [line for line in listed.splitlines() if line.endswith(":")]
     assert [head.split(",")[0] for head in heads] == ["images", "tables", "ratings"]
-    assert listed.output.index("tables, read by") < listed.output.index("wine ")
-    assert "missing" in listed.output
-    checked = runner.invoke(app, ["verify", "--root", root])
-    assert checked.exit_code == 1
-    assert "damaged    mnist" in checked.output
-    assert runner.invoke(app, ["verify", "digits"]).exit_code == 0
-    assert runner.invoke(app, ["verify", "cifar10", "--root", root]).exit_code == 1
-    odd = runner.invoke(app, ["verify", "minst"])
-    assert odd.exit_code == 2
-    assert "did you mean 'mnist'?" in odd.output
-    table = runner.invoke(app, ["get", "Wines"])  # tables and ratings are known too
-    assert "did you mean 'wine'?" in table.output
-    assert "credit, ml-1m, ml-100k" in table.output
-    assert runner.invoke(app, ["get", "digits"]).exit_code == 0
-    assert "missing" in listed.output.split("ml-1m")[1]
-    assert runner.invoke(app, ["verify", "ml-1m", "--root", root]).exit_code == 1
+    assert listed.index("tables, read by") < listed.index("wine ")
+    assert "missing" in listed.split("ml-1m")[1]
+    assert "damaged    mnist" in run(1, "verify", "--root", root)
+    run(0, "verify", "digits")
+    run(1, "verify", "cifar10", "--root", root)
+    assert "did you mean 'mnist'?" in run(1, "verify", "minst")
+    assert "there is no folder" in run(1, "verify", "--root", f"{root}/none")
+    table = run(1, "get", "Wines")  # tables and ratings are known too
+    assert "did you mean 'wine'?" in table
+    assert "credit, ml-1m, ml-100k" in table
+    run(0, "get", "digits")
+    assert "missing    ml-1m" in run(1, "verify", "ml-1m", "--root", root)
     (mnist[0] / "ml-100k.zip").write_bytes(b"no archive")
-    assert "ml-100k: ml-100k.zip" in runner.invoke(app, ["get", "ml-100k", "--root", root]).output
-    damaged = runner.invoke(app, ["verify", "ml-100k", "--root", root])
-    assert damaged.exit_code == 1
-    assert "damaged    ml-100k" in damaged.output
+    assert "ml-100k: ml-100k.zip" in run(0, "get", "ml-100k", "--root", root)
+    assert "damaged    ml-100k" in run(1, "verify", "ml-100k", "--root", root)
 
     def offline(name: str, root: Path | None) -> str:
         raise data.DownloadError("data set 'cifar10' could not be fetched: no network")
 
     monkeypatch.setattr("fedkit.datasets.cli.get", offline)
-    failed = runner.invoke(app, ["get", "cifar10", "--root", root])
-    assert failed.exit_code == 1
-    assert "no network" in failed.output
+    assert "no network" in run(1, "get", "cifar10", "--root", root)
 
 
 def test_cifar_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -302,9 +302,9 @@ def test_old_jobs_are_closed(house: House) -> None:
         house.counter("shop").table("j1")
 
 
-def test_a_count_that_takes_long_is_asked_for_again(
-    house: House, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@contextlib.contextmanager
+def a_long_count(house: House, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """While the block runs, job j1, which has all its uploads, is being counted."""
     go, counted, count = threading.Event(), list[int](), store.count_uploads
 
     def slow(uploads: Any, parties: Any) -> Table:
@@ -313,24 +313,65 @@ def test_a_count_that_takes_long_is_asked_for_again(
             assert go.wait(60)
         return count(uploads, parties)
 
+    def ask() -> None:
+        with contextlib.suppress(CounterRefused):
+            house.counter("shop").table("j1")
+
     monkeypatch.setattr(store, "_WAIT", 0.05)
     monkeypatch.setattr(store, "count_uploads", slow)
     house.counter("shop").open(job())
     for party in PARTIES:
         house.counter(party).submit("j1", party, upload(party))
-    first = threading.Thread(target=house.counter("shop").table, args=("j1",))
+    first = threading.Thread(target=ask)
     first.start()
     try:
         until(lambda: counted == [1], "the count")
+        yield counted
+    finally:
+        go.set()
+        first.join(60)
+
+
+def test_a_count_that_takes_long_is_asked_for_again(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with a_long_count(house, monkeypatch) as counted:
         shop = house.counter("shop")
         assert shop.table("j1") is None
         assert shop.missing == ()
         assert house.counter("bank").pending("bank") == []  # others are not held up
-    finally:
-        go.set()
-        first.join(60)
     assert shop.table("j1") is not None
     assert counted == [1]
+
+
+@limited(lifetime=1000)
+def test_a_count_that_outlives_its_job_is_not_that_of_the_next_of_its_name(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with a_long_count(house, monkeypatch):
+        for _ in range(2):  # closed, and forgotten
+            house.clock += 1001
+            house.counter("bank").pending("bank")
+        house.counter("shop").open(job(note=b"another"))
+    for party in PARTIES:
+        house.counter(party).submit("j1", party, upload(party, rows=4))
+    table = house.counter("shop").table("j1")
+    assert table is not None
+    assert table.counts.sum() == 4
+
+
+@limited(lifetime=1000)
+def test_an_upload_that_outlives_its_job_is_none_for_the_next_of_its_name(house: House) -> None:
+    house.counter("shop").open(job())
+    content = upload().to_bytes()
+    with stalled(house, content) as line:
+        for _ in range(2):
+            house.clock += 1001
+            house.counter("telco").pending("telco")
+        house.counter("shop").open(job(note=b"another"))
+        line.sendall(content[50:])
+        assert line.recv(12)[9:12] == b"410"
+    assert house.uploads() == []
 
 
 # --------------------------------------------------------------------------------- bad input

@@ -1,6 +1,7 @@
 """MovieLens in its official layouts, from tiny files that are made up here."""
 
 import io
+import re
 import urllib.error
 import urllib.request
 import zipfile
@@ -56,9 +57,14 @@ def test_the_official_archive_is_read_as_it_is(tmp_path, monkeypatch):
     assert zipped.source == "ml-1m.zip"
     unpacked = load_movielens("ml-1m", place(tmp_path, "ml-1m"))
     assert zipped.fingerprint == unpacked.fingerprint
-    (tmp_path / "ml-100k.zip").write_bytes(b"PK but not a zip")
-    with pytest.raises(DamagedDataError, match="damaged: expected the official archive"):
-        load_movielens("ml-100k")
+    locked = bytearray((tmp_path / "ml-1m.zip").read_bytes())
+    for at in (m.start() for m in re.finditer(b"PK\x01\x02", bytes(locked))):
+        locked[at + 8] |= 1  # the directory says that a file is encrypted
+    (tmp_path / "ml-1m").rename(tmp_path / "aside")
+    for broken in (b"PK but not a zip", bytes(locked)):
+        (tmp_path / "ml-1m.zip").write_bytes(broken)
+        with pytest.raises(DamagedDataError, match="damaged: expected the official archive"):
+            load_movielens("ml-1m")
 
 
 def test_missing_data_say_how_to_get_them(tmp_path):

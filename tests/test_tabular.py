@@ -194,4 +194,4 @@ def test_the_command_line_knows_the_tables(tiny):
     assert (
         run(app, ["get", "wine", "--root", str(tiny)]).output == "wine: embedded in scikit-learn\n"
     )
-    assert run(app, ["get", "music", "--root", str(tiny)]).exit_code == 1
+    assert isinstance(run(app, ["get", "music", "--root", str(tiny)]).exception, DownloadError)

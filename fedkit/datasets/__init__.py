@@ -2,31 +2,17 @@
 
 from __future__ import annotations
 
-from fedkit.extras import later
+from fedkit.extras import homes, later
 
-_HOMES = {
-    "DamagedDataError": "readers",
-    "Dataset": "dataset",
-    "DownloadError": "readers",
-    "FileReport": "catalogue",
-    "MissingDataError": "readers",
-    "MovieLens": "movielens",
-    "TABLES": "tabular",
-    "Tabular": "tabular",
-    "available": "catalogue",
-    "data_root": "catalogue",
-    "find_table": "tabular",
-    "get": "catalogue",
-    "get_table": "tabular",
-    "load": "dataset",
-    "load_movielens": "movielens",
-    "load_table": "tabular",
-    "made_up_ratings": "movielens",
-    "names": "catalogue",
-    "verify": "catalogue",
-}
+_HOMES = homes(
+    {
+        "catalogue": "FileReport available data_root get names verify",
+        "dataset": "Dataset load",
+        "movielens": "MovieLens load_movielens made_up_ratings",
+        "readers": "DamagedDataError DownloadError MissingDataError",
+        "tabular": "TABLES Tabular find_table get_table load_table",
+    }
+)
 
 __all__ = [*_HOMES]
-
-
 __getattr__ = later(__name__, _HOMES)  # images need torch, tables and ratings do not

@@ -6,7 +6,7 @@ import difflib
 import os
 import string
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -44,6 +44,7 @@ __all__ = [
     "missing",
     "names",
     "read",
+    "report",
     "verify",
 ]
 
@@ -230,17 +231,17 @@ def data_root(root: str | os.PathLike[str] | None = None) -> Path:
     return Path(named).expanduser() if named else user_cache()
 
 
-def canonical(name: str) -> str:
+def canonical(name: str, known: Collection[str] = SETS) -> str:
     """Return the name as fedkit writes it, or refuse it and suggest the nearest known one."""
     key = name.lower().replace("_", "-") if isinstance(name, str) else repr(name)
-    if key in SETS:
+    if key in known:
         return key
     if key in ELSEWHERE:
         raise ValueError(f"data set {key!r} has no images; load it with {ELSEWHERE[key]}({key!r})")
-    near = difflib.get_close_matches(key, SETS, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
     hint = f" (did you mean {near[0]!r}?)" if near else ""
     raise ValueError(
-        f"name is {name!r}, an unknown data set{hint}; expected one of {', '.join(SETS)}"
+        f"name is {name!r}, an unknown data set{hint}; expected one of {', '.join(known)}"
     )
 
 
@@ -309,18 +310,20 @@ def verify(name: str, root: str | os.PathLike[str] | None = None) -> list[FileRe
         elif md5 is None:
             reports.append(FileReport(file, "unchecked", "no published digest; structure only"))
         else:
-            reports.append(_report(file, f"md5 {md5}", partial(read_checked, path, md5)))
+            reports.append(report(file, f"md5 {md5}", partial(read_checked, path, md5)))
     if complete and (not edition.md5 or None in edition.md5.values()):
         structure = partial(read, name, edition, folder, True)
-        reports.append(_report(name, edition.source, structure))
+        reports.append(report(name, edition.source, structure))
     return reports
 
 
-def _report(name: str, detail: str, check: Callable[[], object]) -> FileReport:
+def report(name: str, detail: str, check: Callable[[], object]) -> FileReport:
+    """Report on what `check` reads, with `detail` where all is well."""
     try:
         check()
-    except DamagedDataError as error:
-        return FileReport(name, "damaged", str(error))
+    except (MissingDataError, DamagedDataError) as error:
+        state = "missing" if isinstance(error, MissingDataError) else "damaged"
+        return FileReport(name, state, str(error))
     return FileReport(name, "ok", detail)
 
 

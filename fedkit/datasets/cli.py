@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-import difflib
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from fedkit.datasets.catalogue import SETS, FileReport, available, data_root, get, verify
+from fedkit.datasets.catalogue import (
+    SETS,
+    available,
+    canonical,
+    data_root,
+    get,
+    report,
+    verify,
+)
 from fedkit.datasets.movielens import RATINGS, fetch, find_ratings, load_movielens
-from fedkit.datasets.readers import DownloadError
 from fedkit.datasets.tabular import TABLES, find_table, get_table, load_table
 
 __all__ = ["app"]
@@ -25,19 +32,6 @@ Root = Annotated[
     typer.Option(help="Data folder; default FEDKIT_DATA, else the user's cache folder."),
 ]
 KNOWN = (*SETS, *TABLES, *RATINGS)
-
-
-def _chosen(wanted: list[str]) -> list[str]:
-    """Turn the names of the command line into known ones, or stop with one clear sentence."""
-    chosen = [name.lower().replace("_", "-") for name in wanted]
-    for name, key in zip(wanted, chosen, strict=True):
-        if key not in KNOWN:
-            near = difflib.get_close_matches(key, KNOWN, n=1, cutoff=0.5)
-            hint = f" (did you mean {near[0]!r}?)" if near else ""
-            sentence = f"unknown data set {name!r}{hint}; expected one of {', '.join(KNOWN)}"
-            typer.echo(f"error: {sentence}", err=True)
-            raise typer.Exit(2)
-    return chosen
 
 
 def _edition(name: str, root: Path | None) -> str | None:
@@ -73,16 +67,12 @@ def get_sets(
     root: Root = None,
 ) -> None:
     """Download data sets, check them and put them into the data folder."""
-    for name in _chosen(wanted):
-        try:
-            if name in RATINGS:
-                edition = find_ratings(name, root) or fetch(name, root).name
-            else:
-                edition = get_table(name, root) if name in TABLES else get(name, root)
-            typer.echo(f"{name}: {edition}")
-        except (DownloadError, ImportError, ValueError) as error:
-            typer.echo(f"error: {error}", err=True)
-            raise typer.Exit(1) from error
+    for name in [canonical(name, KNOWN) for name in wanted]:
+        if name in RATINGS:
+            edition = find_ratings(name, root) or fetch(name, root).name
+        else:
+            edition = get_table(name, root) if name in TABLES else get(name, root)
+        typer.echo(f"{name}: {edition}")
 
 
 @app.command("verify")
@@ -95,24 +85,18 @@ def verify_sets(
 ) -> None:
     """Check every file against its published digest; fails if one is damaged or missing."""
     if root is not None and not root.is_dir():
-        typer.echo(f"error: there is no folder {root}", err=True)
-        raise typer.Exit(2)
+        raise ValueError(f"there is no folder {root}")
     failed = False
-    for name in _chosen(wanted or []) or [name for name in KNOWN if _edition(name, root)]:
-        for report in verify(name, root) if name in SETS else [_verify_table(name, root)]:
-            failed = failed or report.status in ("damaged", "missing")
-            typer.echo(f"{report.status:<9}  {name:<15}  {report.name}  {report.detail}".rstrip())
+    asked = [canonical(name, KNOWN) for name in wanted or []]
+    for name in asked or [name for name in KNOWN if _edition(name, root)]:
+        if name in SETS:
+            reports = verify(name, root)
+        else:  # no digests are published: read all of it
+            load = load_table if name in TABLES else load_movielens
+            read = partial(load, name, root)
+            reports = [report(_edition(name, root) or name, "all of its numbers are sound", read)]
+        for one in reports:
+            failed = failed or one.status in ("damaged", "missing")
+            typer.echo(f"{one.status:<9}  {name:<15}  {one.name}  {one.detail}".rstrip())
     if failed:
         raise typer.Exit(1)
-
-
-def _verify_table(name: str, root: Path | None) -> FileReport:
-    """Read the files of a table or of ratings, for which no digests are published."""
-    try:
-        if name in RATINGS:
-            return FileReport(load_movielens(name, root).source, "ok", "users, movies and stars")
-        source = load_table(name, root).source
-        return FileReport(source, "ok", "shape, gaps and classes (Table 2)")
-    except (FileNotFoundError, ValueError) as error:
-        state = "missing" if isinstance(error, FileNotFoundError) else "damaged"
-        return FileReport(str(error), state)

@@ -12,7 +12,6 @@ import io
 import os
 import urllib.request
 import zipfile
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,7 +24,7 @@ import numpy.typing as npt
 from fedkit.atomic import write_bytes
 from fedkit.checks import choice, whole
 from fedkit.datasets.catalogue import data_root
-from fedkit.datasets.readers import DownloadError, MissingDataError, damaged
+from fedkit.datasets.readers import BROKEN, DownloadError, MissingDataError, damaged
 from fedkit.extras import need
 from fedkit.streams import Streams
 
@@ -155,7 +154,7 @@ def load_movielens(name: str = "ml-1m", root: str | os.PathLike[str] | None = No
         try:
             with zipfile.ZipFile(folder / source) as archive:
                 ratings, users = (archive.read(f"{name}/{file}") for file in files)
-        except (zipfile.BadZipFile, zlib.error, EOFError, KeyError) as error:
+        except BROKEN as error:
             raise damaged(folder / source, "the official archive", error) from error
     else:
         ratings, users = ((folder / name / file).read_bytes() for file in files)

@@ -26,6 +26,7 @@ import numpy.typing as npt
 from fedkit.extras import need
 
 __all__ = [
+    "BROKEN",
     "CIFAR_CLASSES",
     "CifarBatches",
     "CifarZip",
@@ -46,7 +47,7 @@ CIFAR_CLASSES = (
     "airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck",
 )  # fmt: skip
 #: what zip, gzip and numpy raise at a broken file
-_BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, ValueError, KeyError, RuntimeError)
+BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, ValueError, KeyError, RuntimeError)
 
 
 class MissingDataError(FileNotFoundError):
@@ -57,7 +58,7 @@ class DamagedDataError(ValueError):
     """A data file is truncated, altered or not what its name says."""
 
 
-class DownloadError(RuntimeError):
+class DownloadError(OSError):
     """A data set could not be fetched or failed its checks after the download."""
 
 
@@ -125,11 +126,11 @@ class Edition:
 
     def files(self, root: Path) -> dict[str, Path | None]:
         """Find the files, plain before gzipped; None where one is missing."""
-        return {name: self._find(root, name) for name in self.md5}
-
-    def _find(self, root: Path, name: str) -> Path | None:
-        choices = (root / name, root / f"{name}.gz", root / name.removeprefix("medmnist/"))
-        return next((path for path in choices if path.is_file()), None)
+        found = dict[str, Path | None]()
+        for name in self.md5:
+            choices = (root / name, root / f"{name}.gz", root / name.removeprefix("medmnist/"))
+            found[name] = next((path for path in choices if path.is_file()), None)
+        return found
 
     def read(self, root: Path, verify: bool) -> Raw:
         """Read the files that :meth:`files` found; with `verify`, check their digests."""
@@ -145,10 +146,9 @@ class Edition:
 
 @dataclass(frozen=True)
 class Digits(Edition):
-    """scikit-learn's digits, which need no file."""
+    """scikit-learn's digits, which need no file, in fixed stratified parts of 80 and 20%."""
 
     def read(self, root: Path, verify: bool) -> Raw:
-        """Split them into fixed stratified parts of 80 and 20 per cent."""
         return _digits()
 
 
@@ -175,7 +175,6 @@ class Idx(Edition):
     transposed: bool = False
 
     def read(self, root: Path, verify: bool) -> Raw:
-        """Read images and labels."""
         arrays: list[np.ndarray] = []
         for path, content in self._contents(root, verify).items():
             if len(arrays) % 2:
@@ -207,14 +206,13 @@ class Npz(Edition):
     """One npz file as the medmnist package keeps it."""
 
     def read(self, root: Path, verify: bool) -> Raw:
-        """Read the training and test splits."""
         ((path, content),) = self._contents(root, verify).items()
         keys = ("train_images", "train_labels", "test_images", "test_labels")
         try:
             with np.load(io.BytesIO(content)) as arrays:
                 x_train, y_train, x_test, y_test = (arrays[key] for key in keys)
                 return Raw(x_train, y_train[:, 0], x_test, y_test[:, 0])
-        except (*_BROKEN, IndexError) as error:
+        except (*BROKEN, IndexError) as error:
             raise damaged(path, "a whole npz file", error) from error
 
 
@@ -226,7 +224,6 @@ class CifarBatches(Edition):
     """
 
     def read(self, root: Path, verify: bool) -> Raw:
-        """Read and join the batches."""
         self._contents(root, verify=True)
         cifar = need("torchvision.datasets", extra="run").CIFAR10
         with warnings.catch_warnings():  # numpy renames modules in old pickles; harmless
@@ -240,7 +237,6 @@ class CifarZip(Edition):
     """CIFAR-10 as a zip of JPEG files in class folders, with the official order of labels."""
 
     def read(self, root: Path, verify: bool) -> Raw:
-        """Decode the images."""
         (path, archive), (order, text) = self._contents(root, verify).items()
         try:
             labels = np.array(text.split(), dtype=np.int64)
@@ -273,6 +269,6 @@ def _decode(
                     images[place] = picture.convert("RGB")
     except DamagedDataError:
         raise
-    except (*_BROKEN, OSError) as error:
+    except (*BROKEN, OSError) as error:
         raise damaged(path, "a whole zip of images of 32 x 32", error) from error
     return images, labels.astype(np.int64)

@@ -43,7 +43,6 @@ class UpdateAttack(Protocol):
 
     def update(self, honest: Tensor, rng: np.random.Generator) -> Tensor:
         """What is sent in the place of the honest update ``[P]``."""
-        ...
 
 
 def _drawn(share: float, n: int, rng: np.random.Generator) -> Tensor:

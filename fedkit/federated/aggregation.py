@@ -44,7 +44,6 @@ class Aggregation(Protocol):
 
     def weights(self, values: FloatArray, sizes: IntArray) -> FloatArray:
         """float64[k], finite, not negative, summing to 1; zeros keep the global model."""
-        ...
 
 
 class Step(Protocol):
@@ -56,7 +55,6 @@ class Step(Protocol):
         What is to be kept from round to round belongs into `clients.memory`, which is one
         federation's; the rule itself serves all federations of a run.
         """
-        ...
 
 
 def _normalise(raw: FloatArray) -> FloatArray:

@@ -53,7 +53,6 @@ class Partitioner(Protocol):
         list of int64 array
             For each client the sorted positions in `y` that it holds; possibly empty.
         """
-        ...
 
 
 def _check_labels(y: np.ndarray, n_clients: int = 1) -> np.ndarray:
@@ -414,18 +413,10 @@ def hold_out(
     So every class of two or more images is in both parts, if need be with more images than the
     fraction says.
 
-    Parameters
-    ----------
-    y : int array (N,)
-        Labels, from 0.
-    fraction : float
-        Fraction held out, above 0 and below 1.
-    rng : numpy.random.Generator
-
     Returns
     -------
     train, held : int64 arrays
-        Sorted positions in `y`; disjoint, together all of them.
+        Sorted positions in `y`, labels from 0; disjoint, together all of them.
     """
     labels = _check_labels(y)
     if not 0 < real("validation", fraction) < 1:
@@ -469,13 +460,11 @@ def long_tail(y: np.ndarray, imbalance_factor: float, rng: np.random.Generator) 
         Labels, from 0.
     imbalance_factor : float
         Size of the last class relative to the first, above 0 and at most 1.
-    rng : numpy.random.Generator
-        Draws which images stay.
 
     Returns
     -------
     int64 array
-        Sorted positions in `y` that stay.
+        Sorted positions in `y` that stay; chance chooses which.
     """
     labels = _check_labels(y)
     real("imbalance_factor", imbalance_factor, 0.0, 1.0, above=True)
@@ -496,25 +485,11 @@ def fill_empty(
     rng: np.random.Generator,
     min_size: int = 1,
 ) -> list[np.ndarray]:
-    """Apply the rule for clients with too little data.
+    """Apply the rule for clients that hold fewer than `min_size` of the positions in `parts`.
 
-    Parameters
-    ----------
-    parts : sequence of int64 array
-        Positions held by each client.
-    rule : {"keep", "refill", "error"}
-        ``"keep"`` leaves the parts as they are: a client without data takes part in a round and
-        returns the model unchanged.  ``"refill"`` moves one random sample at a time from the
-        largest client to the smallest until each has `min_size`.  ``"error"`` raises.
-    rng : numpy.random.Generator
-        Chooses the samples that move.
-    min_size : int
-        Smallest size wanted.
-
-    Returns
-    -------
-    list of int64 array
-        The same samples, each held once.
+    ``"keep"`` leaves the parts as they are: a client without data takes part in a round and
+    returns the model unchanged.  ``"refill"`` moves one random sample at a time from the largest
+    client to the smallest until each has enough.  ``"error"`` raises.
     """
     choice("empty", rule, ("keep", "refill", "error"))
     whole("min_size", min_size, 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from copy import copy
 from functools import cached_property
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -13,18 +13,10 @@ from torch import Tensor
 
 from fedkit.checks import choice, having, vector
 from fedkit.games.coalitions import check_coalitions
+from fedkit.learning.device import as_tensor
 from fedkit.learning.evaluation import Evaluator, share_right
 
 __all__ = ["RoundGame"]
-
-
-def _tensor(name: str, values: Any) -> Tensor:
-    try:
-        if isinstance(values, list | tuple):
-            values = torch.stack([torch.as_tensor(row) for row in values])
-        return torch.as_tensor(values, dtype=torch.float32).detach()
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise ValueError(f"{name} is no tensor and no array of numbers: {error}") from error
 
 
 class RoundGame:
@@ -63,7 +55,8 @@ class RoundGame:
     ) -> None:
         having("evaluator", evaluator, "arch", "prepare", "evaluate")
         choice("weighting", weighting, ("size", "uniform"))
-        base, updates = _tensor("base", base), _tensor("updates", updates)
+        base = as_tensor("base", base, torch.float32)
+        updates = as_tensor("updates", updates, torch.float32)
         p = evaluator.arch.n_parameters
         if base.shape != (p,) or updates.dim() != 2 or updates.shape[1] != p or not len(updates):
             raise ValueError(

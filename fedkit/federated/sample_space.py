@@ -46,15 +46,8 @@ def in_sample_space(arch: Architecture, local: LocalSGD, samples: int) -> bool:
 class SampleSpace:
     """Train many models on the first samples of one client, in their order, by plain SGD.
 
-    Parameters
-    ----------
-    arch : Architecture
-        Linear layers with ReLU between them.
-    data : (float32 tensor [n, C, H, W], int64 tensor [n])
-        The client's images and labels.
-    local : LocalSGD
-        No momentum, decay or proximal term; epochs, not steps.
-    device : torch.device
+    `arch` and `local` are such as :func:`plain_and_dense` takes; `data` are the client's images
+    float32 [n, C, H, W] and labels int64 [n].
     """
 
     def __init__(
@@ -69,17 +62,10 @@ class SampleSpace:
     def add_updates(
         self, models: list[Tensor], used: IntArray, share: Tensor, total: list[Tensor]
     ) -> None:
-        """Train, and add ``share * (trained - models)`` to a running mean.
+        """Train, and add ``share * (trained - models)`` to `total`, a running mean, in place.
 
-        Parameters
-        ----------
-        models : list of float32 tensors [B, ...]
-            Where training starts, tensor by tensor as ``arch.split`` gives it.
-        used : int64[B]
-            Samples that each model trains on; a model with none is left out.
-        share : float32 tensor [B]
-        total : list of float32 tensors [B, ...]
-            The running mean, changed in place.
+        `models` and `total` are float32 tensors [B, ...] as ``arch.split`` gives them; each model
+        trains on the first `used` samples, int64 [B], and one with none is left out.
         """
         order = np.argsort(-used, kind="stable")
         order = order[used[order] > 0]

@@ -73,7 +73,6 @@ class Selection(Protocol):
 
     def select(self, clients: ClientTable, k: int, rng: np.random.Generator) -> IntArray:
         """Distinct client indices, sorted; at most `k`, but a method may ask all in round 0."""
-        ...
 
 
 def draw(pool: IntArray, k: int, rng: np.random.Generator) -> IntArray:

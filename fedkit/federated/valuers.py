@@ -127,7 +127,6 @@ class ValuePolicy(Protocol):
 
     def value(self, rounds: Sequence[Round]) -> list[Valuation]:
         """One valuation per round, over its participants."""
-        ...
 
 
 def _given(values: FloatArray, method: str) -> Valuation:

@@ -6,25 +6,20 @@ protocol, ``service`` the same protocol between processes.  Each name is importe
 
 from __future__ import annotations
 
-from fedkit.extras import later
+from fedkit.extras import homes, later
 
-_NAMES = {
-    "Table": "protocol.messages",
-    "Upload": "protocol.messages",
-    "CMIGame": "cmi",
-    "PartyValues": "cmi",
-    "VerticalData": "data",
-    "assess": "report",
-    "discretise": "data",
-    "mshapley_cmi": "cmi",
-    "mshapley_from_table": "cmi",
-    "count_securely": "protocol.secure",
-    "permutation_p_values": "significance",
-}
+_NAMES = homes(
+    {
+        "cmi": "CMIGame PartyValues mshapley_cmi mshapley_from_table",
+        "data": "VerticalData discretise",
+        "protocol.messages": "Table Upload",
+        "protocol.secure": "count_securely",
+        "report": "assess",
+        "significance": "permutation_p_values",
+    }
+)
 
-__all__ = sorted(_NAMES)
-
-
+__all__ = list(_NAMES)
 __getattr__ = later(__name__, _NAMES)
 
 

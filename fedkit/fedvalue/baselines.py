@@ -43,7 +43,7 @@ class KernelSVM:
     """scikit-learn's support vector machines with an RBF kernel, one class against the rest.
 
     ``C = 1``, ``gamma = 1 / (f Var(x))``.  Decision values come from one kernel matrix for all
-    classes, in less than half scikit-learn's time: an explainer asks for tens of thousands.
+    classes, many times as fast as scikit-learn's: an explainer asks for tens of thousands.
     """
 
     def fit(self, x: Floats, y: NDArray[np.int64]) -> KernelSVM:

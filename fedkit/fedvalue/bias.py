@@ -32,12 +32,7 @@ CHUNK = 2**21  # numbers held at once
 def null_information(z: Ints, x: Ints, y: Ints, weights: Ints | None = None) -> tuple[float, float]:
     """Return the plug-in ``I(X; Y | Z)`` and its mean under permutations within Z, in nats.
 
-    Parameters
-    ----------
-    z, x, y : int64[n]
-        Codes from 0.
-    weights : int64[n], optional
-        How many rows each stands for; 1 by default.
+    `z`, `x` and `y` are codes from 0, ``int64[n]``; a row stands for `weights` people, or for one.
     """
     weights = np.ones(len(z), dtype=np.int64) if weights is None else weights
     total = float(weights.sum())
@@ -67,12 +62,9 @@ def null_information(z: Ints, x: Ints, y: Ints, weights: Ints | None = None) -> 
 
 
 def expected_clogc(n: Ints, a: Ints, b: Ints) -> float:
-    """Return the sum of ``E[h log h]`` for ``h`` hypergeometric: `a` of `n` drawn, `b` marked.
+    """Return the sum of ``E[h log h]`` over k hypergeometric distributions, each ``int64[k]``.
 
-    Parameters
-    ----------
-    n, a, b : int64[k]
-        One distribution each; ``h`` is how many of the `a` drawn are among the `b` marked.
+    Of `n` things `a` are drawn, and ``h`` of these are among the `b` that are marked.
     """
     low, high = np.minimum(a, b), np.maximum(a, b)
     _, first, times = np.unique(joint_codes(n, low, high), return_index=True, return_counts=True)

@@ -21,9 +21,6 @@ __all__ = [
     "looks_like_id",
 ]
 
-#: what a date tells depends on whether its year, its weekday or an age is meant
-_DATES = "make numbers of what matters in them, such as the year, the weekday or an age in days"
-
 Codes = NDArray[np.int64]
 How = Literal["width", "quantile"]
 Missing = Literal["own", "refuse"]
@@ -119,22 +116,22 @@ def each_discrete(discrete: Any, columns: int, name: str) -> Any:
 def _parse(column: NDArray[Any], where: str) -> tuple[NDArray[Any], NDArray[np.bool_]]:
     """Return a column as numbers or text, and where its values are missing."""
     kind = column.dtype.kind
+    absent = np.isnan(column) if kind == "f" else np.zeros(len(column), dtype=np.bool_)
     if kind == "O":
         absent = np.array([_is_missing(value) for value in column], dtype=np.bool_)
         present = column[~absent].tolist()
         if any(isinstance(value, date | time | timedelta) for value in present):
-            raise ValueError(f"{where} holds dates or times; {_DATES}")
-        if all(isinstance(value, int | float | np.number | np.bool_) for value in present):
+            kind = "M"
+        elif all(isinstance(value, int | float | np.number | np.bool_) for value in present):
             column = np.where(absent, np.nan, column).astype(np.float64)
         else:
             column = np.where(absent, "", column).astype(str)
-    elif kind in "biuUS":
-        absent = np.zeros(len(column), dtype=np.bool_)
-    elif kind == "f":
-        absent = np.isnan(column)
-    elif kind in "mM":
-        raise ValueError(f"{where} holds dates or times; {_DATES}")
-    else:
+    if kind in "mM":
+        raise ValueError(
+            f"{where} holds dates or times; make numbers of what matters in them, such as the "
+            "year, the weekday or an age in days"
+        )
+    if kind not in "ObiufUS":
         raise ValueError(f"{where} has dtype {column.dtype}; expected numbers, truth values, text")
     if column.dtype.kind == "f" and np.isinf(column).any():
         raise ValueError(

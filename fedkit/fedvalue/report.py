@@ -13,7 +13,7 @@ from fedkit.fedvalue.cmi import PartyValues, cells_of_table
 from fedkit.fedvalue.protocol.parties import SecureCounts
 from fedkit.fedvalue.significance import Evidence, permutation_p_values
 
-__all__ = ["ValueReport", "assess"]
+__all__ = ["CORRECTIONS", "ValueReport", "assess"]
 
 CORRECTIONS = ("permutation", "miller-madow", "plugin")
 NOTHING = 1e-12  # nats: rounding, and no value
@@ -209,7 +209,7 @@ def assess(
     label : str
         Name of the label, for the text.
     """
-    check_correction(correction)
+    choice("correction", correction, CORRECTIONS)
     having("counts", counts, "values", "task_cells")
     whole("draws", draws, 1)
     if test is not None:
@@ -224,8 +224,3 @@ def assess(
         cells = cells_of_table(counts.cells, counts.task_cells, counts.counts, counts.parties[1:])
         evidence = permutation_p_values(cells, draws=draws, seed=seed)
     return ValueReport(counts, plugin, corrected, evidence, label)
-
-
-def check_correction(correction: str) -> None:
-    """Refuse a correction that counts do not allow."""
-    choice("correction", correction, CORRECTIONS)

@@ -5,19 +5,17 @@ All of it needs torch and is imported when it is first used.
 
 from __future__ import annotations
 
-from fedkit.extras import later
+from fedkit.extras import homes, later
 
-_LATER = {
-    "Architecture": "architectures",
-    "Evaluator": "evaluation",
-    "LocalSGD": "training",
-    "Prepared": "evaluation",
-    "ScikitLinear": "foreign",
-    "build": "architectures",
-    "for_each": "workers",
-    "share_right": "evaluation",
-    "train_clients": "training",
-}
+_LATER = homes(
+    {
+        "architectures": "Architecture build",
+        "evaluation": "Evaluator Prepared share_right",
+        "foreign": "ScikitLinear",
+        "training": "LocalSGD train_clients",
+        "workers": "for_each",
+    }
+)
 
 __all__ = list(_LATER)
 __getattr__ = later(__name__, _LATER)

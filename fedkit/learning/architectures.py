@@ -74,6 +74,9 @@ class Architecture:
     @cached_property
     def widest(self) -> int:
         """Scalars of the largest activation of one image, for bounds on memory."""
+        known = getattr(self.layers[0][1], "widest", None)  # a module, which has run already
+        if known is not None:
+            return int(known)
         # One real image: PyTorch's "meta" device would import a compiler to answer.
         x, most = torch.zeros(1, 1, *self.input_shape), 0
         with torch.no_grad():

@@ -1,10 +1,22 @@
-"""Where models are computed."""
+"""Where models are computed, and arrays from outside as tensors."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
-__all__ = ["find_device"]
+__all__ = ["as_tensor", "find_device"]
+
+
+def as_tensor(name: str, values: Any, dtype: torch.dtype | None = None) -> torch.Tensor:
+    """Return a tensor, an array or a list of rows as a tensor without gradient, or refuse it."""
+    try:
+        if isinstance(values, list | tuple) and values:
+            values = torch.stack([torch.as_tensor(row) for row in values])
+        return torch.as_tensor(values, dtype=dtype).detach()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(f"{name} is no tensor and no array of numbers: {error}") from error
 
 
 def find_device(device: str | torch.device | None) -> torch.device:

@@ -22,7 +22,7 @@ from torch.nn import functional as F
 
 from fedkit import checks
 from fedkit.learning.architectures import Architecture
-from fedkit.learning.device import find_device
+from fedkit.learning.device import as_tensor, find_device
 from fedkit.learning.first_layer import FirstLayer
 from fedkit.learning.foreign import WholeModule, of_module
 from fedkit.learning.layers import Linear, run_layers
@@ -132,7 +132,7 @@ class Evaluator:
             checks.whole("memory_mb", memory_mb, 1)
         checks.choice("path", path, ("auto", "stacked", "loop"))
         self.device = find_device(device)
-        x, y, outputs = _tensor("x", x), _tensor("y", y), None
+        x, y, outputs = as_tensor("x", x), as_tensor("y", y), None
         if broken := int((~torch.isfinite(x)).sum()):
             raise ValueError(
                 f"validation images x hold {broken} numbers that are NaN or infinite; replace "
@@ -423,13 +423,6 @@ def _margins(logits: Tensor, y: Tensor) -> Tensor:
     hit = margins.nan_to_num(nan=huge, posinf=huge).clamp(tiny, huge)
     miss = margins.nan_to_num(nan=-huge, neginf=-huge).clamp(-huge, 0.0)
     return torch.where(predicted == y, hit, miss).masked_fill_(top.isnan(), torch.nan)
-
-
-def _tensor(name: str, values: Any) -> Tensor:
-    try:
-        return torch.as_tensor(values)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise ValueError(f"{name} is no tensor and no array of numbers: {error}") from error
 
 
 def _number(value: Any) -> np.ndarray:

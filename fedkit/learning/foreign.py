@@ -72,21 +72,6 @@ class WholeModule:
             )
 
 
-class _ModuleArchitecture(Architecture):
-    """An architecture of one :class:`WholeModule`, whose layers are not known."""
-
-    @property
-    def whole(self) -> WholeModule:
-        layer = self.layers[0][1]
-        assert isinstance(layer, WholeModule)
-        return layer
-
-    @property
-    def widest(self) -> int:  # type: ignore[override]
-        """See :class:`WholeModule`."""
-        return self.whole.widest
-
-
 def of_module(module: nn.Module, x: Tensor, device: torch.device) -> tuple[Architecture, Tensor]:
     """The architecture of a module, and its outputs on the first samples of `x`.
 
@@ -134,7 +119,7 @@ def of_module(module: nn.Module, x: Tensor, device: torch.device) -> tuple[Archi
     except Exception:  # data-dependent control flow and the like: one model after another
         stackable = False
     layer = WholeModule(own, specs, widest, stackable, x.dim())
-    return _ModuleArchitecture(name, shape, n_classes, (("module", layer),)), out
+    return Architecture(name, shape, n_classes, (("module", layer),)), out
 
 
 def _listed(shape: Sequence[int]) -> str:

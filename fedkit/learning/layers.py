@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -60,11 +60,9 @@ class Layer(Protocol):
     @property
     def specs(self) -> tuple[Spec, ...]:
         """Parameters of one model, in the order in which `forward` takes them."""
-        ...
 
     def forward(self, parameters: Sequence[Tensor], x: Tensor) -> Tensor:
         """Apply the layer of every model."""
-        ...
 
 
 def _fold(x: Tensor) -> tuple[Tensor, int]:
@@ -162,7 +160,6 @@ class GroupNorm:
         return Spec("weight", (self.channels,), fill=1.0), Spec("bias", (self.channels,))
 
     def forward(self, parameters: Sequence[Tensor], x: Tensor) -> Tensor:
-        """Normalise ``[S, N, C, H, W]`` within each sample and group of channels."""
         folded, s = _fold(x)
         weight, bias = (p.flatten() for p in parameters)
         return _unfold(F.group_norm(folded, s * self.groups, weight, bias), s)
@@ -180,7 +177,6 @@ class _Plain:
 
     @property
     def specs(self) -> tuple[Spec, ...]:
-        """No parameters."""
         return ()
 
 
@@ -189,7 +185,6 @@ class ReLU(_Plain):
     """Positive part."""
 
     def forward(self, parameters: Sequence[Tensor], x: Tensor) -> Tensor:
-        """Return ``max(x, 0)``."""
         return torch.relu(x)
 
 
@@ -200,7 +195,6 @@ class MaxPool(_Plain):
     size: int = 2
 
     def forward(self, parameters: Sequence[Tensor], x: Tensor) -> Tensor:
-        """Map ``[S, N, C, H, W]`` to ``[S, N, C, H // size, W // size]``."""
         folded, s = _fold(x)
         if self.size == 2 and x.device.type == "cpu":
             return _unfold(max_pool_2x2(folded), s)
@@ -209,10 +203,9 @@ class MaxPool(_Plain):
 
 @dataclass(frozen=True)
 class GlobalAvgPool(_Plain):
-    """Mean over all pixels."""
+    """Mean over all pixels, ``[S, N, C, H, W]`` to ``[S, N, C]``."""
 
     def forward(self, parameters: Sequence[Tensor], x: Tensor) -> Tensor:
-        """Map ``[S, N, C, H, W]`` to ``[S, N, C]``."""
         return x.mean((-2, -1))
 
 
@@ -221,24 +214,24 @@ class Flatten(_Plain):
     """One row of features per sample, in the order channel, row, column."""
 
     def forward(self, parameters: Sequence[Tensor], x: Tensor) -> Tensor:
-        """Map ``[..., C, H, W]`` to ``[..., C * H * W]``."""
         return x.flatten(-3)
 
 
 @dataclass(frozen=True)
 class Residual:
-    """``relu(body(x) + shortcut(x))``; an empty shortcut is the identity."""
+    """``relu(body(x) + shortcut(x))``; an empty shortcut is the identity.
+
+    The parameters of the body come first.
+    """
 
     body: tuple[tuple[str, Layer], ...]
     shortcut: tuple[tuple[str, Layer], ...] = ()
 
     @property
     def specs(self) -> tuple[Spec, ...]:
-        """Parameters of the body, then of the shortcut."""
         return joined_specs(self.body + self.shortcut)
 
     def forward(self, parameters: Sequence[Tensor], x: Tensor) -> Tensor:
-        """Run the body and add the shortcut."""
         split = sum(len(layer.specs) for _, layer in self.body)
         y = run_layers([layer for _, layer in self.body], parameters[:split], x)
         skip = run_layers([layer for _, layer in self.shortcut], parameters[split:], x)
@@ -264,11 +257,9 @@ def run_layers(layers: Sequence[Layer], parameters: Sequence[Tensor], x: Tensor)
 
 # ---------------------------------------------------------------- 2 x 2 max pooling on a CPU
 #
-# Torch's kernel looks at one window after the other and always records which pixel won: it was a
-# third of the time of a LeNet's training step.  Two comparisons of strided halves give the same
-# maxima three to eight times as fast; the winners are worked out where a gradient will ask for
-# them.  Without a gradient, convolution and pool stay in oneDNN's blocked layout, and a quarter of
-# the pixels is brought back into torch's.
+# Torch's kernel looks at one window after the other.  Without a gradient, comparisons of strided
+# halves give the same maxima several times as fast, and convolution and pool stay in oneDNN's
+# blocked layout, of which a quarter of the pixels is brought back into torch's.
 
 _LARGE = 1e37  # below it, float32 sums have no infinity and no NaN
 
@@ -276,10 +267,10 @@ _LARGE = 1e37  # below it, float32 sums have no infinity and no NaN
 def max_pool_2x2(x: Tensor) -> Tensor:
     """``F.max_pool2d(x, 2)`` of ``[N, C, H, W]``, gradients included."""
     if torch.is_grad_enabled() and x.requires_grad:
-        pooled: Tensor = _Pool.apply(x)  # type: ignore[no-untyped-call]
-        return pooled
-    upper, lower = _rows(torch.maximum(*_columns(x)))
-    return torch.maximum(upper, lower)
+        return F.max_pool2d(x, 2)
+    height, width = x.shape[-2] // 2 * 2, x.shape[-1] // 2 * 2
+    wide = torch.maximum(x[..., :height, 0:width:2], x[..., :height, 1:width:2])
+    return torch.maximum(wide[..., 0::2, :], wide[..., 1::2, :])
 
 
 def convolve_and_pool(
@@ -310,40 +301,3 @@ def convolve_and_pool(
     )
     pooled: Tensor = torch.mkldnn_max_pool2d(blocked, (size, size), (size, size))
     return pooled.to_dense()
-
-
-def _columns(x: Tensor) -> tuple[Tensor, Tensor]:
-    height, width = x.shape[-2] // 2 * 2, x.shape[-1] // 2 * 2
-    return x[..., :height, 0:width:2], x[..., :height, 1:width:2]
-
-
-def _rows(x: Tensor) -> tuple[Tensor, Tensor]:
-    return x[..., 0::2, :], x[..., 1::2, :]
-
-
-class _Pool(torch.autograd.Function):
-    """Among equal pixels the gradient goes to the first in reading order, as in torch."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        left, right = _columns(x)
-        upper, lower = _rows(torch.maximum(left, right))
-        top = upper >= lower
-        column_upper, column_lower = _rows(left < right)
-        # Bits, not torch.where, whose time depends on how predictable the winners are.
-        column = column_lower ^ (top & (column_upper ^ column_lower))
-        height, width = x.shape[-2:]
-        start = torch.arange(0, height // 2 * 2, 2)[:, None] * width
-        start = start + torch.arange(0, width // 2 * 2, 2)
-        winner = torch.add(start, column)
-        winner += width * top.logical_not()
-        ctx.save_for_backward(x, winner)
-        return torch.maximum(upper, lower)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:  # type: ignore[override]
-        x, winner = ctx.saved_tensors
-        given: Tensor = torch.ops.aten.max_pool2d_with_indices_backward(
-            gradient, x, [2, 2], [2, 2], [0, 0], [1, 1], False, winner
-        )
-        return given

@@ -218,16 +218,9 @@ ATTACKS: dict[str, Attack] = {
 
 
 class CheatingServer(CountingServer):
-    """A counting server that falsifies its answers.
+    """A counting server that answers what ``attack(view)`` gives.
 
-    Parameters
-    ----------
-    attack : callable
-        ``attack(view) -> Table``.
-    known : Knowledge
-        What it knows beforehand.
-    seed : int or numpy Generator
-        Its own chance.  Cell by cell it attacks one cell, which chance chooses.
+    `seed` is its own chance, which chooses the one cell that it attacks cell by cell.
     """
 
     def __init__(self, attack: Attack, known: Knowledge, seed: int | np.random.Generator = 0):
@@ -264,16 +257,9 @@ class Trial:
 def attempt(attack: Attack, codes: Any, *, seed: int, **options: Any) -> Trial:
     """Let a server attack one count of the cells of `codes` and see how it ends.
 
-    Parameters
-    ----------
-    attack : callable
-        One of :data:`ATTACKS`, ``attack(view) -> Table``.
-    codes : (x_task, y, parties)
-        Codes of the rows, as :meth:`~fedkit.fedvalue.data.VerticalData.codes` gives them.
-    seed : int
-        Of the parties' secrets and the attack's chance.
-    options
-        Of :class:`~fedkit.fedvalue.protocol.parties.TaskParty`.
+    The codes are those of :meth:`~fedkit.fedvalue.data.VerticalData.codes`, `options` those of
+    :class:`~fedkit.fedvalue.protocol.parties.TaskParty`; `seed` is of the parties' secrets and of
+    the attack's chance.
     """
     task, others = parties_of(codes, seed=seed, **options)
     cells = math.prod(task.n_cells_of.values()) if task.variant == "cells" else 1

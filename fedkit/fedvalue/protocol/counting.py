@@ -30,7 +30,6 @@ class CountingServer:
         self._tables: dict[str, Table] = {}
 
     def open(self, job: Job) -> None:
-        """Announce a job; the same job again changes nothing, another of its name is refused."""
         if not job.parties or len(set(job.parties)) != len(job.parties):
             raise MessageError(f"job {job.id} has the parties {job.parties}: each once")
         if self._jobs.setdefault(job.id, job) != job:
@@ -38,12 +37,10 @@ class CountingServer:
         self._uploads.setdefault(job.id, {})
 
     def pending(self, party: str) -> list[Job]:
-        """Return the jobs that still wait for a party's upload, oldest first."""
         jobs = self._jobs.values()
         return [j for j in jobs if party in j.parties and party not in self._uploads[j.id]]
 
     def submit(self, job: str, party: str, upload: Upload) -> None:
-        """Hand in an upload; the same one again changes nothing, a different one is refused."""
         if party not in self._job(job).parties:
             raise MessageError(f"{party!r} has no part in job {job}")
         known = self._uploads[job].setdefault(party, upload)
@@ -51,7 +48,6 @@ class CountingServer:
             raise MessageError(f"{party!r} has already sent something else for job {job}")
 
     def table(self, job: str) -> Table | None:
-        """Return the counts, or None while uploads are missing."""
         parties, uploads = self._job(job).parties, self._uploads[job]
         if len(uploads) < len(parties):
             return None
@@ -60,7 +56,6 @@ class CountingServer:
         return self._tables[job]
 
     def close(self, job: str) -> None:
-        """Forget a job and its uploads; an unknown one is ignored."""
         for kept in (self._jobs, self._uploads, self._tables):
             kept.pop(job, None)
 

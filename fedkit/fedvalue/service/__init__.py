@@ -7,22 +7,17 @@ secrets and databases, ``wire`` the JSON; ``cli`` and ``demo`` are the commands.
 
 from __future__ import annotations
 
-from fedkit.extras import later
+from fedkit.extras import homes, later
 
-_NAMES = {
-    "CounterError": "client",
-    "CounterRefused": "client",
-    "CounterUnavailable": "client",
-    "Limits": "store",
-    "RemoteCounter": "client",
-    "TokenBook": "access",
-    "answer_jobs": "parties",
-    "create_app": "server",
-    "issue_tokens": "access",
-    "run_task": "parties",
-}
+_NAMES = homes(
+    {
+        "access": "TokenBook issue_tokens",
+        "client": "CounterError CounterRefused CounterUnavailable RemoteCounter",
+        "parties": "answer_jobs run_task",
+        "server": "create_app",
+        "store": "Limits",
+    }
+)
 
-__all__ = sorted(_NAMES)
-
-
+__all__ = list(_NAMES)
 __getattr__ = later(__name__, _NAMES)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedkit.checks import real, whole
+from fedkit.checks import choice, real, whole
 
 if TYPE_CHECKING:
     from fedkit.fedvalue.service.client import RemoteCounter
@@ -217,11 +217,11 @@ def value(
     with plainly():
         from fedkit.fedvalue.binning import label_codes, label_doubt
         from fedkit.fedvalue.protocol.parties import TaskParty
-        from fedkit.fedvalue.report import assess, check_correction
+        from fedkit.fedvalue.report import CORRECTIONS, assess
         from fedkit.fedvalue.service.parties import run_task
 
         names = tuple(listed(parties) or ())
-        check_correction(correction)
+        choice("correction", correction, CORRECTIONS)
         real("timeout", timeout, 0.01, 365 * 86400)
         whole("draws", draws, 1)
         if out is not None and not out.absolute().parent.is_dir():

@@ -123,7 +123,6 @@ class RemoteCounter:
         self._loop.call_soon_threadsafe(self._loop.stop)
 
     def open(self, job: Job) -> None:
-        """Announce a job; the same job again changes nothing."""
         self._ask("POST", "/jobs", json.dumps(job_to_json(job)).encode())
 
     def pending(self, party: str) -> list[Job]:
@@ -142,7 +141,6 @@ class RemoteCounter:
             raise self._garbage("a job", error) from error
 
     def submit(self, job: str, party: str, upload: Upload) -> None:
-        """Hand in an upload; the same one again changes nothing."""
         path = f"/jobs/{check_job_id(job)}/uploads/{quote(check_party(party), safe='')}"
         self._ask("PUT", path, upload.to_bytes())
 
@@ -166,7 +164,6 @@ class RemoteCounter:
         return table
 
     def close(self, job: str) -> None:
-        """Forget a job and its uploads; an unknown one is ignored."""
         self._ask("DELETE", f"/jobs/{check_job_id(job)}")
         self._tables.pop(job, None)
 

@@ -107,7 +107,7 @@ def create_app(folder: Path, tokens: TokenBook, limits: Limits | None = None) ->
 
     @app.put("/jobs/{job}/uploads/{party}")
     async def upload(request: Request, job: str, party: str, caller: Grant = asking) -> Response:
-        await run_in_threadpool(store.may_upload, caller, check_job_id(job), party)
+        number = await run_in_threadpool(store.may_upload, caller, check_job_id(job), party)
         with await run_in_threadpool(store.arriving) as file:
             try:
                 async with asyncio.timeout(limits.body_seconds) as patience:
@@ -123,7 +123,7 @@ def create_app(folder: Path, tokens: TokenBook, limits: Limits | None = None) ->
             finally:
                 if arriving.get(party) is patience:
                     del arriving[party]
-            new = await run_in_threadpool(store.upload, caller, job, file)
+            new = await run_in_threadpool(store.upload, caller, job, number, file)
         return JSONResponse({"job": job, "new": new}, 201 if new else 200)
 
     @app.get("/jobs/{job}/table")

@@ -2,7 +2,8 @@
 
 Every operation may be sent again: the same content changes nothing, other content under the same
 name is refused.  Each is one transaction (:class:`.files.Database`), on the disk before its sender
-is told.
+is told.  A name is free again long after its job was closed; what takes time therefore goes by the
+job's number, which no other job ever has.
 """
 
 from __future__ import annotations
@@ -35,10 +36,11 @@ _WAIT = 5.0
 
 _SCHEMA = """
 CREATE TABLE jobs (
-    name TEXT PRIMARY KEY, sha256 TEXT NOT NULL, opened REAL NOT NULL, closed REAL, answer BLOB
+    id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, sha256 TEXT NOT NULL,
+    opened REAL NOT NULL, closed REAL, answer BLOB
 );
 CREATE TABLE uploads (
-    job TEXT NOT NULL REFERENCES jobs ON DELETE CASCADE, party TEXT NOT NULL,
+    job INTEGER NOT NULL REFERENCES jobs ON DELETE CASCADE, party TEXT NOT NULL,
     place INTEGER NOT NULL, envelope BLOB, sha256 TEXT, body BLOB, PRIMARY KEY (job, party)
 )"""
 
@@ -105,11 +107,11 @@ class JobStore:
     def tidy(self) -> None:
         """Close the jobs whose time is over, and forget the names of those long closed."""
         limit = self._clock() - self.limits.lifetime
-        old = "SELECT name FROM jobs WHERE closed IS NULL AND opened < ?"
+        old = "SELECT id, name FROM jobs WHERE closed IS NULL AND opened < ?"
         with self._kept.transaction() as db:
-            for (job,) in db.execute(old, (limit,)).fetchall():
+            for number, job in db.execute(old, (limit,)).fetchall():
                 log.info("job %s is too old and is closed", job)
-                self._end(db, job)
+                self._end(db, number)
             db.execute("DELETE FROM jobs WHERE closed < ?", (limit,))
 
     def open(self, caller: Grant, job: Job) -> bool:
@@ -133,13 +135,13 @@ class JobStore:
             there = _open_jobs(db)
             if there >= self.limits.jobs:
                 raise Refusal(429, f"{there} jobs are open; close some of them first")
-            db.execute(
+            number = db.execute(
                 "INSERT INTO jobs (name, sha256, opened) VALUES (?, ?, ?)",
                 (job.id, digest, self._clock()),
-            )
+            ).lastrowid
             db.executemany(
                 "INSERT INTO uploads (job, party, place, envelope) VALUES (?, ?, ?, ?)",
-                [(job.id, name, i, job.envelopes.get(name)) for i, name in enumerate(job.parties)],
+                [(number, name, i, job.envelopes.get(name)) for i, name in enumerate(job.parties)],
             )
         log.info("job %s opened by %s for %d parties", job.id, caller.party, len(job.parties))
         return True
@@ -148,23 +150,25 @@ class JobStore:
         """Return the jobs that wait for the caller, oldest first, with its own envelope only."""
         with self._transaction() as db:
             rows = db.execute(
-                "SELECT job, envelope FROM uploads JOIN jobs ON name = job WHERE party = ? "
-                "AND uploads.sha256 IS NULL AND closed IS NULL ORDER BY jobs.rowid",
+                "SELECT id, name, envelope FROM uploads JOIN jobs ON id = job WHERE party = ? "
+                "AND uploads.sha256 IS NULL AND closed IS NULL ORDER BY id",
                 (caller.party,),
             ).fetchall()
             return [
-                Job(job, _parties(db, job), {} if own is None else {caller.party: own})
-                for job, own in rows
+                Job(job, _parties(db, number), {} if own is None else {caller.party: own})
+                for number, job, own in rows
             ]
 
-    def may_upload(self, caller: Grant, job: str, party: str) -> None:
-        """Refuse an upload that need not be read at all."""
+    def may_upload(self, caller: Grant, job: str, party: str) -> int:
+        """Refuse an upload that need not be read at all; return the number of its job."""
         if caller.party != party:
             raise Refusal(403, f"you are {caller.party} and may upload only as yourself")
         with self._transaction() as db:
-            _handed_in(db, job, party)
+            number = _find(db, job)
+            _handed_in(db, job, number, party)
+        return number
 
-    def upload(self, caller: Grant, job: str, file: IO[bytes]) -> bool:
+    def upload(self, caller: Grant, job: str, number: int, file: IO[bytes]) -> bool:
         """Check and keep the caller's upload, which has arrived whole; tell whether it is new."""
         party = caller.party
         with self._memory:
@@ -180,13 +184,14 @@ class JobStore:
                 raise Refusal(422, f"the upload is refused: {clean(error)}") from error
             digest = hashlib.sha256(body).hexdigest()
             with self._transaction() as db:
-                there = _handed_in(db, job, party)
+                _find(db, job, number)  # it may have been closed meanwhile
+                there = _handed_in(db, job, number, party)
                 if there is not None:
                     if there != digest:
                         raise Refusal(409, f"{party} has handed in another upload for job {job}")
                     return False
                 change = "UPDATE uploads SET sha256 = ?, body = ? WHERE job = ? AND party = ?"
-                db.execute(change, (digest, body, job, party))
+                db.execute(change, (digest, body, number, party))
         log.info("job %s: upload of %s, %d rows", job, party, len(upload.ids))
         return True
 
@@ -196,16 +201,15 @@ class JobStore:
         The first request after the last upload counts; others are told to come again.
         """
         with self._transaction() as db:
-            _own(db, caller, job)
-            missing = db.execute(
-                "SELECT party FROM uploads WHERE job = ? AND sha256 IS NULL ORDER BY place", (job,)
-            ).fetchall()
+            number = _own(db, caller, job)
+            waiting = "SELECT party FROM uploads WHERE job = ? AND sha256 IS NULL ORDER BY place"
+            missing = db.execute(waiting, (number,)).fetchall()
         if missing:
             return [name for (name,) in missing]
         if not self._memory.acquire(timeout=_WAIT):
             return []
         try:
-            return self._count(job)
+            return self._count(job, number)
         finally:
             self._memory.release()
 
@@ -216,8 +220,7 @@ class JobStore:
             there = "SELECT 1 FROM jobs WHERE name = ? AND closed IS NULL"
             if db.execute(there, (job,)).fetchone() is None:
                 return
-            _own(db, caller, job)
-            self._end(db, job)
+            self._end(db, _own(db, caller, job))
         log.info("job %s closed", job)
 
     @contextmanager
@@ -232,21 +235,21 @@ class JobStore:
                 raise Refusal(507, full) from error
             raise
 
-    def _end(self, db: sqlite3.Connection, job: str) -> None:
-        db.execute("DELETE FROM uploads WHERE job = ?", (job,))
+    def _end(self, db: sqlite3.Connection, number: int) -> None:
+        db.execute("DELETE FROM uploads WHERE job = ?", (number,))
         when = self._clock()
-        db.execute("UPDATE jobs SET closed = ?, answer = NULL WHERE name = ?", (when, job))
+        db.execute("UPDATE jobs SET closed = ?, answer = NULL WHERE id = ?", (when, number))
 
-    def _count(self, job: str) -> bytes:
+    def _count(self, job: str, number: int) -> bytes:
         """Return the counts, made now if they are not there."""
         began = time.perf_counter()
         with self._transaction() as db:
-            _find(db, job)  # it may have been closed meanwhile
-            (answer,) = db.execute("SELECT answer FROM jobs WHERE name = ?", (job,)).fetchone()
+            _find(db, job, number)
+            (answer,) = db.execute("SELECT answer FROM jobs WHERE id = ?", (number,)).fetchone()
             if answer is not None:
                 return bytes(answer)
-            parties = _parties(db, job)
-            uploads = db.execute("SELECT body FROM uploads WHERE job = ? ORDER BY place", (job,))
+            parties = _parties(db, number)
+            uploads = db.execute("SELECT body FROM uploads WHERE job = ? ORDER BY place", (number,))
             bodies = [body for (body,) in uploads]
         try:
             table = count_uploads([Upload.from_bytes(body) for body in bodies], parties)
@@ -254,8 +257,8 @@ class JobStore:
             raise Refusal(422, f"job {job} cannot be counted: {clean(error)}") from error
         data = table.to_bytes()
         with self._transaction() as db:
-            _find(db, job)
-            db.execute("UPDATE jobs SET answer = ? WHERE name = ?", (data, job))
+            _find(db, job, number)
+            db.execute("UPDATE jobs SET answer = ? WHERE id = ?", (data, number))
         log.info("job %s counted in %.2f s", job, time.perf_counter() - began)
         return data
 
@@ -269,33 +272,34 @@ def _open_jobs(db: sqlite3.Connection) -> int:
     return int(db.execute("SELECT count(*) FROM jobs WHERE closed IS NULL").fetchone()[0])
 
 
-def _parties(db: sqlite3.Connection, job: str) -> tuple[str, ...]:
-    rows = db.execute("SELECT party FROM uploads WHERE job = ? ORDER BY place", (job,))
+def _parties(db: sqlite3.Connection, number: int) -> tuple[str, ...]:
+    rows = db.execute("SELECT party FROM uploads WHERE job = ? ORDER BY place", (number,))
     return tuple(name for (name,) in rows)
 
 
-def _find(db: sqlite3.Connection, job: str) -> None:
-    """Refuse a job that is not open."""
-    row = db.execute("SELECT closed FROM jobs WHERE name = ?", (job,)).fetchone()
+def _find(db: sqlite3.Connection, job: str, number: int | None = None) -> int:
+    """Return the number of an open job; refuse one that is closed, or not that of this number."""
+    row = db.execute("SELECT id, closed FROM jobs WHERE name = ?", (job,)).fetchone()
     if row is None:
         raise Refusal(404, f"job {job} is unknown")
-    if row[0] is not None:
+    if row[1] is not None or number not in (None, row[0]):
         raise Refusal(410, f"job {job} is closed")
+    return int(row[0])
 
 
-def _own(db: sqlite3.Connection, caller: Grant, job: str) -> None:
-    """Refuse a job that is not an open one of the caller's."""
+def _own(db: sqlite3.Connection, caller: Grant, job: str) -> int:
+    """Return the number of an open job of the caller's, or refuse it."""
     _as_task(caller)
-    _find(db, job)
-    if _parties(db, job)[0] != caller.party:
+    number = _find(db, job)
+    if _parties(db, number)[0] != caller.party:
         raise Refusal(403, f"job {job} belongs to another task party")
+    return number
 
 
-def _handed_in(db: sqlite3.Connection, job: str, party: str) -> str | None:
-    """Return the digest of a party's upload for an open job, None if it is still to come."""
-    _find(db, job)
+def _handed_in(db: sqlite3.Connection, job: str, number: int, party: str) -> str | None:
+    """Return the digest of a party's upload, None if it is still to come."""
     asked = "SELECT sha256 FROM uploads WHERE job = ? AND party = ?"
-    row = db.execute(asked, (job, party)).fetchone()
+    row = db.execute(asked, (number, party)).fetchone()
     if row is None:
         raise Refusal(403, f"{party} takes no part in job {job}")
     return None if row[0] is None else str(row[0])
