@@ -119,6 +119,15 @@ def _tau(a: npt.ArrayLike, b: npt.ArrayLike) -> float:
     return float(kendalls_tau(x[both], y[both]))
 
 
+def _taus(a: npt.ArrayLike, others: Sequence[npt.ArrayLike]) -> FloatArray:
+    """:func:`_tau` with each of several, at once where everybody is valued by all."""
+    if {np.shape(other) for other in others} == {np.shape(a)}:
+        x, y = np.asarray(a, dtype=np.float64), np.asarray(others, dtype=np.float64)
+        if np.isfinite(x).all() and np.isfinite(y).all():
+            return kendalls_tau(x, y)
+    return np.array([_tau(a, other) for other in others])
+
+
 def _pay(values: FloatArray) -> FloatArray:
     """Shares of the pay; NaN where nothing is positive, which is blindness and not fairness."""
     values = np.nan_to_num(values)
@@ -223,7 +232,7 @@ def measure_all(
         if scenario in _REDRAWN:
             series = {}
         if len(series) > 1 and np.ptp(truths[data, scenario, seed]["series"]["quality"]) > 0:
-            heard = finite([_tau(series[seed], x) for t, x in series.items() if t != seed])
+            heard = finite(_taus(series[seed], [x for t, x in series.items() if t != seed]))
             found["stability.seeds"] = float(heard.mean()) if len(heard) else float("nan")
         table += [(data, scenario, seed, method, name, x) for name, x in found.items()]
     return pd.DataFrame(
