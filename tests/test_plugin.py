@@ -121,9 +121,10 @@ def test_a_method_from_outside_is_a_row_and_never_the_papers(here: Path, monkeyp
         methods.make_method(mine[0])
 
 
-def test_an_audit_does_not_repeat_what_was_entered_in_the_arena(here: Path) -> None:
+@pytest.mark.parametrize("name", ["no_such:Gone", "Gone"])
+def test_an_audit_does_not_repeat_what_was_entered_in_the_arena(name: str, here: Path) -> None:
     scenario = asdict(fk.arena.scenarios("smoke")[0])
-    settings = {"method": "no_such:Gone", "commit": "0123456", **scenario}
+    settings = {"method": name, "commit": "0123456", **scenario}
     cell = replace(registry.get("fedowen", "table1").cells("smoke", (0,))[0], paper="arena")
     cell = replace(cell, experiment="entries", settings=settings)
     Store().save(cell, [{"seed": 0, "metrics": {"seconds": 1.0}}])

@@ -245,7 +245,7 @@ def _experiments() -> None:
         seeds_of, ROWS,
     )  # fmt: skip
 
-    # what others submitted: nobody but an audit runs it here
+    # what others submitted: nobody runs it here
     common.experiment(
         "arena", "entries", "Methods from outside", lambda p: [], seeds_of, TRUTHS, run=run_method
     )

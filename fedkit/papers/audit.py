@@ -149,7 +149,8 @@ def audited(
     records = [
         record
         for record in store.records(profile, paper, experiment)
-        if not is_outside(record.cell.settings.get("method"))
+        if record.cell.experiment != "entries"
+        and not is_outside(record.cell.settings.get("method"))
     ]
     if not records:
         what = " ".join(["no record", *(["of", paper] if paper else []), experiment or ""]).strip()
