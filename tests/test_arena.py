@@ -656,6 +656,19 @@ def test_measures_against_closed_forms() -> None:
     assert "fairness.alike" not in found
 
 
+@pytest.mark.parametrize("missing", [(), (1,)])
+def test_agreement_over_seeds_is_that_of_each_pair(missing) -> None:
+    """At once where everybody is valued, one by one where somebody is not: the same by hand."""
+    seeds = np.array([[3.0, 1.0, 2.0, 0.0], [3.0, 2.0, 2.0, 0.0], [0.0, 3.0, 1.0, 2.0]])
+    seeds[missing, 0] = np.nan
+    nan = float("nan")
+    expected = [[5 / 30**0.5, -4 / 6], [2 / 6**0.5, -4 / 6]][len(missing)]
+    found = measures._taus(seeds[0], seeds[1:])
+    np.testing.assert_allclose(found, expected)
+    assert np.isnan(measures._taus([nan] * 4, seeds[1:])).all()
+    assert np.isnan(measures._taus(seeds[0], [[1.0, 2.0]])).all()  # other clients
+
+
 def test_a_constant_says_nothing_and_a_maverick_is_to_be_found() -> None:
     assert agreement([1, 1, 1], [1, 2, 3]) == 0
     assert np.isnan(agreement([1, 2], [1, 2, 3]))

@@ -211,8 +211,6 @@ def test_algorithm_1_climbs_its_levels():
 )
 def test_a_budget_that_cuts_walks_keeps_the_mean(estimator, mean, budget):
     """Walks of random cost and few of them: keeping a cut walk's credits would be seen."""
-    if budget < estimator.minimum(ZERO.n_players, "calls"):
-        pytest.skip("not one walk")
     values, _ = run(estimator, budget, game=ZERO, repeats=400)
     assert_unbiased(values, mean())
 

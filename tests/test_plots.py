@@ -171,6 +171,7 @@ def test_bars_have_the_given_height_and_error_bars_only_where_there_is_an_error(
 def test_circles_are_where_clients_hold_examples_three_panels_in_a_row() -> None:
     tables = {name: [[3, 0, 1], [0, 2, 9]] for name in "abcd"}
     picture = plots.circles_of_clients(tables)
+    assert len(picture.axes) == 4  # the rest of the second row is empty
     others, special = picture.axes[3].collections
     assert others.get_offsets().tolist() == [[0, 0], [0, 2], [1, 1], [1, 2]]
     assert others.get_sizes().max() == 9 * others.get_sizes()[1]

@@ -27,7 +27,9 @@ from fedkit.games.game import FunctionGame, TableGame, tabulate
 from fedkit.games.valuation import Valuation
 from fedkit.learning.evaluation import Evaluator
 
-__all__ = ["EXACT_UP_TO", "World", "accuracy_and_loss", "retraining_values", "world"]
+__all__ = [
+    "EXACT_UP_TO", "World", "accuracy_and_loss", "bounded_loss", "retraining_values", "world",
+]  # fmt: skip
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -46,7 +48,7 @@ def accuracy_and_loss(outputs: torch.Tensor, y: torch.Tensor) -> FloatArray:
     return np.array([float(accuracy), -min(float(loss), WORST)])
 
 
-def _bounded(r: Round, judge: Evaluator) -> Callable[[npt.NDArray[np.bool_]], FloatArray]:
+def bounded_loss(r: Round, judge: Evaluator) -> Callable[[npt.NDArray[np.bool_]], FloatArray]:
     """Minus the loss of coalitions, no worse than minus :data:`WORST`."""
     game = replace(r, evaluator=judge).game()
 
@@ -104,7 +106,7 @@ class World:
         seconds = (time.process_time() - start) / sum(len(t.values) for t in classes)
         losses = []
         for r in self.rounds:
-            judged = tabulate(FunctionGame(len(r.participants), _bounded(r, judges[1])))
+            judged = tabulate(FunctionGame(len(r.participants), bounded_loss(r, judges[1])))
             losses.append(judged)
         return classes, losses, seconds
 

@@ -54,6 +54,8 @@ def circles_of_clients(
         axis.set_title(title, color=INK, fontsize=10)
         below = "client" if place >= len(counts) - columns else ""
         finish(axis, below, "" if place % columns else "class", handles if special else [])
+    for empty in axes.flat[len(counts) :]:
+        empty.remove()
     return picture
 
 
