@@ -4,6 +4,7 @@ import inspect
 import json
 import os
 import re
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -249,6 +250,24 @@ def test_a_failing_notebook_is_one_clear_error(
         execute(page, target, {}, limit, page.parent)
     assert target.read_text("utf-8") == "the run before"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["kept.ipynb", "notebooks"]
+
+
+def test_an_interrupt_leaves_out_what_has_not_begun(
+    write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pages = [write("", f"page{n}") for n in range(8)]
+    begun = []
+
+    def run(self, source, use_cache) -> str:
+        begun.append(source)
+        time.sleep(0.1)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Book, "run", run)
+    monkeypatch.setattr(Book, "_shared", lambda self: "")
+    with pytest.raises(KeyboardInterrupt):
+        Book(tmp_path).run_all(pages, 1)
+    assert 1 <= len(begun) < len(pages)
 
 
 # ------------------------------------------------------------------------------- cache

@@ -156,13 +156,17 @@ class Book:
             self._shared()  # before the threads: hashed once
         with concurrent.futures.ThreadPoolExecutor(max_workers=max(1, jobs)) as pool:
             futures = {pool.submit(self.run, s, use_cache=use_cache): s for s in sources}
-            for future in concurrent.futures.as_completed(futures):
-                source = futures[future]
-                try:
-                    say(f"  {source.stem}: {future.result()}")
-                except NotebookError as error:
-                    failed[source] = str(error)
-                    say(f"  {source.stem}: FAILED")
+            try:
+                for future in concurrent.futures.as_completed(futures):
+                    source = futures[future]
+                    try:
+                        say(f"  {source.stem}: {future.result()}")
+                    except NotebookError as error:
+                        failed[source] = str(error)
+                        say(f"  {source.stem}: FAILED")
+            except KeyboardInterrupt:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
         return failed
 
     def stage(self, pages: Iterable[str]) -> Path:

@@ -1,21 +1,19 @@
 """Running a notebook in a kernel of its own, and the normal form of the result.
 
-Papermill runs it in a process apart, so that a dead kernel, a hanging cell or an interpreter that
-runs out of memory costs one notebook and one clear sentence.
+Papermill runs it; the kernel is a process apart (:mod:`fedkit.book.kernels`), so that a dead
+kernel, a hanging cell or an interpreter out of memory costs one notebook and one clear sentence.
 Two runs of one commit give the same text, byte for byte: timings, ids of chance and traces of
 the computer are taken out, and nothing is written unless the whole notebook ran.
 """
 
 from __future__ import annotations
 
-import json
+import logging
 import os
 import re
-import subprocess
-import sys
 import tempfile
+import threading
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -62,45 +60,42 @@ def execute(
         Working directory of the kernel.
     """
     parameters = guard_parameters(source, parameters)
+    papermill, nbformat = need("papermill", extra="book"), need("nbformat", extra="book")
+    from fedkit.book.kernels import Kernel
+
+    logging.getLogger("papermill").setLevel(logging.ERROR)  # it reads our parameters' help as code
+
     with tempfile.TemporaryDirectory(prefix="fedkit-run-") as folder:
         work = Path(folder)
         ran = work / "out.ipynb"
         (work / "in.ipynb").write_text(pair_text(source), encoding="utf-8")
-        given = need("yaml", extra="run").safe_dump(parameters)  # in JSON 1e-05 would be a word
-        (work / "given.yaml").write_text(given, encoding="utf-8")
-        command: list[str | Path] = [
-            sys.executable,
-            "-m",
-            "papermill",
-            work / "in.ipynb",
-            ran,
-            "--kernel",
-            "python3",
-        ]
-        command += ["--parameters_file", work / "given.yaml", "--cwd", cwd, "--no-progress-bar"]
-        process = subprocess.Popen(
-            [*command, "--no-request-save-on-cell-execute"],
-            env=_environment(work),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+        kernel = Kernel(work, cwd, _environment(work))
+        watch = threading.Timer(limit, kernel.end)
+        watch.start()
         try:
-            output, _ = process.communicate(timeout=limit)
-        except BaseException as error:
-            _kill_tree(process)
-            if not isinstance(error, subprocess.TimeoutExpired):
-                raise
-            raise NotebookError(
-                f"{source.stem} was stopped after its limit of {limit:g} s; raise it with "
-                "--limit, or choose a smaller profile"
-            ) from error
-        read = need("nbformat", extra="book").read
-        notebook = read(ran, as_version=4) if ran.is_file() else None
-        if process.returncode != 0:
-            told = f"{_other(source, parameters)}{_failure(notebook, output)}"
-            raise NotebookError(f"{source.stem} failed: {told}")
+            papermill.execute_notebook(
+                work / "in.ipynb",
+                ran,
+                parameters,
+                kernel_name="python3",
+                km=kernel,
+                progress_bar=False,
+                request_save_on_cell_execute=False,
+            )
+        except Exception as error:
+            if not watch.is_alive():
+                raise NotebookError(
+                    f"{source.stem} was stopped after its limit of {limit:g} s; raise it with "
+                    "--limit, or choose a smaller profile"
+                ) from error
+            notebook = nbformat.read(ran, as_version=4) if ran.is_file() else None
+            output = f"{kernel.log_file.read_text(encoding='utf-8')}\n{error}"
+            told = f"{_other(source, parameters)}{_failure(notebook, error, output)}"
+            raise NotebookError(f"{source.stem} failed: {told}") from error
+        finally:
+            watch.cancel()
+            kernel.end()
+        notebook = nbformat.read(ran, as_version=4)
     complaint = _warning_in(notebook)
     if complaint:
         raise NotebookError(f"{source.stem} prints a warning, {complaint}; mend its cause")
@@ -108,8 +103,8 @@ def execute(
     write_text(target, notebook_text(notebook))
 
 
-def _failure(notebook: Any, output: str) -> str:
-    """Say what went wrong in a run, from what papermill left and printed."""
+def _failure(notebook: Any, error: Exception, output: str) -> str:
+    """Say what went wrong in a run, from what it left and printed."""
     cells = [] if notebook is None else notebook.cells
     ours = [c for c in cells if "papermill-error-cell-tag" not in c.metadata.get("tags", [])]
     for index, cell in enumerate(ours):
@@ -119,7 +114,7 @@ def _failure(notebook: Any, output: str) -> str:
                 if out.ename == "AssertionError" and not out.evalue.strip():
                     told = f"a finding that the page asserts in cell {index} does not hold"
                 return f"{told}\n--- the cell ---\n{cell.source.strip()}"
-    if "DeadKernelError" in output:
+    if type(error).__name__ == "DeadKernelError":
         return "the kernel died in mid-notebook (out of memory, or killed); nothing was written"
     return output[-3000:].strip()
 
@@ -189,22 +184,9 @@ def _parameter_table(source: Path, given: Mapping[str, Any]) -> Any:
 
 
 def _environment(work: Path) -> dict[str, str]:
-    """Return the environment of a run, with a kernel of this very interpreter.
-
-    A kernel named ``python3`` may be registered elsewhere for another Python; the one written
-    into `work` comes first on ``JUPYTER_PATH``.
-    """
-    kernel = work / "jupyter" / "kernels" / "python3"
-    kernel.mkdir(parents=True, exist_ok=True)
-    spec = {
-        "argv": [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"],
-        "display_name": "Python 3",
-        "language": "python",
-    }
-    (kernel / "kernel.json").write_text(json.dumps(spec), encoding="utf-8")
+    """Return the environment of a run."""
     values = {**dict.fromkeys(_THREADS, "1"), **os.environ}
     values |= {
-        "JUPYTER_PATH": str(work / "jupyter"),
         "JUPYTER_CONFIG_DIR": str(work / "config"),
         "IPYTHONDIR": str(work / "ipython"),
         "PYTHONHASHSEED": "0",
@@ -215,15 +197,3 @@ def _environment(work: Path) -> dict[str, str]:
         if values.get(name):  # the kernel works in another folder
             values[name] = str(Path(values[name]).expanduser().resolve())
     return values
-
-
-def _kill_tree(process: subprocess.Popen[str]) -> None:
-    """End a process and everything below it (the kernel has a process group of its own)."""
-    import psutil
-
-    with suppress(psutil.NoSuchProcess):
-        parent = psutil.Process(process.pid)
-        for member in [*parent.children(recursive=True), parent]:
-            with suppress(psutil.NoSuchProcess):
-                member.kill()
-    process.wait()
