@@ -374,6 +374,23 @@ def test_an_upload_that_outlives_its_job_is_none_for_the_next_of_its_name(house:
     assert house.uploads() == []
 
 
+@limited(lifetime=1000)
+def test_an_answer_to_an_old_order_is_none_to_the_next_job_of_its_name(house: House) -> None:
+    house.counter("shop").open(job(note=b"old"))
+    bank = house.counter("bank")
+    bank.pending("bank")
+    for _ in range(2):
+        house.clock += 1001
+        house.counter("telco").pending("telco")
+    house.counter("shop").open(job(note=b"new"))
+    with refuses(410, "another one has its name"):
+        bank.submit("j1", "bank", upload())
+    assert house.uploads() == []
+    bank.pending("bank")
+    bank.submit("j1", "bank", upload())
+    assert house.uploads() == ["bank"]
+
+
 # --------------------------------------------------------------------------------- bad input
 
 

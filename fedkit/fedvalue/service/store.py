@@ -159,13 +159,20 @@ class JobStore:
                 for number, job, own in rows
             ]
 
-    def may_upload(self, caller: Grant, job: str, party: str) -> int:
-        """Refuse an upload that need not be read at all; return the number of its job."""
+    def may_upload(self, caller: Grant, job: str, party: str, order: str = "") -> int:
+        """Refuse an upload that need not be read at all; return the number of its job.
+
+        `order` is the hexadecimal SHA-256 of the envelope that it answers, if it says so.
+        """
         if caller.party != party:
             raise Refusal(403, f"you are {caller.party} and may upload only as yourself")
         with self._transaction() as db:
             number = _find(db, job)
             _handed_in(db, job, number, party)
+            own = "SELECT envelope FROM uploads WHERE job = ? AND party = ?"
+            (envelope,) = db.execute(own, (number, party)).fetchone()
+        if order and order != hashlib.sha256(envelope or b"").hexdigest():
+            raise Refusal(410, f"job {job} is closed; another one has its name now")
         return number
 
     def upload(self, caller: Grant, job: str, number: int, file: IO[bytes]) -> bool:
