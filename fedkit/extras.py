@@ -48,7 +48,8 @@ def bar(items: Iterable[T], show: bool, unit: str, **options: Any) -> Iterable[T
     """
     from fedkit.checks import flag  # it imports numpy, and `import fedkit` does not
 
-    visible = sys.stderr.isatty() or "ipykernel" in sys.modules
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    visible = sys.stderr.isatty() or hasattr(shell, "kernel")  # a notebook's shell has one
     if not flag("progress", show) or not visible:
         return items
     shown: Iterable[T] = need("tqdm.auto", "run").tqdm(items, unit=unit, leave=False, **options)
