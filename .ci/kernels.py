@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -60,53 +60,49 @@ def environment(configuration: str) -> dict[str, str]:
     return values
 
 
-def run(command: list[str], env: dict[str, str]) -> tuple[int, str, float]:
-    """Run a command; return its status, what it printed and its processor seconds."""
-    with tempfile.TemporaryFile("w+", encoding="utf-8") as out:
-        process = subprocess.Popen(command, cwd=ROOT, env=env, stdout=out, stderr=out)
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-        out.seek(0)
-        return process.returncode, out.read(), usage.ru_utime + usage.ru_stime
+def run(command: list[str], env: dict[str, str]) -> tuple[int, str]:
+    """Run a command; return its status and what it printed."""
+    out = subprocess.PIPE
+    done = subprocess.run(
+        command, cwd=ROOT, env=env, stdout=out, stderr=subprocess.STDOUT, text=True, check=False
+    )
+    return done.returncode, done.stdout
 
 
-def suite(paths: list[str], jobs: int, env: dict[str, str]) -> tuple[list[str], float]:
+def suite(paths: list[str], jobs: int, env: dict[str, str]) -> list[str]:
     """Run the tests; return those that fail."""
     which = ["-n", str(jobs), "-m", "not book and not weekly", "-rfE"]
     command = [sys.executable, "-m", "pytest", *which, *paths]
-    code, said, seconds = run(command, env)
+    code, said = run(command, env)
     failed = [line for line in said.splitlines() if re.match(r"(FAILED|ERROR) ", line)]
-    return failed or ([f"pytest ended with {code}: {said[-2000:]}"] if code else []), seconds
+    return failed or ([f"pytest ended with {code}: {said[-2000:]}"] if code else [])
 
 
-def notebook(name: str, env: dict[str, str]) -> tuple[list[str], float]:
+def notebook(name: str, env: dict[str, str]) -> list[str]:
     """Run one notebook at profile smoke; return why it fails."""
     with tempfile.TemporaryDirectory() as folder:
         output = str(Path(folder) / f"{name}.ipynb")
         step = ["book", "run", name, "--output", output, "--limit", "7200"]
-        code, said, seconds = run([sys.executable, "-m", "fedkit.cli", *step], env)
-    return [f"FAILED notebook {name}: {said.strip()}"] if code else [], seconds
+        code, said = run([sys.executable, "-m", "fedkit.cli", *step], env)
+    return [f"FAILED notebook {name}: {said.strip()}"] if code else []
 
 
 def parts(
     tests: list[str], names: list[str], jobs: int, env: dict[str, str]
-) -> Iterator[tuple[str, list[str], float, float]]:
-    """Run the tests, then notebooks; yield name, failures, processor and wall seconds of each."""
-    begin = time.monotonic()
+) -> Iterator[tuple[str, list[str], float]]:
+    """Run the tests, then notebooks; yield name, failures and seconds of each."""
     if tests:
-        failed, cpu = suite(tests, jobs, env)
-        yield "suite", failed, cpu, time.monotonic() - begin
+        yield "suite", *timed(suite, tests, jobs, env)
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-        runs = {pool.submit(timed, name, env): name for name in names}
+        runs = {pool.submit(timed, notebook, name, env): name for name in names}
         for done in concurrent.futures.as_completed(runs):
-            yield (runs[done], *done.result())
+            yield runs[done], *done.result()
 
 
-def timed(name: str, env: dict[str, str]) -> tuple[list[str], float, float]:
-    """Run one notebook; return why it fails, its processor seconds and its wall seconds."""
+def timed(part: Callable[..., list[str]], *given: object) -> tuple[list[str], float]:
+    """Run a part; return its failures and its seconds."""
     begin = time.monotonic()
-    failed, cpu = notebook(name, env)
-    return failed, cpu, time.monotonic() - begin
+    return part(*given), time.monotonic() - begin
 
 
 def main() -> int:
@@ -124,11 +120,11 @@ def main() -> int:
     if strange:
         parser.error(f"neither a test file nor a notebook: {', '.join(strange)}")
     failures: list[str] = []
-    print(f"{'configuration':14} {'part':28} failures   cpu s  wall s", flush=True)
+    print(f"{'configuration':14} {'part':28} failures seconds", flush=True)
     for configuration in args.only:
         env = environment(configuration)
-        for part, failed, cpu, wall in parts(tests, names, args.jobs, env):
-            row = f"{configuration:14} {part:28} {len(failed):8} {cpu:7.0f} {wall:7.0f}"
+        for part, failed, seconds in parts(tests, names, args.jobs, env):
+            row = f"{configuration:14} {part:28} {len(failed):8} {seconds:7.0f}"
             print(row, flush=True)
             failures += [f"{configuration}: {text}" for text in failed]
     print("\n".join(["", *failures, f"{len(failures)} failures"]))
