@@ -261,3 +261,11 @@ def test_a_broken_paper_from_outside_breaks_no_other(enter, tmp_path: Path, caps
     assert main(["compare", "fedowen"]) == 0
     assert main(["run", "half"]) == 1
     assert capsys.readouterr().err.startswith("fedkit: paper 'half' cannot be loaded")
+
+
+def test_the_sample_of_the_arena_has_the_columns_that_are_printed() -> None:
+    (sample,) = re.findall(r"```text\n(.*?)```", PAGE, flags=re.DOTALL)
+    for table in sample.strip().split("\n\n"):
+        kind, *columns = table.splitlines()[0].split()
+        there = [m.split(".")[-1] for m in fk.arena.MEASURES if m.split(".")[0] == kind]
+        assert columns == there

@@ -245,6 +245,16 @@ def test_no_result_is_typed_on_the_front_page() -> None:
     assert not typed, f"glue these numbers: {typed}"
 
 
+def test_every_question_is_named_at_the_top_of_its_part() -> None:
+    text = (ROOT / "book" / "questions.md").read_text("utf-8")
+    _, *parts = re.split(r"^## .*\n\n", text, flags=re.MULTILINE)
+    for part in parts:
+        names, _, questions = part.partition("\n")
+        labels = re.findall(r"^\((q-[\w-]+)\)=\n\*\*.+\*\*$", questions, flags=re.MULTILINE)
+        assert labels == re.findall(r"<(q-[\w-]+)>`", names)
+        assert len(labels) == len(re.findall(r"^\*\*.+\*\*$", questions, flags=re.MULTILINE))
+
+
 def test_options_of_commands_on_the_front_page_exist() -> None:
     pytest.importorskip("typer")
     import typer
