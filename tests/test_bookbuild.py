@@ -211,6 +211,7 @@ def test_two_runs_give_the_same_bytes(
         "import os, sys\n"
         'print(seed, 2 * rate, os.environ["OMP_NUM_THREADS"], os.environ["ATEN_CPU_CAPABILITY"])\n'
         "print(sys.executable)\n"
+        'import atexit, pathlib; atexit.register(pathlib.Path("bye").touch)\n'
         'print("progress", file=sys.stderr)'
     )
     page = write(body)
@@ -225,6 +226,7 @@ def test_two_runs_give_the_same_bytes(
     assert printed[0] == "0 2e-05 1 default"
     assert os.path.realpath(printed[1]) == os.path.realpath(__import__("sys").executable)
     assert len(cells[3]["outputs"]) == 1  # standard error is not shown
+    assert (page.parent / "bye").exists()  # the kernel ended, and was not ended
     table = "".join(cells[2]["source"])
     assert "fedkit book run page -p rate 1e-05" in table
     assert "| `rate` | `1e-05` | a step size |" in table

@@ -7,6 +7,8 @@ fresh, and ready at once.  Elsewhere a kernel is a new interpreter.
 
 from __future__ import annotations
 
+import asyncio
+import atexit
 import gc
 import multiprocessing
 import os
@@ -110,6 +112,16 @@ class Kernel(AsyncKernelManager):  # type: ignore[misc]
         self.process: _Process | None = None
         self.provisioner = _Forked(kernel_spec=self.kernel_spec, parent=self)
 
+    def close(self) -> None:
+        """Let it end: what it made for its own time goes with it."""
+
+        async def ended() -> None:
+            await self.shutdown_kernel()
+
+        if self.process is not None and self.process.poll() is None:
+            asyncio.run(ended())
+        self.end()
+
     def end(self) -> None:
         """End its process, from any thread, and everything below it."""
         if self.process is not None:
@@ -129,4 +141,7 @@ def _serve(connection: str, cwd: Path, environment: dict[str, str], log: Path) -
     with open(log, "ab") as file:
         for stream in (1, 2):
             os.dup2(file.fileno(), stream)
-    IPKernelApp.launch_instance(["-f", connection, "--HistoryManager.hist_file=:memory:"])
+    try:
+        IPKernelApp.launch_instance(["-f", connection, "--HistoryManager.hist_file=:memory:"])
+    finally:
+        atexit._run_exitfuncs()  # a process of multiprocessing ends without

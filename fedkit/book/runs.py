@@ -94,7 +94,7 @@ def execute(
             raise NotebookError(f"{source.stem} failed: {told}") from error
         finally:
             watch.cancel()
-            kernel.end()
+            kernel.close()
         notebook = nbformat.read(ran, as_version=4)
     complaint = _warning_in(notebook)
     if complaint:
