@@ -603,6 +603,10 @@ def test_methods_are_found_by_what_they_are() -> None:
         ("nothing", "unknown"), ("nowhere:Thing", "cannot be imported"), (object(), "values and"),
         (type("Greedy", (Nan,), {"sees": ("everything",)}), "declares sees"),
         (type("Text", (Nan,), {"sees": "sizes"}), "declares sees"),
+        (type("None_", (Nan,), {"sees": None}), "declares sees = None"),
+        (type("Nested", (Nan,), {"sees": [["updates"]]}), "declares sees"),
+        (type("Once", (Nan,), {"sees": iter(("updates",))}), "declares sees"),
+        (type("Unsure", (Nan,), {"sees": property(throws(OSError))}), "cannot be made: OSError"),
     ):  # fmt: skip
         with pytest.raises(ValueError, match=sentence):
             find_method(wrong)

@@ -309,6 +309,7 @@ def test_flower_that_does_not_start_in_time_is_told_and_ended(tmp_path: Path) ->
 
 
 @pytest.mark.weekly
-def test_real_processes_give_what_our_own_loop_gives(tmp_path: Path) -> None:
+@pytest.mark.parametrize("simulation", [False, True])
+def test_real_processes_give_what_our_own_loop_gives(simulation: bool, tmp_path: Path) -> None:
     setting = Setting(clients=2, rounds=2, timeout=500.0)
-    assert difference(play(setting, tmp_path), setting.own()) < 1e-5
+    assert difference(play(setting, tmp_path, simulation=simulation), setting.own()) < 1e-5

@@ -495,10 +495,12 @@ def find_method(given: object) -> tuple[str, Method]:
         given = make_method(given)
     with blamed(ValueError, f"method {name!r} cannot be made:"):
         made: Any = given() if isinstance(given, type) else given
+        getattr(made, "sees", None)  # a property may raise
     if hasattr(made, "value") and not hasattr(made, "values"):
         made = RoundByRound(made, getattr(made, "sees", SIGHTS[:3]))
     having(f"method {name}", made, "values", "sees")
-    if isinstance(made.sees, str) or not set(made.sees) <= set(SIGHTS):
+    many = isinstance(made.sees, Collection) and not isinstance(made.sees, str)
+    if not many or not all(sight in SIGHTS for sight in made.sees):
         raise ValueError(
             f"method {name} declares sees = {made.sees!r}; expected some of {', '.join(SIGHTS)}"
         )
