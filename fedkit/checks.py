@@ -74,6 +74,8 @@ def having(name: str, value: Any, *attributes: str) -> Any:
     if not plain and all(hasattr(value, one) for one in attributes):
         return value
     made = f"; make one: {value.__name__}(...)" if isinstance(value, type) else ""
+    if not plain:
+        made = f"; it has no {' and no '.join(a for a in attributes if not hasattr(value, a))}"
     wanted = " and ".join(attributes)
     raise ValueError(f"{name} is {_shown(value)}; expected an object with {wanted}{made}")
 
