@@ -73,11 +73,14 @@ def having(name: str, value: Any, *attributes: str) -> Any:
     plain = isinstance(value, type | str | bytes)  # text has `split` too
     if not plain and all(hasattr(value, one) for one in attributes):
         return value
-    made = f"; make one: {value.__name__}(...)" if isinstance(value, type) else ""
-    if not plain:
-        made = f"; it has no {' and no '.join(a for a in attributes if not hasattr(value, a))}"
+    lacking = " and no ".join(one for one in attributes if not hasattr(value, one))
+    told = f"it has no {lacking}"
+    if isinstance(value, type):
+        told = f"make one: {value.__name__}(...)"
+    elif plain:
+        told = "text is none"
     wanted = " and ".join(attributes)
-    raise ValueError(f"{name} is {_shown(value)}; expected an object with {wanted}{made}")
+    raise ValueError(f"{name} is {_shown(value)}; expected an object with {wanted}; {told}")
 
 
 def vector(name: str, values: Any, length: int | None = None) -> npt.NDArray[np.float64]:

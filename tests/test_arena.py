@@ -600,7 +600,8 @@ def test_methods_are_found_by_what_they_are() -> None:
     )  # fmt: skip
     assert find_method(Backwards)[0] == "Backwards"
     for wrong, sentence in (
-        ("nothing", "unknown"), ("nowhere:Thing", "cannot be imported"), (object(), "values and"),
+        ("nothing", "unknown"), ("nowhere:Thing", "cannot be imported"),
+        (object(), "no values and no sees"),
         (type("Greedy", (Nan,), {"sees": ("everything",)}), "declares sees"),
         (type("Text", (Nan,), {"sees": "sizes"}), "declares sees"),
         (type("None_", (Nan,), {"sees": None}), "declares sees = None"),

@@ -212,6 +212,7 @@ def test_two_runs_give_the_same_bytes(
         'print(seed, 2 * rate, os.environ["OMP_NUM_THREADS"], os.environ["ATEN_CPU_CAPABILITY"])\n'
         "print(sys.executable)\n"
         'import atexit, pathlib; atexit.register(pathlib.Path("bye").touch)\n'
+        "import multiprocessing; p = multiprocessing.Process(target=int); p.start(); p.join()\n"
         'print("progress", file=sys.stderr)'
     )
     page = write(body)
@@ -239,6 +240,7 @@ def test_two_runs_give_the_same_bytes(
         ("import os\nos._exit(3)", 60, "kernel died"),
         ("x = 1\nassert x == 2, 'the sum is off'", 60, "cell 1 raised AssertionError: the sum is"),
         ("import time\ntime.sleep(60)", 4, "limit"),
+        ("import time\ntime.sleep(60)", 0.01, "limit"),  # up before the kernel is there
         ("import warnings\nwarnings.warn('old name', stacklevel=1)", 60, "UserWarning: old name"),
     ],
 )

@@ -577,6 +577,8 @@ def test_dealing_coalitions_to_the_proxies_changes_no_mean(monkeypatch):
     monkeypatch.setattr(proxysampling, "TOGETHER", 0)
     monkeypatch.setattr(proxysampling, "CROWDED", 0)
     dealt = estimate_many(TableGame(MARGINS), estimator, 24, range(60))
+    free = estimate(TableGame(MARGINS), ProxySampling("auto", SHARES, score=share_right), 24, 0)
+    assert not any("mixture" in name.partition(", ")[2] for name in free.info["proxies"])
     off = np.array([a.values - b.values for a, b in zip(dealt, together, strict=True)])
     z = off.mean(axis=0) / (off.std(axis=0, ddof=1) / np.sqrt(60))
     assert np.abs(z).max() < 4.5

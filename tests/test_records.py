@@ -218,6 +218,10 @@ def test_overlapping_blocks_of_seeds_count_once(store: Store) -> None:
 def test_default_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FEDKIT_RESULTS", str(tmp_path))
     assert Store().root == tmp_path
+    (tmp_path / "a file").touch()
+    monkeypatch.setenv("FEDKIT_RESULTS", str(tmp_path / "a file"))
+    with pytest.raises(ValueError, match="a file; expected a folder of records"):
+        Store()
     monkeypatch.delenv("FEDKIT_RESULTS")
     assert Store().root == Path(records.__file__).parents[2] / "results"
 

@@ -39,7 +39,7 @@ class _Process:
         if sys.platform == "linux":
             context = multiprocessing.get_context("forkserver")
             context.set_forkserver_preload(list(_IMPORTED))
-        self.process = context.Process(target=_serve, args=given, daemon=True)
+        self.process = context.Process(target=_serve, args=given)
         self.process.start()
         self.pid: int = self.process.pid
 
@@ -87,6 +87,8 @@ class _Forked(LocalProvisioner):  # type: ignore[misc]
                 given = (kernel.connection_file, kernel.cwd, kernel.environment, kernel.log_file)
                 process: Any = _Process(*given)
                 self.process = kernel.process = process
+                if kernel.over:  # its time was up before it began
+                    process.kill()
             finally:
                 for name, value in before.items():
                     os.environ.pop(name) if value is None else os.environ.update({name: value})
@@ -109,7 +111,9 @@ class Kernel(AsyncKernelManager):  # type: ignore[misc]
     def __init__(self, work: Path, cwd: Path, environment: Mapping[str, str]) -> None:
         super().__init__(connection_file=str(work / "kernel.json"))
         self.cwd, self.environment, self.log_file = cwd, dict(environment), work / "kernel.log"
+        self.log_file.touch()
         self.process: _Process | None = None
+        self.over = False
         self.provisioner = _Forked(kernel_spec=self.kernel_spec, parent=self)
 
     def close(self) -> None:
@@ -123,7 +127,8 @@ class Kernel(AsyncKernelManager):  # type: ignore[misc]
         self.end()
 
     def end(self) -> None:
-        """End its process, from any thread, and everything below it."""
+        """End its process, from any thread, and everything below it; none begins any more."""
+        self.over = True
         if self.process is not None:
             self.process.kill()
 
@@ -133,6 +138,7 @@ def _serve(connection: str, cwd: Path, environment: dict[str, str], log: Path) -
     from ipykernel.kernelapp import IPKernelApp
 
     gc.freeze()  # what was imported stays
+    multiprocessing.set_start_method(None, force=True)  # type: ignore[arg-type]  # as in any kernel
     # a kernel whose parent is gone ends too
     environment["JPY_PARENT_PID"] = str(os.getppid())
     os.environ.clear()

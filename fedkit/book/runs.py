@@ -79,6 +79,7 @@ def execute(
                 parameters,
                 kernel_name="python3",
                 km=kernel,
+                start_timeout=max(1, round(limit)),
                 progress_bar=False,
                 request_save_on_cell_execute=False,
             )
@@ -114,7 +115,7 @@ def _failure(notebook: Any, error: Exception, output: str) -> str:
                 if out.ename == "AssertionError" and not out.evalue.strip():
                     told = f"a finding that the page asserts in cell {index} does not hold"
                 return f"{told}\n--- the cell ---\n{cell.source.strip()}"
-    if type(error).__name__ == "DeadKernelError":
+    if isinstance(error, need("nbclient.exceptions", extra="book").DeadKernelError):
         return "the kernel died in mid-notebook (out of memory, or killed); nothing was written"
     return output[-3000:].strip()
 

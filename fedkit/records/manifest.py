@@ -43,6 +43,8 @@ def default_root() -> Path:
     from, else ``results`` in the current folder.
     """
     named = os.environ.get("FEDKIT_RESULTS")
+    if named and Path(named).is_file():
+        raise ValueError(f"FEDKIT_RESULTS is {named!r}, a file; expected a folder of records")
     return Path(named) if named else (repository_root() or Path.cwd()) / "results"
 
 
