@@ -48,7 +48,7 @@ def lenet() -> nn.Module:
 MODULES: dict[str, Callable[[], nn.Module]] = {"mlp-200": mlp, "lenet5": lenet}
 LIMITS = {
     "mlp-200": "memory traffic of hidden units; a product with K = k + 1 = 11",
-    "lenet5": "arithmetic of the second convolution, about half of the time",
+    "lenet5": "arithmetic of both convolutions, more than half of the time (needs AVX-512)",
 }
 
 

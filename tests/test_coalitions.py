@@ -132,13 +132,13 @@ def test_chunks_do_not_change_the_result(
     monkeypatch.setattr("fedkit.learning.evaluation._CPU_TILE_BYTES", 1)
     monkeypatch.setattr("fedkit.learning.evaluation._CPU_GROUP_BYTES", 1)
     monkeypatch.setattr("fedkit.learning.first_layer._CPU_COLUMNS", 100)
-    monkeypatch.setattr("fedkit.learning.first_layer._CPU_PRODUCT_BYTES", 1)
+    monkeypatch.setattr("fedkit.learning.first_layer._CPU_CONVOLVED", 1)
     assert_close(game_of(1).value(ALL), values)
     assert_close(np.concatenate([game_of(1).value(row[None]) for row in ALL]), values)
 
 
 def test_small_requests_share_the_first_layer_once_that_pays() -> None:
-    for (name, shape), shared in ((ARCHS[0], True), (ARCHS[2], False)):  # LeNet: from patches
+    for (name, shape), shared in ((ARCHS[0], True), (ARCHS[2], False)):  # LeNet: convolves
         arch, base, updates, x, y = setting(name, shape)
         evaluator = Evaluator(arch, x, y, "negative_loss")
         whole = RoundGame(evaluator, base, updates, SIZES).value(ALL)

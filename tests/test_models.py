@@ -11,7 +11,14 @@ from torch import nn
 from torch.nn import functional as F
 
 from fedkit.learning.architectures import build
-from fedkit.learning.layers import MaxPool, convolve_and_pool, max_pool_2x2
+from fedkit.learning.layers import (
+    MaxPool,
+    affine,
+    convolve_and_pool,
+    grown,
+    largest,
+    max_pool_2x2,
+)
 
 torch.set_num_threads(1)
 
@@ -201,6 +208,24 @@ def test_other_sizes_take_torchs_kernel():
     assert torch.equal(MaxPool(3).forward((), x), expected)
 
 
+def test_an_affine_map_is_that_of_torch_with_gradients_and_without():
+    rng = np.random.default_rng(1)
+    x, weight, bias = (
+        torch.tensor(rng.normal(size=shape), dtype=torch.float32)
+        for shape in ((7, 30), (5, 30), (5,))
+    )
+    expected = x.double() @ weight.double().t() + bias.double()
+    with torch.no_grad():
+        for parts in ((x, weight), (x[::2], weight), (x.flip(1), weight.t().contiguous().t())):
+            found = affine(*parts, bias).double()
+            wanted = parts[0].double() @ parts[1].double().t() + bias.double()
+            torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
+    leaf = x.clone().requires_grad_()
+    affine(leaf, weight, bias).sum().backward()
+    torch.testing.assert_close(leaf.grad, weight.sum(0).expand(7, -1))
+    torch.testing.assert_close(affine(x, weight, bias).double(), expected, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("bias", [True, False])
 def test_a_convolution_and_its_pool_in_one_step(bias):
     rng = np.random.default_rng(1)
@@ -210,8 +235,10 @@ def test_a_convolution_and_its_pool_in_one_step(bias):
     with torch.no_grad():
         for stride, padding, size in ((1, 0, 2), (1, 2, 2), (2, 1, 3)):
             expected = F.max_pool2d(F.conv2d(x, weight, added, stride, padding), size)
-            got = convolve_and_pool(x, weight, added, stride, padding, size)
+            reach = grown(largest(x), weight, added)
+            got = convolve_and_pool(x, weight, added, stride, padding, size, reach)
             torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-4)
         for large in (torch.nan, torch.inf, 3e38):
-            assert convolve_and_pool(x * large, weight, added, 1, 0, 2) is None
-    assert convolve_and_pool(x, weight, added, 1, 0, 2) is None  # with gradients
+            beyond = grown(largest(x * large), weight, added)
+            assert convolve_and_pool(x * large, weight, added, 1, 0, 2, beyond) is None
+    assert convolve_and_pool(x, weight, added, 1, 0, 2, reach) is None  # with gradients

@@ -36,10 +36,8 @@ Array = Tensor | np.ndarray
 
 # Bytes that a group of coalitions, and one activation of one model, may fill on a CPU: shares of
 # its last-level cache (chosen by measurement).
-_CPU_GROUP_BYTES = 1 << 26
+_CPU_GROUP_BYTES = 1 << 25
 _CPU_TILE_BYTES = 1 << 24
-# Patches of all images are kept up to here; beyond, they are made anew for every block.
-_CPU_PATCH_BYTES = 1 << 26
 
 
 @dataclass
@@ -169,8 +167,7 @@ class Evaluator:
         way = "first layer, " if self._head else "module, " if self._whole else ""
         self.path = way + ("stacked" if self._stacked else "loop")
         self._peak = 3 * 4 * arch.widest  # bytes of live activations per image and model
-        self._patch = self._head.patch if self._head and not cuda else 0
-        self._patches: Tensor | None = None
+        self._convolves = self._head is not None and self._head.small and not cuda
         self._block = self._head.block(self.device) if self._head else 1
 
     def utilities(self, params: Array) -> np.ndarray:
@@ -202,10 +199,10 @@ class Evaluator:
         float64 array ``[B]``, or ``[B, classes]`` for "class_accuracy"
         """
         # Preparing costs about k + 1 models: it waits until as much was spent without, so that a
-        # round of small requests costs at most twice what was best.  From patches, the layer of one
-        # model is as cheap as a share in a small product: small requests then stay direct.
-        asked = len(weights) + (0 if self._patch else prepared.spent)
-        direct = self._head is None or (asked <= len(prepared.updates) and prepared.first is None)
+        # round of small requests costs at most twice what was best.
+        asked = len(weights) + prepared.spent
+        direct = self._head is None or self._convolves
+        direct = direct or (asked <= len(prepared.updates) and prepared.first is None)
         prepared.spent += len(weights) if direct else 0
         rows = torch.as_tensor(weights, dtype=torch.float32, device=self.device)
         return self._run(rows, prepared, direct)
@@ -246,8 +243,6 @@ class Evaluator:
             first: Tensor | None = None
             if prepared is not None and not direct:
                 first = self._first(prepared, lo, hi)
-            elif self._patch:
-                first = self._patches_of(lo, hi)
             for start, stop in self._tiles(lo, hi):
                 groups = self._row_groups(rows, stop - start, direct)
                 add = partial(self._add, sums, rows, prepared, first, start, stop, lo)
@@ -266,11 +261,6 @@ class Evaluator:
             per_image = max(per_image, outputs * 2)
         step = max(1, self._bytes // per_image)
         step = -(-step // self._block) * self._block
-        if direct and self._patch and self._head:
-            per_image = 4 * self._patch * (self._head.width // self._head.shape[0])
-            kept = min(_CPU_PATCH_BYTES, self._bytes // 4) // per_image
-            if kept < len(self.x):
-                step = max(1, min(step, kept // 8))
         for lo in range(0, len(self.x), step):
             yield lo, min(lo + step, len(self.x))
 
@@ -286,7 +276,7 @@ class Evaluator:
     def _row_groups(self, rows: Tensor, images: int, direct: bool) -> Iterator[slice]:
         """Groups of coalitions, bounded in memory and enough of them for every core."""
         per_row = 4 * self.arch.n_parameters + (images * self._peak if self._stacked else 0)
-        if self._head and (self._patch or not direct):
+        if self._head and (self._convolves or not direct):
             per_row = 4 * self.arch.n_parameters
             per_row += images * (8 * self._head.width + (self._peak if self._stacked else 0))
         most = max(1, self._bytes // (4 * per_row))
@@ -294,6 +284,8 @@ class Evaluator:
             threads = torch.get_num_threads()
             share = -(-len(rows) // threads)
             most = max(1, min(most // threads, max(8, _CPU_GROUP_BYTES // per_row), share))
+            if self._convolves and self._head:  # whole convolutions, side by side
+                most = -(-most // self._head.together) * self._head.together if most > 1 else 1
         for start in range(0, len(rows), most):
             yield slice(start, start + most)
 
@@ -306,16 +298,6 @@ class Evaluator:
         if (lo, hi) == (0, len(self.x)):
             prepared.first = outputs
         return outputs
-
-    def _patches_of(self, lo: int, hi: int) -> Tensor:
-        """Patches of images lo to hi; kept when they cover all images."""
-        assert self._head is not None
-        if self._patches is not None:
-            return self._patches
-        patches = self._head.patches(self.x[lo:hi])
-        if (lo, hi) == (0, len(self.x)):
-            self._patches = patches
-        return patches
 
     @torch.no_grad()  # holds for one thread
     def _add(
@@ -331,32 +313,33 @@ class Evaluator:
     ) -> None:
         """Add the scores of a group of models on images lo to hi to `sums`.
 
-        `first` are the first layer's outputs on the images from `origin` on, or their patches
-        (three axes).
+        `first` are the first layer's outputs on the images from `origin` on.
         """
         rows = rows[group]
-        head = self._head if first is not None else None
+        head = self._head if self._convolves or first is not None else None
         done = head.n_parameters if head else 0
-        skip = 0 if first is None or first.dim() == 3 else done
+        skip = 0 if first is None else done
         params = rows
         if prepared is not None:
             params = torch.addmm(prepared.base[skip:], rows, prepared.updates[:, skip:])
         layers, x = [layer for _, layer in self.arch.layers], self.x[lo:hi]
-        if head and first is not None:
+        reach: Tensor | None = None
+        if head:
             hidden = torch.empty(len(rows), (hi - lo) * head.width, device=self.device)
-            if skip:
+            if first is None:
+                reach = head.convolve(params[:, :done], x, hidden)
+            else:
                 blocks = slice((lo - origin) // self._block, -(-(hi - origin) // self._block))
                 head.combine(rows, first[blocks], hidden)
-            else:
-                head.convolve(params[:, :done], first[lo - origin : hi - origin], hidden)
             layers, x = list(head.rest), hidden.view(len(rows), hi - lo, *head.shape)
         tensors = self.arch.split(params[:, done - skip :], done)
         if self._stacked:
-            self._keep(sums[group], run_layers(layers, tensors, x), lo, hi)
+            self._keep(sums[group], run_layers(layers, tensors, x, reach), lo, hi)
             return
         for b, target in enumerate(sums[group].split(1)):
             own = [t[b : b + 1] for t in tensors]
-            self._keep(target, run_layers(layers, own, x[b : b + 1] if head else x), lo, hi)
+            logits = run_layers(layers, own, x[b : b + 1] if head else x, reach)
+            self._keep(target, logits, lo, hi)
 
     def _keep(self, target: Tensor, logits: Tensor, lo: int, hi: int) -> None:
         if callable(self.utility):

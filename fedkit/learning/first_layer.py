@@ -4,8 +4,8 @@ Before any activation, a linear or convolutional layer is linear in its weights 
 coalition with weights w, ``(W_0 + sum w_i D_i) x = W_0 x + sum w_i D_i x``: k + 1 outputs give
 those of every coalition by one matrix product.
 
-A small convolution needs no outputs to start from: with the images laid out as patches, one per
-pooled pixel, the layer and its max pool are a matrix product with the coalition's own weights.
+A small convolution on a CPU needs no outputs to start from: several coalitions convolve the same
+images, so that their own weights, side by side, are one convolution with many channels.
 """
 
 from __future__ import annotations
@@ -17,17 +17,31 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fedkit.learning.architectures import Architecture
-from fedkit.learning.layers import Conv2d, Flatten, Layer, Linear, MaxPool, ReLU, Residual
+from fedkit.learning.layers import (
+    Conv2d,
+    Flatten,
+    Layer,
+    Linear,
+    MaxPool,
+    ReLU,
+    Residual,
+    affine,
+    convolve_and_pool,
+    grown,
+    largest,
+)
 
 __all__ = ["FirstLayer"]
 
 # Columns of one matrix product on a CPU, fewer where a max pool follows: the product is then still
 # in the L2 cache when its maximum is taken (measured).
 _CPU_COLUMNS = 1 << 15
-# Scalars of a patch up to which its product is cheaper than the outputs of k + 1 models, and bytes
-# of a product that its maximum still finds in the L2 cache (both measured, k = 10).
-_CPU_PATCH = 64
-_CPU_PRODUCT_BYTES = 1 << 21
+# Scalars of a kernel up to which a convolution is cheaper than the outputs of k + 1 models, and of
+# its output before the pool, which then finds it in the L2 cache (both measured, k = 10).
+_CPU_KERNEL = 64
+_CPU_CONVOLVED = 1 << 20
+# Channels of convolutions side by side: whole vectors of any width.
+_CPU_CHANNELS = 48
 
 
 @dataclass(frozen=True)
@@ -104,14 +118,11 @@ class FirstLayer:
         stack = torch.cat([base[None], updates])[:, : self.n_parameters]
         models, slabs = len(stack), self.pool**2
         z = x.new_empty(len(x), models, slabs, self.width)
-        if self.patch:
-            rows = self._shifted(stack).expand(len(x), -1, -1)
-            torch.bmm(rows, self.patches(x), out=z.view(len(x), rows.shape[1], -1))
-        elif isinstance(self.layer, Linear):
+        if isinstance(self.layer, Linear):
             flat, sizes = x.flatten(1), [spec.size for spec in self.layer.specs]
             for i, own in enumerate(stack):
                 weight, bias = own.split(sizes)
-                z[:, i, 0] = torch.addmm(bias, flat, weight.view(self.layer.n_out, -1).t())
+                z[:, i, 0] = affine(flat, weight.view(self.layer.n_out, -1), bias)
         else:
             self._convolved(stack, x, z)
         if block == 1:
@@ -164,58 +175,47 @@ class FirstLayer:
                 part.copy_(pooled)
 
     @property
-    def _reach(self) -> int:
-        """Side of the patch that a pooled pixel depends on."""
-        assert isinstance(self.layer, Conv2d)
-        return self.layer.kernel + (self.pool - 1) * self.layer.stride
+    def small(self) -> bool:
+        """Whether coalitions on a CPU convolve images themselves: :meth:`convolve`."""
+        layer = self.layer
+        return isinstance(layer, Conv2d) and layer.c_in * layer.kernel**2 <= _CPU_KERNEL
 
     @property
-    def patch(self) -> int:
-        """Scalars of a patch, the one of the bias among them; 0 where patches are no use."""
-        if not isinstance(self.layer, Conv2d):
-            return 0
-        size = self.layer.c_in * self._reach**2 + 1
-        return size if size <= _CPU_PATCH else 0
+    def together(self) -> int:
+        """Models whose convolutions stand side by side."""
+        return max(1, _CPU_CHANNELS // self.shape[0])
 
-    def patches(self, x: Tensor) -> Tensor:
-        """Images ``[N, C, H, W]`` as patches ``[N, patch, height * width]``; the last row is 1."""
-        assert isinstance(self.layer, Conv2d)
-        conv, (_, height, width) = self.layer, self.shape
-        padded, step = F.pad(x, [conv.padding] * 4), conv.stride * self.pool
-        windows = padded.unfold(2, self._reach, step).unfold(3, self._reach, step)
-        windows = windows[:, :, :height, :width].permute(0, 1, 4, 5, 2, 3)
-        out = x.new_ones(len(x), self.patch, height, width)
-        out[:, :-1].view(windows.shape).copy_(windows)
-        return out.flatten(2)
+    def convolve(self, params: Tensor, x: Tensor, out: Tensor) -> Tensor:
+        """Activations of models ``[B, ...]`` on images ``[N, C, H, W]`` into ``[B, N * width]``.
 
-    def convolve(self, params: Tensor, patches: Tensor, out: Tensor) -> None:
-        """Activations of models with parameters ``[B, ...]`` into `out` ``[B, N * width]``."""
-        b, matrix, pixels = len(params), self._shifted(params), patches.shape[2]
-        step = max(1, _CPU_PRODUCT_BYTES // (4 * len(matrix) * pixels))
-        images = out.view(b, len(patches), self.width)
-        for lo in range(0, len(patches), step):
-            part = patches[lo : lo + step]
-            product = torch.bmm(matrix.expand(len(part), -1, -1), part)
-            pooled = product.view(len(part), b, self.pool**2, self.width).amax(2).transpose(0, 1)
-            target = images[:, lo : lo + step]
-            if self.relu:
-                torch.clamp_min(pooled, 0, out=target)
-            else:
-                target.copy_(pooled)
-
-    def _shifted(self, params: Tensor) -> Tensor:
-        """Weights as rows ``[B * pool^2 * c_out, patch]``.
-
-        The positions of a pooling square have one weight, shifted within the patch.
+        Returns a bound of their absolute values.
         """
         assert isinstance(self.layer, Conv2d)
-        conv, b, size = self.layer, len(params), self.layer.specs[0].size
-        weight = params[:, :size].view(b, *conv.specs[0].shape)
-        rows = params.new_zeros(b, self.pool**2, conv.c_out, self.patch)
-        shifted = rows[..., :-1].unflatten(3, (conv.c_in, self._reach, self._reach))
-        for j in range(self.pool**2):
-            y, x = (conv.stride * d for d in divmod(j, self.pool))
-            shifted[:, j, ..., y : y + conv.kernel, x : x + conv.kernel] = weight
-        if conv.bias:
-            rows[..., -1] = params[:, None, size:]
-        return rows.view(-1, self.patch)
+        conv, size = self.layer, self.layer.specs[0].size
+        activations = out.view(len(params), len(x), *self.shape)
+        inputs = largest(x)
+        bounds = []
+        for models in torch.arange(len(params)).split(self.together):
+            own = slice(int(models[0]), int(models[-1]) + 1)
+            kernels = params[own, :size].reshape(-1, *conv.specs[0].shape[1:])
+            bias = params[own, size:].flatten() if conv.bias else None
+            bounds.append(grown(inputs, kernels, bias))
+            step = max(1, _CPU_CONVOLVED // (len(models) * self.size))
+            for lo in range(0, len(x), step):
+                pooled = self._pooled(x[lo : lo + step], kernels, bias, bounds[-1])
+                pooled = pooled.unflatten(1, (len(models), -1)).transpose(0, 1)
+                target = activations[own, lo : lo + step]
+                if self.relu:
+                    torch.clamp_min(pooled, 0, out=target)
+                else:
+                    target.copy_(pooled)
+        return torch.stack(bounds).max()
+
+    def _pooled(self, x: Tensor, kernels: Tensor, bias: Tensor | None, reach: Tensor) -> Tensor:
+        assert isinstance(self.layer, Conv2d)
+        place = self.layer.stride, self.layer.padding
+        if self.pool > 1:
+            together = convolve_and_pool(x, kernels, bias, *place, self.pool, reach)
+            if together is not None:
+                return together
+        return F.max_pool2d(F.conv2d(x, kernels, bias, *place), self.pool)

@@ -29,8 +29,11 @@ __all__ = [
     "ReLU",
     "Residual",
     "Spec",
+    "affine",
     "convolve_and_pool",
+    "grown",
     "joined_specs",
+    "largest",
     "max_pool_2x2",
     "run_layers",
 ]
@@ -96,7 +99,7 @@ class Linear:
         s = weight.shape[0]
         if s == 1:
             # squeeze, not [0]: the gradient of an index is a new tensor of zeros.
-            return F.linear(x.reshape(-1, self.n_in), weight.squeeze(0), bias.squeeze(0))[None]
+            return affine(x.reshape(-1, self.n_in), weight.squeeze(0), bias.squeeze(0))[None]
         if x.dim() == 2:
             out = x @ weight.reshape(s * self.n_out, self.n_in).t()
             return out.view(-1, s, self.n_out).transpose(0, 1) + bias[:, None]
@@ -136,14 +139,19 @@ class Conv2d:
             groups = 1  # all models see the same images: one plain convolution, S times as wide
         return _unfold(F.conv2d(x, weight, bias, self.stride, self.padding, groups=groups), s)
 
-    def pooled(self, parameters: Sequence[Tensor], x: Tensor, size: int) -> Tensor | None:
-        """The layer of one model and a max pool as one step, or None where that has no use."""
+    def pooled(
+        self, parameters: Sequence[Tensor], x: Tensor, size: int, reach: Tensor
+    ) -> Tensor | None:
+        """The layer of one model and a max pool as one step, or None where that has no use.
+
+        No output is beyond `reach`.
+        """
         if len(parameters[0]) != 1:
             return None
         images = x.squeeze(0) if x.dim() == 5 else x
         weight = parameters[0].squeeze(0)
         bias = parameters[1].squeeze(0) if self.bias else None
-        together = convolve_and_pool(images, weight, bias, self.stride, self.padding, size)
+        together = convolve_and_pool(images, weight, bias, self.stride, self.padding, size, reach)
         return None if together is None else together[None]
 
 
@@ -238,15 +246,26 @@ class Residual:
         return torch.relu(y + skip)
 
 
-def run_layers(layers: Sequence[Layer], parameters: Sequence[Tensor], x: Tensor) -> Tensor:
-    """Run layers in order; `parameters` are those of all layers, one after another."""
+def run_layers(
+    layers: Sequence[Layer],
+    parameters: Sequence[Tensor],
+    x: Tensor,
+    reach: Tensor | None = None,
+) -> Tensor:
+    """Run layers in order; `parameters` are those of all layers, one after another.
+
+    No scalar of x is beyond `reach`, where that is known.
+    """
     todo, rest = list(layers), list(parameters)
     while todo:
         layer = todo.pop(0)
         own, rest = rest[: len(layer.specs)], rest[len(layer.specs) :]
         together = None
-        if isinstance(layer, Conv2d) and todo and isinstance(todo[0], MaxPool):
-            together = layer.pooled(own, x, todo[0].size)
+        if isinstance(layer, Conv2d) and todo and isinstance(todo[0], MaxPool) and _onednn(x):
+            reach = grown(largest(x) if reach is None else reach, *own)
+            together = layer.pooled(own, x, todo[0].size, reach)
+        elif layer.specs:
+            reach = None
         if together is None:
             x = layer.forward(own, x)
         else:
@@ -255,13 +274,29 @@ def run_layers(layers: Sequence[Layer], parameters: Sequence[Tensor], x: Tensor)
     return x
 
 
-# ---------------------------------------------------------------- 2 x 2 max pooling on a CPU
+# ------------------------------------------------- affine maps and 2 x 2 max pooling on a CPU
+#
+# Torch's matrix products come from a library that is half as fast on some processors as oneDNN.
 #
 # Torch's kernel looks at one window after the other.  Without a gradient, comparisons of strided
 # halves give the same maxima several times as fast, and convolution and pool stay in oneDNN's
 # blocked layout, of which a quarter of the pixels is brought back into torch's.
 
 _LARGE = 1e37  # below it, float32 sums have no infinity and no NaN
+
+
+def _onednn(x: Tensor) -> bool:
+    """Whether oneDNN may be asked: without gradients, float32 on a CPU, where torch has it."""
+    usable = x.device.type == "cpu" and x.dtype == torch.float32 and x.numel() > 0
+    return usable and not torch.is_grad_enabled() and torch.backends.mkldnn.is_available()
+
+
+def affine(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """``F.linear(x, weight, bias)`` of ``[N, n_in]``."""
+    if not _onednn(x) or not hasattr(torch.ops.mkldnn, "_linear_pointwise"):
+        return F.linear(x, weight, bias)
+    product: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+    return product
 
 
 def max_pool_2x2(x: Tensor) -> Tensor:
@@ -273,22 +308,34 @@ def max_pool_2x2(x: Tensor) -> Tensor:
     return torch.maximum(wide[..., 0::2, :], wide[..., 1::2, :])
 
 
+def largest(x: Tensor) -> Tensor:
+    """Return the largest absolute value; NaN where there is one."""
+    low, high = torch.aminmax(x)
+    return torch.maximum(high, -low)
+
+
+def grown(reach: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Return a bound of a convolution's outputs ``[..., c_out, c_in, k, k]`` from its inputs'."""
+    reach = reach * weight.abs().sum((-3, -2, -1)).max()
+    return reach if bias is None else reach + bias.abs().max()
+
+
 def convolve_and_pool(
-    x: Tensor, weight: Tensor, bias: Tensor | None, stride: int, padding: int, size: int
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: int,
+    padding: int,
+    size: int,
+    reach: Tensor,
 ) -> Tensor | None:
     """Return ``F.max_pool2d(F.conv2d(x, weight, bias, stride, padding), size)`` of one model.
 
     None says that this is not the place: with gradients, on another device, without oneDNN, or
-    where the convolution could overflow, because oneDNN's pool passes over a NaN.
+    where the convolution could overflow (no output is beyond `reach`), because oneDNN's pool
+    passes over a NaN.
     """
-    usable = x.device.type == "cpu" and x.dtype == torch.float32 and len(x) > 0
-    if not usable or torch.is_grad_enabled() or not torch.backends.mkldnn.is_available():
-        return None
-    low, high = torch.aminmax(x)
-    reach = torch.maximum(high, -low) * weight.abs().sum((1, 2, 3)).max()
-    if bias is not None:
-        reach = reach + bias.abs().max()
-    if not bool(reach < _LARGE):
+    if not _onednn(x) or not bool(reach < _LARGE):
         return None
     blocked = torch.mkldnn_convolution(
         x.contiguous().to_mkldnn(),
