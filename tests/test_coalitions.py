@@ -77,6 +77,8 @@ def test_values_are_those_of_averaged_models(
         assert_close(got, expected)
         few = evaluator.evaluate(evaluator.prepare(base, updates), weights[5:7])  # the direct way
         assert_close(few, expected[5:7])
+        evaluator._convolves = False  # as on CUDA
+        assert_close(RoundGame(evaluator, base, updates, SIZES).value(ALL), expected)
         models = base + torch.from_numpy(weights[:3]).float() @ updates
         assert_close(evaluator.utilities(models), expected[:3])
 

@@ -167,7 +167,7 @@ class Evaluator:
         way = "first layer, " if self._head else "module, " if self._whole else ""
         self.path = way + ("stacked" if self._stacked else "loop")
         self._peak = 3 * 4 * arch.widest  # bytes of live activations per image and model
-        self._convolves = self._head is not None and self._head.small and not cuda
+        self._convolves = not cuda and self._head is not None and self._head.images
         self._block = self._head.block(self.device) if self._head else 1
 
     def utilities(self, params: Array) -> np.ndarray:
