@@ -12,10 +12,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 __all__ = [
@@ -278,9 +279,9 @@ def run_layers(
 #
 # Torch's matrix products come from a library that is half as fast on some processors as oneDNN.
 #
-# Torch's kernel looks at one window after the other.  Without a gradient, comparisons of strided
-# halves give the same maxima several times as fast, and convolution and pool stay in oneDNN's
-# blocked layout, of which a quarter of the pixels is brought back into torch's.
+# Torch's kernel looks at one window after the other.  Comparisons of strided halves give the same
+# maxima several times as fast.  Without a gradient, convolution and pool stay in oneDNN's blocked
+# layout, of which a quarter of the pixels is brought back into torch's.
 
 _LARGE = 1e37  # below it, float32 sums have no infinity and no NaN
 
@@ -301,11 +302,36 @@ def affine(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 def max_pool_2x2(x: Tensor) -> Tensor:
     """``F.max_pool2d(x, 2)`` of ``[N, C, H, W]``, gradients included."""
+    x = x[..., : x.shape[-2] // 2 * 2, : x.shape[-1] // 2 * 2]
     if torch.is_grad_enabled() and x.requires_grad:
-        return F.max_pool2d(x, 2)
-    height, width = x.shape[-2] // 2 * 2, x.shape[-1] // 2 * 2
-    wide = torch.maximum(x[..., :height, 0:width:2], x[..., :height, 1:width:2])
+        pooled: Tensor = _MaxPool2x2.apply(x)
+        return pooled
+    wide = torch.maximum(x[..., 0::2], x[..., 1::2])
     return torch.maximum(wide[..., 0::2, :], wide[..., 1::2, :])
+
+
+class _MaxPool2x2(torch.autograd.Function):
+    """Pairs of columns, then of rows: among equals the first of a square, as torch has it."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        left, right = x[..., 0::2], x[..., 1::2]
+        wide = torch.maximum(left, right)
+        upper, lower = wide[..., 0::2, :], wide[..., 1::2, :]
+        ctx.save_for_backward(left >= right, upper >= lower)
+        return torch.maximum(upper, lower)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        left, upper = ctx.saved_tensors
+        wide = gradient.new_empty(left.shape)
+        torch.mul(gradient, upper, out=wide[..., 0::2, :])
+        torch.sub(gradient, wide[..., 0::2, :], out=wide[..., 1::2, :])
+        result = gradient.new_empty(*left.shape[:-1], 2 * left.shape[-1])
+        torch.mul(wide, left, out=result[..., 0::2])
+        torch.sub(wide, result[..., 0::2], out=result[..., 1::2])
+        return result
 
 
 def largest(x: Tensor) -> Tensor:
