@@ -20,6 +20,7 @@ need("typer", extra="run")
 
 import typer  # noqa: E402
 
+from fedkit.checks import choice  # noqa: E402
 from fedkit.papers.claims import all_claims, claims_papers, load_claims  # noqa: E402
 from fedkit.papers.registry import all_experiments, get, keep, papers  # noqa: E402
 from fedkit.records.cell import PROFILES, format_seeds, parse_seeds  # noqa: E402
@@ -50,10 +51,18 @@ def _check_profile(name: str) -> str:
     return name
 
 
-def _find_device(name: str) -> str:
-    """Turn ``auto`` into what there is, and refuse a device that is not there."""
+def _check_device(name: str) -> str:
     if name not in ("auto", "cpu", "cuda"):
         raise ValueError(f"device {name!r} is unknown; choose auto, cpu or cuda")
+    return name
+
+
+def _check_engine(name: str) -> str:
+    return str(choice("engine", name, ("here", "ray")))
+
+
+def _find_device(name: str) -> str:
+    """Turn ``auto`` into what there is, and refuse a device that is not there."""
     if name == "cpu":
         return name
     import torch
@@ -80,11 +89,14 @@ def _complain(message: object) -> None:
     typer.echo(f"fedkit: {' '.join(str(message).split())}", err=True)
 
 
-def _store() -> Store:
+def _store(reads: bool = True) -> Store:
     """Return the store, and tell where the folder that somebody named for it is not there."""
     store = Store()
     if os.environ.get("FEDKIT_RESULTS") and not store.root.is_dir():
-        _complain(f"FEDKIT_RESULTS names {store.root}, which does not exist; only runs make it")
+        if reads:
+            _complain(f"FEDKIT_RESULTS names {store.root}, which does not exist; only runs make it")
+        else:
+            typer.echo(f"FEDKIT_RESULTS names a new folder: {store.root}")
     return store
 
 
@@ -158,7 +170,9 @@ def run(
         str | None, typer.Argument(help="Name of an experiment; all of the paper's by default.")
     ] = None,
     profile: Profile = "smoke",
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    device: Annotated[
+        str, typer.Option(callback=_check_device, help="auto, cpu or cuda.")
+    ] = "auto",
     seeds: Annotated[
         str | None, typer.Option(help="Such as 0-4 or 0,2,7; the profile's own by default.")
     ] = None,
@@ -175,7 +189,9 @@ def run(
         bool, typer.Option("--keep-going", help="Go on after a cell that fails.")
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress bars.")] = False,
-    engine: Annotated[str, typer.Option(help="here, or ray: cells as Ray tasks.")] = "here",
+    engine: Annotated[
+        str, typer.Option(callback=_check_engine, help="here, or ray: cells as Ray tasks.")
+    ] = "here",
     address: Annotated[
         str | None, typer.Option(help="Ray cluster, such as auto; this machine by default.")
     ] = None,
@@ -184,7 +200,8 @@ def run(
 
     A run that was stopped goes on with the same command.
     """
-
+    if engine == "here" and address is not None:
+        raise ValueError(f"address {address!r} is of a Ray cluster; add --engine ray")
     chosen = parse_seeds(seeds) if seeds is not None else None
     plan, errors = [], []
     if method is not None:
@@ -212,14 +229,12 @@ def run(
                 f"seeds {format_seeds(beyond)} are not planned for {item.name} at profile "
                 f"{profile}, which has {format_seeds(planned)}; their records count all the same"
             )
-    store = _store()
+    store = _store(reads=dry_run)
     if dry_run:
         for item, cells in plan:
             for cell in cells:
                 typer.echo(f"{item.name}  {cell.key}  {store.state(cell)[0]}")
         return
-    if engine == "here" and address is not None:
-        raise ValueError(f"address {address!r} is of a Ray cluster; add --engine ray")
     # the nodes of a cluster may have what this machine lacks
     where = device if engine == "ray" and device == "cuda" else _find_device(device)
     failed = False
@@ -358,7 +373,10 @@ def golden(
         bool, typer.Option("--accept", help="Commit to what they give now; needs --why.")
     ] = False,
     why: Annotated[str, typer.Option(help="Why the numbers differ, for --accept.")] = "",
-    device: Annotated[str, typer.Option(help="cpu, cuda or auto; --accept takes a CPU's.")] = "cpu",
+    device: Annotated[
+        str,
+        typer.Option(callback=_check_device, help="cpu, cuda or auto; --accept takes a CPU's."),
+    ] = "cpu",
 ) -> None:
     """Run the golden runs: do the experiments still behave as they did?"""
     from fedkit.records.golden import GoldenRun, golden_runs, verify_lock
@@ -443,9 +461,10 @@ def arena(
     commit: Annotated[
         str | None, typer.Option(help="Record the results as those of this commit of yours.")
     ] = None,
-    engine: Annotated[str, typer.Option(help="here, or ray: the arena's rows as Ray tasks.")] = (
-        "here"
-    ),
+    engine: Annotated[
+        str,
+        typer.Option(callback=_check_engine, help="here, or ray: the arena's rows as Ray tasks."),
+    ] = "here",
     address: Annotated[
         str | None, typer.Option(help="Ray cluster, such as auto; this machine by default.")
     ] = None,
@@ -459,7 +478,7 @@ def arena(
 
     if engine == "here" and address is not None:
         raise ValueError(f"address {address!r} is of a Ray cluster; add --engine ray")
-    store, chosen = _store(), method or []
+    store, chosen = _store(reads=False), method or []
     others = list(METHODS) if against is None else [r for r in against.split(",") if r]
     rows = list(dict.fromkeys([*others, *(m for m in chosen if m in METHODS)]))
     entered = [m for m in chosen if m not in METHODS]
@@ -541,6 +560,11 @@ def compare(
         raise ValueError("--table is markdown of a whole table; leave out --verdict and --markdown")
     if keep and paper is not None:
         raise ValueError(f"--keep keeps the verdicts of all papers; leave out {paper!r}")
+    if (keep or changes) and profile != "paper":
+        raise ValueError(
+            f"--keep and --changes are about verdicts, and profile {profile} has none; "
+            "leave out --profile"
+        )
     if verdict is not None:
         named = verdict.strip().lower() == "no record"  # as those may be shown
         verdict = verdict_named("not attempted" if named else verdict)
@@ -605,7 +629,11 @@ def _main(arguments: Sequence[str] | None) -> int:
     except (typer.Abort, KeyboardInterrupt):
         _complain("stopped; finished cells are kept, the same command goes on")
         code = 130
-    except (ValueError, CellError, OSError, ImportError) as error:
+    except OSError as error:  # of a file, without the number of the error
+        of_file = error.filename and error.strerror
+        _complain(f"{error.filename}: {error.strerror}" if of_file else error)
+        code = 1
+    except (ValueError, CellError, ImportError) as error:
         _complain(error)
         code = 1
     except Exception as error:

@@ -155,6 +155,9 @@ def test_seeds_only_and_dry_run(store: Store, capsys: pytest.CaptureFixture[str]
         (["run", "toy", "table9"], "no experiment 'table9'; choose from table1, other"),
         (["run", "toy", "--profile", "huge"], "choose from smoke, laptop, paper"),
         (["run", "toy", "--device", "abacus"], "choose auto, cpu or cuda"),
+        (["run", "toy", "--device", "abacus", "--dry-run"], "choose auto, cpu or cuda"),
+        (["run", "toy", "--engine", "abacus", "--dry-run"], "engine is 'abacus'; expected 'here'"),
+        (["run", "toy", "--address", "auto", "--dry-run"], "add --engine ray"),
         (["run", "toy", "--seeds", "4-0"], "run backwards"),
         (["run", "toy", "--only", "colour=red"], "settings are method, alpha, flag, key"),
         (["run", "toy", "table1", "--only", "method=z"], "method is one of a, b"),
@@ -181,6 +184,13 @@ def test_seeds_only_and_dry_run(store: Store, capsys: pytest.CaptureFixture[str]
         (["list", "nobody"], "is unknown"),
         (["golden", "fedms/run.fedms", "toy/x"], "no golden run is called 'toy/x'; there are"),
         (["audit", "--cells", "0"], "at least one cell"),
+        (["audit", "--seed", "-1"], "seed is -1; expected a whole number"),
+        (
+            ["compare", "--keep", "--profile", "smoke"],
+            "profile smoke has none; leave out --profile",
+        ),
+        (["fedvalue", "keygen", "/nowhere/key"], "fedkit: /nowhere/key: No such file or directory"),
+        (["flower", "demo", "--timeout", "nan"], "timeout is nan; expected a finite number above"),
         (["compare", "toy"], "no claims file; choose from fedccea, fedms"),
     ],
 )
@@ -360,6 +370,8 @@ def test_a_folder_of_records_that_is_not_there_is_named(store, capsys, monkeypat
     for command in (["list"], ["list", "toy"], ["compare", "fedccea"], ["audit"]):
         assert fedkit(capsys, *command)[2].splitlines()[0] == told
     assert not lost.exists()
+    out = fedkit(capsys, "run", "toy", "other", "--quiet")[1]
+    assert out.splitlines()[0] == f"FEDKIT_RESULTS names a new folder: {lost}"
 
 
 def test_seeds_beyond_the_plan_are_told_by_the_dry_run_as_by_the_run(store, capsys) -> None:

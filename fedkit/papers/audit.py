@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from fedkit.atomic import write_text
+from fedkit.checks import whole
 from fedkit.papers.registry import Experiment, experiment_names, get, keep, papers
 from fedkit.records.golden import is_timing
 from fedkit.records.manifest import commit, lock_hash
@@ -142,6 +143,7 @@ def audited(
     """
     if k < 1:
         raise ValueError(f"--cells is {k}; at least one cell is audited")
+    whole("seed", seed, 0)
     of = papers() if paper is None else [paper]
     names = sorted({name for one in of for name in experiment_names(one)})
     if experiment is not None and experiment not in names:
