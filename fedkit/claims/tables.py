@@ -9,7 +9,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
-from fedkit.claims.judge import ICONS, NOT_JUDGED, REPRODUCED, UNJUDGED, VERDICTS
+from fedkit.claims.judge import (
+    ICONS,
+    NOT_JUDGED,
+    NOT_REPRODUCED,
+    REPRODUCED,
+    UNJUDGED,
+    VERDICTS,
+)
 from fedkit.extras import need
 
 if TYPE_CHECKING:
@@ -337,8 +344,8 @@ def by_paper(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     -------
     pandas.DataFrame
         One column per paper and the total; one row per verdict of findings, then the reproduced
-        table cells that fit no other row, those of all that have other rows, and the reproduced
-        claims that hold by construction.
+        table cells that fit no other row, those of all that have other rows, and the claims that
+        hold or fail by construction.
     """
     pd = need("pandas", extra="run")
     columns = {}
@@ -349,10 +356,11 @@ def by_paper(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
         ticks = found["also_fits"].dropna()
         counts["reproduced cells that fit no other row"] = int((ticks == 0).sum())
         counts["of reproduced cells that have other rows"] = len(ticks)
-        counts["reproduced by construction"] = int((given & (frame["verdict"] == REPRODUCED)).sum())
-        counts["by construction, other verdicts"] = (
-            int(given.sum()) - counts["reproduced by construction"]
-        )
+        certain = frame[given]["verdict"]
+        for verdict in (REPRODUCED, NOT_REPRODUCED):
+            counts[f"{verdict} by construction"] = int((certain == verdict).sum())
+        judged = certain.isin([REPRODUCED, NOT_REPRODUCED])
+        counts["by construction, other verdicts"] = int((~judged).sum())
         columns[paper] = counts
     table = pd.DataFrame(columns)
     table["all"] = table.sum(axis=1)
