@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
+from dataclasses import fields
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["choice", "flag", "function", "having", "real", "vector", "whole"]
+__all__ = ["choice", "flag", "function", "having", "one_line", "real", "vector", "whole"]
+
+C = TypeVar("C", bound=type)
 
 
 def whole(name: str, value: Any, least: int | None = None, most: int | None = None) -> int:
@@ -96,6 +99,37 @@ def vector(name: str, values: Any, length: int | None = None) -> npt.NDArray[np.
     array = given.astype(np.float64)
     array.setflags(write=False)
     return array
+
+
+def one_line(kind: C) -> C:
+    """Let a dataclass print itself in one line: arrays by type and shape, collections by number."""
+
+    def told(self: Any) -> str:
+        parts = [f"{f.name}={_brief(getattr(self, f.name))}" for f in fields(self) if f.repr]
+        return f"{type(self).__name__}({', '.join(parts)})"
+
+    kind.__repr__ = told  # type: ignore[method-assign,assignment]
+    return kind
+
+
+def _brief(value: Any) -> str:
+    kind, shape = type(value).__name__, getattr(value, "shape", None)
+    if isinstance(shape, tuple):  # an array, a tensor or a frame
+        if hasattr(value, "tolist") and len(shape) < 2 and math.prod(shape) <= _FEW:
+            numbers = [
+                f"{x:.4g}" if isinstance(x, float) else str(x) for x in value.reshape(-1).tolist()
+            ]
+            return f"[{', '.join(numbers)}]" if shape else numbers[0]
+        dtype = str(getattr(value, "dtype", kind)).removeprefix("torch.")
+        return f"{dtype}[{', '.join(map(str, shape))}]"
+    if isinstance(value, dict | list | tuple):
+        text = repr(value) if len(value) <= _FEW else ""
+        return text if 0 < len(text) <= 80 and "\n" not in text else f"{kind} of {len(value)}"
+    return " ".join(_shown(value).split())
+
+
+#: entries that are written out
+_FEW = 8
 
 
 def _range(low: float | None, high: float | None) -> str:

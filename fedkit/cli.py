@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import shutil
 import sys
 import warnings
@@ -19,13 +20,14 @@ need("typer", extra="run")
 
 import typer  # noqa: E402
 
+from fedkit.checks import choice  # noqa: E402
 from fedkit.papers.claims import all_claims, claims_papers, load_claims  # noqa: E402
 from fedkit.papers.registry import all_experiments, get, keep, papers  # noqa: E402
-from fedkit.records.cell import PROFILES, parse_seeds  # noqa: E402
-from fedkit.records.manifest import SHIPPED  # noqa: E402
+from fedkit.records.cell import PROFILES, format_seeds, parse_seeds  # noqa: E402
+from fedkit.records.manifest import SHIPPED, repository_root  # noqa: E402
 from fedkit.records.methods import signed  # noqa: E402
 from fedkit.records.running import CellError, Outcome  # noqa: E402
-from fedkit.records.store import Store  # noqa: E402
+from fedkit.records.store import RecordError, Store  # noqa: E402
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -49,10 +51,18 @@ def _check_profile(name: str) -> str:
     return name
 
 
-def _find_device(name: str) -> str:
-    """Turn ``auto`` into what there is, and refuse a device that is not there."""
+def _check_device(name: str) -> str:
     if name not in ("auto", "cpu", "cuda"):
         raise ValueError(f"device {name!r} is unknown; choose auto, cpu or cuda")
+    return name
+
+
+def _check_engine(name: str) -> str:
+    return str(choice("engine", name, ("here", "ray")))
+
+
+def _find_device(name: str) -> str:
+    """Turn ``auto`` into what there is, and refuse a device that is not there."""
     if name == "cpu":
         return name
     import torch
@@ -77,6 +87,17 @@ def _settings(only: Sequence[str] | None) -> list[tuple[str, str]]:
 def _complain(message: object) -> None:
     """Print one line on standard error, whatever line breaks the message holds."""
     typer.echo(f"fedkit: {' '.join(str(message).split())}", err=True)
+
+
+def _store(reads: bool = True) -> Store:
+    """Return the store, and tell where the folder that somebody named for it is not there."""
+    store = Store()
+    if os.environ.get("FEDKIT_RESULTS") and not store.root.is_dir():
+        if reads:
+            _complain(f"FEDKIT_RESULTS names {store.root}, which does not exist; only runs make it")
+        else:
+            typer.echo(f"FEDKIT_RESULTS names a new folder: {store.root}")
+    return store
 
 
 def _show_version(asked: bool) -> None:
@@ -116,7 +137,7 @@ def list_command(
     ] = None,
 ) -> None:
     """List the papers with the records there are; or the experiments of one, cell by cell."""
-    store = Store()
+    store = _store()
     if paper is None:
         there = Counter(path.relative_to(store.root).parts[:3] for path in store.paths())
         for name in papers():
@@ -149,7 +170,9 @@ def run(
         str | None, typer.Argument(help="Name of an experiment; all of the paper's by default.")
     ] = None,
     profile: Profile = "smoke",
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    device: Annotated[
+        str, typer.Option(callback=_check_device, help="auto, cpu or cuda.")
+    ] = "auto",
     seeds: Annotated[
         str | None, typer.Option(help="Such as 0-4 or 0,2,7; the profile's own by default.")
     ] = None,
@@ -166,7 +189,9 @@ def run(
         bool, typer.Option("--keep-going", help="Go on after a cell that fails.")
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress bars.")] = False,
-    engine: Annotated[str, typer.Option(help="here, or ray: cells as Ray tasks.")] = "here",
+    engine: Annotated[
+        str, typer.Option(callback=_check_engine, help="here, or ray: cells as Ray tasks.")
+    ] = "here",
     address: Annotated[
         str | None, typer.Option(help="Ray cluster, such as auto; this machine by default.")
     ] = None,
@@ -175,7 +200,8 @@ def run(
 
     A run that was stopped goes on with the same command.
     """
-
+    if engine == "here" and address is not None:
+        raise ValueError(f"address {address!r} is of a Ray cluster; add --engine ray")
     chosen = parse_seeds(seeds) if seeds is not None else None
     plan, errors = [], []
     if method is not None:
@@ -196,14 +222,19 @@ def run(
             plan += [(item, cells)] if cells else []
     if not plan:
         raise errors[0] if errors else ValueError(f"{paper} has no cells at profile {profile}")
-    store = Store()
+    for item, _ in plan if chosen else ():
+        planned = sorted({seed for cell in item.cells(profile, None) for seed in cell.seeds})
+        if beyond := sorted(set(chosen or ()) - set(planned)):
+            _complain(
+                f"seeds {format_seeds(beyond)} are not planned for {item.name} at profile "
+                f"{profile}, which has {format_seeds(planned)}; their records count all the same"
+            )
+    store = _store(reads=dry_run)
     if dry_run:
         for item, cells in plan:
             for cell in cells:
                 typer.echo(f"{item.name}  {cell.key}  {store.state(cell)[0]}")
         return
-    if engine == "here" and address is not None:
-        raise ValueError(f"address {address!r} is of a Ray cluster; add --engine ray")
     # the nodes of a cluster may have what this machine lacks
     where = device if engine == "ray" and device == "cuda" else _find_device(device)
     failed = False
@@ -225,8 +256,11 @@ def run(
         failed |= _report(outcome)
     folder = store.root / profile / paper / (experiment or "")
     follow = f"list {paper}"
-    if paper in claims_papers():
-        follow = f"compare {paper} --profile {profile}"
+    if paper in claims_papers() and not failed:
+        if _read(paper, store, profile, {cell.key for _, cells in plan for cell in cells}):
+            follow = f"compare {paper} --profile {profile}"
+        else:
+            typer.echo(f"no claim of {paper} is about these records")
     if method is not None:
         typer.echo(f"in the tables of {paper}'s records this method is {method}")
     typer.echo(f"records: {folder}; next: {'the same again' if failed else f'fedkit {follow}'}")
@@ -245,6 +279,19 @@ def _report(outcome: Outcome) -> bool:
     return bool(outcome.failed)
 
 
+def _read(paper: str, store: Store, profile: str, keys: set[str]) -> bool:
+    """Tell whether a claim of the paper reads one of these records."""
+    from fedkit.claims.claim import ClaimsError
+    from fedkit.claims.measured import Lookup, numbers_of
+
+    claims = load_claims(paper)
+    try:
+        lookup = Lookup(claims, store, profile)
+        return any(n and n.keys & keys for n in (numbers_of(c, lookup) for c in claims.claims))
+    except (ClaimsError, RecordError):  # alike, or damaged: compare says which
+        return True
+
+
 def _remarks(
     paper: str, store: Store, profile: str, frame: pd.DataFrame, shown: pd.DataFrame
 ) -> Iterator[str]:
@@ -252,7 +299,10 @@ def _remarks(
     if shown["mean"].notna().all() and len(shown) == frame["mean"].notna().sum() < len(frame):
         left = len(frame) - len(shown)
         there = bool(store.paths(profile, paper))
-        yield f"claims without a number of ours: {left}" + "; see --verdict 'not attempted'" * there
+        name = _why_not("not attempted", store, profile).strip()
+        yield f"claims without a number of ours: {left}" + f"; see --verdict '{name}'" * there
+    if frame["by_construction"].any():
+        yield "by construction: holds or fails whatever the data are; counted in no other column"
     for other, where in load_claims(paper).paper.get("elsewhere", {}).items():
         if store.paths(other, paper):
             yield f"records at profile {other}: {where}"
@@ -274,12 +324,15 @@ def _remarks(
         yield f"numbers of profile {profile} are shown and never judged; only those of paper are"
 
 
-def _here(counts: pd.DataFrame, none: bool) -> pd.DataFrame:
-    """Name the claims without a number for what they are where there is no record at all."""
-    from fedkit.claims.judge import NOT_ATTEMPTED
-    from fedkit.claims.tables import verdict_text
+def _why_not(text: str, store: Store, profile: str) -> str:
+    """Call cost the reason only in fedkit's own records of the papers' scale; else none was made.
 
-    return counts.rename(index={verdict_text(NOT_ATTEMPTED): "– no record here"} if none else {})
+    The text keeps its columns.
+    """
+    own = repository_root()
+    if profile == "paper" and own is not None and store.root.resolve() == own / "results":
+        return text
+    return re.sub(r"not attempted( \(cost\))?", lambda m: "no record".ljust(len(m[0])), text)
 
 
 def _compare_all(
@@ -300,7 +353,7 @@ def _compare_all(
         typer.echo(table.to_string(index=False, float_format=lambda x: f"{x:.3g}"))
         return
     without = [name for name in frames if not store.paths(profile, name)]
-    typer.echo(_here(by_paper(frames), len(without) == len(frames)).to_string())
+    typer.echo(_why_not(by_paper(frames).to_string(), store, profile))
     if without:
         typer.echo(
             f"no record of {', '.join(without)} at profile {profile} in {store.root}; {SHIPPED}"
@@ -320,7 +373,10 @@ def golden(
         bool, typer.Option("--accept", help="Commit to what they give now; needs --why.")
     ] = False,
     why: Annotated[str, typer.Option(help="Why the numbers differ, for --accept.")] = "",
-    device: Annotated[str, typer.Option(help="cpu, cuda or auto; --accept takes a CPU's.")] = "cpu",
+    device: Annotated[
+        str,
+        typer.Option(callback=_check_device, help="cpu, cuda or auto; --accept takes a CPU's."),
+    ] = "cpu",
 ) -> None:
     """Run the golden runs: do the experiments still behave as they did?"""
     from fedkit.records.golden import GoldenRun, golden_runs, verify_lock
@@ -375,7 +431,7 @@ def audit(
 
     from fedkit.papers.audit import audited
 
-    store = Store()
+    store = _store()
     rows = []
     for row in audited(
         store, cells, paper=paper, experiment=experiment, profile=profile, seed=seed,
@@ -405,9 +461,10 @@ def arena(
     commit: Annotated[
         str | None, typer.Option(help="Record the results as those of this commit of yours.")
     ] = None,
-    engine: Annotated[str, typer.Option(help="here, or ray: the arena's rows as Ray tasks.")] = (
-        "here"
-    ),
+    engine: Annotated[
+        str,
+        typer.Option(callback=_check_engine, help="here, or ray: the arena's rows as Ray tasks."),
+    ] = "here",
     address: Annotated[
         str | None, typer.Option(help="Ray cluster, such as auto; this machine by default.")
     ] = None,
@@ -421,7 +478,7 @@ def arena(
 
     if engine == "here" and address is not None:
         raise ValueError(f"address {address!r} is of a Ray cluster; add --engine ray")
-    store, chosen = Store(), method or []
+    store, chosen = _store(reads=False), method or []
     others = list(METHODS) if against is None else [r for r in against.split(",") if r]
     rows = list(dict.fromkeys([*others, *(m for m in chosen if m in METHODS)]))
     entered = [m for m in chosen if m not in METHODS]
@@ -488,13 +545,14 @@ def compare(
     ] = False,
 ) -> None:
     """Set a paper's claims beside the records, with a verdict on each; or count those of all."""
+    claims = None if paper is None else load_claims(paper)
     from fedkit.claims.join import join
     from fedkit.claims.tables import (
         claims_table,
         comparison_table,
         summary,
         terminal_table,
-        with_verdict,
+        verdict_named,
     )
     from fedkit.papers.staleness import check_records, stale_records
 
@@ -502,29 +560,39 @@ def compare(
         raise ValueError("--table is markdown of a whole table; leave out --verdict and --markdown")
     if keep and paper is not None:
         raise ValueError(f"--keep keeps the verdicts of all papers; leave out {paper!r}")
-    store = Store()
-    if paper is None or changes or power:
+    if (keep or changes) and profile != "paper":
+        raise ValueError(
+            f"--keep and --changes are about verdicts, and profile {profile} has none; "
+            "leave out --profile"
+        )
+    if verdict is not None:
+        named = verdict.strip().lower() == "no record"  # as those may be shown
+        verdict = verdict_named("not attempted" if named else verdict)
+    if paper is None or claims is None or changes or power:
         if table is not None or verdict is not None or markdown or check:
             raise ValueError(
-                "--table, --verdict, --markdown and --check are for the claims of one paper"
+                "--table, --verdict, --markdown and --check are for the claims of one paper, such "
+                f"as: fedkit compare {paper or claims_papers()[0]} --verdict 'not reproduced'"
             )
-        read = all_claims() if paper is None else {paper: load_claims(paper)}
+        store = _store()
+        read = all_claims() if paper is None or claims is None else {paper: claims}
         _compare_all(read, store, profile, keep, changes, power)
         return
-    frame = join(load_claims(paper), store, profile=profile)
+    store = _store()
+    frame = join(claims, store, profile=profile)
     if table is not None:
         shown = frame
-        typer.echo(comparison_table(frame, table))
+        text = comparison_table(frame, table)
     else:
-        shown = frame[frame["mean"].notna()] if verdict is None else with_verdict(frame, verdict)
-        counts = _here(summary(frame).T, not store.paths(profile, paper))
-        typer.echo(counts.to_string() + "\n")
-        if markdown and len(shown):
-            typer.echo(claims_table(shown, commands=True))
-        elif len(shown):
-            wide = sys.stdout.isatty() or os.environ.get("COLUMNS")  # not into a pipe or a file
-            width = shutil.get_terminal_size((120, 24)).columns if wide else None
-            typer.echo(terminal_table(shown, width))
+        shown = frame[frame["mean"].notna() if verdict is None else frame["verdict"] == verdict]
+        text = summary(frame).T.to_string() + "\n\n"
+        if not len(shown):
+            text += "no claim has this verdict" if verdict else "no claim has a number"
+        elif markdown:
+            text += claims_table(shown, commands=True)
+        else:
+            text += terminal_table(shown, shutil.get_terminal_size((100, 24)).columns)
+    typer.echo(_why_not(text, store, profile))
     for line in _remarks(paper, store, profile, frame, shown):
         typer.echo(line)
     if check:
@@ -561,7 +629,11 @@ def _main(arguments: Sequence[str] | None) -> int:
     except (typer.Abort, KeyboardInterrupt):
         _complain("stopped; finished cells are kept, the same command goes on")
         code = 130
-    except (ValueError, CellError, OSError, ImportError) as error:
+    except OSError as error:  # of a file, without the number of the error
+        of_file = error.filename and error.strerror
+        _complain(f"{error.filename}: {error.strerror}" if of_file else error)
+        code = 1
+    except (ValueError, CellError, ImportError) as error:
         _complain(error)
         code = 1
     except Exception as error:

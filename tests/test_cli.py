@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fedkit import __version__, cli
+from fedkit.claims.claim import parse_claims
 from fedkit.papers import registry
 from fedkit.papers.registry import Experiment, get
 from fedkit.records import Cell, Store
@@ -93,6 +95,7 @@ QUICK = {
     "from fedkit import cli; cli.main(['list'])": (
         ["scipy", "torch", "pandas", "fastapi", "uvicorn", "httpx", "cryptography"]
     ),
+    "cli.main(['run', 'fedowen', 'tabel1'])": ["scipy", "torch", "pandas"],
     "cli.main(['compare', 'fedms'])": ["torch"],
 }
 QUICK |= {
@@ -152,6 +155,9 @@ def test_seeds_only_and_dry_run(store: Store, capsys: pytest.CaptureFixture[str]
         (["run", "toy", "table9"], "no experiment 'table9'; choose from table1, other"),
         (["run", "toy", "--profile", "huge"], "choose from smoke, laptop, paper"),
         (["run", "toy", "--device", "abacus"], "choose auto, cpu or cuda"),
+        (["run", "toy", "--device", "abacus", "--dry-run"], "choose auto, cpu or cuda"),
+        (["run", "toy", "--engine", "abacus", "--dry-run"], "engine is 'abacus'; expected 'here'"),
+        (["run", "toy", "--address", "auto", "--dry-run"], "add --engine ray"),
         (["run", "toy", "--seeds", "4-0"], "run backwards"),
         (["run", "toy", "--only", "colour=red"], "settings are method, alpha, flag, key"),
         (["run", "toy", "table1", "--only", "method=z"], "method is one of a, b"),
@@ -167,7 +173,10 @@ def test_seeds_only_and_dry_run(store: Store, capsys: pytest.CaptureFixture[str]
         (["golden", ""], "no golden run is called ''"),
         (["compare", "fedowen", "--table", "x"], "no claims in table 'x'; tables are"),
         (["compare", "fedowen", "--verdict", "zz"], "'zz' names no verdict; choose one of"),
-        (["compare", "fedowen", "--verdict", "x"], "'x' names no verdict; choose one of"),
+        (["compare", "--verdict", "x"], "'x' names no verdict; choose one of: reproduced; "),
+        (["compare", "--verdict", "reproduced"], "of one paper, such as: fedkit compare"),
+        (["run", "fedowen", "tabel1"], "no experiment 'tabel1'; choose from table1, table2"),
+        (["audit", "--experiment", "tabel1"], "called 'tabel1'; choose from approximation"),
         (["book", "build", "--only", "x"], "there is no notebook 'x'; there are"),
         (["book", "parameters", "x"], "there is no notebook 'x'; there are"),
         (["book", "--root", "/nowhere", "sync"], "no _toc.yml in /nowhere"),
@@ -175,7 +184,14 @@ def test_seeds_only_and_dry_run(store: Store, capsys: pytest.CaptureFixture[str]
         (["list", "nobody"], "is unknown"),
         (["golden", "fedms/run.fedms", "toy/x"], "no golden run is called 'toy/x'; there are"),
         (["audit", "--cells", "0"], "at least one cell"),
-        (["compare", "toy"], "no claims file; choose from"),
+        (["audit", "--seed", "-1"], "seed is -1; expected a whole number"),
+        (
+            ["compare", "--keep", "--profile", "smoke"],
+            "profile smoke has none; leave out --profile",
+        ),
+        (["fedvalue", "keygen", "/nowhere/key"], "fedkit: /nowhere/key: No such file or directory"),
+        (["flower", "demo", "--timeout", "nan"], "timeout is nan; expected a finite number above"),
+        (["compare", "toy"], "no claims file; choose from fedccea, fedms"),
     ],
 )
 def test_mistakes_get_one_clear_line(
@@ -248,7 +264,7 @@ def test_compare(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
     out = fedkit(capsys, "compare", "fedowen", "--markdown")[1]
     assert out.index("✓ reproduced") < out.index("| claim | where")
     code, out, _ = fedkit(capsys, "compare", "fedowen", "--table", "t1")
-    assert "88.12<br>–<br>– not attempted (cost)" in out
+    assert "88.12<br>–<br>– no record" in out
     out = fedkit(capsys, "compare", "fedccea", "--profile", "smoke")[1]
     assert f"no record of fedccea at profile smoke in {store.root / 'smoke/fedccea'}" in out
     assert "fedkit run fedccea --profile smoke makes them" in out
@@ -279,7 +295,7 @@ def test_compare_counts_records_that_judge_nothing(
     out = fedkit(capsys, "compare", "fedccea", "--profile", "smoke")[1]
     folder = store.root / "smoke" / "fedccea"
     assert f"records at profile smoke in {folder}: 1; no claim is judged from them" in out
-    assert "no record" not in out
+    assert "no record of" not in out
     assert "†" not in out
 
 
@@ -295,20 +311,24 @@ def test_compare_is_compact_and_explains_itself(
     monkeypatch.setenv("COLUMNS", "100")
     out = fedkit(capsys, "compare", "fedowen")[1]
     line = next(line for line in out.splitlines() if "n = 3 †" in line)
-    assert line.split("  ")[-1].startswith("✓ reproduced, fits ")
+    assert line.endswith("✓ reproduced, fits")
     table = out[out.index("\nclaim  ") :].strip().splitlines()
-    assert max(map(len, table[:-2])) <= 100
-    assert any(row.startswith("t1.mnist.") for row in table)  # ids where sentences do not fit
-    assert table[-2].startswith("claims without a number of ours: ")
+    assert max(map(len, table[:-3])) <= 100
+    assert any(row.endswith("✗ not reproduced, by") for row in table)  # what is long goes on below
+    assert table[-3].startswith("claims without a number of ours: ")
+    assert table[-2].startswith("by construction: holds or fails whatever the data are")
     assert table[-1].startswith("† by records that this code no longer gives")
     assert "fedkit run fedowen --profile paper --stale" in table[-1]
-    monkeypatch.delenv("COLUMNS")  # a pipe has no width: all sentences
-    assert "\nt1." not in fedkit(capsys, "compare", "fedowen")[1]
+    monkeypatch.delenv("COLUMNS")
+    monkeypatch.setattr("sys.__stdout__", None)  # a pipe has no width
+    assert fedkit(capsys, "compare", "fedowen")[1] == out
     assert "never judged" in fedkit(capsys, "compare", "fedowen", "--profile", "smoke")[1]
     out = fedkit(capsys, "compare", "fedowen", "--verdict", "not testable")[1]
     rows = out[out.index("\nclaim  ") :].strip().splitlines()[1:]
-    assert len(rows) > 1
-    assert all(row.endswith("∅ not testable") for row in rows)
+    assert sum(row.endswith("∅ not testable") for row in rows) > 1
+    assert not any(icon in row for row in rows for icon in "✓✗?○")
+    out = fedkit(capsys, "compare", "fedms", "--verdict", "inconclusive")[1]
+    assert "no claim has this verdict" in out
     where = "records at profile laptop: reduced runs"
     assert where not in fedkit(capsys, "compare", "fedccea")[1]
     _record(store, "fedccea", "contribution", "laptop", dataset="mnist")
@@ -317,19 +337,57 @@ def test_compare_is_compact_and_explains_itself(
     assert "'not' names several verdicts" in err
 
 
-def test_without_records_nobody_is_said_to_have_shrunk_from_the_cost(store, capsys) -> None:
+def test_only_our_own_records_of_the_papers_scale_shrink_from_the_cost(
+    store, capsys, monkeypatch
+) -> None:
     for arguments in (["compare"], ["compare", "fedowen"]):
         code, out, _ = fedkit(capsys, *arguments)
         assert code == 0
         assert "not attempted" not in out
-        assert "– no record here" in out
+        assert "– no record" in out
         assert f"at profile paper in {store.root}" in out
+    found, given = out.splitlines()[0].split(), out.splitlines()[1].split()
+    assert found[2] == "by"
+    assert set(given[2:3] + given[4:]) == {"0"}  # nothing of ours is said to be compared
     for arguments in (["compare"], ["compare", "fedowen"], ["list"]):
         assert "results/ of its source: FEDKIT_RESULTS may name it" in fedkit(capsys, *arguments)[1]
     _record(store, "fedccea", "cost", "paper", dataset="mnist")
     out = fedkit(capsys, "compare")[1]
-    assert "not attempted (cost)" in out
+    assert "not attempted" not in out
     assert "no record of fedms, fedowen, fedtsv, fedvalue at" in out
+    by_label = fedkit(capsys, "compare", "fedccea", "--verdict", "no record")
+    assert by_label == fedkit(capsys, "compare", "fedccea", "--verdict", "not attempted")
+    monkeypatch.setattr(cli, "repository_root", lambda: store.root.parent)
+    monkeypatch.setenv("FEDKIT_RESULTS", str(store.root.parent / "results"))
+    assert "not attempted (cost)" in fedkit(capsys, "compare", "fedccea")[1]
+    assert "not attempted" not in fedkit(capsys, "compare", "fedccea", "--profile", "smoke")[1]
+
+
+def test_a_folder_of_records_that_is_not_there_is_named(store, capsys, monkeypatch) -> None:
+    lost = store.root / "lost"
+    monkeypatch.setenv("FEDKIT_RESULTS", str(lost))
+    told = f"fedkit: FEDKIT_RESULTS names {lost}, which does not exist; only runs make it"
+    for command in (["list"], ["list", "toy"], ["compare", "fedccea"], ["audit"]):
+        assert fedkit(capsys, *command)[2].splitlines()[0] == told
+    assert not lost.exists()
+    out = fedkit(capsys, "run", "toy", "other", "--quiet")[1]
+    assert out.splitlines()[0] == f"FEDKIT_RESULTS names a new folder: {lost}"
+
+
+def test_seeds_beyond_the_plan_are_told_by_the_dry_run_as_by_the_run(store, capsys) -> None:
+    command = ["run", "toy", "table1", "--seeds", "1,900", "--quiet"]
+    told = "seeds 900 are not planned for table1 at profile smoke, which has 0-1; their records"
+    for more in (["--dry-run"], []):
+        code, _, err = fedkit(capsys, *command, *more)
+        assert code == 0
+        assert told in err
+
+
+@pytest.mark.parametrize("paper", [p for p in registry.papers() if p not in registry.entered()])
+def test_the_names_of_experiments_are_known_without_their_runs(paper: str) -> None:
+    there = {item.name for item in registry.all_experiments(paper)}
+    declared = importlib.import_module(registry.packages()[paper]).EXPERIMENTS
+    assert set(declared) == there
 
 
 def test_an_installed_package_says_where_its_golden_numbers_lie(store, capsys, monkeypatch) -> None:
@@ -346,10 +404,22 @@ def test_run_ends_with_the_folder_and_the_next_command(
     out = fedkit(capsys, "run", "toy", "table1", "--quiet")[1]
     folder = store.root / "smoke" / "toy" / "table1"
     assert out.splitlines()[-1] == f"records: {folder}; next: fedkit list toy"
+    claims = """
+paper: {key: toy}
+experiments: {table1: {metrics: accuracy, methods: a b, settings: method alpha}}
+claims:
+  - {id: c, where: w, says: s, kind: bound, paper_value: null, unit: x,
+     test: {rule: at_least, bound: 1},
+     ours: {experiment: table1, metric: accuracy, settings: {method: a, alpha: 1.0}}}
+"""
     monkeypatch.setattr(cli, "claims_papers", lambda: ["toy"])
+    monkeypatch.setattr(cli, "load_claims", lambda paper: parse_claims(claims))
     out = fedkit(capsys, "run", "toy", "--only", "method=a", "--quiet")[1]
     last = f"records: {folder.parent}; next: fedkit compare toy --profile smoke"
     assert out.splitlines()[-1] == last
+    out = fedkit(capsys, "run", "toy", "table1", "--only", "method=b", "--quiet")[1]
+    told = ["no claim of toy is about these records", f"records: {folder}; next: fedkit list toy"]
+    assert out.splitlines()[-2:] == told
     BROKEN.add("a")
     out = fedkit(capsys, "run", "toy", "table1", "--quiet", "--force", "--keep-going")[1]
     assert out.splitlines()[-1].endswith("next: the same again")

@@ -326,6 +326,7 @@ def test_commands(
         assert main(["data", *words]) == status
         return "".join(capsys.readouterr())
 
+    assert "/lost, which does not exist" in run(0, "list", "--root", f"{root}/lost")
     listed = run(0, "list", "--root", root)
     assert "idx files in MNIST/raw" in listed
     heads = [line for line in listed.splitlines() if line.endswith(":")]

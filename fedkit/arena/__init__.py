@@ -40,4 +40,5 @@ _LATER = {
 }
 
 __all__ = list(_LATER)
+EXPERIMENTS = ("truths", "methods", "entries")
 __getattr__ = later(__name__, _LATER)

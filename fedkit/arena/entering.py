@@ -11,7 +11,7 @@ from fedkit.arena.cells import method_result, scenarios, seeds_of, truth_result
 from fedkit.arena.federations import Scenario
 from fedkit.arena.measures import board, measure_all, shared
 from fedkit.arena.methods import METHODS, Entry, MethodError, find_methods
-from fedkit.checks import choice, flag, having, real, whole
+from fedkit.checks import choice, flag, having, one_line, real, whole
 from fedkit.extras import bar, need
 from fedkit.papers.registry import get
 from fedkit.records.cell import PROFILES, Cell
@@ -28,6 +28,7 @@ Result = dict[str, Any]
 Place = tuple[Scenario, int]  # a scenario and a seed
 
 
+@one_line
 @dataclass(frozen=True, eq=False)
 class Entered:
     """What methods said and how that measures up.

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from fedkit.checks import choice, flag, real, whole
+from fedkit.checks import choice, flag, one_line, real, whole
 from fedkit.datasets.dataset import Dataset
 from fedkit.federated.adversaries import (
     Adversaries,
@@ -122,6 +122,7 @@ class Scenario(Setting):
         return LocalSGD(lr=self.lr, batch_size=self.batch_size, epochs=self.epochs)
 
 
+@one_line
 @dataclass(frozen=True, eq=False)
 class Planted:
     """A federation, and what is known of its clients; arrays are in the order of the clients.

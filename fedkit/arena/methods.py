@@ -24,7 +24,7 @@ import numpy.typing as npt
 import torch
 
 from fedkit.arena.truths import World
-from fedkit.checks import choice, having
+from fedkit.checks import choice, having, one_line
 from fedkit.estimators import (
     BanzhafSampling,
     BetaShapleySampling,
@@ -527,6 +527,7 @@ def find_methods(given: Sequence[object]) -> tuple[list[tuple[str, Method]], dic
     return found, failures
 
 
+@one_line
 @dataclass(frozen=True)
 class Played:
     """What a method said of one federation, and what it spent.

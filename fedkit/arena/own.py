@@ -12,7 +12,7 @@ from fedkit.arena.federations import OWN, Planted, Scenario
 from fedkit.arena.measures import agreement
 from fedkit.arena.methods import METHODS, Entry, MethodError, find_methods, play
 from fedkit.arena.truths import World, retraining_values
-from fedkit.checks import flag, having, real, whole
+from fedkit.checks import flag, having, one_line, real, whole
 from fedkit.extras import need
 from fedkit.federated.adversaries import Adversaries
 from fedkit.federated.clients import Federation
@@ -28,6 +28,7 @@ __all__ = ["Compared", "compare"]
 MOST = 14
 
 
+@one_line
 @dataclass(frozen=True, eq=False)
 class Compared:
     """What methods say of the clients of one federation.

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import math
 import re
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
-from fedkit.claims.judge import ICONS, NOT_JUDGED, REPRODUCED, UNJUDGED, VERDICTS
+from fedkit.claims.judge import (
+    ICONS,
+    NOT_JUDGED,
+    NOT_REPRODUCED,
+    REPRODUCED,
+    UNJUDGED,
+    VERDICTS,
+)
 from fedkit.extras import need
 
 if TYPE_CHECKING:
@@ -15,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "by_declaration", "by_paper", "claims_listed", "claims_table", "comparison_table", "markdown",
-    "marked_verdict", "marks_told", "summary", "terminal_table", "verdict_text", "with_verdict",
+    "marked_verdict", "marks_told", "summary", "terminal_table", "verdict_named", "verdict_text",
 ]  # fmt: skip
 
 
@@ -201,47 +210,50 @@ def claims_listed(frames: Mapping[str, pd.DataFrame]) -> tuple[pd.DataFrame, dic
     }
 
 
-def terminal_table(frame: pd.DataFrame, width: int | None) -> str:
-    """Write claims one per line of a terminal: the claim, paper, ours, verdict.
+def terminal_table(frame: pd.DataFrame, width: int) -> str:
+    """Write claims for a terminal, with paper, ours and verdict; what is long goes on below.
 
     Parameters
     ----------
     frame : pandas.DataFrame
         Rows of :func:`fedkit.claims.join.join`, filtered as you like.
-    width : int or None
-        Characters of a line.  A claim whose sentence does not fit stands with its id, whole, for
-        claims of a family differ in a word.  None writes all sentences out.
+    width : int
+        Characters of a line; a narrow one is passed by where the numbers leave no room.
     """
-    columns = [["claim"], ["paper"], ["ours [95% CI]"], ["verdict"]]
+    rows = [("claim", "paper", "ours [95% CI]", "verdict")]
     for row in frame.to_dict("records"):
         words = verdict_text(row["verdict"]).partition(", not in")[0].partition(" (")[0]
+        words += ", by construction" if row["by_construction"] else ""
         if math.isfinite(row["also_fits"]):
             words += f", fits {row['also_fits']:.0f}/{row['other_rows']:.0f} too"
         printed, ours, _ = _ours(row)
-        for column, text in zip(columns, (row["says"], printed or "–", ours, words), strict=True):
-            column.append(text)
-    if width is not None:
-        room = width - sum(max(map(len, column)) for column in columns[1:]) - 6
-        ids = ["claim", *(str(name).partition(".")[2] for name in frame["claim"])]
-        columns[0] = [
-            says if len(says) <= room else name for says, name in zip(columns[0], ids, strict=True)
+        rows.append((row["says"], printed or "–", ours, words))
+    wide = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    room = width - wide[1] - wide[2] - 6
+    wide[3] = min(wide[3], max(room // 3, 16))
+    wide[0] = min(wide[0], max(room - wide[3], 16))
+    lines = []
+    for says, printed, ours, words in rows:
+        parts = (
+            textwrap.wrap(says, wide[0], subsequent_indent="  "), [printed], [ours],
+            textwrap.wrap(words, wide[3], subsequent_indent="  "),
+        )  # fmt: skip
+        lines += [
+            f"{a:<{wide[0]}}  {b:>{wide[1]}}  {c:<{wide[2]}}  {d}".rstrip()
+            for a, b, c, d in zip_longest(*parts, fillvalue="")
         ]
-    wide = [max(map(len, column)) for column in columns]
-    return "\n".join(
-        f"{line[0]:<{wide[0]}}  {line[1]:>{wide[1]}}  {line[2]:<{wide[2]}}  {line[3]}"
-        for line in zip(*columns, strict=True)
-    )
+    return "\n".join(lines)
 
 
-def with_verdict(frame: pd.DataFrame, words: str) -> pd.DataFrame:
-    """Keep the claims of one verdict, named in full or by first words that no other has."""
+def verdict_named(words: str) -> str:
+    """Return the verdict that is named in full or by first words that no other has."""
     wanted = words.strip().lower()
     first = re.compile(rf"{re.escape(wanted)}\b")
     fitting = [v for v in VERDICTS if v == wanted] or [v for v in VERDICTS if first.match(v)]
     if len(fitting) != 1:
         found = "several verdicts" if fitting else "no verdict"
         raise ValueError(f"{words!r} names {found}; choose one of: {'; '.join(VERDICTS)}")
-    return frame[frame["verdict"] == fitting[0]]
+    return fitting[0]
 
 
 def comparison_table(frame: pd.DataFrame, table: str, **column: Any) -> str:
@@ -288,9 +300,13 @@ def comparison_table(frame: pd.DataFrame, table: str, **column: Any) -> str:
 
 
 def summary(frame: pd.DataFrame) -> pd.DataFrame:
-    """Count the verdicts by kind of claim; every verdict of the list has a column."""
+    """Count the verdicts by kind of claim, what holds by construction apart.
+
+    Every verdict of the list has a column.
+    """
     pd = need("pandas", extra="run")
-    counts = pd.crosstab(frame["kind"], frame["verdict"])
+    kinds = frame["kind"].mask(frame["by_construction"].astype(bool), "by construction")
+    counts = pd.crosstab(kinds, frame["verdict"])
     counts = counts.reindex(columns=list(VERDICTS), fill_value=0)
     counts.columns = [verdict_text(name) for name in counts.columns]
     return counts
@@ -328,8 +344,8 @@ def by_paper(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     -------
     pandas.DataFrame
         One column per paper and the total; one row per verdict of findings, then the reproduced
-        table cells that fit no other row, those of all that have other rows, and the reproduced
-        claims that hold by construction.
+        table cells that fit no other row, those of all that have other rows, and the claims that
+        hold or fail by construction.
     """
     pd = need("pandas", extra="run")
     columns = {}
@@ -340,10 +356,11 @@ def by_paper(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
         ticks = found["also_fits"].dropna()
         counts["reproduced cells that fit no other row"] = int((ticks == 0).sum())
         counts["of reproduced cells that have other rows"] = len(ticks)
-        counts["reproduced by construction"] = int((given & (frame["verdict"] == REPRODUCED)).sum())
-        counts["by construction, other verdicts"] = (
-            int(given.sum()) - counts["reproduced by construction"]
-        )
+        certain = frame[given]["verdict"]
+        for verdict in (REPRODUCED, NOT_REPRODUCED):
+            counts[f"{verdict} by construction"] = int((certain == verdict).sum())
+        judged = certain.isin([REPRODUCED, NOT_REPRODUCED])
+        counts["by construction, other verdicts"] = int((~judged).sum())
         columns[paper] = counts
     table = pd.DataFrame(columns)
     table["all"] = table.sum(axis=1)

@@ -44,7 +44,8 @@ def _edition(name: str, root: Path | None) -> str | None:
 @app.command("list")
 def list_sets(root: Root = None) -> None:
     """List the known data sets and the edition that is there."""
-    typer.echo(f"data folder: {data_root(root)}")
+    folder = data_root(root)
+    typer.echo(f"data folder: {folder}" + ("" if folder.is_dir() else ", which does not exist"))
     images = {name: (f"{len(spec.classes)} classes", spec.title) for name, spec in SETS.items()}
     tables = {name: (f"{len(spec.counts)} classes", spec.title) for name, spec in TABLES.items()}
     for heading, sets in (

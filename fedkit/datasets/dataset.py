@@ -15,12 +15,13 @@ from functools import cached_property
 import numpy as np
 import torch
 
-from fedkit.checks import flag
+from fedkit.checks import flag, one_line
 from fedkit.datasets.catalogue import SETS, canonical, data_root, find, missing, read
 
 __all__ = ["Dataset", "load"]
 
 
+@one_line
 @dataclass(frozen=True, eq=False)
 class Dataset:
     """Images and labels of one data set.

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedkit.atomic import write_bytes
-from fedkit.checks import choice, whole
+from fedkit.checks import choice, one_line, whole
 from fedkit.datasets.catalogue import data_root
 from fedkit.datasets.readers import BROKEN, DownloadError, MissingDataError, damaged
 from fedkit.extras import need
@@ -69,6 +69,7 @@ _EDITIONS = {
 }  # fmt: skip
 
 
+@one_line
 @dataclass(frozen=True, eq=False)
 class MovieLens:
     """Who rated what, and who they are.

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedkit.atomic import write_text
-from fedkit.checks import choice
+from fedkit.checks import choice, one_line
 from fedkit.datasets.catalogue import data_root
 from fedkit.datasets.readers import DownloadError, MissingDataError, damaged
 from fedkit.extras import need
@@ -93,6 +93,7 @@ TABLES: dict[str, TabularSpec] = {
 """The tables that can be loaded, by name."""
 
 
+@one_line
 @dataclass(frozen=True, eq=False)
 class Tabular:
     """A table with one discrete label.

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from fedkit.checks import choice, having, whole
+from fedkit.checks import choice, having, one_line, whole
 from fedkit.datasets.dataset import Dataset
 from fedkit.federated.partitioners import Partitioner, fill_empty, hold_out, long_tail
 from fedkit.streams import Streams
@@ -32,6 +32,7 @@ Pair = tuple[Any, Any]
 _MOST = 1_000_000
 
 
+@one_line
 @dataclass(frozen=True, eq=False)
 class Federation:
     """Clients, server and test data of one federated learning problem.

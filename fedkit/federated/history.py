@@ -11,7 +11,7 @@ from zipfile import BadZipFile
 import numpy as np
 import torch
 
-from fedkit.checks import choice
+from fedkit.checks import choice, one_line
 from fedkit.extras import need
 from fedkit.games.valuation import Valuation
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["History"]
 
 
+@one_line
 @dataclass
 class History:
     """What happened: one dictionary per (seed, round) and per (seed, round, participant).

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from fedkit.checks import choice, flag, function, having, whole
+from fedkit.checks import choice, flag, function, having, one_line, whole
 from fedkit.extras import bar
 from fedkit.federated.adversaries import Adversaries
 from fedkit.federated.clients import Federation
@@ -251,6 +251,7 @@ def _in_sample_space(
 TrainWithSizes = Callable[..., FloatArray]
 
 
+@one_line
 @dataclass(frozen=True, eq=False)
 class RetrainingGame:
     """The coalition game of retraining: test accuracy of the federation of S alone.

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from fedkit.checks import having, whole
+from fedkit.checks import having, one_line, whole
 
 __all__ = ["ClientTable", "LateJoiners", "Selection", "UniformSelection", "draw"]
 
@@ -22,6 +22,7 @@ FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
 
+@one_line
 @dataclass
 class ClientTable:
     """What a server knows of its `n` clients between two rounds.

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from fedkit.checks import choice, flag, having, whole
+from fedkit.checks import choice, flag, having, one_line, whole
 from fedkit.estimators import Estimator, estimate_many, shapley
 from fedkit.federated.round_game import RoundGame
 from fedkit.games.game import Game, normalise
@@ -40,6 +40,7 @@ FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
 
+@one_line
 @dataclass(frozen=True)
 class Round:
     """One round of one federation, as the server sees it after local training.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedkit.checks import choice, having, whole
+from fedkit.checks import choice, having, one_line, whole
 from fedkit.estimators import Estimator, PermutationSampling, estimate, shapley
 from fedkit.estimators.base import random_orders
 from fedkit.extras import need
@@ -62,6 +62,7 @@ EXACT_WORK = 4e8
 WALKS = 500
 
 
+@one_line
 @dataclass(frozen=True, eq=False)
 class PartyValues:
     """MShapley-CMI of every data party, in nats.

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedkit.checks import having
+from fedkit.checks import having, one_line
 from fedkit.extras import need
 from fedkit.fedvalue.binning import (
     How,
@@ -361,6 +361,7 @@ def pca(x: ArrayLike, components: int) -> NDArray[np.float64]:
     return scores
 
 
+@one_line
 @dataclass(frozen=True, eq=False)
 class Columns:
     """What one party holds, from its file.

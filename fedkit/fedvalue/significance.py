@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedkit.checks import choice, whole
+from fedkit.checks import choice, one_line, whole
 from fedkit.extras import need
 from fedkit.fedvalue.bias import CHUNK, clogc
 from fedkit.fedvalue.cells import CoalitionCells, joint_codes, totals
@@ -45,6 +45,7 @@ Given = Literal["task", "others"]
 ROUNDING = 1e-9  # equal sums differ by less, relative, when they are added in another order
 
 
+@one_line
 @dataclass(frozen=True, eq=False)
 class Evidence:
     """Permutation tests of data parties.

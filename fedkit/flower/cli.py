@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from fedkit.checks import real
+
 __all__ = ["app"]
 
 app = typer.Typer(help="Flower federations, valued round by round.", no_args_is_help=True)
@@ -32,6 +34,7 @@ def demo(
     """Value the clients of a Flower federation on this machine, and compare with fedkit's loop."""
     from fedkit.flower.demo import Setting, difference, play
 
+    real("timeout", timeout, 0.0, above=True)
     setting = Setting(clients, rounds, seed, timeout)
     nodes = "simulated nodes" if simulation else "SuperNodes"
     typer.echo(f"a SuperLink and {clients} {nodes} on 127.0.0.1, {rounds} rounds")

@@ -13,12 +13,13 @@ from math import comb
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedkit.checks import vector, whole
+from fedkit.checks import one_line, vector, whole
 from fedkit.games.coalitions import Utilities, check_coalitions
 
 __all__ = ["airport", "glove", "random_unanimity_sum", "unanimity", "weighted_majority"]
 
 
+@one_line
 @dataclass(frozen=True, eq=False)
 class UnanimitySum:
     """``v(S) = sum of the coefficients of the carriers inside S``: any game is of this form.
@@ -55,6 +56,7 @@ class UnanimitySum:
         return (self.carriers * share[:, None]).T @ self.coefficients
 
 
+@one_line
 @dataclass(frozen=True, eq=False)
 class AirportGame(UnanimitySum):
     """A runway serves its longest plane: ``v(S) = max of costs in S``, and 0 for nobody.
@@ -119,6 +121,7 @@ class GloveGame(_Counted):
         return np.repeat(counts, [self.left, self.right], axis=0)
 
 
+@one_line
 @dataclass(frozen=True, eq=False)
 class WeightedMajorityGame(_Counted):
     """``v(S) = 1`` when the weights of `S` reach the quota, else 0; integer weights."""

@@ -18,7 +18,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedkit.checks import choice, function, real, whole
+from fedkit.checks import choice, function, one_line, real, whole
 from fedkit.games.closed_forms import airport, random_unanimity_sum
 from fedkit.games.coalitions import (
     Coalitions,
@@ -72,6 +72,7 @@ class Game(Protocol):
         ...
 
 
+@one_line
 @dataclass(frozen=True, eq=False)
 class TableGame:
     """A game given by the table of its utilities.
@@ -178,6 +179,7 @@ class MemoGame:
 NoGainRule = Literal["shift", "absolute", "raise"]
 
 
+@one_line
 @dataclass(frozen=True, eq=False)
 class NormalisedGame:
     """A game shifted to ``v(empty) = 0`` and scaled; see :func:`normalise`.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedkit.checks import choice, flag, real, whole
+from fedkit.checks import choice, flag, one_line, real, whole
 from fedkit.extras import need
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ __all__ = ["Trace", "Valuation"]
 Floats = NDArray[np.float64]
 
 
+@one_line
 @dataclass(frozen=True, eq=False)
 class Trace:
     """Values on the way: after ``evaluations[t]`` the estimate was ``values[t]``.
@@ -41,6 +42,7 @@ class Trace:
     values: Floats
 
 
+@one_line
 @dataclass(frozen=True, eq=False)
 class Valuation:
     """Values of the players of a game, with their uncertainty and cost.

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from fedkit.checks import flag, real, whole
+from fedkit.checks import flag, one_line, real, whole
 from fedkit.estimators import leave_one_out, shapley
 from fedkit.federated.selection import ClientTable
 from fedkit.federated.valuers import Round, ValuePolicy
@@ -34,6 +34,7 @@ FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
 
+@one_line
 @dataclass(frozen=True, eq=False)
 class CosineGame:
     """CGSV's game: cosine between a coalition's summed update and everybody's (Xu et al. 2021).

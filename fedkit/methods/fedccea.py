@@ -28,7 +28,7 @@ from scipy.optimize import OptimizeResult, minimize
 from scipy.special import expit
 from torch import Tensor
 
-from fedkit.checks import choice, real, vector, whole
+from fedkit.checks import choice, one_line, real, vector, whole
 from fedkit.federated.clients import Federation
 from fedkit.federated.retraining import TrainWithSizes, train_with_sizes
 from fedkit.learning.architectures import Architecture
@@ -61,6 +61,7 @@ Found = tuple["AccuracyApproximation", list[float]]
 NODES = 10
 
 
+@one_line
 @dataclass(frozen=True)
 class Simulations:
     """What the Simulator returns: E of Algorithm 1.
@@ -259,6 +260,7 @@ def _numbers(tensor: Tensor) -> FloatArray:
     return np.asarray(tensor.detach().double().numpy())
 
 
+@one_line
 @dataclass(frozen=True)
 class Fit:
     """A fitted AAM.

@@ -20,7 +20,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from fedkit.checks import choice, having, real, whole
+from fedkit.checks import choice, having, one_line, real, whole
 from fedkit.estimators import Estimator, estimate_many, shapley
 from fedkit.federated.aggregation import Proportional
 from fedkit.federated.rounds import Strategy, keep_total
@@ -123,6 +123,7 @@ def reference_updates(rounds: Sequence[Round]) -> Tensor:
     return torch.stack(references)
 
 
+@one_line
 @dataclass(frozen=True, eq=False)
 class TrajectoryGame:
     """The game of one round: how close a coalition's mean update comes to the reference.

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from fedkit.atomic import write_text
-from fedkit.papers.registry import Experiment, all_experiments, get, keep
+from fedkit.checks import whole
+from fedkit.papers.registry import Experiment, experiment_names, get, keep, papers
 from fedkit.records.golden import is_timing
 from fedkit.records.manifest import commit, lock_hash
 from fedkit.records.methods import is_outside
@@ -142,7 +143,9 @@ def audited(
     """
     if k < 1:
         raise ValueError(f"--cells is {k}; at least one cell is audited")
-    names = sorted({item.name for item in all_experiments(paper)})
+    whole("seed", seed, 0)
+    of = papers() if paper is None else [paper]
+    names = sorted({name for one in of for name in experiment_names(one)})
     if experiment is not None and experiment not in names:
         raise ValueError(f"no experiment is called {experiment!r}; choose from {', '.join(names)}")
     # a method from outside is not here to be run again

@@ -26,7 +26,9 @@ def load_claims(paper: str) -> Claims:
     """
     file = claims_file(paper)
     if file is None:
-        raise ClaimsError(f"paper {paper!r} has no claims file; choose from {claims_papers()}")
+        raise ClaimsError(
+            f"paper {paper!r} has no claims file; choose from {', '.join(claims_papers())}"
+        )
     try:
         return parse_claims(file.read_text("utf-8"))
     except (ClaimsError, ImportError):

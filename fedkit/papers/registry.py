@@ -24,7 +24,9 @@ from fedkit.records.outside import entered
 from fedkit.records.running import Outcome, run_cells
 from fedkit.records.store import Result, Store
 
-__all__ = ["Experiment", "all_experiments", "get", "keep", "papers", "register"]
+__all__ = [
+    "Experiment", "all_experiments", "experiment_names", "get", "keep", "papers", "register",
+]  # fmt: skip
 
 CellsFunction = Callable[[str, Sequence[int] | None], list[Cell]]
 RunFunction = Callable[[Cell, Any, bool], Sequence[Result]]
@@ -237,6 +239,28 @@ def papers() -> list[str]:
     return sorted(packages().keys() | {paper for paper, _ in _registry})
 
 
+def _check_paper(name: str) -> None:
+    if name not in papers():
+        raise ValueError(f"paper {name!r} is unknown; choose from {', '.join(papers())}")
+
+
+def experiment_names(paper: str) -> list[str]:
+    """Return the names of a paper's experiments; only a paper from outside is imported for them.
+
+    Raises
+    ------
+    ValueError
+        If the paper is unknown; the message lists those there are.
+    """
+    _check_paper(paper)
+    names: list[str] = []
+    if paper in packages() and paper not in entered():
+        names += importlib.import_module(packages()[paper]).EXPERIMENTS
+    else:
+        _load(paper)
+    return list(dict.fromkeys([*names, *(name for of, name in _registry if of == paper)]))
+
+
 def all_experiments(paper: str | None = None) -> list[Experiment]:
     """Return the experiments of a paper, or of all of them, in the order of registration.
 
@@ -245,8 +269,8 @@ def all_experiments(paper: str | None = None) -> list[Experiment]:
     ValueError
         If the paper is unknown; the message lists those there are.
     """
-    if paper is not None and paper not in papers():
-        raise ValueError(f"paper {paper!r} is unknown; choose from {', '.join(papers())}")
+    if paper is not None:
+        _check_paper(paper)
     _load(paper)
     return [item for item in _registry.values() if paper in (None, item.paper)]
 
@@ -259,8 +283,8 @@ def get(paper: str, name: str) -> Experiment:
     ValueError
         If the paper or the experiment is unknown; the message lists those there are.
     """
-    experiments = {item.name: item for item in all_experiments(paper)}
-    if name not in experiments:
-        there = ", ".join(experiments)
-        raise ValueError(f"{paper} has no experiment {name!r}; choose from {there}")
-    return experiments[name]
+    there = experiment_names(paper)
+    if name not in there:
+        raise ValueError(f"{paper} has no experiment {name!r}; choose from {', '.join(there)}")
+    _load(paper)
+    return _registry[paper, name]

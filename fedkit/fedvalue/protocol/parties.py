@@ -19,7 +19,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from fedkit.checks import choice, whole
+from fedkit.checks import choice, one_line, whole
 from fedkit.fedvalue.cmi import PartyValues, mshapley_from_table
 from fedkit.fedvalue.protocol.bounds import known_answers, spread
 from fedkit.fedvalue.protocol.counting import ascending, count_tuples, sorted_halves
@@ -262,6 +262,7 @@ class PartyMissing(TimeoutError):
     """No table in time: a party has not answered, or the server does not."""
 
 
+@one_line
 @dataclass(frozen=True, eq=False)
 class SecureCounts:
     """The contingency table that the task party has verified.

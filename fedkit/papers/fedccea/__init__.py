@@ -1,1 +1,4 @@
 """FedCCEA: the settings, runs, tables and claims of its evaluation."""
+
+#: known without the runs, which import torch
+EXPERIMENTS = ("contribution", "learning", "cost", "dealt")
