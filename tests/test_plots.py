@@ -229,7 +229,7 @@ def test_a_table_says_what_it_shows_and_no_number_is_nothing() -> None:
     cells = re.findall(r"<td>(.*?)</td>", html)
     assert cells == [
         "1",
-        "2.3·10<sup>-10</sup>",
+        "2.3·10<sup>−10</sup>",
         "−0.5",
         "a&lt;b",
         "2",
@@ -237,6 +237,11 @@ def test_a_table_says_what_it_shows_and_no_number_is_nothing() -> None:
         "1.9·10<sup>11</sup>",
         "–",
     ]
+    odd = pd.DataFrame({"x": [-3, -0.0, -0.0123, "-1.5 [-2.0, 0.5]"]}).rename_axis("id")
+    html = plots.table(odd, "What.", decimals=1).html
+    cells = ["−3", "0.0", "−0.012", "−1.5 [−2.0,\u00a00.5]"]  # minus signs, and no broken interval
+    assert re.findall(r"<td>(.*?)</td>", html) == cells
+    assert re.findall(r"<th>(.*?)</th>", html)[:3] == ["id", "x", "0"]
     text = plots.table("| who | gain |\n|---|---|\n| A | **1.2** \\* |", "Gains.").html
     assert re.findall(r"<t[hd]>(.*?)</t[hd]>", text) == ["", "gain", "A", "1.2 *"]
 
