@@ -237,9 +237,9 @@ def test_a_table_says_what_it_shows_and_no_number_is_nothing() -> None:
         "1.9·10<sup>11</sup>",
         "–",
     ]
-    odd = pd.DataFrame({"x": [-3, -0.0, -0.0123, "-1.5 [-2.0, 0.5]"]}).rename_axis("id")
+    odd = pd.DataFrame({"x": [-3, -0.0, -0.0123, "-1.5 [-2.0, 0.5] *"]}).rename_axis("id")
     html = plots.table(odd, "What.", decimals=1).html
-    cells = ["−3", "0.0", "−0.012", "−1.5 [−2.0,\u00a00.5]"]  # minus signs, and no broken interval
+    cells = ["−3", "0.0", "−0.012", "−1.5 [−2.0,\u00a00.5]\u00a0*"]  # no hyphens, no breaks
     assert re.findall(r"<td>(.*?)</td>", html) == cells
     assert re.findall(r"<th>(.*?)</th>", html)[:3] == ["id", "x", "0"]
     text = plots.table("| who | gain |\n|---|---|\n| A | **1.2** \\* |", "Gains.").html

@@ -43,7 +43,8 @@ class Shown:
 def typeset(text: str) -> str:
     """Give numbers their minus, which a hyphen is not, and keep intervals on one line."""
     text = re.sub(r"(?<![\w.)\]])-(?=\d)", "−", text)
-    return re.sub(r"\[[^][a-zA-Z]*\]| ± ", lambda found: found[0].replace(" ", "\u00a0"), text)
+    whole = r"\[[^][a-zA-Z]*\](?: \*)?| ± "  # an interval and its star
+    return re.sub(whole, lambda found: found[0].replace(" ", "\u00a0"), text)
 
 
 def table(
