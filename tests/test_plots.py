@@ -252,6 +252,8 @@ def test_a_table_of_cards_tells_each_cell_its_column() -> None:
     assert "fedkit-cards" in page.table["class"]
     assert [td["data-label"] for td in page.find_all("td")] == ['take "it"', "cost"] * 2
     assert "data-label" not in plots.table(frame, "What.").html
+    long = frame.rename({"here": "a row with a long name"})
+    assert ["fedkit-named" in plots.table(x, "What.").html for x in (frame, long)] == [False, True]
 
 
 def test_sliders_hold_a_picture_for_every_position_and_show_the_first_without_script() -> None:

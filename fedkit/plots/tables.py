@@ -97,7 +97,8 @@ def table(
             return typeset(f"{mantissa}·10<sup>{int(exponent)}</sup>")
         return typeset(f"{float(x):.2g}" if nothing else text)
 
-    look = ["fedkit-cards"] if cards else None
+    named = frame.index.nlevels == 1 and any(len(str(name)) > 18 for name in frame.index)
+    look = ["fedkit-cards"] * cards + ["fedkit-named"] * (named and not cards)
     html = frame.map(cell).to_html(border=0, escape=False, classes=look)
     if cards:  # each cell says of which column it is, where there is no head above it
         told = cycle([escape(str(name)) for name in frame.columns])
