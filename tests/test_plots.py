@@ -229,7 +229,7 @@ def test_a_table_says_what_it_shows_and_no_number_is_nothing() -> None:
     cells = re.findall(r"<td>(.*?)</td>", html)
     assert cells == [
         "1",
-        "2.3·10<sup>-10</sup>",
+        "2.3·10<sup>−10</sup>",
         "−0.5",
         "a&lt;b",
         "2",
@@ -237,6 +237,11 @@ def test_a_table_says_what_it_shows_and_no_number_is_nothing() -> None:
         "1.9·10<sup>11</sup>",
         "–",
     ]
+    odd = pd.DataFrame({"x": [-3, -0.0, -0.0123, "-1.5 [-2.0, 0.5] *"]}).rename_axis("id")
+    html = plots.table(odd, "What.", decimals=1).html
+    cells = ["−3", "0.0", "−0.012", "−1.5 [−2.0,\u00a00.5]\u00a0*"]  # no hyphens, no breaks
+    assert re.findall(r"<td>(.*?)</td>", html) == cells
+    assert re.findall(r"<th>(.*?)</th>", html)[:3] == ["id", "x", "0"]
     text = plots.table("| who | gain |\n|---|---|\n| A | **1.2** \\* |", "Gains.").html
     assert re.findall(r"<t[hd]>(.*?)</t[hd]>", text) == ["", "gain", "A", "1.2 *"]
 
@@ -247,6 +252,8 @@ def test_a_table_of_cards_tells_each_cell_its_column() -> None:
     assert "fedkit-cards" in page.table["class"]
     assert [td["data-label"] for td in page.find_all("td")] == ['take "it"', "cost"] * 2
     assert "data-label" not in plots.table(frame, "What.").html
+    long = frame.rename({"here": "a row with a long name"})
+    assert ["fedkit-named" in plots.table(x, "What.").html for x in (frame, long)] == [False, True]
 
 
 def test_sliders_hold_a_picture_for_every_position_and_show_the_first_without_script() -> None:

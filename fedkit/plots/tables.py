@@ -40,6 +40,13 @@ class Shown:
         return self.text
 
 
+def typeset(text: str) -> str:
+    """Give numbers their minus, which a hyphen is not, and keep intervals on one line."""
+    text = re.sub(r"(?<![\w.)\]])-(?=\d)", "−", text)
+    whole = r"\[[^][a-zA-Z]*\](?: \*)?| ± "  # an interval and its star
+    return re.sub(whole, lambda found: found[0].replace(" ", "\u00a0"), text)
+
+
 def table(
     shown: pd.DataFrame | pd.Series | str,
     caption: str,
@@ -56,8 +63,8 @@ def table(
     caption : str
         What it shows, in one or two sentences; words in backticks are code.
     decimals : int
-        Of numbers that are not whole; what would round to nothing is a power of ten, and what is
-        missing or infinite a dash.
+        Of numbers that are not whole; what would round to nothing has two digits, as a power of
+        ten below 0.0001, and what is missing or infinite is a dash.
     cards : bool
         Show a card per row on narrow screens, for tables of words.
 
@@ -73,21 +80,25 @@ def table(
         index = pd.Index([row[0] for row in rows[2:]])
         shown = pd.DataFrame([row[1:] for row in rows[2:]], index, rows[0][1:])
     frame = pd.DataFrame(shown)
+    if frame.index.nlevels == frame.columns.nlevels == 1 and frame.columns.name is None:
+        frame = frame.rename_axis(index=None, columns=frame.index.name)  # one head, not two
 
     def cell(x: object) -> str:
         if isinstance(x, bool | str) or not isinstance(x, Real):
-            return "–" if x is None or x != x else escape(str(x), quote=False)
+            return "–" if x is None or x != x else typeset(escape(str(x), quote=False))
         if not math.isfinite(x):
             return "–"
         if isinstance(x, Integral):
-            return str(x)
-        text = f"{float(x):.{decimals}f}"
-        if (x != 0 and float(text) == 0) or abs(float(x)) >= 1e7:  # decimals would show nothing
+            return typeset(str(x))
+        size, text = abs(float(x)), f"{float(x):z.{decimals}f}"
+        nothing = size > 0 and float(text) == 0  # decimals would show nothing
+        if (nothing and size < 1e-4) or size >= 1e7:
             mantissa, exponent = f"{x:.1e}".split("e")
-            return f"{mantissa}·10<sup>{int(exponent)}</sup>"
-        return text.replace("-", "−")
+            return typeset(f"{mantissa}·10<sup>{int(exponent)}</sup>")
+        return typeset(f"{float(x):.2g}" if nothing else text)
 
-    look = ["fedkit-cards"] if cards else None
+    named = frame.index.nlevels == 1 and any(len(str(name)) > 18 for name in frame.index)
+    look = ["fedkit-cards"] * cards + ["fedkit-named"] * (named and not cards)
     html = frame.map(cell).to_html(border=0, escape=False, classes=look)
     if cards:  # each cell says of which column it is, where there is no head above it
         told = cycle([escape(str(name)) for name in frame.columns])
