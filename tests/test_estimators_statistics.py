@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from manyseeds import GAME, ZERO, N, assert_calibrated, assert_unbiased, run
 
+import fedkit as fk
 from fedkit.estimators import (
     BanzhafSampling,
     BetaShapleySampling,
@@ -298,3 +299,16 @@ def test_tmc_stops_when_converged():
     tight = estimate(game, TruncatedMonteCarlo(0.0, convergence=0.005, window=20))
     assert loose.info["converged"]
     assert loose.info["walks"] < tight.info["walks"]
+
+
+def test_more_budget_takes_no_interval_away_and_a_stop_fires() -> None:
+    game = fk.FunctionGame(12, lambda c: 1 - np.exp(-(c @ np.linspace(1, 12, 12)) / 20))
+    budgets = range(100, 1500, 100)  # ten pairs, then one draw to ten of them
+    found = [fk.estimate(game, fk.MultilinearSampling(), budget) for budget in budgets]
+    given = [valuation.has_intervals for valuation in found]
+    assert not given[0]
+    assert given.index(True) <= 3
+    assert all(given[given.index(True) :])
+    enough = float(found[given.index(True)].standard_errors.max())
+    stopped = fk.estimate(game, fk.MultilinearSampling(), 1500, stop=fk.precise(enough))
+    assert stopped.evaluations < 500

@@ -9,6 +9,7 @@ import numpy as np
 
 from fedkit.checks import choice, flag
 from fedkit.estimators.base import (
+    FEWEST_UNITS,
     LARGEST_BLOCK,
     Budget,
     Count,
@@ -67,8 +68,9 @@ class MultilinearSampling(Estimator):
     Every single walk or mask is unbiased by itself, whatever the number of strata, so that the
     pairs which a small budget leaves of a draw still count; half a pair counts only where there
     is no whole one, for it would bring the noise back that pairing removed.  The independent
-    unit of the standard errors is the draw; with fewer than two of them it is the antithetic
-    pair, or the walk, which makes the errors conservative.  Gauss nodes follow a Kronecker
+    unit of the standard errors is the draw; with fewer than ten of them, too few for an interval,
+    it is the antithetic pair, which makes the errors conservative: up to three times what they
+    are.  Gauss nodes follow a Kronecker
     sequence with a random start, so that their standard errors are conservative too.
 
     A mask with its n neighbours costs n + 1 evaluations for a marginal of each player; a walk
@@ -194,7 +196,7 @@ class GroupAccumulator:
         return self._units[0].values() if paired is None else paired
 
     def standard_errors(self) -> Floats | None:
-        """Return the error from the largest unit that occurs at least twice."""
+        """Return the error from the largest unit that there is enough of for an interval."""
         return self._unit().standard_errors()
 
     def degrees_of_freedom(self) -> Floats | None:
@@ -202,5 +204,7 @@ class GroupAccumulator:
         return self._unit().degrees_of_freedom()
 
     def _unit(self) -> MeanAccumulator:
-        twice = [unit for unit in self._units if unit.counts[0] >= 2]
-        return twice[-1] if twice else self._units[0]  # NaN: nothing occurs twice
+        # single walks do not stand in for pairs: a walk and its reverse may be alike
+        groups = [unit for unit in self._units[self._pair :] if unit.counts[0] >= 2]
+        enough = [unit for unit in groups if unit.counts[0] >= FEWEST_UNITS]
+        return enough[-1] if enough else groups[0] if groups else self._units[0]
