@@ -180,7 +180,7 @@ def claims_listed(frames: Mapping[str, pd.DataFrame]) -> tuple[pd.DataFrame, dic
     for paper, frame in frames.items():
         for row in frame.to_dict("records"):
             printed, ours, off = _ours(row)
-            apart = "by construction" if row["by_construction"] else "before the runs"
+            apart = "after the runs" if row["after_runs"] else "before the runs"
             rows.append({
                 "paper": paper,
                 "table": str(row["where"]).split(",")[0],
@@ -188,7 +188,7 @@ def claims_listed(frames: Mapping[str, pd.DataFrame]) -> tuple[pd.DataFrame, dic
                 "printed": _powers(printed).replace("-", "−") or "–",
                 "ours [95% CI]": ours.replace("-", "−"),
                 "verdict": verdict_text(row["verdict"]),
-                "declared": "after the runs" if row["after_runs"] else apart,
+                "declared": "by construction" if row["by_construction"] else apart,
                 "judged": row["verdict"] not in UNJUDGED,
                 "key": row["mean"],
                 "printed key": float(printed) if printed else math.nan,
