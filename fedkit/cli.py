@@ -379,7 +379,7 @@ def golden(
     ] = "cpu",
 ) -> None:
     """Run the golden runs: do the experiments still behave as they did?"""
-    from fedkit.records.golden import GoldenRun, golden_runs, verify_lock
+    from fedkit.records.golden import GoldenRun, folder, golden_runs, verify_lock, version
 
     there = golden_runs(all_experiments())
     chosen: dict[str, GoldenRun] = {}
@@ -392,6 +392,8 @@ def golden(
             raise ValueError(f"no golden run is called {pattern!r}; there are {', '.join(near)}")
     if accept and not (names and why.strip()):
         raise ValueError("--accept needs the names of golden runs, and the reason with --why")
+    if not accept and not any(version(item.paper, item.name) for item in chosen.values()):
+        raise ValueError(f"no numbers of these golden runs are in {folder()}; {SHIPPED}")
     device = _find_device(device)
     if accept and device != "cpu":
         raise ValueError(f"--accept with device {device}: what is committed is what a CPU gives")

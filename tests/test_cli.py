@@ -17,7 +17,7 @@ from fedkit.claims.claim import parse_claims
 from fedkit.papers import registry
 from fedkit.papers.registry import Experiment, get
 from fedkit.records import Cell, Store
-from fedkit.records.golden import folder
+from fedkit.records.golden import GoldenRun, folder
 
 CALLS: list[str] = []
 BROKEN: set[str] = set()
@@ -83,7 +83,10 @@ def test_the_command_says_what_it_lacks() -> None:
         "import sys; sys.modules['typer'] = None; import runpy; "
         "runpy.run_module('fedkit', run_name='__main__')"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    command = [sys.executable, "-c", code]
+    done = subprocess.run([*command, "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout == f"fedkit {__version__}\n"
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert done.stderr.startswith("fedkit: typer is needed here and is not installed: ")
     assert len(done.stderr.splitlines()) == 1
@@ -392,9 +395,12 @@ def test_the_names_of_experiments_are_known_without_their_runs(paper: str) -> No
 
 def test_an_installed_package_says_where_its_golden_numbers_lie(store, capsys, monkeypatch) -> None:
     monkeypatch.setattr("fedkit.records.golden.repository_root", lambda: None)
-    code, out, _ = fedkit(capsys, "golden", "fedowen/run.gtg")
-    assert code == 1
-    assert "FEDKIT_RESULTS may name it" in out
+    measured = []
+    monkeypatch.setattr(GoldenRun, "measure", lambda self, device: measured.append(self.id))
+    code, out, err = fedkit(capsys, "golden")
+    assert (code, out, measured) == (1, "", [])
+    assert "FEDKIT_RESULTS may name it" in err
+    assert len(err.splitlines()) == 1
     assert folder() == store.root / "golden"
 
 

@@ -7,6 +7,7 @@ import hashlib
 import io
 import os
 import pickle
+import tracemalloc
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -132,6 +133,21 @@ def test_damaged_idx(mnist: tuple[Path, dict], file: str, change, message: str) 
         data.load("mnist", mnist[0], verify=False)
 
 
+def test_a_file_that_unpacks_to_more_than_it_can_hold_is_not_unpacked_whole(
+    mnist: tuple[Path, dict], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readers, "_MOST", 2**20)
+    path = mnist[0] / "MNIST/raw/train-images-idx3-ubyte.gz"
+    path.write_bytes(gzip.compress(bytes(40 * 2**20)))
+    for verify in (True, False):
+        tracemalloc.start()
+        with pytest.raises(data.DamagedDataError, match="at most 1048576 bytes of content, found"):
+            data.load("mnist", mnist[0], verify=verify)
+        assert tracemalloc.get_traced_memory()[1] < 10 * 2**20
+        tracemalloc.stop()
+    assert "at most 1048576" in data.verify("mnist", mnist[0])[0].detail
+
+
 def test_missing_set_and_missing_file(mnist: tuple[Path, dict], tmp_path: Path) -> None:
     with pytest.raises(data.MissingDataError, match=r"fedkit data get cifar10.*FEDKIT_DATA") as e:
         data.load("cifar10", tmp_path)
@@ -217,6 +233,20 @@ def test_medmnist_npz(tmp_path: Path, folder: str, name: str, colour: bool) -> N
     )  # fmt: skip
     with pytest.raises(data.DamagedDataError, match="uint8 images, found float64"):
         data.load(name, tmp_path, verify=False)
+    np.savez(
+        path, train_images=x["train"], train_labels=y["train"].astype(str),
+        test_images=x["test"], test_labels=y["test"],
+    )  # fmt: skip
+    with pytest.raises(data.DamagedDataError, match="whole numbers as labels, found <U"):
+        data.load(name, tmp_path, verify=False)
+    claim = io.BytesIO()
+    shape = {"descr": "|u1", "fortran_order": False, "shape": (10**10, 1000)}
+    np.lib.format.write_array_header_1_0(claim, shape)
+    for header in (claim.getvalue(), claim.getvalue().replace(b"}", b"(")):
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("train_images.npy", header)
+        with pytest.raises(data.DamagedDataError, match="a whole npz file"):
+            data.load(name, tmp_path, verify=False)
 
 
 def test_data_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -433,6 +463,18 @@ def test_cifar_zip_damaged(cifar_zip: Path) -> None:
     order.write_text("\n".join(map(str, [*range(10), *range(10)])))
     with pytest.raises(data.DamagedDataError, match="a whole zip of images"):
         data.load("cifar10", cifar_zip, verify=False)
+    image = pytest.importorskip("PIL.Image")
+    one, other = io.BytesIO(), io.BytesIO()
+    image.new("RGB", (1, 1)).save(one, "JPEG")
+    image.new("RGB", (16, 16)).save(other, "JPEG")
+    size = (16).to_bytes(2, "big") * 2  # height and width, in the frame's header
+    claims = other.getvalue().replace(size, (30_000).to_bytes(2, "big") * 2, 1)
+    for content, found in ((one.getvalue(), "1 x 1"), (claims, "900000000 pixels")):
+        with zipfile.ZipFile(archive, "w") as new, zipfile.ZipFile(io.BytesIO(whole)) as old:
+            for name in old.namelist():
+                new.writestr(name, content if "cat/0001" in name else old.read(name))
+        with pytest.raises(data.DamagedDataError, match=f"images of 32 x 32.*found .*{found}"):
+            data.load("cifar10", cifar_zip, verify=False)
     order.write_text("0\nzero\n")
     with pytest.raises(data.DamagedDataError, match="one label from 0 to 9 per line"):
         data.load("cifar10", cifar_zip, verify=False)

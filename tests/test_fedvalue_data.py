@@ -328,6 +328,8 @@ def test_ids_that_pandas_would_take_for_missing(tmp_path):
         ('id,a\n1,"2\n', {}, "not a CSV file"),
         ("id,a\n1,2\n3,4,5\n", {}, "not a CSV file"),
         ("id,a\n1,2,3\n4,5\n", {}, "not a CSV file"),
+        ("id,a\n1\0,2\n3,4\n", {}, "line 2 holds a NUL byte"),
+        ("id,a\n1,2\n3,x\0\n", {}, "line 3 holds a NUL byte"),
     ],
 )
 def test_files_that_are_refused(tmp_path, text, options, words):

@@ -283,6 +283,8 @@ def read(name: str, edition: Edition, root: Path, verify: bool) -> Raw:
             raise damaged(edition.source, "uint8 images", f"{images.dtype}{images.shape}")
         if labels.shape != images.shape[:1]:
             raise damaged(edition.source, f"{len(images)} labels", f"shape {labels.shape}")
+        if labels.dtype.kind not in "biu":
+            raise damaged(edition.source, "whole numbers as labels", labels.dtype)
         if len(labels) and not 0 <= labels.min() <= labels.max() <= last:
             found = f"{labels.min()} to {labels.max()}"
             raise damaged(edition.source, f"labels 0 to {last}, counted from 0", found)
@@ -310,7 +312,9 @@ def verify(name: str, root: str | os.PathLike[str] | None = None) -> list[FileRe
         elif md5 is None:
             reports.append(FileReport(file, "unchecked", "no published digest; structure only"))
         else:
-            reports.append(report(file, f"md5 {md5}", partial(read_checked, path, md5)))
+            reports.append(
+                report(file, f"md5 {md5}", partial(read_checked, path, md5, edition.most))
+            )
     if complete and (not edition.md5 or None in edition.md5.values()):
         structure = partial(read, name, edition, folder, True)
         reports.append(report(name, edition.source, structure))

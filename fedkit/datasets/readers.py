@@ -2,7 +2,8 @@
 
 An edition finds its files below the data folder and reads them; a data set may have several, the
 most official first.  A file is compared with its published md5 before it is parsed; a ``.gz`` is
-unpacked first, so that gzipped and plain copies are checked alike.
+unpacked first, as far as a file of its edition may reach, so that gzipped and plain copies are
+checked alike.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import zlib
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from tokenize import TokenError
 from typing import NamedTuple
 
 import numpy as np
@@ -48,6 +50,9 @@ CIFAR_CLASSES = (
 )  # fmt: skip
 #: what zip, gzip and numpy raise at a broken file
 BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, ValueError, KeyError, RuntimeError)
+
+#: bytes that no file of a data set but EMNIST by class exceeds; few packed bytes may hold far more
+_MOST = 2**28
 
 
 class MissingDataError(FileNotFoundError):
@@ -82,14 +87,21 @@ def user_cache() -> Path:
     return base / "fedkit"
 
 
-def read_checked(path: Path, md5: str | None) -> bytes:
-    """Read a file, unpacked where it ends in ``.gz``; compare it with its md5 if there is one."""
-    content = path.read_bytes()
-    if path.suffix == ".gz":
-        try:
-            content = gzip.decompress(content)
-        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise damaged(path, "a whole gzip file", error) from error
+def read_checked(path: Path, md5: str | None, most: int) -> bytes:
+    """Read a file of at most so many bytes, unpacked where it ends in ``.gz``, and check its md5.
+
+    Without an md5 any content will do.
+    """
+    held = io.BytesIO()
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            while held.tell() <= most and (piece := file.read(2**20)):
+                held.write(piece)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise damaged(path, "a whole gzip file", error) from error
+    content = held.getvalue()
+    if len(content) > most:
+        raise damaged(path, f"at most {most} bytes of content", "more")
     if md5 is not None:
         found = hashlib.md5(content, usedforsecurity=False).hexdigest()
         if found != md5:
@@ -124,6 +136,11 @@ class Edition:
     md5: dict[str, str | None]
     note: str = ""
 
+    @property
+    def most(self) -> int:
+        """Bytes that each of its files holds at most, unpacked."""
+        return _MOST
+
     def files(self, root: Path) -> dict[str, Path | None]:
         """Find the files, plain before gzipped; None where one is missing."""
         found = dict[str, Path | None]()
@@ -138,7 +155,7 @@ class Edition:
 
     def _contents(self, root: Path, verify: bool) -> dict[Path, bytes]:
         return {
-            path: read_checked(path, self.md5[name] if verify else None)
+            path: read_checked(path, self.md5[name] if verify else None, self.most)
             for name, path in self.files(root).items()
             if path is not None
         }
@@ -173,6 +190,10 @@ class Idx(Edition):
     sizes: tuple[int | None, int | None] = (None, None)  # images in training and test
     first_label: int = 0
     transposed: bool = False
+
+    @property
+    def most(self) -> int:
+        return max(_MOST, *(16 + 28 * 28 * (size or 0) for size in self.sizes))
 
     def read(self, root: Path, verify: bool) -> Raw:
         arrays: list[np.ndarray] = []
@@ -210,9 +231,10 @@ class Npz(Edition):
         keys = ("train_images", "train_labels", "test_images", "test_labels")
         try:
             with np.load(io.BytesIO(content)) as arrays:
-                x_train, y_train, x_test, y_test = (arrays[key] for key in keys)
+                x_train, y_train, x_test, y_test = (np.asarray(arrays[key]) for key in keys)
                 return Raw(x_train, y_train[:, 0], x_test, y_test[:, 0])
-        except (*BROKEN, IndexError) as error:
+        # the last two at a header that is no Python, and one that claims what no memory holds
+        except (*BROKEN, IndexError, TokenError, MemoryError) as error:
             raise damaged(path, "a whole npz file", error) from error
 
 
@@ -254,7 +276,8 @@ def _decode(
     """
     image = need("PIL.Image", extra="run")
     try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive, warnings.catch_warnings():
+            warnings.simplefilter("ignore", image.DecompressionBombWarning)  # its size is looked at
             names = sorted(n for n in archive.namelist() if n[-1] != "/")
             folders = [[n for n in names if n.startswith(f"{part}/{c}/")] for c in CIFAR_CLASSES]
             counts = [len(folder) for folder in folders]
@@ -265,10 +288,14 @@ def _decode(
             queues = [iter(folder) for folder in folders]
             images = np.empty((len(labels), 32, 32, 3), dtype=np.uint8)
             for place, label in enumerate(labels.tolist()):
-                with image.open(archive.open(next(queues[label])), formats=("JPEG",)) as picture:
+                name = next(queues[label])
+                with image.open(archive.open(name), formats=("JPEG",)) as picture:
+                    if picture.size != (32, 32):  # numpy would repeat a single pixel
+                        wide, high = picture.size
+                        raise damaged(path, f"images of 32 x 32, {name} too", f"{wide} x {high}")
                     images[place] = picture.convert("RGB")
     except DamagedDataError:
         raise
-    except (*BROKEN, OSError) as error:
+    except (*BROKEN, OSError, image.DecompressionBombError) as error:
         raise damaged(path, "a whole zip of images of 32 x 32", error) from error
     return images, labels.astype(np.int64)

@@ -408,7 +408,7 @@ def read_columns(
     if label is None and not chosen:
         raise ValueError(f"{path} has no features: only {', '.join(map(str, frame.columns))}")
     for name in chosen:
-        _check_text(frame[name], f"column {name!r} of {path}")
+        _check_commas(frame[name], f"column {name!r} of {path}")
     y = None if label is None else frame[label].to_numpy()
     if y is not None:
         try:
@@ -438,6 +438,11 @@ def _csv(path: Path, id_column: str) -> Any:
             if len(names) == 1 and (";" in names[0] or "\t" in names[0]):
                 raise ValueError("save it with commas between its columns")
             file.seek(0)
+            # pandas would read a text as far as its NUL, and so take one ID for another
+            for row, line in enumerate(file, 1):
+                if "\0" in line:
+                    raise ValueError(f"line {row} holds a NUL byte; it is damaged, or no text")
+            file.seek(0)
             with warnings.catch_warnings():
                 # a row has more fields than there are names
                 warnings.simplefilter("error", pandas.errors.ParserWarning)
@@ -449,11 +454,9 @@ def _csv(path: Path, id_column: str) -> Any:
         ) from error
 
 
-def _check_text(column: Any, what: str) -> None:
-    """Refuse text that is no text: decimal commas, which would be a level each, and NUL bytes."""
+def _check_commas(column: Any, what: str) -> None:
+    """Refuse numbers with decimal commas, which would be a level each."""
     texts = [value for value in column.tolist() if isinstance(value, str)]
-    if any("\0" in text for text in texts):
-        raise ValueError(f"{what} holds a NUL byte; it is damaged, or no text")
     commas = [text for text in texts if re.fullmatch(r"\s*[-+]?\d+,\d+\s*", text)]
     if commas and len(commas) * 2 > len(texts):
         raise ValueError(
