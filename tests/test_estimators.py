@@ -371,18 +371,21 @@ def test_an_estimator_of_ones_own_is_one_function():
         (np.eye(3), [["a", "b", "c"]], "and type <U1"),
         (np.eye(4), np.ones((1, 3)), r"asked for what is none: coalitions have shape \(4, 4\)"),
         (np.zeros((1, 3)), None, "would never end"),
+        (np.ones((1, 3)), None, "would never end"),
     ],
 )
 def test_what_an_own_estimator_does_wrong_names_its_class(asked, added, words):
     class Own(Estimator):
+        stops = True
+
         def sample(self, n_players, rng, accumulator, budget):
             while True:
-                yield asked
+                yield np.asarray(asked, dtype=bool)
                 if added is not None:
                     accumulator.add(added)
 
     with pytest.raises(ValueError, match=f"^Own .*{words}"):
-        estimate(airport([1.0, 2.0, 3.0]), Own(), 20)
+        estimate(airport([1.0, 2.0, 3.0]), Own())
 
 
 def test_an_own_accumulator_and_a_stop_are_checked():

@@ -123,7 +123,7 @@ def settled(level: float = 0.95) -> Stop:
 
 
 DENSE_PLAYERS = 16  # hundreds of estimations may run together: 64 KiB each at most
-IDLE = 10_000  # requests in a row that cost nothing, before giving up
+IDLE = 10_000  # requests in a row that lead nowhere, before giving up
 
 
 def estimate(
@@ -424,12 +424,13 @@ class _Estimation:
             self.seen_dense[fresh] = True
         else:
             self.seen.update(fresh if isinstance(fresh, list) else fresh.tolist())
-        cost = len(new) + int(filled.sum())
-        self.idle = 0 if cost else self.idle + 1
+        # calls are an end in sight where they are counted, or where something is learnt from them
+        ends = filled.any() and (self.total is not None or self.accumulator.values() is not None)
+        self.idle = 0 if len(new) or ends else self.idle + 1
         if self.idle >= IDLE:
             raise ValueError(
-                f"{self.name} asked {IDLE} times in a row for coalitions that cost nothing, the "
-                "empty one or none; it would never end"
+                f"{self.name} asked {IDLE} times in a row for nothing new, or for the empty "
+                "coalition; it would never end"
             )
         self.budget.evaluations += len(new)
         self.budget.calls += int(filled.sum())
