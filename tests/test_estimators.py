@@ -13,6 +13,7 @@ from fedkit.estimators import (
     ComplementarySampling,
     Estimator,
     GTGShapley,
+    MeanAccumulator,
     MultilinearSampling,
     PermutationSampling,
     ProxySampling,
@@ -358,3 +359,45 @@ def test_an_estimator_of_ones_own_is_one_function():
     found = estimate(game, FirstOrder(), 4000, count="calls")
     error = np.abs(found.values - game.shapley()) / found.standard_errors
     assert error.max() < 5
+    assert found.method == "FirstOrder"
+
+
+@pytest.mark.parametrize(
+    ("asked", "added", "words"),
+    [
+        (np.eye(3), np.ones((2, 2)), r"samples of shape \(2, 2\)"),
+        (np.eye(3), np.ones(3), r"samples of shape \(3,\)"),
+        (np.eye(3), [[1.0, np.nan, 0.0]], "with a NaN or an infinity"),
+        (np.eye(3), [["a", "b", "c"]], "and type <U1"),
+        (np.eye(4), np.ones((1, 3)), r"asked for what is none: coalitions have shape \(4, 4\)"),
+        (np.zeros((1, 3)), None, "would never end"),
+        (np.ones((1, 3)), None, "would never end"),
+    ],
+)
+def test_what_an_own_estimator_does_wrong_names_its_class(asked, added, words):
+    class Own(Estimator):
+        stops = True
+
+        def sample(self, n_players, rng, accumulator, budget):
+            while True:
+                yield np.asarray(asked, dtype=bool)
+                if added is not None:
+                    accumulator.add(added)
+
+    with pytest.raises(ValueError, match=f"^Own .*{words}"):
+        estimate(airport([1.0, 2.0, 3.0]), Own())
+
+
+def test_an_own_accumulator_and_a_stop_are_checked():
+    class Own(Estimator):
+        def accumulator(self, n_players):
+            return MeanAccumulator() if n_players == 2 else None
+
+        def sample(self, n_players, rng, accumulator, budget):
+            return None
+
+    for n, words in ((2, "sample of Own is None"), (3, "accumulator of Own is None")):
+        with pytest.raises(ValueError, match=words):
+            estimate(airport(np.ones(n)), Own(), 20)
+    with pytest.raises(ValueError, match="what stop returned is 'x'"):
+        estimate(airport([1.0, 2.0, 3.0]), PermutationSampling(), 5, stop=lambda found: "x")

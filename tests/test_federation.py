@@ -333,6 +333,8 @@ def test_a_history_adds_up_and_is_read_again(tmp_path):
     again = type(history).load(tmp_path / "run.npz")
     assert rows(again) == rows(history)
     assert torch.equal(again.models, history.models)
+    assert again == history != replace(history, rounds=history.rounds[1:])
+    assert history != replace(history, models=None)
     with pytest.raises(ValueError, match=r"seeds \[3, 4\]; name one"):
         history.contributions()
     with pytest.raises(ValueError, match="seed is 5; expected 3 or 4"):

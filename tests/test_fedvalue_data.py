@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.sparse import csr_matrix
 
 from fedkit.fedvalue import data as tables
 from fedkit.fedvalue.cmi import CMIGame, entropy, mshapley_cmi
@@ -88,6 +89,9 @@ def test_missing_values_are_a_level_of_their_own():
         (np.array([1.0, np.inf]), {}, "column 0 of x holds an infinite value at row 1"),
         (np.zeros((3, 2)), {"discrete": [True]}, "each of the 2 columns"),
         (np.array(["a", "b"]), {"discrete": False}, "holds text, which has no bins"),
+        ([{"a": 1}, {"b": 2}], {}, "column 0 of x holds a dict in a cell"),
+        (pd.DataFrame({"a": [[1], [2]]}), {}, "column 'a' of x holds a list in a cell"),
+        (csr_matrix(np.eye(2)), {}, "x is a sparse matrix"),
     ],
 )
 def test_what_binning_refuses(x, options, message):
@@ -431,7 +435,7 @@ def test_frames_that_cannot_be_joined():
 
 def test_dates_are_refused_and_forgotten_ids_told():
     frame = frame_of()
-    for column in (frame.when, frame.when.dt.date):
+    for column in (frame.when, frame.when.dt.date, frame.when.dt.to_period("M")):
         with pytest.raises(ValueError, match="holds dates or times; make numbers"):
             discretise(column.to_frame())
     for column in (frame.id, pd.Series(np.arange(20)[::-1] + 7)):

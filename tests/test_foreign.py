@@ -261,6 +261,7 @@ def test_a_federation_trains_a_module_as_it_trains_our_architecture(path, monkey
 
 
 NET = Net()
+GRADED = next(NET.parameters()).flatten()
 _, _, X, Y = setting(615)
 
 
@@ -279,6 +280,9 @@ _, _, X, Y = setting(615)
         (lambda: values(NET, lambda out, y: out), "utility returned tensor"),
         (lambda: values(NET, lambda out, y: [1.0] * (1 + (out[0, 0] > 0))), "several lengths"),
         (lambda: fk.ScikitLinear(Ridge()), "Ridge has no coef_"),
+        (lambda: fk.shapley(fk.FunctionGame(3, lambda c: GRADED[: len(c)])), "a Tensor that is no"),
+        (lambda: fk.Evaluator(nn.LazyLinear(3), X, Y), "LazyLinear has parameters without a shape"),
+        (lambda: fk.Evaluator(torch.jit.script(nn.Linear(8, 3)), X, Y), "compiled by TorchScript"),
     ],
 )
 def test_what_cannot_be_evaluated_is_refused(make, sentence):
@@ -290,6 +294,9 @@ def test_clients_of_other_classes_are_refused():
     fits = [LinearRegression().fit(SMALL[:, :n], LABELS) for n in (64, 63)]
     with pytest.raises(ValueError, match="same features and classes"):
         fk.ScikitLinear(fits[0]).vector(fits[1])
+    first, other = (LogisticRegression().fit(SMALL[:4], np.array([0, 1, 0, 1]) + i) for i in (0, 1))
+    with pytest.raises(ValueError, match=r"classes_ are \[1 2\]; \[0 1\] are expected"):
+        fk.ScikitLinear(first).vector(other)
     with pytest.raises(ValueError, match="the vector has shape"):
         fk.ScikitLinear(fits[0]).model(np.zeros(3))
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedkit.estimators import banzhaf, shapley
+from fedkit.estimators import banzhaf, beta_shapley, shapley
 from fedkit.games import (
     FunctionGame,
     Game,
@@ -232,6 +232,11 @@ def test_a_normalised_game_refuses_what_the_other_does_not(single, words):
         game.value(np.ones((2, 3), dtype=bool))
 
 
+def inside(rows):
+    rows[:, 0] = True
+    return rows.sum(axis=1)
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [
@@ -244,6 +249,9 @@ def test_a_normalised_game_refuses_what_the_other_does_not(single, words):
         (lambda: coalition_index([[2, 0, 1]]), "other than 0 and 1"),
         (lambda: tabulate(FunctionGame(2, lambda rows: rows[:, 0] * 1j)), "dtype complex128"),
         (lambda: tabulate(FunctionGame(2, lambda rows: ["a"] * len(rows))), "expected numbers"),
+        (lambda: tabulate(FunctionGame(2, lambda rows: [[1], [2, 3]])), "a list that is no array"),
+        (lambda: shapley(FunctionGame(2, inside)), "wrote into the coalitions"),
+        (lambda: beta_shapley(airport([1, 2, 3]), 1e-320, 1), "alpha is 1e-320 and beta 1; too"),
     ],
 )
 def test_silent_nonsense_is_refused(call, words):

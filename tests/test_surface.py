@@ -62,9 +62,11 @@ WORDS = {
     "arch": ("architecture",), "x": ("images", "features"), "y": ("labels", "label"),
     "federations": ("federation",), "datasets": ("client",), "clients": ("client",),
     "test": ("test data",), "groups": ("group", "attack"), "coalitions": ("coalition",),
-    "names": ("name",), "x_task": ("task party", "y has shape"), "parties": ("party",),
+    "names": ("name",), "x_task": ("task party",), "parties": ("party",),
     "ids": ("IDs",), "updates": ("update",), "games": ("game",), "estimators": ("estimator",),
     "seeds": ("seed",), "rows": ("row",), "scenarios": ("scenario",), "rngs": ("generators",),
+    "i": ("clients",), "params": ("models",), "standard_errors": ("standard errors",),
+    "record": ("values",),
 }  # fmt: skip
 
 
@@ -153,7 +155,8 @@ def policies() -> Iterator[Row]:
         "weighting": CHOICE, "evaluate_every": whole(1),
     }  # fmt: skip
     yield "ProxySampling", fk.ProxySampling, {}, {
-        "proxy": CHOICE, "sizes": optional(NUMBERS), "value": CHOICE, "score": optional(OBJECT),
+        "proxy": CHOICE, "sizes": optional([*NUMBERS, [0, 0]]), "value": CHOICE,
+        "score": optional(OBJECT),
     }  # fmt: skip
     yield "Softmax", fk.Softmax, {}, {"scale": real(0)}
     fair = {"select": fk.UniformSelection(), "value": fk.NoValue(), "aggregate": fk.SizeWeighted()}
@@ -213,6 +216,26 @@ def games() -> Iterator[Row]:
         "n_players": whole(1), "function": OBJECT,
     }  # fmt: skip
     yield "MemoGame", fk.MemoGame, {"game": game}, {"game": OBJECT}
+    asked = {"coalitions": [[True, False, True]]}
+    rows: Bad = [*OTHER, True, NAN, [True] * 3, [[True]], [[2, 0, 1]], [["a"] * 3], [[0.5] * 3]]
+    function = fk.FunctionGame(3, lambda rows: rows.sum(axis=1))
+    for kind in (game, function, fk.MemoGame(game), fk.tabulate(game), fk.normalise(game)):
+        yield f"{type(kind).__name__}.value", kind.value, asked, {"coalitions": rows}
+    numbers: Bad = [*OTHER, True, ["a"] * 3, [1j] * 3, [1, 2], [[1], [2, 3]]]
+    facts = {"values": [1, 2, 3], "standard_errors": [0, 0, 0], "evaluations": 8, "calls": 7}
+    yield "Valuation", fk.Valuation, facts | {"method": "own"}, {
+        "values": numbers, "standard_errors": numbers, "evaluations": whole(0), "calls": whole(0),
+        "exact": FLAG, "info": [v for v in OBJECT if v != {}],
+        "degrees_of_freedom": optional(numbers),
+        "names": [*optional(OBJECT), ["a"], ["a", "b", "b"]],
+    }  # fmt: skip
+    found = fk.shapley(game)
+    yield "Valuation.named", found.named, {"names": "abc"}, {"names": [*OBJECT, ["a", "b", "b"]]}
+    yield "Valuation.ranking", found.ranking, {}, {"output": whole(0, 0)}
+    yield "Valuation.interval", found.interval, {}, {"level": [*real(0, 1, above=True), 1.0]}
+    yield "Valuation.from_dict", fk.Valuation.from_dict, {"record": found.to_dict()}, {
+        "record": OBJECT,
+    }  # fmt: skip
     yield "TableGame", fk.TableGame, {"values": [0.0, 1.0]}, {
         "values": [*OTHER, True, ["a", "b"], [1j, 2], [0.0], [1, 2, 3], [[1], [2, 3]]],
     }  # fmt: skip
@@ -233,6 +256,9 @@ def games() -> Iterator[Row]:
     yield "coalition_index", fk.coalition_index, {"coalitions": [[True, False]]}, {
         "coalitions": [*OTHER, NAN, [[2, 0]], [[NAN, 0]], ["a"], [[0.5, 1]]],
     }  # fmt: skip
+    yield "estimate(proxy)", fk.estimate, {
+        "game": game, "estimator": fk.ProxySampling(), "budget": 8,
+    }, {"game": OBJECT, "budget": [*optional(whole(1)), np.array(8)]}  # fmt: skip
     yield "estimate", fk.estimate, {
         "game": game, "estimator": fk.PermutationSampling(), "budget": 6,
     }, {
@@ -295,6 +321,12 @@ def federations() -> Iterator[Row]:
         "updates": [*tensors, updates * INF],
         "sizes": [*NUMBERS, [1, -1], [1, 2, 3]], "weighting": CHOICE,
     }  # fmt: skip
+    yield "Evaluator.utilities", w["evaluator"].utilities, {"params": base[None]}, {
+        "params": [*tensors, base, base[None] * 1j],
+    }  # fmt: skip
+    yield "Architecture.init", arch.init, {"rng": w["rng"]}, {"rng": OBJECT}
+    for method in (f.client_data, f.with_copy, f.with_split):
+        yield f"Federation.{method.__name__}", method, {"i": 0}, {"i": whole(0, 3)}
     x, y = f.x[:4], f.y[:4]
     yield "train_clients", fk.train_clients, {
         "arch": arch, "start": base[None], "datasets": [(x, y)], "config": w["local"],
@@ -389,6 +421,15 @@ def vertical() -> Iterator[Row]:
         "x_task": OBJECT, "correction": CHOICE, "estimator": optional(OBJECT),
         "budget": optional(whole(1)), "seed": SEED,
     }  # fmt: skip
+    parts = {"x_task": columns.x_task, "y": label, "parties": columns.parties}
+    for call in (fedvalue.CMIGame, fedvalue.mshapley_cmi, fedvalue.permutation_p_values):
+        named = {} if call is fedvalue.CMIGame else {"names": [*optional(OBJECT), ["a"]]}
+        yield f"{call.__name__}(parts)", call, parts, {
+            "x_task": [*optional(OBJECT), [{}] * 30, [[1]] * 29 + [[1, 2]]],
+            "y": [*OBJECT, label * NAN, label[:5], [{}] * 30],
+            "parties": [*OBJECT, [[1]], [3], [None], [[{}] * 30]],
+        } | named  # fmt: skip
+    yield "VerticalData.codes", columns.codes, {}, binning
     yield "mshapley_cmi(permutation)", fedvalue.mshapley_cmi, {
         "x_task": columns, "correction": "permutation",
     }, {"estimator": optional(OBJECT), "budget": optional(whole(1)), "seed": SEED}  # fmt: skip
@@ -484,13 +525,12 @@ def test_wrong_input_is_refused_in_one_sentence(row: Row, argument: str) -> None
 
 #: arguments without a row yet: what the library makes itself, and what is still to be done
 LEFT = """
-fk: Architecture ClientTable Dataset Federation Game History Valuation stamp
+fk: Architecture ClientTable Dataset Federation Game History stamp Valuation.method
+    Valuation.seed Valuation.trace
     Streams.path federation_from_arrays.name load.root
 arena: Compared Entered Method Planted RoundByRound View World board compare interval measure
     measures_of picture plant play ranking submit summary world
-fedvalue: PartyValues Table Upload CMIGame.parties CMIGame.y assess.label discretise.name
-    mshapley_cmi.names mshapley_cmi.parties mshapley_cmi.y permutation_p_values.names
-    permutation_p_values.parties permutation_p_values.y
+fedvalue: PartyValues Table Upload assess.label discretise.name
 """
 
 

@@ -79,7 +79,7 @@ def test_json_and_back_loses_nothing(outputs):
     assert again != sampled
 
 
-def test_bad_results_are_refused():
+def test_bad_results_are_refused(tmp_path):
     with pytest.raises(ValueError, match="shape"):
         Valuation(np.zeros(3), np.zeros(2), 1, 1, "test")
     record = make().to_dict()
@@ -89,6 +89,19 @@ def test_bad_results_are_refused():
     for name, wrong in (("evaluations", "many"), ("calls", None), ("exact", "no")):
         with pytest.raises(ValueError, match=f"{name} is"):
             Valuation.from_dict(make().to_dict() | {name: wrong})
+    for name, bad in (("trace", 3), ("trace", {}), ("values", ["a"]), ("names", 3), ("info", 3)):
+        with pytest.raises(ValueError, match=name):
+            Valuation.from_dict(make().to_dict() | {name: bad})
+    with pytest.raises(ValueError, match="lacks"):
+        Valuation.from_dict(3)
+    nested = tmp_path / "nested.json"
+    nested.write_text("[" * 100_000)
+    with pytest.raises(ValueError, match="holds no JSON"):
+        Valuation.load(nested)
+    for odd in (replace(make(), values=np.full(3, np.inf)), replace(make(), info={"a": object})):
+        with pytest.raises(ValueError, match="cannot be written as JSON"):
+            odd.save(tmp_path / "odd.json")
+    assert not (tmp_path / "odd.json").exists()
 
 
 def test_intervals_know_how_few_units_they_rest_on():

@@ -153,11 +153,14 @@ class MeanAccumulator:
         self.counts = np.zeros(len(self.weights), dtype=np.int64)
         self.scale: Floats | float = 1.0
         self.info: dict[str, Any] = {}
+        self.owner = "the estimator"  # this and the next as the driver knows them
+        self.n_players: int | None = None
         self._mean: Floats | None = None
         self._squares: Floats = np.zeros(0)
 
     def add(self, samples: Floats, stratum: int = 0) -> None:
         """Add ``[k, n]`` or ``[k, n, m]`` independent samples of one stratum."""
+        samples = self._checked(samples)
         k = len(samples)
         if k == 0:
             return
@@ -201,6 +204,21 @@ class MeanAccumulator:
         if len(self.counts) == 1 and self.counts[0] < FEWEST_UNITS:
             return np.full(self._mean.shape[1:], np.nan)
         return satterthwaite(self._variances(), self.counts)
+
+    def _checked(self, samples: Any) -> Floats:
+        try:
+            given = np.asarray(samples)
+        except ValueError:  # ragged
+            given = np.zeros(0, dtype=object)
+        fits = given.dtype.kind in "biuf" and given.ndim in (2, 3)
+        fits = fits and self.n_players in (None, given.shape[1])
+        if not fits or not np.isfinite(given).all():
+            holds = " with a NaN or an infinity" if fits else f" and type {given.dtype}"
+            raise ValueError(
+                f"{self.owner} added samples of shape {given.shape}{holds}; expected finite "
+                "numbers [k, n] or [k, n, m], one column per player"
+            )
+        return given
 
     def _variances(self) -> Floats:
         """Return what each stratum adds to the variance."""

@@ -39,13 +39,21 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from fedkit.checks import choice, flag, function, having, real, whole
-from fedkit.estimators.base import PATIENCE, Accumulator, Budget, Count, Estimator, Requests
+from fedkit.estimators.base import (
+    PATIENCE,
+    Accumulator,
+    Budget,
+    Count,
+    Estimator,
+    MeanAccumulator,
+    Requests,
+)
 from fedkit.extras import bar, need
 from fedkit.games.coalitions import (
     Memo,
     all_coalitions,
+    ask,
     check_coalitions,
-    check_utilities,
     players_of,
     take,
 )
@@ -115,6 +123,7 @@ def settled(level: float = 0.95) -> Stop:
 
 
 DENSE_PLAYERS = 16  # hundreds of estimations may run together: 64 KiB each at most
+IDLE = 10_000  # requests in a row that lead nowhere, before giving up
 
 
 def estimate(
@@ -228,6 +237,7 @@ def estimate_many(
     stores: dict[int, _Utilities] = {}
     runs = []
     for game, estimator, total, seed in zip(*columns, strict=True):
+        players_of(game)
         if isinstance(estimator, Estimator):
             game, estimator = estimator.prepare(game, total)
         store = stores.setdefault(id(game), _Utilities(game, n_jobs))
@@ -257,7 +267,8 @@ def estimate_many(
 
 
 def _listed(entry: Any) -> list[Any]:
-    return list(entry) if isinstance(entry, list | tuple | range | np.ndarray) else [entry]
+    several = isinstance(entry, list | tuple | range | np.ndarray) and np.ndim(entry) > 0
+    return list(entry) if several else [entry]
 
 
 class _Utilities:
@@ -281,7 +292,7 @@ class _Utilities:
         self.wanted = []
         new = self.memo.missing(keys)
         if len(new):
-            self.memo.add(take(keys, new), check_utilities(self._values(rows[new]), rows[new]))
+            self.memo.add(take(keys, new), ask(self._values, rows[new]))
 
     def _values(self, rows: NDArray[np.bool_]) -> Any:
         return self.game.value(rows) if self.n_jobs == 1 else _spread(self.game, rows, self.n_jobs)
@@ -315,10 +326,16 @@ class _Estimation:
     points: list[tuple[int, int, NDArray[np.float64]]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        n = self.store.game.n_players
+        n, self.idle = self.store.game.n_players, 0
+        self.name = type(self.estimator).__name__
         self._check(n)
         self.budget = Budget(self.total, self.count)
-        self.accumulator: Any = self.estimator.accumulator(n)
+        self.accumulator: Any = having(
+            f"accumulator of {self.name}", self.estimator.accumulator(n),
+            "values", "standard_errors", "degrees_of_freedom", "info",
+        )  # fmt: skip
+        if isinstance(self.accumulator, MeanAccumulator):
+            self.accumulator.owner, self.accumulator.n_players = self.name, n
         weights = self.estimator.weights(n)
         all_of_them = self.count == "distinct" and self.total is not None and self.total >= 2**n
         self.exact = all_of_them and weights is not None and not self.estimator.stops
@@ -327,7 +344,8 @@ class _Estimation:
             self.requests: Requests = _enumerate(n, self.accumulator)
         else:
             rng = as_generator(self.seed)
-            self.requests = self.estimator.sample(n, rng, self.accumulator, self.budget)
+            made = self.estimator.sample(n, rng, self.accumulator, self.budget)
+            self.requests = having(f"sample of {self.name}", made, "send", "close")
         self.asked: NDArray[np.bool_] = np.zeros((0, n), dtype=np.bool_)
         self.keys: Any = None
         self.seen_dense = np.zeros(2**n, dtype=np.bool_) if n <= DENSE_PLAYERS else None
@@ -335,18 +353,18 @@ class _Estimation:
 
     def _check(self, n: int) -> None:
         having("estimator", self.estimator, "sample", "accumulator", "minimum")
-        name = type(self.estimator).__name__
         if self.total is None:
             if not self.estimator.stops:
                 raise ValueError(
-                    f"{name} has no stop of its own; pass a budget or set its size (walks, draws)"
+                    f"{self.name} has no stop of its own; pass a budget or set its size (walks, "
+                    "draws)"
                 )
             return
         whole("budget", self.total)
         smallest = self.estimator.minimum(n, self.count)
         if self.total < smallest:
             raise ValueError(
-                f"budget is {self.total} with count={self.count!r}; {name} needs at least "
+                f"budget is {self.total} with count={self.count!r}; {self.name} needs at least "
                 f"{smallest} to walk through {n} players once"
             )
 
@@ -361,7 +379,10 @@ class _Estimation:
         if self.budget.closed or (answer is not None and self._stopped()):
             self.requests.close()
             return False
-        self.asked = check_coalitions(asked, self.store.game.n_players)
+        try:
+            self.asked = check_coalitions(asked, self.store.game.n_players)
+        except ValueError as error:
+            raise ValueError(f"{self.name} asked for what is none: {error}") from error
         return True
 
     def _new(self, keys: Any) -> NDArray[np.int64]:
@@ -403,6 +424,14 @@ class _Estimation:
             self.seen_dense[fresh] = True
         else:
             self.seen.update(fresh if isinstance(fresh, list) else fresh.tolist())
+        # calls are an end in sight where they are counted, or where something is learnt from them
+        ends = filled.any() and (self.total is not None or self.accumulator.values() is not None)
+        self.idle = 0 if len(new) or ends else self.idle + 1
+        if self.idle >= IDLE:
+            raise ValueError(
+                f"{self.name} asked {IDLE} times in a row for nothing new, or for the empty "
+                "coalition; it would never end"
+            )
         self.budget.evaluations += len(new)
         self.budget.calls += int(filled.sum())
         self.keys = keys
@@ -429,7 +458,10 @@ class _Estimation:
 
     def _stopped(self) -> bool:
         found = None if self.stop is None else self.so_far()
-        return found is not None and self.stop is not None and bool(self.stop(found))
+        if found is None or self.stop is None:
+            return False
+        answer = self.stop(found)
+        return answer is not None and flag("what stop returned", answer)
 
     def so_far(self) -> Valuation | None:
         """Return what was learnt, None if nothing."""
@@ -439,11 +471,18 @@ class _Estimation:
         """Return what was learnt."""
         accumulator: Accumulator = self.accumulator
         values, errors = accumulator.values(), accumulator.standard_errors()
+        names = getattr(accumulator, "names", None)
+        n = len(names or range(self.store.game.n_players))
         if values is None or errors is None:
             raise ValueError(
-                f"{type(self.estimator).__name__} finished no walk within its budget of "
-                f"{self.total}; raise the budget"
+                f"{self.name} finished no walk within its budget of {self.total}; raise the budget"
             )
+        if np.shape(values)[:1] != (n,):
+            raise ValueError(
+                f"{self.name} found values of shape {np.shape(values)}; expected one per player, "
+                f"({n},) or ({n}, m)"
+            )
+        plain = type(self.estimator).__repr__ is object.__repr__  # an address tells nothing
         trace = None
         if self.trace:
             trace = Trace(
@@ -456,13 +495,13 @@ class _Estimation:
             standard_errors=errors,
             evaluations=self.budget.evaluations,
             calls=self.budget.calls,
-            method=repr(self.estimator),
+            method=self.name if plain else repr(self.estimator),
             seed=_root(self.seed),
             exact=self.exact,
             trace=trace,
             info=accumulator.info,
             degrees_of_freedom=accumulator.degrees_of_freedom(),
-            names=getattr(accumulator, "names", None),
+            names=names,
         )
 
 

@@ -90,7 +90,8 @@ class ProxySampling(Estimator):
     Standard errors are those of a stratified sample from a finite population, with the
     left-out residuals in the place of utilities; their degrees of freedom follow Satterthwaite.
     That is an approximation, for the fits that leave out a pair differ and are correlated;
-    ``benchmarks/coverage.py`` counts how often its intervals hold.
+    ``benchmarks/coverage.py`` counts how often its intervals hold: too seldom where a game jumps,
+    as a vote does, and the budget is near the smallest.
 
     Up to 20 players the proxy's values are exact; beyond, they come from a larger sample of the
     proxy itself, whose error is part of the standard error.  The whole budget is asked for in
@@ -109,8 +110,10 @@ class ProxySampling(Estimator):
         choice("value", self.value, ("shapley", "banzhaf", "interactions"))
         if self.sizes is not None:
             sizes = vector("sizes", self.sizes)
-            if (sizes < 0).any():
-                raise ValueError(f"sizes is {self.sizes!r}; expected numbers of at least 0")
+            if (sizes < 0).any() or not sizes.any():
+                raise ValueError(
+                    f"sizes is {self.sizes!r}; expected numbers of at least 0, and not 0 alone"
+                )
             object.__setattr__(self, "sizes", tuple(sizes.tolist()))
 
     def minimum(self, n_players: int, count: Count) -> int:
@@ -129,7 +132,7 @@ class ProxySampling(Estimator):
         Sizes that are not given are the game's own, if it has ``sizes``.
         """
         own = getattr(game, "sizes", None)
-        if self.sizes is None and own is not None:
+        if self.sizes is None and own is not None and np.any(own):
             return replace(self, sizes=own).prepare(game, budget)
         lifted = None if self.score else getattr(game, "lifted", None)
         whole = isinstance(budget, int | np.integer) and budget >= 2**game.n_players

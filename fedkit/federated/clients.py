@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
+from numbers import Integral
 from typing import Any, Literal
 
 import numpy as np
@@ -109,7 +110,9 @@ class Federation:
 
     def check_clients(self, *clients: int) -> None:
         """Refuse clients that do not exist."""
-        unknown = [i for i in clients if not 0 <= i < self.n_clients]
+        there = range(self.n_clients)
+        whole = (isinstance(i, Integral) and not isinstance(i, bool) for i in clients)
+        unknown = [i for i, good in zip(clients, whole, strict=True) if not good or i not in there]
         if unknown:
             raise ValueError(f"clients {unknown} do not exist; expected 0 to {self.n_clients - 1}")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from datetime import date, time, timedelta
 from typing import Any, Literal
 
@@ -28,6 +28,8 @@ Missing = Literal["own", "refuse"]
 
 def columns_of(x: Any, name: str = "x") -> list[NDArray[Any]]:
     """Return the columns of a vector, a matrix or a data frame as arrays ``[n]``."""
+    if hasattr(x, "toarray"):  # scipy's
+        raise ValueError(f"{name} is a sparse matrix; pass a dense one: x.toarray()")
     try:
         shape = np.shape(x)
     except ValueError as error:
@@ -120,7 +122,16 @@ def _parse(column: NDArray[Any], where: str) -> tuple[NDArray[Any], NDArray[np.b
     if kind == "O":
         absent = np.array([_is_missing(value) for value in column], dtype=np.bool_)
         present = column[~absent].tolist()
-        if any(isinstance(value, date | time | timedelta) for value in present):
+        held = [v for v in present if isinstance(v, Sized) and not isinstance(v, str | bytes)]
+        if held:
+            raise ValueError(
+                f"{where} holds a {type(held[0]).__name__} in a cell; expected numbers, truth "
+                "values, text"
+            )
+        if any(
+            isinstance(value, date | time | timedelta) or type(value).__name__ == "Period"
+            for value in present
+        ):
             kind = "M"
         elif all(isinstance(value, int | float | np.number | np.bool_) for value in present):
             column = np.where(absent, np.nan, column).astype(np.float64)

@@ -263,6 +263,11 @@ def _groups(parties: Any) -> Mapping[str, Any]:
 def vertical_data(x_task: Any, y: Any, parties: Any, names: Any) -> Any:
     """Return the data of a call: what holds all of them as it is, or one made of its parts."""
     if not isinstance(x_task, VerticalData | CoalitionCells):
+        if y is None and parties is None:
+            raise ValueError(
+                f"x_task is a {type(x_task).__name__}; expected VerticalData, or the task party's "
+                "columns with y and parties"
+            )
         return VerticalData(x_task, y, parties, names=names)
     if any(part is not None for part in (y, parties, names)):
         raise ValueError(

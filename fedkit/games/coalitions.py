@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ __all__ = [
     "Memo",
     "Utilities",
     "all_coalitions",
+    "ask",
     "bit_index",
     "check_coalitions",
     "check_table_size",
@@ -76,7 +78,13 @@ def check_utilities(utilities: ArrayLike, coalitions: Coalitions) -> Utilities:
         If the number of rows is wrong, there are more than two axes, or a utility is NaN or
         infinite.
     """
-    given = np.asarray(utilities)
+    try:
+        given = np.asarray(utilities)
+    except (TypeError, ValueError, RuntimeError) as error:  # ragged, or a tensor with a gradient
+        raise ValueError(
+            f"the game returned a {type(utilities).__name__} that is no array; expected one "
+            "number per coalition (of a tensor: detach().cpu().numpy())"
+        ) from error
     if given.dtype.kind not in "biuf":
         raise ValueError(f"the game returned utilities of dtype {given.dtype}; expected numbers")
     array = np.asarray(given, dtype=np.float64)
@@ -94,6 +102,17 @@ def check_utilities(utilities: ArrayLike, coalitions: Coalitions) -> Utilities:
             "replace it inside the game (by a floor, say) if its model has diverged"
         )
     return array
+
+
+def ask(value: Callable[[Coalitions], Any], coalitions: Coalitions) -> Utilities:
+    """Return what a game says of coalitions, which it must leave as they are."""
+    given = coalitions.copy()
+    utilities = check_utilities(value(given), coalitions)
+    if not np.array_equal(given, coalitions):
+        raise ValueError(
+            "the game wrote into the coalitions that it was given; let it work on a copy"
+        )
+    return utilities
 
 
 def coalition_index(coalitions: ArrayLike) -> NDArray[np.int64]:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.special import betaln
 
 from fedkit.checks import real
-from fedkit.games.coalitions import check_utilities, players_of
+from fedkit.games.coalitions import ask, players_of
 from fedkit.games.game import TABLE_BATCH, Game, TableGame, tabulate
 from fedkit.games.valuation import Valuation
 
@@ -53,7 +53,11 @@ def beta_weights(n: int, alpha: float, beta: float) -> Floats:
     real("alpha", alpha, 0.0, above=True)
     real("beta", beta, 0.0, above=True)
     s = np.arange(n)
-    return np.exp(betaln(s + beta, n - 1 - s + alpha) - betaln(alpha, beta))
+    with np.errstate(invalid="ignore"):
+        weights: Floats = np.exp(betaln(s + beta, n - 1 - s + alpha) - betaln(alpha, beta))
+    if not np.isfinite(weights).all():
+        raise ValueError(f"alpha is {alpha} and beta {beta}; too extreme for finite weights")
+    return weights
 
 
 def _popcounts(bits: int) -> NDArray[np.uint8]:
@@ -174,7 +178,7 @@ def leave_one_out(game: Game) -> Valuation:
     """
     n = players_of(game)
     rows = np.concatenate([np.ones((1, n), dtype=np.bool_), ~np.eye(n, dtype=np.bool_)])
-    utilities = check_utilities(game.value(rows), rows)
+    utilities = ask(game.value, rows)
     values = utilities[0] - utilities[1:]
     calls = n + 1 if n > 1 else 1  # with one player, leaving it out gives the empty coalition
     return Valuation(values, np.zeros_like(values), n + 1, calls, "leave_one_out", exact=True)

@@ -25,6 +25,7 @@ from fedkit.games.coalitions import (
     Memo,
     Utilities,
     all_coalitions,
+    ask,
     bit_index,
     check_coalitions,
     check_table_size,
@@ -134,7 +135,7 @@ class FunctionGame:
 
     def value(self, coalitions: ArrayLike) -> Utilities:
         rows = check_coalitions(coalitions, self.n_players)
-        return check_utilities(self.function(rows), rows)
+        return ask(self.function, rows)
 
 
 class MemoGame:
@@ -164,14 +165,14 @@ class MemoGame:
     def value(self, coalitions: ArrayLike) -> Utilities:
         return self.by(coalitions, self.game.value)
 
-    def by(self, coalitions: ArrayLike, ask: Callable[[Coalitions], Any]) -> Utilities:
-        """Return the utilities, the new ones as `ask` gives them in the place of the game."""
+    def by(self, coalitions: ArrayLike, value: Callable[[Coalitions], Any]) -> Utilities:
+        """Return the utilities, the new ones as `value` gives them in the place of the game."""
         rows = check_coalitions(coalitions, self.n_players)
         keys = self._memo.keys(rows)
         new = self._memo.missing(keys)
         if len(new) or not self._memo.size:
             fresh = rows[new]
-            self._memo.add(take(keys, new), check_utilities(ask(fresh), fresh))
+            self._memo.add(take(keys, new), ask(value, fresh))
         self.calls += len(rows)
         return self._memo.utilities(keys)
 
@@ -205,10 +206,10 @@ class NormalisedGame:
     def value(self, coalitions: ArrayLike) -> Utilities:
         return self.by(coalitions, self.game.value)
 
-    def by(self, coalitions: ArrayLike, ask: Callable[[Coalitions], Any]) -> Utilities:
-        """Return them from utilities that `ask` gives in the place of the game."""
+    def by(self, coalitions: ArrayLike, value: Callable[[Coalitions], Any]) -> Utilities:
+        """Return them from utilities that `value` gives in the place of the game."""
         rows = check_coalitions(coalitions, self.n_players)
-        return (check_utilities(ask(rows), rows) - self.empty) / self.scale
+        return (ask(value, rows) - self.empty) / self.scale
 
     def restore(self, values: ArrayLike) -> Utilities:
         """Turn values (or standard errors) of this game into the units of `game`."""
@@ -252,7 +253,7 @@ def normalise(
     real("minimum_gain", minimum_gain, 0.0)
     ends = np.zeros((2, players_of(game)), dtype=np.bool_)
     ends[1] = True
-    utilities = check_utilities(game.value(ends), ends)
+    utilities = ask(game.value, ends)
     empty, gain = utilities[0], utilities[1] - utilities[0]
     gained = gain > minimum_gain
     if no_gain == "raise" and not np.all(gained):
@@ -291,7 +292,7 @@ def tabulate(game: Game, *, batch_size: int = TABLE_BATCH) -> TableGame:
     parts = []
     for start in range(0, 2**n, step):
         rows = coalitions_between(start, min(start + step, 2**n), n)
-        parts.append(check_utilities(game.value(rows), rows))
+        parts.append(ask(game.value, rows))
         if parts[-1].shape[1:] != parts[0].shape[1:]:
             raise ValueError(
                 f"the game returned rows of shape {parts[-1].shape[1:]} after rows of shape "

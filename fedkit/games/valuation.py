@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedkit.checks import choice, flag, one_line, real, whole
+from fedkit.checks import choice, flag, having, one_line, real, whole
 from fedkit.extras import need
 
 if TYPE_CHECKING:
@@ -92,13 +92,27 @@ class Valuation:
     names: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
+        freedom = [] if self.degrees_of_freedom is None else ["degrees_of_freedom"]
+        for name in ("values", "standard_errors", *freedom):
+            object.__setattr__(self, name, _array(name, getattr(self, name)))
+        whole("evaluations", self.evaluations, 0)
+        whole("calls", self.calls, 0)
+        flag("exact", self.exact)
+        having("info", self.info, "items", "get")
         if self.values.ndim not in (1, 2) or self.values.shape != self.standard_errors.shape:
             raise ValueError(
                 f"values have shape {self.values.shape} and standard errors "
                 f"{self.standard_errors.shape}; expected (n,) or (n, m) for both"
             )
+        if self.degrees_of_freedom is not None and self.degrees_of_freedom.shape != (
+            self.values.shape
+        ):
+            raise ValueError(
+                f"degrees_of_freedom have shape {self.degrees_of_freedom.shape} and values "
+                f"{self.values.shape}; expected one per value"
+            )
         if self.names is not None:
-            names = (self.names,) if isinstance(self.names, str) else tuple(map(str, self.names))
+            names = (self.names,) if isinstance(self.names, str) else _titles(self.names)
             if len(names) != self.n_players or len(set(names)) < len(names):
                 raise ValueError(
                     f"names are {names} for {self.n_players} players; pass one name per player, "
@@ -133,7 +147,7 @@ class Valuation:
 
         Of interactions (``info["pairs"]``) the pairs are named by their players: "Ada & Bo".
         """
-        names, pairs = tuple(names), self.info.get("pairs")
+        names, pairs = _titles(names), self.info.get("pairs")
         if pairs is None:
             return replace(self, names=names)
         players = 1 + max(max(pair) for pair in pairs)
@@ -146,7 +160,8 @@ class Valuation:
 
     def ranking(self, output: int = 0) -> NDArray[np.int64]:
         """Return the players, highest value first; equal ones by number, NaN last."""
-        values = self.values if self.values.ndim == 1 else self.values[:, output]
+        columns = self.values.reshape(self.n_players, -1)
+        values = columns[:, whole("output", output, 0, columns.shape[1] - 1)]
         return np.argsort(-values, kind="stable")
 
     @property
@@ -257,8 +272,18 @@ class Valuation:
         return ax
 
     def save(self, path: str | Path) -> None:
-        """Write everything to a JSON file, which :meth:`load` reads."""
-        Path(path).write_text(json.dumps(self.to_dict(), allow_nan=False) + "\n", "utf-8")
+        """Write everything to a JSON file, which :meth:`load` reads.
+
+        Raises
+        ------
+        ValueError
+            If a value is infinite, or a fact in `info` is nothing that JSON knows.
+        """
+        try:
+            text = json.dumps(self.to_dict(), allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"the valuation cannot be written as JSON: {error}") from error
+        Path(path).write_text(text + "\n", "utf-8")
 
     @classmethod
     def load(cls, path: str | Path) -> Valuation:
@@ -271,9 +296,9 @@ class Valuation:
         """
         try:
             record = json.loads(Path(path).read_text("utf-8"))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"{path} holds no JSON; expected what Valuation.save wrote") from error
-        return cls.from_dict(record if isinstance(record, dict) else {})
+        return cls.from_dict(record)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain numbers, lists and strings, ready for strict JSON (NaN becomes None)."""
@@ -291,8 +316,9 @@ class Valuation:
         Raises
         ------
         ValueError
-            If a field is missing, a cost is no whole number, or `exact` no truth value.
+            If a field is missing, or is what it cannot be.
         """
+        record = record if isinstance(record, Mapping) else {}
         missing = {"values", "standard_errors", "evaluations", "calls", "method"} - set(record)
         if missing:
             raise ValueError(
@@ -300,17 +326,13 @@ class Valuation:
             )
         known = {each.name for each in fields(cls)}
         given = {name: value for name, value in record.items() if name in known}
-        for name in ("evaluations", "calls"):
-            whole(name, given[name], 0)
-        flag("exact", given.get("exact", False))
-        for name in ("values", "standard_errors", "degrees_of_freedom"):
-            if given.get(name) is not None:
-                given[name] = _array(given[name])
-        if given.get("trace") is not None:
-            evaluations, calls = (
-                np.array(given["trace"][name], dtype=np.int64) for name in ("evaluations", "calls")
-            )
-            given["trace"] = Trace(evaluations, calls, _array(given["trace"]["values"]))
+        trace = given.get("trace")
+        if trace is not None:
+            names = [each.name for each in fields(Trace)]
+            if not isinstance(trace, Mapping) or not set(names) <= set(trace):
+                raise ValueError(f"trace is {trace!s:.60}; expected {', '.join(names)}")
+            evaluations, calls, values = (_array(f"trace.{name}", trace[name]) for name in names)
+            given["trace"] = Trace(evaluations.astype(np.int64), calls.astype(np.int64), values)
         return cls(**given)
 
 
@@ -325,5 +347,16 @@ def _facts(value: Any) -> Any:
     return None if isinstance(value, float) and np.isnan(value) else value
 
 
-def _array(nested: Any) -> Floats:
-    return np.array(nested, dtype=np.float64)  # None becomes NaN
+def _array(name: str, nested: Any) -> Floats:
+    """Return numbers as ``float64``, None as NaN, or refuse what is none."""
+    try:
+        plain = np.asarray(nested).dtype.kind in "biufO"
+        return np.asarray(nested if plain else "text", dtype=np.float64)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(f"{name} is {nested!s:.60}; expected an array of numbers") from error
+
+
+def _titles(names: Any) -> tuple[str, ...]:
+    if not isinstance(names, Iterable):
+        raise ValueError(f"names is {names!r}; expected one name per player")
+    return tuple(map(str, names))

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedkit.checks import whole
+from fedkit.checks import having, whole
 from fedkit.learning.layers import (
     Conv2d,
     Flatten,
@@ -92,6 +92,7 @@ class Architecture:
         ``1 / sqrt(fan_in)``, PyTorch's default rule (He et al., 2015, with ``a = sqrt(5)``).
         The numbers come from `rng`, so they are the same on every device.
         """
+        having("rng", rng, "uniform")
         parts = [
             rng.uniform(-spec.bound, spec.bound, spec.size)
             if spec.bound > 0

@@ -172,7 +172,10 @@ class Evaluator:
 
     def utilities(self, params: Array) -> np.ndarray:
         """Utility of each model of ``[B, P]``: float64 ``[B]``, or ``[B, classes]``."""
-        models = torch.as_tensor(params, dtype=torch.float32, device=self.device)
+        models = as_tensor("models", params)
+        if models.is_complex():
+            raise ValueError(f"models have type {models.dtype}; real numbers are expected")
+        models = models.to(self.device, torch.float32)
         if models.dim() != 2 or models.shape[1] != self.arch.n_parameters:
             raise ValueError(
                 f"models have shape {tuple(models.shape)}; [B, {self.arch.n_parameters}] is "

@@ -81,9 +81,16 @@ def of_module(module: nn.Module, x: Tensor, device: torch.device) -> tuple[Archi
     """
     if x.dim() < 1 or not len(x):
         raise ValueError(f"x has shape {tuple(x.shape)}; [N, ...] with N >= 1 samples is expected")
+    name = type(module).__name__
+    if isinstance(module, torch.jit.ScriptModule):
+        raise ValueError(
+            f"the module {name} is compiled by TorchScript; give the one it was made of"
+        )
+    if any(isinstance(p, nn.parameter.UninitializedParameter) for p in module.parameters()):
+        raise ValueError(f"the module {name} has parameters without a shape; call it once first")
     own = copy.deepcopy(module).to(device, torch.float32).eval().requires_grad_(False)
     specs = tuple(Spec(name, tuple(p.shape)) for name, p in own.named_parameters())
-    name, few, sizes = type(module).__name__, x[:2].to(device), [1]
+    few, sizes = x[:2].to(device), [1]
     if not specs:
         raise ValueError(f"the module {name} has no parameters: its coalitions would all be equal")
 
@@ -213,7 +220,7 @@ class ScikitLinear:
         layer = Linear(coef.shape[1], outputs)
         name = type(model).__name__
         self.architecture = Architecture(name, (coef.shape[1],), outputs, (("linear", layer),))
-        self._model = model
+        self._model, self._classes = model, np.asarray(getattr(model, "classes_", ()))
 
     def vector(self, model: Any) -> Tensor:
         """Coefficients and intercepts of a model of the same shape, float32 ``[P]``."""
@@ -222,6 +229,12 @@ class ScikitLinear:
             raise ValueError(
                 f"coef_ has shape {coef.shape}; {self._shape} is expected: fit all clients on the "
                 "same features and classes"
+            )
+        classes = np.asarray(getattr(model, "classes_", ()))
+        if not np.array_equal(classes, self._classes):
+            raise ValueError(
+                f"classes_ are {classes}; {self._classes} are expected: fit all clients on the "
+                "same classes"
             )
         if self._binary:
             coef = np.vstack([np.zeros_like(coef), coef])
