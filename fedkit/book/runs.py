@@ -177,8 +177,8 @@ def _parameter_table(source: Path, given: Mapping[str, Any]) -> Any:
         "|---|---|---|",
         *rows,
         "",
-        "Change any of them with `-p name value`; a name that the notebook does not know is an",
-        "error.",
+        "Change any of them with `-p name value`, once for each; a name that the notebook does not",
+        "know is an error. {ref}`Run a chapter yourself <sec-run-yourself>` says what it takes.",
         "```",
     ]
     return need("nbformat", extra="book").v4.new_markdown_cell("\n".join(lines))
