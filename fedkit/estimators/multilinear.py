@@ -70,8 +70,8 @@ class MultilinearSampling(Estimator):
     is no whole one, for it would bring the noise back that pairing removed.  The independent
     unit of the standard errors is the draw; with fewer than ten of them, too few for an interval,
     it is the antithetic pair, which makes the errors conservative: up to three times what they
-    are.  Gauss nodes follow a Kronecker
-    sequence with a random start, so that their standard errors are conservative too.
+    are.  Gauss nodes follow a Kronecker sequence with a random start, so that their standard
+    errors are conservative too.
 
     A mask with its n neighbours costs n + 1 evaluations for a marginal of each player; a walk
     costs n, and its marginals share their utilities.  ``benchmarks/estimators.py`` measures the

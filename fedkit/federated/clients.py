@@ -110,9 +110,10 @@ class Federation:
 
     def check_clients(self, *clients: int) -> None:
         """Refuse clients that do not exist."""
-        there = range(self.n_clients)
-        whole = (isinstance(i, Integral) and not isinstance(i, bool) for i in clients)
-        unknown = [i for i, good in zip(clients, whole, strict=True) if not good or i not in there]
+        unknown = [
+            i for i in clients
+            if isinstance(i, bool) or not isinstance(i, Integral) or not 0 <= i < self.n_clients
+        ]  # fmt: skip
         if unknown:
             raise ValueError(f"clients {unknown} do not exist; expected 0 to {self.n_clients - 1}")
 

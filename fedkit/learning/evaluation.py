@@ -25,7 +25,7 @@ from fedkit.learning.architectures import Architecture
 from fedkit.learning.device import as_tensor, find_device
 from fedkit.learning.first_layer import FirstLayer
 from fedkit.learning.foreign import WholeModule, of_module
-from fedkit.learning.layers import Linear, run_layers
+from fedkit.learning.layers import Conv2d, Linear, run_layers
 from fedkit.learning.workers import for_each
 
 __all__ = ["Evaluator", "Prepared", "share_right"]
@@ -167,7 +167,7 @@ class Evaluator:
         way = "first layer, " if self._head else "module, " if self._whole else ""
         self.path = way + ("stacked" if self._stacked else "loop")
         self._peak = 3 * 4 * arch.widest  # bytes of live activations per image and model
-        self._convolves = not cuda and self._head is not None and self._head.images
+        self._convolves = not cuda and bool(self._head and isinstance(self._head.layer, Conv2d))
         self._block = self._head.block(self.device) if self._head else 1
 
     def utilities(self, params: Array) -> np.ndarray:
@@ -281,14 +281,15 @@ class Evaluator:
         per_row = 4 * self.arch.n_parameters + (images * self._peak if self._stacked else 0)
         if self._head and (self._convolves or not direct):
             per_row = 4 * self.arch.n_parameters
-            per_row += images * (8 * self._head.width + (self._peak if self._stacked else 0))
+            hidden = 4 if self._convolves else 8  # a product has its own and that of the ReLU
+            per_row += images * (hidden * self._head.width + (self._peak if self._stacked else 0))
         most = max(1, self._bytes // (4 * per_row))
         if self.device.type == "cpu":
             threads = torch.get_num_threads()
             share = -(-len(rows) // threads)
             most = max(1, min(most // threads, max(8, _CPU_GROUP_BYTES // per_row), share))
-            if self._convolves and self._head:  # whole convolutions, side by side
-                most = -(-most // self._head.together) * self._head.together if most > 1 else 1
+            if self._convolves and self._head and most > self._head.together:
+                most -= most % self._head.together  # whole convolutions, side by side
         for start in range(0, len(rows), most):
             yield slice(start, start + most)
 

@@ -173,11 +173,6 @@ class FirstLayer:
                 part.copy_(pooled)
 
     @property
-    def images(self) -> bool:
-        """Whether the layer is a convolution."""
-        return isinstance(self.layer, Conv2d)
-
-    @property
     def together(self) -> int:
         """Models whose convolutions stand side by side."""
         return max(1, _CPU_CHANNELS // self.shape[0])
@@ -190,18 +185,18 @@ class FirstLayer:
         assert isinstance(self.layer, Conv2d)
         conv, size = self.layer, self.layer.specs[0].size
         activations = out.view(len(params), len(x), *self.shape)
-        inputs = largest(x)
-        bounds = []
-        for models in torch.arange(len(params)).split(self.together):
-            own = slice(int(models[0]), int(models[-1]) + 1)
-            kernels = params[own, :size].reshape(-1, *conv.specs[0].shape[1:])
-            bias = params[own, size:].flatten() if conv.bias else None
+        inputs, bounds = largest(x), []
+        step = max(1, _CPU_CONVOLVED // (min(self.together, len(params)) * self.size))
+        for models, group in zip(
+            params.split(self.together), activations.split(self.together), strict=True
+        ):
+            kernels = models[:, :size].reshape(-1, *conv.specs[0].shape[1:])
+            bias = models[:, size:].flatten() if conv.bias else None
             bounds.append(grown(inputs, kernels, bias))
-            step = max(1, _CPU_CONVOLVED // (len(models) * self.size))
             for lo in range(0, len(x), step):
                 pooled = self._pooled(x[lo : lo + step], kernels, bias, bounds[-1])
                 pooled = pooled.unflatten(1, (len(models), -1)).transpose(0, 1)
-                target = activations[own, lo : lo + step]
+                target = group[:, lo : lo + step]
                 if self.relu:
                     torch.clamp_min(pooled, 0, out=target)
                 else:

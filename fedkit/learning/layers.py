@@ -147,8 +147,6 @@ class Conv2d:
 
         No output is beyond `reach`.
         """
-        if len(parameters[0]) != 1:
-            return None
         images = x.squeeze(0) if x.dim() == 5 else x
         weight = parameters[0].squeeze(0)
         bias = parameters[1].squeeze(0) if self.bias else None
@@ -262,7 +260,8 @@ def run_layers(
         layer = todo.pop(0)
         own, rest = rest[: len(layer.specs)], rest[len(layer.specs) :]
         together = None
-        if isinstance(layer, Conv2d) and todo and isinstance(todo[0], MaxPool) and _onednn(x):
+        alone = bool(own) and len(own[0]) == 1 and _onednn(x)
+        if alone and isinstance(layer, Conv2d) and todo and isinstance(todo[0], MaxPool):
             reach = grown(largest(x) if reach is None else reach, *own)
             together = layer.pooled(own, x, todo[0].size, reach)
         elif layer.specs:
