@@ -136,7 +136,7 @@ def test_damaged_idx(mnist: tuple[Path, dict], file: str, change, message: str) 
 def test_a_file_that_unpacks_to_more_than_it_can_hold_is_not_unpacked_whole(
     mnist: tuple[Path, dict], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(readers, "_MOST", 2**20)
+    monkeypatch.setattr(readers, "MOST", 2**20)
     path = mnist[0] / "MNIST/raw/train-images-idx3-ubyte.gz"
     path.write_bytes(gzip.compress(bytes(40 * 2**20)))
     for verify in (True, False):
@@ -232,6 +232,12 @@ def test_medmnist_npz(tmp_path: Path, folder: str, name: str, colour: bool) -> N
         test_images=x["test"], test_labels=y["test"],
     )  # fmt: skip
     with pytest.raises(data.DamagedDataError, match="uint8 images, found float64"):
+        data.load(name, tmp_path, verify=False)
+    np.savez(
+        path, train_images=x["train"], train_labels=y["train"],
+        test_images=x["test"].swapaxes(1, 2), test_labels=y["test"],
+    )  # fmt: skip
+    with pytest.raises(data.DamagedDataError, match="as in training"):
         data.load(name, tmp_path, verify=False)
     np.savez(
         path, train_images=x["train"], train_labels=y["train"].astype(str),

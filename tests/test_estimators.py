@@ -339,6 +339,16 @@ def test_processes_give_the_same_values_and_leave_them_in_the_memory_of_the_game
     assert memo.evaluations >= 50
     assert estimate(game, PermutationSampling(), 50, n_jobs=2) == alone
 
+    class Scribbles:
+        n_players = 6
+
+        def value(self, rows):
+            rows[4:] = True
+            return rows.sum(axis=1)
+
+    with pytest.raises(ValueError, match="wrote into the coalitions"):
+        estimate(Scribbles(), ProxySampling(), 50, n_jobs=2)
+
 
 def test_an_estimator_of_ones_own_is_one_function():
     class FirstOrder(Estimator):

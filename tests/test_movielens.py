@@ -67,6 +67,15 @@ def test_the_official_archive_is_read_as_it_is(tmp_path, monkeypatch):
             load_movielens("ml-1m")
 
 
+def test_an_archive_is_not_unpacked_without_end(tmp_path, monkeypatch):
+    with zipfile.ZipFile(tmp_path / "ml-1m.zip", "w") as archive:
+        for file, content in FILES["ml-1m"].items():
+            archive.writestr(f"ml-1m/{file}", content)
+    monkeypatch.setattr("fedkit.datasets.movielens.MOST", 20)
+    with pytest.raises(DamagedDataError, match="at most 20 bytes of content, found more"):
+        load_movielens("ml-1m", tmp_path)
+
+
 def test_missing_data_say_how_to_get_them(tmp_path):
     with pytest.raises(MissingDataError, match=r"data get ml-1m.*grouplens"):
         load_movielens("ml-1m", tmp_path)

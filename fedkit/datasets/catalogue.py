@@ -288,6 +288,9 @@ def read(name: str, edition: Edition, root: Path, verify: bool) -> Raw:
         if len(labels) and not 0 <= labels.min() <= labels.max() <= last:
             found = f"{labels.min()} to {labels.max()}"
             raise damaged(edition.source, f"labels 0 to {last}, counted from 0", found)
+    shape, tested = raw.x_train.shape[1:], raw.x_test.shape[1:]
+    if tested != shape:
+        raise damaged(edition.source, f"test images of {shape} as in training", tested)
     return raw
 
 

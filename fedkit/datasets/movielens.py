@@ -24,7 +24,15 @@ import numpy.typing as npt
 from fedkit.atomic import write_bytes
 from fedkit.checks import choice, one_line, whole
 from fedkit.datasets.catalogue import data_root
-from fedkit.datasets.readers import BROKEN, DownloadError, MissingDataError, damaged
+from fedkit.datasets.readers import (
+    BROKEN,
+    MOST,
+    DamagedDataError,
+    DownloadError,
+    MissingDataError,
+    at_most,
+    damaged,
+)
 from fedkit.extras import need
 from fedkit.streams import Streams
 
@@ -152,11 +160,15 @@ def load_movielens(name: str = "ml-1m", root: str | os.PathLike[str] | None = No
         )
     files = (edition.ratings, edition.users)
     if source == f"{name}.zip":
+        path = folder / source
         try:
-            with zipfile.ZipFile(folder / source) as archive:
-                ratings, users = (archive.read(f"{name}/{file}") for file in files)
+            with zipfile.ZipFile(path) as archive:
+                packed = (archive.open(f"{name}/{file}") for file in files)
+                ratings, users = (at_most(MOST, file, path) for file in packed)
+        except DamagedDataError:
+            raise
         except BROKEN as error:
-            raise damaged(folder / source, "the official archive", error) from error
+            raise damaged(path, "the official archive", error) from error
     else:
         ratings, users = ((folder / name / file).read_bytes() for file in files)
     ids, demographics = _users(name, users)

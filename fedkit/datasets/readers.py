@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from tokenize import TokenError
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,7 @@ from fedkit.extras import need
 __all__ = [
     "BROKEN",
     "CIFAR_CLASSES",
+    "MOST",
     "CifarBatches",
     "CifarZip",
     "DamagedDataError",
@@ -40,6 +41,7 @@ __all__ = [
     "MissingDataError",
     "Npz",
     "Raw",
+    "at_most",
     "damaged",
     "read_checked",
     "user_cache",
@@ -52,7 +54,7 @@ CIFAR_CLASSES = (
 BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, ValueError, KeyError, RuntimeError)
 
 #: bytes that no file of a data set but EMNIST by class exceeds; few packed bytes may hold far more
-_MOST = 2**28
+MOST = 2**28
 
 
 class MissingDataError(FileNotFoundError):
@@ -92,21 +94,26 @@ def read_checked(path: Path, md5: str | None, most: int) -> bytes:
 
     Without an md5 any content will do.
     """
-    held = io.BytesIO()
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            while held.tell() <= most and (piece := file.read(2**20)):
-                held.write(piece)
+            content = at_most(most, file, path)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise damaged(path, "a whole gzip file", error) from error
-    content = held.getvalue()
-    if len(content) > most:
-        raise damaged(path, f"at most {most} bytes of content", "more")
     if md5 is not None:
         found = hashlib.md5(content, usedforsecurity=False).hexdigest()
         if found != md5:
             raise damaged(path, f"md5 {md5}", f"md5 {found}")
     return content
+
+
+def at_most(most: int, file: gzip.GzipFile | IO[bytes], path: Path) -> bytes:
+    """Read what a packed file holds, and refuse it beyond so many bytes."""
+    held = io.BytesIO()
+    while held.tell() <= most and (piece := file.read(2**20)):
+        held.write(piece)
+    if held.tell() > most:
+        raise damaged(path, f"at most {most} bytes of content", "more")
+    return held.getvalue()
 
 
 class Raw(NamedTuple):
@@ -139,7 +146,7 @@ class Edition:
     @property
     def most(self) -> int:
         """Bytes that each of its files holds at most, unpacked."""
-        return _MOST
+        return MOST
 
     def files(self, root: Path) -> dict[str, Path | None]:
         """Find the files, plain before gzipped; None where one is missing."""
@@ -193,7 +200,7 @@ class Idx(Edition):
 
     @property
     def most(self) -> int:
-        return max(_MOST, *(16 + 28 * 28 * (size or 0) for size in self.sizes))
+        return max(MOST, *(16 + 28 * 28 * (size or 0) for size in self.sizes))
 
     def read(self, root: Path, verify: bool) -> Raw:
         arrays: list[np.ndarray] = []

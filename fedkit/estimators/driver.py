@@ -307,7 +307,7 @@ def _spread(game: Game, rows: NDArray[np.bool_], n_jobs: int) -> Any:
     joblib = need("joblib", "run")
     jobs = min(joblib.effective_n_jobs(n_jobs), len(rows))
     parts = joblib.Parallel(n_jobs=jobs)(
-        joblib.delayed(game.value)(part) for part in np.array_split(rows, jobs)
+        joblib.delayed(ask)(game.value, part) for part in np.array_split(rows, jobs)
     )
     return np.concatenate(parts)
 
