@@ -1,16 +1,11 @@
 """A counting service in a thread, and a server that answers what a test wants."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime
 import ipaddress
 import socket
 import threading
 import time
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -38,16 +33,16 @@ PARTIES = ("shop", "bank", "telco")
 class House:
     """A server in a thread, its folder, and tokens for all parties."""
 
-    def __init__(self, folder: Path, limits: Limits | None = None, **tls: Path) -> None:
+    def __init__(self, folder, limits=None, **tls):
         self.folder, self.limits, self.tls = folder, limits or Limits(), tls
         self.book = folder / "tokens.db"
         self.clock = time.time()
         issue_tokens(self.book, folder, task=["shop", "rival"], data=["bank", "telco"], days=1)
-        self.received: list[bytes] = []
+        self.received = []
         self.client = httpx.Client(timeout=60, verify=False, trust_env=False)
         self.start()
 
-    def start(self, port: int = 0) -> None:
+    def start(self, port=0):
         self.app = create_app(
             self.folder / "kept", TokenBook(self.book, lambda: self.clock),
             limits=self.limits,
@@ -62,15 +57,15 @@ class House:
         self.thread.start()
         until(lambda: self.server.started, "the server")
 
-    def spy(self, app: Any) -> Any:
+    def spy(self, app):
         """Keep every byte that reaches the server."""
 
-        async def wrapped(scope: Any, receive: Any, send: Any) -> None:
+        async def wrapped(scope, receive, send):
             if scope["type"] == "http":
                 self.received += [scope["raw_path"], scope["query_string"]]
                 self.received += [part for header in scope["headers"] for part in header]
 
-            async def heard() -> Any:
+            async def heard():
                 message = await receive()
                 self.received.append(message.get("body", b""))
                 return message
@@ -79,37 +74,37 @@ class House:
 
         return wrapped
 
-    def stop(self) -> None:
+    def stop(self):
         self.client.close()
         self.client = httpx.Client(timeout=60, verify=False, trust_env=False)
         self.server.should_exit = True
         self.thread.join(60)
         assert not self.thread.is_alive()
 
-    def token(self, party: str) -> str:
+    def token(self, party):
         return read_secret(self.folder / f"{party}.token", "token")
 
-    def counter(self, party: str, **options: Any) -> RemoteCounter:
+    def counter(self, party, **options):
         return RemoteCounter(self.url, self.token(party), **{"sleep": lambda _: None} | options)
 
-    def ask(self, party: str | None, method: str, path: str, **options: Any) -> Any:
+    def ask(self, party, method, path, **options):
         headers = {} if party is None else {"Authorization": f"Bearer {self.token(party)}"}
         return self.client.request(method, self.url + path, headers=headers, **options)
 
-    def _rows(self, query: str) -> list[str]:
+    def _rows(self, query):
         with self.app.state.store._kept.transaction() as db:
             return [name for (name,) in db.execute(query)]
 
-    def jobs(self) -> list[str]:
+    def jobs(self):
         """The jobs that are open."""
         return self._rows("SELECT name FROM jobs WHERE closed IS NULL")
 
-    def uploads(self) -> list[str]:
+    def uploads(self):
         """The parties of all uploads that are kept."""
         return self._rows("SELECT party FROM uploads WHERE body IS NOT NULL")
 
 
-def self_signed(folder: Path) -> tuple[Path, Path]:
+def self_signed(folder):
     """Make a certificate for this computer that vouches for itself; return it and its key."""
     private = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
@@ -132,17 +127,17 @@ def self_signed(folder: Path) -> tuple[Path, Path]:
     return cert, key
 
 
-def job(name: str = "j1", note: bytes = b"sealed", parties: tuple[str, ...] = PARTIES) -> Job:
+def job(name="j1", note=b"sealed", parties=PARTIES):
     return Job(name, parties, {"bank": note, "telco": b"for telco"})
 
 
-def upload(party: str = "bank", rows: int = 6, extra: bytes = b"") -> Upload:
+def upload(party="bank", rows=6, extra=b""):
     ids = np.repeat(np.arange(rows, dtype=np.uint8), ID_BYTES).reshape(rows, ID_BYTES)
     tokens = np.arange(rows, dtype=np.uint32) % (2 + PARTIES.index(party))
     return Upload(ids, tokens, b"report of " + party.encode() + extra)
 
 
-def error_of(answer: Any) -> str:
+def error_of(answer):
     body = answer.json()
     assert set(body) == {"error"}
     assert body["error"]
@@ -152,13 +147,13 @@ def error_of(answer: Any) -> str:
 class Fake:
     """A server that answers each request with the next of some bytes."""
 
-    def __init__(self, *answers: bytes | Callable[[socket.socket], None]) -> None:
+    def __init__(self, *answers):
         self.answers, self.heard = list(answers), 0
         self.place = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self.place.getsockname()[1]}"
         threading.Thread(target=self.run, daemon=True).start()
 
-    def run(self) -> None:
+    def run(self):
         while True:
             try:
                 line, _ = self.place.accept()
@@ -171,13 +166,13 @@ class Fake:
                 with contextlib.suppress(OSError):
                     line.sendall(answer) if isinstance(answer, bytes) else answer(line)
 
-    def counter(self, **options: Any) -> RemoteCounter:
+    def counter(self, **options):
         return RemoteCounter(
             self.url, "token", **{"retries": 2, "timeout": 60, "sleep": lambda _: None} | options
         )
 
 
-def http(body: bytes, status: str = "200 OK", extra: str = "", size: int | None = None) -> bytes:
+def http(body, status="200 OK", extra="", size=None):
     length = len(body) if size is None else size
     head = f"HTTP/1.1 {status}\r\nContent-Length: {length}\r\nConnection: close\r\n{extra}\r\n"
     return head.encode() + body

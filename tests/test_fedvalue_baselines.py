@@ -113,9 +113,6 @@ def test_the_ensemble_counts_models_near_the_best():
         ensemble(values, accuracies, 0)
 
 
-# ---- VF-PS
-
-
 def test_score_is_the_mean_over_the_groups_of_a_party(monkeypatch):
     monkeypatch.setattr(baselines, "draw_groups", lambda parties, groups, seed: [1, 3, 3, 2])
     seen = []

@@ -1,14 +1,11 @@
 """The commands ``fedkit fedvalue ...``: what they refuse, and what they say."""
 
-from __future__ import annotations
-
 import json
 import socket
-import threading
-from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from countinghouse import House
@@ -25,7 +22,7 @@ AWAY = "http://127.0.0.1:9"
 
 
 @pytest.fixture
-def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def files(tmp_path, monkeypatch):
     """A folder with the tables of three parties and their key, which is where we are."""
     monkeypatch.chdir(tmp_path)
     assert cli.main(["fedvalue", "keygen", "federation.key"]) == 0
@@ -39,14 +36,14 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def house(files: Path) -> Iterator[House]:
+def house(files):
     """A server whose folder is that of the files."""
     found = House(files)
     yield found
     found.stop()
 
 
-def command(name: str, url: str, *more: str) -> list[str]:
+def command(name, url, *more):
     first = ["party"]
     if name == "shop":
         first = ["value", "--parties", "bank,telco", "--label", "churn"]
@@ -56,25 +53,19 @@ def command(name: str, url: str, *more: str) -> list[str]:
     ]  # fmt: skip
 
 
-def answering(house: House, jobs: int) -> list[threading.Thread]:
-    """The data parties' programs, as threads."""
-    threads = [
-        threading.Thread(target=cli.main, args=(command(name, house.url, "--max-jobs", str(jobs)),))
-        for name in ("bank", "telco")
-    ]
-    for thread in threads:
-        thread.start()
-    return threads
+@contextmanager
+def answering(house, jobs):
+    """The data parties' programs, as threads, until they have answered so many jobs."""
+    with ThreadPoolExecutor(2) as pool:
+        for name in ("bank", "telco"):
+            pool.submit(cli.main, command(name, house.url, "--max-jobs", str(jobs)))
+        yield
 
 
-def test_the_commands_from_files_to_values(
-    house: House, capsys: pytest.CaptureFixture[str]
-) -> None:
-    threads = answering(house, 2)
+def test_the_commands_from_files_to_values(house, capsys):
     more = ["--test", "--draws", "199", "--artificial", "90,99", "--json", "values.json"]
-    assert cli.main(command("shop", house.url, *more)) == 0
-    for thread in threads:
-        thread.join(60)
+    with answering(house, 2):
+        assert cli.main(command("shop", house.url, *more)) == 0
     said = capsys.readouterr().out
     found = json.loads(Path("values.json").read_text("utf-8"))
     assert list(found["plugin"]["values"].values()) == mshapley_cmi(DATA).values.tolist()
@@ -94,11 +85,9 @@ SERVE = ["serve", "--folder", "kept", "--tokens", "tokens.db", "--port", "0"]
     [
         (["keygen", "federation.key"], [], "never overwritten"),
         (["tokens", "tokens.db"], [], "no party is named"),
-        (["tokens", "tokens.db"], ["--data", "bank"], "--renew"),
         (["tokens", "tokens.db"], ["--data", "shop", "--task", "shop"], "named twice"),
         (["tokens", "bank.csv"], ["--data", "new"], "is not a file of tokens"),
-        (SERVE, ["--tokens", "none.json"], "none.json"),
-        (SERVE, ["--tokens", "bank.csv"], "not a file of tokens"),
+        (SERVE, ["--tokens", "none.json"], "none.json is not there"),
         (SERVE, ["--folder", "bank.csv"], "bank.csv"),
         (SERVE, ["--host", "0.0.0.0"], "without TLS every token could be read"),
         (SERVE, ["--tls-cert", "bank.csv"], "both a certificate and its key"),
@@ -120,15 +109,12 @@ SERVE = ["serve", "--folder", "kept", "--tokens", "tokens.db", "--port", "0"]
         ("bank", ["--url", "127.0.0.1"], "no address of a server"),
         ("bank", ["--url", "http://example.org"], "in the clear"),
         ("bank", ["--once"], "gave no answer after 7 tries: ConnectError"),
-        ("bank", ["--url", "https://127.0.0.1:9", "--ca", "no"], "authority file no"),
+        ("bank", ["--url", "https://127.0.0.1:9", "--ca", "no"], "authority file no cannot be"),
         ("shop", ["--timeout", "nan"], "timeout is nan; expected a finite number"),
         ("shop", ["--label", "Churn"], "name one of these, or write them alike"),
         ("shop", ["--label", "same"], "'same' has the one value 0 in all 90 rows of shop.csv"),
         ("shop", ["--parties", ","], "expected different names, two or more"),
-        ("shop", ["--parties", "bank,bank"], "expected different names"),
         ("shop", ["--correction", "knn"], "correction is 'knn'"),
-        ("shop", ["--bins", "1"], "bins is 1, and in one bin"),
-        ("shop", ["--artificial", "many"], "artificial is 'many'; expected LOW,HIGH"),
         ("shop", ["--artificial", "1,2,3"], "artificial is '1,2,3'; expected LOW,HIGH"),
         ("shop", ["--artificial", "9,3"], "low at most high"),
         ("shop", ["--artificial", "-1"], "artificial is -1"),
@@ -137,10 +123,7 @@ SERVE = ["serve", "--folder", "kept", "--tokens", "tokens.db", "--port", "0"]
         ("shop", ["--json", "none/values.json"], "there is no folder none"),
     ],
 )
-def test_what_is_refused(
-    files: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
-    what: list[str] | str, more: list[str], words: str,
-) -> None:  # fmt: skip
+def test_what_is_refused(files, capsys, monkeypatch, what, more, words):  # fmt: skip
     issue_tokens(files / "tokens.db", files, task=["shop"], data=["bank"])
     before = set(files.iterdir())
     monkeypatch.setitem(RemoteCounter.__init__.__kwdefaults__, "sleep", lambda _: None)
@@ -154,7 +137,7 @@ def test_what_is_refused(
     assert what[0] == "serve" or set(files.iterdir()) == before  # before anything is written
 
 
-def test_a_port_that_is_taken(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_port_that_is_taken(files, capsys):
     issue_tokens(files / "tokens.db", files, data=["bank"])
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
@@ -162,9 +145,7 @@ def test_a_port_that_is_taken(files: Path, capsys: pytest.CaptureFixture[str]) -
     assert "in use" in capsys.readouterr().err
 
 
-def test_a_token_of_another_party_is_refused_before_a_secret_is_made(
-    house: House, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_token_of_another_party_is_refused_before_a_secret_is_made(house, capsys):
     before = set(Path().iterdir())
     for name, other in (("bank", "telco"), ("shop", "rival")):
         assert cli.main(command(name, house.url, "--token-file", f"{other}.token")) == 1
@@ -187,27 +168,21 @@ def test_a_token_of_another_party_is_refused_before_a_secret_is_made(
     assert house.jobs() == []
 
 
-def test_other_ids_may_be_the_same_written_otherwise(
-    house: House, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_other_ids_may_be_the_same_written_otherwise(house, capsys):
     file = Path("bank.csv")
     file.write_text(file.read_text("utf-8").replace("\n007,", "\n7,"), "utf-8")
-    threads = answering(house, 1)
-    assert cli.main(command("shop", house.url)) == 1
-    for thread in threads:
-        thread.join(60)
+    with answering(house, 1):
+        assert cli.main(command("shop", house.url)) == 1
     error = capsys.readouterr().err
     assert "'bank' holds other IDs" in error
     assert "or write the IDs alike (007 is not 7)" in error
     assert house.jobs() == []
 
 
-def test_a_party_waits_for_its_server_and_then_asks_who_it_is(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    asked: list[str] = []
+def test_a_party_waits_for_its_server_and_then_asks_who_it_is(monkeypatch, capsys):
+    asked = []
 
-    def pending(name: str) -> list[Any]:
+    def pending(name):
         asked.append(name)
         if len(asked) < 3:
             raise CounterUnavailable("no answer")
@@ -215,15 +190,13 @@ def test_a_party_waits_for_its_server_and_then_asks_who_it_is(
         return []
 
     monkeypatch.setattr(commands.time, "sleep", lambda _: None)
-    counter: Any = SimpleNamespace(pending=pending, role=None)
+    counter = SimpleNamespace(pending=pending, role=None)
     commands.admit(counter, "bank", "data", wait=True)
     assert asked == ["bank"] * 3
     assert capsys.readouterr().out == "bank: no answer; trying on\n"
 
 
-def test_what_a_command_says_of_its_file_and_of_who_is_missing(
-    house: House, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_a_command_says_of_its_file_and_of_who_is_missing(house, capsys):
     Path("odd.csv").write_text("id,amount\n" + "".join(f"{i},{i}\n" for i in range(30)), "utf-8")
     more = ["--data", "odd.csv", "--label", "amount", "--parties", "bank", "--timeout", "0.05"]
     assert cli.main(command("shop", house.url, *more)) == 1
@@ -237,14 +210,8 @@ def test_what_a_command_says_of_its_file_and_of_who_is_missing(
     assert "bank: 90 rows, features: 1; waiting" in capsys.readouterr().out
 
 
-def test_help_is_there_for_every_command(capsys: pytest.CaptureFixture[str]) -> None:
-    for name in ("keygen", "tokens", "serve", "party", "value", "demo"):
-        assert cli.main(["fedvalue", name, "--help"]) == 0
-        assert name in capsys.readouterr().out
-
-
 @pytest.mark.slow
-def test_the_demo_with_processes_that_are_killed(tmp_path: Path) -> None:
+def test_the_demo_with_processes_that_are_killed(tmp_path):
     """Server, three data parties and a task party; the server and a party get SIGKILL."""
     pytest.importorskip("sklearn")
     keep = tmp_path / "demo"

@@ -22,8 +22,6 @@ from fedkit.fedvalue.data import (
 )
 from fedkit.streams import Streams
 
-# ---------------------------------------------------------------------------- binning
-
 
 def test_equal_width_and_quantile_bins():
     x = np.array([0.0, 0.9, 1.0, 2.5, 4.9, 5.0, 10.0])
@@ -81,25 +79,25 @@ def test_missing_values_are_a_level_of_their_own():
         discretise(frame, missing="refuse")
 
 
+DAYS = pd.Series(pd.date_range("2020-01-01", periods=9))
+DATES = (DAYS, DAYS.dt.date, DAYS.dt.to_period("M"))
+
+
 @pytest.mark.parametrize(
     ("x", "options", "message"),
     [
         (np.zeros((0, 2)), {}, "x has no rows"),
         (np.zeros((2, 2, 2)), {}, "shape \\(2, 2, 2\\)"),
         (np.array([1.0, np.inf]), {}, "column 0 of x holds an infinite value at row 1"),
-        (np.zeros((3, 2)), {"discrete": [True]}, "each of the 2 columns"),
         (np.array(["a", "b"]), {"discrete": False}, "holds text, which has no bins"),
-        ([{"a": 1}, {"b": 2}], {}, "column 0 of x holds a dict in a cell"),
         (pd.DataFrame({"a": [[1], [2]]}), {}, "column 'a' of x holds a list in a cell"),
         (csr_matrix(np.eye(2)), {}, "x is a sparse matrix"),
+        *((frame.to_frame(), {}, "holds dates or times; make numbers") for frame in DATES),
     ],
 )
 def test_what_binning_refuses(x, options, message):
     with pytest.raises(ValueError, match=message):
         discretise(x, **options)
-
-
-# ------------------------------------------------------------------------ joint cells
 
 
 @given(
@@ -130,8 +128,6 @@ def test_what_is_no_code_is_refused():
             joint_codes(*columns)
 
 
-# ----------------------------------------------------------------- what is bad in data
-
 Y = np.array([0, 1, 0, 1])
 X = np.array([[0.1], [0.2], [0.3], [0.4]])
 
@@ -146,20 +142,14 @@ X = np.array([[0.1], [0.2], [0.3], [0.4]])
         ((X, Y[:0], [X]), "at least one row"),
         ((X, Y[:, None], [X]), "y has shape \\(4, 1\\)"),
         ((X, Y, [X], None, ("a", "b")), "expected 1 different names"),
-        ((X, Y, [X, X], None, ("a", "a")), "expected 2 different names"),
         ((X, Y, [X], [[1, 2, 3]] * 2), "IDs of shape \\(3,\\) for 4 rows"),
-        ((X, Y, [X], ["u1", "u2", "u3", "u4"]), "4 entries; expected a list of 2: one list"),
         ((X, Y, [X], {"task": [1, 2, 3, 4], "a": [1, 2, 3, 4]}), "expected a list of 2"),
-        ((X, Y, [X], [[1, 2, 3, 4], [1, 3, 2, 4]]), "party 1 has ID 3 in row 1"),
         ((X, Y, [X], [[1, 2, 3, 4], [1, 2, 2, 4]]), "party 1 holds an ID more than once"),
-        ((X, Y, [X], [[1, 2, 3, 4]] * 3), "ids has 3 entries"),
+        ((X, Y, [X], [[1, 2, 3, 4]] * 3), "ids has 3 entries; expected a list of 2: one list"),
         ((X, Y, [X], [["1", "2", "3", "4"], [1, 2, 3, 4]]), "write the IDs alike"),
         ((X, Y, X), "parties is one ndarray of shape \\(4, 1\\); pass a list with one array"),
-        ((X, Y, pd.DataFrame(X)), "parties is one DataFrame of shape \\(4, 1\\)"),
-        ((X, Y, {}), "no data parties"),
         ((X, Y, {"a": X}, None, ("a",)), "the keys of parties are the names"),
         ((X, Y, {1: X, "1": X}), "expected 2 different names"),
-        ((X, Y, [X], None, None, True), "discrete is True; expected 2 entries"),
         ((X, Y, [X], None, None, [True]), "expected 2 entries, one for the task party"),
     ],
 )
@@ -179,7 +169,7 @@ def test_frames_in_another_order_are_refused_unless_ids_speak():
     ):
         with pytest.raises(ValueError, match=r"indexes .* differ.*reset_index.*or pass ids"):
             mshapley_cmi(*arguments)
-    assert len(VerticalData(frame[["a"]], label, [frame[["b"]], np.arange(6)]).parties) == 2
+    VerticalData(frame[["a"]], label, [frame[["b"]], np.arange(6)])
     ids = list("abcdef")
     with pytest.raises(ValueError, match=r"party 1 has ID .* where the task party has"):
         VerticalData(frame[["a"]], label, [shuffled], ids=[ids, shuffled.index])
@@ -213,12 +203,10 @@ def test_parties_as_a_dict_and_levels_that_are_kept():
     assert CMIGame(data).value([[1, 0]])[0] == pytest.approx(entropy(y))
     assert mshapley_cmi(None, y, offers).values.tolist() == mshapley_cmi(plain).values.tolist()
     with pytest.raises(ValueError, match="each of the 2 columns of shop"):
-        mshapley_cmi(VerticalData(None, y, offers, discrete=[None, None, [True]]))
+        VerticalData(None, y, offers, discrete=[None, None, [True]])
     for beside in ({"y": y}, {"parties": offers}, {"names": ["a", "b"]}):
         with pytest.raises(ValueError, match="pass nothing beside it"):
             mshapley_cmi(data, **beside)
-    with pytest.raises(ValueError, match="parties is one NoneType"):
-        mshapley_cmi(months, y)
 
 
 def test_the_example_in_the_docstring():
@@ -228,11 +216,7 @@ def test_the_example_in_the_docstring():
 
 
 def test_what_vertical_data_hold():
-    ids = ["u1", "u2", "u3", "u4"]
-    data = VerticalData(None, Y, {"bank": X, "shop": [1, 2, 3, 4]}, [ids, ids, ids])
-    assert repr(data) == "VerticalData(4 rows; columns: task 0, bank: 1, shop: 1)"
-    assert data.ids.tolist() == ids
-    task, label, parties = data.codes()
+    task, label, parties = VerticalData(None, Y, {"bank": X, "shop": [1, 2, 3, 4]}).codes()
     assert task.tolist() == [0, 0, 0, 0]
     assert label.tolist() == Y.tolist()
     assert len(parties) == 2
@@ -264,9 +248,6 @@ def test_rules_for_what_is_odd_and_no_error():
         mshapley_cmi(None, y, [missing], missing="refuse")
 
 
-# ------------------------------------------------------------------------------- PCA
-
-
 @pytest.mark.parametrize("shape", [(30, 5), (5, 30)])
 def test_pca_keeps_the_largest_spread_with_fixed_signs(shape):
     rng = np.random.default_rng(0)
@@ -283,28 +264,17 @@ def test_pca_keeps_the_largest_spread_with_fixed_signs(shape):
             pca(bad, components)
 
 
-# ---- files
-
-
 def test_columns_from_a_file(tmp_path):
     file = tmp_path / "a.csv"
-    file.write_text("\ufeffid,age,town,label\n007,3.5,Ulm,yes\n7,,,no\nNA,1e3,Bonn,no\n", "utf-8")
+    file.write_text('\ufeffid,age,town,label\n007,3.5,Ulm,yes\n"7",,,no\nNA,1e3,NA,no\n', "utf-8")
     found = read_columns(file, label="label")
-    assert found.ids == ["007", "7", "NA"]
-    assert found.names == ("age", "town")
-    assert found.y is not None
+    assert found.ids == ["007", "7", "NA"]  # pandas would take the last for missing
+    assert found.x["town"].isna().tolist() == [False, True, True]
     assert found.y.tolist() == ["yes", "no", "no"]
     assert joint_codes(discretise(found.x)).tolist() == [0, 2, 1]
     assert read_columns(file, columns=["town"]).names == ("town",)
     nothing = read_columns(file, label="label", columns=[])
     assert joint_codes(discretise(nothing.x)).tolist() == [0, 0, 0]
-
-
-def test_ids_that_pandas_would_take_for_missing(tmp_path):
-    file = tmp_path / "a.csv"
-    file.write_text('id,a\nNA,NA\nnull,1\nnan,2\nNone,\n"01",3\n', "utf-8")
-    assert read_columns(file).ids == ["NA", "null", "nan", "None", "01"]
-    assert read_columns(file).x["a"].isna().tolist() == [True, False, False, True, False]
 
 
 @pytest.mark.parametrize(
@@ -364,20 +334,12 @@ def test_whole_numbers_too_large_for_floats_keep_their_bins(kind, how):
     assert discretise(ends, 5).tolist() == [0, 2, 2, 2, 2, 2, 4]
 
 
-# ---- frames
-
-
 def frame_of(n=20):
     rng = Streams(0).generator("frame")
-    return pd.DataFrame(
-        {
-            "id": [f"u{i}" for i in range(n)],
-            "age": rng.integers(20, 60, n),
-            "debt": rng.integers(0, 3, n),
-            "when": pd.date_range("2020-01-01", periods=n),
-            "y": np.arange(n) % 2,
-        }
-    )
+    return pd.DataFrame({
+        "id": [f"u{i}" for i in range(n)], "age": rng.integers(20, 60, n),
+        "debt": rng.integers(0, 3, n), "y": np.arange(n) % 2,
+    })  # fmt: skip
 
 
 def test_one_frame_is_divided_by_columns():
@@ -433,11 +395,8 @@ def test_frames_that_cannot_be_joined():
             VerticalData.join(task, {"bank": other}, on="id", label="y")
 
 
-def test_dates_are_refused_and_forgotten_ids_told():
+def test_forgotten_ids_are_told():
     frame = frame_of()
-    for column in (frame.when, frame.when.dt.date, frame.when.dt.to_period("M")):
-        with pytest.raises(ValueError, match="holds dates or times; make numbers"):
-            discretise(column.to_frame())
     for column in (frame.id, pd.Series(np.arange(20)[::-1] + 7)):
         with pytest.warns(UserWarning, match="is it an ID"):
             VerticalData(None, frame.y, [column.to_frame()])

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.integrate import quad
-from scipy.stats import hypergeom, norm
+from scipy.stats import hypergeom
 
 import fedkit as fk
 from fedkit.fedvalue import cells as counting
@@ -23,7 +22,7 @@ from fedkit.fedvalue.cmi import (
     mshapley_from_table,
     mutual_information,
 )
-from fedkit.fedvalue.data import discretise, joint_codes
+from fedkit.fedvalue.data import joint_codes
 from fedkit.fedvalue.neighbours import knn_information, standardise
 
 pytestmark = pytest.mark.filterwarnings("ignore:y (is the same|has .* levels)")  # drawn labels
@@ -84,29 +83,15 @@ def test_a_marginal_contribution_is_equation_13_as_printed(data):
     assert conditional_mutual_information(c, y, z) == pytest.approx(slow, abs=1e-12)
 
 
-def test_values_are_the_mean_over_orders_of_equation_13():
+def test_values_as_a_table():
     x_t, y, parties = federation()
-    expected = np.zeros(3)
-    names = [joint_codes(p) for p in parties]
-    for order in permutations(range(3)):
-        for place, party in enumerate(order):
-            before = [tuple(int(names[q][i]) for q in order[:place]) for i in range(len(y))]
-            expected[party] += by_the_printed_sums(
-                list(names[party]), before, list(x_t[:, 0]), list(y)
-            )
     result = mshapley_cmi(x_t, y, parties, names=["bank", "shop", "phone"])
-    assert result.values == pytest.approx(expected / 6, abs=1e-12)
-    frame = result.to_frame()
-    assert list(frame["party"]) == ["bank", "shop", "phone"]
+    assert list(result.to_frame()["party"]) == ["bank", "shop", "phone"]
+    assert (result.exact, result.evaluations) == (True, 8)
+    assert (result.standard_errors == 0).all()
     corrected = mshapley_cmi(x_t, y, parties, correction="permutation")
     assert corrected.plugin == pytest.approx(result.values, abs=1e-12)
     assert list(corrected.to_frame().columns)[-1] == "plugin"
-    assert result.exact
-    assert result.evaluations == 8
-    assert (result.standard_errors == 0).all()
-
-
-# ------------------------------------------------------------------- Proposition 1
 
 
 @settings(max_examples=50, deadline=None)
@@ -150,9 +135,6 @@ def test_null_duplication(data, copies):
     )
 
 
-# ------------------------------------------------------------- Example 1, by hand
-
-
 def test_example_1_and_appendix_a():
     """A data party that repeats the task party: v / 2 by Eq. 1, nothing by Eq. 2."""
     x = np.array([0, 0, 1, 1])
@@ -176,9 +158,6 @@ def test_exclusive_or_by_hand():
     assert mshapley_cmi(a, a ^ b, [b]).values == pytest.approx([np.log(2)])
 
 
-# ------------------------------------------------------------------------ entropies
-
-
 def test_entropies_in_nats():
     assert entropy([0, 1, 2, 3]) == pytest.approx(np.log(4))
     assert entropy([7, 7, 7]) == 0.0
@@ -198,9 +177,6 @@ def test_coalitions_in_any_order_have_the_same_value():
     for seed in range(3):
         order = np.random.default_rng(seed).permutation(16)
         assert np.array_equal(CMIGame(x_t, y, parties).value(rows[order]), table[order])
-
-
-# ------------------------------------------------------------------ exact and sampled
 
 
 def test_sampling_is_unbiased_and_its_errors_are_right():
@@ -231,9 +207,6 @@ def test_the_full_budget_is_exact_and_a_seed_repeats():
     assert one.evaluations <= 9
     with pytest.raises(ValueError, match="budget is 2"):
         mshapley_cmi(x_t, y, parties, budget=2)
-
-
-# --------------------------------------------------------------- contingency tables
 
 
 @settings(max_examples=30, deadline=None)
@@ -286,9 +259,6 @@ def test_the_rows_of_the_table_decide_whether_it_is_exact(monkeypatch):
 def test_a_table_that_is_no_table_is_refused(tokens, task_cells, counts, options, words):
     with pytest.raises(ValueError, match=words):
         mshapley_from_table(tokens, task_cells, counts, **options)
-
-
-# --------------------------------------------------------------------------- counting
 
 
 def test_weighted_rows_are_rows_whether_sorted_or_tabulated(monkeypatch):
@@ -353,18 +323,6 @@ def test_each_coalition_costs_one_pass(monkeypatch):
     assert len(passes) == 2**5 - 1  # the empty coalition is at hand
 
 
-def test_the_game_answers_for_binned_columns():
-    rng = np.random.default_rng(1)
-    x, y = rng.normal(size=(300, 2)), rng.integers(0, 2, 300)
-    game = CMIGame(None, y, [x], bins=4, how="quantile")
-    code = joint_codes(discretise(x, 4, "quantile"))
-    assert game.value([[True]])[0] == pytest.approx(mutual_information(code, y))
-    with pytest.raises(ValueError, match="correction is 'knn'"):
-        CMIGame(None, y, [x], correction="knn")
-    with pytest.raises(ValueError, match="correction is 'bayes'"):
-        mshapley_cmi(None, y, [x], correction="bayes")
-
-
 def noisy(seed, n=120):
     """A task column, a label it tells something about, a real party, a noise party, a copy."""
     rng = np.random.default_rng(seed)
@@ -374,20 +332,13 @@ def noisy(seed, n=120):
     return x_t, y, [real, rng.normal(size=(n, 2)), x_t.copy()]
 
 
-# -------------------------------------------------------------------- Miller-Madow
-
-
 def test_miller_madow_adds_half_a_cell_per_row():
     x, y = np.array([0, 0, 0, 1, 1, 2]), np.array([0, 1, 0, 1, 1, 0])
     plugin = mutual_information(x, y)
     game = CMIGame(None, y, [x], correction="miller-madow")
-    occupied = 4  # cells (x, y): 00, 01, 11, 20
+    # three x, two labels, four cells: 00, 01, 11, 20
     assert game.value([[True]])[0] == pytest.approx(plugin + ((3 - 1) + (2 - 1) - (4 - 1)) / 12)
-    assert occupied == len({*zip(x, y, strict=True)})
     assert game.master == 0.0
-
-
-# ------------------------------------------------------------------- permutation null
 
 
 @settings(max_examples=40, deadline=None)
@@ -450,33 +401,6 @@ def test_corrected_values_from_sampled_orders():
         mshapley_cmi(x_t, y, parties, estimator=fk.OwenSampling(), budget=50, **options)
 
 
-# ------------------------------------------------------------------ nearest neighbours
-
-
-def two_normals(distance):
-    """I(X; Y) of a fair bit Y and X normal with means 0 and `distance`, by quadrature."""
-
-    def minus_p_log_p(t):
-        p = (norm.pdf(t) + norm.pdf(t - distance)) / 2
-        return -p * np.log(p)
-
-    return quad(minus_p_log_p, -9, 9 + distance)[0] - np.log(2 * np.pi * np.e) / 2
-
-
-@pytest.mark.parametrize("distance", [0.0, 1.0, 3.0])
-def test_neighbours_find_the_information_of_two_normals(distance):
-    estimates = []
-    for seed in range(12):
-        rng = np.random.default_rng(seed)
-        y = rng.integers(2, size=800)
-        estimates.append(knn_information(rng.normal(size=800) + distance * y, y))
-    error = np.std(estimates, ddof=1) / np.sqrt(12)
-    assert np.mean(estimates) == pytest.approx(two_normals(distance), abs=4 * error)
-    assert error < 0.02
-    if distance == 0:
-        assert min(estimates) < 0  # not cut at zero
-
-
 def test_neighbours_break_ties_of_levels(monkeypatch):
     rng = np.random.default_rng(0)
     x = rng.integers(0, 3, 1000)  # a column of three levels: neighbours by the hundred at 0
@@ -512,8 +436,6 @@ def test_what_neighbours_refuse_and_what_is_worth_nothing():
     ):
         with pytest.raises(ValueError, match=words):
             mshapley_cmi(None, y, {"bank": party}, correction="knn")
-    with pytest.raises(ValueError, match="neighbours is 0"):
-        knn_information(x, y, 0)
     with pytest.raises(ValueError, match="20 rows and y has 19"):
         knn_information(x, y[1:])
     assert knn_information(x, np.arange(20)) == 0.0  # every label stands alone
@@ -522,9 +444,6 @@ def test_what_neighbours_refuse_and_what_is_worth_nothing():
     np.testing.assert_allclose(standardise(far), standardise(x), atol=1e-3)
     constant = mshapley_cmi(None, y, [np.full((20, 1), 3.3), x], correction="knn")
     assert constant.values[0] == 0.0
-
-
-# --------------------------------------------------------------------- every correction
 
 
 @pytest.mark.parametrize("correction", ["plugin", "miller-madow", "permutation", "knn"])

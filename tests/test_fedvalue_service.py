@@ -1,7 +1,5 @@
 """The counting service over HTTP: parties, strangers, crashes, secrecy, and servers gone bad."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import json
@@ -13,10 +11,8 @@ import stat
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +21,7 @@ from countinghouse import PARTIES, Fake, House, error_of, http, job, self_signed
 from fedkit.fedvalue.cmi import mshapley_cmi
 from fedkit.fedvalue.data import discretise, joint_codes, label_codes
 from fedkit.fedvalue.protocol.counting import CountingServer
-from fedkit.fedvalue.protocol.messages import MessageError, Table, Upload
+from fedkit.fedvalue.protocol.messages import Job, MessageError, Table, Upload
 from fedkit.fedvalue.protocol.secure import DataParty, TaskParty
 from fedkit.fedvalue.service import store
 from fedkit.fedvalue.service.access import Refusal, TokenBook, issue_tokens
@@ -37,19 +33,14 @@ from fedkit.fedvalue.service.client import (
 )
 from fedkit.fedvalue.service.demo import until
 from fedkit.fedvalue.service.files import Database, read_secret
-from fedkit.fedvalue.service.server import create_app, listen, make_server
+from fedkit.fedvalue.service.server import create_app, listen
 from fedkit.fedvalue.service.store import Limits
-from fedkit.fedvalue.service.wire import (
-    check_job_id,
-    check_party,
-    job_from_json,
-    job_to_json,
-)
+from fedkit.fedvalue.service.wire import check_job_id, check_party, job_to_json
 from fedkit.streams import Streams
 
 
 @pytest.fixture
-def house(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[House]:
+def house(tmp_path, request):
     """A running service; with a parameter: its limits."""
     found = House(tmp_path, getattr(request, "param", None))
     yield found
@@ -57,27 +48,29 @@ def house(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[House]:
 
 
 @contextlib.contextmanager
-def refuses(status: int, words: str) -> Iterator[None]:
+def refuses(status, words):
     with pytest.raises(CounterRefused, match=words) as refused:
         yield
     assert refused.value.status == status
 
 
-def limited(**limits: Any) -> pytest.MarkDecorator:
+def limited(**limits):
     return pytest.mark.parametrize("house", [Limits(**limits)], indirect=True, ids=["limited"])
 
 
-# ------------------------------------------------------------------- the protocol's operations
-
-
-def test_a_job_from_opening_to_closing_gives_what_a_counter_here_gives(house: House) -> None:
+def test_a_job_from_opening_to_closing_gives_what_a_counter_here_gives(house):
     remote = {party: house.counter(party) for party in PARTIES}
     here = CountingServer()
     for counter in (remote["shop"], here):
         counter.open(job())
         counter.open(job())  # again: nothing changes
+    for name in ("z", "a"):
+        remote["shop"].open(job(name))
     bank = remote["bank"].pending("bank")
-    assert [(j.id, j.parties, j.envelopes) for j in bank] == [("j1", PARTIES, {"bank": b"sealed"})]
+    assert bank[0] == Job("j1", PARTIES, {"bank": b"sealed"})
+    assert [j.id for j in bank] == ["j1", "z", "a"]  # oldest first
+    for name in ("z", "a"):
+        remote["shop"].close(name)
     for i, party in enumerate(PARTIES):
         assert remote["shop"].table("j1") is None
         assert remote["shop"].missing == PARTIES[i:]
@@ -86,52 +79,28 @@ def test_a_job_from_opening_to_closing_gives_what_a_counter_here_gives(house: Ho
             here.submit("j1", party, upload(party))
         assert remote[party].pending(party) == []
     mine, theirs = here.table("j1"), remote["shop"].table("j1")
-    assert mine is not None
-    assert theirs is not None
     assert theirs.to_bytes() == mine.to_bytes()
     assert int(theirs.counts.sum()) == 6
     assert remote["shop"].missing == ()
     assert house.uploads() == list(PARTIES)
-    remote["shop"].close("j1")
-    remote["shop"].close("j1")
-    remote["shop"].close("never-opened")
+    for name in ("j1", "j1", "never-opened"):
+        remote["shop"].close(name)
     assert house.jobs() == []
     with refuses(410, "closed"):
         remote["shop"].table("j1")
-
-
-def test_statuses_tell_new_from_again(house: House) -> None:
-    body = json.dumps(job_to_json(job()))
-    assert [house.ask("shop", "POST", "/jobs", content=body).status_code for _ in "ab"] == [
-        201,
-        200,
-    ]
-    path, content = "/jobs/j1/uploads/bank", upload().to_bytes()
-    assert [house.ask("bank", "PUT", path, content=content).status_code for _ in "ab"] == [201, 200]
-    answer = house.ask("shop", "GET", "/jobs/j1/table")
-    assert (answer.status_code, answer.json()) == (202, {"missing": ["shop", "telco"]})
-    health = house.ask(None, "GET", "/health")
-    assert health.json() == {"status": "ok", "upload_bytes": Limits().upload_bytes}
+    assert house.ask(None, "GET", "/health").json()["status"] == "ok"
     assert error_of(house.ask(None, "GET", "/docs")) == "Not Found"
 
 
-def test_pending_jobs_come_oldest_first(house: House) -> None:
-    shop = house.counter("shop")
-    for name in ("z", "a", "m"):
-        shop.open(job(name))
-        house.clock += 1
-    for _ in range(2):
-        assert [j.id for j in house.counter("telco").pending("telco")] == ["z", "a", "m"]
-        house.stop()
-        house.start()
-
-
-def test_other_content_stale_and_replayed_messages_are_refused(house: House) -> None:
+def test_other_content_stale_and_replayed_messages_are_refused(house):
     shop, bank = house.counter("shop"), house.counter("bank")
-    shop.open(job())
+    for who, *asked, body in (
+        ("shop", "POST", "/jobs", json.dumps(job_to_json(job()))),
+        ("bank", "PUT", "/jobs/j1/uploads/bank", upload().to_bytes()),
+    ):
+        assert [house.ask(who, *asked, content=body).status_code for _ in "ab"] == [201, 200]
     with refuses(409, "other content"):
         shop.open(job(note=b"changed"))
-    bank.submit("j1", "bank", upload())
     with refuses(409, "another upload for job j1"):
         bank.submit("j1", "bank", upload(extra=b"!"))
     assert len(house.uploads()) == 1
@@ -145,10 +114,7 @@ def test_other_content_stale_and_replayed_messages_are_refused(house: House) -> 
     assert house.uploads() == []
 
 
-# --------------------------------------------------------------------------- who may do what
-
-
-def test_strangers_learn_nothing(house: House) -> None:
+def test_strangers_learn_nothing(house):
     house.counter("shop").open(job())
     token = house.token("bank")
     for said in (None, "Bearer fkv_wrong", f"Basic {token}", f"Bearer {token[:-1]}"):
@@ -163,10 +129,10 @@ def test_strangers_learn_nothing(house: House) -> None:
     assert len(house.jobs()) == 1
 
 
-def test_every_party_does_its_own_part_only(house: House) -> None:
+def test_every_party_does_its_own_part_only(house):
     shop, bank, rival = (house.counter(p) for p in ("shop", "bank", "rival"))
     shop.open(job())
-    cases: list[tuple[Callable[[], object], str]] = [
+    cases = [
         (lambda: bank.open(job("j2")), "data party"),
         (lambda: bank.table("j1"), "data party"),
         (lambda: bank.close("j1"), "data party"),
@@ -187,7 +153,7 @@ def test_every_party_does_its_own_part_only(house: House) -> None:
         bank.pending("telco")
 
 
-def test_tokens_expire_and_are_renewed_without_a_restart(house: House) -> None:
+def test_tokens_expire_and_are_renewed_without_a_restart(house):
     bank = house.counter("bank")
     assert bank.pending("bank") == []
     house.clock += 86400 + 5
@@ -197,21 +163,12 @@ def test_tokens_expire_and_are_renewed_without_a_restart(house: House) -> None:
     with pytest.raises(CounterRefused, match="unknown"):
         bank.pending("bank")
     assert house.counter("bank").pending("bank") == []
-
-
-def test_a_broken_file_of_tokens_locks_everybody_out(house: House) -> None:
-    good = house.book.read_bytes()
-    house.book.write_text("{", "utf-8")
+    house.book.write_text("{", "utf-8")  # broken, it locks everybody out
     with pytest.raises(CounterUnavailable, match="file of tokens cannot be used"):
         house.counter("bank", retries=1).pending("bank")
-    house.book.write_bytes(good)
-    assert house.counter("bank").pending("bank") == []
 
 
-# -------------------------------------------------------------------------------- durability
-
-
-def test_what_was_acknowledged_survives_a_crash(house: House, tmp_path: Path) -> None:
+def test_what_was_acknowledged_survives_a_crash(house, tmp_path):
     shop, bank = house.counter("shop"), house.counter("bank")
     for name in ("j1", "j2"):
         shop.open(job(name))
@@ -238,16 +195,13 @@ def test_what_was_acknowledged_survives_a_crash(house: House, tmp_path: Path) ->
     for party in ("shop", "telco"):
         house.counter(party).submit("j1", party, upload(party))
     table = house.counter("shop").table("j1")
-    assert table is not None
-    assert int(table.counts.sum()) == 6
     house.stop()
     house.start()
     again = house.counter("shop").table("j1")
-    assert again is not None
     assert again.to_bytes() == table.to_bytes()
 
 
-def test_a_transaction_is_done_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_a_transaction_is_done_whole_or_not_at_all(tmp_path):
     kept = Database(tmp_path / "kept", "CREATE TABLE t (a)", "a file of a test")
     with pytest.raises(sqlite3.OperationalError), kept.transaction() as db:
         [db.execute(words) for words in ("INSERT INTO t VALUES (1)", "and then no SQL")]
@@ -256,12 +210,10 @@ def test_a_transaction_is_done_whole_or_not_at_all(tmp_path: Path) -> None:
     kept.close()
 
 
-def test_a_failure_of_the_server_is_not_acknowledged(
-    house: House, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failure_of_the_server_is_not_acknowledged(house, monkeypatch):
     house.counter("shop").open(job())
 
-    def dying(*_: Any) -> None:
+    def dying(*_):
         raise RuntimeError("killed")
 
     with monkeypatch.context() as patched:
@@ -275,7 +227,7 @@ def test_a_failure_of_the_server_is_not_acknowledged(
     assert house.uploads() == ["bank"]
 
 
-def test_what_is_deleted_leaves_the_file(house: House) -> None:
+def test_what_is_deleted_leaves_the_file(house):
     shop, file = house.counter("shop"), house.folder / "kept" / "jobs.db"
     shop.open(job())
     empty = file.stat().st_size
@@ -287,7 +239,7 @@ def test_what_is_deleted_leaves_the_file(house: House) -> None:
 
 
 @limited(lifetime=1000)
-def test_old_jobs_are_closed(house: House) -> None:
+def test_old_jobs_are_closed(house):
     issue_tokens(house.book, house.folder, task=["shop"], data=["bank"], days=99, renew=True)
     house.counter("shop").open(job())
     house.counter("bank").submit("j1", "bank", upload())
@@ -303,17 +255,17 @@ def test_old_jobs_are_closed(house: House) -> None:
 
 
 @contextlib.contextmanager
-def a_long_count(house: House, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+def a_long_count(house, monkeypatch):
     """While the block runs, job j1, which has all its uploads, is being counted."""
-    go, counted, count = threading.Event(), list[int](), store.count_uploads
+    go, counted, count = threading.Event(), [], store.count_uploads
 
-    def slow(uploads: Any, parties: Any) -> Table:
+    def slow(uploads, parties):
         if len(parties) == 3:
             counted.append(1)
             assert go.wait(60)
         return count(uploads, parties)
 
-    def ask() -> None:
+    def ask():
         with contextlib.suppress(CounterRefused):
             house.counter("shop").table("j1")
 
@@ -332,9 +284,7 @@ def a_long_count(house: House, monkeypatch: pytest.MonkeyPatch) -> Iterator[list
         first.join(60)
 
 
-def test_a_count_that_takes_long_is_asked_for_again(
-    house: House, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_count_that_takes_long_is_asked_for_again(house, monkeypatch):
     with a_long_count(house, monkeypatch) as counted:
         shop = house.counter("shop")
         assert shop.table("j1") is None
@@ -345,9 +295,7 @@ def test_a_count_that_takes_long_is_asked_for_again(
 
 
 @limited(lifetime=1000)
-def test_a_count_that_outlives_its_job_is_not_that_of_the_next_of_its_name(
-    house: House, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_count_that_outlives_its_job_is_not_that_of_the_next_of_its_name(house, monkeypatch):
     with a_long_count(house, monkeypatch):
         for _ in range(2):  # closed, and forgotten
             house.clock += 1001
@@ -356,12 +304,11 @@ def test_a_count_that_outlives_its_job_is_not_that_of_the_next_of_its_name(
     for party in PARTIES:
         house.counter(party).submit("j1", party, upload(party, rows=4))
     table = house.counter("shop").table("j1")
-    assert table is not None
     assert table.counts.sum() == 4
 
 
 @limited(lifetime=1000)
-def test_an_upload_that_outlives_its_job_is_none_for_the_next_of_its_name(house: House) -> None:
+def test_an_upload_that_outlives_its_job_is_none_for_the_next_of_its_name(house):
     house.counter("shop").open(job())
     content = upload().to_bytes()
     with stalled(house, content) as line:
@@ -375,7 +322,7 @@ def test_an_upload_that_outlives_its_job_is_none_for_the_next_of_its_name(house:
 
 
 @limited(lifetime=1000)
-def test_an_answer_to_an_old_order_is_none_to_the_next_job_of_its_name(house: House) -> None:
+def test_an_answer_to_an_old_order_is_none_to_the_next_job_of_its_name(house):
     house.counter("shop").open(job(note=b"old"))
     bank = house.counter("bank")
     bank.pending("bank")
@@ -389,9 +336,6 @@ def test_an_answer_to_an_old_order_is_none_to_the_next_job_of_its_name(house: Ho
     bank.pending("bank")
     bank.submit("j1", "bank", upload())
     assert house.uploads() == ["bank"]
-
-
-# --------------------------------------------------------------------------------- bad input
 
 
 MALFORMED_JOBS = [
@@ -409,14 +353,14 @@ MALFORMED_JOBS = [
 ]
 
 
-def test_malformed_jobs(house: House) -> None:
+def test_malformed_jobs(house):
     for body, status, words in MALFORMED_JOBS:
         answer = house.ask("shop", "POST", "/jobs", content=body)
         assert (answer.status_code, words in error_of(answer)) == (status, True), answer.text
     assert house.jobs() == []
 
 
-def test_malformed_uploads(house: House) -> None:
+def test_malformed_uploads(house):
     house.counter("shop").open(job())
     good = upload().to_bytes()
     twice = upload()
@@ -437,7 +381,7 @@ def test_malformed_uploads(house: House) -> None:
 
 
 @limited(upload_bytes=100_000, job_bytes=2_000)
-def test_oversized_bodies_are_refused_while_they_arrive(house: House) -> None:
+def test_oversized_bodies_are_refused_while_they_arrive(house):
     house.counter("shop").open(job())
     with refuses(413, "larger than the 100000 bytes"):
         house.counter("bank").submit("j1", "bank", upload(rows=200, extra=bytes(100_000)))
@@ -456,7 +400,7 @@ def test_oversized_bodies_are_refused_while_they_arrive(house: House) -> None:
     assert house.uploads() == []
 
 
-def stalled(house: House, content: bytes, name: str = "j1") -> socket.socket:
+def stalled(house, content, name="j1"):
     """A connection of bank's that has sent the first bytes of an upload."""
     line = socket.create_connection(("127.0.0.1", house.port), timeout=60)
     head = (
@@ -469,7 +413,7 @@ def stalled(house: House, content: bytes, name: str = "j1") -> socket.socket:
     return line
 
 
-def test_an_upload_that_stalls_keeps_nobody_out(house: House) -> None:
+def test_an_upload_that_stalls_keeps_nobody_out(house):
     for name in ("j1", "j2"):
         house.counter("shop").open(job(name))
     body = upload().to_bytes()
@@ -483,13 +427,13 @@ def test_an_upload_that_stalls_keeps_nobody_out(house: House) -> None:
 
 
 @limited(body_seconds=0.3)
-def test_a_body_that_takes_too_long_is_cut_off(house: House) -> None:
+def test_a_body_that_takes_too_long_is_cut_off(house):
     house.counter("shop").open(job())
     with stalled(house, upload().to_bytes()) as line:
         assert line.recv(12)[9:12] == b"408"
 
 
-def test_answers_are_not_held_back() -> None:
+def test_answers_are_not_held_back():
     with listen("127.0.0.1", 0) as place, socket.create_connection(place.getsockname()):
         line, _ = place.accept()
         with line:
@@ -497,7 +441,7 @@ def test_answers_are_not_held_back() -> None:
 
 
 @limited(jobs=2, folder_bytes=60_000)
-def test_limits_on_jobs_and_on_the_folder(house: House) -> None:
+def test_limits_on_jobs_and_on_the_folder(house):
     shop = house.counter("shop", retries=1)
     shop.open(job("a"))
     shop.open(job("b"))
@@ -508,34 +452,25 @@ def test_limits_on_jobs_and_on_the_folder(house: House) -> None:
     assert house.uploads() == []
     shop.close("a")
     shop.open(job("c"))
-    for limits, words in (
-        ({"jobs": 0}, "jobs is 0"),
-        ({"lifetime": float("nan")}, "is nan"),
-        ({"body_seconds": float("inf")}, "is inf"),
-        ({"upload_bytes": 1 << 40}, "and up to 9.43718e"),
-    ):
-        with pytest.raises(ValueError, match=words):
-            Limits(**limits)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"upload_bytes is .* and up to 9.43718e"):
+        Limits(upload_bytes=1 << 40)
 
 
-# -------------------------------------------------------------------------- names and secrets
+@pytest.mark.parametrize(
+    ("check", "good", "bad"),
+    [
+        (check_job_id, ["9f.a_B-c", "x" * 128], ["", ".", "-a", "a/b", "a b", "é", "x" * 129, 3]),
+        (check_party, ["Zürich 2", "x" * 64], ["", " a", "a ", ".a", "a/b", "a\n", "x" * 65, 3]),
+    ],
+)
+def test_names_that_cannot_travel(check, good, bad):
+    assert [check(name) for name in good] == good
+    for name in bad:
+        with pytest.raises(MessageError, match="cannot name a"):
+            check(name)
 
 
-def test_names_that_cannot_travel() -> None:
-    for name in ("a", "9f.a_B-c", "x" * 128):
-        assert check_job_id(name) == name
-    for name in ("", ".", "..", "-a", "a/b", "a b", "é", "x" * 129, "a\n", 3, None):
-        with pytest.raises(MessageError, match="cannot name a job"):
-            check_job_id(name)
-    for name in ("a", "Bank of X", "Zürich 2", "x" * 64):
-        assert check_party(name) == name
-    for name in ("", " a", "a ", ".a", "a/b", "a\\b", "a\n", "a\x00", "x" * 65, 3, None):
-        with pytest.raises(MessageError, match="cannot name a party"):
-            check_party(name)
-    assert job_to_json(job_from_json(job_to_json(job()))) == job_to_json(job())
-
-
-def test_tokens_are_kept_as_hashes_and_files_are_private(tmp_path: Path) -> None:
+def test_tokens_are_kept_as_hashes_and_files_are_private(tmp_path):
     book = tmp_path / "server" / "tokens.db"
     files = issue_tokens(book, tmp_path, task=["shop"], data=["bank"], days=None)
     tokens = [read_secret(file, "token") for file in files]
@@ -558,25 +493,18 @@ def test_tokens_are_kept_as_hashes_and_files_are_private(tmp_path: Path) -> None
     with pytest.raises(ValueError, match=r"left\.token is there already"):
         issue_tokens(book, tmp_path, data=["new", "left"])
     assert not (tmp_path / "new.token").exists()  # all of them or none
-    for options, words in (
-        ({}, "no party is named"),
-        ({"task": ["a"], "data": ["a"]}, "named twice"),
-        ({"data": ["../a"]}, "cannot name a party"),
-        ({"data": ["new"], "days": -1}, "days is -1"),
-    ):
-        with pytest.raises(ValueError, match=words):
-            issue_tokens(book, tmp_path, **options)  # type: ignore[arg-type]
+    for wrong in ({"data": ["../a"]}, {"data": ["new"], "days": -1}):
+        with pytest.raises(ValueError, match=r"cannot name a party|days is -1"):
+            issue_tokens(book, tmp_path, **wrong)
     with contextlib.closing(sqlite3.connect(tmp_path / "other.db")) as other:
         other.execute("CREATE TABLE t (a)")
     (tmp_path / "text").write_text("{}" * 600)
     for name in ("other.db", "text"):
         with pytest.raises(ValueError, match="is not a file of tokens"):
             TokenBook(tmp_path / name)
-    with pytest.raises(ValueError, match="none is not there"):
-        TokenBook(tmp_path / "none")
 
 
-def test_tokens_made_at_once_are_all_kept(tmp_path: Path) -> None:
+def test_tokens_made_at_once_are_all_kept(tmp_path):
     names = [f"bank {i}" for i in range(32)]
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda name: issue_tokens(tmp_path / "b.db", tmp_path, data=[name]), names))
@@ -586,10 +514,7 @@ def test_tokens_made_at_once_are_all_kept(tmp_path: Path) -> None:
         assert book.whose(read_secret(file, "token")).party == file.stem
 
 
-# --------------------------------------------------------------------------------------- TLS
-
-
-def test_tls(tmp_path: Path) -> None:
+def test_tls(tmp_path):
     cert, key = self_signed(tmp_path)
     house = House(tmp_path, cert=cert, key=key)
     try:
@@ -597,20 +522,11 @@ def test_tls(tmp_path: Path) -> None:
             assert bank.pending("bank") == []
         with pytest.raises(CounterUnavailable, match=r"one try: .*CERTIFICATE_VERIFY_FAILED"):
             house.counter("bank").pending("bank")
-        with pytest.raises(ValueError, match=r"authority file .* cannot be used"):
-            house.counter("bank", ca=tmp_path / "none.pem")
         plain = RemoteCounter(f"http://127.0.0.1:{house.port}", house.token("bank"), retries=0)
         with pytest.raises(CounterUnavailable):
             plain.pending("bank")
-        with pytest.raises(ValueError, match="both a certificate and its key"):
-            make_server(house.app, cert=cert)
-        with pytest.raises(ValueError, match="cannot be used"):
-            make_server(house.app, cert=key, key=cert)
     finally:
         house.stop()
-
-
-# ------------------------------------------------------- a server that is not what it should be
 
 
 TABLE = Table(np.zeros((1, 3), np.uint32), np.full(1, 6, np.int64), (b"s",)).to_bytes()
@@ -618,58 +534,49 @@ OTHER = Table(np.zeros((1, 3), np.uint32), np.full(1, 7, np.int64), (b"s",)).to_
 
 
 @pytest.mark.parametrize(
-    ("answers", "error", "words", "heard"),
+    ("answer", "error", "words", "heard"),
     [
-        ([b"220 mail server\r\n\r\n"], CounterUnavailable, "after 3 tries", 3),
-        ([b""], CounterUnavailable, "after 3 tries", 3),
-        ([http(b"<html>hello</html>")], CounterError, "something else than a table", 1),
-        ([http(b"")], CounterError, "something else than a table", 1),
-        ([http(TABLE[:-1])], CounterError, "cut off", 1),
-        ([http(TABLE + TABLE)], CounterError, "longer than it says", 1),
-        ([http(TABLE[:30], size=len(TABLE))], CounterUnavailable, "after 3 tries", 3),
-        ([http(b"x" * 3000)], CounterError, "longer than 2000 bytes", 1),
-        ([http(b"{}", "202 Accepted")], CounterError, "state of a job", 1),
-        ([http(b"[]", "202 Accepted")], CounterError, "state of a job", 1),
-        ([http(b'{"missing": [[3]]}', "202 Accepted")], CounterError, "state of a job", 1),
-        ([http(b"", "302 Found", "Location: http://evil.invalid/\r\n")], CounterError, "302", 1),
-        ([http(b"no", "500 Oops")], CounterUnavailable, "3 tries: status 500: it does not", 3),
-        ([http(b'{"error": "a\\u001b[31m\\nb"}', "422 No")], CounterRefused, r"a \[31m b", 1),
-        ([http(b"[" * 100_000, "422 No")], CounterError, "longer than 2000", 1),
-        ([http(b"no", "418 Teapot")], CounterRefused, "it does not say why", 1),
+        (b"220 mail server\r\n\r\n", CounterUnavailable, "after 3 tries", 3),
+        (http(b"<html>hello</html>"), CounterError, "something else than a table", 1),
+        (http(TABLE[:-1]), CounterError, "cut off", 1),
+        (http(TABLE + TABLE), CounterError, "longer than it says", 1),
+        (http(TABLE[:30], size=len(TABLE)), CounterUnavailable, "after 3 tries", 3),
+        (http(b"x" * 3000), CounterError, "longer than 2000 bytes", 1),
+        (http(b"{}", "202 Accepted"), CounterError, "state of a job", 1),
+        (http(b"[]", "202 Accepted"), CounterError, "state of a job", 1),
+        (http(b'{"missing": [[3]]}', "202 Accepted"), CounterError, "state of a job", 1),
+        (http(b"", "302 Found", "Location: http://evil.invalid/\r\n"), CounterError, "302", 1),
+        (http(b"no", "500 Oops"), CounterUnavailable, "3 tries: status 500: it does not", 3),
+        (http(b'{"error": "a\\u001b[31m\\nb"}', "422 No"), CounterRefused, r"a \[31m b", 1),
+        (http(b"no", "418 Teapot"), CounterRefused, "it does not say why", 1),
     ],
 )
-def test_a_server_that_answers_garbage(
-    answers: list[bytes], error: type[Exception], words: str, heard: int
-) -> None:
-    fake = Fake(*answers)
+def test_a_server_that_answers_garbage(answer, error, words, heard):
+    fake = Fake(answer)
     with fake.counter(max_bytes=2000) as counter, pytest.raises(error, match=words):
         counter.table("j1")
     assert fake.heard == heard
-    fake.place.close()
 
 
-def test_words_that_would_fill_the_memory() -> None:
+def test_words_that_would_fill_the_memory():
     """As JSON, lists of lists take 25 times what they take on the way."""
     body = b'{"missing": [' + b"[]," * (3 << 20) + b"[]]}"
     for status in ("202 Accepted", "422 No"):
         fake = Fake(http(body, status))
         with fake.counter() as counter, pytest.raises(CounterError, match="longer than 8388608"):
             counter.table("j1")
-        fake.place.close()
 
 
-def test_a_server_that_fails_and_comes_back() -> None:
-    pauses: list[float] = []
+def test_a_server_that_fails_and_comes_back():
+    pauses = []
     fake = Fake(b"", http(b"busy", "503 Busy"), b"HTTP/1.1 2", http(TABLE))
     with fake.counter(retries=3, sleep=pauses.append) as counter:
         table = counter.table("j1")
-    assert table is not None
     assert table.counts.tolist() == [6]
     assert pauses == [0.25, 0.5, 1.0]
-    fake.place.close()
 
 
-def test_a_server_that_answers_twice() -> None:
+def test_a_server_that_answers_twice():
     fake = Fake(http(TABLE), http(TABLE), http(OTHER))
     with fake.counter() as counter:
         for _ in range(2):
@@ -683,74 +590,45 @@ def test_a_server_that_answers_twice() -> None:
             assert counter.table("j1") is not None
 
 
-def test_a_server_that_answers_late_or_never() -> None:
-    def drip(line: socket.socket) -> None:
-        line.sendall(http(b"", size=10**6))
-        for _ in range(10**4):
-            line.sendall(b"x")
+@pytest.mark.parametrize("head", [http(b"", size=10**6), b"HTTP/1.1 200 OK\r\nX-Slow: ", b""])
+def test_a_server_that_answers_drop_by_drop_or_never(head):
+    def drip(line):
+        line.sendall(head)
+        for _ in range(1200):
+            line.sendall(head and b"x")
             time.sleep(0.05)
 
-    def silent(line: socket.socket) -> None:
-        line.settimeout(60)
-        line.recv(1)
-
-    def drip_header(line: socket.socket) -> None:
-        line.sendall(b"HTTP/1.1 200 OK\r\nX-Slow: ")
-        for _ in range(10**4):
-            line.sendall(b"x")
-            time.sleep(0.05)
-
-    for answer in (drip, drip_header, silent):
-        fake = Fake(answer)
-        began = time.monotonic()
-        late = pytest.raises(
-            CounterUnavailable, match="after 2 tries: TimeoutError: no answer in time"
-        )
-        with fake.counter(retries=1, timeout=0.3) as counter, late:
-            counter.table("j1")
-        assert time.monotonic() - began < 60
-        fake.place.close()
-    nobody = socket.create_server(("127.0.0.1", 0))
-    url = f"http://127.0.0.1:{nobody.getsockname()[1]}"
-    nobody.close()
-    with pytest.raises(CounterUnavailable, match="after 3 tries: ConnectError"):
-        RemoteCounter(url, "t", retries=2, sleep=lambda _: None).pending("bank")
+    fake = Fake(drip)
+    late = pytest.raises(CounterUnavailable, match="after 2 tries: TimeoutError: no answer in time")
+    with fake.counter(retries=1, timeout=0.3) as counter, late:
+        counter.table("j1")
 
 
-def test_a_server_that_lies_about_jobs() -> None:
+def test_a_server_that_lies_about_jobs():
     deep = b'[{"id": ' + b"[" * 900 + b"]" * 900 + b', "parties": ["a", "b"], "envelopes": {}}]'
     for jobs in (b"3", b"[3]", b'[{"id": "/", "parties": ["a", "b"], "envelopes": {}}]', deep):
         fake = Fake(http(b'{"party": "bank", "jobs": ' + jobs + b"}"))
         with fake.counter() as counter, pytest.raises(CounterError, match="something else than"):
             counter.pending("bank")
-        fake.place.close()
 
 
 @pytest.mark.parametrize(
     ("url", "token", "words"),
     [
-        ("127.0.0.1:8765", "t", "no address"),
         ("ftp://127.0.0.1", "t", "no address"),
         ("http://", "t", "no address"),
-        ("http://count.example.org", "t", "in the clear"),
         ("http://127.0.0.1", "", "one word"),
         ("http://127.0.0.1", "a b", "one word"),
         ("http://127.0.0.1", "a\nb", "one word"),
     ],
 )
-def test_addresses_and_tokens_that_cannot_be_right(url: str, token: str, words: str) -> None:
+def test_addresses_and_tokens_that_cannot_be_right(url, token, words):
     with pytest.raises(ValueError, match=words):
         RemoteCounter(url, token)
-    for timeout in (float("nan"), float("inf"), 0.0, -1.0):
-        with pytest.raises(ValueError, match=f"timeout is {timeout}; expected a finite number"):
-            RemoteCounter("http://127.0.0.1", "t", timeout=timeout)
     RemoteCounter("http://count.example.org", "t", plain=True).disconnect()
 
 
-# ------------------------------------------- what reaches the server, searched for every plain text
-
-
-def plaintexts(ids: list[str], columns: np.ndarray, labels: list[str]) -> set[bytes]:
+def plaintexts(ids, columns, labels):
     """Every ID, feature value and label, as text and as the bytes of a number."""
     found = {text.encode() for text in [*ids, *set(labels)]}
     for x in columns.ravel().tolist():
@@ -761,12 +639,12 @@ def plaintexts(ids: list[str], columns: np.ndarray, labels: list[str]) -> set[by
     return found
 
 
-def occurring(patterns: set[bytes], texts: list[bytes]) -> set[bytes]:
+def occurring(patterns, texts):
     everything = b"\n".join(texts)
     return {pattern for pattern in patterns if pattern in everything}
 
 
-def opened(texts: list[bytes]) -> list[bytes]:
+def opened(texts):
     """The texts, and what hides in base 64 inside them."""
     found = list(texts)
     for text in texts:
@@ -777,9 +655,7 @@ def opened(texts: list[bytes]) -> list[bytes]:
     return found
 
 
-def test_the_server_receives_no_id_no_feature_and_no_label(
-    house: House, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_server_receives_no_id_no_feature_and_no_label(house, caplog):
     caplog.set_level("DEBUG")
     random = Streams(3).generator("people")
     rows = 150
@@ -792,9 +668,9 @@ def test_the_server_receives_no_id_no_feature_and_no_label(
     task = TaskParty("shop", ids, cells[0], label_codes(np.array(labels)), key, PARTIES[1:])
     others = [DataParty(n, ids, c, key) for n, c in zip(PARTIES[1:], cells[1:], strict=True)]
     counters = {party: house.counter(party) for party in PARTIES}
-    on_disk: list[bytes] = []
+    on_disk = []
 
-    def wait() -> None:
+    def wait():
         for party in others:
             party.serve(counters[party.name])
         folder = house.folder / "kept"
@@ -829,7 +705,7 @@ BOOK = Path(__file__).parents[1] / "book" / "fedvalue-service.md"
 
 
 @pytest.mark.skipif(shutil.which("nginx") is None, reason="nginx is not installed")
-def test_the_proxy_of_the_page(house: House, tmp_path: Path) -> None:
+def test_the_proxy_of_the_page(house, tmp_path):
     """A job through the page's own configuration, and a stranger who says nothing."""
     self_signed(tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as free:

@@ -82,8 +82,6 @@ def test_parties_are_adjusted_together():
     frame = found.to_frame()
     assert list(frame.columns) == ["party", "contribution", "p", "p (Holm)"]
     assert list(frame.party) == ["real", "a", "b", "c"]
-    one, two = (permutation_p_values(None, y, parties, draws=50) for _ in range(2))
-    assert np.array_equal(one.p_values, two.p_values)
 
 
 def test_what_is_given_decides_what_is_found():
@@ -120,13 +118,8 @@ def test_a_table_is_tested_as_its_rows_are(given, monkeypatch):
     monkeypatch.undo()
     again = permutation_p_values(cells, given=given, draws=1999)
     assert again.p_values.tolist() == rows.p_values.tolist()
-    for options, words in (
-        ({"given": "all"}, "given is 'all'"),
-        ({"draws": 0}, "draws is 0"),
-        ({"names": names}, "CoalitionCells holds .*; pass nothing beside it"),
-    ):
-        with pytest.raises(ValueError, match=words):
-            permutation_p_values(cells, **options)
+    with pytest.raises(ValueError, match="pass nothing beside it"):
+        permutation_p_values(cells, names=names)
 
 
 @pytest.mark.parametrize("given", ["task", "others"])
@@ -148,12 +141,3 @@ def test_p_values_do_not_depend_on_the_numbers_of_cells(given):
         found.append(table.p_values.tolist())
     assert found[0] == found[1] == found[2]
     assert 0.01 < min(found[0]) < 1
-
-
-def test_a_table_of_a_million_people_takes_its_cells_time():
-    rng = rng_of(7)
-    cells = np.stack([np.repeat(np.arange(6), 4), np.tile(np.arange(4), 6)], axis=1)
-    meaning = np.stack([np.arange(6) // 2, np.arange(6) % 2], axis=1)
-    counts = rng.integers(40_000, 43_000, size=24)
-    found = permutation_p_values(cells_of_table(cells, meaning, counts), draws=199)
-    assert found.p_values[0] == 1 / 200  # a few in a thousand, and it shows with so many

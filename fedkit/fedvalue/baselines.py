@@ -1,7 +1,6 @@
 """What FedValue is compared with: SHAP values of five trained models per party, and VF-PS.
 
-Each model gets the explainer that suits it, see :func:`explain`.  The paper names the models and
-not their hyperparameters; ours are the libraries' defaults, in :func:`train`.
+The paper names the models and not their hyperparameters; ours are the libraries' defaults.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedkit.checks import choice
+from fedkit.checks import choice, whole
 from fedkit.extras import need
 from fedkit.fedvalue.binning import label_codes
 from fedkit.fedvalue.neighbours import JITTER, numbers, ross
@@ -74,11 +73,7 @@ class KernelSVM:
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """A trained model of a name of :data:`MODELS`, behind the scaling of its inputs.
-
-    It sees ``(x - centre) / scale``, with the mean and standard deviation of the training rows (1
-    for a constant column).
-    """
+    """A trained model of a name of :data:`MODELS`, which sees ``(x - centre) / scale``."""
 
     name: str
     model: Any
@@ -222,11 +217,10 @@ def party_values(phi: Floats, parties: Sequence[Sequence[int]], how: How = "toge
 def ensemble(
     values: Mapping[str, Floats], accuracies: Mapping[str, float], threshold: float
 ) -> Floats:
-    """Return SHAP-ensemble: the mean over the models near the best (appendix D).
+    """Return SHAP-ensemble: the mean over the models less than `threshold` below the best.
 
-    A model counts if its accuracy is above the best one minus `threshold`.  The models explain
-    quantities of different units (margins, log-odds, probabilities), so each model's values are
-    divided by their sum first; the paper does not say.
+    The models explain quantities of different units (margins, log-odds, probabilities), so each
+    model's values are divided by their sum first; the paper's appendix D does not say.
     """
     if not threshold > 0:
         raise ValueError(f"threshold is {threshold}; expected a positive difference of accuracies")
@@ -238,8 +232,7 @@ def ensemble(
 
 def draw_groups(parties: int, groups: int, seed: int = 0) -> list[int]:
     """Draw non-empty groups uniformly, as masks (bit i is party i), until every party is in one."""
-    if parties < 1 or groups < 1:
-        raise ValueError(f"{parties} parties and {groups} groups; at least one of each is needed")
+    whole("groups", groups, 1)
     rng = Streams(seed).generator("vfps", "groups")
     drawn: list[int] = []
     everybody = (1 << parties) - 1
@@ -255,9 +248,8 @@ def vfps_scores(
 
     The mutual information of each group's features with the label is estimated by nearest
     neighbours (Ross 2014), and a party's score is the mean over the groups that contain it.  The
-    squared distances that this needs are sums over the parties and can be added up securely; here
-    they are in the clear.  The authors' code *sums* over the groups, so that a party in more of
-    them scores more, and takes ``ln x - 1/(2x)`` for digamma.
+    authors' code *sums* over the groups, so that a party in more of them scores more, and takes
+    ``ln x - 1/(2x)`` for digamma.
 
     Parameters
     ----------

@@ -62,10 +62,7 @@ def null_information(z: Ints, x: Ints, y: Ints, weights: Ints | None = None) -> 
 
 
 def expected_clogc(n: Ints, a: Ints, b: Ints) -> float:
-    """Return the sum of ``E[h log h]`` over k hypergeometric distributions, each ``int64[k]``.
-
-    Of `n` things `a` are drawn, and ``h`` of these are among the `b` that are marked.
-    """
+    """Return the sum of ``E[h log h]``: of `n` things `a` are drawn, `h` of them of `b` marked."""
     low, high = np.minimum(a, b), np.maximum(a, b)
     _, first, times = np.unique(joint_codes(n, low, high), return_index=True, return_counts=True)
     n, low, high = n[first], low[first], high[first]

@@ -1,8 +1,4 @@
-"""The roles: what a data party does with a counting job, and how the task party orders and checks.
-
-Every party encrypts its IDs, gives each an opaque token, and seals a report on them.  The task
-party alone sees the table.
-"""
+"""The roles: what a data party does with a counting job, and how the task party orders and checks."""
 
 from __future__ import annotations
 
@@ -66,11 +62,7 @@ _ARTIFICIAL = 2**32 - 1
 
 @dataclass(frozen=True, eq=False)
 class Roster:
-    """Who a party's rows are.
-
-    The keyed hash of each row's ID, each once; a keyed digest of the set (equal sets, equal
-    digests); and the rows in ascending order of their hashes.
-    """
+    """Keyed hashes of a party's IDs, a keyed digest of the set, and the rows in hash order."""
 
     hashes: npt.NDArray[np.uint8]
     digest: bytes
@@ -174,8 +166,7 @@ class Party:
         blocks[copies:, :HASH_BYTES] = np.frombuffer(made, np.uint8).reshape(extra, HASH_BYTES)
         index = blocks[:, HASH_BYTES:].view("<u4")[:, 0]
         index[:copies].reshape(-1, q)[:], index[copies:] = np.arange(q), _ARTIFICIAL
-        name = ("ids", job) if order.hardened else ("ids",)
-        ids = encrypt_blocks(blocks, derive(self._key, *name))
+        ids = encrypt_blocks(blocks, derive(self._key, "ids", *[job] * order.hardened))
 
         # artificial IDs fall into the party's cells in proportion to its rows: each has its share
         if order.cell is None:
@@ -224,11 +215,7 @@ class DataParty(Party):
     """A data party: it answers the task party's jobs, and keeps its columns to itself."""
 
     def order(self, job: Job) -> Order:
-        """Open the envelope for this party.
-
-        A SealError or MessageError says that it was not sealed with the key for this job and this
-        party, or holds no order.
-        """
+        """Open the envelope for this party; a SealError or MessageError if that is none."""
         if self.name not in job.envelopes:
             raise MessageError(f"job {job.id} brings no envelope for {self.name!r}")
         order = unseal(job.envelopes[self.name], self._key, "order", job.id, self.name)
@@ -241,8 +228,7 @@ class DataParty(Party):
     def content(self, job: Job) -> str:
         """Return a digest of all that the answer to a job follows from, under the party's secret.
 
-        Keep it with the job's name: a job of the same name and another digest, because the order or
-        the party's data have changed, must not be answered.
+        A job of the same name and another digest must not be answered.
         """
         total = hashlib.blake2b(key=derive(self._secret, "content"), digest_size=16)
         total.update(hashlib.sha256(job.envelopes.get(self.name, b"")).digest())
@@ -433,7 +419,6 @@ class TaskParty(Party):
         )  # fmt: skip
 
     def _bound(self, orders: Sequence[Order]) -> float:
-        """The bound of one block, with what was drawn for its iterations."""
         rows = self._roster.block(orders[0].block, self.blocks)
         sizes = np.bincount(self._cells[rows])
         if not len(sizes):
@@ -467,7 +452,6 @@ class TaskParty(Party):
         self, job: str, iteration: int, cell: tuple[int, ...] | None, order: Order,
         counter: Counter, wait: Callable[[], object] | None, timeout: float,
     ) -> tuple[Counts, list[Report]]:  # fmt: skip
-        """Send one order, wait for the table, and check it by itself."""
         # the task party knows its rows by their tokens: one per cell, or it would learn the data
         # parties' cells of each row
         orders = [replace(order, cell=c) for c in cell or [None] * len(self.parties)]
