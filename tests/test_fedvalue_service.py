@@ -1,6 +1,5 @@
 """The counting service over HTTP: parties, strangers, crashes, secrecy, and servers gone bad."""
 
-import base64
 import contextlib
 import json
 import os
@@ -33,7 +32,7 @@ from fedkit.fedvalue.service.client import (
 )
 from fedkit.fedvalue.service.demo import until
 from fedkit.fedvalue.service.files import Database, read_secret
-from fedkit.fedvalue.service.server import create_app, listen
+from fedkit.fedvalue.service.server import create_app
 from fedkit.fedvalue.service.store import Limits
 from fedkit.fedvalue.service.wire import check_job_id, check_party, job_to_json
 from fedkit.streams import Streams
@@ -294,13 +293,18 @@ def test_a_count_that_takes_long_is_asked_for_again(house, monkeypatch):
     assert counted == [1]
 
 
+def another_of_its_name(house):
+    """Let time pass until job j1 is closed and forgotten, and open another."""
+    for _ in range(2):
+        house.clock += 1001
+        house.counter("telco").pending("telco")
+    house.counter("shop").open(job(note=b"another"))
+
+
 @limited(lifetime=1000)
 def test_a_count_that_outlives_its_job_is_not_that_of_the_next_of_its_name(house, monkeypatch):
     with a_long_count(house, monkeypatch):
-        for _ in range(2):  # closed, and forgotten
-            house.clock += 1001
-            house.counter("bank").pending("bank")
-        house.counter("shop").open(job(note=b"another"))
+        another_of_its_name(house)
     for party in PARTIES:
         house.counter(party).submit("j1", party, upload(party, rows=4))
     table = house.counter("shop").table("j1")
@@ -312,10 +316,7 @@ def test_an_upload_that_outlives_its_job_is_none_for_the_next_of_its_name(house)
     house.counter("shop").open(job())
     content = upload().to_bytes()
     with stalled(house, content) as line:
-        for _ in range(2):
-            house.clock += 1001
-            house.counter("telco").pending("telco")
-        house.counter("shop").open(job(note=b"another"))
+        another_of_its_name(house)
         line.sendall(content[50:])
         assert line.recv(12)[9:12] == b"410"
     assert house.uploads() == []
@@ -323,13 +324,10 @@ def test_an_upload_that_outlives_its_job_is_none_for_the_next_of_its_name(house)
 
 @limited(lifetime=1000)
 def test_an_answer_to_an_old_order_is_none_to_the_next_job_of_its_name(house):
-    house.counter("shop").open(job(note=b"old"))
+    house.counter("shop").open(job())
     bank = house.counter("bank")
     bank.pending("bank")
-    for _ in range(2):
-        house.clock += 1001
-        house.counter("telco").pending("telco")
-    house.counter("shop").open(job(note=b"new"))
+    another_of_its_name(house)
     with refuses(410, "another one has its name"):
         bank.submit("j1", "bank", upload())
     assert house.uploads() == []
@@ -431,13 +429,6 @@ def test_a_body_that_takes_too_long_is_cut_off(house):
     house.counter("shop").open(job())
     with stalled(house, upload().to_bytes()) as line:
         assert line.recv(12)[9:12] == b"408"
-
-
-def test_answers_are_not_held_back():
-    with listen("127.0.0.1", 0) as place, socket.create_connection(place.getsockname()):
-        line, _ = place.accept()
-        with line:
-            assert line.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 @limited(jobs=2, folder_bytes=60_000)
@@ -583,11 +574,6 @@ def test_a_server_that_answers_twice():
             assert counter.table("j1") is not None
         with pytest.raises(CounterError, match="two different tables for job j1"):
             counter.table("j1")
-    doubled = http(TABLE).replace(b"Connection: close\r\n", b"")
-    fake = Fake(doubled + doubled)
-    with fake.counter() as counter:
-        for _ in range(2):
-            assert counter.table("j1") is not None
 
 
 @pytest.mark.parametrize("head", [http(b"", size=10**6), b"HTTP/1.1 200 OK\r\nX-Slow: ", b""])
@@ -630,29 +616,14 @@ def test_addresses_and_tokens_that_cannot_be_right(url, token, words):
 
 def plaintexts(ids, columns, labels):
     """Every ID, feature value and label, as text and as the bytes of a number."""
-    found = {text.encode() for text in [*ids, *set(labels)]}
-    for x in columns.ravel().tolist():
-        found |= {str(x).encode(), np.float64(x).tobytes()}
-    # single numbers of 4 bytes would turn up by chance: two that stand side by side
-    pairs = [columns.ravel(), columns.T.ravel()]
-    found |= {np.float32(x[i : i + 2]).tobytes() for x in pairs for i in range(x.size - 1)}
-    return found
+    numbers = columns.ravel().tolist()
+    found = {text.encode() for text in [*ids, *labels, *map(str, numbers)]}
+    return found | {np.float64(x).tobytes() for x in numbers}
 
 
 def occurring(patterns, texts):
     everything = b"\n".join(texts)
     return {pattern for pattern in patterns if pattern in everything}
-
-
-def opened(texts):
-    """The texts, and what hides in base 64 inside them."""
-    found = list(texts)
-    for text in texts:
-        if text.startswith(b"{"):
-            data = json.loads(text)
-            envelopes = data.get("job", data).get("envelopes", {})
-            found += [base64.b64decode(envelope) for envelope in envelopes.values()]
-    return found
 
 
 def test_the_server_receives_no_id_no_feature_and_no_label(house, caplog):
@@ -681,7 +652,7 @@ def test_the_server_receives_no_id_no_feature_and_no_label(house, caplog):
     assert found.values.tolist() == clear.values.tolist()
     assert found.task_value == clear.task_value
     assert sum(map(len, on_disk)) > 3 * 2 * rows * 20
-    texts = opened(house.received) + opened(on_disk)
+    texts = house.received + on_disk
     assert occurring(secret, texts) == set()
     assert key not in b"\n".join(texts)
     # the search can fail: what a careless party would send is found

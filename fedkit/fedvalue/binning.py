@@ -102,7 +102,6 @@ def discretise(
 
 
 def each_discrete(discrete: Any, columns: int, name: str) -> Any:
-    """Return a truth value or None for each column, or refuse what is none."""
     if isinstance(discrete, bool | None):
         return [discrete] * columns
     known = (bool, np.bool_, type(None))
@@ -159,7 +158,6 @@ def _is_missing(value: Any) -> bool:
 
 
 def _bin(values: NDArray[Any], bins: int, how: How, keep: bool | None, where: str) -> Codes:
-    """Return codes of the present values of one column."""
     if not len(values):
         return np.zeros(0, dtype=np.int64)
     text = values.dtype.kind in "US"
@@ -202,7 +200,7 @@ def label_codes(y: ArrayLike, name: str = "y") -> Codes:
 
 
 def label_doubt(codes: Codes, what: str = "the label") -> str | None:
-    """Return a sentence on a label that can hardly be meant: constant, or a level for few rows."""
+    """Return a sentence on a label that is constant, or has a level for few rows."""
     rows, levels = len(codes), int(codes.max()) + 1
     if levels == 1:
         return f"{what} is the same in all {rows} rows, so everybody's value is 0"

@@ -63,7 +63,7 @@ def densify(key: Ints, size: int) -> tuple[Ints, int]:
 
 
 def _from_zero(column: ArrayLike) -> tuple[Ints, int]:
-    """Return codes moved to start at 0 (relabelled where they are sparse), and their range."""
+    """Return dense codes from 0, in their order, and how many there are."""
     code = np.asarray(column)
     if code.dtype.kind not in "biu":
         raise ValueError(
@@ -90,8 +90,7 @@ def totals(key: Ints, size: int, weights: Ints | None = None) -> Ints:
 def sum_clogc(counts: Ints) -> float:
     """Return the sum of ``c log c`` over cell counts (natural logarithm).
 
-    Equal counts are taken together, so the result depends on the counts as a multiset only, bit
-    for bit: not on the order in which cells were found.
+    Equal counts are taken together: the order in which cells were found changes no bit.
     """
     if _fits(counts.max(initial=0), len(counts)):
         how_many = np.bincount(counts)
@@ -108,12 +107,11 @@ class Cells:
     """The cells of one coalition of data parties."""
 
     members: NDArray[np.bool_]
-    key: Ints
-    """Cell of each row, below `size`."""
+    key: Ints  # of each row, below `size`
     size: int
+    # set by the user when each cell has one label: a larger coalition can then add nothing, and its
+    # cells are not worked out (its key has no rows)
     pure: bool = False
-    """Set by the user of the cells when each has one label: a larger coalition can then add
-    nothing, and its cells are not worked out (its key has no rows)."""
 
 
 class CoalitionCells:

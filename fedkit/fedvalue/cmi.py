@@ -80,9 +80,7 @@ class PartyValues:
         Whether all coalitions were evaluated.
     evaluations : int
         Distinct coalitions evaluated (for "permutation": distinct marginal contributions).
-    names : tuple of str
-        Names of the data parties.
-    correction : str
+    names, correction
         As of :func:`mshapley_cmi`.
     plugin : float64[d] or None
         Plug-in values from the same coalitions, where the correction works them out.
@@ -108,10 +106,7 @@ class PartyValues:
 
 
 def entropy(codes: ArrayLike, weights: Ints | None = None) -> float:
-    """Return the plug-in entropy of a column (or matrix) of codes, in nats (Eq. 3).
-
-    A row stands for `weights` people; 1 by default.
-    """
+    """Return the plug-in entropy of codes in nats (Eq. 3); a row stands for `weights` people."""
     cell = joint_codes(codes)
     counts = totals(cell, int(cell.max()) + 1, weights)
     return float(np.log(counts.sum()) - sum_clogc(counts) / counts.sum())
@@ -125,10 +120,7 @@ def mutual_information(x: ArrayLike, y: ArrayLike) -> float:
 def conditional_mutual_information(
     x: ArrayLike, y: ArrayLike, z: ArrayLike, weights: Ints | None = None
 ) -> float:
-    """Return the plug-in ``I(X; Y | Z)`` of columns (or matrices) of codes, in nats (Eq. 13).
-
-    ``H(XZ) + H(YZ) - H(XYZ) - H(Z)``, never below 0; a row stands for `weights` people.
-    """
+    """Return the plug-in ``I(X; Y | Z)`` of columns (or matrices) of codes, in nats (Eq. 13)."""
     plus = entropy(joint_codes(x, z), weights) + entropy(joint_codes(y, z), weights)
     return max(plus - entropy(joint_codes(x, y, z), weights) - entropy(z, weights), 0.0)
 
@@ -252,9 +244,8 @@ def mshapley_from_table(
     """Return the values from a contingency table: the secure path's last step (Eq. 13).
 
     Equal to :func:`mshapley_cmi` on the rows that were counted where both are exact: bit for bit
-    for "plugin" and "miller-madow", to about 10⁻¹² nats for "permutation".  Whether values are
-    exact is decided by the rows of the table, of which there are fewer than people, so this may be
-    exact where the other is sampled.
+    for "plugin" and "miller-madow", to about 10⁻¹² nats for "permutation".  The rows of the table,
+    of which there are fewer than people, decide whether values are exact.
 
     The table is that of :func:`cells_of_table`; options are `correction` (but for "knn", which
     needs the values themselves), `estimator`, `budget` and `seed` of :func:`mshapley_cmi`.
@@ -263,14 +254,12 @@ def mshapley_from_table(
 
 
 def _affordable(n_players: int, work: float) -> bool:
-    """Whether all coalitions are evaluated by default, at `work` row passes each."""
     return n_players <= MAX_TABLE_PLAYERS and 2.0**n_players * work <= EXACT_WORK
 
 
 def _corrected(
     cells: CoalitionCells, estimator: Estimator | None, budget: int | None, seed: int
 ) -> PartyValues:
-    """Return the values with the permutation null taken off; see :mod:`~fedkit.fedvalue.bias`."""
     null = NullContributions(cells)
     d = len(cells.parties)
     values, errors = np.zeros((d, 2)), np.zeros(d)
@@ -298,7 +287,6 @@ def _corrected(
 
 
 def _walks(sampler: Estimator, budget: int | None, d: int) -> int:
-    """Return how many orders of `d` parties are drawn, of at most `budget` contributions."""
     if not isinstance(sampler, PermutationSampling) or sampler.antithetic:
         raise ValueError(
             f"estimator is {sampler!r}; the permutation correction samples by PermutationSampling "

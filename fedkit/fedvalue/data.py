@@ -1,8 +1,7 @@
 """What a federation of columns holds, in memory and in each party's file.
 
-Rows are people (or other entities), the same in every party; each party owns columns.  The metric
-needs only which rows share a value, so every column becomes whole numbers, and the columns of a
-party become one number per row: its cell.
+The metric needs only which rows share a value, so every column becomes whole numbers, and the
+columns of a party become one number per row: its cell.
 """
 
 from __future__ import annotations
@@ -70,8 +69,7 @@ class VerticalData:
         Names of the data parties; "party 1", "party 2", ... by default.
     discrete : sequence of 1 + d entries, optional
         Which columns keep their levels, the task party first: for each party what
-        :func:`~fedkit.fedvalue.binning.discretise` takes, so a truth value for all its columns,
-        one per column, or None.
+        :func:`~fedkit.fedvalue.binning.discretise` takes.
 
     Raises
     ------
@@ -145,7 +143,6 @@ class VerticalData:
             self.ids = _common_ids(ids, self.n_rows, owners)
 
     def _held(self) -> Iterator[tuple[str, Any, Any]]:
-        """What each party is called and holds, and what of it keeps its levels."""
         owners = ("the task party", *self.names)
         return zip(owners, (self.x_task, *self.parties), self.discrete, strict=True)
 
@@ -156,9 +153,8 @@ class VerticalData:
     ) -> VerticalData:  # fmt: skip
         """Columns of one data frame, divided among parties.
 
-        The frame has one row per person; `label`, `parties` and `task` name their columns, each
-        once, and `on` the column that says who a row is.  Columns that nobody is given are left
-        out; `options` are as above.
+        `label`, `parties` and `task` name columns, each once, and `on` the one that says who a row
+        is.  Columns that nobody is given are left out; `options` are as above.
 
         Examples
         --------
@@ -251,7 +247,6 @@ class VerticalData:
 
 
 def _groups(parties: Any) -> Mapping[str, Any]:
-    """Parties by name, none of which is the task party."""
     if not isinstance(parties, Mapping) or not parties or "the task party" in parties:
         raise ValueError(
             f"parties is {parties!s:.60}; expected a dict of each data party's name to what it "
@@ -291,7 +286,6 @@ def coalition_cells(
 def _each_party(
     parties: Any, names: Iterable[str] | None
 ) -> tuple[tuple[Any, ...], tuple[str, ...]]:
-    """Return the columns and the name of each data party."""
     if hasattr(parties, "shape") or isinstance(parties, str) or not isinstance(parties, Iterable):
         shape = f" of shape {parties.shape}" if hasattr(parties, "shape") else ""
         raise ValueError(
@@ -328,7 +322,6 @@ def _check_index(*held: Any) -> None:
 
 
 def _common_ids(ids: Any, rows: int, owners: tuple[str, ...]) -> NDArray[Any]:
-    """Check the IDs of the parties against each other and return the common list."""
     listed = isinstance(ids, list | tuple)
     if not listed or len(ids) != len(owners):
         many = f"{len(ids)} entries" if listed else f"type {type(ids).__name__}"
@@ -354,10 +347,9 @@ def _common_ids(ids: Any, rows: int, owners: tuple[str, ...]) -> NDArray[Any]:
 def pca(x: ArrayLike, components: int) -> NDArray[np.float64]:
     """Return ``float64[n, components]``: the rows' scores on the first principal components.
 
-    One half of the paper's fast-FedValue; the other is the sampling of permutations (Eq. 16), the
-    `estimator` of :func:`~fedkit.fedvalue.cmi.mshapley_cmi`.  By scikit-learn's exact PCA of
-    ``float[n, f]``: columns are centred and not scaled, and the loading of largest size of a
-    component is positive.
+    One half of the paper's fast-FedValue; the other is the sampling of permutations (Eq. 16).  By
+    scikit-learn's exact PCA of ``float[n, f]``: columns are centred and not scaled, and the loading
+    of largest size of a component is positive.
     """
     matrix = np.asarray(x, dtype=np.float64)
     solver = "covariance_eigh" if len(matrix) > matrix.shape[-1] else "full"
@@ -369,11 +361,7 @@ def pca(x: ArrayLike, components: int) -> NDArray[np.float64]:
 @one_line
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """What one party holds, from its file.
-
-    IDs are text, as they stand there (leading zeros count), `x` is a data frame of the features,
-    `y` the label of a task party.
-    """
+    """What one party's file holds: IDs as text, a data frame of features, a task party's label."""
 
     ids: list[str]
     x: Any
@@ -392,7 +380,7 @@ def read_columns(
     """Read a CSV file with a line of names.
 
     Features are the `columns` named, by default all but the ID and the label; without a label
-    there must be one.  What is missing, twice or no text is refused with one sentence.
+    there must be one.  IDs stay text, as they stand there: leading zeros count.
     """
     frame = _csv(path, id_column)
     others = [c for c in frame.columns if c not in (id_column, label)]

@@ -22,12 +22,12 @@ Ints = NDArray[np.int64]
 JITTER = 1e-10  # of a column's mean size: breaks ties and changes no distance that matters
 
 
-def knn_information(x: ArrayLike, y: ArrayLike, neighbours: int = 3, *, seed: int = 0) -> float:
+def knn_information(x: ArrayLike, y: ArrayLike, *, seed: int = 0) -> float:
     """Return Ross's estimate of ``I(X; Y)`` for numbers `x` and a discrete label `y`, in nats.
 
     The mean over rows of ``psi(N) - psi(N_q) + psi(k) - psi(m_q)``: ``N_q`` rows have the label
-    of row `q`, the k-th nearest of them is at some distance, and ``m_q`` rows of any label (not
-    counting `q`) are no farther.  Labels with a single row are left out, as they have no
+    of row `q`, the k-th nearest of them (k is 3) is at some distance, and ``m_q`` rows of any label
+    (not counting `q`) are no farther.  Labels with a single row are left out, as they have no
     neighbour; labels with few rows use all they have.  It may be below 0: cutting it there would
     give noise a positive value.
 
@@ -37,11 +37,9 @@ def knn_information(x: ArrayLike, y: ArrayLike, neighbours: int = 3, *, seed: in
         Finite numbers on comparable scales (see :func:`standardise`).
     y : array, shape (n,)
         Discrete labels.
-    neighbours, seed : int
-        The number `k`; and of the tiny noise that breaks ties (columns without ties get none).
+    seed : int
+        Of the tiny noise that breaks ties (columns without ties get none).
     """
-    if neighbours < 1:
-        raise ValueError(f"neighbours is {neighbours}; expected at least 1")
     points = numbers(x, "x")
     labels = label_codes(y)
     if len(labels) != len(points):
@@ -55,7 +53,7 @@ def knn_information(x: ArrayLike, y: ArrayLike, neighbours: int = 3, *, seed: in
         scale = JITTER * np.maximum(np.abs(points[:, tied]).mean(axis=0), 1.0)
         rng = Streams(seed).generator("fedvalue-ties")
         points[:, tied] += scale * rng.normal(size=(len(points), len(tied)))
-    return ross(points, labels, neighbours)
+    return ross(points, labels, 3)
 
 
 def ross(points: Floats, labels: Ints, neighbours: int) -> float:
@@ -107,11 +105,8 @@ def numbers(x: Any, name: str) -> Floats:
 class KNNGame:
     """The game of the data parties with ``v(D) = I(X_t X_D; Y)`` from nearest neighbours.
 
-    A marginal contribution, a conditional mutual information, is the difference of two such
-    estimates; it may be negative, and it tends to be for noise, which stretches all distances.
-
-    The data are numbers only, none missing, and each column is standardised; `seed` is of the noise
-    that breaks ties.  `master` is ``I(X_t; Y)``, 0 where the task party has no features.
+    Marginal contributions, differences of two such estimates, tend to be negative for noise, which
+    stretches all distances.  Data are numbers, none missing; each column is standardised.
     """
 
     def __init__(self, data: VerticalData, seed: int = 0) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import html
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from fedkit.checks import choice, flag, having, whole
 from fedkit.fedvalue.cmi import PartyValues, cells_of_table
@@ -32,10 +34,7 @@ _LEGEND = {
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ValueReport:
-    """Values from a verified table: plug-in (the paper's), with less bias, and tested.
-
-    The last two are None where they were not asked for; `label` is what the label is called.
-    """
+    """Values from a verified table: plug-in (the paper's), with less bias, and tested."""
 
     counts: SecureCounts
     plugin: PartyValues
@@ -46,33 +45,30 @@ class ValueReport:
     @property
     def doubtful(self) -> tuple[str, ...]:
         """Parties with a plug-in value above 0 and a corrected one that is not."""
-        return (
-            () if self.corrected is None else self._above_nothing(self.corrected.values <= NOTHING)
-        )
+        return self._paid_but(self.corrected is not None and self.corrected.values <= NOTHING)
 
     @property
     def unproven(self) -> tuple[str, ...]:
         """Parties with a plug-in value above 0 and an adjusted p-value above 0.05.
 
-        These rows do not show that they tell more than chance beside the task party's binned
-        columns.  With more rows, or beside other parties, they may tell something.
+        With more rows, or beside other parties, they may tell something.
         """
-        return () if self.evidence is None else self._above_nothing(self.evidence.adjusted > LEVEL)
+        return self._paid_but(self.evidence is not None and self.evidence.adjusted > LEVEL)
 
-    def _above_nothing(self, but: Any) -> tuple[str, ...]:
-        above = (self.plugin.values > NOTHING) & but
-        return tuple(name for name, here in zip(self.plugin.names, above, strict=True) if here)
+    def _paid_but(self, odd: Any) -> tuple[str, ...]:
+        return tuple(np.array(self.plugin.names)[(self.plugin.values > NOTHING) & odd].tolist())
 
     def columns(self) -> dict[str, list[str]]:
         """Return the printed table: title of a column, and its text for each party."""
-        shown = {"party": list(self.plugin.names), "plug-in": _digits(self.plugin.values, 6)}
-        errors = {"": self.plugin}
+        values = {"plug-in": self.plugin}
         if self.corrected is not None:
-            shown[self.corrected.correction] = _digits(self.corrected.values, 6)
-            errors = {" (plug-in)": self.plugin, f" ({self.corrected.correction})": self.corrected}
-        for which, values in errors.items():
-            if not values.exact:
-                shown[f"standard error{which}"] = _digits(values.standard_errors, 6)
+            values[self.corrected.correction] = self.corrected
+        shown = {"party": list(self.plugin.names)}
+        shown |= {title: _digits(of.values, 6) for title, of in values.items()}
+        for title, of in values.items():
+            if not of.exact:
+                which = f" ({title})" if len(values) > 1 else ""
+                shown[f"standard error{which}"] = _digits(of.standard_errors, 6)
         if self.evidence is not None:
             shown["p"] = _digits(self.evidence.p_values, 4)
             shown["p (Holm)"] = _digits(self.evidence.adjusted, 4)
@@ -81,24 +77,22 @@ class ValueReport:
     def lines(self) -> Iterator[str]:
         """Yield what is printed: the checks, the values, what each column is, and warnings."""
         shown = self.columns()
-        for line in self._checks():
-            yield from _folded(line)
+        yield from _folded(self._checks())
         columns = [[title, *cells] for title, cells in shown.items()]
         widths = [max(map(len, column)) for column in columns]
         for first, *others in zip(*columns, strict=True):
             right = (text.rjust(width) for text, width in zip(others, widths[1:], strict=True))
             yield "  ".join([first.ljust(widths[0]), *right])
-        for line in self._remarks(list(shown)):
-            yield from _folded(line)
+        yield from _folded(self._remarks(list(shown)))
 
     def _checks(self) -> Iterator[str]:
         counts = self.counts
         many = f"{counts.queries} quer{'y' if counts.queries == 1 else 'ies'}"
-        copies, artificial = (
+        copies, extra = (
             " and ".join(map(str, n)) for n in (counts.duplications, counts.artificial)
         )
         yield (
-            f"verified: {many} with {copies} copies of an ID and {artificial} artificial IDs; "
+            f"verified: {many} with {copies} copies of an ID and {extra} artificial IDs; "
             f"{int(counts.counts.sum())} IDs counted"
         )
         yield f"checks that hold: {', '.join(counts.checks)}"
@@ -183,8 +177,10 @@ def _digits(numbers: Any, places: int) -> list[str]:
     return [f"{number:.{places}f}" for number in numbers]
 
 
-def _folded(line: str) -> list[str]:
-    return textwrap.wrap(line, 80, subsequent_indent="    ", break_on_hyphens=False) or [""]
+def _folded(lines: Iterable[str]) -> Iterator[str]:
+    fold = textwrap.TextWrapper(80, subsequent_indent="    ", break_on_hyphens=False)
+    for line in lines:
+        yield from fold.wrap(line) or [""]
 
 
 def assess(
@@ -200,10 +196,8 @@ def assess(
     correction : {"permutation", "miller-madow", "plugin"}
         What stands beside the plug-in value; "plugin" for nothing.
     test : bool, optional
-        Also test each party beside the task party alone: the null hypothesis is that its cells
-        are independent of the label given the task party's binned columns, see
-        :mod:`.significance` for what a proxy and a copy get.  By default where that takes some
-        seconds at most.
+        Also test each party beside the task party alone (see :mod:`.significance`); by default
+        where that takes some seconds at most.
     draws, seed : int
         Of the tests, and of sampled orders where there are too many parties.
     label : str

@@ -48,19 +48,15 @@ ROUNDING = 1e-9  # equal sums differ by less, relative, when they are added in a
 @one_line
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """Permutation tests of data parties.
+    """Permutation tests of data parties, by their `names`, beside what was `given`.
 
     Attributes
     ----------
     contributions : float64[d]
-        Plug-in contribution of each party beside what was `given`, in nats: the statistic.
+        Plug-in contribution of each party, in nats: the statistic.
     p_values, adjusted : float64[d]
         At least ``1 / (1 + draws)``; and by Holm's adjustment over the parties: choosing those at
         most `a` errs with probability at most `a`, however many of them tell nothing.
-    names : tuple of str
-        Names of the data parties.
-    given : {"task", "others"}
-        What was known already.
     """
 
     contributions: Floats
@@ -142,8 +138,6 @@ def permutation_p_values(
         "task" has the most rows per cell, so the most power, and misses columns that tell
         something only together with another data party's.  "others" finds these, and has next
         to no power once the others' cells hold one row each; of two copies neither passes.
-        Both are about binned columns: a proxy of the task party's own may pass, by what its
-        bins tell inside those of the task party.
     draws : int
         Permutations per party.  No p-value is below ``1 / (1 + draws)``, so `d` parties need at
         least ``d / 0.05`` of them for 5% after Holm's adjustment.

@@ -61,15 +61,9 @@ class View:
     memory: dict[str, Any]  # what it kept from earlier queries of the same count
     rng: np.random.Generator
 
-    @property
-    def counts(self) -> npt.NDArray[np.int64]:
-        """The true counts."""
-        return self.table.counts
-
-    @property
-    def cellwise(self) -> bool:
-        """Whether the query is for one cell."""
-        return not self.table.tokens.any() and len(self.counts) <= 1
+    def __post_init__(self) -> None:
+        self.counts = self.table.counts
+        self.cellwise = not self.table.tokens.any() and len(self.counts) <= 1  # of one cell
 
     def answer(self, counts: npt.NDArray[Any]) -> Table:
         """Return the table with other counts."""
@@ -82,10 +76,9 @@ Attack = Callable[[View], Table]
 def guess_q(view: View) -> int:
     """Guess q: cell by cell from the gcd of all differences, for a table from the total.
 
-    Every set that the server sees has ``q * size + n_r`` members, and so has the intersection:
-    n_r drops out of differences, and their greatest common divisor is a multiple of q, most often
-    q itself.
-    For a table all sets have the same size, and q n + n_r betrays q to whoever knows n.
+    Every set that the server sees has ``q * size + n_r`` members, and so has the intersection: the
+    gcd of differences is a multiple of q, most often q itself.  For a table all sets have the same
+    size, and q n + n_r betrays q to whoever knows n.
     """
     low, high = view.known.duplications
     total = int(view.counts.sum())

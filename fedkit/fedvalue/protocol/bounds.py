@@ -62,23 +62,9 @@ def spread(artificial: int, sizes: Sequence[int] | npt.NDArray[np.int64]) -> npt
     """Allocate artificial IDs to cells so that the smallest share of them is as large as can be.
 
     Adams' rule: the next ID goes where there are fewest per row; larger cells first among equals.
-    With as many IDs as cells, or more, every cell gets one at least.
-
-    Parameters
-    ----------
-    artificial : int
-        IDs to allocate.
-    sizes : int[T]
-        Rows in each cell, at least one.
-
-    Returns
-    -------
-    int64[T]
-        Artificial IDs of each cell.
+    `sizes` are the rows in each cell, at least one; ``int64[T]``, as what is returned.
     """
     rows = np.asarray(sizes, dtype=np.int64)
-    if rows.ndim != 1 or not len(rows) or rows.min() < 1:
-        raise ValueError(f"the cells have {rows.tolist()} rows; expected cells with at least one")
     # rounded up, this part is never too many; what is left, fewer than the cells, goes one by one
     sure = max(0, artificial - len(rows))
     given = -(-rows * sure // rows.sum())
@@ -92,10 +78,7 @@ def spread(artificial: int, sizes: Sequence[int] | npt.NDArray[np.int64]) -> npt
 
 
 def share_known(sizes: Sequence[int], duplications: int, artificial: int) -> float:
-    """Return f: the smallest share of artificial IDs among all IDs of one task cell.
-
-    There are `artificial` in all, allocated by :func:`spread`; `sizes` as there.
-    """
+    """Return f: the smallest share of artificial IDs of one task cell, as :func:`spread` gives."""
     given, rows = spread(artificial, sizes), np.asarray(sizes, dtype=np.int64)
     return float((given / (rows * duplications + given)).min())
 
@@ -107,8 +90,7 @@ def known_answers(
 
     To change the table by q_j times something without touching a margin, at least 2 q_j IDs of
     iteration j must be counted under other tokens, and none of them may be artificial.  Those of
-    one task cell are artificial with probability f_j at least (:func:`share_known`, with q_j and
-    n_r,j of each iteration).
+    one task cell are artificial with probability f_j at least (:func:`share_known`).
     """
     return math.prod(
         (1 - share_known(sizes, q, extra)) ** (2 * q)

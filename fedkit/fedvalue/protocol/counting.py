@@ -66,10 +66,7 @@ class CountingServer:
 
 
 def count_uploads(uploads: Sequence[Upload], parties: Sequence[str]) -> Table:
-    """Join the parties' uploads on their encrypted IDs and count the tuples of tokens.
-
-    Sorted by ID they join fastest.
-    """
+    """Join the parties' uploads on their encrypted IDs and count the tuples of tokens."""
     keys = [sorted_halves(upload.ids) for upload in uploads]
     for name, (high, low, _) in zip(parties, keys, strict=True):
         if np.any((high[1:] == high[:-1]) & (low[1:] == low[:-1])):
@@ -139,18 +136,9 @@ def count_tuples(
 ) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
     """Count how often each tuple occurs in columns of non-negative numbers.
 
-    Parameters
-    ----------
-    columns : sequence of integers[n]
-        At least one.
-    weights : int64[n], optional
-        Counts that each row stands for; 1 by default.
-
-    Returns
-    -------
-    tuples : integers[C, P], counts : int64[C]
-        The tuples that occur, in the columns' type and an order that depends on them alone:
-        ascending by all columns, or by one whose values all differ.
+    A row counts as `weights` (``int64[n]``), or once.  Returned are the tuples that occur,
+    ``[C, P]`` in the columns' type, and ``int64[C]`` counts.  Their order depends on them alone:
+    ascending by all columns, or by one whose values all differ.
     """
     if weights is None:
         for column in columns:
@@ -176,7 +164,6 @@ def count_tuples(
 
 
 def _beside(columns: Sequence[npt.NDArray[Any]], rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
-    """Some rows of columns as a table whose columns are contiguous."""
     return np.stack([column[rows] for column in columns]).T
 
 

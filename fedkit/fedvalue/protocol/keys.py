@@ -81,19 +81,9 @@ _TEXTS: dict[type, Callable[[Any], bytes]] = {
 
 
 def hash_ids(ids: Any, key: bytes) -> npt.NDArray[np.uint8]:
-    """Turn IDs into 12 bytes each by a keyed hash.
+    """Turn IDs (str, int or bytes; 7 is not "7") into ``uint8[n, 12]`` by keyed BLAKE2b.
 
-    Parameters
-    ----------
-    ids : sequence of str, int or bytes
-        The same person must have the same ID of the same type at every party: 7 is not "7".
-    key : bytes
-        The shared key.
-
-    Returns
-    -------
-    uint8[n, 12]
-        Keyed BLAKE2b.  Two of 10^6 different IDs meet with probability below 10^-16.
+    Two of 10^6 different IDs meet with probability below 10^-16.
     """
     start = hashlib.blake2b(key=derive(key, "hash"), digest_size=HASH_BYTES).copy
 
@@ -124,8 +114,7 @@ def encrypt_blocks(blocks: npt.NDArray[np.uint8], key: bytes) -> npt.NDArray[np.
 class Stream:
     """Secret random numbers from a key and a name: the keystream of AES-256 in counter mode.
 
-    The same key and name give the same numbers, so that a party that starts again after a crash
-    sends the same bytes; nobody without the key can tell them from coin tosses.
+    The same key and name give the same numbers: who starts again after a crash sends the same.
     """
 
     def __init__(self, key: bytes, *names: str | int | bytes):

@@ -30,13 +30,10 @@ MOST_CELLS = 5_000_000
 
 
 def claims(cells: Codes, counts: npt.NDArray[np.int64]) -> Codes:
-    """Return what the task party can conclude from a table.
+    """Return what the task party can conclude from a table, ``int64[T, d]``.
 
-    Returns
-    -------
-    int64[T, d]
-        For each cell of the task party (0, ..., the largest that occurs) and each data party: the
-        one cell that all its people share, or -1 where there are several or nobody.
+    For each cell of the task party (0, ..., the largest that occurs) and each data party: the one
+    cell that all its people share, or -1 where there are several or nobody.
     """
     here = counts > 0
     cells = cells[here]
@@ -74,14 +71,8 @@ def measure(
 ) -> Leak:
     """Let the task party conclude what it can about its own rows, and mark it with the truth.
 
-    Parameters
-    ----------
-    task : int64[n]
-        Cell (x_t, y_t) of each person.
-    parties : sequence of int64[n]
-        True cell of each person at each data party, numbered as in `cells`.
-    cells, counts
-        The table that the task party was given.
+    `task` is the cell (x_t, y_t) of each person, `parties` the true cells at each data party,
+    numbered as in the table that the task party was given.
     """
     known = claims(cells, counts)
     said = np.full((len(task), len(parties)), -1)

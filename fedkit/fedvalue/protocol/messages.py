@@ -43,16 +43,9 @@ class MessageError(ValueError):
 
 @dataclass(frozen=True)
 class Job:
-    """One counting query: who takes part, and what the task party tells each of them.
+    """One counting query: its name at the server, who must upload, and a sealed order for each.
 
-    Attributes
-    ----------
-    id : str
-        Name of the job, unique at the server.
-    parties : tuple of str
-        All who must upload, the task party first.
-    envelopes : mapping of str to bytes
-        The sealed :class:`Order` for each party, which the server cannot read.
+    The task party comes first; the server cannot read an :class:`Order`.
     """
 
     id: str
@@ -114,11 +107,10 @@ class Order:
         """Read the order; a :class:`MessageError` if it is none."""
         if len(data) != _ORDER.size or data[:4] != b"FKO2":
             raise MessageError("the task party's order is damaged, or of another version")
-        _, q, extra, cell, hardened, rows, block, blocks = _ORDER.unpack(data)
-        tokens: Tokens = "row" if rows else "cell"
+        _, q, extra, cell, hardened, rows, *block = _ORDER.unpack(data)
         one = None if cell == -1 else cell
         try:
-            return cls(q, extra, one, hardened, tokens, block, blocks)
+            return cls(q, extra, one, hardened, "row" if rows else "cell", *block)
         except ValueError as error:
             raise MessageError(f"the task party's order cannot be: {error}") from error
 
@@ -134,7 +126,7 @@ class Upload:
     tokens : uint32[N]
         Opaque name of the cell that each belongs to.
     sealed : bytes
-        The sealed :class:`Report`, which the server cannot read.
+        The :class:`Report`.
     """
 
     ids: npt.NDArray[np.uint8]

@@ -1,4 +1,4 @@
-"""The roles: what a data party does with a counting job, and how the task party orders and checks."""
+"""The roles: how a data party answers a counting job, and how the task party orders and checks."""
 
 from __future__ import annotations
 
@@ -104,11 +104,10 @@ class Party:
         Who its rows are, in any order; each once.
     cells : int array[n]
         Cell of each row: one code for all the discretised columns together.
-    key : bytes
-        The key that the parties share.
-    secret : bytes, optional
-        32 bytes of its own, from which all its random choices follow.  Keep it to answer a job in
-        the same way after a crash; a task party needs a new one for every run.
+    key, secret : bytes
+        32 bytes that the parties share, and 32 of its own, from which all its random choices
+        follow.  With the same secret it answers a job in the same way after a crash; a task party
+        needs a new one for every run.
 
     Attributes
     ----------
@@ -198,7 +197,7 @@ class Party:
     def _tokens(
         self, cells: npt.NDArray[np.int64], size: int, order: Order, random: Stream
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return one fresh token per ID, the private ones at the end, and the tokens' cells."""
+        """Return one fresh token per ID, those of private IDs at the end, and the tokens' cells."""
         if order.cell is not None:
             return np.zeros(size, dtype=np.int64), np.array([order.cell])
         if order.tokens == "row":
@@ -267,11 +266,11 @@ class SecureCounts:
     queries : int
         Jobs that the server was given.
     bound : float
-        Probability, at most, with which a lying server could have changed this table undetected:
-        :func:`.bounds.known_answers` of what was drawn.  1, which says nothing, unless whole tables
-        are counted, hardened, with a token for every row.
+        Probability, at most, with which a lying server could have changed this table undetected
+        (:func:`.bounds.known_answers`); 1, which says nothing, unless whole tables are counted,
+        hardened, with a token for every row.
     checks : tuple of str
-        What held in every answer, by the names of :class:`.verification.CheatingDetected`.
+        What held in every answer.
     """
 
     cells: npt.NDArray[np.int64]
@@ -297,7 +296,7 @@ class TaskParty(Party):
     Parameters
     ----------
     name, ids, key, secret
-        As for :class:`Party`.
+        Of a :class:`Party`.
     x_task, y : int array[n]
         One code per row for its discretised features, and for the label.
     parties : sequence of str
@@ -315,10 +314,10 @@ class TaskParty(Party):
     tokens : {"row", "cell"}
         Hardened only: data parties give every encrypted ID its own token, or every cell.
     blocks : int
-        Whole tables only: the IDs are cut into so many parts of about equal size by their hashes,
-        and each part is counted and checked by itself.  Memory falls with their number; the bound
-        is that of the weakest part, which has its own artificial IDs.  The task party can tell who
-        is in a part and sees its table, so parties refuse less than 1,000 rows a part on average.
+        Whole tables only: the IDs are cut by their hashes into so many parts, each counted and
+        checked by itself, with artificial IDs of its own.  Memory falls with their number; the
+        bound is that of the weakest part.  The task party can tell who is in a part and sees its
+        table, so parties refuse less than 1,000 rows a part on average.
     n_cells : mapping of str to int, optional
         Cells of each data party, which ``variant="cells"`` must know to ask for them.
     """
@@ -367,10 +366,8 @@ class TaskParty(Party):
 
         Each call has jobs, keys and random numbers of its own.  The first call of another object
         with the same secret repeats those of this object's first: so a run is taken up after a
-        crash, and nothing else may be started that way.
-
-        While uploads are missing `wait` is called, which by default sleeps 0.05 s, for `timeout`
-        seconds a query.
+        crash.  While uploads are missing `wait` is called, which by default sleeps 0.05 s, for
+        `timeout` seconds a query.
 
         Raises
         ------
@@ -397,25 +394,22 @@ class TaskParty(Party):
             else:
                 answers.setdefault(iteration, []).append((counts, reports))
         if self.variant == "cells":
-            cells, counts_ = self._joined(answers)
+            cells, totals = self._joined(answers)
         elif self.blocks == 1:
-            cells, counts_ = tables[0]
+            cells, totals = tables[0]
         else:
-            cells, counts_ = (np.concatenate(part) for part in zip(*tables.values(), strict=True))
+            cells, totals = (np.concatenate(part) for part in zip(*tables.values(), strict=True))
             del tables
-            cells, counts_ = count_tuples(list(cells.T), counts_)
-            cells = cells.astype(np.int64)
+            cells, totals = count_tuples(list(cells.T), totals)
         orders = [[drawn[b, j + 1] for j in range(self.iterations)] for b in range(self.blocks)]
-        copies = tuple(order.duplications for order in orders[0])
-        extra = tuple(order.artificial for order in orders[0])
         proven = self.hardened and self.variant == "table" and self._order.tokens == "row"
-        bound = max(map(self._bound, orders)) if proven else 1.0
         checks = ["seals", "IDs", "non-negativity", "divisibility"]
-        checks += ["consistency"] if self.iterations > 1 else []
-        checks += ["total", "margins"] if self.hardened else []
+        checks += ["consistency"] * (self.iterations > 1) + ["total", "margins"] * self.hardened
         return SecureCounts(
-            cells, counts_, self.task_cells, self.parties, copies, extra, len(queries), bound,
-            tuple(checks),
+            cells.astype(np.int64, copy=False), totals, self.task_cells, self.parties,
+            tuple(order.duplications for order in orders[0]),
+            tuple(order.artificial for order in orders[0]),
+            len(queries), max(map(self._bound, orders)) if proven else 1.0, tuple(checks),
         )  # fmt: skip
 
     def _bound(self, orders: Sequence[Order]) -> float:

@@ -67,11 +67,7 @@ def open_reports(
 
 
 def check_alignment(reports: Sequence[Report], parties: Sequence[str]) -> None:
-    """Refuse parties whose sets of IDs, or of artificial ones, differ from the task party's.
-
-    It is no fault of the server's: an :class:`AlignmentError` has the numbers of rows, or of
-    artificial IDs.
-    """
+    """Refuse parties whose sets of IDs, or of artificial ones, differ from the task party's."""
     for name, report in zip(parties, reports, strict=True):
         if len(report.artificial) != len(reports[0].artificial):
             raise AlignmentError(

@@ -92,7 +92,7 @@ def issue_tokens(
     task, data : iterable of str
         Names of the task parties and of the data parties.
     days : float or None
-        Days until the tokens expire; None for never.
+        Until the tokens expire; None for never.
     renew : bool
         Replace the token of a party that has one; otherwise that is an error.
     """

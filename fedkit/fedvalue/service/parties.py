@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from fedkit.checks import real
 from fedkit.fedvalue.data import Columns, label_codes
 from fedkit.fedvalue.protocol.keys import KEY_BYTES, derive
 from fedkit.fedvalue.protocol.messages import PADDING, Counter, Job, MessageError
@@ -115,13 +114,7 @@ def answer_jobs(
         (:class:`CounterUnavailable`).
     poll : float
         Seconds between two looks.
-
-    Raises
-    ------
-    CounterRefused
-        If the server does not let this party in.
     """
-    real("poll", poll, 0, 86400)
     state, most = state or PartyState(), math.inf if max_jobs is None else max_jobs
     answers: dict[str, int] = {}
     left_alone: set[str] = set()
@@ -228,7 +221,7 @@ def run_task(
     parties: tuple[str, ...], state: Path, timeout: float = 600.0, poll: float = 0.2,
     say: Callable[[str], None] = print, **options: Any,
 ) -> SecureCounts:  # fmt: skip
-    """Count with the data parties, as the task party.
+    """Count with the data parties, as the task party; errors are those of `TaskParty.count`.
 
     The run's secret lies in `state` while it lasts.  A run that was killed, or gave up waiting,
     finds it there and goes on with the same jobs.  A run with other parties, options or data
@@ -242,18 +235,9 @@ def run_task(
         Seconds to wait for one job, and between two looks.
     options
         Of :class:`~fedkit.fedvalue.protocol.parties.TaskParty`.
-
-    Raises
-    ------
-    CheatingDetected, AlignmentError, PartyMissing
-        As :meth:`TaskParty.count`; the last names who is missing.
-    CounterRefused, CounterError, CounterUnavailable
-        If the server refuses, answers nonsense, or nothing.
     """
     if columns.y is None:
         raise ValueError("the task party's columns have no label; read them with label=")
-    real("timeout", timeout, 0, 365 * 86400)
-    real("poll", poll, 0, 86400)
     labels = label_codes(columns.y)
     rows = hashlib.sha256(repr(list(columns.ids)).encode())
     rows.update(np.stack([cells, labels]).astype("<i8").tobytes())
