@@ -7,7 +7,6 @@ import pytest
 from sklearn.datasets import load_wine
 from sklearn.svm import SVC
 
-from fedkit.fedvalue import baselines
 from fedkit.fedvalue.baselines import (
     MODELS,
     KernelSVM,
@@ -113,20 +112,6 @@ def test_the_ensemble_counts_models_near_the_best():
         ensemble(values, accuracies, 0)
 
 
-def test_score_is_the_mean_over_the_groups_of_a_party(monkeypatch):
-    monkeypatch.setattr(baselines, "draw_groups", lambda parties, groups, seed: [1, 3, 3, 2])
-    seen = []
-
-    def information(x, labels, k):
-        seen.append(x.shape[1])
-        return float(x.shape[1])
-
-    monkeypatch.setattr(baselines, "ross", information)
-    scores = vfps_scores([np.zeros((4, 1)), np.zeros((4, 2))], [0, 1, 0, 1])
-    assert scores.tolist() == pytest.approx([(1 + 3 + 3) / 3, (3 + 3 + 2) / 3])
-    assert sorted(seen) == [1, 2, 3]  # each group once
-
-
 def test_score_of_one_party_by_hand():
     apart = vfps_scores([[[0.0], [1.0], [10.0], [11.0]]], [0, 0, 1, 1], k=1)
     assert apart[0] == pytest.approx(1 / 2 + 1 / 3)  # psi(4) - psi(2)
@@ -140,6 +125,5 @@ def test_groups_cover_everybody():
         assert len(groups) >= 3
         assert np.bitwise_or.reduce(groups) == 0b1111
         assert min(groups) > 0
-    assert draw_groups(4, 3, 0) == draw_groups(4, 3, 0)
-    with pytest.raises(ValueError, match="0 groups"):
+    with pytest.raises(ValueError, match="groups is 0"):
         draw_groups(3, 0)

@@ -180,8 +180,6 @@ def test_better_models_are_judged_over_data_sets():
     assert found.to_dict() == pytest.approx({"wine": 0.3, "breast": -0.1, "music": 0.5})
     half = 4.302653 * np.std([0.3, -0.1, 0.5], ddof=1) / np.sqrt(3)  # t with 2 degrees of freedom
     assert (cut.n, cut.mean, cut.high - cut.mean) == pytest.approx((3, 0.7 / 3, half))
-    nothing, cut = fedvalue_tables.better_models(pd.DataFrame())
-    assert (len(nothing), cut.n) == (0, 0)
 
 
 def test_records_become_tables_and_pictures(quick, tmp_path):

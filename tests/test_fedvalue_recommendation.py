@@ -74,10 +74,6 @@ def test_prices_what_they_afford_and_shares_of_odd_parties():
 @pytest.mark.parametrize(
     ("what", "why"),
     [
-        (lambda: greedy(np.zeros(2), ints(1, 1, 1), 1), "2 scores and 3 prices"),
-        (lambda: greedy(np.zeros(8), np.ones(8, int), 1), "for 1 to 7 parties"),
-        (lambda: greedy(np.array([0, np.nan]), ints(1, 1), 1), "finite"),
-        (lambda: prices(np.array([True]), "free"), "scheme is 'free'"),
         (lambda: configure(DATA, replace(SMALL, movies=250), 0), "300 movies are too few"),
         (lambda: configure(DATA, replace(SMALL, low=0.004), 0), "too few for 2 components"),
         (

@@ -12,7 +12,7 @@ from fedkit.fedvalue.protocol.attacks import ATTACKS
 from fedkit.papers.fedvalue import security
 from fedkit.papers.fedvalue import security_tables as tables
 from fedkit.papers.fedvalue.pictures import sequence_diagram, server_view, strips, watched
-from fedkit.papers.fedvalue.security import contingency, example
+from fedkit.papers.fedvalue.security import contingency
 from fedkit.papers.registry import get
 from fedkit.records.store import Store
 from fedkit.streams import Streams
@@ -20,16 +20,6 @@ from fedkit.streams import Streams
 
 def rng():
     return Streams(0).generator("test")
-
-
-def test_examples():
-    x, y, (cell,) = example("cells", 400, rng())
-    assert np.bincount(x).tolist() == list(range(4, 29))
-    assert np.array_equal(cell, x)
-    assert len(np.unique(np.stack([x, y]), axis=1).T) == 25
-    x, y, (cell,) = example("label", 20, rng())
-    assert not x.any()
-    assert np.array_equal(cell, y)
 
 
 @pytest.mark.parametrize(("credit", "leaks"), [(None, 35), ("there", 53)])

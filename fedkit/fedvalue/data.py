@@ -137,7 +137,13 @@ class VerticalData:
                         stacklevel=2,
                     )
         if ids is None:
-            _check_index(x_task, y, *self.parties)
+            framed = [x.index for x in (x_task, y, *self.parties) if hasattr(x, "iloc")]
+            if not all(index.equals(framed[0]) for index in framed):
+                raise ValueError(
+                    "the indexes of two data frames (or series) differ, so their rows may not be "
+                    "the same people; align them and reset_index(drop=True), or pass ids, one list "
+                    "per party"
+                )
             self.ids = np.arange(self.n_rows)
         else:
             self.ids = _common_ids(ids, self.n_rows, owners)
@@ -311,16 +317,6 @@ def _each_party(
     return each, titles
 
 
-def _check_index(*held: Any) -> None:
-    """Refuse data frames and series whose rows go by different indexes."""
-    framed = [x.index for x in held if hasattr(x, "iloc")]
-    if not all(index.equals(framed[0]) for index in framed):
-        raise ValueError(
-            "the indexes of two data frames (or series) differ, so their rows may not be the same "
-            "people; align them and reset_index(drop=True), or pass ids, one list per party"
-        )
-
-
 def _common_ids(ids: Any, rows: int, owners: tuple[str, ...]) -> NDArray[Any]:
     listed = isinstance(ids, list | tuple)
     if not listed or len(ids) != len(owners):
@@ -400,8 +396,14 @@ def read_columns(
         raise ValueError(f"{path} has no rows")
     if label is None and not chosen:
         raise ValueError(f"{path} has no features: only {', '.join(map(str, frame.columns))}")
-    for name in chosen:
-        _check_commas(frame[name], f"column {name!r} of {path}")
+    for name in chosen:  # with decimal commas every number would be a level
+        texts = [value for value in frame[name].tolist() if isinstance(value, str)]
+        commas = [text for text in texts if re.fullmatch(r"\s*[-+]?\d+,\d+\s*", text)]
+        if commas and len(commas) * 2 > len(texts):
+            raise ValueError(
+                f"column {name!r} of {path} holds numbers with a decimal comma, such as "
+                f"{commas[0]!r}; write a point"
+            )
     y = None if label is None else frame[label].to_numpy()
     if y is not None:
         try:
@@ -445,16 +447,6 @@ def _csv(path: Path, id_column: str) -> Any:
         raise ValueError(
             f"{path} is not a CSV file in UTF-8 with a line of names: {error}"
         ) from error
-
-
-def _check_commas(column: Any, what: str) -> None:
-    """Refuse numbers with decimal commas, which would be a level each."""
-    texts = [value for value in column.tolist() if isinstance(value, str)]
-    commas = [text for text in texts if re.fullmatch(r"\s*[-+]?\d+,\d+\s*", text)]
-    if commas and len(commas) * 2 > len(texts):
-        raise ValueError(
-            f"{what} holds numbers with a decimal comma, such as {commas[0]!r}; write a point"
-        )
 
 
 def _ids(column: Any, what: str) -> list[str]:

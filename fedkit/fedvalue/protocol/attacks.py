@@ -95,11 +95,6 @@ def _constant(view: View) -> Table:
     return view.answer(np.full_like(view.counts, same))
 
 
-def _random(view: View) -> Table:
-    high = 2 * int(view.counts.max(initial=1)) + 1
-    return view.answer(view.rng.integers(0, high, len(view.counts)))
-
-
 def _replayed(view: View) -> Table:
     last = view.memory.get("last", view.table)
     view.memory["last"] = view.table
@@ -123,20 +118,8 @@ def _shift_one(amount: Callable[[View], int]) -> Attack:
     return attack
 
 
-def _best_shift(view: View) -> int:
-    return best_shift(view.known.duplications, view.known.iterations)[1][view.iteration]
-
-
 #: of the sizes of some tokens, the places of the two that are to change
 Pair = Callable[[View, npt.NDArray[Any]], npt.NDArray[Any]]
-
-
-def _largest(view: View, sums: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    return np.argsort(-sums, kind="stable")[:2]
-
-
-def _chance(view: View, sums: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    return view.rng.permutation(len(sums))[:2]
 
 
 def _weakest(view: View, sums: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -197,15 +180,20 @@ def _swap(pair: Pair) -> Attack:
 ATTACKS: dict[str, Attack] = {
     "zeros": lambda view: view.answer(0 * view.counts),  # nothing in common, anywhere
     "constant": _constant,  # the same number for every count
-    "random": _random,  # every count drawn anew, up to twice the largest
+    "random": lambda view: view.answer(  # every count drawn anew, up to twice the largest
+        view.rng.integers(0, 2 * int(view.counts.max(initial=1)) + 1, len(view.counts))
+    ),
     "scaled": lambda view: view.answer(2 * view.counts),
     "off by one": lambda view: view.answer(view.counts + 1),
     "replayed": _replayed,  # the answer to the query before, with the reports of this one
     "single cell": _shift_one(lambda view: int(view.rng.integers(1, 51))),
-    "best bet": _shift_one(_best_shift),  # what every q of the range divides
+    "best bet": _shift_one(  # what every q of the range divides
+        lambda v: best_shift(v.known.duplications, v.known.iterations)[1][v.iteration]
+    ),
     "gcd": _shift_one(guess_q),  # one person more, consistently
-    "random swap": _swap(_chance),
-    "rank linking": _swap(_largest),  # taken to be the same cells in every iteration
+    "random swap": _swap(lambda view, sums: view.rng.permutation(len(sums))[:2]),
+    # taken to be the same cells in every iteration
+    "rank linking": _swap(lambda view, sums: np.argsort(-sums, kind="stable")[:2]),
     "weak cells": _swap(_weakest),
 }
 

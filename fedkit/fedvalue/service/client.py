@@ -101,10 +101,15 @@ class RemoteCounter:
         self._orders: dict[str, bytes] = {}  # by job, the order that an upload will answer
         #: parties that the job waited for when its table was last asked for
         self.missing: tuple[str, ...] = ()
+        trusted: ssl.SSLContext | bool = place.scheme == "https"  # plain http loads no certificates
+        try:
+            if trusted and ca is not None:
+                trusted = ssl.create_default_context(cafile=ca)
+        except OSError as error:
+            raise ValueError(f"the authority file {ca} cannot be used: {error}") from error
         self._client = self._httpx.AsyncClient(
             headers={"Authorization": f"Bearer {token}"},
-            # plain http reads no certificates: do not load a thousand of them
-            verify=_context(ca) if place.scheme == "https" else False,
+            verify=trusted,
             timeout=None,  # one limit for all of an answer: its head may come drop by drop, too
             trust_env=not is_local(place.hostname),  # no proxy on the way to ourselves
         )
@@ -256,10 +261,3 @@ def _sentence(body: bytes | bytearray) -> str:
         return clean(json.loads(body)["error"])
     except (ValueError, KeyError, TypeError, RecursionError):
         return "it does not say why"
-
-
-def _context(ca: Path | None) -> ssl.SSLContext | bool:
-    try:
-        return ca is None or ssl.create_default_context(cafile=ca)
-    except OSError as error:
-        raise ValueError(f"the authority file {ca} cannot be used: {error}") from error

@@ -15,7 +15,7 @@ from fedkit.extras import need
 from fedkit.fedvalue.baselines import MODELS
 from fedkit.intervals import Interval, mean_interval
 from fedkit.papers.fedvalue.correlation import CONTROLS, ESTIMATES, FEATURES, READINGS, Setting
-from fedkit.papers.overviews import alike, table
+from fedkit.papers.overviews import alike, table, where
 from fedkit.plots.curves import forests
 from fedkit.plots.style import Picture
 
@@ -38,7 +38,7 @@ PANELS = tuple(product(TABLES, FEATURES))
 
 def reading(frame: pd.DataFrame, name: str = "as in Figure 4") -> pd.DataFrame:
     """Return the records of one reading of the setting (a name of ``correlation.READINGS``)."""
-    fields = {f for change in READINGS.values() for f in change} if len(frame) else ()
+    fields = {f for change in READINGS.values() for f in change}
     return alike(frame, Setting("", **READINGS[name]), fields)
 
 
@@ -48,7 +48,7 @@ def bars(frame: pd.DataFrame, estimate: str = "plugin") -> pd.DataFrame:
     Columns dataset, features, benchmark, mean, low, high (95% over the batches), seeds.
     """
     rows = []
-    for benchmark in (*BENCHMARKS, "ensemble2") if len(frame) else ():
+    for benchmark in (*BENCHMARKS, "ensemble2"):
         part = frame[frame.metric == f"pearson.{estimate}.{benchmark}"]
         found = dict(list(part.groupby(["dataset", "features"]).value))
         for panel in (p for p in PANELS if p in found):
@@ -117,8 +117,7 @@ def better_models(frame: pd.DataFrame) -> tuple[pd.Series, Interval]:
     And the mean over the data sets, with a t-interval: another table, not another draw of rows from
     the same, is what could speak for better models in general.
     """
-    part = frame[frame.metric == "better"] if len(frame) else frame.assign(dataset=[], value=[])
-    found = part.groupby("dataset").value.mean().astype(float)
+    found = frame[frame.metric == "better"].groupby("dataset").value.mean()
     found = found.reindex([d for d in TABLES if d in found.index])
     return found, mean_interval(found)
 
@@ -166,21 +165,18 @@ def repetitions(frame: pd.DataFrame) -> pd.DataFrame:
 
 def accuracy(frame: pd.DataFrame, claims: Claims) -> pd.DataFrame:
     """Return Table 8, claimed beside measured: mean and standard deviation over the splits."""
-    pd = need("pandas", "run")
     of_paper = claims.tables["t8"]
-    rows: dict[tuple[str, str], list[str]] = {}
-    order = [str(c["model"]) for c in of_paper.columns]
+    rows: dict[tuple[str, str], dict[str, str]] = {}
+    names = {f"accuracy.{c['model']}": MODELS[str(c["model"])] for c in of_paper.columns}
     for dataset, printed in of_paper.rows.items():
-        spreads = of_paper.spreads[dataset]
-        rows[dataset, "paper"] = [f"{n} ± {s}" for n, s in zip(printed, spreads, strict=True)]
+        beside = zip(names.values(), printed, of_paper.spreads[dataset], strict=True)
+        rows[dataset, "paper"] = {name: f"{n} ± {s}" for name, n, s in beside}
         for inputs, label in (("binned", "five bins"), ("raw", "numbers")):
-            part = frame[(frame.dataset == dataset) & (frame.inputs == inputs)]
-            values = part.groupby("metric").value.agg(["mean", "std"])
-            if len(values):
-                both = values.loc[[f"accuracy.{m}" for m in order]].itertuples(index=False)
-                rows[dataset, label] = [f"{mean:.3f} ± {spread:.3f}" for mean, spread in both]
-    index = pd.MultiIndex.from_tuples(list(rows), names=["data set", "models see"])
-    return pd.DataFrame(list(rows.values()), index, [MODELS[m] for m in order])
+            part = where(frame, dataset=dataset, inputs=inputs).groupby("metric").value
+            found = {m: f"{v.mean():.3f} ± {v.std():.3f}" for m, v in part}
+            if found:
+                rows[dataset, label] = {name: found[metric] for metric, name in names.items()}
+    return table(rows).rename_axis(["data set", "models see"])
 
 
 def distance(frame: pd.DataFrame, claims: Claims) -> dict[str, float]:
@@ -237,9 +233,8 @@ def growth(frame: pd.DataFrame) -> pd.DataFrame:
     tidy = approximations(frame, "pca", "components")
     wide = tidy.groupby(["dataset", "components"])[["cells", "occupied", "seconds"]].mean()
     wide = wide.astype({"cells": int}).rename_axis(["data set", "components"])
-    return wide.rename_axis(columns=None).rename(
-        columns={"cells": "possible cells of a party", "occupied": "occupied cells of a party"}
-    )
+    names = {"cells": "possible cells of a party", "occupied": "occupied cells of a party"}
+    return wide.rename_axis(columns=None).rename(columns=names)
 
 
 def slope_of_error(frame: pd.DataFrame) -> float:

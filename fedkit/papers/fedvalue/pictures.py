@@ -153,17 +153,16 @@ def watched(codes: Any, **options: Any) -> list[Table]:
     return server.answers
 
 
-def _matrix(table: Table) -> npt.NDArray[np.int64]:
-    """Counts as token of the task party by token of the first data party."""
-    rows, columns = (np.unique(column, return_inverse=True)[1] for column in table.tokens.T[:2])
-    found = np.zeros((rows.max() + 1, columns.max() + 1), dtype=np.int64)
-    np.add.at(found, (rows, columns), table.counts)
-    return found
-
-
 def server_view(clear: npt.NDArray[np.int64], tables: Mapping[str, Table]) -> Picture:
-    """Draw the true table and, beside it, what the server holds under each protocol."""
-    shown = {"the true table": clear, **{name: _matrix(table) for name, table in tables.items()}}
+    """Draw the true table and, beside it, what the server holds under each protocol.
+
+    Counts stand by token of the task party and of the first data party.
+    """
+    shown = {"the true table": clear}
+    for name, table in tables.items():
+        rows, columns = (np.unique(column, return_inverse=True)[1] for column in table.tokens.T[:2])
+        shown[name] = np.zeros((rows.max() + 1, columns.max() + 1), dtype=np.int64)
+        np.add.at(shown[name], (rows, columns), table.counts)
     picture, axes = panels(1, len(shown), height=2.9)
     for axis, (name, counts) in zip(axes[0], shown.items(), strict=True):
         axis.imshow(counts, cmap=HEAT, aspect="auto", interpolation="nearest")

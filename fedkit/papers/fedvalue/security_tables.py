@@ -16,6 +16,7 @@ from fedkit.papers.overviews import table, where
 if TYPE_CHECKING:
     import pandas as pd
 
+_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _PLAIN = {"low": 2, "high": 9, "artificial_low": 1, "artificial_high": 50, "data": "example"}
 
 
@@ -53,12 +54,6 @@ def caught(frame: pd.DataFrame, protocol: str) -> pd.DataFrame:
     return found.loc[:, (found > 0).any()]
 
 
-def _power(base: int, share: float) -> str:
-    """Write a tiny share in percent as what it is, a power of a whole number."""
-    exponent = str(round(np.log(share) / np.log(base)))
-    return f"100·{base}" + exponent.translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
-
-
 def bets(frame: pd.DataFrame) -> pd.DataFrame:
     """The best bet on one count, printed protocol: measured, the paper's bounds, and ours (%)."""
     part = where(frame, protocol="printed", attack="best bet")
@@ -66,11 +61,12 @@ def bets(frame: pd.DataFrame) -> pd.DataFrame:
     for _, cut in part.groupby(["low", "high"]):
         low, high = (int(cut[end].iloc[0]) for end in ("low", "high"))
         value = cut.groupby("metric").value.mean()
+        power = str(round(np.log(value["bound.paper"]) / np.log(low)))  # too small for a percentage
         rows[f"{low}" if low == high else f"{low} to {high}"] = {
             "measured": share(cut).text(1),
             "the server's best (ours)": 100 * best_shift((low, high), 2)[0],
             "one count (paper's proof)": f"{100 * value['bound.per_cell']:.1f}",
-            "Proposition 2": _power(low, value["bound.paper"]),
+            "Proposition 2": f"100·{low}{power.translate(_RAISED)}",
         }
     return table(rows).rename_axis("q")
 
