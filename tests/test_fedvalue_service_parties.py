@@ -3,12 +3,13 @@
 import contextlib
 import os
 import stat
+import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 from countinghouse import PARTIES, House
 
@@ -41,49 +42,50 @@ class Federation:
         random = Streams(11).generator("federation")
         self.x = random.normal(size=(ROWS, 6)).round(3)
         self.y = (self.x[:, 0] + self.x[:, 2] > 0).astype(int)
-        for i, party in enumerate(PARTIES):
-            lines = [f"id,a,b{',label' if party == 'shop' else ''}"]
-            for row in random.permutation(ROWS):
-                a, b = self.x[row, 2 * i : 2 * i + 2]
-                label = f",{self.y[row]}" if party == "shop" else ""
-                lines.append(f"{row:05d},{a},{b}{label}")
-            (self.folder / f"{party}.csv").write_text("\n".join(lines), "utf-8")
+        rows = pd.DataFrame(self.x).assign(id=[f"{i:05d}" for i in range(ROWS)], label=self.y)
+        for party, own in (("shop", [0, 1, "label"]), ("bank", [2, 3]), ("telco", [4, 5])):
+            mixed = rows[["id", *own]].iloc[random.permutation(ROWS)]
+            mixed.to_csv(self.folder / f"{party}.csv", index=False)
         self.said = []
 
     def columns(self, party):
         label = "label" if party == "shop" else None
         return read_columns(self.folder / f"{party}.csv", label=label)
 
-    def party(self, name, key=KEY):
+    def party(self, name):
         held = self.columns(name)
         secret = PartyState(self.folder / f"{name}.state").secret
-        return DataParty(name, held.ids, joint_codes(discretise(held.x)), key, secret=secret)
+        return DataParty(name, held.ids, joint_codes(discretise(held.x)), KEY, secret=secret)
 
-    def answer(self, name, key=KEY, **options):
+    def answer(self, name, **options):
+        options = {"once": True, "poll": 0.01, "say": self.said.append} | options
         with self.house.counter(name, retries=1) as counter:
-            return answer_jobs(
-                self.party(name, key), counter, poll=0.01,
-                say=self.said.append, **{"once": True} | options,
-            )  # fmt: skip
+            return answer_jobs(self.party(name), counter, **options)
 
-    def run(self, **options):
-        held = options.pop("held", None) or self.columns("shop")
-        retries = options.pop("retries", 1)
-        with self.house.counter("shop", retries=retries) as counter:
+    def run(self, held=None, **options):
+        held = held or self.columns("shop")
+        options = {"timeout": 60.0, "parties": PARTIES[1:]} | options
+        with self.house.counter("shop", retries=1) as counter:
             return run_task(
-                held, joint_codes(discretise(held.x)), KEY, counter, name="shop",
-                state=self.folder / "shop.run", poll=0.01,
-                say=self.said.append, **{"timeout": 60.0, "parties": PARTIES[1:]} | options,
+                held, joint_codes(discretise(held.x)), KEY, counter, name="shop", poll=0.01,
+                state=self.folder / "shop.run", say=self.said.append, **options,
             )  # fmt: skip
 
     @contextlib.contextmanager
     def answers(self, jobs, telco=None):
         """Bank and telco answer so many jobs, and the block ends when they have."""
-        with ThreadPoolExecutor(2) as pool:
-            for name, most in (("bank", jobs), ("telco", jobs if telco is None else telco)):
-                if most:
-                    pool.submit(self.answer, name, once=False, max_jobs=most)
-            yield
+        most = {"bank": jobs, "telco": jobs if telco is None else telco}
+        threads = [
+            threading.Thread(
+                target=self.answer, args=(name,), kwargs={"once": False, "max_jobs": n}, daemon=True
+            )
+            for name, n in most.items() if n
+        ]  # fmt: skip
+        for thread in threads:
+            thread.start()
+        yield
+        for thread in threads:
+            thread.join(60)
 
     def check(self, counts):
         clear = mshapley_cmi(self.x[:, :2], self.y, [self.x[:, 2:4], self.x[:, 4:]])
@@ -200,11 +202,7 @@ def test_a_cheating_server_is_found_out(federation, monkeypatch, closes):
 
     def cheat(uploads, parties):
         table = honest(uploads, parties)
-        if len(parties) < 3:
-            return table
-        counts = table.counts.copy()
-        counts[0] += 1
-        return replace(table, counts=counts)
+        return replace(table, counts=table.counts + (len(parties) == 3))
 
     def refuse(self, job):
         raise CounterUnavailable("no answer")

@@ -2,8 +2,7 @@
 
 All entropies are in nats (natural logarithm) and plug-in estimates, ``p = N / n`` (Eq. 13),
 unless a correction is named.  The data parties play a game that the task party has always
-joined, ``v(D) = I(X_t X_D; Y)``; its Shapley values are MShapley-CMI.  They are computed by
-fedkit's own :func:`~fedkit.games.exact.shapley` and :func:`~fedkit.estimators.driver.estimate`.
+joined, ``v(D) = I(X_t X_D; Y)``; its Shapley values are MShapley-CMI.
 """
 
 from __future__ import annotations

@@ -2,18 +2,13 @@
 
 The rows of a party are permuted within the cells of what is known already, as in
 :mod:`~fedkit.fedvalue.bias`, and its plug-in contribution is worked out again.  A p-value
-is the share of permutations, the real order among them, that give at least as much.  Under the
-null hypothesis all orders are equally likely, so ``P(p <= a) <= a`` for every `a`, with any number
-of rows, levels and labels.
+is the share of permutations, the real order among them, that give at least as much.
 
 The statistic is one contribution and not the value: a permutation that served all coalitions at
 once would also cut the party's link to the other data parties, and noise that is correlated with
-them could be called significant.
-
-The null hypothesis is exact and narrow: the party's cells are independent of the label *given the
-cells of what is known*.  A proxy of the task party's own columns may be no null, by what it tells
-inside their bins; and a party that does not pass tells nothing *beside what is known* that these
-rows could show, which is not to say that it is worthless.
+them could be called significant.  The null hypothesis is that the party's cells are independent of
+the label *given the cells of what is known*: a proxy of the task party's own columns may pass, by
+what it tells inside their bins, and a party that does not pass may still be worth something.
 """
 
 from __future__ import annotations

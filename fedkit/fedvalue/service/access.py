@@ -42,11 +42,7 @@ class Grant:
 
 
 class TokenBook:
-    """The tokens' hashes in a file, which is read at each request.
-
-    What is not such a file is refused (ValueError).  One that breaks while the server runs locks
-    everybody out until it is mended.
-    """
+    """The tokens' hashes in a file, which is read at each request; another is a ValueError."""
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
         self._path, self._clock = path, clock

@@ -68,13 +68,11 @@ class RemoteCounter:
     timeout : float
         Seconds to connect and to send a piece; and from then on until the whole answer is there.
     retries : int
-        Further tries after a failure, after 0.25 s and then twice as long each, 10 s at most.
+        Further tries after a failure; waits (`sleep`) double from 0.25 s up to 10 s.
     max_bytes : int
         Longest table that is read, in bytes.
     plain : bool
         Allow ``http://`` to another computer, where the token can be read on the way.
-    sleep : callable
-        How to wait.
     """
 
     def __init__(

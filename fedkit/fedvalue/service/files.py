@@ -41,12 +41,11 @@ def read_secret(path: Path, what: str) -> str:
 class Database:
     """One SQLite file, whose every change is a transaction that is on the disk when it ends.
 
-    What a transaction did before an exception is undone, and so is what a crash cut off.  What is
-    deleted leaves the file, which shrinks.  The file is made for its owner alone by the statements
-    of `schema`; without a path all is in memory.  A file of other tables is refused (ValueError)
-    as not being `what` it should be.  Mode "read": it must be there, and is not changed;
-    "exclusive": every other process is kept out until it is closed or the process ends.  Beyond
-    `most` bytes a transaction fails with ``SQLITE_FULL``.
+    What is deleted leaves the file, which shrinks.  The file is made for its owner alone by the
+    statements of `schema`; without a path all is in memory.  A file of other tables is refused
+    (ValueError) as not being `what` it should be.  Mode "read": it must be there, and is not
+    changed; "exclusive": every other process is kept out until it is closed or the process ends.
+    Beyond `most` bytes a transaction fails with ``SQLITE_FULL``.
     """
 
     def __init__(

@@ -56,8 +56,8 @@ def read_key(path: Path) -> bytes:
 class PartyState:
     """What a party must still know after a crash: one value of each kind and name, the first.
 
-    It is readable by its owner only, or without a path in memory.  All random choices of the party
-    follow from `secret`, so that a party that was killed says the same when it comes back.
+    All random choices of the party follow from `secret`, so that a party that was killed says the
+    same when it comes back.  Without a path it lies in memory.
     """
 
     def __init__(self, path: Path | None = None) -> None:
@@ -156,11 +156,7 @@ def answer_jobs(
 
 
 def _agree(job: Job, party: DataParty, max_rows: int, state: PartyState) -> None:
-    """Refuse an order that the party does not agree to, or an old job answered anew.
-
-    Seals carry no date: whoever has kept an old job can send it again.  The same answer tells
-    nothing new; an answer from other data, under the job's old keys, would.
-    """
+    """Refuse an order that the party does not agree to, or an old job answered anew."""
     order = party.order(job)
     hardened = order.cell is None and order.hardened and order.tokens == "row"
     if not hardened:
@@ -172,6 +168,8 @@ def _agree(job: Job, party: DataParty, max_rows: int, state: PartyState) -> None
     size = rows * order.duplications + order.artificial + PADDING
     if size > max_rows:
         raise MessageError(f"it asks for {size} encrypted IDs, over {max_rows} (--max-rows)")
+    # seals carry no date: whoever has kept an old job can send it again, and an answer from other
+    # data, under the job's old keys, would tell something new
     content = party.content(job)
     if state.keep("answered", job.id, content) != content:
         raise MessageError(

@@ -1,9 +1,8 @@
 """The counting server without HTTP: who may do what, what is kept, and when it counts.
 
 Every operation may be sent again: the same content changes nothing, other content under the same
-name is refused.  Each is one transaction (:class:`.files.Database`), on the disk before its sender
-is told.  A name is free again long after its job was closed; what takes time therefore goes by the
-job's number, which no other job ever has.
+name is refused.  Each is one transaction, on the disk before its sender is told.  A name is free
+again long after its job was closed; what takes time therefore goes by the job's number.
 """
 
 from __future__ import annotations
@@ -47,28 +46,14 @@ CREATE TABLE uploads (
 
 @dataclass(frozen=True)
 class Limits:
-    """What the server accepts.
+    """What the server accepts: sizes in bytes, times in seconds."""
 
-    Attributes
-    ----------
-    upload_bytes, job_bytes : int
-        Largest body of an upload and of a job, in bytes.
-    folder_bytes : int
-        Largest size of all jobs together, in bytes.
-    jobs : int
-        Jobs that may be open at a time.
-    lifetime : float
-        Seconds after which a job is closed, finished or not.
-    body_seconds : float
-        Seconds that a request's body may take to arrive.
-    """
-
-    upload_bytes: int = 512 << 20
+    upload_bytes: int = 512 << 20  # of one body, as of a job
     job_bytes: int = 4 << 20
-    folder_bytes: int = 16 << 30
-    jobs: int = 1000
-    lifetime: float = 7 * 86400.0
-    body_seconds: float = 600.0
+    folder_bytes: int = 16 << 30  # of all jobs together
+    jobs: int = 1000  # open at a time
+    lifetime: float = 7 * 86400.0  # after which a job is closed, finished or not
+    body_seconds: float = 600.0  # that a request's body may take to arrive
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -78,10 +63,7 @@ class Limits:
 
 
 class JobStore:
-    """Jobs and uploads, in ``folder/jobs.db``, which is taken up again.
-
-    Memory holds the uploads of one job at a time, only while they are counted.
-    """
+    """Jobs and uploads, in ``folder/jobs.db``; memory holds one job's, while they are counted."""
 
     def __init__(self, folder: Path, tokens: TokenBook, limits: Limits) -> None:
         self.limits, self._folder, self._tokens = limits, folder, tokens
@@ -162,7 +144,7 @@ class JobStore:
     def may_upload(self, caller: Grant, job: str, party: str, order: str = "") -> int:
         """Refuse an upload that need not be read at all; return the number of its job.
 
-        `order` is the hexadecimal SHA-256 of the envelope that it answers, if it says so.
+        `order` is the hexadecimal SHA-256 of the envelope that it answers, or "".
         """
         if caller.party != party:
             raise Refusal(403, f"you are {caller.party} and may upload only as yourself")
@@ -203,10 +185,7 @@ class JobStore:
         return True
 
     def table(self, caller: Grant, job: str) -> bytes | list[str]:
-        """Return the counts, or the parties that are missing: none while it is being counted.
-
-        The first request after the last upload counts; others are told to come again.
-        """
+        """Return the counts, or the parties that are missing: none while it is being counted."""
         with self._transaction() as db:
             number = _own(db, caller, job)
             waiting = "SELECT party FROM uploads WHERE job = ? AND sha256 IS NULL ORDER BY place"

@@ -2,8 +2,7 @@
 
 A repetition draws 80% of the rows, trains the models on them (Table 8), explains some of them,
 deals the columns to parties, and correlates the parties' MShapley-CMI with their SHAP values
-(Figures 4 and 5).  Sampled permutations and party-side PCA (Figures 8 and 9) are measured against
-exact values.  What the paper does not give is a field of :class:`Setting`.
+(Figures 4 and 5).  What the paper does not give is a field of :class:`Setting`.
 """
 
 from __future__ import annotations
@@ -111,9 +110,8 @@ def split(s: Setting, seed: int, index: int) -> tuple[NDArray[np.int64], NDArray
 def deal(s: Setting, columns: int, rng: np.random.Generator) -> list[NDArray[np.int64]]:
     """Deal columns to parties at random, the task party first.
 
-    Every party has exactly ``s.features`` columns, the task party none where it has only the
-    label.  Columns that are left over belong to nobody: the paper's are "randomly selected and
-    evenly distributed".
+    Columns that are left over belong to nobody: the paper's are "randomly selected and evenly
+    distributed".
     """
     own = s.features if s.task_has == "columns" else 0
     parties = (columns - own) // s.features if s.features > 0 else 0
@@ -229,8 +227,8 @@ def correlate(a: Floats, b: Floats) -> tuple[float, float]:
 def one(s: Setting, seed: int, index: int, accuracies: Mapping[str, float]) -> dict[str, float]:
     """Return all correlations of one repetition, named ``statistic.estimate.benchmark``.
 
-    `accuracies` decide which models are in the ensembles.  "pearson" and "spearman" sum the SHAP
-    values of a party's columns before they are made absolute, "apart" afterwards.
+    "pearson" and "spearman" sum the SHAP values of a party's columns before they are made
+    absolute, "apart" afterwards; `accuracies` decide which models are in the ensembles.
     """
     drawn = repetition(s, seed, index)
     x, y = binned(s.dataset, s.bins)[drawn.sample], table(s.dataset).y[drawn.sample]
@@ -348,10 +346,8 @@ def mape(estimate: Floats, truth: Floats) -> float:
 
 
 def reduce(x: Floats, components: int, bins: int) -> NDArray[np.int64]:
-    """Return a party's first principal components in bins; its columns are standardised first.
-
-    Equal-width bins do not see a column's unit, so neither should the components.
-    """
+    """Return a party's first principal components in bins."""
+    # equal-width bins do not see a column's unit, so neither should the components
     spread = x.std(axis=0)
     standard = (x - x.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
     return discretise(pca(standard, components), bins, discrete=False)
