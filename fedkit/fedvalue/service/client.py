@@ -9,7 +9,7 @@ import json
 import ssl
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -96,7 +96,6 @@ class RemoteCounter:
         self._max_bytes, self._sleep = max_bytes, sleep
         self.role: str | None = None  # of the token, once the server has said it
         self._tables: dict[str, bytes] = {}
-        self._orders: dict[str, bytes] = {}  # by job, the order that an upload will answer
         #: parties that the job waited for when its table was last asked for
         self.missing: tuple[str, ...] = ()
         trusted: ssl.SSLContext | bool = place.scheme == "https"  # plain http loads no certificates
@@ -140,17 +139,13 @@ class RemoteCounter:
             sentence = f"the token is that of {clean(whose, 64)!r} and not of {party!r}"
             raise CounterRefused(403, sentence)
         try:
-            read = [job_from_json(job) for job in jobs]
+            return [job_from_json(job) for job in jobs]
         except (MessageError, RecursionError) as error:  # the second: brackets within brackets
             raise self._garbage("a job", error) from error
-        self._orders = {job.id: job.envelopes[party] for job in read if party in job.envelopes}
-        return read
 
     def submit(self, job: str, party: str, upload: Upload) -> None:
         path = f"/jobs/{check_job_id(job)}/uploads/{quote(check_party(party), safe='')}"
-        order = self._orders.get(job)
-        of = {} if order is None else {"If-Match": f'"{hashlib.sha256(order).hexdigest()}"'}
-        self._ask("PUT", path, upload.to_bytes(), of)
+        self._ask("PUT", path, upload.to_bytes())
 
     def table(self, job: str) -> Table | None:
         """Return the counts, or None while uploads are missing; never another table than before."""
@@ -175,9 +170,7 @@ class RemoteCounter:
         self._ask("DELETE", f"/jobs/{check_job_id(job)}")
         self._tables.pop(job, None)
 
-    def _ask(
-        self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None
-    ) -> tuple[int, bytes | bytearray]:
+    def _ask(self, method: str, path: str, body: bytes = b"") -> tuple[int, bytes | bytearray]:
         """Send a request, again where that helps; return the status and the body."""
         trouble = ""
         for attempt in range(self._retries + 1):
@@ -185,7 +178,7 @@ class RemoteCounter:
                 self._sleep(min(10.0, 0.25 * 2 ** (attempt - 1)))
             try:
                 status, answer = asyncio.run_coroutine_threadsafe(
-                    self._once(method, path, body, headers or {}), self._loop
+                    self._once(method, path, body), self._loop
                 ).result()
             except (self._httpx.TransportError, TimeoutError) as error:
                 trouble = f"{type(error).__name__}: {clean(error) or 'no answer in time'}"
@@ -209,9 +202,7 @@ class RemoteCounter:
             f"the counting server at {self.url} gave no answer after {tries}: {trouble}"
         )
 
-    async def _once(
-        self, method: str, path: str, body: bytes, headers: Mapping[str, str]
-    ) -> tuple[int, bytes | bytearray]:
+    async def _once(self, method: str, path: str, body: bytes) -> tuple[int, bytes | bytearray]:
         async with asyncio.timeout(self._timeout) as patience:
 
             async def pieces() -> AsyncIterator[bytes]:
@@ -221,7 +212,7 @@ class RemoteCounter:
 
             asked = self._client.stream(
                 method, self.url + path, content=pieces() if body else None,
-                headers={**headers, "Content-Length": str(len(body))} if body else None,
+                headers={"Content-Length": str(len(body))} if body else None,
             )  # fmt: skip
             async with asked as answer:
                 heard, table = bytearray(), answer.status_code == 200 and path.endswith("/table")

@@ -11,10 +11,8 @@ DELETE  ``/jobs/{job}``                  task party of the job       204, also i
 GET     ``/health``                      anyone                      200
 ======  ===============================  ==========================  =============================
 
-An upload may name the order that it answers, ``If-Match: "SHA-256 of the envelope"``: a job of the
-same name with another one refuses it.  A refusal is ``{"error": sentence}``.  The server holds no
-key: IDs, cells and sealed messages mean nothing to it.  Tokens are never logged.  Slow and greedy
-strangers are left to a reverse proxy.
+A refusal is ``{"error": sentence}``.  The server holds no key: IDs, cells and sealed messages mean
+nothing to it.  Tokens are never logged.  Slow and greedy strangers are left to a reverse proxy.
 """
 
 from __future__ import annotations
@@ -109,9 +107,7 @@ def create_app(folder: Path, tokens: TokenBook, limits: Limits | None = None) ->
 
     @app.put("/jobs/{job}/uploads/{party}")
     async def upload(request: Request, job: str, party: str, caller: Grant = asking) -> Response:
-        order = request.headers.get("if-match", "").strip('"')
-        may = store.may_upload
-        number = await run_in_threadpool(may, caller, check_job_id(job), party, order)
+        await run_in_threadpool(store.may_upload, caller, check_job_id(job), party)
         with await run_in_threadpool(store.arriving) as file:
             try:
                 async with asyncio.timeout(limits.body_seconds) as patience:
@@ -127,7 +123,7 @@ def create_app(folder: Path, tokens: TokenBook, limits: Limits | None = None) ->
             finally:
                 if arriving.get(party) is patience:
                     del arriving[party]
-            new = await run_in_threadpool(store.upload, caller, job, number, file)
+            new = await run_in_threadpool(store.upload, caller, job, file)
         return JSONResponse({"job": job, "new": new}, 201 if new else 200)
 
     @app.get("/jobs/{job}/table")

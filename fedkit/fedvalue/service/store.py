@@ -1,8 +1,8 @@
 """The counting server without HTTP: who may do what, what is kept, and when it counts.
 
 Every operation may be sent again: the same content changes nothing, other content under the same
-name is refused.  Each is one transaction, on the disk before its sender is told.  A name is free
-again long after its job was closed; what takes time therefore goes by the job's number.
+name is refused.  Each is one transaction, on the disk before its sender is told.  The name of a
+closed job stays, and no other job ever has it.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from typing import IO
 
 from fedkit.checks import real
 from fedkit.fedvalue.protocol.counting import count_uploads
-from fedkit.fedvalue.protocol.messages import Job, MessageError, Upload
+from fedkit.fedvalue.protocol.messages import Job, Upload
 from fedkit.fedvalue.service.access import Grant, Refusal, TokenBook
 from fedkit.fedvalue.service.files import Database
-from fedkit.fedvalue.service.wire import clean, job_to_json
+from fedkit.fedvalue.service.wire import job_to_json
 
 __all__ = ["JobStore", "Limits"]
 
@@ -87,14 +87,13 @@ class JobStore:
         return tempfile.TemporaryFile(dir=self._folder)
 
     def tidy(self) -> None:
-        """Close the jobs whose time is over, and forget the names of those long closed."""
+        """Close the jobs whose time is over."""
         limit = self._clock() - self.limits.lifetime
         old = "SELECT id, name FROM jobs WHERE closed IS NULL AND opened < ?"
         with self._kept.transaction() as db:
             for number, job in db.execute(old, (limit,)).fetchall():
                 log.info("job %s is too old and is closed", job)
                 self._end(db, number)
-            db.execute("DELETE FROM jobs WHERE closed < ?", (limit,))
 
     def open(self, caller: Grant, job: Job) -> bool:
         """Announce a job; tell whether it is new."""
@@ -141,39 +140,24 @@ class JobStore:
                 for number, job, own in rows
             ]
 
-    def may_upload(self, caller: Grant, job: str, party: str, order: str = "") -> int:
-        """Refuse an upload that need not be read at all; return the number of its job.
-
-        `order` is the hexadecimal SHA-256 of the envelope that it answers, or "".
-        """
+    def may_upload(self, caller: Grant, job: str, party: str) -> None:
+        """Refuse an upload that need not be read at all."""
         if caller.party != party:
             raise Refusal(403, f"you are {caller.party} and may upload only as yourself")
         with self._transaction() as db:
-            number = _find(db, job)
-            _handed_in(db, job, number, party)
-            own = "SELECT envelope FROM uploads WHERE job = ? AND party = ?"
-            (envelope,) = db.execute(own, (number, party)).fetchone()
-        if order and order != hashlib.sha256(envelope or b"").hexdigest():
-            raise Refusal(410, f"job {job} is closed; another one has its name now")
-        return number
+            _handed_in(db, job, _find(db, job), party)
 
-    def upload(self, caller: Grant, job: str, number: int, file: IO[bytes]) -> bool:
+    def upload(self, caller: Grant, job: str, file: IO[bytes]) -> bool:
         """Check and keep the caller's upload, which has arrived whole; tell whether it is new."""
         party = caller.party
         with self._memory:
             file.seek(0)
             body = file.read()
-            try:
-                upload = Upload.from_bytes(body)
-            except MessageError as error:
-                raise Refusal(400, f"the upload cannot be read: {clean(error)}") from error
-            try:
-                count_uploads([upload], (party,))
-            except MessageError as error:
-                raise Refusal(422, f"the upload is refused: {clean(error)}") from error
+            upload = Upload.from_bytes(body)
+            count_uploads([upload], (party,))  # a MessageError if IDs come twice
             digest = hashlib.sha256(body).hexdigest()
             with self._transaction() as db:
-                _find(db, job, number)  # it may have been closed meanwhile
+                number = _find(db, job)  # it may have been closed meanwhile
                 there = _handed_in(db, job, number, party)
                 if there is not None:
                     if there != digest:
@@ -187,15 +171,14 @@ class JobStore:
     def table(self, caller: Grant, job: str) -> bytes | list[str]:
         """Return the counts, or the parties that are missing: none while it is being counted."""
         with self._transaction() as db:
-            number = _own(db, caller, job)
             waiting = "SELECT party FROM uploads WHERE job = ? AND sha256 IS NULL ORDER BY place"
-            missing = db.execute(waiting, (number,)).fetchall()
+            missing = db.execute(waiting, (_own(db, caller, job),)).fetchall()
         if missing:
             return [name for (name,) in missing]
         if not self._memory.acquire(timeout=_WAIT):
             return []
         try:
-            return self._count(job, number)
+            return self._count(job)
         finally:
             self._memory.release()
 
@@ -226,24 +209,20 @@ class JobStore:
         when = self._clock()
         db.execute("UPDATE jobs SET closed = ?, answer = NULL WHERE id = ?", (when, number))
 
-    def _count(self, job: str, number: int) -> bytes:
+    def _count(self, job: str) -> bytes:
         """Return the counts, made now if they are not there."""
         began = time.perf_counter()
         with self._transaction() as db:
-            _find(db, job, number)
+            number = _find(db, job)
             (answer,) = db.execute("SELECT answer FROM jobs WHERE id = ?", (number,)).fetchone()
             if answer is not None:
                 return bytes(answer)
             parties = _parties(db, number)
             uploads = db.execute("SELECT body FROM uploads WHERE job = ? ORDER BY place", (number,))
             bodies = [body for (body,) in uploads]
-        try:
-            table = count_uploads([Upload.from_bytes(body) for body in bodies], parties)
-        except ValueError as error:
-            raise Refusal(422, f"job {job} cannot be counted: {clean(error)}") from error
-        data = table.to_bytes()
+        data = count_uploads([Upload.from_bytes(body) for body in bodies], parties).to_bytes()
         with self._transaction() as db:
-            _find(db, job, number)
+            _find(db, job)
             db.execute("UPDATE jobs SET answer = ? WHERE id = ?", (data, number))
         log.info("job %s counted in %.2f s", job, time.perf_counter() - began)
         return data
@@ -263,12 +242,12 @@ def _parties(db: sqlite3.Connection, number: int) -> tuple[str, ...]:
     return tuple(name for (name,) in rows)
 
 
-def _find(db: sqlite3.Connection, job: str, number: int | None = None) -> int:
-    """Return the number of an open job; refuse one that is closed, or not that of this number."""
+def _find(db: sqlite3.Connection, job: str) -> int:
+    """Return the number of an open job; refuse one that is closed."""
     row = db.execute("SELECT id, closed FROM jobs WHERE name = ?", (job,)).fetchone()
     if row is None:
         raise Refusal(404, f"job {job} is unknown")
-    if row[1] is not None or number not in (None, row[0]):
+    if row[1] is not None:
         raise Refusal(410, f"job {job} is closed")
     return int(row[0])
 

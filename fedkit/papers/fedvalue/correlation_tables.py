@@ -172,10 +172,13 @@ def accuracy(frame: pd.DataFrame, claims: Claims) -> pd.DataFrame:
         beside = zip(names.values(), printed, of_paper.spreads[dataset], strict=True)
         rows[dataset, "paper"] = {name: f"{n} ± {s}" for name, n, s in beside}
         for inputs, label in (("binned", "five bins"), ("raw", "numbers")):
-            part = where(frame, dataset=dataset, inputs=inputs).groupby("metric").value
-            found = {m: f"{v.mean():.3f} ± {v.std():.3f}" for m, v in part}
-            if found:
-                rows[dataset, label] = {name: found[metric] for metric, name in names.items()}
+            part = where(frame, dataset=dataset, inputs=inputs)
+            if len(part):
+                values = part.groupby("metric").value.agg(["mean", "std"]).T
+                rows[dataset, label] = {
+                    name: "{:.3f} ± {:.3f}".format(*values[metric])
+                    for metric, name in names.items()
+                }
     return table(rows).rename_axis(["data set", "models see"])
 
 
