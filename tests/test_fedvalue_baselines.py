@@ -113,7 +113,7 @@ def test_the_ensemble_counts_models_near_the_best():
 
 
 def test_score_of_one_party_by_hand():
-    apart = vfps_scores([[[0.0], [1.0], [10.0], [11.0]]], [0, 0, 1, 1], k=1)
+    apart = vfps_scores([[[0.0], [1.0], [10.0], [11.0]]], [0, 0, 1, 1])
     assert apart[0] == pytest.approx(1 / 2 + 1 / 3)  # psi(4) - psi(2)
     with pytest.raises(ValueError, match="missing or infinite"):
         vfps_scores([[[0.0], [np.nan]]], [0, 0])

@@ -27,6 +27,7 @@ from fedkit.papers.fedvalue.recommendation import (
     prices,
     values,
 )
+from fedkit.papers.registry import get
 from fedkit.streams import Streams
 
 DATA = made_up_ratings()
@@ -138,6 +139,12 @@ class Known:
     def mark(self, mask, held_out=False):
         assert held_out
         return 0.0, {0b001: 0.6, 0b010: 0.5, 0b100: 0.7, 0b101: 0.7, 0b110: 0.8}.get(mask, 0.9)
+
+
+def test_the_cells():
+    cells = get("fedvalue", "recommendation").cells("paper")
+    assert len(cells) == len({c.key for c in cells}) == 28
+    assert all(c.seeds == tuple(range(20)) for c in cells)
 
 
 def test_forward_selection_by_hand():

@@ -241,7 +241,7 @@ def draw_groups(parties: int, groups: int, seed: int = 0) -> list[int]:
 
 
 def vfps_scores(
-    parties: Sequence[ArrayLike], y: ArrayLike, *, groups: int = 20, k: int = 3, seed: int = 0
+    parties: Sequence[ArrayLike], y: ArrayLike, *, groups: int = 20, seed: int = 0
 ) -> Floats:
     """Score every party by VF-PS, in nats: random groups and their information (Jiang 2022).
 
@@ -256,8 +256,8 @@ def vfps_scores(
         Features of each party, rows aligned.
     y : int[n]
         The label.
-    groups, k : int
-        Groups drawn (each is estimated once however often it is drawn), and neighbours.
+    groups : int
+        Groups drawn; each is estimated once however often it is drawn.
     seed : int
         Of the groups, and of the noise that breaks ties.
     """
@@ -271,6 +271,6 @@ def vfps_scores(
         spread = x.std(axis=0)
         x = (x - x.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
         x += JITTER * Streams(seed).generator("vfps", "ties").normal(size=x.shape)
-        information[group] = ross(x, label[used], k)
+        information[group] = ross(x, label[used])
     told = [[information[group] for group in drawn if group >> i & 1] for i in range(len(tables))]
     return np.array([np.mean(values) for values in told])

@@ -53,18 +53,18 @@ def knn_information(x: ArrayLike, y: ArrayLike, *, seed: int = 0) -> float:
         scale = JITTER * np.maximum(np.abs(points[:, tied]).mean(axis=0), 1.0)
         rng = Streams(seed).generator("fedvalue-ties")
         points[:, tied] += scale * rng.normal(size=(len(points), len(tied)))
-    return ross(points, labels, 3)
+    return ross(points, labels)
 
 
-def ross(points: Floats, labels: Ints, neighbours: int) -> float:
-    """Return Ross's mean over rows, of which no label has a single one."""
+def ross(points: Floats, labels: Ints) -> float:
+    """Return Ross's mean over rows, of which no label has a single one, with k = 3."""
     if not len(points):
         return 0.0
     sizes = np.bincount(labels)
     reach, k = np.empty(len(points)), np.empty(len(points))
     for label in np.flatnonzero(sizes):
         own = labels == label
-        nearest = min(neighbours, int(sizes[label]) - 1)
+        nearest = min(3, int(sizes[label]) - 1)
         tree = cKDTree(points[own])
         reach[own] = tree.query(points[own], k=[nearest + 1])[0][:, 0]  # the first is the row
         k[own] = nearest
