@@ -17,7 +17,6 @@ from fedkit.fedvalue.protocol import parties as roles
 from fedkit.fedvalue.protocol.attacks import ATTACKS, Knowledge, View, attempt
 from fedkit.fedvalue.protocol.counting import (
     CountingServer,
-    ascending,
     count_tuples,
     count_uploads,
 )
@@ -163,18 +162,6 @@ def test_lie_in_one_block_is_found():
     server.table = lying
     with pytest.raises(CheatingDetected):
         run(*parties_of(random_codes(60, (2, 2, 5), 1), seed=1, blocks=3, artificial=200), server)
-
-
-@pytest.mark.parametrize("kind", ["random", "small", "few", "close", "zero"])
-def test_ascending_is_the_stable_order(kind):
-    n = 50_000
-    words = Streams(0).generator(kind).integers(0, 2**64, n, dtype=np.uint64)
-    words = {
-        "random": words, "small": words % np.uint64(3 * n),
-        "few": words % np.uint64(7) << np.uint64(60),
-        "close": words % np.uint64(1000) + np.uint64(2**63), "zero": words * np.uint64(0),
-    }[kind]  # fmt: skip
-    assert np.array_equal(ascending(words), np.argsort(words, kind="stable"))
 
 
 def test_parties_need_not_list_people_in_the_same_order():

@@ -17,8 +17,6 @@ from fedkit.fedvalue.protocol.messages import ID_BYTES, Job, MessageError, Table
 __all__ = ["CountingServer", "ascending", "count_tuples", "count_uploads"]
 
 _WORD = 2**62
-#: below this numpy's own sort is as fast
-_FEW = 20_000
 
 
 class CountingServer:
@@ -111,24 +109,8 @@ def sorted_halves(ids: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[Any], ...]:
 
 
 def ascending(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
-    """Return the stable ascending order of whole numbers, ``np.argsort(words, kind="stable")``.
-
-    Two passes of a counting sort by 16 bits each order the upper half of what the numbers fill;
-    the few that agree there are compared in full.
-    """
-    if len(words) < _FEW:
-        return np.argsort(words, kind="stable")
-    unused = 64 - max(1, int(words.max()).bit_length())
-    upper = ((words << np.uint64(unused)) >> np.uint64(32)).astype(np.uint32)
-    order = np.argsort(upper.astype(np.uint16), kind="stable")
-    order = order[np.argsort((upper >> np.uint32(16)).astype(np.uint16)[order], kind="stable")]
-    upper = upper[order]
-    alike = upper[1:] == upper[:-1]
-    if alike.any() and unused < 32:
-        places = np.flatnonzero(np.append(alike, False) | np.append(False, alike))
-        tied = order[places]
-        order[places] = tied[np.argsort(words[tied], kind="stable")]
-    return order
+    """Return an ascending order of whole numbers; equal ones may stand in any order."""
+    return np.argsort(words)  # twice as fast as the stable sort, which nobody here needs
 
 
 def count_tuples(
