@@ -123,7 +123,7 @@ SERVE = ["serve", "--folder", "kept", "--tokens", "tokens.db", "--port", "0"]
         ("shop", ["--json", "none/values.json"], "there is no folder none"),
     ],
 )
-def test_what_is_refused(files, capsys, monkeypatch, what, more, words):  # fmt: skip
+def test_what_is_refused(files, capsys, monkeypatch, what, more, words):
     issue_tokens(files / "tokens.db", files, task=["shop"], data=["bank"])
     before = set(files.iterdir())
     monkeypatch.setitem(RemoteCounter.__init__.__kwdefaults__, "sleep", lambda _: None)

@@ -3,8 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from fedkit.fedvalue.cmi import mshapley_from_table
-from fedkit.fedvalue.protocol.leakage import claims, geometric_noise, measure, suppress, with_decoys
+from fedkit.fedvalue.protocol.leakage import claims, geometric_noise, measure, with_decoys
 from fedkit.papers.fedvalue.security import contingency
 from fedkit.streams import Streams
 
@@ -42,20 +41,6 @@ def test_decoys_blur_and_keep_the_table():
         assert set(parties[d].tolist()) == set(given[2][d].tolist())
     bare = measure(before[1], given[2], *before[2:])
     assert measure(task[:40], given[2], cells, counts).revealed < bare.revealed
-
-
-def test_suppression_and_noise():
-    pairs, _, cells, counts = contingency(codes())
-    kept, numbers = suppress(cells, counts, 2)
-    assert (numbers >= 2).all()
-    assert len(kept) == (counts >= 2).sum()
-    near = geometric_noise(cells, counts, 20.0, noise())  # next to no noise
-    assert np.array_equal(near[0], cells)
-    assert np.array_equal(near[1], counts)
-    far = geometric_noise(cells, counts, 0.5, noise())
-    assert (far[1] > 0).all()
-    assert len(far[1]) > len(counts)
-    mshapley_from_table(far[0], pairs, far[1])
 
 
 def test_noise_has_the_stated_distribution():

@@ -135,13 +135,8 @@ def dealt(s: Setting, seed: int, index: int) -> list[NDArray[np.int64]]:
 # ------------------------------------------------------------------- one repetition
 
 
-@dataclass(frozen=True, eq=False)
-class Repetition:
-    """What the models of one repetition say: accuracy on the rest, SHAP values of some rows."""
-
-    sample: NDArray[np.int64]
-    accuracies: Mapping[str, float]
-    phi: Mapping[str, NDArray[np.float32]]
+#: sampled rows; by model, accuracy on the rest, and SHAP values of some rows
+Repetition = tuple[NDArray[np.int64], dict[str, float], dict[str, NDArray[np.float32]]]
 
 
 def repetition(s: Setting, seed: int, index: int, explained: bool = True) -> Repetition:
@@ -171,7 +166,7 @@ def _repetition(
             found = explain(fitted, some, base, seed)
             phi[name] = np.zeros((len(some), x.shape[1], found.shape[2]), dtype=np.float32)
             phi[name][:, seen] = found
-    return Repetition(chosen, accuracies, phi)
+    return chosen, accuracies, phi
 
 
 def information_values(
@@ -230,17 +225,15 @@ def one(s: Setting, seed: int, index: int, accuracies: Mapping[str, float]) -> d
     "pearson" and "spearman" sum the SHAP values of a party's columns before they are made
     absolute, "apart" afterwards; `accuracies` decide which models are in the ensembles.
     """
-    drawn = repetition(s, seed, index)
-    x, y = binned(s.dataset, s.bins)[drawn.sample], table(s.dataset).y[drawn.sample]
+    sample, accurate, explained = repetition(s, seed, index)
+    x, y = binned(s.dataset, s.bins)[sample], table(s.dataset).y[sample]
     parties = dealt(s, seed, index)
     values, facts = information_values(s, x, y, parties, 1000 * seed + index)
     found = {f"fact.{name}": value for name, value in facts.items()}
-    found |= {f"accuracy.{m}": a for m, a in drawn.accuracies.items()}
+    found |= {f"accuracy.{m}": a for m, a in accurate.items()}
     columns = [p.tolist() for p in parties[1:]]
     for how in ("together", "apart"):
-        shap = {
-            m: party_values(phi.astype(np.float64), columns, how) for m, phi in drawn.phi.items()
-        }
+        shap = {m: party_values(phi.astype(float), columns, how) for m, phi in explained.items()}
         mixed = {name: ensemble(shap, accuracies, level) for name, level in THRESHOLDS.items()}
         for benchmark, theirs in {**shap, **mixed}.items():
             if how == "apart":
@@ -263,7 +256,7 @@ def run_correlation(cell: Cell, seed: int, device: Any, progress: bool) -> dict[
     ``fact.defined`` is the share of repetitions in which the parties' values differ at all.
     """
     s = Setting.of(cell)
-    drawn = [repetition(s, seed, index).accuracies for index in range(s.repetitions)]
+    drawn = [repetition(s, seed, index)[1] for index in range(s.repetitions)]
     means = {m: float(np.mean([a[m] for a in drawn])) for m in MODELS}
     each = [one(s, seed, index, means) for index in range(s.repetitions)]
     metrics = {}
@@ -309,7 +302,7 @@ def summary(metrics: Mapping[str, float]) -> dict[str, float]:
 def run_models(cell: Cell, seed: int, device: Any, progress: bool) -> dict[str, Any]:
     """Run one row of Table 8: accuracy of the models on the rows that a sample leaves out."""
     s = Setting.of(cell)
-    accuracies = repetition(s, seed, 0, explained=False).accuracies
+    accuracies = repetition(s, seed, 0, explained=False)[1]
     metrics = {f"accuracy.{m}": a for m, a in accuracies.items()}
     return {"metrics": metrics, "series": {}, "data": identity(table(s.dataset))}
 
