@@ -15,11 +15,7 @@ from fedkit.fedvalue.protocol import attacks, bounds
 from fedkit.fedvalue.protocol import keys as crypto
 from fedkit.fedvalue.protocol import parties as roles
 from fedkit.fedvalue.protocol.attacks import ATTACKS, Knowledge, View, attempt
-from fedkit.fedvalue.protocol.counting import (
-    CountingServer,
-    count_tuples,
-    count_uploads,
-)
+from fedkit.fedvalue.protocol.counting import CountingServer, count_tuples, count_uploads
 from fedkit.fedvalue.protocol.messages import Job, MessageError, Order, Report, Table, Upload
 from fedkit.fedvalue.protocol.secure import (
     AlignmentError,

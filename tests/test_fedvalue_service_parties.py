@@ -19,11 +19,7 @@ from fedkit.fedvalue.protocol import parties as taskparty
 from fedkit.fedvalue.protocol.counting import CountingServer
 from fedkit.fedvalue.protocol.keys import seal
 from fedkit.fedvalue.protocol.messages import PADDING, Job, Order
-from fedkit.fedvalue.protocol.secure import (
-    CheatingDetected,
-    DataParty,
-    PartyMissing,
-)
+from fedkit.fedvalue.protocol.secure import CheatingDetected, DataParty, PartyMissing
 from fedkit.fedvalue.service import store
 from fedkit.fedvalue.service.client import CounterRefused, CounterUnavailable, RemoteCounter
 from fedkit.fedvalue.service.parties import PartyState, answer_jobs, run_task
