@@ -564,13 +564,6 @@ def test_addresses_and_tokens_that_cannot_be_right(url, token, words):
     RemoteCounter("http://count.example.org", "t", plain=True).disconnect()
 
 
-def plaintexts(ids, columns, labels):
-    """Every ID, feature value and label, as text and as the bytes of a number."""
-    numbers = columns.ravel().tolist()
-    found = {text.encode() for text in [*ids, *labels, *map(str, numbers)]}
-    return found | {np.float64(x).tobytes() for x in numbers}
-
-
 def occurring(patterns, texts):
     everything = b"\n".join(texts)
     return {pattern for pattern in patterns if pattern in everything}
@@ -583,7 +576,9 @@ def test_the_server_receives_no_id_no_feature_and_no_label(house, caplog):
     ids = [f"person-{i:04d}" for i in random.permutation(10_000)[:rows]]
     x = random.normal(size=(rows, 6)).round(7)
     labels = ["malignant" if v else "benignant" for v in x[:, 0] + x[:, 2] * x[:, 4] > 0]
-    secret = plaintexts(ids, x, labels)
+    numbers = x.ravel().tolist()  # every one as text and as the bytes of a number
+    secret = {text.encode() for text in [*ids, *labels, *map(str, numbers)]}
+    secret |= {np.float64(number).tobytes() for number in numbers}
     key = bytes(range(32))
     cells = [joint_codes(discretise(x[:, i : i + 2]).reshape(rows, -1)) for i in (0, 2, 4)]
     task = TaskParty("shop", ids, cells[0], label_codes(np.array(labels)), key, PARTIES[1:])
