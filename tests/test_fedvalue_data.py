@@ -298,7 +298,7 @@ def test_columns_from_a_file(tmp_path):
         ("id,a,y\n1,2,x\n2,3,x\n", {"label": "y"}, "has the one value x in all 2 rows"),
         ("id,a,y\n1,2,0.5\n2,3,7\n", {"label": "y"}, "label 'y' is continuous"),
         ("id;a\n1;2,5\n", {}, "save it with commas between"),
-        ("id\ta\n1\t2\n", {}, "save it with commas between"),
+        ('id,a\n1,"2,5"\n2,"3,5"\n', {}, "numbers with a decimal comma, such as '2,5'; write"),
         ('id,a\n1,"2\n', {}, "not a CSV file"),
         ("id,a\n1,2\n3,4,5\n", {}, "not a CSV file"),
         ("id,a\n1,2,3\n4,5\n", {}, "not a CSV file"),

@@ -141,8 +141,6 @@ def _swap(pair: Pair) -> Attack:
     """
 
     def attack(view: View) -> Table:
-        if view.cellwise:
-            return ATTACKS["gcd"](view)
         tokens, counts = view.table.tokens.astype(np.int64), view.counts
         q = guess_q(view)
 
