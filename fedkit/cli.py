@@ -9,7 +9,7 @@ import shutil
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import filter as matching
 from typing import TYPE_CHECKING, Annotated
 
@@ -45,20 +45,9 @@ app = typer.Typer(
 )
 
 
-def _check_profile(name: str) -> str:
-    if name not in PROFILES:
-        raise ValueError(f"profile {name!r} is unknown; choose from {', '.join(PROFILES)}")
-    return name
-
-
-def _check_device(name: str) -> str:
-    if name not in ("auto", "cpu", "cuda"):
-        raise ValueError(f"device {name!r} is unknown; choose auto, cpu or cuda")
-    return name
-
-
-def _check_engine(name: str) -> str:
-    return str(choice("engine", name, ("here", "ray")))
+def _one_of(name: str, *options: str) -> Callable[[str], str]:
+    """Make a check of what an option was given."""
+    return lambda given: str(choice(name, given, options))
 
 
 def _find_device(name: str) -> str:
@@ -110,7 +99,7 @@ Paper = Annotated[str, typer.Argument(help="Name of a paper, as 'fedkit list' sh
 Profile = Annotated[
     str,
     typer.Option(
-        callback=_check_profile,
+        callback=_one_of("profile", *PROFILES),
         help=f"Size of the run: {', '.join(PROFILES)}; paper is the paper's own, but for what "
         "the book's policy lists.",
     ),
@@ -118,6 +107,16 @@ Profile = Annotated[
 Only = Annotated[
     list[str] | None,
     typer.Option(help="name=value[,name=value...]: the cells with these settings."),
+]
+Engine = Annotated[
+    str, typer.Option(callback=_one_of("engine", "here", "ray"), help="here, or ray: as Ray tasks.")
+]
+Address = Annotated[
+    str | None, typer.Option(help="Ray cluster, such as auto; this machine by default.")
+]
+Device = Annotated[
+    str,
+    typer.Option(callback=_one_of("device", "auto", "cpu", "cuda"), help="auto, cpu or cuda."),
 ]
 
 
@@ -170,9 +169,7 @@ def run(
         str | None, typer.Argument(help="Name of an experiment; all of the paper's by default.")
     ] = None,
     profile: Profile = "smoke",
-    device: Annotated[
-        str, typer.Option(callback=_check_device, help="auto, cpu or cuda.")
-    ] = "auto",
+    device: Device = "auto",
     seeds: Annotated[
         str | None, typer.Option(help="Such as 0-4 or 0,2,7; the profile's own by default.")
     ] = None,
@@ -189,12 +186,8 @@ def run(
         bool, typer.Option("--keep-going", help="Go on after a cell that fails.")
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress bars.")] = False,
-    engine: Annotated[
-        str, typer.Option(callback=_check_engine, help="here, or ray: cells as Ray tasks.")
-    ] = "here",
-    address: Annotated[
-        str | None, typer.Option(help="Ray cluster, such as auto; this machine by default.")
-    ] = None,
+    engine: Engine = "here",
+    address: Address = None,
 ) -> None:
     """Run the cells of a paper, or of one experiment, that have no record yet.
 
@@ -243,17 +236,11 @@ def run(
         old = sum(store.state(cell)[0] == "stale" for cell in cells)
         if old and not (force or stale):
             typer.echo(f"{old} finished cells are older than the code; --stale makes them anew")
-        outcome = item.execute(
-            cells,
-            store,
-            device=where,
-            progress=not quiet,
+        failed |= _report(item.execute(
+            cells, store, device=where, progress=not quiet, engine=engine, address=address,
             anew="all" if force else "stale" if stale else "none",
             on_error="continue" if keep_going else "stop",
-            engine=engine,
-            address=address,
-        )
-        failed |= _report(outcome)
+        ))  # fmt: skip
     folder = store.root / profile / paper / (experiment or "")
     follow = f"list {paper}"
     if paper in claims_papers() and not failed:
@@ -373,10 +360,7 @@ def golden(
         bool, typer.Option("--accept", help="Commit to what they give now; needs --why.")
     ] = False,
     why: Annotated[str, typer.Option(help="Why the numbers differ, for --accept.")] = "",
-    device: Annotated[
-        str,
-        typer.Option(callback=_check_device, help="cpu, cuda or auto; --accept takes a CPU's."),
-    ] = "cpu",
+    device: Device = "cpu",
 ) -> None:
     """Run the golden runs: do the experiments still behave as they did?"""
     from fedkit.records.golden import GoldenRun, folder, golden_runs, verify_lock, version
@@ -463,13 +447,8 @@ def arena(
     commit: Annotated[
         str | None, typer.Option(help="Record the results as those of this commit of yours.")
     ] = None,
-    engine: Annotated[
-        str,
-        typer.Option(callback=_check_engine, help="here, or ray: the arena's rows as Ray tasks."),
-    ] = "here",
-    address: Annotated[
-        str | None, typer.Option(help="Ray cluster, such as auto; this machine by default.")
-    ] = None,
+    engine: Engine = "here",
+    address: Address = None,
 ) -> None:
     """Run methods through the arena and print their rows among the others.
 
@@ -492,11 +471,9 @@ def arena(
                 if (item.name == "truths" or c.settings["method"] in rows)
                 and (not scenario or c.settings["scenario"] in scenario)
             ]
-            _report(
-                item.execute(
-                    cells, store, device="cpu", on_error="continue", engine=engine, address=address
-                )
-            )
+            _report(item.execute(
+                cells, store, device="cpu", on_error="continue", engine=engine, address=address,
+            ))  # fmt: skip
     sys.path.insert(0, os.getcwd())  # the method may lie in the current folder
     found = run(
         entered, profile, rows=rows, scenarios=scenario, store=store, limit=limit, progress=True

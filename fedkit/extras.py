@@ -17,15 +17,7 @@ PACKAGES = {"PIL": "pillow", "sklearn": "scikit-learn", "yaml": "pyyaml"}  # of 
 
 
 def need(module: str, extra: str) -> ModuleType:
-    """Import an optional dependency, or say which extra brings it.
-
-    Parameters
-    ----------
-    module : str
-        Name of the module to import.
-    extra : str
-        Extra of fedkit that installs it.
-    """
+    """Import an optional dependency, or say which extra of fedkit brings it."""
     try:
         with warnings.catch_warnings():
             # what packages say of each other when they are imported is not for our readers

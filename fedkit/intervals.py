@@ -12,19 +12,10 @@ import numpy.typing as npt
 from scipy import stats
 
 __all__ = [
-    "NONPARAMETRIC_FROM",
-    "Interval",
-    "bounded_interval",
-    "difference_half_width",
-    "finite",
-    "holm",
-    "kendalls_tau",
-    "kendalls_w",
-    "mean_interval",
-    "paired_interval",
-    "paired_p_value",
+    "NONPARAMETRIC_FROM", "Interval", "bounded_interval", "difference_half_width", "finite",
+    "holm", "kendalls_tau", "kendalls_w", "mean_interval", "paired_interval", "paired_p_value",
     "slopes",
-]
+]  # fmt: skip
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -80,12 +71,7 @@ def finite(values: npt.ArrayLike) -> FloatArray:
 def mean_interval(values: npt.ArrayLike, level: float = 0.95) -> Interval:
     """Mean over seeds with Student's t interval.
 
-    Parameters
-    ----------
-    values : float64[n]
-        One number per seed; those that are not finite are left out.
-    level : float
-        Confidence level.
+    `values` are float64[n], one per seed; those that are not finite are left out.
     """
     x = finite(values)
     n = len(x)
@@ -106,16 +92,8 @@ def bounded_interval(
     Where all n values are at one end, t gives an interval without width; the exact one is given.
     By Markov's inequality a value is at an end with chance p at most, where p is how far the mean
     lies towards it, and all n with ``p ** n``: means with less than ``(1 - level) / 2`` are
-    excluded.  For counts of 0 or n this is Clopper and Pearson's.
-
-    Parameters
-    ----------
-    values : float64[n]
-        One number per seed; those that are not finite are left out.
-    least, most : float
-        Ends of what is possible.
-    level : float
-        Confidence level.
+    excluded.  For counts of 0 or n this is Clopper and Pearson's.  Values are as for
+    :func:`mean_interval`.
     """
     i = mean_interval(values, level)
     if i.n < 2:
@@ -143,16 +121,10 @@ def difference_half_width(
 
     Parameters
     ----------
-    spread : float
-        Our standard deviation over seeds.
-    seeds : int
-        Ours; NaN comes of less than two.
-    printed_spread : float, optional
-        The paper's standard deviation.
-    paper_seeds : int
-        Runs behind the printed number.
-    level : float
-        Level of the interval.
+    spread, printed_spread : float
+        Standard deviation over our seeds, and over the paper's.
+    seeds, paper_seeds : int
+        Our number of seeds (NaN comes of less than two), and runs behind the printed number.
     """
     if seeds < 2:
         return math.nan
@@ -180,25 +152,14 @@ def paired_interval(differences: npt.ArrayLike, level: float = 0.95) -> Interval
     return Interval(mean, low, high, len(d))
 
 
-@lru_cache(maxsize=32)
-def _draws(n: int) -> npt.NDArray[np.int64]:
-    """Bootstrap draws; they are fixed, so a page shows the same digits twice."""
-    return np.random.default_rng(0).integers(0, n, size=(9999, n))
-
-
 @lru_cache(maxsize=4096)
 def _bca(values: tuple[float, ...], level: float) -> tuple[float, float]:
     """Bias-corrected and accelerated bootstrap interval of the mean (Efron 1987)."""
-    x = np.array(values)
-    n, mean = len(x), x.mean()
-    means = np.sort(x[_draws(n)].mean(axis=1))
-    bias = stats.norm.ppf(((means < mean).mean() + (means <= mean).mean()) / 2)
-    influence = (x - mean) / (n - 1)  # the mean's jackknife deviations, sign turned
-    power = (influence**2).sum() ** 1.5
-    acceleration = (influence**3).sum() / (6 * power)
-    z = bias + stats.norm.ppf([(1 - level) / 2, (1 + level) / 2])
-    low, high = np.quantile(means, stats.norm.cdf(bias + z / (1 - acceleration * z)))
-    return float(low), float(high)
+    # the draws are fixed, so a page shows the same digits twice
+    found = stats.bootstrap(
+        (np.array(values),), np.mean, confidence_level=level, random_state=np.random.default_rng(0)
+    )
+    return float(found.confidence_interval.low), float(found.confidence_interval.high)
 
 
 def paired_p_value(differences: npt.ArrayLike) -> tuple[float, str]:
@@ -248,9 +209,8 @@ def slopes(levels: npt.ArrayLike, values: npt.ArrayLike) -> FloatArray:
     Parameters
     ----------
     levels : float64[k]
-        Two or more different levels, already on the scale of the claim.
+        Two or more different ones, already on the scale of the claim.
     values : float64[n, k]
-        One row per seed.
     """
     x = np.asarray(levels, dtype=np.float64)
     y = np.asarray(values, dtype=np.float64)
@@ -270,16 +230,8 @@ def _pairs(n: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
 def kendalls_tau(scores: npt.ArrayLike, reference: npt.ArrayLike) -> FloatArray:
     """Kendall's rank correlation tau-b of scores with a reference, corrected for ties (rule T6).
 
-    Parameters
-    ----------
-    scores : float64[..., methods]
-    reference : float64[..., methods]
-        Of a shape that broadcasts with the scores.
-
-    Returns
-    -------
-    float64[...]
-        1 for the same order, -1 for the reversed one; NaN where all are tied.
+    Both are float64[..., methods], of shapes that broadcast; the result is float64[...]: 1 for the
+    same order, -1 for the reversed one, NaN where all are tied.
     """
     x, y = (np.asarray(v, dtype=np.float64) for v in (scores, reference))
     first, second = _pairs(x.shape[-1])
@@ -292,15 +244,8 @@ def kendalls_tau(scores: npt.ArrayLike, reference: npt.ArrayLike) -> FloatArray:
 def kendalls_w(scores: npt.ArrayLike) -> FloatArray:
     """Kendall's coefficient of concordance of rankings, corrected for ties (rule T6).
 
-    Parameters
-    ----------
-    scores : float64[..., columns, methods]
-        Each column ranks the methods.
-
-    Returns
-    -------
-    float64[...]
-        1 where all columns rank alike, about 1 / columns for independent rankings.
+    Each column of the scores, float64[..., columns, methods], ranks the methods; the result,
+    float64[...], is 1 where all rank alike and about 1 / columns for independent rankings.
     """
     ranks = stats.rankdata(np.asarray(scores, dtype=np.float64), axis=-1)
     columns, methods = ranks.shape[-2:]

@@ -24,14 +24,7 @@ def _word(part: str | int) -> int:
 
 @dataclass(frozen=True)
 class Streams:
-    """A node of the tree of random streams.
-
-    Parameters
-    ----------
-    seed : int
-        Root seed, non-negative.
-    path : tuple of str or int
-        Name of this node below the root.
+    """A node of the tree of random streams: its root seed, non-negative, and its path below it.
 
     Notes
     -----

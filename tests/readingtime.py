@@ -57,11 +57,6 @@ def reading(page: Path) -> Reading:
 
 if __name__ == "__main__":
     html = Path(sys.argv[1] if len(sys.argv) > 1 else "_build/html")
-    print(f"{'page':40} minutes  words equations  code tables figures")
     for path in sorted([*html.glob("book/*.html"), *html.glob("notebooks/*.html")]):
         r = reading(path)
-        name = path.relative_to(html).with_suffix("").as_posix()
-        print(
-            f"{name:40} {r.minutes:7.1f} {r.words:6} {r.equations:9} {r.code:5} {r.tables:6}"
-            f" {r.figures:7}"
-        )
+        print(f"{r.minutes:5.1f} minutes: {path.relative_to(html)} {r}")

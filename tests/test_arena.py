@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -17,7 +19,7 @@ import fedkit as fk
 from fedkit.arena import cells, measures
 from fedkit.arena.federations import SCENARIOS, TRICKS, Scenario, plant
 from fedkit.arena.measures import agreement, measure, measure_all, ranking, summary
-from fedkit.arena.methods import METHODS, MethodError, PeekError, View, find_method, play
+from fedkit.arena.methods import METHODS, PeekError, View, find_method, play
 from fedkit.arena.truths import World, accuracy_and_loss, retraining_values, world
 from fedkit.federated.adversaries import (
     Adversaries,
@@ -28,7 +30,6 @@ from fedkit.federated.adversaries import (
 )
 from fedkit.federated.aggregation import SizeWeighted
 from fedkit.federated.retraining import train_with_sizes
-from fedkit.federated.selection import ClientTable, LateJoiners
 from fedkit.federated.valuers import NoValue
 from fedkit.records import Store
 from fedkit.streams import Streams
@@ -48,20 +49,16 @@ def small(name: str, **changes) -> Scenario:
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_a_planted_federation_is_what_it_says(name) -> None:
-    p = plant(small(name), 3)
+    p, again = (plant(small(name), 3) for _ in range(2))
     n = p.federation.n_clients
     assert n == 5 + (name in TRICKS)
     assert sorted(p.role) == list(range(n))
-    assert p.quality.min() >= 0
-    assert p.quality.max() <= 1
+    assert 0 <= p.quality.min() <= p.quality.max() <= 1
     assert len(p.federation.y_val) == 120
-    again = plant(small(name), 3)
     np.testing.assert_array_equal(p.role, again.role)
-    assert all(
-        torch.equal(a, b)
-        for i in range(n)
-        for a, b in zip(p.federation.client_data(i), again.federation.client_data(i), strict=True)
-    )
+    for i in range(n):
+        mine, other = (f.federation.client_data(i) for f in (p, again))
+        assert all(torch.equal(a, b) for a, b in zip(mine, other, strict=True))
     assert {tuple(plant(small(name), s).role) for s in range(6)} != {tuple(p.role)}
 
 
@@ -123,8 +120,6 @@ def test_late_clients_come_late_and_tampered_updates_are_sent() -> None:
     assert len(absent) == 2
     assert not w.planted.bad.any()  # presence alone gives them away
     assert [bool(h & absent) for h in here] == [False, False, True, True]
-    table = ClientTable.new(np.full(3, 5), np.zeros((3, 2), dtype=np.int64))
-    assert LateJoiners({1: 1}).select(table, 3, np.random.default_rng(0)).tolist() == [0, 2]
     w = world(small("free-riders"), 0)
     for r in w.rounds:
         still = (r.updates == 0).all(dim=1).numpy()
@@ -134,7 +129,7 @@ def test_late_clients_come_late_and_tampered_updates_are_sent() -> None:
     assert lengths[w.planted.bad].min() > 2 * lengths[~w.planted.bad].max()
 
 
-def test_feature_noise_and_scaling_do_what_they_say() -> None:
+def test_feature_noise_does_what_it_says() -> None:
     rng = np.random.default_rng(0)
     x, y = torch.ones(2000, 1, 2, 2), torch.zeros(2000, dtype=torch.int64)
     mixed, same = FeatureNoise(0.36)(x, y, rng)
@@ -142,7 +137,6 @@ def test_feature_noise_and_scaling_do_what_they_say() -> None:
     assert float(mixed.mean()) == pytest.approx(0.8, abs=0.02)
     assert float(mixed.std()) == pytest.approx(0.6, abs=0.02)
     assert torch.equal(FeatureNoise(0.0)(x, y, rng)[0], x)
-    assert ScaledUpdate(-2.0).update(torch.tensor([1.0, 3.0]), rng).tolist() == [-2, -6]
 
 
 # ------------------------------------------------------------------- retraining with more
@@ -162,25 +156,21 @@ def test_weights_and_tampering_of_retraining_are_those_of_the_round_loop() -> No
         run = fk.run([f], arch, strategy, plan, [5], device="cpu", attack=attack)
         return run.final_accuracy()[5]
 
-    count = 1.01 / len(f.y_test)
-    for path in ("auto", "weights", "samples"):
-        found = train_with_sizes(
-            f, arch, local, sizes, seed=5, path=path, adversaries=cast, device="cpu"
-        )
-        assert found[0, -1] == pytest.approx(looped(SizeWeighted(), cast.attack), abs=count)
-    some = np.stack([sizes[0], sizes[0] * [0, 1, 1, 1], sizes[0] // 2 * [1, 1, 0, 1]])
-    loss = {"seed": 5, "adversaries": cast, "device": "cpu", "utility": accuracy_and_loss}
-    fast, slow = (
-        train_with_sizes(f, arch, local, some, path=path, **loss)[..., 1]
-        for path in ("samples", "weights")
-    )
-    np.testing.assert_allclose(fast, slow, rtol=1e-4)
-    w = np.array([[0.1, 0.0, 0.6, 0.3]])
+    def trained(sizes, **options):
+        return train_with_sizes(f, arch, local, sizes, seed=5, device="cpu", **options)
+
+    count, w = 1.01 / len(f.y_test), np.array([[0.1, 0.0, 0.6, 0.3]])
+    tampered, weighted = looped(SizeWeighted(), cast.attack), looped(lambda *_: w[0])
     for path in ("weights", "samples"):
-        found = train_with_sizes(f, arch, local, sizes, seed=5, weights=w, path=path, device="cpu")
-        assert found[0, -1] == pytest.approx(looped(lambda *_: w[0]), abs=count)
+        found = trained(sizes, path=path, adversaries=cast)[0, -1]
+        assert found == pytest.approx(tampered, abs=count)
+        assert trained(sizes, path=path, weights=w)[0, -1] == pytest.approx(weighted, abs=count)
+    some = np.stack([sizes[0], sizes[0] * [0, 1, 1, 1], sizes[0] // 2 * [1, 1, 0, 1]])
+    more = {"adversaries": cast, "utility": accuracy_and_loss}
+    fast, slow = (trained(some, path=path, **more)[..., 1] for path in ("samples", "weights"))
+    np.testing.assert_allclose(fast, slow, rtol=1e-4)
     with pytest.raises(ValueError, match="of at least 0"):
-        train_with_sizes(f, arch, local, sizes, weights=-w, device="cpu")
+        trained(sizes, weights=-w)
 
 
 def test_retraining_values_are_those_of_the_plain_game() -> None:
@@ -191,13 +181,6 @@ def test_retraining_values_are_those_of_the_plain_game() -> None:
     assert found.evaluations == 2**5
     np.testing.assert_allclose(found.values[:, 0], fk.shapley(game).values, atol=one)
     assert found.values.shape == (5, 2)
-
-
-def test_accuracies_of_the_tables_are_those_of_the_rounds() -> None:
-    w = world(small("labels"), 0)
-    for r, table in zip(w.rounds, w.tables("accuracy"), strict=True):
-        plain = fk.tabulate(r.game())
-        np.testing.assert_allclose(table.values, plain.values, atol=1.01 / 120)
 
 
 # ----------------------------------------------------------------------------------- rows
@@ -224,10 +207,9 @@ def test_every_row_values_clients_and_declares_what_it_asks_for(name, noisy) -> 
     assert asked <= set(method.sees)
     if name not in ("random", "uniform"):
         assert set(method.sees) - asked <= {"sizes"}
-    spends = {"validation": found.evaluations > 0, "training": found.trainings > 0}
-    if name == "fedtsv":  # it trains on the server's images
-        spends["training"] = False
-    assert all(sight in method.sees for sight, spent in spends.items() if spent)
+    assert "validation" in method.sees or not found.evaluations
+    # fedtsv trains on the server's images
+    assert "training" in method.sees or name == "fedtsv" or not found.trainings
 
 
 def test_what_is_spent_is_counted(noisy) -> None:
@@ -272,21 +254,17 @@ def test_the_fidelity_of_rounds_is_the_mean_of_their_agreements(noisy) -> None:
 def test_values_are_means_per_participation_and_the_unasked_have_none() -> None:
     w = world(small("twenty", clients=8, participants=2, rounds=3), 0)
     view = View(w, ())
-    assert (view.times == 0).any()
-    assert view.times.max() > 1
-    found = play("mean", METHODS["uniform"], w).values
-    np.testing.assert_array_equal(found, np.where(view.times > 0, 0.5, np.nan))
-    worth = cells.worth(w, found)
-    assert all(np.isfinite(x) for x in worth.values())
-    w = world(small("twenty", clients=6, participants=3, rounds=4), 0)
-    view = View(w, ())
-    sums = np.zeros(6)  # of how often each was drawn
+    sums = np.zeros(8)  # of how often each was drawn
     for r in w.rounds:
         sums[r.participants] += r.index + 10 * r.participants
     seen = view.times > 0
     assert len(set(view.times[seen])) > 1
-    found = view.mean([r.index + 10 * r.participants for r in w.rounds])
-    np.testing.assert_allclose(found[seen], sums[seen] / view.times[seen])
+    averaged = view.mean([r.index + 10 * r.participants for r in w.rounds])
+    np.testing.assert_allclose(averaged[seen], sums[seen] / view.times[seen])
+    found = play("mean", METHODS["uniform"], w).values
+    assert np.isnan(found[~seen]).all()
+    assert (~seen).any()
+    assert all(np.isfinite(x) for x in cells.worth(w, found).values())
 
 
 class Spoils:
@@ -327,9 +305,6 @@ def test_variants_have_streams_of_their_own_that_tell_no_roles() -> None:
     assert one.rounds()[0].streams.seed not in (0, other.streams.seed)
     told = Streams(one.streams.seed).generator("arena", "roles").permutation(5)
     assert told.tolist() != plant(s, 0).role.tolist()
-    a = play("random", METHODS["random"], world(s, 0)).values
-    b = play("random", METHODS["random"], world(replace(s, lr=s.lr / 2), 0)).values
-    assert (a != b).all()
 
 
 def test_samplers_have_one_budget_and_training_on_the_servers_images_is_counted() -> None:
@@ -395,23 +370,11 @@ def test_the_worth_of_values_is_that_of_training_so() -> None:
         "without_best": [0, 1, 1, 1, 1],
         "everybody": [1, 1, 1, 1, 1],
     }
-    for name, row in rows.items():
-        alone = 100 * judge.value(np.array([row], dtype=bool))[0, 0]
-        assert found[f"accuracy.{name}"] == pytest.approx(alone, abs=101 / 60)
+    alone = 100 * judge.value(np.array(list(rows.values()), dtype=bool))[:, 0]
+    assert [found[f"accuracy.{name}"] for name in rows] == pytest.approx(alone, abs=101 / 60)
     sizes, weights = w.planted.federation.sizes[None], np.maximum(value, 0)[None]
     mine = 100 * judge.train(sizes, weights=weights)[0, 0, 0]
     assert found["accuracy.weights"] == pytest.approx(mine, abs=101 / 60)
-
-
-def test_who_is_not_there_yet_trains_nothing() -> None:
-    w = world(small("late", rounds=4), 0)
-    f, p = w.planted.federation, w.planted
-    plain = train_with_sizes(
-        f, p.architecture, w.scenario.local, (f.sizes * p.present)[None], seed=0, device="cpu"
-    )
-    whole = w.value(np.ones((1, 5), dtype=bool))[0, 0]
-    assert whole == pytest.approx(plain[0, -1], abs=1.01 / 60)
-    assert (~p.present).sum() == 2 * 2
 
 
 def test_peeking_is_refused() -> None:
@@ -444,26 +407,16 @@ def throws(error):
 Nan = method("Nan", lambda view: np.full(view.n_clients, np.nan))
 
 
-class Swallows:
-    sees = ()
+def catching(kind):
+    """A method's values that goes on once after what comes."""
 
-    def values(self, view):
+    def values(view):
         try:
             time.sleep(30)
-        except Exception:
-            return np.zeros(view.n_clients)
-
-
-class Hoards:
-    """Catches whatever comes, once."""
-
-    sees = ()
-
-    def values(self, view):
-        try:
+        except kind:
             time.sleep(30)
-        except BaseException:
-            time.sleep(30)
+
+    return values
 
 
 class Backwards:
@@ -473,6 +426,11 @@ class Backwards:
 
     def values(self, view):
         return view.mean([fk.shapley(r.game()).values for r in view.rounds("negative_loss")])
+
+
+class Silent(Exception):
+    def __str__(self):
+        raise RuntimeError("no word")
 
 
 def test_bad_methods_end_in_one_sentence_and_stop_nobody() -> None:
@@ -488,11 +446,15 @@ def test_bad_methods_end_in_one_sentence_and_stop_nobody() -> None:
         method("Leaves", throws(SystemExit(0))): "Leaves raised SystemExit",
         method("Interrupts", throws(KeyboardInterrupt())): "Interrupts raised KeyboardInterrupt",
         method("Unheard", throws(odd("so"))): "Unheard raised Odd: so",
+        method("Mute", throws(Silent())): "Mute raised Silent: it cannot say why",
+        method("Complex", lambda view: np.arange(view.n_clients) * (1 + 2j)): (
+            "Complex returned complex numbers; expected 8 real ones"
+        ),
         method("Huge", lambda view: np.full(view.n_clients, 1e308)): (
             "Huge returned .*; the sum of these is not finite"
         ),
-        Swallows: "Swallows took longer than 1 seconds",
-        Hoards: "Hoards took longer than 1 seconds",
+        method("Swallows", catching(Exception)): "Swallows took longer than 1 seconds",
+        method("Hoards", catching(BaseException)): "Hoards took longer than 1 seconds",
         method("Sleeps", lambda view: time.sleep(30)): "Sleeps took longer than 1 seconds",
     }
     found = fk.arena.run(
@@ -500,9 +462,7 @@ def test_bad_methods_end_in_one_sentence_and_stop_nobody() -> None:
     )
     assert set(found.failures) == {c.__name__ for c in bad}
     for c, sentence in bad.items():
-        with pytest.raises(MethodError, match=sentence):
-            raise MethodError(found.failures[c.__name__])
-        assert "\n" not in found.failures[c.__name__]
+        assert re.fullmatch(f"{sentence}.*", found.failures[c.__name__])  # in one line
     assert list(found.board().index) == ["size", "Backwards"]
     assert set(found.values.method) == {"size", "Backwards"}
 
@@ -534,22 +494,6 @@ def test_ctrl_c_stops_the_arena_whatever_a_method_catches(noisy, method) -> None
         signal.signal(signal.SIGINT, found)
 
 
-class Silent(Exception):
-    def __str__(self):
-        raise RuntimeError("no word")
-
-
-def test_a_method_that_cannot_say_why_and_complex_values_are_out() -> None:
-    imaginary = method("Imaginary", lambda view: np.arange(view.n_clients) * (1 + 2j))
-    mute = method("Mute", throws(Silent()))
-    found = fk.arena.run([mute, imaginary], rows=["size"], scenarios=["free-riders"], seeds=[0])
-    assert found.failures == {
-        "Mute": "Mute raised Silent: it cannot say why",
-        "Imaginary": "Imaginary returned complex numbers; expected 8 real ones",
-    }
-    assert list(found.board().index) == ["size"]
-
-
 def upheaval(view):
     torch.set_default_dtype(torch.float64)
     torch.set_default_device("meta")
@@ -568,16 +512,8 @@ def test_what_a_method_sets_for_everybody_is_put_back(noisy) -> None:
         )  # fmt: skip
 
     before = state()
-    try:
-        play("upheaval", method("Upheaval", upheaval)(), noisy)
-        assert state() == before
-    finally:
-        torch.set_default_dtype(before[0])
-        torch.set_default_device(before[1])
-        torch.set_grad_enabled(before[2])
-        torch.use_deterministic_algorithms(before[3])
-        torch.set_num_threads(before[4])
-        np.seterr(**before[5])
+    play("upheaval", method("Upheaval", upheaval)(), noisy)
+    assert state() == before
 
 
 def test_who_cannot_be_found_is_out_and_an_error_where_there_is_nobody_else() -> None:
@@ -647,6 +583,13 @@ def known(quality, bad=None, group=None, retraining=None):
     }
 
 
+def frame_of(scenarios, seeds, truth, rows):
+    """Measures of methods that say the same in every federation and seed."""
+    places = [("digits", scenario, seed) for scenario in scenarios for seed in seeds]
+    made = {(*place, name): mine for place in places for name, mine in rows.items()}
+    return measure_all(made, dict.fromkeys(places, truth))
+
+
 def test_measures_against_closed_forms() -> None:
     mine = said([3.0, 1.0, 2.0, 0.0], **{"value.rounds": [0.0, 2.0, 1.0, 3.0]})
     truth = known([1.0, 0.7, 0.4, 0.0], bad=[0, 0, 1, 1], retraining=[4.0, 3.0, 2.0, 1.0])
@@ -698,14 +641,8 @@ def test_a_constant_is_not_stable_and_stability_has_no_reference() -> None:
     mine = said([1.0, 1.0, 1.0], **{"value.rate": [1.0, 1.0, 1.0]})
     truth = known([1.0, 0.5, 0.0])
     assert np.isnan(measure("sizes", mine, truth)["stability.rate"])
-    moved = {"value.rate": [1.0, 3.0, 2.0]}
-    rows, truths = {}, {}
-    for seed in (0, 1):
-        truths["digits", "sizes", seed] = truth
-        rows["digits", "sizes", seed, "size"] = mine
-        rows["digits", "sizes", seed, "random"] = said([1.0, 2.0, 3.0], **moved)
-        rows["digits", "sizes", seed, "loo"] = said([1.0, 2.0, 3.0], **moved)
-    frame = measure_all(rows, truths)
+    moved = said([1.0, 2.0, 3.0], **{"value.rate": [1.0, 3.0, 2.0]})
+    frame = frame_of(["sizes"], (0, 1), truth, {"size": mine, "random": moved, "loo": moved})
     for name in ("stability.rate", "stability.seeds"):
         assert list(summary(frame, name).columns) == ["mean", "low", "high", "units"]
         assert frame[(frame.measure == name) & (frame.method == "size")].value.isna().all()
@@ -717,19 +654,13 @@ def test_nothing_positive_is_not_fair_and_a_trick_should_not_matter() -> None:
     found = measure("duplicates", said([-1.0, -2.0, -30.0], **{"value.before": [1.0, 1.0]}), truth)
     assert all(np.isnan(x) for m, x in found.items() if m.startswith("fairness"))
     assert sum(m.startswith("fairness") for m in found) == 3
-    for name, groups in (("duplicates", (1, 5)), ("split", (1, 5))):
+    for name in TRICKS:
         p = plant(small(name), 0)
         (group,) = p.groups
-        assert sorted(p.role[list(group)]) == list(range(*groups))
-    rows = {
-        ("digits", "duplicates", seed, name): said(after, **{"value.before": [2.0, 1.0, 1.0]})
-        for seed in (0, 1)
-        for name, after in (
-            ("loses", [0.1, 2.0, 2.0, 0.1]), ("gains", [1.4, 1.0, 1.0, 1.0]),
-        )
-    }  # fmt: skip
-    truths = {("digits", "duplicates", seed): known([1.0] * 4) for seed in (0, 1)}
-    frame = measure_all(rows, truths)
+        assert sorted(p.role[list(group)]) == [1, 2, 3, 4]
+    before = {"value.before": [2.0, 1.0, 1.0]}
+    loses, gains = said([0.1, 2.0, 2.0, 0.1], **before), said([1.4, 1.0, 1.0, 1.0], **before)
+    frame = frame_of(["duplicates"], (0, 1), known([1.0] * 4), {"loses": loses, "gains": gains})
     assert list(summary(frame, "fairness.copying").index) == ["gains", "loses"]
     assert (ranking(frame, "fairness.copying")["first"] == "gains").all()
 
@@ -792,16 +723,15 @@ def test_summaries_pair_federations_and_correct_for_many_methods() -> None:
 
 def test_who_ran_elsewhere_alone_does_not_lead() -> None:
     """One easy federation is no mean over all."""
-    rows, truths = {}, {}
-    for scenario, easy in (("sizes", False), ("labels", False), ("free-riders", True)):
-        truths["digits", scenario, 0] = known([1.0, 0.7, 0.4, 0.0])
-        for name in ("exact", "proxy", "part"):
-            value = [4.0, 3.0, 2.0, 1.0] if easy else [1.0, 4.0, 3.0, 2.0]
-            if easy or name != "part":
-                rows["digits", scenario, 0, name] = said(value)
-    rows["digits", "split", 0, "proxy"] = said([4.0, 3.0, 2.0, 1.0])
-    truths["digits", "split", 0] = known([1.0, 0.7, 0.4, 0.0])
-    frame = measure_all(rows, truths)
+    truth, right, half = (
+        known([1.0, 0.7, 0.4, 0.0]), said([4.0, 3.0, 2.0, 1.0]), said([1.0, 4.0, 3.0, 2.0])
+    )  # fmt: skip
+    parts = [
+        frame_of(["sizes", "labels"], [0], truth, {"exact": half, "proxy": half}),
+        frame_of(["free-riders"], [0], truth, dict.fromkeys(("exact", "proxy", "part"), right)),
+        frame_of(["split"], [0], truth, {"proxy": right}),
+    ]
+    frame = pd.concat(parts, ignore_index=True)
     board = measures.board(frame)
     assert list(board.index) == ["exact", "proxy"]
     planted = summary(frame, "fidelity.planted")
@@ -833,12 +763,8 @@ def test_expelling_the_worst_in_closed_form() -> None:
 
 
 def test_a_role_that_is_drawn_anew_has_nothing_to_agree_about() -> None:
-    rows, truths = {}, {}
-    for seed in (0, 1):
-        for scenario in ("labels", "sizes"):
-            truths["digits", scenario, seed] = known([1.0, 0.5, 0.0])
-            rows["digits", scenario, seed, "loo"] = said([3.0, 2.0, 1.0])
-    frame = measure_all(rows, truths)
+    rows = {"loo": said([3.0, 2.0, 1.0])}
+    frame = frame_of(["labels", "sizes"], (0, 1), known([1.0, 0.5, 0.0]), rows)
     assert set(frame[frame.measure == "stability.seeds"].scenario) == {"sizes"}
 
 
@@ -878,23 +804,20 @@ def test_rows_are_recorded_once_and_entries_join_them(tmp_path, monkeypatch) -> 
     wanted = found.measures.set_index(["seed", "method", "measure"]).value
     kept = again.measures.set_index(["seed", "method", "measure"]).value
     np.testing.assert_allclose(kept.loc[wanted.index], wanted, rtol=1e-5, atol=1e-6)
-    with pytest.raises(ValueError, match="is a row of the arena"):
-        fk.arena.submit(found, "exact", "abc", store)
+    for name, commit, words in (
+        ("exact", "abc", "is a row of the arena"), ("nobody", "abc", "has no results"),
+        ("Backwards", "", "commit is ''"),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=words):
+            fk.arena.submit(found, name, commit, store)
     some = replace(record.cell, seeds=(0,), settings={**record.cell.settings, "commit": "part"})
     store.save(some, record.results[:1], record.manifest)
-    again = fk.arena.measures_of(store, "smoke")
-    assert "lacks 1 of 2 federations and seeds" in again.failures["Backwards@part"]
-    assert list(again.board().index) == ["exact", "random", "Backwards@abc123"]
-    store.path(some).unlink()
     forged = replace(record.cell, settings={**record.cell.settings, "method": "exact"})
     store.save(forged, record.results, record.manifest)
     again = fk.arena.measures_of(store, "smoke")
+    assert "lacks 1 of 2 federations and seeds" in again.failures.pop("Backwards@part")
     assert again.failures == {"exact@abc123": "exact@abc123 has the name of a row of the arena"}
     assert list(again.board().index) == ["exact", "random", "Backwards@abc123"]
-    with pytest.raises(ValueError, match="has no results"):
-        fk.arena.submit(found, "nobody", "abc", store)
-    with pytest.raises(ValueError, match="commit is ''"):
-        fk.arena.submit(found, "Backwards", "", store)
 
 
 def test_a_row_that_fails_is_out_with_a_store_too(tmp_path, monkeypatch) -> None:
@@ -956,13 +879,9 @@ def test_methods_can_be_compared_on_a_federation_of_ones_own() -> None:
         ({"lr": -1.0}, "lr"),
         ({"model": 3}, "model"),
         ({"retraining": "yes"}, "retraining"),
+        ({"federation": own_federation(15)}, "participants must be at most 14"),
     ],
 )
 def test_a_comparison_refuses_what_it_cannot_do(change, says) -> None:
     with pytest.raises(ValueError, match=says):
         fk.arena.compare(**{"federation": own_federation(), "model": "mlp-8", **change})
-
-
-def test_a_comparison_evaluates_all_coalitions_of_small_rounds_only() -> None:
-    with pytest.raises(ValueError, match="participants must be at most 14"):
-        fk.arena.compare(own_federation(15), "mlp-8")

@@ -58,8 +58,8 @@ def cell(code: str) -> str:
 
 @pytest.fixture
 def write(tmp_path: Path):
-    def make(body: str, stem: str = "page") -> Path:
-        path = tmp_path / "notebooks" / f"{stem}.md"
+    def make(body: str) -> Path:
+        path = tmp_path / "notebooks" / "page.md"
         path.parent.mkdir(exist_ok=True)
         path.write_text(HEADER + body, encoding="utf-8")
         return path
@@ -109,25 +109,18 @@ def test_a_page_without_header_is_refused(tmp_path: Path) -> None:
 
 
 def test_parameters_are_read_with_type_default_and_help(write) -> None:
-    known = parameters_of(write(PARAMETERS))
-    assert [(p.name, p.type, p.default) for p in known.values()] == [
-        ("seed", "int", 0),
-        ("rate", "float", 0.5),
-        ("name", "str", "digits"),
-        ("exact", "bool", False),
-    ]
-    assert known["rate"].help == "a step size"
+    known = parameters_of(write(PARAMETERS)).values()
+    assert [(p.name, p.type, p.default, p.help) for p in known] == [
+        ("seed", "int", 0, "root seed"), ("rate", "float", 0.5, "a step size"),
+        ("name", "str", "digits", "a data set"), ("exact", "bool", False, "whether to be exact"),
+    ]  # fmt: skip
 
 
 def test_values_typed_on_a_command_line_get_their_type(write) -> None:
     page = write(PARAMETERS)
     given = {"seed": "7", "rate": "1e-3", "name": "05", "exact": "true"}
-    assert guard_parameters(page, given) == {
-        "seed": 7,
-        "rate": 0.001,
-        "name": "05",
-        "exact": True,
-    }
+    read = {"seed": 7, "rate": 0.001, "name": "05", "exact": True}
+    assert guard_parameters(page, given) == read
     assert guard_parameters(page, {"rate": 1, "seed": "010"}) == {"rate": 1.0, "seed": 10}
 
 
@@ -136,10 +129,7 @@ def test_values_typed_on_a_command_line_get_their_type(write) -> None:
     [
         ("sede", "1", r"no parameter 'sede'; it knows seed, rate"),
         ("seed", "one", r"seed is 'one'; expected int"),
-        ("seed", "1.5", r"seed is '1\.5'; expected int"),
-        ("seed", "true", r"seed is 'true'; expected int"),
         ("rate", "fast", r"rate is 'fast'; expected float"),
-        ("seed", "1:30", r"seed is '1:30'; expected int"),
         ("seed", "[1", r"seed is '\[1'; expected int"),
         ("seed", True, r"seed is True; expected int"),
         ("rate", "nan", r"rate is 'nan'; expected float"),
@@ -189,9 +179,8 @@ def test_the_command_line_refuses_before_anything_runs(write, capsys, tmp_path: 
     assert "no notebook 'pages'; there are page" in capsys.readouterr().err
     assert fedkit(["book", *root, "run", "page", "-p", "seed", "1", "-p", "seed", "2"]) == 1
     assert "given twice" in capsys.readouterr().err
-    for value in ("[1", "1:30", "nan", "1e400"):
-        assert fedkit(["book", *root, "run", "page", "-p", f"seed={value}"]) == 1
-        assert f"parameter seed is {value!r}; expected int" in capsys.readouterr().err
+    assert fedkit(["book", *root, "run", "page", "-p", "seed=1:30"]) == 1
+    assert "parameter seed is '1:30'; expected int" in capsys.readouterr().err
     assert not (tmp_path / "_runs").exists()
     assert fedkit(["book", *root, "parameters", "pages"]) == 1
     assert "no notebook 'pages'" in capsys.readouterr().err
@@ -257,9 +246,9 @@ def test_a_failing_notebook_is_one_clear_error(
 
 
 def test_an_interrupt_leaves_out_what_has_not_begun(
-    write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pages = [write("", f"page{n}") for n in range(8)]
+    pages = [tmp_path / f"page{n}.md" for n in range(8)]
     begun = []
 
     def run(self, source, use_cache) -> str:
@@ -308,6 +297,7 @@ def test_whatever_a_run_depends_on_changes_its_key(small_book: Path, monkeypatch
         (small_book / name).write_text("passing", "utf-8")
     assert Book(small_book).key(source) == keys[-1]
     keys.append(Book(small_book, "laptop").key(source))
+    keys.append(Book(small_book, given={"rate": "0.25"}).key(source))
     (small_book / "data").mkdir()
     monkeypatch.setenv("FEDKIT_DATA", str(small_book / "data"))
     keys.append(Book(small_book).key(source))
@@ -315,7 +305,7 @@ def test_whatever_a_run_depends_on_changes_its_key(small_book: Path, monkeypatch
     keys.append(Book(small_book).key(source))
     monkeypatch.setattr(build, "_installed_packages", installed_packages)
     keys.append(Book(small_book).key(source))
-    assert len(set(keys)) == len(keys) == 10
+    assert len(set(keys)) == len(keys) == 11
 
 
 def test_a_kept_run_is_used_only_while_it_is_whole(small_book: Path, monkeypatch) -> None:
@@ -339,11 +329,12 @@ def test_a_kept_run_is_used_only_while_it_is_whole(small_book: Path, monkeypatch
 
 
 def test_what_is_missing_or_has_drifted_stops_the_build(small_book: Path, capsys) -> None:
-    assert fedkit(["book", "--root", str(small_book), "build"]) == 1
+    build = ["book", "--root", str(small_book), "build"]
+    assert fedkit(build) == 1
     assert "pages without a source: book/intro" in capsys.readouterr().err
     (small_book / "book").mkdir()
     (small_book / "book" / "intro.md").write_text("# Hello\n", "utf-8")
-    assert fedkit(["book", "--root", str(small_book), "build"]) == 1
+    assert fedkit(build) == 1
     assert "page.ipynb is missing" in capsys.readouterr().err
     assert not (small_book / "_stage").exists()
 
@@ -352,18 +343,17 @@ def test_a_page_may_be_built_with_parameters(small_book: Path, monkeypatch, caps
     ran: list[dict[str, str]] = []
     monkeypatch.setattr("fedkit.book.build.execute", lambda s, t, given, *_: ran.append(given))
     build = ["book", "--root", str(small_book), "build", "--only", "page"]
-    assert fedkit([*build, "-p", "rate", "x"]) == 1
-    assert "parameter rate is 'x'; expected float" in capsys.readouterr().err
-    assert fedkit([*build, "-p", "sede", "1"]) == 1
-    assert "no notebook of this build has a parameter sede" in capsys.readouterr().err
-    assert fedkit([*build, "-p", "profile", "huge"]) == 1
-    assert "profile is 'huge'" in capsys.readouterr().err
+    for name, value, said in (
+        ("rate", "x", "parameter rate is 'x'; expected float"),
+        ("sede", "1", "no notebook of this build has a parameter sede"),
+        ("profile", "huge", "profile is 'huge'"),
+    ):
+        assert fedkit([*build, "-p", name, value]) == 1
+        assert said in capsys.readouterr().err
     assert ran == []
     # there is no prose to be rendered
     assert fedkit([*build, "-p", "rate", "0.25", "-p", "profile", "laptop"]) == 1
     assert ran == [{"rate": "0.25", "profile": "laptop"}]
-    source = small_book / "notebooks" / "page.md"
-    assert Book(small_book).key(source) != Book(small_book, given={"rate": "0.25"}).key(source)
 
 
 # ------------------------------------------------------------------------------ API page
@@ -379,12 +369,11 @@ def test_every_public_name_is_on_one_api_page_once() -> None:
         if line.startswith("   :members:")
         for name in line.removeprefix("   :members:").split(",")
     )
-    modules = list(public_modules())
-    assert {name for module in modules for name in module.__all__} <= set(shown)
-    for module in modules:
+    values: dict[str, set[int]] = {}
+    for module in public_modules():
         for name in module.__all__:
-            values = {id(getattr(m, name)) for m in modules if name in m.__all__}
-            assert shown[name] == len(values), name
+            values.setdefault(name, set()).add(id(getattr(module, name)))
+    assert shown == {name: len(objects) for name, objects in values.items()}
     assert page_of("fedkit.fedvalue.protocol.keys") == "api-protocol"
     assert page_of("fedkit.fedvalue.cmi") == "api-columns"
 

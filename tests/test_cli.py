@@ -156,9 +156,8 @@ def test_seeds_only_and_dry_run(store: Store, capsys: pytest.CaptureFixture[str]
     [
         (["run", "nobody"], "paper 'nobody' is unknown; choose from"),
         (["run", "toy", "table9"], "no experiment 'table9'; choose from table1, other"),
-        (["run", "toy", "--profile", "huge"], "choose from smoke, laptop, paper"),
-        (["run", "toy", "--device", "abacus"], "choose auto, cpu or cuda"),
-        (["run", "toy", "--device", "abacus", "--dry-run"], "choose auto, cpu or cuda"),
+        (["run", "toy", "--profile", "huge"], "expected 'smoke', 'laptop' or 'paper'"),
+        (["run", "toy", "--device", "abacus", "--dry-run"], "expected 'auto', 'cpu' or 'cuda'"),
         (["run", "toy", "--engine", "abacus", "--dry-run"], "engine is 'abacus'; expected 'here'"),
         (["run", "toy", "--address", "auto", "--dry-run"], "add --engine ray"),
         (["run", "toy", "--seeds", "4-0"], "run backwards"),
@@ -166,25 +165,19 @@ def test_seeds_only_and_dry_run(store: Store, capsys: pytest.CaptureFixture[str]
         (["run", "toy", "table1", "--only", "method=z"], "method is one of a, b"),
         (["run", "toy", "table1", "--only", "method"], "write name=value"),
         (["run", "toy", "table1", "--only", ""], "write name=value"),
-        (["run", "toy", "table1", "--only", "=a"], "write name=value"),
         (["audit", "--only", "method=a,"], "write name=value"),
         (["run", "toy", "--only", "key=123"], "no cell has key '123'; key is one of"),
         (["audit", "--paper", "nobody"], "paper 'nobody' is unknown; choose from"),
         (["audit", "--paper", "toy", "--experiment", "x"], "called 'x'; choose from other, table1"),
         (["audit", "--paper", "toy"], "no record of toy at profile paper to audit"),
         (["golden", "nobody/run"], "no golden run is called 'nobody/run'; there are arena/*"),
-        (["golden", ""], "no golden run is called ''"),
         (["compare", "fedowen", "--table", "x"], "no claims in table 'x'; tables are"),
         (["compare", "fedowen", "--verdict", "zz"], "'zz' names no verdict; choose one of"),
-        (["compare", "--verdict", "x"], "'x' names no verdict; choose one of: reproduced; "),
         (["compare", "--verdict", "reproduced"], "of one paper, such as: fedkit compare"),
         (["run", "fedowen", "tabel1"], "no experiment 'tabel1'; choose from table1, table2"),
         (["audit", "--experiment", "tabel1"], "called 'tabel1'; choose from approximation"),
-        (["book", "build", "--only", "x"], "there is no notebook 'x'; there are"),
-        (["book", "parameters", "x"], "there is no notebook 'x'; there are"),
         (["book", "--root", "/nowhere", "sync"], "no _toc.yml in /nowhere"),
         (["run", "toy", "other", "--profile", "paper"], "no cells at profile paper"),
-        (["list", "nobody"], "is unknown"),
         (["golden", "fedms/run.fedms", "toy/x"], "no golden run is called 'toy/x'; there are"),
         (["audit", "--cells", "0"], "at least one cell"),
         (["audit", "--seed", "-1"], "seed is -1; expected a whole number"),
@@ -209,14 +202,10 @@ def test_mistakes_get_one_clear_line(
 
 def test_cells_are_selected_by_their_settings(store: Store) -> None:
     table = get("toy", "table1")
-    assert {c.settings["method"] for c in table.select("smoke", method="a")} == {"a"}
     assert table.select("smoke") == table.cells("smoke", None)
     (one,) = table.select("smoke", method="a", alpha=1.0)
+    assert (one.settings["method"], one.settings["alpha"]) == ("a", 1.0)
     assert table.select("smoke", key=one.digest) == [one]
-    with pytest.raises(ValueError, match="no cell has method 'z'; method is one of a, b"):
-        table.select("smoke", method="z")
-    with pytest.raises(ValueError, match="no cell has a setting 'colour'"):
-        table.select("smoke", colour="red")
 
 
 def test_unknown_commands_and_options(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
@@ -266,13 +255,10 @@ def test_compare(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
     assert "no record of fedowen at profile paper" in out
     out = fedkit(capsys, "compare", "fedowen", "--markdown")[1]
     assert out.index("✓ reproduced") < out.index("| claim | where")
-    code, out, _ = fedkit(capsys, "compare", "fedowen", "--table", "t1")
-    assert "88.12<br>–<br>– no record" in out
+    assert "88.12<br>–<br>– no record" in fedkit(capsys, "compare", "fedowen", "--table", "t1")[1]
     out = fedkit(capsys, "compare", "fedccea", "--profile", "smoke")[1]
     assert f"no record of fedccea at profile smoke in {store.root / 'smoke/fedccea'}" in out
     assert "fedkit run fedccea --profile smoke makes them" in out
-    err = fedkit(capsys, "compare", "fedccea", "--table", "t1")[2]
-    assert "no claims in table 't1'; tables are" in err
     err = fedkit(capsys, "compare", "fedccea", "--table", "t2", "--markdown")[2]
     assert "leave out --verdict" in err
     fedkit(capsys, "run", "toy", "table1", "--quiet")

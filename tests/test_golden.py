@@ -174,7 +174,7 @@ def test_the_audit_finds_what_differs(tmp_path: Path) -> None:
     assert row.verdict == "different"
     assert row.difference > 0.05
 
-    def missing(c: Cell, device: object, progress: bool) -> list[dict[str, object]]:
+    def missing(*_: object) -> list[dict[str, object]]:
         raise FileNotFoundError("no data")
 
     assert audit(records[0], 0, Experiment("toy", "t", "", list, missing)).verdict == "data missing"

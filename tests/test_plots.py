@@ -25,17 +25,12 @@ from fedkit import plots
 @pytest.fixture
 def tidy() -> pd.DataFrame:
     rows = [
-        {
-            "estimator": name,
-            "evaluations": budget,
-            "seed": seed,
-            "error": scale * (1 + seed) / budget,
-        }
+        (name, budget, seed, scale * (1 + seed) / budget)
         for name, scale in (("plain", 1.0), ("paired", 0.5))
         for budget in (16, 64, 256)
         for seed in range(4)
     ]
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows, columns=["estimator", "evaluations", "seed", "error"])
 
 
 def legend_of(picture: plots.Picture) -> list[str]:
@@ -110,6 +105,8 @@ def test_band_is_students_interval_of_the_seeds(tidy: pd.DataFrame) -> None:
     assert np.isclose(at.min(), low)
     assert np.isclose(at.max(), high)
     assert np.isclose(axis.get_lines()[0].get_ydata()[1], sample.mean())
+    alone = plots.error_against_evaluations(tidy[tidy.seed == 0]).axes[0]
+    assert not alone.collections[0].get_paths()
 
 
 def test_a_band_stays_within_what_the_quantity_can_be(tidy: pd.DataFrame) -> None:
@@ -123,11 +120,6 @@ def test_a_band_stays_within_what_the_quantity_can_be(tidy: pd.DataFrame) -> Non
     assert low < 0.01
     assert high > 0.2
     assert ends((0.01, 0.2)) == (0.01, 0.2)
-
-
-def test_one_seed_has_no_band(tidy: pd.DataFrame) -> None:
-    axis = plots.error_against_evaluations(tidy[tidy.seed == 0]).axes[0]
-    assert not axis.collections[0].get_paths()
 
 
 def test_look_of_a_method_is_fixed_by_order(tidy: pd.DataFrame) -> None:
@@ -227,16 +219,8 @@ def test_a_table_says_what_it_shows_and_no_number_is_nothing() -> None:
     html = plots.table(frame, "What `x` is.", decimals=1).html
     assert "<caption>What <code>x</code> is.</caption>" in html
     cells = re.findall(r"<td>(.*?)</td>", html)
-    assert cells == [
-        "1",
-        "2.3·10<sup>−10</sup>",
-        "−0.5",
-        "a&lt;b",
-        "2",
-        "–",
-        "1.9·10<sup>11</sup>",
-        "–",
-    ]
+    first, second = ["1", "2.3·10<sup>−10</sup>", "−0.5", "a&lt;b"], ["1.9·10<sup>11</sup>", "–"]
+    assert cells == [*first, "2", "–", *second]
     odd = pd.DataFrame({"x": [-3, -0.0, -0.0123, "-1.5 [-2.0, 0.5] *"]}).rename_axis("id")
     html = plots.table(odd, "What.", decimals=1).html
     cells = ["−3", "0.0", "−0.012", "−1.5 [−2.0,\u00a00.5]\u00a0*"]  # no hyphens, no breaks
@@ -288,19 +272,14 @@ def test_sliders_hold_a_picture_for_every_position_and_show_the_first_without_sc
 def test_sliders_refuse_no_picture_and_too_many(values) -> None:
     with pytest.raises(ValueError, match="1 to 80 pictures"):
         plots.slider(lambda *_: pytest.fail("drawn"), values, "Nothing.")
-
-
-def test_a_slider_starts_where_there_is_a_position() -> None:
     with pytest.raises(ValueError, match="start of 'a' must be 0 to 1, got 2"):
         plots.slider(lambda _: pytest.fail("drawn"), {"a": [1, 2]}, "Late.", start={"a": 2})
 
 
 def test_a_finder_is_a_table_without_script_and_escapes_what_it_shows() -> None:
     frame = pd.DataFrame({"paper": ["a", "b"], "claim": ["x < 1", "y"], "ours": ["1.5", "–"]})
-    shown = plots.finder(
-        frame, "All & every.", ["paper"], keys={"ours": [1.5, math.nan]},
-        fold={"claim": ["rule: `r`\nnote", "none"]},
-    )  # fmt: skip
+    more = {"keys": {"ours": [1.5, math.nan]}, "fold": {"claim": ["rule: `r`\nnote", "none"]}}
+    shown, again = (plots.finder(frame, "All & every.", ["paper"], **more) for _ in range(2))
     html = shown.html
     assert "<caption>All &amp; every.</caption>" in html
     assert "<summary>x &lt; 1</summary>rule: <code>r</code><br>note</details>" in html
@@ -308,10 +287,7 @@ def test_a_finder_is_a_table_without_script_and_escapes_what_it_shows() -> None:
     assert "name='paper' data-column='0'" in html
     assert "<td data-key='1.5'>1.5</td>" in html
     assert "<td>–</td>" in html
-    assert html == plots.finder(
-        frame, "All & every.", ["paper"], keys={"ours": [1.5, math.nan]},
-        fold={"claim": ["rule: `r`\nnote", "none"]},
-    ).html  # fmt: skip
+    assert html == again.html
     assert len(re.findall(r"</script>", html)) == 1
     assert "x < 1" in repr(shown)
 

@@ -87,30 +87,21 @@ def test_the_lock_meets_every_declared_requirement(python: str, system: str) -> 
 
 def test_the_lock_is_only_names_and_versions() -> None:
     for line in locked():
-        assert line.url is None
         assert re.fullmatch(r"==[\w.!+]+", str(line.specifier)), f"{line} is not pinned"
     text = (ROOT / "requirements.lock").read_text("utf-8")
-    for word in ("--", "://", "file:", "sha256", str(Path.home())):
-        assert word not in text
+    assert not [word for word in ("--", "://", "file:", "sha256") if word in text]
 
 
 def test_the_extras_are_those_that_the_readme_names() -> None:
-    assert set(EXTRAS) == set(
-        ["run", "vertical", "service", "book", "flower", "ray", "bench", "dev", "all"]
-    )
-    listed = re.search(r"Extras: (.*)\.", README)
-    assert listed is not None
-    assert re.findall(r"`(\w+)`", listed[1]) == list(EXTRAS)
-    everything = re.fullmatch(r"fedkit-contributions\[(.*)\]", EXTRAS["all"][0])
-    assert everything is not None
-    assert set(everything[1].split(",")) == set(EXTRAS) - {"all"}
+    assert re.findall(r"`(\w+)`", re.findall(r"Extras: (.*)\.", README)[0]) == list(EXTRAS)
+    (everything,) = re.findall(r"fedkit-contributions\[(.*)\]", EXTRAS["all"][0])
+    assert set(everything.split(",")) == set(EXTRAS) - {"all"}
 
 
 def test_the_conda_environment_is_the_same_environment() -> None:
     environment = yaml.safe_load((ROOT / "environment.yml").read_text("utf-8"))
-    python, pip, nested = environment["dependencies"]
-    assert pip == "pip"
-    assert nested == {"pip": ["-r requirements.lock", "-e ."]}
+    python, *rest = environment["dependencies"]
+    assert rest == ["pip", {"pip": ["-r requirements.lock", "-e ."]}]
     version = python.removeprefix("python=")
     assert SpecifierSet(PROJECT["project"]["requires-python"]).contains(version)
     workflow = (ROOT / ".github/workflows/ci.yml").read_text("utf-8")
@@ -119,11 +110,10 @@ def test_the_conda_environment_is_the_same_environment() -> None:
 
 def test_what_is_installed_is_what_is_locked() -> None:
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
-    system = {"linux": "linux", "darwin": "darwin"}.get(sys.platform)
-    if system is None or python not in ("3.11", "3.12", "3.13"):
+    if sys.platform not in ("linux", "darwin") or python not in ("3.11", "3.12", "3.13"):
         pytest.skip("the lock is checked on Linux and macOS with Python 3.11 to 3.13")
     other = {}
-    for name, version in locked_for(python, system).items():
+    for name, version in locked_for(python, sys.platform).items():
         try:
             there = metadata.version(name)
         except metadata.PackageNotFoundError:
@@ -187,16 +177,6 @@ def test_the_second_example_of_the_readme_runs_on_its_own() -> None:
     assert "p (Holm)" in done.stdout
 
 
-def test_the_readme_switches_the_environment_on_before_its_commands() -> None:
-    before, _, after = README.partition("```bash\nmake setup && . .venv/bin/activate\n```\n")
-    assert "\nfedkit " in after
-    blocks = re.findall(r"```\w+\n.*?```", before, flags=re.DOTALL)
-    assert blocks
-    assert not any(re.search(r"^\S*fedkit ", block, flags=re.MULTILINE) for block in blocks)
-    assert "```python" not in before
-    assert ".venv/" not in before + after
-
-
 def test_every_make_target_that_is_mentioned_exists() -> None:
     makefile = (ROOT / "Makefile").read_text("utf-8")
     targets = set(re.findall(r"^([a-z-]+):", makefile, flags=re.MULTILINE))
@@ -213,29 +193,27 @@ def test_every_make_target_that_is_mentioned_exists() -> None:
     }
     assert mentioned <= targets, mentioned - targets
     assert {"book", "test"} <= mentioned
+    if shutil.which("make") is not None:  # alone it prints them all
+        done = subprocess.run(["make"], cwd=ROOT, capture_output=True, text=True, check=True)
+        for target in re.findall(r"^([a-z-]+):.*##", makefile, flags=re.MULTILINE):
+            assert f"make {target}" in done.stdout
 
 
-def test_make_alone_prints_help_with_every_target() -> None:
-    if shutil.which("make") is None:
-        pytest.skip("needs make")
-    done = subprocess.run(["make"], cwd=ROOT, capture_output=True, text=True, check=True)
-    makefile = (ROOT / "Makefile").read_text("utf-8")
-    for target in re.findall(r"^([a-z-]+):.*##", makefile, flags=re.MULTILINE):
-        assert f"make {target}" in done.stdout
-
-
-def test_every_command_that_is_mentioned_exists() -> None:
-    pytest.importorskip("typer")
-    import typer
-
+def test_every_command_and_option_that_is_mentioned_exists() -> None:
+    typer = pytest.importorskip("typer")
     from fedkit.cli import app
 
-    known = set(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
+    commands = typer.main.get_command(app).commands
     text = README + (ROOT / "book/how-to-read.md").read_text("utf-8")
     blocks = "\n".join(re.findall(r"```bash\n(.*?)```", text, flags=re.DOTALL))
     used = set(re.findall(r"^(?:\S*/)?fedkit ([a-z]+)", blocks, flags=re.MULTILINE))
     assert used
-    assert used <= known
+    assert used <= set(commands)
+    front = (ROOT / "book" / "intro.md").read_text("utf-8")
+    options = re.findall(r"`fedkit (\w+)[^`]*? (--[\w-]+)", front)
+    assert options
+    for command, option in options:
+        assert any(option in known.opts for known in commands[command].params), (command, option)
 
 
 def test_no_result_is_typed_on_the_front_page() -> None:
@@ -243,30 +221,6 @@ def test_no_result_is_typed_on_the_front_page() -> None:
     text = re.sub(r"`[^`]*`|\"[^\"]*\"|95% intervals|:width: \d+%", " ", text)
     typed = re.findall(r".*(?<![\w^.])\d+(?:\.\d+)?(?: ?%| points|\.\d).*", text)
     assert not typed, f"glue these numbers: {typed}"
-
-
-def test_every_question_is_named_at_the_top_of_its_part() -> None:
-    text = (ROOT / "book" / "questions.md").read_text("utf-8")
-    _, *parts = re.split(r"^## .*\n\n", text, flags=re.MULTILINE)
-    for part in parts:
-        names, _, questions = part.partition("\n")
-        labels = re.findall(r"^\((q-[\w-]+)\)=\n\*\*.+\*\*$", questions, flags=re.MULTILINE)
-        assert labels == re.findall(r"<(q-[\w-]+)>`", names)
-        assert len(labels) == len(re.findall(r"^\*\*.+\*\*$", questions, flags=re.MULTILINE))
-
-
-def test_options_of_commands_on_the_front_page_exist() -> None:
-    pytest.importorskip("typer")
-    import typer
-
-    from fedkit.cli import app
-
-    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
-    text = (ROOT / "book" / "intro.md").read_text("utf-8")
-    options = re.findall(r"`fedkit (\w+)[^`]*? (--[\w-]+)", text)
-    assert options
-    for command, option in options:
-        assert any(option in known.opts for known in commands[command].params), (command, option)
 
 
 def test_links_of_the_readme_lead_somewhere() -> None:
@@ -281,12 +235,8 @@ def test_links_of_the_readme_lead_somewhere() -> None:
 def test_licences_and_citation() -> None:
     assert (ROOT / "LICENSE").read_text("utf-8").startswith("MIT License")
     assert PROJECT["project"]["license"] == "MIT"
-    content = (ROOT / "LICENSE-CONTENT").read_text("utf-8")
-    assert "creativecommons.org/licenses/by/4.0/legalcode" in content
+    assert "licenses/by/4.0/legalcode" in (ROOT / "LICENSE-CONTENT").read_text("utf-8")
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))
-    assert citation["cff-version"] == "1.2.0"
-    for key in ("message", "title", "authors", "version", "license", "date-released"):
-        assert citation[key]
     version = PROJECT["project"]["version"]
     assert citation["version"] == version == metadata.version("fedkit-contributions")
     changelog = (ROOT / "CHANGELOG.md").read_text("utf-8")
@@ -296,30 +246,25 @@ def test_licences_and_citation() -> None:
 def test_one_script_is_the_continuous_integration() -> None:
     script = ROOT / ".ci" / "run"
     assert os.access(script, os.X_OK)
-    text = script.read_text("utf-8")
-    assert "set -euo pipefail" in text
     for stage in ("make lint", "make test", "make book", "make check-book", "../shared/data"):
-        assert stage in text
+        assert stage in script.read_text("utf-8")
     for workflow in (ROOT / ".github/workflows").glob("*.yml"):
-        assert yaml.safe_load(workflow.read_text("utf-8"))["jobs"]
         assert ".ci/run" in workflow.read_text("utf-8")
 
 
 def test_the_totals_of_several_runs_are_added_up(tmp_path: Path) -> None:
+    def total(*names: str) -> str:
+        command = [
+            sys.executable,
+            str(ROOT / ".ci/totals.py"),
+            *(tmp_path / name for name in names),
+        ]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
     (tmp_path / "a").write_text("x\n==== 3 passed, 2 skipped, 1 warning in 3.20s ====\n", "utf-8")
     (tmp_path / "b").write_text("1 failed, 10 passed, 2 warnings, 1 error in 0.80s\n", "utf-8")
-    command = [
-        sys.executable,
-        str(ROOT / ".ci/totals.py"),
-        str(tmp_path / "a"),
-        str(tmp_path / "b"),
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    said = "1 failed, 13 passed, 2 skipped, 3 warnings, 1 error in 4.00s"
-    assert done.stdout.strip() == said
-    command[2:] = [str(tmp_path / "nothing")]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "no tests ran in 0.00s"
+    assert total("a", "b") == "1 failed, 13 passed, 2 skipped, 3 warnings, 1 error in 4.00s"
+    assert total("nothing") == "no tests ran in 0.00s"
 
 
 def test_no_local_paths_and_no_package_index() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import gc
 import getpass
 import json
 import math
@@ -12,9 +11,8 @@ import platform
 import signal
 import subprocess
 import sys
-import threading
 import time
-import weakref
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -276,26 +274,13 @@ def test_finished_cells_are_skipped(store: Store) -> None:
 def test_what_a_cell_leaves_in_a_cycle_is_freed(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Large:
-        """Stands for a federation: its table refers to itself."""
-
-    left: list[weakref.ref[Large]] = []
-    alive: list[int] = []
-
-    def leaves(c: Cell) -> list[dict[str, object]]:
-        alive.append(sum(item() is not None for item in left))
-        large = Large()
-        large.itself = large  # type: ignore[attr-defined]
-        left.append(weakref.ref(large))
-        return compute(c)
-
+    freed: list[bool] = []
+    monkeypatch.setattr(running.gc, "collect", lambda: freed.append(True))
+    run_cells([cell("a")], compute, store, progress=False)
+    assert not freed  # a quick one leaves little
     monkeypatch.setattr(running, "_COLLECT_AFTER", -1.0)
-    gc.disable()
-    try:
-        run_cells([cell("a"), cell("b"), cell("c")], leaves, store, progress=False)
-    finally:
-        gc.enable()
-    assert alive == [0, 0, 0]
+    run_cells([cell("b"), cell("c")], compute, store, progress=False)
+    assert len(freed) == 2
 
 
 def test_failures_stop_or_are_kept(store: Store) -> None:
@@ -334,14 +319,8 @@ def test_threads_compute_each_cell_once(store: Store) -> None:
         time.sleep(0.002)
         return compute(c)
 
-    def work() -> None:
-        run_cells(cells, slow, store, progress=False)
-
-    threads = [threading.Thread(target=work) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda _: run_cells(cells, slow, store, progress=False), range(8)))
     assert len(started) == len(set(started)) == len(store.paths()) == 40
     assert check_records(store) == []
 
@@ -366,20 +345,17 @@ run_cells(cells, compute, Store(root), progress=False)
 """
 
 
-def _runner(root: Path, pause: float) -> subprocess.Popen[bytes]:
-    log = root / "log.txt"
-    return subprocess.Popen([sys.executable, "-c", RUNNER, str(root / "r"), str(log), str(pause)])
-
-
-def _lines(root: Path) -> list[str]:
-    log = root / "log.txt"
-    return log.read_text().split("\n")[:-1] if log.exists() else []
-
-
 def test_a_killed_run_goes_on_with_nothing_lost_or_doubled(tmp_path: Path) -> None:
-    first = _runner(tmp_path, 0.3)
+    log = tmp_path / "log.txt"
+    log.touch()
+
+    def runner(pause: float) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-c", RUNNER, str(tmp_path / "r"), str(log), str(pause)]
+        return subprocess.Popen(command)
+
+    first = runner(0.3)
     deadline = time.monotonic() + 60
-    while _lines(tmp_path).count("end 1") == 0 or _lines(tmp_path)[-1] != "start 2":
+    while not log.read_text().endswith("end 1\nstart 2\n"):
         assert time.monotonic() < deadline
         time.sleep(0.005)
     first.send_signal(signal.SIGKILL)  # in the middle of cell 2
@@ -389,10 +365,10 @@ def test_a_killed_run_goes_on_with_nothing_lost_or_doubled(tmp_path: Path) -> No
     assert len(before) == 2
     assert len(list(folder.glob("*.lock"))) == 1  # the dead runner's
 
-    pair = [_runner(tmp_path, 0.05), _runner(tmp_path, 0.05)]  # two at once take it up
+    pair = [runner(0.05), runner(0.05)]  # two at once take it up
     assert [process.wait(timeout=60) for process in pair] == [0, 0]
     store = Store(tmp_path / "r")
-    ends = [line for line in _lines(tmp_path) if line.startswith("end")]
+    ends = [line for line in log.read_text().splitlines() if line.startswith("end")]
     assert sorted(ends) == [f"end {i}" for i in range(6)]  # each finished exactly once
     assert sorted(store.frame().value) == [0.5] * 6 + [1.5] * 6
     assert {name: (folder / name).read_bytes() for name in before} == before
@@ -422,10 +398,8 @@ def test_manifest_and_stamp_tell_how_and_never_where() -> None:
     assert (manifest["device"], manifest["seconds"]) == ("cuda", 1.235)
     assert manifest["evaluations"] == 7
     assert manifest["versions"]["python"] == platform.python_version()
-    assert manifest["threads"] >= 1
     assert 1 < manifest["peak_memory_mib"] < 1e6
     table = provenance.stamp("smoke")
-    assert table.equals(provenance.stamp("smoke"))
     assert table.loc["profile", "value"] == "smoke"
     assert {"fedkit", "python", "numpy", "torch", "threads", "device", "commit"} <= set(table.index)
     text = repr(manifest) + table.to_string()

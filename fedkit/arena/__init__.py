@@ -5,40 +5,20 @@
 
 from __future__ import annotations
 
-from fedkit.extras import later
+from fedkit.extras import homes, later
 
-_LATER = {
-    "BETTER": "measures",
-    "Compared": "own",
-    "Entered": "entering",
-    "MEASURES": "measures",
-    "METHODS": "methods",
-    "Method": "methods",
-    "MethodError": "methods",
-    "PeekError": "methods",
-    "Planted": "federations",
-    "RoundByRound": "methods",
-    "SCENARIOS": "federations",
-    "SIGHTS": "methods",
-    "Scenario": "federations",
-    "View": "methods",
-    "World": "truths",
-    "board": "measures",
-    "compare": "own",
-    "interval": "measures",
-    "measure": "measures",
-    "measures_of": "entering",
-    "picture": "measures",
-    "plant": "federations",
-    "play": "methods",
-    "ranking": "measures",
-    "run": "entering",
-    "scenarios": "cells",
-    "submit": "entering",
-    "summary": "measures",
-    "world": "truths",
-}
+_HOMES = homes(
+    {
+        "federations": "Planted SCENARIOS Scenario plant",
+        "truths": "World world",
+        "methods": "METHODS Method MethodError PeekError RoundByRound SIGHTS View play",
+        "cells": "scenarios",
+        "measures": "BETTER MEASURES board interval measure picture ranking summary",
+        "entering": "Entered measures_of run submit",
+        "own": "Compared compare",
+    }
+)
 
-__all__ = list(_LATER)
+__all__ = list(_HOMES)
 EXPERIMENTS = ("truths", "methods", "entries")
-__getattr__ = later(__name__, _LATER)
+__getattr__ = later(__name__, _HOMES)

@@ -7,7 +7,6 @@ in the order of the roles, so that seeds can be compared.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import lru_cache
 from typing import Any
@@ -16,13 +15,13 @@ import numpy as np
 import numpy.typing as npt
 
 from fedkit.arena.federations import SCENARIOS, TRICKS, Scenario
-from fedkit.arena.methods import METHODS, Method, Played, Simulated, View, find_method, play
+from fedkit.arena.methods import METHODS, Method, Simulated, View, find_method, play
 from fedkit.arena.truths import World, retraining_values, world
 from fedkit.checks import choice
 from fedkit.federated.aggregation import Proportional
 from fedkit.federated.valuers import Round
 from fedkit.papers import common
-from fedkit.records.cell import PROFILES, Cell
+from fedkit.records.cell import Cell
 from fedkit.records.golden import Tiny
 
 __all__ = ["method_result", "scenarios", "seeds_of", "truth_result", "variants"]
@@ -110,35 +109,22 @@ def method_result(
 ) -> dict[str, Any]:
     """Return one method's values on a scenario and its variants, its costs and its worth.
 
-    Raises
-    ------
-    fedkit.arena.methods.MethodError
-        As in :func:`~fedkit.arena.methods.play`.
+    A method that fails raises as in :func:`~fedkit.arena.methods.play`.
     """
-    series: dict[str, list[float]] = {}
     w = world(s, seed)
-    first: Played = play(name, method, w, limit)
+    first = play(name, method, w, limit)
     value = _by_role(w, first.values)  # what is on record is judged, to the digit
-    series["value"] = value.tolist()
+    series = {"value": value}
     for variant, changed in variants(s).items():
         if variant.startswith("seen") and "training" in method.sees:
             continue  # training anew is dear, and its images are one setting among others
         other = world(changed, seed)
-        series[f"value.{variant}"] = _by_role(
-            other, play(name, method, other, limit).values
-        ).tolist()
-    metrics = {
-        "evaluations": float(first.evaluations),
-        "trainings": first.trainings,
-        "seconds": first.seconds,
-        "held": first.held,
-        "fidelity": first.fidelity,
-        **worth(w, value[w.planted.role]),
-    }
-    return {
-        "metrics": metrics, "series": series, "evaluations": first.evaluations,
-        "data": common.identity(common.dataset(s.dataset)),
-    }  # fmt: skip
+        series[f"value.{variant}"] = _by_role(other, play(name, method, other, limit).values)
+    told = ("evaluations", "trainings", "seconds", "held", "fidelity")
+    metrics = {name: float(getattr(first, name)) for name in told}
+    metrics |= worth(w, value[w.planted.role])
+    found = common.result(seed, s.dataset, metrics, series)
+    return {**found, "evaluations": first.evaluations}
 
 
 @lru_cache(maxsize=256)
@@ -150,24 +136,15 @@ def truth_result(s: Scenario, seed: int) -> dict[str, Any]:
     group = np.full(w.n, np.nan)
     for g, members in enumerate(p.groups):
         group[list(members)] = g
-    by_client = {
-        "quality": p.quality,
-        "bad": p.bad,
-        "group": group,
-        **{
-            f"{what}.{name}": numbers[:, column]
-            for what, numbers in (("retraining", found.values), ("error", found.standard_errors))
-            for column, name in enumerate(("accuracy", "loss"))
-        },
-    }
-    series = {name: _by_role(w, values).tolist() for name, values in by_client.items()}
+    by_client = {"quality": p.quality, "bad": p.bad, "group": group}
+    for column, name in enumerate(("accuracy", "loss")):
+        by_client[f"retraining.{name}"] = found.values[:, column]
+        by_client[f"error.{name}"] = found.standard_errors[:, column]
+    series = {name: _by_role(w, values) for name, values in by_client.items()}
     everybody = w.value(np.ones((1, w.n), dtype=bool))[0]
     metrics = {"accuracy": 100 * float(everybody[0]), "loss": -float(everybody[1])}
     metrics["federations"] = float(found.evaluations)
-    return {
-        "metrics": metrics, "series": series,
-        "data": common.identity(common.dataset(s.dataset)),
-    }  # fmt: skip
+    return common.result(seed, s.dataset, metrics, series)
 
 
 @common.each_seed
@@ -181,12 +158,6 @@ def run_method(cell: Cell, seed: int, device: Any, progress: bool) -> dict[str, 
     """Run a cell of a method."""
     name, method = find_method(cell.settings["method"])
     return method_result(name, method, Scenario.of(cell), seed)
-
-
-def _rows(profile: str) -> Iterator[dict[str, Any]]:
-    for s in scenarios(profile):
-        for name in METHODS:
-            yield {"method": name, **asdict(s)}
 
 
 _TINY = replace(
@@ -230,25 +201,17 @@ ROWS = Tiny(
 )  # fmt: skip
 
 
-def _experiments() -> None:
-    def settings(profile: str) -> Sequence[Any]:
-        if profile not in PROFILES:
-            raise ValueError(f"unknown profile {profile!r}; there are {', '.join(PROFILES)}")
-        return scenarios(profile)
-
-    common.experiment(
-        "arena", "truths", "What clients are worth, planted and by retraining", settings,
-        seeds_of, TRUTHS,
-    )  # fmt: skip
-    common.experiment(
-        "arena", "methods", "Every method on every federation", lambda p: list(_rows(p)),
-        seeds_of, ROWS,
-    )  # fmt: skip
-
-    # what others submitted: nobody runs it here
-    common.experiment(
-        "arena", "entries", "Methods from outside", lambda p: [], seeds_of, TRUTHS, run=run_method
-    )
-
-
-_experiments()
+common.experiment(
+    "arena", "truths", "What clients are worth, planted and by retraining", scenarios, seeds_of,
+    TRUTHS,
+)  # fmt: skip
+common.experiment(
+    "arena", "methods", "Every method on every federation",
+    lambda profile: [{"method": m, **asdict(s)} for s in scenarios(profile) for m in METHODS],
+    seeds_of, ROWS,
+)  # fmt: skip
+# what others submitted: nobody runs it here
+common.experiment(
+    "arena", "entries", "Methods from outside", lambda profile: [], seeds_of, TRUTHS,
+    run=run_method,
+)  # fmt: skip

@@ -158,10 +158,9 @@ def run(
     for what, given in (
         ("methods", methods), ("rows", rows), ("scenarios", scenarios), ("seeds", seeds),
     ):  # fmt: skip
-        if given is not None or what == "methods":
-            many = isinstance(given, Iterable) and not isinstance(given, str | bytes | Mapping)
-            if not many:
-                raise ValueError(f"{what} is {given!r}; expected a list of them")
+        many = isinstance(given, Iterable) and not isinstance(given, str | bytes | Mapping)
+        if not (many or (given is None and what != "methods")):
+            raise ValueError(f"{what} is {given!r}; expected a list of them")
     if store is not None:
         having("store", store, "load", "paths")
     flag("progress", progress)
@@ -243,7 +242,7 @@ def measures_of(store: Store, profile: str = "paper") -> Entered:
 
 
 def submit(entered: Entered, method: str, commit: str, store: Store | None = None) -> list[Path]:
-    """Write one method's results as records, to be sent in.
+    """Write one method's results as records, a file per federation, to be sent in.
 
     Parameters
     ----------
@@ -253,13 +252,6 @@ def submit(entered: Entered, method: str, commit: str, store: Store | None = Non
         Its name there; best ``package:Class``.
     commit : str
         The commit of the method's own source that ran.
-    store : Store, optional
-
-    Returns
-    -------
-    list of Path
-        One file per federation: the method, its commit, the numbers, and the behaviour of the
-        golden runs of this fedkit.
 
     Raises
     ------
@@ -282,10 +274,7 @@ def submit(entered: Entered, method: str, commit: str, store: Store | None = Non
     for s, of in by_scenario.items():
         settings = {"method": method, "commit": commit, **asdict(s)}
         cell = Cell(entered.profile, "arena", "entries", settings, tuple(of))
-        fields = ("metrics", "series", "data", "evaluations")
-        results = [
-            {"seed": seed, **{k: v for k, v in r.items() if k in fields}} for seed, r in of.items()
-        ]
+        results = list(of.values())
         manifest = make_manifest(
             get("arena", "entries").behaviours(cell), device="cpu",
             data=[r["data"] for r in results[:1] if r.get("data")],

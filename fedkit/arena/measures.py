@@ -33,18 +33,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = [
-    "BETTER",
-    "MEASURES",
-    "agreement",
-    "board",
-    "interval",
-    "measure",
-    "measure_all",
-    "picture",
-    "ranking",
-    "shared",
-    "summary",
-]
+    "BETTER", "MEASURES", "agreement", "board", "interval", "measure", "measure_all", "picture",
+    "ranking", "shared", "summary",
+]  # fmt: skip
 
 FloatArray = npt.NDArray[np.float64]
 P = TypeVar("P", bound=Hashable)
@@ -151,13 +142,8 @@ def _expelling(value: FloatArray, bad: npt.NDArray[np.bool_]) -> dict[str, float
 def measure(scenario: str, mine: Result, truth: Result) -> dict[str, float]:
     """Measure one method on one federation and seed.
 
-    Parameters
-    ----------
-    scenario : str
-    mine : mapping
-        What the method gave (:func:`~fedkit.arena.cells.method_result`).
-    truth : mapping
-        :func:`~fedkit.arena.cells.truth_result` of the same federation.
+    `mine` is what the method gave (:func:`~fedkit.arena.cells.method_result`), `truth` the
+    :func:`~fedkit.arena.cells.truth_result` of the same federation.
     """
     series = {k: np.array(v, dtype=np.float64) for k, v in mine["series"].items()}
     known = {k: np.array(v, dtype=np.float64) for k, v in truth["series"].items()}
@@ -177,20 +163,19 @@ def measure(scenario: str, mine: Result, truth: Result) -> dict[str, float]:
     if known["bad"].any():
         found |= _expelling(value, known["bad"] > 0)
     found["detection.alarm"] = float((finite(value[known["bad"] == 0]) < 0).mean())
-    accuracy = {k.removeprefix("accuracy."): v for k, v in metrics.items() if "accuracy." in k}
-    found["worth.weights"] = accuracy["weights"] - accuracy["everybody"]
-    found["worth.selection"] = accuracy["selection"] - accuracy["everybody"]
-    found["worth.worst"] = accuracy["without_worst"] - accuracy["everybody"]
-    found["worth.best"] = accuracy["without_best"] - accuracy["everybody"]
-    found["worth.removal"] = accuracy["without_worst"] - accuracy["without_best"]
+    for name, better, worse in (
+        ("weights", "weights", "everybody"), ("selection", "selection", "everybody"),
+        ("worst", "without_worst", "everybody"), ("best", "without_best", "everybody"),
+        ("removal", "without_worst", "without_best"),
+    ):  # fmt: skip
+        found[f"worth.{name}"] = metrics[f"accuracy.{better}"] - metrics[f"accuracy.{worse}"]
 
     pay = _pay(value)
     if "value.before" in series:
         # in units of the mean pay before the trick, when there was one client less
         before = _pay(series["value.before"])
         trick = "copying" if scenario == "duplicates" else "splitting"
-        gain = (pay[0] + pay[-1] - before[0]) * len(before)
-        found[f"fairness.{trick}"] = float(gain)
+        found[f"fairness.{trick}"] = float((pay[0] + pay[-1] - before[0]) * len(before))
     if scenario == "duplicates":
         found["fairness.apart"] = float(abs(pay[0] - pay[-1]) * len(pay))
     groups = [known["group"] == g for g in np.unique(finite(known["group"]))]
@@ -211,15 +196,8 @@ def measure_all(
 ) -> pd.DataFrame:
     """Measure every method on every federation and seed.
 
-    Parameters
-    ----------
-    rows : mapping of (dataset, scenario, seed, method) to result
-    truths : mapping of (dataset, scenario, seed) to result
-
-    Returns
-    -------
-    DataFrame
-        Columns dataset, scenario, seed, method, measure, value.
+    The columns are dataset, scenario, seed, method, measure, value; `rows` has results by the first
+    four, `truths` by the first three.
     """
     pd = need("pandas", "run")
     table = []
@@ -228,9 +206,7 @@ def measure_all(
         values.setdefault((data, scenario, method), {})[seed] = mine["series"]["value"]
     for (data, scenario, seed, method), mine in rows.items():
         found = measure(scenario, mine, truths[data, scenario, seed])
-        series = values[data, scenario, method]
-        if scenario in _REDRAWN:
-            series = {}
+        series = {} if scenario in _REDRAWN else values[data, scenario, method]
         if len(series) > 1 and np.ptp(truths[data, scenario, seed]["series"]["quality"]) > 0:
             heard = finite(_taus(series[seed], [x for t, x in series.items() if t != seed]))
             found["stability.seeds"] = float(heard.mean()) if len(heard) else float("nan")
@@ -243,13 +219,8 @@ def measure_all(
 def shared(places: Mapping[str, Collection[P]]) -> tuple[set[P], dict[str, str]]:
     """What more than half of the methods have run, and a sentence for each that lacks some of it.
 
-    Means over different federations are not to be compared.  Where no place has a majority, the
-    first method's count.
-
-    Parameters
-    ----------
-    places : mapping of str to collection
-        Federations and seeds of each method.
+    `places` are federations and seeds of each method: means over different ones are not to be
+    compared.  Where no place has a majority, the first method's count.
     """
     heard = Counter(place for mine in places.values() for place in set(mine))
     common = {place for place, times in heard.items() if 2 * times > len(places)}
@@ -342,7 +313,7 @@ def ranking(frame: pd.DataFrame, name: str) -> pd.DataFrame:
     return pd.DataFrame.from_dict(rows, orient="index", columns=["agreement", "first"])
 
 
-def board(frame: pd.DataFrame, methods: Sequence[str] | None = None) -> pd.DataFrame:
+def board(frame: pd.DataFrame) -> pd.DataFrame:
     """Return one row per method and one column per measure: means over scenarios.
 
     Of a measure for which a method lacks federations that most of the others have run, it is left
@@ -350,11 +321,10 @@ def board(frame: pd.DataFrame, methods: Sequence[str] | None = None) -> pd.DataF
     """
     names = [m for m in MEASURES if m in set(frame.measure)]
     table = need("pandas", "run").DataFrame({m: _by_unit(frame, m).mean() for m in names})
-    order = methods or list(dict.fromkeys(frame.method))
-    return table.reindex([m for m in order if m in table.index])
+    return table.reindex([m for m in dict.fromkeys(frame.method) if m in table.index])
 
 
-def picture(frame: pd.DataFrame, name: str, reference: str = "random") -> Picture:
+def picture(frame: pd.DataFrame, name: str) -> Picture:
     """Draw all methods by one measure, best first, with intervals over scenarios."""
-    table = summary(frame, name, reference).reset_index(names="label")
+    table = summary(frame, name).reset_index(names="label")
     return dots_with_intervals(table, xlabel=MEASURES[name])

@@ -66,17 +66,8 @@ from fedkit.records.methods import blamed, is_outside, make_method
 from fedkit.streams import Streams
 
 __all__ = [
-    "METHODS",
-    "SIGHTS",
-    "Method",
-    "MethodError",
-    "PeekError",
-    "Played",
-    "RoundByRound",
-    "View",
-    "find_method",
-    "find_methods",
-    "play",
+    "METHODS", "SIGHTS", "Method", "MethodError", "PeekError", "Played", "RoundByRound", "View",
+    "find_method", "find_methods", "play",
 ]  # fmt: skip
 
 FloatArray = npt.NDArray[np.float64]
@@ -110,15 +101,8 @@ class Method(Protocol):
 class View:
     """What one method may see of one federation, and what it spends.
 
-    Parameters
-    ----------
-    world : World
-    sees : collection of str
-        Of :data:`SIGHTS`.
-
     Attributes
     ----------
-    n_clients, n_rounds : int
     present : bool[R, n]
         Who is there in each round.
     streams : Streams
@@ -201,10 +185,8 @@ class View:
         """
         self.ask("training")
         asked = np.asarray(sizes)
-        owned = self._world.planted.federation.sizes
-        self.trainings += float((asked / owned.sum()).sum()) / (
-            asked.shape[1] if asked.ndim == 3 else 1
-        )
+        share = (asked / self._world.planted.federation.sizes.sum()).sum()
+        self.trainings += float(share) / (asked.shape[1] if asked.ndim == 3 else 1)
         return self._world.train(asked, on="validation", every_round=every_round)[..., self._output]
 
     def retraining(self) -> Game:
@@ -283,12 +265,7 @@ class SeenEvaluator:
 class RoundByRound:
     """A policy that values rounds, as a method: its values are averaged.
 
-    Parameters
-    ----------
-    policy : ValuePolicy
-    sees : tuple of str
-    utility : str
-        What its coalition games measure.
+    `utility` is what its coalition games measure.
     """
 
     policy: ValuePolicy
@@ -362,16 +339,7 @@ def _knowing(estimator: Estimator, whose: Any, sees: Collection[str]) -> Estimat
 class Sampled:
     """An estimator of the library under the common budget, 6 evaluations per participant.
 
-    Parameters
-    ----------
-    estimator : Estimator
-    sees : tuple of str
-    utility : str
-        What its coalition games measure.
-    common : bool
-        False: it spends what it needs.
-    told : callable
-        What counts of a valuation.
+    Without `common` it spends what it needs; `told` is what counts of a valuation.
     """
 
     estimator: Estimator
@@ -591,25 +559,20 @@ def _limited(seconds: float) -> Iterator[None]:
                 continue
 
 
-def _determined() -> tuple[bool, bool]:
-    enabled = torch.are_deterministic_algorithms_enabled()
-    return enabled, torch.is_deterministic_algorithms_warn_only_enabled()
-
-
 @contextmanager
 def _put_back() -> Iterator[None]:
     """Undo what a method sets for everybody: the next one is to find things as they were."""
     dtype, device = torch.get_default_dtype(), torch.get_default_device()
     threads, grad = torch.get_num_threads(), torch.is_grad_enabled()
-    determined = _determined()
+    strict = torch.get_deterministic_debug_mode()
     numpy_errors = np.geterr()
     try:
         yield
     finally:
         torch.set_default_dtype(dtype)
         torch.set_grad_enabled(grad)
-        if _determined() != determined:  # the call imports torch's compiler: seconds
-            torch.use_deterministic_algorithms(determined[0], warn_only=determined[1])
+        if torch.get_deterministic_debug_mode() != strict:  # setting it imports torch's compiler
+            torch.use_deterministic_algorithms(strict > 0, warn_only=strict == 1)
         if torch.get_default_device() != device:
             torch.set_default_device(device)
         if torch.get_num_threads() != threads:

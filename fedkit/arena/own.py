@@ -73,8 +73,6 @@ def compare(
     ----------
     federation : Federation
         Such as from :func:`~fedkit.federated.clients.federation_from_arrays`.
-    model : str or Architecture
-        Name of an architecture, or one.
     methods : sequence, optional
         Names of ``fk.arena.METHODS``, or methods as for ``fk.arena.run``; all of the
         arena's that train nothing anew by default.
@@ -83,15 +81,10 @@ def compare(
         since all coalitions of a round are evaluated).
     epochs, batch_size, lr : int, int, float
         Local training, plain SGD.
-    seed : int
     retraining : bool
         Also train the federations of all coalitions (of 600 beyond 11 clients) from scratch.
     limit : float
         Seconds that a method may take.
-
-    Returns
-    -------
-    Compared
 
     Raises
     ------

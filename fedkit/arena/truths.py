@@ -104,10 +104,10 @@ class World:
         start = time.process_time()
         classes = [tabulate(replace(r, evaluator=judges[0]).game()) for r in self.rounds]
         seconds = (time.process_time() - start) / sum(len(t.values) for t in classes)
-        losses = []
-        for r in self.rounds:
-            judged = tabulate(FunctionGame(len(r.participants), bounded_loss(r, judges[1])))
-            losses.append(judged)
+        losses = [
+            tabulate(FunctionGame(len(r.participants), bounded_loss(r, judges[1])))
+            for r in self.rounds
+        ]
         return classes, losses, seconds
 
     def tables(self, utility: str) -> list[TableGame]:
@@ -158,9 +158,9 @@ class World:
             device="cpu", weights=weights, adversaries=p.adversaries, utility=accuracy_and_loss,
         )  # fmt: skip
 
-    def value(self, coalitions: npt.NDArray[np.bool_], on: str = "test") -> FloatArray:
+    def value(self, coalitions: npt.NDArray[np.bool_]) -> FloatArray:
         """Accuracy and minus loss of the federations of some coalitions, float64[B, 2]."""
-        return self.train(coalitions * self.planted.federation.sizes, on=on)[:, 0]
+        return self.train(coalitions * self.planted.federation.sizes)[:, 0]
 
 
 @lru_cache(maxsize=64)
@@ -170,13 +170,10 @@ def world(s: Scenario, seed: int) -> World:
 
 
 def retraining_values(w: World) -> Valuation:
-    """Shapley values of training from scratch, by test accuracy and by minus test loss.
+    """Shapley values of training from scratch, by test accuracy and minus test loss, float64[n, 2].
 
-    Returns
-    -------
-    Valuation
-        float64[n, 2]; exact for up to :data:`EXACT_UP_TO` clients, otherwise sampled by
-        complementary contributions, with standard errors.
+    Exact for up to :data:`EXACT_UP_TO` clients, otherwise sampled by complementary contributions,
+    with standard errors.
     """
     game = FunctionGame(w.n, w.value)
     if w.n <= EXACT_UP_TO:

@@ -52,14 +52,8 @@ class BookError(ValueError):
 class Book:
     """The book whose sources lie in `root`.
 
-    Parameters
-    ----------
-    root : Path
-        Folder with ``_toc.yml``, ``_config.yml``, ``book/`` and ``notebooks/``.
-    profile : str
-        Handed to every notebook that declares a parameter ``profile``.
-    given : mapping
-        Other parameters, each handed to the notebooks that declare it.
+    The profile is handed to every notebook that declares a parameter ``profile``, and so are the
+    other parameters that are given.
     """
 
     root: Path

@@ -18,6 +18,7 @@ from fedkit.book.notebooks import (
     write_pair,
 )
 from fedkit.book.runs import execute
+from fedkit.checks import choice
 
 __all__ = ["app"]
 
@@ -32,6 +33,10 @@ Parameters = Annotated[
         "-p", "--parameter", metavar="NAME VALUE", help="As listed by: fedkit book parameters."
     ),
 ]
+
+
+def _profile(name: str) -> str:
+    return str(choice("profile", name, tuple(DEFAULT_LIMIT)))
 
 
 class _Pairs(TyperCommand):
@@ -52,19 +57,12 @@ def _book(
     context: typer.Context,
     root: Annotated[Path | None, typer.Option(help="Folder with _toc.yml.")] = None,
     profile: Annotated[
-        str, typer.Option(help=f"Scale of the runs: {', '.join(DEFAULT_LIMIT)}.")
+        str, typer.Option(callback=_profile, help=f"Scale of the runs: {', '.join(DEFAULT_LIMIT)}.")
     ] = "smoke",
 ) -> None:
-    profile = _profile(profile)
     if root is not None and not (root / "_toc.yml").is_file():
         raise BookError(f"no _toc.yml in {root}; --root is the folder of a clone of fedkit")
     context.obj = Book(root.resolve() if root else _find_root(Path.cwd()), profile)
-
-
-def _profile(name: str) -> str:
-    if name not in DEFAULT_LIMIT:
-        raise BookError(f"profile is {name!r}; expected one of {', '.join(DEFAULT_LIMIT)}")
-    return name
 
 
 def _given(pairs: list[str] | None) -> dict[str, str]:
@@ -109,15 +107,15 @@ def build(
         raise BookError(f"no notebook of this build has a parameter {', '.join(unknown)}")
     for source in sources:
         guard_parameters(source, book.parameters(source))
-    problems: dict[Path, str] = {}
+    problems = []
     for source in sources:
         try:
             check_pair(source)
         except NotebookError as error:
-            problems[source] = str(error)
+            problems.append(str(error))
     if problems and not draft:
-        raise BookError("\n".join(problems.values()))
-    for text in problems.values():
+        raise BookError("\n".join(problems))
+    for text in problems:
         say(f"  note: {text}")
     say(f"Running {len(sources)} notebooks at profile {book.profile!r}:")
     failed = book.run_all(sources, jobs, use_cache=not no_cache)

@@ -44,17 +44,13 @@ class _Process:
         self.pid: int = self.process.pid
 
     def poll(self) -> int | None:
-        """Return its exit status, or None while it runs."""
-        status: int | None = self.process.exitcode
-        return status
+        return self.process.exitcode  # type: ignore[no-any-return]
 
     def wait(self) -> int | None:
-        """Wait for its end."""
         self.process.join()
         return self.poll()
 
     def send_signal(self, number: int) -> None:
-        """Send it a signal."""
         if self.poll() is None:
             os.kill(self.pid, number)
 
@@ -70,7 +66,6 @@ class _Process:
         self.process.join()
 
     def terminate(self) -> None:
-        """Ask it to end."""
         self.process.terminate()
 
 
@@ -78,7 +73,6 @@ class _Forked(LocalProvisioner):  # type: ignore[misc]
     """What starts the process of a kernel."""
 
     async def launch_kernel(self, cmd: list[str], **_: Any) -> Any:
-        """Start it."""
         kernel: Any = self.parent
         with _STARTING:  # libraries read some variables when they are imported, Python at its start
             before = {name: os.environ.get(name) for name in kernel.environment}
@@ -98,14 +92,8 @@ class _Forked(LocalProvisioner):  # type: ignore[misc]
 class Kernel(AsyncKernelManager):  # type: ignore[misc]
     """A kernel that papermill starts and ends.
 
-    Parameters
-    ----------
-    work : Path
-        Folder for its connection file and `log_file`, what it prints past the notebook.
-    cwd : Path
-        Its working directory.
-    environment : mapping
-        All its environment variables.
+    `work` is for its connection file and `log_file`, what it prints past the notebook;
+    `environment` has all its environment variables.
     """
 
     def __init__(self, work: Path, cwd: Path, environment: Mapping[str, str]) -> None:

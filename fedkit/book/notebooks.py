@@ -21,17 +21,9 @@ from fedkit.atomic import write_text
 from fedkit.extras import need
 
 __all__ = [
-    "NotebookError",
-    "Parameter",
-    "check_pair",
-    "guard_parameters",
-    "normal_form",
-    "notebook_text",
-    "pair_text",
-    "parameters_of",
-    "read_source",
-    "write_pair",
-]
+    "NotebookError", "Parameter", "check_pair", "guard_parameters", "normal_form",
+    "notebook_text", "pair_text", "parameters_of", "read_source", "write_pair",
+]  # fmt: skip
 
 _TYPES = {"int": int, "float": float, "bool": bool, "str": str}
 
@@ -41,18 +33,7 @@ class NotebookError(ValueError):
 
 
 def read_source(path: Path) -> Any:
-    """Read a MyST text notebook and give it stable cell ids.
-
-    Parameters
-    ----------
-    path : Path
-        The ``.md`` source.
-
-    Returns
-    -------
-    nbformat.NotebookNode
-        The notebook, without outputs, with ids made of position and content.
-    """
+    """Read a MyST text notebook as nbformat's node, in normal form."""
     jupytext = need("jupytext", extra="book")
     if not path.is_file():
         raise NotebookError(f"{path} does not exist; write the notebook as MyST text there")
@@ -139,13 +120,7 @@ class Parameter:
 
 
 def parameters_of(source: Path) -> dict[str, Parameter]:
-    """Read the parameters cell of a notebook.
-
-    Returns
-    -------
-    dict of str to Parameter
-        In the order of the cell; empty if the notebook has no cell tagged ``parameters``.
-    """
+    """Read the cell tagged ``parameters`` of a notebook; empty if it has none."""
     notebook = read_source(source)
     cells = [c for c in notebook.cells if "parameters" in c.metadata.get("tags", [])]
     if len(cells) > 1:
@@ -179,12 +154,7 @@ def _typed_literal(node: ast.stmt) -> tuple[str, str, Any]:
 def guard_parameters(source: Path, given: Mapping[str, Any]) -> dict[str, Any]:
     """Check names, types and ranges of the parameters of a run before anything runs.
 
-    Parameters
-    ----------
-    source : Path
-        The ``.md`` source.
-    given : mapping of str to object
-        Values by name; strings (as typed on a command line) are read as the declared type.
+    Strings (as typed on a command line) are read as the declared type.
     """
     known = parameters_of(source)
     unknown = sorted(set(given) - set(known))

@@ -32,13 +32,7 @@ __all__ = ["execute"]
 
 #: One thread per library unless the caller says more: results do not depend on how many cores
 #: are free.
-_THREADS = (
-    "OMP_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "NUMEXPR_NUM_THREADS",
-    "NUMBA_NUM_THREADS",
-)
+_THREADS = [f"{name}_NUM_THREADS" for name in ("OMP", "MKL", "OPENBLAS", "NUMEXPR", "NUMBA")]
 
 
 def execute(
@@ -48,8 +42,6 @@ def execute(
 
     Parameters
     ----------
-    source : Path
-        The ``.md`` source.
     target : Path
         Where the executed, normalised ``.ipynb`` goes; untouched if the run fails.
     parameters : mapping
@@ -74,15 +66,10 @@ def execute(
         watch.start()
         try:
             papermill.execute_notebook(
-                work / "in.ipynb",
-                ran,
-                parameters,
-                kernel_name="python3",
-                km=kernel,
-                start_timeout=max(1, round(limit)),
-                progress_bar=False,
+                work / "in.ipynb", ran, parameters, kernel_name="python3", km=kernel,
+                start_timeout=max(1, round(limit)), progress_bar=False,
                 request_save_on_cell_execute=False,
-            )
+            )  # fmt: skip
         except Exception as error:
             if not watch.is_alive():
                 raise NotebookError(

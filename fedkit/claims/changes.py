@@ -42,14 +42,9 @@ def _verdicts(frame: pd.DataFrame) -> Verdicts:
 
 
 def keep_verdicts(frames: Mapping[str, pd.DataFrame], root: Path) -> Path:
-    """Write verdict, mean and seeds of every claim, and return the file.
+    """Write verdict, mean and seeds of every claim into the folder of the records.
 
-    Parameters
-    ----------
-    frames : mapping of str to pandas.DataFrame
-        Of each paper all rows of :func:`fedkit.claims.join.join`.
-    root : Path
-        Folder of the records.
+    `frames` are of each paper all rows of :func:`fedkit.claims.join.join`; the file is returned.
     """
     kept = {paper: _verdicts(frame) for paper, frame in frames.items()}
     path = root / BEFORE
@@ -87,13 +82,7 @@ def changes(frames: Mapping[str, pd.DataFrame], root: Path) -> pd.DataFrame:
 
 
 def changes_table(changed: pd.DataFrame) -> str:
-    """Count, per paper, how many verdicts became which other one, as a markdown table.
-
-    Parameters
-    ----------
-    changed : pandas.DataFrame
-        From :func:`changes`.
-    """
+    """Count, per paper, how many verdicts became which other one, as a markdown table."""
     papers = list(dict.fromkeys(changed["paper"]))
     causes = {"rule": "the rules", "runs": "other runs", "new claim": "new claim", "gone": "gone"}
     rows = []

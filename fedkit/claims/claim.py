@@ -108,7 +108,6 @@ class Claim:
         One of :data:`KINDS`.
     paper_value : str or None
         As printed, digits kept; None where it is only plotted or said.
-    unit : str
     ours : mapping
         Where our number is: ``experiment``, ``settings``, ``metric``, or ``check``.
     test : mapping
@@ -247,14 +246,9 @@ def parse_claims(text: str) -> Claims:
     for claim in claims:
         for place in claim.places():
             _check_place(claim.id, place, experiments)
-    return Claims(
-        paper=source["paper"],
-        protocol=source.get("protocol", {}),
-        data={name: tuple(sets) for name, sets in source.get("data", {}).items()},
-        tables=tables,
-        claims=tuple(claims),
-        experiments=experiments,
-    )
+    data = {name: tuple(sets) for name, sets in source.get("data", {}).items()}
+    protocol = source.get("protocol", {})
+    return Claims(source["paper"], protocol, data, tables, tuple(claims), experiments)
 
 
 # ------------------------------------------------------------------------------ spelling

@@ -180,8 +180,6 @@ def join(
     ----------
     claims : Claims
         E.g. ``fedkit.papers.claims.load_claims("fedms")``.
-    store : Store, optional
-        By default the store at :func:`fedkit.records.manifest.default_root`.
     profile : {"smoke", "laptop", "paper"}
         Which records are looked up.
     scale : {"paper", "smoke", "laptop"}

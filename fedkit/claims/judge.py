@@ -59,25 +59,15 @@ UNJUDGED = (NOT_JUDGED, NOT_ATTEMPTED, NOT_TESTABLE)
 
 @dataclass(frozen=True)
 class Judgement:
-    """A verdict and what it rests on.
+    """One of :data:`VERDICTS`, and what it rests on.
 
-    Attributes
-    ----------
-    verdict : str
-        One of :data:`VERDICTS`.
-    difference : float
-        Ours minus the paper's, in the claim's unit; NaN where there is none.
-    note : str
-        Why, in a few words; names the assumption where one was made.
+    The difference is ours minus the paper's, in the claim's unit, NaN where there is none; the note
+    says why, in a few words, and names the assumption where one was made.
     """
 
     verdict: str
     difference: float = math.nan
     note: str = ""
-
-    def __post_init__(self) -> None:
-        if self.verdict not in ICONS:
-            raise ValueError(f"verdict {self.verdict!r} is not on the list {list(VERDICTS)}")
 
 
 def _too_few(n: int, min_seeds: int) -> Judgement | None:
@@ -119,16 +109,11 @@ def judge_value(
     Parameters
     ----------
     values : float64[n]
-        Ours, one per seed.
-    paper, margin : float
-        In one unit.
+        Ours, one per seed; below `min_seeds` the verdict is inconclusive.
     spread : float, optional
-        The standard deviation that is printed with the number.  With it the interval is Welch's;
-        without it the prediction interval, which takes the paper's runs to spread like ours.
-    paper_seeds : int
-        Runs behind the printed number.
-    min_seeds : int
-        Below so many the verdict is inconclusive.
+        The standard deviation that is printed with the number, of `paper_seeds` runs.  With it the
+        interval is Welch's; without it the prediction interval, which takes the paper's runs to
+        spread like ours.
     level : float
         Level of the interval, the same for both verdicts: equivalence is thus shown by two
         one-sided tests at ``(1 - level) / 2`` each, which is stricter than their usual
@@ -176,15 +161,11 @@ def judge_ordering(
     differences : float64[n]
         One per seed.
     paper : float, optional
-        The printed difference; None where only a direction is claimed.
-    margin : float
-        Agreement in size that was declared beforehand; not used where no size is printed.
+        The printed difference; None where only a direction is claimed, and no margin counts.
     sign : {1, -1}, optional
         Claimed direction; by default that of `paper`.
     p_value : float, optional
         Adjusted for the family; by default that of :func:`paired_p_value`.
-    paper_seeds, min_seeds
-        As in :func:`judge_value`.
     level : float
         Level of the interval; ``1 - level`` is the level of the test.
     """
@@ -232,13 +213,8 @@ def judge_bound(
 ) -> Judgement:
     """Judge "at most" or "at least": by the side of the bound on which the interval lies.
 
-    Parameters
-    ----------
-    limit : float, optional
-        The other end of what the sentence can mean.  "Tells them apart only partially" is at most
-        0.9, and not below chance either: what lies beyond the limit is upside down.
-    min_seeds : int
-        Below so many the verdict is inconclusive.
+    The limit is the other end of what the sentence can mean.  "Tells them apart only partially" is
+    at most 0.9, and not below chance either: what lies beyond the limit is upside down.
     """
     few = _too_few(interval.n, min_seeds)
     if few is not None:

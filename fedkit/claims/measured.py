@@ -56,10 +56,7 @@ class _Found:
 class Lookup:
     """The records of one paper at one profile, searched by experiment and settings.
 
-    Parameters
-    ----------
-    claims : Claims
-        Its protocol and data sets decide what may be judged.
+    The protocol and data sets of the claims decide what may be judged.
     """
 
     def __init__(self, claims: Claims, store: Store, profile: str) -> None:

@@ -30,16 +30,8 @@ POWER = 0.8
 def smallest_difference(spread: float, seeds: int, level: float = 0.95) -> float:
     """Smallest true paired difference that so many seeds establish with probability 0.8.
 
-    ``(t_level + t_power) s / sqrt(n)``, the usual approximation for a paired t test.
-
-    Parameters
-    ----------
-    spread : float
-        Standard deviation of the paired difference over seeds.
-    seeds : int
-        Two or more.
-    level : float
-        Level of the two-sided test.
+    ``(t_level + t_power) s / sqrt(n)``, the usual approximation for a two-sided paired t test; s is
+    the standard deviation of the difference over seeds, of which there are two or more.
     """
     freedom = seeds - 1
     quantiles = stats.t.ppf((1 + level) / 2, freedom) + stats.t.ppf(POWER, freedom)
@@ -48,11 +40,6 @@ def smallest_difference(spread: float, seeds: int, level: float = 0.95) -> float
 
 def power(frame: pd.DataFrame) -> pd.DataFrame:
     """Tell, for every table with records, what its seeds decide.
-
-    Parameters
-    ----------
-    frame : pandas.DataFrame
-        All rows of :func:`fedkit.claims.join.join`.
 
     Returns
     -------
@@ -85,8 +72,8 @@ def power(frame: pd.DataFrame) -> pd.DataFrame:
             what, needed = "a difference of rows", abs(claim.number)
             now, most = (smallest_difference(spread, n, level) for n in (len(x), MOST_SEEDS))
         table = f"{claim.id.partition('.')[0]}.{claim.place['table']}"
-        line = (table, what, claim.unit, 1, len(x), now, needed, now <= needed, most <= needed)
-        cells.append(line)
+        decided = (now <= needed, most <= needed)
+        cells.append((table, what, claim.unit, 1, len(x), now, needed, *decided))
     how = {
         "what": "first", "unit": "first", "cells": "sum", "seeds": "median", "smallest": "median",
         "needed": "median", "decided": "sum", "decided_50": "sum",

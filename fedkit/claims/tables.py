@@ -51,11 +51,8 @@ def marked_verdict(row: Any) -> str:
 
 
 def _with_remarks(row: Any) -> str:
-    """Write a verdict, and whether its claim is younger than the runs or holds by construction."""
-    words = [verdict_text(row["verdict"])]
-    words += ["after the runs"] if row["after_runs"] else []
-    words += ["by construction"] if row["by_construction"] else []
-    return ", ".join(words)
+    words = verdict_text(row["verdict"]) + ", after the runs" * bool(row["after_runs"])
+    return words + ", by construction" * bool(row["by_construction"])
 
 
 def marks_told(frame: pd.DataFrame) -> str:
@@ -130,18 +127,9 @@ def markdown(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 def claims_table(frame: pd.DataFrame, *, commands: bool = False) -> str:
     """Write claims one per line, as a markdown table.
 
-    Parameters
-    ----------
-    frame : pandas.DataFrame
-        Rows of :func:`fedkit.claims.join.join`, filtered as you like.
-    commands : bool
-        Add the command that produces each of our numbers.
-
-    Returns
-    -------
-    str
-        Columns: claim, where, paper, ours with its interval and seeds, difference, rule,
-        verdict, how many other rows the number fits too, and the command.
+    They are rows of :func:`fedkit.claims.join.join`, filtered as you like.  Columns: claim, where,
+    paper, ours with its interval and seeds, difference, rule, verdict, how many other rows the
+    number fits too, and, with `commands`, the command that produces each of our numbers.
     """
     head = ["claim", "where", "paper", "ours [95% CI]", "difference", "rule", "verdict"]
     head += ["also fits", *(["command"] if commands else [])]
@@ -161,11 +149,6 @@ def claims_table(frame: pd.DataFrame, *, commands: bool = False) -> str:
 
 def claims_listed(frames: Mapping[str, pd.DataFrame]) -> tuple[pd.DataFrame, dict[str, Any]]:
     """List every claim of several papers, for a table to be searched, sorted and filtered.
-
-    Parameters
-    ----------
-    frames : mapping of str to pandas.DataFrame
-        Of each paper all rows of :func:`fedkit.claims.join.join`.
 
     Returns
     -------
@@ -213,12 +196,7 @@ def claims_listed(frames: Mapping[str, pd.DataFrame]) -> tuple[pd.DataFrame, dic
 def terminal_table(frame: pd.DataFrame, width: int) -> str:
     """Write claims for a terminal, with paper, ours and verdict; what is long goes on below.
 
-    Parameters
-    ----------
-    frame : pandas.DataFrame
-        Rows of :func:`fedkit.claims.join.join`, filtered as you like.
-    width : int
-        Characters of a line; a narrow one is passed by where the numbers leave no room.
+    A narrow width, in characters, is passed by where the numbers leave no room.
     """
     rows = [("claim", "paper", "ours [95% CI]", "verdict")]
     for row in frame.to_dict("records"):
@@ -257,23 +235,16 @@ def verdict_named(words: str) -> str:
 
 
 def comparison_table(frame: pd.DataFrame, table: str, **column: Any) -> str:
-    """Write one of the paper's tables with our numbers and the verdict in each cell.
+    """Write one of the paper's tables, as markdown: paper, ours and the verdict in each cell.
 
     Parameters
     ----------
     frame : pandas.DataFrame
         All rows of :func:`fedkit.claims.join.join`.
     table : str
-        Id of the block in the claims file: ``"t1"``, ``"t2"``, ``"t3"``, or an ordering
-        block such as ``"o1"``.
+        Id of the block in the claims file, such as ``"t1"``, or ``"o1"`` of orderings.
     **column
         Keep the columns with these values only, e.g. ``dataset="mnist"``.
-
-    Returns
-    -------
-    str
-        A markdown table; a cell reads paper, then ours with its interval and seeds, then the
-        verdict.
     """
     cells: dict[str, dict[str, str]] = {}
     heads: dict[str, None] = {}
@@ -300,10 +271,7 @@ def comparison_table(frame: pd.DataFrame, table: str, **column: Any) -> str:
 
 
 def summary(frame: pd.DataFrame) -> pd.DataFrame:
-    """Count the verdicts by kind of claim, what holds by construction apart.
-
-    Every verdict of the list has a column.
-    """
+    """Count the verdicts, a column each, by kind of claim, what holds by construction apart."""
     pd = need("pandas", extra="run")
     kinds = frame["kind"].mask(frame["by_construction"].astype(bool), "by construction")
     counts = pd.crosstab(kinds, frame["verdict"])
@@ -315,10 +283,7 @@ def summary(frame: pd.DataFrame) -> pd.DataFrame:
 def by_declaration(frame: pd.DataFrame) -> pd.DataFrame:
     """Count a paper's verdicts by when the claim was declared; those that nothing has are left out.
 
-    Returns
-    -------
-    pandas.DataFrame
-        Index verdicts with their icons; columns before the runs, after the runs, by construction.
+    Index verdicts with their icons; columns before the runs, after the runs, by construction.
     """
     pd = need("pandas", extra="run")
     given, later = frame["by_construction"].astype(bool), frame["after_runs"] != ""
@@ -335,17 +300,9 @@ def by_declaration(frame: pd.DataFrame) -> pd.DataFrame:
 def by_paper(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     """Count the verdicts of every paper, findings apart from what holds by construction.
 
-    Parameters
-    ----------
-    frames : mapping of str to pandas.DataFrame
-        Of each paper all rows of :func:`fedkit.claims.join.join`.
-
-    Returns
-    -------
-    pandas.DataFrame
-        One column per paper and the total; one row per verdict of findings, then the reproduced
-        table cells that fit no other row, those of all that have other rows, and the claims that
-        hold or fail by construction.
+    One column per paper and the total; one row per verdict of findings, then the reproduced table
+    cells that fit no other row, those of all that have other rows, and the claims that hold or fail
+    by construction.
     """
     pd = need("pandas", extra="run")
     columns = {}
@@ -359,8 +316,8 @@ def by_paper(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
         certain = frame[given]["verdict"]
         for verdict in (REPRODUCED, NOT_REPRODUCED):
             counts[f"{verdict} by construction"] = int((certain == verdict).sum())
-        judged = certain.isin([REPRODUCED, NOT_REPRODUCED])
-        counts["by construction, other verdicts"] = int((~judged).sum())
+        other = ~certain.isin([REPRODUCED, NOT_REPRODUCED])
+        counts["by construction, other verdicts"] = int(other.sum())
         columns[paper] = counts
     table = pd.DataFrame(columns)
     table["all"] = table.sum(axis=1)

@@ -130,11 +130,7 @@ def audited(
     Parameters
     ----------
     k : int
-        Cells, spread over the experiments.
-    paper, experiment, profile : str, optional
-        Part of the store.
-    seed : int
-        Decides which cells and seeds.
+        Cells, spread over the experiments; `seed` decides which, and which of their seeds.
     only : sequence of (name, value)
         Settings, as for :func:`fedkit.papers.registry.keep`.
     save : bool

@@ -17,13 +17,7 @@ def claims_papers() -> list[str]:
 
 
 def load_claims(paper: str) -> Claims:
-    """Read the claims of a paper.
-
-    Raises
-    ------
-    ClaimsError
-        If the paper has no claims file, or the file is not of the declared form.
-    """
+    """Read the claims of a paper; ClaimsError if there are none, or not of the declared form."""
     file = claims_file(paper)
     if file is None:
         raise ClaimsError(

@@ -200,10 +200,8 @@ def accuracies(rounds: pd.DataFrame) -> dict[str, float]:
 
     A model that ends in NaN has the accuracy NaN, at the end and over the last rounds.
 
-    Parameters
-    ----------
-    rounds : DataFrame
-        The rounds of one run, with columns ``round`` and ``accuracy`` (NaN where it was not taken).
+    `rounds` are those of one run, with columns ``round`` and ``accuracy`` (NaN where it was not
+    taken).
     """
     tested = tested_rounds(rounds)
     late = tested[tested["round"] > rounds["round"].max() - 10]

@@ -118,17 +118,7 @@ def overview(
 def as_text(
     found: pd.DataFrame, labels: Mapping[str, str], paper: Mapping[str, float] | None = None
 ) -> pd.DataFrame:
-    """Write an overview as text, the paper's printed numbers beside ours.
-
-    Parameters
-    ----------
-    found : DataFrame
-        From :func:`overview`; a gain with p < 0.05 gets a star.
-    labels : mapping of str to str
-        Names of the methods.
-    paper : mapping of str to float, optional
-        Printed number per method.
-    """
+    """Write an :func:`overview` as text, beside `paper`'s numbers, with a star where p < 0.05."""
     references = [c.removeprefix("gain over ") for c in map(str, found) if c.startswith("gain ")]
     rows: dict[str, dict[str, str]] = {}
     for method, row in found.iterrows():

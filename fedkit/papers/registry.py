@@ -86,16 +86,8 @@ class Experiment:
     def entered(self, cells: Sequence[Cell], method: str) -> list[Cell]:
         """Return cells with a method from outside in the place of their rows, each once.
 
-        Parameters
-        ----------
-        cells : sequence of Cell
-        method : str
-            As :func:`fedkit.records.methods.signed` writes it.
-
-        Raises
-        ------
-        ValueError
-            If the experiment has no place for one; the message lists those that have.
+        The method is as :func:`fedkit.records.methods.signed` writes it; an experiment that has no
+        place for one raises a ValueError that lists those that have.
         """
         if self.entry is None:
             there = ", ".join(item.name for item in all_experiments(self.paper) if item.entry)
@@ -125,8 +117,6 @@ class Experiment:
         ----------
         cells, store, device, on_error
             As for :func:`fedkit.records.running.run_cells`.
-        progress : bool
-            Show progress bars.
         anew : {"none", "stale", "all"}
             Which finished cells are made anew.
         engine : {"here", "ray"}
@@ -142,12 +132,9 @@ class Experiment:
             "all": lambda cell: True,
         }
         common: dict[str, Any] = {
-            "progress": progress,
-            "anew": again[anew],
-            "on_error": on_error,
-            "behaviour": self.behaviours,
-            "device": device,
-        }
+            "progress": progress, "anew": again[anew], "on_error": on_error,
+            "behaviour": self.behaviours, "device": device,
+        }  # fmt: skip
         if engine == "here":
             return run_cells(cells, lambda cell: self.run(cell, device, progress), store, **common)
         gpus = self.gpus if str(device).startswith("cuda") else 0.0
@@ -165,12 +152,8 @@ def _run_registered(paper: str, name: str, device: Any, cell: Cell) -> Sequence[
 def keep(cells: Sequence[Cell], name: str, value: Any) -> list[Cell]:
     """Keep the cells whose setting `name` is `value`, or is written so on the command line.
 
-    The name ``key`` stands for the name of a record, or its ten digits alone.
-
-    Raises
-    ------
-    ValueError
-        If the setting is unknown, or no cell has this value; the message lists those there are.
+    The name ``key`` stands for the name of a record, or its ten digits alone.  Where no cell is
+    kept, a ValueError lists the settings or values there are.
     """
     read = value
     if isinstance(value, str):
@@ -247,10 +230,7 @@ def _check_paper(name: str) -> None:
 def experiment_names(paper: str) -> list[str]:
     """Return the names of a paper's experiments; only a paper from outside is imported for them.
 
-    Raises
-    ------
-    ValueError
-        If the paper is unknown; the message lists those there are.
+    An unknown paper raises a ValueError that lists those there are, here and below.
     """
     _check_paper(paper)
     names: list[str] = []
@@ -262,13 +242,7 @@ def experiment_names(paper: str) -> list[str]:
 
 
 def all_experiments(paper: str | None = None) -> list[Experiment]:
-    """Return the experiments of a paper, or of all of them, in the order of registration.
-
-    Raises
-    ------
-    ValueError
-        If the paper is unknown; the message lists those there are.
-    """
+    """Return the experiments of a paper, or of all of them, in the order of registration."""
     if paper is not None:
         _check_paper(paper)
     _load(paper)
@@ -276,13 +250,7 @@ def all_experiments(paper: str | None = None) -> list[Experiment]:
 
 
 def get(paper: str, name: str) -> Experiment:
-    """Return one experiment.
-
-    Raises
-    ------
-    ValueError
-        If the paper or the experiment is unknown; the message lists those there are.
-    """
+    """Return one experiment; where it is unknown, the error lists those there are."""
     there = experiment_names(paper)
     if name not in there:
         raise ValueError(f"{paper} has no experiment {name!r}; choose from {', '.join(there)}")

@@ -118,13 +118,11 @@ def bars_with_errors(
     Parameters
     ----------
     values : array of shape (n,), or mapping from series to such arrays
-        Values; several series stand side by side.
+        Several series stand side by side.
     errors : the same, optional
         Standard errors; NaN or zero draws no error bar.
     names : sequence of str, optional
         Names of the clients; their numbers if left out.
-    xlabel, ylabel : str
-        Axis labels with units.
     """
     series = dict(values) if isinstance(values, Mapping) else {"": values}
     spreads = dict(errors) if isinstance(errors, Mapping) else {name: errors for name in series}

@@ -29,12 +29,9 @@ if TYPE_CHECKING:
 FloatArray = NDArray[np.float64]
 
 __all__ = [
-    "curves_with_bands",
-    "dots_with_intervals",
-    "error_against_evaluations",
-    "forests",
+    "curves_with_bands", "dots_with_intervals", "error_against_evaluations", "forests",
     "scatter_estimates",
-]
+]  # fmt: skip
 
 
 def curves_with_bands(
@@ -57,12 +54,8 @@ def curves_with_bands(
     ----------
     tidy : DataFrame
         One row per seed, series and place; columns `x`, `y`, `hue`.
-    x, y, hue : str
-        Columns: horizontal axis, vertical axis, series.
     xlabel, ylabel : str, optional
         Axis labels with units; the column names if left out.
-    log_x, log_y : bool
-        Logarithmic axes.
     order : sequence of str, optional
         Series in the order that fixes colours and markers; those absent from `tidy` only keep
         their place, so that a method looks the same in every figure.
@@ -70,11 +63,6 @@ def curves_with_bands(
         Range that the quantity can have; bands are cut to it, as intervals are in tables.
     axis : Axes, optional
         Draw into this axes of :func:`panels` instead of a new figure.
-
-    Raises
-    ------
-    ValueError
-        If a column is missing, the table is empty, or `order` misses a series.
     """
     require(tidy, (x, y, hue))
     axis = panels()[1][0, 0] if axis is None else axis
@@ -116,8 +104,6 @@ def error_against_evaluations(
         One row per estimator, budget and seed: columns evaluations, error and estimator.
     exact : int, optional
         Cost of the exact value (2**n evaluations), drawn as a marked vertical line.
-    xlabel, ylabel : str
-        Axis labels with units.
     """
     picture = curves_with_bands(
         tidy, "evaluations", "error", "estimator", xlabel=xlabel, ylabel=ylabel, log_x=True,
@@ -238,11 +224,7 @@ def scatter_estimates(
     Parameters
     ----------
     exact : array of shape (n,)
-        Exact values.
     estimated : array of shape (n,), or mapping from series to such arrays
-        Estimates.
-    xlabel, ylabel : str
-        Axis labels with units.
     """
     truth = np.asarray(exact, dtype=np.float64).ravel()
     series = dict(estimated) if isinstance(estimated, Mapping) else {"": estimated}

@@ -101,15 +101,6 @@ def finder(
         Numbers by which a column of text is sorted, NaN last.
     fold : mapping of str to sequence of str, optional
         What is folded below the cells of a column, line by line; words in backticks are code.
-
-    Returns
-    -------
-    Shown
-
-    Raises
-    ------
-    ValueError
-        The table is empty, or has no column of a name that is given.
     """
     keys, fold = keys or {}, fold or {}
     missing = [name for name in (*filters, *keys, *fold) if name not in frame]

@@ -64,15 +64,6 @@ def slider(
         What is seen, for those who do not see it; the caption by default.
     start : dict of str to int, optional
         Position shown first (and in print), by label; 0 by default.
-
-    Returns
-    -------
-    Shown
-
-    Raises
-    ------
-    ValueError
-        No slider, one without values, more than 80 pictures, or no such start.
     """
     checks.function("draw", draw)
     checks.having("values", values, "items")

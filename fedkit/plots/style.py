@@ -34,16 +34,9 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 __all__ = [
-    "INK",
-    "MARKERS",
-    "PALETTE",
-    "Picture",
-    "finish",
-    "logarithmic",
-    "looks",
-    "panels",
+    "INK", "MARKERS", "PALETTE", "Picture", "finish", "logarithmic", "looks", "panels",
     "require",
-]
+]  # fmt: skip
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C8C8C")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h")
@@ -53,12 +46,9 @@ _DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 2, 1, 2)))
 HEAT = LinearSegmentedColormap.from_list("fedkit", ["#D9E9F4", "#7FBCE3", "#0072B2", "#00476F"])
 # a black line with a white edge is seen on white, on dark and on every bar
 ERROR_BAR: dict[str, Any] = {
-    "fmt": "none",
-    "ecolor": "black",
-    "elinewidth": 1.2,
-    "capsize": 0,
+    "fmt": "none", "ecolor": "black", "elinewidth": 1.2, "capsize": 0,
     "path_effects": [patheffects.withStroke(linewidth=3.2, foreground="white")],
-}
+}  # fmt: skip
 
 
 class Picture(Figure):
@@ -83,14 +73,8 @@ def panels(
 ) -> tuple[Picture, NDArray[Any]]:
     """Return an empty figure in the book's style and its axes, ``object[rows, columns]``.
 
-    Parameters
-    ----------
-    rows, columns : int
-        Grid of panels.
-    height : float
-        Height in inches of the whole figure; the width is fixed.
-    share_y : bool or "row"
-        Whether the panels, or those of a row, share the vertical axis.
+    The height, in inches, is of the whole figure, whose width is fixed; the panels, or those of a
+    row, may share the vertical axis.
     """
     picture = Picture(figsize=(WIDTH, height), layout="constrained", facecolor="none")
     axes = picture.subplots(rows, columns, squeeze=False, sharey=share_y)

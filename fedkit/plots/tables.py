@@ -67,10 +67,6 @@ def table(
         ten below 0.0001, and what is missing or infinite is a dash.
     cards : bool
         Show a card per row on narrow screens, for tables of words.
-
-    Returns
-    -------
-    Shown
     """
     pd = need("pandas", "run")
     whole("decimals", decimals, 0)

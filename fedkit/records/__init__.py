@@ -8,22 +8,7 @@ from fedkit.records.running import CellError, Outcome, run_cells
 from fedkit.records.store import Record, RecordError, Store
 
 __all__ = [
-    "PROFILES",
-    "Cell",
-    "CellError",
-    "GoldenRun",
-    "Outcome",
-    "Record",
-    "RecordError",
-    "Store",
-    "Tiny",
-    "canonical_json",
-    "default_root",
-    "format_seeds",
-    "make_manifest",
-    "parse_seeds",
-    "run_cells",
-    "run_on_ray",
-    "stamp",
-    "trace",
-]
+    "PROFILES", "Cell", "CellError", "GoldenRun", "Outcome", "Record", "RecordError", "Store",
+    "Tiny", "canonical_json", "default_root", "format_seeds", "make_manifest", "parse_seeds",
+    "run_cells", "run_on_ray", "stamp", "trace",
+]  # fmt: skip

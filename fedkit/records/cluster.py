@@ -57,11 +57,6 @@ def run_on_ray(
         raises; "continue" keeps the failure in the outcome.  With "stop" Ray is given no more
         cells than its cores and GPUs take at once, with "continue" twice as many, which wait there.
 
-    Returns
-    -------
-    Outcome
-        See :func:`fedkit.records.running.run_cells`; the order is that of finishing.
-
     Raises
     ------
     CellError

@@ -24,28 +24,14 @@ import numpy as np
 
 from fedkit.atomic import write_text
 from fedkit.records.cell import PROFILES, Cell
-from fedkit.records.manifest import (
-    SHIPPED,
-    commit,
-    default_root,
-    lock_hash,
-    repository_root,
-)
+from fedkit.records.manifest import SHIPPED, commit, default_root, lock_hash, repository_root
 from fedkit.records.methods import is_outside
 from fedkit.records.outside import entered, home
 
 __all__ = [
-    "GoldenRun",
-    "Tiny",
-    "differences",
-    "golden_runs",
-    "is_timing",
-    "numbers_of",
-    "trace",
-    "verified_lock",
-    "verify_lock",
-    "version",
-]
+    "GoldenRun", "Tiny", "differences", "golden_runs", "is_timing", "numbers_of", "trace",
+    "verified_lock", "verify_lock", "version",
+]  # fmt: skip
 
 # Shares of itself, and of the largest entry of its list, by which a number may differ on another
 # processor.

@@ -53,14 +53,10 @@ def run_cells(
 
     Parameters
     ----------
-    cells : sequence of Cell
     function : callable
         ``function(cell)`` returns one result per seed (see :meth:`Store.save`); a result may
         also hold ``data`` (name, source, checksum of its data set) and ``evaluations``, which
         go to the manifest.
-    store : Store
-    progress : bool
-        Show a progress bar.
     anew : callable
         Whether to compute a finished cell too and replace its record.
     on_error : {"stop", "continue"}
@@ -79,8 +75,6 @@ def run_cells(
     ------
     CellError
         If a cell fails and `on_error` is ``"stop"``.
-    ValueError
-        If `on_error` is something else.
 
     Notes
     -----
@@ -156,12 +150,9 @@ def compute(
     data = {canonical_json(r["data"]): r["data"] for r in results if r.get("data")}
     spent = [r["evaluations"] for r in results if r.get("evaluations") is not None]
     return results, make_manifest(
-        behaviour,
-        device=device,
-        data=data.values(),
-        seconds=seconds,
+        behaviour, device=device, data=data.values(), seconds=seconds,
         evaluations=sum(spent) if spent else None,
-    )
+    )  # fmt: skip
 
 
 @contextmanager

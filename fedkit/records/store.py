@@ -54,7 +54,6 @@ class Record:
 
     Attributes
     ----------
-    cell : Cell
     results : tuple of dict
         Per seed: ``seed``, ``metrics`` (name -> float, NaN where there was none) and ``series``
         (name -> list of float).
@@ -129,15 +128,14 @@ def _pack(results: Sequence[Result], cell: Cell) -> list[dict[str, Any]]:
     return packed
 
 
-def _float(value: Any) -> float:
-    return math.nan if value is None else float(value)
-
-
 def _unpack(item: Mapping[str, Any]) -> dict[str, Any]:
+    def real(value: Any) -> float:
+        return math.nan if value is None else float(value)
+
     return {
         "seed": int(item["seed"]),
-        "metrics": {name: _float(value) for name, value in item["metrics"].items()},
-        "series": {name: [_float(v) for v in values] for name, values in item["series"].items()},
+        "metrics": {name: real(value) for name, value in item["metrics"].items()},
+        "series": {name: [*map(real, values)] for name, values in item["series"].items()},
     }
 
 
@@ -182,13 +180,7 @@ def _read(path: Path, root: Path, state: tuple[int, ...]) -> Record:
 
 
 class Store:
-    """The folder of records.
-
-    Parameters
-    ----------
-    root : path, optional
-        The folder; by default :func:`default_root`.  It is created at the first save.
-    """
+    """The folder of records, by default :func:`default_root`; the first save creates it."""
 
     def __init__(self, root: str | os.PathLike[str] | None = None) -> None:
         self.root = default_root() if root is None else Path(root)
@@ -207,7 +199,6 @@ class Store:
 
         Parameters
         ----------
-        cell : Cell
         results : sequence of mapping
             One per seed of the cell, in its order: ``{"seed", "metrics", "series"}``.  Metrics
             keep all digits; series are rounded to seven.  NaN is stored as null.
@@ -312,15 +303,7 @@ class Store:
         Where two records hold the same seed of the same setting (blocks of seeds that overlap),
         the record with more seeds counts and the other is left out, so nothing counts twice.
 
-        Parameters
-        ----------
-        paper, experiment, profile : str, optional
-            Part of the store; everything by default.
-
-        Returns
-        -------
-        pandas.DataFrame
-            Columns profile, paper, experiment, key, the settings, seed, metric, value.
+        The columns are profile, paper, experiment, key, the settings, seed, metric, value.
         """
 
         def rows(result: Mapping[str, Any]) -> list[tuple[Any, ...]]:
