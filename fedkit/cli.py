@@ -595,14 +595,10 @@ for name, module in (
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit status, with one line on what went wrong."""
-    with warnings.catch_warnings():
-        warnings.showwarning = lambda message, *where, **more: _complain(message)
-        return _main(arguments)
-
-
-def _main(arguments: Sequence[str] | None) -> int:
     try:
-        code = app(args=None if arguments is None else list(arguments), standalone_mode=False)
+        with warnings.catch_warnings():
+            warnings.showwarning = lambda message, *where, **more: _complain(message)
+            code = app(args=None if arguments is None else list(arguments), standalone_mode=False)
     except typer.Exit as stop:
         code = stop.exit_code
     except (typer.Abort, KeyboardInterrupt):

@@ -25,15 +25,7 @@ NONPARAMETRIC_FROM = 10
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean over seeds with its confidence interval.
-
-    Attributes
-    ----------
-    mean, low, high : float
-        NaN ends where one seed gives no interval.
-    n : int
-        Number of seeds.
-    """
+    """A mean over n seeds with its confidence interval; NaN ends where one seed gives none."""
 
     mean: float
     low: float

@@ -153,9 +153,7 @@ def test_a_wrong_parameter_is_an_error(write, name: str, value: str, said: str) 
         ("seed: str = ''  # data of the runs", "anything", None, ""),
     ],
 )
-def test_a_value_out_of_the_range_that_the_help_gives_is_an_error(
-    write, line: str, good: str, bad: str | None, said: str
-) -> None:
+def test_a_value_out_of_the_range_that_the_help_gives_is_an_error(write, line, good, bad, said):
     page = write(PARAMETERS.replace("seed: int = 0  # root seed", line))
     guard_parameters(page, {"seed": good})
     if bad is not None:
@@ -191,9 +189,7 @@ def test_the_command_line_refuses_before_anything_runs(write, capsys, tmp_path: 
 # --------------------------------------------------------------------------- execution
 
 
-def test_two_runs_give_the_same_bytes(
-    write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_runs_give_the_same_bytes(write, tmp_path, monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setenv("ATEN_CPU_CAPABILITY", "default")  # kernels are the caller's choice
     body = PARAMETERS + cell(
@@ -233,9 +229,7 @@ def test_two_runs_give_the_same_bytes(
         ("import warnings\nwarnings.warn('old name', stacklevel=1)", 60, "UserWarning: old name"),
     ],
 )
-def test_a_failing_notebook_is_one_clear_error(
-    write, tmp_path: Path, code: str, limit: float, said: str
-) -> None:
+def test_a_failing_notebook_is_one_clear_error(write, tmp_path, code, limit, said):
     page = write(cell(code))
     target = tmp_path / "kept.ipynb"
     target.write_text("the run before", "utf-8")
@@ -245,9 +239,7 @@ def test_a_failing_notebook_is_one_clear_error(
     assert sorted(p.name for p in tmp_path.iterdir()) == ["kept.ipynb", "notebooks"]
 
 
-def test_an_interrupt_leaves_out_what_has_not_begun(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupt_leaves_out_what_has_not_begun(tmp_path, monkeypatch):
     pages = [tmp_path / f"page{n}.md" for n in range(8)]
     begun = []
 

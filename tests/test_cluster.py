@@ -120,9 +120,7 @@ def test_a_stop_begins_no_further_cell(stores: tuple[Store, Store], pretend: Pre
         assert len(store.records()) == at_once - 1
 
 
-def test_open_lock_files_are_bounded(
-    stores: tuple[Store, Store], pretend: Pretend, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_open_lock_files_are_bounded(stores, pretend, monkeypatch):
     most = []
     for i, files in enumerate((1024, 10, 1, -1)):
         monkeypatch.setattr(cluster.os, "sysconf", lambda name, f=files: f)
@@ -148,9 +146,7 @@ def test_records_are_those_of_a_plain_run(one_machine: None, stores: tuple[Store
 
 @pytest.mark.weekly
 @pytest.mark.usefixtures("one_machine")
-def test_a_killed_worker_loses_nothing_and_doubles_nothing(
-    stores: tuple[Store, Store], tmp_path: Path
-) -> None:
+def test_a_killed_worker_loses_nothing_and_doubles_nothing(stores, tmp_path):
     here, there = stores
     run_cells(CELLS, worth, here, progress=False)
     usual, diary, victim = worth, tmp_path / "diary", tmp_path / "victim"
@@ -225,9 +221,7 @@ def test_what_cannot_run_there_is_refused(stores: tuple[Store, Store]) -> None:
 
 @pytest.mark.weekly
 @pytest.mark.usefixtures("one_machine")
-def test_the_command_runs_an_experiment_of_the_registry(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_runs_an_experiment_of_the_registry(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("FEDKIT_RESULTS", str(tmp_path))
     name, item = "fedtsv", registry.all_experiments("fedtsv")[0]
     command = ["run", name, item.name, "--seeds", "0", "--quiet", "--device", "cpu"]
@@ -238,9 +232,7 @@ def test_the_command_runs_an_experiment_of_the_registry(
 
 
 @pytest.mark.parametrize("engine", ["pretended", pytest.param("ray", marks=pytest.mark.weekly)])
-def test_rows_of_the_arena_are_cells_of_the_engine(
-    engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: Any, capsys: Any
-) -> None:
+def test_rows_of_the_arena_are_cells_of_the_engine(engine, tmp_path, monkeypatch, request, capsys):
     """What an engine made is read; what it is asked for is what the command names."""
     monkeypatch.setenv("FEDKIT_RESULTS", str(tmp_path))
     asked, execute = [], registry.Experiment.execute

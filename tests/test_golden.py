@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -62,9 +61,7 @@ def test_the_lock_file_is_the_one_that_was_verified() -> None:
     ],
     ids=["sign", "walk", "mc"],
 )
-def test_a_broken_estimator_is_seen(
-    wrong: Callable[[np.ndarray], np.ndarray], name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_broken_estimator_is_seen(wrong, name, monkeypatch):
     """A sign that is changed, and a walk of each batch that is dropped."""
     add = MeanAccumulator.add
     monkeypatch.setattr(MeanAccumulator, "add", lambda self, x, *more: add(self, wrong(x), *more))
@@ -101,9 +98,7 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GoldenRun:
     return GoldenRun("toy", TINY, "run.a", {"method": "a", "kind": 0})
 
 
-def test_accepting_raises_the_behaviour_and_makes_records_stale(
-    toy: GoldenRun, tmp_path: Path
-) -> None:
+def test_accepting_raises_the_behaviour_and_makes_records_stale(toy, tmp_path):
     assert toy.accept("first") == 1
     assert "seconds" not in (tmp_path / "golden/toy/run.a.json").read_text()
     store, experiment = Store(tmp_path), Experiment("toy", "table1", "", list, _run, (TINY,))

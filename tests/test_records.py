@@ -176,9 +176,7 @@ def test_schemas_of_the_past_and_of_the_future(store: Store) -> None:
 
 
 @pytest.mark.parametrize("call", ["fsync", "replace"])
-def test_full_disk_leaves_the_old_record(
-    store: Store, monkeypatch: pytest.MonkeyPatch, call: str
-) -> None:
+def test_full_disk_leaves_the_old_record(store, monkeypatch, call):
     c = cell()
     path = store.save(c, compute(c))
     before = path.read_bytes()
@@ -271,9 +269,7 @@ def test_finished_cells_are_skipped(store: Store) -> None:
     assert "fedkit." not in json.dumps(manifest)  # moving a module makes no record stale
 
 
-def test_what_a_cell_leaves_in_a_cycle_is_freed(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_cell_leaves_in_a_cycle_is_freed(store, monkeypatch):
     freed: list[bool] = []
     monkeypatch.setattr(running.gc, "collect", lambda: freed.append(True))
     run_cells([cell("a")], compute, store, progress=False)

@@ -141,8 +141,6 @@ def run(
         computed and kept in memory alone.
     limit : float
         Seconds that a method may take for one federation.
-    progress : bool
-        Show a progress bar.
 
     Notes
     -----
@@ -252,11 +250,6 @@ def submit(entered: Entered, method: str, commit: str, store: Store | None = Non
         Its name there; best ``package:Class``.
     commit : str
         The commit of the method's own source that ran.
-
-    Raises
-    ------
-    ValueError
-        If the method has no results, or is a row of the arena.
     """
     if method in METHODS:
         raise ValueError(f"{method} is a row of the arena; only methods from outside are sent in")
@@ -268,16 +261,14 @@ def submit(entered: Entered, method: str, commit: str, store: Store | None = Non
     if not isinstance(commit, str) or not commit.strip():
         raise ValueError(f"commit is {commit!r}; expected the commit of the method's source")
     place, paths = store or Store(), []
-    by_scenario: dict[Scenario, dict[int, Result]] = {}
-    for (s, seed), result in entered.results[method].items():
-        by_scenario.setdefault(s, {})[seed] = result
-    for s, of in by_scenario.items():
+    by_scenario: dict[Scenario, list[Result]] = {}
+    for (s, _), result in entered.results[method].items():
+        by_scenario.setdefault(s, []).append(result)
+    for s, results in by_scenario.items():
         settings = {"method": method, "commit": commit, **asdict(s)}
-        cell = Cell(entered.profile, "arena", "entries", settings, tuple(of))
-        results = list(of.values())
-        manifest = make_manifest(
-            get("arena", "entries").behaviours(cell), device="cpu",
-            data=[r["data"] for r in results[:1] if r.get("data")],
-        )  # fmt: skip
+        seeds = tuple(r["seed"] for r in results)
+        cell = Cell(entered.profile, "arena", "entries", settings, seeds)
+        data = [r["data"] for r in results[:1] if r.get("data")]
+        manifest = make_manifest(get("arena", "entries").behaviours(cell), data=data)
         paths.append(place.save(cell, results, manifest))
     return paths

@@ -297,11 +297,8 @@ def summary(frame: pd.DataFrame, name: str, reference: str = "random") -> pd.Dat
 def ranking(frame: pd.DataFrame, name: str) -> pd.DataFrame:
     """Say how far the order of the methods hangs on single scenarios (or seeds of a single one).
 
-    Returns
-    -------
-    DataFrame
-        Index: what is left out; columns ``agreement`` (tau-b of the order of all
-        methods with that from all federations) and ``first`` (the best method without it).
+    Index: what is left out; columns ``agreement`` (tau-b of the order of all methods with that from
+    all federations) and ``first`` (the best method without it).
     """
     pd = need("pandas", "run")
     wide = _by_unit(frame, name).dropna(axis=1)

@@ -447,11 +447,6 @@ def find_method(given: object) -> tuple[str, Method]:
 
     A policy that values rounds (``fedkit.federated.ValuePolicy``) may see updates, sizes and
     validation images, unless it declares ``sees`` itself.
-
-    Raises
-    ------
-    ValueError
-        If there is no such thing, or its declaration names something that there is not.
     """
     name = _name(given)
     if isinstance(given, str):
@@ -478,11 +473,7 @@ def find_method(given: object) -> tuple[str, Method]:
 def find_methods(given: Sequence[object]) -> tuple[list[tuple[str, Method]], dict[str, str]]:
     """Return the methods that can be found, and a sentence for each one that cannot, by name.
 
-    Raises
-    ------
-    ValueError
-        If there is none of them: then nothing goes on, as where the one that is asked for is
-        misspelt.
+    None at all is an error: then nothing goes on, as where the one that is asked for is misspelt.
     """
     found, failures = [], {}
     for one in given:
@@ -508,14 +499,11 @@ class Played:
         Kendall's tau-b with the exact values of a round by the method's own utility (minus the
         loss where it asked for that alone, otherwise accuracy), averaged over the rounds in which
         they differ; NaN for a method that values no rounds.
-    evaluations : int
     trainings : float
         In units of everybody's data in all rounds.
     seconds : float
         Processor time of its own, and of its coalitions at the price of evaluating all of a round
         together.
-    held : float
-        MiB that the server must hold at once.
     """
 
     values: FloatArray

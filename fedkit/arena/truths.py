@@ -143,9 +143,7 @@ class World:
         weights
             As in :func:`~fedkit.federated.retraining.train_with_sizes`.
         on : {"test", "validation"}
-            Images on which models are judged.
-        every_round : bool
-            Judge the model of every round, not of the last one alone.
+            Images on which models are judged, that of every round or of the last one alone.
         """
         p, s, f = self.planted, self.scenario, self.planted.federation
         asked = np.asarray(sizes)

@@ -20,6 +20,7 @@ import concurrent.futures
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -64,20 +65,8 @@ class Book:
     @property
     def pages(self) -> list[str]:
         """Every page of the table of contents, in order, without suffix."""
-        yaml = need("yaml", extra="run")
-        found: list[str] = []
-
-        def walk(node: Any) -> None:
-            if isinstance(node, dict):
-                found.extend(node[key] for key in ("root", "file") if key in node)
-                for value in node.values():
-                    walk(value)
-            elif isinstance(node, list):
-                for value in node:
-                    walk(value)
-
-        walk(yaml.safe_load((self.root / "_toc.yml").read_text(encoding="utf-8")))
-        return found
+        toc = (self.root / "_toc.yml").read_text(encoding="utf-8")
+        return re.findall(r"^[\s-]*(?:root|file): *(\S+)", toc, flags=re.MULTILINE)
 
     @property
     def notebooks(self) -> list[Path]:

@@ -128,27 +128,20 @@ def parameters_of(source: Path) -> dict[str, Parameter]:
     known: dict[str, Parameter] = {}
     for cell in cells:
         lines = cell.source.splitlines()
+        node: Any
         for node in ast.parse(cell.source).body:
             line = lines[node.lineno - 1]
             try:
-                name, kind, default = _typed_literal(node)
-            except ValueError:
+                name, kind = node.target.id, _TYPES[ast.unparse(node.annotation)]
+                default = ast.literal_eval(node.value)
+            except (AttributeError, KeyError, ValueError):
                 raise NotebookError(
                     f"{source.name}: {line!r} is not of the form 'name: type = literal  # help' "
                     f"with a type of {', '.join(_TYPES)}; compute the rest in the next cell"
                 ) from None
             help_ = line[node.end_col_offset or 0 :].strip(" #")
-            known[name] = Parameter(name, kind, default, help_)
+            known[name] = Parameter(name, kind.__name__, default, help_)
     return known
-
-
-def _typed_literal(node: ast.stmt) -> tuple[str, str, Any]:
-    if not isinstance(node, ast.AnnAssign) or node.value is None:
-        raise ValueError("not an assignment with a type")
-    kind = ast.unparse(node.annotation)
-    if kind not in _TYPES:
-        raise ValueError(kind)
-    return ast.unparse(node.target), kind, ast.literal_eval(node.value)
 
 
 def guard_parameters(source: Path, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -337,20 +337,15 @@ def _table(block: Mapping[str, Any]) -> PrintedTable:
     return PrintedTable(block["id"], block["where"], columns, rows, settings, spreads)
 
 
-def _joined(column: Mapping[str, Any], form: str, between: str) -> str:
-    """Write a column's values; those that are no words, with their names by `form`."""
-    return between.join(
-        value if isinstance(value, str) else form.format(name=name, value=value)
-        for name, value in column.items()
-    )
-
-
 def _words(column: Mapping[str, Any]) -> str:
-    return _joined(column, "{name} {value}", ", ")
+    return ", ".join(v if isinstance(v, str) else f"{name} {v}" for name, v in column.items())
 
 
 def _dotted(*parts: str | Mapping[str, Any]) -> str:
-    texts = (p if isinstance(p, str) else _joined(p, "{name[0]}{value}", ".") for p in parts)
+    texts: list[str] = []
+    for part in parts:
+        column = {"": part} if isinstance(part, str) else part
+        texts += [v if isinstance(v, str) else f"{name[0]}{v}" for name, v in column.items()]
     return ".".join(filter(None, texts))
 
 

@@ -234,13 +234,10 @@ def join(
             )
             for c in others
         )
-        row: dict[str, Any] = {
+        same = ("kind", "where", "says", "unit", "by_construction", "after_runs")
+        row: dict[str, Any] = {name: getattr(claim, name) for name in same} | {
             "claim": claim.id,
-            "kind": claim.kind,
-            "where": claim.where,
-            "says": claim.says,
             "paper": claim.paper_value,
-            "unit": claim.unit,
             "mean": interval.mean,
             "low": interval.low,
             "high": interval.high,
@@ -251,8 +248,6 @@ def join(
             "verdict": judged.verdict,
             "also_fits": sum(j.verdict == REPRODUCED for j in fitting) if others else math.nan,
             "other_rows": len(others) or math.nan,
-            "by_construction": claim.by_construction,
-            "after_runs": claim.after_runs,
             "note": judged.note,
             "profile": profile if found[claim.id] is not None else "",
             "stale": bool(numbers.keys & lookup.stale),

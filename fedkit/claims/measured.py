@@ -30,13 +30,7 @@ _SCALES: dict[str, Callable[[FloatArray], FloatArray]] = dict(
 class Numbers:
     """Numbers of a claim, the records they come from, and what bars a judgement on them.
 
-    Attributes
-    ----------
-    values : float64[seeds] or float64[seeds, columns, rows]
-        One number per seed; of a claim on the order of rows, its scores.
-    keys : frozenset of str
-    bar : str
-        Empty where nothing bars it.
+    Values are float64[seeds]; of a claim on the order of rows its scores, [seeds, columns, rows].
     """
 
     values: FloatArray

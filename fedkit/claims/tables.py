@@ -9,14 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
-from fedkit.claims.judge import (
-    ICONS,
-    NOT_JUDGED,
-    NOT_REPRODUCED,
-    REPRODUCED,
-    UNJUDGED,
-    VERDICTS,
-)
+from fedkit.claims.judge import ICONS, NOT_JUDGED, NOT_REPRODUCED, REPRODUCED, UNJUDGED, VERDICTS
 from fedkit.extras import need
 
 if TYPE_CHECKING:
@@ -106,8 +99,9 @@ def _ours(row: Any) -> tuple[str, str, str]:
     printed = row["paper"] if isinstance(row["paper"], str) else ""
     # a power of ten has no decimals to keep
     digits = 2 if "e" in printed else max(len(printed.partition(".")[2]), 2)
-    text = _number(row["mean"], digits) if math.isfinite(row["mean"]) else "–"
+    text = "–"
     if math.isfinite(row["mean"]):
+        text = _number(row["mean"], digits)
         if math.isfinite(row["low"]):
             text += f" [{_number(row['low'], digits)}, {_number(row['high'], digits)}]"
         text += f", n = {int(row['seeds'])}" if row["seeds"] else ""
@@ -159,11 +153,17 @@ def claims_listed(frames: Mapping[str, pd.DataFrame]) -> tuple[pd.DataFrame, dic
         and rule, note, place and command, which are folded below each claim.
     """
     pd = need("pandas", extra="run")
-    rows, below = [], []
+    rows = []
     for paper, frame in frames.items():
         for row in frame.to_dict("records"):
             printed, ours, off = _ours(row)
             apart = "after the runs" if row["after_runs"] else "before the runs"
+            said = {
+                "where": row["where"], "unit": row["unit"], "rule": row["rule"],
+                "difference": off, "note": row["note"], "after the runs": row["after_runs"],
+                "ticks": _fits(row),
+            }  # fmt: skip
+            told = _powers("\n".join(f"{k}: {v}" for k, v in said.items() if v))
             rows.append({
                 "paper": paper,
                 "table": str(row["where"]).split(",")[0],
@@ -175,16 +175,9 @@ def claims_listed(frames: Mapping[str, pd.DataFrame]) -> tuple[pd.DataFrame, dic
                 "judged": row["verdict"] not in UNJUDGED,
                 "key": row["mean"],
                 "printed key": float(printed) if printed else math.nan,
+                "below": f"{told}\ncommand: `{row['command']}`",
             })  # fmt: skip
-            said = {
-                "where": row["where"], "unit": row["unit"], "rule": row["rule"],
-                "difference": off, "note": row["note"], "after the runs": row["after_runs"],
-                "ticks": _fits(row),
-            }  # fmt: skip
-            told = _powers("\n".join(f"{k}: {v}" for k, v in said.items() if v))
-            below.append(f"{told}\ncommand: `{row['command']}`")
-    shown = pd.DataFrame(rows).assign(below=below)
-    shown = shown.sort_values("judged", ascending=False, kind="stable")
+    shown = pd.DataFrame(rows).sort_values("judged", ascending=False, kind="stable")
     columns = ["paper", "table", "claim", "printed", "ours [95% CI]", "verdict", "declared"]
     return shown[columns], {
         "filters": ["paper", "table", "verdict", "declared"],
@@ -288,11 +281,10 @@ def by_declaration(frame: pd.DataFrame) -> pd.DataFrame:
     pd = need("pandas", extra="run")
     given, later = frame["by_construction"].astype(bool), frame["after_runs"] != ""
     parts = {
-        "before the runs": frame[~given & ~later],
-        "after the runs": frame[~given & later],
-        "by construction": frame[given],
-    }
-    counts = {name: part["verdict"].value_counts() for name, part in parts.items()}
+        "before the runs": ~given & ~later, "after the runs": ~given & later,
+        "by construction": given,
+    }  # fmt: skip
+    counts = {name: frame[part]["verdict"].value_counts() for name, part in parts.items()}
     table = pd.DataFrame(counts).reindex(list(VERDICTS)).fillna(0).astype(int)
     return table[table.any(axis=1)].rename(index=verdict_text).rename_axis(None)
 

@@ -36,13 +36,12 @@ class Audited:
     ----------
     cell : str
         ``profile/paper/experiment/key``.
-    seed, compared : int
-        The seed, and how many numbers were compared.
+    compared : int
+        How many numbers were.
     difference : float
         The largest difference of two numbers, as a share of the larger; NaN if none was compared.
     worst, verdict : str
         Name of that number; "equal", "different", or "data missing".
-    seconds : float
     stale : bool
         Whether the record is older than a golden run, so that a difference is expected.
     """

@@ -132,14 +132,10 @@ def experiment(
 
     Parameters
     ----------
-    paper, name, title, entry : str
-        As in :class:`~fedkit.papers.registry.Experiment`.
     settings : callable
         ``settings(profile)`` lists dataclasses, or mappings.
     seeds : callable
         ``seeds(profile, setting)`` gives a setting's own blocks of seeds.
-    *golden : Tiny
-        The small runs that answer for its cells.
     run : callable, optional
         Run function of a cell; by default that of the first golden run.
     block : int, optional

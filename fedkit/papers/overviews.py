@@ -43,17 +43,10 @@ def table(rows: Mapping[Any, Mapping[str, Any]]) -> pd.DataFrame:
 def by_seed(
     frame: pd.DataFrame, labels: Mapping[str, str], metric: str = "accuracy", **settings: Any
 ) -> pd.DataFrame:
-    """Pivot records to one row per seed and one column per method.
+    """Pivot records with these settings to one row per seed and one column per method.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        From :meth:`fedkit.records.store.Store.frame`.
-    labels : mapping of str to str
-        The methods that are shown, in this order, with their names; methods from outside follow
-        under their own.
-    **settings
-        Keep records with these settings.
+    The methods are those of `labels` in their order, then methods from outside; `frame` is from
+    :meth:`fedkit.records.store.Store.frame`.
     """
     part = where(frame, metric=metric, **settings)
     if part.empty:

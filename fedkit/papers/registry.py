@@ -34,14 +34,10 @@ RunFunction = Callable[[Cell, Any, bool], Sequence[Result]]
 
 @dataclass(frozen=True)
 class Experiment:
-    """One table or figure of a paper as something that can be run.
+    """One table or figure of a paper as something that can be run: ``fedkit run <paper> <name>``.
 
     Parameters
     ----------
-    paper, name : str
-        Names as on the command line: ``fedkit run <paper> <name>``.
-    title : str
-        One line for people.
     cells : callable
         ``cells(profile, seeds)`` lists the cells of a profile; ``seeds=None`` means the
         profile's own seeds.

@@ -219,13 +219,7 @@ def scatter_estimates(
     xlabel: str = "exact value (units of utility)",
     ylabel: str = "estimate (units of utility)",
 ) -> Picture:
-    """Draw estimates against exact values, with the diagonal on which they would agree.
-
-    Parameters
-    ----------
-    exact : array of shape (n,)
-    estimated : array of shape (n,), or mapping from series to such arrays
-    """
+    """Draw estimates, n or n per series, against n exact values, with the diagonal of agreement."""
     truth = np.asarray(exact, dtype=np.float64).ravel()
     series = dict(estimated) if isinstance(estimated, Mapping) else {"": estimated}
     axis = panels(height=4.0)[1][0, 0]

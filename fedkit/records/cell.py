@@ -66,13 +66,7 @@ def format_seeds(seeds: Iterable[int]) -> str:
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:
-    """Read seeds written as ``3``, ``0-4`` or ``0,2,5-7``.
-
-    Raises
-    ------
-    ValueError
-        If the text is something else, names a seed twice, or runs backwards.
-    """
+    """Read seeds written as ``3``, ``0-4`` or ``0,2,5-7``, each once."""
     seeds: list[int] = []
     for part in text.split(","):
         match = re.fullmatch(r"\s*(\d+)(?:\s*-\s*(\d+))?\s*", part)
@@ -96,8 +90,6 @@ class Cell:
 
     Parameters
     ----------
-    profile : {"smoke", "laptop", "paper"}
-        Size of the run.
     paper, experiment : str
         Names as in the registry, e.g. ``"fedowen"`` and ``"table1"``.
     settings : mapping
@@ -105,11 +97,6 @@ class Cell:
         (``method``, ``dataset``, ``alpha``, ...).
     seeds : tuple of int
         Root seeds, non-negative, each once.
-
-    Raises
-    ------
-    ValueError
-        If a field is not of this form.
 
     Examples
     --------

@@ -252,13 +252,7 @@ class GoldenRun:
         return self.compare(self.measure(device))
 
     def accept(self, why: str) -> int:
-        """Run it, commit its new numbers, and return the behaviour that it is at from now on.
-
-        Raises
-        ------
-        ValueError
-            If no reason is given, nothing differs, or the paper is a single module.
-        """
+        """Run it, commit its new numbers, and return the behaviour that it is at from now on."""
         if not why.strip():
             raise ValueError(f"{self.id}: say why its numbers differ, with --why")
         path = _path(self.paper, self.name)

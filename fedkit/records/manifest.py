@@ -94,19 +94,14 @@ def make_manifest(
     behaviour : mapping
         What the golden runs that answer for the record are at
         (:func:`fedkit.records.golden.version`).
-    device : str or torch.device
-        Device of the run; only its class is kept.
     data : iterable of mapping
         Identity of each data set: ``name``, ``source``, ``checksum``.
-    seconds : float, optional
-        Wall time.  It is kept out of every comparison of results.
-    evaluations : int, optional
-        Utility evaluations spent.
 
     Returns
     -------
     dict
-        JSON data; "peak_memory_mib" is that of the process so far, all of its cells together.
+        JSON data.  Of the device only the class is kept; wall times are kept out of every
+        comparison; "peak_memory_mib" is that of the process so far, all of its cells together.
     """
     return {
         "behaviour": dict(behaviour),

@@ -28,10 +28,8 @@ def is_outside(method: object) -> bool:
 def make_method(name: str) -> Any:
     """Import ``package:Name``, and make one of it where it is a class.
 
-    Raises
-    ------
-    ValueError
-        If it cannot be imported or made, or `name` ends in ``@`` and the digits of another source.
+    A ValueError tells where that cannot be, or `name` ends in ``@`` and the digits of another
+    source.
     """
     place, at, _ = name.partition("@")
     module, _, attribute = place.partition(":")
@@ -44,13 +42,7 @@ def make_method(name: str) -> Any:
 
 
 def signed(name: str) -> str:
-    """Return ``package:Name@digits`` for a method that can be imported and made.
-
-    Raises
-    ------
-    ValueError
-        If `name` is not of the form ``package:Name``, or see :func:`make_method`.
-    """
+    """Return ``package:Name@digits`` for a method that can be imported and made."""
     if not is_outside(name) or "@" in name:
         raise ValueError(f"method {name!r} is not of your own; write package:Name")
     make_method(name)

@@ -254,13 +254,7 @@ class Store:
         return record
 
     def read(self, path: Path) -> Record:
-        """Read and check the record in a file; what is returned is the caller's own.
-
-        Raises
-        ------
-        RecordError
-            See :meth:`load`; also if the file is not in a place for records.
-        """
+        """Read and check the record in a file; what is returned is the caller's own."""
         whole, root = Path(path).absolute(), self.root.absolute()
         if not whole.is_relative_to(root) or len(whole.relative_to(root).parts) != 4:
             raise RecordError(
