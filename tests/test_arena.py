@@ -20,7 +20,7 @@ from fedkit.arena import cells, measures
 from fedkit.arena.federations import SCENARIOS, TRICKS, Scenario, plant
 from fedkit.arena.measures import agreement, measure, measure_all, ranking, summary
 from fedkit.arena.methods import METHODS, PeekError, View, find_method, play
-from fedkit.arena.truths import World, accuracy_and_loss, retraining_values, world
+from fedkit.arena.truths import World, accuracy_and_loss, world
 from fedkit.federated.adversaries import (
     Adversaries,
     FeatureNoise,
@@ -171,16 +171,6 @@ def test_weights_and_tampering_of_retraining_are_those_of_the_round_loop() -> No
     np.testing.assert_allclose(fast, slow, rtol=1e-4)
     with pytest.raises(ValueError, match="of at least 0"):
         trained(sizes, weights=-w)
-
-
-def test_retraining_values_are_those_of_the_plain_game() -> None:
-    w = world(small("sizes"), 0)
-    found = retraining_values(w)
-    game = fk.FunctionGame(5, lambda rows: np.array([w.value(r[None])[0, 0] for r in rows]))
-    one = 1.01 / 60  # an image more or less, by rounding
-    assert found.evaluations == 2**5
-    np.testing.assert_allclose(found.values[:, 0], fk.shapley(game).values, atol=one)
-    assert found.values.shape == (5, 2)
 
 
 # ----------------------------------------------------------------------------------- rows
@@ -344,19 +334,6 @@ def test_models_are_not_priced_beside_the_time_they_took(noisy, monkeypatch) -> 
     found = play("models", method("Models", evaluates, ("updates", "validation"))(), noisy)
     assert found.evaluations == 3
     assert found.seconds < 1e6
-
-
-def test_what_is_recorded_is_in_the_order_of_the_roles() -> None:
-    s = small("sizes")
-    roles = (plant(s, i).role for i in range(9))
-    seed = next(i for i, role in enumerate(roles) if (np.argsort(role) != role).any())
-    sizes = cells.method_result("size", METHODS["size"], s, seed)["series"]["value"]
-    assert sizes == sorted(sizes)
-    quality = cells.truth_result(s, seed)["series"]["quality"]
-    assert quality == sorted(quality)
-    noise = cells.truth_result(small("label-noise"), 0)["series"]
-    assert noise["quality"] == sorted(noise["quality"], reverse=True)
-    assert noise["bad"] == [0, 0, 0, 1, 1]
 
 
 def test_the_worth_of_values_is_that_of_training_so() -> None:

@@ -136,12 +136,15 @@ def test_damage_is_found_and_named_and_made_anew(store: Store) -> None:
     assert store.load(c).cell == c
 
 
-def test_a_record_that_is_elsewhere_or_missing(store: Store) -> None:
+def test_a_record_that_is_elsewhere_missing_or_too_large(store: Store) -> None:
     a, b = cell("a"), cell("b")
     os.rename(store.save(a, compute(a)), store.path(b))
     with pytest.raises(RecordError, match="another cell"):
         store.load(b)
     assert any("move it" in problem for problem in check_records(store))
+    values = list(np.linspace(0.1, 0.9, SIZE_LIMIT // 6))
+    store.save(cell(seeds=(0,)), [{"seed": 0, "metrics": {}, "series": {"x": values}}])
+    assert any("over the limit" in problem for problem in check_records(store))
     with pytest.raises(FileNotFoundError, match=r"fedkit run toy table1 .*--seeds 0-2"):
         store.load(a)
 
@@ -233,12 +236,6 @@ def test_stale_records_are_sound_and_shown(store: Store) -> None:
     assert check_records(store) == []
     (key,) = stale_records(store)
     assert key.startswith("smoke/toy/table1/b-")
-
-
-def test_large_records_are_reported(store: Store) -> None:
-    values = list(np.linspace(0.1, 0.9, SIZE_LIMIT // 6))
-    store.save(cell(seeds=(0,)), [{"seed": 0, "metrics": {}, "series": {"x": values}}])
-    assert any("over the limit" in problem for problem in check_records(store))
 
 
 def test_committed_records_are_sound() -> None:
