@@ -236,7 +236,7 @@ def test_launch_links_lead_to_committed_notebooks() -> None:
     assert "path_to_book" not in config["repository"]  # a page's path is its repository path
     if shutil.which("git") and (ROOT / ".git").exists():
         targets = [str(source.with_suffix(".ipynb")) for source in SOURCES]
-        command = ["git", "check-ignore", "-q", *targets]
+        command = ["git", "check-ignore", *targets]
         assert subprocess.run(command, cwd=ROOT, check=False).returncode == 1, "git ignores some"
 
 
