@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import re
 import signal
 import sys
 import threading
@@ -35,7 +36,7 @@ def make_method(name: str) -> Any:
     module, _, attribute = place.partition(":")
     with blamed(ValueError, f"method {place!r} cannot be imported:"):
         given = getattr(importlib.import_module(module), attribute)
-    if at and name != (now := f"{place}@{_digits(module)}"):
+    if at and name != (now := f"{place}@{_digits_of(re.split('[.:]', place)[0])}"):
         raise ValueError(f"method {name} has another source by now, which makes it {now}")
     with blamed(ValueError, f"method {place!r} cannot be made:"):
         return given() if isinstance(given, type) else given
@@ -46,16 +47,12 @@ def signed(name: str) -> str:
     if not is_outside(name) or "@" in name:
         raise ValueError(f"method {name!r} is not of your own; write package:Name")
     make_method(name)
-    return f"{name}@{_digits(name.partition(':')[0])}"
-
-
-def _digits(module: str) -> str:
-    """Hash the source of the package (or single module) that a module belongs to."""
-    return _digits_of(module.partition(".")[0])
+    return f"{name}@{_digits_of(re.split('[.:]', name)[0])}"
 
 
 @cache  # what was imported stays what it was, whatever happens to its file
 def _digits_of(top: str) -> str:
+    """Hash the source of a package (or single module)."""
     package = sys.modules[top]
     folders = [Path(folder) for folder in getattr(package, "__path__", ())]
     files = {file.relative_to(f).as_posix(): file for f in folders for file in f.rglob("*.py")}
