@@ -189,12 +189,6 @@ def test_test_images_are_split_in_halves():
     assert sorted(rows[1] + rows[2]) == rows[0]
 
 
-@pytest.mark.parametrize("noise", ["label", "salt-20"])
-def test_an_unknown_noise_is_refused(noise):
-    with pytest.raises(ValueError, match=f"noise is '{noise}'"):
-        federation(replace(BASE, noise=noise), 0)
-
-
 def test_cells_cover_the_papers_settings():
     full, reduced = (get("fedccea", "contribution").cells(p) for p in ("paper", "laptop"))
     places = {tuple(c.settings[k] for k in ("dataset", "distribution", "noise")) for c in full}
@@ -267,9 +261,6 @@ def test_walks_cost_what_the_simulations_cost():
     values, spent = truncated_walks(flat, sizes, tolerance=0.15, seed=0, limit=20.0)
     assert spent <= 1.0
     assert not values.any()
-    for limit in (np.nan, np.inf, 0.0, -1.0):
-        with pytest.raises(ValueError, match="expected a positive number of federations"):
-            truncated_walks(flat, sizes, tolerance=0.15, seed=0, limit=limit)
 
 
 def test_a_tally_adds_up_shares_of_unequal_clients():

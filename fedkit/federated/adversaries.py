@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, is_dataclass, replace
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 import torch
@@ -280,12 +280,10 @@ class Adversaries:
         federation.check_clients(*self.attacks)
         if all(int(i) in self.attacks for i in np.flatnonzero(federation.sizes)):
             raise ValueError("every client with data misbehaves; leave at least one honest")
-        told = {}
-        for i, attack in self.attacks.items():
-            fields: dict[str, Any] = {}
-            if is_dataclass(attack) and not isinstance(attack, type):
-                fields = asdict(attack)
-            told[str(i)] = {"attack": self.kind(i)} | fields
+        told = {
+            str(i): {"attack": self.kind(i), **(asdict(a) if is_dataclass(a) else {})}  # type: ignore[call-overload]
+            for i, a in self.attacks.items()
+        }
         made = federation.with_transforms({i: a for i, a in self.attacks.items() if callable(a)})
         return replace(made, settings={**made.settings, "adversaries": told})
 

@@ -167,41 +167,7 @@ class Krum:
 
 
 @dataclass(frozen=True)
-class _Adaptive:
-    """A server optimiser on the mean update; see :class:`FedAdam`."""
-
-    lr: float = 0.1
-    beta1: float = 0.9
-    beta2: float = 0.99
-    tau: float = 1e-3
-    weighting: Literal["uniform", "size"] = "uniform"
-
-    def __post_init__(self) -> None:
-        for name in ("lr", "tau"):
-            checks.real(name, getattr(self, name), 0.0, above=True)
-        for name in ("beta1", "beta2"):
-            if checks.real(name, getattr(self, name), 0.0, 1.0) == 1.0:
-                raise ValueError(f"{name} is 1; expected a number below 1: nothing would be learnt")
-        checks.choice("weighting", self.weighting, ("uniform", "size"))
-
-    def _second(self, v: Tensor, square: Tensor) -> Tensor:
-        raise NotImplementedError
-
-    def step(self, r: Round, valuation: Valuation, clients: ClientTable) -> Tensor:
-        """``base + lr m / (sqrt(v) + tau)``."""
-        sizes = r.sizes if self.weighting == "size" else np.ones(len(r.sizes))
-        updates = r.updates.double()
-        mean = updates.new_tensor(sizes / sizes.sum()) @ updates
-        zero: Any = mean.new_zeros(mean.shape)
-        m, v = clients.memory.get("server optimiser", (zero, zero + self.tau**2))
-        m = self.beta1 * m + (1 - self.beta1) * mean
-        v = self._second(v, mean.square())
-        clients.memory["server optimiser"] = (m, v)
-        return r.base + self.lr * m / (v.sqrt() + self.tau)
-
-
-@dataclass(frozen=True)
-class FedAdam(_Adaptive):
+class FedAdam:
     """FedAdam (Reddi et al. 2021, Algorithm 2): ``v <- beta2 v + (1 - beta2) D^2``.
 
     With D the mean update of the round and ``m <- beta1 m + (1 - beta1) D``, the next model is
@@ -219,12 +185,37 @@ class FedAdam(_Adaptive):
         D is the plain mean, as printed, or weighted by samples, as in the paper's experiments.
     """
 
+    lr: float = 0.1
+    beta1: float = 0.9
+    beta2: float = 0.99
+    tau: float = 1e-3
+    weighting: Literal["uniform", "size"] = "uniform"
+
+    def __post_init__(self) -> None:
+        for name in ("lr", "tau"):
+            checks.real(name, getattr(self, name), 0.0, above=True)
+        for name in ("beta1", "beta2"):
+            if checks.real(name, getattr(self, name), 0.0, 1.0) == 1.0:
+                raise ValueError(f"{name} is 1; expected a number below 1: nothing would be learnt")
+        checks.choice("weighting", self.weighting, ("uniform", "size"))
+
     def _second(self, v: Tensor, square: Tensor) -> Tensor:
         return self.beta2 * v + (1 - self.beta2) * square
 
+    def step(self, r: Round, valuation: Valuation, clients: ClientTable) -> Tensor:
+        sizes = r.sizes if self.weighting == "size" else np.ones(len(r.sizes))
+        updates = r.updates.double()
+        mean = updates.new_tensor(sizes / sizes.sum()) @ updates
+        zero: Any = mean.new_zeros(mean.shape)
+        m, v = clients.memory.get("server optimiser", (zero, zero + self.tau**2))
+        m = self.beta1 * m + (1 - self.beta1) * mean
+        v = self._second(v, mean.square())
+        clients.memory["server optimiser"] = (m, v)
+        return r.base + self.lr * m / (v.sqrt() + self.tau)
+
 
 @dataclass(frozen=True)
-class FedYogi(_Adaptive):
+class FedYogi(FedAdam):
     """FedYogi (Reddi et al. 2021): ``v <- v - (1 - beta2) D^2 sign(v - D^2)``.
 
     The rest, and the parameters, are those of :class:`FedAdam`.

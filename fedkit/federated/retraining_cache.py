@@ -86,7 +86,12 @@ class RetrainingCache:
             )  # fmt: skip
             found = np.rint(accuracy * tests).astype(np.int64)
             for i, hits in zip(old, found[len(new) :], strict=True):
-                _compare(path, known[keys[i]] / tests, hits / tests)
+                far = np.abs(known[keys[i]] - hits).max() / tests
+                if far > TOLERANCE:
+                    raise ValueError(
+                        f"a federation of {path} reaches another accuracy when it is trained again "
+                        f"(by {100 * far:.1f} points): the code has changed since; delete the file"
+                    )
             fresh = {keys[i]: hits for i, hits in zip(new, found, strict=False)}
             known |= fresh
             if fresh:
@@ -136,12 +141,3 @@ def _write(path: Path, known: dict[int, IntArray]) -> None:
         hits=np.concatenate(list(known.values())).astype(np.int32),
     )
     write_bytes(path, content.getvalue())
-
-
-def _compare(path: Path, remembered: FloatArray, repeated: FloatArray) -> None:
-    far = float(np.abs(remembered - repeated).max())
-    if far > TOLERANCE:
-        raise ValueError(
-            f"a federation of {path} reaches another accuracy when it is trained again (by "
-            f"{100 * far:.1f} points): the code has changed since; delete the file"
-        )

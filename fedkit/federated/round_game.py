@@ -38,6 +38,11 @@ class RoundGame:
         data: its model is `base`.
     weighting : {"size", "uniform"}
 
+    Attributes
+    ----------
+    sizes : float64 array ``[k]``
+        By which updates are averaged; ones if uniformly.
+
     Raises
     ------
     ValueError
@@ -83,16 +88,11 @@ class RoundGame:
         self.evaluator = evaluator
         self.n_players = len(updates)
         self.prepared = evaluator.prepare(base, updates)
-        self._shares = shares
-
-    @property
-    def sizes(self) -> np.ndarray:
-        """Data sizes by which updates are averaged, float64 ``[k]``; ones if uniformly."""
-        return self._shares
+        self.sizes = shares
 
     def weights(self, coalitions: np.ndarray) -> np.ndarray:
         """Weight of each client in each coalition, float64 ``[B, k]``; rows sum to 1 (or 0)."""
-        masses = check_coalitions(coalitions, self.n_players) * self._shares
+        masses = check_coalitions(coalitions, self.n_players) * self.sizes
         total = masses.sum(axis=1, keepdims=True)
         return np.divide(masses, total, out=np.zeros_like(masses), where=total > 0)
 

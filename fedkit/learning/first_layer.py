@@ -194,7 +194,11 @@ class FirstLayer:
             bias = models[:, size:].flatten() if conv.bias else None
             bounds.append(grown(inputs, kernels, bias))
             for lo in range(0, len(x), step):
-                pooled = self._pooled(x[lo : lo + step], kernels, bias, bounds[-1])
+                part, place = x[lo : lo + step], (conv.stride, conv.padding)
+                if self.pool > 1:
+                    pooled = convolve_and_pool(part, kernels, bias, *place, self.pool, bounds[-1])
+                else:
+                    pooled = F.conv2d(part, kernels, bias, *place)
                 pooled = pooled.unflatten(1, (len(models), -1)).transpose(0, 1)
                 target = group[:, lo : lo + step]
                 if self.relu:
@@ -202,12 +206,3 @@ class FirstLayer:
                 else:
                     target.copy_(pooled)
         return torch.stack(bounds).max()
-
-    def _pooled(self, x: Tensor, kernels: Tensor, bias: Tensor | None, reach: Tensor) -> Tensor:
-        assert isinstance(self.layer, Conv2d)
-        place = self.layer.stride, self.layer.padding
-        if self.pool > 1:
-            together = convolve_and_pool(x, kernels, bias, *place, self.pool, reach)
-            if together is not None:
-                return together
-        return F.max_pool2d(F.conv2d(x, kernels, bias, *place), self.pool)

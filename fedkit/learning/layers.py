@@ -140,18 +140,12 @@ class Conv2d:
             groups = 1  # all models see the same images: one plain convolution, S times as wide
         return _unfold(F.conv2d(x, weight, bias, self.stride, self.padding, groups=groups), s)
 
-    def pooled(
-        self, parameters: Sequence[Tensor], x: Tensor, size: int, reach: Tensor
-    ) -> Tensor | None:
-        """The layer of one model and a max pool as one step, or None where that has no use.
-
-        No output is beyond `reach`.
-        """
+    def pooled(self, parameters: Sequence[Tensor], x: Tensor, size: int, reach: Tensor) -> Tensor:
+        """The layer of one model and a max pool as one step; no output is beyond `reach`."""
         images = x.squeeze(0) if x.dim() == 5 else x
-        weight = parameters[0].squeeze(0)
-        bias = parameters[1].squeeze(0) if self.bias else None
-        together = convolve_and_pool(images, weight, bias, self.stride, self.padding, size, reach)
-        return None if together is None else together[None]
+        weight, *bias = (p.squeeze(0) for p in parameters)
+        place = self.stride, self.padding, size
+        return convolve_and_pool(images, weight, bias[0] if bias else None, *place, reach)[None]
 
 
 @dataclass(frozen=True)
@@ -259,18 +253,14 @@ def run_layers(
     while todo:
         layer = todo.pop(0)
         own, rest = rest[: len(layer.specs)], rest[len(layer.specs) :]
-        together = None
         alone = bool(own) and len(own[0]) == 1 and _onednn(x)
         if alone and isinstance(layer, Conv2d) and todo and isinstance(todo[0], MaxPool):
             reach = grown(largest(x) if reach is None else reach, *own)
-            together = layer.pooled(own, x, todo[0].size, reach)
-        elif layer.specs:
+            x = layer.pooled(own, x, todo.pop(0).size, reach)  # type: ignore[attr-defined]
+            continue
+        if layer.specs:
             reach = None
-        if together is None:
-            x = layer.forward(own, x)
-        else:
-            x = together
-            todo.pop(0)
+        x = layer.forward(own, x)
     return x
 
 
@@ -353,15 +343,14 @@ def convolve_and_pool(
     padding: int,
     size: int,
     reach: Tensor,
-) -> Tensor | None:
+) -> Tensor:
     """Return ``F.max_pool2d(F.conv2d(x, weight, bias, stride, padding), size)`` of one model.
 
-    None says that this is not the place: with gradients, on another device, without oneDNN, or
-    where the convolution could overflow (no output is beyond `reach`), because oneDNN's pool
-    passes over a NaN.
+    By oneDNN where it may be asked, and where the convolution cannot overflow (no output is beyond
+    `reach`), because oneDNN's pool passes over a NaN.
     """
     if not _onednn(x) or not bool(reach < _LARGE):
-        return None
+        return F.max_pool2d(F.conv2d(x, weight, bias, stride, padding), size)
     blocked = torch.mkldnn_convolution(
         x.contiguous().to_mkldnn(),
         weight.contiguous(),

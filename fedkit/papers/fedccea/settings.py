@@ -62,55 +62,31 @@ def setting_name(dataset: str, distribution: str, noise: str = "none") -> str:
 
 @dataclass(frozen=True)
 class Setting(common.Setting):
-    """One run of FedCCEA's evaluation, all seeds apart.
+    """One run of FedCCEA's evaluation, all seeds apart."""
 
-    Attributes
-    ----------
-    dataset, data : str
-        Column of the paper's tables, and the data set that was loaded for it.
-    distribution : str
-        "iid", "weak" or "strong" (non-IID).
-    weak, strong : int
-        Classes per client in the two non-IID distributions: 5 and 2 (MNIST), 30 and 5 (EMNIST).
-    noise : str
-        "none", "label-S", "pattern-S" or "backdoor-S", S percent of a noisy client's samples; the
-        paper: label-10, -20, -40, and "sample noise", which we read as pattern-20.
-    noisy : float
-        Share of noisy clients; 0.2 in the paper.
-    clients, rounds, simulations : int
-        20, 50 and 100.
-    samples : int or None
-        Training samples per client; None for all there are.  Appendix C.1 has 300.
-    epochs, batch_size, lr : int, int, float
-        (3, 32, 0.001) for MNIST and (1, 256, 0.05) for EMNIST, with plain SGD.  With fewer samples
-        a client makes fewer steps: the reduced settings take a larger rate (MNIST) or smaller
-        batches (EMNIST).
-    aam_lr : float
-        Learning rate of the AAM: 0.01 (MNIST), 0.05 (EMNIST).
-    tolerance : float
-        Truncation of TMC-SV, in accuracy.
-    validation : float
-        Unused images, so that every data set is cut in the same way; the paper tests on all.
-    """
-
-    dataset: str
-    data: str
-    distribution: str
+    dataset: str  # column of the paper's tables
+    data: str  # the data set that was loaded for it
+    distribution: str  # of DISTRIBUTIONS
+    # "none", "label-S", "pattern-S" or "backdoor-S", S percent of a noisy client's samples; the
+    # paper: label-10, -20, -40, and "sample noise", which we read as pattern-20
     noise: str = "none"
-    weak: int = 5
-    strong: int = 2
-    noisy: float = 0.2
+    weak: int = 5  # classes per client; 30 for EMNIST
+    strong: int = 2  # 5 for EMNIST
+    noisy: float = 0.2  # share of the clients
     model: str = "mlp-128-64"
     clients: int = 20
     rounds: int = 50
     simulations: int = 100
-    samples: int | None = None
+    samples: int | None = None  # for training per client; None for all there are
+    # The paper has (3, 32, 0.001) for MNIST and (1, 256, 0.05) for EMNIST, with plain SGD.  With
+    # fewer samples a client makes fewer steps: the reduced settings take a larger rate (MNIST) or
+    # smaller batches (EMNIST).
     epochs: int = 3
     batch_size: int = 32
     lr: float = 0.001
-    aam_lr: float = 0.01
-    tolerance: float = 0.01
-    validation: float = 0.01
+    aam_lr: float = 0.01  # of the AAM; 0.05 for EMNIST
+    tolerance: float = 0.01  # truncation of TMC-SV, in accuracy
+    validation: float = 0.01  # unused images, so that every data set is cut in the same way
 
     @property
     def local(self) -> LocalSGD:

@@ -291,11 +291,8 @@ def errors(table: pd.DataFrame) -> pd.DataFrame:
 
 def compared(table: pd.DataFrame) -> pd.DataFrame:
     """Keep the noisy runs that have a clean one beside them, for every method."""
-    return _noisy(table).dropna(subset=[f"gain.{m}" for m in METHODS])
-
-
-def _noisy(table: pd.DataFrame) -> pd.DataFrame:
-    return table[table.index.get_level_values("noise") != "none"]
+    noisy = table[table.index.get_level_values("noise") != "none"]
+    return noisy.dropna(subset=[f"gain.{m}" for m in METHODS])
 
 
 def decided_leads(table: pd.DataFrame) -> dict[tuple[str, str, str], tuple[Interval, Interval]]:

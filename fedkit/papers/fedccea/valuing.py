@@ -6,7 +6,9 @@ trusted, and truncated Monte Carlo (TMC-SV) and leave-one-out (LOO) on retrainin
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -50,21 +52,8 @@ class Pattern:
     def __call__(
         self, x: torch.Tensor, y: torch.Tensor, rng: np.random.Generator
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the images, some with the pattern, and their labels."""
+        """Some images with the pattern, and their own labels."""
         return Backdoor(self.share)(x, y, rng)[0], y
-
-
-def noise_of(name: str, n_classes: int) -> Transform | None:
-    """Return what a noisy client does to its data; ValueError for a name that there is not."""
-    kind, _, percent = name.partition("-")
-    if name == "none":
-        return None
-    if kind not in ("label", "pattern", "backdoor") or not percent.isdigit():
-        raise ValueError(f'noise is {name!r}; expected "none", "label-40" or "pattern-20", say')
-    share = int(percent) / 100
-    if kind == "label":
-        return LabelNoise(share, n_classes)
-    return Pattern(share) if kind == "pattern" else Backdoor(share)
 
 
 def federation(s: Setting, seed: int) -> Federation:
@@ -83,9 +72,14 @@ def federation(s: Setting, seed: int) -> Federation:
     # "the order of samples": drawn once, and kept for every simulation and test (appendix B.1)
     rng = Streams(seed).generator("fedccea", "order")
     made = replace(made, clients=tuple(rng.permutation(c) for c in clients))
-    attack = noise_of(s.noise, made.n_classes)
-    if attack is None:
+    if s.noise == "none":
         return made
+    kind, percent = s.noise.split("-")
+    attacks: dict[str, Callable[[float], Transform]] = {
+        "label": partial(LabelNoise, n_classes=made.n_classes),
+        "pattern": Pattern, "backdoor": Backdoor,
+    }  # fmt: skip
+    attack = attacks[kind](int(percent) / 100)
     return Adversaries.of((attack, s.noisy_clients().tolist())).data(made)
 
 
@@ -225,8 +219,6 @@ def truncated_walks(
     Whole walks are run, in the number whose cost comes closest.  Returns the Shapley values and
     what they cost; that is less where walks find nothing new to ask for.
     """
-    if not (np.isfinite(limit) and limit > 0):
-        raise ValueError(f"limit is {limit}; expected a positive number of federations")
 
     def run(walks: int) -> tuple[FloatArray, float]:
         tally, streams = Tally(game, sizes), Streams(seed).child("tmc")

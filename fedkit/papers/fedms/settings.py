@@ -27,72 +27,40 @@ KINDS = ("LabelFlip", "RandomData", "RandomUpdate", "FreeRider")
 
 @dataclass(frozen=True)
 class Setting(common.Setting):
-    """One run of FedMS's evaluation, all seeds apart.
+    """One run of FedMS's evaluation, all seeds apart."""
 
-    Attributes
-    ----------
-    method : str
-        A row of Tables 1 and 2, another reading of FedMS, or a control.
-    dataset, data : str
-        Column of the paper's tables, and the data set that was loaded for it.
-    scenario : str
-        "dir10", "dir1" or "dir0.1".
-    adversaries : int
-        Clients of each of the four kinds of misbehaviour; Table 2 has 2 of each.
-    mavericks, shared : int, bool
-        Clients that alone hold classes, one class each; or all of them share these classes.
-    owned : float
-        Share of the images of their own classes that Mavericks keep; the rest is nobody's.
-    poisoned : bool
-        Validation images of the first Maverick's class and of the next class have swapped labels.
-    clients, participants, rounds : int
-        Well-behaved clients (the paper: 50), participants per round (10% of them), rounds.
-    local : str
-        What '5 local rounds' means: "steps", one mini-batch each (UserUpdate of Algorithm 2), or
-        "epochs", passes over the data.
-    local_rounds, lr, batch_size : int, float, int
-        The paper: 5 (MNIST) or 1 (CIFAR-10), 0.05, 64.
-    validation : float
-        Share of the test images that the server holds; the paper's 20%.
-    mu, poc_decay, emd_beta, sv_alpha : float
-        FedProx, Power-of-Choice, FedEMD, and the decay of S-FedAvg and GreedyFed (section 5.1).
-    alpha, temperature, tolerance, last_tolerance : float
-        FedMS: decay of S, T, and eps_d at the first and the last round.
-    estimator : str
-        "gtg" (MS-GTG, as in the paper), "mr" (MS-MR, exact) or "tmr" (MS-TMR, exact where the round
-        changed something).
-    evaluate_every : int
-        Test accuracy is measured every so many rounds.
-    """
-
-    method: str
-    dataset: str
-    data: str
-    scenario: str
-    adversaries: int = 0
-    mavericks: int = 2
-    shared: bool = False
-    owned: float = 1.0
-    poisoned: bool = False
+    method: str  # a row of Tables 1 and 2, another reading of FedMS, or a control
+    dataset: str  # column of the paper's tables
+    data: str  # the data set that was loaded for it
+    scenario: str  # of SCENARIOS
+    adversaries: int = 0  # of each of the four kinds; Table 2 has 2
+    mavericks: int = 2  # clients that alone hold classes
+    shared: bool = False  # all Mavericks hold all of these classes, not one each
+    owned: float = 1.0  # share of the images of their classes that they keep; nobody has the rest
+    poisoned: bool = False  # validation labels of the first Maverick's class and the next swapped
     model: str = "mlp-200"
-    clients: int = 50
+    clients: int = 50  # well-behaved ones
     participants: int = 5
     rounds: int = 100
+    # what '5 local rounds' means: "steps", one mini-batch each (UserUpdate of Algorithm 2), or
+    # "epochs", passes over the data
     local: str = "steps"
-    local_rounds: int = 5
+    local_rounds: int = 5  # 1 for CIFAR-10
     lr: float = 0.05
     batch_size: int = 64
-    validation: float = 0.2
-    mu: float = 1.0
-    poc_decay: float = 0.9
-    emd_beta: float = 0.01
-    sv_alpha: float = 0.7
-    alpha: float = 0.6
-    temperature: float = 0.01
-    tolerance: float = 3.0
-    last_tolerance: float = 0.1
+    validation: float = 0.2  # share of the test images that the server holds
+    mu: float = 1.0  # of FedProx
+    poc_decay: float = 0.9  # of Power-of-Choice
+    emd_beta: float = 0.01  # of FedEMD
+    sv_alpha: float = 0.7  # of S-FedAvg and GreedyFed
+    alpha: float = 0.6  # FedMS's decay of S
+    temperature: float = 0.01  # T of Eq. 10
+    tolerance: float = 3.0  # eps_d of the first round
+    last_tolerance: float = 0.1  # and of the last
+    # "gtg" (MS-GTG, as in the paper), "mr" (MS-MR, exact) or "tmr" (MS-TMR, exact where the round
+    # changed something)
     estimator: str = "gtg"
-    evaluate_every: int = 5
+    evaluate_every: int = 5  # rounds until the test accuracy is measured again
 
     @property
     def everybody(self) -> int:

@@ -34,57 +34,24 @@ DATASETS = {
 
 @dataclass(frozen=True)
 class Setting(common.Setting):
-    """One run of FedOwen's evaluation (section 4), all seeds apart.
+    """One run of FedOwen's evaluation (section 4), all seeds apart."""
 
-    Attributes
-    ----------
-    method : str
-        A row of Tables 1 to 3, one of ours, or a control.
-    dataset, data : str
-        Column of the paper's tables, and the data set that was loaded for it.
-    alpha, imbalance : float
-        Dirichlet concentration and imbalance factor.
-    clients, participants, rounds, epochs : int
-        The paper: 100, 10, 100, 1.
-    samples_per_client : int
-        M of the budget N x M; the paper's 4.
-    levels, epsilon : int, float
-        Q and epsilon; the paper's 2 and 0.1.
-    validation : float
-        Share of the data set that the server holds; the paper's 1%.
-    lr, momentum, batch_size, confidence, floor, eta, gtg_eps, beta : float or int
-        Not in the paper's text: local SGD, c and tau of Algorithm 2, eta of Algorithm 1, the
-        threshold of Algorithm 5, and the first Beta parameter of Algorithm 6 (the second is 1).
-    split : str
-        How Dirichlet(alpha) is applied (see :class:`~fedkit.federated.partitioners.Dirichlet`);
-        "blocks" is the procedure of CReFF, the paper's source for its long tail.
-    weighting : str
-        How v(S) averages the updates of S.
-    normalised : bool
-        Value the game scaled to v(empty) = 0 and v(N) = 1, as section 3.2 says, or the raw one.
-    budget_grows : bool
-        Keep the walks per level at M / 2, those of Q = 2, so that the budget grows with Q; else
-        the budget is N x M for every Q.  Figure 3 allows both readings.
-    exact_every : int
-        Every so many rounds the exact values are computed beside the estimate; 0 is never.
-    evaluate_every : int
-        Test accuracy is measured every so many rounds.
-    """
-
-    method: str
-    dataset: str
-    data: str
-    alpha: float
-    imbalance: float
+    method: str  # a row of Tables 1 to 3, one of ours, or a control
+    dataset: str  # column of the paper's tables
+    data: str  # the data set that was loaded for it
+    alpha: float  # Dirichlet concentration
+    imbalance: float  # of the long tail
     model: str = "lenet5"
     clients: int = 100
     participants: int = 10
     rounds: int = 100
     epochs: int = 1
-    samples_per_client: int = 4
-    levels: int = 2
+    samples_per_client: int = 4  # M of the budget N x M
+    levels: int = 2  # Q
     epsilon: float = 0.1
-    validation: float = 0.01
+    validation: float = 0.01  # share of the data set that the server holds
+    # Not in the paper's text are local SGD, c and tau of Algorithm 2, eta of Algorithm 1, the
+    # threshold of Algorithm 5, and the first Beta parameter of Algorithm 6 (the second is 1).
     lr: float = 0.1
     momentum: float = 0.0
     batch_size: int = 32
@@ -93,12 +60,15 @@ class Setting(common.Setting):
     eta: float = 0.01
     gtg_eps: float = 0.01
     beta: float = 4.0
+    # how Dirichlet(alpha) is applied; "blocks" is CReFF's, the paper's source for its long tail
     split: Literal["class", "client", "blocks"] = "blocks"
-    weighting: Literal["size", "uniform"] = "size"
-    normalised: bool = True
+    weighting: Literal["size", "uniform"] = "size"  # of the updates of S inside v(S)
+    normalised: bool = True  # to v(empty) = 0 and v(N) = 1, as section 3.2 says
+    # Keep the walks per level at M / 2, those of Q = 2, so that the budget grows with Q; else it is
+    # N x M for every Q.  Figure 3 allows both readings.
     budget_grows: bool = False
-    exact_every: int = 25
-    evaluate_every: int = 5
+    exact_every: int = 25  # rounds until exact values stand beside the estimate again; 0 is never
+    evaluate_every: int = 5  # rounds until the test accuracy is measured again
 
     @property
     def budget(self) -> int:

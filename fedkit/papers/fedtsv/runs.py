@@ -7,7 +7,7 @@ methods differ in the weights of the aggregation alone.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -94,22 +94,11 @@ def federation(s: Setting, seed: int) -> Federation:
     )
     if s.one_sided < 1:
         made = _one_sided(made, s.one_sided, seed)
-    permutation = LabelPermutation(made.n_classes)
-    liar: Transform = _SamePermutation(permutation, seed) if s.collusion else permutation
+    own = LabelPermutation(made.n_classes)
+    liar: Transform = own
+    if s.collusion:  # a draw that does not depend on the client
+        liar = lambda x, y, _: own(x, y, Streams(seed).generator("fedtsv", "collusion"))  # noqa: E731
     return made.with_transforms(dict.fromkeys(range(s.honest, s.clients), liar))
-
-
-@dataclass(frozen=True)
-class _SamePermutation:
-    """A permutation that does not depend on the client: the rule's draw from one stream."""
-
-    rule: LabelPermutation
-    seed: int
-
-    def __call__(
-        self, x: torch.Tensor, y: torch.Tensor, rng: np.random.Generator
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        return self.rule(x, y, Streams(self.seed).generator("fedtsv", "collusion"))
 
 
 def _one_sided(made: Federation, share: float, seed: int) -> Federation:

@@ -30,65 +30,32 @@ PAIRS = (("iid", "malicious"), ("skewed", "malicious"), ("iid", "skewed"))
 
 @dataclass(frozen=True)
 class Setting(common.Setting):
-    """One run of FedTSV's evaluation, all seeds apart.
+    """One run of FedTSV's evaluation, all seeds apart."""
 
-    Attributes
-    ----------
-    method : str
-        A method of the paper, another reading of one, or a control.
-    dataset, data : str
-        Column of the paper's figures, and the data set that was loaded for it.
-    clients, skewed, malicious : int
-        All clients; those with a Dirichlet split of their own; those with permuted labels.  The
-        paper: 100, 10, 20.
-    gamma : float
-        The Dirichlet parameter, lost in every copy of the paper.
-    participants, rounds : int
-        5, and 400 (MNIST) or 1000 (CIFAR-10).
-    lr : float
-        Learning rate, lost too.
-    batch_size : int
-        64 (MNIST) or 8 (CIFAR-10); one local epoch.
-    validation : int
-        Images that the server holds, taken from the test set.
-    one_sided : float
-        Share of the second half of the classes that stays in the validation set; 1 is unbiased.
-    scale : float
-        Factor of what malicious clients send.
-    even : bool or "clip"
-        True: the server brings the updates of a round to the length of the median one before it
-        does anything else, as CGSV's authors do before they average; "clip": it shortens those that
-        are longer.  The paper names "gradient clipping or norm regularization" and tries neither
-        (section IV-B).
-    collusion : bool
-        All malicious clients apply the same permutation; the paper's "a fixed label-shuffling
-        mapping" can mean either.
-    utility : str
-        Utility of the trajectory game, see
-        :class:`~fedkit.methods.fedtsv.TrajectoryGame`.
-    evaluate_every : int
-        Test accuracy and loss are measured every so many rounds.
-    """
-
-    method: str
-    dataset: str
-    data: str
+    method: str  # a method of the paper, another reading of one, or a control
+    dataset: str  # column of the paper's figures
+    data: str  # the data set that was loaded for it
     model: str = "mlp-64"
     clients: int = 100
-    skewed: int = 10
-    malicious: int = 20
-    gamma: float = 0.5
+    skewed: int = 10  # clients with a Dirichlet split of their own
+    malicious: int = 20  # clients with permuted labels
+    gamma: float = 0.5  # the Dirichlet parameter, lost in every copy of the paper
     participants: int = 5
-    rounds: int = 400
-    lr: float = 0.01
-    batch_size: int = 64
-    validation: int = 1000
-    one_sided: float = 1.0
-    scale: float = 1.0
+    rounds: int = 400  # 1000 for CIFAR-10
+    lr: float = 0.01  # lost too
+    batch_size: int = 64  # 8 for CIFAR-10; one local epoch
+    validation: int = 1000  # images that the server holds, of the test set
+    one_sided: float = 1.0  # share of the second half of the classes that stays among these
+    scale: float = 1.0  # factor of what malicious clients send
+    # True: the server brings the updates of a round to the length of the median one before it does
+    # anything else, as CGSV's authors do before they average; "clip": it shortens those that are
+    # longer.  The paper names "gradient clipping or norm regularization" and tries neither
+    # (section IV-B).
     even: bool | Literal["clip"] = False
+    # one permutation for all malicious clients: "a fixed label-shuffling mapping" can mean it
     collusion: bool = False
-    utility: Utility = "exponential"
-    evaluate_every: int = 10
+    utility: Utility = "exponential"  # of the trajectory game
+    evaluate_every: int = 10  # rounds until test accuracy and loss are measured again
 
     @property
     def honest(self) -> int:
