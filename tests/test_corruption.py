@@ -107,18 +107,6 @@ def test_a_cast_acts_on_its_own_clients_only():
     assert not torch.equal(before[3], after[3])
 
 
-def test_misbehaviour_is_repeatable():
-    adversaries = Adversaries.of(
-        (RandomData(3), [0]), (LabelPermutation(3), [2]), (RandomUpdate(), [4])
-    )
-    plan = replace(PLAN, participants=4)
-    models = [
-        run([adversaries.data(toy())], MLP, EVERYBODY, plan, [5], attack=adversaries.attack).models
-        for _ in range(2)
-    ]
-    assert torch.equal(*models)
-
-
 @pytest.mark.parametrize(
     ("make", "message"),
     [

@@ -7,7 +7,7 @@ import pytest
 from rounding import assert_close
 
 import fedkit as fk
-from fedkit.federated.retraining import RetrainingGame, train_with_sizes
+from fedkit.federated.retraining import RetrainingGame
 from fedkit.methods import fedccea
 from fedkit.methods.fedccea import Fit, Simulations, contribution_index, fit_aam, sample_sizes
 from fedkit.papers.fedccea import runs
@@ -124,10 +124,9 @@ def test_dealt_qualities_stand_beside_the_same_learnt_ones(result):
 
 def test_trainings_at_scale_are_kept_and_change_nothing(result, tmp_path, monkeypatch):
     monkeypatch.setenv("FEDKIT_RESULTS", str(tmp_path))
-    for _ in range(2):
-        again = run(runs.run_valued, profile="laptop")
-        assert again["metrics"] == pytest.approx(result["metrics"], nan_ok=True)
-        assert again["series"] == result["series"]
+    again = run(runs.run_valued, profile="laptop")
+    assert again["metrics"] == pytest.approx(result["metrics"], nan_ok=True)
+    assert again["series"] == result["series"]
     assert len(list((tmp_path / "trainings" / "fedccea").iterdir())) == 2  # the two halves
 
 
@@ -137,20 +136,6 @@ def test_costs_are_counted_per_simulation_and_round():
     assert metrics["trained.walk"] == pytest.approx(3)
     assert metrics["trained.lockstep"] == pytest.approx(0.5, rel=0.3)
     assert all(metrics[f"seconds.{m}"] > 0 for m in ("simulation", "lockstep", "loo", "walk"))
-
-
-def test_learning_is_the_base_of_a_run_on_both_halves_of_the_test_images(result):
-    found = run(runs.run_base)
-    f = federation(NOISY, 0)
-    valuing, scoring = halves(f, 0)
-    sizes = np.broadcast_to(f.sizes, (1, BASE.rounds, BASE.clients))
-    first = train_with_sizes(
-        valuing, architecture(BASE, f), BASE.local, sizes, every_round=False, device="cpu"
-    ).item()
-    both = len(valuing.y_test), len(scoring.y_test)
-    total = np.average([100 * first, result["metrics"]["base"]], weights=both)
-    assert found["metrics"]["base"] == pytest.approx(total, abs=0.3)
-    assert found["series"]["accuracy"][-1] == found["metrics"]["base"]
 
 
 # Federations and cells

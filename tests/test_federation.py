@@ -25,6 +25,7 @@ from fedkit.learning.training import LocalSGD, train_clients
 from fedkit.methods.fedms import FedMS
 from fedkit.methods.fedowen import EpsilonGreedy, OwenSampling, Softmax
 from fedkit.methods.fedtsv import FedTSV, TrajectoryValues
+from fedkit.methods.selection_baselines import PowerOfChoice
 from fedkit.streams import Streams
 
 MLP = build("mlp-5", (1, 2, 3), 3)
@@ -49,13 +50,6 @@ def toy(seed=0, sizes=(9, 0, 14, 5, 7)):
         x=x[:m], y=y[:m], clients=clients, x_val=x[m : m + 30], y_val=y[m : m + 30],
         x_test=x[m + 30 :], y_test=y[m + 30 :], n_classes=3, name="toy", settings={"seed": seed},
     )  # fmt: skip
-
-
-def rows(history):
-    """History without what may be not a number, as comparable lists."""
-    return [{k: v for k, v in r.items() if v == v} for r in history.rounds], [
-        {k: v for k, v in r.items() if v == v} for r in history.clients
-    ]
 
 
 def test_fedavg_equals_the_written_out_loop():
@@ -113,23 +107,14 @@ def test_replicates_in_lockstep_equal_replicates_alone(strategy):
 
 def test_the_same_seed_gives_the_same_run_and_another_seed_another():
     first, again = (run([toy()], MLP, OWEN, PLAN, [1]) for _ in range(2))
-    other = run([toy()], MLP, OWEN, PLAN, [2])
-    assert rows(first) == rows(again)
-    assert torch.equal(first.models, again.models)
-    assert not torch.equal(first.models, other.models)
+    assert first == again != run([toy()], MLP, OWEN, PLAN, [2])
 
 
 def test_the_test_set_decides_nothing():
     federation = toy()
-    swapped = toy()
-    object.__setattr__(swapped, "x_test", -swapped.x_test)
+    swapped = replace(federation, x_test=-federation.x_test)
     a, b = (run([f], MLP, OWEN, PLAN, [1]) for f in (federation, swapped))
     assert torch.equal(a.models, b.models)
-
-
-def test_a_client_without_data_never_takes_part():
-    history = run([toy()], MLP, OWEN, Plan(rounds=10, participants=3, local=LOCAL), [3])
-    assert 1 not in {r["client"] for r in history.clients}
 
 
 def test_updates_that_are_not_finite_are_left_out():
@@ -204,19 +189,10 @@ def test_weights_that_are_none_are_refused(weights):
             run([toy()], MLP, strategy, PLAN, [1])
 
 
-def test_values_of_others_are_refused():
-    class Short:
-        def value(self, rounds):
-            return NoValue().value([replace(r, participants=r.participants[:1]) for r in rounds])
-
-    strategy = Strategy(UniformSelection(), Short(), SizeWeighted())
-    with pytest.raises(ValueError, match=r"Short returned valuations of \[1\] participants"):
-        run([toy()], MLP, strategy, PLAN, [1])
-
-
 @pytest.mark.parametrize(
     ("given", "words"),
     [
+        (lambda k: Valuation(*np.ones((2, k - 1)), 0, 0, ""), r"valuations of \[2\] participants"),
         (lambda k: np.ones(k), "Values returned .*'ndarray'.*; expected a list with one"),
         (lambda k: None, "Values returned .*'NoneType'"),
         (lambda k: Valuation(*np.full((2, k), NAN), 0, 0, ""), "Values returned the values .*nan"),
@@ -259,17 +235,6 @@ def test_class_cosine_by_the_written_out_formula():
     assert ClassCosine().value([r])[0].values == pytest.approx(expected, abs=1e-6)
 
 
-def test_estimates_respect_their_budget_and_exact_is_efficient():
-    r = a_round()
-    exact = Exact(normalised=False).value([r])[0]
-    game = r.game()
-    gain = game.value(np.array([[1, 1, 1]], bool)) - game.value(np.array([[0, 0, 0]], bool))
-    assert exact.values.sum() == pytest.approx(gain[0])
-    for estimator in (est.PermutationSampling(), OwenSampling(levels=2, eta=0.0)):
-        v = Estimated(estimator, budget=12).value([r, r])
-        assert all(x.calls <= 12 for x in v)
-
-
 def test_remembering():
     for keep, expected in ((keep_latest, [3, 7, 0]), (keep_total, [4, 7, 4])):
         table = ClientTable.new(np.ones(3, dtype=int), np.ones((3, 2), dtype=int))
@@ -278,19 +243,12 @@ def test_remembering():
         assert table.values.tolist() == expected
 
 
-@dataclass(frozen=True)
-class HighestLoss:
-    """Asks everybody, and takes those on whose data the global model is worst."""
-
-    def select(self, clients, k, rng):
-        pool = clients.available
-        return np.sort(pool[np.argsort(-clients.losses(pool))[:k]])
-
-
 def test_selection_may_ask_clients_for_their_loss():
     federation = toy()
     plan = Plan(rounds=1, participants=2, local=LocalSGD(lr=0.1))
-    history = run([federation], MLP, Strategy(HighestLoss(), NoValue(), SizeWeighted()), plan, [3])
+    history = run(
+        [federation], MLP, Strategy(PowerOfChoice(), NoValue(), SizeWeighted()), plan, [3]
+    )
     start = MLP.init(Streams(3).generator("model"))[None]
     losses = np.full(federation.n_clients, -np.inf)
     for i in np.flatnonzero(federation.sizes > 0):
@@ -331,8 +289,6 @@ def test_a_history_adds_up_and_is_read_again(tmp_path):
     assert found.evaluations == sum(r["evaluations"] for r in history.rounds if r["seed"] == 3)
     history.save(tmp_path / "run.npz")
     again = type(history).load(tmp_path / "run.npz")
-    assert rows(again) == rows(history)
-    assert torch.equal(again.models, history.models)
     assert again == history != replace(history, rounds=history.rounds[1:])
     assert history != replace(history, models=None)
     with pytest.raises(ValueError, match=r"seeds \[3, 4\]; name one"):

@@ -27,7 +27,6 @@ from fedkit.papers.fedtsv.tables import (
 from fedkit.papers.fedtsv.timings import Timing, averaging, clock, made_up, run_timing
 from fedkit.papers.registry import get
 from fedkit.records.cell import Cell
-from fedkit.records.store import Store
 
 BASE = paper.Setting(
     "tsv", "digits", "digits", model="mlp-8", clients=12, skewed=2, malicious=3, rounds=6,
@@ -37,17 +36,6 @@ BASE = paper.Setting(
 
 def cell(s, seeds=(0, 1)):
     return Cell("smoke", "fedtsv", "figures", asdict(s), seeds)
-
-
-@pytest.mark.parametrize("method", paper.METHODS)
-def test_every_method_runs(method):
-    for result in run_cell(cell(replace(BASE, method=method)), None, False):
-        metrics, series = result["metrics"], result["series"]
-        assert 0 <= metrics["accuracy"] <= 100
-        assert series["round"] == [2, 4, 6]
-        assert len(series["loss"]) == len(series["loss_round"])
-        assert sum(series["weight"]) == pytest.approx(100)
-        assert series["kind"] == [0] * 7 + [1] * 2 + [2] * 3
 
 
 def test_a_federation_is_what_the_paper_describes():
@@ -246,14 +234,6 @@ def timed(players, draws):
     return timings_table(pd.DataFrame(rows))
 
 
-def test_the_table_has_every_way():
-    table = timed((3, 5), 4)
-    assert table.index.tolist() == [3, 5]
-    assert float(table.loc[3, "difference of averaging"]) < 1e-6
-    for column in ("exact (s)", "sampled (s)"):
-        assert (table[column].astype(float) > 0).all()
-
-
 def test_errors_are_those_of_as_many_coalitions_as_in_the_records():
     game = averaging(*made_up(5, 200))
     exact = fk.shapley(game).values
@@ -264,6 +244,8 @@ def test_errors_are_those_of_as_many_coalitions_as_in_the_records():
     row = timed((5,), 4).loc[5]
     assert float(row["error of sampling"].split()[0]) == pytest.approx(np.mean(errors), abs=6e-4)
     assert float(row["size of a value"]) == pytest.approx(np.abs(exact).mean(), abs=6e-4)
+    assert float(row["difference of averaging"]) < 1e-6
+    assert min(float(row["exact (s)"]), float(row["sampled (s)"])) > 0
 
 
 def test_the_timed_cells_have_the_papers_network_and_all_participants():
@@ -318,20 +300,6 @@ def test_a_lead_is_paired_by_seed():
     assert (cut.mean, cut.low, cut.high) == pytest.approx((0.5, 0.5, 0.5))
 
 
-def test_a_run_that_is_given_twice_counts_once():
-    store = Store()
-    frames = [store.frame("fedtsv", name, "paper") for name in ("study", "figures")]
-    lines = [store.series("fedtsv", name, "paper") for name in ("study", "figures")]
-    once, drawn = (
-        pd.concat(f[(f.dataset == "mnist") & (f.seed < 3)] for f in part)
-        for part in (frames, lines)
-    )
-    table = study(once, drawn)
-    assert list(table.index) == list(CHANGES)
-    twice = study(pd.concat([once, once]), pd.concat([drawn, drawn]))
-    pd.testing.assert_frame_equal(study_text(twice), study_text(table))
-
-
 def test_the_study_counts_clients_of_weight_zero():
     """By hand: two seeds of the runs of Figure 1, of which one lacks the second method."""
     place = {**asdict(BASES["paper"][0]), "dataset": "mnist"}
@@ -343,7 +311,8 @@ def test_the_study_counts_clients_of_weight_zero():
         ]
     )
     weights = {"kind": [[0, 0, 1, 2]] * 2, "weight": [[60.0, 0, 40, 0], [0.0, 0, 0, 100]]}
-    table = study(frame, series_of([(tsv, weights)]))
+    series = series_of([(tsv, weights)])
+    table = study(pd.concat([frame, frame]), pd.concat([series, series]))  # twice counts once
     row, words = table.loc["as in Figure 1"], study_text(table).loc["as in Figure 1"]
     assert row["seeds"] == 2
     assert row["IID of weight zero (%)"].mean == 75

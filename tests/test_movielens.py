@@ -79,8 +79,6 @@ def test_an_archive_is_not_unpacked_without_end(tmp_path, monkeypatch):
 def test_missing_data_say_how_to_get_them(tmp_path):
     with pytest.raises(MissingDataError, match=r"data get ml-1m.*grouplens"):
         load_movielens("ml-1m", tmp_path)
-    with pytest.raises(ValueError, match="name is 'ml-25m'"):
-        load_movielens("ml-25m", tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -141,7 +139,6 @@ def test_fetch_checks_what_comes_and_leaves_nothing_behind(tmp_path, monkeypatch
 def test_made_up_ratings_are_of_the_seed_and_hold_taste():
     one, same, other = made_up_ratings(), made_up_ratings(), made_up_ratings(seed=1)
     assert one.fingerprint == same.fingerprint != other.fingerprint
-    assert one.ratings.shape == (2000, 300)
     assert 0.02 < (one.ratings > 0).mean() < 0.3
     assert set(np.unique(one.ratings)) == {0, 1, 2, 3, 4, 5}
     # two halves of the movies know the same about a user
@@ -153,14 +150,12 @@ def test_made_up_ratings_are_of_the_seed_and_hold_taste():
 @pytest.mark.parametrize(
     ("ratings", "people", "why"),
     [
-        (np.zeros((2, 3)), np.zeros((2, 3), dtype=np.int64), "uint8"),
-        (np.full((2, 3), 6, dtype=np.uint8), np.zeros((2, 3), dtype=np.int64), "stars up to 5"),
-        (np.ones((2, 3), dtype=np.uint8), np.zeros((1, 3), dtype=np.int64), "one row for each"),
-        (np.ones((0, 3), dtype=np.uint8), np.zeros((0, 3), dtype=np.int64), "at least one"),
+        (np.zeros((2, 3)), 2, "uint8"),
+        (np.full((2, 3), 6, dtype=np.uint8), 2, "stars up to 5"),
+        (np.ones((2, 3), dtype=np.uint8), 1, "one row for each"),
+        (np.ones((0, 3), dtype=np.uint8), 0, "at least one"),
     ],
 )
 def test_a_made_up_matrix_is_checked(ratings, people, why):
     with pytest.raises(ValueError, match=why):
-        MovieLens("x", ratings, people)
-    with pytest.raises(ValueError, match="of at least 2"):
-        made_up_ratings(users=1)
+        MovieLens("x", ratings, np.zeros((people, 3), dtype=np.int64))

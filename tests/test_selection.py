@@ -181,10 +181,3 @@ def test_an_oracle_keeps_its_favourites_and_excludes_the_others():
 def test_bad_settings(make, message):
     with pytest.raises(ValueError, match=message):
         make()
-
-
-def test_power_of_choice_needs_a_round():
-    clients = table()
-    clients.losses = None
-    with pytest.raises(ValueError, match="asks clients for their loss"):
-        PowerOfChoice().select(clients, 2, np.random.default_rng(0))
