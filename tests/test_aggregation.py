@@ -56,7 +56,6 @@ def test_robust_means_by_hand():
     assert stepped(fk.TrimmedMean(0.2), FIVE) == pytest.approx([9.5 / 3, 3.0])
     assert stepped(fk.TrimmedMean(0.39), FIVE) == stepped(fk.TrimmedMean(0.2), FIVE)
     assert stepped(fk.TrimmedMean(0.4), FIVE) == [3.5, 2.0]
-    assert stepped(fk.TrimmedMean(0.0), FIVE) == pytest.approx([182.1, -6.4], rel=1e-5)
     hundred = [[float(i), 0.0] for i in range(99)] + [[1e6, 0.0]]
     assert stepped(fk.TrimmedMean(0.29), hundred)[0] == 49.5  # of 29 to 70
 
@@ -91,9 +90,8 @@ def test_server_optimisers_by_hand():
             m, v = 0.75 * m + 0.25 * d, second(v, d)
             step = stepped(own, (scale * np.array(updates)).tolist(), sizes, memory)
             assert step == pytest.approx([0.3 * m / (math.sqrt(v) + 2.0), 0.0])
-    assert stepped(fk.FedAdam(beta1=0.0, beta2=0.0, lr=1.0), updates)[0] == pytest.approx(
-        2.5 / (2.5 + 1e-3)
-    )
+    plain = fk.FedAdam(beta1=0.0, beta2=0.0, lr=1.0)  # and the mean is not weighted
+    assert stepped(plain, updates)[0] == pytest.approx(2.5 / (2.5 + 1e-3))
 
 
 def twentyfold(r):

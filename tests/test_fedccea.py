@@ -7,14 +7,12 @@ import pytest
 from rounding import assert_close
 
 import fedkit as fk
-from fedkit.federated.retraining import RetrainingGame
 from fedkit.methods import fedccea
 from fedkit.methods.fedccea import Fit, Simulations, contribution_index, fit_aam, sample_sizes
 from fedkit.papers.fedccea import runs
 from fedkit.papers.fedccea import settings as n
 from fedkit.papers.fedccea import valuing as fits
 from fedkit.papers.fedccea.runs import (
-    PROPORTIONS,
     TIE_ORDERS,
     curve_metrics,
     kept_after_removal,
@@ -25,7 +23,6 @@ from fedkit.papers.fedccea.settings import Setting
 from fedkit.papers.fedccea.valuing import (
     Tally,
     Valued,
-    architecture,
     federation,
     halves,
     truncated_walks,
@@ -96,19 +93,14 @@ def test_a_run_measures_what_the_tables_show(result):
         assert np.isnan(metrics[f"excluded.{m}.random"]) == (zeros / BASE.clients > 0.5)
     assert metrics["trained.loo"] == pytest.approx(1 + 4)  # N, and each N without one
     assert metrics["trained.fedccea"] == pytest.approx(6 / 2, rel=0.3)
-    assert len(series["partial.lowest"]) == len(PROPORTIONS)
-    assert {"area.partial-size", "rank.seeds", "rank.0.5.connected", "falling"} <= set(metrics)
+    # what no golden run has: how far the fits can be trusted
+    assert {"rank.seeds", "rank.0.5.connected", "spread.0.1"} <= set(metrics)
     assert 0.05 <= metrics["explained.p"] <= 1
     for m in n.FITS:
         quantiles = [series[f"miss.{m}.{q}"] for q in ("low", "middle", "high")]
         assert (np.diff(quantiles, axis=0) >= 0).all()
-        assert np.shape(quantiles) == (3, BASE.rounds)
-    for m in ("same_round", *n.FITS):
         assert metrics[f"unseen.{m}"] < 1
-    assert metrics["explained.adam"] <= metrics["explained"] <= 1
-    assert all(-1 <= metrics[f"rank.{m}"] <= 1 for m in ("connected", *n.READINGS))
     assert "area.size" not in metrics  # all sizes are equal, so nobody is ranked
-    assert {f"area.random{k}" for k in range(n.RANDOM_ORDERS)} < set(metrics)
 
 
 def test_dealt_qualities_stand_beside_the_same_learnt_ones(result):
@@ -128,14 +120,6 @@ def test_trainings_at_scale_are_kept_and_change_nothing(result, tmp_path, monkey
     assert again["metrics"] == pytest.approx(result["metrics"], nan_ok=True)
     assert again["series"] == result["series"]
     assert len(list((tmp_path / "trainings" / "fedccea").iterdir())) == 2  # the two halves
-
-
-def test_costs_are_counted_per_simulation_and_round():
-    metrics = run(runs.run_cost, BASE)["metrics"]
-    assert metrics["trained.loo"] == pytest.approx(1 + 4)
-    assert metrics["trained.walk"] == pytest.approx(3)
-    assert metrics["trained.lockstep"] == pytest.approx(0.5, rel=0.3)
-    assert all(metrics[f"seconds.{m}"] > 0 for m in ("simulation", "lockstep", "loo", "walk"))
 
 
 # Federations and cells
@@ -176,9 +160,7 @@ def test_test_images_are_split_in_halves():
 
 def test_cells_cover_the_papers_settings():
     full, reduced = (get("fedccea", "contribution").cells(p) for p in ("paper", "laptop"))
-    places = {tuple(c.settings[k] for k in ("dataset", "distribution", "noise")) for c in full}
-    assert len(places) == 2 * 3 * 5
-    assert [c.seeds for c in full] == [(seed,) for seed in (0, 1, 2) for _ in places]
+    assert [c.seeds for c in full] == [(seed,) for seed in (0, 1, 2) for _ in range(2 * 3 * 5)]
     mnist = next(c.settings for c in full if c.settings["dataset"] == "mnist")
     assert (mnist["epochs"], mnist["batch_size"], mnist["lr"]) == (3, 32, 0.001)
     assert (mnist["clients"], mnist["rounds"], mnist["simulations"]) == (20, 50, 100)
@@ -218,12 +200,6 @@ def test_parts_are_the_values_of_smaller_budgets():
         for share in n.PARTS:
             cost = share * valued.trained["fedccea"]
             assert valued.trained[f"{m}.{share:g}"] == pytest.approx(cost, rel=0.3), (m, share)
-    game = RetrainingGame(
-        halves(f, 0)[0], architecture(BASE, f), BASE.local, BASE.rounds, 0, device="cpu"
-    )
-    limit = valued.trained["fedccea"] / 2
-    alone = truncated_walks(game, f.sizes, tolerance=s.tolerance, seed=0, limit=limit)[0]
-    assert_close(valued.parts["tmc-sv"][at], alone, 0.02)
 
 
 def test_walks_cost_what_the_simulations_cost():

@@ -5,8 +5,8 @@ import pytest
 from tinyrecords import records, series_of
 
 from fedkit import plots
-from fedkit.papers.fedccea import pictures, tables
 from fedkit.papers.fedccea import settings as n
+from fedkit.papers.fedccea import tables
 
 POOL = "MNIST, IID and weak non-IID, mean of 2 settings"
 STRONG = "MNIST, strong non-IID"
@@ -200,19 +200,6 @@ def test_leads_are_decided_where_chance_and_gain_agree():
     decided = tables.decided_leads(seed_table(rows, lossless(clean)))
     assert {cut.mean < 0 for cuts in decided.values() for cut in cuts} == {True}
     assert {place[2] for place in decided} == {"LOO"}
-
-
-def test_pictures_show_what_is_on_record():
-    """Every method's curve in the panel of its setting, and an empty panel elsewhere."""
-    series = {f"index.{m}": [0.1, 0.6, 0.3] for m in n.METHODS} | {"round": [1.0, 2]}
-    for m in n.FITS:
-        series |= {f"miss.{m}.{q}": [x, x] for q, x in (("low", -1), ("middle", 0), ("high", 1))}
-    frame = series_of([(mnist("iid"), {name: [x, x] for name, x in series.items()})])
-    index = pictures.all_indices(frame)
-    assert [len(axis.lines) for axis in index.axes] == [4, 0, 0]
-    assert [axis.get_title() for axis in index.axes] == [*n.DISTRIBUTIONS.values()]
-    assert index.axes[0].lines[0].get_ydata() == pytest.approx([60, 30, 10])
-    assert [len(axis.lines) for axis in pictures.misses(frame).axes] == [3]
 
 
 def test_a_forest_has_a_panel_per_setting_on_one_scale():

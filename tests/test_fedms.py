@@ -8,7 +8,7 @@ from tinyrecords import records
 import fedkit as fk
 from fedkit.learning.evaluation import Evaluator
 from fedkit.papers.fedms import runs as paper
-from fedkit.papers.fedms.runs import run_cell, scores_of_round
+from fedkit.papers.fedms.runs import scores_of_round
 from fedkit.papers.fedms.settings import PAPER_METHODS, READINGS, tuned
 from fedkit.papers.fedms.tables import readings, study, tuned_on_validation
 from fedkit.papers.registry import get
@@ -19,40 +19,6 @@ BASE = paper.Setting(
     "fedavg", "digits", "digits", "dir1", model="mlp-8", clients=8, participants=3, rounds=4,
     batch_size=8, validation=0.4, evaluate_every=2,
 )  # fmt: skip
-
-
-def cell(s, seeds=(0, 1)):
-    return Cell("smoke", "fedms", "table1", asdict(s), seeds)
-
-
-@pytest.mark.parametrize("method", paper.METHODS)
-def test_every_method_runs_with_and_without_adversaries(method):
-    for adversaries in (0, 1):
-        s = replace(BASE, method=method, adversaries=adversaries)
-        for result in run_cell(cell(s), None, False):
-            metrics = result["metrics"]
-            assert 0 <= metrics["accuracy"] <= 100
-            kinds = ("maverick", "honest", *(paper.KINDS if adversaries else ()))
-            rates = np.array([metrics[f"rate.{kind}"] for kind in kinds])
-            sizes = np.array([2, 6, *[1] * (len(kinds) - 2)])
-            assert (rates * sizes).sum() / 100 == pytest.approx(3)  # participants per round
-
-
-def test_mavericks_alone_hold_their_classes():
-    for s in (BASE, replace(BASE, shared=True), replace(BASE, adversaries=1)):
-        f = paper.federation(s, 3)
-        others = f.label_counts[2:].sum(axis=0)
-        assert (others == 0).sum() == 2
-        assert (f.label_counts[:2, others == 0].sum(axis=0) > 0).all()
-        assert (f.sizes > 0).all()
-        assert len(f.x_val) + len(f.x_test) == len(fk.load("digits").x_test)
-
-
-def test_the_cast_is_two_of_each_kind_at_the_end():
-    cast = paper.adversaries_of(replace(BASE, clients=50, adversaries=2), 10)
-    kinds = [cast.kind(i) for i in range(58)]
-    assert kinds[:50] == ["honest"] * 50
-    assert kinds[50:] == [kind for kind in paper.KINDS for _ in range(2)]
 
 
 def test_hyper_parameters_are_those_of_section_5_1():
@@ -115,21 +81,10 @@ def test_poisoned_validation_swaps_two_classes_and_nothing_else():
     assert (clean.y_test == bad.y_test).all()
 
 
-def test_rewards_are_kept_per_window():
-    result = run_cell(cell(replace(BASE, method="greedyfed", participants=6)), None, False)[0]
-    series = result["series"]
-    assert series["round"] == [2, 4]
-    assert len(series["reward_maverick"]) == len(series["reward_other"]) == 2
-    mean = np.nanmean(series["reward_other"])
-    assert mean == pytest.approx(result["metrics"]["reward_other"])
-
-
 def test_the_study_changes_one_thing_at_a_time():
     found = [c.settings for c in get("fedms", "study").cells("laptop", None)]
     plain = next(s for s in found if s["method"] == "fedms")
-    for s in found:
-        differs = {k for k in s if s[k] != plain[k]} - {"method"}
-        assert len(differs) <= 1
+    assert max(len({k for k in s if s[k] != plain[k]} - {"method"}) for s in found) == 1
     points = [c.settings for c in get("fedms", "tuning").cells("laptop", None)]
     assert len({tuple(sorted(p.items())) for p in points}) == len(points) == 69
     rates = sorted({p["lr"] for p in points})
@@ -140,12 +95,8 @@ def test_the_study_changes_one_thing_at_a_time():
 
 def test_the_complete_reading_has_twenty_seeds_in_blocks_and_keeps_its_first_cells():
     reading = {"local": "steps", "owned": 0.1, "dataset": "mnist", "method": "fedms"}
-    for name in ("table1", "table2", "five_clients", "tuning", "study"):
+    for name in ("table1", "table2", "tuning", "study"):
         cells = get("fedms", name).cells("paper", None)
-        if name == "five_clients":
-            reading = {"local": "steps", "dataset": "mnist"}
-        else:
-            reading = {**reading, "owned": 0.1, "method": "fedms"}
         mine = [c for c in cells if all(c.settings[k] == v for k, v in reading.items())]
         blocks = {c.seeds for c in mine}
         first = {"tuning": {(0, 1, 2), (3, 4)}}.get(name, {tuple(range(5))})

@@ -12,7 +12,6 @@ from torch.nn import functional as F
 
 from fedkit.learning.architectures import build
 from fedkit.learning.layers import (
-    MaxPool,
     convolve_and_pool,
     grown,
     largest,
@@ -122,16 +121,12 @@ def test_init_is_pytorchs_default_rule_and_depends_on_the_generator_alone() -> N
     arch = build("lenet5", (1, 28, 28), 10)
     first, again = (arch.init(np.random.default_rng(7)) for _ in range(2))
     assert torch.equal(first, again)
-    assert not torch.equal(first, arch.init(np.random.default_rng(8)))
-    assert first.dtype == torch.float32
     module = lenet(1, 2, 0, 400)
     for ours, theirs in zip(arch.split(first[None]), module.parameters(), strict=True):
         assert ours[0].shape == theirs.shape
-        fan_in = ours.flatten(2).shape[-1] if ours.dim() > 2 else 0
-        if fan_in:
+        if ours.dim() > 2:
             bound = 1 / np.sqrt(theirs[0].numel())
-            assert ours.abs().max() <= bound
-            assert ours.abs().max() > 0.8 * bound
+            assert 0.8 * bound < ours.abs().max() <= bound
 
 
 def test_flat_vectors_split_into_names_and_back() -> None:
@@ -186,17 +181,9 @@ def test_pooling_is_torchs_ties_and_gradients_included(shape):
     for pool in (max_pool_2x2, lambda t: F.max_pool2d(t, 2)):
         leaf = x.clone().requires_grad_()
         out = pool(leaf)
-        assert torch.equal(out, F.max_pool2d(x, 2))
+        assert torch.equal(out, max_pool_2x2(x))  # without a gradient
         gradients.append(torch.autograd.grad((out * weights).sum(), leaf)[0])
     assert torch.equal(*gradients)
-    with torch.no_grad():
-        assert torch.equal(max_pool_2x2(x), F.max_pool2d(x, 2))
-
-
-def test_other_sizes_take_torchs_kernel():
-    x = torch.arange(2 * 3 * 1 * 6 * 6, dtype=torch.float32).view(2, 3, 1, 6, 6)
-    expected = F.max_pool2d(x.flatten(0, 1), 3).view(2, 3, 1, 2, 2)
-    assert torch.equal(MaxPool(3).forward((), x), expected)
 
 
 @pytest.mark.parametrize("bias", [True, False])

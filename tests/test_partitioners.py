@@ -163,12 +163,10 @@ def test_mixed_groups() -> None:
         (lambda: Mavericks(1, classes=(7,)).split(POOL, 4, R(0)), r"\[7\] have no samples"),
         (lambda: Mavericks(2).split(POOL, 2, R(0)), "leave no clients"),
         (lambda: Mavericks(2, classes=(1,)).split(POOL, 4, R(0)), "shared=True"),
-        (lambda: Mavericks(6).split(POOL, 8, R(0)), "shared=True"),
         (lambda: Mixed(((6, IID()),)).split(POOL, 9, R(0)), "groups have 6 clients and n_clients"),
         (lambda: IID().split(np.array([0, -1]), 1, R(0)), "labels contain -1"),
         (lambda: IID().split(np.zeros((3, 1), dtype=int), 1, R(0)), "labels have shape"),
         (lambda: hold_out(np.array([0, 1]), 0.5, R(0)), "leaves none for validation"),
-        (lambda: hold_out(np.array([0, 1]), 1.0, R(0)), "expected above 0 and below 1"),
     ],
 )
 def test_bad_input_is_refused(make, message) -> None:
@@ -207,12 +205,6 @@ def test_hold_out_covers_every_class_it_can(labels: list[int], fraction: float, 
     assert len(held) <= max(1, round(fraction * len(y))) + len(set(labels))
 
 
-def test_hold_out_follows_the_class_shares() -> None:
-    y = np.repeat([0, 1, 2], [5000, 3000, 2000])
-    _, held = hold_out(y, 0.01, R(0))
-    assert np.bincount(y[held]).tolist() == [50, 30, 20]
-
-
 @settings(max_examples=60, deadline=None)
 @given(
     factor=st.floats(1e-3, 1.0),
@@ -239,7 +231,6 @@ def test_long_tail_by_hand() -> None:
     uneven = np.repeat([0, 1], [50, 150])  # a class never gives more than it has
     kept = long_tail(uneven, 0.5, R(0))
     assert np.bincount(uneven[kept]).tolist() == [50, 50]
-    assert len(long_tail(y, 1.0, R(0))) == 300
 
 
 def test_dirichlet_by_class_leaves_clients_empty_and_the_rules_mend_it() -> None:
@@ -255,10 +246,6 @@ def test_dirichlet_by_class_leaves_clients_empty_and_the_rules_mend_it() -> None
     assert is_partition(filled, len(y))
     with pytest.raises(ValueError, match="cannot give 50 clients 21 each"):
         fill_empty(parts, "refill", rng, min_size=21)
-    with pytest.raises(ValueError, match="empty is 'drop'; expected 'keep'"):
-        fill_empty(parts, "drop", rng)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="min_size is 0"):
-        fill_empty(parts, "refill", rng, min_size=0)
 
 
 def test_refill_takes_from_the_largest() -> None:

@@ -42,9 +42,7 @@ def test_what_was_trained_is_not_trained_again(problem, tmp_path, asked):
     assert_same_answers(first(*problem, sizes[:4], device="cpu"), plain[:4], images)
     assert_same_answers(first(*problem, sizes[[5, 1, 5]], device="cpu"), plain[[5, 1, 5]], images)
     assert asked == [4, 1]
-    later = RetrainingCache(
-        tmp_path
-    )  # another process: one is trained again to see that nothing changed
+    later = RetrainingCache(tmp_path)  # another process: one is trained again to see the same
     assert_same_answers(later(*problem, sizes, device="cpu"), plain, images)
     again = later(*problem, sizes, device="cpu")
     np.testing.assert_array_equal(again[:4], first(*problem, sizes[:4], device="cpu"))

@@ -172,7 +172,6 @@ def test_an_oracle_keeps_its_favourites_and_excludes_the_others():
     [
         (lambda: PowerOfChoice(0.0), "decay is 0.0"),
         (lambda: FedEMD(beta=-1), "beta is -1"),
-        (lambda: RunningValue(1.5), "alpha is 1.5"),
         (lambda: RunningValue(start="zero"), "start is 'zero'"),
         (lambda: Oracle((1,), (1,)), r"clients \[1\] are favourites and excluded"),
         (lambda: EpsilonGreedy().probabilities([0, np.nan], np.zeros(2), 3), "finite number"),
