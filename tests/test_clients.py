@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 
 import numpy as np
@@ -16,29 +14,28 @@ from fedkit.federated.partitioners import (
     Dirichlet,
     Mavericks,
     Mixed,
-    Partitioner,
     QuantitySkew,
 )
 from fedkit.streams import Streams
 
 
 @pytest.fixture(scope="module")
-def digits() -> data.Dataset:
+def digits():
     return data.load("digits")
 
 
-def tailed(digits: data.Dataset, scheme: Partitioner, seed: int) -> Federation:
+def tailed(digits, scheme, seed):
     return make_federation(
         digits, 20, scheme, seed, validation=0.05, imbalance_factor=0.1, empty="refill"
     )
 
 
 @pytest.fixture(scope="module")
-def federation(digits: data.Dataset) -> Federation:
+def federation(digits):
     return tailed(digits, Dirichlet(0.1), 5)
 
 
-def test_summary_by_hand() -> None:
+def test_summary_by_hand():
     x = torch.zeros(6, 1, 2, 2)
     y = torch.tensor([0, 0, 0, 1, 2, 2])
     clients = (np.array([0, 1, 2, 3]), np.array([4, 5]), np.empty(0, dtype=np.int64))
@@ -49,7 +46,7 @@ def test_summary_by_hand() -> None:
     }  # fmt: skip
 
 
-def test_federation_shapes(federation: Federation, digits: data.Dataset) -> None:
+def test_federation_shapes(federation, digits):
     f = federation
     assert is_partition(list(f.clients), len(f.y))
     assert len(f.x) == len(f.y) < len(digits.y_train) - len(f.y_val)
@@ -66,7 +63,7 @@ def test_federation_shapes(federation: Federation, digits: data.Dataset) -> None
 
 
 @pytest.mark.parametrize("part", ["train", "test"])
-def test_validation_is_taken_away_from_where_it_comes_from(digits: data.Dataset, part: str) -> None:
+def test_validation_is_taken_away_from_where_it_comes_from(digits, part):
     f = make_federation(digits, 5, IID(), 0, validation=0.2, validation_from=part)
     train, test = (digits.to_float(x).flatten(1) for x in (digits.x_train, digits.x_test))
     whole, rest, other, kept = (
@@ -78,7 +75,7 @@ def test_validation_is_taken_away_from_where_it_comes_from(digits: data.Dataset,
     assert sorted(kept.flatten(1).tolist()) == sorted(other.tolist())
 
 
-def test_same_seed_same_federation(federation: Federation, digits: data.Dataset) -> None:
+def test_same_seed_same_federation(federation, digits):
     again = tailed(digits, Dirichlet(0.1), 5)
     assert torch.equal(again.x, federation.x)
     assert all(np.array_equal(a, b) for a, b in zip(again.clients, federation.clients, strict=True))
@@ -89,7 +86,7 @@ def test_same_seed_same_federation(federation: Federation, digits: data.Dataset)
     assert torch.equal(iid.x_val, federation.x_val)
 
 
-def test_settings_are_whole_and_fit_json(digits: data.Dataset) -> None:
+def test_settings_are_whole_and_fit_json(digits):
     scheme = Mixed(
         (
             (4, Mavericks(1, classes=(3,), others=Dirichlet(0.5, by="client"))),
@@ -106,10 +103,8 @@ def test_settings_are_whole_and_fit_json(digits: data.Dataset) -> None:
     }  # fmt: skip
 
 
-def test_transforms_are_per_client_and_repeatable(federation: Federation) -> None:
-    def flip(
-        x: torch.Tensor, y: torch.Tensor, rng: np.random.Generator
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+def test_transforms_are_per_client_and_repeatable(federation):
+    def flip(x, y, rng):
         return x, (y + int(rng.integers(1, 10))) % 10
 
     bad = federation.with_transforms({2: flip, 4: flip})
@@ -121,7 +116,7 @@ def test_transforms_are_per_client_and_repeatable(federation: Federation) -> Non
     assert torch.equal(bad.client_data(2)[1], (federation.client_data(2)[1] + expected) % 10)
 
 
-def test_clients_without_data_are_refused_where_that_is_asked_for(digits: data.Dataset) -> None:
+def test_clients_without_data_are_refused_where_that_is_asked_for(digits):
     with pytest.raises(ValueError, match="clients have fewer than 1 samples"):
         make_federation(digits, 100, Dirichlet(0.01), 0, empty="error")
 

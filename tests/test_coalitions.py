@@ -1,7 +1,5 @@
 """Coalition utilities against averaging state dictionaries and running a torch.nn module."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np
@@ -11,7 +9,7 @@ from rounding import assert_close
 from torch import nn
 
 from fedkit.federated.round_game import RoundGame
-from fedkit.learning.architectures import Architecture, build
+from fedkit.learning.architectures import build
 from fedkit.learning.evaluation import Evaluator, share_right
 from fedkit.learning.evaluation import _margins as margins_of
 
@@ -30,9 +28,7 @@ ARCHS = [
 ]
 
 
-def setting(
-    name: str, shape: tuple[int, int, int], n: int = 37, seed: int = 0
-) -> tuple[Architecture, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+def setting(name, shape, n=37, seed=0):
     """Architecture, base, updates large enough to change predictions, images, labels."""
     arch, rng = build(name, shape, 3), np.random.default_rng(seed)
     base = arch.init(rng)
@@ -41,16 +37,14 @@ def setting(
     return arch, base, updates, x, torch.from_numpy(rng.integers(0, 3, n))
 
 
-def plain_logits(
-    arch: Architecture, base: torch.Tensor, updates: torch.Tensor, x: torch.Tensor, w: np.ndarray
-) -> torch.Tensor:
+def plain_logits(arch, base, updates, x, w):
     """Average, then one forward pass, in double precision (the oracle)."""
     params = base.double() + torch.from_numpy(w) @ updates.double()
     with torch.no_grad():
         return arch.forward(params[None], x.double())[0]
 
 
-def plain_utility(utility: str, logits: torch.Tensor, y: torch.Tensor) -> np.ndarray:
+def plain_utility(utility, logits, y):
     if utility == "negative_loss":
         return np.array(-float(nn.functional.cross_entropy(logits, y)))
     hits = (logits.argmax(1) == y).double()
@@ -61,14 +55,12 @@ def plain_utility(utility: str, logits: torch.Tensor, y: torch.Tensor) -> np.nda
 
 @pytest.mark.parametrize("path", ["auto", "stacked", "loop"])
 @pytest.mark.parametrize(("name", "shape"), ARCHS)
-def test_values_are_those_of_averaged_models(
-    name: str, shape: tuple[int, int, int], path: str
-) -> None:
+def test_values_are_those_of_averaged_models(name, shape, path):
     arch, base, updates, x, y = setting(name, shape)
     weights = RoundGame(Evaluator(arch, x, y), base, updates, SIZES).weights(ALL)
     logits = [plain_logits(arch, base, updates, x, w) for w in weights]
     for utility in ("accuracy", "negative_loss", "class_accuracy"):
-        evaluator = Evaluator(arch, x, y, utility, path=path)  # type: ignore[arg-type]
+        evaluator = Evaluator(arch, x, y, utility, path=path)
         expected = np.array([plain_utility(utility, z, y) for z in logits])
         assert len(np.unique(expected, axis=0)) > 1
         got = RoundGame(evaluator, base, updates, SIZES).value(ALL)
@@ -82,7 +74,7 @@ def test_values_are_those_of_averaged_models(
         assert_close(evaluator.utilities(models), expected[:3])
 
 
-def test_weights_and_empty_coalitions() -> None:
+def test_weights_and_empty_coalitions():
     arch, base, updates, x, y = setting("mlp-9", (1, 8, 8))
     evaluator = Evaluator(arch, x, y, "negative_loss")
     game = RoundGame(evaluator, base, updates, SIZES)
@@ -101,12 +93,10 @@ def test_weights_and_empty_coalitions() -> None:
 
 @pytest.mark.parametrize(("name", "shape"), [("mlp-9", (1, 8, 8)), ("lenet5", (1, 12, 12))])
 @pytest.mark.parametrize("path", ["stacked", "loop"])
-def test_chunks_do_not_change_the_result(
-    name: str, shape: tuple[int, int, int], path: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_chunks_do_not_change_the_result(name, shape, path, monkeypatch):
     arch, base, updates, x, y = setting(name, shape, n=151)
 
-    def game_of(memory_mb: int | None) -> RoundGame:
+    def game_of(memory_mb):
         evaluator = Evaluator(arch, x, y, "negative_loss", memory_mb=memory_mb, path=path)
         return RoundGame(evaluator, base, updates, SIZES)
 
@@ -121,7 +111,7 @@ def test_chunks_do_not_change_the_result(
     assert_close(np.concatenate([game_of(1).value(row[None]) for row in ALL]), values)
 
 
-def test_small_requests_share_the_first_layer_once_that_pays() -> None:
+def test_small_requests_share_the_first_layer_once_that_pays():
     for (name, shape), shared in ((ARCHS[0], True), (ARCHS[2], False)):  # LeNet: convolves
         arch, base, updates, x, y = setting(name, shape)
         evaluator = Evaluator(arch, x, y, "negative_loss")
@@ -132,17 +122,17 @@ def test_small_requests_share_the_first_layer_once_that_pays() -> None:
             assert_close(game.value(row[None])[0], whole[i])
 
 
-def test_shapes_of_empty_requests() -> None:
+def test_shapes_of_empty_requests():
     arch, base, updates, x, y = setting("mlp-9", (1, 8, 8))
     for utility, shape in (("accuracy", (0,)), ("class_accuracy", (0, 3))):
-        evaluator = Evaluator(arch, x, y, utility)  # type: ignore[arg-type]
+        evaluator = Evaluator(arch, x, y, utility)
         assert RoundGame(evaluator, base, updates, SIZES).value(ALL[:0]).shape == shape
         assert evaluator.utilities(updates[:0]).shape == shape
 
 
 @pytest.mark.parametrize("name", ["mlp-9", "lenet5"])
 @pytest.mark.parametrize("utility", ["accuracy", "negative_loss", "class_accuracy"])
-def test_a_model_of_nan_has_no_utility_and_leaves_its_neighbours_alone(name, utility) -> None:
+def test_a_model_of_nan_has_no_utility_and_leaves_its_neighbours_alone(name, utility):
     arch, base, updates, x, y = setting(name, (1, 8, 8))
     evaluator = Evaluator(arch, x, y, utility)
     models = base + updates
@@ -161,7 +151,7 @@ def test_a_model_of_nan_has_no_utility_and_leaves_its_neighbours_alone(name, uti
 
 @pytest.mark.parametrize("path", ["stacked", "loop"])
 @pytest.mark.parametrize(("name", "shape"), ARCHS[:3])
-def test_margins_are_positive_where_a_prediction_is_right(name, shape, path) -> None:
+def test_margins_are_positive_where_a_prediction_is_right(name, shape, path):
     arch, base, updates, x, y = setting(name, shape)
     right, margins = (
         RoundGame(Evaluator(arch, x, y, u, path=path), base, updates, SIZES)
@@ -181,7 +171,7 @@ def test_margins_are_positive_where_a_prediction_is_right(name, shape, path) -> 
     assert margins.lifted is None
 
 
-def test_margins_of_ties_and_of_what_is_not_finite() -> None:
+def test_margins_of_ties_and_of_what_is_not_finite():
     inf, nan = torch.inf, torch.nan
     logits = torch.tensor(
         [[1.0, 1.0, 0.0], [0.0, 1.0, 1.0], [inf, 0.0, 0.0], [inf, inf, 0.0], [-inf, -inf, -inf],
@@ -220,6 +210,6 @@ def game(base=BASE, updates=UPDATES, sizes=SIZES):
          r"classes \[2\] have no validation image"),
     ],
 )  # fmt: skip
-def test_bad_input_is_refused(make, message) -> None:
+def test_bad_input_is_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()

@@ -1,7 +1,5 @@
 """Image data sets: read, checked, fetched, and refused when something is wrong with them."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import io
@@ -20,17 +18,17 @@ from fedkit import datasets as data
 from fedkit.datasets import catalogue, readers
 
 
-def refused(root: Path, message: str, name: str = "mnist", verify: bool = False) -> None:
+def refused(root, message, name="mnist", verify=False):
     with pytest.raises(data.DamagedDataError, match=message):
         data.load(name, root, verify=verify)
 
 
 @pytest.fixture
-def mnist(tmp_path: Path) -> tuple[Path, dict[str, np.ndarray]]:
+def mnist(tmp_path):
     return tmp_path, write_idx(tmp_path / "MNIST" / "raw", ("train", "t10k"), 10)
 
 
-def test_digits_are_embedded_and_split_by_class() -> None:
+def test_digits_are_embedded_and_split_by_class():
     digits = data.load("digits")
     assert digits.input_shape == (1, 8, 8)
     assert len(digits.y_train) + len(digits.y_test) == 1797
@@ -39,7 +37,7 @@ def test_digits_are_embedded_and_split_by_class() -> None:
     assert data.load("Digits").fingerprint == digits.fingerprint
 
 
-def test_to_float_normalises_by_the_training_images() -> None:
+def test_to_float_normalises_by_the_training_images():
     digits = data.load("digits")
     x, raw = digits.to_float(digits.x_test), digits.x_train.double()
     expected = (digits.x_test.double() - raw.mean()) / raw.std(unbiased=False)
@@ -48,7 +46,7 @@ def test_to_float_normalises_by_the_training_images() -> None:
         digits.to_float(x)
 
 
-def test_colour_channels_have_their_own_moments() -> None:
+def test_colour_channels_have_their_own_moments():
     x = torch.zeros(4, 3, 2, 2, dtype=torch.uint8)
     x[:, 1] = 7  # constant: its deviation counts as one
     x[2:, 2] = 10
@@ -58,7 +56,7 @@ def test_colour_channels_have_their_own_moments() -> None:
     assert std.tolist() == [1, 1, 5]
 
 
-def test_idx_plain_and_gzipped(mnist: tuple[Path, dict[str, np.ndarray]]) -> None:
+def test_idx_plain_and_gzipped(mnist):
     root, arrays = mnist
     loaded = data.load("mnist", root, verify=False)
     assert loaded.x_train.shape == (30, 1, 5, 4)
@@ -68,18 +66,18 @@ def test_idx_plain_and_gzipped(mnist: tuple[Path, dict[str, np.ndarray]]) -> Non
     assert str(root) not in loaded.source + loaded.note
 
 
-def test_altered_file_is_refused_with_both_digests(mnist: tuple[Path, dict]) -> None:
+def test_altered_file_is_refused_with_both_digests(mnist):
     refused(mnist[0], r"expected md5 6bbc.*found md5 .*data get", verify=True)
     reports = data.verify("mnist", mnist[0])
     assert [r.status for r in reports] == ["damaged"] * 4
 
 
-def with_digests(monkeypatch: pytest.MonkeyPatch, name: str, root: Path) -> readers.Edition:
+def with_digests(monkeypatch, name, root):
     """Publish the digests of the files that are there."""
     edition = catalogue.find(name, root)
     assert edition is not None
 
-    def md5(path: Path) -> str:
+    def md5(path):
         raw = path.read_bytes()
         content = gzip.decompress(raw) if path.suffix == ".gz" else raw
         return hashlib.md5(content).hexdigest()
@@ -91,9 +89,7 @@ def with_digests(monkeypatch: pytest.MonkeyPatch, name: str, root: Path) -> read
     return edition
 
 
-def test_right_digest_is_accepted_and_a_later_change_is_seen(
-    mnist: tuple[Path, dict], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_right_digest_is_accepted_and_a_later_change_is_seen(mnist, monkeypatch):
     root, _ = mnist
     with_digests(monkeypatch, "mnist", root)
     data.load("mnist", root)
@@ -119,15 +115,13 @@ def test_right_digest_is_accepted_and_a_later_change_is_seen(
         ("t10k-images-idx3-ubyte", lambda b: idx(np.zeros((2, 3))), "an idx file of 3 axes"),
     ],
 )
-def test_damaged_idx(mnist: tuple[Path, dict], file: str, change, message: str) -> None:
+def test_damaged_idx(mnist, file, change, message):
     path = mnist[0] / "MNIST/raw" / file
     path.write_bytes(change(path.read_bytes()))
     refused(mnist[0], f"MNIST/raw.*{message}")
 
 
-def test_a_file_that_unpacks_to_more_than_it_can_hold_is_not_unpacked_whole(
-    mnist: tuple[Path, dict], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_unpacks_to_more_than_it_can_hold_is_not_unpacked_whole(mnist, monkeypatch):
     monkeypatch.setattr(readers, "MOST", 2**20)
     path = mnist[0] / "MNIST/raw/train-images-idx3-ubyte.gz"
     path.write_bytes(gzip.compress(bytes(40 * 2**20)))
@@ -139,7 +133,7 @@ def test_a_file_that_unpacks_to_more_than_it_can_hold_is_not_unpacked_whole(
     assert "at most 1048576" in data.verify("mnist", mnist[0])[0].detail
 
 
-def test_missing_set_and_missing_file(mnist: tuple[Path, dict], tmp_path: Path) -> None:
+def test_missing_set_and_missing_file(mnist, tmp_path):
     with pytest.raises(data.MissingDataError, match=r"fedkit data get cifar10.*FEDKIT_DATA") as e:
         data.load("cifar10", tmp_path)
     assert isinstance(e.value, FileNotFoundError)
@@ -151,7 +145,7 @@ def test_missing_set_and_missing_file(mnist: tuple[Path, dict], tmp_path: Path) 
     assert [r.status for r in data.verify("mnist", tmp_path)].count("missing") == 1
 
 
-def test_emnist_is_turned_upright_and_labels_start_at_zero(tmp_path: Path) -> None:
+def test_emnist_is_turned_upright_and_labels_start_at_zero(tmp_path):
     prefixes = ("emnist-letters-train", "emnist-letters-test")
     arrays = write_idx(tmp_path / "EMNIST-subset" / "raw", prefixes, 26, first=1)
     letters = data.load("emnist-letters", tmp_path, verify=False)
@@ -172,7 +166,7 @@ def test_emnist_is_turned_upright_and_labels_start_at_zero(tmp_path: Path) -> No
     refused(tmp_path, "expected 124800 images, found 30", "emnist-letters", verify=True)
 
 
-def test_femnist_by_class(tmp_path: Path) -> None:
+def test_femnist_by_class(tmp_path):
     write_idx(tmp_path / "EMNIST" / "raw", ("emnist-byclass-train", "emnist-byclass-test"), 30)
     characters = data.load("femnist", tmp_path, verify=False)
     assert characters.n_classes == 62
@@ -183,7 +177,7 @@ def test_femnist_by_class(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("folder", ["medmnist", "."])
 @pytest.mark.parametrize(("name", "colour"), [("breastmnist", False), ("retinamnist", True)])
-def test_medmnist_npz(tmp_path: Path, folder: str, name: str, colour: bool) -> None:
+def test_medmnist_npz(tmp_path, folder, name, colour):
     path = tmp_path / folder / f"{name}.npz"
     path.parent.mkdir(exist_ok=True)
     shape = (3, 2, 3) if colour else (3, 2)
@@ -216,7 +210,7 @@ def test_medmnist_npz(tmp_path: Path, folder: str, name: str, colour: bool) -> N
         refused(tmp_path, "a whole npz file", name)
 
 
-def test_data_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_data_root(monkeypatch, tmp_path):
     monkeypatch.setenv("FEDKIT_DATA", str(tmp_path / "a"))
     assert data.data_root() == tmp_path / "a"
     assert data.data_root(tmp_path) == tmp_path
@@ -235,7 +229,7 @@ REAL = {
 
 
 @pytest.mark.parametrize("name", sorted(REAL))
-def test_real_files(name: str) -> None:
+def test_real_files(name):
     if data.available(name) is None:
         pytest.skip(f"{name} is not in FEDKIT_DATA")
     n_train, n_test, labels = REAL[name]
@@ -249,15 +243,13 @@ def test_real_files(name: str) -> None:
         assert mean[4:9].mean() > 1.5 * mean[19:24].mean()
 
 
-def test_cifar10_files_verify() -> None:
+def test_cifar10_files_verify():
     if data.available("cifar10") is None:
         pytest.skip("cifar10 is not in FEDKIT_DATA")
     assert {report.status for report in data.verify("cifar10")} == {"ok"}
 
 
-def test_get_puts_only_checked_files_in_place(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_get_puts_only_checked_files_in_place(monkeypatch, tmp_path):
     monkeypatch.setattr(
         catalogue, "_fetch", lambda n, w: write_idx(w / "MNIST" / "raw", ("train", "t10k"), 10)
     )
@@ -276,12 +268,10 @@ def test_get_puts_only_checked_files_in_place(
     data.get("mnist", tmp_path)
 
 
-def test_get_without_network_is_one_clear_error(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_get_without_network_is_one_clear_error(monkeypatch, tmp_path):
     from urllib.error import URLError
 
-    def offline(name: str, work: Path) -> None:
+    def offline(name, work):
         (work / "half").write_bytes(b"x")
         raise URLError("no route to host")
 
@@ -295,7 +285,7 @@ def test_get_without_network_is_one_clear_error(
 
 
 @pytest.mark.slow
-def test_catalogue_agrees_with_the_packages() -> None:
+def test_catalogue_agrees_with_the_packages():
     medmnist = pytest.importorskip("medmnist")
     sets = pytest.importorskip("torchvision.datasets")
     for name in data.names()[6:]:
@@ -314,12 +304,10 @@ def test_catalogue_agrees_with_the_packages() -> None:
     assert sets.FashionMNIST.__name__ in catalogue.SETS["fashionmnist"].editions[0].source
 
 
-def test_commands(
-    mnist: tuple[Path, dict], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_commands(mnist, monkeypatch, capsys):
     main, root = pytest.importorskip("fedkit.cli").main, str(mnist[0])
 
-    def run(status: int, *words: str) -> str:
+    def run(status, *words):
         assert main(["data", *words]) == status
         return "".join(capsys.readouterr())
 
@@ -344,14 +332,14 @@ def test_commands(
     assert "ml-100k: ml-100k.zip" in run(0, "get", "ml-100k", "--root", root)
     assert "damaged    ml-100k" in run(1, "verify", "ml-100k", "--root", root)
 
-    def offline(name: str, root: Path | None) -> str:
+    def offline(name, root):
         raise data.DownloadError("data set 'cifar10' could not be fetched: no network")
 
     monkeypatch.setattr("fedkit.datasets.cli.get", offline)
     assert "no network" in run(1, "get", "cifar10", "--root", root)
 
 
-def test_cifar_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cifar_batches(tmp_path, monkeypatch):
     cifar = pytest.importorskip("torchvision.datasets").CIFAR10
     folder = tmp_path / "cifar-10-batches-py"
     folder.mkdir()
@@ -374,7 +362,7 @@ def test_cifar_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def cifar_zip(tmp_path: Path) -> Path:
+def cifar_zip(tmp_path):
     """Two images of each class; image k of class c is flat grey of level 20 c + 8 k."""
     image = pytest.importorskip("PIL.Image")
     folder = tmp_path / "root" / "cifar10"
@@ -392,7 +380,7 @@ def cifar_zip(tmp_path: Path) -> Path:
     return tmp_path / "root"
 
 
-def test_cifar_zip_restores_the_official_order(cifar_zip: Path) -> None:
+def test_cifar_zip_restores_the_official_order(cifar_zip):
     loaded = data.load("cifar10", cifar_zip, verify=False)
     levels = loaded.x_train.double().mean((1, 2, 3)).round().long()
     expected = [20 * c for c in range(9, -1, -1)] + [20 * c + 8 for c in range(10)]
@@ -405,7 +393,7 @@ def test_cifar_zip_restores_the_official_order(cifar_zip: Path) -> None:
     ]  # fmt: skip
 
 
-def test_cifar_zip_damaged(cifar_zip: Path) -> None:
+def test_cifar_zip_damaged(cifar_zip):
     archive = cifar_zip / "cifar10/cifar10.zip"
     whole = archive.read_bytes()
     refused(cifar_zip, "expected md5 8882", "cifar10", verify=True)

@@ -215,7 +215,7 @@ def test_sensitivity_varies_one_setting_at_a_time():
     assert (table.seeds == 3).all()
 
 
-def test_a_run_that_ends_in_nan_says_so() -> None:
+def test_a_run_that_ends_in_nan_says_so():
     """Accuracy is NaN where it was not taken; in the last round, it always is taken."""
     accuracy = [np.nan, 0.5, np.nan, 0.75, np.nan, 0.25]
     rounds = pd.DataFrame({"round": range(1, 7), "accuracy": accuracy})

@@ -1,10 +1,6 @@
 """Flower clients valued round by round: the strategy without processes, then with real ones."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -36,7 +32,7 @@ NODES = [901, 17, 555, 40]  # of the clients 0, 1, ...
 
 
 @pytest.fixture(autouse=True)
-def a_task(monkeypatch: pytest.MonkeyPatch) -> None:
+def a_task(monkeypatch):
     for name in ("_task_id", "_run_id", "_node_id"):
         monkeypatch.setattr(TaskIdentity, name, 1)
 
@@ -44,24 +40,24 @@ def a_task(monkeypatch: pytest.MonkeyPatch) -> None:
 class Loop(Grid):
     """A grid that calls the ClientApp in this process; `spoil` alters replies."""
 
-    def __init__(self, setting: Setting = SETTING, spoil: Any = None) -> None:
+    def __init__(self, setting=SETTING, spoil=None):
         self.setting, self.spoil, self.asked = setting, spoil, []
 
-    def set_run(self, run: Any) -> None: ...
+    def set_run(self, run): ...
 
     @property
-    def run(self) -> Any: ...
+    def run(self): ...
 
-    def create_message(self, *args: Any, **options: Any) -> Any: ...
+    def create_message(self, *args, **options): ...
 
-    def push_messages(self, messages: Any) -> Any: ...
+    def push_messages(self, messages): ...
 
-    def pull_messages(self, message_ids: Any) -> Any: ...
+    def pull_messages(self, message_ids): ...
 
-    def get_node_ids(self) -> list[int]:
+    def get_node_ids(self):
         return NODES[: self.setting.clients]
 
-    def send_and_receive(self, messages: Any, *, timeout: float | None = None) -> list[Message]:
+    def send_and_receive(self, messages, *, timeout=None):
         replies, self.asked = [], [*self.asked, []]
         for message in messages:
             node = message.metadata.dst_node_id
@@ -73,7 +69,7 @@ class Loop(Grid):
         return replies[::-1]
 
 
-def strategy(inner: Any = None, value: Any = None, **more: Any) -> Valued:
+def strategy(inner=None, value=None, **more):
     f, arch = SETTING.federation(), SETTING.architecture()
     judge = fk.Evaluator(arch, f.x_val, f.y_val, "negative_loss", device="cpu")
     test = fk.Evaluator(arch, f.x_test, f.y_test, device="cpu")
@@ -81,13 +77,13 @@ def strategy(inner: Any = None, value: Any = None, **more: Any) -> Valued:
     return Valued(inner, value or fk.Exact(), judge, test=test, seed=SETTING.seed, **more)
 
 
-def start(valued: Valued, grid: Loop, rounds: int = SETTING.rounds) -> Any:
+def start(valued, grid, rounds=SETTING.rounds):
     arch = SETTING.architecture()
     first = to_arrays(arch, arch.init(fk.Streams(SETTING.seed).generator("model")))
     return valued.start(grid, first, rounds)
 
 
-def own(value: Any, aggregate: Any, select: Any = None, participants: int = 4) -> fk.History:
+def own(value, aggregate, select=None, participants=4):
     rule = fk.Strategy(select or fk.UniformSelection(), value, aggregate)
     local, utility = SETTING.plan().local, SETTING.plan().utility
     plan = fk.Plan(SETTING.rounds, participants, local, utility)
@@ -96,7 +92,7 @@ def own(value: Any, aggregate: Any, select: Any = None, participants: int = 4) -
 
 
 @pytest.mark.parametrize("value", [fk.Exact(), fk.Estimated(fk.PermutationSampling(), 30)])
-def test_values_and_weights_are_those_of_our_own_loop(value: Any) -> None:
+def test_values_and_weights_are_those_of_our_own_loop(value):
     ours = own(value, fk.Softmax())
     valued = strategy(value=value, aggregate=fk.Softmax())
     result = start(valued, Loop())
@@ -107,10 +103,10 @@ def test_values_and_weights_are_those_of_our_own_loop(value: Any) -> None:
     assert all(one == pytest.approx(other, abs=1e-3) for one, other in rows)
 
 
-def spoiled(bad: dict[int, Any]) -> Any:
+def spoiled(bad):
     """Replies of some clients with another content, or an error."""
 
-    def spoil(i: int, message: Message, reply: Message) -> Message:
+    def spoil(i, message, reply):
         if i in bad and isinstance(bad[i], str):
             return Message(Error(0, bad[i]), reply_to=message)
         if i in bad:
@@ -120,33 +116,33 @@ def spoiled(bad: dict[int, Any]) -> Any:
     return spoil
 
 
-def instead(key: str, record: Any) -> Any:
+def instead(key, record):
     """Send another record under a key."""
     return lambda content: content.update({key: record})
 
 
-def arrays(change: Any) -> Any:
+def arrays(change):
     """Send other names and arrays."""
 
-    def spoil(content: RecordDict) -> None:
+    def spoil(content):
         pairs = [change(k, a.numpy()) for k, a in content["arrays"].items()]
         content["arrays"] = ArrayRecord({k: Array(x) for k, x in pairs})
 
     return spoil
 
 
-def numbers(factor: complex) -> Any:
+def numbers(factor):
     return arrays(lambda k, x: (k, factor * x))
 
 
-def test_what_is_no_update_is_left_out() -> None:
-    def broken(content: RecordDict) -> None:
+def test_what_is_no_update_is_left_out():
+    def broken(content):
         next(iter(content["arrays"].values())).data = b"PK"
 
-    def elsewhere(content: RecordDict) -> None:
+    def elsewhere(content):
         content["weights"] = content.pop("arrays")
 
-    def talkative(content: RecordDict) -> None:
+    def talkative(content):
         content["metrics"]["loss"] = 0.5
 
     factors = (float("nan"), float("inf"), 1 + 0j)
@@ -169,8 +165,8 @@ def test_what_is_no_update_is_left_out() -> None:
     assert {row["client"] for row in valued.history.clients} == {0, 1, 3}
 
 
-def test_arrays_in_another_order_are_the_same_update() -> None:
-    def backwards(content: RecordDict) -> None:
+def test_arrays_in_another_order_are_the_same_update():
+    def backwards(content):
         content["arrays"] = ArrayRecord(dict(reversed(content["arrays"].items())))
 
     runs = [strategy(aggregate=fk.Softmax()) for _ in range(2)]
@@ -180,7 +176,7 @@ def test_arrays_in_another_order_are_the_same_update() -> None:
     assert difference(runs[0].history, runs[1].history) == 0
 
 
-def test_a_round_without_any_update_keeps_the_model() -> None:
+def test_a_round_without_any_update_keeps_the_model():
     valued = strategy()
     result = start(valued, Loop(spoil=spoiled(dict.fromkeys(range(4), numbers(float("nan"))))))
     assert valued.history.rounds == []
@@ -189,7 +185,7 @@ def test_a_round_without_any_update_keeps_the_model() -> None:
     assert not result.arrays
 
 
-def test_without_a_rule_the_inner_strategy_decides() -> None:
+def test_without_a_rule_the_inner_strategy_decides():
     results = []
     for wrap in (False, True):
         inner = FedAdam(fraction_evaluate=0.0)
@@ -201,7 +197,7 @@ def test_without_a_rule_the_inner_strategy_decides() -> None:
     assert valued.history.contributions().names == ("0", "1", "2", "3")
 
 
-def test_weights_reach_an_inner_optimiser_and_zeros_keep_the_model() -> None:
+def test_weights_reach_an_inner_optimiser_and_zeros_keep_the_model():
     only = lambda r, valuation, clients: (r.participants == 2).astype(float)  # noqa: E731
     models = []
     for spoil in (None, spoiled(dict.fromkeys((0, 1, 3), "away"))):
@@ -219,14 +215,14 @@ def test_weights_reach_an_inner_optimiser_and_zeros_keep_the_model() -> None:
 class Best:
     """The clients of the highest values; all in the first round."""
 
-    def select(self, clients: Any, k: int, rng: Any) -> Any:
+    def select(self, clients, k, rng):
         pool = clients.available
         if clients.round == 0:
             return pool
         return np.sort(pool[np.argsort(-clients.values[pool], kind="stable")][:k])
 
 
-def test_values_select_the_next_participants() -> None:
+def test_values_select_the_next_participants():
     ours = own(fk.Exact(), fk.Softmax(), Best(), 2)
     valued = strategy(aggregate=fk.Softmax(), select=Best(), participants=2)
     grid = Loop()
@@ -239,11 +235,11 @@ def test_values_select_the_next_participants() -> None:
 class Known:
     """The first `k` that are known."""
 
-    def select(self, clients: Any, k: int, rng: Any) -> Any:
+    def select(self, clients, k, rng):
         return clients.available[:k]
 
 
-def test_nodes_without_an_update_do_not_escape_selection() -> None:
+def test_nodes_without_an_update_do_not_escape_selection():
     valued = strategy(select=Known(), participants=1)
     grid = Loop(spoil=spoiled({3: numbers(float("nan"))}))
     start(valued, grid)
@@ -254,7 +250,7 @@ def test_nodes_without_an_update_do_not_escape_selection() -> None:
 
 
 @pytest.mark.parametrize("newcomers", [None, 0, 2])
-def test_few_nodes_that_never_replied_are_asked(newcomers: int | None) -> None:
+def test_few_nodes_that_never_replied_are_asked(newcomers):
     valued = strategy(select=Known(), participants=1, newcomers=newcomers)
     away = spoiled(dict.fromkeys((1, 2, 3), "away"))
     grid = Loop(spoil=away)
@@ -265,7 +261,7 @@ def test_few_nodes_that_never_replied_are_asked(newcomers: int | None) -> None:
     assert {len(asked) for asked in later} == {1 + (1 if newcomers is None else newcomers)}
 
 
-def test_numbers_of_clients_are_theirs_where_free() -> None:
+def test_numbers_of_clients_are_theirs_where_free():
     calls = {0: 2, 1: -5, 2: 2, 3: 10**9}
     claims = {i: instead("fedkit", ConfigRecord({"client": n})) for i, n in calls.items()}
     valued = strategy()
@@ -276,7 +272,7 @@ def test_numbers_of_clients_are_theirs_where_free() -> None:
     assert valued.table.counts.tolist() == [3, 3, 3, 3]
 
 
-def test_what_does_not_fit_is_told_in_a_sentence() -> None:
+def test_what_does_not_fit_is_told_in_a_sentence():
     with pytest.raises(ValueError, match="belong together"):
         strategy(select=Best())
     with pytest.raises(ValueError, match="inner is 3"):
@@ -286,20 +282,20 @@ def test_what_does_not_fit_is_told_in_a_sentence() -> None:
         valued.start(Loop(), ArrayRecord([np.zeros(3, np.float32)]), 1)
 
     class Steps:
-        def value(self, rounds: Any) -> Any:
+        def value(self, rounds):
             return [r.local.n_steps(10) for r in rounds]
 
     with pytest.raises(ValueError, match="give local="):
         start(strategy(value=Steps()), Loop())
 
 
-def test_flower_that_does_not_start_in_time_is_told_and_ended(tmp_path: Path) -> None:
+def test_flower_that_does_not_start_in_time_is_told_and_ended(tmp_path):
     with pytest.raises(RuntimeError, match="Flower gave no SuperLink \\(0 s are over\\)"):
         play(Setting(clients=2, timeout=0.0), tmp_path)
 
 
 @pytest.mark.weekly
 @pytest.mark.parametrize("simulation", [False, True])
-def test_real_processes_give_what_our_own_loop_gives(simulation: bool, tmp_path: Path) -> None:
+def test_real_processes_give_what_our_own_loop_gives(simulation, tmp_path):
     setting = Setting(clients=2, rounds=2, timeout=500.0)
     assert difference(play(setting, tmp_path, simulation=simulation), setting.own()) < 1e-5

@@ -1,7 +1,5 @@
 """Models from elsewhere: torch modules and scikit-learn's linear models."""
 
-from __future__ import annotations
-
 import doctest
 import itertools
 
@@ -28,7 +26,7 @@ SIZES = [5, 1, 12]
 class Hidden(nn.Module):
     """A chain of layers that a class hides."""
 
-    def __init__(self, chain) -> None:
+    def __init__(self, chain):
         super().__init__()
         self.chain = chain
 
@@ -43,7 +41,7 @@ def Net():
 class Moody(Hidden):
     """Looks at its numbers, which torch.vmap cannot."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__(mlp())
 
     def forward(self, x):

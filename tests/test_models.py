@@ -24,7 +24,7 @@ torch.set_num_threads(1)
 class Block(nn.Module):
     """A basic residual block with GroupNorm, in the usual torch.nn way."""
 
-    def __init__(self, c_in: int, c_out: int, stride: int, groups: int) -> None:
+    def __init__(self, c_in, c_out, stride, groups):
         super().__init__()
         self.body = nn.Sequential(
             nn.Conv2d(c_in, c_out, 3, stride, 1, bias=False),
@@ -39,11 +39,11 @@ class Block(nn.Module):
                 nn.Conv2d(c_in, c_out, 1, stride, bias=False), nn.GroupNorm(groups, c_out)
             )
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x):
         return torch.relu(self.body(x) + self.skip(x))
 
 
-def resnet(widths: tuple[int, ...], blocks: int, groups: int) -> nn.Module:
+def resnet(widths, blocks, groups):
     layers: list[nn.Module] = [
         nn.Conv2d(3, widths[0], 3, 1, 1, bias=False),
         nn.GroupNorm(groups, widths[0]),
@@ -57,21 +57,21 @@ def resnet(widths: tuple[int, ...], blocks: int, groups: int) -> nn.Module:
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(c_in, 10))
 
 
-def mlp(*sizes: int) -> nn.Sequential:
+def mlp(*sizes):
     layers: list[nn.Module] = [nn.Flatten()]
     for a, b in pairwise(sizes):
         layers += [nn.Linear(a, b), nn.ReLU()]
     return nn.Sequential(*layers[:-1])
 
 
-def convolutional(channels: list[int], paddings: list[int], *sizes: int) -> nn.Sequential:
+def convolutional(channels, paddings, *sizes):
     layers: list[nn.Module] = []
     for (a, b), padding in zip(pairwise(channels), paddings, strict=True):
         layers += [nn.Conv2d(a, b, 5, padding=padding), nn.ReLU(), nn.MaxPool2d(2)]
     return nn.Sequential(*layers, *mlp(*sizes))
 
 
-def lenet(c: int, first: int, second: int, flat: int, classes: int = 10) -> nn.Sequential:
+def lenet(c, first, second, flat, classes=10):
     return convolutional([c, 6, 16], [first, second], flat, 120, 84, classes)
 
 
@@ -88,7 +88,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_logits_are_those_of_a_torch_module(case: str) -> None:
+def test_logits_are_those_of_a_torch_module(case):
     shape, make = CASES[case]
     arch, module = build(case.strip(), shape, 10), make()
     rng = np.random.default_rng(3)
@@ -107,7 +107,7 @@ def test_logits_are_those_of_a_torch_module(case: str) -> None:
                 torch.testing.assert_close(alone[0], reference, rtol=1e-4, atol=1e-5)
 
 
-def test_gradients_reach_every_parameter_of_every_model() -> None:
+def test_gradients_reach_every_parameter_of_every_model():
     arch = build("resnet20", (3, 16, 16), 4)
     params = torch.stack([arch.init(np.random.default_rng(s)) for s in range(2)])
     params.requires_grad_()
@@ -117,7 +117,7 @@ def test_gradients_reach_every_parameter_of_every_model() -> None:
     assert (params.grad != 0).float().mean() > 0.9
 
 
-def test_init_is_pytorchs_default_rule_and_depends_on_the_generator_alone() -> None:
+def test_init_is_pytorchs_default_rule_and_depends_on_the_generator_alone():
     arch = build("lenet5", (1, 28, 28), 10)
     first, again = (arch.init(np.random.default_rng(7)) for _ in range(2))
     assert torch.equal(first, again)
@@ -129,7 +129,7 @@ def test_init_is_pytorchs_default_rule_and_depends_on_the_generator_alone() -> N
             assert 0.8 * bound < ours.abs().max() <= bound
 
 
-def test_flat_vectors_split_into_names_and_back() -> None:
+def test_flat_vectors_split_into_names_and_back():
     arch = build("lenet5", (1, 28, 28), 10)
     assert arch.n_parameters == 61706
     params = torch.arange(2 * arch.n_parameters, dtype=torch.float32).view(2, -1)
@@ -154,12 +154,12 @@ def test_flat_vectors_split_into_names_and_back() -> None:
         ("resnet18", 4, "at least 8 x 8"),
     ],
 )
-def test_what_cannot_be_built_is_refused(name: str, side: int, message: str) -> None:
+def test_what_cannot_be_built_is_refused(name, side, message):
     with pytest.raises(ValueError, match=message):
         build(name, (1, side, side), 10)
 
 
-def test_wrong_shapes_are_refused() -> None:
+def test_wrong_shapes_are_refused():
     arch = build("mlp-5", (1, 4, 4), 3)
     params = torch.zeros(2, arch.n_parameters)
     with pytest.raises(ValueError, match=r"params\[None\]"):

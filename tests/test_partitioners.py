@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -22,7 +20,7 @@ from fedkit.federated.partitioners import (
 R = np.random.default_rng
 
 
-def schemes(n_clients: int, n_classes: int) -> list:
+def schemes(n_clients, n_classes):
     alphas = (1e-3, 0.05, 5.0)
     found = [IID(), QuantitySkew(0.3), ClassesPerClient(min(2, n_classes))]
     found += [Dirichlet(a, by=b) for a in alphas for b in ("class", "capped", "client", "blocks")]
@@ -40,7 +38,7 @@ def schemes(n_clients: int, n_classes: int) -> list:
     n_clients=st.integers(1, 12),
     seed=st.integers(0, 2**32),
 )
-def test_every_scheme_makes_a_partition(labels: list[int], n_clients: int, seed: int) -> None:
+def test_every_scheme_makes_a_partition(labels, n_clients, seed):
     y = np.array(labels)
     n_classes = len(np.unique(y))
     refusals = ("cannot hold", "but there are", "leave no clients")
@@ -60,18 +58,18 @@ def test_every_scheme_makes_a_partition(labels: list[int], n_clients: int, seed:
 POOL = np.repeat(np.arange(5), [400, 250, 200, 100, 50])
 
 
-def counts_of(parts: list[np.ndarray]) -> np.ndarray:
+def counts_of(parts):
     return np.array([np.bincount(POOL[p], minlength=5) for p in parts])
 
 
-def test_iid_sizes_and_labels() -> None:
+def test_iid_sizes_and_labels():
     counts = counts_of(IID().split(POOL, 7, R(0)))
     assert np.ptp(counts.sum(1)) <= 1
     shares = counts / counts.sum(1, keepdims=True)
     assert np.abs(shares - [0.4, 0.25, 0.2, 0.1, 0.05]).max() < 0.12
 
 
-def test_dirichlet_by_client_is_equal_in_size_and_skewed_in_label() -> None:
+def test_dirichlet_by_client_is_equal_in_size_and_skewed_in_label():
     counts, even = (
         counts_of(Dirichlet(alpha, by="client").split(POOL, 20, R(0))) for alpha in (0.05, 1000.0)
     )
@@ -79,7 +77,7 @@ def test_dirichlet_by_client_is_equal_in_size_and_skewed_in_label() -> None:
     assert counts.max(1).mean() / 50 > 0.75 > 0.55 > even.max(1).mean() / 50
 
 
-def test_dirichlet_by_class_has_the_moments_of_its_law() -> None:
+def test_dirichlet_by_class_has_the_moments_of_its_law():
     """Shares of Dir(a) over n have mean 1/n and variance (1/n)(1 - 1/n) / (n a + 1)."""
     n, alpha, y = 4, 0.5, np.zeros(2000, dtype=np.int64)
     rng = R(3)
@@ -91,7 +89,7 @@ def test_dirichlet_by_class_has_the_moments_of_its_law() -> None:
     assert shares.var() == pytest.approx(variance, rel=0.1)
 
 
-def test_dirichlet_capped_stops_dealing_to_full_clients() -> None:
+def test_dirichlet_capped_stops_dealing_to_full_clients():
     largest = 0
     for seed in range(20):
         for counts in counts_of(Dirichlet(0.05, by="capped").split(POOL, 10, R(seed))):
@@ -102,13 +100,13 @@ def test_dirichlet_capped_stops_dealing_to_full_clients() -> None:
     assert largest > 100  # one class may still carry a client beyond the mean
 
 
-def test_dirichlet_blocks_are_equal_in_size() -> None:
+def test_dirichlet_blocks_are_equal_in_size():
     counts = counts_of(Dirichlet(0.01, by="blocks").split(POOL, 23, R(1)))
     assert np.ptp(counts.sum(1)) <= 1
     assert (counts > 0).sum(1).mean() < 4
 
 
-def test_classes_per_client() -> None:
+def test_classes_per_client():
     counts = counts_of(ClassesPerClient(2).split(POOL, 10, R(0)))
     assert ((counts > 0).sum(1) == 2).all()
     assert ((counts > 0).sum(0) == 4).all()
@@ -116,7 +114,7 @@ def test_classes_per_client() -> None:
         assert np.ptp(held[held > 0]) <= 1
 
 
-def test_quantity_skew() -> None:
+def test_quantity_skew():
     parts = QuantitySkew(proportions=(1.0, 2.0, 7.0)).split(POOL, 3, R(0))
     assert [len(p) for p in parts] == [100, 200, 700]
     parts = QuantitySkew(proportions=(3.6, 4.5, 1.9)).split(POOL[:10], 3, R(0))
@@ -125,7 +123,7 @@ def test_quantity_skew() -> None:
     assert max(sizes) > 3 * np.median(sizes)
 
 
-def test_exclusive_mavericks() -> None:
+def test_exclusive_mavericks():
     scheme = Mavericks(2, classes=(1, 4), others=IID())
     counts = counts_of(scheme.split(POOL, 6, R(0)))
     assert counts[0].tolist() == [0, 250, 0, 0, 0]
@@ -134,7 +132,7 @@ def test_exclusive_mavericks() -> None:
     assert counts[2:, 0].tolist() == pytest.approx([100] * 4, abs=25)
 
 
-def test_shared_and_mixed_mavericks() -> None:
+def test_shared_and_mixed_mavericks():
     shared = Mavericks(2, classes=(4,), shared=True)
     counts = counts_of(shared.split(POOL, 6, R(0)))
     assert counts[:, 4].tolist() == [25, 25, 0, 0, 0, 0]
@@ -147,7 +145,7 @@ def test_shared_and_mixed_mavericks() -> None:
     assert [np.count_nonzero(row) for row in drawn[:2]] == [1, 1]
 
 
-def test_mixed_groups() -> None:
+def test_mixed_groups():
     scheme = Mixed(((6, IID()), (4, Dirichlet(0.01, by="client"))))
     counts = counts_of(scheme.split(POOL, 10, R(0)))
     top = counts.max(1) / counts.sum(1)
@@ -169,12 +167,12 @@ def test_mixed_groups() -> None:
         (lambda: hold_out(np.array([0, 1]), 0.5, R(0)), "leaves none for validation"),
     ],
 )
-def test_bad_input_is_refused(make, message) -> None:
+def test_bad_input_is_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
 
 
-def test_every_scheme_looks_at_its_pool() -> None:
+def test_every_scheme_looks_at_its_pool():
     for scheme in schemes(5, 5):
         with pytest.raises(ValueError, match="n_clients is 6 but there are 5 samples"):
             scheme.split(np.arange(5), 6, R(0))
@@ -190,7 +188,7 @@ def test_every_scheme_looks_at_its_pool() -> None:
     fraction=st.floats(0.001, 0.9),
     seed=st.integers(0, 2**32),
 )
-def test_hold_out_covers_every_class_it_can(labels: list[int], fraction: float, seed: int) -> None:
+def test_hold_out_covers_every_class_it_can(labels, fraction, seed):
     y = np.array(labels)
     single = [c for c in set(labels) if labels.count(c) == 1]
     rng = R(seed)
@@ -212,7 +210,7 @@ def test_hold_out_covers_every_class_it_can(labels: list[int], fraction: float, 
     per_class=st.integers(1, 60),
     seed=st.integers(0, 2**32),
 )
-def test_long_tail_counts(factor: float, n_classes: int, per_class: int, seed: int) -> None:
+def test_long_tail_counts(factor, n_classes, per_class, seed):
     y = R(seed).permutation(np.repeat(np.arange(n_classes), per_class))
     kept = long_tail(y, factor, R(seed))
     counts = np.bincount(y[kept], minlength=n_classes)
@@ -224,7 +222,7 @@ def test_long_tail_counts(factor: float, n_classes: int, per_class: int, seed: i
     assert np.all(counts <= np.maximum(1, exact + 1e-6))
 
 
-def test_long_tail_by_hand() -> None:
+def test_long_tail_by_hand():
     y = np.repeat([0, 1, 2], 100)
     kept = long_tail(y, 0.01, R(0))
     assert np.bincount(y[kept]).tolist() == [100, 10, 1]  # 100 * 0.01 ** (0, 1/2, 1)
@@ -233,7 +231,7 @@ def test_long_tail_by_hand() -> None:
     assert np.bincount(uneven[kept]).tolist() == [50, 50]
 
 
-def test_dirichlet_by_class_leaves_clients_empty_and_the_rules_mend_it() -> None:
+def test_dirichlet_by_class_leaves_clients_empty_and_the_rules_mend_it():
     y = POOL
     rng = R(0)
     parts = Dirichlet(0.01).split(y, 50, rng)
@@ -248,7 +246,7 @@ def test_dirichlet_by_class_leaves_clients_empty_and_the_rules_mend_it() -> None
         fill_empty(parts, "refill", rng, min_size=21)
 
 
-def test_refill_takes_from_the_largest() -> None:
+def test_refill_takes_from_the_largest():
     parts = [np.arange(6), np.arange(6, 10), np.empty(0, dtype=np.int64)]
     filled = fill_empty(parts, "refill", R(0), min_size=2)
     assert [len(p) for p in filled] == [4, 4, 2]

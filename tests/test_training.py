@@ -1,7 +1,5 @@
 """Stacked local training against a plain loop over clients with torch.nn and torch.optim."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -25,7 +23,7 @@ MODULES = {
 }
 
 
-def clients(sizes: list[int] = SIZES) -> list[tuple[torch.Tensor, torch.Tensor]]:
+def clients(sizes=SIZES):
     rng = np.random.default_rng(11)
     return [
         (
@@ -36,17 +34,11 @@ def clients(sizes: list[int] = SIZES) -> list[tuple[torch.Tensor, torch.Tensor]]
     ]
 
 
-def generators(n: int = len(SIZES)) -> list[np.random.Generator]:
+def generators(n=5):
     return [np.random.default_rng([5, i]) for i in range(n)]
 
 
-def plain(
-    name: str,
-    start: torch.Tensor,
-    data: tuple[torch.Tensor, torch.Tensor],
-    config: LocalSGD,
-    rng: np.random.Generator,
-) -> torch.Tensor:
+def plain(name, start, data, config, rng):
     """One client, the way a textbook would train it."""
     x, y = data
     model = MODULES[name]()
@@ -89,7 +81,7 @@ CONFIGS = {
 @pytest.mark.parametrize("path", ["loop", "stacked", "auto"])
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 @pytest.mark.parametrize("name", MODULES)
-def test_equals_a_plain_loop(name: str, config: LocalSGD, path: str) -> None:
+def test_equals_a_plain_loop(name, config, path):
     arch, data = build(name, (1, 8, 8), 4), clients()
     start = torch.stack([arch.init(np.random.default_rng(i)) for i in range(len(data))])
     kept = start.clone()
@@ -104,9 +96,7 @@ def test_equals_a_plain_loop(name: str, config: LocalSGD, path: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["mlp-9", "resnet20"])
-def test_a_client_does_not_depend_on_its_neighbours(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_client_does_not_depend_on_its_neighbours(name, monkeypatch):
     arch, data = build(name, (1, 8, 8), 4), clients([9, 21, 14])
     start = arch.init(np.random.default_rng(0)).expand(3, -1)
     config = LocalSGD(0.05, momentum=0.9, batch_size=8)
@@ -118,7 +108,7 @@ def test_a_client_does_not_depend_on_its_neighbours(
     assert_trained_alike(one[0], together[2], start[2])
 
 
-def test_same_seed_same_bits() -> None:
+def test_same_seed_same_bits():
     arch, data = build("lenet5", (1, 8, 8), 4), clients()
     start = arch.init(np.random.default_rng(0)).expand(len(data), -1)
     runs = [train_clients(arch, start, data, LocalSGD(0.1), generators()) for _ in range(2)]
@@ -126,7 +116,7 @@ def test_same_seed_same_bits() -> None:
 
 
 @pytest.mark.parametrize("path", ["loop", "stacked"])
-def test_an_overflow_stays_with_its_client(path: str) -> None:
+def test_an_overflow_stays_with_its_client(path):
     arch, data = build("mlp-9", (1, 8, 8), 4), clients([20, 20, 20])
     data[1] = (data[1][0] * 1e30, data[1][1])
     start = arch.init(np.random.default_rng(0)).expand(3, -1)
@@ -135,9 +125,7 @@ def test_an_overflow_stays_with_its_client(path: str) -> None:
     assert torch.isfinite(got).all(dim=1).tolist() == [True, False, True]
 
 
-def test_progress_bar_does_not_change_the_result(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_progress_bar_does_not_change_the_result(capsys, monkeypatch):
     pytest.importorskip("tqdm")
     arch, data = build("mlp-9", (1, 8, 8), 4), clients()
     start = arch.init(np.random.default_rng(0)).expand(len(data), -1)
@@ -149,7 +137,7 @@ def test_progress_bar_does_not_change_the_result(
     assert "clients" in capsys.readouterr().err
 
 
-def test_the_number_of_a_gpu_is_no_device_though_torch_takes_it(monkeypatch) -> None:
+def test_the_number_of_a_gpu_is_no_device_though_torch_takes_it(monkeypatch):
     there = torch.ones(1)
     monkeypatch.setattr(torch, "zeros", lambda *_, **__: there)  # as if every device were there
     assert find_device("cuda:0") == torch.device("cuda:0")

@@ -1,24 +1,19 @@
 """Tiny files in the formats of real data sets, for tests of the readers."""
 
-from __future__ import annotations
-
 import gzip
-from pathlib import Path
 
 import numpy as np
 
 RNG = np.random.default_rng(7)
 
 
-def idx(array: np.ndarray) -> bytes:
+def idx(array):
     header = (0x800 + array.ndim).to_bytes(4, "big")
     header += b"".join(int(s).to_bytes(4, "big") for s in array.shape)
     return header + array.astype(np.uint8).tobytes()
 
 
-def write_idx(
-    folder: Path, prefixes: tuple[str, str], n_classes: int, first: int = 0
-) -> dict[str, np.ndarray]:
+def write_idx(folder, prefixes, n_classes, first=0):
     """Write a tiny set: train images gzipped, the rest plain."""
     folder.mkdir(parents=True)
     arrays = {}
@@ -36,7 +31,7 @@ def write_idx(
     return arrays
 
 
-def is_partition(parts: list[np.ndarray], n: int) -> bool:
+def is_partition(parts, n):
     joined = np.concatenate(parts)
     return (
         all(p.dtype == np.int64 and np.all(np.diff(p) > 0) for p in parts)

@@ -1,7 +1,5 @@
 """One round of a small federation, as a server sees it."""
 
-from __future__ import annotations
-
 import numpy as np
 
 import fedkit as fk
@@ -9,7 +7,7 @@ from fedkit.federated.valuers import Round
 from fedkit.learning.evaluation import Evaluator
 
 
-def a_round(k: int = 3, index: int = 2, lr: float = 0.5, validation: float = 0.4) -> Round:
+def a_round(k=3, index=2, lr=0.5, validation=0.4):
     """Round of the first k of six clients with IID digits."""
     f = fk.make_federation(fk.load("digits"), 6, fk.IID(), 0, validation=validation)
     arch = fk.build("mlp-8", f.input_shape, f.n_classes)

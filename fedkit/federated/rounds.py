@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -238,7 +239,6 @@ class _Run:
     """Replicates in lockstep."""
 
     architecture: Architecture
-    start: torch.Tensor | None
     strategy: Strategy
     plan: Plan
     device: torch.device
@@ -248,21 +248,19 @@ class _Run:
     history: History = field(default_factory=History)
     clock: float = 0.0
 
-    def add(self, federation: Federation, seed: int) -> None:
-        if not (federation.sizes > 0).any():
+    def add(self, f: Federation, seed: int, start: torch.Tensor | None) -> None:
+        if not (f.sizes > 0).any():
             raise ValueError("no client of this federation owns data; nothing can be trained")
-        arch, device, outputs = self.architecture, self.device, self.strategy.outputs
-        start = self.start
-        x, y = federation.x_val, federation.y_val
-        same = (r.test for r in self.replicates if r.federation.x_test is federation.x_test)
-        test = next(same, None)  # replicates share one test set on the device
+        judge = partial(Evaluator, self.architecture, device=self.device)
+        model = self.architecture.init(Streams(seed).generator("model")) if start is None else start
+        same = (r.test for r in self.replicates if r.federation.x_test is f.x_test)
         replicate = _Replicate(
-            federation,
-            int(seed),
-            Evaluator(arch, x, y, self.plan.utility, device=device),
-            test or Evaluator(arch, federation.x_test, federation.y_test, device=device),
-            ClientTable.new(federation.sizes, federation.label_counts, outputs),
-            (arch.init(Streams(seed).generator("model")) if start is None else start).to(device),
+            f,
+            seed,
+            judge(f.x_val, f.y_val, self.plan.utility),
+            next(same, None) or judge(f.x_test, f.y_test),  # one test set on the device for all
+            ClientTable.new(f.sizes, f.label_counts, self.strategy.outputs),
+            model.to(self.device),
         )
         replicate.table.losses = replicate.losses
         self.replicates.append(replicate)
@@ -428,9 +426,9 @@ def run(
                 f"{architecture.name} gives outputs of shape {tuple(outputs.shape)}; a federation "
                 "trains classifiers, whose outputs are [N, classes]"
             )
-    lockstep = _Run(architecture, start, strategy, plan, place, probe, attack)
+    lockstep = _Run(architecture, strategy, plan, place, probe, attack)
     for federation, seed in zip(federations, seeds, strict=True):
-        lockstep.add(federation, seed)
+        lockstep.add(federation, seed, start)
     for t in bar(range(plan.rounds), progress, "round"):
         lockstep.round(t)
     lockstep.history.models = torch.stack([r.model for r in lockstep.replicates]).cpu()

@@ -161,10 +161,8 @@ class RandomValues:
 
     def value(self, rounds: Sequence[Round]) -> list[Valuation]:
         rngs = [r.streams.generator("random values") for r in rounds]
-        points = [
-            g.dirichlet(np.ones(len(r.participants))) for g, r in zip(rngs, rounds, strict=True)
-        ]
-        return [_given(point, "random") for point in points]
+        even = [np.ones(len(r.participants)) for r in rounds]
+        return [_given(g.dirichlet(one), "random") for g, one in zip(rngs, even, strict=True)]
 
 
 @dataclass(frozen=True)

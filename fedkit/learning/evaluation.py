@@ -249,11 +249,7 @@ class Evaluator:
             for start, stop in self._tiles(lo, hi):
                 groups = self._row_groups(rows, stop - start, direct)
                 add = partial(self._add, sums, rows, prepared, first, start, stop, lo)
-                if self.device.type == "cpu" and not self._whole:
-                    for_each(add, groups)
-                else:
-                    for group in groups:
-                        add(group)
+                for_each(add, groups, parallel=self.device.type == "cpu" and not self._whole)
 
     def _image_blocks(self, prepared: Prepared | None, direct: bool) -> Iterator[tuple[int, int]]:
         """Blocks of images, outside the loop over coalitions, which all read the same outputs."""
@@ -262,19 +258,19 @@ class Evaluator:
         if prepared is not None and not direct and self._head:
             outputs = 4 * self._head.size * (1 + len(prepared.updates))
             per_image = max(per_image, outputs * 2)
-        step = max(1, self._bytes // per_image)
-        step = -(-step // self._block) * self._block
-        for lo in range(0, len(self.x), step):
-            yield lo, min(lo + step, len(self.x))
+        return self._cut(0, len(self.x), max(1, self._bytes // per_image))
 
     def _tiles(self, lo: int, hi: int) -> Iterator[tuple[int, int]]:
         """Tiles of a block whose activations of one model stay in a CPU's cache."""
         step = hi - lo
         if self.device.type == "cpu":
             step = min(step, max(64, _CPU_TILE_BYTES // (4 * self.arch.widest)))
+        return self._cut(lo, hi, step)
+
+    def _cut(self, lo: int, hi: int, step: int) -> Iterator[tuple[int, int]]:
+        """Pieces of so many images, rounded up to whole blocks."""
         step = -(-step // self._block) * self._block
-        for first in range(lo, hi, step):
-            yield first, min(first + step, hi)
+        return ((first, min(first + step, hi)) for first in range(lo, hi, step))
 
     def _row_groups(self, rows: Tensor, images: int, direct: bool) -> Iterator[slice]:
         """Groups of coalitions, bounded in memory and enough of them for every core."""

@@ -12,7 +12,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fedkit.checks import choice, having, real, whole
-from fedkit.extras import bar
 from fedkit.learning.architectures import Architecture
 from fedkit.learning.device import find_device
 from fedkit.learning.layers import Flatten, Linear, ReLU
@@ -136,11 +135,8 @@ def train_clients(
         data = [datasets[i] for i in group]
         result[group] = _train(arch, result[group].to(where), data, config, batches).cpu()
 
-    if where.type == "cpu":
-        for_each(work, groups, progress=progress, unit="group of clients")
-    else:
-        for group in bar(groups, progress, "group of clients"):
-            work(group)
+    cpu = where.type == "cpu"
+    for_each(work, groups, parallel=cpu, progress=progress, unit="group of clients")
     return result
 
 

@@ -21,15 +21,20 @@ T = TypeVar("T")
 
 
 def for_each(
-    work: Callable[[T], None], items: Iterable[T], *, progress: bool = False, unit: str = "it"
+    work: Callable[[T], None],
+    items: Iterable[T],
+    *,
+    parallel: bool = True,
+    progress: bool = False,
+    unit: str = "it",
 ) -> None:
     """Call ``work(item)`` for all items, on ``torch.get_num_threads()`` threads.
 
     Each call computes with one torch thread.  The items must not depend on each other; the first
-    exception is raised here, after the calls that already run.
+    exception is raised here, after the calls that already run.  One after another if not parallel.
     """
     todo, threads = list(items), torch.get_num_threads()
-    if threads == 1 or len(todo) == 1:
+    if threads == 1 or len(todo) == 1 or not parallel:
         for item in bar(todo, progress, unit):
             work(item)
         return
