@@ -301,20 +301,6 @@ def test_areas_and_random_orders_by_hand():
     assert np.isnan([metrics[f"{k}.adam"] for k in ("zeros", "smallest", "excluded")]).all()
 
 
-def test_partial_participation_has_a_control_that_ranks_by_amounts():
-    f, ones = federation(BASE, 0), np.ones(BASE.clients)
-
-    def curves_of(weights):
-        qualities = {"partial": weights, "partial-size": ones}
-        return partial_participation(BASE, f, qualities, 0, device="cpu")
-
-    curves, upside = curves_of(ones), curves_of(np.array([1.0, 0, 0, 0, 0]))
-    for end in ("lowest", "highest"):
-        np.testing.assert_allclose(curves[f"partial.{end}"], curves[f"partial-size.{end}"])
-    assert (upside["partial-size.lowest"] == curves["partial-size.lowest"]).all()
-    assert (upside["partial.lowest"] != curves["partial.lowest"]).any()
-
-
 def test_partial_participation_draws_amounts_that_no_fit_has_seen():
     f, asked = federation(BASE, 0), []
 

@@ -10,7 +10,7 @@ from fedkit import estimators as est
 from fedkit.federated.aggregation import Proportional, SizeWeighted, UniformWeights
 from fedkit.federated.clients import Federation
 from fedkit.federated.rounds import Plan, Strategy, keep_latest, keep_total, run
-from fedkit.federated.selection import ClientTable, UniformSelection
+from fedkit.federated.selection import UniformSelection
 from fedkit.federated.valuers import (
     ClassCosine,
     Estimated,
@@ -212,15 +212,6 @@ def test_values_that_are_none_are_refused(given, words):
         run([toy()], MLP, strategy, PLAN, [1])
 
 
-def test_policies_that_need_no_game():
-    r = a_round()
-    assert SizeAsValue().value([r])[0].values == pytest.approx(r.sizes / r.sizes.sum())
-    assert NoValue().value([r])[0].values.tolist() == [0, 0, 0]
-    a, b = (RandomValues().value([r])[0].values for _ in range(2))
-    assert a.tolist() == b.tolist()
-    assert a.sum() == pytest.approx(1)
-
-
 def test_class_cosine_by_the_written_out_formula():
     r = a_round()
     weight, bias = r.architecture.last_layer(r.updates)
@@ -233,14 +224,6 @@ def test_class_cosine_by_the_written_out_formula():
             cosines.append(own[c] @ mean / (np.linalg.norm(own[c]) * np.linalg.norm(mean)))
         expected.append(np.mean(cosines))
     assert ClassCosine().value([r])[0].values == pytest.approx(expected, abs=1e-6)
-
-
-def test_remembering():
-    for keep, expected in ((keep_latest, [3, 7, 0]), (keep_total, [4, 7, 4])):
-        table = ClientTable.new(np.ones(3, dtype=int), np.ones((3, 2), dtype=int))
-        table.values[:] = [1.0, 7.0, 4.0]
-        keep(table, np.array([0, 2]), Valuation(np.array([3.0, 0.0]), np.zeros(2), 0, 0, "none"))
-        assert table.values.tolist() == expected
 
 
 def test_selection_may_ask_clients_for_their_loss():

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedkit.estimators import beta_shapley, estimate_many, semivalue, shapley
+from fedkit.estimators import semivalue
 from fedkit.federated.aggregation import Proportional
 from fedkit.federated.selection import UniformSelection
 from fedkit.games.game import TableGame
@@ -42,17 +42,6 @@ def random_game(n, seed, *, monotone=False):
 # Algorithm 1: the mean of a walk
 
 
-@pytest.mark.parametrize("level", [0.0, 0.25, 0.6, 1.0])
-def test_walk_mean_is_the_integral_of_the_slope_up_to_its_level(level):
-    game = random_game(5, 1)
-    x, w = np.polynomial.legendre.leggauss(12)
-    weights = [[q**s * (1 - q) ** (4 - s) for s in range(5)] for q in level * (x + 1) / 2]
-    slopes = np.array([semivalue(game, np.array(row)) for row in weights])
-    mean, evaluations = walk_mean(game, level)
-    np.testing.assert_allclose(mean, level / 2 * w @ slopes, atol=1e-12)
-    assert evaluations == pytest.approx(5 * level)
-
-
 @pytest.mark.parametrize(
     ("table", "level", "eta", "values", "calls"),
     [
@@ -74,29 +63,10 @@ def test_level_weights_average_the_walks_and_agree_with_the_estimator(levels):
     np.testing.assert_allclose(semivalue(game, level_weights(4, levels)), expected, atol=1e-12)
 
 
-def test_one_level_is_shapley_and_the_limit_half_a_beta_shapley():
-    game = random_game(6, 5)
-    np.testing.assert_allclose(semivalue(game, level_weights(6, 1)), shapley(game).values)
-    limit = beta_shapley(game, 2, 1).values / 2
-    np.testing.assert_allclose(semivalue(game, level_weights(6, 4096)), limit, atol=1e-3)
-
-
 def test_the_papers_statements_about_its_estimator_are_off():
     assert owen_bias(levels=1) == pytest.approx(0, abs=1e-12)
     assert min(owen_bias(), owen_limit_bias(), truncation_bias()) > 0.05
     assert truncation_bias(eta=0.0) < truncation_bias()
-
-
-@pytest.mark.parametrize("eta", [None, 0.25])
-def test_sampling_has_the_enumerated_mean_and_not_another(eta):
-    game = random_game(5, 11, monotone=True)
-    exact = np.mean([walk_mean(game, q, eta)[0] for q in (0.5, 1.0)], axis=0)
-    other = shapley(game).values if eta is None else semivalue(game, level_weights(5, 2))
-    runs = estimate_many(game, OwenSampling(levels=2, draws=200, eta=eta), None, range(40))
-    values = np.array([run.values for run in runs])
-    error = values.std(axis=0, ddof=1) / math.sqrt(len(values))
-    assert (np.abs(values.mean(axis=0) - exact) / error).max() < 4.5
-    assert (np.abs(values.mean(axis=0) - other) / error).max() > 6
 
 
 @pytest.mark.parametrize(

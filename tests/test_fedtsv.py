@@ -5,13 +5,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from rounding import assert_close
 from tinyrecords import records, series_of
 
 import fedkit as fk
 from fedkit.federated.selection import ClientTable
 from fedkit.learning.evaluation import Evaluator
-from fedkit.methods.fedtsv import TrajectoryGame, gram_matrix
 from fedkit.papers.common import chance_above
 from fedkit.papers.fedtsv import runs as paper
 from fedkit.papers.fedtsv.runs import final_weights, round_metrics
@@ -46,46 +44,12 @@ def test_a_federation_is_what_the_paper_describes():
     assert (f.client_data(0)[1] == f.y[f.clients[0]]).all()
 
 
-def maps(f, clients):
-    """Which label each true label becomes, per client; -1 where it has none."""
-    found = np.full((len(clients), 10), -1)
-    for row, i in enumerate(clients):
-        for a, b in zip(f.y[f.clients[i]].tolist(), f.client_data(i)[1].tolist(), strict=True):
-            assert found[row, a] in (-1, b)
-            found[row, a] = b
-    return found
-
-
-def test_liars_lie_alone_or_together():
-    for together in (False, True):
-        f = paper.federation(replace(BASE, collusion=together), 0)
-        found = maps(f, [9, 10, 11])
-        both = (found[0] >= 0) & (found[1] >= 0)
-        assert (found[0] == found[1])[both].all() == together
-
-
-def test_a_one_sided_validation_set_loses_half_of_its_classes():
-    f, full = (paper.federation(replace(BASE, one_sided=x), 0) for x in (0.2, 1.0))
-    counts, before = (np.bincount(x.y_val, minlength=10) for x in (f, full))
-    assert (counts[:5] == before[:5]).all()
-    assert (counts[5:] >= 1).all()
-    assert counts[5:].sum() < 0.4 * before[5:].sum()
-
-
 def rounds_of(s):
     """The rounds of a run with everybody, as the server sees them."""
     seen = []
     s = replace(s, participants=12)
     paper.simulate(s, [paper.federation(s, 0)], [0], probe=lambda r, v: seen.append((r, v)) or {})
     return seen
-
-
-def test_loud_liars_change_what_the_server_sees_and_nothing_else():
-    quiet, loud = (
-        rounds_of(replace(BASE, method="fedavg", scale=x, rounds=1))[0][0].updates.norm(dim=1)
-        for x in (1.0, 10.0)
-    )
-    np.testing.assert_allclose(loud / quiet, np.where(np.arange(12) >= 9, 10, 1), rtol=1e-4)
 
 
 def test_even_updates_are_equally_long_also_where_liars_are_loud():
@@ -179,15 +143,6 @@ def test_the_ready_made_strategy_is_that_of_the_paper():
 
 
 # timings
-
-
-def test_averaging_is_the_game_of_the_gram_matrix():
-    updates, reference = made_up(4, 300)
-    fast = TrajectoryGame(gram_matrix(torch.cat([updates, reference[None]])))
-    slow = averaging(updates, reference)
-    everyone = fk.all_coalitions(4)
-    assert_close(slow.value(everyone), fast.value(everyone))
-    assert torch.equal(made_up(4, 300)[0], updates)
 
 
 def test_the_clock_keeps_the_shortest_run_and_the_last_result(monkeypatch):
