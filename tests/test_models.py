@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from fedkit.learning.architectures import build
 from fedkit.learning.layers import (
+    MaxPool,
     convolve_and_pool,
     grown,
     largest,
@@ -184,6 +185,18 @@ def test_pooling_is_torchs_ties_and_gradients_included(shape):
         assert torch.equal(out, max_pool_2x2(x))  # without a gradient
         gradients.append(torch.autograd.grad((out * weights).sum(), leaf)[0])
     assert torch.equal(*gradients)
+
+
+def test_pooling_keeps_a_nan():
+    x = torch.zeros(1, 1, 2, 2)
+    x[0, 0, 1, 0] = torch.nan
+    assert torch.isnan(max_pool_2x2(x)).all()
+
+
+def test_other_sizes_take_torchs_kernel():
+    x = torch.arange(2 * 3 * 1 * 6 * 6, dtype=torch.float32).view(2, 3, 1, 6, 6)
+    expected = F.max_pool2d(x.flatten(0, 1), 3).view(2, 3, 1, 2, 2)
+    assert torch.equal(MaxPool(3).forward((), x), expected)
 
 
 @pytest.mark.parametrize("bias", [True, False])

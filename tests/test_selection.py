@@ -1,5 +1,7 @@
 """Selection: FedOwen's Algorithm 2, and the policies that FedMS is compared with."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -17,6 +19,7 @@ from fedkit.methods.selection_baselines import (
     SFedAvg,
 )
 
+RNG = np.random.default_rng
 LABELS = np.array([[8, 2, 0], [5, 5, 0], [0, 0, 20], [0, 0, 0], [6, 4, 0]])
 LOSSES = np.array([0.3, 0.9, 0.5, np.nan, 0.7])
 
@@ -32,7 +35,7 @@ def table(t=0, counts=(0, 0, 0, 0, 0), values=(0, 0, 0, 0, 0)):
 
 def agrees(policy, clients, p, draws=2000):
     """Whether one client at a time is drawn with probabilities p."""
-    rng = np.random.default_rng(0)
+    rng = RNG(0)
     chosen = [policy.select(clients, 1, rng)[0] for _ in range(draws)]
     found = np.bincount(chosen, minlength=len(p)) / draws
     return (np.abs(found - p) <= 4.5 * np.sqrt(p * (1 - p) / draws)).all()
@@ -70,7 +73,7 @@ def test_exploiting_rounds_follow_the_values_and_exploring_ones_do_not():
 
 def test_too_few_likely_clients_are_filled_up():
     clients = table(4, counts=(3, 3, 3, 3, 3), values=(0.7, 0, 0, 0, 0))
-    chosen = EpsilonGreedy(epsilon=0.0).select(clients, 3, np.random.default_rng(2))
+    chosen = EpsilonGreedy(epsilon=0.0).select(clients, 3, RNG(2))
     assert 0 in chosen
     assert len(set(chosen.tolist()) - {3}) == 3
 
@@ -86,14 +89,14 @@ def test_selection_is_a_set_of_clients_with_data(values, t, k, seed):
     clients = ClientTable.new(sizes, np.ones((len(values), 2), dtype=np.int64))
     clients.values, clients.counts, clients.round = np.array(values), np.arange(len(values)), t
     for policy in (EpsilonGreedy(0.3, 0.2, 0.1), UniformSelection()):
-        chosen, again = (policy.select(clients, k, np.random.default_rng(seed)) for _ in range(2))
+        chosen, again = (policy.select(clients, k, RNG(seed)) for _ in range(2))
         assert len(set(chosen.tolist())) == len(chosen) == min(k, (sizes > 0).sum())
         assert (sizes[chosen] > 0).all()
         assert chosen.tolist() == again.tolist()
 
 
 def test_power_of_choice_takes_the_largest_losses():
-    rng = np.random.default_rng(0)
+    rng = RNG(0)
     assert PowerOfChoice().select(table(), 2, rng).tolist() == [1, 4]
     assert PowerOfChoice().select(table(), 3, rng).tolist() == [1, 2, 4]
 
@@ -145,7 +148,7 @@ def test_s_fedavg_samples_with_the_softmax():
 
 
 def test_greedyfed_asks_everybody_once_then_the_best():
-    rng = np.random.default_rng(0)
+    rng = RNG(0)
     clients = table(counts=(1, 0, 1, 0, 0), values=(5.0, 0, 9.0, 0, 0))
     assert GreedyFed().select(clients, 2, rng).tolist() == [1, 4]
     clients.counts = np.array([1, 1, 1, 0, 0])
@@ -157,7 +160,7 @@ def test_greedyfed_asks_everybody_once_then_the_best():
 
 
 def test_an_oracle_keeps_its_favourites_and_excludes_the_others():
-    rng = np.random.default_rng(0)
+    rng = RNG(0)
     for _ in range(20):
         chosen = Oracle((2,), (1,)).select(table(), 2, rng)
         assert 2 in chosen
@@ -173,6 +176,10 @@ def test_an_oracle_keeps_its_favourites_and_excludes_the_others():
         (lambda: PowerOfChoice(0.0), "decay is 0.0"),
         (lambda: FedEMD(beta=-1), "beta is -1"),
         (lambda: RunningValue(start="zero"), "start is 'zero'"),
+        (
+            lambda: PowerOfChoice().select(replace(table(), losses=None), 2, RNG(0)),
+            "for their loss",
+        ),
         (lambda: Oracle((1,), (1,)), r"clients \[1\] are favourites and excluded"),
         (lambda: EpsilonGreedy().probabilities([0, np.nan], np.zeros(2), 3), "finite number"),
     ],

@@ -133,3 +133,10 @@ def test_the_number_of_a_gpu_is_no_device_though_torch_takes_it(monkeypatch):
     assert find_device("cuda:0") == torch.device("cuda:0")
     with pytest.raises(ValueError, match="device is 0; expected 'cpu', or 'cuda'"):
         find_device(0)
+
+
+def test_clients_that_do_not_match_are_refused():
+    arch, data = build("mlp-9", (1, 8, 8), 4), clients()
+    start = arch.init(np.random.default_rng(0)).expand(len(data), -1)
+    with pytest.raises(ValueError, match="one of each per client"):
+        train_clients(arch, start, data[:3], LocalSGD(0.1), generators())
