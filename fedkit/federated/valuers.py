@@ -176,16 +176,16 @@ class ClassCosine:
 
     def value(self, rounds: Sequence[Round]) -> list[Valuation]:
         """The mean cosine per participant, in [-1, 1]."""
-        return [_given(self._cosines(r), "class cosine") for r in rounds]
-
-    def _cosines(self, r: Round) -> FloatArray:
-        weight, bias = r.architecture.last_layer(r.updates)
-        rows = torch.cat([weight, bias[..., None]], dim=-1).double()  # [k, classes, d + 1]
-        share = torch.as_tensor(r.sizes / r.sizes.sum(), device=rows.device)
-        mean = torch.einsum("k,kcd->cd", share, rows)
-        norms = rows.norm(dim=-1) * mean.norm(dim=-1)
-        cosine = torch.einsum("kcd,cd->kc", rows, mean) / norms.clamp_min(1e-30)
-        return np.asarray(cosine.mean(dim=1).cpu().numpy(), dtype=np.float64)
+        scores = []
+        for r in rounds:
+            weight, bias = r.architecture.last_layer(r.updates)
+            rows = torch.cat([weight, bias[..., None]], dim=-1).double()  # [k, classes, d + 1]
+            share = torch.as_tensor(r.sizes / r.sizes.sum(), device=rows.device)
+            mean = torch.einsum("k,kcd->cd", share, rows)
+            norms = rows.norm(dim=-1) * mean.norm(dim=-1)
+            cosine = torch.einsum("kcd,cd->kc", rows, mean) / norms.clamp_min(1e-30)
+            scores.append(_given(cosine.mean(dim=1).cpu().numpy(), "class cosine"))
+        return scores
 
 
 @dataclass(frozen=True)

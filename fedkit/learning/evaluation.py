@@ -246,7 +246,10 @@ class Evaluator:
             first: Tensor | None = None
             if prepared is not None and not direct:
                 first = self._first(prepared, lo, hi)
-            for start, stop in self._tiles(lo, hi):
+            tile = hi - lo
+            if self.device.type == "cpu":  # activations of one model then stay in its cache
+                tile = min(tile, max(64, _CPU_TILE_BYTES // (4 * self.arch.widest)))
+            for start, stop in self._cut(lo, hi, tile):
                 groups = self._row_groups(rows, stop - start, direct)
                 add = partial(self._add, sums, rows, prepared, first, start, stop, lo)
                 for_each(add, groups, parallel=self.device.type == "cpu" and not self._whole)
@@ -259,13 +262,6 @@ class Evaluator:
             outputs = 4 * self._head.size * (1 + len(prepared.updates))
             per_image = max(per_image, outputs * 2)
         return self._cut(0, len(self.x), max(1, self._bytes // per_image))
-
-    def _tiles(self, lo: int, hi: int) -> Iterator[tuple[int, int]]:
-        """Tiles of a block whose activations of one model stay in a CPU's cache."""
-        step = hi - lo
-        if self.device.type == "cpu":
-            step = min(step, max(64, _CPU_TILE_BYTES // (4 * self.arch.widest)))
-        return self._cut(lo, hi, step)
 
     def _cut(self, lo: int, hi: int, step: int) -> Iterator[tuple[int, int]]:
         """Pieces of so many images, rounded up to whole blocks."""
