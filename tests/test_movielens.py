@@ -6,6 +6,7 @@ import urllib.error
 import urllib.request
 import zipfile
 from dataclasses import replace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -100,25 +101,13 @@ def test_damaged_files_are_refused(tmp_path, file, content, why):
 
 
 def test_fetch_checks_what_comes_and_leaves_nothing_behind(tmp_path, monkeypatch):
-    asked = []
-
-    def answer(content):
-        def urlopen(url, timeout):
-            asked.append(url)
-            return io.BytesIO(content)
-
-        return urlopen
-
-    monkeypatch.setattr(urllib.request, "urlopen", answer(b"something else"))
+    urlopen = Mock(return_value=io.BytesIO(b"something else"))
+    monkeypatch.setattr(urllib.request, "urlopen", urlopen)
     with pytest.raises(DownloadError, match="is published"):
         fetch("ml-100k", tmp_path)
     assert list(tmp_path.iterdir()) == []
-    assert asked == ["https://files.grouplens.org/datasets/movielens/ml-100k.zip"]
-
-    def offline(url, timeout):
-        raise urllib.error.URLError("no network")
-
-    monkeypatch.setattr(urllib.request, "urlopen", offline)
+    assert urlopen.call_args.args == ("https://files.grouplens.org/datasets/movielens/ml-100k.zip",)
+    urlopen.side_effect = urllib.error.URLError("no network")
     with pytest.raises(DownloadError, match=r"no network.*by hand"):
         fetch("ml-1m", tmp_path)
 
@@ -126,7 +115,7 @@ def test_fetch_checks_what_comes_and_leaves_nothing_behind(tmp_path, monkeypatch
     good = movielens.hashlib.md5(content).hexdigest()
     changed = replace(movielens._EDITIONS["ml-1m"], md5=good)
     monkeypatch.setitem(movielens._EDITIONS, "ml-1m", changed)
-    monkeypatch.setattr(urllib.request, "urlopen", answer(content))
+    urlopen.side_effect, urlopen.return_value = None, io.BytesIO(content)
     assert fetch("ml-1m", tmp_path).read_bytes() == content
     assert [p.name for p in tmp_path.iterdir()] == ["ml-1m.zip"]
 

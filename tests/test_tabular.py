@@ -3,6 +3,7 @@
 import importlib
 from dataclasses import replace
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pandas as pd
@@ -111,45 +112,33 @@ def test_missing_tables_say_how_to_get_them(tmp_path):
     assert get_table("wine", tmp_path) == "embedded in scikit-learn"
 
 
-def repository(frame, target, ids=None):
-    """Return what ``ucimlrepo.fetch_ucirepo`` returns."""
-    data = SimpleNamespace(
-        original=frame, targets=frame[[target]], ids=None if ids is None else frame[[ids]]
-    )
-    return SimpleNamespace(data=data)
-
-
-def test_a_table_is_fetched_checked_and_read_again(tiny, monkeypatch):
+@pytest.fixture
+def repository(tiny, monkeypatch):
+    """Parkinsons is in the UCI repository alone."""
     ucimlrepo = pytest.importorskip("ucimlrepo")
-    asked = []
     frame = pd.read_csv(tiny / "uci/parkinsons.data")
     (tiny / "uci/parkinsons.data").unlink()
-
-    def fetch(id):
-        asked.append(id)
-        return repository(frame, "status", "name")
-
+    data = SimpleNamespace(original=frame, targets=frame[["status"]], ids=frame[["name"]])
+    fetch = Mock(return_value=SimpleNamespace(data=data))
     monkeypatch.setattr(ucimlrepo, "fetch_ucirepo", fetch)
+    return fetch
+
+
+def test_a_table_is_fetched_checked_and_read_again(tiny, repository):
     assert get_table("parkinsons", tiny) == "uci/parkinsons.csv"
     table = load_table("parkinsons", tiny)
     assert table.features == ("a", "b", "c")
     assert table.y.tolist() == [1, 0, 1, 1, 0]
     assert get_table("parkinsons", tiny) == "uci/parkinsons.csv"
-    assert asked == [174]
+    repository.assert_called_once_with(id=174)
 
 
-def test_a_download_that_is_not_the_table_leaves_nothing(tiny, monkeypatch):
-    ucimlrepo = pytest.importorskip("ucimlrepo")
-    frame = pd.read_csv(tiny / "uci/parkinsons.data").iloc[:4]
-    (tiny / "uci/parkinsons.data").unlink()
-    monkeypatch.setattr(ucimlrepo, "fetch_ucirepo", lambda id: repository(frame, "status", "name"))
+def test_a_download_that_is_not_the_table_leaves_nothing(tiny, repository):
+    data = repository.return_value.data
+    data.original, data.targets = data.original[:4], data.targets[:4]
     with pytest.raises(DownloadError, match="5 rows and 3 features"):
         get_table("parkinsons", tiny)
-
-    def offline(id):
-        raise ConnectionError("Error connecting to server")
-
-    monkeypatch.setattr(ucimlrepo, "fetch_ucirepo", offline)
+    repository.side_effect = ConnectionError("Error connecting to server")
     with pytest.raises(DownloadError, match=r"Error connecting.*place uci/parkinsons\.data"):
         get_table("parkinsons", tiny)
     assert sorted(f.name for f in (tiny / "uci").iterdir()) == ["SPECT.test", "SPECT.train"]
