@@ -19,7 +19,6 @@ from flwr.app import (
     MetricRecord,
     RecordDict,
 )
-from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAdam, FedAvg
 from flwr.supercore.task_identity import TaskIdentity
 
@@ -37,25 +36,14 @@ def a_task(monkeypatch):
         monkeypatch.setattr(TaskIdentity, name, 1)
 
 
-class Loop(Grid):
+class Loop:
     """A grid that calls the ClientApp in this process; `spoil` alters replies."""
 
-    def __init__(self, setting=SETTING, spoil=None):
-        self.setting, self.spoil, self.asked = setting, spoil, []
-
-    def set_run(self, run): ...
-
-    @property
-    def run(self): ...
-
-    def create_message(self, *args, **options): ...
-
-    def push_messages(self, messages): ...
-
-    def pull_messages(self, message_ids): ...
+    def __init__(self, spoil=None):
+        self.spoil, self.asked = spoil, []
 
     def get_node_ids(self):
-        return NODES[: self.setting.clients]
+        return NODES
 
     def send_and_receive(self, messages, *, timeout=None):
         replies, self.asked = [], [*self.asked, []]
@@ -63,7 +51,7 @@ class Loop(Grid):
             node = message.metadata.dst_node_id
             i = NODES.index(node)
             self.asked[-1].append(i)
-            context = Context(1, node, {"partition-id": i}, RecordDict(), asdict(self.setting))
+            context = Context(1, node, {"partition-id": i}, RecordDict(), asdict(SETTING))
             reply = client(message, context)
             replies.append(self.spoil(i, message, reply) if self.spoil else reply)
         return replies[::-1]
