@@ -110,6 +110,15 @@ def test_the_same_seed_gives_the_same_run_and_another_seed_another():
     assert first == again != run([toy()], MLP, OWEN, PLAN, [2])
 
 
+def test_a_bar_shows_at_a_terminal_alone_and_changes_nothing(capsys, monkeypatch):
+    pytest.importorskip("tqdm")
+    quiet = run([toy()], MLP, OWEN, PLAN, [1], progress=True)
+    assert capsys.readouterr().err == ""  # a log file is not filled with bars
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    assert run([toy()], MLP, OWEN, PLAN, [1], progress=True) == quiet
+    assert "round" in capsys.readouterr().err
+
+
 def test_the_test_set_decides_nothing():
     federation = toy()
     swapped = replace(federation, x_test=-federation.x_test)

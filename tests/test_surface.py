@@ -335,7 +335,6 @@ def federations() -> Iterator[Row]:
         "arch": OBJECT, "start": tensors,
         "datasets": [*OBJECT, [x], [(x, y[:2])], [(x, y * NAN)], [(x, y + 9)], [("a", "b")]],
         "config": OBJECT, "rngs": [*OBJECT, [0]], "path": CHOICE, "device": devices,
-        "progress": FLAG,
     }  # fmt: skip
     yield "make_federation", fk.make_federation, {
         "dataset": w["data"], "n_clients": 4, "scheme": fk.IID(), "seed": 0, "validation": 0.2,

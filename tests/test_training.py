@@ -115,18 +115,6 @@ def test_an_overflow_stays_with_its_client(path):
     assert torch.isfinite(got).all(dim=1).tolist() == [True, False, True]
 
 
-def test_progress_bar_does_not_change_the_result(capsys, monkeypatch):
-    pytest.importorskip("tqdm")
-    arch, data = build("mlp-9", (1, 8, 8), 4), clients()
-    start = arch.init(np.random.default_rng(0)).expand(len(data), -1)
-    quiet = train_clients(arch, start, data, LocalSGD(0.1), generators(), progress=True)
-    assert capsys.readouterr().err == ""  # a log file is not filled with bars
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    shown = train_clients(arch, start, data, LocalSGD(0.1), generators(), progress=True)
-    assert torch.equal(quiet, shown)
-    assert "clients" in capsys.readouterr().err
-
-
 def test_the_number_of_a_gpu_is_no_device_though_torch_takes_it(monkeypatch):
     there = torch.ones(1)
     monkeypatch.setattr(torch, "zeros", lambda *_, **__: there)  # as if every device were there

@@ -88,7 +88,6 @@ def train_clients(
     *,
     device: str | torch.device | None = None,
     path: Literal["auto", "stacked", "loop"] = "auto",
-    progress: bool = False,
 ) -> Tensor:
     """Train S models, each on a data set of its own.
 
@@ -109,8 +108,6 @@ def train_clients(
     path : {"auto", "stacked", "loop"}
         One program for all clients, or client by client.  "auto" takes what was faster in
         ``benchmarks/rounds.py``.
-    progress : bool
-        Show a progress bar (needs tqdm).
 
     Returns
     -------
@@ -135,8 +132,7 @@ def train_clients(
         data = [datasets[i] for i in group]
         result[group] = _train(arch, result[group].to(where), data, config, batches).cpu()
 
-    cpu = where.type == "cpu"
-    for_each(work, groups, parallel=cpu, progress=progress, unit="group of clients")
+    for_each(work, groups, parallel=where.type == "cpu")
     return result
 
 

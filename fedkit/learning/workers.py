@@ -13,21 +13,12 @@ from typing import TypeVar
 
 import torch
 
-from fedkit.extras import bar
-
 __all__ = ["for_each"]
 
 T = TypeVar("T")
 
 
-def for_each(
-    work: Callable[[T], None],
-    items: Iterable[T],
-    *,
-    parallel: bool = True,
-    progress: bool = False,
-    unit: str = "it",
-) -> None:
+def for_each(work: Callable[[T], None], items: Iterable[T], *, parallel: bool = True) -> None:
     """Call ``work(item)`` for all items, on ``torch.get_num_threads()`` threads.
 
     Each call computes with one torch thread.  The items must not depend on each other; the first
@@ -35,15 +26,14 @@ def for_each(
     """
     todo, threads = list(items), torch.get_num_threads()
     if threads == 1 or len(todo) == 1 or not parallel:
-        for item in bar(todo, progress, unit):
+        for item in todo:
             work(item)
         return
     # set_num_threads counts for the calling thread in OpenMP, and for the process in MKL.
     count = min(threads, len(todo))
     pool = ThreadPoolExecutor(count, initializer=torch.set_num_threads, initargs=(1,))
     try:
-        for _ in bar(pool.map(work, todo), progress, unit, total=len(todo)):
-            pass
+        list(pool.map(work, todo))
     finally:
         pool.shutdown(cancel_futures=True)
         torch.set_num_threads(threads)
