@@ -251,8 +251,7 @@ class _Run:
     def add(self, f: Federation, seed: int, start: torch.Tensor | None) -> None:
         if not (f.sizes > 0).any():
             raise ValueError("no client of this federation owns data; nothing can be trained")
-        judge = partial(Evaluator, self.architecture, device=self.device)
-        model = self.architecture.init(Streams(seed).generator("model")) if start is None else start
+        arch, judge = self.architecture, partial(Evaluator, self.architecture, device=self.device)
         same = (r.test for r in self.replicates if r.federation.x_test is f.x_test)
         replicate = _Replicate(
             f,
@@ -260,7 +259,9 @@ class _Run:
             judge(f.x_val, f.y_val, self.plan.utility),
             next(same, None) or judge(f.x_test, f.y_test),  # one test set on the device for all
             ClientTable.new(f.sizes, f.label_counts, self.strategy.outputs),
-            model.to(self.device),
+            (arch.init(Streams(seed).generator("model")) if start is None else start).to(
+                self.device
+            ),
         )
         replicate.table.losses = replicate.losses
         self.replicates.append(replicate)
