@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 import fedkit.estimators as ours
-from fedkit.games.game import (
+from fedkit.games import (
     TableGame,
     all_coalitions,
     coalition_index,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedkit.estimators import estimate_many
-from fedkit.games.game import TableGame, all_coalitions
+from fedkit.games import TableGame, all_coalitions
 
 N = 6
 REPEATS = 240

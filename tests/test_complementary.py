@@ -7,29 +7,11 @@ import pytest
 from manyseeds import GAME, assert_calibrated, assert_unbiased, run
 
 from fedkit.estimators import ComplementarySampling, PermutationSampling, estimate, shapley
-from fedkit.games.game import FunctionGame, TableGame, airport, all_coalitions, tabulate
-
-
-def plain(game: TableGame) -> np.ndarray:
-    """``(1/n) sum over s of the mean of v(S) - v(N without S) over the S of size s with i``."""
-    n, rows = game.n_players, all_coalitions(game.n_players)
-    difference, size = game.values - game.values[::-1], rows.sum(axis=1)
-    return np.array(
-        [
-            np.mean([difference[rows[:, i] & (size == s)].mean() for s in range(1, n + 1)])
-            for i in range(n)
-        ]
-    )
+from fedkit.games import FunctionGame, TableGame, airport, tabulate
 
 
 def noise(n: int, seed: int = 0) -> TableGame:
     return TableGame(np.random.default_rng(seed).normal(size=2**n))
-
-
-@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 6, 7])
-def test_the_mean_of_complementary_contributions_is_the_shapley_value(n):
-    game = noise(n, n)
-    np.testing.assert_allclose(plain(game), shapley(game).values, atol=1e-12)
 
 
 @pytest.mark.parametrize("n", [5, 7, 8])  # sizes that divide n, that do not, and halves

@@ -244,15 +244,6 @@ def test_retraining_is_a_game(problem):
     assert found[-1] > found[0]
 
 
-def test_one_simulation_says_nothing_of_the_clients():
-    """A number per round fits it exactly, whatever the weights are; two say something."""
-    _, sims = planted(2)
-    alone = sims.sizes[:1], sims.accuracy[:1]
-    for omega in (np.ones(6), np.arange(6.0)):
-        assert project(omega, *alone)[0] < 1e-12
-        assert project(omega, sims.sizes, sims.accuracy)[0] > 1e-9
-
-
 def test_the_sign_of_the_effect_is_not_in_the_weights():
     """Where data do harm, the most harmful client gets the largest weight."""
     effects = np.array([-1.0, -0.8, -0.6, 0.3, 0.2, 0.1])

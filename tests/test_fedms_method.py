@@ -5,8 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from rounding import assert_trained_alike
 from test_federation import MLP, toy
 from test_selection import agrees
@@ -59,13 +57,6 @@ def test_difficulty_is_a_softmax_of_error_rates():
     beta = class_difficulty(np.array([0.91, 0.94, 0.97]))  # the paper's temperature
     assert beta[0] > 0.95
     assert beta[1] / beta[0] == pytest.approx(np.exp(-3))
-
-
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=6), st.floats(1e-6, 10))
-def test_difficulty_is_a_distribution_that_follows_the_error(accuracy, temperature):
-    beta = class_difficulty(np.array(accuracy), temperature)
-    assert beta.sum() == pytest.approx(1)
-    assert (np.diff(beta[np.argsort(accuracy, kind="stable")]) <= 1e-12).all()
 
 
 def test_norms_of_a_vector():
@@ -152,19 +143,6 @@ def test_one_client_gets_the_whole_change():
     one = fk.FunctionGame(1, lambda c: 0.1 + 0.5 * np.repeat(c.astype(float), 2, axis=1))
     for estimator in (MaverickMR(), MaverickTMR(), MaverickGTG()):
         np.testing.assert_allclose(fk.estimate(one, estimator).values, [[0.5, 0.5]])
-
-
-def test_a_maverick_is_last_with_equal_weights_and_first_with_difficulty():
-    """Three clients, two classes: 9 of 10 images show class 1, client 3 alone knows class 2."""
-    table = np.array(
-        # nobody    1          2          12         3           13          23          123
-        [[.0, 0], [.6, 0], [.5, 0], [.9, 0], [.0, .4], [.5, .4], [.4, .4], [.8, .4]]
-    )  # fmt: skip
-    classes = fk.shapley(fk.TableGame(table)).values
-    uniform = fk.shapley(fk.TableGame(table @ [0.9, 0.1])).values
-    assert uniform.argmin() == 2
-    assert class_scores(classes, class_difficulty(table[-1])).argmax() == 2
-    np.testing.assert_allclose(class_scores(classes, np.array([0.9, 0.1])), uniform)
 
 
 def table(n=4, classes=2):

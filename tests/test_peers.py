@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedkit.estimators import MultilinearSampling, banzhaf, beta_shapley, estimate, shapley
-from fedkit.games.game import TableGame, airport, all_coalitions, random_unanimity_sum, tabulate
+from fedkit.games import TableGame, airport, all_coalitions, random_unanimity_sum, tabulate
 
 GAMES = {
     "airport": tabulate(airport([1.0, 3.0, 2.0, 5.0, 5.5])),

@@ -11,7 +11,7 @@ import pytest
 import fedkit as fk
 from fedkit import checks
 from fedkit.estimators import PermutationSampling, estimate
-from fedkit.games.game import random_unanimity_sum
+from fedkit.games import random_unanimity_sum
 from fedkit.games.valuation import Valuation
 
 
@@ -50,9 +50,6 @@ def test_interval_is_normal():
     np.testing.assert_allclose((high - low)[1:], 2 * 1.959963984540054 * 0.5)
     np.testing.assert_allclose(((high + low) / 2)[1:], [1.0, 2.0])
     assert np.isnan(low[0])
-    for level in (0.0, 1.0, 95):
-        with pytest.raises(ValueError, match="strictly inside"):
-            make().interval(level)
 
 
 def test_frame_is_tidy():
@@ -86,14 +83,9 @@ def test_bad_results_are_refused(tmp_path):
     del record["calls"]
     with pytest.raises(ValueError, match=r"lacks \['calls'\]"):
         Valuation.from_dict(record)
-    for name, wrong in (("evaluations", "many"), ("calls", None), ("exact", "no")):
-        with pytest.raises(ValueError, match=f"{name} is"):
-            Valuation.from_dict(make().to_dict() | {name: wrong})
-    for name, bad in (("trace", 3), ("trace", {}), ("values", ["a"]), ("names", 3), ("info", 3)):
+    for name, bad in (("trace", 3), ("trace", {}), ("values", ["a"])):
         with pytest.raises(ValueError, match=name):
             Valuation.from_dict(make().to_dict() | {name: bad})
-    with pytest.raises(ValueError, match="lacks"):
-        Valuation.from_dict(3)
     nested = tmp_path / "nested.json"
     nested.write_text("[" * 100_000)
     with pytest.raises(ValueError, match="holds no JSON"):

@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from fedkit.checks import whole
 from fedkit.games.game import Game
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "ContrastAccumulator",
     "Count",
     "Estimator",
+    "FinishedAccumulator",
     "MeanAccumulator",
     "Requests",
 ]
@@ -78,17 +80,16 @@ class Budget:
 
 
 class Accumulator(Protocol):
-    """Running estimate of the values; what an estimator writes and the driver reads."""
+    """Running estimate of the values; what an estimator writes and the driver reads.
+
+    Before the first sample there are no values (None), and no errors of them.
+    """
 
     info: dict[str, Any]
 
-    def values(self) -> Floats | None:
-        """Return the current values, None before the first sample."""
-        ...
+    def values(self) -> Floats | None: ...
 
-    def standard_errors(self) -> Floats | None:
-        """Return their standard errors, None before the first sample."""
-        ...
+    def standard_errors(self) -> Floats | None: ...
 
     def degrees_of_freedom(self) -> Floats | None:
         """Return those of the standard errors, infinite where these are exact."""
@@ -144,14 +145,13 @@ class MeanAccumulator:
 
     Parameters
     ----------
-    weights : array, shape (strata,)
+    weights : float64 array, shape (strata,)
         Weight of each stratum's mean in the estimate.
     """
 
-    def __init__(self, weights: NDArray[np.float64] | None = None) -> None:
-        self.weights = np.ones(1) if weights is None else np.asarray(weights, dtype=np.float64)
+    def __init__(self, weights: Floats | None = None) -> None:
+        self.weights = np.ones(1) if weights is None else weights
         self.counts = np.zeros(len(self.weights), dtype=np.int64)
-        self.scale: Floats | float = 1.0
         self.info: dict[str, Any] = {}
         self.owner = "the estimator"  # this and the next as the driver knows them
         self.n_players: int | None = None
@@ -185,7 +185,7 @@ class MeanAccumulator:
         """Return the weighted sum of the strata's means; NaN while a stratum is empty."""
         if self._mean is None:
             return None
-        result: Floats = np.tensordot(self.weights, self._mean, axes=1) * self.scale
+        result: Floats = np.tensordot(self.weights, self._mean, axes=1)
         return np.full_like(result, np.nan) if (self.counts == 0).any() else result
 
     def standard_errors(self) -> Floats | None:
@@ -194,8 +194,7 @@ class MeanAccumulator:
             return None
         if (self.counts < 2).any():
             return np.full(self._mean.shape[1:], np.nan)
-        result: Floats = np.sqrt(self._variances().sum(axis=0)) * np.abs(self.scale)
-        return result
+        return np.asarray(np.sqrt(self._variances().sum(axis=0)))
 
     def degrees_of_freedom(self) -> Floats | None:
         """Return Satterthwaite's; with one stratum the samples less one, NaN if too few."""
@@ -230,27 +229,43 @@ class MeanAccumulator:
 
 
 @dataclass
+class FinishedAccumulator:
+    """An estimate that comes in one piece, or an exact value."""
+
+    found: tuple[Floats, Floats, Floats | None] | None = None
+    names: tuple[str, ...] | None = None
+    info: dict[str, Any] = field(default_factory=dict)
+
+    def values(self) -> Floats | None:
+        return None if self.found is None else self.found[0]
+
+    def standard_errors(self) -> Floats | None:
+        return None if self.found is None else self.found[1]
+
+    def degrees_of_freedom(self) -> Floats | None:
+        return None if self.found is None else self.found[2]
+
+
 class ContrastAccumulator:
     """Mean utility of the coalitions with a player minus that of those without.
 
     Every utility informs all players: Wang & Jia's (2023) maximum sample reuse.
     """
 
-    n_players: int
-    info: dict[str, Any] = field(default_factory=dict)
-    _sums: Floats | None = None  # [2, n(, m)]: without, with
-    _squares: Floats | None = None
-    _counts: NDArray[np.int64] | None = None  # [2, n]
-    _origin: Floats | float = 0.0
+    def __init__(self, n_players: int) -> None:
+        self.n_players = n_players
+        self.info: dict[str, Any] = {}
+        self._counts = np.zeros((2, n_players), dtype=np.int64)  # without, with
+        self._sums = self._squares = np.zeros((2, n_players))  # later [2, n(, m)]
+        self._origin: Floats | float = 0.0
 
     def add(self, coalitions: NDArray[np.bool_], utilities: Floats) -> None:
         """Add the utilities of independent random coalitions."""
         if len(utilities) == 0:
             return
-        if self._sums is None or self._squares is None or self._counts is None:
+        if not self._counts.any():
             self._sums = np.zeros((2, self.n_players, *utilities.shape[1:]))
             self._squares = np.zeros_like(self._sums)
-            self._counts = np.zeros((2, self.n_players), dtype=np.int64)
             self._origin = utilities[0].copy()  # centred sums of squares do not cancel
         centred = utilities - self._origin
         for side, mask in enumerate((~coalitions, coalitions)):
@@ -258,39 +273,31 @@ class ContrastAccumulator:
             self._squares[side] += mask.T.astype(np.float64) @ centred**2
             self._counts[side] += mask.sum(axis=0)
 
-    def _moments(self) -> tuple[Floats, Floats, NDArray[np.int64]]:
-        assert self._sums is not None
-        assert self._squares is not None
-        assert self._counts is not None
-        counts = self._counts.reshape(2, self.n_players, *(1,) * (self._sums.ndim - 2))
-        return self._sums, self._squares, counts
-
     def values(self) -> Floats | None:
         """Return the contrasts; NaN for a player seen on one side only."""
-        if self._sums is None:
+        if not self._counts.any():
             return None
-        sums, _, counts = self._moments()
-        means = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
+        counts = self._wide(self._counts)
+        means = np.where(counts > 0, self._sums / np.maximum(counts, 1), np.nan)
         return means[1] - means[0]
 
     def standard_errors(self) -> Floats | None:
         """Return the standard errors; NaN with fewer than two coalitions on a side."""
-        if self._sums is None:
-            return None
-        sums, squares, counts = self._moments()
-        return np.sqrt(self._variances(sums, squares, counts).sum(axis=0))
+        return np.sqrt(self._variances().sum(axis=0)) if self._counts.any() else None
 
     def degrees_of_freedom(self) -> Floats | None:
         """Return Welch's degrees of freedom."""
-        if self._sums is None:
+        if not self._counts.any():
             return None
-        sums, squares, counts = self._moments()
-        return satterthwaite(self._variances(sums, squares, counts), np.maximum(counts, 2))
+        return satterthwaite(self._variances(), np.maximum(self._counts, 2))
 
-    @staticmethod
-    def _variances(sums: Floats, squares: Floats, counts: NDArray[np.int64]) -> Floats:
+    def _wide(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+        return counts.reshape(2, self.n_players, *(1,) * (self._sums.ndim - 2))
+
+    def _variances(self) -> Floats:
+        counts = self._wide(self._counts)
         safe = np.maximum(counts, 2)
-        variance = np.maximum(squares - sums**2 / safe, 0.0) / (safe - 1) / safe
+        variance = np.maximum(self._squares - self._sums**2 / safe, 0.0) / (safe - 1) / safe
         return np.where(counts >= 2, variance, np.nan)
 
 
@@ -319,6 +326,12 @@ def blocks(limit: int | None, unit: int = 1, largest: int = LARGEST_BLOCK) -> It
         done += take
         if done >= 2 * size:
             size = min(2 * size, max(largest // unit, 1) * unit)
+
+
+def check_size(name: str, size: int | None) -> None:
+    """Refuse a number of walks or draws below one."""
+    if size is not None:
+        whole(name, size, 1)
 
 
 def random_orders(rng: np.random.Generator, k: int, n: int) -> NDArray[np.int64]:

@@ -15,9 +15,9 @@ from fedkit.estimators.base import (
     MeanAccumulator,
     Requests,
     blocks,
+    check_size,
     random_orders,
 )
-from fedkit.estimators.permutation import check_size
 from fedkit.games.exact import shapley_weights
 
 __all__ = ["ComplementarySampling"]
@@ -49,8 +49,7 @@ class ComplementarySampling(Estimator):
     largest class and the singletons are the same in every round; they are asked for once, without
     error.
 
-    A round that the budget cuts is left out; as the cut depends on no player's name, that leaves no
-    bias.  Values sum to ``v(N) - v(empty)`` exactly where every s divides n, else in expectation.
+    Values sum to ``v(N) - v(empty)`` exactly where every s divides n, else in expectation.
     Zhang et al.'s Neyman allocation of the pairs to the sizes is left out.
     """
 
@@ -65,7 +64,6 @@ class ComplementarySampling(Estimator):
         return 2 + 2 * sum(_pairs(n, s) for s in range(1, n // 2 + 1)) - (count == "calls")
 
     def weights(self, n_players: int) -> Floats:
-        """Shapley's weights."""
         return shapley_weights(n_players)
 
     def accumulator(self, n_players: int) -> MeanAccumulator:
@@ -75,7 +73,6 @@ class ComplementarySampling(Estimator):
     def sample(
         self, n_players: int, rng: np.random.Generator, accumulator: MeanAccumulator, budget: Budget
     ) -> Requests:
-        """Run rounds, one in every class at a time."""
         n = n_players
         done = 0
         for size in blocks(self.rounds, largest=16):
@@ -119,15 +116,7 @@ def _round(rng: np.random.Generator, n: int, s: int) -> NDArray[np.bool_]:
 
 
 def _contributions(members: NDArray[np.bool_], differences: Floats) -> Floats:
-    """Return a round's share in every player's value, ``[n]`` or ``[n, m]``.
-
-    Parameters
-    ----------
-    members : bool[pairs, n]
-        Coalitions of one size.
-    differences : float64[pairs] or [pairs, m]
-        Their complementary contributions.
-    """
+    """Return a round's share in every player's value, from the differences ``[pairs(, m)]``."""
     pairs, n = members.shape
     inside = members.T.astype(np.float64)
     if members.sum() == pairs * n:  # everybody and nobody: one size

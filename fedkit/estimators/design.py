@@ -44,20 +44,11 @@ def coefficients(coalitions: NDArray[np.bool_], weights: Floats) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class PairedDesign:
-    """How many complementary pairs to take of each size; see :meth:`for_budget`.
-
-    Attributes
-    ----------
-    n_players : int
-    pairs : float64 array, shape (strata,)
-        Pairs that there are with a side of s = 1..n//2 players.
-    taken : int64 array, shape (strata,)
-        Pairs to draw from each.
-    """
+    """How many complementary pairs to take of each size, a stratum for s = 1..n//2."""
 
     n_players: int
-    pairs: Floats
-    taken: NDArray[np.int64]
+    pairs: Floats  # [strata], that there are
+    taken: NDArray[np.int64]  # [strata], to draw
 
     @staticmethod
     def population(n_players: int) -> list[int]:
@@ -77,14 +68,8 @@ class PairedDesign:
 
         Every stratum gets two pairs; the rest is shared in proportion to what a residual of
         equal spread would do to the estimate (Neyman's allocation), and what a stratum cannot
-        take because it is exhausted goes to the others.
-
-        Parameters
-        ----------
-        n_players, budget : int
-            At least :meth:`minimum`; nobody and everybody are part of the budget.
-        weights : float64 array, shape (n,) or (n - 1,)
-            What is to be estimated, as for :func:`coefficients`.
+        take because it is exhausted goes to the others.  Nobody and everybody are part of the
+        budget; `weights` are as for :func:`coefficients`.
         """
         n = n_players
         pairs = np.array(cls.population(n), dtype=np.float64)

@@ -15,11 +15,10 @@ Rules
   time; the empty coalition is free, and so is the grand one where an estimator asks for the two
   together, before its first walk: a normalised game knows both.  A step of a walk is a call
   whatever coalition it meets, so M whole walks are N x M calls for everyone.
-* A walk (or draw) that the budget cuts is paid for and left out, in every estimator.  That is
-  unbiased whatever walks cost, from one call on: whether exactly k walks are whole is symmetric
-  in those k, so each of them has the mean of the first one given k, and averaged over k >= 1
-  that is the mean of an uncut walk.  The smallest budget affords one whole walk, so k >= 1.
-  Keeping what a cut walk credited would leave out of the mean what it did not reach.
+* A walk (or draw, or round) that the budget cuts is paid for and left out, in every estimator.
+  That is unbiased whatever walks cost: whether exactly k walks are whole is symmetric in those k,
+  so each of them has the mean of the first one given k, and averaged over k >= 1 that is the mean
+  of an uncut walk.  The smallest budget affords one whole walk, so k >= 1.
 * An estimation with a budget in distinct evaluations gives up after 100 calls per unit of its
   budget: some coalitions may be too rare ever to be drawn.
 * With a budget of all ``2**n`` distinct coalitions, an estimator whose expectation is a weighted
@@ -45,11 +44,13 @@ from fedkit.estimators.base import (
     Budget,
     Count,
     Estimator,
+    FinishedAccumulator,
     MeanAccumulator,
     Requests,
 )
 from fedkit.extras import bar, need
 from fedkit.games.coalitions import (
+    Known,
     Memo,
     all_coalitions,
     ask,
@@ -122,7 +123,7 @@ def settled(level: float = 0.95) -> Stop:
     return stop
 
 
-DENSE_PLAYERS = 16  # hundreds of estimations may run together: 64 KiB each at most
+DENSE_PLAYERS = 16  # hundreds of estimations may run together: 256 KiB each at most
 IDLE = 10_000  # requests in a row that lead nowhere, before giving up
 
 
@@ -224,14 +225,13 @@ def estimate_many(
     if n_jobs != -1:
         whole("n_jobs", n_jobs, 1)
     lists = [_listed(games), _listed(estimators), _listed(budget), _listed(seeds)]
-    lengths = {len(entry) for entry in lists if len(entry) != 1} or {1}
-    if len(lengths) != 1 or 0 in lengths:
-        sizes = [len(entry) for entry in lists]
+    sizes = [len(entry) for entry in lists]
+    size = max(sizes)
+    if not set(sizes) <= {1, size} or 0 in sizes:
         raise ValueError(
             f"there are {sizes[0]} games, {sizes[1]} estimators, {sizes[2]} budgets and "
             f"{sizes[3]} seeds; each must be single or of one common length"
         )
-    size = lengths.pop()
     columns = [entry * size if len(entry) == 1 else entry for entry in lists]
 
     stores: dict[int, _Utilities] = {}
@@ -274,7 +274,7 @@ def _listed(entry: Any) -> list[Any]:
 class _Utilities:
     """The utilities of one game, and the coalitions wanted in this step."""
 
-    def __init__(self, game: Game, n_jobs: int = 1) -> None:
+    def __init__(self, game: Game, n_jobs: int) -> None:
         self.game = game
         self.n_jobs = n_jobs
         self.memo = Memo(players_of(game))
@@ -336,20 +336,20 @@ class _Estimation:
         )  # fmt: skip
         if isinstance(self.accumulator, MeanAccumulator):
             self.accumulator.owner, self.accumulator.n_players = self.name, n
-        weights = self.estimator.weights(n)
         all_of_them = self.count == "distinct" and self.total is not None and self.total >= 2**n
-        self.exact = all_of_them and weights is not None and not self.estimator.stops
-        if self.exact:
-            self.accumulator = _ExactAccumulator(weights)
-            self.requests: Requests = _enumerate(n, self.accumulator)
+        ends_there = all_of_them and not self.estimator.stops
+        weights = self.estimator.weights(n) if ends_there else None
+        self.exact = weights is not None
+        if weights is not None:
+            self.accumulator = FinishedAccumulator()
+            self.requests: Requests = _enumerate(n, weights, self.accumulator)
         else:
             rng = as_generator(self.seed)
             made = self.estimator.sample(n, rng, self.accumulator, self.budget)
             self.requests = having(f"sample of {self.name}", made, "send", "close")
         self.asked: NDArray[np.bool_] = np.zeros((0, n), dtype=np.bool_)
         self.keys: Any = None
-        self.seen_dense = np.zeros(2**n, dtype=np.bool_) if n <= DENSE_PLAYERS else None
-        self.seen: set[Any] = set()
+        self.seen = Known(n, DENSE_PLAYERS)
 
     def _check(self, n: int) -> None:
         having("estimator", self.estimator, "sample", "accumulator", "minimum")
@@ -385,24 +385,10 @@ class _Estimation:
             raise ValueError(f"{self.name} asked for what is none: {error}") from error
         return True
 
-    def _new(self, keys: Any) -> NDArray[np.int64]:
-        """Return the positions of keys that this estimation asks for the first time."""
-        if self.seen_dense is not None:
-            unknown = np.flatnonzero(~self.seen_dense[keys])
-            if len(unknown) < 2:
-                return unknown
-            return unknown[np.sort(np.unique(keys[unknown], return_index=True)[1])]
-        listed = keys if isinstance(keys, list) else keys.tolist()
-        fresh: dict[Any, int] = {}
-        for position, key in enumerate(listed):
-            if key not in self.seen:
-                fresh.setdefault(key, position)
-        return np.array(list(fresh.values()), dtype=np.int64)
-
     def grant(self) -> None:
         """Cut the request to what the budget allows, count it, and want it evaluated."""
         keys = self.store.memo.keys(self.asked)
-        new = self._new(keys)
+        new = self.seen.missing(keys)
         filled = self.asked.any(axis=1)
         if self.count == "calls" and _are_ends(self.asked):
             filled = np.zeros_like(filled)  # known before any walk: nobody is charged for them
@@ -416,14 +402,10 @@ class _Estimation:
             granted = int(np.flatnonzero(filled)[remaining])
         if granted < len(self.asked):
             self.budget.closed = True
-            self.asked, filled = self.asked[:granted], filled[:granted]
-            keys = keys[:granted]
+            self.asked, filled, keys = self.asked[:granted], filled[:granted], keys[:granted]
             new = new[new < granted]
         fresh = take(keys, new)
-        if self.seen_dense is not None:
-            self.seen_dense[fresh] = True
-        else:
-            self.seen.update(fresh if isinstance(fresh, list) else fresh.tolist())
+        self.seen.meet(fresh)
         # calls are an end in sight where they are counted, or where something is learnt from them
         ends = filled.any() and (self.total is not None or self.accumulator.values() is not None)
         self.idle = 0 if len(new) or ends else self.idle + 1
@@ -440,14 +422,11 @@ class _Estimation:
 
     def answer(self) -> NDArray[np.float64]:
         """Return the utilities of what was granted."""
-        if self.store.memo.size == 0:
-            return np.zeros(0)
-        return self.store.memo.utilities(self.keys)
+        memo = self.store.memo
+        return memo.utilities(self.keys) if memo.size else np.zeros(0)
 
     def _note(self) -> None:
-        if not self.trace:
-            return
-        values = self.accumulator.values()
+        values = self.accumulator.values() if self.trace else None
         if values is None:
             return
         point = (self.budget.evaluations, self.budget.calls, values)
@@ -464,11 +443,9 @@ class _Estimation:
         return answer is not None and flag("what stop returned", answer)
 
     def so_far(self) -> Valuation | None:
-        """Return what was learnt, None if nothing."""
         return None if self.accumulator.values() is None else self.result()
 
     def result(self) -> Valuation:
-        """Return what was learnt."""
         accumulator: Accumulator = self.accumulator
         values, errors = accumulator.values(), accumulator.standard_errors()
         names = getattr(accumulator, "names", None)
@@ -485,11 +462,8 @@ class _Estimation:
         plain = type(self.estimator).__repr__ is object.__repr__  # an address tells nothing
         trace = None
         if self.trace:
-            trace = Trace(
-                np.array([point[0] for point in self.points], dtype=np.int64),
-                np.array([point[1] for point in self.points], dtype=np.int64),
-                np.array([point[2] for point in self.points]),
-            )
+            evaluations, calls, on_the_way = zip(*self.points, strict=True)
+            trace = Trace(np.array(evaluations), np.array(calls), np.array(on_the_way))
         return Valuation(
             values=values,
             standard_errors=errors,
@@ -506,7 +480,7 @@ class _Estimation:
 
 
 def _are_ends(rows: NDArray[np.bool_]) -> bool:
-    """Whether a request is the pair (empty, grand) that :func:`ends` makes."""
+    """Whether a request is the pair (empty, grand) of :func:`fedkit.games.coalitions.ends`."""
     return len(rows) == 2 and not rows[0].any() and bool(rows[1].all())
 
 
@@ -516,26 +490,7 @@ def _root(seed: Seed) -> int | None:
     return seed.seed if isinstance(seed, Streams) else int(seed)
 
 
-class _ExactAccumulator:
-    """The expectation of an estimator, from all utilities."""
-
-    def __init__(self, weights: NDArray[np.float64] | None) -> None:
-        self.weights = weights
-        self.table: TableGame | None = None
-        self.info: dict[str, Any] = {}
-
-    def values(self) -> NDArray[np.float64] | None:
-        if self.table is None or self.weights is None:
-            return None
-        return semivalue(self.table, self.weights)
-
-    def standard_errors(self) -> NDArray[np.float64] | None:
-        values = self.values()
-        return None if values is None else np.zeros_like(values)
-
-    def degrees_of_freedom(self) -> None:
-        return None
-
-
-def _enumerate(n: int, accumulator: _ExactAccumulator) -> Requests:
-    accumulator.table = TableGame((yield all_coalitions(n)))
+def _enumerate(n: int, weights: NDArray[np.float64], accumulator: FinishedAccumulator) -> Requests:
+    """Evaluate all coalitions: the expectation of an estimator with these weights."""
+    values = semivalue(TableGame((yield all_coalitions(n))), weights)
+    accumulator.found = values, np.zeros_like(values), None

@@ -38,18 +38,11 @@ Folds = list[NDArray[np.int64]]
 
 @dataclass(frozen=True, eq=False)
 class Folded:
-    """A proxy fitted to all rows, and its weights without each of some folds.
-
-    Attributes
-    ----------
-    fitted : fedkit.estimators.proxies.Fit
-    values : float64 array, shape (B, m)
-    weights : float64 array, shape (folds, B, m)
-    """
+    """A proxy fitted to all rows, and its weights without each of some folds."""
 
     fitted: Fit
-    values: Floats
-    weights: Floats
+    values: Floats  # [B, m]
+    weights: Floats  # [folds, B, m]
 
     @classmethod
     def fit(
@@ -75,16 +68,10 @@ class Folded:
 
 @dataclass(frozen=True, eq=False)
 class Plain:
-    """Predictor of the utility itself, up to a constant.
-
-    Attributes
-    ----------
-    folded : Folded
-    middle : float64 array, shape (q,)
-    """
+    """Predictor of the utility itself, up to a constant."""
 
     folded: Folded
-    middle: Floats
+    middle: Floats  # [q]
 
     @classmethod
     def choose(
@@ -114,19 +101,10 @@ class Plain:
 
 @dataclass(frozen=True, eq=False)
 class Lifted:
-    """Predictor of outputs, by their components, and of the utility that a score makes of them.
+    """Predictor of outputs, by their components, and of the utility that a score makes of them."""
 
-    Attributes
-    ----------
-    folded : Folded
-        Of the components.
-    basis : float32 array, shape (r + 1, m)
-        Components, and a constant one after them, back to outputs: ``z @ basis``.
-    score : callable
-    """
-
-    folded: Folded
-    basis: NDArray[np.float32]
+    folded: Folded  # of the components
+    basis: NDArray[np.float32]  # [r + 1, m]: components, then a constant one, back to outputs
     score: Score
 
     @classmethod
@@ -138,14 +116,7 @@ class Lifted:
         outputs: Floats,
         score: Score,
     ) -> Callable[[NDArray[np.bool_], Floats, Floats, Folds], Lifted]:
-        """Choose components and kernel by rows, nobody and everybody first.
-
-        Returns
-        -------
-        callable
-            Of rows, their outputs, their utilities and folds of them: what fits the choice to the
-            rows and leaves out fold by fold.
-        """
+        """Choose components and kernel by rows, nobody and everybody first; see :class:`Plain`."""
         middle = (outputs[0] + outputs[1]) / 2
         spread = outputs.std(axis=0)
         scale = np.where(spread > 0, spread, 1.0)
@@ -183,19 +154,11 @@ class Lifted:
 
 @dataclass(frozen=True, eq=False)
 class Blend:
-    """Both, with a share of each fold and utility.
-
-    Attributes
-    ----------
-    lifted : Lifted
-    plain : Plain
-    share : float64 array, shape (folds, q)
-        Of `lifted`, from 0 to 1.
-    """
+    """Both, with a share of each fold and utility."""
 
     lifted: Lifted
     plain: Plain
-    share: Floats
+    share: Floats  # [folds, q] of `lifted`, from 0 to 1
 
     @classmethod
     def choose(
@@ -207,13 +170,8 @@ class Blend:
     ) -> Blend:
         """Choose each fold's share by the other folds, left out together with it.
 
-        Parameters
-        ----------
-        lifted, plain
-        folds : list of int64 array
-        cost : callable
-            ``cost(rows, predictions)``: residuals ``[K, n, q]`` in units of what they do to the
-            error of each value.
+        ``cost(rows, predictions)`` gives residuals ``[K, n, q]`` in units of what they do to the
+        error of each value.
         """
         # left[k][j]: residuals of fold j by what has seen neither j nor k
         left: list[list[list[Floats]]] = [[[], []] for _ in folds]
@@ -255,13 +213,7 @@ class Blend:
 
 
 def best_share(lifted: Floats, plain: Floats) -> Floats:
-    """Return the share of `lifted`, within 0 and 1, that makes mixed residuals smallest.
-
-    Parameters
-    ----------
-    lifted, plain : float64 arrays, shape (K, n, q)
-        Residuals of predictions, left out, in units of what they do to each value's error.
-    """
+    """Return the share of `lifted`, within 0 and 1, that makes mixed residuals smallest."""
     apart = plain - lifted
     square = (apart**2).sum(axis=(0, 1))
     share = np.divide(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 
@@ -18,29 +19,19 @@ from fedkit.estimators.base import (
     blocks,
 )
 
-__all__ = ["Walks", "affordable", "walk_together", "walk_until"]
+__all__ = ["RunningMeans", "Walks", "walk_permutations", "walk_together", "walk_until"]
 
 
 @dataclass(frozen=True)
 class Walks:
-    """What a group of walks brought.
+    """What a group of W walks brought."""
 
-    Attributes
-    ----------
-    increments : float64 array, shape (W, n) or (W, n, m)
-        What each walk credits to each player; 0 for players that it did not reach.
-    cut : bool array, shape (W,)
-        Walks that the end of the budget stopped.
-    truncated : bool array, shape (W,)
-        Walks that their own rule stopped, in at least one output.
-    """
-
-    increments: Floats
-    cut: NDArray[np.bool_]
-    truncated: NDArray[np.bool_]
+    increments: Floats  # [W, n(, m)], the credit of each player; 0 for those not reached
+    cut: NDArray[np.bool_]  # [W], stopped by the end of the budget
+    truncated: NDArray[np.bool_]  # [W], stopped by its own rule, in at least one output
 
 
-def affordable(budget: Budget, limit: int | None, cost: int, wanted: int) -> int:
+def _affordable(budget: Budget, limit: int | None, cost: int, wanted: int) -> int:
     """Return how many of `wanted` walks to start together.
 
     As many as surely fit if each costs all of `cost`; but at least one, which the budget may
@@ -53,11 +44,11 @@ def affordable(budget: Budget, limit: int | None, cost: int, wanted: int) -> int
 
 def walk_together(
     orders: NDArray[np.int64],
-    lengths: NDArray[np.int64],
     start: Floats,
     is_open: Callable[[Floats], NDArray[np.bool_]],
     budget: Budget,
-    limit: int | None = None,
+    limit: int | None,
+    lengths: NDArray[np.int64] | None = None,
     grand: Floats | None = None,
 ) -> Generator[NDArray[np.bool_], Floats, Walks]:
     """Add the players of each walk one by one and credit the increments.
@@ -66,8 +57,6 @@ def walk_together(
     ----------
     orders : int64 array, shape (W, n)
         Order of the players in each walk.
-    lengths : int64 array, shape (W,)
-        How many of them the walk visits.
     start : float64 array, shape () or (m,)
         Utility from which every walk starts.
     is_open : callable
@@ -75,8 +64,10 @@ def walk_together(
         at.  An output for which it is not keeps its utility: increment 0.
     budget : Budget
         What is left to spend.
-    limit : int, optional
+    limit : int or None
         Stop when the budget has spent this much.
+    lengths : int64 array, shape (W,), optional
+        How many players each walk visits, all if not said.
     grand : float64 array, optional
         The utility of all `n` players where it is known already; it is not asked for again.
     """
@@ -88,7 +79,7 @@ def walk_together(
     truncated = np.zeros(walks, dtype=np.bool_)
     for step in range(n):
         opened = is_open(previous)
-        inside = (step < lengths) & ~cut
+        inside = ~cut if lengths is None else (step < lengths) & ~cut
         truncated |= inside & ~opened.reshape(walks, -1).all(axis=1)
         going = np.flatnonzero(inside & opened.reshape(walks, -1).any(axis=1))
         if len(going) == 0:
@@ -127,8 +118,7 @@ def walk_until(
 ) -> Requests:
     """Walk from a utility of 0 until the budget has spent `limit`; without one, `wanted` walks.
 
-    What truncation, or a walk of few players, saves is spent on fresh walks.  A walk that the
-    budget cuts is left out, as everywhere, so that adds no bias.
+    What truncation, or a walk of few players, saves is spent on fresh walks.
 
     Parameters
     ----------
@@ -138,17 +128,15 @@ def walk_until(
         Calls of the longest walk.
     draw : callable
         From a number of walks to their orders and lengths, as in :func:`walk_together`.
-    is_open, budget
-        As in :func:`walk_together`.
     accumulator : MeanAccumulator
         What the walks credit is added to its `stratum`; its info counts them.
     """
     for size in blocks(wanted if limit is None else None):
         left = size
         while left and (limit is None or budget.left_until(limit)):
-            together = affordable(budget, limit, cost, left)
+            together = _affordable(budget, limit, cost, left)
             orders, lengths = draw(together)
-            walks = yield from walk_together(orders, lengths, np.zeros(()), is_open, budget, limit)
+            walks = yield from walk_together(orders, np.zeros(()), is_open, budget, limit, lengths)
             whole = ~walks.cut
             accumulator.add(walks.increments[whole], stratum)
             accumulator.info["walks"][stratum] += int(whole.sum())
@@ -159,3 +147,54 @@ def walk_until(
                 return
         if limit is not None and not budget.left_until(limit):
             return
+
+
+def walk_permutations(
+    orders: NDArray[np.int64],
+    start: Floats,
+    is_open: Callable[[Floats], NDArray[np.bool_]],
+    budget: Budget,
+    accumulator: MeanAccumulator,
+    grand: Floats | None = None,
+) -> Generator[NDArray[np.bool_], Floats, list[Floats]]:
+    """Walk permutations while the budget lasts; return what each whole walk credits.
+
+    The walks are added to the accumulator, whose info counts them.  At least one group walks.
+    """
+    found: list[Floats] = []
+    info, cost = accumulator.info, orders.shape[1] - (grand is not None)
+    while len(orders):
+        together = _affordable(budget, budget.total, cost, len(orders))
+        walks = yield from walk_together(
+            orders[:together], start, is_open, budget, budget.total, grand=grand
+        )
+        orders = orders[together:]
+        whole = walks.increments[~walks.cut]
+        accumulator.add(whole)
+        found.extend(whole)
+        info["walks"] = int(accumulator.counts[0])
+        info["truncated"] = info.get("truncated", 0) + int(walks.truncated[~walks.cut].sum())
+        if budget.exhausted:
+            break
+    return found
+
+
+class RunningMeans:
+    """The running means A_k after each of the last walks, for rules that look back on so many."""
+
+    def __init__(self, last: int) -> None:
+        self.walks = 0
+        self.means: deque[Floats] = deque(maxlen=last + 1)
+        self._sum: Floats | float = 0.0
+
+    def add(self, increments: list[Floats]) -> None:
+        for increment in increments:
+            self._sum = self._sum + increment
+            self.walks += 1
+            self.means.append(self._sum / self.walks)
+
+    def change(self, back: int) -> float:
+        """Return the mean relative change since `back` walks ago, worst output."""
+        last, then = self.means[-1], self.means[-1 - back]
+        relative = np.abs(then - last) / (np.abs(last) + 1e-12)
+        return float(relative.mean(axis=0).max())

@@ -19,13 +19,13 @@ from fedkit.estimators.base import (
     Requests,
     blocks,
     by_player,
+    check_size,
     neighbour_marginals,
     neighbourhoods,
     prefixes,
     random_orders,
     walk_marginals,
 )
-from fedkit.estimators.permutation import check_size
 from fedkit.games.exact import shapley_weights
 
 __all__ = ["MultilinearSampling"]
@@ -90,7 +90,6 @@ class MultilinearSampling(Estimator):
         check_size("draws", self.draws)
 
     def minimum(self, n_players: int, count: Count) -> int:
-        """One walk, or one mask with its neighbours."""
         return n_players + (count == "distinct" or self.nodes == "gauss")
 
     def rule(self, n_players: int) -> tuple[Floats, Floats]:
@@ -109,7 +108,6 @@ class MultilinearSampling(Estimator):
         return result
 
     def accumulator(self, n_players: int) -> GroupAccumulator:
-        """Return an empty accumulator."""
         pair = 2 if self.antithetic else 1
         strata = 1 if self.nodes == "gauss" else (self.levels or STRATA)
         return GroupAccumulator(sorted({1, pair, pair * strata}), pair)
@@ -121,11 +119,8 @@ class MultilinearSampling(Estimator):
         accumulator: GroupAccumulator,
         budget: Budget,
     ) -> Requests:
-        """Walk through the levels, or visit Gauss nodes."""
-        if self.nodes == "strata":
-            yield from self._strata(n_players, rng, accumulator)
-        else:
-            yield from self._gauss(n_players, rng, accumulator)
+        walk = self._strata if self.nodes == "strata" else self._gauss
+        yield from walk(n_players, rng, accumulator)
 
     def _strata(self, n: int, rng: np.random.Generator, accumulator: GroupAccumulator) -> Requests:
         empty = yield np.zeros((1, n), dtype=np.bool_)
@@ -196,14 +191,13 @@ class GroupAccumulator:
         return self._units[0].values() if paired is None else paired
 
     def standard_errors(self) -> Floats | None:
-        """Return the error from the largest unit that there is enough of for an interval."""
         return self._unit().standard_errors()
 
     def degrees_of_freedom(self) -> Floats | None:
-        """Return those of that unit."""
         return self._unit().degrees_of_freedom()
 
     def _unit(self) -> MeanAccumulator:
+        """The largest unit that there is enough of for an interval."""
         # single walks do not stand in for pairs: a walk and its reverse may be alike
         groups = [unit for unit in self._units[self._pair :] if unit.counts[0] >= 2]
         enough = [unit for unit in groups if unit.counts[0] >= FEWEST_UNITS]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedkit.checks import flag, whole
+from fedkit.checks import flag
 from fedkit.estimators.base import (
     Budget,
     Count,
@@ -16,6 +16,7 @@ from fedkit.estimators.base import (
     Requests,
     blocks,
     by_player,
+    check_size,
     prefixes,
     random_orders,
     walk_marginals,
@@ -23,12 +24,6 @@ from fedkit.estimators.base import (
 from fedkit.games.exact import beta_weights, shapley_weights
 
 __all__ = ["BetaShapleySampling", "PermutationSampling"]
-
-
-def check_size(name: str, size: int | None) -> None:
-    """Refuse a number of walks or draws below one."""
-    if size is not None:
-        whole(name, size, 1)
 
 
 def full_walks(
@@ -39,12 +34,7 @@ def full_walks(
     antithetic: bool,
     position_weights: Floats | None = None,
 ) -> Requests:
-    """Walk through whole permutations and accumulate the marginals of every walk.
-
-    A walk that the budget cuts is left out.  Whether it is cut depends on how coalitions repeat
-    and not on who is who, so by symmetry the walks that remain are still uniform permutations
-    and the mean stays unbiased.
-    """
+    """Walk through whole permutations and accumulate the marginals of every walk."""
     empty = yield np.zeros((1, n), dtype=np.bool_)
     unit = 2 if antithetic else 1
     for size in blocks(limit, unit):
@@ -99,13 +89,11 @@ class PermutationSampling(Estimator):
         return n_players + 1 + (n_players - 1) * self.antithetic
 
     def weights(self, n_players: int) -> Floats:
-        """Shapley's weights."""
         return shapley_weights(n_players)
 
     def sample(
         self, n_players: int, rng: np.random.Generator, accumulator: MeanAccumulator, budget: Budget
     ) -> Requests:
-        """Walk through random permutations."""
         yield from full_walks(n_players, rng, accumulator, self.walks, self.antithetic)
 
 
@@ -136,17 +124,14 @@ class BetaShapleySampling(Estimator):
         PermutationSampling(self.antithetic, self.walks)
 
     def minimum(self, n_players: int, count: Count) -> int:
-        """One walk, or one pair of walks."""
         return PermutationSampling(self.antithetic).minimum(n_players, count)
 
     def weights(self, n_players: int) -> Floats:
-        """Weights of the Beta semivalue."""
         return beta_weights(n_players, self.alpha, self.beta)
 
     def sample(
         self, n_players: int, rng: np.random.Generator, accumulator: MeanAccumulator, budget: Budget
     ) -> Requests:
-        """Walk through random permutations, weighting positions."""
         # n p_j: how often a position's size class should count, over how often walks visit it
         ratio = self.weights(n_players) / shapley_weights(n_players)
         yield from full_walks(n_players, rng, accumulator, self.walks, self.antithetic, ratio)

@@ -42,27 +42,15 @@ CLIMB = 25  # steps of the mixture's learning
 class Proxy:
     """One kernel between coalitions, and the variance of the noise.
 
-    Attributes
-    ----------
-    family : str
-        One of ``FAMILIES``.
-    shares : float64 array, shape (n,)
-        Data sizes, for the averaging weights.
-    scale : float
-        The ridge of "linear" (variance of an effect), rho of "membership", the length scale of
-        "round" in units of averaging weights.
-    reach : float
-        Correlation length in log size.
-    rough : bool
-        Matern 3/2 instead of the Gaussian kernel of "round": accuracies have kinks.
-    noise : float
+    `scale` is the ridge of "linear" (variance of an effect), rho of "membership", and the length
+    scale of "round" in units of averaging weights.
     """
 
     family: str
-    shares: Floats = field(compare=False)
+    shares: Floats = field(compare=False)  # data sizes, for the averaging weights
     scale: float
-    reach: float = 5.0
-    rough: bool = False
+    reach: float = 5.0  # correlation length in log size
+    rough: bool = False  # Matern 3/2 in the place of the Gaussian: accuracies have kinks
     noise: float = NOISES[0]
 
     def kernel(self, a: NDArray[np.bool_], b: NDArray[np.bool_], single: bool = False) -> Reals:
@@ -81,12 +69,8 @@ class Proxy:
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], Reals]:
         """Return what a whole family's kernels need of two sets: they differ in tables only.
 
-        Returns
-        -------
-        p, q : int64 arrays, shapes (A,) and (B,)
-            Sizes.
-        third : float64 array, shape (A, B)
-            For "round" squared distances between averaging weights, else clients in both.
+        The sizes ``[A]`` and ``[B]``; and ``[A, B]``, for "round" squared distances between
+        averaging weights, else numbers of clients in both.
         """
         p, q = a.sum(axis=1), b.sum(axis=1)
         if self.family == "round":
@@ -133,24 +117,15 @@ class Mixture:
 
     ``near (4 + e^a k(sum_i lambda_i (w_i - w'_i)^2)) + e^b exp(-sum_i mu_i |x_i - x'_i|)``, where
     `near` is correlation in log size and `k` the Gaussian or the Matern 3/2 kernel.
-
-    Attributes
-    ----------
-    shares : float64 array, shape (n,)
-    logs : float64 array, shape (4 + 2 n,)
-        Logarithms of noise, reach, the two variances, the rates lambda and the rates mu.
-    rough : bool
-        As of :class:`Proxy`.
     """
 
     family: ClassVar[str] = "mixture"
     shares: Floats
-    logs: Floats
+    logs: Floats  # of the noise, the reach, the two variances, n rates lambda and n rates mu
     rough: bool = False
 
     @property
     def noise(self) -> float:
-        """Variance of the noise."""
         return float(np.exp(self.logs[0]))
 
     def kernel(self, a: NDArray[np.bool_], b: NDArray[np.bool_], single: bool = False) -> Reals:
@@ -318,19 +293,13 @@ def _inverse(factor: Floats) -> Floats:
 class Fit:
     """A proxy fitted to utilities: ``kernel(x, rows) @ weights`` predicts them.
 
-    Attributes
-    ----------
-    rows : bool array, shape (B, n)
-    weights : float64 array, shape (B, m)
-    precision : float64 array, shape (B, B)
-        Inverse of the kernel matrix with noise; without rows L the weights are
-        ``weights - precision[:, L] @ r``, r the residuals of L left out.
+    Without rows L the weights are ``weights - precision[:, L] @ r``, r the residuals of L left out.
     """
 
     proxy: Proxy | Mixture
-    rows: NDArray[np.bool_]
-    weights: Floats
-    precision: Floats
+    rows: NDArray[np.bool_]  # [B, n]
+    weights: Floats  # [B, m]
+    precision: Floats  # [B, B], inverse of the kernel matrix with noise
 
     def left_out(self, groups: NDArray[np.int64]) -> Floats:
         """Return the residuals ``[k, g, m]`` of ``[k, g]`` rows, each group left out at once."""

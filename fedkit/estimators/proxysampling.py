@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedkit.checks import choice, function, vector
-from fedkit.estimators.base import Budget, Count, Estimator, Floats, Requests
+from fedkit.estimators.base import Budget, Count, Estimator, FinishedAccumulator, Floats, Requests
 from fedkit.estimators.design import PairedDesign, coefficients
 from fedkit.estimators.lifted import FOLDS, Blend, Lifted, Plain, Score
 from fedkit.estimators.proxies import CHOICE_ROWS, FAMILIES, Fit, choose, fit
-from fedkit.games.coalitions import all_coalitions, coalition_index
+from fedkit.games.coalitions import all_coalitions, coalition_index, ends
 from fedkit.games.exact import banzhaf_weights, shapley_weights
 from fedkit.games.game import Game
 
@@ -34,19 +34,13 @@ FITTED_ROWS = 4096  # coalitions that a proxy is fitted to at most
 class _Predictor:
     """What proxies say of coalitions of a stratum: the mean over its pairs of what left them out.
 
-    Attributes
-    ----------
-    mean : callable
-        ``mean(coalitions, stratum)``, float64[B, m].
-    one : callable, optional
-        ``one(coalitions, k)``: by the k-th of the proxies alone, where that is cheaper.
-    shares : float64 array, shape (proxies, strata), optional
-        Of each proxy in the mean, adding up to one.
+    ``mean(coalitions, stratum)`` is float64[B, m]; where that is cheaper, ``one(coalitions, k)`` is
+    what the k-th proxy says alone, whose `shares` in the mean of each stratum add up to one.
     """
 
     mean: Callable[[NDArray[np.bool_], int], Floats]
     one: Callable[[NDArray[np.bool_], int], Floats] | None = None
-    shares: Floats | None = None
+    shares: Floats | None = None  # [proxies, strata]
 
 
 @dataclass(frozen=True)
@@ -151,26 +145,22 @@ class ProxySampling(Estimator):
         rule = shapley_weights if self.value == "shapley" else banzhaf_weights
         return rule(n_players)
 
-    def accumulator(self, n_players: int) -> ProxyAccumulator:
-        """Return an empty accumulator."""
-        return ProxyAccumulator()
+    def accumulator(self, n_players: int) -> FinishedAccumulator:
+        return FinishedAccumulator()
 
     def sample(
         self,
         n_players: int,
         rng: np.random.Generator,
-        accumulator: ProxyAccumulator,
+        accumulator: FinishedAccumulator,
         budget: Budget,
     ) -> Requests:
-        """Ask for the whole sample, then fit and correct."""
         weights = self._weights(n_players)
         total = budget.remaining + (budget.count == "calls")  # the empty coalition is free there
         design = PairedDesign.for_budget(n_players, total, weights)
         sides, stratum = design.draw(rng)
-        pairs = np.stack([sides, ~sides], axis=1).reshape(-1, n_players)
-        ends = np.zeros((2, n_players), dtype=np.bool_)
-        ends[1] = True
-        seen = yield np.concatenate([ends, pairs])
+        rows = np.concatenate([ends(n_players), _both(sides)])
+        seen = yield rows
         utilities = seen if self.score is None else _scored(self.score, seen)
         families = FAMILIES if self.proxy == "auto" else (self.proxy,)
         shares = np.ones(n_players) if self.sizes is None else np.array(self.sizes)
@@ -181,22 +171,20 @@ class ProxySampling(Estimator):
         sample = _Sample(
             design,
             weights,
-            np.concatenate([ends, pairs]),
+            rows,
             y - middle,
             stratum,
             # pairs of a stratum are in random order: every other one makes a half
             np.arange(len(stratum)) - np.searchsorted(stratum, stratum),
             None if self.score is None else (seen, self.score),
         )
-        values, variance, freedom, names = _estimate(sample, families, shares, rng)
+        *found, accumulator.info["proxies"] = _estimate(sample, families, shares, rng)
         if self.value == "interactions":
             listed = np.transpose(np.triu_indices(n_players, 1)).tolist()
             accumulator.info["pairs"] = listed
             accumulator.names = tuple(f"{i} & {j}" for i, j in listed)
-        shape = (len(values), *outputs)
-        accumulator.record(
-            values.reshape(shape), variance.reshape(shape), freedom.reshape(shape), names
-        )
+        values, variance, freedom = (each.reshape(len(each), *outputs) for each in found)
+        accumulator.found = values, np.sqrt(variance), freedom
 
 
 def _scored(score: Score, outputs: Floats) -> Floats:
@@ -211,59 +199,36 @@ def _scored(score: Score, outputs: Floats) -> Floats:
     return made.astype(np.float64)
 
 
-class ProxyAccumulator:
-    """The finished estimate."""
-
-    def __init__(self) -> None:
-        self.info: dict[str, Any] = {}
-        self.names: tuple[str, ...] | None = None
-        self._found: tuple[Floats, Floats, Floats] | None = None
-
-    def record(self, values: Floats, variance: Floats, freedom: Floats, names: list[str]) -> None:
-        """Keep what was found, and which proxies found it."""
-        self._found = values, np.sqrt(variance), freedom
-        self.info["proxies"] = names
-
-    def values(self) -> Floats | None:
-        """Return the values."""
-        return None if self._found is None else self._found[0]
-
-    def standard_errors(self) -> Floats | None:
-        """Return the standard errors."""
-        return None if self._found is None else self._found[1]
-
-    def degrees_of_freedom(self) -> Floats | None:
-        """Return Satterthwaite's degrees of freedom."""
-        return None if self._found is None else self._found[2]
+def _both(sides: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return each coalition ``[K, n]`` followed by its complement."""
+    return np.stack([sides, ~sides], axis=1).reshape(-1, sides.shape[1])
 
 
 @dataclass(frozen=True, eq=False)
 class _Sample:
-    """The pairs that were drawn, with their utilities.
-
-    Attributes
-    ----------
-    rows : bool array, shape (2 + 2 K, n)
-        Nobody, everybody, and the two sides of each pair.
-    utilities : float64 array, shape (2 + 2 K, m)
-    stratum, turn : int64 arrays, shape (K,)
-        Stratum of each pair, and its place within it.
-    lift : (float64[2 + 2 K, m], callable), optional
-        Outputs of the coalitions, and what makes utilities of them.
-    """
+    """The K pairs that were drawn, with their utilities."""
 
     design: PairedDesign
     weights: Floats
-    rows: NDArray[np.bool_]
-    utilities: Floats
-    stratum: NDArray[np.int64]
-    turn: NDArray[np.int64]
-    lift: tuple[Floats, Score] | None = None
+    rows: NDArray[np.bool_]  # [2 + 2 K, n]: nobody, everybody, the two sides of each pair
+    utilities: Floats  # [2 + 2 K, m]
+    stratum: NDArray[np.int64]  # [K]
+    turn: NDArray[np.int64]  # [K], place within the stratum
+    lift: tuple[Floats, Score] | None = None  # outputs, and what makes utilities of them
 
     @property
     def half(self) -> NDArray[np.int64]:
         """The half of the sample to which each pair belongs."""
         return self.turn % 2
+
+    def fitted(
+        self, rng: np.random.Generator
+    ) -> tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.int64]]:
+        """Draw the pairs that proxies are fitted to; return them, their rows, and rows' places."""
+        pairs = np.zeros(len(self.turn), dtype=np.bool_)
+        pairs[rng.permutation(len(pairs))[: FITTED_ROWS // 2]] = True
+        rows = np.concatenate([[True, True], np.repeat(pairs, 2)])
+        return pairs, rows, np.cumsum(rows) - 1
 
     def parts(self, numbers: Floats) -> Floats:
         """Return ``[K, n, m]``: what each pair's two coalitions ``[2 K, m]`` add to each value."""
@@ -316,21 +281,12 @@ def _cross_fit(
 ) -> tuple[Floats, list[str], _Predictor]:
     """Fit a proxy for each half, chosen by the other, and leave each pair out of its own.
 
-    Returns
-    -------
-    residuals : float64 array, shape (2 K, m)
-        Of every coalition, from a proxy that has not seen its pair.
-    names : list of str
-        Families of the proxies.
-    predictor : _Predictor
+    Returns the residuals ``[2 K, m]`` of every coalition, from a proxy that has not seen its pair,
+    the families of the proxies, and what they predict.
     """
     rows, y, design = sample.rows, sample.utilities, sample.design
     outputs = y.shape[1]
-    limit = np.sort(rng.permutation(len(sample.half))[: FITTED_ROWS // 2])
-    fitted = np.zeros(len(sample.half), dtype=np.bool_)
-    fitted[limit] = True
-    inside = np.concatenate([[True, True], np.repeat(fitted, 2)])
-    place = np.cumsum(inside) - 1  # of a row among the fitted ones
+    fitted, inside, place = sample.fitted(rng)
     residuals = np.empty((len(rows) - 2, outputs))
     means: list[tuple[Fit, Floats]] = []
     for side in (0, 1):
@@ -395,10 +351,7 @@ def _cross_lift(
     assert sample.lift is not None
     (outputs, score), rows, y, design = sample.lift, sample.rows, sample.utilities, sample.design
     taken = design.taken
-    fitted = np.zeros(len(sample.turn), dtype=np.bool_)
-    fitted[rng.permutation(len(fitted))[: FITTED_ROWS // 2]] = True
-    inside = np.concatenate([[True, True], np.repeat(fitted, 2)])
-    place = np.cumsum(inside) - 1  # of a row among the fitted ones
+    fitted, inside, place = sample.fitted(rng)
     fold = sample.turn % (2 * FOLDS)  # every other one is of the same half
     residuals = np.empty((len(rows) - 2, y.shape[1]))
     halves: list[tuple[Blend, Floats]] = []
@@ -475,8 +428,8 @@ def _unknown(
                 result[block] = predictor.mean(coalitions[block], stratum)
             return result
         # a random start makes the numbers of coalitions right on average
-        ends = np.cumsum(predictor.shares[:-1, stratum]) * len(coalitions) + rng.random()
-        dealt = np.split(rng.permutation(len(coalitions)), ends.astype(np.int64))
+        cuts = np.cumsum(predictor.shares[:-1, stratum]) * len(coalitions) + rng.random()
+        dealt = np.split(rng.permutation(len(coalitions)), cuts.astype(np.int64))
         for k, places in enumerate(dealt):
             for block in _blocks(places, columns):
                 result[block] = predictor.one(coalitions[block], k)
@@ -501,7 +454,7 @@ def _unknown(
             (False, sides[strata == s], large.pairs[s] / large.taken[s]),
             (True, rows[2::2][sample.stratum == s], -1.0),
         ):
-            these = np.stack([sides_of, ~sides_of], axis=1).reshape(-1, n)
+            these = _both(sides_of)
             parts = _parts(coefficients(these, weights), predict(these, s))
             values += factor * parts.sum(axis=0)
             if not known:

@@ -17,10 +17,10 @@ from fedkit.estimators.base import (
     MeanAccumulator,
     Requests,
     blocks,
+    check_size,
     neighbour_marginals,
     neighbourhoods,
 )
-from fedkit.estimators.permutation import check_size
 from fedkit.games.exact import banzhaf_weights
 
 __all__ = ["BanzhafSampling"]
@@ -47,8 +47,6 @@ class BanzhafSampling(Estimator):
     On utilities that saturate ``"marginal"`` has half the error of ``"msr"``, and
     ``ProxySampling(value="banzhaf")`` beats both.  How often their intervals hold is measured by
     ``benchmarks.coverage``: all come near what they say.
-
-    A draw that the budget cuts is left out.
     """
 
     variant: Literal["msr", "marginal", "as_printed"] = "msr"
@@ -67,13 +65,11 @@ class BanzhafSampling(Estimator):
         return banzhaf_weights(n_players) * (0.5 if self.variant == "as_printed" else 1.0)
 
     def accumulator(self, n_players: int) -> MeanAccumulator | ContrastAccumulator:
-        """Return an empty accumulator."""
         return ContrastAccumulator(n_players) if self.variant == "msr" else MeanAccumulator()
 
     def sample(
         self, n_players: int, rng: np.random.Generator, accumulator: Any, budget: Budget
     ) -> Requests:
-        """Draw coalitions of independent fair coins."""
         n = n_players
         if self.variant == "msr":
             for size in blocks(self.draws, largest=1024):

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from math import comb
-
 import numpy as np
 from numpy.typing import NDArray
 
 from fedkit.games.coalitions import all_coalitions, players_of
+from fedkit.games.exact import popcounts, shapley_weights
 from fedkit.games.game import Game, tabulate
 from fedkit.games.valuation import Valuation
 
@@ -48,8 +47,7 @@ def shapley_interactions(game: Game) -> Floats:
         raise ValueError(f"the game has {n} player; an interaction is between two")
     table = tabulate(game).values
     outputs = table.shape[1:]
-    size = all_coalitions(n - 2).sum(axis=1) if n > 2 else np.zeros(1, dtype=np.int64)
-    weights = np.array([1.0 / ((n - 1) * comb(n - 2, s)) for s in range(n - 1)])[size]
+    weights = shapley_weights(n - 1)[popcounts(n - 2)]
     result = np.zeros((n, n, *outputs))
     for j in range(1, n):
         for i in range(j):
@@ -114,15 +112,8 @@ def least_core(game: Game) -> Valuation:
         )
         deficit = float(solved.x[-1])
         payments = _smallest(proper, claims - deficit, worth[-1], solved.x[:n])
-    return Valuation(
-        payments,
-        np.zeros(n),
-        2**n,
-        2**n - 1,
-        "least_core",
-        exact=True,
-        info={"deficit": deficit},
-    )
+    info = {"deficit": deficit}
+    return Valuation(payments, np.zeros(n), 2**n, 2**n - 1, "least_core", exact=True, info=info)
 
 
 def _smallest(rows: Floats, claims: Floats, total: float, start: Floats) -> Floats:

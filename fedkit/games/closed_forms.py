@@ -62,7 +62,7 @@ class AirportGame(UnanimitySum):
     """A runway serves its longest plane: ``v(S) = max of costs in S``, and 0 for nobody.
 
     The carriers are those who need a piece of runway, and its cost is the coefficient; *one* of
-    them is enough.  The game is the dual of the unanimity games', and so has their values.
+    them is enough: the dual of the unanimity games, with their values.
     """
 
     costs: Utilities
@@ -82,12 +82,10 @@ class _Counted:
         raise NotImplementedError
 
     def shapley(self) -> Utilities:
-        """Return the Shapley values: the Shapley-Shubik index of a vote."""
         n = self.n_players
         return self.decisive() @ np.array([1.0 / (n * comb(n - 1, s)) for s in range(n)])
 
     def banzhaf(self) -> Utilities:
-        """Return the Banzhaf values, all coalitions alike."""
         return self.decisive().sum(axis=1) * 0.5 ** (self.n_players - 1)
 
 
@@ -97,10 +95,6 @@ class GloveGame(_Counted):
 
     left: int
     right: int
-
-    def __post_init__(self) -> None:
-        whole("left", self.left, 1)
-        whole("right", self.right, 1)
 
     @property
     def n_players(self) -> int:  # type: ignore[override]
@@ -112,7 +106,6 @@ class GloveGame(_Counted):
         return np.minimum(left, rows[:, self.left :].sum(axis=1)).astype(np.float64)
 
     def decisive(self) -> Utilities:
-        """Return how many coalitions have more of the other glove."""
         counts = np.zeros((2, self.n_players))
         for side, (own, others) in enumerate(((self.left, self.right), (self.right, self.left))):
             for a in range(own):
@@ -138,10 +131,10 @@ class WeightedMajorityGame(_Counted):
         return (rows @ self.weights >= self.quota).astype(np.float64)
 
     def decisive(self) -> Utilities:
-        """Return how many losing coalitions win with a player: dynamic programming."""
         found = np.zeros((self.n_players, self.n_players))
         for player, own in enumerate(self.weights.tolist()):
-            counts = np.zeros((self.n_players, self.quota))  # [size, weight]; at the quota it won
+            # losing coalitions of the others by [size, weight]: dynamic programming
+            counts = np.zeros((self.n_players, self.quota))
             counts[0, 0] = 1.0
             for weight in np.delete(self.weights, player).tolist():
                 joined = np.zeros_like(counts)
@@ -184,7 +177,7 @@ def glove(left: int, right: int) -> GloveGame:
     -------
     GloveGame
     """
-    return GloveGame(left, right)
+    return GloveGame(whole("left", left, 1), whole("right", right, 1))
 
 
 def weighted_majority(weights: ArrayLike, quota: int) -> WeightedMajorityGame:

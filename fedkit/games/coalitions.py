@@ -12,6 +12,7 @@ from fedkit.checks import having, whole
 
 __all__ = [
     "Coalitions",
+    "Known",
     "Memo",
     "Utilities",
     "all_coalitions",
@@ -22,7 +23,7 @@ __all__ = [
     "check_utilities",
     "coalition_index",
     "coalitions_between",
-    "first_occurrences",
+    "ends",
     "players_of",
     "take",
 ]
@@ -41,14 +42,7 @@ def players_of(game: Any) -> int:
 
 
 def check_coalitions(coalitions: ArrayLike, n_players: int) -> Coalitions:
-    """Return `coalitions` as ``bool[B, n_players]``, or refuse them.
-
-    Raises
-    ------
-    ValueError
-        If the array is not a matrix with one column per player, or holds anything other than
-        true and false (0 and 1).
-    """
+    """Return `coalitions` as ``bool[B, n_players]``, or refuse them."""
     array = np.asarray(coalitions)
     if array.ndim != 2 or array.shape[1] != n_players:
         raise ValueError(
@@ -69,14 +63,7 @@ def check_utilities(utilities: ArrayLike, coalitions: Coalitions) -> Utilities:
     """Return `utilities` as finite ``float64`` with one row per coalition, or refuse them.
 
     A utility that is not finite is never averaged away: the first coalition that has one is
-    named in the error.  Whoever wants a rule for diverged models (a floor, for instance) puts
-    it into the game.
-
-    Raises
-    ------
-    ValueError
-        If the number of rows is wrong, there are more than two axes, or a utility is NaN or
-        infinite.
+    named in the error.
     """
     try:
         given = np.asarray(utilities)
@@ -178,6 +165,11 @@ def coalitions_between(start: int, stop: int, n_players: int) -> Coalitions:
     return bits.view(np.bool_)
 
 
+def ends(n_players: int) -> Coalitions:
+    """Return the empty and the grand coalition."""
+    return np.repeat([[False], [True]], n_players, axis=1)
+
+
 def check_table_size(n_players: int) -> None:
     """Refuse a table of all coalitions that would not fit."""
     whole("n_players", n_players, 1)
@@ -189,22 +181,19 @@ def check_table_size(n_players: int) -> None:
         )
 
 
-class Memo:
-    """Rows already known, by bit mask: the store behind MemoGame and the estimators' driver.
+class Known:
+    """Coalitions met so far, by bit mask, each with the number of its row.
 
-    Up to 20 players a dense table of row numbers is used; above that a dictionary whose keys
+    Of few players a dense table of row numbers is used; above that a dictionary whose keys
     are the packed bits, so any number of players works.
     """
 
-    dense_players = 20
-
-    def __init__(self, n_players: int) -> None:
+    def __init__(self, n_players: int, dense_players: int) -> None:
         self.n_players = n_players
         self.size = 0
-        self._utilities: Utilities | None = None
         self._row: NDArray[np.int32] | None = None
         self._rows: dict[int | bytes, int] = {}
-        if n_players <= self.dense_players:
+        if n_players <= dense_players:
             self._row = np.full(2**n_players, -1, dtype=np.int32)
 
     def keys(self, coalitions: Coalitions) -> Any:
@@ -223,7 +212,33 @@ class Memo:
     def missing(self, keys: Any) -> NDArray[np.int64]:
         """Return the positions of unknown keys, first occurrences only, in order."""
         unknown = np.flatnonzero(self.rows(keys) < 0)
-        return unknown[first_occurrences(keys, unknown)]
+        if len(unknown) < 2:
+            return unknown
+        chosen = take(keys, unknown)
+        if isinstance(chosen, list):
+            first: dict[bytes, int] = {}
+            for place, key in enumerate(chosen):
+                first.setdefault(key, place)
+            return unknown[list(first.values())]
+        return unknown[np.sort(np.unique(chosen, return_index=True)[1])]
+
+    def meet(self, keys: Any) -> None:
+        """Number new distinct keys."""
+        numbers = np.arange(self.size, self.size + len(keys), dtype=np.int32)
+        if self._row is not None:
+            self._row[keys] = numbers
+        else:
+            listed = keys if isinstance(keys, list) else keys.tolist()
+            self._rows.update(zip(listed, numbers.tolist(), strict=True))
+        self.size += len(keys)
+
+
+class Memo(Known):
+    """Utilities already known: the store behind MemoGame and the estimators' driver."""
+
+    def __init__(self, n_players: int) -> None:
+        super().__init__(n_players, dense_players=20)
+        self._utilities: Utilities | None = None
 
     def add(self, keys: Any, utilities: Utilities) -> None:
         """Store new distinct keys with their utilities."""
@@ -240,12 +255,7 @@ class Memo:
             grown[:start] = self._utilities[:start]
             self._utilities = grown
         self._utilities[start:stop] = utilities
-        if self._row is not None:
-            self._row[keys] = np.arange(start, stop, dtype=np.int32)
-        else:
-            listed = keys if isinstance(keys, list) else keys.tolist()
-            self._rows.update(zip(listed, range(start, stop), strict=True))
-        self.size = stop
+        self.meet(keys)
 
     def utilities(self, keys: Any) -> Utilities:
         """Return the utilities of known keys."""
@@ -259,14 +269,3 @@ def take(keys: Any, positions: NDArray[np.int64]) -> Any:
     if isinstance(keys, list):
         return [keys[i] for i in positions.tolist()]
     return keys[positions]
-
-
-def first_occurrences(keys: Any, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return which of `positions` hold a key for the first time, in order."""
-    chosen = take(keys, positions)
-    if isinstance(chosen, list):
-        first: dict[bytes, int] = {}
-        for place, key in enumerate(chosen):
-            first.setdefault(key, place)
-        return np.array(list(first.values()), dtype=np.int64)
-    return np.sort(np.unique(chosen, return_index=True)[1])

@@ -16,7 +16,7 @@ from scipy.special import betaln
 
 from fedkit.checks import real
 from fedkit.games.coalitions import ask, players_of
-from fedkit.games.game import TABLE_BATCH, Game, TableGame, tabulate
+from fedkit.games.game import Game, TableGame, tabulate
 from fedkit.games.valuation import Valuation
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "beta_shapley",
     "beta_weights",
     "leave_one_out",
+    "popcounts",
     "semivalue",
     "shapley",
     "shapley_weights",
@@ -60,7 +61,8 @@ def beta_weights(n: int, alpha: float, beta: float) -> Floats:
     return weights
 
 
-def _popcounts(bits: int) -> NDArray[np.uint8]:
+def popcounts(bits: int) -> NDArray[np.uint8]:
+    """Return the sizes of all coalitions of so many players, by index."""
     counts = np.zeros(1, dtype=np.uint8)
     for _ in range(bits):
         counts = np.concatenate([counts, counts + 1])
@@ -84,7 +86,7 @@ def semivalue(table: TableGame, weights: Floats) -> Floats:
     values, n = table.values, table.n_players
     outputs = values.shape[1:]
     # deleting bit i keeps the order of the other bits: one weight vector serves all players
-    weight = np.asarray(weights)[_popcounts(n - 1)]
+    weight = np.asarray(weights)[popcounts(n - 1)]
     result = np.empty((n, *outputs))
     for i in range(n):
         split = values.reshape(-1, 2, 2**i, *outputs)
@@ -93,76 +95,63 @@ def semivalue(table: TableGame, weights: Floats) -> Floats:
     return result
 
 
-def _exact(game: Game, weights: Floats, method: str, batch_size: int) -> Valuation:
-    table = tabulate(game, batch_size=batch_size)
+def _exact(game: Game, weights: Floats, method: str) -> Valuation:
+    table = tabulate(game)
     values = semivalue(table, weights)
     size = len(table.values)
     return Valuation(values, np.zeros_like(values), size, size - 1, method, exact=True)
 
 
-def shapley(game: Game, *, batch_size: int = TABLE_BATCH) -> Valuation:
+def shapley(game: Game) -> Valuation:
     """Return the exact Shapley values (FedOwen, Eq. 1) from all ``2**n`` utilities.
 
     Parameters
     ----------
     game : Game
-        At most 24 players.
-    batch_size : int
-        Rows per call of the game.
+        At most 24 players; of many, :func:`tabulate` takes the coalitions in smaller batches.
 
     Returns
     -------
     Valuation
-        One value per player; `exact`.
 
     Raises
     ------
     ValueError
         If the game has too many players or a utility is not finite.
     """
-    return _exact(game, shapley_weights(players_of(game)), "shapley", batch_size)
+    return _exact(game, shapley_weights(players_of(game)), "shapley")
 
 
-def banzhaf(game: Game, *, batch_size: int = TABLE_BATCH) -> Valuation:
+def banzhaf(game: Game) -> Valuation:
     """Return the exact Banzhaf values: the mean marginal over all coalitions of the others.
 
     Parameters
     ----------
     game : Game
-        Anything with ``n_players`` and ``value``.
-    batch_size : int
-        Rows per call of the game.
 
     Returns
     -------
     Valuation
-        One value per player; `exact`.
     """
-    return _exact(game, banzhaf_weights(players_of(game)), "banzhaf", batch_size)
+    return _exact(game, banzhaf_weights(players_of(game)), "banzhaf")
 
 
-def beta_shapley(
-    game: Game, alpha: float, beta: float, *, batch_size: int = TABLE_BATCH
-) -> Valuation:
+def beta_shapley(game: Game, alpha: float, beta: float) -> Valuation:
     """Return the exact Beta(alpha, beta) semivalues (Kwon & Zou 2022).
 
     Parameters
     ----------
     game : Game
-        Anything with ``n_players`` and ``value``.
     alpha, beta : float
         Of the weight of a coalition's size; (1, 1) is the Shapley value, a larger `alpha` favours
         small coalitions.
-    batch_size : int
-        Rows per call of the game.
 
     Returns
     -------
     Valuation
-        One value per player; `exact`.
     """
     weights = beta_weights(players_of(game), alpha, beta)
-    return _exact(game, weights, f"beta_shapley(alpha={alpha}, beta={beta})", batch_size)
+    return _exact(game, weights, f"beta_shapley(alpha={alpha}, beta={beta})")
 
 
 def leave_one_out(game: Game) -> Valuation:

@@ -18,8 +18,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedkit.checks import choice, function, one_line, real, whole
-from fedkit.games.closed_forms import airport, random_unanimity_sum
+from fedkit.checks import choice, function, one_line, whole
 from fedkit.games.coalitions import (
     Coalitions,
     Memo,
@@ -30,8 +29,8 @@ from fedkit.games.coalitions import (
     check_coalitions,
     check_table_size,
     check_utilities,
-    coalition_index,
     coalitions_between,
+    ends,
     players_of,
     take,
 )
@@ -42,11 +41,7 @@ __all__ = [
     "MemoGame",
     "NormalisedGame",
     "TableGame",
-    "airport",
-    "all_coalitions",
-    "coalition_index",
     "normalise",
-    "random_unanimity_sum",
     "tabulate",
 ]
 
@@ -55,17 +50,11 @@ TABLE_BATCH = 2**16  # coalitions at once: all of up to 16 players, and little m
 
 @runtime_checkable
 class Game(Protocol):
-    """What every game offers.
-
-    Attributes
-    ----------
-    n_players : int
-        Number of players, at least one.
-    """
+    """What every game offers."""
 
     @property
     def n_players(self) -> int:
-        """Number of players."""
+        """Number of players, at least one."""
         ...
 
     def value(self, coalitions: Coalitions) -> Utilities:
@@ -121,7 +110,6 @@ class FunctionGame:
     Parameters
     ----------
     n_players : int
-        Number of players.
     function : callable
         Maps ``bool[B, n]`` to ``float[B]`` or ``float[B, m]``.
     """
@@ -134,8 +122,7 @@ class FunctionGame:
         function("function", self.function)
 
     def value(self, coalitions: ArrayLike) -> Utilities:
-        rows = check_coalitions(coalitions, self.n_players)
-        return ask(self.function, rows)
+        return ask(self.function, check_coalitions(coalitions, self.n_players))
 
 
 class MemoGame:
@@ -171,8 +158,7 @@ class MemoGame:
         keys = self._memo.keys(rows)
         new = self._memo.missing(keys)
         if len(new) or not self._memo.size:
-            fresh = rows[new]
-            self._memo.add(take(keys, new), ask(value, fresh))
+            self._memo.add(take(keys, new), ask(value, rows[new]))
         self.calls += len(rows)
         return self._memo.utilities(keys)
 
@@ -207,7 +193,7 @@ class NormalisedGame:
         return self.by(coalitions, self.game.value)
 
     def by(self, coalitions: ArrayLike, value: Callable[[Coalitions], Any]) -> Utilities:
-        """Return them from utilities that `value` gives in the place of the game."""
+        """Return the utilities from those that `value` gives in the place of the game."""
         rows = check_coalitions(coalitions, self.n_players)
         return (ask(value, rows) - self.empty) / self.scale
 
@@ -216,14 +202,11 @@ class NormalisedGame:
         return np.asarray(values, dtype=np.float64) * self.scale
 
 
-def normalise(
-    game: Game, *, no_gain: NoGainRule = "shift", minimum_gain: float = 0.0
-) -> NormalisedGame:
+def normalise(game: Game, *, no_gain: NoGainRule = "shift") -> NormalisedGame:
     """Return the game ``(v(S) - v(empty)) / (v(N) - v(empty))``.
 
-    Dividing by a negative gain would flip the sign of every value, and dividing by a gain near
-    zero would blow noise up, so an output whose gain is not above `minimum_gain` follows
-    `no_gain`:
+    Dividing by a negative gain would flip the sign of every value, so an output without a positive
+    gain follows `no_gain`:
 
     * ``"shift"`` (the default): only ``v(empty)`` is subtracted, so signs and units stay;
     * ``"absolute"``: divide by the absolute gain, so that ``v(N) = -1``; a zero gain is shifted;
@@ -236,35 +219,22 @@ def normalise(
     ----------
     game : Game
     no_gain : {"shift", "absolute", "raise"}
-        What becomes of an output whose gain is too small to divide by.
-    minimum_gain : float
-        What is too small.
+        What becomes of an output without a gain to divide by.
 
     Returns
     -------
     NormalisedGame
-
-    Raises
-    ------
-    ValueError
-        If `no_gain` is ``"raise"`` and an output has no gain, or an argument is unknown.
     """
     choice("no_gain", no_gain, ("shift", "absolute", "raise"))
-    real("minimum_gain", minimum_gain, 0.0)
-    ends = np.zeros((2, players_of(game)), dtype=np.bool_)
-    ends[1] = True
-    utilities = ask(game.value, ends)
-    empty, gain = utilities[0], utilities[1] - utilities[0]
-    gained = gain > minimum_gain
-    if no_gain == "raise" and not np.all(gained):
+    empty, grand = ask(game.value, ends(players_of(game)))
+    gain = grand - empty
+    if no_gain == "raise" and not np.all(gain > 0):
         raise ValueError(
-            f"v(N) - v(empty) is {gain}, not above {minimum_gain}; choose no_gain='shift' or "
-            "'absolute' to value a game without gain"
+            f"v(N) - v(empty) is {gain}, not above 0; choose no_gain='shift' or 'absolute' to "
+            "value a game without gain"
         )
-    fallback = np.ones_like(gain)
-    if no_gain == "absolute":
-        fallback = np.where(np.abs(gain) > minimum_gain, np.abs(gain), 1.0)
-    return NormalisedGame(game, np.asarray(empty), np.where(gained, gain, fallback))
+    divisor = np.abs(gain) if no_gain == "absolute" else gain
+    return NormalisedGame(game, np.asarray(empty), np.where(divisor > 0, divisor, 1.0))
 
 
 def tabulate(game: Game, *, batch_size: int = TABLE_BATCH) -> TableGame:

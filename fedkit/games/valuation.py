@@ -92,25 +92,18 @@ class Valuation:
     names: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
-        freedom = [] if self.degrees_of_freedom is None else ["degrees_of_freedom"]
-        for name in ("values", "standard_errors", *freedom):
+        arrays = ["values", "standard_errors"]
+        if self.degrees_of_freedom is not None:
+            arrays.append("degrees_of_freedom")
+        for name in arrays:
             object.__setattr__(self, name, _array(name, getattr(self, name)))
         whole("evaluations", self.evaluations, 0)
         whole("calls", self.calls, 0)
         flag("exact", self.exact)
         having("info", self.info, "items", "get")
-        if self.values.ndim not in (1, 2) or self.values.shape != self.standard_errors.shape:
-            raise ValueError(
-                f"values have shape {self.values.shape} and standard errors "
-                f"{self.standard_errors.shape}; expected (n,) or (n, m) for both"
-            )
-        if self.degrees_of_freedom is not None and self.degrees_of_freedom.shape != (
-            self.values.shape
-        ):
-            raise ValueError(
-                f"degrees_of_freedom have shape {self.degrees_of_freedom.shape} and values "
-                f"{self.values.shape}; expected one per value"
-            )
+        shapes = {name: getattr(self, name).shape for name in arrays}
+        if self.values.ndim not in (1, 2) or len(set(shapes.values())) > 1:
+            raise ValueError(f"the shapes are {shapes}; expected (n,) or (n, m), the same for all")
         if self.names is not None:
             names = (self.names,) if isinstance(self.names, str) else _titles(self.names)
             if len(names) != self.n_players or len(set(names)) < len(names):
@@ -180,11 +173,6 @@ class Valuation:
         error is NaN, and where a mean of fewer than ten walks, pairs or draws is all there is: such
         intervals hold the value far too seldom, because a rare large marginal is then often not
         seen at all.
-
-        Raises
-        ------
-        ValueError
-            If `level` is not strictly between 0 and 1.
         """
         if not 0.0 < real("level", level) < 1.0:
             raise ValueError(f"level is {level}; expected a probability strictly inside (0, 1)")
@@ -208,20 +196,15 @@ class Valuation:
         names = self.names if names is None else self.named(names).names
         labels = np.arange(self.n_players) if names is None else np.array(names, dtype=object)
         low, high = self.interval(0.95)
-        columns: dict[str, Any] = {"player": labels}
+        columns = {"value": self.values, "standard_error": self.standard_errors}
+        columns |= {"low": low, "high": high}
+        frame = pd.DataFrame({name: numbers.ravel() for name, numbers in columns.items()})
         if self.values.ndim == 2:
             outputs = self.values.shape[1]
-            columns = {
-                "player": np.repeat(labels, outputs),
-                "output": np.tile(np.arange(outputs), self.n_players),
-            }
-        columns |= {
-            "value": self.values.ravel(),
-            "standard_error": self.standard_errors.ravel(),
-            "low": low.ravel(),
-            "high": high.ravel(),
-        }
-        return pd.DataFrame(columns)
+            frame.insert(0, "output", np.tile(np.arange(outputs), self.n_players))
+            labels = np.repeat(labels, outputs)
+        frame.insert(0, "player", labels)
+        return frame
 
     def plot(self, kind: str = "forest", ax: Any = None) -> Any:
         """Draw the values and return matplotlib's axes.

@@ -55,10 +55,8 @@ __all__ = [
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 Sigmoid = Literal["shared", "connected"]
+#: the network, and its mean squared errors on the way
 Found = tuple["AccuracyApproximation", list[float]]
-
-#: of the first fully connected layer, in the paper
-NODES = 10
 
 
 @one_line
@@ -73,9 +71,7 @@ class Simulations:
         independently: of a client whose amount never changes, or always in proportion to
         another's, nothing can be learnt, and that is not noticed.
     accuracy : float64[S, R]
-        Test accuracy after each round, in [0, 1], or another score of that range.  The converged
-        fit of the first reading does not mind other units; the others start, and stop, as
-        suits this range.
+        Test accuracy after each round, or another score in [0, 1].
     """
 
     sizes: FloatArray
@@ -96,13 +92,9 @@ class Simulations:
 
 
 def sample_sizes(sizes: IntArray, simulations: int, rounds: int, seed: int = 0) -> IntArray:
-    """Draw ``d = |D_i| p`` with p uniform on (0, 1), rounded down, per simulation and round.
+    """Draw ``d = |D_i| p``, p uniform on (0, 1), rounded down, per simulation and round: [S, R, n].
 
     Simulation s has a stream of its own, so more simulations repeat the first ones.
-
-    Returns
-    -------
-    int64[S, R, n]
     """
     owned = _amounts(sizes)
     whole("simulations", simulations, 1)
@@ -166,15 +158,8 @@ def padded_inputs(sizes: FloatArray) -> FloatArray:
 class AccuracyApproximation:
     """The AAM: shared weights, then two fully connected layers (section 3.2.1, appendix A).
 
-    Parameters
-    ----------
-    nodes : int
-        Of the first fully connected layer; 10 in the paper.
-    sigmoid : {"shared", "connected"}
-        Layer with the only non-linearity: "the first layer of the AAM" (appendix A), so the shared
-        weights (section 3.2.1), or the first fully connected one.
-    rng : numpy.random.Generator
-        Initial weights.
+    The only non-linearity, `sigmoid`, stands behind "the first layer of the AAM" (appendix A), so
+    the "shared" weights (section 3.2.1), or behind the first fully "connected" one.
 
     Attributes
     ----------
@@ -188,7 +173,7 @@ class AccuracyApproximation:
         self,
         clients: int,
         rounds: int,
-        nodes: int = NODES,
+        nodes: int = 10,
         sigmoid: Sigmoid = "shared",
         *,
         rng: np.random.Generator,
@@ -386,25 +371,13 @@ def fit_aam(
 
 
 def contribution_values(quality: npt.ArrayLike, sizes: npt.ArrayLike) -> FloatArray:
-    """Client contribution value ``v_i = x_i omega_i``, x_i the scaled data size (section 3.2.2).
-
-    Raises
-    ------
-    ValueError
-        If the two are not one finite number per client, or nobody has data.
-    """
+    """Client contribution value ``v_i = x_i omega_i``, x_i the scaled data size (section 3.2.2)."""
     amounts = _amounts(sizes)
     return amounts / amounts.mean() * vector("quality", quality, len(amounts))
 
 
 def contribution_index(values: npt.ArrayLike) -> FloatArray:
-    """Client Contribution Index: ``max(v, 0)`` over its sum (Eq. 3); all alike if all are 0.
-
-    Raises
-    ------
-    ValueError
-        If there is not one finite value per client.
-    """
+    """Client Contribution Index: ``max(v, 0)`` over its sum (Eq. 3); all alike if all are 0."""
     positive = np.maximum(vector("values", values), 0.0)
     if not positive.any():
         return np.full(len(positive), 1 / len(positive))
@@ -435,20 +408,9 @@ _PIVOT = 1e-6
 def project(
     quality: FloatArray, sizes: FloatArray, accuracy: FloatArray
 ) -> tuple[float, FloatArray, FloatArray, FloatArray, float]:
-    """Least mean squared error at given shared weights, its gradient and the predictions.
+    """Least mean squared error at given shared weights, its gradient, the predictions, a and b.
 
-    The arguments are omega, float64[n], and what :class:`Simulations` holds.
-
-    Returns
-    -------
-    loss : float
-    gradient : float64[n]
-        Of the loss by omega; a and b are at their best, so that they contribute nothing to it.
-    predicted : float64[S, R]
-    per_round : float64[R]
-        a.
-    constant : float
-        b.
+    a and b are at their best, so that they contribute nothing to the gradient by omega.
     """
     rounds, clients = sizes.shape[1:]
     flat = sizes.reshape(-1, clients)
@@ -497,14 +459,7 @@ def random_starts(sizes: FloatArray, rng: np.random.Generator) -> FloatArray:
 def shared_weights(sizes: FloatArray, accuracy: FloatArray, starts: FloatArray) -> Found:
     """Fit the shared weights from several starts, float64[starts, n]; the best minimum counts.
 
-    Large starts may stay where every sigmoid is 1 (:func:`random_starts` has small ones as well).
-
-    Returns
-    -------
-    AccuracyApproximation
-        One node, which is as good as ten.
-    losses : list of float
-        Mean squared errors at the start and after each iteration, of the best start.
+    Of the network one node is as good as ten.
     """
 
     def slope(quality: FloatArray) -> tuple[float, FloatArray]:
@@ -563,19 +518,6 @@ def fit_connected(sizes: FloatArray, accuracy: FloatArray, rng: np.random.Genera
     simulations by heart: on simulations that it has not seen it then knows less than it did on the
     way.  So a fifth of the simulations says how many iterations are best, from the start that
     predicts best, and all of them make the fit.
-
-    Parameters
-    ----------
-    sizes, accuracy
-        As in :class:`Simulations`, of which there are at least two.
-    rng : numpy.random.Generator
-        Initial parameters, and which simulations are left out.
-
-    Returns
-    -------
-    AccuracyApproximation
-    losses : list of float
-        Mean squared errors at the start and after each iteration of the final fit.
     """
     simulations, rounds, clients = sizes.shape
 
@@ -656,24 +598,6 @@ def train_by_adam(
     The rate falls to 0 along half a cosine.  At the paper's constant one the loss of EMNIST's model
     (0.05) does not settle, and in many starts all shared weights end at 0 for good.  A weight at
     its bound jitters a last step above it: what ends below a thousandth of the mean weight is 0.
-
-    Parameters
-    ----------
-    starts : sequence of AccuracyApproximation
-        Networks that differ in their initial weights only.
-    sizes, accuracy
-        As in :class:`Simulations`.
-    rng : numpy.random.Generator
-        Order of the batches, the same for all starts.
-    lr, epochs
-        As in :func:`fit_aam`.
-
-    Returns
-    -------
-    AccuracyApproximation
-        The one with the least loss after the last epoch.
-    losses : list of float
-        Its mean squared error after each epoch.
     """
     whole("epochs", epochs, 1)
     real("lr", lr, 0.0, above=True)

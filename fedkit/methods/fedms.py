@@ -25,14 +25,13 @@ import numpy.typing as npt
 
 from fedkit.checks import choice, having, real, vector, whole
 from fedkit.estimators import Estimator, estimate_many
-from fedkit.estimators.base import Budget, Count, MeanAccumulator, Requests
-from fedkit.estimators.lockstep import affordable, walk_together
-from fedkit.estimators.permutation import check_size
+from fedkit.estimators.base import Budget, Count, MeanAccumulator, Requests, check_size
+from fedkit.estimators.lockstep import RunningMeans, walk_permutations
 from fedkit.estimators.truncated import guided_orders
 from fedkit.federated.rounds import Strategy
 from fedkit.federated.selection import ClientTable
 from fedkit.federated.valuers import Round
-from fedkit.games.coalitions import all_coalitions
+from fedkit.games.coalitions import all_coalitions, ends
 from fedkit.games.exact import semivalue, shapley_weights
 from fedkit.games.game import Game, TableGame, tabulate
 from fedkit.games.valuation import Valuation
@@ -81,7 +80,7 @@ def class_scores(values: FloatArray, difficulty: FloatArray) -> FloatArray:
 
 
 def class_difficulty(accuracy: FloatArray, temperature: float = 0.01) -> FloatArray:
-    """Weight of each class: a softmax of the error rates (FedMS, Eq. 10).
+    """Weight of each class: a softmax of the error rates (FedMS, Eq. 10); they sum to 1.
 
     Parameters
     ----------
@@ -90,16 +89,6 @@ def class_difficulty(accuracy: FloatArray, temperature: float = 0.01) -> FloatAr
     temperature : float
         T; the paper's 0.01 puts nearly all weight on the worst class: a class that is three
         points better weighs ``exp(-3)`` = 5% of it.
-
-    Returns
-    -------
-    float64[classes]
-        Positive (up to underflow), summing to 1.
-
-    Raises
-    ------
-    ValueError
-        If the temperature is not positive, or an accuracy is not a number.
     """
     real("temperature", temperature, 0.0, above=True)
     accuracy = vector("accuracy", accuracy)
@@ -133,7 +122,7 @@ class CoresetAccumulator(MeanAccumulator):
     def __init__(self, temperature: float) -> None:
         super().__init__()
         self.temperature = temperature
-        self.exact: FloatArray | None = None
+        self.exact: FloatArray | None = None  # where all coalitions were seen
 
     def see(self, coalitions: BoolArray, accuracies: FloatArray) -> None:
         """Look at evaluated coalitions ``bool[b, n]`` with class accuracies ``[b, classes]``."""
@@ -157,11 +146,9 @@ class CoresetAccumulator(MeanAccumulator):
             )
 
     def values(self) -> FloatArray | None:
-        """Return the exact values where all coalitions were seen, otherwise the means."""
         return super().values() if self.exact is None else self.exact
 
     def standard_errors(self) -> FloatArray | None:
-        """Return 0 for exact values, otherwise the standard errors of the means."""
         return super().standard_errors() if self.exact is None else np.zeros_like(self.exact)
 
 
@@ -181,7 +168,6 @@ class _ClassWise(Estimator):
         accumulator: CoresetAccumulator,
         budget: Budget,
     ) -> Requests:
-        """Pass the requests of the algorithm through, and see every coalition on the way."""
         asking = self._ask(n_players, rng, accumulator, budget)
         try:
             rows = next(asking)
@@ -196,11 +182,6 @@ class _ClassWise(Estimator):
         self, n: int, rng: np.random.Generator, accumulator: CoresetAccumulator, budget: Budget
     ) -> Requests:
         raise NotImplementedError
-
-
-def _ends(n: int) -> BoolArray:
-    """The empty and the grand coalition."""
-    return np.repeat([[False], [True]], n, axis=1)
 
 
 @dataclass(frozen=True)
@@ -250,7 +231,7 @@ class MaverickGTG(_ClassWise):
     def _ask(
         self, n: int, rng: np.random.Generator, accumulator: CoresetAccumulator, budget: Budget
     ) -> Requests:
-        empty, grand = yield _ends(n)  # line 5
+        empty, grand = yield ends(n)  # line 5
         accumulator.info.update(walks=0, converged=True)
         if distance(grand, empty) <= self.between:  # line 7
             accumulator.exact = np.zeros((n, len(grand)))
@@ -261,36 +242,24 @@ class MaverickGTG(_ClassWise):
             far = distance(grand, previous) >= self.within
             return np.broadcast_to(far[:, None], previous.shape)
 
-        history: list[FloatArray] = []  # phi after each walk, [n, classes]
-        total = np.zeros((n, len(grand)))
+        phi = RunningMeans(self.last)  # after each walk, [n, classes]
         cap = self.walks or max(30, 2**n)
-        while len(history) < cap:  # line 8
-            leaders = rng.permutation(n)[: cap - len(history)]
+        while phi.walks < cap:  # line 8
+            leaders = rng.permutation(n)[: cap - phi.walks]
             orders = guided_orders(rng, leaders, n)  # lines 9 to 11
-            while len(orders):
-                together = affordable(budget, budget.total, n - 1, len(orders))
-                walks = yield from walk_together(
-                    orders[:together], np.full(together, n), empty, is_open, budget,
-                    budget.total, grand,
-                )  # fmt: skip
-                orders = orders[together:]
-                whole = walks.increments[~walks.cut]
-                accumulator.add(whole)  # line 22
-                for increments in whole:
-                    total = total + increments
-                    history.append(total / (len(history) + 1))
-                accumulator.info["walks"] = len(history)
-                if budget.exhausted:
-                    return
-            if self.walks is None and self._converged(history, accumulator.info["beta"]):
+            walked = walk_permutations(orders, empty, is_open, budget, accumulator, grand)
+            phi.add((yield from walked))  # line 22
+            if budget.exhausted:
+                return
+            if self.walks is None and self._converged(phi, accumulator.info["beta"]):
                 accumulator.info["converged"] = True
                 return
 
-    def _converged(self, history: list[FloatArray], beta: FloatArray) -> bool:
+    def _converged(self, phi: RunningMeans, beta: FloatArray) -> bool:
         """Eq. 11, on the difficulty-weighted values."""
-        if len(history) <= self.last:
+        if phi.walks <= self.last:
             return False
-        recent = np.stack(history[-self.last - 1 :]) @ beta  # [last + 1, n]
+        recent = np.stack(phi.means) @ beta  # [last + 1, n]
         now = recent[-1]
         relative = np.abs(now - recent[:-1]) / np.maximum(np.abs(now), 1e-12)
         return bool(relative.mean() < self.convergence)
@@ -556,7 +525,7 @@ class MaverickTMR(_ClassWise):
     def _ask(
         self, n: int, rng: np.random.Generator, accumulator: CoresetAccumulator, budget: Budget
     ) -> Requests:
-        empty, grand = yield _ends(n)
+        empty, grand = yield ends(n)
         truncated = self._truncates and bool(distance(grand, empty) <= self.between)  # line 6
         accumulator.info["truncated"] = truncated
         if truncated:

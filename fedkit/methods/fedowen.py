@@ -14,9 +14,15 @@ import numpy.typing as npt
 from scipy.special import betainc
 
 from fedkit.checks import real, vector, whole
-from fedkit.estimators.base import Budget, Count, Estimator, MeanAccumulator, Requests
+from fedkit.estimators.base import (
+    Budget,
+    Count,
+    Estimator,
+    MeanAccumulator,
+    Requests,
+    check_size,
+)
 from fedkit.estimators.lockstep import walk_until
-from fedkit.estimators.permutation import check_size
 from fedkit.federated.rounds import Strategy
 from fedkit.federated.selection import ClientTable, draw
 from fedkit.federated.valuers import Estimated, NoValue
@@ -150,21 +156,10 @@ class EpsilonGreedy:
         real("low_gain", self.low_gain, 0.0)
 
     def probabilities(self, values: FloatArray, counts: IntArray, t: int) -> FloatArray:
-        """Selection weights of an exploiting round (Algorithm 2, lines 4 to 14).
+        """Selection probabilities of an exploiting round (Algorithm 2, lines 4 to 14).
 
-        Parameters
-        ----------
-        values : float64[n]
-            Latest contribution of each client.
-        counts : int64[n]
-            Earlier selections of each client (sigma).
-        t : int
-            Round index, from 0.
-
-        Returns
-        -------
-        float64[n]
-            Non-negative, summing to 1.
+        From the latest contribution of each client, its earlier selections (sigma), and the round,
+        from 0.
         """
         values = vector("values", values)
         low = values < self.floor

@@ -102,11 +102,8 @@ def reference_updates(rounds: Sequence[Round]) -> Tensor:
     """SGD on the server's validation data from the global model of each round (Eq. 10).
 
     "The same number of SGD steps" is, where clients take different numbers of them, their rounded
-    mean, but at least one.  Batches come from the round's stream "reference".
-
-    Returns
-    -------
-    float32 tensor ``[R, P]``
+    mean, but at least one.  Batches come from the round's stream "reference".  The updates are a
+    float32 tensor ``[R, P]``.
     """
     references: list[Tensor] = []
     for r in rounds:  # rounds may differ in their steps
@@ -222,26 +219,24 @@ class TrajectoryValues:
     def value(self, rounds: Sequence[Round]) -> list[Valuation]:
         if not rounds:
             return []
-        found = [_nothing(len(r.participants)) for r in rounds]
         references = reference_updates(rounds)
         usable = torch.isfinite(references).all(dim=1) & (references.norm(dim=1) > 0)
-        pointed = usable.nonzero()[:, 0].tolist()
-        games = [
-            TrajectoryGame(
+        games = {
+            i: TrajectoryGame(
                 gram_matrix(torch.cat([rounds[i].updates, references[i, None]])), self.utility
             )
-            for i in pointed
-        ]
+            for i in usable.nonzero()[:, 0].tolist()
+        }
+        valued: Sequence[Valuation] = []
         if self.estimator is None:
-            valued = [_exact(game) for game in games]
+            valued = [_exact(game) for game in games.values()]
         elif games:
-            seeds = [rounds[i].streams.child("valuation") for i in pointed]
-            valued = estimate_many(games, self.estimator, budget=self.budget, seeds=seeds)
-        else:
-            valued = []
-        for i, v in zip(pointed, valued, strict=True):
-            found[i] = v
-        return found
+            seeds = [rounds[i].streams.child("valuation") for i in games]
+            valued = estimate_many(
+                list(games.values()), self.estimator, budget=self.budget, seeds=seeds
+            )
+        found = dict(zip(games, valued, strict=True))
+        return [found.get(i) or _nothing(len(r.participants)) for i, r in enumerate(rounds)]
 
 
 def _exact(game: TrajectoryGame) -> Valuation:
@@ -251,8 +246,7 @@ def _exact(game: TrajectoryGame) -> Valuation:
 
 
 def _nothing(k: int) -> Valuation:
-    zero = np.zeros(k)
-    return Valuation(zero, zero.copy(), 0, 0, "no reference", info={"reference": 0.0})
+    return Valuation(np.zeros(k), np.zeros(k), 0, 0, "no reference", info={"reference": 0.0})
 
 
 @dataclass(frozen=True)

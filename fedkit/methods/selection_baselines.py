@@ -50,7 +50,7 @@ class PowerOfChoice:
         real("decay", self.decay, 0.0, 1.0, above=True)
 
     def candidates(self, n: int, k: int, t: int) -> int:
-        """Return d of round t among n clients."""
+        """Return d of round t."""
         return max(min(k, n), math.ceil(n * self.decay**t - 1e-9))
 
     def select(self, clients: ClientTable, k: int, rng: np.random.Generator) -> IntArray:

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedkit.estimators import beta_weights, semivalue, shapley
-from fedkit.games.game import (
+from fedkit.games import (
     FunctionGame,
     Game,
     TableGame,
