@@ -1,6 +1,6 @@
 """Class-wise values of one round: fedkit beside a loop over coalitions.
 
-Run ``python benchmarks/classwise.py [--clients 5] [--images 2000]``.  The round is FedMS's: an MLP
+Run ``python -m benchmarks.classwise [--clients 5] [--images 2000]``.  The round is FedMS's: an MLP
 on 28 x 28 images, class accuracies on the server's images.  The loop averages state dictionaries
 and runs the model once per coalition, and remembers what it has seen; both sides value the same
 round with the same random numbers, and their values are compared.
@@ -14,14 +14,9 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-try:
-    from benchmarks.coalitions import MODULES, alternate, environment, named
-    from benchmarks.rounds import client_data
-except ImportError:  # run as a script: this folder is on the path, its parent is not
-    from coalitions import MODULES, alternate, environment, named  # type: ignore[no-redef]
-    from rounds import client_data  # type: ignore[no-redef]
-
 import fedkit as fk
+from benchmarks.coalitions import MODULES, alternate, environment, named
+from benchmarks.rounds import client_data
 from fedkit.learning.evaluation import Evaluator
 from fedkit.methods.fedms import MaverickGTG, MaverickMR, MaverickTMR, game_of
 

@@ -1,6 +1,6 @@
 """Coalition values per second: fedkit against averaging state dictionaries one by one.
 
-Run ``python benchmarks/coalitions.py [--device cpu|cuda]``.  Both sides see the same base,
+Run ``python -m benchmarks.coalitions [--device cpu|cuda]``.  Both sides see the same base,
 updates, validation images and coalitions in the same run, and their accuracies are compared.
 """
 

@@ -1,6 +1,6 @@
 """Exact MShapley-CMI in the clear: one pass per coalition, pandas groupby, and a loop over cells.
 
-Run ``python benchmarks/counting.py [--rows 1000000]``.  A task party with two features and a label,
+Run ``python -m benchmarks.counting [--rows 1000000]``.  A task party with two features and a label,
 data parties with two features each, five equal-width bins.  *fedkit* bins, counts and values.
 *groupby* counts the cells of every coalition, and of every coalition with the label, by pandas, on
 columns that are binned already.  *Cell by cell* asks how many rows hold one combination of values
@@ -21,12 +21,8 @@ from concurrent.futures import ProcessPoolExecutor
 import numpy as np
 import pandas as pd
 
-try:
-    from benchmarks.coalitions import environment
-except ImportError:  # run as a script: this folder is on the path, its parent is not
-    from coalitions import environment  # type: ignore[no-redef]
-
 import fedkit as fk
+from benchmarks.coalitions import environment
 from fedkit.fedvalue.cmi import mshapley_cmi
 from fedkit.fedvalue.data import discretise, joint_codes
 

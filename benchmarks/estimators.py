@@ -1,6 +1,6 @@
 """Estimators beside pyDVL and shapiq: overhead, error against evaluations, exact values.
 
-Run ``python benchmarks/estimators.py``.  All games are tables, so a utility costs next to
+Run ``python -m benchmarks.estimators``.  All games are tables, so a utility costs next to
 nothing and what is timed is the estimator's own work.  Peers that are not installed are left
 out.  ``main()`` returns everything that is printed.
 """

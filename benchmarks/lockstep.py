@@ -1,6 +1,6 @@
 """FedCCEA's simulations: in lockstep against one after another, on weights and in sample space.
 
-Run ``python benchmarks/lockstep.py [--device cpu|cuda] [--threads 1]``.  20 simulations of 20
+Run ``python -m benchmarks.lockstep [--device cpu|cuda] [--threads 1]``.  20 simulations of 20
 clients, one round, with the networks, batches and epochs of the paper's MNIST and EMNIST runs;
 images are blobs.  Every client uses a random share of its data, as in Algorithm 1.  The test set is
 small, so that training is what is timed.
@@ -14,13 +14,8 @@ from typing import Any
 import numpy as np
 import torch
 
-try:
-    from benchmarks.coalitions import alternate, environment, peak_mb
-    from benchmarks.rounds import client_data
-except ImportError:  # run as a script: this folder is on the path, its parent is not
-    from coalitions import alternate, environment, peak_mb  # type: ignore[no-redef]
-    from rounds import client_data  # type: ignore[no-redef]
-
+from benchmarks.coalitions import alternate, environment, peak_mb
+from benchmarks.rounds import client_data
 from fedkit.federated.clients import Federation
 from fedkit.federated.retraining import train_with_sizes
 from fedkit.learning.architectures import build

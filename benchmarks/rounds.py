@@ -1,6 +1,6 @@
 """A round of local training: fedkit, a plain torch loop, and Flower's simulation.
 
-Run ``python benchmarks/rounds.py [--device cpu|cuda] [--no-flower]``.  Ten clients of 600 images
+Run ``python -m benchmarks.rounds [--device cpu|cuda] [--no-flower]``.  Ten clients of 600 images
 train for one epoch with batches of 32.  All sides start from the same parameters and take the
 same batches, and the averaged models are compared at the end.  Flower runs as its users run it: a
 NumPyClient, FedAvg, ``run_simulation``, one actor per core; its start-up is removed by subtracting
@@ -20,11 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-try:
-    from benchmarks.coalitions import MODULES, alternate, environment, peak_mb
-except ImportError:  # run as a script: this folder is on the path, its parent is not
-    from coalitions import MODULES, alternate, environment, peak_mb  # type: ignore[no-redef]
-
+from benchmarks.coalitions import MODULES, alternate, environment, peak_mb
 from fedkit.learning.architectures import build
 from fedkit.learning.training import LocalSGD, train_clients
 

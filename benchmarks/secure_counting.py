@@ -16,11 +16,7 @@ import time
 
 import numpy as np
 
-try:
-    from benchmarks.coalitions import environment
-except ImportError:  # run as a script: this folder is on the path, its parent is not
-    from coalitions import environment  # type: ignore[no-redef]
-
+from benchmarks.coalitions import environment
 from fedkit.fedvalue.protocol.counting import count_tuples
 from fedkit.fedvalue.protocol.secure import count_here, parties_of
 from fedkit.streams import Streams

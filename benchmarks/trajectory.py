@@ -1,6 +1,6 @@
 """Trajectory Shapley values of one round: exact by the Gram matrix, by sampling, and by averaging.
 
-Run ``python benchmarks/trajectory.py [--model mlp-64] [--threads 1]``.  *Averaging* builds the mean
+Run ``python -m benchmarks.trajectory [--model mlp-64] [--threads 1]``.  *Averaging* builds the mean
 update of every coalition and its distance to the reference, one after another, and takes exact
 values of the table; *sampling* walks through 10 permutations in the same way, as the paper does.
 Where all coalitions would take too long, averaging is timed on some of them and scaled up; such
@@ -14,12 +14,8 @@ import argparse
 import numpy as np
 import torch
 
-try:
-    from benchmarks.coalitions import environment
-except ImportError:  # run as a script: this folder is on the path, its parent is not
-    from coalitions import environment  # type: ignore[no-redef]
-
 import fedkit as fk
+from benchmarks.coalitions import environment
 from fedkit.methods.fedtsv import TrajectoryGame, gram_matrix
 from fedkit.papers.fedtsv.timings import averaging, clock, made_up
 
