@@ -226,7 +226,8 @@ def normalise(game: Game, *, no_gain: NoGainRule = "shift") -> NormalisedGame:
     NormalisedGame
     """
     choice("no_gain", no_gain, ("shift", "absolute", "raise"))
-    empty, grand = ask(game.value, ends(players_of(game)))
+    rows = ends(players_of(game))
+    empty, grand = ask(game.value, rows)
     gain = grand - empty
     if no_gain == "raise" and not np.all(gain > 0):
         raise ValueError(

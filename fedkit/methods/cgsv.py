@@ -187,9 +187,9 @@ class ShuffledValues:
     policy: ValuePolicy
 
     def value(self, rounds: Sequence[Round]) -> list[Valuation]:
-        valued = zip(rounds, self.policy.value(rounds), strict=True)
-        return [self._dealt(r, v) for r, v in valued]
-
-    def _dealt(self, r: Round, v: Valuation) -> Valuation:
-        order = r.streams.generator("shuffled values").permutation(len(v.values))
-        return replace(v, values=v.values[order], standard_errors=v.standard_errors[order])
+        dealt = []
+        for r, v in zip(rounds, self.policy.value(rounds), strict=True):
+            order = r.streams.generator("shuffled values").permutation(len(v.values))
+            errors = v.standard_errors[order]
+            dealt.append(replace(v, values=v.values[order], standard_errors=errors))
+        return dealt
