@@ -26,7 +26,7 @@ from fedkit.estimators import (
     shapley_weights,
 )
 from fedkit.estimators.design import PairedDesign, coefficients
-from fedkit.estimators.proxies import FAMILIES, Mixture, Proxy, candidates, choose, fit, mixture
+from fedkit.estimators.proxies import FAMILIES, Mixture, candidates, choose, fit, mixture
 from fedkit.games import (
     FunctionGame,
     TableGame,
@@ -68,23 +68,6 @@ def test_the_design_spends_its_budget_on_distinct_coalitions(n, rule):
         np.testing.assert_array_equal(np.minimum(size, n - size), stratum + 1)
         both = np.concatenate([sides, ~sides])
         assert len(np.unique(both, axis=0)) == len(both)
-
-
-def test_every_pair_of_a_stratum_is_drawn_equally_often():
-    for n, budget in ((6, 26), (9, 40)):  # listed, and by rejection
-        design = PairedDesign.for_budget(n, budget, shapley_weights(n))
-        counts = np.zeros(2**n)
-        draws = 1500
-        for seed in range(draws):
-            sides, _ = design.draw(np.random.default_rng(seed))
-            counts[coalition_index(sides)] += 1
-            counts[coalition_index(~sides)] += 1
-        size = all_coalitions(n).sum(axis=1)
-        for s in range(1, n // 2 + 1):
-            chance = design.taken[s - 1] / design.pairs[s - 1]
-            seen = counts[(size == s) | (size == n - s)] / draws
-            spread = np.sqrt(chance * (1 - chance) / draws)
-            assert np.abs(seen - chance).max() <= 5 * spread
 
 
 # --- proxies ----------------------------------------------------------------------------------
@@ -159,22 +142,6 @@ def test_where_no_factor_is_found_noise_is_raised(monkeypatch):
     grid = candidates("linear", np.ones(5))
     y = np.random.default_rng(0).normal(size=(32, 1))
     assert proxies._likeliest(grid, rows, y).noise == needed
-
-
-def test_pairs_left_out_in_closed_form_are_pairs_left_out():
-    rows = all_coalitions(5)[:24]
-    y = np.random.default_rng(2).normal(size=(24, 2))
-    whole = fit(Proxy("membership", np.ones(5), 0.8, noise=0.05), rows, y)
-    groups = np.array([[3, 20], [7, 8]])
-    out = whole.left_out(groups)
-    for group, residual in zip(groups, out, strict=True):
-        kept = np.delete(np.arange(24), group)
-        refit = fit(whole.proxy, rows[kept], y[kept])
-        guess = whole.proxy.kernel(rows[group], rows[kept]) @ refit.weights
-        np.testing.assert_allclose(residual, y[group] - guess, atol=1e-9)
-        weights = whole.weights - whole.precision[:, group] @ residual
-        np.testing.assert_allclose(weights[kept], refit.weights, atol=1e-9)
-        np.testing.assert_allclose(weights[group], 0.0, atol=1e-9)
 
 
 def test_cross_validation_takes_the_proxy_that_fits():
@@ -329,17 +296,6 @@ def test_pairs_are_named_by_their_players(tmp_path):
     for wrong in (players[:3], ["Ada"] * 6, found.names):
         with pytest.raises(ValueError, match="interactions of 6 players"):
             found.named(wrong)
-
-
-def test_copies_are_found_by_their_interaction():
-    d = np.linspace(2.0, 0.5, 23)  # the largest has a copy
-
-    def utility(rows):
-        return np.sqrt(rows[:, :23] @ d + d[0] * (rows[:, 23] & ~rows[:, 0]))
-
-    estimator = ProxySampling("membership", value="interactions")
-    found = estimate(FunctionGame(24, utility), estimator, 1000, 1)
-    assert found.names[np.argmin(found.values)] == "0 & 23"
 
 
 def test_many_players_are_valued_within_their_errors():

@@ -259,8 +259,7 @@ class Memo(Known):
 
     def utilities(self, keys: Any) -> Utilities:
         """Return the utilities of known keys."""
-        if self._utilities is None:
-            raise ValueError("no coalition has been evaluated yet")
+        assert self._utilities is not None
         return self._utilities[self.rows(keys)]
 
 
