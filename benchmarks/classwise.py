@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 import fedkit as fk
-from benchmarks.coalitions import MODULES, alternate, environment, named
+from benchmarks.coalitions import MODULES, alternate, environment, named, state_dict_loop
 from benchmarks.rounds import client_data
 from fedkit.learning.evaluation import Evaluator
 from fedkit.methods.fedms import MaverickGTG, MaverickMR, MaverickTMR, game_of
@@ -39,22 +39,13 @@ def loop_game(
     members = [torch.nonzero(y == c).flatten() for c in range(arch.n_classes)]
 
     def value(coalitions: np.ndarray) -> np.ndarray:
-        found = []
-        with torch.no_grad():
-            for row in coalitions:
-                ids = np.flatnonzero(row)
-                share = sizes[ids] / max(sizes[ids].sum(), 1)
-                average = {
-                    key: sum(float(w) * states[i][key] for i, w in zip(ids, share, strict=True))
-                    if len(ids)
-                    else tensor
-                    for key, tensor in start.items()
-                }
-                module.load_state_dict(average)
-                right = (module(x).argmax(1) == y).double()
-                by_class = [float(right[rows].mean()) for rows in members]
-                found.append(float(right.mean()) if scalar else by_class)
-        return np.array(found)
+        owned = coalitions * sizes
+        share = owned / np.maximum(owned.sum(axis=1, keepdims=True), 1)
+        found = [
+            right.mean() if scalar else torch.stack([right[rows].mean() for rows in members])
+            for right in state_dict_loop(module, states, start, share, x, y)
+        ]
+        return torch.stack(found).numpy()
 
     return fk.FunctionGame(len(updates), value)
 

@@ -10,7 +10,7 @@ import argparse
 import platform
 import resource
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -95,19 +95,20 @@ def state_dict_loop(
     weights: np.ndarray,
     x: Tensor,
     y: Tensor,
-) -> np.ndarray:
-    """Average state dictionaries, load them, run all images at once: one coalition at a time."""
-    values = []
-    with torch.no_grad():
-        for row in weights:
-            members = np.flatnonzero(row)
-            average = {
-                key: sum(float(row[i]) * states[i][key] for i in members) if len(members) else b
-                for key, b in base.items()
-            }
-            module.load_state_dict(average)
-            values.append(float((module(x).argmax(1) == y).double().mean()))
-    return np.array(values)
+) -> Iterator[Tensor]:
+    """Average state dictionaries, load them, run all images at once: one coalition at a time.
+
+    Yields 1 for every image that is right, else 0.
+    """
+    for row in weights:
+        members = np.flatnonzero(row)
+        average = {
+            key: sum(float(row[i]) * states[i][key] for i in members) if len(members) else b
+            for key, b in base.items()
+        }
+        module.load_state_dict(average)
+        with torch.no_grad():
+            yield (module(x).argmax(1) == y).double()
 
 
 def named(arch: Architecture, module: nn.Module, params: Tensor) -> dict[str, Tensor]:
@@ -141,7 +142,8 @@ def compare(name: str, images: int, coalitions: int, loop_coalitions: int, devic
     start = named(arch, module, base)
 
     def one_by_one() -> np.ndarray:
-        return state_dict_loop(module, states, start, weights, x, y)
+        right = state_dict_loop(module, states, start, weights, x, y)
+        return np.array([float(images.mean()) for images in right])
 
     times = alternate({"fedkit": fresh, "loop": one_by_one}, device)
     (ours, values), (loop, plain) = times["fedkit"], times["loop"]
