@@ -197,6 +197,8 @@ def test_two_runs_give_the_same_bytes(write, tmp_path, monkeypatch):
         'print(seed, 2 * rate, os.environ["OMP_NUM_THREADS"], os.environ["ATEN_CPU_CAPABILITY"])\n'
         "print(sys.executable)\n"
         'import atexit, pathlib; atexit.register(pathlib.Path("bye").touch)\n'
+        "import json, ipykernel; at = json.load(open(ipykernel.get_connection_file()))\n"
+        'assert sys.platform != "linux" or at["transport"] == "ipc"  # a port may be taken\n'
         "import multiprocessing; p = multiprocessing.Process(target=int); p.start(); p.join()\n"
         'print("progress", file=sys.stderr)'
     )

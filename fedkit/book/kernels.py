@@ -97,7 +97,11 @@ class Kernel(AsyncKernelManager):  # type: ignore[misc]
     """
 
     def __init__(self, work: Path, cwd: Path, environment: Mapping[str, str]) -> None:
-        super().__init__(connection_file=str(work / "kernel.json"))
+        # a port may be taken before the kernel has it; a socket's path has a hundred bytes at most
+        files = sys.platform == "linux" and len(os.fsencode(work)) < 80
+        super().__init__(
+            connection_file=str(work / "kernel.json"), transport="ipc" if files else "tcp"
+        )
         self.cwd, self.environment, self.log_file = cwd, dict(environment), work / "kernel.log"
         self.log_file.touch()
         self.process: _Process | None = None
