@@ -32,7 +32,7 @@ from fedkit.fedvalue.service.client import (
 )
 from fedkit.fedvalue.service.demo import until
 from fedkit.fedvalue.service.files import Database, read_secret
-from fedkit.fedvalue.service.server import create_app
+from fedkit.fedvalue.service.server import create_app, listen
 from fedkit.fedvalue.service.store import Limits
 from fedkit.fedvalue.service.wire import check_job_id, check_party, job_to_json
 from fedkit.streams import Streams
@@ -379,6 +379,13 @@ def test_a_body_that_takes_too_long_is_cut_off(house):
     house.counter("shop").open(job())
     with stalled(house, upload().to_bytes()) as line:
         assert line.recv(12)[9:12] == b"408"
+
+
+def test_answers_are_not_held_back():
+    with listen("127.0.0.1", 0) as place, socket.create_connection(place.getsockname()):
+        line, _ = place.accept()
+        with line:
+            assert line.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 @limited(jobs=2, folder_bytes=60_000)

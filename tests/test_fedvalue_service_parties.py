@@ -1,6 +1,7 @@
 """The parties as programs, what they agree to, and runs that are interrupted."""
 
 import contextlib
+import math
 import os
 import stat
 import threading
@@ -60,10 +61,10 @@ class Federation:
 
     def run(self, held=None, **options):
         held = held or self.columns("shop")
-        options = {"timeout": 60.0, "parties": PARTIES[1:]} | options
+        options = {"timeout": 60.0, "poll": 0.01, "parties": PARTIES[1:]} | options
         with self.house.counter("shop", retries=1) as counter:
             return run_task(
-                held, joint_codes(discretise(held.x)), KEY, counter, name="shop", poll=0.01,
+                held, joint_codes(discretise(held.x)), KEY, counter, name="shop",
                 state=self.folder / "shop.run", say=self.said.append, **options,
             )  # fmt: skip
 
@@ -97,6 +98,14 @@ def federation(tmp_path):
     house = House(tmp_path)
     yield Federation(house)
     house.stop()
+
+
+def test_times_to_wait_are_numbers_of_seconds(federation):
+    for name in ("timeout", "poll"):
+        with pytest.raises(ValueError, match=f"{name} is nan; expected a finite number"):
+            federation.run(**{name: math.nan})
+    with pytest.raises(ValueError, match="poll is -1"):
+        answer_jobs(federation.party("bank"), None, poll=-1)
 
 
 def test_a_party_that_drops_out_is_named_and_the_run_goes_on_later(federation, monkeypatch):

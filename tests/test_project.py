@@ -199,6 +199,26 @@ def test_every_make_target_that_is_mentioned_exists() -> None:
             assert f"make {target}" in done.stdout
 
 
+def test_the_readme_switches_the_environment_on_before_its_commands() -> None:
+    before, _, after = README.partition("```bash\nmake setup && . .venv/bin/activate\n```\n")
+    assert "\nfedkit " in after
+    blocks = re.findall(r"```\w+\n.*?```", before, flags=re.DOTALL)
+    assert blocks
+    assert not any(re.search(r"^\S*fedkit ", block, flags=re.MULTILINE) for block in blocks)
+    assert "```python" not in before
+    assert ".venv/" not in before + after
+
+
+def test_every_question_is_named_at_the_top_of_its_part() -> None:
+    text = (ROOT / "book" / "questions.md").read_text("utf-8")
+    _, *parts = re.split(r"^## .*\n\n", text, flags=re.MULTILINE)
+    for part in parts:
+        names, _, questions = part.partition("\n")
+        labels = re.findall(r"^\((q-[\w-]+)\)=\n\*\*.+\*\*$", questions, flags=re.MULTILINE)
+        assert labels == re.findall(r"<(q-[\w-]+)>`", names)
+        assert len(labels) == len(re.findall(r"^\*\*.+\*\*$", questions, flags=re.MULTILINE))
+
+
 def test_every_command_and_option_that_is_mentioned_exists() -> None:
     typer = pytest.importorskip("typer")
     from fedkit.cli import app

@@ -254,9 +254,11 @@ def run_layers(
         layer = todo.pop(0)
         own, rest = rest[: len(layer.specs)], rest[len(layer.specs) :]
         alone = bool(own) and len(own[0]) == 1 and _onednn(x)
-        if alone and isinstance(layer, Conv2d) and todo and isinstance(todo[0], MaxPool):
+        following = todo[0] if todo else None
+        if alone and isinstance(layer, Conv2d) and isinstance(following, MaxPool):
             reach = grown(largest(x) if reach is None else reach, *own)
-            x = layer.pooled(own, x, todo.pop(0).size, reach)  # type: ignore[attr-defined]
+            x = layer.pooled(own, x, following.size, reach)
+            todo.pop(0)
             continue
         if layer.specs:
             reach = None

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from fedkit.checks import real
 from fedkit.fedvalue.data import Columns, label_codes
 from fedkit.fedvalue.protocol.keys import KEY_BYTES, derive
 from fedkit.fedvalue.protocol.messages import PADDING, Counter, Job, MessageError
@@ -114,7 +115,13 @@ def answer_jobs(
         (:class:`CounterUnavailable`).
     poll : float
         Seconds between two looks.
+
+    Raises
+    ------
+    CounterRefused
+        If the server does not let this party in.
     """
+    real("poll", poll, 0, 86400)
     state, most = state or PartyState(), math.inf if max_jobs is None else max_jobs
     answers: dict[str, int] = {}
     left_alone: set[str] = set()
@@ -236,6 +243,8 @@ def run_task(
     """
     if columns.y is None:
         raise ValueError("the task party's columns have no label; read them with label=")
+    real("timeout", timeout, 0, 365 * 86400)
+    real("poll", poll, 0, 86400)
     labels = label_codes(columns.y)
     rows = hashlib.sha256(repr(list(columns.ids)).encode())
     rows.update(np.stack([cells, labels]).astype("<i8").tobytes())
