@@ -238,6 +238,24 @@ def test_gtg_stops_by_its_rule_and_cap():
     flat = estimate(TableGame(np.full(8, 0.7)), GTGShapley())
     assert flat.evaluations == 2
     np.testing.assert_array_equal(flat.values, np.zeros(3))
+    little = TableGame([0.0, 1.0, 0.5, 0.15])  # the round gains 0.15
+    for between, values in ((0.16, np.zeros(2)), (0.14, shapley(little).values)):
+        found = estimate(little, GTGShapley(0.0, between)).values
+        np.testing.assert_allclose(found, values, rtol=1e-12)
+
+
+def test_gtg_compares_the_last_walk_with_each_of_the_ten_before():
+    game, seed = fk.random_unanimity_sum(6, 12, 3), 2
+    means = {
+        k: estimate(game, GTGShapley(0.0, 0.0, walks=k), seed=seed).values for k in range(26, 43)
+    }
+    worst = {
+        k: max(np.mean(np.abs(means[k - b] / means[k] - 1)) for b in range(1, 11)) for k in (36, 42)
+    }
+    between = (worst[36] + worst[42]) / 2
+    assert worst[42] < 0.9 * between < 0.9 * worst[36]
+    assert estimate(game, GTGShapley(0.0, 0.0, between), seed=seed).info["walks"] == 42
+    assert estimate(game, GTGShapley(0.0, 0.0, 1.1 * worst[36]), seed=seed).info["walks"] == 36
 
 
 def test_gtg_sweeps_let_each_player_lead_once():
