@@ -81,7 +81,7 @@ def expand(folder: Path) -> dict[str, str]:
     homes = _homes()
     glance, parts = _glance(homes, pages), dict.fromkeys(pages, "")
     for home, names in homes.items():
-        told = f".. automodule:: {home}\n   :members: {', '.join(names)}"
+        told = f".. automodule:: {home}\n   :no-value:\n   :members: {', '.join(names)}"
         if page_of(home) in parts:
             parts[page_of(home)] += f"### `{home}`\n```{{eval-rst}}\n{told}\n```\n\n"
     return {

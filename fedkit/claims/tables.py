@@ -126,7 +126,7 @@ def claims_table(frame: pd.DataFrame, *, commands: bool = False) -> str:
     number fits too, and, with `commands`, the command that produces each of our numbers.
     """
     head = ["claim", "where", "paper", "ours [95% CI]", "difference", "rule", "verdict"]
-    head += ["also fits", *(["command"] if commands else [])]
+    head += ["other rows", *(["command"] if commands else [])]
     rows = []
     for row in frame.to_dict("records"):
         printed, ours, off = _ours(row)
