@@ -135,7 +135,7 @@ def list_command(
         str | None, typer.Argument(help="One paper: cells done, missing and stale.")
     ] = None,
 ) -> None:
-    """List the papers with the records there are; or the experiments of one, cell by cell."""
+    """List the papers and their records; or the experiments of one, their cells counted."""
     store = _store()
     if paper is None:
         there = Counter(path.relative_to(store.root).parts[:3] for path in store.paths())
@@ -147,7 +147,7 @@ def list_command(
                 typer.echo(f"  {experiment}: records {text}")
         if not there:
             typer.echo(f"no records in {store.root}; {SHIPPED}")
-        typer.echo("fedkit list PAPER shows all experiments, and the cells missing or stale")
+        typer.echo("fedkit list PAPER counts the cells of each experiment: done, missing, stale")
         return
     experiments = all_experiments(paper)
     width = max((len(item.name) for item in experiments), default=0)
@@ -290,6 +290,8 @@ def _remarks(
         yield f"claims without a number of ours: {left}" + f"; see --verdict '{name}'" * there
     if frame["by_construction"].any():
         yield "by construction: holds or fails whatever the data are; counted in no other column"
+    if shown["also_fits"].notna().any():
+        yield "fits k/m too: the same number would reproduce k of the m other rows of its column"
     for other, where in load_claims(paper).paper.get("elsewhere", {}).items():
         if store.paths(other, paper):
             yield f"records at profile {other}: {where}"

@@ -296,10 +296,11 @@ def test_compare_is_compact_and_explains_itself(store, fedkit, monkeypatch):
     line = next(line for line in out.splitlines() if "n = 3 †" in line)
     assert line.endswith("✓ reproduced, fits")
     table = out[out.index("\nclaim  ") :].strip().splitlines()
-    assert max(map(len, table[:-3])) <= 100
+    assert max(map(len, table[:-4])) <= 100
     assert any(row.endswith("✗ not reproduced, by") for row in table)  # what is long goes on below
-    assert table[-3].startswith("claims without a number of ours: ")
-    assert table[-2].startswith("by construction: holds or fails whatever the data are")
+    assert table[-4].startswith("claims without a number of ours: ")
+    assert table[-3].startswith("by construction: holds or fails whatever the data are")
+    assert table[-2].startswith("fits k/m too: ")
     assert table[-1].startswith("† by records that this code no longer gives")
     assert "fedkit run fedowen --profile paper --stale" in table[-1]
     monkeypatch.delenv("COLUMNS")
