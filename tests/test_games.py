@@ -121,7 +121,7 @@ def test_wrong_shapes_are_refused():
 
 
 def test_too_many_players_for_a_table_says_how_many_coalitions():
-    with pytest.raises(ValueError, match="33,554,432"):
+    with pytest.raises(ValueError, match=r"2\*\*25"):
         all_coalitions(25)
     with pytest.raises(ValueError, match=r"2\*\*40"):
         shapley(FunctionGame(40, lambda rows: rows.sum(axis=1)))
@@ -209,11 +209,6 @@ def test_a_normalised_game_refuses_what_the_other_does_not():
         game.value([[True, False]])
 
 
-def inside(rows):
-    rows[:, 0] = True
-    return rows.sum(axis=1)
-
-
 @pytest.mark.parametrize(
     ("call", "words"),
     [
@@ -221,10 +216,6 @@ def inside(rows):
         (lambda: weighted_majority([1, -1], 1), "non-negative integers"),
         (lambda: weighted_majority([1, 1], 0), "quota is 0"),
         (lambda: weighted_majority([True, False], 1), "weights is"),
-        (lambda: tabulate(FunctionGame(2, lambda rows: rows[:, 0] * 1j)), "dtype complex128"),
-        (lambda: tabulate(FunctionGame(2, lambda rows: ["a"] * len(rows))), "expected numbers"),
-        (lambda: tabulate(FunctionGame(2, lambda rows: [[1], [2, 3]])), "a list that is no array"),
-        (lambda: shapley(FunctionGame(2, inside)), "wrote into the coalitions"),
         (lambda: beta_shapley(airport([1, 2, 3]), 1e-320, 1), "alpha is 1e-320 and beta 1; too"),
     ],
 )

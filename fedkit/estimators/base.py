@@ -72,11 +72,13 @@ class Budget:
         """Whether nothing more will be answered."""
         return self.closed or (self.total is not None and self.left_until(self.total) == 0)
 
+    def out_of_patience(self, limit: int) -> bool:
+        """Whether as many calls as belong to distinct evaluations up to `limit` are made."""
+        return self.count == "distinct" and self.calls >= PATIENCE * limit
+
     def left_until(self, limit: int) -> int:
         """What is left of the part of the budget that ends at `limit`; 0 out of patience."""
-        if self.count == "distinct" and self.calls >= PATIENCE * limit:
-            return 0
-        return max(limit - self.spent, 0)
+        return 0 if self.out_of_patience(limit) else max(limit - self.spent, 0)
 
 
 class Accumulator(Protocol):
@@ -160,7 +162,16 @@ class MeanAccumulator:
 
     def add(self, samples: Floats, stratum: int = 0) -> None:
         """Add ``[k, n]`` or ``[k, n, m]`` independent samples of one stratum."""
-        samples = self._checked(samples)
+        samples = np.asarray(samples, dtype=np.float64)
+        if samples.ndim not in (2, 3) or self.n_players not in (None, samples.shape[1]):
+            fault = f"of shape {samples.shape}"
+        else:
+            fault = "" if np.isfinite(samples).all() else "with a NaN or an infinity"
+        if fault:
+            raise ValueError(
+                f"{self.owner} added samples {fault}; expected finite numbers [k, n] or "
+                "[k, n, m], one column per player"
+            )
         k = len(samples)
         if k == 0:
             return
@@ -203,21 +214,6 @@ class MeanAccumulator:
         if len(self.counts) == 1 and self.counts[0] < FEWEST_UNITS:
             return np.full(self._mean.shape[1:], np.nan)
         return satterthwaite(self._variances(), self.counts)
-
-    def _checked(self, samples: Any) -> Floats:
-        try:
-            given = np.asarray(samples)
-        except ValueError:  # ragged
-            given = np.zeros(0, dtype=object)
-        fits = given.dtype.kind in "biuf" and given.ndim in (2, 3)
-        fits = fits and self.n_players in (None, given.shape[1])
-        if not fits or not np.isfinite(given).all():
-            holds = " with a NaN or an infinity" if fits else f" and type {given.dtype}"
-            raise ValueError(
-                f"{self.owner} added samples of shape {given.shape}{holds}; expected finite "
-                "numbers [k, n] or [k, n, m], one column per player"
-            )
-        return given
 
     def _variances(self) -> Floats:
         """Return what each stratum adds to the variance."""

@@ -28,8 +28,9 @@ Rules
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from copy import copy
 from itertools import count as count_up
 from typing import Any
 
@@ -39,7 +40,6 @@ from scipy.special import ndtri
 
 from fedkit.checks import choice, flag, function, having, real, whole
 from fedkit.estimators.base import (
-    PATIENCE,
     Accumulator,
     Budget,
     Count,
@@ -51,15 +51,13 @@ from fedkit.estimators.base import (
 from fedkit.extras import bar, need
 from fedkit.games.coalitions import (
     Known,
-    Memo,
     all_coalitions,
-    ask,
     check_coalitions,
+    keys_of,
     players_of,
-    take,
 )
 from fedkit.games.exact import semivalue
-from fedkit.games.game import Game, MemoGame, NormalisedGame, TableGame
+from fedkit.games.game import FunctionGame, Game, MemoGame, NormalisedGame, TableGame
 from fedkit.games.valuation import Trace, Valuation
 from fedkit.streams import Streams, as_generator
 
@@ -124,7 +122,6 @@ def settled(level: float = 0.95) -> Stop:
 
 
 DENSE_PLAYERS = 16  # hundreds of estimations may run together: 256 KiB each at most
-IDLE = 10_000  # requests in a row that lead nowhere, before giving up
 
 
 def estimate(
@@ -234,25 +231,31 @@ def estimate_many(
         )
     columns = [entry * size if len(entry) == 1 else entry for entry in lists]
 
-    stores: dict[int, _Utilities] = {}
+    memos: dict[int, MemoGame] = {}
     runs = []
     for game, estimator, total, seed in zip(*columns, strict=True):
         players_of(game)
         if isinstance(estimator, Estimator):
             game, estimator = estimator.prepare(game, total)
-        store = stores.setdefault(id(game), _Utilities(game, n_jobs))
-        runs.append(_Estimation(store, estimator, total, seed, count, trace, stop))
-    known = None if any(run.total is None for run in runs) else sum(run.total or 0 for run in runs)
+        if id(game) not in memos:
+            memos[id(game)] = MemoGame(game if n_jobs == 1 else _spread(game, n_jobs))
+        runs.append(_Estimation(memos[id(game)], estimator, total, seed, count, trace, stop))
+    known = None if None in columns[2] else sum(columns[2])
     shown = iter(bar(count_up(), progress, "evaluation", total=known))
     spent = 0
     try:
-        active = [run for run in runs if run.advance(None)]
+        active = [run for run in runs if run.advance()]
         while active:
+            of_one_game = defaultdict(list)
             for run in active:
                 run.grant()
-            for store in stores.values():
-                store.fill()
-            active = [run for run in active if run.advance(run.answer())]
+                of_one_game[id(run.game)].append(run)
+            for some in of_one_game.values():
+                utilities = some[0].game.value(np.concatenate([run.asked for run in some]))
+                cuts = np.cumsum([len(run.asked) for run in some])[:-1]
+                for run, answer in zip(some, np.split(utilities, cuts), strict=True):
+                    run.answer = answer
+            active = [run for run in active if run.advance()]
             before, spent = spent, sum(run.budget.spent for run in runs)
             for _ in range(spent - before):
                 next(shown)
@@ -271,176 +274,122 @@ def _listed(entry: Any) -> list[Any]:
     return list(entry) if several else [entry]
 
 
-class _Utilities:
-    """The utilities of one game, and the coalitions wanted in this step."""
-
-    def __init__(self, game: Game, n_jobs: int) -> None:
-        self.game = game
-        self.n_jobs = n_jobs
-        self.memo = Memo(players_of(game))
-        self.wanted: list[tuple[NDArray[np.bool_], Any]] = []
-
-    def fill(self) -> None:
-        """Evaluate the wanted coalitions that are new."""
-        if not self.wanted:
-            return
-        rows = np.concatenate([rows for rows, _ in self.wanted])
-        if isinstance(self.wanted[0][1], list):
-            keys: Any = [key for _, listed in self.wanted for key in listed]
-        else:
-            keys = np.concatenate([keys for _, keys in self.wanted])
-        self.wanted = []
-        new = self.memo.missing(keys)
-        if len(new):
-            self.memo.add(take(keys, new), ask(self._values, rows[new]))
-
-    def _values(self, rows: NDArray[np.bool_]) -> Any:
-        return self.game.value(rows) if self.n_jobs == 1 else _spread(self.game, rows, self.n_jobs)
-
-
-def _spread(game: Game, rows: NDArray[np.bool_], n_jobs: int) -> Any:
+def _spread(game: Game, n_jobs: int) -> Game:
     """Divide coalitions among processes; what wraps a game, such as its memory, stays here."""
     if isinstance(game, MemoGame | NormalisedGame):
-        return game.by(rows, lambda asked: _spread(game.game, asked, n_jobs))
-    if len(rows) <= 1:
-        return game.value(rows)
+        wrapper = copy(game)
+        vars(wrapper)["game"] = _spread(game.game, n_jobs)
+        return wrapper
     joblib = need("joblib", "run")
-    jobs = min(joblib.effective_n_jobs(n_jobs), len(rows))
-    parts = joblib.Parallel(n_jobs=jobs)(
-        joblib.delayed(ask)(game.value, part) for part in np.array_split(rows, jobs)
-    )
-    return np.concatenate(parts)
+    jobs = joblib.effective_n_jobs(n_jobs)
+
+    def value(rows: NDArray[np.bool_]) -> NDArray[Any]:
+        parts = np.array_split(rows, max(min(jobs, len(rows)), 1))
+        return np.concatenate(joblib.Parallel(jobs)(joblib.delayed(game.value)(p) for p in parts))
+
+    return FunctionGame(game.n_players, value)
 
 
-@dataclass
 class _Estimation:
     """One estimation: its generator, its budget, and the request it waits for."""
 
-    store: _Utilities
-    estimator: Estimator
-    total: int | None
-    seed: Seed
-    count: Count
-    trace: bool
-    stop: Stop | None = None
-    points: list[tuple[int, int, NDArray[np.float64]]] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        n, self.idle = self.store.game.n_players, 0
-        self.name = type(self.estimator).__name__
-        self._check(n)
-        self.budget = Budget(self.total, self.count)
-        self.accumulator: Any = having(
-            f"accumulator of {self.name}", self.estimator.accumulator(n),
-            "values", "standard_errors", "degrees_of_freedom", "info",
-        )  # fmt: skip
+    def __init__(
+        self,
+        game: MemoGame,
+        estimator: Estimator,
+        total: int | None,
+        seed: Seed,
+        count: Count,
+        trace: bool,
+        stop: Stop | None,
+    ) -> None:
+        n = game.n_players
+        self.game, self.estimator, self.seed, self.stop = game, estimator, seed, stop
+        self.name = type(estimator).__name__
+        self._check(n, total, count)
+        self.budget = Budget(total, count)
+        self.accumulator: Any = estimator.accumulator(n)
         if isinstance(self.accumulator, MeanAccumulator):
             self.accumulator.owner, self.accumulator.n_players = self.name, n
-        all_of_them = self.count == "distinct" and self.total is not None and self.total >= 2**n
-        ends_there = all_of_them and not self.estimator.stops
-        weights = self.estimator.weights(n) if ends_there else None
+        all_of_them = count == "distinct" and total is not None and total >= 2**n
+        weights = estimator.weights(n) if all_of_them and not estimator.stops else None
         self.exact = weights is not None
         if weights is not None:
             self.accumulator = FinishedAccumulator()
-            self.requests: Requests = _enumerate(n, weights, self.accumulator)
+            self.requests = _enumerate(n, weights, self.accumulator)
         else:
-            rng = as_generator(self.seed)
-            made = self.estimator.sample(n, rng, self.accumulator, self.budget)
-            self.requests = having(f"sample of {self.name}", made, "send", "close")
-        self.asked: NDArray[np.bool_] = np.zeros((0, n), dtype=np.bool_)
-        self.keys: Any = None
+            self.requests = estimator.sample(n, as_generator(seed), self.accumulator, self.budget)
+        self.answer: NDArray[np.float64] | None = None
         self.seen = Known(n, DENSE_PLAYERS)
+        self.points: list[tuple[int, int, NDArray[np.float64]]] | None = [] if trace else None
 
-    def _check(self, n: int) -> None:
+    def _check(self, n: int, total: int | None, count: Count) -> None:
         having("estimator", self.estimator, "sample", "accumulator", "minimum")
-        if self.total is None:
+        if total is None:
             if not self.estimator.stops:
                 raise ValueError(
                     f"{self.name} has no stop of its own; pass a budget or set its size (walks, "
                     "draws)"
                 )
             return
-        whole("budget", self.total)
-        smallest = self.estimator.minimum(n, self.count)
-        if self.total < smallest:
+        whole("budget", total)
+        smallest = self.estimator.minimum(n, count)
+        if total < smallest:
             raise ValueError(
-                f"budget is {self.total} with count={self.count!r}; {self.name} needs at least "
+                f"budget is {total} with count={count!r}; {self.name} needs at least "
                 f"{smallest} to walk through {n} players once"
             )
 
-    def advance(self, answer: NDArray[np.float64] | None) -> bool:
-        """Hand an answer to the estimator; return whether it asks for more."""
+    def advance(self) -> bool:
+        """Hand the answer to the estimator; return whether it asks for more."""
         try:
-            asked = next(self.requests) if answer is None else self.requests.send(answer)
+            asked = (
+                next(self.requests) if self.answer is None else self.requests.send(self.answer)
+            )
         except StopIteration:
             self._note()
             return False
         self._note()
-        if self.budget.closed or (answer is not None and self._stopped()):
+        if self.budget.closed or (self.answer is not None and self._stopped()):
             self.requests.close()
             return False
         try:
-            self.asked = check_coalitions(asked, self.store.game.n_players)
+            self.asked = check_coalitions(asked, self.game.n_players)
         except ValueError as error:
             raise ValueError(f"{self.name} asked for what is none: {error}") from error
         return True
 
     def grant(self) -> None:
-        """Cut the request to what the budget allows, count it, and want it evaluated."""
-        keys = self.store.memo.keys(self.asked)
+        """Cut the request to what the budget allows, and count it."""
+        budget, keys = self.budget, keys_of(self.asked)
         new = self.seen.missing(keys)
         filled = self.asked.any(axis=1)
-        if self.count == "calls" and _are_ends(self.asked):
+        if budget.count == "calls" and _are_ends(self.asked):
             filled = np.zeros_like(filled)  # known before any walk: nobody is charged for them
-        granted, remaining = len(self.asked), self.budget.remaining
-        if self.count == "distinct":
-            if self.total is not None and self.budget.calls >= PATIENCE * self.total:
-                granted = 0
-            elif len(new) > remaining:
-                granted = int(new[remaining])
-        elif filled.sum() > remaining:
-            granted = int(np.flatnonzero(filled)[remaining])
-        if granted < len(self.asked):
-            self.budget.closed = True
-            self.asked, filled, keys = self.asked[:granted], filled[:granted], keys[:granted]
-            new = new[new < granted]
-        fresh = take(keys, new)
-        self.seen.meet(fresh)
-        # calls are an end in sight where they are counted, or where something is learnt from them
-        ends = filled.any() and (self.total is not None or self.accumulator.values() is not None)
-        self.idle = 0 if len(new) or ends else self.idle + 1
-        if self.idle >= IDLE:
-            raise ValueError(
-                f"{self.name} asked {IDLE} times in a row for nothing new, or for the empty "
-                "coalition; it would never end"
-            )
-        self.budget.evaluations += len(new)
-        self.budget.calls += int(filled.sum())
-        self.keys = keys
-        if len(new):
-            self.store.wanted.append((self.asked[new], fresh))
-
-    def answer(self) -> NDArray[np.float64]:
-        """Return the utilities of what was granted."""
-        memo = self.store.memo
-        return memo.utilities(self.keys) if memo.size else np.zeros(0)
+        costly = new if budget.count == "distinct" else np.flatnonzero(filled)
+        granted = len(self.asked)
+        if budget.total is not None and budget.out_of_patience(budget.total):
+            granted = 0
+        elif len(costly) > budget.remaining:
+            granted = int(costly[budget.remaining])
+        budget.closed = granted < len(self.asked)
+        self.asked, new = self.asked[:granted], new[new < granted]
+        self.seen.meet(keys[new])
+        budget.evaluations += len(new)
+        budget.calls += int(filled[:granted].sum())
 
     def _note(self) -> None:
-        values = self.accumulator.values() if self.trace else None
-        if values is None:
+        values = None if self.points is None else self.accumulator.values()
+        if self.points is None or values is None:
             return
         point = (self.budget.evaluations, self.budget.calls, values)
         if self.points and self.points[-1][:2] == point[:2]:
-            self.points[-1] = point
-        else:
-            self.points.append(point)
+            self.points.pop()
+        self.points.append(point)
 
     def _stopped(self) -> bool:
         found = None if self.stop is None else self.so_far()
-        if found is None or self.stop is None:
-            return False
-        answer = self.stop(found)
-        return answer is not None and flag("what stop returned", answer)
+        return self.stop is not None and found is not None and bool(self.stop(found))
 
     def so_far(self) -> Valuation | None:
         return None if self.accumulator.values() is None else self.result()
@@ -449,10 +398,10 @@ class _Estimation:
         accumulator: Accumulator = self.accumulator
         values, errors = accumulator.values(), accumulator.standard_errors()
         names = getattr(accumulator, "names", None)
-        n = len(names or range(self.store.game.n_players))
+        n = len(names or range(self.game.n_players))
         if values is None or errors is None:
             raise ValueError(
-                f"{self.name} finished no walk within its budget of {self.total}; raise the budget"
+                f"{self.name} finished no walk within its budget of {self.budget.total}; raise it"
             )
         if np.shape(values)[:1] != (n,):
             raise ValueError(
@@ -461,7 +410,7 @@ class _Estimation:
             )
         plain = type(self.estimator).__repr__ is object.__repr__  # an address tells nothing
         trace = None
-        if self.trace:
+        if self.points:
             evaluations, calls, on_the_way = zip(*self.points, strict=True)
             trace = Trace(np.array(evaluations), np.array(calls), np.array(on_the_way))
         return Valuation(

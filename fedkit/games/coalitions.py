@@ -1,8 +1,7 @@
-"""Coalitions as bit masks: checks, indices, and the store of utilities already known."""
+"""Coalitions as bit masks: checks, indices, and the numbers of those met so far."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,10 +12,8 @@ from fedkit.checks import having, whole
 __all__ = [
     "Coalitions",
     "Known",
-    "Memo",
     "Utilities",
     "all_coalitions",
-    "ask",
     "bit_index",
     "check_coalitions",
     "check_table_size",
@@ -24,8 +21,8 @@ __all__ = [
     "coalition_index",
     "coalitions_between",
     "ends",
+    "keys_of",
     "players_of",
-    "take",
 ]
 
 Coalitions = NDArray[np.bool_]
@@ -65,16 +62,7 @@ def check_utilities(utilities: ArrayLike, coalitions: Coalitions) -> Utilities:
     A utility that is not finite is never averaged away: the first coalition that has one is
     named in the error.
     """
-    try:
-        given = np.asarray(utilities)
-    except (TypeError, ValueError, RuntimeError) as error:  # ragged, or a tensor with a gradient
-        raise ValueError(
-            f"the game returned a {type(utilities).__name__} that is no array; expected one "
-            "number per coalition (of a tensor: detach().cpu().numpy())"
-        ) from error
-    if given.dtype.kind not in "biuf":
-        raise ValueError(f"the game returned utilities of dtype {given.dtype}; expected numbers")
-    array = np.asarray(given, dtype=np.float64)
+    array = np.asarray(utilities, dtype=np.float64)
     if array.ndim not in (1, 2) or len(array) != len(coalitions):
         raise ValueError(
             f"the game returned utilities of shape {array.shape} for {len(coalitions)} "
@@ -89,17 +77,6 @@ def check_utilities(utilities: ArrayLike, coalitions: Coalitions) -> Utilities:
             "replace it inside the game (by a floor, say) if its model has diverged"
         )
     return array
-
-
-def ask(value: Callable[[Coalitions], Any], coalitions: Coalitions) -> Utilities:
-    """Return what a game says of coalitions, which it must leave as they are."""
-    given = coalitions.copy()
-    utilities = check_utilities(value(given), coalitions)
-    if not np.array_equal(given, coalitions):
-        raise ValueError(
-            "the game wrote into the coalitions that it was given; let it work on a copy"
-        )
-    return utilities
 
 
 def coalition_index(coalitions: ArrayLike) -> NDArray[np.int64]:
@@ -138,6 +115,14 @@ def bit_index(rows: Coalitions) -> NDArray[np.int64]:
     return packed.view("<i8").astype(np.int64, copy=False).reshape(-1)
 
 
+def keys_of(rows: Coalitions) -> NDArray[Any]:
+    """Return one hashable key per row: its index, of many players its packed bits."""
+    if rows.shape[1] <= MAX_INDEX_PLAYERS:
+        return bit_index(rows)
+    packed = np.packbits(rows, axis=1)
+    return packed.view(f"S{packed.shape[1]}").reshape(-1)
+
+
 def all_coalitions(n_players: int) -> Coalitions:
     """Return every coalition as ``bool[2**n, n]``; row `k` is the coalition of index `k`.
 
@@ -174,97 +159,41 @@ def check_table_size(n_players: int) -> None:
     """Refuse a table of all coalitions that would not fit."""
     whole("n_players", n_players, 1)
     if n_players > MAX_TABLE_PLAYERS:
-        many = f" = {2**n_players:,}" if n_players < 64 else ""
         raise ValueError(
-            f"n_players is {n_players}: 2**{n_players}{many} coalitions; a table holds at "
-            f"most {MAX_TABLE_PLAYERS} players, so use a sampling estimator"
+            f"n_players is {n_players}: 2**{n_players} coalitions; a table holds at most "
+            f"{MAX_TABLE_PLAYERS} players, so use a sampling estimator"
         )
 
 
 class Known:
-    """Coalitions met so far, by bit mask, each with the number of its row.
+    """Coalitions met so far, by bit mask, each with a number in the order of meeting.
 
-    Of few players a dense table of row numbers is used; above that a dictionary whose keys
-    are the packed bits, so any number of players works.
+    Of few players a dense table of numbers is used, of more a dictionary.
     """
 
     def __init__(self, n_players: int, dense_players: int) -> None:
-        self.n_players = n_players
         self.size = 0
-        self._row: NDArray[np.int32] | None = None
-        self._rows: dict[int | bytes, int] = {}
+        self._table: NDArray[np.int32] | None = None
+        self._numbers: dict[int | bytes, int] = {}
         if n_players <= dense_players:
-            self._row = np.full(2**n_players, -1, dtype=np.int32)
+            self._table = np.full(2**n_players, -1, dtype=np.int32)
 
-    def keys(self, coalitions: Coalitions) -> Any:
-        """Return one hashable key per coalition (an int64 array, or a list of bytes)."""
-        if self.n_players <= MAX_INDEX_PLAYERS:
-            return bit_index(coalitions)
-        return [row.tobytes() for row in np.packbits(coalitions, axis=1)]
+    def numbers(self, keys: NDArray[Any]) -> NDArray[np.int64]:
+        """Return the number of each key, -1 where it is not known."""
+        if self._table is not None:
+            return self._table[keys].astype(np.int64)
+        return np.array([self._numbers.get(key, -1) for key in keys.tolist()], dtype=np.int64)
 
-    def rows(self, keys: Any) -> NDArray[np.int64]:
-        """Return the row of each key in the store, -1 where it is not known."""
-        if self._row is not None:
-            return self._row[keys].astype(np.int64)
-        listed = keys if isinstance(keys, list) else keys.tolist()
-        return np.array([self._rows.get(key, -1) for key in listed], dtype=np.int64)
-
-    def missing(self, keys: Any) -> NDArray[np.int64]:
+    def missing(self, keys: NDArray[Any]) -> NDArray[np.int64]:
         """Return the positions of unknown keys, first occurrences only, in order."""
-        unknown = np.flatnonzero(self.rows(keys) < 0)
-        if len(unknown) < 2:
-            return unknown
-        chosen = take(keys, unknown)
-        if isinstance(chosen, list):
-            first: dict[bytes, int] = {}
-            for place, key in enumerate(chosen):
-                first.setdefault(key, place)
-            return unknown[list(first.values())]
-        return unknown[np.sort(np.unique(chosen, return_index=True)[1])]
+        unknown = np.flatnonzero(self.numbers(keys) < 0)
+        return unknown[np.sort(np.unique(keys[unknown], return_index=True)[1])]
 
-    def meet(self, keys: Any) -> None:
+    def meet(self, keys: NDArray[Any]) -> None:
         """Number new distinct keys."""
         numbers = np.arange(self.size, self.size + len(keys), dtype=np.int32)
-        if self._row is not None:
-            self._row[keys] = numbers
+        if self._table is not None:
+            self._table[keys] = numbers
         else:
-            listed = keys if isinstance(keys, list) else keys.tolist()
-            self._rows.update(zip(listed, numbers.tolist(), strict=True))
+            self._numbers.update(zip(keys.tolist(), numbers.tolist(), strict=True))
         self.size += len(keys)
-
-
-class Memo(Known):
-    """Utilities already known: the store behind MemoGame and the estimators' driver."""
-
-    def __init__(self, n_players: int) -> None:
-        super().__init__(n_players, dense_players=20)
-        self._utilities: Utilities | None = None
-
-    def add(self, keys: Any, utilities: Utilities) -> None:
-        """Store new distinct keys with their utilities."""
-        start, stop = self.size, self.size + len(utilities)
-        if self._utilities is None:
-            self._utilities = np.empty((max(64, stop), *utilities.shape[1:]))
-        elif utilities.shape[1:] != self._utilities.shape[1:]:
-            raise ValueError(
-                f"the game returned utilities of shape {utilities.shape} after rows of shape "
-                f"{self._utilities.shape[1:]}; the number of outputs must not change"
-            )
-        if stop > len(self._utilities):
-            grown = np.empty((max(stop, 2 * len(self._utilities)), *utilities.shape[1:]))
-            grown[:start] = self._utilities[:start]
-            self._utilities = grown
-        self._utilities[start:stop] = utilities
-        self.meet(keys)
-
-    def utilities(self, keys: Any) -> Utilities:
-        """Return the utilities of known keys."""
-        assert self._utilities is not None
-        return self._utilities[self.rows(keys)]
-
-
-def take(keys: Any, positions: NDArray[np.int64]) -> Any:
-    """Select keys by position, whatever container holds them."""
-    if isinstance(keys, list):
-        return [keys[i] for i in positions.tolist()]
-    return keys[positions]

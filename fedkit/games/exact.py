@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.special import betaln
 
 from fedkit.checks import real
-from fedkit.games.coalitions import ask, players_of
+from fedkit.games.coalitions import check_utilities, players_of
 from fedkit.games.game import Game, TableGame, tabulate
 from fedkit.games.valuation import Valuation
 
@@ -167,7 +167,7 @@ def leave_one_out(game: Game) -> Valuation:
     """
     n = players_of(game)
     rows = np.concatenate([np.ones((1, n), dtype=np.bool_), ~np.eye(n, dtype=np.bool_)])
-    utilities = ask(game.value, rows)
+    utilities = check_utilities(game.value(rows), rows)
     values = utilities[0] - utilities[1:]
     calls = n + 1 if n > 1 else 1  # with one player, leaving it out gives the empty coalition
     return Valuation(values, np.zeros_like(values), n + 1, calls, "leave_one_out", exact=True)

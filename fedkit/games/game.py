@@ -21,18 +21,17 @@ from numpy.typing import ArrayLike
 from fedkit.checks import choice, function, one_line, whole
 from fedkit.games.coalitions import (
     Coalitions,
-    Memo,
+    Known,
     Utilities,
     all_coalitions,
-    ask,
     bit_index,
     check_coalitions,
     check_table_size,
     check_utilities,
     coalitions_between,
     ends,
+    keys_of,
     players_of,
-    take,
 )
 
 __all__ = [
@@ -45,6 +44,7 @@ __all__ = [
     "tabulate",
 ]
 
+DENSE_PLAYERS = 20  # a table of 4 MiB
 TABLE_BATCH = 2**16  # coalitions at once: all of up to 16 players, and little memory beyond
 
 
@@ -76,13 +76,7 @@ class TableGame:
     values: Utilities
 
     def __post_init__(self) -> None:
-        try:
-            given = np.array(self.values)
-        except ValueError:  # ragged
-            given = np.zeros(0)
-        if given.dtype.kind not in "biuf":
-            raise ValueError(f"values have dtype {given.dtype}; expected numbers")
-        values = given.astype(np.float64)
+        values = np.array(self.values, dtype=np.float64)
         n = max(len(values) if values.ndim else 0, 1).bit_length() - 1
         if values.ndim not in (1, 2) or n < 1 or len(values) != 2**n:
             raise ValueError(
@@ -122,7 +116,8 @@ class FunctionGame:
         function("function", self.function)
 
     def value(self, coalitions: ArrayLike) -> Utilities:
-        return ask(self.function, check_coalitions(coalitions, self.n_players))
+        rows = check_coalitions(coalitions, self.n_players)
+        return check_utilities(self.function(rows), rows)
 
 
 class MemoGame:
@@ -139,7 +134,8 @@ class MemoGame:
     def __init__(self, game: Game) -> None:
         self.game = game
         self.calls = 0
-        self._memo = Memo(players_of(game))
+        self._known = Known(players_of(game), DENSE_PLAYERS)
+        self._utilities: Utilities = np.zeros(0)
 
     @property
     def n_players(self) -> int:
@@ -147,20 +143,36 @@ class MemoGame:
 
     @property
     def evaluations(self) -> int:
-        return self._memo.size
+        return self._known.size
 
     def value(self, coalitions: ArrayLike) -> Utilities:
-        return self.by(coalitions, self.game.value)
-
-    def by(self, coalitions: ArrayLike, value: Callable[[Coalitions], Any]) -> Utilities:
-        """Return the utilities, the new ones as `value` gives them in the place of the game."""
         rows = check_coalitions(coalitions, self.n_players)
-        keys = self._memo.keys(rows)
-        new = self._memo.missing(keys)
-        if len(new) or not self._memo.size:
-            self._memo.add(take(keys, new), ask(value, rows[new]))
+        keys = keys_of(rows)
+        new = self._known.missing(keys)
+        if len(new) or not self.evaluations:
+            self._keep(check_utilities(self.game.value(rows[new]), rows[new]))
+            self._known.meet(keys[new])
         self.calls += len(rows)
-        return self._memo.utilities(keys)
+        return self._utilities[self._known.numbers(keys)]
+
+    def _keep(self, new: Utilities) -> None:
+        """Store utilities behind those that are known, with room for as many again."""
+        start, stop = self.evaluations, self.evaluations + len(new)
+        if not start:
+            self._utilities = np.empty((0, *new.shape[1:]))
+        _same_outputs(new, self._utilities)
+        if stop > len(self._utilities):
+            room = np.empty((max(stop, 64), *new.shape[1:]))
+            self._utilities = np.concatenate([self._utilities, room])
+        self._utilities[start:stop] = new
+
+
+def _same_outputs(new: Utilities, before: Utilities) -> None:
+    if new.shape[1:] != before.shape[1:]:
+        raise ValueError(
+            f"the game returned utilities of shape {new.shape} after rows of shape "
+            f"{before.shape[1:]}; the number of outputs must not change"
+        )
 
 
 NoGainRule = Literal["shift", "absolute", "raise"]
@@ -190,12 +202,8 @@ class NormalisedGame:
         return self.game.n_players
 
     def value(self, coalitions: ArrayLike) -> Utilities:
-        return self.by(coalitions, self.game.value)
-
-    def by(self, coalitions: ArrayLike, value: Callable[[Coalitions], Any]) -> Utilities:
-        """Return the utilities from those that `value` gives in the place of the game."""
         rows = check_coalitions(coalitions, self.n_players)
-        return (ask(value, rows) - self.empty) / self.scale
+        return (check_utilities(self.game.value(rows), rows) - self.empty) / self.scale
 
     def restore(self, values: ArrayLike) -> Utilities:
         """Turn values (or standard errors) of this game into the units of `game`."""
@@ -227,7 +235,7 @@ def normalise(game: Game, *, no_gain: NoGainRule = "shift") -> NormalisedGame:
     """
     choice("no_gain", no_gain, ("shift", "absolute", "raise"))
     rows = ends(players_of(game))
-    empty, grand = ask(game.value, rows)
+    empty, grand = check_utilities(game.value(rows), rows)
     gain = grand - empty
     if no_gain == "raise" and not np.all(gain > 0):
         raise ValueError(
@@ -263,10 +271,6 @@ def tabulate(game: Game, *, batch_size: int = TABLE_BATCH) -> TableGame:
     parts = []
     for start in range(0, 2**n, step):
         rows = coalitions_between(start, min(start + step, 2**n), n)
-        parts.append(ask(game.value, rows))
-        if parts[-1].shape[1:] != parts[0].shape[1:]:
-            raise ValueError(
-                f"the game returned rows of shape {parts[-1].shape[1:]} after rows of shape "
-                f"{parts[0].shape[1:]}; the number of outputs must not change"
-            )
-    return TableGame(parts[0] if len(parts) == 1 else np.concatenate(parts))
+        parts.append(check_utilities(game.value(rows), rows))
+        _same_outputs(parts[-1], parts[0])
+    return TableGame(np.concatenate(parts))
