@@ -243,7 +243,6 @@ def test_a_federation_trains_a_module_as_it_trains_our_architecture(path, monkey
 
 
 NET = Net()
-GRADED = next(NET.parameters()).flatten()
 _, _, X, Y = setting(615)
 
 
@@ -260,9 +259,6 @@ _, _, X, Y = setting(615)
         (lambda: values(NET, lambda out, y: out), "utility returned tensor"),
         (lambda: values(NET, lambda out, y: [1.0] * (1 + (out[0, 0] > 0))), "several lengths"),
         (lambda: fk.ScikitLinear(Ridge()), "Ridge has no coef_"),
-        (lambda: fk.shapley(fk.FunctionGame(3, lambda c: GRADED[: len(c)])), "a Tensor that is no"),
-        (lambda: fk.Evaluator(nn.LazyLinear(3), X, Y), "LazyLinear has parameters without a shape"),
-        (lambda: fk.Evaluator(torch.jit.script(nn.Linear(8, 3)), X, Y), "compiled by TorchScript"),
     ],
 )
 def test_what_cannot_be_evaluated_is_refused(make, sentence):

@@ -108,16 +108,6 @@ def test_logits_are_those_of_a_torch_module(case):
                 torch.testing.assert_close(alone[0], reference, rtol=1e-4, atol=1e-5)
 
 
-def test_gradients_reach_every_parameter_of_every_model():
-    arch = build("resnet20", (3, 16, 16), 4)
-    params = torch.stack([arch.init(np.random.default_rng(s)) for s in range(2)])
-    params.requires_grad_()
-    x = torch.from_numpy(np.random.default_rng(0).standard_normal((2, 5, 3, 16, 16)))
-    arch.forward(params, x.float()).square().sum().backward()
-    assert params.grad is not None
-    assert (params.grad != 0).float().mean() > 0.9
-
-
 def test_init_is_pytorchs_default_rule_and_depends_on_the_generator_alone():
     arch = build("lenet5", (1, 28, 28), 10)
     first, again = (arch.init(np.random.default_rng(7)) for _ in range(2))
@@ -185,12 +175,6 @@ def test_pooling_is_torchs_ties_and_gradients_included(shape):
         assert torch.equal(out, max_pool_2x2(x))  # without a gradient
         gradients.append(torch.autograd.grad((out * weights).sum(), leaf)[0])
     assert torch.equal(*gradients)
-
-
-def test_pooling_keeps_a_nan():
-    x = torch.zeros(1, 1, 2, 2)
-    x[0, 0, 1, 0] = torch.nan
-    assert torch.isnan(max_pool_2x2(x)).all()
 
 
 def test_other_sizes_take_torchs_kernel():

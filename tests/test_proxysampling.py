@@ -131,19 +131,6 @@ def test_kernels_of_many_players_need_no_table(family, monkeypatch):
     assert peak < 2e7  # a table of 601 ** 3 numbers would be 1.7e9 bytes
 
 
-def test_where_no_factor_is_found_noise_is_raised(monkeypatch):
-    rows = all_coalitions(5)
-    likelihood = proxies._likelihood
-    needed = proxies.NOISES[-1]
-    monkeypatch.setattr(
-        proxies, "_likelihood",
-        lambda kernel, noise, y: likelihood(kernel, noise, y) if noise >= needed else -np.inf,
-    )  # fmt: skip
-    grid = candidates("linear", np.ones(5))
-    y = np.random.default_rng(0).normal(size=(32, 1))
-    assert proxies._likeliest(grid, rows, y).noise == needed
-
-
 def test_cross_validation_takes_the_proxy_that_fits():
     rows = all_coalitions(9)[np.random.default_rng(0).permutation(512)[:150]]
     d = np.arange(1.0, 10.0)
@@ -445,14 +432,6 @@ def test_folds_and_their_shares_are_those_of_the_plain_loop(monkeypatch):
         one, two = again(fold)
         expected = found.share[k] * one + (1.0 - found.share[k]) * two
         np.testing.assert_allclose(found.predict(rows[fold], k), expected, atol=1e-3)
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "share"),
-    [(1.0, 2.0, 1.0), (2.0, 1.0, 0.0), (1.0, -3.0, 0.75), (1.0, 1.0, 1.0)],
-)
-def test_a_share_is_within_0_and_1(one, other, share):
-    assert lifted.best_share(*(np.full((1, 1, 1), x) for x in (one, other))) == share
 
 
 def test_where_outputs_tell_less_than_their_score_it_falls_back(monkeypatch):

@@ -8,7 +8,6 @@ from test_models import lenet, mlp
 from torch import nn
 
 from fedkit.learning.architectures import build
-from fedkit.learning.device import find_device
 from fedkit.learning.training import LocalSGD, train_clients
 
 torch.set_num_threads(1)
@@ -113,14 +112,6 @@ def test_an_overflow_stays_with_its_client(path):
     config = LocalSGD(1.0, batch_size=8, epochs=2)
     got = train_clients(arch, start, data, config, generators(3), path=path)
     assert torch.isfinite(got).all(dim=1).tolist() == [True, False, True]
-
-
-def test_the_number_of_a_gpu_is_no_device_though_torch_takes_it(monkeypatch):
-    there = torch.ones(1)
-    monkeypatch.setattr(torch, "zeros", lambda *_, **__: there)  # as if every device were there
-    assert find_device("cuda:0") == torch.device("cuda:0")
-    with pytest.raises(ValueError, match="device is 0; expected 'cpu', or 'cuda'"):
-        find_device(0)
 
 
 def test_clients_that_do_not_match_are_refused():

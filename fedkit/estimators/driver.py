@@ -343,9 +343,7 @@ class _Estimation:
     def advance(self) -> bool:
         """Hand the answer to the estimator; return whether it asks for more."""
         try:
-            asked = (
-                next(self.requests) if self.answer is None else self.requests.send(self.answer)
-            )
+            asked = next(self.requests) if self.answer is None else self.requests.send(self.answer)
         except StopIteration:
             self._note()
             return False

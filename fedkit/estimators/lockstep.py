@@ -17,9 +17,10 @@ from fedkit.estimators.base import (
     MeanAccumulator,
     Requests,
     blocks,
+    random_orders,
 )
 
-__all__ = ["RunningMeans", "Walks", "walk_permutations", "walk_together", "walk_until"]
+__all__ = ["RunningMeans", "walk_blocks", "walk_permutations", "walk_until"]
 
 
 @dataclass(frozen=True)
@@ -32,11 +33,10 @@ class Walks:
 
 
 def _affordable(budget: Budget, limit: int | None, cost: int, wanted: int) -> int:
-    """Return how many of `wanted` walks to start together.
+    """Return how many of `wanted` walks surely fit if each costs all of `cost`; at least one.
 
-    As many as surely fit if each costs all of `cost`; but at least one, which the budget may
-    then cut.  So walks started together never compete for the budget, the result is that of
-    walking one after another, and what truncation saves is spent on the next group.
+    So walks started together never compete for the budget, the result is that of walking one after
+    another, and what truncation saves is spent on the next group.
     """
     left = UNLIMITED if limit is None else budget.left_until(limit)
     return int(min(wanted, max(left // max(cost, 1), 1), LARGEST_BLOCK))
@@ -51,25 +51,11 @@ def walk_together(
     lengths: NDArray[np.int64] | None = None,
     grand: Floats | None = None,
 ) -> Generator[NDArray[np.bool_], Floats, Walks]:
-    """Add the players of each walk one by one and credit the increments.
+    """Add the players of each walk ``[W, n]`` one by one, from `start`; credit the increments.
 
-    Parameters
-    ----------
-    orders : int64 array, shape (W, n)
-        Order of the players in each walk.
-    start : float64 array, shape () or (m,)
-        Utility from which every walk starts.
-    is_open : callable
-        From the utilities before a step, ``(W,)`` or ``(W, m)``, to whether the step is looked
-        at.  An output for which it is not keeps its utility: increment 0.
-    budget : Budget
-        What is left to spend.
-    limit : int or None
-        Stop when the budget has spent this much.
-    lengths : int64 array, shape (W,), optional
-        How many players each walk visits, all if not said.
-    grand : float64 array, optional
-        The utility of all `n` players where it is known already; it is not asked for again.
+    `is_open` says of the utilities before a step, ``[W]`` or ``[W, m]``, whether the step is looked
+    at; an output for which it is not keeps its utility.  A walk visits its first `lengths` players,
+    all if not said, until the budget has spent `limit`; `grand` is not asked for where it is known.
     """
     walks, n = orders.shape
     ranks = np.argsort(orders, axis=1)
@@ -118,18 +104,9 @@ def walk_until(
 ) -> Requests:
     """Walk from a utility of 0 until the budget has spent `limit`; without one, `wanted` walks.
 
-    What truncation, or a walk of few players, saves is spent on fresh walks.
-
-    Parameters
-    ----------
-    limit, wanted : int, optional
-        One of the two; `wanted` is not used with a `limit`.
-    cost : int
-        Calls of the longest walk.
-    draw : callable
-        From a number of walks to their orders and lengths, as in :func:`walk_together`.
-    accumulator : MeanAccumulator
-        What the walks credit is added to its `stratum`; its info counts them.
+    What truncation, or a walk of few players, saves is spent on fresh walks.  `draw` makes orders
+    and lengths of so many walks, as in :func:`walk_together`, the longest of which is `cost` calls;
+    what they credit is added to a stratum of the accumulator, whose info counts them.
     """
     for size in blocks(wanted if limit is None else None):
         left = size
@@ -177,6 +154,24 @@ def walk_permutations(
         if budget.exhausted:
             break
     return found
+
+
+def walk_blocks(
+    walks: int | None,
+    n: int,
+    rng: np.random.Generator,
+    start: Floats,
+    is_open: Callable[[Floats], NDArray[np.bool_]],
+    budget: Budget,
+    accumulator: MeanAccumulator,
+    grand: Floats | None = None,
+) -> Requests:
+    """Walk random permutations, so many, or until the budget or what is looked at ends."""
+    for size in blocks(walks):
+        asked, orders = budget.calls, random_orders(rng, size, n)
+        yield from walk_permutations(orders, start, is_open, budget, accumulator, grand)
+        if budget.exhausted or budget.calls == asked:
+            return  # no walk looks at anything: all walks are equal
 
 
 class RunningMeans:

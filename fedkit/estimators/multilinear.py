@@ -162,13 +162,8 @@ def _reversed_bits(k: int) -> float:
 class GroupAccumulator:
     """Mean of samples that come in dependent groups, with errors from the largest unit.
 
-    Parameters
-    ----------
-    sizes : list of int
-        Sizes of the units, from 1 to that of the independent group, ascending.
-    pair : int
-        The unit over which the mean is taken, one of `sizes`; where not even one is whole, the
-        single samples are.
+    `sizes` of the units ascend from 1 to that of the independent group; the mean is taken over
+    those of size `pair`, or over single samples where not even one is whole.
     """
 
     def __init__(self, sizes: list[int], pair: int) -> None:

@@ -15,11 +15,10 @@ from fedkit.estimators.base import (
     Floats,
     MeanAccumulator,
     Requests,
-    blocks,
     check_size,
     random_orders,
 )
-from fedkit.estimators.lockstep import RunningMeans, walk_permutations
+from fedkit.estimators.lockstep import RunningMeans, walk_blocks, walk_permutations
 from fedkit.games.coalitions import ends
 from fedkit.games.exact import shapley_weights
 
@@ -66,18 +65,13 @@ class TruncatedMonteCarlo(Estimator):
         self, n_players: int, rng: np.random.Generator, accumulator: MeanAccumulator, budget: Budget
     ) -> Requests:
         empty, grand = yield ends(n_players)
-        for size in blocks(self.walks):
-            asked = budget.calls
-            yield from walk_permutations(
-                random_orders(rng, size, n_players),
-                empty,
-                lambda previous: ~(np.abs(grand - previous) < self.tolerance),
-                budget,
-                accumulator,
-                grand,
-            )
-            if budget.exhausted or budget.calls == asked:
-                return  # no walk looks at anything: all walks are equal
+
+        def is_open(previous: Floats) -> NDArray[np.bool_]:
+            return ~(np.abs(grand - previous) < self.tolerance)
+
+        yield from walk_blocks(
+            self.walks, n_players, rng, empty, is_open, budget, accumulator, grand
+        )
 
 
 @dataclass(frozen=True)
@@ -150,7 +144,12 @@ class GTGShapley(Estimator):
         n, means = n_players, RunningMeans(LOOKED_BACK)
         empty, grand = yield ends(n)
         if self.as_printed:
-            yield from self._algorithm_5(n, rng, accumulator, budget, grand)
+
+            def looked_at(previous: Floats) -> NDArray[np.bool_]:
+                return np.abs(grand - previous) >= self.within  # line 5
+
+            start = np.zeros_like(grand)  # line 3: v_prev <- 0
+            yield from walk_blocks(self.walks, n, rng, start, looked_at, budget, accumulator)
             return
         moved = np.abs(grand - empty) > self.between  # between-round truncation
         cap = self.cap(n)
@@ -177,26 +176,6 @@ class GTGShapley(Estimator):
                 if max(changes) <= self.convergence:
                     accumulator.info["converged"] = True
                     return
-
-    def _algorithm_5(
-        self,
-        n: int,
-        rng: np.random.Generator,
-        accumulator: MeanAccumulator,
-        budget: Budget,
-        grand: Floats,
-    ) -> Requests:
-        for size in blocks(self.walks):  # line 2
-            asked = budget.calls
-            yield from walk_permutations(
-                random_orders(rng, size, n),  # line 3
-                np.zeros_like(grand),  # line 3: v_prev <- 0
-                lambda previous: np.abs(grand - previous) >= self.within,  # line 5
-                budget,
-                accumulator,
-            )
-            if budget.exhausted or budget.calls == asked:
-                return  # v(N) is within the threshold of 0: no walk looks at anything
 
 
 def guided_orders(

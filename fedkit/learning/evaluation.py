@@ -173,8 +173,6 @@ class Evaluator:
     def utilities(self, params: Array) -> np.ndarray:
         """Utility of each model of ``[B, P]``: float64 ``[B]``, or ``[B, classes]``."""
         models = as_tensor("models", params)
-        if models.is_complex():
-            raise ValueError(f"models have type {models.dtype}; real numbers are expected")
         models = models.to(self.device, torch.float32)
         if models.dim() != 2 or models.shape[1] != self.arch.n_parameters:
             raise ValueError(
@@ -375,17 +373,11 @@ def share_right(margins: np.ndarray) -> np.ndarray:
     Raises
     ------
     ValueError
-        If `margins` are no numbers in rows.
+        If `margins` are no rows.
     """
-    try:
-        margins = np.asarray(margins)
-    except ValueError:  # rows of different lengths
-        margins = np.zeros(0)
-    if margins.ndim != 2 or margins.dtype.kind not in "biuf" or margins.shape[1] == 0:
-        raise ValueError(
-            f"margins are {margins.dtype}{list(margins.shape)}; expected numbers [B, N], a row of "
-            "images per coalition"
-        )
+    margins = np.asarray(margins)
+    if margins.ndim != 2:
+        raise ValueError(f"margins have shape {margins.shape}; expected [B, N]")
     right = (margins > 0).astype(np.float32) @ np.ones(margins.shape[1], dtype=np.float32)
     lost = np.isnan(margins.min(axis=1))
     return np.where(lost, np.nan, right.astype(np.float64) / margins.shape[1])

@@ -49,23 +49,13 @@ class FirstLayer:
     Outputs are laid out as ``[blocks, models, pool * pool, images * width]``, a few images to a
     block: what one matrix product reads is contiguous, and the positions of a pooling square lie
     in slabs, so pooling is an elementwise maximum of slabs.
-
-    Parameters
-    ----------
-    layer : Linear or Conv2d
-    pool : int
-        Side of the max pool, 1 for none.
-    shape : tuple of int
-        ``(features,)`` or, for images, ``(channels, height, width)`` after pooling.
-    rest : tuple of Layer
-        The layers that remain.
     """
 
     layer: Linear | Conv2d
-    pool: int
+    pool: int  # side of the max pool, 1 for none
     relu: bool
-    shape: tuple[int, ...]
-    rest: tuple[Layer, ...]
+    shape: tuple[int, ...]  # (features,), or (channels, height, width) after pooling
+    rest: tuple[Layer, ...]  # that remain
 
     @classmethod
     def of(cls, arch: Architecture) -> FirstLayer | None:

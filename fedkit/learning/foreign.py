@@ -25,27 +25,13 @@ _LENT = threading.Lock()
 
 @dataclass(frozen=True, eq=False)
 class WholeModule:
-    """A torch module as one layer, called through ``torch.func.functional_call``.
+    """A torch module as one layer, called through ``torch.func.functional_call``."""
 
-    Parameters
-    ----------
-    module : torch.nn.Module
-        In evaluation mode, on its device.
-    specs : tuple of Spec
-        Its parameters, in the order of ``module.named_parameters()``.
-    widest : int
-        Scalars of the largest activation of one sample.
-    stackable : bool
-        Whether ``torch.vmap`` runs it for many models at once.
-    axes : int
-        Axes of samples ``[N, ...]`` that all models share; one more, and each has its own.
-    """
-
-    module: nn.Module
-    specs: tuple[Spec, ...]
-    widest: int
-    stackable: bool
-    axes: int
+    module: nn.Module  # in evaluation mode, on its device
+    specs: tuple[Spec, ...]  # in the order of ``module.named_parameters()``
+    widest: int  # scalars of the largest activation of one sample
+    stackable: bool  # whether ``torch.vmap`` runs it for many models at once
+    axes: int  # of samples ``[N, ...]`` that all models share; one more, and each has its own
 
     @property
     def has_convolution(self) -> bool:
@@ -82,12 +68,6 @@ def of_module(module: nn.Module, x: Tensor, device: torch.device) -> tuple[Archi
     if x.dim() < 1 or not len(x):
         raise ValueError(f"x has shape {tuple(x.shape)}; [N, ...] with N >= 1 samples is expected")
     name = type(module).__name__
-    if isinstance(module, torch.jit.ScriptModule):
-        raise ValueError(
-            f"the module {name} is compiled by TorchScript; give the one it was made of"
-        )
-    if any(isinstance(p, nn.parameter.UninitializedParameter) for p in module.parameters()):
-        raise ValueError(f"the module {name} has parameters without a shape; call it once first")
     own = copy.deepcopy(module).to(device, torch.float32).eval().requires_grad_(False)
     specs = tuple(Spec(name, tuple(p.shape)) for name, p in own.named_parameters())
     few, sizes = x[:2].to(device), [1]
@@ -103,8 +83,8 @@ def of_module(module: nn.Module, x: Tensor, device: torch.device) -> tuple[Archi
             out = own(few)
     except Exception as error:  # whatever a stranger's module raises
         raise ValueError(
-            f"the module {name} fails on inputs of shape [N, {_listed(x.shape[1:])}] and type "
-            f"{few.dtype}: {error}"
+            f"the module {name} fails on inputs of shape {tuple(few.shape)} and type {few.dtype}: "
+            f"{error}"
         ) from error
     finally:
         for hook in hooks:
@@ -127,10 +107,6 @@ def of_module(module: nn.Module, x: Tensor, device: torch.device) -> tuple[Archi
         stackable = False
     layer = WholeModule(own, specs, widest, stackable, x.dim())
     return Architecture(name, shape, n_classes, (("module", layer),)), out
-
-
-def _listed(shape: Sequence[int]) -> str:
-    return ", ".join(map(str, shape))
 
 
 def _parts(module: nn.Module) -> Iterator[nn.Module]:

@@ -19,26 +19,6 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-__all__ = [
-    "Conv2d",
-    "Flatten",
-    "GlobalAvgPool",
-    "GroupNorm",
-    "Layer",
-    "Linear",
-    "MaxPool",
-    "ReLU",
-    "Residual",
-    "Spec",
-    "affine",
-    "convolve_and_pool",
-    "grown",
-    "joined_specs",
-    "largest",
-    "max_pool_2x2",
-    "run_layers",
-]
-
 
 @dataclass(frozen=True)
 class Spec:
@@ -54,7 +34,6 @@ class Spec:
 
     @property
     def size(self) -> int:
-        """Number of scalars in the tensor."""
         return math.prod(self.shape)
 
 
@@ -65,8 +44,7 @@ class Layer(Protocol):
     def specs(self) -> tuple[Spec, ...]:
         """Parameters of one model, in the order in which `forward` takes them."""
 
-    def forward(self, parameters: Sequence[Tensor], x: Tensor) -> Tensor:
-        """Apply the layer of every model."""
+    def forward(self, parameters: Sequence[Tensor], x: Tensor) -> Tensor: ...
 
 
 def _fold(x: Tensor) -> tuple[Tensor, int]:
@@ -90,7 +68,6 @@ class Linear:
 
     @property
     def specs(self) -> tuple[Spec, ...]:
-        """Weight ``(n_out, n_in)`` and bias, uniform within ``1 / sqrt(n_in)``."""
         bound = 1 / math.sqrt(self.n_in)
         return Spec("weight", (self.n_out, self.n_in), bound), Spec("bias", (self.n_out,), bound)
 
@@ -120,13 +97,11 @@ class Conv2d:
 
     @property
     def specs(self) -> tuple[Spec, ...]:
-        """Weight ``(c_out, c_in, kernel, kernel)`` and, where wanted, bias."""
         bound = 1 / math.sqrt(self.c_in * self.kernel**2)
         weight = Spec("weight", (self.c_out, self.c_in, self.kernel, self.kernel), bound)
         return (weight, Spec("bias", (self.c_out,), bound)) if self.bias else (weight,)
 
     def out_size(self, size: int) -> int:
-        """Height (or width) after the layer."""
         return (size + 2 * self.padding - self.kernel) // self.stride + 1
 
     def forward(self, parameters: Sequence[Tensor], x: Tensor) -> Tensor:
@@ -157,7 +132,6 @@ class GroupNorm:
 
     @property
     def specs(self) -> tuple[Spec, ...]:
-        """Scale (ones) and shift (zeros), one per channel."""
         return Spec("weight", (self.channels,), fill=1.0), Spec("bias", (self.channels,))
 
     def forward(self, parameters: Sequence[Tensor], x: Tensor) -> Tensor:

@@ -116,7 +116,6 @@ def train_clients(
     _check(arch, start, datasets, rngs)
     where = find_device(device)
     choice("path", path, ("auto", "stacked", "loop"))
-    having("config", config, "batches", "lr")
     result = start.detach().to("cpu", torch.float32, copy=True)
     sizes = [len(y) for _, y in datasets]
     steps = np.array([config.n_steps(n) for n in sizes])
@@ -164,21 +163,12 @@ def _check(
             f"start has shape {np.shape(start)}; [S, {arch.n_parameters}] is expected for "
             f"{arch.name}: repeat one model with start.expand(S, -1)"
         )
-    for name, given in (("datasets", datasets), ("rngs", rngs)):
-        if not isinstance(given, list | tuple):
-            raise ValueError(f"{name} is {given!r}; expected a list, one entry per client")
     if not len(start) == len(datasets) == len(rngs):
         raise ValueError(
             f"{len(start)} models, {len(datasets)} data sets and {len(rngs)} generators were "
             "given; one of each per client is expected"
         )
-    for i, (pair, rng) in enumerate(zip(datasets, rngs, strict=True)):
-        having(f"rngs[{i}]", rng, "permutation")
-        if len(pair) != 2 or not all(isinstance(part, Tensor) for part in pair):
-            raise ValueError(f"client {i} has {type(pair)}; expected tensors (images, labels)")
-        x, y = pair
-        if y.is_floating_point():
-            raise ValueError(f"client {i} has labels of {y.dtype}; expected whole numbers")
+    for i, (x, y) in enumerate(datasets):
         if len(x) != len(y) or (len(y) and tuple(x.shape[1:]) != arch.input_shape):
             raise ValueError(
                 f"client {i} has images {tuple(x.shape)} and {len(y)} labels; "
