@@ -212,13 +212,6 @@ def slopes(levels: npt.ArrayLike, values: npt.ArrayLike) -> FloatArray:
     return np.asarray(y @ centred / (centred @ centred))
 
 
-@lru_cache(maxsize=64)
-def _pairs(n: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the places of all pairs of n: they are asked for again and again."""
-    first, second = np.triu_indices(n, 1)
-    return first, second
-
-
 def kendalls_tau(scores: npt.ArrayLike, reference: npt.ArrayLike) -> FloatArray:
     """Kendall's rank correlation tau-b of scores with a reference, corrected for ties (rule T6).
 
@@ -226,7 +219,7 @@ def kendalls_tau(scores: npt.ArrayLike, reference: npt.ArrayLike) -> FloatArray:
     same order, -1 for the reversed one, NaN where all are tied.
     """
     x, y = (np.asarray(v, dtype=np.float64) for v in (scores, reference))
-    first, second = _pairs(x.shape[-1])
+    first, second = np.triu_indices(x.shape[-1], 1)
     a = np.sign(x[..., first] - x[..., second])
     b = np.sign(y[..., first] - y[..., second])
     with np.errstate(invalid="ignore"):

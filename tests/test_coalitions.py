@@ -122,14 +122,6 @@ def test_small_requests_share_the_first_layer_once_that_pays():
             assert_close(game.value(row[None])[0], whole[i])
 
 
-def test_shapes_of_empty_requests():
-    arch, base, updates, x, y = setting("mlp-9", (1, 8, 8))
-    for utility, shape in (("accuracy", (0,)), ("class_accuracy", (0, 3))):
-        evaluator = Evaluator(arch, x, y, utility)
-        assert RoundGame(evaluator, base, updates, SIZES).value(ALL[:0]).shape == shape
-        assert evaluator.utilities(updates[:0]).shape == shape
-
-
 @pytest.mark.parametrize("name", ["mlp-9", "lenet5"])
 @pytest.mark.parametrize("utility", ["accuracy", "negative_loss", "class_accuracy"])
 def test_a_model_of_nan_has_no_utility_and_leaves_its_neighbours_alone(name, utility):

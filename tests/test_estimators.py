@@ -334,28 +334,6 @@ def test_processes_give_the_same_values_and_leave_them_in_the_memory_of_the_game
     assert estimate(game, PermutationSampling(), 50, n_jobs=2) == alone
 
 
-def test_an_estimator_of_ones_own_is_one_function():
-    class FirstOrder(Estimator):
-        def sample(self, n_players, rng, accumulator, budget):
-            while True:
-                order = rng.permutation(n_players)
-                rows = np.zeros((n_players + 1, n_players), dtype=bool)
-                for k, player in enumerate(order):
-                    rows[k + 1 :, player] = True
-                utilities = yield rows
-                if len(utilities) <= n_players:
-                    return
-                marginals = np.empty(n_players)
-                marginals[order] = np.diff(utilities)
-                accumulator.add(marginals[None])
-
-    game = airport([1.0, 2.0, 5.0, 9.0])
-    found = estimate(game, FirstOrder(), 4000, count="calls")
-    error = np.abs(found.values - game.shapley()) / found.standard_errors
-    assert error.max() < 5
-    assert found.method == "FirstOrder"
-
-
 @pytest.mark.parametrize(
     ("asked", "added", "words"),
     [

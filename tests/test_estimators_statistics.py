@@ -150,22 +150,6 @@ def test_algorithm_1_has_the_mean_of_its_weights(levels):
     assert_calibrated(values, errors, target)
 
 
-def test_algorithm_1_climbs_its_levels():
-    sizes = []
-
-    class Spy:
-        n_players = N
-
-        def value(self, rows):
-            sizes.append(rows.sum(axis=1).max())
-            return ZERO.value(rows)
-
-    result = estimate(Spy(), OwenSampling(4, eta=None), 400, count="calls")
-    assert result.info["walks"] == sorted(result.info["walks"], reverse=True)
-    assert sizes[0] == 1
-    assert result.info["walks"][0] > 2 * result.info["walks"][3]
-
-
 @pytest.mark.parametrize(
     ("estimator", "count", "budgets"),
     [

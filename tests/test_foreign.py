@@ -156,20 +156,6 @@ def test_any_scoring_function_is_a_utility(make):
     assert_close(both[:, 0], values(make(), "negative_loss")[0])
 
 
-def test_outputs_are_scored_whole_whatever_the_memory():
-    base, updates, x, y = setting(615, n=3000)
-    seen = []
-
-    def score(outputs, targets):
-        seen.append(outputs.shape)
-        return float((outputs[:, 0] * targets).sum())
-
-    tight = fk.Evaluator(Net(), x, y, score, memory_mb=1, device="cpu")
-    game = fk.RoundGame(tight, base, list(updates), SIZES)
-    assert_close(game.value(np.repeat(ALL, 9, axis=0))[::9], game.value(ALL))
-    assert set(seen) == {(3000, 3)}
-
-
 def test_inputs_may_be_whole_numbers_and_outputs_of_any_shape():
     class Words(nn.Module):
         def __init__(self):

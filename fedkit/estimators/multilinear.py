@@ -18,7 +18,6 @@ from fedkit.estimators.base import (
     MeanAccumulator,
     Requests,
     blocks,
-    by_player,
     check_size,
     neighbour_marginals,
     neighbourhoods,
@@ -136,8 +135,7 @@ class MultilinearSampling(Estimator):
                 orders = np.stack([orders, orders[:, :, ::-1]], axis=2)
             orders = orders.reshape(-1, n)
             utilities = yield prefixes(orders)
-            walks = orders[: len(utilities) // n]
-            accumulator.add(by_player(walks, walk_marginals(walks, utilities, empty[0])))
+            accumulator.add(walk_marginals(orders, utilities, empty[0]))
 
     def _gauss(self, n: int, rng: np.random.Generator, accumulator: GroupAccumulator) -> Requests:
         q, weight = self.rule(n)

@@ -15,7 +15,6 @@ from fedkit.estimators.base import (
     MeanAccumulator,
     Requests,
     blocks,
-    by_player,
     check_size,
     prefixes,
     random_orders,
@@ -42,13 +41,9 @@ def full_walks(
         if antithetic:  # a walk and the same walk backwards
             orders = np.stack([orders, orders[:, ::-1]], axis=1).reshape(size, n)
         utilities = yield prefixes(orders)
-        whole = len(utilities) // (unit * n) * unit
-        marginals = walk_marginals(orders[:whole], utilities, empty[0])
-        if position_weights is not None:
-            marginals *= position_weights.reshape(1, n, *(1,) * (marginals.ndim - 2))
-        samples = by_player(orders[:whole], marginals)
-        if antithetic:
-            samples = (samples[0::2] + samples[1::2]) / 2
+        samples = walk_marginals(orders, utilities, empty[0], position_weights)
+        if antithetic:  # half a pair is left out
+            samples = (samples[: len(samples) // 2 * 2 : 2] + samples[1::2]) / 2
         accumulator.add(samples)
         accumulator.info["walks"] = int(accumulator.counts[0]) * unit
         if len(utilities) < len(orders) * n:

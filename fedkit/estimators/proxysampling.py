@@ -30,17 +30,8 @@ BLOCK_ENTRIES = 2**17  # of a kernel that is held at once: what a core's cache h
 FITTED_ROWS = 4096  # coalitions that a proxy is fitted to at most
 
 
-@dataclass(frozen=True, eq=False)
-class _Predictor:
-    """What proxies say of coalitions of a stratum: the mean over its pairs of what left them out.
-
-    ``mean(coalitions, stratum)`` is float64[B, m]; where that is cheaper, ``one(coalitions, k)`` is
-    what the k-th proxy says alone, whose `shares` in the mean of each stratum add up to one.
-    """
-
-    mean: Callable[[NDArray[np.bool_], int], Floats]
-    one: Callable[[NDArray[np.bool_], int], Floats] | None = None
-    shares: Floats | None = None  # [proxies, strata]
+#: what proxies say of coalitions of a stratum: the mean over its pairs of what left them out
+_Predict = Callable[[NDArray[np.bool_], int], Floats]
 
 
 @dataclass(frozen=True)
@@ -188,15 +179,13 @@ class ProxySampling(Estimator):
 
 
 def _scored(score: Score, outputs: Floats) -> Floats:
-    made = np.asarray(score(outputs) if outputs.ndim == 2 else None)
-    if made.ndim not in (1, 2) or len(made) != len(outputs) or made.dtype.kind not in "biuf":
+    made = np.asarray(score(outputs), dtype=np.float64)
+    if made.ndim not in (1, 2) or len(made) != len(outputs) or not np.isfinite(made).all():
         raise ValueError(
             f"score made {made.shape} of outputs {outputs.shape}; it takes float[B, m] and returns "
-            "[B] or [B, q]"
+            "finite [B] or [B, q]"
         )
-    if not np.isfinite(made).all():
-        raise ValueError("score made a utility that is not finite")
-    return made.astype(np.float64)
+    return made
 
 
 def _both(sides: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -229,6 +218,11 @@ class _Sample:
         pairs[rng.permutation(len(pairs))[: FITTED_ROWS // 2]] = True
         rows = np.concatenate([[True, True], np.repeat(pairs, 2)])
         return pairs, rows, np.cumsum(rows) - 1
+
+    @property
+    def columns(self) -> int:
+        """How many numbers a coalition takes where it is predicted."""
+        return max(min(len(self.rows), FITTED_ROWS), coefficients(self.rows[:1], self.weights).size)
 
     def parts(self, numbers: Floats) -> Floats:
         """Return ``[K, n, m]``: what each pair's two coalitions ``[2 K, m]`` add to each value."""
@@ -266,11 +260,7 @@ def _estimate(
 
 
 def _spread(parts: Floats) -> Floats:
-    """Return the variance over pairs ``[K, n, m]`` for each value, a little pooled.
-
-    As in :class:`~fedkit.estimators.base.MeanAccumulator`, but as one pair more alone: two alike
-    pairs say nothing of a spread.
-    """
+    """Variance over pairs ``[K, n, m]``, pooled as one pair more: two alike say nothing."""
     squares = ((parts - parts.mean(axis=0)) ** 2).sum(axis=0)
     pooled = squares.mean(axis=0) / (len(parts) - 1)
     return np.asarray((squares + pooled) / len(parts))
@@ -278,11 +268,10 @@ def _spread(parts: Floats) -> Floats:
 
 def _cross_fit(
     sample: _Sample, families: Sequence[str], shares: Floats, rng: np.random.Generator
-) -> tuple[Floats, list[str], _Predictor]:
+) -> tuple[Floats, list[str], _Predict]:
     """Fit a proxy for each half, chosen by the other, and leave each pair out of its own.
 
-    Returns the residuals ``[2 K, m]`` of every coalition, from a proxy that has not seen its pair,
-    the families of the proxies, and what they predict.
+    Returns residuals ``[2 K, m]`` by what has not seen a pair, the families, and what they predict.
     """
     rows, y, design = sample.rows, sample.utilities, sample.design
     outputs = y.shape[1]
@@ -316,11 +305,14 @@ def _cross_fit(
     kept = rows[inside]
     single = rows.shape[1] > DOUBLE and _fine_enough(means, kept, residuals)
 
-    def mean(coalitions: NDArray[np.bool_], stratum: int) -> Floats:
-        found = [each.proxy.kernel(coalitions, kept, single) @ w[stratum] for each, w in means]
-        return np.asarray(sum(found))
+    def predict(coalitions: NDArray[np.bool_], stratum: int) -> Floats:
+        result = np.zeros((len(coalitions), outputs))
+        for block in _blocks(np.arange(len(coalitions)), sample.columns):
+            for each, w in means:
+                result[block] += each.proxy.kernel(coalitions[block], kept, single) @ w[stratum]
+        return result
 
-    return residuals, [each.proxy.family for each, _ in means], _Predictor(mean)
+    return residuals, [each.proxy.family for each, _ in means], predict
 
 
 def _fine_enough(
@@ -342,11 +334,13 @@ def _fine_enough(
 
 def _cross_lift(
     sample: _Sample, families: Sequence[str], shares: Floats, rng: np.random.Generator
-) -> tuple[Floats, list[str], _Predictor]:
+) -> tuple[Floats, list[str], _Predict]:
     """The same with proxies of the outputs, of which whole folds of pairs are left out.
 
     The score of a prediction is not linear, so that leaving out pair by pair would need a
-    prediction of every coalition for every pair.
+    prediction of every coalition for every pair.  Where many coalitions stand for each one drawn,
+    each is predicted by one of the proxies, by lot and in their shares of the mean: the estimate
+    stays unbiased, and the lot adds little to an error that comes from the few.
     """
     assert sample.lift is not None
     (outputs, score), rows, y, design = sample.lift, sample.rows, sample.utilities, sample.design
@@ -384,14 +378,23 @@ def _cross_lift(
             np.add.at(counts[k], sample.stratum[fold == 2 * k + side], 1.0)
         halves.append((found, counts / taken))
 
-    def mean(coalitions: NDArray[np.bool_], stratum: int) -> Floats:
-        return np.asarray(sum(found.mean(coalitions, each[:, [stratum]]) for found, each in halves))
+    def predict(coalitions: NDArray[np.bool_], stratum: int) -> Floats:
+        result = np.zeros((len(coalitions), y.shape[1]))
+        if rows.shape[1] <= TOGETHER or len(coalitions) < CROWDED * 2 * taken[stratum]:
+            for block in _blocks(np.arange(len(coalitions)), sample.columns):
+                for found, each in halves:
+                    result[block] += found.mean(coalitions[block], each[:, [stratum]])
+            return result
+        shares = np.concatenate([each[:, stratum] for _, each in halves])
+        # a random start makes the numbers of coalitions right on average
+        cuts = np.cumsum(shares[:-1]) * len(coalitions) + rng.random()
+        dealt = np.split(rng.permutation(len(coalitions)), cuts.astype(np.int64))
+        for k, places in enumerate(dealt):
+            for block in _blocks(places, sample.columns):
+                result[block] = halves[k // FOLDS][0].predict(coalitions[block], k % FOLDS)
+        return result
 
-    def one(coalitions: NDArray[np.bool_], k: int) -> Floats:
-        return halves[k // FOLDS][0].predict(coalitions, k % FOLDS)
-
-    predictor = _Predictor(mean, one, np.concatenate([each for _, each in halves]))
-    return residuals, [found.name for found, _ in halves], predictor
+    return residuals, [found.name for found, _ in halves], predict
 
 
 def _rows(pairs: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -405,36 +408,12 @@ def _blocks(places: NDArray[np.int64], columns: int) -> list[NDArray[np.int64]]:
     return [places[start : start + step] for start in range(0, len(places), step)]
 
 
-def _unknown(
-    sample: _Sample, predictor: _Predictor, rng: np.random.Generator
-) -> tuple[Floats, Floats]:
-    """Return the proxies' part of the values over coalitions not drawn, and its variance.
-
-    Where there are many for each one drawn, each is predicted by one of the proxies, by lot and in
-    their shares of the mean: the estimate stays unbiased, and the lot adds little to an error that
-    comes from the few.
-    """
+def _unknown(sample: _Sample, predict: _Predict, rng: np.random.Generator) -> tuple[Floats, Floats]:
+    """Return the proxies' part of the values over coalitions not drawn, and its variance."""
     design, rows, weights = sample.design, sample.rows, sample.weights
     n, outputs = rows.shape[1], sample.utilities.shape[1]
     targets = coefficients(rows[:1], weights).shape[1]
     values, variance = np.zeros((targets, outputs)), np.zeros((targets, outputs))
-    columns = max(min(len(rows), FITTED_ROWS), targets)
-
-    def predict(coalitions: NDArray[np.bool_], stratum: int) -> Floats:
-        result = np.empty((len(coalitions), outputs))
-        few = n <= TOGETHER or len(coalitions) < CROWDED * 2 * design.taken[stratum]
-        if few or predictor.one is None or predictor.shares is None:
-            for block in _blocks(np.arange(len(coalitions)), columns):
-                result[block] = predictor.mean(coalitions[block], stratum)
-            return result
-        # a random start makes the numbers of coalitions right on average
-        cuts = np.cumsum(predictor.shares[:-1, stratum]) * len(coalitions) + rng.random()
-        dealt = np.split(rng.permutation(len(coalitions)), cuts.astype(np.int64))
-        for k, places in enumerate(dealt):
-            for block in _blocks(places, columns):
-                result[block] = predictor.one(coalitions[block], k)
-        return result
-
     if n <= (ENUMERATED if sample.lift is None else LIFTED):
         everybody = all_coalitions(n)
         unknown = np.ones(len(everybody), dtype=np.bool_)
@@ -444,7 +423,7 @@ def _unknown(
         for s in np.flatnonzero(design.taken < design.pairs):
             some = everybody[unknown & (strata == s)]
             predicted = predict(some, s)
-            for block in _blocks(np.arange(len(some)), columns):
+            for block in _blocks(np.arange(len(some)), sample.columns):
                 values += coefficients(some[block], weights).T @ predicted[block]
         return values, variance
     large = PairedDesign.for_budget(n, PROXY_ROWS, weights)

@@ -75,18 +75,18 @@ class AirportGame(UnanimitySum):
 class _Counted:
     """A game whose marginals are 0 or 1: values count the coalitions that a player completes."""
 
-    n_players: int
-
     def decisive(self) -> Utilities:
-        """Return how many coalitions of each size each player completes, ``[n, sizes]``."""
+        """Return how many coalitions of each size each player completes, ``[n, n]``."""
         raise NotImplementedError
 
     def shapley(self) -> Utilities:
-        n = self.n_players
-        return self.decisive() @ np.array([1.0 / (n * comb(n - 1, s)) for s in range(n)])
+        counts = self.decisive()
+        n = len(counts)
+        return counts @ np.array([1.0 / (n * comb(n - 1, s)) for s in range(n)])
 
     def banzhaf(self) -> Utilities:
-        return self.decisive().sum(axis=1) * 0.5 ** (self.n_players - 1)
+        counts = self.decisive()
+        return counts.sum(axis=1) * 0.5 ** (len(counts) - 1)
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class GloveGame(_Counted):
     right: int
 
     @property
-    def n_players(self) -> int:  # type: ignore[override]
+    def n_players(self) -> int:
         return self.left + self.right
 
     def value(self, coalitions: ArrayLike) -> Utilities:
@@ -123,7 +123,7 @@ class WeightedMajorityGame(_Counted):
     quota: int
 
     @property
-    def n_players(self) -> int:  # type: ignore[override]
+    def n_players(self) -> int:
         return len(self.weights)
 
     def value(self, coalitions: ArrayLike) -> Utilities:

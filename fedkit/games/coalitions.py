@@ -92,11 +92,9 @@ def coalition_index(coalitions: ArrayLike) -> NDArray[np.int64]:
 def bit_index(rows: Coalitions) -> NDArray[np.int64]:
     """Return the indices of rows that are checked already."""
     packed = np.packbits(rows, axis=1, bitorder="little")
-    if packed.shape[1] < 8:
-        wide = np.zeros((len(packed), 8), dtype=np.uint8)
-        wide[:, : packed.shape[1]] = packed
-        packed = wide
-    return packed.view("<i8").astype(np.int64, copy=False).reshape(-1)
+    wide = np.zeros((len(packed), 8), dtype=np.uint8)
+    wide[:, : packed.shape[1]] = packed
+    return wide.view("<i8").astype(np.int64, copy=False).reshape(-1)
 
 
 def keys_of(rows: Coalitions) -> NDArray[Any]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedkit.checks import choice, one_line, real, whole
+from fedkit.checks import one_line, real, whole
 from fedkit.extras import need
 
 if TYPE_CHECKING:
@@ -204,49 +204,25 @@ class Valuation:
         frame.insert(0, "player", labels)
         return frame
 
-    def plot(self, kind: str = "forest", ax: Any = None) -> Any:
-        """Draw the values and return matplotlib's axes.
+    def plot(self, ax: Any = None) -> Any:
+        """Draw the values with 95% intervals, the highest on top, and return matplotlib's axes.
+
+        Of a vector-valued game every output has its dots.
 
         Parameters
         ----------
-        kind : {"forest", "bar", "beeswarm"}
-            ``"forest"``: dots with 95% intervals, highest value on top.  ``"bar"``: bars with
-            intervals, players in their own order.  ``"beeswarm"``: one dot per output of a
-            vector-valued game.
         ax : matplotlib.axes.Axes, optional
             Where to draw; a new figure by default.
-
-        Raises
-        ------
-        ValueError
-            If the kind is unknown, or the game has several outputs and it is not ``"beeswarm"``.
         """
-        choice("kind", kind, ("forest", "bar", "beeswarm"))
-        if kind != "beeswarm" and self.values.ndim == 2:
-            raise ValueError(
-                f"the values have {self.values.shape[1]} outputs; draw them with kind='beeswarm'"
-            )
         if ax is None:
-            height = 1.2 + 0.3 * self.n_players
-            size = (6.0, height) if kind != "bar" else (1.2 + 0.5 * self.n_players, 3.5)
+            size = (6.0, 1.2 + 0.3 * self.n_players)
             _, ax = need("matplotlib.pyplot", "run").subplots(figsize=size, layout="constrained")
         low, high = self.interval()
-        place = np.arange(self.n_players)
-        if kind == "bar":
-            ax.bar(place, self.values, yerr=(high - low) / 2, capsize=3)
-            ax.set_xticks(place, self._labels())
-            ax.set(xlabel="player", ylabel="value")
-            ax.axhline(0.0, color="0.6", linewidth=0.8)
-            return ax
+        halves = np.nan_to_num((high - low) / 2).reshape(self.n_players, -1)
         columns = self.values.reshape(self.n_players, -1)
-        order = np.argsort(columns.mean(axis=1), kind="stable")
-        if kind == "forest":
-            half = np.nan_to_num((high - low) / 2)[order]
-            ax.errorbar(self.values[order], place, xerr=half, fmt="o", capsize=3)
-        else:
-            spread = np.linspace(-0.25, 0.25, columns.shape[1]) if columns.shape[1] > 1 else 0.0
-            for row, i in enumerate(order):  # dots of near values lie side by side
-                ax.plot(np.sort(columns[i]), row + spread, ".", alpha=0.7)
+        order, place = np.argsort(columns.mean(axis=1), kind="stable"), np.arange(self.n_players)
+        for values, half in zip(columns[order].T, halves[order].T, strict=True):
+            ax.errorbar(values, place, xerr=half, fmt="o", capsize=3)
         ax.set_yticks(place, [self._labels()[i] for i in order])
         ax.set(xlabel="value", ylabel="player")
         ax.axvline(0.0, color="0.6", linewidth=0.8)

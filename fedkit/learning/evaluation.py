@@ -305,10 +305,7 @@ class Evaluator:
         origin: int,
         group: slice,
     ) -> None:
-        """Add the scores of a group of models on images lo to hi to `sums`.
-
-        `first` are the first layer's outputs on the images from `origin` on.
-        """
+        """Add a group's scores on images lo to hi; `first` begins at the image `origin`."""
         rows = rows[group]
         head = self._head if self._convolves or first is not None else None
         done = head.n_parameters if head else 0
