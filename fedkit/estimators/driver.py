@@ -53,6 +53,7 @@ from fedkit.games.coalitions import (
     Known,
     all_coalitions,
     check_coalitions,
+    ends,
     keys_of,
     players_of,
 )
@@ -361,8 +362,8 @@ class _Estimation:
         """Cut the request to what the budget allows, and count it."""
         budget, keys = self.budget, keys_of(self.asked)
         new = self.seen.missing(keys)
-        filled = self.asked.any(axis=1)
-        if budget.count == "calls" and _are_ends(self.asked):
+        filled, n = self.asked.any(axis=1), self.game.n_players
+        if budget.count == "calls" and len(filled) == 2 and (self.asked == ends(n)).all():
             filled = np.zeros_like(filled)  # known before any walk: nobody is charged for them
         costly = new if budget.count == "distinct" else np.flatnonzero(filled)
         granted = len(self.asked)
@@ -407,6 +408,7 @@ class _Estimation:
                 f"({n},) or ({n}, m)"
             )
         plain = type(self.estimator).__repr__ is object.__repr__  # an address tells nothing
+        seed = self.seed.seed if isinstance(self.seed, Streams) else self.seed
         trace = None
         if self.points:
             evaluations, calls, on_the_way = zip(*self.points, strict=True)
@@ -417,24 +419,13 @@ class _Estimation:
             evaluations=self.budget.evaluations,
             calls=self.budget.calls,
             method=self.name if plain else repr(self.estimator),
-            seed=_root(self.seed),
+            seed=None if isinstance(seed, np.random.Generator) else int(seed),
             exact=self.exact,
             trace=trace,
             info=accumulator.info,
             degrees_of_freedom=accumulator.degrees_of_freedom(),
             names=names,
         )
-
-
-def _are_ends(rows: NDArray[np.bool_]) -> bool:
-    """Whether a request is the pair (empty, grand) of :func:`fedkit.games.coalitions.ends`."""
-    return len(rows) == 2 and not rows[0].any() and bool(rows[1].all())
-
-
-def _root(seed: Seed) -> int | None:
-    if isinstance(seed, np.random.Generator):
-        return None
-    return seed.seed if isinstance(seed, Streams) else int(seed)
 
 
 def _enumerate(n: int, weights: NDArray[np.float64], accumulator: FinishedAccumulator) -> Requests:

@@ -405,19 +405,12 @@ def _check_validation(
     arch: Architecture, x: Tensor, y: Tensor, utility: Any, outputs: tuple[int, ...]
 ) -> Tensor:
     """Refuse what cannot be evaluated; return the number of images of each class."""
-    if not callable(utility) and utility not in get_args(Named):
+    if not callable(utility):
+        checks.choice("utility", utility, get_args(Named))
+    n = len(y) if y.dim() else 0
+    if n == 0 or tuple(x.shape) != (n, *arch.input_shape):
         raise ValueError(
-            f'utility is {utility!r}; expected "accuracy", "negative_loss", "class_accuracy", '
-            '"margins" or a function of outputs and targets'
-        )
-    if (
-        min(x.dim(), y.dim()) < 1
-        or len(x) != len(y)
-        or len(y) == 0
-        or tuple(x.shape[1:]) != arch.input_shape
-    ):
-        raise ValueError(
-            f"validation images {tuple(x.shape)} and {len(y) if y.dim() else 0} labels were given; "
+            f"validation images {tuple(x.shape)} and {n} labels were given; "
             f"[N, {', '.join(map(str, arch.input_shape))}] and N >= 1 labels are expected"
         )
     if callable(utility):
