@@ -320,8 +320,7 @@ def federations() -> Iterator[Row]:
     yield "Evaluator.utilities", w["evaluator"].utilities, {"params": base[None]}, {
         "params": [*tensors, base],
     }  # fmt: skip
-    for method in (f.client_data, f.with_copy, f.with_split):
-        yield f"Federation.{method.__name__}", method, {"i": 0}, {"i": whole(0, 3)}
+    yield "Federation.client_data", f.client_data, {"i": 0}, {"i": whole(0, 3)}
     x, y = f.x[:4], f.y[:4]
     yield "train_clients", fk.train_clients, {
         "arch": arch, "start": base[None], "datasets": [(x, y)], "config": w["local"],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -92,7 +92,7 @@ def _frames(
 
 
 def _places(
-    profile: str, chosen: Iterable[str] | None, seeds: Sequence[int] | None
+    profile: str, chosen: Sequence[str] | None, seeds: Sequence[int] | None
 ) -> list[tuple[Scenario, tuple[int, ...]]]:
     choice("profile", profile, PROFILES)
     there = scenarios(profile)
@@ -116,7 +116,7 @@ def run(
     profile: str = "smoke",
     *,
     rows: Sequence[str] | None = None,
-    scenarios: Iterable[str] | None = None,
+    scenarios: Sequence[str] | None = None,
     seeds: Sequence[int] | None = None,
     store: Store | None = None,
     limit: float = 120.0,
@@ -132,7 +132,7 @@ def run(
     profile : {"smoke", "laptop", "paper"}
     rows : sequence of str, optional
         The arena's own methods that stand beside them, all by default.
-    scenarios : iterable of str, optional
+    scenarios : sequence of str, optional
         Names of ``fk.arena.SCENARIOS``, all by default.
     seeds : sequence of int, optional
         The profile's own by default.
@@ -153,11 +153,8 @@ def run(
         If an argument is none of these, none of the methods can be imported and made, or two have
         one name.
     """
-    for what, given in (
-        ("methods", methods), ("rows", rows), ("scenarios", scenarios), ("seeds", seeds),
-    ):  # fmt: skip
-        many = isinstance(given, Iterable) and not isinstance(given, str | bytes | Mapping)
-        if not (many or (given is None and what != "methods")):
+    for what, given in (("rows", rows), ("scenarios", scenarios), ("seeds", seeds)):
+        if given is not None and (isinstance(given, str) or not isinstance(given, Sequence)):
             raise ValueError(f"{what} is {given!r}; expected a list of them")
     if store is not None:
         having("store", store, "load", "paths")
@@ -166,13 +163,11 @@ def run(
     places = _places(profile, scenarios, seeds)
     own = list(METHODS) if rows is None else [choice("a row", r, tuple(METHODS)) for r in rows]
     entered, failures = find_methods(methods)
-    names = [name for name, _ in entered]
-    if len(set(names) | set(own)) < len(names) + len(own):
-        raise ValueError(f"methods are {[*own, *names]}; each needs a name of its own")
     for name, method in entered:
-        if method is not METHODS.get(name, method):
+        if name in own or method is not METHODS.get(name, method):
             raise ValueError(f"a method is called {name!r}, as a row of the arena; rename it")
-    found: dict[str, dict[Place, Result]] = {name: {} for name in [*own, *names]}
+    playing = [*((row, METHODS[row]) for row in own), *entered]
+    found: dict[str, dict[Place, Result]] = {name: {} for name, _ in playing}
     truths: dict[Place, Result] = {}
     for s, of in bar(places, progress, "federation"):
         known: list[Result]
@@ -181,7 +176,7 @@ def run(
         else:
             known = _recorded("truths", profile, asdict(s), of, store)
         truths |= {(s, seed): result for seed, result in zip(of, known, strict=True)}
-        for name, method in [*((r, METHODS[r]) for r in own), *entered]:
+        for name, method in playing:
             if name in failures:
                 continue
             try:

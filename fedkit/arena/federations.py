@@ -207,10 +207,8 @@ def plant(s: Scenario, seed: int) -> Planted:
     ("late"), and the same for all elsewhere.
     """
     n, name = s.clients, s.scenario
-    sizes = np.ones(n)
-    if name == "sizes":
-        sizes = np.arange(1.0, n + 1)
-    elif name == "split":
+    sizes = np.arange(1.0, n + 1) if name == "sizes" else np.ones(n)
+    if name == "split":
         sizes[0] = 2.0
     scheme: Partitioner = QuantitySkew(proportions=tuple(sizes.tolist()))
     if name == "labels":
@@ -223,7 +221,9 @@ def plant(s: Scenario, seed: int) -> Planted:
     )  # fmt: skip
     f = _seen(f, s.seen, Streams(seed).generator("arena", "seen"))
     if name in TRICKS and not s.before:
-        f, n = (f.with_copy(0) if name == "duplicates" else f.with_split(0)), n + 1
+        own, *rest = f.clients
+        mine, further = (own, own) if name == "duplicates" else (own[::2], own[1::2])
+        f, n = replace(f, clients=(mine, *rest, further)), n + 1
 
     graded = 1 - np.arange(n) / (n - 1)
     last = np.arange(n) >= n - 2
@@ -238,16 +238,16 @@ def plant(s: Scenario, seed: int) -> Planted:
         "late": np.where(last, 1 - start / s.rounds, 1.0),
         **dict.fromkeys(_SENT, np.where(last, 0.0, 1.0)),
     }.get(name, np.ones(n))
-    bad = last if name in _SENT else np.zeros(n, dtype=bool)
-    if name in ("label-noise", "feature-noise", "twenty"):
+    bad = np.zeros(n, dtype=bool)
+    if name in (*_SENT, "label-noise", "feature-noise", "twenty"):
         bad = quality < 0.5
-    alike: tuple[tuple[int, ...], ...] = ()
+    alike: list[range] = []
     if name in (*_SENT, "late"):
-        alike = (tuple(range(n - 2)),)
+        alike = [range(n - 2)]
     elif name in TRICKS:
-        alike = (tuple(range(1, s.clients)),)  # who plays it is worth something else
+        alike = [range(1, s.clients)]  # who plays it is worth something else
     elif name == "mavericks":
-        alike = (tuple(range(2, n)),)
+        alike = [range(2, n)]
 
     # deal the roles: client i plays role[i]
     role = Streams(seed).generator("arena", "roles").permutation(n)
@@ -262,8 +262,7 @@ def plant(s: Scenario, seed: int) -> Planted:
             attacks[int(client[r])] = _SENT[name]
     late = {int(client[r]): start for r in range(n) if name == "late" and last[r]}
     adversaries = Adversaries(attacks)
-    f = replace(f, clients=tuple(f.clients[r] for r in role))
-    f = adversaries.data(f)
+    f = adversaries.data(replace(f, clients=tuple(f.clients[r] for r in role)))
     present = np.ones((s.rounds, n), dtype=bool)
     for i, first in late.items():
         present[:first, i] = False

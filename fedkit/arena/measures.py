@@ -16,7 +16,7 @@ pays for presence.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -90,33 +90,16 @@ _APART = ("mavericks", "late")
 _REDRAWN = ("labels",)
 
 
-def agreement(a: npt.ArrayLike, b: npt.ArrayLike) -> float:
-    """Kendall's tau-b of two valuations of the same clients; 0 where one says nothing.
+def agreement(a: npt.ArrayLike, b: npt.ArrayLike, silent: float = 0.0) -> float:
+    """Kendall's tau-b of two valuations of the same clients; `silent` where one says nothing.
 
-    Clients whom one side leaves out (NaN) do not count; NaN for valuations of different clients, or
-    where fewer than two are left.
+    Clients whom one side leaves out (NaN) do not count; NaN where fewer than two are left.
     """
-    if np.shape(a) != np.shape(b) or np.isfinite(np.add(a, b, dtype=np.float64)).sum() < 2:
-        return float("nan")
-    return float(np.nan_to_num(_tau(a, b)))
-
-
-def _tau(a: npt.ArrayLike, b: npt.ArrayLike) -> float:
-    """Tau-b of the clients whom both value; NaN where one side says nothing."""
     x, y = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
-    if x.shape != y.shape:
-        return float("nan")
     both = np.isfinite(x) & np.isfinite(y)
-    return float(kendalls_tau(x[both], y[both]))
-
-
-def _taus(a: npt.ArrayLike, others: Sequence[npt.ArrayLike]) -> FloatArray:
-    """:func:`_tau` with each of several, at once where everybody is valued by all."""
-    if {np.shape(other) for other in others} == {np.shape(a)}:
-        x, y = np.asarray(a, dtype=np.float64), np.asarray(others, dtype=np.float64)
-        if np.isfinite(x).all() and np.isfinite(y).all():
-            return kendalls_tau(x, y)
-    return np.array([_tau(a, other) for other in others])
+    if both.sum() < 2:
+        return float("nan")
+    return float(np.nan_to_num(kendalls_tau(x[both], y[both]), nan=silent))
 
 
 def _pay(values: FloatArray) -> FloatArray:
@@ -184,7 +167,7 @@ def measure(scenario: str, mine: Result, truth: Result) -> dict[str, float]:
         found["fairness.alike"] = float(np.mean(spread))
     for name, other in series.items():
         if name.startswith("value.") and name != "value.before":
-            found[f"stability.{name.removeprefix('value.')}"] = _tau(value, other)
+            found[f"stability.{name.removeprefix('value.')}"] = agreement(value, other, np.nan)
     return found | {
         f"cost.{name}": float(metrics[name])
         for name in ("evaluations", "trainings", "seconds", "held")
@@ -208,7 +191,8 @@ def measure_all(
         found = measure(scenario, mine, truths[data, scenario, seed])
         series = {} if scenario in _REDRAWN else values[data, scenario, method]
         if len(series) > 1 and np.ptp(truths[data, scenario, seed]["series"]["quality"]) > 0:
-            heard = finite(_taus(series[seed], [x for t, x in series.items() if t != seed]))
+            others = [x for t, x in series.items() if t != seed]
+            heard = finite([agreement(series[seed], x, np.nan) for x in others])
             found["stability.seeds"] = float(heard.mean()) if len(heard) else float("nan")
         table += [(data, scenario, seed, method, name, x) for name, x in found.items()]
     return pd.DataFrame(

@@ -1,15 +1,12 @@
 """The arena's methods, and what each may see.
 
-A method is one class with one function ``values(view)``, which returns a number per client, and a
-declaration ``sees``: which of "updates", "sizes", "validation" and "training" it asks for.
-:class:`View` gives what was declared, refuses the rest by one sentence, and counts what is spent.
-It guards against mistakes, not against malice.
+:class:`View` gives what a method declared, refuses the rest by one sentence, and counts what is
+spent.  It guards against mistakes, not against malice.
 """
 
 from __future__ import annotations
 
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -23,22 +20,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from fedkit import estimators as est
 from fedkit.arena.truths import World
 from fedkit.checks import choice, having, one_line
-from fedkit.estimators import (
-    BanzhafSampling,
-    BetaShapleySampling,
-    ComplementarySampling,
-    Estimator,
-    GTGShapley,
-    MultilinearSampling,
-    PermutationSampling,
-    ProxySampling,
-    TruncatedMonteCarlo,
-    estimate,
-    estimate_many,
-    leave_one_out,
-)
 from fedkit.federated.valuers import (
     ClassCosine,
     Exact,
@@ -50,15 +34,8 @@ from fedkit.federated.valuers import (
 from fedkit.games.game import FunctionGame, Game, MemoGame, normalise
 from fedkit.games.valuation import Valuation
 from fedkit.intervals import kendalls_tau
+from fedkit.methods import fedccea
 from fedkit.methods.cgsv import CosineValues, LeaveOneOut
-from fedkit.methods.fedccea import (
-    Sigmoid,
-    Simulations,
-    contribution_values,
-    fewest_simulations,
-    fit_aam,
-    sample_sizes,
-)
 from fedkit.methods.fedms import MaverickGTG, MaverickMR, rewards
 from fedkit.methods.fedowen import OwenSampling
 from fedkit.methods.fedtsv import TrajectoryValues
@@ -245,10 +222,7 @@ class SeenRound:
 
 
 class SeenEvaluator:
-    """The validation images, and utilities of models, which are counted.
-
-    What a method computes on the images by itself is no evaluation; it shows in its seconds.
-    """
+    """The validation images, and utilities of models, which are counted."""
 
     def __init__(self, r: Round, view: View) -> None:
         self._evaluator, self._view = r.evaluator, view
@@ -273,7 +247,7 @@ class RoundByRound:
     utility: str = "accuracy"
 
     def values(self, view: View) -> FloatArray:
-        """Means over the rounds."""
+        """The policy's values, averaged over rounds."""
         return view.mean([v.values for v in self.policy.value(view.rounds(self.utility))])
 
 
@@ -324,13 +298,13 @@ class _Owen:
             max(b - 2, self.estimator.minimum(g.n_players, "distinct"))
             for b, g in zip(_budgets(rounds), games, strict=True)
         ]
-        found = estimate_many(games, self.estimator, budgets, seeds)
+        found = est.estimate_many(games, self.estimator, budgets, seeds)
         return [replace(v, values=g.restore(v.values)) for g, v in zip(games, found, strict=True)]
 
 
-def _knowing(estimator: Estimator, whose: Any, sees: Collection[str]) -> Estimator:
+def _knowing(estimator: est.Estimator, whose: Any, sees: Collection[str]) -> est.Estimator:
     """Tell a proxy that knows the averaging weights the sizes of a round, or of all clients."""
-    if isinstance(estimator, ProxySampling) and "sizes" in sees:
+    if isinstance(estimator, est.ProxySampling) and "sizes" in sees:
         return replace(estimator, sizes=tuple(whose.sizes.tolist()))
     return estimator
 
@@ -342,16 +316,16 @@ class Sampled:
     Without `common` it spends what it needs; `told` is what counts of a valuation.
     """
 
-    estimator: Estimator
+    estimator: est.Estimator
     sees: tuple[str, ...] = ("validation",)
     utility: str = "accuracy"
     common: bool = True
     told: Callable[[Valuation], FloatArray] = attrgetter("values")
 
     def values(self, view: View) -> FloatArray:
-        """Means of the estimates over the rounds."""
+        """The estimates, averaged over rounds."""
         rounds = view.rounds(self.utility)
-        found = estimate_many(
+        found = est.estimate_many(
             [r.game() for r in rounds],
             [_knowing(self.estimator, r, self.sees) for r in rounds],
             _budgets(rounds) if self.common else None,
@@ -364,53 +338,53 @@ class Sampled:
 class Retrained:
     """An estimator on the game of training from scratch; without one, leave-one-out."""
 
-    estimator: Estimator | None = None
+    estimator: est.Estimator | None = None
     sees: tuple[str, ...] = ("training",)
 
     def values(self, view: View) -> FloatArray:
         """Values of the estimator under the common budget."""
         game = view.retraining()
         if self.estimator is None:
-            return leave_one_out(game).values
+            return est.leave_one_out(game).values
         estimator = _knowing(self.estimator, view, self.sees)
         # an estimator may need a few coalitions more to have seen everybody
         budget = max(SPENT * game.n_players, estimator.minimum(game.n_players, "distinct"))
-        return estimate(game, estimator, budget, view.streams).values
+        return est.estimate(game, estimator, budget, view.streams).values
 
 
 @dataclass(frozen=True)
 class Simulated:
     """FedCCEA, in either reading of where its sigmoid is."""
 
-    sigmoid: Sigmoid = "shared"
+    sigmoid: fedccea.Sigmoid = "shared"
     simulations: int = 40
     sees: tuple[str, ...] = ("training", "sizes")
 
     def values(self, view: View) -> FloatArray:
         """Values at full participation."""
         sizes, rounds, seed = view.sizes, view.n_rounds, view.streams.seed
-        count = max(self.simulations, fewest_simulations(view.n_clients, rounds))
-        drawn = sample_sizes(sizes, count, rounds, seed) * view.present
+        count = max(self.simulations, fedccea.fewest_simulations(view.n_clients, rounds))
+        drawn = fedccea.sample_sizes(sizes, count, rounds, seed) * view.present
         accuracy = view.train(drawn, every_round=True)
-        fitted = fit_aam(
-            Simulations(drawn / sizes.mean(), accuracy), sigmoid=self.sigmoid, seed=seed
+        fitted = fedccea.fit_aam(
+            fedccea.Simulations(drawn / sizes.mean(), accuracy), sigmoid=self.sigmoid, seed=seed
         )
-        return contribution_values(fitted.quality, sizes)
+        return fedccea.contribution_values(fitted.quality, sizes)
 
 
 _SEEN = ("validation",)
 METHODS: Mapping[str, Method] = {
     "exact": RoundByRound(Exact(normalised=False), _SEEN),
     "exact-loss": RoundByRound(Exact(normalised=False), _SEEN, "negative_loss"),
-    "permutation": Sampled(PermutationSampling()),
-    "antithetic": Sampled(PermutationSampling(antithetic=True)),
-    "multilinear": Sampled(MultilinearSampling()),
-    "gtg": Sampled(GTGShapley()),
-    "tmc": Sampled(TruncatedMonteCarlo()),
-    "banzhaf": Sampled(BanzhafSampling()),
-    "beta": Sampled(BetaShapleySampling()),
-    "complementary": Sampled(ComplementarySampling()),
-    "proxy": Sampled(ProxySampling(), ("validation", "sizes")),
+    "permutation": Sampled(est.PermutationSampling()),
+    "antithetic": Sampled(est.PermutationSampling(antithetic=True)),
+    "multilinear": Sampled(est.MultilinearSampling()),
+    "gtg": Sampled(est.GTGShapley()),
+    "tmc": Sampled(est.TruncatedMonteCarlo()),
+    "banzhaf": Sampled(est.BanzhafSampling()),
+    "beta": Sampled(est.BetaShapleySampling()),
+    "complementary": Sampled(est.ComplementarySampling()),
+    "proxy": Sampled(est.ProxySampling(), ("validation", "sizes")),
     "owen": RoundByRound(_Owen(), _SEEN),
     "ms-mr": Sampled(MaverickMR(), utility="class_accuracy", common=False, told=rewards),
     "ms-gtg": Sampled(MaverickGTG(), utility="class_accuracy", told=rewards),
@@ -422,8 +396,8 @@ METHODS: Mapping[str, Method] = {
     "fedccea": Simulated(),
     "fedccea-connected": Simulated("connected"),
     "loo-retrained": Retrained(),
-    "tmc-retrained": Retrained(TruncatedMonteCarlo()),
-    "proxy-retrained": Retrained(ProxySampling(), ("training", "sizes")),
+    "tmc-retrained": Retrained(est.TruncatedMonteCarlo()),
+    "proxy-retrained": Retrained(est.ProxySampling(), ("training", "sizes")),
     "size": RoundByRound(SizeAsValue(), ("sizes",)),
     "random": RoundByRound(RandomValues()),
     "uniform": RoundByRound(_Uniform()),
@@ -458,12 +432,10 @@ def find_method(given: object) -> tuple[str, Method]:
         given = make_method(given)
     with blamed(ValueError, f"method {name!r} cannot be made:"):
         made: Any = given() if isinstance(given, type) else given
-        getattr(made, "sees", None)  # a property may raise
     if hasattr(made, "value") and not hasattr(made, "values"):
         made = RoundByRound(made, getattr(made, "sees", SIGHTS[:3]))
     having(f"method {name}", made, "values", "sees")
-    many = isinstance(made.sees, Collection) and not isinstance(made.sees, str)
-    if not many or not all(sight in SIGHTS for sight in made.sees):
+    if isinstance(made.sees, str) or not set(made.sees) <= set(SIGHTS):
         raise ValueError(
             f"method {name} declares sees = {made.sees!r}; expected some of {', '.join(SIGHTS)}"
         )
@@ -475,6 +447,8 @@ def find_methods(given: Sequence[object]) -> tuple[list[tuple[str, Method]], dic
 
     None at all is an error: then nothing goes on, as where the one that is asked for is misspelt.
     """
+    if isinstance(given, str) or not isinstance(given, Sequence):
+        raise ValueError(f"methods is {given!r}; expected a list of them")
     found, failures = [], {}
     for one in given:
         try:
@@ -483,6 +457,9 @@ def find_methods(given: Sequence[object]) -> tuple[list[tuple[str, Method]], dic
             failures[_name(one)] = " ".join(str(error).split())
     if failures and not found:
         raise ValueError("; ".join(failures.values()))
+    names = [name for name, _ in found]
+    if len(set(names)) < len(names):
+        raise ValueError(f"methods are {names}; each needs a name of its own")
     return found, failures
 
 
@@ -520,11 +497,7 @@ class _Late(BaseException):
 
 @contextmanager
 def _limited(seconds: float) -> Iterator[None]:
-    """Interrupt what takes longer, where the platform can; only the main thread gets signals.
-
-    It goes on interrupting, every tenth of a second: a method that catches everything once is
-    stopped by the next.  One that catches everything for ever can only be stopped from outside.
-    """
+    """Interrupt what takes longer, where the platform can; only the main thread gets signals."""
     main = threading.current_thread() is threading.main_thread()
     if not main or not hasattr(signal, "setitimer"):
         yield
@@ -534,38 +507,12 @@ def _limited(seconds: float) -> Iterator[None]:
         raise _Late
 
     before: Any = signal.signal(signal.SIGALRM, late)
-    signal.setitimer(signal.ITIMER_REAL, seconds, 0.1)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield
     finally:
-        while True:
-            try:
-                signal.setitimer(signal.ITIMER_REAL, 0)
-                signal.signal(signal.SIGALRM, before)
-                break
-            except _Late:  # rang once more in between
-                continue
-
-
-@contextmanager
-def _put_back() -> Iterator[None]:
-    """Undo what a method sets for everybody: the next one is to find things as they were."""
-    dtype, device = torch.get_default_dtype(), torch.get_default_device()
-    threads, grad = torch.get_num_threads(), torch.is_grad_enabled()
-    strict = torch.get_deterministic_debug_mode()
-    numpy_errors = np.geterr()
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(dtype)
-        torch.set_grad_enabled(grad)
-        if torch.get_deterministic_debug_mode() != strict:  # setting it imports torch's compiler
-            torch.use_deterministic_algorithms(strict > 0, warn_only=strict == 1)
-        if torch.get_default_device() != device:
-            torch.set_default_device(device)
-        if torch.get_num_threads() != threads:
-            torch.set_num_threads(threads)
-        np.seterr(**numpy_errors)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def play(name: str, method: Method, world: World, limit: float = 600.0) -> Played:
@@ -584,28 +531,22 @@ def play(name: str, method: Method, world: World, limit: float = 600.0) -> Playe
     start, begun = time.process_time(), time.perf_counter()
     with blamed(MethodError, f"{name} raised"):
         try:
-            with _put_back(), _limited(limit):
-                given = np.asarray(method.values(view))
+            with _limited(limit):
+                values = np.array(method.values(view), dtype=np.float64)
         except _Late:
             raise MethodError(f"{name} took longer than {limit:g} seconds") from None
         except PeekError as error:
             raise MethodError(f"{name} peeked: {error}") from error
-        imaginary = np.iscomplexobj(given)
-        values = np.array(given.real if imaginary else given, dtype=np.float64)
     own = time.process_time() - start
     if time.perf_counter() - begun > limit:
         raise MethodError(f"{name} took longer than {limit:g} seconds")
-    if imaginary:
-        raise MethodError(f"{name} returned complex numbers; expected {world.n} real ones")
     unasked = view.times == 0  # of whom nobody need say anything
-    shown = " ".join(np.array2string(values, precision=3, threshold=12).split())
     if values.shape != (world.n,) or not (np.isfinite(values) | unasked & np.isnan(values)).all():
+        shown = " ".join(np.array2string(values, precision=3, threshold=12).split())
         raise MethodError(
             f"{name} returned {shown} of shape {values.shape}; expected {world.n} finite numbers, "
             "one per client"
         )
-    if np.nanmax(np.abs(values), initial=0.0) > sys.float_info.max / world.n:
-        raise MethodError(f"{name} returned {shown}; the sum of these is not finite")
     coalitions = sum(game.evaluations for game in view._games.values())  # models took own time
     seconds = own + coalitions * (world.seconds_per_evaluation if coalitions else 0.0)
     return Played(

@@ -93,10 +93,7 @@ def compare(
         clients for all its coalitions.
     """
     pd = need("pandas", "run")
-    if not isinstance(federation, Federation):
-        raise ValueError(
-            f"federation is a {type(federation).__name__}; make one by federation_from_arrays"
-        )
+    having("federation", federation, "n_clients", "client_data")
     n = federation.n_clients
     k = n if participants is None else whole("participants", participants, 2, n)
     if k > MOST:
@@ -114,12 +111,9 @@ def compare(
         federation, model, Adversaries({}), UniformSelection(), everybody, np.ones(n),
         np.zeros(n, dtype=bool), (), (), np.ones((s.rounds, n), dtype=bool),
     ))  # fmt: skip
-    default = [m for m, method in METHODS.items() if "training" not in method.sees]
-    if methods is not None and (isinstance(methods, str) or not isinstance(methods, Sequence)):
-        raise ValueError(f"methods is {methods!r}; expected a list of them")
-    entered, failures = find_methods(default if methods is None else methods)
-    if len({name for name, _ in entered}) < len(entered):
-        raise ValueError(f"methods are {[name for name, _ in entered]}; two have one name")
+    if methods is None:
+        methods = [m for m, method in METHODS.items() if "training" not in method.sees]
+    entered, failures = find_methods(methods)
     truth = retraining_values(w).values[:, 0] if flag("retraining", retraining) else None
     values, measures = {}, {}
     for name, method in entered:

@@ -131,18 +131,6 @@ class Federation:
             x_i, y_i = self.transforms[i](x_i, y_i, rng)
         return x_i, y_i
 
-    def with_copy(self, i: int) -> Federation:
-        """The federation with a further client, the last one, that holds the data of client i."""
-        self.check_clients(i)
-        return replace(self, clients=(*self.clients, self.clients[i].copy()))
-
-    def with_split(self, i: int) -> Federation:
-        """The federation in which every other sample of client i is a further, last client's."""
-        self.check_clients(i)
-        clients = list(self.clients)
-        clients[i], other = self.clients[i][::2], self.clients[i][1::2]
-        return replace(self, clients=(*clients, other))
-
     def with_transforms(self, transforms: Mapping[int, Transform]) -> Federation:
         """The same federation in which some clients transform their data."""
         self.check_clients(*transforms)

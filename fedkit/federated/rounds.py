@@ -133,20 +133,10 @@ def _shown(array: npt.NDArray[Any]) -> str:
     return " ".join(np.array2string(array, threshold=20).split())
 
 
-def _array(given: Any) -> npt.NDArray[Any]:
-    """Return what a policy gave as an array; what is none is shown as what it is."""
-    try:
-        return np.asarray(given.detach().cpu() if isinstance(given, torch.Tensor) else given)
-    except (TypeError, ValueError):
-        return np.array(repr(given))
-
-
 def check_selection(policy: object, chosen: npt.ArrayLike, n_clients: int) -> IntArray:
-    ids = _array(chosen)
+    ids = np.asarray(chosen)
     numbers = ids.ndim == 1 and len(ids) > 0 and ids.dtype.kind in "iu"
-    if not (
-        numbers and ids.min() >= 0 and ids.max() < n_clients and len(np.unique(ids)) == len(ids)
-    ):
+    if not numbers or len(np.intersect1d(ids, np.arange(n_clients))) < len(ids):
         raise ValueError(
             f"{_name(policy)} selected {_shown(ids)}; expected at least one "
             f"client, each once, by its number from 0 to {n_clients - 1} (np.flatnonzero turns a "
@@ -158,9 +148,8 @@ def check_selection(policy: object, chosen: npt.ArrayLike, n_clients: int) -> In
 def check_values(
     policy: object, valuations: Sequence[Valuation], rounds: Sequence[Round], outputs: int | None
 ) -> None:
-    listed = isinstance(valuations, list | tuple)
-    if not listed or not all(isinstance(v, Valuation) for v in valuations):
-        kinds = [type(v).__name__ for v in valuations] if listed else type(valuations).__name__
+    if not all(isinstance(v, Valuation) for v in valuations):
+        kinds = [type(v).__name__ for v in valuations]
         raise ValueError(
             f"{_name(policy)} returned {kinds}; expected a list with one fk.Valuation per round"
         )
@@ -184,13 +173,18 @@ def check_values(
             )
 
 
-def check_weights(policy: object, weights: npt.ArrayLike, k: int) -> FloatArray:
-    w = _array(weights)
-    w = w.astype(np.float64) if w.dtype.kind in "biuf" else w
-    fine = w.shape == (k,) and w.dtype.kind == "f" and bool(np.isfinite(w).all() and (w >= 0).all())
+def weigh(rule: Any, r: Round, valuation: Valuation, clients: ClientTable) -> FloatArray:
+    """The weights that a rule gives to a round's participants, checked."""
+    if callable(rule):
+        given: Any = rule(r, valuation, clients)
+    else:
+        given = rule.weights(valuation.values, r.sizes)
+    given = given.detach().cpu() if isinstance(given, torch.Tensor) else given
+    w, k = np.asarray(given, dtype=np.float64), len(r.participants)
+    fine = w.shape == (k,) and np.isfinite(w).all() and (w >= 0).all()
     if not fine or (w.any() and abs(w.sum() - 1) > 1e-5):
         raise ValueError(
-            f"{_name(policy)} gave the weights {_shown(w)} to {k} "
+            f"{_name(rule)} gave the weights {_shown(w)} to {k} "
             "participants; expected one finite number of at least 0 for each that sum to 1, or "
             "zeros to keep the model"
         )
@@ -198,16 +192,13 @@ def check_weights(policy: object, weights: npt.ArrayLike, k: int) -> FloatArray:
 
 
 def _check_model(policy: object, model: Any, base: torch.Tensor) -> torch.Tensor:
-    try:
-        given = torch.as_tensor(model)
-    except (TypeError, ValueError, RuntimeError):
-        given = torch.zeros(0, dtype=torch.bool)
-    new = given.detach().to(base, copy=True) if given.is_floating_point() else given
-    if new.shape != base.shape or new.dtype != base.dtype or not bool(torch.isfinite(new).all()):
+    new = torch.zeros(0)
+    if isinstance(model, torch.Tensor | np.ndarray):
+        new = torch.as_tensor(model).detach().to(base, copy=True)
+    if new.shape != base.shape or not bool(torch.isfinite(new).all()):
         raise ValueError(
-            f"{_name(policy)} returned the model {_shown(_array(given))} of shape "
-            f"{tuple(given.shape)}; expected {len(base)} finite numbers: the parameters of the "
-            "next model"
+            f"{_name(policy)} returned a model of shape {tuple(new.shape)}; expected {len(base)} "
+            "finite numbers, a tensor or an array: the parameters of the next model"
         )
     return new
 
@@ -323,11 +314,7 @@ class _Run:
         if hasattr(rule, "step"):
             replicate.model = _check_model(rule, rule.step(r, valuation, table), r.base)
             return np.full(len(r.participants), np.nan)
-        if callable(rule):
-            weights = rule(r, valuation, table)
-        else:
-            weights = rule.weights(valuation.values, r.sizes)
-        weights = check_weights(rule, weights, len(r.participants))
+        weights = weigh(rule, r, valuation, table)
         step = torch.as_tensor(weights, dtype=r.updates.dtype, device=r.updates.device)
         replicate.model = r.base + step @ r.updates
         return weights

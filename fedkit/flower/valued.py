@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, Literal
@@ -19,8 +18,8 @@ from fedkit.federated.rounds import (
     Weigh,
     check_selection,
     check_values,
-    check_weights,
     keep_latest,
+    weigh,
 )
 from fedkit.federated.selection import ClientTable, Selection
 from fedkit.federated.valuers import Round, ValuePolicy
@@ -31,7 +30,7 @@ from fedkit.streams import Streams
 
 need("flwr.serverapp.strategy", extra="flower")
 
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord  # noqa: E402
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord  # noqa: E402
 from flwr.serverapp import Grid  # noqa: E402
 from flwr.serverapp.strategy import Strategy  # noqa: E402
 
@@ -43,14 +42,13 @@ _MOST_SAMPLES = 1 << 40  # nor claim more samples: sums of sizes stay exact
 
 def to_vector(arrays: ArrayRecord) -> torch.Tensor:
     """The numbers of all arrays in their order, float32 ``[P]``."""
-    parts = [np.asarray(part, dtype=np.float32).ravel() for part in arrays.to_numpy_ndarrays()]
-    return torch.from_numpy(np.concatenate([*parts, np.zeros(0, np.float32)]))
+    parts = [part.ravel() for part in arrays.to_numpy_ndarrays()]
+    return torch.from_numpy(np.concatenate(parts).astype(np.float32, casting="same_kind"))
 
 
 def to_arrays(architecture: Architecture, vector: torch.Tensor) -> ArrayRecord:
     """Parameters ``[P]`` as arrays under their names."""
-    parts = architecture.unflatten(vector.detach().cpu())
-    return ArrayRecord(parts)
+    return ArrayRecord(architecture.unflatten(vector.detach().cpu()))
 
 
 class _Unsaid:
@@ -69,7 +67,7 @@ class Valued(Strategy):
     comes between is the round of ``fk.run``: what is no update is left out, the others are
     valued, and the values can decide how much each client counts (`aggregate`) and who is asked
     next (`select`).  An update has finite arrays of the names and shapes that were sent, in any
-    order, one positive number of samples, and metrics under the names that most others use.
+    order, and one positive number of samples.
 
     Parameters
     ----------
@@ -157,7 +155,7 @@ class Valued(Strategy):
         self.numbers: dict[int, int] = {}
         self.table: ClientTable | None = None
         self._base = torch.zeros(0)
-        self._like: dict[str, np.ndarray[Any, Any]] = {}  # the arrays of the base under their names
+        self._shapes: dict[str, tuple[int, ...]] = {}  # of the arrays that were sent
         self._size_key: str = getattr(inner, "weighted_by_key", "num-examples")
 
     # ------------------------------------------------------------- what the inner one does
@@ -185,7 +183,7 @@ class Valued(Strategy):
     ) -> Iterable[Message]:
         """Keep the messages of the inner strategy to nodes that are selected, and some unknown."""
         self._base, arch = to_vector(arrays), self.evaluator.arch
-        self._like = {name: array.numpy() for name, array in arrays.items()}
+        self._shapes = {name: array.numpy().shape for name, array in arrays.items()}
         if len(self._base) != arch.n_parameters:
             raise ValueError(
                 f"the arrays of round {server_round} hold {len(self._base)} numbers and "
@@ -215,45 +213,29 @@ class Valued(Strategy):
         replies = list(replies)
         errors = [m for m in replies if m.has_error()]
         answers = [(m, *self._read(m)) for m in replies if not m.has_error()]
-        read = [(m, update, size) for m, update, size in answers if update is not None]
-        layouts = Counter(_layout(m) for m, _, _ in read)
-        usual = max(layouts, key=lambda layout: (layouts[layout], -len(layout), layout), default="")
-        read = [item for item in read if _layout(item[0]) == usual]
-        self._number([m for m, _, _ in read])
-        self._number([m for m, _, _ in answers])  # the others take what numbers are left
-        for m, _, size in answers:
-            self._meet(self.numbers[m.metadata.src_node_id], size)
+        self._number([m for m, _, _ in answers])
+        table = self._meet({self._of(m): size for m, _, size in answers})
+        read = [(self._of(m), m, u, size) for m, u, size in answers if u is not None]
         if not read:
             return self.inner.aggregate_train(server_round, errors)
-        read.sort(key=lambda item: self.numbers[item[0].metadata.src_node_id])
-        good = [m for m, _, _ in read]
+        ids, good, updates, sizes = zip(*sorted(read, key=lambda item: item[0]), strict=True)
         r = Round(
-            server_round - 1, self.evaluator.arch, self._base,
-            torch.stack([update for _, update, _ in read]),
-            np.array([self.numbers[m.metadata.src_node_id] for m in good], dtype=np.int64),
-            np.array([size for _, _, size in read], dtype=np.int64),
-            self.evaluator, self.local, self.weighting, self._stream(server_round),
-            left_out=len(answers) - len(read),
+            server_round - 1, self.evaluator.arch, self._base, torch.stack(updates), np.array(ids),
+            np.array(sizes), self.evaluator, self.local, self.weighting,
+            self._stream(server_round), left_out=len(answers) - len(read),
         )  # fmt: skip
         valuations = self.value.value([r])
         check_values(self.value, valuations, [r], self.outputs)
-        assert self.table is not None
-        table, valuation = self.table, valuations[0]
+        (valuation,) = valuations
         table.counts[r.participants] += 1
         self.remember(table, r.participants, valuation)
 
         weights = np.full(len(good), np.nan)
-        if (rule := self.aggregate) is not None:
-            weights = check_weights(
-                rule,
-                rule(r, valuation, table) if callable(rule) else rule.weights(
-                    valuation.values, r.sizes
-                ),
-                len(good),
-            )  # fmt: skip
+        if self.aggregate is not None:
+            weights = weigh(self.aggregate, r, valuation, table)
             for message, weight in zip(good, weights, strict=True):
                 _metrics(message)[self._size_key] = float(weight)
-            good = [m for m, weight in zip(good, weights, strict=True) if weight > 0]
+            good = tuple(m for m, weight in zip(good, weights, strict=True) if weight > 0)
         arrays, metrics = None, None  # no weight at all keeps the model
         if good:
             arrays, metrics = self.inner.aggregate_train(server_round, [*errors, *good])
@@ -271,11 +253,13 @@ class Valued(Strategy):
     def _stream(self, server_round: int) -> Streams:
         return self.streams.child("round", server_round - 1)
 
+    def _of(self, message: Message) -> int:
+        return self.numbers[message.metadata.src_node_id]
+
     def _read(self, message: Message) -> tuple[torch.Tensor | None, int]:
         """Return update and size of a reply, None for an update that is none, and 1 for no size.
 
-        The arrays of an update are put into the order and types that were sent, so that what is
-        valued is what the inner strategy aggregates.
+        The arrays are put into the order that was sent, in which Flower leaves what it averages.
         """
         size = 1
         try:
@@ -284,24 +268,13 @@ class Valued(Strategy):
                 return None, size
             size = told
             ((key, arrays),) = message.content.array_records.items()
-            parts = {name: array.numpy() for name, array in arrays.items()}
-            if {k: v.shape for k, v in parts.items()} != {
-                k: v.shape for k, v in self._like.items()
-            }:
+            if {name: array.numpy().shape for name, array in arrays.items()} != self._shapes:
                 return None, size
-            sent = ArrayRecord(
-                {
-                    name: Array(parts[name].astype(like.dtype, casting="same_kind"))
-                    for name, like in self._like.items()
-                }
-            )
-            update = to_vector(sent) - self._base
+            message.content[key] = ordered = ArrayRecord({n: arrays[n] for n in self._shapes})
+            update = to_vector(ordered) - self._base
         except Exception:  # a client can send any bytes
             return None, size
-        if not bool(torch.isfinite(update.square().sum())):
-            return None, size
-        message.content[key] = sent
-        return update, size
+        return (update if bool(torch.isfinite(update.square().sum())) else None), size
 
     def _number(self, messages: list[Message]) -> None:
         """Give new nodes their numbers: first those that name one, then the others."""
@@ -317,27 +290,21 @@ class Valued(Strategy):
                 number = next(i for i in range(len(taken) + 1) if i not in taken)
             self.numbers[message.metadata.src_node_id] = number
 
-    def _meet(self, number: int, size: int) -> None:
-        """Note the size of a client, in a table with a row for each number."""
-        n = max(self.numbers.values()) + 1
-        old = self.table
-        if old is None or len(old.sizes) < n:
-            table = ClientTable.new(np.zeros(n, np.int64), np.zeros((n, 0), np.int64), self.outputs)
-            if old is not None:
-                for name in ("sizes", "values", "counts"):
-                    getattr(table, name)[: len(old.sizes)] = getattr(old, name)
-                table.memory = old.memory
-            self.table = old = table
-        old.sizes[number] = size
+    def _meet(self, sizes: dict[int, int]) -> ClientTable:
+        """Note the sizes of clients, in a table with a row for each number."""
+        n = max(self.numbers.values(), default=-1) + 1
+        table = ClientTable.new(np.zeros(n, np.int64), np.zeros((n, 0), np.int64), self.outputs)
+        if (old := self.table) is not None:
+            for name in ("sizes", "values", "counts"):
+                getattr(table, name)[: len(old.sizes)] = getattr(old, name)
+            table.round, table.memory = old.round, old.memory
+        for number, size in sizes.items():
+            table.sizes[number] = size
+        if sizes:
+            self.table = table
+        return table
 
 
 def _metrics(message: Message) -> MetricRecord:
     (metrics,) = message.content.metric_records.values()
     return metrics
-
-
-def _layout(message: Message) -> str:
-    """Names and lengths in a reply, which strategies of Flower want alike in all."""
-    content = message.content
-    metrics = [(k, np.shape(v)) for k, v in sorted(_metrics(message).items())]  # type: ignore[arg-type]
-    return repr((*content.array_records, *content.metric_records, metrics))
