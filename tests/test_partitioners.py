@@ -162,8 +162,8 @@ def test_mixed_groups():
         (lambda: Mavericks(2).split(POOL, 2, R(0)), "leave no clients"),
         (lambda: Mavericks(2, classes=(1,)).split(POOL, 4, R(0)), "shared=True"),
         (lambda: Mixed(((6, IID()),)).split(POOL, 9, R(0)), "groups have 6 clients and n_clients"),
-        (lambda: IID().split(np.array([0, -1]), 1, R(0)), "labels contain -1"),
-        (lambda: IID().split(np.zeros((3, 1), dtype=int), 1, R(0)), "labels have shape"),
+        (lambda: IID().split(np.array([0, -1]), 1, R(0)), "integers from 0"),
+        (lambda: IID().split(np.zeros((3, 1), dtype=int), 1, R(0)), r"of shape \(3, 1\)"),
         (lambda: hold_out(np.array([0, 1]), 0.5, R(0)), "leaves none for validation"),
     ],
 )
@@ -176,7 +176,7 @@ def test_every_scheme_looks_at_its_pool():
     for scheme in schemes(5, 5):
         with pytest.raises(ValueError, match="n_clients is 6 but there are 5 samples"):
             scheme.split(np.arange(5), 6, R(0))
-        with pytest.raises(ValueError, match="labels have dtype float64; expected integers"):
+        with pytest.raises(ValueError, match="labels are float64 of shape .* integers"):
             scheme.split(np.array([0.0, 1.0, 1.0]), 2, R(0))
 
 

@@ -56,16 +56,13 @@ class Partitioner(Protocol):
 
 
 def _check_labels(y: np.ndarray, n_clients: int = 1) -> np.ndarray:
-    """Return the labels of a pool as int64, or refuse them (for so many clients)."""
+    """The labels of a pool as int64, or one sentence on why not (for so many clients)."""
     labels = np.asarray(y)
-    if labels.ndim != 1 or not len(labels):
-        raise ValueError(f"labels have shape {labels.shape}; expected a vector of at least one")
-    if labels.dtype.kind not in "iu":
+    if labels.ndim != 1 or labels.dtype.kind not in "iu" or (labels < 0).any():
         raise ValueError(
-            f"labels have dtype {labels.dtype}; expected integers from 0, as in y.astype('int64')"
+            f"labels are {labels.dtype} of shape {labels.shape}; expected a vector of integers "
+            "from 0, as in y.astype('int64')"
         )
-    if labels.min() < 0:
-        raise ValueError(f"labels contain {labels.min()}; expected integers from 0")
     if whole("n_clients", n_clients, 1) > len(labels):
         raise ValueError(
             f"n_clients is {n_clients} but there are {len(labels)} samples; take fewer clients or "
@@ -94,15 +91,8 @@ def _cut_by_shares(indices: np.ndarray, shares: np.ndarray) -> list[np.ndarray]:
 
 
 def _draw_shares(concentration: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Draw shares that sum to one, also where the concentration is so small that they underflow."""
-    if len(concentration) == 1:
-        return np.ones(1)
-    shares = rng.dirichlet(concentration)
-    if np.isfinite(shares).all() and shares.sum() > 0:
-        return shares
-    # The limit of a vanishing concentration: all to one, chosen in proportion to it.
-    winner = rng.choice(len(concentration), p=concentration / concentration.sum())
-    return np.eye(len(concentration))[winner]
+    """Draw shares that sum to one; of one share there is nothing to draw."""
+    return rng.dirichlet(concentration) if len(concentration) > 1 else np.ones(1)
 
 
 @dataclass(frozen=True)
@@ -125,24 +115,21 @@ class Dirichlet:
     by : {"class", "capped", "client", "blocks"}
         What is drawn.
 
-        ``"class"`` draws for each class its shares over the clients, Dir(alpha) over n
-        clients (Yurochkin et al. 2019).  Labels and sizes are both skewed; with many clients
-        and a small alpha most of them are empty.
+        ``"class"``: for each class its shares over the clients (Yurochkin et al. 2019).  Labels and
+        sizes are skewed; with many clients and a small alpha most of them are empty.
 
-        ``"capped"`` is the same, but a client that has reached N/n samples takes part in no
-        further class: the draw is over the others.  One class can still carry it beyond N/n.
+        ``"capped"``: the same, but a client that has reached N/n samples takes part in no further
+        class; one class can still carry it beyond N/n.
 
-        ``"client"`` gives all clients the same size (to one sample) and draws for each its
-        distribution of labels, Dir(alpha * C * p) over C classes with p the class frequencies
-        of the pool (Hsu et al. 2019; with p uniform this is Dir(alpha, ..., alpha)).  Clients
-        fill up in random order without replacement; what a client wants and the pool no longer
-        has is drawn from the rest of its distribution, and from the rest of the pool when
-        nothing else is left.
+        ``"client"``: for each client, of equal sizes, its distribution of labels,
+        Dir(alpha * C * p) over C classes of frequencies p (Hsu et al. 2019).  Clients fill up in
+        random order; what the pool no longer has is drawn from the rest of a client's
+        distribution, and from the rest of the pool when nothing else is left.
 
-        ``"blocks"`` is the procedure of CReFF (Shang et al. 2022, the source of FedOwen's long
-        tail): random blocks of ten clients, a capped draw inside each block, then the blocks in
-        line are cut into equal parts.  CReFF repeats a draw until each client has half the mean
-        size, which need not end at a small alpha in a long tail; we keep the best of 20 draws.
+        ``"blocks"``: the procedure of CReFF (Shang et al. 2022, the source of FedOwen's long tail):
+        capped draws in random blocks of ten clients, which are then cut into equal parts.  CReFF
+        repeats a draw until each client has half the mean size, which need not end; we keep the
+        best of 20 draws.
     """
 
     alpha: float
@@ -163,7 +150,7 @@ class Dirichlet:
     def _by_class(
         self, labels: np.ndarray, pool: np.ndarray, n_clients: int, rng: np.random.Generator
     ) -> list[list[np.ndarray]]:
-        """Divide a shuffled pool class by class; returns the pieces in the order of dealing."""
+        """Divide a shuffled pool class by class, into pieces in the order of dealing."""
         parts: list[list[np.ndarray]] = [[] for _ in range(n_clients)]
         sizes = np.zeros(n_clients, dtype=np.int64)
         # Someone is below the mean as long as a sample is left, so somebody is always open.
@@ -323,9 +310,8 @@ class Mavericks:
         having("others", self.others, "split")
         flag("shared", self.shared)
         flag("mixed", self.mixed)
-        if self.classes is not None:
-            for label in vector("classes", self.classes):
-                whole("one of classes", int(label) if label == int(label) else label, 0)
+        for label in [] if self.classes is None else vector("classes", self.classes):
+            whole("one of classes", int(label) if label == int(label) else label, 0)
 
     def split(self, y: np.ndarray, n_clients: int, rng: np.random.Generator) -> list[np.ndarray]:
         labels = _check_labels(y, n_clients)
@@ -410,8 +396,6 @@ def hold_out(
 
     Class c gives max(1, its share of round(fraction * N)) images, shares being rounded by largest
     remainder; a class of one image keeps it for training, with a :class:`MissingClassWarning`.
-    So every class of two or more images is in both parts, if need be with more images than the
-    fraction says.
 
     Returns
     -------
@@ -487,9 +471,8 @@ def fill_empty(
 ) -> list[np.ndarray]:
     """Apply the rule for clients that hold fewer than `min_size` of the positions in `parts`.
 
-    ``"keep"`` leaves the parts as they are: a client without data takes part in a round and
-    returns the model unchanged.  ``"refill"`` moves one random sample at a time from the largest
-    client to the smallest until each has enough.  ``"error"`` raises.
+    ``"keep"`` leaves the parts as they are, ``"refill"`` moves one random sample at a time from the
+    largest client to the smallest until each has enough, and ``"error"`` raises.
     """
     choice("empty", rule, ("keep", "refill", "error"))
     whole("min_size", min_size, 1)

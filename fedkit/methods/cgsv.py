@@ -1,8 +1,7 @@
 """CGSV (Xu et al. 2021) and the other methods and controls that FedTSV is compared with.
 
-CGSV values a participant by the cosine between its update and everybody's, and remembers running
-importances.  Beside it stand leave-one-out, a server that is told who misbehaves, and another
-policy's values dealt out at random.
+Beside it stand leave-one-out, a server that is told who misbehaves, and another policy's values
+dealt out at random.
 """
 
 from __future__ import annotations
@@ -82,8 +81,7 @@ class CosineValues:
         use in their experiments.
     normalised : bool
         True: updates are brought to equal length before they are averaged, as CGSV does.  False:
-        they are averaged as they are, which is what FedTSV's explanation of CGSV's weakness
-        presumes (section IV-B).
+        they are averaged as they are, as FedTSV presumes (section IV-B).
 
     Notes
     -----
@@ -124,9 +122,8 @@ class RunningCosine:
 
     Notes
     -----
-    Xu et al. have all clients take part in all rounds.  Where some do, the rule runs among them
-    as if they were all, and the sum of their importances stays what it was; with everybody present
-    this is their rule.  Importances start as the shares of the data.
+    Xu et al. have all clients take part in all rounds.  Where some do, the rule runs among them,
+    and the sum of their importances stays what it was.  They start as the shares of the data.
     """
 
     alpha: float = 0.95
@@ -172,17 +169,13 @@ class OracleWeights:
             whole("a client to exclude", client, 0)
 
     def __call__(self, r: Round, valuation: Valuation, clients: ClientTable) -> FloatArray:
-        """Return float64[k], non-negative, summing to 1; zeros where all are excluded."""
         good = (~np.isin(r.participants, self.excluded)).astype(np.float64)
         return good / max(good.sum(), 1.0)
 
 
 @dataclass(frozen=True)
 class ShuffledValues:
-    """Control: another policy's values, dealt to the round's participants at random.
-
-    The weights that follow are as uneven as that policy's and know nothing of who did what.
-    """
+    """Control: another policy's values, dealt to the round's participants at random."""
 
     policy: ValuePolicy
 

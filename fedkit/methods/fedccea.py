@@ -2,13 +2,10 @@
 
 The *Simulator* (Algorithm 1) runs federations in which every client uses a random share of its
 data in every round, and notes the test accuracies.  The *Evaluator* (Algorithm 2) fits a small
-model, the AAM, that predicts these accuracies from the sizes; its first layer has one non-negative
-weight per client, shared by all rounds, which is taken for the quality of the client's data.
-Quality times size is the client's value, and its positive part over the sum the index (section
-3.2.2, Eq. 3).
+model, the AAM, that predicts these accuracies from the sizes; the weights of its first layer, one
+per client, are taken for the quality of the client's data.
 
-The paper leaves open where the only sigmoid of the AAM stands: behind the shared weights, or behind
-the nodes of the first fully connected layer.  It also leaves open how "until convergence" is
+The paper leaves open where the only sigmoid of the AAM stands, and how "until convergence" is
 reached; the file ends with a way for either reading, and with Adam for both.
 """
 
@@ -68,8 +65,7 @@ class Simulations:
     ----------
     sizes : float64[S, R, n]
         Scaled data sizes x: samples used, divided by the mean size of a client.  They must vary
-        independently: of a client whose amount never changes, or always in proportion to
-        another's, nothing can be learnt, and that is not noticed.
+        independently, or nothing can be learnt, and that is not noticed.
     accuracy : float64[S, R]
         Test accuracy after each round, or another score in [0, 1].
     """
@@ -145,10 +141,10 @@ def simulate(
 
 
 def padded_inputs(sizes: FloatArray) -> FloatArray:
-    """Inputs of the AAM: for every round what was used up to it, and zeros behind.
+    """Inputs of the AAM: for every round what was used up to it, and zeros behind (Figure 3).
 
-    Lines 2 to 6 of Algorithm 2, and Figure 3.  From float64[S, R, n] to float64[S * R, R, n]; row
-    ``s * R + r`` holds rounds 0 to r of simulation s.
+    From float64[S, R, n] to float64[S * R, R, n]; row ``s * R + r`` holds rounds 0 to r of
+    simulation s.
     """
     s, r, n = sizes.shape
     past = np.tril(np.ones((r, r)))[None, :, :, None]  # [1, now, round, 1]
@@ -158,13 +154,13 @@ def padded_inputs(sizes: FloatArray) -> FloatArray:
 class AccuracyApproximation:
     """The AAM: shared weights, then two fully connected layers (section 3.2.1, appendix A).
 
-    The only non-linearity, `sigmoid`, stands behind "the first layer of the AAM" (appendix A), so
-    the "shared" weights (section 3.2.1), or behind the first fully "connected" one.
+    The only non-linearity stands behind the "shared" weights, or behind the first fully "connected"
+    layer.
 
     Attributes
     ----------
     weights : tensor [P], or [K, P] of K networks side by side
-        All of them in one row.  What follows are views of it.
+        All of them in one row; what follows are views of it.
     quality, inner, inner_bias, outer, outer_bias : tensors [n], [R, H], [H], [H] and []
         omega, at least 0, and the connected layers.
     """
@@ -215,8 +211,7 @@ class AccuracyApproximation:
     def running(self, sizes: Tensor) -> Tensor:
         """Predict accuracies ``[S, R]`` of one network from sizes ``[S, R, n]``, not padded.
 
-        What the nodes add up are running sums over the rounds: what goes in is smaller by a
-        factor R.  The rounds that have not come add sigmoid(0) each where that stands before them.
+        Nodes add up running sums; rounds that have not come add sigmoid(0) if that is before them.
         """
         per_round, bias = sizes @ self.quality, self.inner_bias
         if self.sigmoid == "shared":
@@ -230,10 +225,7 @@ class AccuracyApproximation:
 
     @property
     def per_round(self) -> FloatArray | None:
-        """a: what a round's sigmoid adds to the accuracy; None with the sigmoid behind the nodes.
-
-        Without a sigmoid between them the two connected layers are one linear function.
-        """
+        """a: what a round's sigmoid adds to the accuracy; None with it behind the nodes."""
         return None if self.sigmoid == "connected" else _numbers(self.inner @ self.outer)
 
     def accuracies(self, sizes: FloatArray) -> FloatArray:
@@ -253,8 +245,8 @@ class Fit:
     Attributes
     ----------
     quality : float64[n]
-        The shared weights omega, at least 0; known up to a common factor only.  0 for a client
-        whom no simulation used: nothing is known of it.
+        The shared weights omega, at least 0, up to a common factor; 0 for a client whom no
+        simulation used.
     losses : list of float
         Mean squared error after each epoch or iteration.
     predicted : float64[S, R]
@@ -281,11 +273,7 @@ class Fit:
 
 
 def fewest_simulations(clients: int, rounds: int) -> int:
-    """How many simulations can tell the clients apart at all.
-
-    A constant and one number per round fit a single simulation exactly, whatever the qualities are;
-    each further simulation adds R equations for n qualities.
-    """
+    """How many simulations can tell the clients apart at all: R equations each, but the first."""
     whole("clients", clients, 1)
     whole("rounds", rounds, 1)
     return 1 + -(-clients // rounds)
@@ -308,10 +296,8 @@ def fit_aam(
     sigmoid : {"shared", "connected"}
         As in :class:`AccuracyApproximation`.
     solver : {"converged", "adam"}
-        How Eq. 2 is minimised; the paper names no optimiser.  "converged" is variable projection
-        (:func:`shared_weights`) where the sigmoid stands behind the shared layer, and quasi-Newton
-        steps (:func:`fit_connected`) where it stands behind the nodes; "adam" trains either network
-        by mini-batches (:func:`train_by_adam`).
+        How Eq. 2 is minimised; the paper names no optimiser.  "converged" is
+        :func:`shared_weights` or :func:`fit_connected`, "adam" is :func:`train_by_adam`.
     lr : float
         Of Adam, at first; 0.01 for MNIST and 0.05 for EMNIST in the paper.  It falls to 0.
     epochs : int
@@ -392,10 +378,9 @@ def contribution_index(values: npt.ArrayLike) -> FloatArray:
 #
 #     acc_r = b + sum over rho <= r of a_rho h_rho,      h_rho = sigmoid(x_rho . omega) - 1/2.
 #
-# For given shared weights omega the best a and b solve a linear least squares problem; what remains
-# is a smooth function of omega alone (Golub and Pereyra 1973).  Its normal equations need no padded
-# inputs: round rho reaches all of rounds rho to R, so the products of the columns of rho and rho'
-# are those of h times the ``R - max(rho, rho')`` rounds (from 0) that both reach.
+# For given shared weights omega the best a and b solve a linear least squares problem, whose normal
+# equations need no padded inputs: rounds rho and rho' both reach ``R - max(rho, rho')`` rounds.
+# What remains is a smooth function of omega alone (Golub and Pereyra 1973).
 
 #: mean of a round's ``x . omega`` at each start: where the sigmoid is straight, bent, nearly flat
 _STARTS = (0.005, 2.5, 2.5, 5.0, 5.0)
@@ -446,21 +431,16 @@ def _least_squares(normal: FloatArray, right: FloatArray) -> FloatArray:
 
 
 def random_starts(sizes: FloatArray, rng: np.random.Generator) -> FloatArray:
-    """Draw weights to begin with, float64[5, n].
+    """Draw weights to begin with, float64[5, n]: tiny, or so large that all sigmoids bend.
 
-    Where sizes explain little there are many local minima, and from most starts of middling size
-    the fit ends in poor ones, in which some sigmoids are flat.  Of starts that are very small, or
-    so large that every sigmoid is bent, nearly all end in the best one (MNIST, 100 simulations).
+    From starts between them the fit often ends in poor minima, in which some sigmoids are flat.
     """
     n, mean = sizes.shape[2], float(sizes.mean()) or 1.0
     return np.stack([rng.uniform(0, 2 * reach / (n * mean), n) for reach in _STARTS])
 
 
 def shared_weights(sizes: FloatArray, accuracy: FloatArray, starts: FloatArray) -> Found:
-    """Fit the shared weights from several starts, float64[starts, n]; the best minimum counts.
-
-    Of the network one node is as good as ten.
-    """
+    """Fit the shared weights from several starts, float64[starts, n]; the best minimum counts."""
 
     def slope(quality: FloatArray) -> tuple[float, FloatArray]:
         return project(quality, sizes, accuracy)[:2]
@@ -473,6 +453,7 @@ def shared_weights(sizes: FloatArray, accuracy: FloatArray, starts: FloatArray) 
 
     quality, losses = min(map(descend, starts), key=lambda tried: tried[1][-1])
     _, _, _, a, b = project(quality, sizes, accuracy)
+    # of the network one node is as good as ten
     network = AccuracyApproximation(len(quality), len(a), 1, rng=np.random.default_rng(0))
     weights = np.concatenate([quality, a, [0.0, 1.0, b - a.sum() / 2]])
     return network.like(torch.from_numpy(weights)), losses
@@ -514,10 +495,8 @@ _LEFT_OUT = 5
 def fit_connected(sizes: FloatArray, accuracy: FloatArray, rng: np.random.Generator) -> Found:
     """Fit the network, stopped where simulations that are left out are predicted best.
 
-    The model has R numbers per node.  Followed to its least error it learns the noise of a hundred
-    simulations by heart: on simulations that it has not seen it then knows less than it did on the
-    way.  So a fifth of the simulations says how many iterations are best, from the start that
-    predicts best, and all of them make the fit.
+    Followed to its least error it learns noise by heart.  So a fifth of the simulations says how
+    many iterations are best, from the start that predicts best, and all of them make the fit.
     """
     simulations, rounds, clients = sizes.shape
 
@@ -595,9 +574,8 @@ def train_by_adam(
 ) -> Found:
     """Train the network from several starts at once, by mini-batches, and take the best.
 
-    The rate falls to 0 along half a cosine.  At the paper's constant one the loss of EMNIST's model
-    (0.05) does not settle, and in many starts all shared weights end at 0 for good.  A weight at
-    its bound jitters a last step above it: what ends below a thousandth of the mean weight is 0.
+    The rate falls to 0 along half a cosine: at the paper's constant one the loss does not settle.
+    A weight at its bound jitters above it: what ends below a thousandth of the mean weight is 0.
     """
     whole("epochs", epochs, 1)
     real("lr", lr, 0.0, above=True)

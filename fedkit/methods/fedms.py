@@ -1,17 +1,12 @@
 """FedMS: clients valued class by class, and selected by it (Yang et al. 2024).
 
-In the paper's order: the accumulated class-wise values and the difficulty of the classes (section
-4.1, Eqs. 8 to 10), MS-GTG (Algorithm 1, Eq. 11), the selection and the round (section 4.2,
-Algorithm 2, Eqs. 12 and 13; the rule that discards coresets: section 5.1), and at the end MS-MR and
-MS-TMR (appendix, Algorithms 3 and 4).  The estimators value any game that answers
-``float[B, classes]`` with accuracies in [0, 1].  What the paper says twice and differently is an
-argument of :class:`FedMS`: `aggregate`, `units` and `against`.
+The estimators value any game that answers ``float[B, classes]`` with accuracies in [0, 1].  What
+the paper says twice and differently is an argument of :class:`FedMS`: `aggregate`, `units` and
+`against`.
 
-Every estimator also names the *coreset*: among the non-empty coalitions that it evaluated, the one
-with the largest sum of class accuracies (Algorithm 1, line 24); of several, the one that was
-evaluated first.  The empty coalition, the model as it was, is not a candidate: with it no coreset
-could ever be worse than the model before, and the rule that discards bad coresets could never
-apply.
+Every estimator also names the *coreset*: among the non-empty coalitions that it evaluated, the
+first one with the largest sum of class accuracies (Algorithm 1, line 24).  With the empty one, the
+model as it was, no coreset could be worse than the model before, and none be discarded.
 """
 
 from __future__ import annotations
@@ -87,8 +82,7 @@ def class_difficulty(accuracy: FloatArray, temperature: float = 0.01) -> FloatAr
     accuracy : float64[classes]
         In [0, 1].
     temperature : float
-        T; the paper's 0.01 puts nearly all weight on the worst class: a class that is three
-        points better weighs ``exp(-3)`` = 5% of it.
+        T; with the paper's 0.01 a class that is three points better weighs 5% of the worst.
     """
     real("temperature", temperature, 0.0, above=True)
     accuracy = vector("accuracy", accuracy)
@@ -108,9 +102,8 @@ _NORMS: dict[str, Callable[..., Any]] = {
 def distance(a: FloatArray, b: FloatArray, norm: Norm = "mean") -> FloatArray:
     """Size of ``a - b`` over the last axis, the classes.
 
-    The paper writes ``|v_N - v_0| > eps`` of two vectors without naming the norm.  "mean" is the
-    one in which its threshold means what it means for GTG-Shapley's single accuracy; "max"
-    truncates only when no class moves.
+    The paper names no norm of ``|v_N - v_0| > eps``; in "mean" its threshold means what it means
+    for GTG-Shapley's single accuracy.
     """
     choice("norm", norm, _NORMS)
     return np.asarray(_NORMS[norm](np.abs(np.asarray(a) - np.asarray(b)), axis=-1))
@@ -200,18 +193,15 @@ class MaverickGTG(_ClassWise):
         T of Eq. 10.
     convergence, last : float, int
         Eq. 11: stop when the mean relative change of the values from each of the `last` walks
-        before is below `convergence` on average.  The paper prints 0.05 and leaves `last` (m)
-        open; 10 is that of GTG-Shapley.  The values are weighted with the difficulty of the
-        coreset found so far, as the text below Eq. 11 says.
+        before is below `convergence` on average; 0.05 is printed, 10 is that of GTG-Shapley.  The
+        values are weighted with the difficulty of the coreset found so far.
     walks : int, optional
-        Exactly this many walks instead of at most ``max(30, 2**n)``: more walks than coalitions
-        are a waste.
+        Exactly this many walks instead of at most ``max(30, 2**n)``.
 
     Notes
     -----
-    Over whole sweeps guided sampling is unbiased: every client stands at every position equally
-    often.  Convergence is looked at between sweeps only, so no sweep is left half-way; but the
-    stop depends on the values, and truncation skips marginals that need not be zero.
+    Over whole sweeps guided sampling is unbiased, and convergence is looked at between sweeps only;
+    but the stop depends on the values, and truncation skips marginals that need not be zero.
     """
 
     between: float = 0.001
@@ -277,10 +267,7 @@ def sample_by_score(
 
 @dataclass(frozen=True)
 class ScoreSelection:
-    """Sample clients with probability ``softmax(S beta)`` (FedMS, Eq. 12), all in round 0.
-
-    Clients without data are never asked.
-    """
+    """Sample clients with probability ``softmax(S beta)`` (FedMS, Eq. 12), all in round 0."""
 
     def scores(self, clients: ClientTable) -> FloatArray:
         """Return the score of every client (Eq. 9), float64[n]."""
@@ -309,9 +296,8 @@ class MaverickValues:
 
     Notes
     -----
-    The first round queries all clients and "initializes contribution scores based on the
-    class-wise accuracy of these updates" (footnote 1): the value of a client is then the accuracy
-    of its own model on each class, and beta is that of the average of all models.
+    Round 0 "initializes contribution scores based on the class-wise accuracy of these updates"
+    (footnote 1): each client's own model on each class, with the beta of the average of all models.
     """
 
     estimator: Estimator
@@ -350,10 +336,7 @@ _TABULATED = 7
 
 
 def game_of(game: Game) -> Game:
-    """Tabulate a game of few players, in one batch, where a walk would ask for most of it.
-
-    The numbers are the same, and a batch shares the first layer among the coalitions.
-    """
+    """Tabulate a game of few players, in one batch, where a walk would ask for most of it."""
     return tabulate(game) if game.n_players <= _TABULATED else game
 
 
@@ -375,11 +358,10 @@ class Accumulate:
 
     Notes
     -----
-    "If the model performance of coreset diverges significantly from the global model", the server
-    "discards the coreset for this round" (section 5.1): if d is below minus eps_d, where d is "the
-    class-wise accuracy difference between the coreset and the previous set".  We take the
-    mean over classes, in points.  With "kept" the rule can lock the model: once every coreset is
-    worse than a lucky model by more than a shrinking eps_d, none is ever aggregated again.
+    A coreset is discarded if d is below minus eps_d, where d is "the class-wise accuracy difference
+    between the coreset and the previous set" (section 5.1); we take the mean over classes, in
+    points.  With "kept" the rule can lock the model: once every coreset is worse than a lucky model
+    by more than a shrinking eps_d, none is ever aggregated again.
     """
 
     alpha: float = 0.8
@@ -459,8 +441,7 @@ class FedMS:
     alpha : float
         Decay of the accumulated values (Eq. 8).
     units : {"percent", "fraction"}
-        Unit of the values in the softmax of Eq. 12.  Fractions let it prefer a client at most
-        about e-fold; the paper's eps_d = 3.0 and its Table 2 fit percent.
+        Unit of the values in Eq. 12's softmax; the paper's eps_d = 3.0 and Table 2 fit percent.
     aggregate
         As in :class:`CoresetWeights`.
     tolerance, against

@@ -1,8 +1,6 @@
 """FedOwen: Owen sampling, a selection that follows it, and softmax aggregation.
 
-In the paper's order: Owen sampling with eta-truncation (section 3.2, Algorithm 1), the hybrid
-adaptive selection (section 3.4, Algorithm 2, Eq. 13) and the aggregation by contribution (Eqs. 14
-and 15); :class:`FedOwen` puts the three together.
+:class:`FedOwen` puts the three together.
 """
 
 from __future__ import annotations
@@ -37,9 +35,7 @@ BoolArray = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class OwenSampling(Estimator):
-    """Owen sampling with eta-truncation (FedOwen, Algorithm 1): its walks line by line.
-
-    Without a budget also its divisor; with one the credits are divided by the walks made.
+    """Owen sampling with eta-truncation (FedOwen, Algorithm 1).
 
     The game must have ``v(empty) = 0`` and, for the truncation to mean what the paper says,
     ``v(N) = 1``: pass ``normalise(game)``.  v(empty) is never asked for.
@@ -56,17 +52,13 @@ class OwenSampling(Estimator):
 
     Notes
     -----
-    With a budget, `draws` is not used: each level gets an equal share (N x M / Q of N x M calls; M
-    is then the common per-client budget of section 4), and what truncation saves of it is re-spent
-    on fresh walks (:func:`fedkit.estimators.lockstep.walk_until`).  A level's sum is divided by the
-    number of its whole walks, which takes the place of M in line 23: dividing by Q M as printed,
-    although more walks were made, inflates each level by a factor of its own.
+    With a budget, `draws` is not used: each level gets an equal share, what truncation saves of it
+    is re-spent on fresh walks, and a level's sum is divided by the number of its whole walks, which
+    takes the place of M in line 23.
 
-    A walk visits the clients of its Bernoulli(q) mask in random order, so a visited client
-    meets each other client with probability qU, U uniform.  Level q therefore has the mean
-    ``integral of e_j from 0 to q``, not ``e_j(q)``, and the estimate tends to
-    ``(1/Q) sum over i of the integral of e_j from 0 to i/Q``: the Shapley value for Q = 1
-    alone.  :meth:`weights` gives this expectation.
+    A walk visits the clients of its Bernoulli(q) mask in random order, so level q has the mean
+    ``integral of e_j from 0 to q``, not ``e_j(q)``: the Shapley value for Q = 1 alone.
+    :meth:`weights` gives this expectation.
     """
 
     levels: int = 2
@@ -137,11 +129,9 @@ class EpsilonGreedy:
 
     Notes
     -----
-    Line 13 subtracts the smallest score, so the client with the smallest score has probability
-    exactly 0 in an exploiting round, and fewer than `k` clients may be left with a positive
-    probability.  The paper does not say what happens then; we draw all that are left and fill up
-    uniformly from the others.  In round ``t = 0`` every bonus is 0 because ``ln(1) = 0``, hence
-    the draw is uniform by line 14.
+    Line 13 leaves the smallest score with probability 0 in an exploiting round, and there may be
+    fewer than `k` clients with a positive one.  The paper does not say what happens then; we draw
+    all of these and fill up uniformly from the others.
     """
 
     epsilon: float = 0.1
@@ -199,8 +189,7 @@ class Softmax:
 
     Notes
     -----
-    Eq. 14 sums over all `n` clients, Eq. 15 needs trained models of all of them.  Only the
-    participants trained, so the softmax runs over them; otherwise the weights would not sum to 1.
+    Eq. 14 sums over all `n` clients; only the participants trained, so the softmax runs over them.
     """
 
     scale: float = 1.0

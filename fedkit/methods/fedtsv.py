@@ -50,24 +50,7 @@ _CHUNK = 1 << 20
 
 
 def gram_matrix(vectors: Tensor) -> FloatArray:
-    """Inner products of some long vectors, float tensor ``[m, P]``: float64[m, m].
-
-    They are summed in double precision.
-
-    Parameters
-    ----------
-    vectors : Tensor
-        ``[m, P]``.
-
-    Returns
-    -------
-    float64[m, m]
-
-    Raises
-    ------
-    ValueError
-        If the vectors are no matrix.
-    """
+    """Inner products of long vectors ``[m, P]``, in double precision: float64[m, m]."""
     if not isinstance(vectors, Tensor) or vectors.dim() != 2:
         raise ValueError(f"vectors have shape {np.shape(vectors)}; expected a tensor [m, P]")
     total = torch.zeros(len(vectors), len(vectors), dtype=torch.float64, device=vectors.device)
@@ -78,10 +61,7 @@ def gram_matrix(vectors: Tensor) -> FloatArray:
 
 
 def check_inner_products(gram: npt.ArrayLike, fewest: int) -> FloatArray:
-    """Return the matrix, or refuse what cannot hold the inner products of `fewest` vectors or more.
-
-    Up to rounding they are symmetric, and no eigenvalue is negative.
-    """
+    """Return the matrix, or refuse what cannot hold inner products of `fewest` vectors or more."""
     try:
         gram = np.asarray(gram, dtype=np.float64)
     except (TypeError, ValueError):
@@ -132,22 +112,19 @@ class TrajectoryGame:
     utility : {"exponential", "rational", "gaussian", "angular"}
         With d the Euclidean distance between the coalition's mean update and the reference, and
         sigma the length of the reference plus `eps`: ``exp(-d / sigma)``, ``1 / (1 + d / sigma)``,
-        ``exp(-(d / sigma)^2)``; or, with the angle between the two in the place of d,
-        ``exp(-2 angle / pi)``.  Eq. 11 is lost in every copy of the paper; these are bounded in
-        (0, 1] and fall with the distance, which is all that its text asks for.
+        ``exp(-(d / sigma)^2)``; or, with the angle between the two, ``exp(-2 angle / pi)``.  Eq. 11
+        is lost in every copy of the paper.
     eps : float
         Added to the length of the reference, at least 0; in units of the updates.
 
     Raises
     ------
     ValueError
-        If the matrix is none of inner products, or the reference has length zero: it points
-        nowhere, and no update comes closer to it than standing still.
+        If the matrix is none of inner products, or the reference has length zero.
 
     Notes
     -----
-    The empty coalition's mean update is zero: its distance is that of standing still, and its
-    angle is a right one, as that of an update which knows nothing of the reference.
+    The empty coalition's mean update is zero, and its angle a right one.
     """
 
     gram: FloatArray
@@ -253,14 +230,8 @@ def _nothing(k: int) -> Valuation:
 class ContributionWeights:
     """Weights proportional to ``max(c_i, 0)``, c_i the remembered contribution (FedTSV, Eq. 13).
 
-    The sum runs over the round's participants; if none of them has a positive contribution the
-    weights are uniform.
-
-    Notes
-    -----
-    What is remembered is the strategy's to say.  Eq. 12 adds values up over the rounds, which is
-    ``remember=keep_total``; a :class:`~fedkit.federated.rounds.Strategy` that names nothing keeps
-    the latest value (``keep_latest``), and skips Eq. 12.  :class:`FedTSV` has both.
+    If no participant has a positive contribution the weights are uniform.  Eq. 12 adds values up
+    over the rounds, which is the strategy's ``remember=keep_total``; :class:`FedTSV` has both.
     """
 
     def __call__(self, r: Round, valuation: Valuation, clients: ClientTable) -> FloatArray:
@@ -294,9 +265,8 @@ class FedTSV:
 def equal_lengths(updates: Tensor, clip: bool = False) -> Tensor:
     """Bring all updates of a round, float32 ``[k, P]``, to the length of the median one.
 
-    The remedy against long updates that the paper names and does not try.  Of an even number of
-    updates the shorter middle one counts.  Updates of length zero, or that are not finite, stay
-    what they are.  With `clip` only those that are longer are shortened.
+    The remedy against long updates that the paper names and does not try.  With `clip` only those
+    that are longer are shortened.  Updates of length zero, or that are not finite, stay.
     """
     lengths = updates.double().norm(dim=1)  # in float32 the square of a long update overflows
     usable = torch.isfinite(lengths) & (lengths > 0)
