@@ -1,9 +1,8 @@
 """Clients that misbehave: with their data, or with what they send.
 
-:class:`Adversaries` says which clients make which attack.  Attacks on the data are callables, the
-:data:`~fedkit.federated.clients.Transform` of a federation; attacks on the update replace what
-reaches the server.  Both are values, so they fit into a record, and both draw from streams of
-their own: a client that misbehaves changes no other client's numbers.
+Attacks on the data are callables, the :data:`~fedkit.federated.clients.Transform` of a federation;
+attacks on the update replace what reaches the server.  Both draw from streams of their own: a
+client that misbehaves changes no other client's numbers.
 """
 
 from __future__ import annotations
@@ -60,11 +59,7 @@ class _Relabel:
 
 @dataclass(frozen=True)
 class LabelFlip(_Relabel):
-    """Every label c becomes ``n_classes - 1 - c`` (Tolpegin et al. 2020; FedMS, section 5.1).
-
-    FedMS says only that such clients "flip the label of their dataset".  The mirror image is a
-    flip that changes every label where the number of classes is even.
-    """
+    """Every label c becomes ``n_classes - 1 - c`` (Tolpegin et al. 2020; FedMS, section 5.1)."""
 
     def __call__(self, x: Tensor, y: Tensor, rng: np.random.Generator) -> Pair:
         return x, self.n_classes - 1 - y
@@ -102,10 +97,7 @@ class LabelNoise:
 
 @dataclass(frozen=True)
 class FeatureNoise:
-    """Images mixed with standard normal noise: ``sqrt(1 - share) x + sqrt(share) noise``.
-
-    The images of a federation are normalised, so their variance stays; 1 leaves noise alone.
-    """
+    """Images mixed with noise of their variance: ``sqrt(1 - share) x + sqrt(share) noise``."""
 
     share: float
 
@@ -119,10 +111,7 @@ class FeatureNoise:
 
 @dataclass(frozen=True)
 class RandomData:
-    """Images of standard normal noise with uniform labels, as many as the client has.
-
-    The images of a federation are normalised, so the noise has their mean and variance.
-    """
+    """Images of standard normal noise with uniform labels, as many as the client has."""
 
     n_classes: int
 
@@ -174,8 +163,7 @@ class RandomUpdate:
     Parameters
     ----------
     norm : {"honest", "unit"}
-        Length of what is sent: that of the client's honest update, which no norm test would
-        notice, or 1; times `scale`.
+        Length of what is sent: that of the client's honest update, or 1; times `scale`.
     scale : float
     """
 
@@ -189,7 +177,7 @@ class RandomUpdate:
     def update(self, honest: Tensor, rng: np.random.Generator) -> Tensor:
         noise = torch.from_numpy(rng.standard_normal(len(honest), dtype=np.float32))
         noise = noise.to(honest.device)
-        length = honest.norm() if self.norm == "honest" else torch.ones((), device=honest.device)
+        length = honest.norm() if self.norm == "honest" else torch.ones_like(noise.norm())
         return noise * (self.scale * length / noise.norm())
 
 

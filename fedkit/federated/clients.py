@@ -2,14 +2,12 @@
 
 The order is that of FedOwen (section 4.1): the server's validation images leave the data set
 first; then the training pool is given a long tail; then a partitioner divides it among clients.
-Arrays that are divided already are checked before anything is trained on them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
-from numbers import Integral
 from typing import Any, Literal
 
 import numpy as np
@@ -92,9 +90,8 @@ class Federation:
     def summary(self) -> dict[str, float]:
         """How unequal the clients are, before any transform.
 
-        ``clients``, ``empty`` (clients without data), ``smallest``, ``median`` and ``largest``
-        (sizes), and over the clients with data ``classes`` (mean number of classes held) and
-        ``dominance`` (mean share of a client's most frequent class).
+        Numbers of clients and of empty ones, their sizes, and over those with data ``classes``
+        (mean number held) and ``dominance`` (mean share of a client's most frequent class).
         """
         sizes, counts = self.sizes, self.label_counts
         held = counts[sizes > 0]
@@ -110,19 +107,12 @@ class Federation:
 
     def check_clients(self, *clients: int) -> None:
         """Refuse clients that do not exist."""
-        unknown = [
-            i for i in clients
-            if isinstance(i, bool) or not isinstance(i, Integral) or not 0 <= i < self.n_clients
-        ]  # fmt: skip
+        unknown = [i for i in clients if isinstance(i, bool) or i not in range(self.n_clients)]
         if unknown:
             raise ValueError(f"clients {unknown} do not exist; expected 0 to {self.n_clients - 1}")
 
     def client_data(self, i: int) -> tuple[Tensor, Tensor]:
-        """Images and labels that client `i` trains on, after its transform.
-
-        The transform gets a fresh generator of the stream ("client", i, "transform"), so every
-        call gives the same data.
-        """
+        """Images and labels that client `i` trains on, after its transform; always the same."""
         self.check_clients(i)
         index = torch.from_numpy(self.clients[i])
         x_i, y_i = self.x[index], self.y[index]
@@ -138,7 +128,7 @@ class Federation:
 
 
 def _described(value: Any) -> Any:
-    """Write a scheme down, its name included, so that settings fit into a record."""
+    """A scheme with its name, such that it fits into a record."""
     if is_dataclass(value):
         told = {f.name: _described(getattr(value, f.name)) for f in fields(value)}
         return {"scheme": type(value).__name__} | told
@@ -239,8 +229,8 @@ def federation_from_arrays(
     ----------
     clients : sequence of pairs
         Features and labels of each client.  Features are finite numbers of the shape (N, columns),
-        (N, H, W) or (N, C, H, W), alike for all but N, and scaled as you want them; labels are
-        whole numbers from 0, of the shape (N,).  A client may have no samples: (0, columns), (0,).
+        (N, H, W) or (N, C, H, W), alike for all but N; labels are whole numbers from 0, of the
+        shape (N,).  A client may have no samples: (0, columns), (0,).
     test, validation : pair
         The server's test and validation data, in the same form; without `validation` it is empty.
     n_classes : int, optional
@@ -269,9 +259,9 @@ def federation_from_arrays(
     if validation is not None:
         given["the validation data"] = validation
     checked = {whose: _check(whose, pair) for whose, pair in given.items()}
-    shape = next((x.shape[1:] for x, _ in checked.values() if len(x)), None)
     held = [checked[f"client {i}"] for i in range(len(clients))]
-    if shape is None or not any(len(x) for x, _ in held):
+    shape = next((x.shape[1:] for x, _ in held if len(x)), None)
+    if shape is None:
         raise ValueError("no client has data; give at least one client samples")
     for whose, (x, _) in checked.items():
         if len(x) and x.shape[1:] != shape:
@@ -312,8 +302,7 @@ def _check(whose: str, pair: Pair) -> tuple[npt.NDArray[np.float32], npt.NDArray
         )
     if any(a.dtype.kind not in "biuf" for a in (x, y)):
         raise ValueError(f"{whose}: {x.dtype} and {y.dtype}; expected numbers, encode text first")
-    with np.errstate(over="ignore"):
-        narrow = x.astype(np.float32)
+    narrow = x.astype(np.float32)
     if not np.isfinite(narrow).all():
         raise ValueError(
             f"{whose}: features that are not finite in single precision; fill, drop or scale them"

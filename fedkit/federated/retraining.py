@@ -1,9 +1,7 @@
 """Federated training from scratch with chosen amounts of data: many federations in lockstep.
 
-Retraining is the most literal utility of a coalition, and the dearest.  One function serves all who
-need it: a coalition is a federation in which the others use no data, FedCCEA's simulator
-(:mod:`fedkit.methods.fedccea`) draws every client's amount anew in every round, and a removal
-experiment sets some amounts to zero.
+A coalition is a federation in which the others use no data, FedCCEA's simulator draws amounts anew
+in every round, and a removal experiment sets some of them to zero.
 """
 
 from __future__ import annotations
@@ -36,11 +34,7 @@ IntArray = npt.NDArray[np.int64]
 
 
 class InOrder(np.random.Generator):
-    """A generator whose permutations leave everything in place.
-
-    FedCCEA never shuffles a client's samples again, "to construct identical batch for every
-    simulation and test" (appendix B.1).
-    """
+    """A generator whose permutations leave everything in place (FedCCEA, appendix B.1)."""
 
     def __init__(self) -> None:
         super().__init__(np.random.PCG64(0))

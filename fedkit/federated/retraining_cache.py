@@ -1,11 +1,4 @@
-"""Trainings that are remembered, so that nobody pays for the same federation twice.
-
-Retraining is the dearest thing in this library, and what it leaves is small: one number of right
-answers per federation and test.  :class:`RetrainingCache` stands in the place of
-:func:`~fedkit.federated.retraining.train_with_sizes` and keeps these numbers in a folder.  A
-valuation that was stopped goes on where it was, and another method, control or fit costs what it
-asks for beyond the last one.
-"""
+"""Trainings that are remembered, so that nobody pays for the same federation twice."""
 
 from __future__ import annotations
 
@@ -42,10 +35,9 @@ class RetrainingCache:
 
     Notes
     -----
-    A file's name holds a hash of all of these, the clients' images and labels themselves included;
-    within it a federation is known by its sizes.  What it cannot know is whether the code that
-    trains has changed since: so one remembered federation is trained again, beside the new ones,
-    the first time that a file is used.
+    A file's name holds a hash of all of these, images and labels included; within it a federation
+    is known by its sizes.  The first time that a file is used one remembered federation is trained
+    again, which tells whether the code has changed since.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -66,11 +58,7 @@ class RetrainingCache:
     ) -> FloatArray:
         """Return test accuracies as ``train_with_sizes`` does, training only what is new.
 
-        Raises
-        ------
-        ValueError
-            As in :func:`~fedkit.federated.retraining.train_with_sizes`; and if a remembered
-            federation, trained again, reaches another accuracy.
+        A ValueError tells if a remembered federation, trained again, reaches another accuracy.
         """
         used = check_sizes(federation, sizes)
         tests = len(federation.y_test)
@@ -113,7 +101,7 @@ def _file_name(f: Federation, arch: Architecture, local: LocalSGD, seed: int) ->
 
 
 def _key(row: IntArray, every_round: bool) -> int:
-    """Name one federation: the samples that each client uses in each round."""
+    """Name one federation by the samples that each client uses in each round."""
     digest = hashlib.blake2b(row.tobytes(), digest_size=8, key=b"rounds" if every_round else b"")
     return int.from_bytes(digest.digest(), "little")
 

@@ -1,8 +1,7 @@
 """The round loop: select -> train -> value -> aggregate.
 
-Several federations (replicates, one seed each) run in lockstep, so that local training of all
-their participants is one stacked program.  Every draw comes from a stream named by seed, round
-and client: a replicate gives the same numbers alone and among others.
+Several federations (replicates, one seed each) run in lockstep, and a replicate gives the same
+numbers alone and among others: every draw comes from a stream named by seed, round and client.
 """
 
 from __future__ import annotations
@@ -63,8 +62,7 @@ class Strategy:
         The three policies.  `aggregate` is a rule on values and sizes, or a function of the
         round, its valuation and the clients' table, to which the round was added.  Weights are
         finite, not negative, and sum to 1; all zero, they keep the global model.  A rule with a
-        method `step` of the same three returns the next model in their place, whatever else it
-        has.
+        method `step` of the same three returns the next model in their place.
     remember : callable
         Writes a valuation into the clients' table, whose `counts` include the current round.
     outputs : int or None
@@ -378,10 +376,7 @@ def run(
     Notes
     -----
     An update that is not finite, or so long that its squared length is not (about 10¹⁹), is left
-    out of its round: neither valued nor aggregated, and the client's remembered value stays.  A
-    shorter one is the aggregation's to withstand: where the weighted mean takes it, the model may
-    be useless, and its accuracy NaN where its outputs overflow.  Values of such a round are not
-    finite, and the run ends in a sentence on them.
+    out of its round: neither valued nor aggregated, and the client's remembered value stays.
     """
     known = isinstance(federations, Sequence) and not isinstance(federations, str)
     if not known or not all(isinstance(f, Federation) for f in federations):
