@@ -37,7 +37,7 @@ def federation(samples: int) -> Federation:
     x, y = torch.cat([x for x, _ in parts]), torch.cat([y for _, y in parts])
     held = client_data(CLIENTS, 100)
     clients = tuple(np.split(np.arange(len(y)), CLIENTS))
-    return Federation(x, y, clients, *held, *held, 10, "blobs", {})
+    return Federation(x, y, clients, *held, *held, 10, "blobs")
 
 
 def compare(name: str, samples: int, local: LocalSGD, device: str) -> dict[str, Any]:

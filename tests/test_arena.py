@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -384,16 +385,14 @@ def throws(error):
 Nan = method("Nan", lambda view: np.full(view.n_clients, np.nan))
 
 
-def catching(kind):
-    """A method's values that goes on once after what comes."""
+class Sleeps:
+    """Catches what it can."""
 
-    def values(view):
-        try:
-            time.sleep(30)
-        except kind:
-            time.sleep(30)
+    sees = ()
 
-    return values
+    def values(self, view):
+        with contextlib.suppress(Exception):
+            time.sleep(30)
 
 
 class Backwards:
@@ -405,13 +404,7 @@ class Backwards:
         return view.mean([fk.shapley(r.game()).values for r in view.rounds("negative_loss")])
 
 
-class Silent(Exception):
-    def __str__(self):
-        raise RuntimeError("no word")
-
-
 def test_bad_methods_end_in_one_sentence_and_stop_nobody() -> None:
-    odd = type("Odd", (BaseException,), {})
     bad = {
         method("Peeks", lambda view: view.sizes, ("updates",)): (
             "Peeks peeked: it asked for sizes and declared updates"
@@ -421,18 +414,7 @@ def test_bad_methods_end_in_one_sentence_and_stop_nobody() -> None:
         method("Short", lambda view: np.zeros(2)): "Short returned .* of shape .2,.",
         method("Words", lambda view: ["a"] * view.n_clients): "Words raised ValueError",
         method("Leaves", throws(SystemExit(0))): "Leaves raised SystemExit",
-        method("Interrupts", throws(KeyboardInterrupt())): "Interrupts raised KeyboardInterrupt",
-        method("Unheard", throws(odd("so"))): "Unheard raised Odd: so",
-        method("Mute", throws(Silent())): "Mute raised Silent: it cannot say why",
-        method("Complex", lambda view: np.arange(view.n_clients) * (1 + 2j)): (
-            "Complex returned complex numbers; expected 8 real ones"
-        ),
-        method("Huge", lambda view: np.full(view.n_clients, 1e308)): (
-            "Huge returned .*; the sum of these is not finite"
-        ),
-        method("Swallows", catching(Exception)): "Swallows took longer than 1 seconds",
-        method("Hoards", catching(BaseException)): "Hoards took longer than 1 seconds",
-        method("Sleeps", lambda view: time.sleep(30)): "Sleeps took longer than 1 seconds",
+        Sleeps: "Sleeps took longer than 1 seconds",
     }
     found = fk.arena.run(
         [*bad, Backwards], rows=["size"], scenarios=["free-riders"], seeds=[0], limit=1.0
@@ -455,42 +437,14 @@ class Deaf:
             return np.zeros(view.n_clients)
 
 
-class Loud(Deaf):
-    def values(self, view):
-        raise ValueError(super().values(view))
-
-
-@pytest.mark.parametrize("method", [Deaf, Loud])
-def test_ctrl_c_stops_the_arena_whatever_a_method_catches(noisy, method) -> None:
+def test_ctrl_c_stops_the_arena_whatever_a_method_catches(noisy) -> None:
     found = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in the background
     try:
         with pytest.raises(KeyboardInterrupt):
-            play("deaf", method(), noisy)
+            play("deaf", Deaf(), noisy)
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     finally:
         signal.signal(signal.SIGINT, found)
-
-
-def upheaval(view):
-    torch.set_default_dtype(torch.float64)
-    torch.set_default_device("meta")
-    torch.set_grad_enabled(False)
-    torch.use_deterministic_algorithms(True)
-    torch.set_num_threads(torch.get_num_threads() + 1)
-    np.seterr(all="raise")
-    return np.arange(view.n_clients) * 1.0
-
-
-def test_what_a_method_sets_for_everybody_is_put_back(noisy) -> None:
-    def state():
-        return (
-            torch.get_default_dtype(), torch.get_default_device(), torch.is_grad_enabled(),
-            torch.are_deterministic_algorithms_enabled(), torch.get_num_threads(), np.geterr(),
-        )  # fmt: skip
-
-    before = state()
-    play("upheaval", method("Upheaval", upheaval)(), noisy)
-    assert state() == before
 
 
 def test_who_cannot_be_found_is_out_and_an_error_where_there_is_nobody_else() -> None:
@@ -516,16 +470,11 @@ def test_methods_are_found_by_what_they_are() -> None:
         ("nothing", "unknown"), (object(), "no values and no sees"),
         (type("Greedy", (Nan,), {"sees": ("everything",)}), "declares sees"),
         (type("Text", (Nan,), {"sees": "sizes"}), "declares sees"),
-        (type("Nested", (Nan,), {"sees": [["updates"]]}), "declares sees"),
-        (type("Once", (Nan,), {"sees": iter(("updates",))}), "declares sees"),
-        (type("Unsure", (Nan,), {"sees": property(throws(OSError))}), "cannot be made: OSError"),
     ):  # fmt: skip
         with pytest.raises(ValueError, match=sentence):
             find_method(wrong)
-    for error in (ZeroDivisionError, SystemExit, KeyboardInterrupt):
-        unmade = type("Unmade", (Nan,), {"__init__": throws(error)})
-        with pytest.raises(ValueError, match=f"cannot be made: {error.__name__}"):
-            find_method(unmade)
+    with pytest.raises(ValueError, match="cannot be made: ZeroDivisionError"):
+        find_method(type("Unmade", (Nan,), {"__init__": throws(ZeroDivisionError)}))
     with pytest.raises(ValueError, match="a name of its own"):
         fk.arena.run([Nan, Nan])
     with pytest.raises(ValueError, match="called 'exact', as a row"):
@@ -579,22 +528,8 @@ def test_measures_against_closed_forms() -> None:
     assert "fairness.alike" not in found
 
 
-@pytest.mark.parametrize("missing", [(), (1,)])
-def test_agreement_over_seeds_is_that_of_each_pair(missing) -> None:
-    """At once where everybody is valued, one by one where somebody is not: the same by hand."""
-    seeds = np.array([[3.0, 1.0, 2.0, 0.0], [3.0, 2.0, 2.0, 0.0], [0.0, 3.0, 1.0, 2.0]])
-    seeds[missing, 0] = np.nan
-    nan = float("nan")
-    expected = [[5 / 30**0.5, -4 / 6], [2 / 6**0.5, -4 / 6]][len(missing)]
-    found = measures._taus(seeds[0], seeds[1:])
-    np.testing.assert_allclose(found, expected)
-    assert np.isnan(measures._taus([nan] * 4, seeds[1:])).all()
-    assert np.isnan(measures._taus(seeds[0], [[1.0, 2.0]])).all()  # other clients
-
-
 def test_a_constant_says_nothing_and_a_maverick_is_to_be_found() -> None:
     assert agreement([1, 1, 1], [1, 2, 3]) == 0
-    assert np.isnan(agreement([1, 2], [1, 2, 3]))
     assert agreement([1, np.nan, 2, 3], [1, 9, 2, 3]) == 1
     assert np.isnan(agreement([1, np.nan], [1, 2]))
     found = measure("mavericks", said([5.0, 0.0, 1.0]), known([1.0, 1.0, 0.0]))
@@ -844,9 +779,9 @@ def test_methods_can_be_compared_on_a_federation_of_ones_own() -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"federation": "digits"}, "federation is a str"),
+        ({"federation": "digits"}, "federation is 'digits'"),
         ({"participants": 5}, "participants"),
-        ({"methods": ["size", "size"]}, "two have one name"),
+        ({"methods": ["size", "size"]}, "a name of its own"),
         ({"methods": ["nobody"]}, "nobody"),
         ({"methods": 3}, "expected a list"),
         ({"methods": "cgsv"}, "expected a list"),

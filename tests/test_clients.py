@@ -1,5 +1,3 @@
-import json
-
 import numpy as np
 import pytest
 import torch
@@ -12,9 +10,6 @@ from fedkit.federated.clients import Federation, make_federation
 from fedkit.federated.partitioners import (
     IID,
     Dirichlet,
-    Mavericks,
-    Mixed,
-    QuantitySkew,
 )
 from fedkit.streams import Streams
 
@@ -39,7 +34,7 @@ def test_summary_by_hand():
     x = torch.zeros(6, 1, 2, 2)
     y = torch.tensor([0, 0, 0, 1, 2, 2])
     clients = (np.array([0, 1, 2, 3]), np.array([4, 5]), np.empty(0, dtype=np.int64))
-    f = Federation(x, y, clients, x, y, x, y, 3, "made up", {"seed": 0})
+    f = Federation(x, y, clients, x, y, x, y, 3, "made up")
     assert f.summary() == {
         "clients": 3.0, "empty": 1.0, "smallest": 0.0, "median": 2.0, "largest": 4.0,
         "classes": 1.5, "dominance": 0.875,
@@ -84,23 +79,6 @@ def test_same_seed_same_federation(federation, digits):
     iid = tailed(digits, IID(), 5)
     assert torch.equal(iid.x, federation.x)
     assert torch.equal(iid.x_val, federation.x_val)
-
-
-def test_settings_are_whole_and_fit_json(digits):
-    scheme = Mixed(
-        (
-            (4, Mavericks(1, classes=(3,), others=Dirichlet(0.5, by="client"))),
-            (6, QuantitySkew(proportions=(1.0,) * 6)),
-        )
-    )
-    f = make_federation(digits, 10, scheme, 1, imbalance_factor=0.5)
-    text = json.dumps(f.settings)
-    assert json.loads(text) == f.settings
-    assert f.settings["scheme"]["scheme"] == "Mixed"
-    inner = f.settings["scheme"]["groups"][0][1]
-    assert inner["others"] == {
-        "scheme": "Dirichlet", "alpha": 0.5, "by": "client",
-    }  # fmt: skip
 
 
 def test_transforms_are_per_client_and_repeatable(federation):

@@ -1,4 +1,3 @@
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -61,21 +60,18 @@ def test_random_data_has_the_clients_shape():
 
 
 def test_a_backdoor_marks_its_share():
-    x, y = Backdoor(0.25, target=3, size=2)(X, Y, RNG(0))
-    marked = (x[:, 0, 2:, 3:] == X.max()).all(dim=(1, 2))
+    x, y = Backdoor(0.25, target=3)(X, Y, RNG(0))
+    marked = (x[:, 0, 1:, 2:] == X.max()).all(dim=(1, 2))
     assert 10 <= int(marked.sum()) <= 11  # the brightest image may look marked by itself
     assert (y[marked & (x != X).flatten(1).any(1)] == 3).all()
     assert torch.equal(x[~marked], X[~marked])
-    with pytest.raises(ValueError, match="size is 9"):
-        Backdoor(0.5, size=9)(X, Y, RNG(0))
 
 
 def test_updates_by_hand():
     honest = torch.tensor([3.0, 4.0, 0.0])
     assert float(RandomUpdate().update(honest, RNG(0)).norm()) == pytest.approx(5)
-    assert float(RandomUpdate("unit", 2.0).update(honest, RNG(0)).norm()) == pytest.approx(2)
+    assert float(RandomUpdate(2.0).update(honest, RNG(0)).norm()) == pytest.approx(10)
     assert FreeRider().update(honest, RNG(0)).tolist() == [0, 0, 0]
-    assert float(FreeRider(0.1).update(honest, RNG(0)).norm()) == pytest.approx(0.5)
 
 
 def test_a_cast_acts_on_its_own_clients_only():
@@ -86,8 +82,6 @@ def test_a_cast_acts_on_its_own_clients_only():
     federation = adversaries.data(honest)
     assert torch.equal(federation.client_data(0)[1], 2 - honest.client_data(0)[1])
     assert torch.equal(federation.client_data(3)[1], honest.client_data(3)[1])
-    json.dumps(federation.settings)
-    assert federation.settings["adversaries"]["2"] == {"attack": "FreeRider", "noise": 0.0}
 
     seen = []
 

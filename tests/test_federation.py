@@ -48,7 +48,7 @@ def toy(seed=0, sizes=(9, 0, 14, 5, 7)):
     m = sum(sizes)
     return Federation(
         x=x[:m], y=y[:m], clients=clients, x_val=x[m : m + 30], y_val=y[m : m + 30],
-        x_test=x[m + 30 :], y_test=y[m + 30 :], n_classes=3, name="toy", settings={"seed": seed},
+        x_test=x[m + 30 :], y_test=y[m + 30 :], n_classes=3, name="toy", seed=seed,
     )  # fmt: skip
 
 

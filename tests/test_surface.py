@@ -138,8 +138,7 @@ def policies() -> Iterator[Row]:
     yield "MaverickMR", fk.MaverickMR, {}, maverick
     yield "MaverickTMR", fk.MaverickTMR, {}, maverick
     yield "Mavericks", fk.Mavericks, {}, {
-        "n_mavericks": whole(1), "classes": [*optional(NUMBERS), [0.5], [-1]], "others": OBJECT,
-        "shared": FLAG, "mixed": FLAG,
+        "n_mavericks": whole(1), "others": OBJECT, "shared": FLAG, "mixed": FLAG,
     }  # fmt: skip
     yield "MultilinearSampling", fk.MultilinearSampling, {}, {
         "nodes": CHOICE, "levels": walks, "antithetic": FLAG, "draws": walks,
@@ -169,9 +168,7 @@ def policies() -> Iterator[Row]:
     }  # fmt: skip
     yield "TruncatedMonteCarlo", fk.TruncatedMonteCarlo, {}, {"tolerance": real(0), "walks": walks}
     share = {"share": real(0, 1)}
-    yield "Backdoor", federated.Backdoor, {"share": 0.5}, share | {
-        "target": whole(0), "size": whole(1),
-    }  # fmt: skip
+    yield "Backdoor", federated.Backdoor, {"share": 0.5}, share | {"target": whole(0)}
     yield "ClassesPerClient", federated.ClassesPerClient, {"k": 1}, {"k": whole(1)}
     adaptive = {
         "lr": real(0, above=True), "beta1": [*real(0, 1), 1.0], "beta2": [*real(0, 1), 1.0],
@@ -183,7 +180,6 @@ def policies() -> Iterator[Row]:
     yield "Krum", fk.Krum, {"malicious": 1}, {"malicious": whole(0)}
     yield "LateJoiners", federated.LateJoiners, {"first": {0: 1}}, {
         "first": [*(v for v in OBJECT if v != {}), {0.5: 1}, {-1: 1}, {0: -1}, {0: NAN}],
-        "then": OBJECT,
     }  # fmt: skip
     yield "ScaledUpdate", federated.ScaledUpdate, {"factor": 2.0}, {"factor": real()}
     yield "TrimmedMean", fk.TrimmedMean, {"share": 0.2}, {"share": [*real(0, 0.5), 0.5]}
@@ -191,13 +187,12 @@ def policies() -> Iterator[Row]:
     yield "share_right", fk.share_right, {"margins": [[1.0, -1.0]]}, {
         "margins": [*OTHER, True, ["a"]],
     }  # fmt: skip
-    yield "FreeRider", federated.FreeRider, {}, {"noise": real(0)}
     classes = {"n_classes": whole(2)}
     yield "LabelFlip", federated.LabelFlip, {"n_classes": 3}, classes
     yield "LabelNoise", federated.LabelNoise, {"share": 0.5, "n_classes": 3}, share | classes
     yield "LabelPermutation", federated.LabelPermutation, {"n_classes": 3}, classes
     yield "RandomData", federated.RandomData, {"n_classes": 3}, {"n_classes": whole(1)}
-    yield "RandomUpdate", federated.RandomUpdate, {}, {"norm": CHOICE, "scale": real()}
+    yield "RandomUpdate", federated.RandomUpdate, {}, {"scale": real()}
     yield "Mixed", federated.Mixed, {"groups": ((1, fk.IID()),)}, {
         "groups": [*OBJECT, [(1, "x")], [(0, fk.IID())], [(1.5, fk.IID())], [fk.IID()]],
     }  # fmt: skip

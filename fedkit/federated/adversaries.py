@@ -8,13 +8,13 @@ client that misbehaves changes no other client's numbers.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, is_dataclass, replace
-from typing import Literal, Protocol
+from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
 
-from fedkit.checks import choice, having, real, whole
+from fedkit.checks import having, real, whole
 from fedkit.federated.clients import Federation, Transform
 from fedkit.federated.valuers import Round
 from fedkit.streams import Streams
@@ -125,81 +125,52 @@ class RandomData:
 
 @dataclass(frozen=True)
 class Backdoor:
-    """A bright square in the lower right corner of a share of the images, all labelled `target`.
+    """A square of three bright pixels in the lower right corner of some images, labelled `target`.
 
     Parameters
     ----------
     share : float
         Rounded to whole images.
     target : int
-    size : int
-        Edge of the square in pixels.  It is as bright as the brightest pixel of all images.
     """
 
     share: float
     target: int = 0
-    size: int = 3
 
     def __post_init__(self) -> None:
         real("share", self.share, 0.0, 1.0)
         whole("target", self.target, 0)
-        whole("size", self.size, 1)
 
     def __call__(self, x: Tensor, y: Tensor, rng: np.random.Generator) -> Pair:
-        if self.size > min(x.shape[-2:]):
-            raise ValueError(f"size is {self.size}; images are {x.shape[-2]} x {x.shape[-1]}")
         images, labels = x.clone(), y.clone()
         chosen = _drawn(self.share, len(y), rng)
         if len(chosen):
-            images[chosen, ..., -self.size :, -self.size :] = x.max()
+            images[chosen, ..., -3:, -3:] = x.max()
             labels[chosen] = self.target
         return images, labels
 
 
 @dataclass(frozen=True)
 class RandomUpdate:
-    """A random direction instead of training (FedMS: "random generated model updates").
+    """A random direction instead of training, `scale` times as long as the honest update."""
 
-    Parameters
-    ----------
-    norm : {"honest", "unit"}
-        Length of what is sent: that of the client's honest update, or 1; times `scale`.
-    scale : float
-    """
-
-    norm: Literal["honest", "unit"] = "honest"
     scale: float = 1.0
 
     def __post_init__(self) -> None:
-        choice("norm", self.norm, ("honest", "unit"))
         real("scale", self.scale)
 
     def update(self, honest: Tensor, rng: np.random.Generator) -> Tensor:
         noise = torch.from_numpy(rng.standard_normal(len(honest), dtype=np.float32))
         noise = noise.to(honest.device)
-        length = honest.norm() if self.norm == "honest" else torch.ones_like(noise.norm())
-        return noise * (self.scale * length / noise.norm())
+        return noise * (self.scale * honest.norm() / noise.norm())
 
 
 @dataclass(frozen=True)
 class FreeRider:
-    """Sends the global model back: an update of zero (FedMS, section 5.1).
-
-    Parameters
-    ----------
-    noise : float
-        Length of a random disguise, relative to an honest update; 0 is the plain free-rider.
-    """
-
-    noise: float = 0.0
-
-    def __post_init__(self) -> None:
-        real("noise", self.noise, 0.0)
+    """Sends the global model back: an update of zero (FedMS, section 5.1)."""
 
     def update(self, honest: Tensor, rng: np.random.Generator) -> Tensor:
-        if self.noise == 0:
-            return torch.zeros_like(honest)
-        return RandomUpdate(scale=self.noise).update(honest, rng)
+        return torch.zeros_like(honest)
 
 
 @dataclass(frozen=True)
@@ -268,12 +239,7 @@ class Adversaries:
         federation.check_clients(*self.attacks)
         if all(int(i) in self.attacks for i in np.flatnonzero(federation.sizes)):
             raise ValueError("every client with data misbehaves; leave at least one honest")
-        told = {
-            str(i): {"attack": self.kind(i), **(asdict(a) if is_dataclass(a) else {})}  # type: ignore[call-overload]
-            for i, a in self.attacks.items()
-        }
-        made = federation.with_transforms({i: a for i, a in self.attacks.items() if callable(a)})
-        return replace(made, settings={**made.settings, "adversaries": told})
+        return federation.with_transforms({i: a for i, a in self.attacks.items() if callable(a)})
 
     def attack(self, r: Round) -> Tensor:
         """The updates that reach the server: the hook of :func:`fedkit.federated.rounds.run`."""

@@ -7,7 +7,7 @@ first; then the training pool is given a long tail; then a partitioner divides i
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -48,8 +48,8 @@ class Federation:
         Classes of the data set, those absent from the pool included.
     name : str
         Name of the data set.
-    settings : dict
-        All arguments that made it, with source and note of the data set.
+    seed : int
+        Root seed of what clients do to their data.
     transforms : mapping of int to callable
         What some clients do to their data when they are asked for it.
     """
@@ -63,7 +63,7 @@ class Federation:
     y_test: Tensor
     n_classes: int
     name: str
-    settings: dict[str, Any]
+    seed: int = 0
     transforms: Mapping[int, Transform] = field(default_factory=dict)
 
     @property
@@ -117,7 +117,7 @@ class Federation:
         index = torch.from_numpy(self.clients[i])
         x_i, y_i = self.x[index], self.y[index]
         if i in self.transforms:
-            rng = Streams(self.settings["seed"]).generator("client", i, "transform")
+            rng = Streams(self.seed).generator("client", i, "transform")
             x_i, y_i = self.transforms[i](x_i, y_i, rng)
         return x_i, y_i
 
@@ -125,14 +125,6 @@ class Federation:
         """The same federation in which some clients transform their data."""
         self.check_clients(*transforms)
         return replace(self, transforms={**self.transforms, **transforms})
-
-
-def _described(value: Any) -> Any:
-    """A scheme with its name, such that it fits into a record."""
-    if is_dataclass(value):
-        told = {f.name: _described(getattr(value, f.name)) for f in fields(value)}
-        return {"scheme": type(value).__name__} | told
-    return [_described(v) for v in value] if isinstance(value, tuple) else value
 
 
 def make_federation(
@@ -195,22 +187,8 @@ def make_federation(
     x, y = part(train, pool)
     x_val, y_val = part(source, held)
     x_test, y_test = part(test, tested)
-    settings = {
-        "dataset": dataset.name,
-        "source": dataset.source,
-        "note": dataset.note,
-        "fingerprint": dataset.fingerprint,
-        "n_clients": int(n_clients),
-        "scheme": _described(scheme),
-        "seed": int(seed),
-        "validation": float(validation),
-        "validation_from": validation_from,
-        "imbalance_factor": imbalance_factor,
-        "empty": empty,
-        "min_size": min_size,
-    }
     return Federation(
-        x, y, tuple(parts), x_val, y_val, x_test, y_test, dataset.n_classes, dataset.name, settings
+        x, y, tuple(parts), x_val, y_val, x_test, y_test, dataset.n_classes, dataset.name, int(seed)
     )
 
 
@@ -282,7 +260,7 @@ def federation_from_arrays(
     pool, labels, x_val, y_val, x_test, y_test = (torch.from_numpy(a) for a in arrays)
     return Federation(
         _images(pool), labels, parts, _images(x_val), y_val, _images(x_test), y_test,
-        n_classes or most, name, {"dataset": name, "seed": seed, "source": "own arrays"},
+        n_classes or most, name, seed,
     )  # fmt: skip
 
 

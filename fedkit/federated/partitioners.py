@@ -288,19 +288,16 @@ class Mavericks:
     Parameters
     ----------
     n_mavericks : int
-    classes : tuple of int, optional
-        Classes that they hold; default: as many as there are Mavericks, drawn at random.
+        As many classes, drawn at random, are theirs.
     others : Partitioner
         How the remaining classes are divided.
     shared : bool
-        False: classes are dealt to the Mavericks in turn, each class has one holder.  True:
-        each of these classes is shared evenly by all Mavericks ("shared Mavericks").
+        False: one class for each.  True: each of the classes is shared evenly by all Mavericks.
     mixed : bool
         True: the Mavericks also take part in dividing the remaining classes.
     """
 
     n_mavericks: int = 1
-    classes: tuple[int, ...] | None = None
     others: Partitioner = field(default_factory=IID)
     shared: bool = False
     mixed: bool = False
@@ -310,40 +307,25 @@ class Mavericks:
         having("others", self.others, "split")
         flag("shared", self.shared)
         flag("mixed", self.mixed)
-        for label in [] if self.classes is None else vector("classes", self.classes):
-            whole("one of classes", int(label) if label == int(label) else label, 0)
 
     def split(self, y: np.ndarray, n_clients: int, rng: np.random.Generator) -> list[np.ndarray]:
         labels = _check_labels(y, n_clients)
-        present = np.unique(labels)
-        if self.classes is None:
-            n_held = min(self.n_mavericks, len(present))
-            held = np.sort(rng.choice(present, n_held, replace=False))
-        else:
-            held = np.unique(np.array(self.classes, dtype=np.int64))
-        absent = np.setdiff1d(held, present)
-        if len(absent):
-            raise ValueError(f"Maverick classes {absent.tolist()} have no samples; expected some")
-        if not self.shared and len(held) < self.n_mavericks:
-            raise ValueError(
-                f"{self.n_mavericks} Mavericks cannot each hold one of {len(held)} classes alone; "
-                "take fewer Mavericks, name more classes or set shared=True"
-            )
-        rest = np.flatnonzero(~np.isin(labels, held))
-        first = 0 if self.mixed else self.n_mavericks
-        if n_clients - first < 1 or not len(rest):
+        present, first = np.unique(labels), 0 if self.mixed else self.n_mavericks
+        if n_clients - first < 1 or len(present) <= self.n_mavericks:
             raise ValueError(
                 f"{self.n_mavericks} Mavericks among {n_clients} clients leave no clients or no "
                 "classes for the others; take fewer Mavericks"
             )
+        held = np.sort(rng.choice(present, self.n_mavericks, replace=False))
+        rest = np.flatnonzero(~np.isin(labels, held))
         parts: list[list[np.ndarray]] = [[] for _ in range(n_clients)]
-        for turn, label in enumerate(held):
+        for owner, label in enumerate(held):
             members = rng.permutation(np.flatnonzero(labels == label))
             if self.shared:
                 for client, piece in enumerate(np.array_split(members, self.n_mavericks)):
                     parts[client].append(piece)
             else:
-                parts[turn % self.n_mavericks].append(members)
+                parts[owner].append(members)
         for client, piece in enumerate(self.others.split(labels[rest], n_clients - first, rng)):
             parts[first + client].append(rest[piece])
         return _join_pieces(parts)

@@ -8,7 +8,7 @@ the table, so that one policy serves all federations of a run.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -91,28 +91,21 @@ class UniformSelection:
 
 @dataclass(frozen=True)
 class LateJoiners:
-    """Some clients join later: before its first round a client cannot be asked.
+    """Uniform selection where some clients join later: before its first round none can be asked.
 
     Parameters
     ----------
     first : mapping of int to int
         The round, from 0, in which a client comes; all others are there from the start.
-    then : Selection
-        Who is asked among those that are there.
     """
 
     first: Mapping[int, int]
-    then: Selection = field(default_factory=UniformSelection)
 
     def __post_init__(self) -> None:
         for client, start in having("first", self.first, "items").items():
             whole("a client in first", client, 0)
             whole(f"first[{client}]", start, 0)
-        having("then", self.then, "select")
 
     def select(self, clients: ClientTable, k: int, rng: np.random.Generator) -> IntArray:
-        """Leave the absent out, as clients without data are left out."""
         absent = [i for i, start in self.first.items() if clients.round < start]
-        sizes = clients.sizes.copy()
-        sizes[absent] = 0
-        return self.then.select(replace(clients, sizes=sizes), k, rng)
+        return draw(np.setdiff1d(clients.available, absent), k, rng)
