@@ -1,7 +1,6 @@
 """The arena as experiments: every scenario with every method, and the truths beside them.
 
-``fedkit run arena`` makes both; what a method costs beside the others is its own share alone, since
-neighbouring cells find rounds and tables made (:func:`fedkit.arena.truths.world`).  All series are
+Neighbouring cells find rounds and tables made (:func:`fedkit.arena.truths.world`).  All series are
 in the order of the roles, so that seeds can be compared.
 """
 

@@ -7,8 +7,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedkit.arena.cells import method_result, scenarios, seeds_of, truth_result
-from fedkit.arena.federations import Scenario
+from fedkit.arena.cells import method_result, seeds_of, truth_result
+from fedkit.arena.cells import scenarios as every
+from fedkit.arena.federations import SCENARIOS, Scenario
 from fedkit.arena.measures import board, measure_all, shared
 from fedkit.arena.methods import METHODS, Entry, MethodError, find_methods
 from fedkit.checks import choice, flag, having, one_line, real, whole
@@ -91,23 +92,9 @@ def _frames(
     )  # fmt: skip
 
 
-def _places(
-    profile: str, chosen: Sequence[str] | None, seeds: Sequence[int] | None
-) -> list[tuple[Scenario, tuple[int, ...]]]:
-    choice("profile", profile, PROFILES)
-    there = scenarios(profile)
-    names = list(dict.fromkeys(s.scenario for s in there))
-    wanted = names if chosen is None else [choice("a scenario", name, names) for name in chosen]
-    of = seeds_of(profile)[0] if seeds is None else tuple(whole("a seed", s, 0) for s in seeds)
-    return [(s, of) for s in there if s.scenario in wanted]
-
-
-def _recorded(
-    experiment: str, profile: str, settings: dict[str, Any], seeds: tuple[int, ...], store: Store
-) -> list[Result]:
+def _recorded(cell: Cell, store: Store) -> list[Result]:
     """Results of a cell, from its record, which is made where there is none."""
-    cell = Cell(profile, "arena", experiment, settings, seeds)
-    get("arena", experiment).execute([cell], store, progress=False)
+    get("arena", cell.experiment).execute([cell], store, progress=False)
     return list(store.load(cell).results)
 
 
@@ -160,8 +147,12 @@ def run(
         having("store", store, "load", "paths")
     flag("progress", progress)
     real("limit", limit, 0.0, above=True)
-    places = _places(profile, scenarios, seeds)
-    own = list(METHODS) if rows is None else [choice("a row", r, tuple(METHODS)) for r in rows]
+    choice("profile", profile, PROFILES)
+    for name in scenarios or ():
+        choice("a scenario", name, SCENARIOS)
+    places = [s for s in every(profile) if scenarios is None or s.scenario in scenarios]
+    of = seeds_of(profile)[0] if seeds is None else tuple(whole("a seed", s, 0) for s in seeds)
+    own = list(METHODS) if rows is None else [choice("a row", r, METHODS) for r in rows]
     entered, failures = find_methods(methods)
     for name, method in entered:
         if name in own or method is not METHODS.get(name, method):
@@ -169,21 +160,19 @@ def run(
     playing = [*((row, METHODS[row]) for row in own), *entered]
     found: dict[str, dict[Place, Result]] = {name: {} for name, _ in playing}
     truths: dict[Place, Result] = {}
-    for s, of in bar(places, progress, "federation"):
-        known: list[Result]
+    for s in bar(places, progress, "federation"):
         if store is None:
             known = [truth_result(s, seed) for seed in of]
         else:
-            known = _recorded("truths", profile, asdict(s), of, store)
+            known = _recorded(Cell(profile, "arena", "truths", asdict(s), of), store)
         truths |= {(s, seed): result for seed, result in zip(of, known, strict=True)}
         for name, method in playing:
             if name in failures:
                 continue
             try:
                 if store is not None and name in own:
-                    results = _recorded(
-                        "methods", profile, {"method": name, **asdict(s)}, of, store
-                    )
+                    settings = {"method": name, **asdict(s)}
+                    results = _recorded(Cell(profile, "arena", "methods", settings, of), store)
                 else:
                     results = [method_result(name, method, s, seed, limit) for seed in of]
             except (MethodError, CellError) as error:
@@ -199,21 +188,17 @@ def run(
 def measures_of(store: Store, profile: str = "paper") -> Entered:
     """Measure what is on record at a profile, entries that were submitted included.
 
-    Entries are called ``method@commit``.  Among the failures are one with the name of a row, and
-    rows and entries that lack federations or seeds which most of the others have run
-    (:func:`~fedkit.arena.measures.shared`); all are measured on what they have in common.
+    Entries are called ``method@commit``.  Among the failures are rows and entries that lack
+    federations or seeds which most of the others have run (:func:`~fedkit.arena.measures.shared`);
+    all are measured on what they have in common.
     """
-    failures: dict[str, str] = {}
 
     def read(experiment: str) -> Iterable[tuple[str, Place, Result]]:
         for record in store.records(profile, "arena", experiment):
             settings, s = record.cell.settings, Scenario.of(record.cell)
             name = str(settings.get("method", ""))
             if experiment == "entries":
-                row, name = name in METHODS, f"{name}@{settings.get('commit')}"
-                if row:
-                    failures[name] = f"{name} has the name of a row of the arena"
-                    continue
+                name = f"{name}@{settings.get('commit')}"
             for result in record.results:
                 yield name, (s, result["seed"]), dict(result)
 
@@ -224,14 +209,13 @@ def measures_of(store: Store, profile: str = "paper") -> Entered:
             if place in truths:
                 found.setdefault(name, {})[place] = result
     common, lacking = shared(found)
-    failures |= lacking
     order = [m for m in METHODS if m in found] + [m for m in found if m not in METHODS]
     kept = {
         m: {place: result for place, result in found[m].items() if place in common}
         for m in order
         if m not in lacking
     }
-    return _frames(profile, kept, truths, failures)
+    return _frames(profile, kept, truths, lacking)
 
 
 def submit(entered: Entered, method: str, commit: str, store: Store | None = None) -> list[Path]:

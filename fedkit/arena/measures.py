@@ -2,15 +2,12 @@
 
 ``fidelity`` to the rounds' exact values, and to retraining; ``detection`` of who misbehaves;
 ``worth`` of acting on the values; ``fairness``; ``stability``; ``cost``.  Agreement is Kendall's
-tau-b, and 0 where one side says the same of everybody; stability then says nothing (NaN).  Clients
-who were never asked have no value and are left out.  What is paid for values is their positive
-part, divided by its sum (:func:`~fedkit.methods.fedccea.contribution_index`); where nothing is
-positive nothing is paid, and fairness says nothing (NaN).
+tau-b, and 0 where one side says the same of everybody; stability then says nothing (NaN).  What is
+paid for values is :func:`~fedkit.methods.fedccea.contribution_index`; where nothing is positive
+nothing is paid, and fairness says nothing (NaN).
 
-``mavericks`` and ``late`` stand apart and merit nothing: what was planted and what retraining gives
-disagree about Mavericks, and who comes late is known by presence alone.  Values are means over the
-rounds that a client took part in, so of ``late`` there is no fidelity to retraining either, which
-pays for presence.
+``mavericks`` and ``late`` merit nothing: what was planted and what retraining gives disagree about
+Mavericks, and who comes late is known by presence alone, for which retraining pays.
 """
 
 from __future__ import annotations
@@ -251,18 +248,14 @@ def interval(name: str, values: npt.ArrayLike) -> Interval:
 
 
 def summary(frame: pd.DataFrame, name: str, reference: str = "random") -> pd.DataFrame:
-    """Compare methods by one measure, over scenarios.
-
-    Scenarios are the unit: their data sets and seeds, which have much in common, are averaged
-    before.  Where a measure has a single scenario, its seeds are.
+    """Compare methods by one measure, over scenarios; where there is a single one, over its seeds.
 
     Returns
     -------
     DataFrame
         Index method, best first; columns mean, low, high (95% over the units), units, and against
         the reference, paired by unit: gain, gain low, gain high, and p.  Holm's correction is for
-        all methods within this measure, not for many measures.  Stability has no reference: it is
-        no merit to be more alike than chance.
+        all methods within this measure.  Stability has no reference.
     """
     pd = need("pandas", "run")
     wide = _by_unit(frame, name)

@@ -86,11 +86,6 @@ def compare(
     limit : float
         Seconds that a method may take.
 
-    Raises
-    ------
-    ValueError
-        If an argument is none of these, none of the methods can be found, or a round has too many
-        clients for all its coalitions.
     """
     pd = need("pandas", "run")
     having("federation", federation, "n_clients", "client_data")

@@ -1,8 +1,7 @@
 """What clients are worth: every round exactly, by retraining, and as it was planted.
 
-A :class:`World` is one scenario with one seed: its rounds, and the table of the utilities of all
-2^k coalitions of each round, computed once and shared by all methods.  So a method costs next to
-nothing here, but what it asks for is counted (:mod:`fedkit.arena.methods`).
+A :class:`World` has the utilities of all 2^k coalitions of each round, computed once and shared by
+all methods; what each of them asks for is counted (:mod:`fedkit.arena.methods`).
 """
 
 from __future__ import annotations
@@ -136,14 +135,8 @@ class World:
     ) -> FloatArray:
         """Train federations from scratch: accuracy and minus loss, float64[B, R or 1, 2].
 
-        Parameters
-        ----------
-        sizes : int array (B, n)
-            or (B, R, n): samples that clients use; who is not there yet uses none.
-        weights
-            As in :func:`~fedkit.federated.retraining.train_with_sizes`.
-        on : {"test", "validation"}
-            Images on which models are judged, that of every round or of the last one alone.
+        As :func:`~fedkit.federated.retraining.train_with_sizes`, with `sizes` (B, n) or (B, R, n);
+        who is not there yet uses none.  Models are judged `on` "test" or "validation" images.
         """
         p, s, f = self.planted, self.scenario, self.planted.federation
         asked = np.asarray(sizes)
@@ -170,8 +163,7 @@ def world(s: Scenario, seed: int) -> World:
 def retraining_values(w: World) -> Valuation:
     """Shapley values of training from scratch, by test accuracy and minus test loss, float64[n, 2].
 
-    Exact for up to :data:`EXACT_UP_TO` clients, otherwise sampled by complementary contributions,
-    with standard errors.
+    Exact for up to :data:`EXACT_UP_TO` clients, otherwise sampled.
     """
     game = FunctionGame(w.n, w.value)
     if w.n <= EXACT_UP_TO:

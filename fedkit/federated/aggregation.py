@@ -1,8 +1,7 @@
 """How a round's updates become the next global model.
 
 An aggregation gives one weight per participant, and the next model is ``base + weights @
-updates``; or it makes a :class:`Step` and returns the next model itself, as robust means and
-server optimisers do.  Values are of weighted means either way.
+updates``; or it makes a :class:`Step` and returns the next model itself.
 """
 
 from __future__ import annotations
@@ -50,11 +49,7 @@ class Step(Protocol):
     """Makes the next model."""
 
     def step(self, r: Round, valuation: Valuation, clients: ClientTable) -> Tensor:
-        """The next model, finite float[P] (a tensor or an array).
-
-        What is to be kept from round to round belongs into `clients.memory`, which is one
-        federation's; the rule itself serves all federations of a run.
-        """
+        """The next model, finite float[P]; what a rule remembers belongs into `clients.memory`."""
 
 
 def _normalise(raw: FloatArray) -> FloatArray:
@@ -120,8 +115,7 @@ class TrimmedMean:
 
     def step(self, r: Round, valuation: Valuation, clients: ClientTable) -> Tensor:
         k = len(r.updates)
-        cut = int(self.share * k + 1e-9)  # 0.29 * 100 is 28.999...
-        cut = min(cut, (k - 1) // 2)
+        cut = min(int(self.share * k + 1e-9), (k - 1) // 2)  # 0.29 * 100 is 28.999...
         return r.base + r.updates.sort(dim=0).values[cut : k - cut].mean(dim=0)
 
 
@@ -139,10 +133,8 @@ class Krum:
 
     Notes
     -----
-    A participant whose update was left out of the round (it was not finite) counts among the f:
-    of m left out, f - m malicious ones may remain, and the k - m others are enough for those.
-    Where more than f were left out and fewer than 3 remain, nobody has neighbours to be judged
-    by, and the next model is that of :class:`Median`.
+    A participant whose update was left out of the round (it was not finite) counts among the f.
+    Where fewer than 3 remain, nobody has neighbours, and the model is that of :class:`Median`.
     """
 
     malicious: int

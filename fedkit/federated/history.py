@@ -94,14 +94,9 @@ class History:
         Returns
         -------
         Valuation
-            float64[clients] or [clients, m] with the clients' numbers as names, in their order.
-            Standard errors are those of independent rounds: the root of the summed squares; they
-            hold the error of sampling coalitions, and not what another run would give.
-
-        Raises
-        ------
-        ValueError
-            If there is no such replicate, or several and none is named.
+            float64[clients] or [clients, m] with the clients' numbers as names.  Standard errors
+            are those of independent rounds: the error of sampling coalitions, and not what another
+            run would give.
         """
         seeds = sorted({row["seed"] for row in self.rounds})
         if seed is None and len(seeds) != 1:
@@ -132,13 +127,7 @@ class History:
 
     @classmethod
     def load(cls, path: str | Path) -> History:
-        """Read what :meth:`save` wrote.
-
-        Raises
-        ------
-        ValueError
-            If the file holds something else.
-        """
+        """Read what :meth:`save` wrote."""
         try:
             with np.load(path, allow_pickle=False) as file:
                 rows, models = json.loads(str(file["rows"])), file["models"]

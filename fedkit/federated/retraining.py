@@ -77,16 +77,15 @@ def train_with_sizes(
         None takes CUDA where it is available.
     path : {"auto", "weights", "samples"}
         Local training by :func:`~fedkit.learning.training.train_clients`, or in sample space
-        (:mod:`fedkit.federated.sample_space`): equal up to the rounding of float32.  "auto" takes
-        what was faster in ``benchmarks/lockstep.py``.  Who tampers with updates goes by weights.
+        (:mod:`fedkit.federated.sample_space`): equal up to rounding.  "auto" takes what was faster
+        in ``benchmarks/lockstep.py``.  Who tampers with updates goes by weights.
     progress : bool
         Show a progress bar.
     weights : float array (B, n), optional
         Weights of the clients' models in the place of the used sizes, at least 0; in each round
         they are shared out among those who use data.
     adversaries : Adversaries, optional
-        Clients that send other updates than their training gave, as in a round; what they do to
-        their data is the federation's matter.
+        Clients that send other updates than their training gave, as in a round.
     utility : {"accuracy"} or callable
         What is measured on the test data, as in :class:`~fedkit.learning.evaluation.Evaluator`.
 
@@ -104,8 +103,8 @@ def train_with_sizes(
     Raises
     ------
     ValueError
-        If sizes have the wrong shape, or a client is asked for more than it has; if `path` is
-        unknown, or "samples" for a network or an optimiser that it cannot serve.
+        If sizes have the wrong shape, a client is asked for more than it has, or `path` is
+        "samples" for a network or an optimiser that it cannot serve.
     """
     _check_parts(federation, architecture, local)
     used = check_sizes(federation, sizes)
@@ -250,6 +249,8 @@ TrainWithSizes = Callable[..., FloatArray]
 class RetrainingGame:
     """The coalition game of retraining: test accuracy of the federation of S alone.
 
+    The empty coalition keeps the initial model.
+
     Parameters
     ----------
     federation, architecture, local, seed, device
@@ -261,11 +262,6 @@ class RetrainingGame:
     train : callable
         :func:`train_with_sizes`, or a
         :class:`~fedkit.federated.retraining_cache.RetrainingCache` that remembers.
-
-    Notes
-    -----
-    The empty coalition keeps the initial model.  ``fedkit.MemoGame`` and ``fk.estimate`` see to it
-    that no coalition is trained twice.
     """
 
     federation: Federation

@@ -46,8 +46,7 @@ class RoundGame:
     Raises
     ------
     ValueError
-        If shapes disagree, sizes are negative or not finite, or an update holds a NaN or an
-        infinity (the message names the client).
+        If shapes disagree, sizes are negative, or anything is not finite.
     """
 
     def __init__(

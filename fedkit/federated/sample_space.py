@@ -37,8 +37,7 @@ def in_sample_space(arch: Architecture, local: LocalSGD, samples: int) -> bool:
     """Say whether :class:`SampleSpace` applies, and is cheaper.
 
     An output of the first layer costs about ``2 d`` products per sample and epoch on weights (d
-    inputs), and here ``2 d`` once and up to `samples` in every epoch.  In one epoch it still saves
-    the traffic of the weights.
+    inputs), and here ``2 d`` once and up to `samples` in every epoch.
     """
     return plain_and_dense(arch, local) and samples <= math.prod(arch.input_shape)
 

@@ -1,8 +1,7 @@
 """Which clients take part in a round.
 
-A selection policy reads what the server knows of its clients (:class:`ClientTable`) and names
-the participants of the next round.  Policies keep no state of their own: what they remember is in
-the table, so that one policy serves all federations of a run.
+Policies keep no state of their own: what they remember is in the :class:`ClientTable`, so that one
+policy serves all federations of a run.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""Policies that value the participants of one federated round.
-
-A policy receives the rounds of all federations that run in lockstep and returns one
-:class:`~fedkit.games.valuation.Valuation` per round, over that round's participants.  Estimators of
-game theory come in through :class:`Estimated`; the other policies need no game.
-"""
+"""Policies that value the participants of a federated round; :class:`Estimated` plays a game."""
 
 from __future__ import annotations
 
@@ -83,8 +78,7 @@ class Round:
     def game(self, normalised: bool = False) -> Game:
         """The coalition game of the round: v(S) is the utility of the model of S.
 
-        Normalised, v(empty) = 0 and v(N) = 1, as FedOwen's Algorithm 1 asks;
-        :func:`fedkit.games.game.normalise` states the rule for rounds without a gain.
+        Normalised, v(empty) = 0 and v(N) = 1 (:func:`fedkit.games.game.normalise`).
         """
         game = RoundGame(self.evaluator, self.base, self.updates, self.sizes, self.weighting)
         return normalise(game) if normalised else game
@@ -153,29 +147,25 @@ class SizeAsValue:
 
 @dataclass(frozen=True)
 class RandomValues:
-    """Control: values that know nothing of contribution, a uniform draw from the simplex.
-
-    Like normalised Shapley values they sum to 1 over the participants, so selection and
-    aggregation receive numbers of the same size.
-    """
+    """Control: a uniform draw from the simplex; like normalised Shapley values it sums to 1."""
 
     def value(self, rounds: Sequence[Round]) -> list[Valuation]:
-        rngs = [r.streams.generator("random values") for r in rounds]
-        even = [np.ones(len(r.participants)) for r in rounds]
-        return [_given(g.dirichlet(one), "random") for g, one in zip(rngs, even, strict=True)]
+        drawn = [
+            r.streams.generator("random values").dirichlet(np.ones(len(r.participants)))
+            for r in rounds
+        ]
+        return [_given(values, "random") for values in drawn]
 
 
 @dataclass(frozen=True)
 class ClassCosine:
     """ShapFed's class-specific scores (Tastan et al. 2024; FedOwen's Algorithm 7, line 1).
 
-    The score of a participant is the mean over classes of the cosine between its last-layer
-    update for the class (row of the weight matrix and bias) and the averaged one.  Only the grand
-    coalition is looked at: despite the name it is no Shapley value, and it costs no evaluation.
+    The score of a participant, in [-1, 1], is the mean over classes of the cosine between its
+    last-layer update for the class (row of the weight matrix and bias) and the averaged one.
     """
 
     def value(self, rounds: Sequence[Round]) -> list[Valuation]:
-        """The mean cosine per participant, in [-1, 1]."""
         scores = []
         for r in rounds:
             weight, bias = r.architecture.last_layer(r.updates)
