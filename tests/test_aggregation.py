@@ -67,14 +67,9 @@ def test_krum_by_hand():
     assert stepped(fk.Krum(0), line) == [1.0, 0.0]  # 1 + 1.5625 + 4 of three neighbours
     with pytest.raises(ValueError, match=r"round 5 has 4 participants; Krum.* at least 5"):
         stepped(fk.Krum(1), line[:4])
-
-
-def test_krum_counts_those_left_out_among_the_malicious():
-    line = [[x, 0.0] for x in (0.0, 1.0, 2.25, 3.0, 50.0)]
+    # those left out count among the malicious
     assert stepped(fk.Krum(1), line[:4], left_out=1) == [2.25, 0.0]  # 0.5625 + 1.5625 of two
-    assert stepped(fk.Krum(1), line[1:4], left_out=2) == [2.25, 0.0]  # 0.5625 of one
-    for few in (line[:2], line[:1]):  # nobody has neighbours enough
-        assert stepped(fk.Krum(2), few, left_out=6) == stepped(fk.Median(), few)
+    assert stepped(fk.Krum(2), line[:2], left_out=6) == stepped(fk.Median(), line[:2])
 
 
 def test_server_optimisers_by_hand():
@@ -152,13 +147,8 @@ class Both:
 def test_a_step_counts_whatever_else_it_is_and_may_carry_a_gradient():
     assert torch.equal(final(Both()).models, final(Both()).models)
     assert not final(Both()).models.requires_grad
-
-    class Short(Both):
-        def step(self, r, valuation, clients):
-            return super().step(r, valuation, clients)[:3]
-
-    with pytest.raises(ValueError, match=r"Short returned a model of shape \(3,\)"):
-        final(Short())
+    history = final(Returning(lambda base: base.double().numpy() * 0 + 0.5), seeds=(0,))
+    assert (history.models == 0.5).all()  # an array will do
 
 
 class Returning:
@@ -179,11 +169,6 @@ class Returning:
 def test_the_next_model_is_checked(model):
     with pytest.raises(ValueError, match=r"Returning returned a model of .* finite numbers"):
         final(Returning(model), seeds=(0,))
-
-
-def test_the_next_model_may_be_an_array():
-    history = final(Returning(lambda base: base.double().numpy() * 0 + 0.5), seeds=(0,))
-    assert (history.models == 0.5).all()
 
 
 @pytest.mark.parametrize("rule", [fk.Median, "median"])

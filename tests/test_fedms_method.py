@@ -24,7 +24,6 @@ from fedkit.methods.fedms import (
     MaverickTMR,
     ScoreSelection,
     class_difficulty,
-    class_scores,
     distance,
     rewards,
 )
@@ -262,7 +261,6 @@ def test_end_to_end(estimator):
         (lambda: Accumulate(rounds=0), "rounds is 0"),
         (lambda: class_difficulty(np.array([0.5]), 0.0), "temperature is 0.0"),
         (lambda: class_difficulty(np.array([np.nan])), "accuracy is"),
-        (lambda: class_scores(np.ones((2, 3)), np.ones(2)), r"\(2, 3\) and the difficulty \(2,\)"),
         (lambda: distance(np.ones(1), np.ones(1), "l2"), "norm is 'l2'"),
         (lambda: fk.estimate(fk.airport([1, 2, 3]), MaverickMR()), "one per class"),
         (lambda: fk.estimate(GAME, MaverickMR(), budget=20), "at least 32"),

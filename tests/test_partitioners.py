@@ -162,7 +162,6 @@ def test_mixed_groups():
         (lambda: Mixed(((6, IID()),)).split(POOL, 9, R(0)), "groups have 6 clients and n_clients"),
         (lambda: IID().split(np.array([0, -1]), 1, R(0)), "integers from 0"),
         (lambda: IID().split(np.zeros((3, 1), dtype=int), 1, R(0)), r"of shape \(3, 1\)"),
-        (lambda: hold_out(np.array([0, 1]), 0.5, R(0)), "leaves none for validation"),
     ],
 )
 def test_bad_input_is_refused(make, message):

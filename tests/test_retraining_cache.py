@@ -49,16 +49,6 @@ def test_what_was_trained_is_not_trained_again(problem, tmp_path, asked):
     assert asked == [4, 1, 2]
 
 
-def test_the_last_round_is_another_memory_than_all_rounds(problem, tmp_path, asked):
-    sizes = sample_sizes(problem[0].sizes, 2, 3)
-    kept = RetrainingCache(tmp_path)
-    rounds = kept(*problem, sizes, device="cpu")
-    last = kept(*problem, sizes, every_round=False, device="cpu")
-    assert (rounds.shape, last.shape) == ((2, 3), (2, 1))
-    assert_same_answers(last[:, 0], rounds[:, -1], len(problem[0].y_test))
-    assert sum(asked) == 2 + 2
-
-
 def test_everything_but_the_sizes_names_the_file(problem, tmp_path):
     f, arch, local = problem
     kept, sizes = RetrainingCache(tmp_path), sample_sizes(f.sizes, 1, 2)

@@ -124,12 +124,6 @@ def test_fedemd_by_hand():
     assert agrees(policy, clients, p)
 
 
-def test_fedemd_prefers_the_rare_labels_first_only():
-    assert FedEMD().logits(table()).argmax() == 2
-    late = FedEMD(beta=1.0).logits(table(t=50, counts=(0, 0, 0, 0, 9)))
-    assert late[2] == late[[0, 1, 2, 4]].min()
-
-
 def test_running_values():
     clients = table(counts=(1, 2, 0, 0, 0), values=(9.0, 1.0, 0, 0, 0))
     new = Valuation(np.array([2.0, 3.0]), np.zeros(2), 0, 0, "made up")
@@ -180,7 +174,6 @@ def test_an_oracle_keeps_its_favourites_and_excludes_the_others():
             lambda: PowerOfChoice().select(replace(table(), losses=None), 2, RNG(0)),
             "for their loss",
         ),
-        (lambda: Oracle((1,), (1,)), r"clients \[1\] are favourites and excluded"),
         (lambda: EpsilonGreedy().probabilities([0, np.nan], np.zeros(2), 3), "finite number"),
     ],
 )

@@ -396,11 +396,6 @@ def hold_out(
         for c, q in zip(classes, quota, strict=True)
     ]
     held = np.sort(np.concatenate(chosen)).astype(np.int64)
-    if not len(held):
-        raise ValueError(
-            f"holding out {fraction} of {len(labels)} samples leaves none for validation: every "
-            "class has one sample; take more data"
-        )
     absent = np.setdiff1d(classes, labels[held]).tolist()
     if absent:
         warnings.warn(

@@ -146,24 +146,16 @@ def check_selection(policy: object, chosen: npt.ArrayLike, n_clients: int) -> In
 def check_values(
     policy: object, valuations: Sequence[Valuation], rounds: Sequence[Round], outputs: int | None
 ) -> None:
-    if not all(isinstance(v, Valuation) for v in valuations):
-        kinds = [type(v).__name__ for v in valuations]
-        raise ValueError(
-            f"{_name(policy)} returned {kinds}; expected a list with one fk.Valuation per round"
-        )
-    given, wanted = [len(v.values) for v in valuations], [len(r.participants) for r in rounds]
+    each = () if outputs is None else (outputs,)
+    wanted = [(len(r.participants), *each) for r in rounds]
+    given = [v.values.shape if isinstance(v, Valuation) else type(v).__name__ for v in valuations]
     if given != wanted:
         raise ValueError(
-            f"{_name(policy)} returned valuations of {given} participants; expected {wanted}: one "
-            "valuation per round, with one value per participant"
+            f"{_name(policy)} returned {given}; expected a list with one fk.Valuation per round, "
+            f"whose values are {wanted}: of each participant, where the strategy's outputs are "
+            f"{outputs}"
         )
-    each = () if outputs is None else (outputs,)
     for v, r in zip(valuations, rounds, strict=True):
-        if v.values.shape[1:] != each:
-            raise ValueError(
-                f"{_name(policy)} returned values of shape {v.values.shape}; expected "
-                f"{(len(v.values), *each)}: the strategy's outputs are {outputs}"
-            )
         if not np.isfinite(v.values).all():
             raise ValueError(
                 f"{_name(policy)} returned the values {_shown(v.values)} of round {r.index + 1}; "

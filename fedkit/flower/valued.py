@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from fedkit.checks import choice, having, whole
+from fedkit.checks import having
 from fedkit.extras import need
 from fedkit.federated.aggregation import Aggregation
 from fedkit.federated.history import History
@@ -134,16 +134,8 @@ class Valued(Strategy):
         having("inner", inner, "configure_train", "aggregate_train")
         having("value", value, "value")
         having("evaluator", evaluator, "arch", "prepare", "evaluate")
-        choice("weighting", weighting, ("size", "uniform"))
         if (select is None) != (participants is None):
             raise ValueError("select and participants belong together; give both or neither")
-        if participants is not None:
-            having("select", select, "select")
-            whole("participants", participants, 1)
-        if newcomers is not None:
-            whole("newcomers", newcomers, 0)
-        if not (aggregate is None or callable(aggregate)):
-            having("aggregate", aggregate, "weights")
         self.inner, self.value, self.evaluator, self.test = inner, value, evaluator, test
         self.select, self.participants = select, participants
         self.newcomers = participants if newcomers is None else newcomers

@@ -256,8 +256,7 @@ class Fit:
         sigmoid behind the nodes.  Where its sum is negative, so do data: a larger quality means a
         *worse* client.
     predict : callable or None
-        Maps other scaled sizes, float64[S, R, n], to approximated accuracies, float64[S, R];
-        raises ValueError for another number of rounds or clients.
+        Maps other scaled sizes, float64[S, R, n], to approximated accuracies, float64[S, R].
     """
 
     quality: FloatArray
@@ -343,13 +342,7 @@ def fit_aam(
         network, losses = shared_weights(x, y, random_starts(x, rng))
 
     def predict(sizes: FloatArray) -> FloatArray:
-        given = np.asarray(sizes, dtype=np.float64)
-        if given.ndim != 3 or given.shape[1:] != (rounds, clients) or not np.isfinite(given).all():
-            raise ValueError(
-                f"sizes have shape {given.shape}; expected finite ones, (simulations, {rounds}, "
-                f"{clients})"
-            )
-        return network.accuracies(np.ascontiguousarray(given[..., used]))
+        return network.accuracies(np.ascontiguousarray(np.asarray(sizes, np.float64)[..., used]))
 
     quality = np.zeros(clients)
     quality[used] = _numbers(network.quality)  # line 9

@@ -65,13 +65,7 @@ def class_scores(values: FloatArray, difficulty: FloatArray) -> FloatArray:
     difficulty : float64[classes]
         beta, from :func:`class_difficulty`.
     """
-    values, difficulty = np.asarray(values), np.asarray(difficulty)
-    if values.ndim != 2 or difficulty.shape != values.shape[1:]:
-        raise ValueError(
-            f"values have shape {values.shape} and the difficulty {difficulty.shape}; "
-            "(n, classes) and (classes,) are expected"
-        )
-    return np.asarray(values @ difficulty, dtype=np.float64)
+    return np.asarray(values, dtype=np.float64) @ np.asarray(difficulty, dtype=np.float64)
 
 
 def class_difficulty(accuracy: FloatArray, temperature: float = 0.01) -> FloatArray:

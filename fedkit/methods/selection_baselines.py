@@ -1,8 +1,7 @@
 """Selection policies that FedMS is compared with, each from its own paper.
 
 FedAvg is :class:`~fedkit.federated.selection.UniformSelection`, FedProx the same with a proximal
-term in :class:`~fedkit.learning.training.LocalSGD`.  What a policy remembers lies in the clients'
-table, so a run can be stopped and resumed at any round.
+term in :class:`~fedkit.learning.training.LocalSGD`.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ IntArray = npt.NDArray[np.int64]
 
 
 def _top(pool: IntArray, scores: FloatArray, k: int, rng: np.random.Generator) -> IntArray:
-    """Return the clients of the k largest scores, ties broken at random, sorted."""
+    """The clients of the k largest scores, ties broken at random, sorted."""
     order = rng.permutation(len(pool))
     best = order[np.argsort(-scores[order], kind="stable")[:k]]
     return np.sort(pool[best])
@@ -78,8 +77,7 @@ class FedEMD:
     Notes
     -----
     Between classes, which have no order, the earth mover's distance with unit ground distance is
-    half the L1 distance of the histograms.  Both distances are divided by their maximum.  The
-    policy reads the clients' label counts, as the paper's server does.
+    half the L1 distance of the histograms.  Both distances are divided by their maximum.
     """
 
     beta: float = 0.01
@@ -136,8 +134,7 @@ class RunningValue:
 class SFedAvg:
     """Sample with ``softmax(phi)`` (Nagalapatti & Narayanam 2021); see :class:`RunningValue`.
 
-    A client that was never selected has phi = 1 / n.  Values of a round are gains of accuracy,
-    a hundredth or so, and 1 / n is as small: the softmax is nearly uniform.
+    A client that was never selected has phi = 1 / n.
     """
 
     def select(self, clients: ClientTable, k: int, rng: np.random.Generator) -> IntArray:
@@ -172,11 +169,6 @@ class Oracle:
 
     favourites: tuple[int, ...] = ()
     excluded: tuple[int, ...] = ()
-
-    def __post_init__(self) -> None:
-        both = sorted(set(self.favourites) & set(self.excluded))
-        if both:
-            raise ValueError(f"clients {both} are favourites and excluded; choose one")
 
     def select(self, clients: ClientTable, k: int, rng: np.random.Generator) -> IntArray:
         pool = np.setdiff1d(clients.available, self.excluded)
