@@ -148,8 +148,7 @@ def make_federation(
     scheme : Partitioner
         How the pool is divided.
     seed : int
-        Root seed.  Validation, long tail, split and refill draw from streams of their own, so
-        federations that differ in the scheme alone share validation set and pool.
+        Root seed; federations that differ in the scheme alone share validation set and pool.
     validation : float
         Fraction of the images that the server holds out, before the long tail.
     validation_from : {"train", "test"}
@@ -162,8 +161,7 @@ def make_federation(
     Returns
     -------
     Federation
-        Images are normalised by the statistics of the data set's training images; only the
-        images that are used are kept.
+        Images are normalised by the statistics of the data set's training images.
     """
     streams = Streams(seed).child("federation")
     choice("validation_from", validation_from, ("train", "test"))

@@ -1,8 +1,7 @@
 """Partitioners: how a pool of labelled samples is divided among clients.
 
-A partitioner is a frozen dataclass with one method ``split(y, n_clients, rng)``, and every split is
-a partition: each sample of the pool goes to exactly one client.  What happens before and after it
-is here too: hold out, thin to a long tail, mend empty clients.
+Every split is a partition: each sample of the pool goes to exactly one client.  What happens before
+and after it is here too: hold out, thin to a long tail, mend empty clients.
 """
 
 from __future__ import annotations
@@ -38,20 +37,9 @@ class Partitioner(Protocol):
     """Divides a pool among clients."""
 
     def split(self, y: np.ndarray, n_clients: int, rng: np.random.Generator) -> list[np.ndarray]:
-        """Divide samples among clients.
+        """Divide samples with labels `y`, int[N] from 0, among at most N clients.
 
-        Parameters
-        ----------
-        y : int array (N,)
-            Labels, from 0.
-        n_clients : int
-            At most N.
-        rng : numpy.random.Generator
-
-        Returns
-        -------
-        list of int64 array
-            For each client the sorted positions in `y` that it holds; possibly empty.
+        For each client the sorted positions that it holds, int64; possibly none.
         """
 
 
@@ -412,8 +400,7 @@ def long_tail(y: np.ndarray, imbalance_factor: float, rng: np.random.Generator) 
 
     The class of rank r among C keeps ``floor(n_max * factor ** (r / (C - 1)))`` images, at most
     what it has and at least one.  ``n_max`` is the mean class size N / C, as in the code of
-    CReFF (Shang et al. 2022), which FedOwen cites; for data of equal class sizes it is also
-    the largest.
+    CReFF (Shang et al. 2022), which FedOwen cites.
 
     Parameters
     ----------

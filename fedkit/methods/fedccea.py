@@ -130,8 +130,7 @@ def simulate(
     simulations, rounds : int
         S and R; the paper: 100 and 50.
     train : callable
-        ``train_with_sizes``, or a :class:`fedkit.federated.retraining_cache.RetrainingCache` that
-        remembers.
+        ``train_with_sizes``, or a :class:`fedkit.federated.RetrainingCache` that remembers.
     """
     drawn = sample_sizes(federation.sizes, simulations, rounds, seed)
     accuracy = train(
@@ -252,9 +251,8 @@ class Fit:
     predicted : float64[S, R]
         Approximated accuracies.
     per_round : float64[R] or None
-        a: what a round adds to the accuracies that follow, per unit of its sigmoid; None with the
-        sigmoid behind the nodes.  Where its sum is negative, so do data: a larger quality means a
-        *worse* client.
+        a: what a round adds to the accuracies that follow, per unit of its sigmoid (None with the
+        sigmoid behind the nodes).  Where its sum is negative, a larger quality is a *worse* client.
     predict : callable or None
         Maps other scaled sizes, float64[S, R, n], to approximated accuracies, float64[S, R].
     """
@@ -307,9 +305,8 @@ def fit_aam(
     Raises
     ------
     ValueError
-        If there are too few simulations (:func:`fewest_simulations`), they say nothing because the
-        sizes or the accuracies of every round are all alike, an argument is out of its range, or
-        Adam diverges.
+        If there are too few simulations (:func:`fewest_simulations`), the sizes or the accuracies
+        of every round are all alike, or Adam diverges.
     """
     choice("sigmoid", sigmoid, ("shared", "connected"))
     choice("solver", solver, ("converged", "adam"))

@@ -58,12 +58,7 @@ Norm = Literal["mean", "max", "sum", "euclidean"]
 def class_scores(values: FloatArray, difficulty: FloatArray) -> FloatArray:
     """Weighted sum over classes, float64[n]: the score of Eq. 9, the Shapley reward of Eq. 13.
 
-    Parameters
-    ----------
-    values : float64[n, classes]
-        Accumulated class-wise values S (score), or those of one round (reward).
-    difficulty : float64[classes]
-        beta, from :func:`class_difficulty`.
+    Of values float64[n, classes], accumulated (S) or of one round, and :func:`class_difficulty`.
     """
     return np.asarray(values, dtype=np.float64) @ np.asarray(difficulty, dtype=np.float64)
 
@@ -71,12 +66,8 @@ def class_scores(values: FloatArray, difficulty: FloatArray) -> FloatArray:
 def class_difficulty(accuracy: FloatArray, temperature: float = 0.01) -> FloatArray:
     """Weight of each class: a softmax of the error rates (FedMS, Eq. 10); they sum to 1.
 
-    Parameters
-    ----------
-    accuracy : float64[classes]
-        In [0, 1].
-    temperature : float
-        T; with the paper's 0.01 a class that is three points better weighs 5% of the worst.
+    Of accuracies float64[classes] in [0, 1]; with the paper's T = 0.01 a class that is three points
+    better weighs 5% of the worst.
     """
     real("temperature", temperature, 0.0, above=True)
     accuracy = vector("accuracy", accuracy)
@@ -264,7 +255,7 @@ class ScoreSelection:
     """Sample clients with probability ``softmax(S beta)`` (FedMS, Eq. 12), all in round 0."""
 
     def scores(self, clients: ClientTable) -> FloatArray:
-        """Return the score of every client (Eq. 9), float64[n]."""
+        """The score of every client (Eq. 9), float64[n]."""
         beta = clients.memory.get("beta")
         if beta is None:
             return np.zeros(len(clients.sizes))
@@ -414,7 +405,6 @@ class CoresetWeights:
         choice("aggregate", self.aggregate, ("coreset", "all"))
 
     def __call__(self, r: Round, valuation: Valuation, clients: ClientTable) -> FloatArray:
-        """Return float64[k], summing to 1, or all zero where the model is kept."""
         weights = np.asarray(r.sizes, dtype=np.float64)
         if valuation.info.get("initial"):
             weights = np.zeros(len(weights))
@@ -432,14 +422,10 @@ class FedMS:
     ----------
     estimator : Estimator
         Class-wise values of a round.
-    alpha : float
-        Decay of the accumulated values (Eq. 8).
     units : {"percent", "fraction"}
         Unit of the values in Eq. 12's softmax; the paper's eps_d = 3.0 and Table 2 fit percent.
-    aggregate
-        As in :class:`CoresetWeights`.
-    tolerance, against
-        As in :class:`Accumulate`.
+    aggregate, alpha, tolerance, against
+        As in :class:`CoresetWeights` and :class:`Accumulate`.
     """
 
     estimator: Estimator = field(default_factory=MaverickGTG)
@@ -467,10 +453,7 @@ class FedMS:
 
 
 def rewards(valuation: Valuation) -> FloatArray:
-    """Shapley rewards of a round's participants: ``R_i = sum_c beta^c phi_i^c`` (Eq. 13).
-
-    float64[k], in the units of the values, which :class:`MaverickValues` has made.
-    """
+    """Shapley rewards of a round's participants, float64[k]: ``sum_c beta^c phi_i^c`` (Eq. 13)."""
     return class_scores(valuation.values, valuation.info["beta"])
 
 
@@ -478,12 +461,8 @@ def rewards(valuation: Valuation) -> FloatArray:
 class MaverickTMR(_ClassWise):
     """MS-TMR: all coalitions, unless the round hardly changed anything (FedMS, Algorithm 4).
 
-    Parameters
-    ----------
-    between : float
-        eps_b: if ``|v(N) - v(empty)|`` is not larger, every value is 0.
-    temperature : float
-        T of Eq. 10.
+    Where ``|v(N) - v(empty)|`` is not above `between`, eps_b, every value is 0; `temperature` is T
+    of Eq. 10.
     """
 
     between: float = 0.001

@@ -184,8 +184,7 @@ class Softmax:
     Parameters
     ----------
     scale : float
-        Factor before the exponential.  The paper has 1, with which values in [0, 1] give weights
-        that differ by a factor of e at the most.
+        Factor before the exponential; the paper has 1.
 
     Notes
     -----
@@ -213,10 +212,6 @@ class FedOwen:
         Algorithm 1, or another estimator under the same budget, as in Table 1.
     budget : int
         Utility evaluations per round: N x M, 40 for the paper's ten participants.
-    select : EpsilonGreedy
-        Algorithm 2.
-    aggregate : Softmax
-        Eqs. 14 and 15.
     """
 
     estimator: Estimator = field(default_factory=OwenSampling)

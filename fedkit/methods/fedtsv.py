@@ -81,8 +81,7 @@ def check_inner_products(gram: npt.ArrayLike, fewest: int) -> FloatArray:
 def reference_updates(rounds: Sequence[Round]) -> Tensor:
     """SGD on the server's validation data from the global model of each round (Eq. 10).
 
-    "The same number of SGD steps" is, where clients take different numbers of them, their rounded
-    mean, but at least one.  Batches come from the round's stream "reference".  The updates are a
+    It takes the rounded mean of the clients' numbers of steps, but at least one.  The updates are a
     float32 tensor ``[R, P]``.
     """
     references: list[Tensor] = []
@@ -176,8 +175,7 @@ class TrajectoryValues:
     Notes
     -----
     Exact values carry in ``info["closer"]``, bool[k], whose own update alone is worth more than
-    standing still.  A reference of length zero (or one that is not finite: training on the
-    validation data diverged) points nowhere; every participant's value is then zero.
+    standing still.  Where the reference has length zero or is not finite, every value is zero.
     """
 
     estimator: Estimator | None = None
@@ -240,15 +238,7 @@ class ContributionWeights:
 
 @dataclass(frozen=True)
 class FedTSV:
-    """Settings of FedTSV; :meth:`strategy` makes Algorithm 2 of them.
-
-    Parameters
-    ----------
-    values : TrajectoryValues
-        Values of a round (Eqs. 9 to 11); exact unless it names an estimator.
-    select : Selection
-        Who takes part; the paper draws uniformly.
-    """
+    """Settings of FedTSV; :meth:`strategy` makes Algorithm 2 of them."""
 
     values: TrajectoryValues = field(default_factory=TrajectoryValues)
     select: Selection = field(default_factory=UniformSelection)
