@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -435,13 +435,10 @@ def shared_weights(sizes: FloatArray, accuracy: FloatArray, starts: FloatArray) 
     def slope(quality: FloatArray) -> tuple[float, FloatArray]:
         return project(quality, sizes, accuracy)[:2]
 
-    def descend(start: FloatArray) -> tuple[FloatArray, list[float]]:
-        losses, bounds = [slope(start)[0]], [(0, _MOST)] * len(start)
-        options = {"maxiter": 1000, "ftol": 1e-12, "gtol": 1e-8}
-        quality = _descend(slope, start, bounds, lambda _, loss: losses.append(loss), **options)
-        return quality, losses
-
-    quality, losses = min(map(descend, starts), key=lambda tried: tried[1][-1])
+    options: dict[str, Any] = {"maxiter": 1000, "ftol": 1e-12, "gtol": 1e-8}
+    bounds = [(0, _MOST)] * starts.shape[1]
+    tried = [_descend(slope, start, bounds, **options) for start in starts]
+    quality, losses = min(tried, key=lambda found: found[1][-1])
     _, _, _, a, b = project(quality, sizes, accuracy)
     # of the network one node is as good as ten
     network = AccuracyApproximation(len(quality), len(a), 1, rng=np.random.default_rng(0))
@@ -453,23 +450,25 @@ def _descend(
     slope: Callable[[FloatArray], tuple[float, FloatArray]],
     start: FloatArray,
     bounds: Sequence[tuple[float | None, float | None]],
-    watch: Callable[[FloatArray, float], None],
+    watch: Callable[[FloatArray], None] | None = None,
     **options: float,
-) -> FloatArray:
-    """Run L-BFGS-B; `watch` sees every iterate and its loss, and may stop it (StopIteration)."""
-    scale = 1e4  # of the loss, so that the tolerances are small beside it
+) -> tuple[FloatArray, list[float]]:
+    """Run L-BFGS-B: its end and losses; `watch` sees every iterate, and may raise StopIteration."""
+    scale, losses = 1e4, [slope(start)[0]]  # scaled, so that the tolerances are small beside it
 
     def scaled(row: FloatArray) -> tuple[float, FloatArray]:
         loss, slopes = slope(row)
         return scale * loss, scale * slopes
 
     def seen(intermediate_result: OptimizeResult) -> None:
-        watch(intermediate_result.x, float(intermediate_result.fun) / scale)
+        losses.append(float(intermediate_result.fun) / scale)
+        if watch is not None:
+            watch(intermediate_result.x)
 
     found = minimize(
         scaled, start, jac=True, method="L-BFGS-B", bounds=bounds, callback=seen, options=options
     )
-    return np.asarray(found.x)
+    return np.asarray(found.x), losses
 
 
 # The second reading, by quasi-Newton steps on all simulations.
@@ -498,11 +497,8 @@ def fit_connected(sizes: FloatArray, accuracy: FloatArray, rng: np.random.Genera
         return start
 
     def descend(
-        start: AccuracyApproximation,
-        rows: IntArray,
-        steps: int,
-        watch: Callable[[FloatArray, float], None],
-    ) -> AccuracyApproximation:
+        start: AccuracyApproximation, rows: IntArray, steps: int, watch: Any = None
+    ) -> Found:
         x, y = torch.from_numpy(sizes[rows]), torch.from_numpy(accuracy[rows])
 
         def slope(row: FloatArray) -> tuple[float, FloatArray]:
@@ -513,8 +509,14 @@ def fit_connected(sizes: FloatArray, accuracy: FloatArray, rng: np.random.Genera
 
         row = start.weights.numpy()
         bounds = [(0, None)] * clients + [(None, None)] * (len(row) - clients)
-        options = {"maxiter": steps, "maxfun": 20 * steps, "ftol": 1e-13, "gtol": 1e-9}
-        return start.like(torch.from_numpy(_descend(slope, row, bounds, watch, **options)))
+        options: dict[str, Any] = {
+            "maxiter": steps,
+            "maxfun": 20 * steps,
+            "ftol": 1e-13,
+            "gtol": 1e-9,
+        }
+        row, losses = _descend(slope, row, bounds, watch, **options)
+        return start.like(torch.from_numpy(row)), losses
 
     def error(network: AccuracyApproximation, rows: IntArray) -> float:
         return float(np.square(network.accuracies(sizes[rows]) - accuracy[rows]).mean())
@@ -526,7 +528,7 @@ def fit_connected(sizes: FloatArray, accuracy: FloatArray, rng: np.random.Genera
     def errors_on_the_way(start: AccuracyApproximation) -> list[float]:
         errors: list[float] = []
 
-        def watch(row: FloatArray, _: float) -> None:
+        def watch(row: FloatArray) -> None:
             errors.append(error(start.like(torch.from_numpy(row)), out))
             if len(errors) > int(np.argmin(errors)) + _PATIENCE:
                 raise StopIteration
@@ -540,10 +542,9 @@ def fit_connected(sizes: FloatArray, accuracy: FloatArray, rng: np.random.Genera
         if errors and min(errors) < least:
             least, steps, start = min(errors), 1 + int(np.argmin(errors)), other
     everything = np.arange(simulations)
-    losses = [error(start, everything)]
-    if steps:
-        start = descend(start, everything, steps, lambda _, loss: losses.append(loss))
-    return start, losses
+    if not steps:
+        return start, [error(start, everything)]
+    return descend(start, everything, steps)
 
 
 # Either reading by Adam, whose mini-batches are of padded inputs.
