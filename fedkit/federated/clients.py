@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from fedkit.checks import choice, having, one_line, whole
@@ -242,31 +241,24 @@ def federation_from_arrays(
     for whose, (x, _) in checked.items():
         if len(x) and x.shape[1:] != shape:
             raise ValueError(
-                f"{whose}: a sample has the shape {x.shape[1:]}, others have {shape}; give all the "
-                "same features"
+                f"{whose}: a sample has the shape {tuple(x.shape[1:])}, others have "
+                f"{tuple(shape)}; give all the same features"
             )
     most = 1 + max(int(y.max()) for _, y in checked.values() if len(y))
     if n_classes is not None and n_classes < most:
         raise ValueError(f"there is a label {most - 1}; n_classes is {n_classes}, and labels are "
                          "whole numbers from 0")  # fmt: skip
-    nothing = (np.empty((0, *shape), np.float32), np.empty(0, np.int64))
-    x, y = (np.concatenate(part) for part in zip(*(h for h in held if len(h[1])), strict=True))
-    ends = np.cumsum([len(y_i) for _, y_i in held])
-    parts = tuple(np.arange(end - len(h[1]), end) for end, h in zip(ends, held, strict=True))
-    server = [checked.get(f"the {which} data", nothing) for which in ("validation", "test")]
-    arrays = (x, y, *(array for pair in server for array in pair))
-    pool, labels, x_val, y_val, x_test, y_test = (torch.from_numpy(a) for a in arrays)
+    nothing = torch.empty((0, *shape)), torch.empty(0, dtype=torch.int64)
+    x, y = (torch.cat(part) for part in zip(*(pair for pair in held if len(pair[1])), strict=True))
+    parts = np.split(np.arange(len(y)), np.cumsum([len(labels) for _, labels in held])[:-1])
+    on_server = checked.get("the validation data", nothing), checked["the test data"]
     return Federation(
-        _images(pool), labels, parts, _images(x_val), y_val, _images(x_test), y_test,
-        n_classes or most, name, seed,
-    )  # fmt: skip
+        x, y, tuple(parts), *on_server[0], *on_server[1], n_classes or most, name, seed
+    )
 
 
-def _images(x: Tensor) -> Tensor:
-    return x if x.dim() == 4 else x.unsqueeze(1) if x.dim() == 3 else x[:, None, None]
-
-
-def _check(whose: str, pair: Pair) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
+def _check(whose: str, pair: Pair) -> tuple[Tensor, Tensor]:
+    """Images [N, C, H, W] and labels [N] of a pair of arrays."""
     try:
         x, y = (np.asarray(a.detach().cpu() if isinstance(a, torch.Tensor) else a) for a in pair)
     except (TypeError, ValueError) as error:  # no pair, or ragged
@@ -285,4 +277,5 @@ def _check(whose: str, pair: Pair) -> tuple[npt.NDArray[np.float32], npt.NDArray
         )
     if not ((y == np.floor(y)) & (y >= 0) & (y < _MOST)).all():
         raise ValueError(f"{whose}: labels are not whole numbers from 0; encode them first")
-    return narrow, y.astype(np.int64)
+    images = narrow.reshape(len(x), *(1,) * (4 - x.ndim), *x.shape[1:])
+    return torch.from_numpy(images), torch.from_numpy(y.astype(np.int64))
