@@ -47,16 +47,9 @@ def test_a_permutation_has_no_fixed_point_and_is_the_clients_own():
 def test_noise_changes_exactly_its_share_of_the_labels(share):
     _, y = LabelNoise(share, 5)(X, Y, RNG(0))
     assert int((y != Y).sum()) == round(40 * share)
-    assert int(y.min()) >= 0
-    assert int(y.max()) <= 4
-
-
-def test_random_data_has_the_clients_shape():
+    assert set(y.tolist()) <= set(range(5))
     x, y = RandomData(5)(X, Y, RNG(0))
-    assert x.shape == X.shape
-    assert x.dtype == torch.float32
-    assert abs(float(x.mean())) < 0.2
-    assert set(y.tolist()) == {0, 1, 2, 3, 4}
+    assert (x.shape, x.dtype, set(y.tolist())) == (X.shape, torch.float32, set(range(5)))
 
 
 def test_a_backdoor_marks_its_share():

@@ -25,7 +25,6 @@ from fedkit.learning.training import LocalSGD, train_clients
 from fedkit.methods.fedms import FedMS
 from fedkit.methods.fedowen import EpsilonGreedy, OwenSampling, Softmax
 from fedkit.methods.fedtsv import FedTSV, TrajectoryValues
-from fedkit.methods.selection_baselines import PowerOfChoice
 from fedkit.streams import Streams
 
 MLP = build("mlp-5", (1, 2, 3), 3)
@@ -229,21 +228,6 @@ def test_class_cosine_by_the_written_out_formula():
             cosines.append(own[c] @ mean / (np.linalg.norm(own[c]) * np.linalg.norm(mean)))
         expected.append(np.mean(cosines))
     assert ClassCosine().value([r])[0].values == pytest.approx(expected, abs=1e-6)
-
-
-def test_selection_may_ask_clients_for_their_loss():
-    federation = toy()
-    plan = Plan(rounds=1, participants=2, local=LocalSGD(lr=0.1))
-    history = run(
-        [federation], MLP, Strategy(PowerOfChoice(), NoValue(), SizeWeighted()), plan, [3]
-    )
-    start = MLP.init(Streams(3).generator("model"))[None]
-    losses = np.full(federation.n_clients, -np.inf)
-    for i in np.flatnonzero(federation.sizes > 0):
-        x, y = federation.client_data(int(i))
-        losses[i] = float(torch.nn.functional.cross_entropy(MLP.forward(start, x)[0], y))
-    expected = np.sort(np.argsort(-losses)[:2])
-    assert history.clients_frame().client.tolist() == expected.tolist()
 
 
 def test_aggregation_may_read_the_round_the_valuation_and_the_table():

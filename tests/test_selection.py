@@ -167,7 +167,6 @@ def test_an_oracle_keeps_its_favourites_and_excludes_the_others():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: PowerOfChoice(0.0), "decay is 0.0"),
         (lambda: FedEMD(beta=-1), "beta is -1"),
         (lambda: RunningValue(start="zero"), "start is 'zero'"),
         (
