@@ -604,7 +604,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except typer.Exit as stop:
         code = stop.exit_code
     except (typer.Abort, KeyboardInterrupt):
-        _complain("stopped; finished cells are kept, the same command goes on")
+        _complain("stopped; what was finished is kept, the same command goes on")
         code = 130
     except OSError as error:  # of a file, without the number of the error
         of_file = error.filename and error.strerror

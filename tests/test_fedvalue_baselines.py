@@ -63,13 +63,6 @@ def test_shap_values_add_up_to_differences_of_outputs(fitted, name):
         assert np.allclose(difference, expected, atol=1e-6 * np.ptp(outputs))
 
 
-def test_an_unknown_model_and_a_single_label_are_refused():
-    with pytest.raises(ValueError, match="name is 'tree'"):
-        train("tree", X, Y)
-    with pytest.raises(ValueError, match="one label only"):
-        train("lr", X, np.zeros(178))
-
-
 def test_two_classes_and_a_constant_column():
     x = np.column_stack([X[:130, :4], np.ones(130)])
     for name in MODELS:
@@ -108,8 +101,6 @@ def test_the_ensemble_counts_models_near_the_best():
     assert np.allclose(ensemble(values, accuracies, 0.05), [0.25, 0.75])
     # exactly at the threshold is not above it (appendix D: "larger than")
     assert ensemble(values, {"a": 1.0, "b": 0.5, "c": 0.0}, 0.5).tolist() == [0.25, 0.75]
-    with pytest.raises(ValueError, match="threshold is 0"):
-        ensemble(values, accuracies, 0)
 
 
 def test_score_of_one_party_by_hand():
@@ -125,5 +116,3 @@ def test_groups_cover_everybody():
         assert len(groups) >= 3
         assert np.bitwise_or.reduce(groups) == 0b1111
         assert min(groups) > 0
-    with pytest.raises(ValueError, match="groups is 0"):
-        draw_groups(3, 0)

@@ -93,11 +93,8 @@ SERVE = ["serve", "--folder", "kept", "--tokens", "tokens.db", "--port", "0"]
         (SERVE, ["--tls-cert", "bank.csv"], "both a certificate and its key"),
         (SERVE, ["--tls-cert", "bank.csv", "--tls-key", "bank.csv"], "cannot be used"),
         (SERVE, ["--max-jobs", "0"], "the limit jobs is 0"),
-        (SERVE, ["--port", "99999"], "port is 99999; expected a whole number from 0 to 65535"),
-        (SERVE, ["--max-upload-mb", "nan"], "max-upload-mb is nan"),
-        (SERVE, ["--job-days", "inf"], "the limit lifetime is inf"),
+        (SERVE, ["--max-upload-mb", "nan"], "the limit upload_bytes is nan"),
         ("bank", ["--timeout", "nan"], "timeout is nan; expected a finite number"),
-        ("bank", ["--max-jobs", "0"], "max-jobs is 0"),
         ("bank", ["--data", "none.csv"], "none.csv"),
         ("bank", ["--id-column", "key"], "no column 'key'"),
         ("bank", ["--columns", "a,z"], "no column 'z'"),
@@ -119,7 +116,6 @@ SERVE = ["serve", "--folder", "kept", "--tokens", "tokens.db", "--port", "0"]
         ("shop", ["--artificial", "9,3"], "low at most high"),
         ("shop", ["--artificial", "-1"], "artificial is -1"),
         ("shop", ["--iterations", "0"], "iterations is 0"),
-        ("shop", ["--draws", "0"], "draws is 0"),
         ("shop", ["--json", "none/values.json"], "there is no folder none"),
     ],
 )
@@ -135,6 +131,16 @@ def test_what_is_refused(files, capsys, monkeypatch, what, more, words):
     assert error.count("\n") == 1
     assert words in error
     assert what[0] == "serve" or set(files.iterdir()) == before  # before anything is written
+
+
+@pytest.mark.parametrize(
+    ("what", "option"),
+    [(SERVE, ["--port", "99999"]), ("bank", ["--max-jobs", "0"]), ("shop", ["--draws", "0"])],
+)
+def test_numbers_out_of_range_are_refused(files, capsys, what, option):
+    asked = command(what, AWAY, *option) if isinstance(what, str) else ["fedvalue", *what, *option]
+    assert cli.main(asked) == 2
+    assert f"{option[1]} is not in the range" in capsys.readouterr().err
 
 
 def test_a_port_that_is_taken(files, capsys):

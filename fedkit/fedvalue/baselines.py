@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedkit.checks import choice, whole
+from fedkit.checks import choice
 from fedkit.extras import need
 from fedkit.fedvalue.binning import label_codes
 from fedkit.fedvalue.neighbours import JITTER, numbers, ross
@@ -67,7 +67,6 @@ class KernelSVM:
         )
 
     def predict(self, x: Floats) -> NDArray[np.int64]:
-        """Return the label with the largest decision value."""
         return np.asarray(self.machines.predict(x))
 
 
@@ -81,11 +80,9 @@ class Fitted:
     scale: Floats
 
     def scaled(self, x: ArrayLike) -> Floats:
-        """Return the inputs that the model sees."""
         return (np.asarray(x, dtype=np.float64) - self.centre) / self.scale
 
     def accuracy(self, x: ArrayLike, y: ArrayLike) -> float:
-        """Return the share of right predictions."""
         return float((self.model.predict(self.scaled(x)) == np.asarray(y)).mean())
 
 
@@ -107,8 +104,6 @@ def train(name: str, x: ArrayLike, y: ArrayLike, seed: int = 0) -> Fitted:
     """
     inputs, labels = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.int64)
     choice("name", name, tuple(MODELS))
-    if len(np.unique(labels)) < 2:
-        raise ValueError("y has one label only; a classifier needs at least two")
     centre, spread = inputs.mean(axis=0), inputs.std(axis=0)
     scale = np.where(spread > 0, spread, 1.0)
     scaled = (inputs - centre) / scale
@@ -221,8 +216,6 @@ def ensemble(
     The models explain quantities of different units (margins, log-odds, probabilities), so each
     model's values are divided by their sum first; the paper's appendix D does not say.
     """
-    if not threshold > 0:
-        raise ValueError(f"threshold is {threshold}; expected a positive difference of accuracies")
     best = max(accuracies.values())
     chosen = [name for name, accuracy in accuracies.items() if accuracy > best - threshold]
     shares = [values[name] / max(float(values[name].sum()), 1e-300) for name in chosen]
@@ -231,7 +224,6 @@ def ensemble(
 
 def draw_groups(parties: int, groups: int, seed: int = 0) -> list[int]:
     """Draw non-empty groups uniformly, as masks (bit i is party i), until every party is in one."""
-    whole("groups", groups, 1)
     rng = Streams(seed).generator("vfps", "groups")
     drawn: list[int] = []
     everybody = (1 << parties) - 1

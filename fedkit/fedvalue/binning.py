@@ -28,8 +28,6 @@ Missing = Literal["own", "refuse"]
 
 def columns_of(x: Any, name: str = "x") -> list[NDArray[Any]]:
     """Return the columns of a vector, a matrix or a data frame as arrays ``[n]``."""
-    if hasattr(x, "toarray"):  # scipy's
-        raise ValueError(f"{name} is a sparse matrix; pass a dense one: x.toarray()")
     try:
         shape = np.shape(x)
     except ValueError as error:
@@ -127,10 +125,7 @@ def _parse(column: NDArray[Any], where: str) -> tuple[NDArray[Any], NDArray[np.b
                 f"{where} holds a {type(held[0]).__name__} in a cell; expected numbers, truth "
                 "values, text"
             )
-        if any(
-            isinstance(value, date | time | timedelta) or type(value).__name__ == "Period"
-            for value in present
-        ):
+        if any(isinstance(value, date | time | timedelta) for value in present):
             kind = "M"
         elif all(isinstance(value, int | float | np.number | np.bool_) for value in present):
             column = np.where(absent, np.nan, column).astype(np.float64)
@@ -169,9 +164,6 @@ def _bin(values: NDArray[Any], bins: int, how: How, keep: bool | None, where: st
         keep = few and (text or len(np.unique(values)) <= bins)
     if keep:
         return np.unique(values, return_inverse=True)[1]
-    if values.dtype.kind in "iu" and max(-int(values.min()), int(values.max())) > 2**53:
-        # float64 holds no neighbours of such numbers: distances from the least one, modulo 2^64
-        values = values.astype(np.uint64) - values.min().astype(np.uint64)
     numbers = values.astype(np.float64)
     low, high = numbers.min(), numbers.max()
     if low == high:
@@ -179,8 +171,7 @@ def _bin(values: NDArray[Any], bins: int, how: How, keep: bool | None, where: st
     if how == "quantile":
         edges = np.unique(np.quantile(numbers, np.arange(1, bins) / bins))
         return np.searchsorted(edges, numbers, side="left")
-    half = high / 2 - low / 2  # halves: the range of huge values would overflow
-    scaled = (numbers / 2 - low / 2) / half * bins
+    scaled = (numbers - low) / (high - low) * bins
     return np.minimum(scaled.astype(np.int64), bins - 1)
 
 

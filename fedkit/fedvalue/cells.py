@@ -180,17 +180,10 @@ class CoalitionCells:
 
     def counts(self, cells: Cells) -> tuple[Ints, Ints]:
         """Return the counts of the cells, and of the cells split by label (some may be 0)."""
-        key, size = cells.key, cells.size
-        if size > 2**62 // self.n_labels:
-            key, size = densify(key, size)
-        both = key * self.n_labels + self.label
-        if _fits(size * self.n_labels, self.rows):
-            split = totals(both, size * self.n_labels, self.weights)
-            return split.reshape(size, self.n_labels).sum(axis=1), split
-        if self.weights is None:
-            keys, split = np.unique(both, return_counts=True)
-        else:
-            keys, inverse = np.unique(both, return_inverse=True)
-            split = totals(inverse, len(keys), self.weights)
-        starts = np.unique(keys // self.n_labels, return_index=True)[1]
-        return np.add.reduceat(split, starts), split
+        key, size, labels = cells.key, cells.size, self.n_labels
+        if _fits(size * labels, self.rows):
+            split = totals(key * labels + self.label, size * labels, self.weights)
+            return split.reshape(size, labels).sum(axis=1), split
+        key, size = densify(key, size)
+        both, found = densify(key * labels + self.label, size * labels)
+        return totals(key, size, self.weights), totals(both, found, self.weights)

@@ -153,7 +153,6 @@ class CMIGame:
 
     @property
     def n_players(self) -> int:
-        """Number of data parties."""
         return len(self.cells.parties)
 
     def value(self, coalitions: Coalitions) -> Utilities:

@@ -7,7 +7,6 @@ columns of a party become one number per row: its cell.
 from __future__ import annotations
 
 import csv
-import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -101,10 +100,7 @@ class VerticalData:
         self, x_task: Any, y: Any, parties: Any, ids: Any = None,
         names: Iterable[str] | None = None, discrete: Sequence[Any] | None = None,
     ) -> None:  # fmt: skip
-        try:
-            self.y = np.asarray(y)
-        except ValueError as error:
-            raise ValueError("y is ragged; expected one label per row") from error
+        self.y = np.asarray(y)
         if self.y.ndim != 1 or len(self.y) == 0:
             raise ValueError(
                 f"y has shape {self.y.shape}; expected one label per row, at least one row"
@@ -238,7 +234,6 @@ class VerticalData:
 
     @property
     def n_rows(self) -> int:
-        """Number of rows."""
         return len(self.y)
 
     def codes(
@@ -293,10 +288,9 @@ def _each_party(
     parties: Any, names: Iterable[str] | None
 ) -> tuple[tuple[Any, ...], tuple[str, ...]]:
     if hasattr(parties, "shape") or isinstance(parties, str) or not isinstance(parties, Iterable):
-        shape = f" of shape {parties.shape}" if hasattr(parties, "shape") else ""
         raise ValueError(
-            f"parties is one {type(parties).__name__}{shape}; pass a list with one array or data "
-            "frame per party, such as [x[:, [0, 1]], x[:, [2]]]"
+            f"parties is one {type(parties).__name__}; pass a list with one array or data frame "
+            "per party, such as [x[:, [0, 1]], x[:, [2]]]"
         )
     if isinstance(parties, Mapping):
         if names is not None:
@@ -306,23 +300,17 @@ def _each_party(
     if not each:
         raise ValueError("there are no data parties; pass the columns of at least one")
     if names is None:
-        return each, tuple(f"party {i + 1}" for i in range(len(each)))
-    if isinstance(names, str) or not isinstance(names, Iterable):
-        raise ValueError(f"names is {names!r}; expected one name per party")
-    titles = tuple(map(str, names))
+        names = [f"party {i + 1}" for i in range(len(each))]
+    titles = tuple(map(str, names)) if isinstance(names, Iterable) else ()
     if len(titles) != len(each) or len(set(titles)) != len(titles):
-        raise ValueError(
-            f"names are {list(titles)}; expected {len(each)} different names, one per party"
-        )
+        raise ValueError(f"names is {names!r}; expected {len(each)} different names")
     return each, titles
 
 
 def _common_ids(ids: Any, rows: int, owners: tuple[str, ...]) -> NDArray[Any]:
-    listed = isinstance(ids, list | tuple)
-    if not listed or len(ids) != len(owners):
-        many = f"{len(ids)} entries" if listed else f"type {type(ids).__name__}"
+    if not isinstance(ids, list | tuple) or len(ids) != len(owners):
         raise ValueError(
-            f"ids has {many}; expected a list of {len(owners)}: one list of IDs per party, the "
+            f"ids is {ids!s:.60}; expected a list of {len(owners)}: one list of IDs per party, the "
             "task party's first"
         )
     first, *_ = each = [np.asarray(own) for own in ids]
@@ -365,7 +353,6 @@ class Columns:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the features."""
         return tuple(map(str, self.x.columns))
 
 
@@ -397,12 +384,9 @@ def read_columns(
     if label is None and not chosen:
         raise ValueError(f"{path} has no features: only {', '.join(map(str, frame.columns))}")
     for name in chosen:  # with decimal commas every number would be a level
-        texts = [value for value in frame[name].tolist() if isinstance(value, str)]
-        commas = [text for text in texts if re.fullmatch(r"\s*[-+]?\d+,\d+\s*", text)]
-        if commas and len(commas) * 2 > len(texts):
+        if frame[name].dropna().astype(str).str.fullmatch(r"\s*[-+]?\d+,\d+\s*").mean() > 0.5:
             raise ValueError(
-                f"column {name!r} of {path} holds numbers with a decimal comma, such as "
-                f"{commas[0]!r}; write a point"
+                f"column {name!r} of {path} holds numbers with a decimal comma; write a point"
             )
     y = None if label is None else frame[label].to_numpy()
     if y is not None:
@@ -432,11 +416,6 @@ def _csv(path: Path, id_column: str) -> Any:
                 raise ValueError("two columns have one name")
             if len(names) == 1 and (";" in names[0] or "\t" in names[0]):
                 raise ValueError("save it with commas between its columns")
-            file.seek(0)
-            # pandas would read a text as far as its NUL, and so take one ID for another
-            for row, line in enumerate(file, 1):
-                if "\0" in line:
-                    raise ValueError(f"line {row} holds a NUL byte; it is damaged, or no text")
             file.seek(0)
             with warnings.catch_warnings():
                 # a row has more fields than there are names

@@ -121,7 +121,6 @@ class Stream:
         self._encryptor = _aes(derive(key, "stream", *names), _ciphers.modes.CTR(bytes(16)))
 
     def bytes(self, size: int) -> bytes:
-        """Return the next bytes."""
         out: bytes = self._encryptor.update(bytes(size))
         return out
 
@@ -130,11 +129,9 @@ class Stream:
         return (self._words(size) % np.uint64(high - low)).astype(np.int64) + low
 
     def integer(self, low: int, high: int) -> int:
-        """Return one whole number in low, ..., high - 1."""
         return int(self.integers(low, high, 1)[0])
 
     def permutation(self, size: int) -> npt.NDArray[np.int64]:
-        """Return 0, ..., size - 1 in random order."""
         return ascending(self._words(size))
 
     def _words(self, size: int) -> npt.NDArray[np.uint64]:

@@ -6,7 +6,8 @@ often each tuple of opaque cell tokens occurs.  A :class:`Job` announces it and 
 :class:`Report` to the task party, who gets the :class:`Table`.
 
 Each message is four letters, a few numbers of four bytes, and then arrays whose sizes follow from
-these numbers, all little-endian: what is too short or too long by a byte is refused.
+these numbers, all little-endian: what is too short or too long by a byte is refused by
+``from_bytes``, with a :class:`MessageError`.  Orders are all of one length.
 """
 
 from __future__ import annotations
@@ -32,8 +33,6 @@ ID_BYTES = 16
 MOST = 10**9
 #: private IDs that a party adds in a hardened job, at most
 PADDING = 255
-#: parties of one job, at most
-MOST_PARTIES = 1000
 _DIGEST = 16
 
 
@@ -95,7 +94,6 @@ class Order:
         choice("tokens", self.tokens, ("row", "cell"))
 
     def to_bytes(self) -> bytes:
-        """Write the order, as long as any other."""
         cell = -1 if self.cell is None else self.cell
         return _ORDER.pack(
             b"FKO2", self.duplications, self.artificial, cell, self.hardened,
@@ -104,7 +102,6 @@ class Order:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Order:
-        """Read the order; a :class:`MessageError` if it is none."""
         if len(data) != _ORDER.size or data[:4] != b"FKO2":
             raise MessageError("the task party's order is damaged, or of another version")
         _, q, extra, cell, hardened, rows, *block = _ORDER.unpack(data)
@@ -134,7 +131,6 @@ class Upload:
     sealed: bytes = b""
 
     def to_bytes(self) -> bytes:
-        """Write the message."""
         tokens = self.tokens.astype("<u4")
         return _packed(
             b"FKU2", [len(self.ids), len(self.sealed)], self.ids.tobytes(), tokens, self.sealed
@@ -142,7 +138,6 @@ class Upload:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Upload:
-        """Read the message; a :class:`MessageError` if the bytes are anything else."""
         (rows, size), body = _opened(b"FKU2", 2, data)
         ids, tokens, sealed = _cut(body, ID_BYTES * rows, 4 * rows, size)
         names = np.frombuffer(ids, np.uint8).reshape(rows, ID_BYTES).copy()
@@ -187,7 +182,6 @@ class Report:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Report:
-        """Read the report; a :class:`MessageError` if it is none."""
         (rows, tokens, extra, filled), body = _opened(b"FKR2", 4, data)
         digest, *parts, _ = _cut(body, _DIGEST, 4 * tokens, 4 * tokens, 4 * extra, filled)
         numbers = (np.frombuffer(part, "<i4").astype(np.int64) for part in parts)
@@ -219,7 +213,6 @@ class Table:
     sealed: Sequence[bytes] = ()
 
     def to_bytes(self) -> bytes:
-        """Write the message."""
         sizes = [len(text) for text in self.sealed]
         return _packed(
             b"FKT2", [*self.tokens.shape, len(sizes)], np.array(sizes, "<u4"),
@@ -228,13 +221,7 @@ class Table:
 
     @classmethod
     def from_bytes(cls, data: bytes | bytearray) -> Table:
-        """Read the message; a :class:`MessageError` if the bytes are anything else."""
         (rows, parties, reports), body = _opened(b"FKT2", 3, data)
-        if not 1 <= parties <= MOST_PARTIES or reports > MOST_PARTIES:
-            raise MessageError(
-                f"the table has {parties} parties and {reports} reports; up to {MOST_PARTIES} are "
-                "allowed"
-            )
         (head,), rest = _cut(body[: 4 * reports], 4 * reports), body[4 * reports :]
         sizes = np.frombuffer(head, "<u4").tolist()
         tokens, counts, *sealed = _cut(rest, 4 * rows * parties, 8 * rows, *sizes)

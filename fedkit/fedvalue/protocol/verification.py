@@ -77,7 +77,8 @@ def check_alignment(reports: Sequence[Report], parties: Sequence[str]) -> None:
         if report.digest != reports[0].digest:
             raise AlignmentError(
                 f"{name!r} holds other IDs ({report.rows} rows) than {parties[0]!r} "
-                f"({reports[0].rows} rows); keep the rows that all parties share"
+                f"({reports[0].rows} rows); keep the rows that all parties share, or write the "
+                "IDs alike (007 is not 7)"
             )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+import sqlite3
 import time
 from collections.abc import Callable, Iterable
 from contextlib import closing
@@ -12,25 +13,20 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from fedkit.checks import real
+from fedkit.extras import need
 from fedkit.fedvalue.service.files import Database, write_secret
 from fedkit.fedvalue.service.wire import check_party
 
 __all__ = ["Grant", "Refusal", "TokenBook", "issue_tokens"]
 
+#: a request that is not granted: an HTTP status and one sentence
+Refusal = need("starlette.exceptions", extra="service").HTTPException
 _WHAT = "a file of tokens, as made by: fedkit fedvalue tokens"
 # A token holds 256 random bits, so that a plain hash cannot be searched.
 _SCHEMA = """
 CREATE TABLE tokens (
     party TEXT PRIMARY KEY, role TEXT NOT NULL, sha256 TEXT NOT NULL UNIQUE, expires REAL
 )"""
-
-
-class Refusal(Exception):
-    """A request that is not granted: an HTTP status and one sentence."""
-
-    def __init__(self, status: int, sentence: str) -> None:
-        super().__init__(sentence)
-        self.status, self.sentence = status, sentence
 
 
 @dataclass(frozen=True)
@@ -49,11 +45,10 @@ class TokenBook:
         self.parties()
 
     def parties(self) -> set[str]:
-        """Return the parties that hold a token."""
         return {party for party, *_ in self._rows("")}
 
     def whose(self, token: str) -> Grant:
-        """Return the grant that belongs to a token; a :class:`Refusal` if none does by now."""
+        """Return the grant that belongs to a token; a :data:`Refusal` if none does by now."""
         rows = self._rows("WHERE sha256 = ?", _digest(token))
         if not rows:
             raise Refusal(401, "this token is unknown here")
@@ -68,9 +63,13 @@ class TokenBook:
 
     def _rows(self, where: str, *values: str) -> list[tuple[str, str, float | None]]:
         asked = f"SELECT party, role, expires FROM tokens {where}"
-        book = Database(self._path, _SCHEMA, _WHAT, "read")
-        with closing(book), book.transaction() as db:
-            return db.execute(asked, values).fetchall()
+        if not self._path.is_file():
+            raise ValueError(f"{self._path} is not there; expected is {_WHAT}")
+        try:
+            with closing(sqlite3.connect(self._path, timeout=60.0)) as db:
+                return db.execute(asked, values).fetchall()
+        except sqlite3.DatabaseError as error:
+            raise ValueError(f"{self._path} is not {_WHAT} ({error})") from error
 
 
 def issue_tokens(

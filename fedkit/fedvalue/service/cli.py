@@ -6,14 +6,12 @@ import json
 import logging
 import re
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedkit.checks import choice, real, whole
+from fedkit.checks import choice, real
 
 if TYPE_CHECKING:
     from fedkit.fedvalue.service.client import RemoteCounter
@@ -94,7 +92,7 @@ def serve(
     folder: Annotated[Path, typer.Option(help="Where jobs and uploads are kept.")],
     tokens: Annotated[Path, typer.Option(help="The file of tokens' hashes (tokens).")],
     host: Annotated[str, typer.Option(help="Address to listen at.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port; 0 takes a free one.")] = 8765,
+    port: Annotated[int, typer.Option(help="Port; 0 takes a free one.", min=0, max=65535)] = 8765,
     tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain, PEM.")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Its private key, PEM.")] = None,
     plain: Annotated[
@@ -117,23 +115,19 @@ def serve(
             f"{host} can be reached from elsewhere, and without TLS every token could be read on "
             "the way: give --tls-cert and --tls-key, or --plain behind a proxy that does TLS"
         )
-    whole("port", port, 0, 65535)
-    real("max-upload-mb", max_upload_mb, 0.001, 900)
-    real("max-folder-gb", max_folder_gb, 0.001, 1e6)
     limits = Limits(
-        upload_bytes=int(max_upload_mb * 2**20), folder_bytes=int(max_folder_gb * 2**30),
+        upload_bytes=max_upload_mb * 2**20, folder_bytes=max_folder_gb * 2**30,
         jobs=max_jobs, lifetime=job_days * 86400, body_seconds=body_seconds,
     )  # fmt: skip
     logging.basicConfig(format="%(asctime)s %(message)s")
     logging.getLogger("fedkit.fedvalue").setLevel("INFO")
-    with plainly():
-        made = server.create_app(folder, TokenBook(tokens), limits)
-        running = server.make_server(made, cert=tls_cert, key=tls_key)
-        with server.listen(host, port) as place:
-            shown = f"[{host}]" if ":" in host else host
-            scheme = "http" if tls_cert is None else "https"
-            say(f"counting server at {scheme}://{shown}:{place.getsockname()[1]}")
-            running.run(sockets=[place])
+    made = server.create_app(folder, TokenBook(tokens), limits)
+    running = server.make_server(made, cert=tls_cert, key=tls_key)
+    with server.listen(host, port) as place:
+        shown = f"[{host}]" if ":" in host else host
+        scheme = "http" if tls_cert is None else "https"
+        say(f"counting server at {scheme}://{shown}:{place.getsockname()[1]}")
+        running.run(sockets=[place])
 
 
 @app.command()
@@ -145,34 +139,35 @@ def party(
         Path | None, typer.Option(help="Its secret and what it answered; default NAME.state.")
     ] = None,
     once: Annotated[bool, typer.Option("--once", help="Answer what waits now, and stop.")] = False,
-    max_jobs: Annotated[int | None, typer.Option(help="Answer so many jobs and stop.")] = None,
-    max_rows: Annotated[int, typer.Option(help="Largest upload, in encrypted IDs.")] = 50_000_000,
+    max_jobs: Annotated[
+        int | None, typer.Option(help="Answer so many jobs and stop.", min=1)
+    ] = None,
+    max_rows: Annotated[
+        int, typer.Option(help="Largest upload, in encrypted IDs.", min=1)
+    ] = 50_000_000,
     timeout: Annotated[float, typer.Option(help="Seconds to wait for an answer.")] = 60.0,
     ca: Authority = None, plain: Plain = False,
 ) -> None:  # fmt: skip
     """Answer jobs as a data party, until stopped."""
-    with plainly():
-        from fedkit.fedvalue.protocol.parties import DataParty
-        from fedkit.fedvalue.service.parties import PartyState, answer_jobs
+    from fedkit.fedvalue.protocol.parties import DataParty
+    from fedkit.fedvalue.service.parties import PartyState, answer_jobs
 
-        whole("max-rows", max_rows, 1)
-        whole("max-jobs", 1 if max_jobs is None else max_jobs, 1)
-        held, cells, key = own_data(
-            data, key_file, bins, how, missing, id_column=id_column, columns=listed(columns)
-        )
-        with connect(url, token_file, ca, plain, timeout) as counter:
-            admit(counter, name, "data", wait=not once)
-            place = state_file or data.with_name(f"{name}.state")
-            if place.exists():
-                say(f"{name}: taking up with the secret in {place}")
-            state = PartyState(place)
-            who = DataParty(name, held.ids, cells, key, secret=state.secret)
-            say(f"{name}: {len(held.ids)} rows, features: {len(held.names)}; waiting for jobs")
-            answered = answer_jobs(
-                who, counter, max_rows=max_rows, max_jobs=max_jobs,
-                state=state, once=once, say=lambda line: say(f"{name}: {line}"),
-            )  # fmt: skip
-        say(f"{name}: jobs answered: {answered}")
+    held, cells, key = own_data(
+        data, key_file, bins, how, missing, id_column=id_column, columns=listed(columns)
+    )
+    with connect(url, token_file, ca, plain, timeout) as counter:
+        admit(counter, name, "data", wait=not once)
+        place = state_file or data.with_name(f"{name}.state")
+        if place.exists():
+            say(f"{name}: taking up with the secret in {place}")
+        state = PartyState(place)
+        who = DataParty(name, held.ids, cells, key, secret=state.secret)
+        say(f"{name}: {len(held.ids)} rows, features: {len(held.names)}; waiting for jobs")
+        answered = answer_jobs(
+            who, counter, max_rows=max_rows, max_jobs=max_jobs,
+            state=state, once=once, say=lambda line: say(f"{name}: {line}"),
+        )  # fmt: skip
+    say(f"{name}: jobs answered: {answered}")
 
 
 @app.command()
@@ -192,14 +187,14 @@ def value(
         bool | None,
         typer.Option("--test/--no-test", help="Permutation p-values; default: if quickly made."),
     ] = None,
-    draws: Annotated[int, typer.Option(help="Permutations of each test.")] = 999,
+    draws: Annotated[int, typer.Option(help="Permutations of each test.", min=1)] = 999,
     iterations: Annotated[int, typer.Option(help="Redundant computations (tau).")] = 2,
     artificial: Annotated[
         str | None,
         typer.Option(help="LOW,HIGH: artificial IDs; default: as many as rows. The paper: 1,50."),
     ] = None,
     blocks: Annotated[
-        int, typer.Option(help="Parts that the IDs are counted in: more take less memory.")
+        int, typer.Option(help="Parts that the IDs are counted in: more take less memory.", min=1)
     ] = 1,
     timeout: Annotated[float, typer.Option(help="Seconds to wait for one job.")] = 600.0,
     answer_timeout: Annotated[float, typer.Option(help="Seconds to wait for an answer.")] = 60.0,
@@ -214,49 +209,51 @@ def value(
     Start it before or after the data parties: it waits for them.
     Stopped, it goes on where it was when the same command is given again.
     """
-    with plainly():
-        from fedkit.fedvalue.binning import label_codes, label_doubt
-        from fedkit.fedvalue.protocol.parties import TaskParty
-        from fedkit.fedvalue.report import CORRECTIONS, assess
-        from fedkit.fedvalue.service.parties import run_task
+    from fedkit.fedvalue.binning import label_codes, label_doubt
+    from fedkit.fedvalue.protocol.parties import TaskParty
+    from fedkit.fedvalue.protocol.verification import CheatingDetected
+    from fedkit.fedvalue.report import CORRECTIONS, assess
+    from fedkit.fedvalue.service.parties import run_task
 
-        names = tuple(listed(parties) or ())
-        choice("correction", correction, CORRECTIONS)
-        real("timeout", timeout, 0.01, 365 * 86400)
-        whole("draws", draws, 1)
-        if out is not None and not out.absolute().parent.is_dir():
-            raise ValueError(f"{out} cannot be written: there is no folder {out.parent}")
-        known_answers = None if artificial is None else pair(artificial)
-        held, cells, key = own_data(
-            data, key_file, bins, how, missing,
-            id_column=id_column, columns=listed(columns), label=label,
-        )  # fmt: skip
+    names = tuple(listed(parties) or ())
+    choice("correction", correction, CORRECTIONS)
+    real("timeout", timeout, 0.01, 365 * 86400)
+    if out is not None and not out.absolute().parent.is_dir():
+        raise ValueError(f"{out} cannot be written: there is no folder {out.parent}")
+    known_answers = None if artificial is None else pair(artificial)
+    held, cells, key = own_data(
+        data, key_file, bins, how, missing,
+        id_column=id_column, columns=listed(columns), label=label,
+    )  # fmt: skip
+    options: dict[str, Any] = {
+        "iterations": iterations, "blocks": blocks,
         # as many as rows: the bound on undetected cheating is then small, the work hardly larger
-        whole("blocks", blocks, 1, 10**6)
-        options: dict[str, Any] = {
-            "iterations": iterations, "blocks": blocks,
-            "artificial": known_answers or -(-len(held.ids) // blocks),
-        }  # fmt: skip
-        TaskParty(name, ["?"], [0], [0], key, names, **options)  # refuses what is out of range
-        say(
-            f"{name}: {len(held.ids)} rows, features: {len(held.names)}, label: {label}, "
-            f"data parties: {', '.join(names)}"
-        )
-        doubt = label_doubt(label_codes(held.y), f"the label {label!r}")
-        if doubt is not None:
-            say(f"{name}: warning: {doubt}")
-        with connect(url, token_file, ca, plain, answer_timeout) as counter:
-            admit(counter, name, "task")
+        "artificial": known_answers or -(-len(held.ids) // blocks),
+    }  # fmt: skip
+    TaskParty(name, ["?"], [0], [0], key, names, **options)  # refuses what is out of range
+    say(
+        f"{name}: {len(held.ids)} rows, features: {len(held.names)}, label: {label}, "
+        f"data parties: {', '.join(names)}"
+    )
+    doubt = label_doubt(label_codes(held.y), f"the label {label!r}")
+    if doubt is not None:
+        say(f"{name}: warning: {doubt}")
+    with connect(url, token_file, ca, plain, answer_timeout) as counter:
+        admit(counter, name, "task")
+        try:
             counts = run_task(
                 held, cells, key, counter, name=name, parties=names, timeout=timeout,
                 state=state_file or data.with_name(f"{name}.run"),
                 say=lambda line: say(f"{name}: {line}"), **options,
             )  # fmt: skip
-        report = assess(counts, correction=correction, test=test, draws=draws, label=label)
-        for line in report.lines():
-            say(line)
-        if out is not None:
-            out.write_text(json.dumps(report.to_json(), indent=1) + "\n", "utf-8")
+        except CheatingDetected as error:
+            say(f"fedkit: the server's answer is refused: {error}", err=True)
+            raise typer.Exit(3) from error
+    report = assess(counts, correction=correction, test=test, draws=draws, label=label)
+    for line in report.lines():
+        say(line)
+    if out is not None:
+        out.write_text(json.dumps(report.to_json(), indent=1) + "\n", "utf-8")
 
 
 @app.command()
@@ -264,28 +261,9 @@ def demo(
     keep: Annotated[Path | None, typer.Option(help="Empty folder for all files; kept.")] = None,
 ) -> None:
     """Show the whole: five programs on this computer, two of them killed on the way."""
-    with plainly():
-        from fedkit.fedvalue.service.demo import run_demo
+    from fedkit.fedvalue.service.demo import run_demo
 
-        run_demo(keep, say)
-
-
-@contextmanager
-def plainly() -> Iterator[None]:
-    """Turn what may go wrong into one line and an exit status."""
-    from fedkit.fedvalue.protocol.verification import AlignmentError, CheatingDetected
-
-    try:
-        yield
-    except CheatingDetected as error:
-        typer.echo(f"fedkit: the server's answer is refused: {error}", err=True)
-        raise typer.Exit(3) from error
-    except AlignmentError as error:
-        hint = ", or write the IDs alike (007 is not 7)" if "other IDs" in str(error) else ""
-        raise ValueError(f"{error}{hint}") from error
-    except KeyboardInterrupt:
-        typer.echo("fedkit: stopped", err=True)
-        raise typer.Exit(130) from None
+    run_demo(keep, say)
 
 
 def own_data(

@@ -9,14 +9,14 @@ import json
 import ssl
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote, urlsplit
 
 from fedkit.checks import real
 from fedkit.extras import need
-from fedkit.fedvalue.protocol.messages import Job, MessageError, Table, Upload
+from fedkit.fedvalue.protocol.messages import Job, Table, Upload
 from fedkit.fedvalue.service.wire import (
     check_job_id,
     check_party,
@@ -121,7 +121,6 @@ class RemoteCounter:
         self.disconnect()
 
     def disconnect(self) -> None:
-        """Drop the connections."""
         asyncio.run_coroutine_threadsafe(self._client.aclose(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
 
@@ -131,17 +130,13 @@ class RemoteCounter:
     def pending(self, party: str) -> list[Job]:
         """Return the jobs that wait for this party, oldest first; the token must be its own."""
         _, body = self._ask("GET", "/pending")
-        data = self._json(body, "the list of jobs")
-        whose, self.role, jobs = data.get("party"), data.get("role"), data.get("jobs")
-        if not isinstance(whose, str) or not isinstance(jobs, list):
-            raise self._garbage("the list of jobs")
+        with self._expecting("the list of jobs"):
+            data = json.loads(body)
+            whose, self.role = clean(data["party"], 64), str(data["role"])
+            jobs = [job_from_json(job) for job in data["jobs"]]
         if whose != party:
-            sentence = f"the token is that of {clean(whose, 64)!r} and not of {party!r}"
-            raise CounterRefused(403, sentence)
-        try:
-            return [job_from_json(job) for job in jobs]
-        except (MessageError, RecursionError) as error:  # the second: brackets within brackets
-            raise self._garbage("a job", error) from error
+            raise CounterRefused(403, f"the token is that of {whose!r} and not of {party!r}")
+        return jobs
 
     def submit(self, job: str, party: str, upload: Upload) -> None:
         path = f"/jobs/{check_job_id(job)}/uploads/{quote(check_party(party), safe='')}"
@@ -151,15 +146,11 @@ class RemoteCounter:
         """Return the counts, or None while uploads are missing; never another table than before."""
         status, body = self._ask("GET", f"/jobs/{check_job_id(job)}/table")
         if status == 202:
-            missing = self._json(body, "the state of a job").get("missing")
-            if not isinstance(missing, list) or not all(isinstance(n, str) for n in missing):
-                raise self._garbage("the state of a job")
-            self.missing = tuple(clean(name, 64) for name in missing)
+            with self._expecting("the state of a job"):
+                self.missing = tuple(clean(name, 64) for name in json.loads(body)["missing"])
             return None
-        try:
+        with self._expecting("a table"):
             table = Table.from_bytes(body)
-        except MessageError as error:
-            raise self._garbage("a table", error) from error
         digest = hashlib.sha256(body).digest()
         if self._tables.setdefault(job, digest) != digest:
             raise CounterError(f"the server gave two different tables for job {job}")
@@ -223,18 +214,18 @@ class RemoteCounter:
                         raise self._garbage("an answer", f"it is longer than {most} bytes")
                 return answer.status_code, heard
 
-    def _json(self, body: bytes | bytearray, what: str) -> dict[str, Any]:
+    @contextmanager
+    def _expecting(self, what: str) -> Iterator[None]:
+        """Refuse an answer that does not read as it should."""
         try:
-            data = json.loads(body)
-        except (ValueError, RecursionError) as error:
+            yield
+        except (ValueError, KeyError, TypeError, RecursionError) as error:  # [[[[...
             raise self._garbage(what, error) from error
-        if not isinstance(data, dict):
-            raise self._garbage(what)
-        return data
 
-    def _garbage(self, what: str, why: object = "") -> CounterError:
-        reason = f" ({clean(why)})" if str(why) else ""
-        return CounterError(f"the server at {self.url} answered something else than {what}{reason}")
+    def _garbage(self, what: str, why: object) -> CounterError:
+        return CounterError(
+            f"the server at {self.url} answered something else than {what} ({clean(why)})"
+        )
 
 
 def is_local(host: str) -> bool:

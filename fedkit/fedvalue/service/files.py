@@ -43,44 +43,40 @@ class Database:
 
     What is deleted leaves the file, which shrinks.  The file is made for its owner alone by the
     statements of `schema`; without a path all is in memory.  A file of other tables is refused
-    (ValueError) as not being `what` it should be.  Mode "read": it must be there, and is not
-    changed; "exclusive": every other process is kept out until it is closed or the process ends.
-    Beyond `most` bytes a transaction fails with ``SQLITE_FULL``.
+    (ValueError) as not being `what` it should be.  `exclusive`: every other process is kept out
+    until it is closed or the process ends.  Beyond `most` bytes a transaction fails with
+    ``SQLITE_FULL``.
     """
 
     def __init__(
-        self, path: Path | None, schema: str, what: str, mode: str = "shared",
-        most: int | None = None,
+        self, path: Path | None, schema: str, what: str, exclusive: bool = False,
+        most: float | None = None,
     ) -> None:  # fmt: skip
         self._what, self._path, self._lock = what, path, threading.RLock()
-        self._begin = {"shared": "IMMEDIATE", "read": "", "exclusive": "EXCLUSIVE"}[mode]
+        self._begin = "BEGIN EXCLUSIVE" if exclusive else "BEGIN IMMEDIATE"
         if path is not None:
-            if mode != "read":
-                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                with suppress(FileExistsError):
-                    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
-            if not path.is_file():
-                raise ValueError(f"{path} is not there; expected is {what}")
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with suppress(FileExistsError):
+                os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
             if 0 < path.stat().st_size < 512:  # SQLite would take it for empty
                 raise ValueError(f"{path} is not {what}")
         self._db = sqlite3.connect(
-            ":memory:" if path is None else path.absolute().as_uri() + "?mode=rw", uri=True,
-            isolation_level=None, check_same_thread=False,
-            timeout=0.0 if mode == "exclusive" else 60.0,
+            path or ":memory:", isolation_level=None, check_same_thread=False,
+            timeout=0.0 if exclusive else 60.0,
         )  # fmt: skip
         settings = ["auto_vacuum = FULL", "foreign_keys = ON", "secure_delete = FAST",
                     "synchronous = EXTRA"]  # fmt: skip
-        if mode == "exclusive":  # its journal stays, and must not keep what was deleted
+        if exclusive:  # its journal stays, and must not keep what was deleted
             settings += ["locking_mode = EXCLUSIVE", "journal_mode = TRUNCATE"]
         if most is not None:
-            settings.append(f"max_page_count = {max(1, most // 4096)}")  # of 4 KiB each
+            settings.append(f"max_page_count = {max(1, int(most) // 4096)}")  # of 4 KiB each
         kind = zlib.crc32(schema.encode()) >> 1
         try:
             with self._explained():
                 for setting in settings:
                     self._db.execute(f"PRAGMA {setting}")
             with self.transaction() as db:
-                if mode != "read" and not db.execute("SELECT name FROM sqlite_master").fetchall():
+                if not db.execute("SELECT name FROM sqlite_master").fetchall():
                     for statement in schema.split(";"):
                         db.execute(statement)
                     db.execute(f"PRAGMA application_id = {kind}")
@@ -99,7 +95,7 @@ class Database:
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """Do all of a block, or nothing of it, while no other thread or process writes."""
         with self._lock, self._explained():
-            self._db.execute(f"BEGIN {self._begin}")
+            self._db.execute(self._begin)
             try:
                 yield self._db
                 self._db.execute("COMMIT")

@@ -171,7 +171,7 @@ def listen(host: str, port: int) -> socket.socket:
     return place
 
 
-async def _body(request: Request, limit: int) -> AsyncIterator[bytes]:
+async def _body(request: Request, limit: float) -> AsyncIterator[bytes]:
     """Yield the body piece by piece; stop as soon as it is too large."""
     declared = request.headers.get("content-length", "0")
     size = int(declared) if declared.isdigit() else 0
@@ -183,27 +183,23 @@ async def _body(request: Request, limit: int) -> AsyncIterator[bytes]:
                 break
             yield chunk
     if size > limit:
-        raise Refusal(413, f"the body is larger than the {limit} bytes that this server accepts")
+        raise Refusal(413, f"the body is larger than the {limit:.0f} bytes accepted here")
 
 
 def _answer_errors(app: FastAPI) -> None:
     """Answer every error with one sentence, and tell strangers nothing about the inside."""
 
-    @app.exception_handler(Refusal)
-    async def refused(request: Request, error: Refusal) -> Response:
+    @app.exception_handler(HTTPException)
+    async def refused(request: Request, error: HTTPException) -> Response:
         where = request.client.host if request.client else "?"
         asked = f"{request.method} {clean(request.url.path, 120)}"
-        log.info("%s: %s refused (%d): %s", where, asked, error.status, error.sentence)
-        headers = {"WWW-Authenticate": "Bearer"} if error.status == 401 else None
-        return JSONResponse({"error": error.sentence}, error.status, headers)
+        log.info("%s: %s refused (%d): %s", where, asked, error.status_code, error.detail)
+        headers = {"WWW-Authenticate": "Bearer"} if error.status_code == 401 else error.headers
+        return JSONResponse({"error": error.detail}, error.status_code, headers)
 
     @app.exception_handler(MessageError)
     async def malformed(request: Request, error: MessageError) -> Response:
-        return await refused(request, Refusal(422, str(error)))
-
-    @app.exception_handler(HTTPException)
-    async def unknown(request: Request, error: HTTPException) -> Response:
-        return JSONResponse({"error": str(error.detail)}, error.status_code, error.headers)
+        return await refused(request, HTTPException(422, str(error)))
 
     def say(kind: type[Exception], status: int, sentence: str) -> None:
         app.add_exception_handler(kind, lambda *_: JSONResponse({"error": sentence}, status))

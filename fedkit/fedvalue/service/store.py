@@ -48,9 +48,9 @@ CREATE TABLE uploads (
 class Limits:
     """What the server accepts: sizes in bytes, times in seconds."""
 
-    upload_bytes: int = 512 << 20  # of one body, as of a job
-    job_bytes: int = 4 << 20
-    folder_bytes: int = 16 << 30  # of all jobs together
+    upload_bytes: float = 512 << 20  # of one body, as of a job
+    job_bytes: float = 4 << 20
+    folder_bytes: float = 16 << 30  # of all jobs together
     jobs: int = 1000  # open at a time
     lifetime: float = 7 * 86400.0  # after which a job is closed, finished or not
     body_seconds: float = 600.0  # that a request's body may take to arrive
@@ -69,7 +69,7 @@ class JobStore:
         self.limits, self._folder, self._tokens = limits, folder, tokens
         self._clock = time.time
         self._kept = Database(
-            folder / "jobs.db", _SCHEMA, "a server's file of jobs", "exclusive", limits.folder_bytes
+            folder / "jobs.db", _SCHEMA, "a server's file of jobs", True, limits.folder_bytes
         )
         self._memory = threading.Lock()  # whoever holds bodies in memory has it
         with self._transaction() as db:
