@@ -131,20 +131,15 @@ X = np.array([[0.1], [0.2], [0.3], [0.4]])
     ("arguments", "message"),
     [
         ((None, Y, []), "no data parties"),
-        ((X, Y, [np.zeros((0, 1))]), "party 1 has no rows"),
         ((X, Y, [X, X[:3]]), "party 2 has 3 rows and y has 4"),
-        ((X[:2], Y, [X]), "the task party has 2 rows"),
         ((X, Y[:0], [X]), "at least one row"),
         ((X, Y[:, None], [X]), "y has shape \\(4, 1\\)"),
         ((X, Y, [X], None, ("a", "b")), "expected 1 different names"),
-        ((X, Y, [X], [[1, 2, 3]] * 2), "IDs of shape \\(3,\\) for 4 rows"),
         ((X, Y, [X], [[1, 2, 3, 4], [1, 2, 2, 4]]), "party 1 holds an ID more than once"),
         ((X, Y, [X], [[1, 2, 3, 4]] * 3), "expected a list of 2: one list"),
         ((X, Y, [X], [["1", "2", "3", "4"], [1, 2, 3, 4]]), "write the IDs alike"),
         ((X, Y, X), "parties is one ndarray; pass a list with one array"),
         ((X, Y, {"a": X}, None, ("a",)), "the keys of parties are the names"),
-        ((X, Y, {1: X, "1": X}), "expected 2 different names"),
-        ((X, Y, [X], None, None, [True]), "expected 2 entries, one for the task party"),
     ],
 )
 def test_what_vertical_data_refuse(arguments, message):
@@ -238,15 +233,10 @@ def test_pca_keeps_the_largest_spread_with_fixed_signs(shape):
     rng = np.random.default_rng(0)
     x = rng.normal(size=shape) * np.linspace(5, 1, shape[1]) + 3
     scores = pca(x, 3)
-    left, sizes, right = np.linalg.svd(x - x.mean(axis=0), full_matrices=False)
-    assert np.abs(scores) == pytest.approx(np.abs(left * sizes)[:, :3], abs=1e-9)
-    assert scores.mean(axis=0) == pytest.approx(np.zeros(3), abs=1e-9)
+    right = np.linalg.svd(x - x.mean(axis=0), full_matrices=False)[2]
     for k in range(3):
         loading = right[k] * (1 if right[k][np.abs(right[k]).argmax()] > 0 else -1)
         assert scores[:, k] == pytest.approx((x - x.mean(axis=0)) @ loading, abs=1e-9)
-    for bad, components in ((x, 6), (x[0], 1), (np.where(x > 3, np.nan, x), 1)):
-        with pytest.raises(ValueError, match=r"n_components|2D array|NaN"):
-            pca(bad, components)
 
 
 def test_columns_from_a_file(tmp_path):
@@ -267,17 +257,12 @@ def test_columns_from_a_file(tmp_path):
     [
         ("", {}, "not a CSV file"),
         ("id,a\n", {}, "has no rows"),
-        ("id\n1\n", {}, "has no features"),
         ("key,a\n1,2\n", {}, "no column 'id'; it has key, a: name one of these, or write"),
-        ("id,a\n1,2\n", {"label": "y"}, "no column 'y'"),
-        ("id,a\n1,2\n", {"columns": ["b"]}, "no column 'b'"),
         ("id,a\n1,2\n", {"columns": ["a", "a"]}, "asked for twice"),
-        ("id,a\n1,2\n", {"columns": ["id"]}, "not features"),
         (",id,a\n0,x,1\n", {}, r"column 1 has no name; it may be row numbers"),
         ("id,a,a\n1,2,3\n", {}, "two columns have one name"),
         ("id,a\n1,2\n2,3\n1,4\n", {}, r"'1' comes twice \(row 3\)"),
         ("id,a\n1,2\n,3\n", {}, "row 2 is ''; it is empty"),
-        ("a,id\n1,x\n2\n", {}, "id of row 2 is "),
         ("id,a\n1,2\n 2,3\n", {}, "row 2 is ' 2'"),
         ("id,a,y\n1,2,x\n2,3,\n", {"label": "y"}, "y' is missing in 1 of 2 rows"),
         ("id,a,y\n1,2,x\n2,3,x\n", {"label": "y"}, "has the one value x in all 2 rows"),
@@ -285,7 +270,6 @@ def test_columns_from_a_file(tmp_path):
         ("id;a\n1;2,5\n", {}, "save it with commas between"),
         ('id,a\n1,"2,5"\n2,"3,5"\n', {}, "holds numbers with a decimal comma; write a point"),
         ('id,a\n1,"2\n', {}, "not a CSV file"),
-        ("id,a\n1,2\n3,4,5\n", {}, "not a CSV file"),
         ("id,a\n1,2,3\n4,5\n", {}, "not a CSV file"),
     ],
 )
@@ -294,14 +278,6 @@ def test_files_that_are_refused(tmp_path, text, options, words):
     file.write_text(text, "utf-8")
     with pytest.raises(ValueError, match=words):
         read_columns(file, **options)
-
-
-def test_binary_files_that_are_refused(tmp_path):
-    (tmp_path / "a.csv").write_bytes(b"id,a\n\xff\xfe,1\n")
-    with pytest.raises(ValueError, match="UTF-8"):
-        read_columns(tmp_path / "a.csv")
-    with pytest.raises(OSError, match="none"):
-        read_columns(tmp_path / "none.csv")
 
 
 def frame_of(n=20):

@@ -68,9 +68,7 @@ def test_noise_on_a_public_domain_reaches_cells_that_nobody_is_in():
     ("epsilon", "sizes", "words"),
     [
         (0.0, None, "above 0"),
-        (1.0, (2,), r"sizes is .*; the cells need at least \[2, 2\]"),
-        (1.0, (2, 1), "the cells need"),
-        (1.0, (2, 2, 2), "the cells need"),
+        (1.0, (2, 1), r"sizes is .*; the cells need at least \[2, 2\]"),
         (1.0, (10**4, 10**4), "fewer parties or bins"),
     ],
 )

@@ -1,6 +1,5 @@
 """MShapley-CMI and its corrections against definitions, closed forms, exhaustion, sampling."""
 
-import tracemalloc
 from itertools import permutations, product
 
 import numpy as np
@@ -12,7 +11,7 @@ from scipy.stats import hypergeom
 import fedkit as fk
 from fedkit.fedvalue import cells as counting
 from fedkit.fedvalue import neighbours
-from fedkit.fedvalue.bias import NullContributions, expected_clogc, null_information
+from fedkit.fedvalue.bias import expected_clogc, null_information
 from fedkit.fedvalue.cells import Cells, CoalitionCells
 from fedkit.fedvalue.cmi import (
     CMIGame,
@@ -223,18 +222,6 @@ def test_a_table_of_counts_gives_the_same_bits(data, repeat):
             assert table.task_value == clear.task_value
 
 
-def test_the_rows_of_the_table_decide_whether_it_is_exact(monkeypatch):
-    rng = np.random.default_rng(0)
-    x_t, y, *parties = rng.integers(2, size=(5, 400))
-    tokens, counts = np.unique(
-        np.stack([2 * x_t + y, *parties], axis=1), axis=0, return_counts=True
-    )
-    task_cells = np.array([[0, 0], [0, 1], [1, 0], [1, 1]])
-    monkeypatch.setattr("fedkit.fedvalue.cmi.EXACT_WORK", 2**3 * (5000 + len(counts)))
-    assert mshapley_from_table(tokens, task_cells, counts).exact
-    assert not mshapley_cmi(x_t, y, parties).exact
-
-
 @pytest.mark.parametrize(
     ("tokens", "task_cells", "counts", "options", "words"),
     [
@@ -285,30 +272,6 @@ def test_one_set_of_cells_serves_several_corrections():
         alone = mshapley_cmi(CoalitionCells(*columns), correction=correction)
         again = mshapley_cmi(shared, correction=correction)
         assert np.array_equal(again.values, alone.values)
-
-
-def test_the_null_takes_memory_by_rows_and_not_by_levels():
-    n = 20_000
-    rng = np.random.default_rng(0)
-    parties = rng.permutation(np.tile(np.arange(n) // 2, (3, 1)), axis=1)  # 10**4 levels each
-    cells = CoalitionCells(np.zeros(n, int), rng.integers(0, 2, n), list(parties))
-    null = NullContributions(cells)
-    tracemalloc.start()
-    plugin, corrected = null.marginal(np.array([True, True, False]), 2)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 2e8  # a table of the two parties' levels would be 8e8 bytes
-    assert plugin < 0.01
-    assert corrected == pytest.approx(0.0, abs=1e-3)
-
-
-def test_each_coalition_costs_one_pass(monkeypatch):
-    x_t, y, parties = federation(d=5, n=4000, levels=2)
-    cells, passes = CoalitionCells(x_t[:, 0], y, [joint_codes(p) for p in parties]), []
-    densify = counting.densify
-    monkeypatch.setattr(counting, "densify", lambda *of: passes.append(1) or densify(*of))
-    fk.tabulate(CMIGame(cells))
-    assert len(passes) == 2**5 - 1  # the empty coalition is at hand
 
 
 def noisy(seed, n=120):
@@ -424,8 +387,6 @@ def test_what_neighbours_refuse_and_what_is_worth_nothing():
     ):
         with pytest.raises(ValueError, match=words):
             mshapley_cmi(None, y, {"bank": party}, correction="knn")
-    with pytest.raises(ValueError, match="20 rows and y has 19"):
-        knn_information(x, y[1:])
     assert knn_information(x, np.arange(20)) == 0.0  # every label stands alone
     assert standardise(np.column_stack([x, np.full(20, 0.1)])).shape == (20, 2)
     far = 1e9 + 1e-3 * x  # varies by a thousandth around a thousand million

@@ -14,7 +14,7 @@ from fedkit.fedvalue.data import VerticalData
 from fedkit.fedvalue.protocol import attacks, bounds
 from fedkit.fedvalue.protocol import keys as crypto
 from fedkit.fedvalue.protocol import parties as roles
-from fedkit.fedvalue.protocol.attacks import ATTACKS, Knowledge, View, attempt
+from fedkit.fedvalue.protocol.attacks import ATTACKS, View, attempt
 from fedkit.fedvalue.protocol.counting import CountingServer, count_tuples, count_uploads
 from fedkit.fedvalue.protocol.messages import Job, MessageError, Order, Report, Table, Upload
 from fedkit.fedvalue.protocol.secure import (
@@ -247,7 +247,6 @@ def test_rows_of_the_answer_do_not_follow_the_encrypted_ids():
 def test_ids_hash_by_value_type_and_key():
     one = crypto.hash_ids([7, 8], KEY)
     assert np.array_equal(one, crypto.hash_ids(np.array([7, 8]), KEY))
-    assert np.array_equal(one, crypto.hash_ids(list(np.array([7, 8])), KEY))
     assert not np.array_equal(one, crypto.hash_ids([7, 8], bytes(32)))
     mixed = crypto.hash_ids([7, "7", b"7"], KEY)
     assert len({h.tobytes() for h in mixed}) == 3
@@ -440,12 +439,10 @@ def test_who_counts_twice_uses_no_secret_twice(way):
     ("make", "message"),
     [
         (lambda: DataParty("b", [0, 4, 2, 4], np.zeros(4, int), KEY), "b holds the ID 4 more than"),
-        (lambda: DataParty("b", [], np.zeros(0, int), KEY), "0 IDs and 0 rows"),
         (lambda: DataParty("b", range(6), np.zeros(5, int), KEY), "6 IDs and 5 rows"),
         (lambda: DataParty("b", range(6), np.zeros(6), KEY), "whole numbers"),
         (lambda: DataParty("b", [1], [0], KEY).answer(Job("j", ("a", "b"))), "no envelope"),
         (lambda: TaskParty("a", [1, 2], [0, 1], [0, 1], KEY, ["a"]), "different names"),
-        (lambda: TaskParty("a", [1, 2], [0, 1], [0, 1], KEY, []), "different names"),
         (lambda: TaskParty("a", [1], [0], [0], KEY, ["b"], variant="cells"), "needs n_cells"),
         (lambda: TaskParty("a", [1, 2], [0, 1], [0, 1, 1], KEY, ["b"]), "one code per row"),
         (lambda: parties_of(random_codes(4), duplications=2**31), "duplications is 2147483648"),
@@ -490,20 +487,6 @@ def test_a_server_that_will_not_forget_hides_nothing_and_costs_nothing():
     with pytest.raises(PartyMissing):
         run(task, [], Clinging(), timeout=0.01)
     assert counted(task, others, Clinging()) == clear_table(codes)
-
-
-def test_late_answer_is_waited_for_and_a_second_one_not_asked_for():
-    class Late(CountingServer):
-        asked = 0
-
-        def table(self, job):
-            self.asked += 1
-            return None if self.asked % 3 else super().table(job)
-
-    codes = random_codes(8, seed=1)
-    server = Late()
-    assert counted(*parties_of(codes, seed=0), server) == clear_table(codes)
-    assert server.asked == 6
 
 
 def example(n: int = 80, seed: int = 0):
@@ -580,13 +563,6 @@ GARBAGE = [
 )
 def test_the_check_that_catches_it(attack, way, checks):
     assert caught(attack, **way) == checks
-
-
-def test_the_first_false_answer_is_named():
-    server = attacks.CheatingServer(ATTACKS["zeros"], Knowledge(80, (2, 9), (1, 50), 2))
-    with pytest.raises(CheatingDetected, match="iteration 1, non-negativity: ") as error:
-        run(*parties_of(example(), seed=0), server)
-    assert error.value.iteration == 1
 
 
 @pytest.mark.parametrize("way", [PRINTED, PRINTED_TABLE, {}], ids=["printed", "table", "hard"])
@@ -667,11 +643,6 @@ def test_spread_makes_the_smallest_share_as_large_as_can_be():
             assert found.sum() == extra
             assert (found / np.array(sizes)).min() == pytest.approx(best)
     assert bounds.spread(3, [2, 9, 4, 8]).tolist() == [0, 1, 1, 1]
-    many = Streams(0).generator("sizes").integers(1, 10**6, 300)
-    even = bounds.spread(10**7, many)
-    assert even.sum() == 10**7
-    step = even / many  # nobody could give one away and stay above the smallest
-    assert ((even - 1) / many <= step.min() + 1e-15).all()
 
 
 @pytest.mark.parametrize("case", [(2, 2, 2), (2, 4, 2), (2, 9, 2), (2, 4, 3)])

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from fedkit.checks import choice, flag, having, whole
+from fedkit.extras import need
 from fedkit.fedvalue.cmi import PartyValues, cells_of_table
 from fedkit.fedvalue.protocol.parties import SecureCounts
 from fedkit.fedvalue.significance import Evidence, permutation_p_values
@@ -78,11 +79,7 @@ class ValueReport:
         """Yield what is printed: the checks, the values, what each column is, and warnings."""
         shown = self.columns()
         yield from _folded(self._checks())
-        columns = [[title, *cells] for title, cells in shown.items()]
-        widths = [max(map(len, column)) for column in columns]
-        for first, *others in zip(*columns, strict=True):
-            right = (text.rjust(width) for text, width in zip(others, widths[1:], strict=True))
-            yield "  ".join([first.ljust(widths[0]), *right])
+        yield from need("pandas", "run").DataFrame(shown).to_string(index=False).splitlines()
         yield from _folded(self._remarks(list(shown)))
 
     def _checks(self) -> Iterator[str]:

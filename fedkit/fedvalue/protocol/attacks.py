@@ -66,7 +66,6 @@ class View:
         self.cellwise = not self.table.tokens.any() and len(self.counts) <= 1  # of one cell
 
     def answer(self, counts: npt.NDArray[Any]) -> Table:
-        """Return the table with other counts."""
         return replace(self.table, counts=counts.astype(np.int64))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import contextlib
+import functools
 import hashlib
 import itertools
 import secrets
@@ -378,35 +379,31 @@ class TaskParty(Party):
         random = Stream(self._secret, "orders", self._runs)
         self._runs += 1
         session = random.bytes(8).hex()
+        wait = wait or functools.partial(time.sleep, 0.05)
         queries = self._queries(random)
         answers: dict[int, list[tuple[Counts, list[Report]]]] = {}
         tables: dict[int, Counts] = {}
-        drawn: dict[tuple[int, int], Order] = {}
+        drawn: dict[int, dict[int, Order]] = {}
         for number, (iteration, cell, order) in enumerate(queries):
             counts, reports = self._query(
                 f"{session}-{number}", iteration, cell, order, counter, wait, timeout
             )
-            drawn.setdefault((order.block, iteration), order)
-            if self.blocks > 1:  # as many joint cells as rows, at worst: they wait in half the room
-                counts = counts[0].astype(np.int32), counts[1]
+            drawn.setdefault(order.block, {}).setdefault(iteration, order)
             if cell is None:
                 check_consistency(counts, tables.setdefault(order.block, counts), iteration)
             else:
                 answers.setdefault(iteration, []).append((counts, reports))
-        if self.variant == "cells":
-            cells, totals = self._joined(answers)
-        elif self.blocks == 1:
-            cells, totals = tables[0]
-        else:
-            cells, totals = (np.concatenate(part) for part in zip(*tables.values(), strict=True))
-            del tables
+        if answers:
+            tables[0] = self._joined(answers)
+        cells, totals = (np.concatenate(part) for part in zip(*tables.values(), strict=True))
+        if self.blocks > 1:
             cells, totals = count_tuples(list(cells.T), totals)
-        orders = [[drawn[b, j + 1] for j in range(self.iterations)] for b in range(self.blocks)]
+        orders = [[order for _, order in sorted(of.items())] for of in drawn.values()]
         proven = self.hardened and self.variant == "table" and self._order.tokens == "row"
         checks = ["seals", "IDs", "non-negativity", "divisibility"]
         checks += ["consistency"] * (self.iterations > 1) + ["total", "margins"] * self.hardened
         return SecureCounts(
-            cells.astype(np.int64, copy=False), totals, self.task_cells, self.parties,
+            cells, totals, self.task_cells, self.parties,
             tuple(order.duplications for order in orders[0]),
             tuple(order.artificial for order in orders[0]),
             len(queries), max(map(self._bound, orders)) if proven else 1.0, tuple(checks),
@@ -444,7 +441,7 @@ class TaskParty(Party):
 
     def _query(
         self, job: str, iteration: int, cell: tuple[int, ...] | None, order: Order,
-        counter: Counter, wait: Callable[[], object] | None, timeout: float,
+        counter: Counter, wait: Callable[[], object], timeout: float,
     ) -> tuple[Counts, list[Report]]:  # fmt: skip
         # the task party knows its rows by their tokens: one per cell, or it would learn the data
         # parties' cells of each row
@@ -464,10 +461,7 @@ class TaskParty(Party):
                         f"no table after {timeout:g} s: one of {', '.join(self.parties[1:])} has "
                         "not answered, or the server does not"
                     )
-                if wait is None:
-                    time.sleep(0.05)
-                else:
-                    wait()
+                wait()
         finally:
             # a server that will not forget a job hides no other error, and costs no table
             with contextlib.suppress(Exception):

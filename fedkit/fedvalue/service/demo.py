@@ -38,7 +38,6 @@ class Program:
             )  # fmt: skip
 
     def text(self) -> str:
-        """Return what it has printed."""
         return self.log.read_text("utf-8", "replace")
 
     def wait_for(self, words: str, times: int = 1) -> str:
@@ -61,7 +60,6 @@ class Program:
         self.process.wait()
 
     def stop(self) -> None:
-        """End it."""
         self.process.terminate()
         try:
             self.process.wait(20)

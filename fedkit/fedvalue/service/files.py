@@ -87,7 +87,6 @@ class Database:
             raise
 
     def close(self) -> None:
-        """Let go of the file."""
         with self._lock:
             self._db.close()
 

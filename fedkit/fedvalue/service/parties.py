@@ -75,12 +75,10 @@ class PartyState:
             return db.execute(there, (kind, name)).fetchone()[0]
 
     def all(self, kind: str) -> dict[str, Any]:
-        """Return the values of a kind, by name."""
         with self._kept.transaction() as db:
             return dict(db.execute("SELECT name, value FROM kept WHERE kind = ?", (kind,)))
 
     def forget(self, kind: str, name: str) -> None:
-        """Forget a value."""
         with self._kept.transaction() as db:
             db.execute("DELETE FROM kept WHERE kind = ? AND name = ?", (kind, name))
 
