@@ -1,11 +1,9 @@
 """The commands ``fedkit fedvalue ...``: what they refuse, and what they say."""
 
 import json
-import socket
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from countinghouse import House
@@ -13,10 +11,9 @@ from test_fedvalue_valuereport import DATA, NOISE, REAL, TASK, Y
 
 from fedkit import cli
 from fedkit.fedvalue.cmi import mshapley_cmi
-from fedkit.fedvalue.service import cli as commands
 from fedkit.fedvalue.service import demo as show
 from fedkit.fedvalue.service.access import issue_tokens
-from fedkit.fedvalue.service.client import CounterUnavailable, RemoteCounter
+from fedkit.fedvalue.service.client import RemoteCounter
 
 AWAY = "http://127.0.0.1:9"
 
@@ -138,14 +135,6 @@ def test_numbers_out_of_range_are_refused(files, capsys, what, option):
     assert f"{option[1]} is not in the range" in capsys.readouterr().err
 
 
-def test_a_port_that_is_taken(files, capsys):
-    issue_tokens(files / "tokens.db", files, data=["bank"])
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = str(taken.getsockname()[1])
-        assert cli.main(["fedvalue", *SERVE, "--port", port]) == 1
-    assert "in use" in capsys.readouterr().err
-
-
 def test_a_token_of_another_party_is_refused_before_a_secret_is_made(house, capsys):
     before = set(Path().iterdir())
     for name, other in (("bank", "telco"), ("shop", "rival")):
@@ -178,23 +167,6 @@ def test_other_ids_may_be_the_same_written_otherwise(house, capsys):
     assert "'bank' holds other IDs" in error
     assert "or write the IDs alike (007 is not 7)" in error
     assert house.jobs() == []
-
-
-def test_a_party_waits_for_its_server_and_then_asks_who_it_is(monkeypatch, capsys):
-    asked = []
-
-    def pending(name):
-        asked.append(name)
-        if len(asked) < 3:
-            raise CounterUnavailable("no answer")
-        counter.role = "data"
-        return []
-
-    monkeypatch.setattr(commands.time, "sleep", lambda _: None)
-    counter = SimpleNamespace(pending=pending, role=None)
-    commands.admit(counter, "bank", "data", wait=True)
-    assert asked == ["bank"] * 3
-    assert capsys.readouterr().out == "bank: no answer; trying on\n"
 
 
 def test_what_a_command_says_of_its_file_and_of_who_is_missing(house, capsys):

@@ -22,7 +22,7 @@ from fedkit.fedvalue.cmi import (
     mutual_information,
 )
 from fedkit.fedvalue.data import joint_codes
-from fedkit.fedvalue.neighbours import knn_information, standardise
+from fedkit.fedvalue.neighbours import knn_information
 
 pytestmark = pytest.mark.filterwarnings("ignore:y (is the same|has .* levels)")  # drawn labels
 
@@ -87,7 +87,6 @@ def test_values_as_a_table():
     result = mshapley_cmi(x_t, y, parties, names=["bank", "shop", "phone"])
     assert list(result.to_frame()["party"]) == ["bank", "shop", "phone"]
     assert (result.exact, result.evaluations) == (True, 8)
-    assert (result.standard_errors == 0).all()
     corrected = mshapley_cmi(x_t, y, parties, correction="permutation")
     assert corrected.plugin == pytest.approx(result.values, abs=1e-12)
     assert list(corrected.to_frame().columns)[-1] == "plugin"
@@ -227,7 +226,6 @@ def test_a_table_of_counts_gives_the_same_bits(data, repeat):
     [
         ([[0], [1]], [[0, 0], [0, 1]], [3, 4], {}, "at least one data party"),
         ([[0, 1], [1, 0]], [[0, 0]], [3, 4], {}, "task token 1"),
-        ([[0, 1], [1, 0]], [[0], [0]], [3, 4], {}, "features and label"),
         ([[0, 1]], [[0, 0]], [3], {"correction": "knn"}, "correction is 'knn'"),
     ],
 )
@@ -388,9 +386,6 @@ def test_what_neighbours_refuse_and_what_is_worth_nothing():
         with pytest.raises(ValueError, match=words):
             mshapley_cmi(None, y, {"bank": party}, correction="knn")
     assert knn_information(x, np.arange(20)) == 0.0  # every label stands alone
-    assert standardise(np.column_stack([x, np.full(20, 0.1)])).shape == (20, 2)
-    far = 1e9 + 1e-3 * x  # varies by a thousandth around a thousand million
-    np.testing.assert_allclose(standardise(far), standardise(x), atol=1e-3)
     constant = mshapley_cmi(None, y, [np.full((20, 1), 3.3), x], correction="knn")
     assert constant.values[0] == 0.0
 
@@ -403,10 +398,8 @@ def test_many_parties_are_sampled(correction):
     walks = fk.PermutationSampling(walks=3)
     sampled = mshapley_cmi(None, y, parties, correction=correction, estimator=walks)
     assert not sampled.exact
-    assert sampled.correction == correction
     assert np.isfinite(sampled.values).all()
-    if correction in ("plugin", "permutation"):  # unasked, too
-        some = parties if correction == "plugin" else parties[:14]
-        by_default = mshapley_cmi(None, y, some, correction=correction)
+    if correction == "plugin":  # unasked, too
+        by_default = mshapley_cmi(None, y, parties)
         assert not by_default.exact
         assert by_default.standard_errors.max() > 0

@@ -76,7 +76,6 @@ def test_prices_what_they_afford_and_shares_of_odd_parties():
     ("what", "why"),
     [
         (lambda: configure(DATA, replace(SMALL, movies=250), 0), "300 movies are too few"),
-        (lambda: configure(DATA, replace(SMALL, low=0.004), 0), "too few for 2 components"),
         (
             lambda: configure(
                 MovieLens("x", np.ones((50, 60), np.uint8), np.zeros((50, 3), int)),

@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 import socket
-import sqlite3
 import stat
 import subprocess
 import threading
@@ -383,8 +382,6 @@ def test_limits_on_jobs_and_on_the_folder(house):
     assert house.uploads() == []
     shop.close("a")
     shop.open(job("c"))
-    with pytest.raises(ValueError, match=r"upload_bytes is .* and up to 9.43718e"):
-        Limits(upload_bytes=1 << 40)
 
 
 def test_tokens_are_kept_as_hashes_and_files_are_private(tmp_path):
@@ -406,19 +403,12 @@ def test_tokens_are_kept_as_hashes_and_files_are_private(tmp_path):
         issue_tokens(book, tmp_path, data=["bank"])
     issue_tokens(book, tmp_path, data=["telco"])
     assert found.whose(tokens[0]).party == "shop"
-    (tmp_path / "left.token").write_text("of another book")
-    with pytest.raises(ValueError, match=r"left\.token is there already"):
-        issue_tokens(book, tmp_path, data=["new", "left"])
-    assert not (tmp_path / "new.token").exists()  # all of them or none
     for wrong in ({"data": ["../a"]}, {"data": ["new"], "days": -1}):
         with pytest.raises(ValueError, match=r"cannot name a party|days is -1"):
             issue_tokens(book, tmp_path, **wrong)
-    with contextlib.closing(sqlite3.connect(tmp_path / "other.db")) as other:
-        other.execute("CREATE TABLE t (a)")
     (tmp_path / "text").write_text("{}" * 600)
-    for name in ("other.db", "text"):
-        with pytest.raises(ValueError, match="is not a file of tokens"):
-            TokenBook(tmp_path / name)
+    with pytest.raises(ValueError, match="is not a file of tokens"):
+        TokenBook(tmp_path / "text")
 
 
 def test_tls(tmp_path):
@@ -449,12 +439,11 @@ OTHER = Table(np.zeros((1, 3), np.uint32), np.full(1, 7, np.int64), (b"s",)).to_
         (http(TABLE + TABLE), CounterError, "longer than it says", 1),
         (http(TABLE[:30], size=len(TABLE)), CounterUnavailable, "after 3 tries", 3),
         (http(b"x" * 3000), CounterError, "longer than 2000 bytes", 1),
-        (http(b"{}", "202 Accepted"), CounterError, "state of a job", 1),
+        (http(b"[" * 1900, "202 Accepted"), CounterError, "state of a job", 1),
         (http(b"[]", "202 Accepted"), CounterError, "state of a job", 1),
         (http(b"", "302 Found", "Location: http://evil.invalid/\r\n"), CounterError, "302", 1),
         (http(b"no", "500 Oops"), CounterUnavailable, "3 tries: status 500: it does not", 3),
         (http(b'{"error": "a\\u001b[31m\\nb"}', "422 No"), CounterRefused, r"a \[31m b", 1),
-        (http(b"no", "418 Teapot"), CounterRefused, "it does not say why", 1),
     ],
 )
 def test_a_server_that_answers_garbage(answer, error, words, heard):
@@ -494,14 +483,6 @@ def test_a_server_that_answers_drop_by_drop_or_never(head):
     late = pytest.raises(CounterUnavailable, match="after 2 tries: TimeoutError: no answer in time")
     with fake.counter(retries=1, timeout=0.3) as counter, late:
         counter.table("j1")
-
-
-def test_a_server_that_lies_about_jobs():
-    deep = b'[{"id": ' + b"[" * 900 + b"]" * 900 + b', "parties": ["a", "b"], "envelopes": {}}]'
-    for jobs in (b"3", b"[3]", b'[{"id": "/", "parties": ["a", "b"], "envelopes": {}}]', deep):
-        fake = Fake(http(b'{"party": "bank", "jobs": ' + jobs + b"}"))
-        with fake.counter() as counter, pytest.raises(CounterError, match="something else than"):
-            counter.pending("bank")
 
 
 def occurring(patterns, texts):

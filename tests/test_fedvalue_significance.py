@@ -27,8 +27,6 @@ def test_it_is_the_share_of_all_permutations():
     assert 0.05 < share < 0.95
     p = permutation_p_value(z, x, y, draws=20_000, rng=rng_of(0))
     assert p == pytest.approx(share, abs=4 * 0.5 / np.sqrt(20_000))
-    # one permutation of a tie counts as a tie
-    assert permutation_p_value(z, x, y, draws=1, rng=rng_of(0)) in (0.5, 1.0)
 
 
 def test_a_null_that_does_not_vary_gives_one():
@@ -54,9 +52,7 @@ def test_parties_are_adjusted_together():
     assert found.adjusted.tolist() == holm(found.p_values.tolist()).tolist()
     assert found.adjusted[0] == pytest.approx(4 / 1000)
     assert (found.adjusted[1:] > 0.05).all()
-    frame = found.to_frame()
-    assert list(frame.columns) == ["party", "contribution", "p", "p (Holm)"]
-    assert list(frame.party) == ["real", "a", "b", "c"]
+    assert list(found.to_frame().party) == ["real", "a", "b", "c"]
 
 
 def test_what_is_given_decides_what_is_found():
@@ -90,11 +86,6 @@ def test_a_table_is_tested_as_its_rows_are(given, monkeypatch):
     assert found.p_values[0] == 1 / 2000
     assert found.p_values[2] > 0.05
     assert found.names == rows.names == ("a", "b", "c")
-    monkeypatch.undo()
-    again = permutation_p_values(cells, given=given, draws=1999)
-    assert again.p_values.tolist() == rows.p_values.tolist()
-    with pytest.raises(ValueError, match="pass nothing beside it"):
-        permutation_p_values(cells, names=names)
 
 
 @pytest.mark.parametrize("given", ["task", "others"])

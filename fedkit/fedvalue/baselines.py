@@ -129,11 +129,9 @@ def train(name: str, x: ArrayLike, y: ArrayLike, seed: int = 0) -> Fitted:
 def explain(fitted: Fitted, x: ArrayLike, background: ArrayLike, seed: int = 0) -> Floats:
     """Return the SHAP values of some rows (Lundberg and Lee 2017).
 
-    Explained are margins or log-odds, for the forest probabilities, by shap's
-    ``PermutationExplainer`` (SVM: one permutation and its reverse per row), ``LinearExplainer``
-    (LR: exact), ``TreeExplainer`` (RF: exact for the trees' own distribution) and
-    ``DeepExplainer`` (NN: on the same weights in torch); GBT by the TreeSHAP built into XGBoost,
-    as shap cannot read the models of XGBoost 3.1 and later.
+    Explained are margins or log-odds, for the forest probabilities, by shap's explainers:
+    permutations (SVM, one and its reverse per row), linear (LR), tree (RF), deep (NN, on the same
+    weights in torch); GBT by the TreeSHAP built into XGBoost, whose models shap cannot read.
 
     Parameters
     ----------

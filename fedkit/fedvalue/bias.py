@@ -1,12 +1,9 @@
 """Information with less bias than the plug-in: less what permuted rows would give.
 
-With few rows per cell a plug-in ``I(X_d; Y | X_t X_D)`` is large even for noise.  Its bias is
-estimated by what it would be if the data party knew nothing new: its rows are permuted within every
-cell of ``(x_t, x_D)``.  If the party tells nothing about ``Y`` given the *binned* ``X_t X_D``, the
-plug-in value minus the mean over permutations has expectation exactly 0, with any number of rows.
-That mean needs no drawing: within a cell the counts are hypergeometric, and the expectation is a
-finite sum (Vinh, Epps & Bailey 2010).  Corrected contributions are not differences of one utility,
-so efficiency (Eq. 8) is lost by the mean that was taken off.
+A party's rows are permuted within every cell of ``(x_t, x_D)``, as if it knew nothing new.  The
+mean of the plug-in over all permutations needs no drawing: within a cell the counts are
+hypergeometric (Vinh, Epps & Bailey 2010).  Corrected contributions are not differences of one
+utility, so efficiency (Eq. 8) is lost by the mean that was taken off.
 """
 
 from __future__ import annotations

@@ -4,11 +4,9 @@ The rows of a party are permuted within the cells of what is known already, as i
 :mod:`~fedkit.fedvalue.bias`, and its plug-in contribution is worked out again.  A p-value
 is the share of permutations, the real order among them, that give at least as much.
 
-The statistic is one contribution and not the value: a permutation that served all coalitions at
-once would also cut the party's link to the other data parties, and noise that is correlated with
-them could be called significant.  The null hypothesis is that the party's cells are independent of
-the label *given the cells of what is known*: a proxy of the task party's own columns may pass, by
-what it tells inside their bins, and a party that does not pass may still be worth something.
+The statistic is one contribution and not the value, and the null hypothesis that the party's cells
+are independent of the label *given the cells of what is known*: a proxy of the task party's own
+columns may pass, and a party that does not pass may still be worth something.
 """
 
 from __future__ import annotations
@@ -78,9 +76,8 @@ def permutation_p_value(
     ``(1 + #{drawn >= observed}) / (1 + draws)`` for the plug-in ``I(X; Y | Z)`` under random
     permutations within the cells of `z`.  It is 1 where no permutation changes anything.
 
-    A permutation changes no more than how the labels of a cell of `z` fall on its values of `x`:
-    a random table with the same margins, which is drawn instead (Patefield 1981).  So the p-value
-    depends on neither how rows are ordered nor how `z` and `x` are numbered.
+    Drawn are the tables of labels by values of `x` within a cell of `z`, whose margins are fixed
+    (Patefield 1981): the p-value depends on neither the order of rows nor the numbers of cells.
 
     Parameters
     ----------

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,6 @@ __all__ = [
     "ATTACKS",
     "Attack",
     "CheatingServer",
-    "Knowledge",
     "Trial",
     "View",
     "attempt",
@@ -33,37 +32,27 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True)
-class Knowledge:
-    """What the server knows beforehand: the protocol, and the rest except key and secrets.
-
-    `rows` people, the ranges of q (`duplications`) and n_r (`artificial`), tau `iterations` of
-    `cells` queries each (1 for whole tables), and the rows in each cell of the task party.
-    """
-
-    rows: int
-    duplications: tuple[int, int]
-    artificial: tuple[int, int]
-    iterations: int
-    cells: int = 1
-    task_rows: tuple[int, ...] = (1,)
-
-
 @dataclass
 class View:
-    """What the server knows when it answers a query."""
+    """What a server knows beforehand (the protocol, and all but key and secrets), and sees."""
 
-    iteration: int  # from 0
-    target: bool  # whether it wants to falsify this query: always, for a whole table
-    table: Table  # the true answer
-    sizes: tuple[int, ...]  # how many IDs each party sent
-    known: Knowledge
-    memory: dict[str, Any]  # what it kept from earlier queries of the same count
-    rng: np.random.Generator
+    rows: int  # people
+    duplications: tuple[int, int]  # the ranges of q
+    artificial: tuple[int, int]  # and of n_r
+    iterations: int
+    rng: np.random.Generator  # its own chance
+    cells: int = 1  # queries in an iteration
+    task_rows: tuple[int, ...] = (1,)  # in each cell of the task party
+    memory: dict[str, Any] = field(default_factory=dict)  # what it keeps of earlier queries
 
-    def __post_init__(self) -> None:
-        self.counts = self.table.counts
-        self.cellwise = not self.table.tokens.any() and len(self.counts) <= 1  # of one cell
+    def see(self, table: Table, sizes: tuple[int, ...], iteration: int, target: bool) -> None:
+        """Take the true answer to a query, and how many IDs each party sent.
+
+        `iteration` is from 0; `target` is a query to falsify: always, for a whole table.
+        """
+        self.table, self.sizes, self.iteration, self.target = table, sizes, iteration, target
+        self.counts = table.counts
+        self.cellwise = not table.tokens.any() and len(self.counts) <= 1  # of one cell
 
     def answer(self, counts: npt.NDArray[Any]) -> Table:
         return replace(self.table, counts=counts.astype(np.int64))
@@ -79,10 +68,10 @@ def guess_q(view: View) -> int:
     gcd of differences is a multiple of q, most often q itself.  For a table all sets have the same
     size, and q n + n_r betrays q to whoever knows n.
     """
-    low, high = view.known.duplications
+    low, high = view.duplications
     total = int(view.counts.sum())
     if not view.cellwise:
-        guess = (total - sum(view.known.artificial) / 2) / view.known.rows
+        guess = (total - sum(view.artificial) / 2) / view.rows
         return int(np.clip(round(guess), low, high))
     divisor = math.gcd(*(size - total for size in view.sizes))
     fits = [q for q in range(high, low - 1, -1) if divisor % q == 0]
@@ -127,8 +116,8 @@ def _weakest(view: View, sums: npt.NDArray[Any]) -> npt.NDArray[Any]:
     The server is told how many rows each task cell has, and so how many artificial IDs
     (:func:`.bounds.spread`); the sizes of the tokens then tell which is which.
     """
-    q, rows = guess_q(view), np.array(view.known.task_rows)
-    given = spread(max(0, int(sums.sum()) - q * view.known.rows), rows)
+    q, rows = guess_q(view), np.array(view.task_rows)
+    given = spread(max(0, int(sums.sum()) - q * view.rows), rows)
     weak = np.argsort(given / rows, kind="stable")[:2]
     return np.unique([np.abs(sums - q * rows[t] - given[t]).argmin() for t in weak])
 
@@ -185,7 +174,7 @@ ATTACKS: dict[str, Attack] = {
     "replayed": _replayed,  # the answer to the query before, with the reports of this one
     "single cell": _shift_one(lambda view: int(view.rng.integers(1, 51))),
     "best bet": _shift_one(  # what every q of the range divides
-        lambda v: best_shift(v.known.duplications, v.known.iterations)[1][v.iteration]
+        lambda v: best_shift(v.duplications, v.iterations)[1][v.iteration]
     ),
     "gcd": _shift_one(guess_q),  # one person more, consistently
     "random swap": _swap(lambda view, sums: view.rng.permutation(len(sums))[:2]),
@@ -196,29 +185,23 @@ ATTACKS: dict[str, Attack] = {
 
 
 class CheatingServer(CountingServer):
-    """A counting server that answers what ``attack(view)`` gives.
+    """A counting server that answers what ``attack(view)`` gives; cell by cell it attacks one."""
 
-    `seed` is its own chance, which chooses the one cell that it attacks cell by cell.
-    """
-
-    def __init__(self, attack: Attack, known: Knowledge, seed: int | np.random.Generator = 0):
+    def __init__(self, attack: Attack, view: View):
         super().__init__()
-        self._attack, self._known, self._rng = attack, known, as_generator(seed)
-        self._target = int(self._rng.integers(known.cells))
-        self._memory: dict[str, Any] = {}
-        self._answered = 0
+        self._attack, self._view, self._answered = attack, view, 0
+        self._target = int(view.rng.integers(view.cells))
 
     def table(self, job: str) -> Table | None:
         """Return falsified counts; a job is asked for once."""
         table = super().table(job)
         if table is None:
             return None
-        cell, iteration = divmod(self._answered, self._known.iterations)
+        cell, iteration = divmod(self._answered, self._view.iterations)
         self._answered += 1
         sizes = tuple(len(upload.ids) for upload in self._uploads[job].values())
-        view = View(iteration, cell == self._target, table, sizes, self._known, self._memory,
-                    self._rng)  # fmt: skip
-        return self._attack(view)
+        self._view.see(table, sizes, iteration, cell == self._target)
+        return self._attack(self._view)
 
 
 @dataclass(frozen=True)
@@ -242,9 +225,9 @@ def attempt(attack: Attack, codes: Any, *, seed: int, **options: Any) -> Trial:
     task, others = parties_of(codes, seed=seed, **options)
     cells = math.prod(task.n_cells_of.values()) if task.variant == "cells" else 1
     rows = np.unique(np.stack(codes[:2]), axis=1, return_counts=True)[1].tolist()
-    known = Knowledge(len(codes[1]), task.duplications, task.artificial, task.iterations, cells,
-                      tuple(rows))  # fmt: skip
-    server = CheatingServer(attack, known, seed)
+    view = View(len(codes[1]), task.duplications, task.artificial, task.iterations,
+                as_generator(seed), cells, tuple(rows))  # fmt: skip
+    server = CheatingServer(attack, view)
     try:
         found = task.count(server, wait=lambda: [party.serve(server) for party in others])
     except CheatingDetected as caught:

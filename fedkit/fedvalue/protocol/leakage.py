@@ -97,13 +97,11 @@ def geometric_noise(
 ) -> Counts:  # fmt: skip
     """Add two-sided geometric noise to every joint cell, empty ones too; negative counts become 0.
 
-    One person changes one count by one (Ghosh et al. 2009: ``P(k)`` proportional to
-    ``exp(-epsilon * abs(k))``).  With `sizes`, how many cells the task party and each data party
-    could have by a public rule that also numbers them, the result is epsilon-differentially
-    private for adding or removing a person.  By default the sizes are those that occur, which one
-    person can change: a person alone in a cell brings it into the table, noise or not, and then
-    the guarantee holds for people with company in each party's cell only.  Bins whose edges are
-    the smallest and largest value in the data are no public rule either.
+    ``P(k)`` is proportional to ``exp(-epsilon * abs(k))`` (Ghosh et al. 2009).  With `sizes`, how
+    many cells the task party and each data party could have by a public rule that also numbers
+    them, the result is epsilon-differentially private for adding or removing a person.  By default
+    the sizes are those that occur, and the guarantee holds for people with company in each party's
+    cell only.
     """
     if not epsilon > 0:
         raise ValueError(f"epsilon is {epsilon}; it must be above 0")
@@ -131,12 +129,10 @@ def with_decoys(
 ) -> tuple[Codes, Codes, list[Codes]]:
     """Append people who do not exist: `per_cell` of them to every cell of the task party.
 
-    A noise that needs nobody in the middle.  The parties run the protocol on more rows (the last),
-    under IDs that all agree on; every check works.  Each data party draws its decoys' cells from
-    its own rows and tells nobody, so the task party knows how many decoys are in its cell and not
-    what they look like.  The parties draw independently of each other: decoys do not have the real
-    people's joint distribution, so values lose what parties know in common, and a decoy may stand
-    out by a combination of cells that no real person would have.
+    The parties run the protocol on more rows (the last), under IDs that all agree on; every check
+    works.  Each data party draws its decoys' cells from its own rows, independently of the others,
+    and tells nobody.  So decoys do not have the real people's joint distribution: values lose what
+    parties know in common, and a decoy may stand out by its combination of cells.
 
     `codes` and what is returned are as :meth:`~fedkit.fedvalue.data.VerticalData.codes` gives them.
     """

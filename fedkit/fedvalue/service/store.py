@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
@@ -25,7 +25,7 @@ from fedkit.fedvalue.protocol.counting import count_uploads
 from fedkit.fedvalue.protocol.messages import Job, Upload
 from fedkit.fedvalue.service.access import Grant, Refusal, TokenBook
 from fedkit.fedvalue.service.files import Database
-from fedkit.fedvalue.service.wire import job_to_json
+from fedkit.fedvalue.service.wire import job_from_json, job_to_json
 
 __all__ = ["JobStore", "Limits"]
 
@@ -35,12 +35,12 @@ _WAIT = 5.0
 
 _SCHEMA = """
 CREATE TABLE jobs (
-    id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, sha256 TEXT NOT NULL,
+    id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, content TEXT NOT NULL,
     opened REAL NOT NULL, closed REAL, answer BLOB
 );
 CREATE TABLE uploads (
-    job INTEGER NOT NULL REFERENCES jobs ON DELETE CASCADE, party TEXT NOT NULL,
-    place INTEGER NOT NULL, envelope BLOB, sha256 TEXT, body BLOB, PRIMARY KEY (job, party)
+    job INTEGER NOT NULL REFERENCES jobs, party TEXT NOT NULL, sha256 TEXT NOT NULL,
+    body BLOB NOT NULL, PRIMARY KEY (job, party)
 )"""
 
 
@@ -104,48 +104,42 @@ class JobStore:
         strangers = [name for name in job.parties if name not in known]
         if strangers:
             raise Refusal(422, f"no token was ever made for {', '.join(strangers)}")
-        digest = hashlib.sha256(json.dumps(job_to_json(job)).encode()).hexdigest()
+        content = json.dumps(job_to_json(job))
         with self._transaction() as db:
-            row = db.execute("SELECT sha256, closed FROM jobs WHERE name = ?", (job.id,)).fetchone()
+            known_as = "SELECT content, closed FROM jobs WHERE name = ?"
+            row = db.execute(known_as, (job.id,)).fetchone()
             if row is not None:
                 if row[1] is not None:
                     raise Refusal(409, f"job {job.id} was closed; its name cannot be used again")
-                if row[0] != digest:
+                if row[0] != content:
                     raise Refusal(409, f"job {job.id} is open with other content")
                 return False
             there = _open_jobs(db)
             if there >= self.limits.jobs:
                 raise Refusal(429, f"{there} jobs are open; close some of them first")
-            number = db.execute(
-                "INSERT INTO jobs (name, sha256, opened) VALUES (?, ?, ?)",
-                (job.id, digest, self._clock()),
-            ).lastrowid
-            db.executemany(
-                "INSERT INTO uploads (job, party, place, envelope) VALUES (?, ?, ?, ?)",
-                [(number, name, i, job.envelopes.get(name)) for i, name in enumerate(job.parties)],
-            )
+            new = "INSERT INTO jobs (name, content, opened) VALUES (?, ?, ?)"
+            db.execute(new, (job.id, content, self._clock()))
         log.info("job %s opened by %s for %d parties", job.id, caller.party, len(job.parties))
         return True
 
     def pending(self, caller: Grant) -> list[Job]:
         """Return the jobs that wait for the caller, oldest first, with its own envelope only."""
         with self._transaction() as db:
-            rows = db.execute(
-                "SELECT id, name, envelope FROM uploads JOIN jobs ON id = job WHERE party = ? "
-                "AND uploads.sha256 IS NULL AND closed IS NULL ORDER BY id",
-                (caller.party,),
-            ).fetchall()
-            return [
-                Job(job, _parties(db, number), {} if own is None else {caller.party: own})
-                for number, job, own in rows
-            ]
+            names = db.execute("SELECT name FROM jobs WHERE closed IS NULL ORDER BY id").fetchall()
+            every = [_find(db, name) for (name,) in names]
+            waiting = [job for number, job in every if caller.party in _missing(db, number, job)]
+        found = []
+        for job in waiting:
+            own = {n: text for n, text in job.envelopes.items() if n == caller.party}
+            found.append(replace(job, envelopes=own))
+        return found
 
     def may_upload(self, caller: Grant, job: str, party: str) -> None:
         """Refuse an upload that need not be read at all."""
         if caller.party != party:
             raise Refusal(403, f"you are {caller.party} and may upload only as yourself")
         with self._transaction() as db:
-            _handed_in(db, job, _find(db, job), party)
+            _handed_in(db, *_find(db, job), party)
 
     def upload(self, caller: Grant, job: str, file: IO[bytes]) -> bool:
         """Check and keep the caller's upload, which has arrived whole; tell whether it is new."""
@@ -157,24 +151,22 @@ class JobStore:
             count_uploads([upload], (party,))  # a MessageError if IDs come twice
             digest = hashlib.sha256(body).hexdigest()
             with self._transaction() as db:
-                number = _find(db, job)  # it may have been closed meanwhile
-                there = _handed_in(db, job, number, party)
+                number, found = _find(db, job)  # it may have been closed meanwhile
+                there = _handed_in(db, number, found, party)
                 if there is not None:
                     if there != digest:
                         raise Refusal(409, f"{party} has handed in another upload for job {job}")
                     return False
-                change = "UPDATE uploads SET sha256 = ?, body = ? WHERE job = ? AND party = ?"
-                db.execute(change, (digest, body, number, party))
+                db.execute("INSERT INTO uploads VALUES (?, ?, ?, ?)", (number, party, digest, body))
         log.info("job %s: upload of %s, %d rows", job, party, len(upload.ids))
         return True
 
     def table(self, caller: Grant, job: str) -> bytes | list[str]:
         """Return the counts, or the parties that are missing: none while it is being counted."""
         with self._transaction() as db:
-            waiting = "SELECT party FROM uploads WHERE job = ? AND sha256 IS NULL ORDER BY place"
-            missing = db.execute(waiting, (_own(db, caller, job),)).fetchall()
+            missing = _missing(db, *_own(db, caller, job))
         if missing:
-            return [name for (name,) in missing]
+            return missing
         if not self._memory.acquire(timeout=_WAIT):
             return []
         try:
@@ -189,7 +181,7 @@ class JobStore:
             there = "SELECT 1 FROM jobs WHERE name = ? AND closed IS NULL"
             if db.execute(there, (job,)).fetchone() is None:
                 return
-            self._end(db, _own(db, caller, job))
+            self._end(db, _own(db, caller, job)[0])
         log.info("job %s closed", job)
 
     @contextmanager
@@ -206,21 +198,20 @@ class JobStore:
 
     def _end(self, db: sqlite3.Connection, number: int) -> None:
         db.execute("DELETE FROM uploads WHERE job = ?", (number,))
-        when = self._clock()
-        db.execute("UPDATE jobs SET closed = ?, answer = NULL WHERE id = ?", (when, number))
+        over = "UPDATE jobs SET closed = ?, content = '', answer = NULL WHERE id = ?"
+        db.execute(over, (self._clock(), number))
 
     def _count(self, job: str) -> bytes:
         """Return the counts, made now if they are not there."""
         began = time.perf_counter()
         with self._transaction() as db:
-            number = _find(db, job)
+            number, found = _find(db, job)
             (answer,) = db.execute("SELECT answer FROM jobs WHERE id = ?", (number,)).fetchone()
             if answer is not None:
                 return bytes(answer)
-            parties = _parties(db, number)
-            uploads = db.execute("SELECT body FROM uploads WHERE job = ? ORDER BY place", (number,))
-            bodies = [body for (body,) in uploads]
-        data = count_uploads([Upload.from_bytes(body) for body in bodies], parties).to_bytes()
+            bodies = dict(db.execute("SELECT party, body FROM uploads WHERE job = ?", (number,)))
+        uploads = [Upload.from_bytes(bodies.pop(party)) for party in found.parties]
+        data = count_uploads(uploads, found.parties).to_bytes()
         with self._transaction() as db:
             _find(db, job)
             db.execute("UPDATE jobs SET answer = ? WHERE id = ?", (data, number))
@@ -237,34 +228,35 @@ def _open_jobs(db: sqlite3.Connection) -> int:
     return int(db.execute("SELECT count(*) FROM jobs WHERE closed IS NULL").fetchone()[0])
 
 
-def _parties(db: sqlite3.Connection, number: int) -> tuple[str, ...]:
-    rows = db.execute("SELECT party FROM uploads WHERE job = ? ORDER BY place", (number,))
-    return tuple(name for (name,) in rows)
-
-
-def _find(db: sqlite3.Connection, job: str) -> int:
-    """Return the number of an open job; refuse one that is closed."""
-    row = db.execute("SELECT id, closed FROM jobs WHERE name = ?", (job,)).fetchone()
+def _find(db: sqlite3.Connection, name: str) -> tuple[int, Job]:
+    """Return an open job and its number; refuse one that is closed."""
+    row = db.execute("SELECT id, content, closed FROM jobs WHERE name = ?", (name,)).fetchone()
     if row is None:
-        raise Refusal(404, f"job {job} is unknown")
-    if row[1] is not None:
-        raise Refusal(410, f"job {job} is closed")
-    return int(row[0])
+        raise Refusal(404, f"job {name} is unknown")
+    if row[2] is not None:
+        raise Refusal(410, f"job {name} is closed")
+    return row[0], job_from_json(json.loads(row[1]))
 
 
-def _own(db: sqlite3.Connection, caller: Grant, job: str) -> int:
-    """Return the number of an open job of the caller's, or refuse it."""
+def _own(db: sqlite3.Connection, caller: Grant, name: str) -> tuple[int, Job]:
+    """Return an open job of the caller's, or refuse it."""
     _as_task(caller)
-    number = _find(db, job)
-    if _parties(db, number)[0] != caller.party:
-        raise Refusal(403, f"job {job} belongs to another task party")
-    return number
+    number, job = _find(db, name)
+    if job.parties[0] != caller.party:
+        raise Refusal(403, f"job {name} belongs to another task party")
+    return number, job
 
 
-def _handed_in(db: sqlite3.Connection, job: str, number: int, party: str) -> str | None:
+def _missing(db: sqlite3.Connection, number: int, job: Job) -> list[str]:
+    """Return the parties whose uploads are still to come."""
+    there = set(db.execute("SELECT party FROM uploads WHERE job = ?", (number,)))
+    return [name for name in job.parties if (name,) not in there]
+
+
+def _handed_in(db: sqlite3.Connection, number: int, job: Job, party: str) -> str | None:
     """Return the digest of a party's upload, None if it is still to come."""
+    if party not in job.parties:
+        raise Refusal(403, f"{party} takes no part in job {job.id}")
     asked = "SELECT sha256 FROM uploads WHERE job = ? AND party = ?"
     row = db.execute(asked, (number, party)).fetchone()
-    if row is None:
-        raise Refusal(403, f"{party} takes no part in job {job}")
-    return None if row[0] is None else str(row[0])
+    return None if row is None else str(row[0])

@@ -140,11 +140,6 @@ def configure(data: MovieLens, case: Case, seed: int) -> Repetition:
             f"{movies} movies are too few for {case.movies} new ones and {max(small, large)} at a "
             "party"
         )
-    if min(small, large) < case.features:
-        raise ValueError(
-            f"a low-volume party holds {min(small, large)} movies, too few for {case.features} "
-            "components"
-        )
     streams = Streams(seed).child("fedvalue", "recommendation")
     shuffled = streams.generator("movies").permutation(movies)
     new, others = shuffled[: case.movies], shuffled[case.movies :]
@@ -228,13 +223,10 @@ def greedy(
 ) -> dict[int, float]:
     """Select parties by falling score until nothing more can be paid.
 
-    A party that cannot be paid any more is passed over and the next one is looked at: in the
-    paper's tables VOLUME with 2 alpha under VAR does as well as with alpha under FIX, and with
-    alpha under VAR as badly as RANDOM, which no other rule explains.
-
-    Equal scores (to twelve digits of the largest) come in random order, so the result is the
-    probability of each set of parties.  `worthless`: whether a party of score 0 or less is paid too
-    while money is left, as the paper's "until the budget is used up" has it.
+    A party that cannot be paid any more is passed over and the next one is looked at: no other rule
+    explains VOLUME under VAR in the paper's tables.  Equal scores (to twelve digits of the largest)
+    come in random order, so the result is the probability of each set of parties.  `worthless`:
+    whether a party of score 0 or less is paid too while money is left, as in the paper.
     """
     d = len(scores)
     rounded = np.round(scores / (float(np.abs(scores).max()) or 1.0), 12)
@@ -319,12 +311,10 @@ def play(data: MovieLens, case: Case, seed: int) -> dict[str, Any]:
     """Run one repetition: every scheme, budget, strategy and control.
 
     The controls are no party ("none"), all of them ("all"), forward selection by AUC on held-out
-    training users, which needs every party's features ("validated"), and the affordable set of the
-    best AUC on the test users, which is a bound ("hindsight").
-
-    ``metrics``: ``"auc.fix.2.fedvalue"`` and so on, for accuracy and AUC (both in [0, 1]), money
-    spent (in alpha), and in percent the share of redundant (rpsp) or free-riding (frsp) parties
-    among those selected; ``"targets"``, the share of target customers.  ``series``, of each party.
+    training users ("validated"), and the affordable set of the best AUC on the test users, which is
+    a bound ("hindsight").  Metrics are named ``"auc.fix.2.fedvalue"``: accuracy and AUC in [0, 1],
+    money spent in alpha, and in percent the share of redundant (rpsp) or free-riding (frsp) parties
+    among those selected.  ``series`` are of each party.
     """
     r = configure(data, case, seed)
     scores = values(r, case, seed)
