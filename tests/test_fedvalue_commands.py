@@ -94,7 +94,7 @@ SERVE = ["serve", "--folder", "kept", "--tokens", "tokens.db", "--port", "0"]
         ("bank", ["--columns", "a,z"], "no column 'z'"),
         ("bank", ["--bins", "1"], "bins is 1, and in one bin"),
         ("bank", ["--key-file", "bank.token"], "no key; expected are 64 hexadecimal"),
-        ("bank", ["--key-file", "none.key"], "key file none.key cannot be read"),
+        ("bank", ["--key-file", "none.key"], "none.key: No such file"),
         ("bank", ["--token-file", "bank.csv"], "holds 91 words"),
         ("bank", ["--url", "127.0.0.1"], "no address of a server"),
         ("bank", ["--url", "http://example.org"], "in the clear"),
@@ -194,7 +194,7 @@ def test_the_demo_with_processes_that_are_killed(tmp_path):
         said = demo.text()
         assert code == 0, said
     finally:
-        demo.stop()
+        demo.kill()
     assert "listens at http://" in said
     assert "IDs of patients found in them: 0" in said
     assert "equal, to the last bit" in said

@@ -304,8 +304,7 @@ def test_one_frame_is_divided_by_columns():
     ("options", "sentence"),
     [
         ({"label": "z"}, "column 'z' is not there"),
-        ({"parties": {"a": ["age"], "b": ["age"]}}, "column 'age' is given twice"),
-        ({"parties": {"a": ["y"]}}, "column 'y' is given twice"),
+        ({"parties": {"a": ["age"], "b": ["age"]}}, "column 'age' is .* given twice"),
         ({"parties": {"a": "age"}}, "expected a list of names"),
         ({"parties": ["age"]}, "expected a dict"),
         ({"frame": [1, 2]}, "frame"),

@@ -317,15 +317,14 @@ def cells_of_table(
         cells, what, weights = np.asarray(tokens), np.asarray(task_cells), np.asarray(counts)
     except ValueError as error:
         raise ValueError("tokens, task_cells or counts are ragged; expected arrays") from error
-    if cells.ndim != 2 or cells.shape[1] < 2 or weights.shape != (len(cells),):
+    shapes = cells.ndim == 2 and cells.shape[1] > 1 and weights.shape == (len(cells),)
+    if not shapes or what.shape[1:] != (2,):
         raise ValueError(
-            f"tokens have shape {cells.shape} and counts {weights.shape}; expected (C, 1 + d) "
-            "with at least one data party, and (C,)"
+            f"tokens have shape {cells.shape}, task_cells {what.shape} and counts {weights.shape}; "
+            "expected (C, 1 + d) with at least one data party, (T, 2), and (C,)"
         )
     if any(array.dtype.kind not in "iu" for array in (cells, what, weights)):
         raise ValueError("tokens, task_cells and counts must be whole numbers")
-    if what.ndim != 2 or what.shape[1] != 2:
-        raise ValueError(f"task_cells have shape {what.shape}; expected (T, 2): features and label")
     if (weights < 0).any() or not weights.any():
         raise ValueError("counts must not be negative, and at least one must be positive")
     cells, weights = cells[weights > 0].astype(np.int64), weights[weights > 0]

@@ -174,10 +174,9 @@ class VerticalData:
         held = list(having("frame", frame, "columns", "iloc").columns)
         for name in given:
             if held.count(name) != 1 or given.count(name) != 1:
-                where = "given twice" if given.count(name) > 1 else "not there, or there twice"
                 raise ValueError(
-                    f"column {name!r} is {where}; label, ID and features are different columns of "
-                    f"{', '.join(map(str, held))}"
+                    f"column {name!r} is not there, or it is there or given twice; label, ID and "
+                    f"features are different columns of {', '.join(map(str, held))}"
                 )
         first, *others = (frame[list(names)] for names in groups.values())
         ids = None if on is None else [frame[on].to_numpy()] * len(groups)

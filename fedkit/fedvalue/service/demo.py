@@ -42,29 +42,18 @@ class Program:
 
     def wait_for(self, words: str, times: int = 1) -> str:
         """Wait until its log holds some words, and return it; a RuntimeError if it ends before."""
-
-        def there() -> bool:
-            ended = self.process.poll() is not None
-            if self.text().count(words) >= times:
-                return True
-            if ended:
-                raise RuntimeError(f"the program ended without saying {words!r}: {self.text()}")
-            return False
-
-        until(there, f"{words!r} in {self.log.name}")
+        until(
+            lambda: self.process.poll() is not None or self.text().count(words) >= times,
+            f"{words!r} in {self.log.name}",
+        )
+        if self.text().count(words) < times:
+            raise RuntimeError(f"the program ended without saying {words!r}: {self.text()}")
         return self.text()
 
     def kill(self) -> None:
         """End it as a power cut would: it gets no chance to tidy up."""
         self.process.kill()
         self.process.wait()
-
-    def stop(self) -> None:
-        self.process.terminate()
-        try:
-            self.process.wait(20)
-        except subprocess.TimeoutExpired:
-            self.kill()
 
 
 def until(condition: Callable[[], bool], what: str) -> None:
@@ -117,7 +106,7 @@ def _play(folder: Path, stack: ExitStack, say: Callable[[str], None]) -> None:
 
     def start(name: str, *arguments: str | Path) -> Program:
         program = Program(folder / f"{name}.log", *arguments)
-        stack.callback(program.stop)
+        stack.callback(program.kill)
         return program
 
     def serve(port: str) -> Program:

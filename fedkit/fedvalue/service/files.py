@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -27,12 +26,7 @@ def write_secret(path: Path, text: str, replace: bool = False) -> None:
 
 def read_secret(path: Path, what: str) -> str:
     """Read a secret from its file, without the line break at its end."""
-    try:
-        words = path.read_text("ascii").split()
-    except OSError as error:
-        raise ValueError(f"the {what} file {path} cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise ValueError(f"the {what} file {path} is not plain text") from error
+    words = path.read_text("ascii", "replace").split()
     if len(words) != 1:
         raise ValueError(f"the {what} file {path} holds {len(words)} words; one is expected")
     return words[0]
@@ -64,23 +58,22 @@ class Database:
             path or ":memory:", isolation_level=None, check_same_thread=False,
             timeout=0.0 if exclusive else 60.0,
         )  # fmt: skip
-        settings = ["auto_vacuum = FULL", "foreign_keys = ON", "secure_delete = FAST",
-                    "synchronous = EXTRA"]  # fmt: skip
+        settings = ["auto_vacuum = FULL", "secure_delete = FAST", "synchronous = EXTRA"]
         if exclusive:  # its journal stays, and must not keep what was deleted
             settings += ["locking_mode = EXCLUSIVE", "journal_mode = TRUNCATE"]
         if most is not None:
             settings.append(f"max_page_count = {max(1, int(most) // 4096)}")  # of 4 KiB each
-        kind = zlib.crc32(schema.encode()) >> 1
+        tables = [statement.strip() for statement in schema.split(";")]
+        mine = "SELECT sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'"
         try:
             with self._explained():
                 for setting in settings:
                     self._db.execute(f"PRAGMA {setting}")
             with self.transaction() as db:
-                if not db.execute("SELECT name FROM sqlite_master").fetchall():
-                    for statement in schema.split(";"):
-                        db.execute(statement)
-                    db.execute(f"PRAGMA application_id = {kind}")
-                if db.execute("PRAGMA application_id").fetchone() != (kind,):
+                there = [statement for (statement,) in db.execute(mine)]
+                for statement in tables if not there else ():
+                    db.execute(statement)
+                if there not in ([], tables):
                     raise ValueError(f"{path} is not {what}")
         except BaseException:
             self._db.close()
