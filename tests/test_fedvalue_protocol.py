@@ -1,6 +1,7 @@
 """The counting protocol: counts, join, keys, messages, what the server sees, and every attack."""
 
 import itertools
+import json
 from collections import Counter as Tally
 from dataclasses import replace
 
@@ -287,11 +288,12 @@ UPLOAD = Upload(np.zeros((2, 16), np.uint8), np.arange(2, dtype=np.uint32), b"xy
 TABLE = Table(np.zeros((1, 3), np.uint32), np.full(1, 6, np.int64), (b"s", b"", b"long"))
 
 
-END = b"\1\1" + np.array([0, 1], "<u4").tobytes()  # of an order
-
-
 def message(kind: str, *numbers: int, body: bytes = b"") -> bytes:
     return kind.encode() + np.array(numbers, "<u4").tobytes() + body
+
+
+def order(**fields) -> bytes:
+    return json.dumps({"duplications": 2, "artificial": 5} | fields).ljust(256).encode()
 
 
 def test_orders_reports_uploads_and_tables_survive_the_trip():
@@ -313,7 +315,7 @@ def test_orders_reports_uploads_and_tables_survive_the_trip():
 def test_a_message_cut_off_or_longer_anywhere_is_none(sent):
     data = sent.to_bytes()
     for wrong in (*(data[:end] for end in range(len(data))), data + b"x", b"FKV1" + data[4:]):
-        with pytest.raises(MessageError, match=r"cut off|not the message|damaged"):
+        with pytest.raises(MessageError, match=r"cut off|not the message|damaged|cannot be"):
             type(sent).from_bytes(wrong)
 
 
@@ -324,10 +326,13 @@ def test_a_message_cut_off_or_longer_anywhere_is_none(sent):
         (Table, message("FKT2", 2**32 - 1, 1000, 0), "cut off"),
         (Table, message("FKT2", 0, 1, 1, 2**32 - 1), "cut off"),
         (Upload, message("FKU2", 2**32 - 1, 0), "cut off"),
-        (Order, message("FKO2", 0, 5, 0, body=END), "duplications is 0"),
-        (Order, message("FKO2", 2, 2 * 10**9, 0, body=END), "artificial is 2000000000"),
-        (Order, message("FKO2", 2, 5, 2**32 - 7, body=END), "cell is -7"),
-        (Order, message("FKO2", 2, 5, 0, body=bytes(10)), "blocks is 0"),
+        (Order, order(duplications=0), "duplications is 0"),
+        (Order, order(artificial=2 * 10**9), "artificial is 2000000000"),
+        (Order, order(cell=-7), "cell is -7"),
+        (Order, order(blocks=0), "blocks is 0"),
+        (Order, order(hardened=1), "hardened is 1"),
+        (Order, order(more=1), "unexpected keyword"),
+        (Order, b"{".ljust(256), "cannot be"),
         (Report, message("FKR2", 4, 9, 0, 0, body=bytes(40)), "cut off"),
         (Report, replace(REPORT, artificial=np.array([2])).to_bytes(), "fit together"),
         (Report, replace(REPORT, artificial=np.array([-1])).to_bytes(), "fit together"),

@@ -5,17 +5,18 @@ often each tuple of opaque cell tokens occurs.  A :class:`Job` announces it and 
 :class:`Order` to each party; each answers with an :class:`Upload` and, sealed in it, a
 :class:`Report` to the task party, who gets the :class:`Table`.
 
-Each message is four letters, a few numbers of four bytes, and then arrays whose sizes follow from
-these numbers, all little-endian: what is too short or too long by a byte is refused by
-``from_bytes``, with a :class:`MessageError`.  Orders are all of one length.
+An order is JSON of always the same length.  Any other message is four letters, a few numbers of
+four bytes, and then arrays whose sizes follow from these numbers, all little-endian.  What is too
+short or too long by a byte is refused by ``from_bytes``, with a :class:`MessageError`.
 """
 
 from __future__ import annotations
 
 import itertools
+import json
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -52,7 +53,8 @@ class Job:
     envelopes: Mapping[str, bytes] = field(default_factory=dict)
 
 
-_ORDER = struct.Struct("<4sIIi??II")
+#: bytes of an order
+_ROOM = 256
 
 
 @dataclass(frozen=True)
@@ -94,21 +96,15 @@ class Order:
         choice("tokens", self.tokens, ("row", "cell"))
 
     def to_bytes(self) -> bytes:
-        cell = -1 if self.cell is None else self.cell
-        return _ORDER.pack(
-            b"FKO2", self.duplications, self.artificial, cell, self.hardened,
-            self.tokens == "row", self.block, self.blocks,
-        )  # fmt: skip
+        return json.dumps(asdict(self)).ljust(_ROOM).encode()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Order:
-        if len(data) != _ORDER.size or data[:4] != b"FKO2":
+        if len(data) != _ROOM:
             raise MessageError("the task party's order is damaged, or of another version")
-        _, q, extra, cell, hardened, rows, *block = _ORDER.unpack(data)
-        one = None if cell == -1 else cell
         try:
-            return cls(q, extra, one, hardened, "row" if rows else "cell", *block)
-        except ValueError as error:
+            return cls(**json.loads(data))
+        except (TypeError, ValueError) as error:
             raise MessageError(f"the task party's order cannot be: {error}") from error
 
 
