@@ -111,11 +111,7 @@ Pair = Callable[[View, npt.NDArray[Any]], npt.NDArray[Any]]
 
 
 def _weakest(view: View, sums: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The two task cells with the fewest artificial IDs per row.
-
-    The server is told how many rows each task cell has, and so how many artificial IDs
-    (:func:`.bounds.spread`); the sizes of the tokens then tell which is which.
-    """
+    """The two task cells with the fewest artificial IDs per row: sizes of tokens tell them."""
     q, rows = guess_q(view), np.array(view.task_rows)
     given = spread(max(0, int(sums.sum()) - q * view.rows), rows)
     weak = np.argsort(given / rows, kind="stable")[:2]

@@ -15,7 +15,7 @@ from pathlib import Path
 from fedkit.checks import real
 from fedkit.extras import need
 from fedkit.fedvalue.service.files import Database, write_secret
-from fedkit.fedvalue.service.wire import check_party
+from fedkit.fedvalue.service.wire import check_name
 
 __all__ = ["Grant", "Refusal", "TokenBook", "issue_tokens"]
 
@@ -92,7 +92,7 @@ def issue_tokens(
         Replace the token of a party that has one; otherwise that is an error.
     """
     wanted = [(name, "task") for name in task] + [(name, "data") for name in data]
-    names = [check_party(name) for name, _ in wanted]
+    names = [check_name("party", name) for name, _ in wanted]
     if not names:
         raise ValueError("no party is named; give --task NAME and --data NAME")
     if len(set(names)) < len(names):

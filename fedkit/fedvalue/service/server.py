@@ -30,7 +30,7 @@ from fedkit.extras import need
 from fedkit.fedvalue.protocol.messages import MessageError
 from fedkit.fedvalue.service.access import Grant, Refusal, TokenBook
 from fedkit.fedvalue.service.store import JobStore, Limits
-from fedkit.fedvalue.service.wire import check_job_id, clean, job_from_json, job_to_json
+from fedkit.fedvalue.service.wire import check_name, clean, job_from_json, job_to_json
 
 for _module in ("fastapi", "uvicorn", "h11"):
     need(_module, extra="service")
@@ -107,7 +107,7 @@ def create_app(folder: Path, tokens: TokenBook, limits: Limits | None = None) ->
 
     @app.put("/jobs/{job}/uploads/{party}")
     async def upload(request: Request, job: str, party: str, caller: Grant = asking) -> Response:
-        await run_in_threadpool(store.may_upload, caller, check_job_id(job), party)
+        await run_in_threadpool(store.may_upload, caller, check_name("job", job), party)
         with await run_in_threadpool(store.arriving) as file:
             try:
                 async with asyncio.timeout(limits.body_seconds) as patience:
@@ -128,14 +128,14 @@ def create_app(folder: Path, tokens: TokenBook, limits: Limits | None = None) ->
 
     @app.get("/jobs/{job}/table")
     def table(job: str, caller: Grant = asking) -> Response:
-        found = store.table(caller, check_job_id(job))
+        found = store.table(caller, check_name("job", job))
         if isinstance(found, list):
             return JSONResponse({"missing": found}, 202)
         return Response(found, media_type="application/octet-stream")
 
     @app.delete("/jobs/{job}")
     def close(job: str, caller: Grant = asking) -> Response:
-        store.close(caller, check_job_id(job))
+        store.close(caller, check_name("job", job))
         return Response(status_code=204)
 
     return app

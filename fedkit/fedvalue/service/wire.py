@@ -8,28 +8,19 @@ from typing import Any
 
 from fedkit.fedvalue.protocol.messages import Job, MessageError
 
-__all__ = ["check_job_id", "check_party", "clean", "job_from_json", "job_to_json"]
+__all__ = ["check_name", "clean", "job_from_json", "job_to_json"]
 
 # Names travel in addresses: no slash, no control character, no leading dot.
-_JOB = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-_PARTY = re.compile(r"\w[\w .-]{0,63}")
+_NAMES = {"job": r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", "party": r"\w[\w .-]{0,63}"}
 
 
-def check_job_id(name: object) -> str:
-    """Return the name of a job; a MessageError if it cannot travel in an address."""
-    return _checked(name, _JOB, "a job; expected are 1 to 128 of A-Z, a-z, 0-9, '.', '_' and '-'")
-
-
-def check_party(name: object) -> str:
-    """Return the name of a party; a MessageError if it cannot travel in an address."""
-    return _checked(
-        name, _PARTY, "a party; expected are 1 to 64 letters, digits, spaces, '.', '_' and '-'"
-    )
-
-
-def _checked(name: object, form: re.Pattern[str], expected: str) -> str:
-    if not isinstance(name, str) or not form.fullmatch(name) or name != name.strip():
-        raise MessageError(f"{clean(name)!r} cannot name {expected}, the first a letter or digit")
+def check_name(kind: str, name: object) -> str:
+    """Return the name of a job or party; a MessageError if it cannot travel in an address."""
+    if not isinstance(name, str) or not re.fullmatch(_NAMES[kind], name) or name != name.strip():
+        raise MessageError(
+            f"{clean(name)!r} cannot name a {kind}; expected are 1 to 64 letters, digits, '.', '_' "
+            "and '-' (spaces too, for a party), the first a letter or digit"
+        )
     return name
 
 
@@ -52,7 +43,7 @@ def job_from_json(data: object) -> Job:
     parties, envelopes = data["parties"], data["envelopes"]
     if not isinstance(parties, list) or len(parties) < 2:
         raise MessageError("a job needs a task party and at least one data party")
-    names = tuple(check_party(name) for name in parties)
+    names = tuple(check_name("party", name) for name in parties)
     if len(set(names)) < len(names):
         raise MessageError("a party is named twice in the job")
     if not isinstance(envelopes, dict) or not set(envelopes) <= set(names):
@@ -61,4 +52,4 @@ def job_from_json(data: object) -> Job:
         opened = {name: base64.b64decode(text, validate=True) for name, text in envelopes.items()}
     except (TypeError, ValueError) as error:
         raise MessageError("an envelope is not written in base 64") from error
-    return Job(check_job_id(data["id"]), names, opened)
+    return Job(check_name("job", data["id"]), names, opened)
