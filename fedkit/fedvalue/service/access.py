@@ -17,7 +17,7 @@ from fedkit.extras import need
 from fedkit.fedvalue.service.files import Database, write_secret
 from fedkit.fedvalue.service.wire import check_name
 
-__all__ = ["Grant", "Refusal", "TokenBook", "issue_tokens"]
+__all__ = ["Grant", "TokenBook", "issue_tokens"]
 
 #: a request that is not granted: an HTTP status and one sentence
 Refusal = need("starlette.exceptions", extra="service").HTTPException
@@ -48,7 +48,7 @@ class TokenBook:
         return {party for party, *_ in self._rows("")}
 
     def whose(self, token: str) -> Grant:
-        """Return the grant that belongs to a token; a :data:`Refusal` if none does by now."""
+        """Return the grant that belongs to a token; a ``Refusal`` if none does by now."""
         rows = self._rows("WHERE sha256 = ?", _digest(token))
         if not rows:
             raise Refusal(401, "this token is unknown here")
