@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
-import signal
 import time
 from dataclasses import replace
 
@@ -417,27 +415,6 @@ def test_bad_methods_end_in_one_sentence_and_stop_nobody() -> None:
         assert re.fullmatch(f"{sentence}.*", found.failures[c.__name__])  # in one line
     assert list(found.board().index) == ["size", "Backwards"]
     assert set(found.values.method) == {"size", "Backwards"}
-
-
-class Deaf:
-    sees = ()
-
-    def values(self, view):
-        try:
-            os.kill(os.getpid(), signal.SIGINT)
-            time.sleep(30)
-        except BaseException:
-            return np.zeros(view.n_clients)
-
-
-def test_ctrl_c_stops_the_arena_whatever_a_method_catches(noisy) -> None:
-    found = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in the background
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            play("deaf", Deaf(), noisy)
-        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    finally:
-        signal.signal(signal.SIGINT, found)
 
 
 def test_who_cannot_be_found_is_out_and_an_error_where_there_is_nobody_else() -> None:

@@ -24,6 +24,7 @@ from fedkit.papers.fedowen.settings import Setting
 from fedkit.papers.staleness import check_records
 from fedkit.records import Cell, Store, methods
 from fedkit.records.golden import golden_runs
+from fedkit.records.outside import entered
 
 PAGE = (Path(__file__).parent.parent / "book" / "plug-in.md").read_text("utf-8")
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
@@ -189,11 +190,13 @@ def enter(tmp_path: Path, monkeypatch):
                 file.parent.mkdir(exist_ok=True)
                 file.write_text(text)
         monkeypatch.syspath_prepend(tmp_path)
+        entered.cache_clear()
 
     registry.all_experiments()  # fedkit's own stay registered
     there = set(sys.modules)
     monkeypatch.setattr(registry, "_registry", dict(registry._registry))
     yield install
+    entered.cache_clear()
     for name in set(sys.modules) - there:
         if "_paper" in name:
             del sys.modules[name]

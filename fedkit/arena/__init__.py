@@ -20,5 +20,4 @@ _HOMES = homes(
 )
 
 __all__ = list(_HOMES)
-EXPERIMENTS = ("truths", "methods", "entries")
 __getattr__ = later(__name__, _HOMES)

@@ -24,5 +24,5 @@ def packages() -> dict[str, str]:
 
 def claims_file(paper: str) -> Path | None:
     """Return the ``claims.yaml`` in a paper's package; None where there is none."""
-    folder = home(packages().get(paper, "."))
+    folder = home(packages()[paper]) if paper in packages() else None
     return folder / "claims.yaml" if folder and (folder / "claims.yaml").is_file() else None

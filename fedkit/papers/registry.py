@@ -24,9 +24,7 @@ from fedkit.records.outside import entered
 from fedkit.records.running import Outcome, run_cells
 from fedkit.records.store import Result, Store
 
-__all__ = [
-    "Experiment", "all_experiments", "experiment_names", "get", "keep", "papers", "register",
-]  # fmt: skip
+__all__ = ["Experiment", "all_experiments", "get", "keep", "papers", "register"]
 
 CellsFunction = Callable[[str, Sequence[int] | None], list[Cell]]
 RunFunction = Callable[[Cell, Any, bool], Sequence[Result]]
@@ -136,7 +134,7 @@ class Experiment:
         gpus = self.gpus if str(device).startswith("cuda") else 0.0
         return run_on_ray(
             cells, partial(_run_registered, self.paper, self.name, device), store,
-            address=address, needs=lambda cell: (self.cores, gpus), **common,
+            address=address, cores=self.cores, gpus=gpus, **common,
         )  # fmt: skip
 
 
@@ -218,37 +216,17 @@ def papers() -> list[str]:
     return sorted(packages().keys() | {paper for paper, _ in _registry})
 
 
-def _check_paper(name: str) -> None:
-    if name not in papers():
-        raise ValueError(f"paper {name!r} is unknown; choose from {', '.join(papers())}")
-
-
-def experiment_names(paper: str) -> list[str]:
-    """Return the names of a paper's experiments; only a paper from outside is imported for them.
-
-    An unknown paper raises a ValueError that lists those there are, here and below.
-    """
-    _check_paper(paper)
-    names: list[str] = []
-    if paper in packages() and paper not in entered():
-        names += importlib.import_module(packages()[paper]).EXPERIMENTS
-    else:
-        _load(paper)
-    return list(dict.fromkeys([*names, *(name for of, name in _registry if of == paper)]))
-
-
 def all_experiments(paper: str | None = None) -> list[Experiment]:
     """Return the experiments of a paper, or of all of them, in the order of registration."""
-    if paper is not None:
-        _check_paper(paper)
+    if paper is not None and paper not in papers():
+        raise ValueError(f"paper {paper!r} is unknown; choose from {', '.join(papers())}")
     _load(paper)
     return [item for item in _registry.values() if paper in (None, item.paper)]
 
 
 def get(paper: str, name: str) -> Experiment:
     """Return one experiment; where it is unknown, the error lists those there are."""
-    there = experiment_names(paper)
+    there = {item.name: item for item in all_experiments(paper)}
     if name not in there:
         raise ValueError(f"{paper} has no experiment {name!r}; choose from {', '.join(there)}")
-    _load(paper)
-    return _registry[paper, name]
+    return there[name]

@@ -30,16 +30,15 @@ def stale_records(store: Store) -> dict[str, list[str]]:
 def check_records(store: Store) -> list[str]:
     """Return one sentence per problem of a store; an empty list means that all is well.
 
-    Problems are: a record that is unreadable, misplaced or over the size limit; one that does not
-    name the golden runs that answer for it, or is ahead of them; a file that a killed runner left.
-    A stale record is no problem: it is shown as stale wherever its numbers are.
+    Problems are: a record that is unreadable, misplaced or over the size limit, or does not name
+    the golden runs that answer for it.  A stale record is none: it is shown as stale wherever its
+    numbers are.
     """
     problems = []
     for path in store.paths():
         name = path.relative_to(store.root)
         try:
             record = store.read(path)
-            record.stale()
         except RecordError as error:
             problems.append(str(error))
             continue
@@ -62,6 +61,4 @@ def check_records(store: Store) -> list[str]:
                 f"{name} names the golden runs {sorted(named)}; those that answer for its cell "
                 f"are {sorted(wanted)}: make it anew with: {cell.command}"
             )
-    for left in sorted(store.root.glob("*/*/*/.*.tmp")):
-        problems.append(f"{left.relative_to(store.root)} was left by a killed run; remove it")
     return problems

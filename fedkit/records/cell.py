@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -22,23 +21,6 @@ _RESERVED = frozenset(
 )
 _LEAD = ("method", "dataset", "alpha", "imbalance")  # what a file name tells, where it is set
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
-
-
-def _plain(value: Any, where: str) -> Any:
-    """Turn a setting into plain JSON data, or say which setting is not."""
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError(f"setting {where} is {value}; settings are finite, use None for 'none'")
-    if value is None or isinstance(value, bool | int | str | float):
-        return value
-    if isinstance(value, Mapping):
-        return {str(name): _plain(item, f"{where}.{name}") for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item, where) for item in value]
-    raise ValueError(
-        f"setting {where} is of type {type(value).__name__}; expected JSON data, such as a number"
-    )
 
 
 def _canonical(value: Any) -> Any:
@@ -70,15 +52,11 @@ def parse_seeds(text: str) -> tuple[int, ...]:
     seeds: list[int] = []
     for part in text.split(","):
         match = re.fullmatch(r"\s*(\d+)(?:\s*-\s*(\d+))?\s*", part)
-        if match is None:
+        there = range(int(match[1]), int(match[2] or match[1]) + 1) if match else ()
+        if not there:
             raise ValueError(f"seeds {text!r} cannot be read; write them as 0-4 or 0,2,5-7")
-        first, last = int(match[1]), int(match[2] or match[1])
-        if last < first:
-            raise ValueError(f"seeds {text!r} run backwards in {part!r}; write the smaller first")
-        seeds.extend(range(first, last + 1))
-    if len(set(seeds)) != len(seeds):
-        raise ValueError(f"seeds {text!r} name a seed twice; name each once")
-    return tuple(seeds)
+        seeds.extend(there)
+    return tuple(dict.fromkeys(seeds))
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,13 +92,15 @@ class Cell:
     def __post_init__(self) -> None:
         if self.profile not in PROFILES:
             raise ValueError(f"profile {self.profile!r} is unknown; choose from {list(PROFILES)}")
-        for field in ("paper", "experiment"):
-            name = getattr(self, field)
-            if not isinstance(name, str) or not _NAME.fullmatch(name):
-                raise ValueError(
-                    f"{field} {name!r} is not a name; use letters, digits, '_', '.' and '-'"
-                )
-        settings = {str(name): _plain(value, str(name)) for name, value in self.settings.items()}
+        for name in (self.paper, self.experiment):  # of folders
+            if not _NAME.fullmatch(name):
+                raise ValueError(f"{name!r} is not a name; use letters, digits, '_', '.' and '-'")
+        try:  # numpy's numbers and tuples become plain ones and lists
+            text = json.dumps(dict(self.settings), default=np.generic.item, allow_nan=False)
+        except (ValueError, TypeError) as error:
+            told = f"settings {self.settings} are not JSON data, such as finite numbers"
+            raise ValueError(told) from error
+        settings = json.loads(text)
         clash = sorted(_RESERVED & set(settings))
         if clash:
             raise ValueError(f"settings {clash} would hide columns of the tables; rename them")

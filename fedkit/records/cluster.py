@@ -6,6 +6,7 @@ shared folder, and a worker that is killed can leave nothing half-done.
 
 from __future__ import annotations
 
+import math
 import os
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,9 +22,7 @@ from fedkit.records.store import Result, Store
 __all__ = ["run_on_ray"]
 
 _RETRIES = 3  # of a cell whose worker died
-_AHEAD = 2  # how often the cores and GPUs are given away at once: none waits for the driver
-
-Needs = Callable[[Cell], tuple[float, float]]
+_LOCKS = 500  # files that the driver holds open; a process may often have 1024
 
 
 def run_on_ray(
@@ -32,7 +31,8 @@ def run_on_ray(
     store: Store,
     *,
     address: str | None = None,
-    needs: Needs = lambda cell: (1, 0),
+    cores: int = 1,
+    gpus: float = 0.0,
     progress: bool = True,
     anew: Callable[[Cell], bool] = lambda cell: False,
     on_error: str = "stop",
@@ -50,8 +50,8 @@ def run_on_ray(
     address : str, optional
         Of a Ray cluster, such as ``"auto"`` or ``"ray://head:10001"``; by default Ray is started
         on this machine and stopped at the end.
-    needs : callable
-        ``needs(cell)`` returns how many cores and GPUs (parts of one too) a cell takes.
+    cores, gpus : int, float
+        What a cell takes; part of a GPU is possible.
     on_error : {"stop", "continue"}
         After the first failure, "stop" begins no further cell, records those under way, and
         raises; "continue" keeps the failure in the outcome.  With "stop" Ray is given no more
@@ -62,47 +62,43 @@ def run_on_ray(
     CellError
         If a cell fails and `on_error` is ``"stop"``.
     ValueError
-        If no node of the cluster has what a cell needs.
+        If no node of the cluster has what a cell takes.
 
     Notes
     -----
     The driver holds the lock files of the cells that are under way, so other runners on its folder
-    leave them alone; they are at most half as many as the files that it may open (``ulimit -n``).
-    A cell whose worker dies is computed again, three times at most.  A node whose golden runs are
-    at other behaviours than the driver's refuses to compute.
+    leave them alone.  A cell whose worker dies is computed again, three times at most.  A node
+    whose golden runs are at other behaviours than the driver's refuses to compute.
     """
     ray = need("ray", extra="ray")
     waiting = deque(dict.fromkeys(cells))
     now = {cell: behaviour(cell) for cell in waiting}  # an edit during the run is not what ran
     with _connected(ray, address):
-        _check_needs(ray, {needs(cell) for cell in waiting})
-        task = ray.remote(max_retries=_RETRIES)(_task)
+        room = _room(ray, cores, gpus)
+        at_once = min(room if on_error == "stop" else 2 * room, _LOCKS)
+        task = ray.remote(max_retries=_RETRIES, num_cpus=cores, num_gpus=gpus)(_task)
 
         def submit(cell: Cell) -> Any:
-            cores, gpus = needs(cell)
-            options = task.options(num_cpus=cores, num_gpus=gpus, name=cell.key)
-            return options.remote(cell, function, now[cell], device, cores)
+            named = task.options(name=cell.key)
+            return named.remote(cell, function, now[cell], device, cores)
 
-        ahead = 1 if on_error == "stop" else _AHEAD
-        ended = _run(ray, waiting, submit, store, anew, lambda some: _fits(ray, some, needs, ahead))
+        ended = _run(ray, waiting, at_once, submit, store, anew)
         return collect(ended, waiting, progress, on_error)
 
 
 def _run(
     ray: Any,
     waiting: deque[Cell],
+    at_once: int,
     submit: Callable[[Cell], Any],
     store: Store,
     anew: Callable[[Cell], bool],
-    fits: Callable[[Sequence[Cell]], bool],
 ) -> Ended:
     """Yield the cells as they end: cell, field of the outcome, and what went wrong."""
     flying: dict[Any, tuple[Cell, ExitStack]] = {}  # with the locks that are held
     try:
         while waiting or flying:
-            while waiting and (
-                not flying or fits([*(cell for cell, _ in flying.values()), waiting[0]])
-            ):
+            while waiting and len(flying) < at_once:
                 cell, lock = waiting.popleft(), ExitStack()
                 failure: Exception | None = None
                 try:
@@ -131,24 +127,12 @@ def _run(
             lock.close()
 
 
-def _fits(ray: Any, cells: Sequence[Cell], needs: Needs, ahead: int) -> bool:
-    """Whether so many cells may be under way together, by cores, GPUs and open lock files."""
-    files = os.sysconf("SC_OPEN_MAX") if hasattr(os, "sysconf") else -1
-    have = ray.cluster_resources()
-    cores, gpus = (sum(part) for part in zip(*map(needs, cells), strict=True))
-    return (
-        cores <= ahead * have.get("CPU", 0.0)
-        and gpus <= ahead * have.get("GPU", 0.0)
-        and (files < 0 or len(cells) <= files // 2)
-    )
-
-
 def _task(
     cell: Cell,
     function: Callable[[Cell], Sequence[Result]],
     behaviour: Mapping[str, int],
     device: object,
-    cores: float,
+    cores: int,
 ) -> tuple[list[Result], dict[str, Any]]:
     """Compute one cell on a worker."""
     there = {name: version(cell.paper, name) for name in behaviour}
@@ -157,21 +141,22 @@ def _task(
             f"a node has fedkit with the golden runs {there} and the driver {dict(behaviour)}; "
             "put both on the same commit"
         )
-    threads = need("torch", extra="run").set_num_threads
-    threads(max(1, int(cores)))
+    need("torch", extra="run").set_num_threads(cores)
     return compute(cell, function, behaviour, device)
 
 
-def _check_needs(ray: Any, wanted: set[tuple[float, float]]) -> None:
-    """Refuse what would wait forever."""
+def _room(ray: Any, cores: int, gpus: float) -> int:
+    """Count how many cells the nodes take together; what none of them takes would wait forever."""
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    have = sorted({(node.get("CPU", 0.0), node.get("GPU", 0.0)) for node in nodes})
-    for cores, gpus in wanted:
-        if not any(cores <= c and gpus <= g for c, g in have):
-            raise ValueError(
-                f"a cell needs {cores:g} cores and {gpus:g} GPUs, and the nodes of this cluster "
-                f"have {', '.join(f'{c:g} and {g:g}' for c, g in have)}"
-            )
+    room = sum(
+        int(min(node.get("CPU", 0) / cores, node.get("GPU", 0) / gpus if gpus else math.inf))
+        for node in nodes
+    )
+    if not room:
+        raise ValueError(
+            f"no node of this cluster has the {cores} cores and {gpus:g} GPUs of a cell"
+        )
+    return room
 
 
 @contextmanager
@@ -184,10 +169,7 @@ def _connected(ray: Any, address: str | None) -> Iterator[None]:
     for name in ("RAY_USAGE_STATS_ENABLED", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"):
         os.environ.setdefault(name, "0")
     options: dict[str, Any] = {} if address else {"include_dashboard": False}
-    try:
-        ray.init(address or "local", log_to_driver=False, logging_level="error", **options)
-    except ConnectionError as error:
-        raise ValueError(f"no Ray cluster answers at {address}: {error}") from error
+    ray.init(address or "local", log_to_driver=False, logging_level="error", **options)
     try:
         yield
     finally:

@@ -253,8 +253,6 @@ class GoldenRun:
 
     def accept(self, why: str) -> int:
         """Run it, commit its new numbers, and return the behaviour that it is at from now on."""
-        if not why.strip():
-            raise ValueError(f"{self.id}: say why its numbers differ, with --why")
         path = _path(self.paper, self.name)
         if path is None:
             module = entered()[self.paper]

@@ -43,8 +43,6 @@ def default_root() -> Path:
     from, else ``results`` in the current folder.
     """
     named = os.environ.get("FEDKIT_RESULTS")
-    if named and Path(named).is_file():
-        raise ValueError(f"FEDKIT_RESULTS is {named!r}, a file; expected a folder of records")
     return Path(named) if named else (repository_root() or Path.cwd()) / "results"
 
 
@@ -139,20 +137,9 @@ def commit() -> str | None:
 def stamp(profile: str = "smoke", *, device: object = "cpu") -> pd.DataFrame:
     """Return the table at the foot of a notebook: what its numbers were made with.
 
-    It holds versions, profile, device class, threads and the commit, and neither paths nor the
-    name of a computer, so that two builds of one commit show the same table.
-
-    Parameters
-    ----------
-    profile : str
-        Profile that the notebook ran at.
-    device : str or torch.device
-        Device that it ran on.
-
-    Returns
-    -------
-    pandas.DataFrame
-        One column, ``value``, indexed by item.
+    One column, ``value``, indexed by item: versions, `profile` and `device` of the run, threads
+    and the commit, and neither paths nor the name of a computer, so that two builds of one commit
+    show the same table.
     """
     pd = need("pandas", extra="run")
     rows = {

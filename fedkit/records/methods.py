@@ -9,9 +9,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import re
-import signal
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -66,40 +64,16 @@ def _digits_of(top: str) -> str:
     return whole.hexdigest()[:10]
 
 
-def _told(error: BaseException) -> str:
-    """Name of an exception, and what it says; one may fail at that too."""
-    try:
-        said = str(error)
-    except Exception:
-        said = "it cannot say why"
-    return f"{type(error).__name__}: {said}" if said else type(error).__name__
-
-
 @contextmanager
 def blamed(kind: type[ValueError], told: str) -> Iterator[None]:
-    """Turn whatever a method raises into one sentence, and let Ctrl-C through, caught or not.
+    """Turn what a method raises into one sentence.
 
     A `kind` of one's own (not ValueError itself) is a sentence already, and passes as it is.
     """
-    pressed: list[int] = []
-    before: Any = signal.getsignal(signal.SIGINT)
-    main = threading.current_thread() is threading.main_thread()
-
-    def press(number: int, frame: object) -> None:
-        pressed.append(number)
-        before(number, frame)
-
-    if main and callable(before):
-        signal.signal(signal.SIGINT, press)
     try:
         yield
-    except BaseException as error:
+    except (Exception, SystemExit) as error:
         if isinstance(error, kind) and kind is not ValueError:
             raise
-        if not pressed:
-            raise kind(f"{told} {_told(error)}") from error
-    finally:
-        if main and callable(before):
-            signal.signal(signal.SIGINT, before)
-    if pressed:
-        raise KeyboardInterrupt
+        said = f": {error}" if str(error) else ""
+        raise kind(f"{told} {type(error).__name__}{said}") from error

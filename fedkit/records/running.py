@@ -15,7 +15,7 @@ from fedkit.checks import choice
 from fedkit.extras import bar, need
 from fedkit.records.cell import Cell, canonical_json
 from fedkit.records.manifest import make_manifest
-from fedkit.records.store import NewerRecordError, RecordError, Result, Store
+from fedkit.records.store import RecordError, Result, Store
 
 __all__ = ["CellError", "Outcome", "run_cells"]
 
@@ -80,7 +80,7 @@ def run_cells(
     -----
     Each cell has a lock file, so several runners, be they processes or threads, share a store
     without computing anything twice.  The lock of a runner that was killed is taken over.  An
-    unreadable record is made anew, except one that a newer fedkit wrote, which is an error.
+    unreadable record is made anew.
     """
     waiting = deque(dict.fromkeys(cells))
     now = {cell: behaviour(cell) for cell in waiting}  # an edit during the run is not what ran
@@ -130,8 +130,6 @@ def finished(cell: Cell, store: Store, anew: Callable[[Cell], bool]) -> bool:
     """Tell whether a cell has a record that is not to be made anew."""
     try:
         store.load(cell)
-    except NewerRecordError:
-        raise
     except (FileNotFoundError, RecordError):
         return False
     return not anew(cell)

@@ -6,11 +6,11 @@ with the raw values of every seed and a manifest of what made them.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import math
 import os
+import pickle
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -28,7 +28,7 @@ from fedkit.records.manifest import default_root
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["SCHEMA", "NewerRecordError", "Record", "RecordError", "Result", "Store"]
+__all__ = ["SCHEMA", "Record", "RecordError", "Result", "Store"]
 
 SCHEMA = 1
 """Version of the form of a record; a change that old readers would misread raises it."""
@@ -42,10 +42,6 @@ _HEAD = ["profile", "paper", "experiment", "key"]
 
 class RecordError(ValueError):
     """A record that cannot be trusted: damaged, of another schema, or of another cell."""
-
-
-class NewerRecordError(RecordError):
-    """A record that a newer fedkit wrote; it is never replaced."""
 
 
 @dataclass(frozen=True)
@@ -66,24 +62,12 @@ class Record:
     manifest: Mapping[str, Any]
 
     def stale(self) -> list[str]:
-        """Say which golden runs changed since the record was made; empty when it is fresh.
-
-        Raises
-        ------
-        NewerRecordError
-            If a golden run is older than the record: the checkout is behind.
-        """
+        """Say which golden runs are others than the record's; empty when it is fresh."""
         then = self.manifest.get("behaviour")
         if then is None:
             return ["(no golden run recorded)"]
         now = {name: version(self.cell.paper, name) for name in then}
-        for name in sorted(then):
-            if then[name] > now[name]:
-                raise NewerRecordError(
-                    f"record {self.cell.key} is of behaviour {then[name]} of {name} and this "
-                    f"checkout has {now[name]}; update it, or take the record out"
-                )
-        return [f"{name} {then[name]} of {now[name]}" for name in then if then[name] < now[name]]
+        return [f"{name} {then[name]} of {now[name]}" for name in then if then[name] != now[name]]
 
 
 # ------------------------------------------------------------------- the form of a record
@@ -139,15 +123,6 @@ def _unpack(item: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _own(value: Any) -> Any:
-    """Copy JSON data, so that nobody writes into what is kept."""
-    if isinstance(value, dict):
-        return {name: _own(item) for name, item in value.items()}
-    if isinstance(value, list):
-        return [_own(x) if isinstance(x, list | dict) else x for x in value]
-    return value
-
-
 def _checksum(body: Mapping[str, Any]) -> str:
     content = {name: body[name] for name in ("schema", "cell", "results", "manifest")}
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
@@ -155,25 +130,25 @@ def _checksum(body: Mapping[str, Any]) -> str:
 
 
 @lru_cache(maxsize=4096)
-def _read(path: Path, root: Path, state: tuple[int, ...]) -> Record:
-    """Read a record once for each state of its file: a page asks for the same one many times."""
-    name = path.relative_to(root)
-    profile, paper, experiment, _ = name.parts
-    again = f"make it anew with: fedkit run {paper} {experiment} --profile {profile}"
+def _read(path: Path, changed_ns: int, size: int) -> bytes:
+    """Read a record once for each state of its file: a page asks for the same one many times.
+
+    It is kept as a pickle, of which every reader has a copy.
+    """
     try:
         body = json.loads(path.read_text(encoding="utf-8"))
-        schema = body["schema"]
-        if schema == SCHEMA:
-            if body["checksum"] != _checksum(body):
-                raise ValueError("its checksum differs")
-            results = tuple(_unpack(item) for item in body["results"])
-            return Record(Cell(**body["cell"]), results, body["manifest"])
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise RecordError(f"{name} is damaged ({error}); {again}") from error
-    told = f"{name} is of schema {schema!r} and this fedkit reads schema {SCHEMA}; "
-    if isinstance(schema, int) and schema > SCHEMA:
-        raise NewerRecordError(told + "install the fedkit that wrote it")
-    raise RecordError(told + again)
+        if body["schema"] != SCHEMA:
+            raise ValueError(f"its schema is {body['schema']}, this fedkit reads {SCHEMA}")
+        if body["checksum"] != _checksum(body):
+            raise ValueError("its checksum differs")
+        results = tuple(_unpack(item) for item in body["results"])
+        return pickle.dumps(Record(Cell(**body["cell"]), results, body["manifest"]))
+    except (ValueError, KeyError, TypeError) as error:
+        profile, paper, experiment, name = path.parts[-4:]
+        raise RecordError(
+            f"{profile}/{paper}/{experiment}/{name} is damaged ({error}); make it anew with: "
+            f"fedkit run {paper} {experiment} --profile {profile}"
+        ) from error
 
 
 # ----------------------------------------------------------------------------- the store
@@ -184,9 +159,6 @@ class Store:
 
     def __init__(self, root: str | os.PathLike[str] | None = None) -> None:
         self.root = default_root() if root is None else Path(root)
-
-    def __repr__(self) -> str:
-        return f"Store({str(self.root)!r})"
 
     def path(self, cell: Cell) -> Path:
         """Return the file of a cell's record."""
@@ -209,9 +181,6 @@ class Store:
         ------
         ValueError
             If the results are not of this form or of other seeds.
-        OSError
-            If the file cannot be written, e.g. because the disk is full.  An older record stays
-            as it was, and nothing half-written is left.
         """
         body: dict[str, Any] = {
             "schema": SCHEMA,
@@ -223,13 +192,7 @@ class Store:
         path = self.path(cell)
         for left in path.parent.glob(f".{path.name}.*.tmp"):  # of a runner killed in mid-write
             left.unlink(missing_ok=True)
-        try:
-            write_text(path, json.dumps(body, separators=(",", ":"), allow_nan=False) + "\n")
-        except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                raise
-            told = "the disk is full: the record was not written; free some space and run again"
-            raise OSError(error.errno, told, str(path)) from error
+        write_text(path, json.dumps(body, separators=(",", ":"), allow_nan=False) + "\n")
         return path
 
     def load(self, cell: Cell) -> Record:
@@ -243,28 +206,19 @@ class Store:
             If it is damaged, of another schema, or of another cell.
         """
         path = self.path(cell)
-        name = path.relative_to(self.root)
         if not path.is_file():
+            name = path.relative_to(self.root)
             raise FileNotFoundError(f"no record {name}; make it with: {cell.command}")
         record = self.read(path)
         if record.cell != cell:
-            raise RecordError(
-                f"{name} holds another cell ({record.cell.key}); make it anew with: {cell.command}"
-            )
+            raise RecordError(f"{path} holds another cell; make it anew with: {cell.command}")
         return record
 
     def read(self, path: Path) -> Record:
         """Read and check the record in a file; what is returned is the caller's own."""
-        whole, root = Path(path).absolute(), self.root.absolute()
-        if not whole.is_relative_to(root) or len(whole.relative_to(root).parts) != 4:
-            raise RecordError(
-                f"{path} is no place for a record of {self!r}; expected "
-                "PROFILE/PAPER/EXPERIMENT/KEY.json in its folder"
-            )
-        there = whole.stat()
-        kept = _read(whole, root, (there.st_mtime_ns, there.st_size, there.st_ino))
-        cell = Cell(**_own(vars(kept.cell)))
-        return Record(cell, tuple(map(_own, kept.results)), _own(kept.manifest))
+        there = path.stat()
+        record: Record = pickle.loads(_read(path, there.st_mtime_ns, there.st_size))
+        return record
 
     def paths(
         self, profile: str | None = None, paper: str | None = None, experiment: str | None = None

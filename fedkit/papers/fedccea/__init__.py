@@ -1,4 +1,1 @@
 """FedCCEA: the settings, runs, tables and claims of its evaluation."""
-
-#: known without the runs, which import torch
-EXPERIMENTS = ("contribution", "learning", "cost", "dealt")

@@ -1,12 +1,1 @@
 """FedValue: the settings, runs, tables and claims of its evaluation."""
-
-#: known without the runs, which import torch
-EXPERIMENTS = (
-    "models",
-    "correlation",
-    "approximation",
-    "recommendation",
-    "security",
-    "leak",
-    "scaling",
-)
