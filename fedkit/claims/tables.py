@@ -217,10 +217,9 @@ def terminal_table(frame: pd.DataFrame, width: int) -> str:
 
 
 def verdict_named(words: str) -> str:
-    """Return the verdict that is named in full or by first words that no other has."""
+    """Return the verdict that is named in full, or by how no other begins."""
     wanted = words.strip().lower()
-    first = re.compile(rf"{re.escape(wanted)}\b")
-    fitting = [v for v in VERDICTS if v == wanted] or [v for v in VERDICTS if first.match(v)]
+    fitting = [v for v in VERDICTS if v == wanted] or [v for v in VERDICTS if v.startswith(wanted)]
     if len(fitting) != 1:
         found = "several verdicts" if fitting else "no verdict"
         raise ValueError(f"{words!r} names {found}; choose one of: {'; '.join(VERDICTS)}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from time import perf_counter
 from typing import Any
@@ -16,12 +16,11 @@ from fedkit.federated.retraining_cache import RetrainingCache
 from fedkit.learning.evaluation import Evaluator
 from fedkit.methods.fedccea import contribution_index, fit_aam, sample_sizes, simulate
 from fedkit.papers import common
-from fedkit.papers.common import chance_above, experiment
+from fedkit.papers.common import blocks, chance_above, experiment
 from fedkit.papers.fedccea import settings as given
 from fedkit.papers.fedccea import valuing as fits
 from fedkit.papers.fedccea.settings import FITS, METHODS, PARTIAL, PARTS, READINGS, Setting
 from fedkit.papers.fedccea.valuing import Valued, architecture, federation, halves, value_clients
-from fedkit.papers.registry import RunFunction, register
 from fedkit.records.cell import Cell
 from fedkit.records.golden import Tiny
 from fedkit.records.manifest import default_root
@@ -329,26 +328,6 @@ def run_cost(cell: Cell, seed: int, device: Any, progress: bool) -> dict[str, An
 
 
 _SEEDS = (0, 1, 2)
-
-
-def _seed_by_seed(
-    name: str,
-    title: str,
-    settings: Callable[[str], list[dict[str, Any]]],
-    golden: Tiny,
-    run: RunFunction | None = None,
-) -> None:
-    """Minutes each, and nothing is shared between seeds: a cell per seed, so a stop loses one."""
-    made = experiment(
-        "fedccea", name, title, settings, lambda *_: [(seed,) for seed in _SEEDS], golden, _TRAINED,
-        run=run, block=1,
-    )  # fmt: skip
-    ordered = replace(
-        made, cells=lambda *chosen: sorted(made.cells(*chosen), key=lambda cell: cell.seeds)
-    )
-    register(ordered)
-
-
 _TINY = asdict(replace(given.SCALES["smoke"][0], clients=6, rounds=4, simulations=14, samples=40))
 _VALUED = _TINY | {"distribution": "strong", "noise": "label-40", "clients": 4, "strong": 3,
                    "rounds": 2, "simulations": 12, "samples": 30}  # fmt: skip
@@ -360,10 +339,12 @@ _TRAINED = Tiny(
 #: from a part of so few simulations a fit is not determined: who is above whom is rounding's choice
 _PARTS = {"metrics.auc.*.0.*": 1.0}
 
-_seed_by_seed(
-    "contribution", "Indices, exclusion and removal (Tables 1 and 3, Figures 4 to 24)",
-    given.contribution, Tiny("contribution", run_golden, _VALUED, slack=_SLACK | _PARTS),
-    run_valued,
+# minutes each, and nothing is shared between seeds: a cell per seed, so a stop loses one
+experiment(
+    "fedccea", "contribution", "Indices, exclusion and removal (Tables 1 and 3, Figures 4 to 24)",
+    given.contribution, lambda *_: blocks(_SEEDS, 1),
+    Tiny("contribution", run_golden, _VALUED, slack=_SLACK | _PARTS), _TRAINED,
+    run=run_valued, block=1,
 )  # fmt: skip
 experiment(
     "fedccea", "learning", "Accuracy with everybody, by samples and learning rate",
@@ -374,7 +355,8 @@ experiment(
     "fedccea", "cost", "Seconds per round for 4 to 64 clients (Table 2)",
     given.COST.__getitem__, lambda *_: [(0,)], Tiny("cost", run_cost, _TINY), _TRAINED,
 )  # fmt: skip
-_seed_by_seed(
-    "dealt", "Partial participation with qualities dealt at random",
-    given.dealt, Tiny("dealt", run_dealt, _VALUED, slack=_SLACK),
+experiment(
+    "fedccea", "dealt", "Partial participation with qualities dealt at random",
+    given.dealt, lambda *_: blocks(_SEEDS, 1), Tiny("dealt", run_dealt, _VALUED, slack=_SLACK),
+    _TRAINED, block=1,
 )  # fmt: skip
