@@ -14,7 +14,7 @@ import pytest
 
 from fedkit import cli
 from fedkit.papers import registry
-from fedkit.records import Cell, CellError, Store, cluster, run_cells
+from fedkit.records import Cell, CellError, Store, run_cells
 from fedkit.records.cluster import run_on_ray
 from fedkit.records.running import alone
 
@@ -58,66 +58,6 @@ def one_machine() -> Iterator[None]:
 @pytest.fixture
 def stores(tmp_path: Path) -> tuple[Store, Store]:
     return Store(tmp_path / "here"), Store(tmp_path / "ray")
-
-
-class Pretend:
-    """Ray's functions of one machine, without processes; `log` has what was begun and how many."""
-
-    exceptions = type("exceptions", (), {"RayTaskError": type("RayTaskError", (Exception,), {})})
-
-    def __init__(self, **have: float) -> None:
-        self.have, self.log, self.under_way = have, [], 0
-
-    def is_initialized(self) -> bool:
-        return True
-
-    def nodes(self) -> list[dict[str, Any]]:
-        return [{"Alive": True, "Resources": self.have}]
-
-    def cluster_resources(self) -> dict[str, float]:
-        return self.have
-
-    def remote(self, **options: Any) -> Any:
-        return lambda task: self
-
-    def options(self, **options: Any) -> Any:
-        begin = type("begin", (), {})
-        begin.remote = self.begin
-        return begin
-
-    def begin(self, cell: Cell, function: Any, *rest: Any) -> Any:
-        self.under_way += 1
-        self.log.append(self.under_way)
-        return lambda: function(cell)
-
-    def wait(self, flying: list[Any], num_returns: int) -> Any:
-        return flying[:1], flying[1:]
-
-    def get(self, done: Any) -> Any:
-        self.under_way -= 1
-        return done(), {}
-
-    def cancel(self, left: Any, force: bool) -> None: ...
-
-
-MANY = [Cell("smoke", "toy", "table1", {"method": f"m{i}"}, (0,)) for i in range(40)]
-
-
-@pytest.fixture
-def pretend(monkeypatch: pytest.MonkeyPatch) -> Pretend:
-    made = Pretend(CPU=8.0, GPU=2.0)
-    monkeypatch.setattr(cluster, "need", lambda name, extra: made)
-    return made
-
-
-def test_a_stop_begins_no_further_cell(stores: tuple[Store, Store], pretend: Pretend) -> None:
-    for i, (cores, gpus, at_once) in enumerate([(1, 0, 8), (3, 0, 2), (1, 1, 2), (1, 0.5, 4)]):
-        pretend.log.clear()
-        store = Store(stores[0].root / str(i))
-        with pytest.raises(CellError, match="no gain"):
-            run_on_ray(MANY, fails, store, cores=cores, gpus=gpus, progress=False)
-        assert len(pretend.log) == at_once
-        assert len(store.records()) == at_once - 1
 
 
 def test_records_are_those_of_a_plain_run(one_machine: None, stores: tuple[Store, Store]) -> None:
@@ -188,8 +128,8 @@ def test_failures_stop_or_are_kept(stores: tuple[Store, Store]) -> None:
     outcome = run_on_ray(CELLS, fails, kept, progress=False, on_error="continue")
     assert [(cell, str(error)) for cell, error in outcome.failed] == [(CELLS[0], "no gain")]
     assert len(kept.records()) == 3
-    with pytest.raises(CellError, match=rf"cell {MANY[0].key} failed: no gain"):
-        run_on_ray(MANY, fails, stopped, progress=False)
+    with pytest.raises(CellError, match=rf"cell {CELLS[0].key} failed: no gain"):
+        run_on_ray(CELLS, fails, stopped, progress=False)
     assert not list(stopped.root.rglob("*.lock"))
 
 

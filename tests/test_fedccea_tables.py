@@ -149,13 +149,6 @@ def test_deals_are_a_seeds_mean():
     assert "area.dealt-connected" not in table  # of one reading
 
 
-def test_errors_stand_beside_the_mean_of_a_round():
-    found = {"aam_error": [3.0], "round_error": [2.9], "explained.p": [0.05], "falling": [0.1]}
-    row = tables.errors(seed_table([(mnist("weak", "label-10"), found)])).iloc[0]
-    assert row.name == "MNIST, weak non-IID, 10% label noise"
-    assert row.tolist() == [2.9, 3.0, 0.1, "1 of 1"]
-
-
 def test_a_gain_is_over_the_same_clients_of_the_same_seed():
     clean = mnist("iid", noisy=0.2)
     series = lossless([(clean, values([1.0, 2, 3, 4, 2.5], [1.0, 1, 1, 1, 0]))])

@@ -21,7 +21,7 @@ from fedkit.papers.fedtsv.tables import (
     timings_table,
     weights_table,
 )
-from fedkit.papers.fedtsv.timings import Timing, averaging, clock, made_up, run_timing
+from fedkit.papers.fedtsv.timings import Timing, averaging, made_up, run_timing
 from fedkit.papers.registry import get
 from fedkit.records.cell import Cell
 
@@ -145,13 +145,6 @@ def test_the_ready_made_strategy_is_that_of_the_paper():
 # timings
 
 
-def test_the_clock_keeps_the_shortest_run_and_the_last_result(monkeypatch):
-    ticks = iter([0.0, 3.0, 10.0, 11.0, 20.0, 22.0])
-    monkeypatch.setattr("time.perf_counter", lambda: next(ticks))
-    results = iter("abc")
-    assert clock(lambda: next(results)) == (1.0, "c")
-
-
 def timed(players, draws):
     """The table of a small run."""
     rows = []
@@ -184,14 +177,6 @@ def test_the_timed_cells_have_the_papers_network_and_all_participants():
     assert [c.settings["participants"] for c in cells] == [5, 10, 15, 20]
     network = fk.build("mlp-64", (1, 28, 28), 10)
     assert {c.settings["parameters"] for c in cells} == {network.n_parameters}
-
-
-def test_seconds_are_written_without_an_exponent():
-    metrics = {"seconds.exact": 0.00051, "seconds.sampled": 351.0, "error.sampled": 0.1, "size": 1}
-    metrics |= {"seconds.averaged": 1.0, "error.averaged": 0.0}
-    rows = [{"participants": 3, "seed": 0, "metric": m, "value": v} for m, v in metrics.items()]
-    row = timings_table(pd.DataFrame(rows)).loc[3]
-    assert (row["exact (s)"], row["sampled (s)"]) == ("0.00051", "350")
 
 
 def test_weights_tell_less_than_scores_and_ties_count_half():

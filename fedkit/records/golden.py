@@ -240,16 +240,12 @@ class GoldenRun:
         more = self.tiny.more(cell, device) if self.tiny.more is not None else {}
         return {**numbers, **{f"more.{name}": _json(value) for name, value in more.items()}}
 
-    def compare(self, numbers: Numbers) -> list[str]:
-        """Say where numbers differ from those committed; empty where they agree."""
-        stored = _stored(self.paper, self.name)
-        if not stored["numbers"]:
-            return [f"no numbers of {self.id} are committed; {SHIPPED}"]
-        return differences(stored["numbers"], numbers, self.tiny.slack)
-
     def check(self, device: object = "cpu") -> list[str]:
-        """Run it and say where its numbers differ from those committed."""
-        return self.compare(self.measure(device))
+        """Run it and say where its numbers differ from those committed; empty where they agree."""
+        then, now = _stored(self.paper, self.name)["numbers"], self.measure(device)
+        if not then:
+            return [f"no numbers of {self.id} are committed; {SHIPPED}"]
+        return differences(then, now, self.tiny.slack)
 
     def accept(self, why: str) -> int:
         """Run it, commit its new numbers, and return the behaviour that it is at from now on."""
@@ -260,16 +256,13 @@ class GoldenRun:
                 f"{self.id}: {module} is a single module, and golden numbers are files of a "
                 f"package; make it one: {module.rpartition('.')[2]}/__init__.py"
             )
-        numbers = self.measure()
-        if not self.compare(numbers):
-            raise ValueError(f"{self.id} gives the numbers that are committed: nothing to accept")
         stored = _stored(self.paper, self.name)
         n = int(stored["behaviour"]) + 1
         body = {
             "behaviour": n,
             "history": [*stored["history"], {"n": n, "why": why.strip(), "commit": commit()}],
             "settings": dict(self.settings),
-            "numbers": numbers,
+            "numbers": self.measure(),
         }
         write_text(path, _lines(body))
         return n
