@@ -8,7 +8,7 @@ from rounding import assert_close
 
 import fedkit as fk
 from fedkit.methods import fedccea
-from fedkit.methods.fedccea import Fit, Simulations, contribution_index, fit_aam, sample_sizes
+from fedkit.methods.fedccea import Fit, Simulations, contribution_index, fit_aam
 from fedkit.papers.fedccea import runs
 from fedkit.papers.fedccea import settings as n
 from fedkit.papers.fedccea import valuing as fits
@@ -16,7 +16,6 @@ from fedkit.papers.fedccea.runs import (
     TIE_ORDERS,
     curve_metrics,
     kept_after_removal,
-    partial_participation,
     removal_curves,
 )
 from fedkit.papers.fedccea.settings import Setting
@@ -287,21 +286,6 @@ def test_areas_and_random_orders_by_hand():
     # all alike by the rule for nobody: that is no finding of "no zeros"
     assert (index["adam"] == 0.25).all()
     assert np.isnan([metrics[f"{k}.adam"] for k in ("zeros", "smallest", "excluded")]).all()
-
-
-def test_partial_participation_draws_amounts_that_no_fit_has_seen():
-    f, asked = federation(BASE, 0), []
-
-    def train(federation, architecture, local, sizes, **_):
-        asked.append(np.asarray(sizes))
-        return np.zeros((len(sizes), 1))
-
-    partial_participation(BASE, f, {"partial-size": np.ones(BASE.clients)}, 0, train=train)
-    everybody = asked[0][0]
-    drawn = sample_sizes(f.sizes, BASE.simulations + 1, BASE.rounds, 0)
-    assert (everybody == drawn[-1]).all()
-    for other in (*drawn[:-1], *sample_sizes(f.sizes, BASE.simulations, BASE.rounds, 1)):
-        assert (everybody != other).any()
 
 
 # How the fits are compared with one another and with chance

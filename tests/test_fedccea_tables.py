@@ -211,14 +211,6 @@ def test_a_forest_has_a_panel_per_setting_on_one_scale():
     assert [len(axis.lines) for axis in printed.axes] == [2, 1]
 
 
-def test_settings_stand_in_the_papers_order():
-    order = [("mnist", "iid", "none"), ("mnist", "strong", "none"), ("mnist", "strong", "label-40"),
-             ("emnist", "iid", "none")]  # fmt: skip
-    places = [dict(zip(tables.RUN, p, strict=False)) for p in order]
-    table = seed_table([(place, {"rank.0.5": [0.1]}) for place in reversed(places)])
-    assert [name for name, _ in tables.settings(table)] == [n.setting_name(*p) for p in order]
-
-
 def test_times_by_hand():
     seconds = {"simulation": [0.3], "lockstep": [0.1], "walk": [1.0], "loo": [2.0]}
     metrics = {f"seconds.{k}": v for k, v in seconds.items()}

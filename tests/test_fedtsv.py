@@ -18,12 +18,9 @@ from fedkit.papers.fedtsv.tables import (
     over_rounds,
     study,
     study_text,
-    timings_table,
     weights_table,
 )
-from fedkit.papers.fedtsv.timings import Timing, averaging, made_up, run_timing
 from fedkit.papers.registry import get
-from fedkit.records.cell import Cell
 
 BASE = paper.Setting(
     "tsv", "digits", "digits", model="mlp-8", clients=12, skewed=2, malicious=3, rounds=6,
@@ -143,33 +140,6 @@ def test_the_ready_made_strategy_is_that_of_the_paper():
 
 
 # timings
-
-
-def timed(players, draws):
-    """The table of a small run."""
-    rows = []
-    for k in players:
-        setting = Timing(k, 200)
-        cell = Cell("smoke", "fedtsv", "timings", asdict(setting), tuple(range(draws)))
-        for result in run_timing(cell, None, False):
-            for name, value in result["metrics"].items():
-                row = {"participants": k, "seed": result["seed"], "metric": name, "value": value}
-                rows.append(row)
-    return timings_table(pd.DataFrame(rows))
-
-
-def test_errors_are_those_of_as_many_coalitions_as_in_the_records():
-    game = averaging(*made_up(5, 200))
-    exact = fk.shapley(game).values
-    errors = [
-        np.abs(fk.estimate(game, fk.PermutationSampling(), budget=12, seed=i).values - exact).mean()
-        for i in range(4)
-    ]
-    row = timed((5,), 4).loc[5]
-    assert float(row["error of sampling"].split()[0]) == pytest.approx(np.mean(errors), abs=6e-4)
-    assert float(row["size of a value"]) == pytest.approx(np.abs(exact).mean(), abs=6e-4)
-    assert float(row["difference of averaging"]) < 1e-6
-    assert min(float(row["exact (s)"]), float(row["sampled (s)"])) > 0
 
 
 def test_the_timed_cells_have_the_papers_network_and_all_participants():

@@ -20,7 +20,7 @@ from filelock import FileLock
 from toyrecords import cell, compute
 
 from fedkit.papers.staleness import SIZE_LIMIT, check_records, stale_records
-from fedkit.records import Cell, CellError, RecordError, Store, parse_seeds, run_cells, running
+from fedkit.records import Cell, CellError, RecordError, Store, parse_seeds, run_cells
 from fedkit.records import manifest as provenance
 from fedkit.records import store as records
 
@@ -231,16 +231,6 @@ def test_finished_cells_are_skipped(store: Store) -> None:
     assert manifest["evaluations"] == 15
     assert manifest["data"] == [{"name": "toy", "source": "made here", "checksum": "0"}]
     assert "fedkit." not in json.dumps(manifest)  # moving a module makes no record stale
-
-
-def test_what_a_cell_leaves_in_a_cycle_is_freed(store, monkeypatch):
-    freed: list[bool] = []
-    monkeypatch.setattr(running.gc, "collect", lambda: freed.append(True))
-    run_cells([cell("a")], compute, store, progress=False)
-    assert not freed  # a quick one leaves little
-    monkeypatch.setattr(running, "_COLLECT_AFTER", -1.0)
-    run_cells([cell("b"), cell("c")], compute, store, progress=False)
-    assert len(freed) == 2
 
 
 def test_failures_stop_or_are_kept(store: Store) -> None:
