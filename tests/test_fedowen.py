@@ -72,9 +72,7 @@ def test_the_papers_statements_about_its_estimator_are_off():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        *((lambda q=q: level_weights(3, q), "levels is") for q in (0, 1.5, -2, math.nan)),
         (lambda: walk_mean(TableGame(np.arange(256) / 255), 0.5), "7 at the most"),
-        (lambda: walk_mean(HALVES, 1.2), "between 0 and 1"),
         (lambda: paper.strategy(replace(SMALL, method="best")), "unknown method 'best'"),
         (lambda: fedms.strategy(fedms.Setting("best", "", "", ""), 10), "unknown method 'best'"),
         (lambda: fedtsv.strategy(fedtsv.Setting("best", "", "")), "unknown method 'best'"),

@@ -149,19 +149,16 @@ def keep(cells: Sequence[Cell], name: str, value: Any) -> list[Cell]:
     The name ``key`` stands for the name of a record, or its ten digits alone.  Where no cell is
     kept, a ValueError lists the settings or values there are.
     """
-    read = value
-    if isinstance(value, str):
-        try:
-            read = json.loads(value)
-        except ValueError:
-            read = {"True": True, "False": False, "None": None}.get(value, value)
+    try:
+        read = json.loads(value)
+    except (ValueError, TypeError):  # a word, or no text at all
+        read = value
 
     def fits(cell: Cell) -> bool:
         if name == "key":
             return value in (cell.key, cell.digest)
-        if name not in cell.settings:
-            return False
-        return cell.settings[name] in (value, read) or str(cell.settings[name]) == value
+        there = cell.settings.get(name)
+        return name in cell.settings and (there in (value, read) or str(there) == value)
 
     if kept := [cell for cell in cells if fits(cell)]:
         return kept

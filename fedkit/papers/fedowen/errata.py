@@ -40,8 +40,6 @@ def level_weights(n_players: int, levels: float) -> FloatArray:
     inclusion levels i/Q: ``(1/Q) sum_i int_0^(i/Q) t^s (1-t)^(n-1-s) dt`` (proved in the chapter on
     theory); Q = 1 gives Shapley's.
     """
-    if not (levels >= 1 and (levels == math.inf or levels == int(levels))):
-        raise ValueError(f"levels is {levels}; expected a whole number from 1, or math.inf")
     if levels == math.inf:
         return beta_weights(n_players, 2, 1) / 2
     from fedkit.methods.fedowen import OwenSampling  # it brings torch
@@ -60,8 +58,6 @@ def walk_mean(game: Game, level: float, eta: float | None = None) -> tuple[Float
     n = game.n_players
     if n > 7:
         raise ValueError(f"the game has {n} players; orders are enumerated for 7 at the most")
-    if not 0.0 <= level <= 1.0:
-        raise ValueError(f"level is {level}; an inclusion probability lies between 0 and 1")
     coalitions, table = all_coalitions(n), tabulate(game).values
     values, evaluations = np.zeros(n), 0.0
     for members in coalitions:
