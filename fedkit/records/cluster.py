@@ -11,12 +11,13 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 from fedkit.extras import need
 from fedkit.records.cell import Cell
 from fedkit.records.golden import version
-from fedkit.records.running import Ended, Outcome, collect, compute, hold
+from fedkit.records.running import Anew, Ended, Job, Outcome, compute, hold, run_cells
 from fedkit.records.store import Result, Store
 
 __all__ = ["run_on_ray"]
@@ -33,18 +34,14 @@ def run_on_ray(
     address: str | None = None,
     cores: int = 1,
     gpus: float = 0.0,
-    progress: bool = True,
-    anew: Callable[[Cell], bool] = lambda cell: False,
-    on_error: str = "stop",
-    behaviour: Callable[[Cell], Mapping[str, int]] = lambda cell: {},
-    device: object = "cpu",
+    **options: Any,
 ) -> Outcome:
     """Compute the cells that have no record yet as Ray tasks, and record each when it is done.
 
     Parameters
     ----------
-    cells, store, progress, anew, behaviour, device
-        As for :func:`fedkit.records.running.run_cells`.
+    cells, store, **options
+        As for :func:`fedkit.records.running.run_cells`, with its errors.
     function : callable
         As there; it travels to the nodes by pickle.
     address : str, optional
@@ -52,15 +49,9 @@ def run_on_ray(
         on this machine and stopped at the end.
     cores, gpus : int, float
         What a cell takes; part of a GPU is possible.
-    on_error : {"stop", "continue"}
-        After the first failure, "stop" begins no further cell, records those under way, and
-        raises; "continue" keeps the failure in the outcome.  With "stop" Ray is given no more
-        cells than its cores and GPUs take at once, with "continue" twice as many, which wait there.
 
     Raises
     ------
-    CellError
-        If a cell fails and `on_error` is ``"stop"``.
     ValueError
         If no node of the cluster has what a cell takes.
 
@@ -68,33 +59,28 @@ def run_on_ray(
     -----
     The driver holds the lock files of the cells that are under way, so other runners on its folder
     leave them alone.  A cell whose worker dies is computed again, three times at most.  A node
-    whose golden runs are at other behaviours than the driver's refuses to compute.
+    whose golden runs are at other behaviours than the driver's refuses to compute.  After a failure
+    that stops the run, cells under way are recorded.
     """
     ray = need("ray", extra="ray")
-    waiting = deque(dict.fromkeys(cells))
-    now = {cell: behaviour(cell) for cell in waiting}  # an edit during the run is not what ran
     with _connected(ray, address):
-        room = _room(ray, cores, gpus)
-        at_once = min(room if on_error == "stop" else 2 * room, _LOCKS)
+        at_once = min(_room(ray, cores, gpus), _LOCKS)
         task = ray.remote(max_retries=_RETRIES, num_cpus=cores, num_gpus=gpus)(_task)
-
-        def submit(cell: Cell) -> Any:
-            named = task.options(name=cell.key)
-            return named.remote(cell, function, now[cell], device, cores)
-
-        ended = _run(ray, waiting, at_once, submit, store, anew)
-        return collect(ended, waiting, progress, on_error)
+        engine = partial(_tasks, ray, task, cores, at_once)
+        return run_cells(cells, function, store, engine=engine, **options)
 
 
-def _run(
+def _tasks(
     ray: Any,
-    waiting: deque[Cell],
+    task: Any,
+    cores: int,
     at_once: int,
-    submit: Callable[[Cell], Any],
+    waiting: deque[Cell],
+    job: Job,
     store: Store,
-    anew: Callable[[Cell], bool],
+    anew: Anew,
 ) -> Ended:
-    """Yield the cells as they end: cell, field of the outcome, and what went wrong."""
+    """Compute cells as Ray tasks, some at once, and yield them as they end."""
     flying: dict[Any, tuple[Cell, ExitStack]] = {}  # with the locks that are held
     try:
         while waiting or flying:
@@ -104,7 +90,8 @@ def _run(
                 try:
                     word = lock.enter_context(hold(cell, store, anew))
                     if not word:
-                        flying[submit(cell)] = cell, lock
+                        begun = task.options(name=cell.key).remote(cores, *job(cell))
+                        flying[begun] = cell, lock
                 except Exception as error:
                     word, failure = "failed", error
                 if word:
@@ -128,11 +115,11 @@ def _run(
 
 
 def _task(
+    cores: int,
     cell: Cell,
     function: Callable[[Cell], Sequence[Result]],
     behaviour: Mapping[str, int],
     device: object,
-    cores: int,
 ) -> tuple[list[Result], dict[str, Any]]:
     """Compute one cell on a worker."""
     there = {name: version(cell.paper, name) for name in behaviour}

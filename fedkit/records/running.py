@@ -21,7 +21,13 @@ __all__ = ["CellError", "Outcome", "run_cells"]
 
 _COLLECT_AFTER = 2.0  # seconds that a cell took
 
+Anew = Callable[[Cell], bool]
+Job = Callable[[Cell], tuple[Any, ...]]
+"""What :func:`compute` takes to compute a cell."""
 Ended = Iterator[tuple[Cell, str, Exception | None]]
+"""Cells as they end: cell, field of the outcome, and what went wrong."""
+Engine = Callable[[deque[Cell], Job, Store, Anew], Ended]
+"""It takes what is to be computed from those that wait, which may be cleared under it."""
 
 
 class CellError(RuntimeError):
@@ -38,16 +44,32 @@ class Outcome:
     failed: list[tuple[Cell, Exception]] = field(default_factory=list)
 
 
+def one_by_one(waiting: deque[Cell], job: Job, store: Store, anew: Anew) -> Ended:
+    """Compute cells in this process, and yield them as they end."""
+    while waiting:
+        cell, start = waiting.popleft(), time.perf_counter()
+        try:
+            with hold(cell, store, anew) as word:
+                if not word:
+                    store.save(cell, *compute(*job(cell)))
+            yield cell, word or "computed", None
+        except Exception as error:
+            yield cell, "failed", error
+        if time.perf_counter() - start > _COLLECT_AFTER:
+            gc.collect()  # federations sit in reference cycles; tensors do not alarm Python
+
+
 def run_cells(
     cells: Sequence[Cell],
     function: Callable[[Cell], Sequence[Result]],
     store: Store,
     *,
     progress: bool = True,
-    anew: Callable[[Cell], bool] = lambda cell: False,
+    anew: Anew = lambda cell: False,
     on_error: str = "stop",
     behaviour: Callable[[Cell], Mapping[str, int]] = lambda cell: {},
     device: object = "cpu",
+    engine: Engine = one_by_one,
 ) -> Outcome:
     """Compute the cells that have no record yet, and record each as soon as it is done.
 
@@ -65,6 +87,8 @@ def run_cells(
         ``behaviour(cell)`` returns what its golden runs are at (:mod:`fedkit.records.golden`).
     device : str or torch.device
         Device of the run, for the manifest.
+    engine : callable
+        How cells are computed: here, one by one, or as :func:`fedkit.records.cluster.run_on_ray`.
 
     Returns
     -------
@@ -82,29 +106,11 @@ def run_cells(
     without computing anything twice.  The lock of a runner that was killed is taken over.  An
     unreadable record is made anew.
     """
+    choice("on_error", on_error, ("stop", "continue"))
     waiting = deque(dict.fromkeys(cells))
     now = {cell: behaviour(cell) for cell in waiting}  # an edit during the run is not what ran
-
-    def ended() -> Ended:
-        while waiting:
-            cell, start = waiting.popleft(), time.perf_counter()
-            try:
-                with hold(cell, store, anew) as word:
-                    if not word:
-                        store.save(cell, *compute(cell, function, now[cell], device))
-                yield cell, word or "computed", None
-            except Exception as error:
-                yield cell, "failed", error
-            if time.perf_counter() - start > _COLLECT_AFTER:
-                gc.collect()  # federations sit in reference cycles; tensors do not alarm Python
-
-    return collect(ended(), waiting, progress, on_error)
-
-
-def collect(ended: Ended, waiting: deque[Cell], progress: bool, on_error: str) -> Outcome:
-    """Sort cells as they end; after a failure nothing that waits is begun, unless it is kept."""
-    choice("on_error", on_error, ("stop", "continue"))
     outcome = Outcome()
+    ended = engine(waiting, lambda cell: (cell, function, now[cell], device), store, anew)
     for cell, word, error in bar(ended, progress, "cell", total=len(waiting)):
         getattr(outcome, word).append(cell if error is None else (cell, error))
         if error is not None and on_error == "stop":
@@ -116,7 +122,7 @@ def collect(ended: Ended, waiting: deque[Cell], progress: bool, on_error: str) -
 
 
 @contextmanager
-def hold(cell: Cell, store: Store, anew: Callable[[Cell], bool]) -> Iterator[str]:
+def hold(cell: Cell, store: Store, anew: Anew) -> Iterator[str]:
     """Take the lock of a cell; yield where in the outcome it belongs if that is not to be."""
     if finished(cell, store, anew):
         yield "skipped"
@@ -126,7 +132,7 @@ def hold(cell: Cell, store: Store, anew: Callable[[Cell], bool]) -> Iterator[str
         yield "busy" if not ours else "skipped" if finished(cell, store, anew) else ""
 
 
-def finished(cell: Cell, store: Store, anew: Callable[[Cell], bool]) -> bool:
+def finished(cell: Cell, store: Store, anew: Anew) -> bool:
     """Tell whether a cell has a record that is not to be made anew."""
     try:
         store.load(cell)
