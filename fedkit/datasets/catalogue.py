@@ -10,43 +10,29 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from fedkit.datasets.readers import (
     CIFAR_CLASSES,
-    CifarBatches,
-    CifarZip,
     DamagedDataError,
-    Digits,
-    DownloadError,
     Edition,
-    Idx,
     MissingDataError,
-    Npz,
     Raw,
+    cifar_batches,
+    cifar_zip,
     damaged,
+    digits,
+    idx,
+    not_fetched,
+    npz,
     read_checked,
     user_cache,
 )
 from fedkit.extras import need
 
-__all__ = [
-    "ELSEWHERE",
-    "SETS",
-    "FileReport",
-    "Spec",
-    "available",
-    "canonical",
-    "data_root",
-    "find",
-    "get",
-    "missing",
-    "names",
-    "read",
-    "report",
-    "verify",
-]
+__all__ = ["FileReport", "available", "data_root", "get", "names", "verify"]
 
 
 @dataclass(frozen=True)
@@ -78,14 +64,18 @@ class FileReport:
     detail: str = ""
 
 
-def _idx(folder: str, train: str, test: str, *md5: str) -> tuple[str, dict[str, str | None]]:
-    """Name an edition of idx files, and its files with the digests of their content."""
+def _idx(
+    folder: str, train: str, test: str, *md5: str, note: str = "",
+    sizes: tuple[int, int] | None = None, **how: Any,
+) -> Edition:  # fmt: skip
+    """Make an edition of idx files with the digests of their content."""
     names = [
         f"{folder}/{part}-{kind}-ubyte"
         for part in (train, test)
         for kind in ("images-idx3", "labels-idx1")
     ]
-    return f"idx files in {folder}", dict(zip(names, md5 or [None] * 4, strict=True))
+    digests: dict[str, str | None] = dict(zip(names, md5 or [None] * 4, strict=True))
+    return Edition(f"idx files in {folder}", digests, partial(idx, **how), note, sizes)
 
 
 def _med(title: str, md5: str, classes: tuple[str, ...]) -> Spec:
@@ -94,7 +84,9 @@ def _med(title: str, md5: str, classes: tuple[str, ...]) -> Spec:
         "official training split as training pool, official test split as test set; the official "
         "validation split is not used, the server's validation images come from the training pool"
     )
-    edition = Npz("MedMNIST npz file, 28 x 28", {f"medmnist/{kind.lower()}.npz": md5}, note)
+    edition = Edition(
+        "MedMNIST npz file, 28 x 28", {f"medmnist/{kind.lower()}.npz": md5}, npz, note
+    )
     return Spec(title, classes, (kind,), (edition,))
 
 
@@ -117,36 +109,36 @@ _BATCHES = {
 SETS: dict[str, Spec] = {
     "digits": Spec(
         "scikit-learn's digits, 8 x 8 grey", _DIGITS, (),
-        (Digits("embedded in scikit-learn", {},
-                "grey levels 0 to 16; of each class every fifth image is a test image"),),
+        (Edition("embedded in scikit-learn", {}, digits,
+                 "grey levels 0 to 16; of each class every fifth image is a test image"),),
     ),
     "mnist": Spec(
         "MNIST, 28 x 28 grey", _DIGITS, ("MNIST",),
-        (Idx(*_idx("MNIST/raw", "train", "t10k",
-                   "6bbc9ace898e44ae57da46a324031adb", "a25bea736e30d166cdddb491f175f624",
-                   "2646ac647ad5339dbf082846283269ea", "27ae3e4e09519cfbb04c329615203637")),),
+        (_idx("MNIST/raw", "train", "t10k",
+              "6bbc9ace898e44ae57da46a324031adb", "a25bea736e30d166cdddb491f175f624",
+              "2646ac647ad5339dbf082846283269ea", "27ae3e4e09519cfbb04c329615203637"),),
     ),
     "fashionmnist": Spec(
         "Fashion-MNIST, 28 x 28 grey", _FASHION, ("FashionMNIST",),
-        (Idx(*_idx("FashionMNIST/raw", "train", "t10k",
-                   "f4a8712d7a061bf5bd6d2ca38dc4d50a", "9018921c3c673c538a1fc5bad174d6f9",
-                   "8181f5470baa50b63fa0f6fddb340f0a", "15d484375f8d13e6eb1aabb0c3f46965")),),
+        (_idx("FashionMNIST/raw", "train", "t10k",
+              "f4a8712d7a061bf5bd6d2ca38dc4d50a", "9018921c3c673c538a1fc5bad174d6f9",
+              "8181f5470baa50b63fa0f6fddb340f0a", "15d484375f8d13e6eb1aabb0c3f46965"),),
     ),
     "cifar10": Spec(
-        "CIFAR-10, 32 x 32 colour",
-        CIFAR_CLASSES,
-        ("CIFAR10",),
+        "CIFAR-10, 32 x 32 colour", CIFAR_CLASSES, ("CIFAR10",),
         (
-            CifarBatches(
+            Edition(
                 "official Python batches in cifar-10-batches-py",
                 {f"cifar-10-batches-py/{name}": md5 for name, md5 in _BATCHES.items()},
+                cifar_batches,
             ),
-            CifarZip(
+            Edition(
                 "JPEG copies in cifar10/cifar10.zip",
                 {
                     "cifar10/cifar10.zip": "8882bd9251c93a93c04ee4c3beb41d5b",
                     "cifar10/train_labels_official_order.txt": "25fae41a566bb218cee2a1695551982e",
                 },
+                cifar_zip,
                 "images are JPEG copies (quality 75) of the official ones, in the official order "
                 "for training and class by class for test; accuracies are not strictly comparable "
                 "with those on the lossless images",
@@ -154,22 +146,18 @@ SETS: dict[str, Spec] = {
         ),
     ),
     "emnist-letters": Spec(
-        "EMNIST letters, 28 x 28 grey",
-        _LETTERS,
-        ("EMNIST", "letters"),
+        "EMNIST letters, 28 x 28 grey", _LETTERS, ("EMNIST", "letters"),
         (
-            Idx(
-                *_idx("EMNIST/raw", "emnist-letters-train", "emnist-letters-test"),
-                "whole letters split; upper and lower case merged; images turned upright",
+            _idx(
+                "EMNIST/raw", "emnist-letters-train", "emnist-letters-test",
+                note="whole letters split; upper and lower case merged; images turned upright",
                 sizes=(124_800, 20_800), first_label=1, transposed=True,
             ),
-            Idx(
-                *_idx(
-                    "EMNIST-subset/raw", "emnist-letters-train", "emnist-letters-test",
-                    "a10c68649cb3038478a8e67799bbb8e0", "864044dcf59bb9743a66baade7c1402c",
-                    "74d75f7eda9d8d00182a8e0f6dfd25a5", "cb7cdbb5938c36a64069ad07a8255cf1",
-                ),
-                "subset: the first 2,000 training and 400 test images of each letter; upper "
+            _idx(
+                "EMNIST-subset/raw", "emnist-letters-train", "emnist-letters-test",
+                "a10c68649cb3038478a8e67799bbb8e0", "864044dcf59bb9743a66baade7c1402c",
+                "74d75f7eda9d8d00182a8e0f6dfd25a5", "cb7cdbb5938c36a64069ad07a8255cf1",
+                note="subset: the first 2,000 training and 400 test images of each letter; upper "
                 "and lower case merged; images turned upright",
                 first_label=1, transposed=True,
             ),
@@ -177,12 +165,11 @@ SETS: dict[str, Spec] = {
     ),
     "femnist": Spec(
         "EMNIST by class (the images of FEMNIST), 28 x 28 grey",
-        _DIGITS + _LETTERS + tuple(string.ascii_lowercase),
-        ("EMNIST", "byclass"),
+        _DIGITS + _LETTERS + tuple(string.ascii_lowercase), ("EMNIST", "byclass"),
         (
-            Idx(
-                *_idx("EMNIST/raw", "emnist-byclass-train", "emnist-byclass-test"),
-                "EMNIST by class; images turned upright; writers are not known in this "
+            _idx(
+                "EMNIST/raw", "emnist-byclass-train", "emnist-byclass-test",
+                note="EMNIST by class; images turned upright; writers are not known in this "
                 "edition, so clients are made by a scheme and not by writer",
                 sizes=(697_932, 116_323), transposed=True,
             ),
@@ -257,40 +244,21 @@ def available(name: str, root: str | os.PathLike[str] | None = None) -> str | No
     return None if edition is None else edition.source
 
 
-def missing(name: str, root: Path) -> MissingDataError:
-    """Name what was looked for, where, and how to get it."""
-    lacking = []
-    for edition in SETS[name].editions:
-        absent = [file for file, path in edition.files(root).items() if path is None]
-        lacking.append(f"{absent[0]}" + (f" and {len(absent) - 1} more" if absent[1:] else ""))
-    message = (
-        f"data set {name!r} is not in {root} (looked for {', or '.join(lacking)}); fetch it with "
-        f"`fedkit data get {name}`, or set FEDKIT_DATA to a folder that has it"
-    )
-    if name == "femnist" and find("emnist-letters", root) is not None:
-        message += (
-            "; 'emnist-letters' is present there and is another data set (26 letters instead of "
-            "62 characters): ask for it by that name if it serves you"
-        )
-    return MissingDataError(message)
-
-
 def read(name: str, edition: Edition, root: Path, verify: bool) -> Raw:
     """Read an edition of a data set and check its labels against its images and classes."""
     raw, last = edition.read(root, verify), len(SETS[name].classes) - 1
     for images, labels in (raw[:2], raw[2:]):
-        if images.dtype != np.uint8 or images.ndim not in (3, 4):
-            raise damaged(edition.source, "uint8 images", f"{images.dtype}{images.shape}")
-        if labels.shape != images.shape[:1]:
-            raise damaged(edition.source, f"{len(images)} labels", f"shape {labels.shape}")
-        if labels.dtype.kind not in "biu":
-            raise damaged(edition.source, "whole numbers as labels", labels.dtype)
+        if images.dtype != np.uint8 or images.shape[1:] != raw.x_train.shape[1:]:
+            raise damaged(
+                edition.source, "uint8 images of one shape", f"{images.dtype}{images.shape}"
+            )
+        if labels.shape != images.shape[:1] or labels.dtype.kind not in "iu":
+            raise damaged(
+                edition.source, f"{len(images)} whole labels", f"{labels.dtype}{labels.shape}"
+            )
         if len(labels) and not 0 <= labels.min() <= labels.max() <= last:
             found = f"{labels.min()} to {labels.max()}"
             raise damaged(edition.source, f"labels 0 to {last}, counted from 0", found)
-    shape, tested = raw.x_train.shape[1:], raw.x_test.shape[1:]
-    if tested != shape:
-        raise damaged(edition.source, f"test images of {shape} as in training", tested)
     return raw
 
 
@@ -315,12 +283,9 @@ def verify(name: str, root: str | os.PathLike[str] | None = None) -> list[FileRe
         elif md5 is None:
             reports.append(FileReport(file, "unchecked", "no published digest; structure only"))
         else:
-            reports.append(
-                report(file, f"md5 {md5}", partial(read_checked, path, md5, edition.most))
-            )
+            reports.append(report(file, f"md5 {md5}", partial(read_checked, path, md5)))
     if complete and (not edition.md5 or None in edition.md5.values()):
-        structure = partial(read, name, edition, folder, True)
-        reports.append(report(name, edition.source, structure))
+        reports.append(report(name, edition.source, partial(read, name, edition, folder, True)))
     return reports
 
 
@@ -338,7 +303,7 @@ def _fetch(name: str, folder: Path) -> None:
     """Download a data set into an empty folder, in the layout of its own package."""
     spec = SETS[name]
     kind, *split = spec.fetcher
-    if isinstance(spec.editions[0], Npz):
+    if spec.editions[0].parse is npz:
         (folder / "medmnist").mkdir()
         medmnist = need("medmnist", extra="run")
         getattr(medmnist, kind)(split="train", download=True, root=str(folder / "medmnist"))
@@ -383,9 +348,5 @@ def get(name: str, root: str | os.PathLike[str] | None = None) -> str:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 path.replace(target)
     except (OSError, RuntimeError, DamagedDataError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise DownloadError(
-            f"data set {name!r} could not be fetched into {folder}: {reason}; place "
-            f"{', '.join(edition.md5)} there by hand, or try again (FEDKIT_DATA names the folder)"
-        ) from error
+        raise not_fetched(name, folder, error, ", ".join(edition.md5)) from error
     return edition.source

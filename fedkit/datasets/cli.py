@@ -46,20 +46,14 @@ def list_sets(root: Root = None) -> None:
     """List the known data sets and the edition that is there."""
     folder = data_root(root)
     typer.echo(f"data folder: {folder}" + ("" if folder.is_dir() else ", which does not exist"))
-    images = {name: (f"{len(spec.classes)} classes", spec.title) for name, spec in SETS.items()}
-    tables = {name: (f"{len(spec.counts)} classes", spec.title) for name, spec in TABLES.items()}
     for heading, sets in (
-        ("images, read by fedkit.load:", images),
-        ("tables, read by fedkit.datasets.load_table:", tables),
-        (
-            "ratings, read by fedkit.datasets.load_movielens:",
-            {name: ("", title) for name, title in RATINGS.items()},
-        ),
+        ("images, read by fedkit.load:", SETS),
+        ("tables, read by fedkit.datasets.load_table:", TABLES),
+        ("ratings, read by fedkit.datasets.load_movielens:", RATINGS),
     ):
         typer.echo(heading)
-        for name, (classes, title) in sets.items():
-            edition = _edition(name, root) or "missing"
-            typer.echo(f"{name:<14}  {classes:>10}  {edition:<50}  {title}")
+        for name, spec in sets.items():
+            typer.echo(f"{name:<14}  {_edition(name, root) or 'missing':<50}  {spec.title}")
 
 
 @app.command("get")

@@ -16,7 +16,8 @@ import numpy as np
 import torch
 
 from fedkit.checks import flag, one_line
-from fedkit.datasets.catalogue import SETS, canonical, data_root, find, missing, read
+from fedkit.datasets.catalogue import SETS, canonical, data_root, find, read
+from fedkit.datasets.readers import missing
 
 __all__ = ["Dataset", "load"]
 
@@ -146,7 +147,9 @@ def load(name: str, root: str | os.PathLike[str] | None = None, *, verify: bool 
     flag("verify", verify)
     edition = find(name, folder)
     if edition is None:
-        raise missing(name, folder)
+        files = [edition.files(folder).items() for edition in SETS[name].editions]
+        looked = [next(file for file, path in each if path is None) for each in files]
+        raise missing(name, folder, ", or ".join(looked))
     raw = read(name, edition, folder, verify)
     return Dataset(
         name=name,

@@ -24,15 +24,7 @@ import numpy.typing as npt
 from fedkit.atomic import write_bytes
 from fedkit.checks import choice, one_line, whole
 from fedkit.datasets.catalogue import data_root
-from fedkit.datasets.readers import (
-    BROKEN,
-    MOST,
-    DamagedDataError,
-    DownloadError,
-    MissingDataError,
-    at_most,
-    damaged,
-)
+from fedkit.datasets.readers import BROKEN, damaged, missing, not_fetched
 from fedkit.extras import need
 from fedkit.streams import Streams
 
@@ -41,7 +33,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AGE_BANDS",
-    "RATINGS",
     "MovieLens",
     "fetch",
     "find_ratings",
@@ -49,7 +40,6 @@ __all__ = [
     "made_up_ratings",
 ]
 
-RATINGS = {"ml-1m": "MovieLens 1M", "ml-100k": "MovieLens 100K"}
 #: first year of each band of age in MovieLens-1M; the years of the 100K edition are put into these
 AGE_BANDS = (1, 18, 25, 35, 45, 50, 56)
 
@@ -58,6 +48,7 @@ AGE_BANDS = (1, 18, 25, 35, 45, 50, 56)
 class _Edition:
     """Files of one official archive and how they are written."""
 
+    title: str
     ratings: str
     users: str
     separators: tuple[bytes, bytes]  # of ratings and of users
@@ -65,13 +56,15 @@ class _Edition:
     md5: str  # of the archive, as published beside it
 
 
-_EDITIONS = {
+RATINGS = {
     "ml-1m": _Edition(
-        "ratings.dat", "users.dat", (b"::", b"::"), ("user", "gender", "age", "occupation", "zip"),
+        "MovieLens 1M", "ratings.dat", "users.dat", (b"::", b"::"),
+        ("user", "gender", "age", "occupation", "zip"),
         "c4d9eecfca2ab87c1945afe126590906",
     ),
     "ml-100k": _Edition(
-        "u.data", "u.user", (b"\t", b"|"), ("user", "age", "gender", "occupation", "zip"),
+        "MovieLens 100K", "u.data", "u.user", (b"\t", b"|"),
+        ("user", "age", "gender", "occupation", "zip"),
         "0e33842e24a9c977be4e0107933c0723",
     ),
 }  # fmt: skip
@@ -102,16 +95,13 @@ class MovieLens:
     source: str = "made up"
 
     def __post_init__(self) -> None:
-        stars = self.ratings
-        if stars.ndim != 2 or stars.dtype != np.uint8 or not stars.size or int(stars.max()) > 5:
+        stars, people = self.ratings, self.demographics.shape
+        known = stars.ndim == 2 and stars.dtype == np.uint8 and stars.size and stars.max() <= 5
+        if not known or people != (len(stars), 3):
             raise ValueError(
-                f"ratings are {stars.dtype}{list(stars.shape)}; uint8[users, movies] with stars up "
-                "to 5 and at least one user and movie is expected"
-            )
-        if self.demographics.shape != (len(stars), 3):
-            raise ValueError(
-                f"demographics have shape {self.demographics.shape}; one row for each of the "
-                f"{len(stars)} users with gender, age and occupation is expected"
+                f"ratings are {stars.dtype}{list(stars.shape)} and demographics {list(people)}; "
+                "expected uint8[users, movies] with stars up to 5, and gender, age and occupation "
+                "of each user"
             )
 
     @cached_property
@@ -152,23 +142,15 @@ def load_movielens(name: str = "ml-1m", root: str | os.PathLike[str] | None = No
     """
     edition, folder = _edition(name), data_root(root)
     source = find_ratings(name, root)
-    if source is None:
-        raise MissingDataError(
-            f"data set {name!r} is not in {folder} (looked for {name}/{edition.ratings} and "
-            f"{name}.zip); fetch it with `fedkit data get {name}`, or unpack the "
-            f"official archive {_url(name)} there, or set FEDKIT_DATA to a folder that has it"
-        )
     files = (edition.ratings, edition.users)
+    if source is None:
+        raise missing(name, folder, f"{name}/{edition.ratings} and {name}.zip")
     if source == f"{name}.zip":
-        path = folder / source
         try:
-            with zipfile.ZipFile(path) as archive:
-                packed = (archive.open(f"{name}/{file}") for file in files)
-                ratings, users = (at_most(MOST, file, path) for file in packed)
-        except DamagedDataError:
-            raise
+            with zipfile.ZipFile(folder / source) as archive:
+                ratings, users = (archive.read(f"{name}/{file}") for file in files)
         except BROKEN as error:
-            raise damaged(path, "the official archive", error) from error
+            raise damaged(folder / source, "the official archive", error) from error
     else:
         ratings, users = ((folder / name / file).read_bytes() for file in files)
     ids, demographics = _users(name, users)
@@ -187,30 +169,22 @@ def fetch(name: str = "ml-1m", root: str | os.PathLike[str] | None = None) -> Pa
         The archive; it is read as it is, without unpacking.
     """
     edition, folder = _edition(name), data_root(root)
-    target, url = folder / f"{name}.zip", _url(name)
-    by_hand = f"download {url} by hand, place it in {folder}, and check the licence in its README"
+    target = folder / f"{name}.zip"
+    url = f"https://files.grouplens.org/datasets/movielens/{name}.zip"
     try:
         with urllib.request.urlopen(url, timeout=60.0) as answer:
             content = answer.read()
+        md5 = hashlib.md5(content, usedforsecurity=False).hexdigest()
+        if md5 != edition.md5:
+            raise OSError(f"it came with md5 {md5}, and {edition.md5} is published")
     except OSError as error:
-        raise DownloadError(
-            f"data set {name!r} could not be fetched: {' '.join(str(error).split())}; {by_hand}"
-        ) from error
-    md5 = hashlib.md5(content, usedforsecurity=False).hexdigest()
-    if md5 != edition.md5:
-        raise DownloadError(
-            f"data set {name!r} came with md5 {md5}, and {edition.md5} is published; {by_hand}"
-        )
+        raise not_fetched(name, folder, error, f"{url} (its README has the licence)") from error
     write_bytes(target, content)
     return target
 
 
 def _edition(name: str) -> _Edition:
-    return _EDITIONS[choice("name", name, _EDITIONS)]
-
-
-def _url(name: str) -> str:
-    return f"https://files.grouplens.org/datasets/movielens/{name}.zip"
+    return RATINGS[choice("name", name, RATINGS)]
 
 
 def _table(where: str, content: bytes, separator: bytes, columns: Sequence[str]) -> pd.DataFrame:
@@ -230,13 +204,12 @@ def _table(where: str, content: bytes, separator: bytes, columns: Sequence[str])
 
 def _users(name: str, content: bytes) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Return the users' IDs, ascending, and their demographics."""
-    edition = _EDITIONS[name]
+    edition = RATINGS[name]
     where = f"{edition.users} of {name}"
     people = _table(where, content, edition.separators[1], edition.columns).sort_values("user")
-    if not people["gender"].isin(["F", "M"]).all() or not people["age"].between(1, 120).all():
-        raise damaged(where, "genders F and M and ages from 1 to 120", "another")
-    if not people["user"].is_unique:
-        raise damaged(where, "each user once", "a repeated user")
+    known = people["gender"].isin(["F", "M"]) & people["age"].between(1, 120)
+    if not known.all() or not people["user"].is_unique:
+        raise damaged(where, "each user once, of gender F or M, of 1 to 120 years", "another")
     bands = np.array(AGE_BANDS)[np.searchsorted(AGE_BANDS, people["age"], side="right") - 1]
     work = people["occupation"].to_numpy()
     if name == "ml-100k":  # names
@@ -247,15 +220,13 @@ def _users(name: str, content: bytes) -> tuple[npt.NDArray[np.int64], npt.NDArra
 
 def _ratings(name: str, content: bytes, users: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
     """Return the dense matrix: rows in the order of `users`, columns in that of the movies' IDs."""
-    edition = _EDITIONS[name]
+    edition = RATINGS[name]
     where = f"{edition.ratings} of {name}"
     table = _table(where, content, edition.separators[0], ("user", "movie", "stars", "time"))
-    if not table["stars"].between(1, 5).all():
-        raise damaged(where, "ratings from 1 to 5", "others")
-    if not table["user"].isin(users).all():
-        raise damaged(where, f"users of {edition.users}", "another user")
-    if table.duplicated(["user", "movie"]).any():
-        raise damaged(where, "one rating of each movie by a user", "the same movie twice")
+    known = table["stars"].between(1, 5) & table["user"].isin(users)
+    if not known.all() or table.duplicated(["user", "movie"]).any():
+        wanted = f"one rating from 1 to 5 of each movie by each user of {edition.users}"
+        raise damaged(where, wanted, "another")
     movies, columns = np.unique(table["movie"], return_inverse=True)
     matrix = np.zeros((len(users), len(movies)), dtype=np.uint8)
     matrix[np.searchsorted(users, table["user"]), columns] = table["stars"]

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from fedkit.atomic import write_text
 from fedkit.checks import choice, one_line
 from fedkit.datasets.catalogue import data_root
-from fedkit.datasets.readers import DownloadError, MissingDataError, damaged
+from fedkit.datasets.readers import damaged, missing, not_fetched
 from fedkit.extras import need
 
 __all__ = ["TABLES", "Tabular", "TabularSpec", "find_table", "get_table", "load_table"]
@@ -178,11 +178,7 @@ def load_table(name: str, root: str | os.PathLike[str] | None = None) -> Tabular
         return _build(name, np.asarray(bunch.data), bunch.target, columns, "scikit-learn")
     files = _paths(name, root)
     if files is None:
-        how = f"fetch it with `fedkit data get {name}`" if spec.uci is not None else spec.get
-        raise MissingDataError(
-            f"table {name!r} is not in {folder} (looked for {' and '.join(spec.files)}); {how}, or "
-            "set FEDKIT_DATA to a folder that has it"
-        )
+        raise missing(name, folder, " and ".join(spec.files), spec.get)
     label, dropped = (spec.label, spec.dropped) if files == spec.files else ("label", ())
     source, pd = " and ".join(files), need("pandas", "run")
     header = None if isinstance(label, int) else 0
@@ -242,7 +238,7 @@ def get_table(name: str, root: str | os.PathLike[str] | None = None) -> str:
         return there
     folder = data_root(root)
     if spec.uci is None:
-        raise DownloadError(f"table {name!r} has no download: {spec.get} ({spec.files[0]})")
+        raise not_fetched(name, folder, f"it has no download; {spec.get}", spec.files[0])
     ucimlrepo = need("ucimlrepo", "vertical")
     try:
         bunch = ucimlrepo.fetch_ucirepo(id=spec.uci)
@@ -255,9 +251,5 @@ def get_table(name: str, root: str | os.PathLike[str] | None = None) -> str:
         _build(name, x, label, list(frame.columns), f"UCI data set {spec.uci}")
         write_text(folder / f"uci/{name}.csv", frame.assign(label=label).to_csv(index=False))
     except Exception as error:  # ucimlrepo raises errors of its own, derived from Exception
-        reason = " ".join(str(error).split())[:200]
-        raise DownloadError(
-            f"table {name!r} could not be fetched: {reason}; place {' and '.join(spec.files)} "
-            f"below {folder} by hand, or try again"
-        ) from error
+        raise not_fetched(name, folder, error, " and ".join(spec.files)) from error
     return f"uci/{name}.csv"
