@@ -67,7 +67,7 @@ def execute(
         try:
             papermill.execute_notebook(
                 work / "in.ipynb", ran, parameters, kernel_name="python3", km=kernel,
-                start_timeout=max(1, round(limit)), progress_bar=False,
+                start_timeout=int(limit) + 60, progress_bar=False,
                 request_save_on_cell_execute=False,
             )  # fmt: skip
         except Exception as error:
