@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import concurrent.futures
 import hashlib
-import json
 import os
 import re
 import shutil
@@ -27,7 +26,8 @@ import sys
 import time
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import cached_property
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
@@ -60,7 +60,6 @@ class Book:
     root: Path
     profile: str = "smoke"
     given: Mapping[str, str] = field(default_factory=dict)
-    _digests: dict[str, str] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def pages(self) -> list[str]:
@@ -91,44 +90,36 @@ class Book:
 
     def key(self, source: Path) -> str:
         """Hash everything that the run of a notebook depends on."""
-        parts = [self._shared(), _hash_files([source], self.root), f"{self.parameters(source)}"]
+        parts = [self._shared, _hash_files([source], self.root), f"{self.parameters(source)}"]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
+    @cached_property
     def _shared(self) -> str:
-        """Hash what all notebooks depend on (once per build)."""
-        if "shared" not in self._digests:
-            records = Path(os.environ.get("FEDKIT_RESULTS") or self.root / "results").resolve()
-            # neither byte code nor what a run is just writing: .NAME.tmp, NAME.lock
-            files = [
-                path
-                for folder in {self.root / "fedkit", self.root / "results", records}
-                for path in folder.rglob("*")
-                if not _passing(path.relative_to(folder))
-            ]
-            files.append(self.root / "requirements.lock")
-            parts = [_hash_files(files, self.root), _installed_packages(), _data_identity()]
-            parts += [sys.version, f"{commit()}"]
-            self._digests["shared"] = hashlib.sha256("\n".join(parts).encode()).hexdigest()
-        return self._digests["shared"]
+        """What all notebooks depend on."""
+        records = Path(os.environ.get("FEDKIT_RESULTS") or self.root / "results").resolve()
+        passing = r"(^|/)(\.|__pycache__/)|\.lock$"  # by itself: .NAME.tmp, byte code, NAME.lock
+        files = [
+            path
+            for folder in {self.root / "fedkit", self.root / "results", records}
+            for path in folder.rglob("*")
+            if not re.search(passing, path.relative_to(folder).as_posix())
+        ]
+        files.append(self.root / "requirements.lock")
+        parts = [_hash_files(files, self.root), _installed_packages(), _data_identity()]
+        parts += [sys.version, f"{commit()}"]
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
     def run(self, source: Path, *, use_cache: bool = True) -> str:
         """Execute one notebook unless an identical run is kept; return what was done."""
         target, key = self.executed(source), self.key(source)
-        stamp = target.with_suffix(".json")
-        if use_cache and target.is_file() and stamp.is_file():
-            kept = json.loads(stamp.read_text(encoding="utf-8"))
-            if kept.get("key") == key and kept.get("sha256") == _hash_files([target], self.root):
-                return f"kept ({kept['seconds']:.0f} s when it ran)"
+        stamp = target.with_suffix(".key")
+        if use_cache and target.is_file() and stamp.is_file() and stamp.read_text("utf-8") == key:
+            return "kept"
         stamp.unlink(missing_ok=True)
         begin = time.perf_counter()
         execute(source, target, self.parameters(source), self.limit(source), source.parent)
-        seconds = time.perf_counter() - begin
-        if replace(self, _digests={}).key(source) != key:
-            return f"ran in {seconds:.0f} s; sources changed meanwhile, so it will run again"
-        digest = _hash_files([target], self.root)
-        record = {"key": key, "sha256": digest, "seconds": round(seconds, 1)}
-        write_text(stamp, json.dumps(record, indent=1) + "\n")
-        return f"ran in {seconds:.0f} s"
+        write_text(stamp, key)
+        return f"ran in {time.perf_counter() - begin:.0f} s"
 
     def run_all(
         self, sources: Sequence[Path], jobs: int, *, use_cache: bool = True
@@ -136,7 +127,7 @@ class Book:
         """Execute notebooks side by side; return the error message of each that failed."""
         failed: dict[Path, str] = {}
         if sources:
-            self._shared()  # before the threads: hashed once
+            self.key(sources[0])  # before the threads: what they share is hashed once
         with concurrent.futures.ThreadPoolExecutor(max_workers=max(1, jobs)) as pool:
             futures = {pool.submit(self.run, s, use_cache=use_cache): s for s in sources}
             try:
@@ -175,7 +166,7 @@ class Book:
         """Render the stage with jupyter-book; return the folder of the HTML."""
         stage, build = self.root / "_stage", self.root / "_build"
         html, stamp = build / "html", build / "stage.sha256"
-        digest = _hash_files(stage.rglob("*"), stage) + self._shared() + str(strict)
+        digest = _hash_files(stage.rglob("*"), stage) + self._shared + str(strict)
         if html.is_dir() and stamp.is_file() and stamp.read_text(encoding="utf-8") == digest:
             say("Nothing changed since the last rendering.")
             return html
@@ -231,12 +222,6 @@ def _data_identity() -> str:
         for p in sorted(root.rglob("*"))
         if p.is_file()
     )
-
-
-def _passing(path: Path) -> bool:
-    """Tell files that come and go by themselves."""
-    hidden = any(part == "__pycache__" or part.startswith(".") for part in path.parts)
-    return hidden or path.suffix == ".lock"
 
 
 def say(text: str) -> None:
