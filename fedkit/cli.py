@@ -27,7 +27,7 @@ from fedkit.records.cell import PROFILES, format_seeds, parse_seeds  # noqa: E40
 from fedkit.records.manifest import SHIPPED, repository_root  # noqa: E402
 from fedkit.records.methods import signed  # noqa: E402
 from fedkit.records.running import CellError, Outcome  # noqa: E402
-from fedkit.records.store import RecordError, Store  # noqa: E402
+from fedkit.records.store import Store  # noqa: E402
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,12 +54,9 @@ def _find_device(name: str) -> str:
     """Turn ``auto`` into what there is, and refuse a device that is not there."""
     if name == "cpu":
         return name
-    import torch
+    from fedkit.learning.device import find_device
 
-    there = torch.cuda.is_available()
-    if name == "cuda" and not there:
-        raise ValueError("device 'cuda' was asked for and torch sees none; use --device cpu")
-    return "cuda" if there else "cpu"
+    return find_device(None if name == "auto" else name).type
 
 
 def _settings(only: Sequence[str] | None) -> list[tuple[str, str]]:
@@ -242,15 +239,11 @@ def run(
             on_error="continue" if keep_going else "stop",
         ))  # fmt: skip
     folder = store.root / profile / paper / (experiment or "")
-    follow = f"list {paper}"
-    if paper in claims_papers() and not failed:
-        if _read(paper, store, profile, {cell.key for _, cells in plan for cell in cells}):
-            follow = f"compare {paper} --profile {profile}"
-        else:
-            typer.echo(f"no claim of {paper} is about these records")
+    judged = paper in claims_papers()
+    follow = f"fedkit compare {paper} --profile {profile}" if judged else f"fedkit list {paper}"
     if method is not None:
         typer.echo(f"in the tables of {paper}'s records this method is {method}")
-    typer.echo(f"records: {folder}; next: {'the same again' if failed else f'fedkit {follow}'}")
+    typer.echo(f"records: {folder}; next: {'the same again' if failed else follow}")
     if failed:
         raise typer.Exit(1)
 
@@ -266,28 +259,13 @@ def _report(outcome: Outcome) -> bool:
     return bool(outcome.failed)
 
 
-def _read(paper: str, store: Store, profile: str, keys: set[str]) -> bool:
-    """Tell whether a claim of the paper reads one of these records."""
-    from fedkit.claims.claim import ClaimsError
-    from fedkit.claims.measured import Lookup, numbers_of
-
-    claims = load_claims(paper)
-    try:
-        lookup = Lookup(claims, store, profile)
-        return any(n and n.keys & keys for n in (numbers_of(c, lookup) for c in claims.claims))
-    except (ClaimsError, RecordError):  # alike, or damaged: compare says which
-        return True
-
-
 def _remarks(
     paper: str, store: Store, profile: str, frame: pd.DataFrame, shown: pd.DataFrame
 ) -> Iterator[str]:
     """Say what the table leaves unsaid: the dagger, what is left out, where else to look."""
     if shown["mean"].notna().all() and len(shown) == frame["mean"].notna().sum() < len(frame):
         left = len(frame) - len(shown)
-        there = bool(store.paths(profile, paper))
-        name = _why_not("not attempted", store, profile).strip()
-        yield f"claims without a number of ours: {left}" + f"; see --verdict '{name}'" * there
+        yield f"claims without a number of ours: {left}; see --verdict 'no record'"
     if frame["by_construction"].any():
         yield "by construction: holds or fails whatever the data are; counted in no other column"
     if shown["also_fits"].notna().any():
@@ -372,10 +350,8 @@ def golden(
     for pattern in names or ["*"]:
         chosen |= {name: there[name] for name in matching(there, pattern)}
         if not matching(there, pattern):
-            paper = pattern.partition("/")[0]
-            near = [name for name in there if name.startswith(f"{paper}/")]
-            near = near or sorted({f"{run.paper}/*" for run in there.values()})
-            raise ValueError(f"no golden run is called {pattern!r}; there are {', '.join(near)}")
+            near = ", ".join(sorted({f"{run.paper}/*" for run in there.values()}))
+            raise ValueError(f"no golden run is called {pattern!r}; there are {near}")
     if accept and not (names and why.strip()):
         raise ValueError("--accept needs the names of golden runs, and the reason with --why")
     if not accept and not any(version(item.paper, item.name) for item in chosen.values()):
@@ -526,7 +502,6 @@ def compare(
     ] = False,
 ) -> None:
     """Set a paper's claims beside the records, with a verdict on each; or count those of all."""
-    claims = None if paper is None else load_claims(paper)
     from fedkit.claims.join import join
     from fedkit.claims.tables import (
         claims_table,
@@ -537,8 +512,6 @@ def compare(
     )
     from fedkit.papers.staleness import check_records, stale_records
 
-    if table is not None and (verdict is not None or markdown):
-        raise ValueError("--table is markdown of a whole table; leave out --verdict and --markdown")
     if keep and paper is not None:
         raise ValueError(f"--keep keeps the verdicts of all papers; leave out {paper!r}")
     if (keep or changes) and profile != "paper":
@@ -546,21 +519,20 @@ def compare(
             f"--keep and --changes are about verdicts, and profile {profile} has none; "
             "leave out --profile"
         )
-    if verdict is not None:
-        named = verdict.strip().lower() == "no record"  # as those may be shown
-        verdict = verdict_named("not attempted" if named else verdict)
-    if paper is None or claims is None or changes or power:
+    claims = all_claims() if paper is None else {paper: load_claims(paper)}
+    if paper is None or changes or power:
         if table is not None or verdict is not None or markdown or check:
             raise ValueError(
                 "--table, --verdict, --markdown and --check are for the claims of one paper, such "
-                f"as: fedkit compare {paper or claims_papers()[0]} --verdict 'not reproduced'"
+                f"as: fedkit compare {next(iter(claims))} --verdict 'not reproduced'"
             )
-        store = _store()
-        read = all_claims() if paper is None or claims is None else {paper: claims}
-        _compare_all(read, store, profile, keep, changes, power)
+        _compare_all(claims, _store(), profile, keep, changes, power)
         return
+    if verdict is not None:
+        named = verdict.strip().lower() == "no record"  # as those may be shown
+        verdict = verdict_named("not attempted" if named else verdict)
     store = _store()
-    frame = join(claims, store, profile=profile)
+    frame = join(claims[paper], store, profile=profile)
     if table is not None:
         shown = frame
         text = comparison_table(frame, table)
@@ -606,11 +578,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (typer.Abort, KeyboardInterrupt):
         _complain("stopped; what was finished is kept, the same command goes on")
         code = 130
-    except OSError as error:  # of a file, without the number of the error
-        of_file = error.filename and error.strerror
-        _complain(f"{error.filename}: {error.strerror}" if of_file else error)
-        code = 1
-    except (ValueError, CellError, ImportError) as error:
+    except (ValueError, CellError, ImportError, OSError) as error:
         _complain(error)
         code = 1
     except Exception as error:

@@ -191,21 +191,6 @@ def test_no_pyplot_and_no_settings_are_touched(tidy: pd.DataFrame) -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-@pytest.mark.parametrize(
-    ("call", "says"),
-    [
-        (lambda: plots.error_against_evaluations(pd.DataFrame({"error": [1]})), "missing"),
-        (lambda: plots.circles_of_clients({"a": [1, 2]}), "shape"),
-        (lambda: plots.dots_of_clients({"a": [1, 2]}, ["x"], ylabel="weight (%)"), "shape"),
-        (lambda: plots.scatter_estimates([1, 2], [1, 2, 3]), "3 estimates for 2"),
-        (lambda: plots.bars_with_errors({"a": [1, 2], "b": [1]}), "shape"),
-    ],
-)
-def test_bad_input_is_refused(call, says: str) -> None:
-    with pytest.raises(ValueError, match=says):
-        call()
-
-
 def test_a_table_says_what_it_shows_and_no_number_is_nothing() -> None:
     frame = pd.DataFrame(
         {"n": [1, 2], "x": [2.0**-32, np.nan], "y": [-0.5, 1.91e11], "who": ["a<b", None]}
@@ -266,8 +251,6 @@ def test_sliders_hold_a_picture_for_every_position_and_show_the_first_without_sc
 def test_sliders_refuse_no_picture_and_too_many(values) -> None:
     with pytest.raises(ValueError, match="1 to 80 pictures"):
         plots.slider(lambda *_: pytest.fail("drawn"), values, "Nothing.")
-    with pytest.raises(ValueError, match="start of 'a' must be 0 to 1, got 2"):
-        plots.slider(lambda _: pytest.fail("drawn"), {"a": [1, 2]}, "Late.", start={"a": 2})
 
 
 def test_a_finder_is_a_table_without_script_and_escapes_what_it_shows() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedkit.plots.style import ERROR_BAR, INK, MARKERS, PALETTE, Picture, finish, panels
+from fedkit.plots.style import ERROR_BAR, INK, MARKERS, PALETTE, Picture, finish, grid, panels
 
 __all__ = [
     "bars_with_errors",
@@ -33,14 +33,10 @@ def circles_of_clients(
     names : pair of str
         Legend: the special clients, and the rest.
     """
-    columns = min(len(counts), 3)
-    rows = -(-len(counts) // columns)
-    picture, axes = panels(rows, columns, height=0.4 + 2.8 * rows, share_y="row")
+    picture, axes, columns = grid(len(counts), 3, 0.4, 2.8, "row")
     largest = max(float(np.max(table)) for table in counts.values())
-    for place, (axis, (title, table)) in enumerate(zip(axes.flat, counts.items(), strict=False)):
+    for place, (axis, (title, table)) in enumerate(zip(axes, counts.items(), strict=True)):
         held = np.asarray(table, dtype=np.float64)
-        if held.ndim != 2:
-            raise ValueError(f"counts have shape {held.shape}; expected (clients, classes)")
         handles = []
         for part, name, colour in (
             (slice(special, None), names[1], int(special > 0)),
@@ -54,8 +50,6 @@ def circles_of_clients(
         axis.set_title(title, color=INK, fontsize=10)
         below = "client" if place >= len(counts) - columns else ""
         finish(axis, below, "" if place % columns else "class", handles if special else [])
-    for empty in axes.flat[len(counts) :]:
-        empty.remove()
     return picture
 
 
@@ -79,16 +73,10 @@ def dots_of_clients(
     level : float, optional
         A horizontal line, such as the weight of everybody alike.
     """
-    columns = min(len(values), 4)
-    rows = -(-len(values) // columns)
-    picture, axes = panels(rows, columns, height=0.7 + 2.2 * rows, share_y=True)
+    picture, axes, columns = grid(len(values), 4, 0.7, 2.2)
     names = np.asarray(kinds)
-    for place, (title, numbers) in enumerate(values.items()):
-        axis, heights = axes.flat[place], np.asarray(numbers, dtype=np.float64)
-        if heights.shape != names.shape:
-            raise ValueError(
-                f"values have shape {heights.shape}; expected one per kind {names.shape}"
-            )
+    for place, (axis, (title, numbers)) in enumerate(zip(axes, values.items(), strict=True)):
+        heights = np.asarray(numbers, dtype=np.float64)
         handles = []
         for j, kind in enumerate(dict.fromkeys(kinds)):
             at = np.flatnonzero(names == kind)
@@ -100,8 +88,6 @@ def dots_of_clients(
         last_row, first = place >= len(values) - columns, place % columns == 0
         shown = handles if len(handles) > 1 else []  # one kind needs no legend
         finish(axis, "client" if last_row else "", ylabel if first else "", shown)
-    for axis in axes.flat[len(values) :]:
-        axis.set_visible(False)
     return picture
 
 
@@ -127,11 +113,8 @@ def bars_with_errors(
     series = dict(values) if isinstance(values, Mapping) else {"": values}
     spreads = dict(errors) if isinstance(errors, Mapping) else {name: errors for name in series}
     axis = panels(height=3.0)[1][0, 0]
-    shapes = {name: np.asarray(numbers).shape for name, numbers in series.items()}
-    if len(set(shapes.values())) != 1 or len(next(iter(shapes.values()))) != 1:
-        raise ValueError(f"values have shapes {shapes}; expected one number per bar in each")
     width, handles = 0.8 / len(series), []
-    places = np.arange(next(iter(shapes.values()))[0])
+    places = np.arange(len(np.asarray(next(iter(series.values())))))
     for j, (name, numbers) in enumerate(series.items()):
         at = places + (j - (len(series) - 1) / 2) * width
         tall = np.asarray(numbers, dtype=float)

@@ -16,10 +16,10 @@ from fedkit.plots.style import (
     PALETTE,
     Picture,
     finish,
+    grid,
     logarithmic,
     looks,
     panels,
-    require,
 )
 
 if TYPE_CHECKING:
@@ -64,7 +64,6 @@ def curves_with_bands(
     axis : Axes, optional
         Draw into this axes of :func:`panels` instead of a new figure.
     """
-    require(tidy, (x, y, hue))
     axis = panels()[1][0, 0] if axis is None else axis
     handles = []
     for series, look in looks(tidy[hue], order).items():
@@ -143,7 +142,6 @@ def dots_with_intervals(table: DataFrame, *, xlabel: str) -> Picture:
     xlabel : str
         Quantity and unit.
     """
-    require(table, ("label", "mean", "low", "high"))
     axis, rows = panels(height=0.9 + 0.32 * len(table))[1][0, 0], np.arange(float(len(table)))
     handles = _dots(axis, rows, table, 0, "measured, 95% interval")
     axis.set_yticks(rows, [str(name) for name in table["label"]])
@@ -179,13 +177,9 @@ def forests(
     )
     ends = [frame.reindex(columns=["mean", "low", "high", "paper"]).to_numpy() for frame in shown]
     least, most = (f([f(part) for part in ends]) for f in (np.nanmin, np.nanmax))
-    columns = min(columns, len(titles))
-    rows = -(-len(titles) // columns)
     per_row = max(0.2 * len(labels), 0.16 * len(labels) * len(frames))
-    picture, axes = panels(rows, columns, height=0.9 + rows * (0.55 + per_row), share_y=True)
-    for axis in axes.flat[len(titles) :]:
-        axis.set_axis_off()
-    for title, axis in zip(titles, axes.flat, strict=False):
+    picture, axes, columns = grid(len(titles), columns, 0.9, 0.55 + per_row)
+    for title, axis in zip(titles, axes, strict=True):
         for line in np.atleast_1d([] if level is None else level):
             axis.axvline(line, color=INK, linewidth=0.9)
         handles: list[Any] = []
@@ -226,8 +220,6 @@ def scatter_estimates(
     drawn, handles = [truth], []
     for j, (name, numbers) in enumerate(series.items()):
         guess = np.asarray(numbers, dtype=np.float64).ravel()
-        if guess.shape != truth.shape:
-            raise ValueError(f"{guess.size} estimates for {truth.size} exact values; give as many")
         look: dict[str, Any] = {"color": PALETTE[j % len(PALETTE)], "markersize": 5, "label": name}
         handles += axis.plot(truth, guess, MARKERS[j % len(MARKERS)], **look)
         drawn.append(guess)

@@ -14,7 +14,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
 
-from fedkit import checks
 from fedkit.plots.style import Picture
 from fedkit.plots.tables import Shown
 
@@ -65,23 +64,17 @@ def slider(
     start : dict of str to int, optional
         Position shown first (and in print), by label; 0 by default.
     """
-    checks.function("draw", draw)
-    checks.having("values", values, "items")
-    given = {str(label): list(v) for label, v in values.items()}
-    count = math.prod(map(len, given.values())) if given else 0
+    shown = {str(label): [str(v) for v in positions] for label, positions in values.items()}
+    count = math.prod(map(len, shown.values())) if shown else 0
     if not 0 < count <= MOST:
         raise ValueError(f"sliders need 1 to {MOST} pictures, got {count}")
-    first = tuple((start or {}).get(label, 0) for label in given)
-    for at, (label, positions) in zip(first, given.items(), strict=True):
-        if not 0 <= at < len(positions):
-            raise ValueError(f"start of {label!r} must be 0 to {len(positions) - 1}, got {at}")
-    drawn = [draw(*chosen).png(100) for chosen in itertools.product(*given.values())]
+    drawn = [draw(*chosen).png(100) for chosen in itertools.product(*values.values())]
     pictures = [base64.b64encode(picture).decode() for picture in drawn]
-    shown = {label: [str(v) for v in positions] for label, positions in given.items()}
     name = "sliders-" + hashlib.sha256("".join(pictures).encode()).hexdigest()[:10]
     data = json.dumps({"values": list(shown.values()), "pictures": pictures})
     ranges, place = "", 0
-    for (label, texts), at in zip(shown.items(), first, strict=True):
+    for label, texts in shown.items():
+        at = (start or {}).get(label, 0)
         place = place * len(texts) + at
         ranges += (
             f"<label>{escape(label)} <input type='range' min='0' max='{len(texts) - 1}' "

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, cast
 
 from numpy.typing import NDArray
 
@@ -30,12 +30,8 @@ from matplotlib.ticker import (  # noqa: E402
     NullFormatter,
 )
 
-if TYPE_CHECKING:
-    from pandas import DataFrame
-
 __all__ = [
-    "INK", "MARKERS", "PALETTE", "Picture", "finish", "logarithmic", "looks", "panels",
-    "require",
+    "INK", "MARKERS", "PALETTE", "Picture", "finish", "grid", "logarithmic", "looks", "panels",
 ]  # fmt: skip
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C8C8C")
@@ -89,13 +85,19 @@ def panels(
     return picture, axes
 
 
-def require(tidy: DataFrame, columns: Sequence[str]) -> None:
-    """Refuse an empty table, or one without some of `columns`."""
-    missing = [name for name in columns if name not in tidy]
-    if missing:
-        raise ValueError(f"columns {missing} are missing; the table has {list(tidy)}")
-    if len(tidy) == 0:
-        raise ValueError("the table is empty; a figure needs at least one row")
+def grid(
+    count: int, most: int, base: float, each: float, share_y: bool | Literal["row"] = True
+) -> tuple[Picture, list[Any], int]:
+    """Return a figure, its `count` panels, and how many, `most` at most, stand in a row.
+
+    Its height is `base` and `each` for every row.
+    """
+    columns = min(count, most)
+    rows = -(-count // columns)
+    picture, axes = panels(rows, columns, height=base + each * rows, share_y=share_y)
+    for empty in axes.flat[count:]:
+        empty.remove()
+    return picture, list(axes.flat[:count]), columns
 
 
 def looks(hue: Iterable[object], order: Sequence[str] | None) -> dict[str, dict[str, Any]]:
@@ -140,9 +142,7 @@ def finish(
     axis.title.set_fontsize(10.5)
     if isinstance(axis.xaxis.get_major_locator(), AutoLocator):
         axis.xaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 2.5, 5, 10]))
-    picture = axis.figure
-    if not isinstance(picture, Picture):
-        raise ValueError(f"axis belongs to a {type(picture).__name__}; take it from panels()")
+    picture: Any = axis.figure  # from panels()
     picture.entries.update({handle.get_label(): handle for handle in handles})
     for old in list(picture.legends):  # panels share one legend, grown by each of them
         old.remove()
@@ -151,4 +151,4 @@ def finish(
         place = "outside lower center" if below else "outside right upper"
         look: dict[str, Any] = {"loc": place, "ncols": 4 if below else 1, "labelcolor": INK}
         picture.legend(handles=list(picture.entries.values()), frameon=False, fontsize=9, **look)
-    return picture
+    return cast(Picture, picture)

@@ -9,7 +9,6 @@ from itertools import cycle
 from numbers import Integral, Real
 from typing import TYPE_CHECKING
 
-from fedkit.checks import whole
 from fedkit.extras import need
 
 if TYPE_CHECKING:
@@ -69,7 +68,6 @@ def table(
         Show a card per row on narrow screens, for tables of words.
     """
     pd = need("pandas", "run")
-    whole("decimals", decimals, 0)
     if isinstance(shown, str):
         lines = [line.strip().strip("|").split("|") for line in shown.strip().splitlines()]
         rows = [[re.sub(r"\\([*_])|\*\*", r"\1", c).strip() for c in line] for line in lines]

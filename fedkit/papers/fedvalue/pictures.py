@@ -21,7 +21,6 @@ from fedkit.plots.style import (
     logarithmic,
     looks,
     panels,
-    require,
 )
 
 if TYPE_CHECKING:
@@ -38,7 +37,6 @@ def strips(
     `panel`, `place`, `value` and `hue` are columns: the panel, the strip along its horizontal axis,
     the height, the series (colour, marker, and place within the strip).
     """
-    require(tidy, (panel, place, value, hue))
     names, places, series = (list(tidy[column].unique()) for column in (panel, place, hue))
     styles = looks(series, None)
     picture, axes = panels(1, len(names), height=3.2)
