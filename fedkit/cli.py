@@ -75,17 +75,6 @@ def _complain(message: object) -> None:
     typer.echo(f"fedkit: {' '.join(str(message).split())}", err=True)
 
 
-def _store(reads: bool = True) -> Store:
-    """Return the store, and tell where the folder that somebody named for it is not there."""
-    store = Store()
-    if os.environ.get("FEDKIT_RESULTS") and not store.root.is_dir():
-        if reads:
-            _complain(f"FEDKIT_RESULTS names {store.root}, which does not exist; only runs make it")
-        else:
-            typer.echo(f"FEDKIT_RESULTS names a new folder: {store.root}")
-    return store
-
-
 def _show_version(asked: bool) -> None:
     if asked:
         typer.echo(f"fedkit {__version__}")
@@ -133,7 +122,7 @@ def list_command(
     ] = None,
 ) -> None:
     """List the papers and their records; or the experiments of one, their cells counted."""
-    store = _store()
+    store = Store()
     if paper is None:
         there = Counter(path.relative_to(store.root).parts[:3] for path in store.paths())
         for name in papers():
@@ -219,7 +208,7 @@ def run(
                 f"seeds {format_seeds(beyond)} are not planned for {item.name} at profile "
                 f"{profile}, which has {format_seeds(planned)}; their records count all the same"
             )
-    store = _store(reads=dry_run)
+    store = Store()
     if dry_run:
         for item, cells in plan:
             for cell in cells:
@@ -391,21 +380,20 @@ def audit(
     ] = False,
 ) -> None:
     """Run some recorded cells again at full scale, one seed each, and compare."""
-    import pandas as pd
-
     from fedkit.papers.audit import audited
 
-    store = _store()
-    rows = []
+    different = False
     for row in audited(
-        store, cells, paper=paper, experiment=experiment, profile=profile, seed=seed,
+        Store(), cells, paper=paper, experiment=experiment, profile=profile, seed=seed,
         only=_settings(only), save=save,
     ):  # fmt: skip
-        rows.append(row)
-        typer.echo(f"{row.cell} seed {row.seed}: {row.verdict} ({row.seconds:.0f} s)")
-    columns = {"difference": "largest relative difference", "worst": "of"}
-    typer.echo(pd.DataFrame(rows).rename(columns=columns).to_string(index=False))
-    if any(row.verdict == "different" for row in rows):
+        different |= row.verdict == "different"
+        typer.echo(
+            f"{row.cell} seed {row.seed}: {row.verdict}{' (stale)' if row.stale else ''}, "
+            f"{row.compared} numbers in {row.seconds:.0f} s; largest relative difference "
+            f"{row.difference:.2g} {row.worst}"
+        )
+    if different:
         raise typer.Exit(1)
 
 
@@ -437,7 +425,7 @@ def arena(
 
     if engine == "here" and address is not None:
         raise ValueError(f"address {address!r} is of a Ray cluster; add --engine ray")
-    store, chosen = _store(reads=False), method or []
+    store, chosen = Store(), method or []
     others = list(METHODS) if against is None else [r for r in against.split(",") if r]
     rows = list(dict.fromkeys([*others, *(m for m in chosen if m in METHODS)]))
     entered = [m for m in chosen if m not in METHODS]
@@ -526,12 +514,12 @@ def compare(
                 "--table, --verdict, --markdown and --check are for the claims of one paper, such "
                 f"as: fedkit compare {next(iter(claims))} --verdict 'not reproduced'"
             )
-        _compare_all(claims, _store(), profile, keep, changes, power)
+        _compare_all(claims, Store(), profile, keep, changes, power)
         return
     if verdict is not None:
         named = verdict.strip().lower() == "no record"  # as those may be shown
         verdict = verdict_named("not attempted" if named else verdict)
-    store = _store()
+    store = Store()
     frame = join(claims[paper], store, profile=profile)
     if table is not None:
         shown = frame

@@ -245,7 +245,7 @@ def test_an_interrupt_leaves_out_what_has_not_begun(tmp_path, monkeypatch):
     pages = [tmp_path / f"page{n}.md" for n in range(8)]
     begun = []
 
-    def run(self, source, use_cache) -> str:
+    def run(self, source) -> str:
         begun.append(source)
         time.sleep(0.1)
         raise KeyboardInterrupt
@@ -291,7 +291,6 @@ def test_whatever_a_run_depends_on_changes_its_key(small_book: Path, monkeypatch
         (small_book / name).write_text("passing", "utf-8")
     assert Book(small_book).key(source) == keys[-1]
     keys.append(Book(small_book, "laptop").key(source))
-    keys.append(Book(small_book, given={"rate": "0.25"}).key(source))
     (small_book / "data").mkdir()
     monkeypatch.setenv("FEDKIT_DATA", str(small_book / "data"))
     keys.append(Book(small_book).key(source))
@@ -299,7 +298,7 @@ def test_whatever_a_run_depends_on_changes_its_key(small_book: Path, monkeypatch
     keys.append(Book(small_book).key(source))
     monkeypatch.setattr(build, "_installed_packages", installed_packages)
     keys.append(Book(small_book).key(source))
-    assert len(set(keys)) == len(keys) == 11
+    assert len(set(keys)) == len(keys) == 10
 
 
 def test_a_run_is_kept_while_it_would_be_the_same(small_book: Path, monkeypatch) -> None:
@@ -312,7 +311,6 @@ def test_a_run_is_kept_while_it_would_be_the_same(small_book: Path, monkeypatch)
     monkeypatch.setattr("fedkit.book.build.execute", fake)
     assert Book(small_book).run(source).startswith("ran")
     assert Book(small_book).run(source) == "kept"
-    assert Book(small_book).run(source, use_cache=False).startswith("ran")
     Book(small_book).executed(source).unlink()
     assert Book(small_book).run(source).startswith("ran")
     (small_book / "fedkit" / "a.txt").write_text("edited", "utf-8")
@@ -328,23 +326,6 @@ def test_what_is_missing_or_has_drifted_stops_the_build(small_book: Path, capsys
     assert fedkit(build) == 1
     assert "page.ipynb is missing" in capsys.readouterr().err
     assert not (small_book / "_stage").exists()
-
-
-def test_a_page_may_be_built_with_parameters(small_book: Path, monkeypatch, capsys) -> None:
-    ran: list[dict[str, str]] = []
-    monkeypatch.setattr("fedkit.book.build.execute", lambda s, t, given, *_: ran.append(given))
-    build = ["book", "--root", str(small_book), "build", "--only", "page"]
-    for name, value, said in (
-        ("rate", "x", "parameter rate is 'x'; expected float"),
-        ("sede", "1", "no notebook of this build has a parameter sede"),
-        ("profile", "huge", "profile is 'huge'"),
-    ):
-        assert fedkit([*build, "-p", name, value]) == 1
-        assert said in capsys.readouterr().err
-    assert ran == []
-    # there is no prose to be rendered
-    assert fedkit([*build, "-p", "rate", "0.25", "-p", "profile", "laptop"]) == 1
-    assert ran == [{"rate": "0.25", "profile": "laptop"}]
 
 
 # ------------------------------------------------------------------------------ API page

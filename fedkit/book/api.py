@@ -74,16 +74,12 @@ def _glance(homes: dict[str, list[str]], pages: dict[str, str]) -> str:
 
 def expand(folder: Path) -> dict[str, str]:
     """Fill the marks of ``api.md``, the index, and of the pages of :data:`PAGES`, by their name."""
-    paths = {name: folder / f"{name}.md" for name in ("api", *PAGES)}
-    pages = {name: path.read_text("utf-8") for name, path in paths.items() if path.is_file()}
-    if not pages:
-        return {}
+    pages = {name: (folder / f"{name}.md").read_text("utf-8") for name in ("api", *PAGES)}
     homes = _homes()
     glance, parts = _glance(homes, pages), dict.fromkeys(pages, "")
     for home, names in homes.items():
         told = f".. automodule:: {home}\n   :no-value:\n   :members: {', '.join(names)}"
-        if page_of(home) in parts:
-            parts[page_of(home)] += f"### `{home}`\n```{{eval-rst}}\n{told}\n```\n\n"
+        parts[page_of(home)] += f"### `{home}`\n```{{eval-rst}}\n{told}\n```\n\n"
     return {
         name: text.replace("<!-- names -->", glance).replace("<!-- modules -->", parts[name])
         for name, text in pages.items()

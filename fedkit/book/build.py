@@ -25,8 +25,8 @@ import subprocess
 import sys
 import time
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import distributions
 from pathlib import Path
@@ -53,13 +53,11 @@ class BookError(ValueError):
 class Book:
     """The book whose sources lie in `root`.
 
-    The profile is handed to every notebook that declares a parameter ``profile``, and so are the
-    other parameters that are given.
+    The profile is handed to every notebook that declares a parameter ``profile``.
     """
 
     root: Path
     profile: str = "smoke"
-    given: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def pages(self) -> list[str]:
@@ -81,8 +79,7 @@ class Book:
 
     def parameters(self, source: Path) -> dict[str, Any]:
         """Return what the pipeline hands to a notebook."""
-        known = parameters_of(source)
-        return {n: v for n, v in {**self.given, "profile": self.profile}.items() if n in known}
+        return {"profile": self.profile} if "profile" in parameters_of(source) else {}
 
     def executed(self, source: Path) -> Path:
         """Return where the executed form of a notebook is kept."""
@@ -109,11 +106,11 @@ class Book:
         parts += [sys.version, f"{commit()}"]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
-    def run(self, source: Path, *, use_cache: bool = True) -> str:
+    def run(self, source: Path) -> str:
         """Execute one notebook unless an identical run is kept; return what was done."""
         target, key = self.executed(source), self.key(source)
         stamp = target.with_suffix(".key")
-        if use_cache and target.is_file() and stamp.is_file() and stamp.read_text("utf-8") == key:
+        if target.is_file() and stamp.is_file() and stamp.read_text("utf-8") == key:
             return "kept"
         stamp.unlink(missing_ok=True)
         begin = time.perf_counter()
@@ -121,15 +118,13 @@ class Book:
         write_text(stamp, key)
         return f"ran in {time.perf_counter() - begin:.0f} s"
 
-    def run_all(
-        self, sources: Sequence[Path], jobs: int, *, use_cache: bool = True
-    ) -> dict[Path, str]:
+    def run_all(self, sources: Sequence[Path], jobs: int) -> dict[Path, str]:
         """Execute notebooks side by side; return the error message of each that failed."""
         failed: dict[Path, str] = {}
         if sources:
             self.key(sources[0])  # before the threads: what they share is hashed once
         with concurrent.futures.ThreadPoolExecutor(max_workers=max(1, jobs)) as pool:
-            futures = {pool.submit(self.run, s, use_cache=use_cache): s for s in sources}
+            futures = {pool.submit(self.run, s): s for s in sources}
             try:
                 for future in concurrent.futures.as_completed(futures):
                     source = futures[future]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +12,6 @@ from fedkit.book.build import DEFAULT_LIMIT, Book, BookError, say
 from fedkit.book.notebooks import (
     NotebookError,
     check_pair,
-    guard_parameters,
     parameters_of,
     write_pair,
 )
@@ -27,12 +25,6 @@ app = typer.Typer(
 )
 
 Notebook = Annotated[str, typer.Argument(help="Name or path of a notebook.")]
-Parameters = Annotated[
-    list[str] | None,
-    typer.Option(
-        "-p", "--parameter", metavar="NAME VALUE", help="As listed by: fedkit book parameters."
-    ),
-]
 
 
 def _profile(name: str) -> str:
@@ -65,34 +57,19 @@ def _book(
     context.obj = Book(root.resolve() if root else _find_root(Path.cwd()), profile)
 
 
-def _given(pairs: list[str] | None) -> dict[str, str]:
-    """Return parameters by name."""
-    given: dict[str, str] = {}
-    for pair in pairs or []:
-        name, _, value = pair.partition("=")
-        if not name or name in given:
-            raise BookError(f"parameter {name!r} is given twice or without a name; name each once")
-        given[name] = value
-    return given
-
-
-@app.command(cls=_Pairs)
+@app.command()
 def build(
     context: typer.Context,
     jobs: Annotated[int, typer.Option(help="Notebooks at a time.", min=1)] = 2,
-    no_cache: Annotated[bool, typer.Option("--no-cache", help="Run every notebook anew.")] = False,
     draft: Annotated[
         bool, typer.Option("--draft", help="Build what exists, do not be strict.")
     ] = False,
     only: Annotated[
         list[str] | None, typer.Option(help="A draft with this notebook; repeat for more.")
     ] = None,
-    parameter: Parameters = None,
 ) -> None:
-    """Run every notebook and render the book; parameters are for the notebooks that know them."""
-    given = _given(parameter)
-    profile = given.pop("profile", context.obj.profile)
-    book = replace(context.obj, profile=_profile(profile), given=given)
+    """Run every notebook and render the book."""
+    book: Book = context.obj
     draft = draft or bool(only)
     missing = [p for p in book.pages if not (book.root / f"{p}.md").is_file()]
     if missing and not draft:
@@ -103,10 +80,6 @@ def build(
         sources = [_source(book, name) for name in only]
         chosen = {s.stem for s in sources}
         pages = [p for p in pages if not p.startswith("notebooks/") or Path(p).stem in chosen]
-    if unknown := sorted(set(given).difference(*map(parameters_of, sources))):
-        raise BookError(f"no notebook of this build has a parameter {', '.join(unknown)}")
-    for source in sources:
-        guard_parameters(source, book.parameters(source))
     problems = []
     for source in sources:
         try:
@@ -118,7 +91,7 @@ def build(
     for text in problems:
         say(f"  note: {text}")
     say(f"Running {len(sources)} notebooks at profile {book.profile!r}:")
-    failed = book.run_all(sources, jobs, use_cache=not no_cache)
+    failed = book.run_all(sources, jobs)
     for text in failed.values():
         typer.echo(f"\n{text}", err=True)
     if failed and not draft:
@@ -144,7 +117,12 @@ def _source(book: Book, name: str) -> Path:
 def run(
     context: typer.Context,
     notebook: Notebook,
-    parameter: Parameters = None,
+    parameter: Annotated[
+        list[str] | None,
+        typer.Option(
+            "-p", "--parameter", metavar="NAME VALUE", help="As listed by: fedkit book parameters."
+        ),
+    ] = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Where the executed notebook goes.")
     ] = None,
@@ -155,7 +133,12 @@ def run(
     """Run one notebook with your parameters."""
     book: Book = context.obj
     source = _source(book, notebook)
-    given = _given(parameter)
+    given: dict[str, str] = {}
+    for pair in parameter or []:
+        name, _, value = pair.partition("=")
+        if not name or name in given:
+            raise BookError(f"parameter {name!r} is given twice or without a name; name each once")
+        given[name] = value
     if "profile" in parameters_of(source):
         _profile(given.setdefault("profile", book.profile))
     target = output or book.root / "_runs" / f"{source.stem}.ipynb"

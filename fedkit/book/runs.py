@@ -120,7 +120,7 @@ def _warning_in(notebook: Any) -> str:
         for output in cell.get("outputs", []):
             if output.get("name") == "stderr":
                 found = re.search(r"^.*\w*Warning: .*$", output.text, flags=re.MULTILINE)
-                if found and "expected-warning" not in cell.metadata.get("tags", []):
+                if found:
                     return f"in cell {index}: {found[0].strip()}"
     return ""
 
