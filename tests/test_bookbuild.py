@@ -4,7 +4,6 @@ import inspect
 import json
 import os
 import re
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -82,18 +81,9 @@ def test_the_pair_is_stable_and_follows_the_content(write) -> None:
     os.utime(page, (0, 0))
     with pytest.raises(NotebookError, match=r"differs from its source, .*make sync"):
         check_pair(page)
-
-
-def test_a_damaged_pair_is_named(write) -> None:
-    page = write(cell("1 + 1"))
-    write_pair(page)
-    pair = page.with_suffix(".ipynb")
-    notebook = json.loads(pair.read_text("utf-8"))
-    notebook["cells"][1]["outputs"] = [{"output_type": "stream", "name": "stdout", "text": ["2"]}]
-    for damage in (json.dumps(notebook), "", "{", '{"cells": []}'):
-        pair.write_text(damage, "utf-8")
-        with pytest.raises(NotebookError, match=r"page\.ipynb .*make sync"):
-            check_pair(page)
+    page.with_suffix(".ipynb").unlink()
+    with pytest.raises(NotebookError, match=r"page\.ipynb is missing"):
+        check_pair(page)
 
 
 def test_a_page_without_header_is_refused(tmp_path: Path) -> None:
@@ -101,27 +91,21 @@ def test_a_page_without_header_is_refused(tmp_path: Path) -> None:
     page.write_text("# Only prose\n", "utf-8")
     with pytest.raises(NotebookError, match="format_name: myst"):
         read_source(page)
-    with pytest.raises(NotebookError, match="does not exist"):
-        read_source(tmp_path / "missing.md")
 
 
 # -------------------------------------------------------------------------- parameters
 
 
-def test_parameters_are_read_with_type_default_and_help(write) -> None:
-    known = parameters_of(write(PARAMETERS)).values()
-    assert [(p.name, p.type, p.default, p.help) for p in known] == [
+def test_parameters_are_read_with_type_default_and_help_and_values_get_their_type(write) -> None:
+    page = write(PARAMETERS)
+    assert [(p.name, p.type, p.default, p.help) for p in parameters_of(page).values()] == [
         ("seed", "int", 0, "root seed"), ("rate", "float", 0.5, "a step size"),
         ("name", "str", "digits", "a data set"), ("exact", "bool", False, "whether to be exact"),
     ]  # fmt: skip
-
-
-def test_values_typed_on_a_command_line_get_their_type(write) -> None:
-    page = write(PARAMETERS)
     given = {"seed": "7", "rate": "1e-3", "name": "05", "exact": "true"}
     read = {"seed": 7, "rate": 0.001, "name": "05", "exact": True}
     assert guard_parameters(page, given) == read
-    assert guard_parameters(page, {"rate": 1, "seed": "010"}) == {"rate": 1.0, "seed": 10}
+    assert guard_parameters(page, {"rate": 1}) == {"rate": 1.0}
 
 
 @pytest.mark.parametrize(
@@ -130,10 +114,7 @@ def test_values_typed_on_a_command_line_get_their_type(write) -> None:
         ("sede", "1", r"no parameter 'sede'; it knows seed, rate"),
         ("seed", "one", r"seed is 'one'; expected int"),
         ("rate", "fast", r"rate is 'fast'; expected float"),
-        ("seed", "[1", r"seed is '\[1'; expected int"),
-        ("seed", True, r"seed is True; expected int"),
         ("rate", "nan", r"rate is 'nan'; expected float"),
-        ("rate", "1e400", r"rate is '1e400'; expected float"),
         ("exact", "1", r"exact is '1'; expected bool"),
     ],
 )
@@ -170,19 +151,17 @@ def test_a_parameters_cell_holds_typed_literals_only(write, line: str) -> None:
 def test_the_command_line_refuses_before_anything_runs(write, capsys, tmp_path: Path) -> None:
     write(PARAMETERS)
     (tmp_path / "_toc.yml").write_text("format: jb-book\nroot: notebooks/page\n", "utf-8")
-    root = ["--root", str(tmp_path)]
-    assert fedkit(["book", *root, "run", "page", "-p", "sede", "3"]) == 1
-    assert "no parameter 'sede'" in capsys.readouterr().err
-    assert fedkit(["book", *root, "run", "pages"]) == 1
-    assert "no notebook 'pages'; there are page" in capsys.readouterr().err
-    assert fedkit(["book", *root, "run", "page", "-p", "seed", "1", "-p", "seed", "2"]) == 1
-    assert "given twice" in capsys.readouterr().err
-    assert fedkit(["book", *root, "run", "page", "-p", "seed=1:30"]) == 1
-    assert "parameter seed is '1:30'; expected int" in capsys.readouterr().err
+
+    def book(*words: str) -> str:
+        assert fedkit(["book", "--root", str(tmp_path), *words]) == 1
+        return capsys.readouterr().err
+
+    assert "no parameter 'sede'" in book("run", "page", "-p", "sede", "3")
+    assert "no notebook 'pages'; there are page" in book("run", "pages")
+    assert "given twice" in book("run", "page", "-p", "seed", "1", "-p", "seed", "2")
+    assert "parameter seed is '1:30'; expected int" in book("run", "page", "-p", "seed=1:30")
     assert not (tmp_path / "_runs").exists()
-    assert fedkit(["book", *root, "parameters", "pages"]) == 1
-    assert "no notebook 'pages'" in capsys.readouterr().err
-    assert fedkit(["book", *root, "parameters"]) == 0
+    assert fedkit(["book", "--root", str(tmp_path), "parameters"]) == 0
     assert "-p rate (float, default 0.5)" in capsys.readouterr().out
 
 
@@ -239,22 +218,6 @@ def test_a_failing_notebook_is_one_clear_error(write, tmp_path, code, limit, sai
         execute(page, target, {}, limit, page.parent)
     assert target.read_text("utf-8") == "the run before"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["kept.ipynb", "notebooks"]
-
-
-def test_an_interrupt_leaves_out_what_has_not_begun(tmp_path, monkeypatch):
-    pages = [tmp_path / f"page{n}.md" for n in range(8)]
-    begun = []
-
-    def run(self, source) -> str:
-        begun.append(source)
-        time.sleep(0.1)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Book, "run", run)
-    monkeypatch.setattr(Book, "key", lambda self, source: "")
-    with pytest.raises(KeyboardInterrupt):
-        Book(tmp_path).run_all(pages, 1)
-    assert 1 <= len(begun) < len(pages)
 
 
 # ------------------------------------------------------------------------------- cache

@@ -1,6 +1,5 @@
 """Image data sets: read, checked, fetched, and refused when something is wrong with them."""
 
-import gzip
 import hashlib
 import io
 import pickle
@@ -65,31 +64,20 @@ def test_idx_plain_and_gzipped(mnist):
     assert str(root) not in loaded.source + loaded.note
 
 
-def test_altered_file_is_refused_with_both_digests(mnist):
-    refused(mnist[0], r"expected md5 6bbc.*found md5 .*data get", verify=True)
-    reports = data.verify("mnist", mnist[0])
-    assert [r.status for r in reports] == ["damaged"] * 4
-
-
 def with_digests(monkeypatch, name, root):
     """Publish the digests of the files that are there."""
     edition = catalogue.find(name, root)
-    assert edition is not None
-
-    def md5(path):
-        raw = path.read_bytes()
-        content = gzip.decompress(raw) if path.suffix == ".gz" else raw
-        return hashlib.md5(content).hexdigest()
-
-    known = {file: md5(path) for file, path in edition.files(root).items() if path}
-    edition = replace(edition, md5=known)
-    spec = replace(catalogue.SETS[name], editions=(edition,))
+    files = edition.files(root).items()
+    md5 = {f: hashlib.md5(readers.read_checked(path, None)).hexdigest() for f, path in files}
+    spec = replace(catalogue.SETS[name], editions=(replace(edition, md5=md5),))
     monkeypatch.setitem(catalogue.SETS, name, spec)
-    return edition
+    return md5
 
 
-def test_right_digest_is_accepted_and_a_later_change_is_seen(mnist, monkeypatch):
+def test_what_is_not_published_is_refused_with_both_digests(mnist, monkeypatch):
     root, _ = mnist
+    refused(root, r"expected md5 6bbc.*found md5 .*data get", verify=True)
+    assert [r.status for r in data.verify("mnist", root)] == ["damaged"] * 4
     with_digests(monkeypatch, "mnist", root)
     data.load("mnist", root)
     assert {r.status for r in data.verify("mnist", root)} == {"ok"}
@@ -198,31 +186,28 @@ REAL = {
     "mnist": (60_000, 10_000, [5, 0, 4, 1, 9, 2, 1, 3]),
     "fashionmnist": (60_000, 10_000, [9, 0, 0, 3, 0, 2]),
     "emnist-letters": (None, None, [22, 6, 15, 14, 22, 16, 12, 10, 21, 23]),
-    "pneumoniamnist": (4_708, 624, None),
-    "breastmnist": (546, 156, None),
-    "retinamnist": (1_080, 400, None),
+    "pneumoniamnist": (4_708, 624, []),
+    "breastmnist": (546, 156, []),
+    "retinamnist": (1_080, 400, []),
 }
 
 
-@pytest.mark.parametrize("name", sorted(REAL))
+@pytest.mark.parametrize("name", [*REAL, "cifar10"])
 def test_real_files(name):
     if data.available(name) is None:
         pytest.skip(f"{name} is not in FEDKIT_DATA")
+    if name not in REAL:
+        assert {report.status for report in data.verify(name)} == {"ok"}
+        return
     n_train, n_test, labels = REAL[name]
     loaded = data.load(name)
     assert n_train is None or (len(loaded.x_train), len(loaded.x_test)) == (n_train, n_test)
-    assert labels is None or loaded.y_train[: len(labels)].tolist() == labels
+    assert loaded.y_train[: len(labels)].tolist() == labels
     assert loaded.y_train.unique().tolist() == list(range(loaded.n_classes))
     if name == "emnist-letters":
         # Upright: the mean "T" has its bar at the top.
         mean = loaded.x_train[loaded.y_train == 19, 0].double().mean(0)
         assert mean[4:9].mean() > 1.5 * mean[19:24].mean()
-
-
-def test_cifar10_files_verify():
-    if data.available("cifar10") is None:
-        pytest.skip("cifar10 is not in FEDKIT_DATA")
-    assert {report.status for report in data.verify("cifar10")} == {"ok"}
 
 
 def test_get_puts_only_checked_files_in_place(monkeypatch, tmp_path):
@@ -277,7 +262,7 @@ def test_catalogue_agrees_with_the_packages():
     assert sets.FashionMNIST.__name__ in catalogue.SETS["fashionmnist"].editions[0].source
 
 
-def test_commands(mnist, monkeypatch, capsys):
+def test_commands(mnist, capsys):
     main, root = pytest.importorskip("fedkit.cli").main, str(mnist[0])
 
     def run(status, *words):
@@ -287,8 +272,6 @@ def test_commands(mnist, monkeypatch, capsys):
     assert "/lost, which does not exist" in run(0, "list", "--root", f"{root}/lost")
     listed = run(0, "list", "--root", root)
     assert "idx files in MNIST/raw" in listed
-    heads = [line for line in listed.splitlines() if line.endswith(":")]
-    assert [head.split(",")[0] for head in heads] == ["images", "tables", "ratings"]
     assert listed.index("tables, read by") < listed.index("wine ")
     assert "missing" in listed.split("ml-1m")[1]
     assert "damaged    mnist" in run(1, "verify", "--root", root)
@@ -296,20 +279,12 @@ def test_commands(mnist, monkeypatch, capsys):
     run(1, "verify", "cifar10", "--root", root)
     assert "did you mean 'mnist'?" in run(1, "verify", "minst")
     assert "there is no folder" in run(1, "verify", "--root", f"{root}/none")
-    table = run(1, "get", "Wines")  # tables and ratings are known too
-    assert "did you mean 'wine'?" in table
-    assert "credit, ml-1m, ml-100k" in table
+    assert "did you mean 'wine'?" in run(1, "get", "Wines")  # tables are known too
     run(0, "get", "digits", "wine")
     assert "missing    ml-1m" in run(1, "verify", "ml-1m", "--root", root)
     (mnist[0] / "ml-100k.zip").write_bytes(b"no archive")
     assert "ml-100k: ml-100k.zip" in run(0, "get", "ml-100k", "--root", root)
     assert "damaged    ml-100k" in run(1, "verify", "ml-100k", "--root", root)
-
-    def offline(name, root):
-        raise data.DownloadError("data set 'cifar10' could not be fetched: no network")
-
-    monkeypatch.setattr("fedkit.datasets.cli.get", offline)
-    assert "no network" in run(1, "get", "cifar10", "--root", root)
 
 
 def test_cifar_batches(tmp_path, monkeypatch):
@@ -322,7 +297,7 @@ def test_cifar_batches(tmp_path, monkeypatch):
             batch = {"label_names": ["a"]}
         (folder / name).write_bytes(pickle.dumps(batch, protocol=2))
     refused(tmp_path, "Dataset not found or corrupted", "cifar10")  # a pickle could run code
-    known = with_digests(monkeypatch, "cifar10", tmp_path).md5
+    known = with_digests(monkeypatch, "cifar10", tmp_path)
     files = [[Path(name).name, md5] for name, md5 in known.items()]
     monkeypatch.setattr(cifar, "train_list", files[:5])
     monkeypatch.setattr(cifar, "test_list", files[5:6])

