@@ -240,11 +240,6 @@ def test_launch_links_lead_to_committed_notebooks() -> None:
         assert subprocess.run(command, cwd=ROOT, check=False).returncode == 1, "git ignores some"
 
 
-def test_every_notebook_has_a_time_limit() -> None:
-    for source in SOURCES:
-        assert 0 < BOOK.limit(source) <= 600
-
-
 # ------------------------------------------------------------------------ commands in prose
 
 COMMAND = re.compile(

@@ -24,7 +24,6 @@ import shutil
 import subprocess
 import sys
 import time
-import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -38,10 +37,10 @@ from fedkit.book.runs import execute
 from fedkit.extras import need
 from fedkit.records.manifest import commit
 
-__all__ = ["DEFAULT_LIMIT", "Book", "BookError", "rendering", "say"]
+__all__ = ["LIMITS", "Book", "BookError", "rendering", "say"]
 
-#: Seconds that a notebook may take, unless pyproject.toml says otherwise.
-DEFAULT_LIMIT = {"smoke": 180.0, "laptop": 7200.0, "paper": 86400.0}
+#: Seconds that a notebook may take.
+LIMITS = {"smoke": 600.0, "laptop": 7200.0, "paper": 86400.0}
 _JUPYTER_BOOK = "from jupyter_book.cli.main import main; main()"
 
 
@@ -69,13 +68,6 @@ class Book:
     def notebooks(self) -> list[Path]:
         """Sources of the notebooks in the table of contents."""
         return [self.root / f"{p}.md" for p in self.pages if p.startswith("notebooks/")]
-
-    def limit(self, source: Path) -> float:
-        """Return the advertised time limit of a notebook, in seconds."""
-        path = self.root / "pyproject.toml"
-        table = tomllib.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-        limits = table.get("tool", {}).get("fedkit", {}).get("limits", {}).get(self.profile, {})
-        return float(limits.get(source.stem, DEFAULT_LIMIT.get(self.profile, 180.0)))
 
     def parameters(self, source: Path) -> dict[str, Any]:
         """Return what the pipeline hands to a notebook."""
@@ -114,7 +106,7 @@ class Book:
             return "kept"
         stamp.unlink(missing_ok=True)
         begin = time.perf_counter()
-        execute(source, target, self.parameters(source), self.limit(source), source.parent)
+        execute(source, target, self.parameters(source), LIMITS[self.profile], source.parent)
         write_text(stamp, key)
         return f"ran in {time.perf_counter() - begin:.0f} s"
 

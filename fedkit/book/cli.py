@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from fedkit.book.build import DEFAULT_LIMIT, Book, BookError, say
+from fedkit.book.build import LIMITS, Book, BookError, say
 from fedkit.book.notebooks import (
     NotebookError,
     check_pair,
@@ -28,7 +28,7 @@ Notebook = Annotated[str, typer.Argument(help="Name or path of a notebook.")]
 
 
 def _profile(name: str) -> str:
-    return str(choice("profile", name, tuple(DEFAULT_LIMIT)))
+    return str(choice("profile", name, tuple(LIMITS)))
 
 
 class _Pairs(TyperCommand):
@@ -49,7 +49,7 @@ def _book(
     context: typer.Context,
     root: Annotated[Path | None, typer.Option(help="Folder with _toc.yml.")] = None,
     profile: Annotated[
-        str, typer.Option(callback=_profile, help=f"Scale of the runs: {', '.join(DEFAULT_LIMIT)}.")
+        str, typer.Option(callback=_profile, help=f"Scale of the runs: {', '.join(LIMITS)}.")
     ] = "smoke",
 ) -> None:
     if root is not None and not (root / "_toc.yml").is_file():
@@ -142,7 +142,7 @@ def run(
     if "profile" in parameters_of(source):
         _profile(given.setdefault("profile", book.profile))
     target = output or book.root / "_runs" / f"{source.stem}.ipynb"
-    seconds = limit or Book(book.root, given.get("profile", "smoke")).limit(source)
+    seconds = limit or LIMITS[given.get("profile", "smoke")]
     execute(source, target, given, seconds, source.parent)
     say(f"The executed notebook is {target}")
 
@@ -155,7 +155,7 @@ def parameters(
     """List the parameters of the notebooks."""
     book: Book = context.obj
     for source in [_source(book, name) for name in notebook or []] or book.notebooks:
-        say(f"{source.stem} (limit {book.limit(source):g} s at profile {book.profile!r})")
+        say(source.stem)
         for p in parameters_of(source).values():
             say(f"  -p {p.name} ({p.type}, default {p.default!r})  {p.help}")
 

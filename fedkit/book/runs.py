@@ -76,9 +76,8 @@ def execute(
                     f"{source.stem} was stopped after its limit of {limit:g} s; raise it with "
                     "--limit, or choose a smaller profile"
                 ) from error
-            notebook = nbformat.read(ran, as_version=4) if ran.is_file() else None
             output = f"{kernel.log_file.read_text(encoding='utf-8')}\n{error}"
-            told = f"{_other(source, parameters)}{_failure(notebook, error, output)}"
+            told = f"{_other(source, parameters)}{_failure(error, output)}"
             raise NotebookError(f"{source.stem} failed: {told}") from error
         finally:
             watch.cancel()
@@ -91,20 +90,16 @@ def execute(
     write_text(target, notebook_text(notebook))
 
 
-def _failure(notebook: Any, error: Exception, output: str) -> str:
-    """Say what went wrong in a run, from what it left and printed."""
-    cells = [] if notebook is None else notebook.cells
-    ours = [c for c in cells if "papermill-error-cell-tag" not in c.metadata.get("tags", [])]
-    for index, cell in enumerate(ours):
-        for out in cell.get("outputs", []):
-            if out.output_type == "error":
-                told = f"cell {index} raised {out.ename}: {out.evalue}"
-                if out.ename == "AssertionError" and not out.evalue.strip():
-                    told = f"a finding that the page asserts in cell {index} does not hold"
-                return f"{told}\n--- the cell ---\n{cell.source.strip()}"
+def _failure(error: Any, output: str) -> str:
+    """Say what went wrong in a run, from its error and what was printed."""
     if isinstance(error, need("nbclient.exceptions", extra="book").DeadKernelError):
         return "the kernel died in mid-notebook (out of memory, or killed); nothing was written"
-    return output[-3000:].strip()
+    if not isinstance(error, need("papermill", extra="book").PapermillExecutionError):
+        return output[-3000:].strip()
+    told = f"cell {error.cell_index} raised {error.ename}: {error.evalue}"
+    if error.ename == "AssertionError" and not error.evalue.strip():
+        told = f"a finding that the page asserts in cell {error.cell_index} does not hold"
+    return f"{told}\n--- the cell ---\n{error.source.strip()}"
 
 
 def _other(source: Path, given: Mapping[str, Any]) -> str:
