@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 
 from benchmarks import (
-    classwise,
     coalitions,
     counting,
     coverage,
@@ -34,8 +33,6 @@ def main() -> None:
     coalitions.main(given.device, given.threads)
     print("\n=== rounds of local training")
     rounds.main(given.device, not given.no_flower, given.threads)
-    print("\n=== class-wise values")
-    classwise.main()
     print("\n=== trajectory values")
     trajectory.main(threads=given.threads)
     print("\n=== simulations in lockstep")

@@ -70,12 +70,6 @@ def test_help_and_version() -> None:
     assert done.stdout == f"fedkit {__version__}\n"
 
 
-def test_typer_is_asked_for_what_all_its_versions_have() -> None:
-    """It dropped click, and its options lost ``click_type``: the newest that pip takes has none."""
-    for source in (Path(cli.__file__).parent).rglob("*.py"):
-        assert not re.search(r"^\s*(import|from) click|click_type", source.read_text("utf-8"), re.M)
-
-
 def test_the_command_says_what_it_lacks() -> None:
     code = (
         "import sys; sys.modules['typer'] = None; import runpy; "
@@ -147,6 +141,9 @@ def test_seeds_only_and_dry_run(store, fedkit) -> None:
     assert fedkit(*cell.command.split()[1:], "--quiet")[0] == 0  # the command of a record
     assert store.load(cell).results[2]["metrics"] == {"accuracy": 5.25}
     assert len(CALLS) == 1
+    for more in (["--dry-run"], []):
+        err = fedkit("run", "toy", "table1", "--seeds", "1,900", "--quiet", *more)[2]
+        assert "seeds 900 are not planned for table1 at profile smoke, which has 0-1" in err
 
 
 @pytest.mark.parametrize(
@@ -264,15 +261,6 @@ def _record(store: Store, paper: str, experiment: str, profile: str, **settings:
     store.save(cell, results, {})
 
 
-def test_compare_counts_records_that_judge_nothing(store, fedkit):
-    _record(store, "fedccea", "contribution", "smoke", samples=100)
-    out = fedkit("compare", "fedccea", "--profile", "smoke")[1]
-    folder = store.root / "smoke" / "fedccea"
-    assert f"records at profile smoke in {folder}: 1; no claim is judged from them" in out
-    assert "no record of" not in out
-    assert "†" not in out
-
-
 def test_compare_is_compact_and_explains_itself(store, fedkit, monkeypatch):
     cell = {
         "method": "fedowen", "dataset": "mnist", "data": "mnist", "alpha": 0.05,
@@ -305,6 +293,13 @@ def test_compare_is_compact_and_explains_itself(store, fedkit, monkeypatch):
     assert not any(icon in row for row in rows for icon in "✓✗?○")
     where = "records at profile laptop: reduced runs"
     assert where not in fedkit("compare", "fedccea")[1]
+    _record(store, "fedccea", "contribution", "smoke", samples=100)
+    out = fedkit("compare", "fedccea", "--profile", "smoke")[1]
+    told = (
+        f"records at profile smoke in {store.root}/smoke/fedccea: 1; no claim is judged from them"
+    )
+    assert told in out
+    assert "no record of" not in out
     _record(store, "fedccea", "contribution", "laptop", dataset="mnist")
     assert where in fedkit("compare", "fedccea")[1]
 
@@ -331,13 +326,6 @@ def test_only_our_own_records_of_the_papers_scale_shrink_from_the_cost(store, fe
     monkeypatch.setenv("FEDKIT_RESULTS", str(store.root.parent / "results"))
     assert "not attempted (cost)" in fedkit("compare", "fedccea")[1]
     assert "not attempted" not in fedkit("compare", "fedccea", "--profile", "smoke")[1]
-
-
-def test_seeds_beyond_the_plan_are_told_by_the_dry_run_as_by_the_run(store, fedkit) -> None:
-    command = ["run", "toy", "table1", "--seeds", "1,900", "--quiet"]
-    told = "seeds 900 are not planned for table1 at profile smoke, which has 0-1; their records"
-    for more in (["--dry-run"], []):
-        assert told in fedkit(*command, *more)[2]
 
 
 def test_an_installed_package_says_where_its_golden_numbers_lie(store, fedkit, monkeypatch) -> None:

@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from fedkit.extras import need
 
-__all__ = ["DamagedDataError", "DownloadError", "Edition", "MissingDataError"]
+__all__ = ["DamagedDataError", "DownloadError", "MissingDataError"]
 
 CIFAR_CLASSES = (
     "airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck",
