@@ -566,7 +566,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (typer.Abort, KeyboardInterrupt):
         _complain("stopped; what was finished is kept, the same command goes on")
         code = 130
-    except (ValueError, CellError, ImportError, OSError) as error:
+    except OSError as error:  # of a file, without the number of the error
+        of_file = error.filename and error.strerror
+        _complain(f"{error.filename}: {error.strerror}" if of_file else error)
+        code = 1
+    except (ValueError, CellError, ImportError) as error:
         _complain(error)
         code = 1
     except Exception as error:

@@ -159,6 +159,20 @@ def run_method(cell: Cell, seed: int, device: Any, progress: bool) -> dict[str, 
     return method_result(name, method, Scenario.of(cell), seed)
 
 
+def _guarded(cell: Cell, device: Any, progress: bool) -> list[dict[str, Any]]:
+    """Run a cell, and keep what other processors repeat.
+
+    The steps of FedCCEA's connected reading make the first digit of its values from the 14th of the
+    accuracies, on as few simulations as here; its fit has a golden run of its own.
+    """
+    results = [dict(found) for found in run_method(cell, device, progress)]
+    if cell.settings["method"] == "fedccea-connected":
+        steady = ("evaluations", "trainings", "held", "accuracy.everybody")
+        for found in results:
+            found |= {"metrics": {name: found["metrics"][name] for name in steady}, "series": {}}
+    return results
+
+
 _TINY = replace(
     _DIGITS, scenario="label-noise", clients=5, participants=5, rounds=3, samples=20,
     validation=60, seen=60, test=60, model="mlp-8",
@@ -195,7 +209,7 @@ def _switches(**changes: Any) -> dict[str, dict[str, Any]]:
 
 TRUTHS = Tiny("truths", run_truths, asdict(_TINY), switches=_switches(), slack=_SLACK)
 ROWS = Tiny(
-    "methods", run_method, {"method": "exact", **asdict(_TINY)}, by="method",
+    "methods", _guarded, {"method": "exact", **asdict(_TINY)}, by="method",
     switches=_switches(method="exact"), slack=_SLACK, more=_by_loss,
 )  # fmt: skip
 
@@ -207,7 +221,7 @@ common.experiment(
 common.experiment(
     "arena", "methods", "Every method on every federation",
     lambda profile: [{"method": m, **asdict(s)} for s in scenarios(profile) for m in METHODS],
-    seeds_of, ROWS,
+    seeds_of, ROWS, run=run_method,
 )  # fmt: skip
 # what others submitted: nobody runs it here
 common.experiment(
