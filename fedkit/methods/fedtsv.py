@@ -50,7 +50,22 @@ _CHUNK = 1 << 20
 
 
 def gram_matrix(vectors: Tensor) -> FloatArray:
-    """Inner products of long vectors ``[m, P]``, in double precision: float64[m, m]."""
+    """Inner products of some long vectors, summed in double precision.
+
+    Parameters
+    ----------
+    vectors : Tensor
+        ``[m, P]``.
+
+    Returns
+    -------
+    float64[m, m]
+
+    Raises
+    ------
+    ValueError
+        If the vectors are no matrix.
+    """
     if not isinstance(vectors, Tensor) or vectors.dim() != 2:
         raise ValueError(f"vectors have shape {np.shape(vectors)}; expected a tensor [m, P]")
     total = torch.zeros(len(vectors), len(vectors), dtype=torch.float64, device=vectors.device)
