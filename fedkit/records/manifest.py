@@ -137,9 +137,18 @@ def commit() -> str | None:
 def stamp(profile: str = "smoke", *, device: object = "cpu") -> pd.DataFrame:
     """Return the table at the foot of a notebook: what its numbers were made with.
 
-    One column, ``value``, indexed by item: versions, `profile` and `device` of the run, threads
-    and the commit, and neither paths nor the name of a computer, so that two builds of one commit
-    show the same table.
+    Parameters
+    ----------
+    profile : str
+        Profile that the notebook ran at.
+    device : str or torch.device
+        Device that it ran on.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One column, ``value``, indexed by item; neither paths nor the name of a computer, so that
+        two builds of one commit show the same table.
     """
     pd = need("pandas", extra="run")
     rows = {
