@@ -159,7 +159,6 @@ def test_seeds_only_and_dry_run(store, fedkit) -> None:
         (["audit", "--only", "method=a,"], "write name=value"),
         (["run", "toy", "--only", "key=123"], "no cell has key '123'; key is one of"),
         (["audit", "--paper", "toy", "--experiment", "x"], "no record of toy x at profile paper"),
-        (["audit", "--paper", "toy", "--experiment", "x"], "called 'x'; choose from other, table1"),
         (["audit", "--paper", "toy"], "no record of toy at profile paper to audit"),
         (["golden", "nobody/run"], "no golden run is called 'nobody/run'; there are arena/*"),
         (["compare", "fedowen", "--table", "x"], "no claims in table 'x'; tables are"),
