@@ -12,6 +12,11 @@ from numpy.typing import NDArray
 from fedkit.checks import whole
 from fedkit.games.game import Game
 
+__all__ = [
+    "Accumulator", "Budget", "ContrastAccumulator", "Count", "Estimator", "FinishedAccumulator",
+    "MeanAccumulator", "Requests",
+]  # fmt: skip
+
 Count = Literal["distinct", "calls"]
 Floats = NDArray[np.float64]
 Requests = Generator[NDArray[np.bool_], Floats, None]

@@ -9,6 +9,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedkit.checks import having, whole
 
+__all__ = [
+    "Coalitions", "Known", "Utilities", "all_coalitions", "bit_index", "check_coalitions",
+    "check_table_size", "check_utilities", "coalition_index", "coalitions_between", "ends",
+    "players_of",
+]  # fmt: skip
+
 Coalitions = NDArray[np.bool_]
 Utilities = NDArray[np.float64]
 

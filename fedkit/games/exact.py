@@ -19,6 +19,11 @@ from fedkit.games.coalitions import check_utilities, players_of
 from fedkit.games.game import Game, TableGame, tabulate
 from fedkit.games.valuation import Valuation
 
+__all__ = [
+    "banzhaf", "banzhaf_weights", "beta_shapley", "beta_weights", "leave_one_out", "popcounts",
+    "semivalue", "shapley", "shapley_weights",
+]  # fmt: skip
+
 Floats = NDArray[np.float64]
 
 

@@ -34,6 +34,10 @@ from fedkit.games.coalitions import (
     players_of,
 )
 
+__all__ = [
+    "FunctionGame", "Game", "MemoGame", "NormalisedGame", "TableGame", "normalise", "tabulate",
+]  # fmt: skip
+
 DENSE_PLAYERS = 20  # a table of 4 MiB
 TABLE_BATCH = 2**16  # coalitions at once: all of up to 16 players, and little memory beyond
 

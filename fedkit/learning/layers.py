@@ -19,6 +19,12 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+__all__ = [
+    "Conv2d", "Flatten", "GlobalAvgPool", "GroupNorm", "Layer", "Linear", "MaxPool", "ReLU",
+    "Residual", "Spec", "affine", "convolve_and_pool", "grown", "joined_specs", "largest",
+    "max_pool_2x2", "run_layers",
+]  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Spec:
