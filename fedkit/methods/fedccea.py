@@ -130,7 +130,8 @@ def simulate(
     simulations, rounds : int
         S and R; the paper: 100 and 50.
     train : callable
-        ``train_with_sizes``, or a :class:`fedkit.federated.RetrainingCache` that remembers.
+        ``train_with_sizes``, or a
+        :class:`fedkit.federated.retraining_cache.RetrainingCache` that remembers.
     """
     drawn = sample_sizes(federation.sizes, simulations, rounds, seed)
     accuracy = train(
