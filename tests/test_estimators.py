@@ -324,14 +324,18 @@ def test_what_was_found_before_a_failure_is_not_lost():
 
 def test_processes_give_the_same_values_and_leave_them_in_the_memory_of_the_game():
     pytest.importorskip("joblib")
-    table = random_table(6, 3)
+    table = random_table(9, 3)
     memo = MemoGame(table)
     game = normalise(memo)
-    alone = estimate(normalise(table), PermutationSampling(), 50)
-    assert estimate(game, PermutationSampling(), 50, n_jobs=2, progress=True) == alone
-    memo.game = FunctionGame(6, lambda rows: 1 / 0)  # nothing is asked for any more
-    assert memo.evaluations >= 50
-    assert estimate(game, PermutationSampling(), 50, n_jobs=2) == alone
+    alone = estimate(normalise(table), PermutationSampling(), 200)
+    assert estimate(game, PermutationSampling(), 200, n_jobs=2, progress=True) == alone
+    known, calls = memo.evaluations, memo.calls
+    assert calls >= known >= 200
+    memo.game = FunctionGame(9, lambda rows: 1 / 0)  # nothing is asked for any more
+    assert estimate(game, PermutationSampling(), 200, n_jobs=2) == alone
+    memo.game = table
+    np.testing.assert_array_equal(memo.value(all_coalitions(9)), table.values)
+    assert memo.calls >= calls + 2**9
 
 
 @pytest.mark.parametrize(

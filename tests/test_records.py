@@ -122,7 +122,7 @@ def test_damage_is_found_and_named_and_made_anew(store: Store) -> None:
         "one digit": whole.replace("0.6666667", "0.6666668"),
         "empty": "",
         "no fields": "[]",
-        "of another fedkit": whole.replace('"schema":1', '"schema":2'),
+        "of another form": whole.replace('"schema":1', '"schema":0'),
         "other cell": whole.replace('"method":"b"', '"method":"a"'),
         "not text": "\udcff",
     }
@@ -134,6 +134,16 @@ def test_damage_is_found_and_named_and_made_anew(store: Store) -> None:
     assert run_cells([c], compute, store, progress=False).computed == [c]
     store.load(c).results[0]["metrics"].clear()  # what was read is the caller's own
     assert store.load(c).results[0]["metrics"]
+
+
+def test_a_record_of_a_newer_fedkit_is_never_replaced(store: Store) -> None:
+    c = cell()
+    path = store.save(c, compute(c))
+    text = path.read_text().replace('"schema":1', '"schema":2')
+    path.write_text(text)
+    with pytest.raises(CellError, match="install the fedkit that wrote it"):
+        run_cells([c], compute, store, progress=False, anew=lambda _: True)
+    assert path.read_text() == text
 
 
 def test_a_record_that_is_elsewhere_missing_or_too_large(store: Store) -> None:

@@ -142,7 +142,7 @@ def run(
     if "profile" in parameters_of(source):
         _profile(given.setdefault("profile", book.profile))
     target = output or book.root / "_runs" / f"{source.stem}.ipynb"
-    seconds = limit or LIMITS[given.get("profile", "smoke")]
+    seconds = limit or LIMITS.get(given.get("profile", ""), LIMITS["smoke"])
     execute(source, target, given, seconds, source.parent)
     say(f"The executed notebook is {target}")
 

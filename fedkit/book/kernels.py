@@ -17,7 +17,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import psutil
 from jupyter_client.manager import AsyncKernelManager
@@ -54,8 +53,15 @@ class Kernel(AsyncKernelManager):  # type: ignore[misc]
         given = (self.connection_file, cwd, dict(environment), self.log_file)
         self.process = context.Process(target=_serve, args=given)
         # libraries read some variables when they are imported, Python at its start
-        with _STARTING, patch.dict(os.environ, environment, clear=True):
-            self.process.start()
+        with _STARTING:
+            before = dict(os.environ)
+            os.environ.update(environment)
+            try:
+                self.process.start()
+            finally:
+                for name in environment.keys() - before.keys():
+                    del os.environ[name]
+                os.environ.update(before)
 
     async def _async_is_alive(self) -> bool:
         return bool(self.process.is_alive())

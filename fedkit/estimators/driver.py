@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from copy import copy
+from dataclasses import replace
 from itertools import count as count_up
 from typing import Any
 
@@ -232,15 +232,15 @@ def estimate_many(
         )
     columns = [entry * size if len(entry) == 1 else entry for entry in lists]
 
-    memos: dict[int, MemoGame] = {}
+    memos: dict[int, tuple[Game, MemoGame]] = {}  # with the game, whose id is its own that long
     runs = []
     for game, estimator, total, seed in zip(*columns, strict=True):
         players_of(game)
         if isinstance(estimator, Estimator):
             game, estimator = estimator.prepare(game, total)
         if id(game) not in memos:
-            memos[id(game)] = MemoGame(game if n_jobs == 1 else _spread(game, n_jobs))
-        runs.append(_Estimation(memos[id(game)], estimator, total, seed, count, trace, stop))
+            memos[id(game)] = game, MemoGame(game if n_jobs == 1 else _spread(game, n_jobs))
+        runs.append(_Estimation(memos[id(game)][1], estimator, total, seed, count, trace, stop))
     known = None if None in columns[2] else sum(columns[2])
     shown = iter(bar(count_up(), progress, "evaluation", total=known))
     spent = 0
@@ -277,15 +277,18 @@ def _listed(entry: Any) -> list[Any]:
 
 def _spread(game: Game, n_jobs: int) -> Game:
     """Divide coalitions among processes; what wraps a game, such as its memory, stays here."""
-    if isinstance(game, MemoGame | NormalisedGame):
-        wrapper = copy(game)
-        vars(wrapper)["game"] = _spread(game.game, n_jobs)
-        return wrapper
+    if isinstance(game, NormalisedGame):
+        return replace(game, game=_spread(game.game, n_jobs))
+    if isinstance(game, MemoGame):
+        inner = _spread(game.game, n_jobs)
+        return FunctionGame(game.n_players, lambda rows: game.value(rows, inner))
     joblib = need("joblib", "run")
     jobs = joblib.effective_n_jobs(n_jobs)
 
     def value(rows: NDArray[np.bool_]) -> NDArray[Any]:
-        parts = np.array_split(rows, max(min(jobs, len(rows)), 1))
+        if len(rows) < 2:
+            return np.asarray(game.value(rows))
+        parts = np.array_split(rows, min(jobs, len(rows)))
         return np.concatenate(joblib.Parallel(jobs)(joblib.delayed(game.value)(p) for p in parts))
 
     return FunctionGame(game.n_players, value)

@@ -148,7 +148,11 @@ def check_values(
 ) -> None:
     each = () if outputs is None else (outputs,)
     wanted = [(len(r.participants), *each) for r in rounds]
-    given = [v.values.shape if isinstance(v, Valuation) else type(v).__name__ for v in valuations]
+    given: Any = type(valuations).__name__
+    if isinstance(valuations, list | tuple):
+        given = [
+            v.values.shape if isinstance(v, Valuation) else type(v).__name__ for v in valuations
+        ]
     if given != wanted:
         raise ValueError(
             f"{_name(policy)} returned {given}; expected a list with one fk.Valuation per round, "

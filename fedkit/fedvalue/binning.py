@@ -125,7 +125,8 @@ def _parse(column: NDArray[Any], where: str) -> tuple[NDArray[Any], NDArray[np.b
                 f"{where} holds a {type(held[0]).__name__} in a cell; expected numbers, truth "
                 "values, text"
             )
-        if any(isinstance(value, date | time | timedelta) for value in present):
+        kinds = {type(value) for value in present}
+        if any(issubclass(k, date | time | timedelta) or k.__name__ == "Period" for k in kinds):
             kind = "M"
         elif all(isinstance(value, int | float | np.number | np.bool_) for value in present):
             column = np.where(absent, np.nan, column).astype(np.float64)
@@ -164,6 +165,8 @@ def _bin(values: NDArray[Any], bins: int, how: How, keep: bool | None, where: st
         keep = few and (text or len(np.unique(values)) <= bins)
     if keep:
         return np.unique(values, return_inverse=True)[1]
+    if values.dtype.kind in "iu":  # float64 has no neighbours of large ones, such as nanoseconds
+        values = values.astype(np.uint64) - values.min().astype(np.uint64)  # modulo 2^64
     numbers = values.astype(np.float64)
     low, high = numbers.min(), numbers.max()
     if low == high:

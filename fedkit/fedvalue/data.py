@@ -300,7 +300,8 @@ def _each_party(
         raise ValueError("there are no data parties; pass the columns of at least one")
     if names is None:
         names = [f"party {i + 1}" for i in range(len(each))]
-    titles = tuple(map(str, names)) if isinstance(names, Iterable) else ()
+    many = isinstance(names, Iterable) and not isinstance(names, str)
+    titles = tuple(map(str, names or ())) if many else ()
     if len(titles) != len(each) or len(set(titles)) != len(titles):
         raise ValueError(f"names is {names!r}; expected {len(each)} different names")
     return each, titles

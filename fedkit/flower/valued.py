@@ -208,6 +208,9 @@ class Valued(Strategy):
         self._number([m for m, _, _ in answers])
         table = self._meet({self._of(m): size for m, _, size in answers})
         read = [(self._of(m), m, u, size) for m, u, size in answers if u is not None]
+        layouts = [_layout(m) for _, m, *_ in read]  # strategies of Flower want all alike
+        usual = max(layouts, key=layouts.count, default=None)
+        read = [reply for reply, layout in zip(read, layouts, strict=True) if layout == usual]
         if not read:
             return self.inner.aggregate_train(server_round, errors)
         ids, good, updates, sizes = zip(*sorted(read, key=lambda item: item[0]), strict=True)
@@ -300,3 +303,9 @@ class Valued(Strategy):
 def _metrics(message: Message) -> MetricRecord:
     (metrics,) = message.content.metric_records.values()
     return metrics
+
+
+def _layout(message: Message) -> tuple[str, ...]:
+    """Names in a reply."""
+    content = message.content
+    return (*content.array_records, *content.metric_records, *sorted(_metrics(message)))

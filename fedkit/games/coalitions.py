@@ -52,7 +52,12 @@ def check_utilities(utilities: ArrayLike, coalitions: Coalitions) -> Utilities:
     A utility that is not finite is never averaged away: the first coalition that has one is
     named in the error.
     """
-    array = np.asarray(utilities, dtype=np.float64)
+    array = np.asarray(utilities)
+    if array.dtype.kind not in "biuf":
+        raise ValueError(
+            f"the game returned utilities of type {array.dtype}; expected real numbers"
+        )
+    array = array.astype(np.float64)
     if array.ndim not in (1, 2) or len(array) != len(coalitions):
         raise ValueError(
             f"the game returned utilities of shape {array.shape} for {len(coalitions)} "
@@ -107,7 +112,7 @@ def keys_of(rows: Coalitions) -> NDArray[Any]:
     """Return one hashable key per row: its index, of many players its packed bits."""
     if rows.shape[1] <= MAX_INDEX_PLAYERS:
         return bit_index(rows)
-    packed = np.packbits(rows, axis=1)
+    packed = np.ascontiguousarray(np.packbits(rows, axis=1))
     return packed.view(f"S{packed.shape[1]}").reshape(-1)
 
 

@@ -111,7 +111,7 @@ class FunctionGame:
 
     def value(self, coalitions: ArrayLike) -> Utilities:
         rows = check_coalitions(coalitions, self.n_players)
-        return check_utilities(self.function(rows), rows)
+        return check_utilities(self.function(rows.copy()), rows)
 
 
 class MemoGame:
@@ -139,12 +139,13 @@ class MemoGame:
     def evaluations(self) -> int:
         return self._known.size
 
-    def value(self, coalitions: ArrayLike) -> Utilities:
+    def value(self, coalitions: ArrayLike, game: Game | None = None) -> Utilities:
+        """Look utilities up; those that are new are asked of `game`, the wrapped one by default."""
         rows = check_coalitions(coalitions, self.n_players)
         keys = keys_of(rows)
         new = self._known.missing(keys)
         if len(new) or not self.evaluations:
-            self._keep(check_utilities(self.game.value(rows[new]), rows[new]))
+            self._keep(check_utilities((game or self.game).value(rows[new]), rows[new]))
             self._known.meet(keys[new])
         self.calls += len(rows)
         return self._utilities[self._known.numbers(keys)]

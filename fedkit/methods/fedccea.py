@@ -340,7 +340,10 @@ def fit_aam(
         network, losses = shared_weights(x, y, random_starts(x, rng))
 
     def predict(sizes: FloatArray) -> FloatArray:
-        return network.accuracies(np.ascontiguousarray(np.asarray(sizes, np.float64)[..., used]))
+        amounts = np.asarray(sizes, np.float64)
+        if amounts.ndim != 3 or amounts.shape[1:] != (rounds, clients):
+            raise ValueError(f"sizes have shape {amounts.shape}; expected (S, {rounds}, {clients})")
+        return network.accuracies(np.ascontiguousarray(amounts[..., used]))
 
     quality = np.zeros(clients)
     quality[used] = _numbers(network.quality)  # line 9

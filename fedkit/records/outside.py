@@ -28,7 +28,7 @@ def home(module: str) -> Path | None:
     """Return the folder of a package; None for a single module, or where there is no such."""
     try:
         found = util.find_spec(module)
-    except (ImportError, ValueError):  # of the package around it; a module made by hand
+    except Exception:  # whatever the package around it raises; a module made by hand
         return None
     folders = found.submodule_search_locations if found else None
     return Path(next(iter(folders))) if folders else None

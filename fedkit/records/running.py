@@ -15,7 +15,7 @@ from fedkit.checks import choice
 from fedkit.extras import bar, need
 from fedkit.records.cell import Cell, canonical_json
 from fedkit.records.manifest import make_manifest
-from fedkit.records.store import RecordError, Result, Store
+from fedkit.records.store import NewerRecordError, RecordError, Result, Store
 
 __all__ = ["CellError", "Outcome", "run_cells"]
 
@@ -136,6 +136,8 @@ def finished(cell: Cell, store: Store, anew: Anew) -> bool:
     """Tell whether a cell has a record that is not to be made anew."""
     try:
         store.load(cell)
+    except NewerRecordError:
+        raise
     except (FileNotFoundError, RecordError):
         return False
     return not anew(cell)

@@ -28,7 +28,7 @@ from fedkit.records.manifest import default_root
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["SCHEMA", "Record", "RecordError", "Result", "Store"]
+__all__ = ["SCHEMA", "NewerRecordError", "Record", "RecordError", "Result", "Store"]
 
 SCHEMA = 1
 """Version of the form of a record; a change that old readers would misread raises it."""
@@ -42,6 +42,10 @@ _HEAD = ["profile", "paper", "experiment", "key"]
 
 class RecordError(ValueError):
     """A record that cannot be trusted: damaged, of another schema, or of another cell."""
+
+
+class NewerRecordError(RecordError):
+    """A record that a newer fedkit wrote; it is never replaced."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +71,12 @@ class Record:
         if then is None:
             return ["(no golden run recorded)"]
         now = {name: version(self.cell.paper, name) for name in then}
-        return [f"{name} {then[name]} of {now[name]}" for name in then if then[name] != now[name]]
+        if ahead := [name for name in then if then[name] > now[name]]:
+            raise NewerRecordError(
+                f"record {self.cell.key} is ahead of this checkout in {', '.join(ahead)}; update "
+                "it, or take the record out"
+            )
+        return [f"{name} {then[name]} of {now[name]}" for name in then if then[name] < now[name]]
 
 
 # ------------------------------------------------------------------- the form of a record
@@ -137,12 +146,18 @@ def _read(path: Path, changed_ns: int, size: int) -> bytes:
     """
     try:
         body = json.loads(path.read_text(encoding="utf-8"))
+        if body["schema"] > SCHEMA:
+            raise NewerRecordError(
+                f"{path.name} has a newer schema; install the fedkit that wrote it"
+            )
         if body["schema"] != SCHEMA:
             raise ValueError(f"its schema is {body['schema']}, this fedkit reads {SCHEMA}")
         if body["checksum"] != _checksum(body):
             raise ValueError("its checksum differs")
         results = tuple(_unpack(item) for item in body["results"])
         return pickle.dumps(Record(Cell(**body["cell"]), results, body["manifest"]))
+    except NewerRecordError:
+        raise
     except (ValueError, KeyError, TypeError) as error:
         profile, paper, experiment, name = path.parts[-4:]
         raise RecordError(

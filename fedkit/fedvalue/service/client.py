@@ -126,10 +126,10 @@ class RemoteCounter:
         _, body = self._ask("GET", "/pending")
         with self._expecting("the list of jobs"):
             data = json.loads(body)
-            whose, self.role = clean(data["party"], 64), str(data["role"])
+            whose, self.role = str(data["party"]), str(data["role"])
             jobs = [job_from_json(job) for job in data["jobs"]]
         if whose != party:
-            raise CounterRefused(403, f"the token is that of {whose!r} and not of {party!r}")
+            raise CounterRefused(403, f"the token is that of {clean(whose, 64)!r} and not of {party!r}")
         return jobs
 
     def submit(self, job: str, party: str, upload: Upload) -> None:

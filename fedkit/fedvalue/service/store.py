@@ -38,6 +38,9 @@ CREATE TABLE jobs (
     id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, content TEXT NOT NULL,
     opened REAL NOT NULL, closed REAL, answer BLOB
 );
+CREATE TABLE parties (
+    job INTEGER NOT NULL REFERENCES jobs, party TEXT NOT NULL, PRIMARY KEY (party, job)
+);
 CREATE TABLE uploads (
     job INTEGER NOT NULL REFERENCES jobs, party TEXT NOT NULL, sha256 TEXT NOT NULL,
     body BLOB NOT NULL, PRIMARY KEY (job, party)
@@ -118,21 +121,23 @@ class JobStore:
             if there >= self.limits.jobs:
                 raise Refusal(429, f"{there} jobs are open; close some of them first")
             new = "INSERT INTO jobs (name, content, opened) VALUES (?, ?, ?)"
-            db.execute(new, (job.id, content, self._clock()))
+            number = db.execute(new, (job.id, content, self._clock())).lastrowid
+            take_part = "INSERT INTO parties VALUES (?, ?)"
+            db.executemany(take_part, [(number, party) for party in job.parties])
         log.info("job %s opened by %s for %d parties", job.id, caller.party, len(job.parties))
         return True
 
     def pending(self, caller: Grant) -> list[Job]:
         """Return the jobs that wait for the caller, oldest first, with its own envelope only."""
         with self._transaction() as db:
-            names = db.execute("SELECT name FROM jobs WHERE closed IS NULL ORDER BY id").fetchall()
-            every = [_find(db, name) for (name,) in names]
-            waiting = [job for number, job in every if caller.party in _missing(db, number, job)]
-        found = []
-        for job in waiting:
-            own = {n: text for n, text in job.envelopes.items() if n == caller.party}
-            found.append(replace(job, envelopes=own))
-        return found
+            waiting = db.execute(
+                "SELECT content FROM jobs WHERE id IN (SELECT job FROM parties WHERE party = ?) "
+                "AND id NOT IN (SELECT job FROM uploads WHERE party = ?) AND closed IS NULL "
+                "ORDER BY id", (caller.party, caller.party),
+            )  # fmt: skip
+            jobs = [job_from_json(json.loads(content)) for (content,) in waiting]
+        own = [{n: text for n, text in j.envelopes.items() if n == caller.party} for j in jobs]
+        return [replace(j, envelopes=mine) for j, mine in zip(jobs, own, strict=True)]
 
     def may_upload(self, caller: Grant, job: str, party: str) -> None:
         """Refuse an upload that need not be read at all."""
@@ -197,7 +202,8 @@ class JobStore:
             raise
 
     def _end(self, db: sqlite3.Connection, number: int) -> None:
-        db.execute("DELETE FROM uploads WHERE job = ?", (number,))
+        for table in ("parties", "uploads"):
+            db.execute(f"DELETE FROM {table} WHERE job = ?", (number,))
         over = "UPDATE jobs SET closed = ?, content = '', answer = NULL WHERE id = ?"
         db.execute(over, (self._clock(), number))
 
