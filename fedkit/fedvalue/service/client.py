@@ -129,7 +129,8 @@ class RemoteCounter:
             whose, self.role = str(data["party"]), str(data["role"])
             jobs = [job_from_json(job) for job in data["jobs"]]
         if whose != party:
-            raise CounterRefused(403, f"the token is that of {clean(whose, 64)!r} and not of {party!r}")
+            told = f"the token is that of {clean(whose, 64)!r} and not of {party!r}"
+            raise CounterRefused(403, told)
         return jobs
 
     def submit(self, job: str, party: str, upload: Upload) -> None:
