@@ -30,6 +30,7 @@ from fedkit.federated.adversaries import (
 from fedkit.federated.aggregation import SizeWeighted
 from fedkit.federated.retraining import train_with_sizes
 from fedkit.federated.valuers import NoValue
+from fedkit.methods import fedccea
 from fedkit.records import Store
 from fedkit.streams import Streams
 
@@ -428,6 +429,23 @@ def test_who_cannot_be_found_is_out_and_an_error_where_there_is_nobody_else() ->
     both = fk.arena.compare(own_federation(), "mlp-8", methods=["nobody", "size"], rounds=2)
     assert list(both.values.index) == ["size"]
     assert "is unknown" in both.failures["nobody"]
+
+
+@pytest.mark.parametrize(
+    ("row", "sigmoid"), [("fedccea", "shared"), ("fedccea-connected", "connected")]
+)
+def test_rows_of_fedccea_are_its_readings_fitted_to_trainings_of_what_it_drew(row, sigmoid) -> None:
+    w = world(replace(SMALL, scenario="late"), 0)
+    view, plain = (View(w, METHODS[row].sees) for _ in range(2))
+    seed, sizes = plain.streams.seed, plain.sizes
+    drawn = fedccea.sample_sizes(sizes, 40, plain.n_rounds, seed) * plain.present
+    accuracy = plain.train(drawn, every_round=True)
+    fitted = fedccea.fit_aam(
+        fedccea.Simulations(drawn / sizes.mean(), accuracy), sigmoid=sigmoid, seed=seed
+    )
+    wanted = fedccea.contribution_values(fitted.quality, sizes)
+    np.testing.assert_array_equal(METHODS[row].values(view), wanted)
+    assert view.trainings == plain.trainings > 0
 
 
 def test_methods_are_found_by_what_they_are() -> None:

@@ -26,9 +26,11 @@ def entered() -> dict[str, str]:
 
 def home(module: str) -> Path | None:
     """Return the folder of a package; None for a single module, or where there is no such."""
+    top, *rest = module.split(".")
     try:
-        found = util.find_spec(module)
-    except Exception:  # whatever the package around it raises; a module made by hand
+        found = util.find_spec(top)  # which imports nothing, and a name with dots would
+    except ValueError:  # a module made by hand
         return None
     folders = found.submodule_search_locations if found else None
-    return Path(next(iter(folders))) if folders else None
+    there = Path(next(iter(folders))).joinpath(*rest) if folders else None
+    return there if there is not None and there.is_dir() else None
