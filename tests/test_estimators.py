@@ -261,6 +261,12 @@ def test_trace_ends_at_the_result():
         same(result, estimate(game, estimator, 60))
 
 
+def test_trace_begins_with_walks_of_nobody():
+    game = TableGame(np.random.default_rng(4).random((8, 2)))
+    result = estimate(game, OwenSampling(), 20, 4, trace=True)
+    assert result.trace.values.shape == (len(result.trace.calls), 3, 2)
+
+
 def test_more_players_than_an_index_holds():
     game = random_unanimity_sum(70, 20, 0)
     for estimator in ALL:

@@ -415,7 +415,10 @@ class _Estimation:
         trace = None
         if self.points:
             evaluations, calls, on_the_way = zip(*self.points, strict=True)
-            trace = Trace(np.array(evaluations), np.array(calls), np.array(on_the_way))
+            # walks of nobody do not know yet how many outputs the game has
+            wide = [v if v.ndim == values.ndim else v[..., None] for v in on_the_way]
+            points = np.stack([np.broadcast_to(v, values.shape) for v in wide])
+            trace = Trace(np.array(evaluations), np.array(calls), points)
         return Valuation(
             values=values,
             standard_errors=errors,
