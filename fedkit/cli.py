@@ -23,7 +23,7 @@ import typer  # noqa: E402
 from fedkit.checks import choice  # noqa: E402
 from fedkit.papers.claims import all_claims, claims_papers, load_claims  # noqa: E402
 from fedkit.papers.registry import all_experiments, get, keep, papers  # noqa: E402
-from fedkit.records.cell import PROFILES, format_seeds, parse_seeds  # noqa: E402
+from fedkit.records.cell import PROFILES, format_seeds, parse_seeds, told_apart  # noqa: E402
 from fedkit.records.manifest import SHIPPED, repository_root  # noqa: E402
 from fedkit.records.methods import signed  # noqa: E402
 from fedkit.records.running import CellError, Outcome  # noqa: E402
@@ -211,8 +211,9 @@ def run(
     store = Store()
     if dry_run:
         for item, cells in plan:
-            for cell in cells:
-                typer.echo(f"{item.name}  {cell.key}  {store.state(cell)[0]}")
+            for cell, apart in zip(cells, told_apart(cells), strict=True):
+                more = "".join(f"  {name}={value}" for name, value in apart.items())
+                typer.echo(f"{item.name}  {cell.key}  {store.state(cell)[0]}{more}")
         return
     # the nodes of a cluster may have what this machine lacks
     where = device if engine == "ray" and device == "cuda" else _find_device(device)
@@ -441,6 +442,10 @@ def arena(
                 cells, store, device="cpu", on_error="continue", engine=engine, address=address,
             ))  # fmt: skip
     sys.path.insert(0, os.getcwd())  # the method may lie in the current folder
+    typer.echo(
+        f"{len(rows) + len(entered)} rows, profile {profile}; what has no record is computed first",
+        err=True,  # the bars are seen in a terminal alone
+    )
     found = run(
         entered, profile, rows=rows, scenarios=scenario, store=store, limit=limit, progress=True
     )

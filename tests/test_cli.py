@@ -38,7 +38,11 @@ def run_cell(cell: Cell, device: object, progress: bool) -> list[dict]:
 
 
 def few_cells(profile: str, seeds: Sequence[int] | None) -> list[Cell]:
-    return [Cell(profile, "toy", "other", {"q": 1}, (0,))] if profile == "smoke" else []
+    return (
+        [Cell(profile, "toy", "other", {"q": q, "r": 1}, (0,)) for q in (1, 2)]
+        if profile == "smoke"
+        else []
+    )
 
 
 @pytest.fixture
@@ -136,6 +140,8 @@ def test_seeds_only_and_dry_run(store, fedkit) -> None:
     assert line.startswith("table1  a-alpha1-s3-5-")
     assert line.endswith("missing")
     assert not list(store.root.rglob("*"))
+    out = fedkit("run", "toy", "other", "--dry-run")[1]
+    assert [line.split("missing")[1] for line in out.splitlines()] == ["  q=1", "  q=2"]
     cell = cells("laptop", (3, 4, 5))[1]
     assert fedkit(*cell.command.split()[1:], "--quiet")[0] == 0  # the command of a record
     assert store.load(cell).results[2]["metrics"] == {"accuracy": 5.25}

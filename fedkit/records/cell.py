@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-__all__ = ["PROFILES", "Cell", "canonical_json", "format_seeds", "parse_seeds"]
+__all__ = ["PROFILES", "Cell", "canonical_json", "format_seeds", "parse_seeds", "told_apart"]
 
 PROFILES = ("smoke", "laptop", "paper")
 """Sizes at which an experiment exists, smallest first."""
@@ -154,3 +154,19 @@ class Cell:
 
     def __hash__(self) -> int:
         return hash(self.identity)
+
+
+def told_apart(cells: Sequence[Cell]) -> list[dict[str, Any]]:
+    """Return, for each cell, the settings that tell it from cells of a like key.
+
+    Keys are alike that differ in their ten digits alone.
+    """
+    names = [cell.key.removesuffix(cell.digest) for cell in cells]
+    seen: dict[tuple[str, str], set[str]] = {}
+    for name, cell in zip(names, cells, strict=True):
+        for key, value in cell.settings.items():
+            seen.setdefault((name, key), set()).add(canonical_json(value))
+    return [
+        {key: value for key, value in cell.settings.items() if len(seen[name, key]) > 1}
+        for name, cell in zip(names, cells, strict=True)
+    ]
