@@ -166,7 +166,7 @@ def run(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the cells, run none.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Make finished cells anew.")] = False,
     stale: Annotated[
-        bool, typer.Option("--stale", help="Also make anew the cells older than the code.")
+        bool, typer.Option("--stale", help="Also make anew what this code no longer gives.")
     ] = False,
     keep_going: Annotated[
         bool, typer.Option("--keep-going", help="Go on after a cell that fails.")
@@ -222,7 +222,9 @@ def run(
         typer.echo(f"{paper} {item.name}, profile {profile}, on {where}; cells: {len(cells)}")
         old = sum(store.state(cell)[0] == "stale" for cell in cells)
         if old and not (force or stale):
-            typer.echo(f"{old} finished cells are older than the code; --stale makes them anew")
+            typer.echo(
+                f"{old} finished cells are what this code no longer gives; --stale makes them anew"
+            )
         failed |= _report(item.execute(
             cells, store, device=where, progress=not quiet, engine=engine, address=address,
             anew="all" if force else "stale" if stale else "none",
@@ -294,20 +296,23 @@ def _why_not(text: str, store: Store, profile: str) -> str:
 
 def _compare_all(
     claims: Mapping[str, Claims], store: Store, profile: str, keep: bool, changed: bool,
-    power_: bool,
+    power_: bool, seeds: int | None,
 ) -> None:  # fmt: skip
     """Count the verdicts of papers; what has changed, and what their seeds can decide."""
     import pandas as pd
 
     from fedkit.claims.changes import changes, changes_table, keep_verdicts
     from fedkit.claims.join import join
-    from fedkit.claims.power import power
+    from fedkit.claims.power import order_power, power
     from fedkit.claims.tables import by_paper
 
     frames = {name: join(read, store, profile=profile) for name, read in claims.items()}
     if power_:
-        table = pd.concat([power(frame) for frame in frames.values()], ignore_index=True)
-        typer.echo(table.to_string(index=False, float_format=lambda x: f"{x:.3g}"))
+        orders = [order_power(read, store, seeds) for read in claims.values()]
+        for parts in ([power(frame, seeds) for frame in frames.values()], orders):
+            table = pd.concat(parts, ignore_index=True)
+            if len(table):
+                typer.echo(table.to_string(index=False, float_format=lambda x: f"{x:.3g}") + "\n")
         return
     without = [name for name in frames if not store.paths(profile, name)]
     typer.echo(_why_not(by_paper(frames).to_string(), store, profile))
@@ -490,6 +495,9 @@ def compare(
     power: Annotated[
         bool, typer.Option("--power", help="What the seeds of each table can decide.")
     ] = False,
+    seeds: Annotated[
+        int | None, typer.Option(help="With --power: if there were so many, such as planned.")
+    ] = None,
     keep: Annotated[
         bool, typer.Option("--keep", help="Keep the verdicts of all papers for --changes.")
     ] = False,
@@ -505,6 +513,8 @@ def compare(
     )
     from fedkit.papers.staleness import check_records, stale_records
 
+    if seeds is not None and not power:
+        raise ValueError(f"--seeds {seeds} is for --power; add it")
     if keep and paper is not None:
         raise ValueError(f"--keep keeps the verdicts of all papers; leave out {paper!r}")
     if (keep or changes) and profile != "paper":
@@ -519,7 +529,7 @@ def compare(
                 "--table, --verdict, --markdown and --check are for the claims of one paper, such "
                 f"as: fedkit compare {next(iter(claims))} --verdict 'not reproduced'"
             )
-        _compare_all(claims, Store(), profile, keep, changes, power)
+        _compare_all(claims, Store(), profile, keep, changes, power, seeds)
         return
     if verdict is not None:
         named = verdict.strip().lower() == "no record"  # as those may be shown

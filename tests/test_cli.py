@@ -227,7 +227,7 @@ def test_stale_and_forced_cells(store, fedkit) -> None:
     first = cells("smoke", None)[0]
     store.save(first, store.load(first).results, {})
     code, out, _ = fedkit("run", "toy", "table1", "--quiet")
-    assert "1 finished cells are older than the code; --stale" in out
+    assert "1 finished cells are what this code no longer gives; --stale" in out
     assert len(CALLS) == 4
     code, out, _ = fedkit("run", "toy", "table1", "--quiet", "--stale")
     assert code == 0

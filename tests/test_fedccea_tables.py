@@ -61,9 +61,9 @@ def test_the_papers_numbers_stand_beside_its_own_data_only():
     rows = [(mnist(data="mnist"), found), (letters, found), (mnist(noise="label-40"), found)]
     table = tables.exclusions(records(rows))
     assert table.index.get_level_values(0).unique().tolist() == [
-        STRONG, "EMNIST letters, strong non-IID",
+        STRONG, "EMNIST, strong non-IID",
     ]  # fmt: skip
-    assert table.loc["EMNIST letters, strong non-IID", "paper"].isna().all()
+    assert table.loc["EMNIST, strong non-IID", "paper"].isna().all()
     table = table.loc[STRONG]
     assert table.loc[["everybody", "LOO", "FedCCEA by Adam"], "paper"].tolist() == [
         85.60, 85.29, 85.60,
@@ -87,7 +87,7 @@ def test_a_federation_is_trained_beside_the_papers():
     assert found.index.tolist() == ["all samples", "300 samples", "300 samples, as run here"]
     assert found["mean"].tolist() == [91.0, 90.0, 89.0]
     assert set(found["paper"]) == {91.12}
-    assert table.loc["EMNIST letters, IID", "paper"].isna().all()
+    assert table.loc["EMNIST, IID", "paper"].isna().all()
 
 
 def test_leads_are_pooled_within_a_seed():

@@ -29,7 +29,7 @@ from fedkit.claims.judge import (
     judge_ordering,
     judge_value,
 )
-from fedkit.claims.power import power, smallest_difference
+from fedkit.claims.power import order_power, power, smallest_difference
 from fedkit.claims.tables import (
     by_declaration,
     by_paper,
@@ -466,8 +466,42 @@ def test_power_counts_what_the_seeds_can_decide(frame):
     wide = frame.assign(values=[[1.0, 4.0, 7.0]] * len(frame))
     lead = power(wide).set_index("table").loc["fedowen.o1"]
     assert (lead["decided"], lead["decided_50"]) == (0, 1)  # fifty seeds would do
+    # corrected together with a second difference: the 98.75% quantile of t(2), 6.205, by a table
+    lead_alone = (4.303 + 1.061) * 3 / math.sqrt(3)
+    assert lead["smallest"] == pytest.approx(lead_alone, abs=1e-2)
+    twin = wide[wide.claim == ORDER]
+    two = power(pd.concat([twin, twin])).set_index("table").loc["fedowen.o1"]
+    assert two["smallest"] == pytest.approx((6.205 + 1.061) * 3 / math.sqrt(3), abs=1e-2)
+    planned = power(wide, seeds=20).set_index("table").loc["fedowen.o1"]
+    assert (planned["seeds"], planned["decided"]) == (20, 1)
     # t quantiles of two degrees of freedom, by a table: 4.303 and 1.061
     assert smallest_difference(1.0, 3) == pytest.approx((4.303 + 1.061) / math.sqrt(3), abs=1e-3)
+
+
+def test_the_power_of_an_order_is_that_of_the_printed_numbers_and_our_spread(tmp_path):
+    noise = np.random.default_rng(0).standard_normal((9, 5))
+    told = {}
+    for width in (0.01, 30.0):
+        store = Store(tmp_path / str(width))
+        for alpha in (0.01, 0.05, 0.1):
+            for k, method in enumerate(FEDOWEN.tables["t1"].rows):  # our rows all end alike
+                save_owen(store, method, (80 + width * noise[k]).tolist(), alpha=alpha)
+        told[width] = order_power(FEDOWEN, store).set_index("claim").loc["fedowen.k1.mnist"]
+    assert tuple(told[0.01][["seeds", "reproduced", "not_reproduced"]]) == (5, 1.0, 0.0)
+    assert told[30.0].reproduced < 0.5
+    assert order_power(FEDOWEN, store, seeds=2).seeds.tolist() == [2]
+    assert order_power(FEDOWEN, Store(tmp_path / "none")).empty
+
+
+def test_without_a_run_of_the_papers_scale_a_reduced_one_is_shown_and_not_judged(tmp_path):
+    save_owen(store := Store(tmp_path), "fedowen", [88.0, 88.2, 88.4], "laptop", rounds=40)
+    row = judged(store).loc[VALUE]
+    assert (row.verdict, row.profile) == (NOT_JUDGED, "laptop")
+    assert row["mean"] == pytest.approx(88.2)
+    assert row.note.startswith("profile laptop, not paper; run with rounds 40")
+    assert "--profile laptop" in row.command
+    save_owen(store, "fedowen", [87.9, 88.1, 88.3])
+    assert judged(store).loc[VALUE, "profile"] == "paper"
 
 
 def test_every_claim_is_in_the_table_to_be_searched_the_judged_first(frame):

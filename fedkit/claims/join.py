@@ -42,7 +42,7 @@ from fedkit.records.store import Store
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["COLUMNS", "join"]
+__all__ = ["COLUMNS", "join", "verdict_of"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -114,6 +114,11 @@ def _judge(
     return judge_ordering(values, paper, sign=sign, p_value=p_value, **size)
 
 
+def verdict_of(claim: Claim, values: FloatArray) -> str:
+    """Return the verdict that our numbers, one per seed, give a claim on its own."""
+    return _judge(claim, values, _interval(claim, values)).verdict
+
+
 def _on_paper(claim: Claim, claims: Claims) -> tuple[float, Judgement]:
     """Judge a claim that needs no run: on the printed tables, or on an exact game."""
     paper = claim.bound if claim.rule in BOUNDED else claim.number
@@ -171,15 +176,16 @@ def join(
     """Judge every claim of a paper by the records of one profile.
 
     Only records of the ``paper`` profile, made by the paper's protocol on the paper's data, are
-    judged; numbers of other runs are shown with the verdict "run, not judged" and what sets them
-    apart.  Claims about the printed tables and about exact games need no records.
+    judged; numbers of other runs, those of the profile ``laptop`` where there are no others, are
+    shown with the verdict "run, not judged" and what sets them apart.  Claims about the printed
+    tables and about exact games need no records.
 
     Parameters
     ----------
     claims : Claims
         E.g. ``fedkit.papers.claims.load_claims("fedms")``.
     profile : {"smoke", "laptop", "paper"}
-        Which records are looked up.
+        Which records are looked up first.
     scale : {"paper", "smoke", "laptop"}
         The profile whose records are judged; another one than the paper's for claims whose protocol
         says in what these runs are reduced.  Such verdicts have no place in a report of the paper.
@@ -194,13 +200,22 @@ def join(
         per seed, and ``entry`` is the :class:`~fedkit.claims.claim.Claim`.
     """
     pd = need("pandas", extra="run")
-    lookup = Lookup(claims, Store() if store is None else store, profile)
-    found = {claim.id: numbers_of(claim, lookup) for claim in claims.claims}
+    store = Store() if store is None else store
+    key = str(claims.paper["key"])
+    found: dict[str, Numbers] = {}
+    origin: dict[str, str] = {}  # the profile of those numbers
+    stale: set[str] = set()
+    for size in dict.fromkeys((profile, *(("laptop",) if profile == scale else ()))):
+        open_ = [claim for claim in claims.claims if claim.id not in found]
+        lookup = Lookup(claims, store, size)
+        there = {claim.id: numbers_of(claim, lookup) for claim in open_}
+        found |= {name: numbers for name, numbers in there.items() if numbers is not None}
+        origin |= {name: size for name in found.keys() - origin.keys()}
+        stale |= lookup.stale
     judgeable = {
-        claim.id: numbers
+        claim.id: found[claim.id]
         for claim in claims.claims
-        if (numbers := found[claim.id]) is not None
-        and not (profile != scale or numbers.bar or claim.untestable)
+        if origin.get(claim.id) == scale and not (found[claim.id].bar or claim.untestable)
     }
     adjusted = _adjusted(claims, judgeable)
     columns: dict[str, list[Claim]] = {}  # cells of each column of the printed tables
@@ -209,17 +224,19 @@ def join(
             columns.setdefault(_column(claim), []).append(claim)
     rows = []
     for claim in claims.claims:
-        numbers = found[claim.id] or Numbers(np.empty(0))
+        numbers = found.get(claim.id, Numbers(np.empty(0)))
+        size = origin.get(claim.id, "")
         interval = _interval(claim, numbers.values)
         if claim.rule == "exact" or claim.rule.startswith("printed"):
             value, judged = _on_paper(claim, claims)
             interval = Interval(value, math.nan, math.nan, 0)
         elif claim.untestable:
             judged = Judgement(NOT_TESTABLE, note=claim.untestable)
-        elif found[claim.id] is None:
+        elif not size:
             judged = Judgement(NOT_ATTEMPTED, note=f"no record at profile {profile}")
         elif claim.id not in judgeable:
-            judged = Judgement(NOT_JUDGED, note=numbers.bar or f"profile {profile}, not {scale}")
+            apart = [f"profile {size}, not {scale}"] if size != scale else []
+            judged = Judgement(NOT_JUDGED, note="; ".join([*apart, *filter(None, [numbers.bar])]))
         else:
             judged = _judge(claim, numbers.values, interval, adjusted.get(claim.id))
         # What our number would have reproduced as well: a tick that tells rows apart fits none.
@@ -247,9 +264,9 @@ def join(
             "also_fits": sum(j.verdict == REPRODUCED for j in fitting) if others else math.nan,
             "other_rows": len(others) or math.nan,
             "note": judged.note,
-            "profile": profile if found[claim.id] is not None else "",
-            "stale": bool(numbers.keys & lookup.stale),
-            "command": _command(claim, str(claims.paper["key"]), profile),
+            "profile": size,
+            "stale": bool(numbers.keys & stale),
+            "command": _command(claim, key, size or profile),
             "values": tuple(numbers.values.tolist()) if numbers.values.ndim == 1 else (),
             "entry": claim,
         }

@@ -1,25 +1,33 @@
 """What the seeds of a table can decide: the smallest difference, from the spreads on record.
 
 A printed number can be reproduced where the half-width of its interval is within the margin, and a
-difference of two rows shows where it is large beside its spread.  Both are computed before a run,
-from the spread of the runs there are, for the planned number of seeds or for any other.
+difference of two rows shows where it is large beside its spread.  Both are computed from the spread
+of the runs there are, for their seeds or for those that are planned.  What the order of rows can
+decide has no such formula, and is simulated.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import TYPE_CHECKING
 
+import numpy as np
 from scipy import stats
 
-from fedkit.claims.judge import UNJUDGED
+from fedkit.checks import whole
+from fedkit.claims.claim import Claims
+from fedkit.claims.join import verdict_of
+from fedkit.claims.judge import NOT_REPRODUCED, REPRODUCED, UNJUDGED
+from fedkit.claims.measured import Lookup, numbers_of
 from fedkit.extras import need
 from fedkit.intervals import difference_half_width, finite
+from fedkit.records.store import Store
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["MOST_SEEDS", "POWER", "power", "smallest_difference"]
+__all__ = ["MOST_SEEDS", "POWER", "order_power", "power", "smallest_difference"]
 
 MOST_SEEDS = 50
 """Seeds beyond which a cell counts as one that no number of seeds decides."""
@@ -38,8 +46,15 @@ def smallest_difference(spread: float, seeds: int, level: float = 0.95) -> float
     return float(quantiles) * spread / math.sqrt(seeds)
 
 
-def power(frame: pd.DataFrame) -> pd.DataFrame:
+def power(frame: pd.DataFrame, seeds: int | None = None) -> pd.DataFrame:
     """Tell, for every table with records, what its seeds decide.
+
+    Parameters
+    ----------
+    frame : pandas.DataFrame
+        Of :func:`fedkit.claims.join.join`.
+    seeds : int, optional
+        So many, such as those planned, in the place of those on record; two or more.
 
     Returns
     -------
@@ -48,10 +63,13 @@ def power(frame: pd.DataFrame) -> pd.DataFrame:
         difference of rows``), cells with records, seeds (median), smallest (median over the cells
         of the smallest difference that these seeds decide), needed (median of what is to be
         decided: the margin, or the printed difference), decided (cells whose smallest is within
-        it), decided_50 (the same for 50 seeds), in the table's unit.
+        it), decided_50 (the same for 50 seeds), in the table's unit.  Differences that are
+        corrected together count at the first step of Holm, which is the hardest.
     """
     pd = need("pandas", extra="run")
     cells = []
+    judged = frame["entry"][~frame["verdict"].isin(UNJUDGED)]
+    families = Counter(claim.family for claim in judged if claim.family)
     for claim, values, verdict in zip(
         frame["entry"], frame["values"], frame["verdict"], strict=True
     ):
@@ -61,22 +79,65 @@ def power(frame: pd.DataFrame) -> pd.DataFrame:
         if claim.place["table"] == "words" or len(x) < 2 or verdict in UNJUDGED:
             continue
         level, spread = claim.test.get("level", 0.95), float(x.std(ddof=1))
+        n = len(x) if seeds is None else whole("seeds", seeds, 2)
         if claim.rule == "value":
             printed = None if claim.spread is None else float(claim.spread)
             what, needed = "a printed number", float(claim.test["margin"])
             now, most = (
-                difference_half_width(spread, n, printed, claim.paper_seeds, level)
-                for n in (len(x), MOST_SEEDS)
+                difference_half_width(spread, many, printed, claim.paper_seeds, level)
+                for many in (n, MOST_SEEDS)
             )
         else:
             what, needed = "a difference of rows", abs(claim.number)
-            now, most = (smallest_difference(spread, n, level) for n in (len(x), MOST_SEEDS))
+            level = 1 - (1 - level) / max(1, families[claim.family])
+            now, most = (smallest_difference(spread, many, level) for many in (n, MOST_SEEDS))
         table = f"{claim.id.partition('.')[0]}.{claim.place['table']}"
         decided = (now <= needed, most <= needed)
-        cells.append((table, what, claim.unit, 1, len(x), now, needed, *decided))
+        cells.append((table, what, claim.unit, 1, n, now, needed, *decided))
     how = {
         "what": "first", "unit": "first", "cells": "sum", "seeds": "median", "smallest": "median",
         "needed": "median", "decided": "sum", "decided_50": "sum",
     }  # fmt: skip
     found = pd.DataFrame(cells, columns=["table", *how])
     return found.groupby("table", sort=False, as_index=False).agg(how).astype({"seeds": int})
+
+
+def order_power(
+    claims: Claims, store: Store, seeds: int | None = None, draws: int = 100
+) -> pd.DataFrame:
+    """Tell what the test of the order of rows would say if the printed tables were the truth.
+
+    Draws of seeds are the printed numbers plus what our seeds deviate from their mean, drawn with
+    replacement and widened by sqrt(n / (n - 1)); each draw is judged as ours are.
+
+    Parameters
+    ----------
+    claims : Claims
+    store : Store
+        Whose records of the profile ``paper`` are taken.
+    seeds : int, optional
+        So many per draw, such as those planned; by default those on record.
+    draws : int
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per claim with records: claim, seeds, reproduced and not_reproduced, the shares of
+        draws with that verdict.
+    """
+    pd = need("pandas", extra="run")
+    lookup, rows = Lookup(claims, store, "paper"), []
+    for claim in claims.claims:
+        if claim.rule != "rank_agreement" or claim.untestable:
+            continue
+        numbers = numbers_of(claim, lookup)
+        if numbers is None or numbers.bar or (have := len(numbers.values)) < 2:
+            continue
+        n = have if seeds is None else whole("seeds", seeds, 2)
+        apart = (numbers.values - numbers.values.mean(axis=0)) * math.sqrt(have / (have - 1))
+        picks = np.random.default_rng(0).integers(0, have, size=(draws, n))
+        truth = np.asarray(claim.ours["printed"], dtype=np.float64)
+        found = [verdict_of(claim, truth + apart[pick]) for pick in picks]
+        told = (found.count(REPRODUCED) / draws, found.count(NOT_REPRODUCED) / draws)
+        rows.append((claim.id, n, *told))
+    return pd.DataFrame(rows, columns=["claim", "seeds", "reproduced", "not_reproduced"])

@@ -34,7 +34,7 @@ _MARKS = {
     "after the runs": "the claim was written or reworded when its numbers could be known, so it "
     "describes and does not test",
     "by construction": "the claim holds or fails whatever the data are",
-    "†": "from records older than the code",
+    "†": "from records that the code no longer gives",
 }
 
 
@@ -93,8 +93,8 @@ def _number(value: float, digits: int) -> str:
 def _ours(row: Any) -> tuple[str, str, str]:
     """Write the numbers of one claim: the printed one, ours, and the difference.
 
-    Ours is ``mean [low, high], n = k``; a dash stands for no number, a dagger marks records that
-    are older than the code.  Decimals are those of the printed number, but two at the least.
+    Ours is ``mean [low, high], n = k``; a dash stands for no number, a dagger marks records
+    that the code no longer gives.  Decimals are those of the printed number, but two at the least.
     """
     printed = row["paper"] if isinstance(row["paper"], str) else ""
     # a power of ten has no decimals to keep

@@ -13,12 +13,13 @@ Rules
 * ``count="distinct"``: a coalition costs 1 the first time an estimation asks for it, the empty
   coalition included, and nothing again.  ``count="calls"``: each non-empty row costs 1, every
   time; the empty coalition is free, and so is the grand one where an estimator asks for the two
-  together, before its first walk: a normalised game knows both.  A step of a walk is a call
-  whatever coalition it meets, so M whole walks are N x M calls for everyone.
+  together, before its first walk: a normalised game knows both, and the rule is one for all games.
+  A step of a walk is a call whatever coalition it meets, so M whole walks are N x M calls for
+  everyone.
 * A walk (or draw, or round) that the budget cuts is paid for and left out, in every estimator.
-  That is unbiased whatever walks cost: whether exactly k walks are whole is symmetric in those k,
-  so each of them has the mean of the first one given k, and averaged over k >= 1 that is the mean
-  of an uncut walk.  The smallest budget affords one whole walk, so k >= 1.
+  That is unbiased whatever walks cost, be it nothing: whether exactly k walks are whole is
+  symmetric in those k, so each of them has the mean of the first one given k, and averaged over
+  k >= 1 that is the mean of an uncut walk.  The smallest budget affords one whole walk, so k >= 1.
 * An estimation with a budget in distinct evaluations gives up after 100 calls per unit of its
   budget: some coalitions may be too rare ever to be drawn.
 * With a budget of all ``2**n`` distinct coalitions, an estimator whose expectation is a weighted

@@ -121,7 +121,7 @@ class EpsilonGreedy:
     epsilon : float
         Probability of a uniform (exploring) round; the paper's 0.1.
     confidence : float
-        Weight `c` of the confidence bonus; not given in the paper.
+        Weight `c` of the confidence bonus; not given in the paper's text.
     floor : float
         Contribution floor `tau`: below it a client's gain counts as 0 and its bonus is scaled.
     low_gain : float
@@ -130,8 +130,8 @@ class EpsilonGreedy:
     Notes
     -----
     Line 13 leaves the smallest score with probability 0 in an exploiting round, and there may be
-    fewer than `k` clients with a positive one.  The paper does not say what happens then; we draw
-    all of these and fill up uniformly from the others.
+    fewer than `k` clients with a positive one.  The paper's text does not say what happens
+    then; we draw all of these and fill up uniformly from the others.
     """
 
     epsilon: float = 0.1

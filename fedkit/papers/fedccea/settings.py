@@ -42,7 +42,7 @@ LABELS = {
     "partial-size": "amounts alone",
 }  # fmt: skip
 
-DATA = {"mnist": "MNIST", "emnist": "EMNIST letters", "digits": "digits"}
+DATA = {"mnist": "MNIST", "emnist": "EMNIST", "digits": "digits"}
 DISTRIBUTIONS = {"iid": "IID", "weak": "weak non-IID", "strong": "strong non-IID"}
 NOISES = ("none", "label-10", "label-20", "label-40", "pattern-20")
 

@@ -403,7 +403,8 @@ RUN = Tiny(
     by="method",
     switches={
         "local": {}, "owned": {}, "shared": {}, "poisoned": {}, "adversaries": {},
-        "estimator": {"method": "fedms"},
+        "estimator": {"method": "fedms"}, "model=lenet5": {"method": "fedms", "rounds": 2},
+        "model=cnn": {"method": "fedms", "rounds": 2},
     },
     slack=_SLACK,
     more=common.tracer(Setting, federation, simulate),

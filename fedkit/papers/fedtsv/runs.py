@@ -313,6 +313,8 @@ RUN = Tiny(
     switches={
         "utility": {"method": "tsv"}, "one_sided": {"method": "tsv"}, "scale": {"method": "tsv"},
         "even": {"method": "tsv"}, "collusion": {"method": "tsv"},
+        "model=lenet5": {"method": "tsv", "rounds": 1},
+        "model=resnet20": {"method": "fedavg", "rounds": 1, "lr": 0.01},
     },
     slack={"metrics.accuracy*": 1.0, "series.accuracy": 1.0},
     more=common.tracer(Setting, federation, simulate),
