@@ -274,11 +274,12 @@ _register(
     "sweep_levels",
     "Inclusion levels Q (Figure 3)",
     # Section 4.3: more levels cost more computation, so the walks per level are fixed; section
-    # 4.2: every method has N x M calls, so the budget is.  Controls have no levels: one cell each.
+    # 4.2: every method has N x M calls, so the budget is.  The corrected sampler has no Q, only its
+    # budget; controls have neither: one cell each.
     lambda p: [
         *(replace(s, budget_grows=grows)
-          for grows in (True, False)
-          for s in sweep(p, ("fedowen", "fedowen-corrected"), "levels", given.LEVELS)
+          for grows, methods in ((True, ("fedowen", "fedowen-corrected")), (False, ("fedowen",)))
+          for s in sweep(p, methods, "levels", given.LEVELS)
           # at Q = 2 the two budgets are one; more than M levels leave not one walk for each
           if grows or (s.levels != 2 and s.levels <= s.samples_per_client)),
         *sweep(p, given.CONTROLS, "levels", (2,)),
