@@ -517,9 +517,9 @@ def compare(
         raise ValueError(f"--seeds {seeds} is for --power; add it")
     if keep and paper is not None:
         raise ValueError(f"--keep keeps the verdicts of all papers; leave out {paper!r}")
-    if (keep or changes) and profile != "paper":
+    if (keep or changes or power) and profile != "paper":
         raise ValueError(
-            f"--keep and --changes are about verdicts, and profile {profile} has none; "
+            f"--keep, --changes and --power are about verdicts, and profile {profile} has none; "
             "leave out --profile"
         )
     claims = all_claims() if paper is None else {paper: load_claims(paper)}

@@ -38,11 +38,8 @@ def run_cell(cell: Cell, device: object, progress: bool) -> list[dict]:
 
 
 def few_cells(profile: str, seeds: Sequence[int] | None) -> list[Cell]:
-    return (
-        [Cell(profile, "toy", "other", {"q": q, "r": 1}, (0,)) for q in (1, 2)]
-        if profile == "smoke"
-        else []
-    )
+    asked = (1, 2) if profile == "smoke" else ()
+    return [Cell(profile, "toy", "other", {"q": q, "r": 1}, (0,)) for q in asked]
 
 
 @pytest.fixture
@@ -177,6 +174,9 @@ def test_seeds_only_and_dry_run(store, fedkit) -> None:
             ["compare", "--keep", "--profile", "smoke"],
             "profile smoke has none; leave out --profile",
         ),
+        (["compare", "--power", "--profile", "laptop"], "profile laptop has none"),
+        (["compare", "--seeds", "10"], "--seeds 10 is for --power; add it"),
+        (["compare", "--power", "--seeds", "1"], "seeds is 1"),
         (["fedvalue", "keygen", "/nowhere/key"], "No such file or directory"),
         (["compare", "toy"], "no claims file; choose from fedccea, fedms"),
     ],

@@ -235,8 +235,8 @@ def join(
         elif not size:
             judged = Judgement(NOT_ATTEMPTED, note=f"no record at profile {profile}")
         elif claim.id not in judgeable:
-            apart = [f"profile {size}, not {scale}"] if size != scale else []
-            judged = Judgement(NOT_JUDGED, note="; ".join([*apart, *filter(None, [numbers.bar])]))
+            other = f"profile {size}, not {scale}" if size != scale else ""
+            judged = Judgement(NOT_JUDGED, note="; ".join(filter(None, (other, numbers.bar))))
         else:
             judged = _judge(claim, numbers.values, interval, adjusted.get(claim.id))
         # What our number would have reproduced as well: a tick that tells rows apart fits none.

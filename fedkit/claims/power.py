@@ -67,6 +67,8 @@ def power(frame: pd.DataFrame, seeds: int | None = None) -> pd.DataFrame:
         corrected together count at the first step of Holm, which is the hardest.
     """
     pd = need("pandas", extra="run")
+    if seeds is not None:
+        whole("seeds", seeds, 2)
     cells = []
     judged = frame["entry"][~frame["verdict"].isin(UNJUDGED)]
     families = Counter(claim.family for claim in judged if claim.family)
@@ -79,7 +81,7 @@ def power(frame: pd.DataFrame, seeds: int | None = None) -> pd.DataFrame:
         if claim.place["table"] == "words" or len(x) < 2 or verdict in UNJUDGED:
             continue
         level, spread = claim.test.get("level", 0.95), float(x.std(ddof=1))
-        n = len(x) if seeds is None else whole("seeds", seeds, 2)
+        n = seeds or len(x)
         if claim.rule == "value":
             printed = None if claim.spread is None else float(claim.spread)
             what, needed = "a printed number", float(claim.test["margin"])
@@ -126,6 +128,8 @@ def order_power(
         draws with that verdict.
     """
     pd = need("pandas", extra="run")
+    if seeds is not None:
+        whole("seeds", seeds, 2)
     lookup, rows = Lookup(claims, store, "paper"), []
     for claim in claims.claims:
         if claim.rule != "rank_agreement" or claim.untestable:
@@ -133,7 +137,7 @@ def order_power(
         numbers = numbers_of(claim, lookup)
         if numbers is None or numbers.bar or (have := len(numbers.values)) < 2:
             continue
-        n = have if seeds is None else whole("seeds", seeds, 2)
+        n = seeds or have
         apart = (numbers.values - numbers.values.mean(axis=0)) * math.sqrt(have / (have - 1))
         picks = np.random.default_rng(0).integers(0, have, size=(draws, n))
         truth = np.asarray(claim.ours["printed"], dtype=np.float64)
