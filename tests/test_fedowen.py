@@ -12,6 +12,7 @@ from fedkit.federated.aggregation import Proportional
 from fedkit.federated.selection import UniformSelection
 from fedkit.games.game import TableGame
 from fedkit.methods.fedowen import EpsilonGreedy, FedOwen, OwenSampling, Softmax
+from fedkit.papers import overviews
 from fedkit.papers.common import accuracies, accuracy_curve
 from fedkit.papers.fedms import runs as fedms
 from fedkit.papers.fedowen import runs as paper
@@ -166,6 +167,9 @@ def test_rows_with_fewer_seeds_are_compared_on_the_seeds_they_share():
     table = tables.overview(some, references=("fedavg",))
     assert table.loc["exact", "mean"] == 30.0
     assert np.isfinite(table.drop(index="exact")["mean"]).all()
+    assert overviews.seeds_told(table.seeds) == "1 to 3 seeds"
+    assert overviews.seeds_told([3, 0, 3]) == "3 seeds"
+    assert overviews.seeds_told([]) == "no seeds"
 
 
 def test_sensitivity_varies_one_setting_at_a_time():

@@ -19,7 +19,7 @@ from fedkit.records.methods import is_outside
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["alike", "as_text", "by_seed", "gains", "overview", "table", "where"]
+__all__ = ["alike", "as_text", "by_seed", "gains", "overview", "seeds_told", "table", "where"]
 
 
 def where(frame: pd.DataFrame, **settings: Any) -> pd.DataFrame:
@@ -38,6 +38,13 @@ def table(rows: Mapping[Any, Mapping[str, Any]]) -> pd.DataFrame:
     """Make a table of rows by name, each a number or text by column."""
     made: pd.DataFrame = need("pandas", "run").DataFrame.from_dict(rows, orient="index")
     return made
+
+
+def seeds_told(counts: Iterable[int]) -> str:
+    """Say how many seeds stand behind numbers, of which some may have none: '5 to 10 seeds'."""
+    some = sorted({int(n) for n in counts if n > 0})
+    ends = dict.fromkeys([*some[:1], *some[-1:]])
+    return f"{' to '.join(map(str, ends)) or 'no'} seeds"
 
 
 def by_seed(
