@@ -41,10 +41,10 @@ def table(rows: Mapping[Any, Mapping[str, Any]]) -> pd.DataFrame:
 
 
 def seeds_told(counts: Iterable[int]) -> str:
-    """Say how many seeds stand behind numbers, of which some may have none: '5 to 10 seeds'."""
-    some = sorted({int(n) for n in counts if n > 0})
-    ends = dict.fromkeys([*some[:1], *some[-1:]])
-    return f"{' to '.join(map(str, ends)) or 'no'} seeds"
+    """Say how many seeds stand behind numbers, but for those that have none: '5 to 10 seeds'."""
+    some = [int(n) for n in counts if n > 0]
+    low, high = min(some), max(some)
+    return f"{low} seeds" if low == high else f"{low} to {high} seeds"
 
 
 def by_seed(
