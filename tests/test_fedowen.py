@@ -1,7 +1,7 @@
 """FedOwen: what its chapter proves on exact games, its cells and its tables."""
 
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pandas as pd
@@ -27,6 +27,7 @@ from fedkit.papers.fedowen.errata import (
 from fedkit.papers.fedowen.settings import SCALES
 from fedkit.papers.fedtsv import runs as fedtsv
 from fedkit.papers.registry import get
+from fedkit.records.cell import Cell
 
 HALVES = TableGame([0.0, 0.4, 0.0, 0.7, 0.0, 0.4, 0.9, 1.0])
 
@@ -134,6 +135,21 @@ def test_both_readings_of_figure_3_are_cells():
         for grows in (True, False)
     }  # fmt: skip
     assert budgets == {True: [20, 40, 80, 160], False: [40]}  # N x M = 10 x 4
+
+
+def test_errors_are_measured_in_table_1_and_elsewhere_on_the_first_block_of_seeds():
+    def found(name, seed):
+        cell = Cell("smoke", "fedowen", name, asdict(replace(SMALL, method="mc")), (seed,))
+        [result] = paper.run_cell(cell, "cpu", False)
+        return result["metrics"]
+
+    assert found("table2", 0)["error"] > 0
+    with_errors, without = found("table1", 5), found("table2", 5)
+    errors = ("error", "correlation")
+    assert with_errors["error"] > 0
+    assert all(math.isnan(without[name]) for name in errors)
+    same = set(with_errors) - {*errors, "value_seconds_per_round"}
+    assert {m: without[m] for m in same} == {m: with_errors[m] for m in same}
 
 
 # tables
