@@ -129,7 +129,7 @@ def simulate(s: Setting, seeds: Sequence[int], **options: Any) -> History:
     return common.lockstep(s, federations, strategy(s), plan, seeds, **options)
 
 
-def _exact_probe(s: Setting, measured: bool = True) -> Probe:
+def _exact_probe(s: Setting, measured: bool) -> Probe:
     """Measure the estimate's error inside the run: exact values of every few rounds."""
     measured = measured and s.exact_every > 0 and isinstance(strategy(s).value, Estimated)
 
