@@ -60,6 +60,16 @@ def finite(values: npt.ArrayLike) -> FloatArray:
     return array[np.isfinite(array)]
 
 
+def _digits(d: FloatArray) -> int:
+    """Decimals that hold ten digits of the largest value.
+
+    Accuracies are counts over counts, so their differences often tie or vanish, but in floating
+    point only nearly: rounding must neither break the tie nor give the zero a sign.
+    """
+    largest = float(np.abs(d).max(initial=0.0))
+    return 9 - math.floor(math.log10(largest)) if largest > 0 else 0
+
+
 def mean_interval(values: npt.ArrayLike, level: float = 0.95) -> Interval:
     """Mean over seeds with Student's t interval.
 
@@ -136,12 +146,16 @@ def paired_interval(differences: npt.ArrayLike, level: float = 0.95) -> Interval
     first changes a digit of what is drawn.
     """
     d = finite(differences)
-    if len(d) < NONPARAMETRIC_FROM or np.ptp(d) == 0:
+    if len(d) < NONPARAMETRIC_FROM:
+        return mean_interval(d, level)
+    digits = _digits(d)
+    d = d.round(digits)
+    if np.ptp(d) == 0:
         return mean_interval(d, level)
     mean, turned = float(d.mean()), d.mean() < 0
     ends = _bca(tuple(np.sort(-d if turned else d).tolist()), level)
     low, high = (-ends[1], -ends[0]) if turned else ends
-    return Interval(mean, low, high, len(d))
+    return Interval(mean, round(low, digits), round(high, digits), len(d))
 
 
 @lru_cache(maxsize=4096)
@@ -162,6 +176,7 @@ def paired_p_value(differences: npt.ArrayLike) -> tuple[float, str]:
     signed-rank test.
     """
     d = finite(differences)
+    d = d.round(_digits(d))
     if len(d) < 2:
         return 1.0, "no test (fewer than two seeds)"
     if np.ptp(d) == 0:

@@ -135,6 +135,21 @@ def test_the_signed_rank_test_with_ties_is_scipys():
         assert paired_p_value(d)[0] == pytest.approx(stats.wilcoxon(d).pvalue)
 
 
+def test_rounding_breaks_no_tie_and_signs_no_zero():
+    correct = np.random.default_rng(1).integers(9270, 9280, size=(2, 50, 10))
+    ours, theirs = correct / 100  # percent of 10,000 test images
+    at_zero = 0
+    for percent, counts in zip(ours - theirs, correct[0] - correct[1], strict=True):
+        assert paired_p_value(percent)[0] == paired_p_value(counts)[0]
+        found, whole = paired_interval(percent), paired_interval(counts)
+        assert (
+            np.sign([found.low, found.high]).tolist() == np.sign([whole.low, whole.high]).tolist()
+        )
+        at_zero += 0 in (whole.low, whole.high)
+    assert at_zero
+    assert len(np.unique(ours - theirs)) > len(np.unique(correct[0] - correct[1]))
+
+
 def test_holm_and_slopes():
     assert holm([0.01, 0.04, 0.03]).tolist() == pytest.approx([0.03, 0.06, 0.06])
     assert holm([0.5, 0.9]).tolist() == [1.0, 1.0]
