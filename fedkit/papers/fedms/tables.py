@@ -110,34 +110,42 @@ def study(frame: pd.DataFrame, profile: str = "paper") -> pd.DataFrame:
     return overviews.table(rows)
 
 
+TUNED = ["lr", "mu", "poc_decay", "emd_beta", "sv_alpha", "alpha", "temperature"]
+
+
+def best_on_validation(frame: pd.DataFrame, method: str) -> tuple[dict[str, float], pd.DataFrame]:
+    """Return the hyper-parameters of a method by mean validation accuracy, and its rows there.
+
+    Its points are compared on the seeds that all of them have, if there are any.
+    """
+    mine = frame[frame.method == method]
+    varied = [f for f in TUNED if mine[f].nunique() > 1] or ["lr"]
+    seen = mine[mine.metric == "accuracy_validation"].pivot_table(
+        index=varied, columns="seed", values="value"
+    )
+    shared = seen.dropna(axis=1)
+    best = (shared if shared.shape[1] else seen).mean(axis=1).idxmax()
+    chosen = dict(zip(varied, best if isinstance(best, tuple) else (best,), strict=True))
+    return chosen, overviews.where(mine, **chosen)
+
+
 def tuned_on_validation(frame: pd.DataFrame) -> pd.DataFrame:
     """Choose every method's hyper-parameters by mean validation accuracy, and test those.
-
-    A method's points are compared on the seeds that all of them have, if there are any; the
-    chosen one is tested on all of its own.
 
     Index: methods; columns ``points`` (tried), ``chosen``, ``inside`` (the chosen learning rate is
     neither end of those tried), and the test accuracy at the chosen point with its 95% interval and
     the number of its seeds: ``mean``, ``low``, ``high``, ``seeds``.
     """
-    fields = ["lr", "mu", "poc_decay", "emd_beta", "sv_alpha", "alpha", "temperature"]
     rows = {}
     for method in (m for m in LABELS if m in set(frame.method)):
+        chosen, there = best_on_validation(frame, method)
         mine = frame[frame.method == method]
-        varied = [f for f in fields if mine[f].nunique() > 1] or ["lr"]
-        seen = mine[mine.metric == "accuracy_validation"].pivot_table(
-            index=varied, columns="seed", values="value"
-        )
-        shared = seen.dropna(axis=1)
-        best = (shared if shared.shape[1] else seen).mean(axis=1).idxmax()
-        best = best if isinstance(best, tuple) else (best,)
-        chosen = overviews.where(mine, **dict(zip(varied, best, strict=True)))
         rates = sorted(set(mine.lr))
-        tested = bounded_interval(chosen[chosen.metric == "accuracy"].value.to_numpy(), 0, 100)
+        tested = bounded_interval(there[there.metric == "accuracy"].value.to_numpy(), 0, 100)
         rows[LABELS[method]] = {
-            "points": len(seen),
-            "chosen": ", ".join(f"{f} {v:g}" for f, v in zip(varied, best, strict=True)),
-            "inside": bool(rates[0] < chosen.lr.iloc[0] < rates[-1]),
+            "points": len(mine[list(chosen)].drop_duplicates()),
+            "chosen": ", ".join(f"{f} {v:g}" for f, v in chosen.items()),
+            "inside": bool(rates[0] < there.lr.iloc[0] < rates[-1]),
             "mean": tested.mean,
             "low": tested.low,
             "high": tested.high,
