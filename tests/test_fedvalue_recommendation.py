@@ -288,7 +288,7 @@ def test_explanation_ranks_within_a_repetition():
     scores = [[2.0, 1.0, 0.5], [3.0, 1.0, 0.5], [1.0, 1.0, 1.0 + 1e-13]]
     named = {name: [values] * 3 for name, values in parties.items()}
     means, ranks = tables.explanation(series_of([({}, {**named, "score.fedvalue": scores})]))
-    assert means.loc["odd", "gain"] == pytest.approx(-0.1)
+    assert means.loc["odd, low volume", "gain"] == pytest.approx(-0.1)
     assert means.loc["low volume", "FedValue"] == pytest.approx(2)
     assert ranks.loc[("FedValue", "cells")].tolist() == pytest.approx([1, 1, 1])
     assert ranks.loc[("FedValue", "gain"), "mean"] == pytest.approx(-0.5)

@@ -209,7 +209,8 @@ def facts(frame: pd.DataFrame) -> pd.DataFrame:
         "parties": "data parties", "exact": "exact", "error": "sampling error / mean value",
         "cells_per_row": "joint cells per row", "left": "H(Y | all columns) / H(Y)",
         "task_share": "task party's share of H(Y)", "shuffled_share": "shuffled / real labels",
-        "bias_share": "bias in the plug-in total", "defined": "repetitions with a correlation",
+        "bias_share": "taken off by the null / plug-in total",
+        "defined": "repetitions with a correlation",
     }  # fmt: skip
     wide = frame.pivot_table(index=["dataset", "features"], columns="metric", values="value")
     wide = wide.loc[[panel for panel in PANELS if panel in wide.index]]

@@ -175,15 +175,16 @@ def levels(frame: pd.DataFrame, claims: Claims) -> pd.DataFrame:
 def explanation(series: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     """What the scores follow: means by kind of party, and rank correlations within repetitions.
 
-    The first table has a row per kind (low volume, high volume, redundant or free-riding): gain in
-    AUC when alone, cells that its bins occupy, and its scores.  The second has a row per score and
-    what it is compared with, the gain or the cells: mean rank correlation over the repetitions in
-    which both vary, with a 95% interval.
+    The first table has a row per kind (of low or high volume; "odd" are the redundant or the
+    free-riding): gain in AUC when alone, cells that its bins occupy, and its scores.  The second
+    has a row per score and what it is compared with, the gain or the cells: mean rank correlation
+    over the repetitions in which both vary, with a 95% interval.
     """
     wide = series.pivot_table(index=["seed", "index"], columns="series", values="value")
     wide = wide.drop(columns="score.volume").rename(columns=lambda c: c.removeprefix("score."))
     wide = wide.rename(columns=LABELS).rename_axis(columns=None)
-    kind = np.where(wide.odd == 1, "odd", np.where(wide.high == 1, "high volume", "low volume"))
+    volume = np.where(wide.high == 1, "high volume", "low volume")
+    kind = np.where(wide.odd == 1, np.char.add("odd, ", volume), volume)
     scores = [label for label in LABELS.values() if label in wide]
     ranks = {}
     for score, other in product(scores, ("gain", "cells")):
