@@ -14,7 +14,7 @@ from scipy import stats
 __all__ = [
     "NONPARAMETRIC_FROM", "Interval", "bounded_interval", "difference_half_width", "finite",
     "holm", "kendalls_tau", "kendalls_w", "mean_interval", "paired_interval", "paired_p_value",
-    "slopes",
+    "settled", "slopes",
 ]  # fmt: skip
 
 FloatArray = npt.NDArray[np.float64]
@@ -60,14 +60,15 @@ def finite(values: npt.ArrayLike) -> FloatArray:
     return array[np.isfinite(array)]
 
 
-def _digits(d: FloatArray) -> int:
-    """Decimals that hold ten digits of the largest value.
+def settled(values: npt.ArrayLike, of: npt.ArrayLike) -> FloatArray:
+    """Round values to ten digits of the largest that they were computed `of`.
 
     Accuracies are counts over counts, so their differences often tie or vanish, but in floating
     point only nearly: rounding must neither break the tie nor give the zero a sign.
     """
-    largest = float(np.abs(d).max(initial=0.0))
-    return 9 - math.floor(math.log10(largest)) if largest > 0 else 0
+    largest = float(np.abs(np.asarray(of, dtype=np.float64)).max(initial=0.0))
+    digits = 9 - math.floor(math.log10(largest)) if largest > 0 else 0
+    return np.asarray(values, dtype=np.float64).round(digits)
 
 
 def mean_interval(values: npt.ArrayLike, level: float = 0.95) -> Interval:
@@ -148,14 +149,12 @@ def paired_interval(differences: npt.ArrayLike, level: float = 0.95) -> Interval
     d = finite(differences)
     if len(d) < NONPARAMETRIC_FROM:
         return mean_interval(d, level)
-    digits = _digits(d)
-    d = d.round(digits)
+    d = settled(d, of=d)
     if np.ptp(d) == 0:
         return mean_interval(d, level)
     mean, turned = float(d.mean()), d.mean() < 0
-    ends = _bca(tuple(np.sort(-d if turned else d).tolist()), level)
-    low, high = (-ends[1], -ends[0]) if turned else ends
-    return Interval(mean, round(low, digits), round(high, digits), len(d))
+    low, high = settled(_bca(tuple(np.sort(-d if turned else d).tolist()), level), of=d).tolist()
+    return Interval(mean, *((-high, -low) if turned else (low, high)), len(d))
 
 
 @lru_cache(maxsize=4096)
@@ -176,7 +175,7 @@ def paired_p_value(differences: npt.ArrayLike) -> tuple[float, str]:
     signed-rank test.
     """
     d = finite(differences)
-    d = d.round(_digits(d))
+    d = settled(d, of=d)
     if len(d) < 2:
         return 1.0, "no test (fewer than two seeds)"
     if np.ptp(d) == 0:
@@ -224,7 +223,8 @@ def slopes(levels: npt.ArrayLike, values: npt.ArrayLike) -> FloatArray:
     centred = x - x.mean()
     if len(x) < 2 or not centred.any():
         raise ValueError(f"levels are {x.tolist()}; a slope needs two different ones")
-    return np.asarray(y @ centred / (centred @ centred))
+    # from the first level on: the slope of what is constant is exactly 0
+    return np.asarray((y - y[..., :1]) @ centred / (centred @ centred))
 
 
 def kendalls_tau(scores: npt.ArrayLike, reference: npt.ArrayLike) -> FloatArray:

@@ -182,6 +182,12 @@ def test_rows_with_fewer_seeds_are_compared_on_the_seeds_they_share():
     assert tables.gains(tables.by_seed(some), "fedavg").loc["exact", "seeds"] == 1
     table = tables.overview(some, references=("fedavg",))
     assert table.loc["exact", "mean"] == 30.0
+    more = frame([*ROWS, *(("exact", s, "accuracy", 30.0 + s, 0.1) for s in (0, 1))])
+    text = tables.as_text(tables.overview(more, references=("fedavg",)))
+    assert text["gain over FedAvg"].str.endswith("(n = 2)").sum() == 0  # both have two seeds
+    fewer = more[(more.method != "fedavg") | (more.seed < 2)]
+    text = tables.as_text(tables.overview(fewer, references=("fedavg",)))
+    assert text["gain over FedAvg"].str.endswith("(n = 2)").sum() == 1  # FedOwen has three
     assert np.isfinite(table.drop(index="exact")["mean"]).all()
     assert overviews.seeds_told(table.seeds) == "1 to 3 seeds"
     assert overviews.seeds_told([3, 0, 3]) == "3 seeds"

@@ -115,6 +115,7 @@ def test_tolerances() -> None:
     assert len(differences(then, {"a": [1.01, 1e-3], "n": 4, "share": 0.21, "none": 0.0})) == 4
     assert differences({"x": 1}, {"y": 1}) == ["x is gone", "y is new"]
     assert differences({"hits": 90.0}, {"hits": 90.4}, {"hit*": 0.5}) == []
+    assert differences({"left": 4e-16, "of": [0, 0.0]}, {"left": 0.0, "of": [0, 1e-17]}) == []
     assert differences({"v": [0.0, [50.0, 1e-15]]}, {"v": [0.0, [50.0, -4e-15]]}) == []
     assert [is_timing(n) for n in ("seconds.loo", "value_seconds_per_round", "testing.walk")] == [
         True

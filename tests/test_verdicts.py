@@ -155,6 +155,8 @@ def test_holm_and_slopes():
     assert holm([0.5, 0.9]).tolist() == [1.0, 1.0]
     assert holm([]).tolist() == []
     assert slopes([0, 1, 3], [[1, 3, 7], [5, 5, 5]]).tolist() == pytest.approx([2, 0])
+    flat = np.array([71.3, 70.9, 72.8, 71.7, 70.2])[:, None].repeat(6, axis=1)
+    assert not slopes([0, 0.05, 0.1, 0.2, 0.5, 1], flat).any()  # exactly, or rounding has a sign
     with pytest.raises(ValueError, match="two different"):
         slopes([2, 2], [[1, 1]])
 
@@ -263,6 +265,14 @@ def test_directions_without_a_size_and_corrected_p_values():
         (judge_bound(mean_interval(3 + TIGHT), 2.0, at_most=False), REPRODUCED),
         (judge_bound(mean_interval(3 + WIDE), 4.0, at_most=True), INCONCLUSIVE),
         (judge_bound(mean_interval([40.0] * 3), 40.0, at_most=True), REPRODUCED),
+        *(
+            (
+                judge_value([x] * 5, x + d, margin=0.03),
+                REPRODUCED,
+            )  # at the margin, but for rounding
+            for x in (0.9, 0.75, 0.93)
+            for d in (0.03, -0.03)
+        ),
         (judge_equal([40.0, 40.0], 40.0, tolerance=0.0), REPRODUCED),
         (judge_equal([40.0, 39.0], 40.0, tolerance=0.5), NOT_REPRODUCED),
         (judge_equal([], 40.0, tolerance=0.5), INCONCLUSIVE),
@@ -622,6 +632,8 @@ claims:
      ours: {experiment: e, metric: mean(accuracy), settings: {method: a, x: 1}}}
   - {id: most-calls, where: w, says: s, kind: bound, paper_value: "45", test: {rule: at_most},
      ours: {experiment: e, metric: calls, settings: {method: d}, pool: max}}
+  - {id: mean-calls, where: w, says: s, kind: bound, paper_value: "2", test: {rule: at_most},
+     ours: {experiment: e, metric: calls, settings: {method: c}, pool: mean}}
   - {id: taper, where: w, says: s, kind: trend, paper_value: null,
      test: {rule: taper, sign: 1, margin: 2},
      ours: {experiment: e, metric: calls, settings: {method: d}, sweep: {x: [1, 2, 3]}}}
@@ -630,9 +642,9 @@ claims:
 
 def test_rules_and_places_of_a_toy_paper(tmp_path):
     store, claims = Store(tmp_path), parse_claims(TOY)
-    # in the second column b overtakes a with two of five seeds
+    # in the second column b ties a with one of five seeds, and overtakes it with two
     ahead = {("a", 1): [60] * 5, ("b", 1): [50] * 5, ("c", 1): [50, 51, 52, 50, 51]}
-    ahead |= {("a", 2): [60] * 5, ("b", 2): [50, 50, 50, 70, 70], ("c", 2): [1] * 5}
+    ahead |= {("a", 2): [60] * 5, ("b", 2): [50, 50, 60, 70, 70], ("c", 2): [1] * 5}
     for (method, x), accuracy in ahead.items():
         results = [
             {"seed": k, "metrics": {"accuracy": v}, "series": {"accuracy": [10, 20, 30 + k]}}
@@ -641,9 +653,11 @@ def test_rules_and_places_of_a_toy_paper(tmp_path):
         store.save(Cell("paper", "toy", "e", {"method": method, "x": x}, tuple(range(5))), results)
     for x, calls in ((1, [10, 10.5, 11, 11.5, 12]), (2, [30] * 5), (3, [40] * 5)):
         save(store, "toy", "e", {"calls": calls}, method="d", x=x)
+    for x, calls in ((3, [1] * 5), (4, [3] * 3)):
+        save(store, "toy", "e", {"calls": calls}, method="c", x=x)
     rows = join(claims, store).set_index("claim")
-    assert rows.loc["toy.most", "values"] == (1.0, 1.0, 1.0, 0.5, 0.5)
-    assert rows.loc["toy.most", "verdict"] == "inconclusive"  # 0.8, from 0.46 on
+    assert rows.loc["toy.most", "values"] == (1.0, 1.0, 0.5, 0.5, 0.5)  # a tie is no lead
+    assert rows.loc["toy.most", "verdict"] == "inconclusive"  # 0.7, from 0.36 on
     assert [name for name in rows.index if ".s." in name] == ["toy.s.x1"]
     assert rows.loc["toy.s.x1", "says"] == "a over c, p < 0.05"  # the second best as printed
     assert claims["toy.s.x1"].test["level"] == 0.95
@@ -651,6 +665,8 @@ def test_rules_and_places_of_a_toy_paper(tmp_path):
     assert rows.loc["toy.m", "mean"] == pytest.approx(20 + 2 / 3)
     assert rows.loc["toy.m", "verdict"] == REPRODUCED
     assert rows.loc["toy.most-calls", "mean"] == 40
+    assert rows.loc["toy.mean-calls", "values"] == (2, 2, 2)  # of the seeds that both settings have
+    assert rows.loc["toy.mean-calls", "note"].endswith("no spread to judge by")
     assert rows.loc["toy.taper", "values"] == (10, 9.5, 9, 8.5, 8)  # the first step less the last
 
 

@@ -35,6 +35,7 @@ from fedkit.intervals import (
     mean_interval,
     paired_interval,
     paired_p_value,
+    settled,
 )
 from fedkit.records.cell import canonical_json
 from fedkit.records.store import Store
@@ -64,6 +65,7 @@ def _interval(claim: Claim, values: FloatArray) -> Interval:
 
         def statistic(scores: FloatArray) -> FloatArray:
             """Of mean scores [..., columns, rows]."""
+            scores = settled(scores, of=scores)
             if claim.rule == "concordance":
                 return kendalls_w(scores)
             return np.asarray(kendalls_tau(scores, claim.ours["printed"]).mean(axis=-1))
@@ -75,8 +77,8 @@ def _interval(claim: Claim, values: FloatArray) -> Interval:
     paired = claim.against is not None or {"sweep", "pooled"} & set(claim.ours)
     interval = (paired_interval if paired else mean_interval)(values, level)
     most = 1.0 if claim.unit == "probability" else 100.0
-    ranged = claim.unit.startswith("%") or claim.unit == "probability"
-    if ranged and np.all((values >= 0) & (values <= most)):  # differences stay
+    ranged = not paired and (claim.unit.startswith("%") or claim.unit == "probability")
+    if ranged and np.all((values >= 0) & (values <= most)):
         return interval.within(0.0, most)
     return interval
 

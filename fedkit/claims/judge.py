@@ -81,9 +81,10 @@ def _compare(difference: float, half_width: float, margin: float) -> str:
     The one rule of every size.  At 95% both errors are 2.5% at most: of calling sizes equivalent
     that differ by the margin, and of calling them different that do not.
     """
-    if abs(difference) + half_width <= margin:
+    edge = margin * (1 + 1e-9)  # a difference of two numbers is at the margin but for rounding
+    if abs(difference) + half_width <= edge:
         return REPRODUCED
-    if abs(difference) - half_width > margin:
+    if abs(difference) - half_width > edge:
         return NOT_REPRODUCED
     return INCONCLUSIVE
 
@@ -226,6 +227,8 @@ def judge_bound(
     slack = 1e-9 * abs(bound)
     inside, outside = high <= slack, low > slack
     note = f"bound {bound:g}"
+    if interval.half_width <= slack:
+        note += ", all seeds alike: no spread to judge by"
     if limit is not None:
         end = sign * (limit - bound)
         inside &= low >= end - slack

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedkit.claims.claim import Claim, Claims, ClaimsError
-from fedkit.intervals import slopes
+from fedkit.intervals import settled, slopes
 from fedkit.records.cell import canonical_json
 from fedkit.records.methods import is_outside
 from fedkit.records.store import Store
@@ -107,10 +107,16 @@ class Lookup:
             )
         # What a claim is about may be repeated over a setting, the data sets, and not over seeds.
         over = place.get("over")
+        # without it a seed counts where all of the pooled settings have it
+        seeds: dict[str, set[int]] = {}
+        for key in keys:
+            there = seeds.setdefault(canonical_json(self._settings[key]), set())
+            there |= {n for n, x in self._values[key, metric].items() if math.isfinite(x)}
+        everywhere = set.intersection(*seeds.values())
         lists: dict[Any, list[float]] = {}
         for key in keys:
             for seed, value in self._values[key, metric].items():
-                if math.isfinite(value):
+                if math.isfinite(value) and (over is not None or seed in everywhere):
                     replicate = seed if over is None else self._settings[key][over]
                     lists.setdefault(replicate, []).append(value)
         pool = max if place.get("pool") == "max" else lambda x: math.fsum(x) / len(x)
@@ -176,17 +182,18 @@ def _per_seed(claim: Claim, scores: FloatArray) -> FloatArray:
     if claim.rule in ("concordance", "rank_agreement"):
         return scores
     if claim.rule == "best_share":
-        return np.asarray((scores.argmax(axis=2) == 0).mean(axis=1))
+        scores = settled(scores, of=scores)  # the best is better than all others, and ties none
+        return np.asarray((scores[..., 0] > scores[..., 1:].max(axis=2)).mean(axis=1))
     if "sweep" in claim.ours:
         y = scores[:, 0]
         if claim.rule == "taper":
-            return np.asarray((y[:, 1] - y[:, 0]) - (y[:, -1] - y[:, -2]))
+            return settled((y[:, 1] - y[:, 0]) - (y[:, -1] - y[:, -2]), of=scores)
         (levels,) = claim.ours["sweep"].values()
         return slopes(_SCALES[claim.test["scale"]](np.asarray(levels, dtype=np.float64)), y)
     if scores.shape[2] == 1:
         return scores[:, 0, 0]
     # The same seed is the same partition and the same initial model in both.
-    return np.asarray((scores[:, :, 0] - scores[:, :, 1]).mean(axis=1))
+    return settled((scores[:, :, 0] - scores[:, :, 1]).mean(axis=1), of=scores)
 
 
 def numbers_of(claim: Claim, lookup: Lookup) -> Numbers | None:

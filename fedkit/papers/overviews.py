@@ -98,7 +98,8 @@ def overview(
     """Mean of every method with its interval, and its gain over each reference.
 
     Index method; columns mean, low, high, seeds, and per reference ``gain over <reference>``, ``low
-    <reference>``, ``high <reference>``, ``p <reference>``; in the metric's unit.
+    <reference>``, ``high <reference>``, ``p <reference>`` and ``seeds <reference>``, those that
+    both have; in the metric's unit.
     """
     pd = need("pandas", "run")
     wide = by_seed(frame, labels, metric, **settings)
@@ -110,7 +111,7 @@ def overview(
     for reference in references:
         difference = gains(wide, reference)
         table[f"gain over {reference}"] = difference["gain"]
-        for column in ("low", "high", "p"):
+        for column in ("low", "high", "p", "seeds"):
             table[f"{column} {reference}"] = difference[column]
     return table
 
@@ -127,8 +128,10 @@ def as_text(
         ours = Interval(row["mean"], row["low"], row["high"], seeds).text()
         cells = {**printed, "ours [95% CI]": ours, "seeds": f"{seeds}"}
         for r in references:
-            gain = Interval(row[f"gain over {r}"], row[f"low {r}"], row[f"high {r}"], seeds)
+            ends, both = (row[f"low {r}"], row[f"high {r}"]), row[f"seeds {r}"]
+            gain = Interval(row[f"gain over {r}"], *ends, 0 if np.isnan(both) else int(both))
             star = " *" if row[f"p {r}"] < 0.05 else ""
+            star += f" (n = {gain.n})" if 0 < gain.n < seeds else ""
             name = f"gain over {labels[r].removeprefix('control: ')}"
             cells[name] = gain.text(signed=True) + star
         rows[labels.get(str(method), str(method))] = {

@@ -35,7 +35,7 @@ __all__ = [
 
 # Shares of itself, and of the largest entry of its list, by which a number may differ on another
 # processor.
-_RELATIVE, _ABSOLUTE = 1e-3, 1e-4
+_RELATIVE, _ABSOLUTE, _ZERO = 1e-3, 1e-4, 1e-12
 
 _TIMING = re.compile(r"(^|[._])(\w*seconds|testing)([._]|$)")
 Numbers = dict[str, Any]
@@ -180,7 +180,8 @@ def differences(
     """Say where numbers differ by more than another processor explains; empty where nowhere.
 
     Whole numbers must be equal, unless `slack` names them.  Other numbers may differ by a
-    thousandth of themselves plus a ten thousandth of the largest entry of their list.
+    thousandth of themselves plus a ten thousandth of the largest entry of their list; what is
+    below 1e-12 is zero but for rounding.
     """
     told = []
     for name in dict.fromkeys([*then, *now]):
@@ -193,7 +194,7 @@ def differences(
             continue
         allowed = max((v for p, v in (slack or {}).items() if fnmatchcase(name, p)), default=None)
         largest = max((abs(x) for x in old if _finite(x)), default=0.0)
-        floor = _ABSOLUTE * (min(largest, 1.0) if len(old) == 1 else largest)
+        floor = max(_ABSOLUTE * (min(largest, 1.0) if len(old) == 1 else largest), _ZERO)
         pairs = zip(old, new, strict=True)
         if far := [(a, b) for a, b in pairs if not _close(a, b, floor, allowed)]:
             a, b = far[0]

@@ -124,7 +124,7 @@ def best_on_validation(frame: pd.DataFrame, method: str) -> tuple[dict[str, floa
         index=varied, columns="seed", values="value"
     )
     shared = seen.dropna(axis=1)
-    best = (shared if shared.shape[1] else seen).mean(axis=1).idxmax()
+    best = (shared if shared.shape[1] else seen).mean(axis=1).round(9).idxmax()  # ties: the first
     chosen = dict(zip(varied, best if isinstance(best, tuple) else (best,), strict=True))
     return chosen, overviews.where(mine, **chosen)
 
