@@ -145,7 +145,7 @@ def grid(profile: str, methods: Sequence[str], imbalance: float) -> list[Setting
 
 
 def sweep(profile: str, methods: Sequence[str], name: str, values: Sequence[Any]) -> list[Setting]:
-    """One field swept at the paper's hardest setting (section 4.3: alpha = imbalance = 0.01)."""
+    """One field swept in the setting of section 4.3, alpha = imbalance = 0.01."""
     scale = SCALES[profile]
     hardest: dict[str, Any] = {"alpha": scale.alphas[0], "imbalance": scale.imbalances[0]}
     return [
