@@ -180,8 +180,8 @@ def differences(
     """Say where numbers differ by more than another processor explains; empty where nowhere.
 
     Whole numbers must be equal, unless `slack` names them.  Other numbers may differ by a
-    thousandth of themselves plus a ten thousandth of the largest entry of their list; what is
-    below 1e-12 is zero but for rounding.
+    thousandth of themselves plus a ten thousandth of the largest entry of their list; numbers
+    below a millionth of a millionth are zero but for rounding.
     """
     told = []
     for name in dict.fromkeys([*then, *now]):
