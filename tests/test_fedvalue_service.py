@@ -337,6 +337,18 @@ def test_oversized_bodies_are_refused_while_they_arrive(house):
     assert house.uploads() == []
 
 
+def test_a_table_too_large_to_be_kept_is_refused_in_one_sentence(house, monkeypatch):
+    shop = house.counter("shop", retries=0)
+    shop.open(job())
+    for party in PARTIES:
+        house.counter(party).submit("j1", party, upload(party))
+    monkeypatch.setattr(store, "_BLOB", 10)
+    with refuses(413, "more than 10 are not kept; start anew with more --blocks"):
+        shop.table("j1")
+    monkeypatch.undo()
+    assert shop.table("j1") is not None
+
+
 def stalled(house, content, name="j1"):
     """A connection of bank's that has sent the first bytes of an upload."""
     line = socket.create_connection(("127.0.0.1", house.port), timeout=60)

@@ -311,7 +311,7 @@ class TaskParty(Party):
         The whole table in one query per iteration, or a query per cell as printed.
     hardened : bool
         Fresh keys, padding, hidden tokens, and checks of total and margins.  Nothing is proven of
-        it cell by cell, where a server that knows the true table deceives every time.
+        it cell by cell, where a server that knows the true table can deceive.
     tokens : {"row", "cell"}
         Hardened only: data parties give every encrypted ID its own token, or every cell.
     blocks : int

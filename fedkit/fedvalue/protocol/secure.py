@@ -62,7 +62,7 @@ def count_securely(
         As for :meth:`~fedkit.fedvalue.data.VerticalData.codes`.
     iterations, duplications, artificial, variant, hardened, options
         As for :class:`TaskParty`.  ``variant="cells"`` with hardening is refused: a server that
-        knows the true table deceives it every time.
+        knows the true table can deceive it.
     """
     having("data", data, "codes", "ids", "names")
     flag("hardened", hardened)
@@ -70,8 +70,8 @@ def count_securely(
         whole("seed", seed, 0)
     if variant == "cells" and hardened:
         raise ValueError(
-            'variant is "cells" and hardened is True: a server that knows the true table deceives '
-            'this count every time, whatever is drawn; count a whole table (variant="table"), or '
+            'variant is "cells" and hardened is True: a server that knows the true table can '
+            'deceive this count, and nothing is proven of it; count a whole table (variant="table"), or '
             "as printed (hardened=False)"
         )
     options |= {

@@ -30,6 +30,8 @@ from fedkit.fedvalue.service.wire import job_from_json, job_to_json
 __all__ = ["JobStore", "Limits"]
 
 log = logging.getLogger("fedkit.fedvalue")
+#: bytes of an upload or a table, at most: a row of SQLite holds 10**9
+_BLOB = 900 << 20
 #: seconds that a request for a table waits for the counting, before "not yet" is answered
 _WAIT = 5.0
 
@@ -60,8 +62,7 @@ class Limits:
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            # SQLite's largest blob is 10**9 bytes
-            most = 900 << 20 if name == "upload_bytes" else float("inf")
+            most = _BLOB if name == "upload_bytes" else float("inf")
             real(f"the limit {name}", value, 0, most, above=True)
 
 
@@ -218,6 +219,9 @@ class JobStore:
             bodies = dict(db.execute("SELECT party, body FROM uploads WHERE job = ?", (number,)))
         uploads = [Upload.from_bytes(bodies.pop(party)) for party in found.parties]
         data = count_uploads(uploads, found.parties).to_bytes()
+        if len(data) > _BLOB:
+            much = f"the table of job {job} has {len(data)} bytes, more than {_BLOB} are not kept"
+            raise Refusal(413, f"{much}; start anew with more --blocks")
         with self._transaction() as db:
             _find(db, job)
             db.execute("UPDATE jobs SET answer = ? WHERE id = ?", (data, number))
