@@ -92,22 +92,23 @@ def bounded_interval(
 ) -> Interval:
     """Mean of what cannot leave [least, most]: Student's t interval, cut to it.
 
-    Where all n values are at one end, t gives an interval without width; the exact one is given.
-    By Markov's inequality a value is at an end with chance p at most, where p is how far the mean
-    lies towards it, and all n with ``p ** n``: means with less than ``(1 - level) / 2`` are
-    excluded.  For counts of 0 or n this is Clopper and Pearson's.  Values are as for
+    Where all n values are at the ends, k of them at the upper one, Clopper and Pearson's interval
+    is given: t is a bad guide there, and without width where all are at one end.  It holds too if
+    values between the ends are possible, for by Markov's inequality a value is at an end with
+    chance p at most, where p is how far the mean lies towards it.  Values are as for
     :func:`mean_interval`.
     """
     i = mean_interval(values, level)
     if i.n < 2:
         return i
-    free = (most - least) * (1 - ((1 - level) / 2) ** (1 / i.n))
-    x = finite(values)
-    if x.min() == most:
-        return replace(i, low=most - free, high=most)
-    if x.max() == least:
-        return replace(i, low=least, high=least + free)
-    return i.within(least, most)
+    x, span = finite(values), most - least
+    k = int((x == most).sum())
+    if k + int((x == least).sum()) < i.n:
+        return i.within(least, most)
+    tail = (1 - level) / 2
+    low = stats.beta.ppf(tail, k, i.n - k + 1) if k else 0.0
+    high = stats.beta.isf(tail, k + 1, i.n - k) if k < i.n else 1.0
+    return replace(i, low=least + span * float(low), high=least + span * float(high))
 
 
 def difference_half_width(

@@ -96,6 +96,10 @@ def test_all_at_one_end_is_not_always():
     assert few.high == 1
     assert few.low == pytest.approx(mean_interval([1.0, 1.0, 0.9]).low)
     assert bounded_interval([0.5, 0.5], 0.0, 1.0).half_width == 0
+    some = bounded_interval(100.0 * (np.arange(20) < 3), 0.0, 100.0)  # 3 of 20
+    exact = stats.binomtest(3, 20).proportion_ci(0.95, "exact")
+    assert (some.low, some.high) == pytest.approx((100 * exact.low, 100 * exact.high))
+    assert some.mean == 15
     assert np.isnan(bounded_interval([1.0], 0.0, 1.0).low)
     assert bounded_interval([], 0.0, 1.0).n == 0
 
