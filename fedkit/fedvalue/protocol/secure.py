@@ -71,8 +71,8 @@ def count_securely(
     if variant == "cells" and hardened:
         raise ValueError(
             'variant is "cells" and hardened is True: a server that knows the true table can '
-            'deceive this count, and nothing is proven of it; count a whole table (variant="table"), '
-            "or as printed (hardened=False)"
+            "deceive this count, and nothing is proven of it; count a whole table "
+            '(variant="table"), or as printed (hardened=False)'
         )
     options |= {
         "iterations": iterations, "duplications": duplications, "artificial": artificial,
