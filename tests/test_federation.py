@@ -7,6 +7,7 @@ from rounding import assert_close, assert_trained_alike
 from toyrounds import a_round
 
 from fedkit import estimators as est
+from fedkit.federated.adversaries import LabelFlip, LabelNoise, LabelPermutation
 from fedkit.federated.aggregation import Proportional, SizeWeighted, UniformWeights
 from fedkit.federated.clients import Federation
 from fedkit.federated.rounds import Plan, Strategy, keep_latest, keep_total, run
@@ -25,6 +26,7 @@ from fedkit.learning.training import LocalSGD, train_clients
 from fedkit.methods.fedms import FedMS
 from fedkit.methods.fedowen import EpsilonGreedy, OwenSampling, Softmax
 from fedkit.methods.fedtsv import FedTSV, TrajectoryValues
+from fedkit.methods.selection_baselines import GreedyFed
 from fedkit.streams import Streams
 
 MLP = build("mlp-5", (1, 2, 3), 3)
@@ -140,6 +142,105 @@ def test_updates_that_are_not_finite_are_left_out():
         run([toy()], MLP, OWEN, PLAN, [3], attack=lambda r: r.updates * float("inf"))
     with pytest.raises(ValueError, match="one update per participant"):
         run([toy()], MLP, OWEN, PLAN, [3], attack=lambda r: r.updates[:1])
+
+
+@pytest.mark.parametrize("select", [GreedyFed(), EpsilonGreedy(0.0, confidence=10.0)])
+def test_who_sends_nonsense_was_selected_all_the_same(select):
+    def poison(r):
+        updates = r.updates.clone()
+        updates[r.participants == 0] = float("inf")
+        return updates
+
+    tables = []
+
+    @dataclass
+    class Watched:
+        def select(self, clients, k, rng):
+            tables.append(clients)
+            return select.select(clients, k, rng)
+
+    strategy = Strategy(Watched(), RandomValues(), UniformWeights(), keep_latest)
+    plan = Plan(rounds=8, participants=2, local=LOCAL)
+    run([toy(sizes=(9, 8, 14, 5))], MLP, strategy, plan, [3], attack=poison)
+    table = tables[-1]
+    assert table.counts[0] == 0 < table.selected[0] < 8  # others have their turn
+    assert table.selected.sum() == 16
+    assert (table.selected[1:] == table.counts[1:]).all()
+
+
+def test_a_client_has_the_same_data_by_whatever_integer():
+    spoilt = toy().with_transforms({2: LabelNoise(0.5, 3)})
+    assert torch.equal(spoilt.client_data(2)[1], spoilt.client_data(np.int64(2))[1])
+    a, b = (Streams(1).generator("client", i).random() for i in (3, np.int32(3)))
+    assert a == b
+
+
+def test_labels_beyond_the_classes_of_an_attack_are_refused():
+    for attack in (LabelNoise(0.5, 2), LabelFlip(2), LabelPermutation(2)):
+        with pytest.raises(ValueError, match=f"{type(attack).__name__} has n_classes=2, and a"):
+            toy().with_transforms({2: attack}).client_data(2)
+
+
+def test_replicates_share_a_test_set_where_its_labels_are_the_same_too():
+    a, b = toy(), toy()
+    b = replace(b, x_test=a.x_test, y_test=(a.y_test + 1) % 3)
+    both = run([a, b], MLP, OWEN, PLAN, [1, 2]).final_accuracy()
+    assert both[2] == run([b], MLP, OWEN, PLAN, [2]).final_accuracy()[2]
+
+
+def test_a_probe_cannot_overwrite_the_history():
+    for name in ("accuracy", "left_out", "calls"):
+        with pytest.raises(ValueError, match=f"probe returned .'{name}'., which the history has"):
+            run([toy()], MLP, OWEN, PLAN, [1], probe=lambda r, v, name=name: {name: 1.0})
+    probe = lambda r, v: {"k": np.int64(len(r.participants))}  # noqa: E731
+    assert type(run([toy()], MLP, OWEN, PLAN, [1], probe=probe).rounds[0]["k"]) is int
+
+
+def test_without_validation_data_only_what_does_not_score_models_runs():
+    blind = replace(toy(), x_val=toy().x_val[:0], y_val=toy().y_val[:0])
+    plain = Strategy(UniformSelection(), NoValue(), SizeWeighted())
+    assert len(run([blind], MLP, plain, PLAN, [1]).rounds) == 4
+    with pytest.raises(ValueError, match="the federation holds no validation data"):
+        run([blind], MLP, OWEN, PLAN, [1])
+    with pytest.raises(ValueError, match="no test data"):
+        run(
+            [replace(toy(), x_test=toy().x_test[:0], y_test=toy().y_test[:0])],
+            MLP,
+            plain,
+            PLAN,
+            [1],
+        )
+
+
+def test_a_module_with_frozen_parameters_is_refused():
+    net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(6, 4), torch.nn.Linear(4, 3))
+    net[1].requires_grad_(False)
+    with pytest.raises(ValueError, match=r"frozen parameters \(1.weight, 1.bias\)"):
+        run([toy()], net, OWEN, PLAN, [1])
+
+
+def test_a_run_depends_on_no_global_setting_of_torch():
+    lenet, plan = build("lenet5", (1, 8, 8), 3), Plan(rounds=2, participants=2, local=LOCAL)
+    rng = np.random.default_rng(0)
+    x = torch.tensor(rng.normal(size=(60, 1, 8, 8)), dtype=torch.float32)
+    f = replace(
+        toy(), x=x[:35], x_val=x[:30], x_test=x[:30], y_val=toy().y_val, y_test=toy().y_test
+    )
+    usual = run([f], lenet, OWEN, plan, [1])
+    torch.set_default_dtype(torch.float64)
+    try:
+        with torch.no_grad():
+            other = run([f], lenet, OWEN, plan, [1])
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert_close(other.models, usual.models)
+
+
+def test_cosines_of_a_last_layer_ask_for_one():
+    net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(6, 3, bias=False))
+    strategy = Strategy(UniformSelection(), ClassCosine(), UniformWeights())
+    with pytest.raises(ValueError, match="does not end in a linear layer with a bias"):
+        run([toy()], net, strategy, PLAN, [1])
 
 
 def test_bad_calls_are_refused():

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -193,6 +194,34 @@ def test_overlapping_blocks_of_seeds_count_once(store: Store) -> None:
     run_cells([cell(seeds=(1, 2, 3)), cell(seeds=(0, 1))], compute, store, progress=False)
     frame = store.frame()
     assert sorted(frame[frame.metric == "accuracy"].seed) == [0, 1, 2, 3]
+
+
+def test_a_fresh_block_counts_before_a_stale_one(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = cell(seeds=(0, 1, 2, 3))
+    store.save(old, [{**r, "metrics": {"accuracy": -1.0}} for r in compute(old)])  # no golden run
+    run_cells([cell(seeds=(0, 1))], compute, store, progress=False)
+    frame = store.frame()
+    found = frame[frame.metric == "accuracy"].set_index("seed").value
+    assert (found[[2, 3]] == -1).all()
+    assert (found[[0, 1]] > 0).all()
+
+
+def test_a_record_in_the_place_of_another_is_found(store: Store) -> None:
+    path = store.save(cell(), compute(cell()))
+    there = store.root / "paper" / "toy" / "table1" / path.name
+    there.parent.mkdir(parents=True)
+    there.write_bytes(path.read_bytes())
+    with pytest.raises(RecordError, match=r"holds the record of .*smoke.toy.table1"):
+        store.frame()
+
+
+def test_a_golden_run_that_is_gone_makes_stale(store: Store) -> None:
+    run_cells([cell()], compute, store, progress=False)
+    record = store.load(cell())
+    record = replace(record, manifest={**record.manifest, "behaviour": {"run.renamed": 2}})
+    assert record.stale() == ["run.renamed, which is there no longer"]
 
 
 def test_default_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

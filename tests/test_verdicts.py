@@ -11,7 +11,7 @@ from scipy import stats
 
 from fedkit.claims.changes import changes, changes_table, keep_verdicts
 from fedkit.claims.claim import ClaimsError, parse_claims
-from fedkit.claims.join import COLUMNS, join
+from fedkit.claims.join import COLUMNS, join, verdict_of
 from fedkit.claims.judge import (
     DIRECTION,
     INCONCLUSIVE,
@@ -308,7 +308,10 @@ PLACES = {
     "fedvalue": {"dataset": "wine", "features": 1},
 }
 PROTOCOLS = {  # of the runs that are judged
-    paper: {k: v[0] if isinstance(v, list) else v for k, v in load_claims(paper).protocol.items()}
+    paper: {
+        k: v[0] if isinstance(v, list) else v[place["dataset"]] if isinstance(v, dict) else v
+        for k, v in load_claims(paper).protocol.items()
+    }
     | place
     for paper, place in PLACES.items()
 }
@@ -501,6 +504,86 @@ def test_power_counts_what_the_seeds_can_decide(frame):
     assert (planned["seeds"], planned["decided"]) == (20, 1)
     # t quantiles of two degrees of freedom, by a table: 4.303 and 1.061
     assert smallest_difference(1.0, 3) == pytest.approx((4.303 + 1.061) / math.sqrt(3), abs=1e-3)
+
+
+def test_an_order_that_agrees_is_seldom_called_not_reproduced():
+    """The size of the rule at its bound, with noise as large as the gaps between rows."""
+    claim = FEDOWEN["fedowen.k1.mnist"]
+    printed, rng = np.asarray(claim.ours["printed"]), np.random.default_rng(0)
+    shuffled = (np.array([rng.permutation(row) for row in printed]) for _ in range(3000))
+    there = [(kendalls_tau(scores, printed).mean(), i, scores) for i, scores in enumerate(shuffled)]
+    tau, _, truth = min(one for one in there if one[0] >= 0.5)
+    assert tau < 0.6
+    for n, spread in ((3, 2.0), (10, 4.0)):
+        draws = truth + spread * rng.standard_normal((60, n, *printed.shape))
+        told = [verdict_of(claim, values) for values in draws]
+        assert told.count(NOT_REPRODUCED) <= 9  # 2.5% of 60 with luck; it was 37% and more
+    turned = -printed + rng.standard_normal((20, 5, *printed.shape))
+    assert {verdict_of(claim, values) for values in turned} == {NOT_REPRODUCED}
+    assert verdict_of(claim, printed + rng.normal(0, 0.01, (5, *printed.shape))) == REPRODUCED
+
+
+def test_a_departing_run_is_seen_in_one_block_of_seeds_or_two(tmp_path):
+    for blocks in ([(0, 6)], [(0, 3), (3, 6)]):
+        store = Store(tmp_path / str(len(blocks)))
+        for start, stop in blocks:
+            results = [{"seed": k, "metrics": {"accuracy": 88.0 + k}} for k in range(start, stop)]
+            settings = PROTOCOLS["fedowen"] | {"method": "fedowen", "clients": 50}
+            store.save(
+                Cell("paper", "fedowen", "table1", settings, tuple(range(start, stop))), results
+            )
+        row = judged(store).loc[VALUE]
+        assert (row.verdict, row.note) == (NOT_JUDGED, "run with clients 50, the paper has 100")
+
+
+@pytest.mark.parametrize("paper", ["fedms", "fedtsv"])
+def test_rounds_belong_to_the_data_set(tmp_path, paper):
+    rounds = load_claims(paper).protocol["rounds"]
+    name = {"fedms": "fedms.t1.dir10.mnist.fedms", "fedtsv": "fedtsv.separates.iid-malicious"}[
+        paper
+    ]
+    said = {}
+    for n in rounds.values():
+        store = Store(tmp_path / str(n))
+        if paper == "fedms":
+            save(store, paper, "table1", {"accuracy": [92.9, 93.0, 92.8] * 3}, method="fedms",
+                 rounds=n)  # fmt: skip
+        else:
+            save(store, paper, "figures", {"auc.iid-malicious": [0.98, 0.99, 0.97] * 3},
+                 method="tsv", rounds=n)  # fmt: skip
+        said[n] = judged(store, paper).loc[name].verdict
+    assert said == {rounds["mnist"]: REPRODUCED, rounds["cifar10"]: NOT_JUDGED}
+
+
+def test_comparisons_of_a_table_have_as_many_printed_runs_as_the_table():
+    runs: dict[str, set[int]] = {}
+    for claim in load_claims("fedms").claims:
+        runs.setdefault(claim.place["table"], set()).add(claim.paper_seeds)
+    assert runs["o2"] == runs["p2"] == runs["t2"] == {1}
+
+
+def test_only_what_is_tested_counts_in_a_family(tmp_path):
+    store = Store(tmp_path)
+    save_owen(store, "fedowen", [88.0] * 6, alpha=0.05)
+    save_owen(store, "fedavg", [87, 87.8, 86.5, 87.7, 86, 87.6], alpha=0.05)
+    alone = judged(store).loc[ORDER].note
+    save_owen(store, "mc", [80.0], alpha=0.05)  # one seed
+    assert judged(store).loc[ORDER].note == alone
+    save_owen(store, "gtg", [87, 89, 87, 89, 87, 88.9], alpha=0.05)
+    assert judged(store).loc[ORDER].note != alone
+
+
+def test_marks_of_comparisons_and_stars_are_read():
+    text = TOY.replace(
+        "test: {rule: best_share, bound: 0.5}}",
+        "by_construction: yes indeed, test: {rule: best_share, bound: 0.5}}",
+    )
+    text = text.replace('test: {rule: ordering, sign: 1, margin: 1}}',
+                        'after_runs: [{what: later, columns: {x: 1}}],\n'
+                        '     test: {rule: ordering, sign: 1, margin: 1}}')  # fmt: skip
+    found = {claim.id: claim for claim in parse_claims(text).claims}
+    assert found["toy.most"].by_construction
+    assert found["toy.s.x1"].after_runs == "later"
 
 
 def test_the_power_of_an_order_is_that_of_the_printed_numbers_and_our_spread(tmp_path):

@@ -37,6 +37,14 @@ def test_all_items_once_on_threads_of_one_core_each(two_threads):
     assert torch.get_num_threads() == 2
 
 
+def test_nothing_to_do_is_nothing_done(two_threads):
+    for_each(print, [])
+    rng, nobody = np.random.default_rng(0), (torch.zeros(0, 1, 3, 3), torch.zeros(0).long())
+    arch = build("mlp-4", (1, 3, 3), 2)
+    start = arch.init(rng)[None]
+    assert torch.equal(train_clients(arch, start, [nobody], LocalSGD(lr=0.1), [rng]), start)
+
+
 def test_an_exception_is_raised_and_the_threads_are_given_back(two_threads):
     def work(item):
         if item == 1:

@@ -470,6 +470,7 @@ class _Expansion:
                         **group,
                     },
                     after_runs=_mark(block, "after_runs", against, group),
+                    by_construction=bool(_mark(block, "by_construction", against, group)),
                 )
 
     def _stars(self, block: Mapping[str, Any]) -> Iterator[Claim]:
@@ -498,7 +499,9 @@ class _Expansion:
                 ours=first.ours,
                 against=cells[against].ours,
                 place={"table": block["id"], "row": block["row"], **column},
-                after_runs=block.get("after_runs", ""),
+                untestable=first.untestable or cells[against].untestable,
+                after_runs=_mark(block, "after_runs", block["row"], column),
+                by_construction=bool(_mark(block, "by_construction", block["row"], column)),
             )
 
     def _worded(self, block: Mapping[str, Any]) -> Iterator[Claim]:

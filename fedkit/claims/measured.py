@@ -96,7 +96,8 @@ class Lookup:
         swept = place.get("sweep", {})
         # Readings of what a paper leaves open stand beside each other; the protocol names one.
         within = [key for key in keys if not self._bar([key], swept)]
-        if not within and len(keys) > 1 and set(self._differing(keys)) <= set(self.claims.protocol):
+        apart = set(self._differing(keys))
+        if not within and apart and apart <= set(self.claims.protocol):
             return None
         keys = within or keys
         differing = self._differing(keys)
@@ -133,6 +134,8 @@ class Lookup:
         """Say in what records depart from the paper's protocol; empty if in nothing."""
         for settings in map(self._settings.__getitem__, keys):
             for name, value in self.claims.protocol.items():
+                if isinstance(value, Mapping):  # by data set
+                    value = value.get(settings.get("dataset"), settings.get(name))
                 # several values: readings of what the paper leaves open
                 readings = value if isinstance(value, list) else [value]
                 if name in settings and name not in swept and settings[name] not in readings:

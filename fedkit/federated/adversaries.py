@@ -44,6 +44,14 @@ class UpdateAttack(Protocol):
         """What is sent in the place of the honest update ``[P]``."""
 
 
+def _check_labels(transform: _Relabel | LabelNoise, y: Tensor) -> None:
+    if len(y) and int(y.max()) >= transform.n_classes:
+        raise ValueError(
+            f"{type(transform).__name__} has n_classes={transform.n_classes}, and a label is "
+            f"{int(y.max())}; give the number of classes of the data"
+        )
+
+
 def _drawn(share: float, n: int, rng: np.random.Generator) -> Tensor:
     """Positions of a share of n samples, rounded to whole ones."""
     return torch.from_numpy(rng.permutation(n)[: round(share * n)])
@@ -62,6 +70,7 @@ class LabelFlip(_Relabel):
     """Every label c becomes ``n_classes - 1 - c`` (Tolpegin et al. 2020; FedMS, section 5.1)."""
 
     def __call__(self, x: Tensor, y: Tensor, rng: np.random.Generator) -> Pair:
+        _check_labels(self, y)
         return x, self.n_classes - 1 - y
 
 
@@ -70,6 +79,7 @@ class LabelPermutation(_Relabel):
     """A fixed permutation without a fixed point, drawn once per client (FedTSV's adversary)."""
 
     def __call__(self, x: Tensor, y: Tensor, rng: np.random.Generator) -> Pair:
+        _check_labels(self, y)
         while True:
             order = rng.permutation(self.n_classes)
             if (order != np.arange(self.n_classes)).all():
@@ -88,6 +98,7 @@ class LabelNoise:
         whole("n_classes", self.n_classes, 2)
 
     def __call__(self, x: Tensor, y: Tensor, rng: np.random.Generator) -> Pair:
+        _check_labels(self, y)
         wrong = _drawn(self.share, len(y), rng)
         shift = torch.from_numpy(rng.integers(1, self.n_classes, len(wrong)))
         noisy = y.clone()
@@ -97,7 +108,10 @@ class LabelNoise:
 
 @dataclass(frozen=True)
 class FeatureNoise:
-    """Images mixed with noise of their variance: ``sqrt(1 - share) x + sqrt(share) noise``."""
+    """Images mixed with standard normal noise: ``sqrt(1 - share) x + sqrt(share) noise``.
+
+    The variance stays where it is one, as in federations whose images are normalised.
+    """
 
     share: float
 

@@ -132,5 +132,5 @@ class History:
             with np.load(path, allow_pickle=False) as file:
                 rows, models = json.loads(str(file["rows"])), file["models"]
             return cls(**rows, models=torch.from_numpy(models) if models.ndim == 2 else None)
-        except (KeyError, TypeError, ValueError, BadZipFile) as error:
+        except (EOFError, KeyError, TypeError, ValueError, BadZipFile) as error:
             raise ValueError(f"{path} is no saved history: {error}") from error

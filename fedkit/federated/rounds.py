@@ -1,7 +1,8 @@
 """The round loop: select -> train -> value -> aggregate.
 
 Several federations (replicates, one seed each) run in lockstep, and a replicate gives the same
-numbers alone and among others: every draw comes from a stream named by seed, round and client.
+numbers alone and among others, up to the rounding of float32: every draw comes from a stream named
+by seed, round and client.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -197,6 +198,16 @@ def _check_model(policy: object, model: Any, base: torch.Tensor) -> torch.Tensor
     return new
 
 
+class _Nobody:
+    """Stands for the evaluator of a federation without validation data."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise ValueError(
+            "the federation holds no validation data, and this strategy scores models on them: "
+            "give it some, or take one that does not"
+        )
+
+
 @dataclass
 class _Replicate:
     """One federation with what its server keeps between rounds."""
@@ -237,11 +248,16 @@ class _Run:
         if not (f.sizes > 0).any():
             raise ValueError("no client of this federation owns data; nothing can be trained")
         arch, judge = self.architecture, partial(Evaluator, self.architecture, device=self.device)
-        same = (r.test for r in self.replicates if r.federation.x_test is f.x_test)
+        if not len(f.y_test):
+            raise ValueError("the federation has no test data, on which models are scored")
+        same = (
+            r.test for r in self.replicates
+            if r.federation.x_test is f.x_test and r.federation.y_test is f.y_test
+        )  # fmt: skip
         replicate = _Replicate(
             f,
             seed,
-            judge(f.x_val, f.y_val, self.plan.utility),
+            judge(f.x_val, f.y_val, self.plan.utility) if len(f.y_val) else cast(Any, _Nobody()),
             next(same, None) or judge(f.x_test, f.y_test),  # one test set on the device for all
             ClientTable.new(f.sizes, f.label_counts, self.strategy.outputs),
             (arch.init(Streams(seed).generator("model")) if start is None else start).to(
@@ -284,7 +300,10 @@ class _Run:
         check_values(self.strategy.value, valuations, rounds, self.strategy.outputs)
         self.lap("value")
 
-        for replicate, r, valuation in zip(self.replicates, rounds, valuations, strict=True):
+        for replicate, ids, r, valuation in zip(
+            self.replicates, chosen, rounds, valuations, strict=True
+        ):
+            replicate.table.missed[np.setdiff1d(ids, r.participants)] += 1
             weights = self.aggregate(replicate, r, valuation)
             self.write(replicate, r, valuation, weights)
         self.lap("aggregate and test")
@@ -319,8 +338,12 @@ class _Run:
         if last or t % self.plan.evaluate_every == 0:
             accuracy = float(replicate.test.utilities(replicate.model[None])[0])
         row = {"seed": replicate.seed, "round": t, "accuracy": accuracy}
-        more = self.probe(r, v) if self.probe is not None else {}
-        self.history.add(row, r.participants, v, weights, left_out=r.left_out, last=last, **more)
+        probed = self.probe(r, v) if self.probe is not None else {}
+        own = {"left_out": r.left_out, "last": last}
+        if taken := sorted({*probed} & {*row, *own, "evaluations", "calls"}):
+            raise ValueError(f"probe returned {taken}, which the history has; choose other names")
+        more = {name: np.asarray(value).tolist() for name, value in probed.items()}
+        self.history.add(row, r.participants, v, weights, **own, **more)
 
 
 def run(
@@ -344,14 +367,16 @@ def run(
     architecture, strategy, plan
         The model, the policies, and what is fixed across strategies.  A torch module is taken as
         ``fk.Evaluator`` takes it: every seed starts from its parameters, and clients
-        train it in evaluation mode (no dropout, buffers as they are).
+        train all of them in evaluation mode (no dropout, buffers as they are); a frozen one is
+        refused.
     seeds : sequence of int
-        Root seed per replicate.  Equal seeds give equal initial models, client batches and
-        selection draws under different strategies, so comparisons can be paired.
+        Root seed per replicate.  Equal seeds give equal initial models and client batches under
+        different strategies, and equal draws of one selector, so comparisons can be paired.
     device : optional
         None takes CUDA where it is available.
     probe : callable or None
-        Called with every round and its valuation; the numbers that it returns join the history.
+        Called with every round and its valuation; the numbers that it returns, by names that
+        the history does not have, join it.
     attack : callable or None
         Maps a round to the updates that reach the server, float32[k, P]: misbehaving clients.
     progress : bool
@@ -398,6 +423,12 @@ def run(
     place = find_device(device)
     start = None
     if isinstance(architecture, nn.Module):
+        frozen = [n for n, p in architecture.named_parameters() if not p.requires_grad]
+        if frozen:
+            raise ValueError(
+                f"architecture has frozen parameters ({', '.join(frozen)}), and clients train all: "
+                "pass the part that is trained, with the outputs of the rest as data"
+            )
         start = nn.utils.parameters_to_vector(architecture.parameters()).detach().cpu().float()
         architecture, outputs = of_module(architecture, federations[0].x, place)
         if outputs.dim() != 2:

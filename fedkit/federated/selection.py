@@ -36,6 +36,8 @@ class ClientTable:
         Contribution of each client as the strategy remembers it; zero before its first round.
     counts : int64[n]
         Rounds in which the client took part.
+    missed : int64[n]
+        Rounds in which it was selected and its update left out, because it was not finite.
     round : int
         Index of the coming round, from 0.
     memory : dict
@@ -49,6 +51,7 @@ class ClientTable:
     label_counts: IntArray
     values: FloatArray
     counts: IntArray
+    missed: IntArray = field(default_factory=lambda: np.zeros((), dtype=np.int64))
     round: int = 0
     memory: dict[str, Any] = field(default_factory=dict)
     losses: Callable[[IntArray], FloatArray] | None = field(default=None, repr=False)
@@ -60,12 +63,17 @@ class ClientTable:
         """The table of a federation that has not run yet."""
         n = len(sizes)
         values = np.zeros(n if outputs is None else (n, outputs))
-        return cls(sizes, label_counts, values, np.zeros(n, dtype=np.int64))
+        return cls(sizes, label_counts, values, *np.zeros((2, n), dtype=np.int64))
 
     @property
     def available(self) -> IntArray:
         """Clients that own data; a client without data is never selected."""
         return np.flatnonzero(self.sizes > 0)
+
+    @property
+    def selected(self) -> IntArray:
+        """Rounds in which each client was selected, whatever it sent, int64[n]."""
+        return self.counts + self.missed
 
 
 class Selection(Protocol):

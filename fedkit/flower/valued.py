@@ -223,6 +223,7 @@ class Valued(Strategy):
         check_values(self.value, valuations, [r], self.outputs)
         (valuation,) = valuations
         table.counts[r.participants] += 1
+        table.missed[np.setdiff1d([self._of(m) for m, _, _ in answers], ids)] += 1
         self.remember(table, r.participants, valuation)
 
         weights = np.full(len(good), np.nan)

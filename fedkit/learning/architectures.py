@@ -159,8 +159,10 @@ class Architecture:
 
     def last_layer(self, params: Tensor) -> tuple[Tensor, Tensor]:
         """Weight ``[..., n_classes, d]`` and bias ``[..., n_classes]`` of the last layer."""
-        named = list(self.unflatten(params).values())
-        return named[-2], named[-1]
+        weight, bias = [params[..., :0], *self.unflatten(params).values()][-2:]
+        if weight.dim() != bias.dim() + 1 or bias.shape[-1] != self.n_classes:
+            raise ValueError(f"{self.name} does not end in a linear layer with a bias")
+        return weight, bias
 
 
 def build(name: str, input_shape: Shape, n_classes: int) -> Architecture:

@@ -214,7 +214,7 @@ class Evaluator:
         if callable(self.utility):
             return self._scored(self.utility, rows, prepared, direct)
         if self.utility == "margins":
-            each = torch.empty(len(rows), len(self.y), device=self.device)
+            each = torch.empty(len(rows), len(self.y), dtype=torch.float32, device=self.device)
             self._fill(each, rows, prepared, direct)
             return each.double().cpu().numpy()
         wide = self.utility == "class_accuracy"
@@ -231,7 +231,8 @@ class Evaluator:
         per_row = 4 * len(self.x) * math.prod(self._outputs)
         scores: list[np.ndarray] = []
         for part in rows.split(max(1, self._bytes // (4 * per_row))):
-            outputs = torch.empty(len(part), len(self.x), *self._outputs, device=self.device)
+            shape = (len(part), len(self.x), *self._outputs)
+            outputs = torch.empty(shape, dtype=torch.float32, device=self.device)
             self._fill(outputs, part, prepared, direct)
             scores += [_number(score(one, self.y)) for one in outputs]
         if len({one.shape for one in scores}) > 1:
@@ -316,7 +317,8 @@ class Evaluator:
         layers, x = [layer for _, layer in self.arch.layers], self.x[lo:hi]
         reach: Tensor | None = None
         if head:
-            hidden = torch.empty(len(rows), (hi - lo) * head.width, device=self.device)
+            shape = (len(rows), (hi - lo) * head.width)
+            hidden = torch.empty(shape, dtype=torch.float32, device=self.device)
             if first is None:
                 reach = head.convolve(params[:, :done], x, hidden)
             else:

@@ -102,7 +102,7 @@ def train_clients(
     config : LocalSGD
     rngs : sequence of S numpy generators
         Client i's batches come from ``rngs[i]`` alone, so its result does not depend on the
-        other clients, on `path` or (up to rounding) on the device.
+        other clients, on `path` or on the device, up to the rounding of float32.
     device : optional
         Where to train; CUDA if there is one, otherwise the CPU.
     path : {"auto", "stacked", "loop"}
@@ -171,12 +171,12 @@ def _check(
     for i, (x, y) in enumerate(datasets):
         if len(x) != len(y) or (len(y) and tuple(x.shape[1:]) != arch.input_shape):
             raise ValueError(
-                f"client {i} has images {tuple(x.shape)} and {len(y)} labels; "
+                f"data set {i} of this call has images {tuple(x.shape)} and {len(y)} labels; "
                 f"[n, {', '.join(map(str, arch.input_shape))}] and n labels are expected"
             )
         if len(y) and (int(y.min()) < 0 or int(y.max()) >= arch.n_classes):
             raise ValueError(
-                f"client {i} has labels in [{int(y.min())}, {int(y.max())}]; 0 to "
+                f"data set {i} of this call has labels in [{int(y.min())}, {int(y.max())}]; 0 to "
                 f"{arch.n_classes - 1} are expected"
             )
 
@@ -229,12 +229,13 @@ def _autograd_step(arch: Architecture, config: LocalSGD, batch: Batch, state: St
     """One step in place, with the order of operations of ``torch.optim.SGD``."""
     x, y, share = batch
     leaves = [w.detach().requires_grad_() for w, _, _ in state]
-    logits = arch.apply(leaves, x)
-    if len(y) == 1:
-        loss = F.cross_entropy(logits.squeeze(0), y.squeeze(0))
-    else:
-        losses = F.cross_entropy(logits.flatten(0, 1), y.flatten(), reduction="none")
-        loss = (losses.view_as(share) * share).sum()
+    with torch.enable_grad():  # whatever the caller has switched off
+        logits = arch.apply(leaves, x)
+        if len(y) == 1:
+            loss = F.cross_entropy(logits.squeeze(0), y.squeeze(0))
+        else:
+            losses = F.cross_entropy(logits.flatten(0, 1), y.flatten(), reduction="none")
+            loss = (losses.view_as(share) * share).sum()
     for g, (w, v, w0) in zip(torch.autograd.grad(loss, leaves), state, strict=True):
         if config.proximal:
             g = g + config.proximal * (w - w0)

@@ -25,7 +25,7 @@ def for_each(work: Callable[[T], None], items: Iterable[T], *, parallel: bool = 
     exception is raised here, after the calls that already run.  One after another if not parallel.
     """
     todo, threads = list(items), torch.get_num_threads()
-    if threads == 1 or len(todo) == 1 or not parallel:
+    if threads == 1 or len(todo) < 2 or not parallel:
         for item in todo:
             work(item)
         return

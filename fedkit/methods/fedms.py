@@ -336,7 +336,8 @@ class Accumulate:
     tolerance : tuple of float
         eps_d at the first and at the last round, in percentage points: 3.0 and 0.1.
     rounds : int
-        Rounds over which it decays, exponentially.
+        Rounds over which it decays, exponentially, from the initial query on: the first round in
+        which a coreset can be discarded is the third.
     against : {"found", "kept"}
         Which coreset is the previous one: that of the last round, or the last that was not
         discarded, whose aggregate is the global model.

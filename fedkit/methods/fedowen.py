@@ -167,7 +167,7 @@ class EpsilonGreedy:
         pool = clients.available
         if rng.random() < self.epsilon or len(pool) <= k:  # lines 1 and 2
             return draw(pool, k, rng)
-        p = self.probabilities(clients.values[pool], clients.counts[pool], clients.round)
+        p = self.probabilities(clients.values[pool], clients.selected[pool], clients.round)
         likely = np.flatnonzero(p > 0)
         if len(likely) <= k:
             rest = np.setdiff1d(np.arange(len(pool)), likely)

@@ -149,7 +149,7 @@ class GreedyFed:
 
     def select(self, clients: ClientTable, k: int, rng: np.random.Generator) -> IntArray:
         pool = clients.available
-        new = clients.counts[pool] == 0
+        new = clients.selected[pool] == 0
         # Never selected first; the last batch of the first pass is filled up at random.
         scores = new.astype(np.float64) if new.any() else clients.values[pool]
         return _top(pool, scores, k, rng)

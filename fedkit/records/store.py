@@ -71,12 +71,14 @@ class Record:
         if then is None:
             return ["(no golden run recorded)"]
         now = {name: version(self.cell.paper, name) for name in then}
-        if ahead := [name for name in then if then[name] > now[name]]:
+        if ahead := [name for name in then if then[name] > now[name] > 0]:
             raise NewerRecordError(
                 f"record {self.cell.key} is ahead of this checkout in {', '.join(ahead)}; update "
                 "it, or take the record out"
             )
-        return [f"{name} {then[name]} of {now[name]}" for name in then if then[name] < now[name]]
+        gone = [f"{name}, which is there no longer" for name in then if not now[name]]
+        older = (name for name in then if then[name] < now[name])
+        return gone + [f"{name} {then[name]} of {now[name]}" for name in older]
 
 
 # ------------------------------------------------------------------- the form of a record
@@ -245,8 +247,16 @@ class Store:
     def records(
         self, profile: str | None = None, paper: str | None = None, experiment: str | None = None
     ) -> list[Record]:
-        """Read all records of a part of the store; a damaged one raises :class:`RecordError`."""
-        return [self.read(path) for path in self.paths(profile, paper, experiment)]
+        """Read all records of a part of the store.
+
+        A damaged one, or one in the place of another cell's, raises :class:`RecordError`.
+        """
+        found = []
+        for path in self.paths(profile, paper, experiment):
+            found.append(record := self.read(path))
+            if path != self.path(record.cell):
+                raise RecordError(f"{path} holds the record of {self.path(record.cell)}; move it")
+        return found
 
     def state(self, cell: Cell) -> tuple[str, str]:
         """Return ``"fresh"``, ``"stale"``, ``"missing"`` or ``"unreadable"``, and why."""
@@ -264,7 +274,7 @@ class Store:
         """Return the metrics as a tidy table: one row per seed and metric.
 
         Where two records hold the same seed of the same setting (blocks of seeds that overlap),
-        the record with more seeds counts and the other is left out, so nothing counts twice.
+        the fresh record counts, of two the one with more seeds, so nothing counts twice.
 
         The columns are profile, paper, experiment, key, the settings, seed, metric, value.
         """
@@ -304,8 +314,10 @@ class Store:
         owner: list[int] = []  # of each row: its place in heads
         rows: list[tuple[Any, ...]] = []
         seen: set[tuple[str, int]] = set()
-        longest_first = sorted(self.records(*part), key=lambda r: (-len(r.cell.seeds), r.cell.key))
-        for record in longest_first:
+        best_first = sorted(
+            self.records(*part), key=lambda r: (bool(r.stale()), -len(r.cell.seeds), r.cell.key)
+        )
+        for record in best_first:
             cell = record.cell
             block = canonical_json({**cell.to_dict(), "seeds": []})
             for result in record.results:
