@@ -415,7 +415,9 @@ def arena(
     against: Annotated[
         str | None, typer.Option(help="Rows beside it, with commas; all by default.")
     ] = None,
-    limit: Annotated[float, typer.Option(help="Seconds for one federation.")] = 120.0,
+    limit: Annotated[
+        float, typer.Option(help="Seconds that a method of yours may take for one federation.")
+    ] = 120.0,
     commit: Annotated[
         str | None, typer.Option(help="Record the results as those of this commit of yours.")
     ] = None,
@@ -427,14 +429,24 @@ def arena(
     Rows of the arena are computed once and kept as records; a run that was stopped goes on.
     Methods from outside run here with any engine: a cluster need not have them.
     """
-    from fedkit.arena import METHODS, run, submit
+    from fedkit.arena import METHODS, SCENARIOS, run, submit
 
     if engine == "here" and address is not None:
         raise ValueError(f"address {address!r} is of a Ray cluster; add --engine ray")
     store, chosen = Store(), method or []
-    others = list(METHODS) if against is None else [r for r in against.split(",") if r]
-    rows = list(dict.fromkeys([*others, *(m for m in chosen if m in METHODS)]))
+    others = list(METHODS) if against is None else [r.strip() for r in against.split(",")]
+    rows = list(dict.fromkeys([*filter(None, others), *(m for m in chosen if m in METHODS)]))
     entered = [m for m in chosen if m not in METHODS]
+    if not rows and not entered:
+        raise ValueError("nothing to run: give --method or --against")
+    if commit is not None and not (entered and commit.strip()):
+        raise ValueError(
+            "--commit names the commit of a method of yours; add --method PACKAGE:CLASS"
+        )
+    for name in scenario or []:
+        choice("scenario", name, SCENARIOS)
+    for name in rows:
+        choice("against", name, METHODS)
     if engine != "here":
         for item in (get("arena", "truths"), get("arena", "methods")):
             cells = [
@@ -454,6 +466,10 @@ def arena(
     found = run(
         entered, profile, rows=rows, scenarios=scenario, store=store, limit=limit, progress=True
     )
+    for sentence in found.failures.values():
+        _complain(sentence)
+    if found.measures.empty:
+        raise typer.Exit(1)
     shown = found.board().rename_axis(index=None)
     kinds = shown.columns.str.partition(".").get_level_values(0)
     for kind in dict.fromkeys(kinds):
@@ -461,8 +477,6 @@ def arena(
         form = "{:.3g}" if kind == "cost" else "{:.2f}"
         table = part.rename_axis(columns=kind).to_string(float_format=form.format, na_rep="–")
         typer.echo(f"{table}\n")
-    for sentence in found.failures.values():
-        _complain(sentence)
     for name in entered if commit is not None else []:
         paths = submit(found, name, str(commit), store)
         typer.echo(f"{name}: {len(paths)} records in {paths[0].parent}")

@@ -458,6 +458,8 @@ def test_methods_are_found_by_what_they_are() -> None:
         ("nothing", "unknown"), (object(), "no values and no sees"),
         (type("Greedy", (Nan,), {"sees": ("everything",)}), "declares sees"),
         (type("Text", (Nan,), {"sees": "sizes"}), "declares sees"),
+        (type("Blind", (Nan,), {"sees": None}), "declares sees"),
+        (type("Lists", (Nan,), {"sees": ([],)}), "declares sees"),
     ):  # fmt: skip
         with pytest.raises(ValueError, match=sentence):
             find_method(wrong)
@@ -652,6 +654,8 @@ def test_expelling_the_worst_in_closed_form() -> None:
     assert same["detection.lost"] == 1
     part = measure("label-noise", said([5.0, 5, 5, 5, 1, 1, 1, 1, 5, 5]), truth)
     assert part["detection.fifth"] == 3 / 4
+    unasked = measure("label-noise", said([1.0] * 5 + [np.nan] * 5), truth)
+    assert np.isnan(unasked["detection.fifth"])
     sound = measure("labels", said([1.0, -1.0]), known([1.0, 0.5]))
     assert sound["detection.alarm"] == 1 / 2
     assert "detection.below" not in sound

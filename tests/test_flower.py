@@ -243,6 +243,15 @@ def test_numbers_of_clients_are_theirs_where_free():
 def test_what_does_not_fit_is_told_in_a_sentence():
     with pytest.raises(ValueError, match="belong together"):
         strategy(select=Best())
+    for wrong, words in (
+        ({"select": Best(), "participants": -2}, "participants is -2"),
+        ({"select": Best, "participants": 2}, "select is"), ({"newcomers": 3}, "give select"),
+        ({"aggregate": fk.Softmax}, "aggregate is"), ({"remember": 3}, "remember is 3"),
+        ({"outputs": -1}, "outputs is -1"), ({"weighting": "foo"}, "weighting is 'foo'"),
+        ({"local": 3}, "local is 3"),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=words):
+            strategy(**wrong)
     with pytest.raises(ValueError, match="inner is 3"):
         strategy(3)
     valued = strategy()

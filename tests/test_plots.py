@@ -250,6 +250,12 @@ def test_sliders_refuse_no_picture_and_too_many(values) -> None:
         plots.slider(lambda *_: pytest.fail("drawn"), values, "Nothing.")
 
 
+def test_more_kinds_than_colours_are_drawn() -> None:
+    kinds = list("abcdefghijkl")
+    (axis,) = plots.dots_of_clients({"m": np.arange(12)}, kinds, ylabel="y").axes
+    assert len(axis.lines) == 12
+
+
 def test_a_finder_is_a_table_without_script_and_escapes_what_it_shows() -> None:
     frame = pd.DataFrame({"paper": ["a", "b"], "claim": ["x < 1", "y"], "ours": ["1.5", "–"]})
     more = {"keys": {"ours": [1.5, math.nan]}, "fold": {"claim": ["rule: `r`\nnote", "none"]}}

@@ -127,7 +127,7 @@ def run(
         Where records of the own rows and of the truths are, and are put; left out, they are
         computed and kept in memory alone.
     limit : float
-        Seconds that a method may take for one federation.
+        Seconds that a method of yours may take for one federation.
 
     Notes
     -----
@@ -174,7 +174,8 @@ def run(
                     settings = {"method": name, **asdict(s)}
                     results = _recorded(Cell(profile, "arena", "methods", settings, of), store)
                 else:
-                    results = [method_result(name, method, s, seed, limit) for seed in of]
+                    most = {} if name in own else {"limit": limit}
+                    results = [method_result(name, method, s, seed, **most) for seed in of]
             except (MethodError, CellError) as error:
                 if isinstance(error, CellError) and not isinstance(error.__cause__, MethodError):
                     raise  # not the method's doing

@@ -12,6 +12,7 @@ Mavericks, and who comes late is known by presence alone, for which retraining p
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Collection, Hashable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from fedkit.checks import choice
 from fedkit.extras import need
 from fedkit.intervals import Interval, bounded_interval, finite, kendalls_tau, mean_interval
 from fedkit.methods.fedccea import contribution_index
@@ -108,6 +110,8 @@ def _pay(values: FloatArray) -> FloatArray:
 def _expelling(value: FloatArray, bad: npt.NDArray[np.bool_]) -> dict[str, float]:
     """What comes of expelling the worst; ties go by lot."""
     value, bad = value[np.isfinite(value)], bad[np.isfinite(value)]
+    if not bad.any() or bad.all():  # nobody to find, or among whom
+        return dict.fromkeys(("detection.fifth", "detection.lost", "detection.below"), math.nan)
     fifth = max(1, len(value) // 5)
     last = np.sort(value)[fifth - 1]
     out = np.where(value == last, (fifth - (value < last).sum()) / (value == last).sum(), 0.0)
@@ -264,6 +268,8 @@ def summary(frame: pd.DataFrame, name: str, reference: str = "random") -> pd.Dat
         {m: [i.mean, i.low, i.high, i.n] for m, i in rows.items()},
         index=["mean", "low", "high", "units"],
     ).T
+    if reference != "random":
+        choice("reference", reference, list(wide))
     if reference in wide and not name.startswith("stability"):
         against = gains(wide, reference)
         table[["gain", "gain low", "gain high", "p"]] = against[["gain", "low", "high", "p"]]

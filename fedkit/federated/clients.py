@@ -276,6 +276,8 @@ def _check(whose: str, pair: Pair) -> tuple[Tensor, Tensor]:
             f"{whose}: features that are not finite in single precision; fill, drop or scale them"
         )
     if not ((y == np.floor(y)) & (y >= 0) & (y < _MOST)).all():
-        raise ValueError(f"{whose}: labels are not whole numbers from 0; encode them first")
+        raise ValueError(
+            f"{whose}: labels are not whole numbers from 0 to {_MOST - 1}; encode them first"
+        )
     images = narrow.reshape(len(x), *(1,) * (4 - x.ndim), *x.shape[1:])
     return torch.from_numpy(images), torch.from_numpy(y.astype(np.int64))

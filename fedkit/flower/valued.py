@@ -9,9 +9,9 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from fedkit.checks import having
+from fedkit.checks import choice, having, whole
 from fedkit.extras import need
-from fedkit.federated.aggregation import Aggregation
+from fedkit.federated.aggregation import Aggregation, SizeWeighted
 from fedkit.federated.history import History
 from fedkit.federated.rounds import (
     Remember,
@@ -21,7 +21,8 @@ from fedkit.federated.rounds import (
     keep_latest,
     weigh,
 )
-from fedkit.federated.selection import ClientTable, Selection
+from fedkit.federated.rounds import Strategy as Policies
+from fedkit.federated.selection import ClientTable, Selection, UniformSelection
 from fedkit.federated.valuers import Round, ValuePolicy
 from fedkit.learning.architectures import Architecture
 from fedkit.learning.evaluation import Evaluator
@@ -136,6 +137,21 @@ class Valued(Strategy):
         having("evaluator", evaluator, "arch", "prepare", "evaluate")
         if (select is None) != (participants is None):
             raise ValueError("select and participants belong together; give both or neither")
+        if newcomers is not None and select is None:
+            raise ValueError("newcomers stand beside those whom select keeps; give select as well")
+        for name, given, least in (("participants", participants, 1), ("newcomers", newcomers, 0)):
+            if given is not None:
+                whole(name, given, least)
+        # what a run of fk.run would refuse
+        Policies(
+            UniformSelection() if select is None else select, value,
+            SizeWeighted() if aggregate is None else aggregate, remember, outputs,
+        )  # fmt: skip
+        choice("weighting", weighting, ("size", "uniform"))
+        if test is not None:
+            having("test", test, "utilities")
+        if local is not None:
+            having("local", local, "lr", "n_steps")
         self.inner, self.value, self.evaluator, self.test = inner, value, evaluator, test
         self.select, self.participants = select, participants
         self.newcomers = participants if newcomers is None else newcomers

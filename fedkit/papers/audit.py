@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from fedkit.atomic import write_text
+from fedkit.checks import whole
 from fedkit.papers.registry import Experiment, get, keep
 from fedkit.records.golden import is_timing
 from fedkit.records.manifest import commit, lock_hash
@@ -137,6 +138,7 @@ def audited(
     """
     if k < 1:
         raise ValueError(f"--cells is {k}; at least one cell is audited")
+    whole("seed", seed, 0)
     # a method from outside is not here to be run again
     records = [
         record
