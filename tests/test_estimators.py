@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -17,12 +19,14 @@ from fedkit.estimators import (
     PermutationSampling,
     ProxySampling,
     TruncatedMonteCarlo,
+    beta_weights,
     estimate,
     estimate_many,
     precise,
     semivalue,
     settled,
 )
+from fedkit.estimators.design import PairedDesign
 from fedkit.games import (
     FunctionGame,
     MemoGame,
@@ -33,6 +37,7 @@ from fedkit.games import (
     normalise,
     random_unanimity_sum,
     tabulate,
+    weighted_majority,
 )
 from fedkit.methods.fedowen import OwenSampling
 from fedkit.streams import Streams
@@ -96,12 +101,34 @@ seeds = st.integers(0, 10**6)
 )
 def test_the_budget_is_never_exceeded(estimator, n, extra, count, seed):
     budget = estimator.minimum(n, count) + extra
-    asked = []
+    asked, answered = [], []
+
+    class Counted(Estimator):
+        weights = staticmethod(lambda n: None)  # the enumeration has no requests of its own
+        stops = estimator.stops
+        minimum = staticmethod(estimator.minimum)
+        accumulator = staticmethod(estimator.accumulator)
+
+        def sample(self, *args):
+            requests = estimator.sample(*args)
+            rows = next(requests, None)
+            while rows is not None:
+                utilities = yield rows
+                answered.append(rows[: len(utilities)])
+                try:
+                    rows = requests.send(utilities)
+                except StopIteration:
+                    return
+
     table = normalise(random_table(n, seed))
     game = FunctionGame(n, lambda rows: asked.extend(coalition_index(rows)) or table.value(rows))
-    result = estimate(game, estimator, budget, seed % 1000, count=count)
-    spent = result.evaluations if count == "distinct" else result.calls
+    result = estimate(game, Counted(), budget, seed % 1000, count=count)
+    first = answered[0]
+    known = n > 1 and len(first) == 2 and not first[0].any() and first[1].all()
+    rows = np.concatenate(answered)
+    spent = len(asked) if count == "distinct" else rows.any(axis=1).sum() - known
     assert spent <= budget
+    assert result.calls == rows.any(axis=1).sum() - (known and count == "calls")
     assert len(asked) == len(set(asked)) == result.evaluations
     assert np.isfinite(result.values).all() or isinstance(estimator, BanzhafSampling)
     assert not (result.standard_errors < 0).any()
@@ -113,7 +140,7 @@ def test_below_one_walk_is_refused(estimator, count):
     game = normalise(random_table(5, 0))
     smallest = estimator.minimum(5, count)
     estimate(game, estimator, smallest, count=count)
-    with pytest.raises(ValueError, match=f"needs at least {smallest}"):
+    with pytest.raises(ValueError, match=f"needs at least {smallest} for 5 players$"):
         estimate(game, estimator, smallest - 1, count=count)
 
 
@@ -189,8 +216,13 @@ def test_budget_or_own_stop_is_needed():
         TruncatedMonteCarlo(),
         GTGShapley(as_printed=True),
     ):
-        with pytest.raises(ValueError, match="no stop of its own"):
+        with pytest.raises(ValueError, match="no stop of its own") as caught:
             estimate(game, estimator)
+        named = re.search(r"or set its (\w+)$", str(caught.value))
+        assert named is not None
+        assert hasattr(estimator, named[1])
+    with pytest.raises(ValueError, match=r"pass a budget$"):
+        estimate(game, ProxySampling("linear"))
     for own in (PermutationSampling(walks=9), TruncatedMonteCarlo(0.0, walks=9)):
         assert estimate(game, own).info["walks"] == 9
     assert estimate(game, PermutationSampling(walks=9), 1000, count="calls").calls == 27
@@ -204,6 +236,20 @@ def test_budget_or_own_stop_is_needed():
         (lambda g: estimate_many([g, g], [PermutationSampling()] * 3, 20), "common length"),
         (lambda g: estimate_many([], PermutationSampling(), 20), "common length"),
         (lambda g: PermutationSampling(antithetic=True, walks=3), "pairs"),
+        (
+            lambda g: estimate_many(g, PermutationSampling(), [9, 9], np.random.default_rng(0)),
+            "one Generator is the seed of several",
+        ),
+        # as many as there are coalitions: nothing is drawn
+        (lambda g: estimate(g, PermutationSampling(), 16, "7"), "seed is '7'"),
+        (lambda g: estimate(g, PermutationSampling(), 16, -3), "seed is -3"),
+        (lambda g: estimate(g, PermutationSampling(), 16, 1.9), "seed is 1.9"),
+        (lambda g: estimate(g, PermutationSampling(), 16, None), "seed is None"),
+        (lambda g: semivalue(g, np.ones(3)), "expected 4 finite numbers"),
+        (
+            lambda g: estimate(random_unanimity_sum(401, 3, 0), ProxySampling(), 2000),
+            "at most 400",
+        ),
     ],
 )
 def test_bad_input_is_refused(call, match):
@@ -276,6 +322,19 @@ def test_more_players_than_an_index_holds():
         assert result.evaluations <= budget
 
 
+def test_more_players_than_a_float_counts_coalitions_of():
+    game = FunctionGame(1100, lambda rows: rows.sum(axis=1))
+    pairs = BetaShapleySampling(2.0, 1.0, antithetic=True, walks=2)
+    # weights w_j = 2 (n - j + 1) / (n + 1) of a walk and its reverse add up to 2
+    np.testing.assert_allclose(estimate(game, pairs).values, 1.0, rtol=1e-9)
+    some = PermutationSampling().weights(1100)
+    assert some[0] == pytest.approx(1 / 1100)
+    assert (some >= 0).all()
+    for rule in (beta_weights(150, 1.0, 1.0), np.full(150, 0.5**149)):
+        design = PairedDesign.for_budget(150, 5000, rule)
+        assert design.taken.sum() == 2499
+
+
 def test_one_player():
     game = TableGame(np.array([0.0, 1.0]))
     for estimator in SHAPLEY_WALKS:
@@ -301,6 +360,21 @@ def test_a_stop_ends_when_it_is_content():
     estimate(game, PermutationSampling(), 40, stop=lambda found: seen.append(found.calls))
     assert seen == sorted(seen)
     assert len(seen) > 1
+    kept = []
+    estimate(game, PermutationSampling(), 40, stop=lambda found: kept.append(found))
+    assert kept[0].info["walks"] < kept[-1].info["walks"]  # each as it was when it was looked at
+
+
+def test_draws_that_happen_to_agree_do_not_stop_an_estimation():
+    """Few coalitions of a vote may all lose, which says nothing of how they vary."""
+    vote = weighted_majority([4, 3, 3, 2, 2, 1, 1, 1], 12)
+    found = estimate_many(
+        vote, BanzhafSampling(), 2000, range(100), count="calls", stop=precise(0.05)
+    )
+    assert min(valuation.calls for valuation in found) >= 100
+    assert all((valuation.standard_errors > 0).all() for valuation in found)
+    few = estimate(vote, BanzhafSampling(draws=18))
+    assert not few.has_intervals
 
 
 def test_what_was_found_before_a_failure_is_not_lost():
@@ -316,9 +390,9 @@ def test_what_was_found_before_a_failure_is_not_lost():
     with pytest.raises(ConnectionError) as caught:
         estimate(game, PermutationSampling(), 60, seed=5)
     (found,) = caught.value.valuations
-    assert found.evaluations > 6
-    assert np.isfinite(found.values).all()
     before = sum(asked[:3])
+    assert found.evaluations == before > 6  # the request that failed was not answered
+    assert np.isfinite(found.values).all()
     again = estimate(game, PermutationSampling(), 60, seed=5)
     assert again == estimate(table, PermutationSampling(), 60, seed=5)
     assert sum(asked[4:]) == again.evaluations - before

@@ -88,6 +88,23 @@ def test_a_part_of_a_draw_is_unbiased_and_its_error_conservative():
     assert (errors**2).mean() > values.var(axis=0).mean()
 
 
+@pytest.mark.parametrize(
+    ("levels", "antithetic", "of", "players"),
+    [(32, True, 0, 6), (8, False, 1, 5), (32, False, 0, 6)],
+)
+def test_walks_that_repeat_within_a_draw_make_no_error_small(levels, antithetic, of, players):
+    """An order of n players has n rotations: with more levels than players, few of them differ."""
+    game = tabulate(fk.random_unanimity_sum(players, 15, of))
+    estimator = MultilinearSampling(levels=levels, antithetic=antithetic, draws=5)
+    values, errors = run(estimator, None, game=game)
+    assert (errors**2).mean() > 0.9 * values.var(axis=0, ddof=1).mean()
+    assert not estimate(game, estimator).has_intervals
+    assert estimate(game, MultilinearSampling(levels=levels, draws=10)).has_intervals
+    one = estimate(game, MultilinearSampling(levels=levels, draws=1))
+    assert np.isnan(one.standard_errors).all()
+    assert np.isfinite(one.values).all()
+
+
 def test_too_few_gauss_nodes_are_biased_as_predicted_and_enough_are_not():
     for levels in (1, 2, 3):
         estimator = MultilinearSampling("gauss", levels=levels, draws=10)

@@ -12,6 +12,7 @@ from fedkit.estimators import (
     beta_shapley,
     beta_weights,
     leave_one_out,
+    semivalue,
     shapley,
     shapley_weights,
 )
@@ -59,6 +60,23 @@ def test_beta_one_one_is_shapley_and_weights_sum_to_one():
         np.testing.assert_allclose((counts * beta_weights(n, 3.0, 0.5)).sum(), 1.0)
     # Beta(2, 1), n = 2: p_j = C(1, j-1) B(j, 4-j) / B(2, 1): 2/3 and 1/3
     np.testing.assert_allclose(beta_weights(2, 2.0, 1.0), [2 / 3, 1 / 3])
+
+
+def test_weights_of_any_game_and_of_a_quota_out_of_reach():
+    game = FunctionGame(3, lambda rows: rows @ [1.0, 2.0, 4.0])
+    np.testing.assert_allclose(semivalue(game, shapley_weights(3)), [1.0, 2.0, 4.0])
+    never = weighted_majority([1, 1], 10**10)
+    np.testing.assert_array_equal(never.shapley(), [0.0, 0.0])
+    np.testing.assert_array_equal(never.banzhaf(), [0.0, 0.0])
+
+
+def test_what_wraps_a_game_knows_its_sizes():
+    class Sized(TableGame):
+        sizes = (1.0, 2.0)
+
+    game = Sized([0.0, 1.0, 2.0, 4.0])
+    assert MemoGame(game).sizes == normalise(MemoGame(game)).sizes == game.sizes
+    assert MemoGame(airport([1.0, 2.0])).sizes is None
 
 
 def test_leave_one_out_costs_n_plus_one():
@@ -200,6 +218,13 @@ def test_tabulate_in_batches(batch_size):
         (lambda: weighted_majority([1, -1], 1), "non-negative integers"),
         (lambda: weighted_majority([1, 1], 0), "quota is 0"),
         (lambda: weighted_majority([True, False], 1), "weights is"),
+        (lambda: TableGame(["0", "1"]), "the values are of type <U1; expected real numbers"),
+        (lambda: TableGame([0, 1j]), "the values are of type complex128"),
+        (lambda: TableGame([[0, 1], [2]]), "the values are of unequal lengths"),
+        (lambda: airport([1, 2]).value([[0, 1], [1]]), "coalitions are of unequal lengths"),
+        (lambda: coalition_index([[0, 1], [1]]), "coalitions are of unequal lengths"),
+        (lambda: tabulate(FunctionGame(1, lambda rows: [[1], [1, 2]])), "utilities of unequal"),
+        (lambda: semivalue(airport([1, 2]), [0.5]), "weights is"),
         (lambda: beta_shapley(airport([1, 2, 3]), 1e-320, 1), "alpha is 1e-320 and beta 1; too"),
     ],
 )

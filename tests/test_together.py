@@ -43,6 +43,18 @@ def test_least_core_of_known_games():
     np.testing.assert_allclose(one.values, [2.0])
 
 
+@pytest.mark.parametrize("unit", [1e-8, 1.0, 1e7])
+def test_least_core_follows_the_unit_of_the_utility(unit):
+    values = np.random.default_rng(3).normal(size=64)
+    plain, scaled = least_core(TableGame(values)), least_core(TableGame(unit * values))
+    np.testing.assert_allclose(scaled.values, unit * plain.values, rtol=0, atol=1e-7 * unit)
+    assert scaled.info["deficit"] == pytest.approx(unit * plain.info["deficit"], rel=1e-7)
+    gain = unit * (values[-1] - values[0])
+    assert scaled.values.sum() == pytest.approx(gain, rel=1e-12)
+    flat = least_core(TableGame(np.full(8, unit)))
+    np.testing.assert_array_equal(flat.values, 0.0)
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_least_core_leaves_nobody_worse_off_than_its_deficit(seed):
     rng = np.random.default_rng(seed)

@@ -67,6 +67,17 @@ def test_bad_results_are_refused(tmp_path):
         Valuation.from_dict(record)
     with pytest.raises(ValueError, match="values"):
         Valuation.from_dict(make().to_dict() | {"values": ["a"]})
+    for wrong in (
+        {"trace": {"a": [1]}},
+        {"trace": 5},
+        {"trace": {"evaluations": ["x"], "calls": [1], "values": [[1, 2, 3]]}},
+        {"trace": {"evaluations": [1, 2], "calls": [1, 2], "values": [[1, 2, 3]]}},
+        {"info": 5},
+        {"exact": "no"},
+        {"seed": "q"},
+    ):
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            Valuation.from_dict(make().to_dict() | wrong)
     with pytest.raises(ValueError, match="not JSON compliant"):
         replace(make(), values=np.full(3, np.inf)).save(tmp_path / "odd.json")
     assert not (tmp_path / "odd.json").exists()
@@ -125,5 +136,12 @@ def test_a_valuation_draws_itself():
     axes = found.plot()
     labels = [text.get_text() for text in axes.get_yticklabels()]
     assert labels == [found.names[i] for i in found.ranking()[::-1]]
+    errors = np.array([0.5, np.nan, 0.5])
+    unknown = Valuation(np.array([np.nan, 1.0, 2.0]), errors, 7, 6, "test")
+    axes = unknown.plot()
+    labels = [text.get_text() for text in axes.get_yticklabels()]
+    assert labels == [str(i) for i in unknown.ranking()[::-1]] == ["0", "1", "2"]
+    bars = axes.containers[0].lines[2][0].get_segments()  # low and high end of each
+    assert [len(bar) == 2 and np.isfinite(bar).all() for bar in bars] == [False, False, True]
     many = estimate(random_unanimity_sum(4, 8, 1, 3), PermutationSampling(walks=20))
     assert len(many.plot().containers) == 3

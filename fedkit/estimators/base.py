@@ -26,6 +26,7 @@ UNLIMITED = 2**62
 LARGEST_BLOCK = 128
 FEWEST_UNITS = 10  # independent samples that an interval needs, by measured coverage
 BORROWED = 6  # samples as which the players' mean variance counts, by the same
+SIZES = ("walks", "draws", "rounds")  # fields by which an estimator ends without a budget
 
 
 @dataclass
@@ -102,10 +103,10 @@ class Estimator:
     @property
     def stops(self) -> bool:
         """Whether it ends by itself, without a budget."""
-        return any(getattr(self, size, None) is not None for size in ("walks", "draws", "rounds"))
+        return any(getattr(self, size, None) is not None for size in SIZES)
 
     def minimum(self, n_players: int, count: Count) -> int:
-        """Smallest budget that gives every player a value; by default that of one walk."""
+        """Smallest budget that is accepted; by default that of one walk, a value for everyone."""
         return n_players + (count == "distinct")
 
     def weights(self, n_players: int) -> Floats | None:
@@ -239,7 +240,9 @@ class FinishedAccumulator:
 class ContrastAccumulator:
     """Mean utility of the coalitions with a player minus that of those without.
 
-    Every utility informs all players: Wang & Jia's (2023) maximum sample reuse.
+    Every utility informs all players: Wang & Jia's (2023) maximum sample reuse.  The mean variance
+    over players and sides counts as six coalitions more on each side, as in
+    :class:`MeanAccumulator`: a few utilities that happen to be equal have otherwise no spread.
     """
 
     def __init__(self, n_players: int) -> None:
@@ -276,18 +279,22 @@ class ContrastAccumulator:
         return np.sqrt(self._variances().sum(axis=0)) if self._counts.any() else None
 
     def degrees_of_freedom(self) -> Floats | None:
-        """Return Welch's degrees of freedom."""
+        """Return Welch's degrees of freedom; NaN with fewer than ten coalitions on a side."""
         if not self._counts.any():
             return None
-        return satterthwaite(self._variances(), np.maximum(self._counts, 2))
+        found = satterthwaite(self._variances(), np.maximum(self._counts, 2))
+        found[(self._counts < FEWEST_UNITS).any(axis=0)] = np.nan
+        return found
 
     def _wide(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
         return counts.reshape(2, self.n_players, *(1,) * (self._sums.ndim - 2))
 
     def _variances(self) -> Floats:
         counts = self._wide(self._counts)
-        safe = np.maximum(counts, 2)
-        variance = np.maximum(self._squares - self._sums**2 / safe, 0.0) / (safe - 1) / safe
+        safe = np.maximum(counts, 1)
+        squares = np.maximum(self._squares - self._sums**2 / safe, 0.0)
+        pooled = squares.sum(axis=(0, 1)) / max(int((safe - 1).sum()), 1)
+        variance = (squares + BORROWED * pooled) / (safe - 1 + BORROWED) / safe
         return np.where(counts >= 2, variance, np.nan)
 
 

@@ -12,8 +12,9 @@ Rules
   the budget is never exceeded.
 * ``count="distinct"``: a coalition costs 1 the first time an estimation asks for it, the empty
   coalition included, and nothing again.  ``count="calls"``: each non-empty row costs 1, every
-  time; the empty coalition is free, and so is the grand one where an estimator asks for the two
-  together, before its first walk: a normalised game knows both, and the rule is one for all games.
+  time; the empty coalition is free, and so is the grand one where an estimator's first request is
+  for the two together: a normalised game knows both, and the rule is one for all games.  (Of one
+  player the grand coalition is the whole walk, and is paid for.)
   A step of a walk is a call whatever coalition it meets, so M whole walks are N x M calls for
   everyone.
 * A walk (or draw, or round) that the budget cuts is paid for and left out, in every estimator.
@@ -31,6 +32,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from itertools import count as count_up
 from typing import Any
@@ -41,6 +43,7 @@ from scipy.special import ndtri
 
 from fedkit.checks import choice, flag, function, having, real, whole
 from fedkit.estimators.base import (
+    SIZES,
     Accumulator,
     Budget,
     Count,
@@ -203,7 +206,8 @@ def estimate_many(
 
     Each of `games`, `estimators`, `budget` and `seeds` is one object or a sequence; sequences
     have a common length, and single objects are used for all.  Estimations of the same game
-    object share its utilities, while each budget counts what its own estimation asked for.
+    object share its utilities, while each budget counts what its own estimation asked for.  A numpy
+    Generator serves one estimation: the draws of several would mix.
 
     Parameters
     ----------
@@ -232,6 +236,12 @@ def estimate_many(
             f"{sizes[3]} seeds; each must be single or of one common length"
         )
     columns = [entry * size if len(entry) == 1 else entry for entry in lists]
+    generators = [id(seed) for seed in columns[3] if isinstance(seed, np.random.Generator)]
+    if len(set(generators)) < len(generators):
+        raise ValueError(
+            "one Generator is the seed of several estimations, whose draws would mix; pass one for "
+            f"each, such as rng.spawn({size})"
+        )
 
     memos: dict[int, tuple[Game, MemoGame]] = {}  # with the game, whose id is its own that long
     runs = []
@@ -256,7 +266,7 @@ def estimate_many(
                 utilities = some[0].game.value(np.concatenate([run.asked for run in some]))
                 cuts = np.cumsum([len(run.asked) for run in some])[:-1]
                 for run, answer in zip(some, np.split(utilities, cuts), strict=True):
-                    run.answer = answer
+                    run.take(answer)
             active = [run for run in active if run.advance()]
             before, spent = spent, sum(run.budget.spent for run in runs)
             for _ in range(spent - before):
@@ -318,12 +328,13 @@ class _Estimation:
             self.accumulator.owner, self.accumulator.n_players = self.name, n
         all_of_them = count == "distinct" and total is not None and total >= 2**n
         weights = estimator.weights(n) if all_of_them and not estimator.stops else None
+        rng = as_generator(seed)  # refuses a bad seed where nothing is drawn, too
         self.exact = weights is not None
         if weights is not None:
             self.accumulator = FinishedAccumulator()
             self.requests = _enumerate(n, weights, self.accumulator)
         else:
-            self.requests = estimator.sample(n, as_generator(seed), self.accumulator, self.budget)
+            self.requests = estimator.sample(n, rng, self.accumulator, self.budget)
         self.answer: NDArray[np.float64] | None = None
         self.seen = Known(n, DENSE_PLAYERS)
         self.points: list[tuple[int, int, NDArray[np.float64]]] | None = [] if trace else None
@@ -332,17 +343,16 @@ class _Estimation:
         having("estimator", self.estimator, "sample", "accumulator", "minimum")
         if total is None:
             if not self.estimator.stops:
-                raise ValueError(
-                    f"{self.name} has no stop of its own; pass a budget or set its size (walks, "
-                    "draws)"
-                )
+                sizes = [size for size in SIZES if hasattr(self.estimator, size)]
+                own = f" or set its {' or '.join(sizes)}" if sizes else ""
+                raise ValueError(f"{self.name} has no stop of its own; pass a budget{own}")
             return
         whole("budget", total)
         smallest = self.estimator.minimum(n, count)
         if total < smallest:
             raise ValueError(
                 f"budget is {total} with count={count!r}; {self.name} needs at least "
-                f"{smallest} to walk through {n} players once"
+                f"{smallest} for {n} player{'s' * (n > 1)}"
             )
 
     def advance(self) -> bool:
@@ -363,11 +373,12 @@ class _Estimation:
         return True
 
     def grant(self) -> None:
-        """Cut the request to what the budget allows, and count it."""
+        """Cut the request to what the budget allows."""
         budget, keys = self.budget, keys_of(self.asked)
         new = self.seen.missing(keys)
         filled, n = self.asked.any(axis=1), self.game.n_players
-        if budget.count == "calls" and len(filled) == 2 and (self.asked == ends(n)).all():
+        first = self.answer is None and n > 1
+        if first and budget.count == "calls" and np.array_equal(self.asked, ends(n)):
             filled = np.zeros_like(filled)  # known before any walk: nobody is charged for them
         costly = new if budget.count == "distinct" else np.flatnonzero(filled)
         granted = len(self.asked)
@@ -376,10 +387,15 @@ class _Estimation:
         elif len(costly) > budget.remaining:
             granted = int(costly[budget.remaining])
         budget.closed = granted < len(self.asked)
-        self.asked, new = self.asked[:granted], new[new < granted]
-        self.seen.meet(keys[new])
-        budget.evaluations += len(new)
-        budget.calls += int(filled[:granted].sum())
+        self.asked, self.new = self.asked[:granted], keys[new[new < granted]]
+        self.charged = int(filled[:granted].sum())
+
+    def take(self, answer: NDArray[np.float64]) -> None:
+        """Count what is answered: a game that fails has told nothing."""
+        self.answer = answer
+        self.seen.meet(self.new)
+        self.budget.evaluations += len(self.new)
+        self.budget.calls += self.charged
 
     def _note(self) -> None:
         values = None if self.points is None else self.accumulator.values()
@@ -404,7 +420,7 @@ class _Estimation:
         n = len(names or range(self.game.n_players))
         if values is None or errors is None:
             raise ValueError(
-                f"{self.name} finished no walk within its budget of {self.budget.total}; raise it"
+                f"{self.name} found no values within its budget of {self.budget.total}; raise it"
             )
         if np.shape(values)[:1] != (n,):
             raise ValueError(
@@ -429,7 +445,7 @@ class _Estimation:
             seed=None if isinstance(seed, np.random.Generator) else int(seed),
             exact=self.exact,
             trace=trace,
-            info=accumulator.info,
+            info=deepcopy(accumulator.info),  # it goes on growing after a stop has looked
             degrees_of_freedom=accumulator.degrees_of_freedom(),
             names=names,
         )

@@ -68,9 +68,12 @@ class MultilinearSampling(Estimator):
     pairs which a small budget leaves of a draw still count; half a pair counts only where there
     is no whole one, for it would bring the noise back that pairing removed.  The independent
     unit of the standard errors is the draw; with fewer than ten of them, too few for an interval,
-    it is the antithetic pair, which makes the errors conservative: up to three times what they
-    are.  Gauss nodes follow a Kronecker sequence with a random start, so that their standard
-    errors are conservative too.
+    it is the antithetic pair (or the single walk), which makes the errors conservative: up to three
+    times what they are.  An order of n players has n rotations only, so that with more levels than
+    players the walks of a draw repeat: then the unit is the draw as soon as there are two, there is
+    no interval below ten, and of one draw with more than n pairs no error either.  Gauss nodes
+    follow a Kronecker sequence with a random start, so that their standard errors are conservative
+    too.
 
     A mask with its n neighbours costs n + 1 evaluations for a marginal of each player; a walk
     costs n, and its marginals share their utilities.  ``benchmarks/estimators.py`` measures the
@@ -109,7 +112,8 @@ class MultilinearSampling(Estimator):
     def accumulator(self, n_players: int) -> GroupAccumulator:
         pair = 2 if self.antithetic else 1
         strata = 1 if self.nodes == "gauss" else (self.levels or STRATA)
-        return GroupAccumulator(sorted({1, pair, pair * strata}), pair)
+        rotations = n_players if strata > n_players else None
+        return GroupAccumulator(sorted({1, pair, pair * strata}), pair, rotations)
 
     def sample(
         self,
@@ -161,12 +165,13 @@ class GroupAccumulator:
     """Mean of samples that come in dependent groups, with errors from the largest unit.
 
     `sizes` of the units ascend from 1 to that of the independent group; the mean is taken over
-    those of size `pair`, or over single samples where not even one is whole.
+    those of size `pair`, or over single samples where not even one is whole.  Where smaller units
+    of a group may repeat, `rotations` is how many of them differ.
     """
 
-    def __init__(self, sizes: list[int], pair: int) -> None:
+    def __init__(self, sizes: list[int], pair: int, rotations: int | None = None) -> None:
         self.sizes = sizes
-        self._pair = sizes.index(pair)
+        self._pair, self._rotations = sizes.index(pair), rotations
         self.info: dict[str, Any] = {}
         self._units = [MeanAccumulator() for _ in sizes]
 
@@ -184,14 +189,27 @@ class GroupAccumulator:
         return self._units[0].values() if paired is None else paired
 
     def standard_errors(self) -> Floats | None:
-        return self._unit().standard_errors()
+        """Return those of the unit; NaN where it stands for a group and surely repeats."""
+        unit = self._unit()
+        found = unit.standard_errors()
+        if found is not None and self._stands_in(unit) and unit.counts[0] > (self._rotations or 0):
+            return np.full_like(found, np.nan)
+        return found
 
     def degrees_of_freedom(self) -> Floats | None:
-        return self._unit().degrees_of_freedom()
+        """Return those of the unit; NaN where it stands for a group and may repeat."""
+        unit = self._unit()
+        found = unit.degrees_of_freedom()
+        return np.full_like(found, np.nan) if found is not None and self._stands_in(unit) else found
+
+    def _stands_in(self, unit: MeanAccumulator) -> bool:
+        return self._rotations is not None and unit is not self._units[-1]
 
     def _unit(self) -> MeanAccumulator:
-        """The largest unit that there is enough of for an interval."""
+        """The largest unit that there is enough of for an interval, or for errors if it repeats."""
         # single walks do not stand in for pairs: a walk and its reverse may be alike
         groups = [unit for unit in self._units[self._pair :] if unit.counts[0] >= 2]
+        if self._rotations is not None:
+            groups = groups[-1:]
         enough = [unit for unit in groups if unit.counts[0] >= FEWEST_UNITS]
         return enough[-1] if enough else groups[0] if groups else self._units[0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import betaln
 
 from fedkit.checks import flag
 from fedkit.estimators.base import (
@@ -128,5 +129,11 @@ class BetaShapleySampling(Estimator):
         self, n_players: int, rng: np.random.Generator, accumulator: MeanAccumulator, budget: Budget
     ) -> Requests:
         # n p_j: how often a position's size class should count, over how often walks visit it
-        ratio = self.weights(n_players) / shapley_weights(n_players)
+        weights, plain = self.weights(n_players), shapley_weights(n_players)
+        if min(weights.min(), plain.min()) >= np.finfo(np.float64).tiny:
+            ratio = weights / plain
+        else:  # of a thousand players both are too small for a float; their ratio is not
+            s, n = np.arange(n_players), n_players
+            ratio = betaln(s + self.beta, n - 1 - s + self.alpha) - betaln(self.alpha, self.beta)
+            ratio = np.exp(ratio - betaln(s + 1, n - s))
         yield from full_walks(n_players, rng, accumulator, self.walks, self.antithetic, ratio)

@@ -46,7 +46,8 @@ class BanzhafSampling(Estimator):
     -----
     On utilities that saturate ``"marginal"`` has half the error of ``"msr"``, and
     ``ProxySampling(value="banzhaf")`` beats both.  How often their intervals hold is measured by
-    ``benchmarks.coverage``: all come near what they say.
+    ``benchmarks.coverage``: all come near what they say.  There are none from fewer than ten
+    coalitions on either side of a player (``"msr"``) or ten draws.
     """
 
     variant: Literal["msr", "marginal", "as_printed"] = "msr"
@@ -57,7 +58,7 @@ class BanzhafSampling(Estimator):
         check_size("draws", self.draws)
 
     def minimum(self, n_players: int, count: Count) -> int:
-        """Two coalitions for a contrast; one draw and its neighbours for marginals."""
+        """Two coalitions, a contrast of some players; or one draw with its neighbours."""
         return 2 if self.variant == "msr" else n_players + 1
 
     def weights(self, n_players: int) -> Floats:

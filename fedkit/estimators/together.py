@@ -78,7 +78,8 @@ def least_core(game: Game) -> Valuation:
     Raises
     ------
     ValueError
-        If there are more than 15 players, several outputs, or a utility that is not finite.
+        If there are more than 15 players, several outputs, a utility that is not finite, or no
+        solution is found.
     """
     from scipy.optimize import linprog
 
@@ -95,6 +96,8 @@ def least_core(game: Game) -> Valuation:
             "of one column"
         )
     worth = table.values - table.values[0]
+    unit = float(np.abs(worth).max()) or 1.0  # the solvers' tolerances are absolute
+    worth /= unit
     rows = all_coalitions(n).astype(np.float64)
     if n == 1:
         payments, deficit = worth[1:].copy(), 0.0
@@ -110,10 +113,14 @@ def least_core(game: Game) -> Valuation:
             bounds=[(None, None)] * (n + 1),
             method="highs",
         )
+        if not solved.success:
+            raise ValueError(f"the least core was not found: {solved.message}")
         deficit = float(solved.x[-1])
         payments = _smallest(proper, claims - deficit, worth[-1], solved.x[:n])
-    info = {"deficit": deficit}
-    return Valuation(payments, np.zeros(n), 2**n, 2**n - 1, "least_core", exact=True, info=info)
+    info = {"deficit": deficit * unit}
+    return Valuation(
+        payments * unit, np.zeros(n), 2**n, 2**n - 1, "least_core", exact=True, info=info
+    )
 
 
 def _smallest(rows: Floats, claims: Floats, total: float, start: Floats) -> Floats:

@@ -126,8 +126,8 @@ class GTGShapley(Estimator):
 
     def minimum(self, n_players: int, count: Count) -> int:
         """One walk; in distinct evaluations also v(empty)."""
-        if count == "calls":
-            return n_players
+        if count == "calls":  # a lone player's v(N) is asked for twice, and neither time is free
+            return n_players + (self.as_printed and n_players == 1)
         # Algorithm 5 asks for v(N) at the end of a walk, which must find something left to spend
         return n_players + 1 + self.as_printed
 

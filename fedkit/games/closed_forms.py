@@ -133,13 +133,15 @@ class WeightedMajorityGame(_Counted):
     def decisive(self) -> Utilities:
         found = np.zeros((self.n_players, self.n_players))
         for player, own in enumerate(self.weights.tolist()):
+            others = np.delete(self.weights, player).tolist()
             # losing coalitions of the others by [size, weight]: dynamic programming
-            counts = np.zeros((self.n_players, self.quota))
+            columns = min(self.quota, sum(others) + 1)
+            counts = np.zeros((self.n_players, columns))
             counts[0, 0] = 1.0
-            for weight in np.delete(self.weights, player).tolist():
+            for weight in others:
                 joined = np.zeros_like(counts)
-                if weight < self.quota:
-                    joined[1:, weight:] = counts[:-1, : self.quota - weight]
+                if weight < columns:
+                    joined[1:, weight:] = counts[:-1, : columns - weight]
                 counts = counts + joined
             if own:
                 found[player] = counts[:, max(self.quota - own, 0) :].sum(axis=1)

@@ -12,7 +12,7 @@ from fedkit.checks import having, whole
 __all__ = [
     "Coalitions", "Known", "Utilities", "all_coalitions", "bit_index", "check_coalitions",
     "check_table_size", "check_utilities", "coalition_index", "coalitions_between", "ends",
-    "players_of",
+    "numbers_of", "players_of",
 ]  # fmt: skip
 
 Coalitions = NDArray[np.bool_]
@@ -28,9 +28,24 @@ def players_of(game: Any) -> int:
     return whole("n_players of the game", game.n_players, 1)
 
 
+def _array(told: str, given: ArrayLike) -> NDArray[Any]:
+    try:
+        return np.asarray(given)
+    except ValueError as error:  # ragged
+        raise ValueError(f"{told} of unequal lengths; expected rows of one length") from error
+
+
+def numbers_of(told: str, given: ArrayLike) -> NDArray[np.float64]:
+    """Return a copy as ``float64``, or refuse what is not of real numbers, as `told` begins."""
+    array = _array(told, given)
+    if array.dtype.kind not in "biuf":
+        raise ValueError(f"{told} of type {array.dtype}; expected real numbers")
+    return array.astype(np.float64)
+
+
 def check_coalitions(coalitions: ArrayLike, n_players: int) -> Coalitions:
     """Return `coalitions` as ``bool[B, n_players]``, or refuse them."""
-    array = np.asarray(coalitions)
+    array = _array("coalitions are", coalitions)
     if array.ndim != 2 or array.shape[1] != n_players:
         raise ValueError(
             f"coalitions have shape {array.shape}; expected (B, {n_players}), one row per "
@@ -52,12 +67,7 @@ def check_utilities(utilities: ArrayLike, coalitions: Coalitions) -> Utilities:
     A utility that is not finite is never averaged away: the first coalition that has one is
     named in the error.
     """
-    array = np.asarray(utilities)
-    if array.dtype.kind not in "biuf":
-        raise ValueError(
-            f"the game returned utilities of type {array.dtype}; expected real numbers"
-        )
-    array = array.astype(np.float64)
+    array = numbers_of("the game returned utilities", utilities)
     if array.ndim not in (1, 2) or len(array) != len(coalitions):
         raise ValueError(
             f"the game returned utilities of shape {array.shape} for {len(coalitions)} "
@@ -91,7 +101,7 @@ def coalition_index(coalitions: ArrayLike) -> NDArray[np.int64]:
     >>> coalition_index([[True, False, True]])
     array([5])
     """
-    array = np.asarray(coalitions)
+    array = _array("coalitions are", coalitions)
     if array.ndim != 2 or array.shape[1] > MAX_INDEX_PLAYERS:
         raise ValueError(
             f"coalitions have shape {array.shape}; an index needs (B, n) with "

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betaln
 
-from fedkit.checks import real
+from fedkit.checks import real, vector
 from fedkit.games.coalitions import check_utilities, players_of
-from fedkit.games.game import Game, TableGame, tabulate
+from fedkit.games.game import Game, tabulate
 from fedkit.games.valuation import Valuation
 
 __all__ = [
@@ -29,7 +29,10 @@ Floats = NDArray[np.float64]
 
 def shapley_weights(n: int) -> Floats:
     """Weight ``s! (n-1-s)! / n!`` of one coalition of each size s = 0..n-1 (FedOwen, Eq. 1)."""
-    return np.array([1.0 / (n * comb(n - 1, s)) for s in range(n)])
+    try:
+        return np.array([1.0 / (n * comb(n - 1, s)) for s in range(n)])
+    except OverflowError:  # so many players that a weight may be too small for a float, and is 0
+        return beta_weights(n, 1.0, 1.0)
 
 
 def banzhaf_weights(n: int) -> Floats:
@@ -62,13 +65,13 @@ def popcounts(bits: int) -> NDArray[np.uint8]:
     return counts
 
 
-def semivalue(table: TableGame, weights: Floats) -> Floats:
+def semivalue(game: Game, weights: Floats) -> Floats:
     """Return ``sum over S without i of weights[|S|] (v(S + i) - v(S))`` for every player i.
 
     Parameters
     ----------
-    table : TableGame
-        All utilities.
+    game : Game
+        All of its utilities are asked for; a `TableGame` has them.
     weights : float64 array, shape (n,)
         Weight of one coalition of each size 0..n-1.
 
@@ -76,10 +79,12 @@ def semivalue(table: TableGame, weights: Floats) -> Floats:
     -------
     float64 array, shape (n,) or (n, m)
     """
-    values, n = table.values, table.n_players
+    n = players_of(game)
+    weights = vector("weights", weights, n)
+    values = tabulate(game).values
     outputs = values.shape[1:]
     # deleting bit i keeps the order of the other bits: one weight vector serves all players
-    weight = np.asarray(weights)[popcounts(n - 1)]
+    weight = weights[popcounts(n - 1)]
     result = np.empty((n, *outputs))
     for i in range(n):
         split = values.reshape(-1, 2, 2**i, *outputs)

@@ -31,6 +31,7 @@ from fedkit.games.coalitions import (
     coalitions_between,
     ends,
     keys_of,
+    numbers_of,
     players_of,
 )
 
@@ -70,7 +71,7 @@ class TableGame:
     values: Utilities
 
     def __post_init__(self) -> None:
-        values = np.array(self.values, dtype=np.float64)
+        values = numbers_of("the values are", self.values)
         n = max(len(values) if values.ndim else 0, 1).bit_length() - 1
         if values.ndim not in (1, 2) or n < 1 or len(values) != 2**n:
             raise ValueError(
@@ -136,6 +137,11 @@ class MemoGame:
         return self.game.n_players
 
     @property
+    def sizes(self) -> Any:
+        """Data sizes of the wrapped game; None where it has none."""
+        return getattr(self.game, "sizes", None)
+
+    @property
     def evaluations(self) -> int:
         return self._known.size
 
@@ -195,6 +201,11 @@ class NormalisedGame:
     @property
     def n_players(self) -> int:
         return self.game.n_players
+
+    @property
+    def sizes(self) -> Any:
+        """Data sizes of the wrapped game; None where it has none."""
+        return getattr(self.game, "sizes", None)
 
     def value(self, coalitions: ArrayLike) -> Utilities:
         rows = check_coalitions(coalitions, self.n_players)

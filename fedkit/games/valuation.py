@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedkit.checks import one_line, real, whole
+from fedkit.checks import flag, one_line, real, whole
 from fedkit.extras import need
 
 if TYPE_CHECKING:
@@ -99,6 +99,11 @@ class Valuation:
             object.__setattr__(self, name, _array(name, getattr(self, name)))
         whole("evaluations", self.evaluations, 0)
         whole("calls", self.calls, 0)
+        flag("exact", self.exact)
+        if self.seed is not None:
+            whole("seed", self.seed)
+        if not isinstance(self.info, Mapping):
+            raise ValueError(f"info is {self.info!r:.60}; expected a mapping of facts")
         shapes = {name: getattr(self, name).shape for name in arrays}
         if self.values.ndim not in (1, 2) or len(set(shapes.values())) > 1:
             raise ValueError(f"the shapes are {shapes}; expected (n,) or (n, m), the same for all")
@@ -207,7 +212,8 @@ class Valuation:
     def plot(self, ax: Any = None) -> Any:
         """Draw the values with 95% intervals, the highest on top, and return matplotlib's axes.
 
-        Of a vector-valued game every output has its dots.
+        Of a vector-valued game every output has its dots.  A value without an interval is a dot
+        without a bar, and a player without a value has the lowest row, which is empty.
 
         Parameters
         ----------
@@ -218,9 +224,10 @@ class Valuation:
             size = (6.0, 1.2 + 0.3 * self.n_players)
             _, ax = need("matplotlib.pyplot", "run").subplots(figsize=size, layout="constrained")
         low, high = self.interval()
-        halves = np.nan_to_num((high - low) / 2).reshape(self.n_players, -1)
+        halves = ((high - low) / 2).reshape(self.n_players, -1)
         columns = self.values.reshape(self.n_players, -1)
-        order, place = np.argsort(columns.mean(axis=1), kind="stable"), np.arange(self.n_players)
+        order = np.argsort(-columns.mean(axis=1), kind="stable")[::-1]  # NaN first, at the bottom
+        place = np.arange(self.n_players)
         for values, half in zip(columns[order].T, halves[order].T, strict=True):
             ax.errorbar(values, place, xerr=half, fmt="o", capsize=3)
         ax.set_yticks(place, [self._labels()[i] for i in order])
@@ -281,8 +288,7 @@ class Valuation:
         known = {each.name for each in fields(cls)}
         given = {name: value for name, value in record.items() if name in known}
         if given.get("trace") is not None:
-            trace = {name: np.array(numbers) for name, numbers in given["trace"].items()}
-            given["trace"] = Trace(**trace | {"values": _array("trace", trace["values"])})
+            given["trace"] = _trace(given["trace"])
         return cls(**given)
 
 
@@ -303,6 +309,26 @@ def _array(name: str, nested: Any) -> Floats:
         return np.asarray(nested, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name} is {nested!s:.60}; expected an array of numbers") from error
+
+
+def _trace(record: Any) -> Trace:
+    """Return a trace from its record, or refuse what is none."""
+    try:
+        evaluations, calls = (
+            np.array([whole(f"{name} of the trace", k, 0) for k in record[name]], dtype=np.int64)
+            for name in ("evaluations", "calls")
+        )
+        values = _array("trace", record["values"])
+    except (KeyError, TypeError) as error:
+        raise ValueError(
+            f"trace is {record!s:.60}; expected evaluations, calls and values"
+        ) from error
+    if values.ndim not in (2, 3) or not len(evaluations) == len(calls) == len(values):
+        raise ValueError(
+            f"the trace has {len(evaluations)} evaluations, {len(calls)} calls and values of shape "
+            f"{values.shape}; expected as many of each"
+        )
+    return Trace(evaluations, calls, values)
 
 
 def _titles(names: Any) -> tuple[str, ...]:
