@@ -181,6 +181,9 @@ def test_what_a_command_says_of_its_file_and_of_who_is_missing(house, capsys):
     assert house.token("shop") not in said + error
     assert cli.main(command("bank", house.url, "--once")) == 0
     assert "bank: 90 rows, features: 1; waiting" in capsys.readouterr().out
+    assert cli.main(command("bank", house.url, "--once", "--data", "odd.csv")) == 0
+    said = capsys.readouterr().out
+    assert "bank: warning: column 'amount' of odd.csv is another in every row: is it an ID" in said
 
 
 @pytest.mark.slow

@@ -27,6 +27,31 @@ def test_equal_width_and_quantile_bins():
     assert discretise(x).tolist() == [0, 0, 0, 1, 2, 2, 4]
     assert discretise(x, 2, "quantile").tolist() == [0, 0, 0, 0, 1, 1, 1]
     assert discretise(np.r_[np.zeros(90), np.arange(1, 11)], how="quantile").max() <= 4
+    # ties at either end are a bin of their own
+    tied = np.r_[np.full(850, 9.0), np.arange(150) / 20]
+    assert np.bincount(discretise(tied, how="quantile")).tolist() == [150, 850]
+    assert np.bincount(discretise(-tied, how="quantile")).tolist() == [850, 150]
+
+
+@pytest.mark.parametrize("how", ["width", "quantile"])
+@pytest.mark.parametrize("size", [1e308, np.finfo(float).max])
+def test_the_largest_numbers_are_binned_without_a_warning(how, size):
+    x = np.linspace(-1, 1, 8)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert discretise(x * size, how=how).tolist() == discretise(x, how=how).tolist()
+
+
+@pytest.mark.parametrize("bins", [5, 22, 23, 26])
+def test_whole_numbers_on_an_edge_belong_above_it(bins):
+    assert discretise(np.arange(bins + 1), bins).tolist() == [*range(bins), bins - 1]
+
+
+@pytest.mark.parametrize("beside", [[], [None]])
+def test_large_whole_numbers_in_a_column_of_objects_differ(beside):
+    column = np.array([2**60, 2**60 + 1, *beside], dtype=object)
+    assert discretise(column).tolist() == list(range(len(column)))
+    assert label_codes(column[:2]).tolist() == [0, 1]
 
 
 @given(
@@ -138,6 +163,9 @@ X = np.array([[0.1], [0.2], [0.3], [0.4]])
         ((X, Y, [X], [[1, 2, 3, 4], [1, 2, 2, 4]]), "party 1 holds an ID more than once"),
         ((X, Y, [X], [[1, 2, 3, 4]] * 3), "expected a list of 2: one list"),
         ((X, Y, [X], [["1", "2", "3", "4"], [1, 2, 3, 4]]), "write the IDs alike"),
+        ((X, Y, [X], [[1.0, np.nan, 3, 4]] * 2), "the task party has no ID in row 1"),
+        ((X, Y, [X], [["a", 1, None, "b"]] * 2), "the task party has no ID in row 2"),
+        ((X, Y, [X], [["a", 1, 1, "b"]] * 2), "holds an ID more than once"),
         ((X, Y, X), "parties is one ndarray; pass a list with one array"),
         ((X, Y, {"a": X}, None, ("a",)), "the keys of parties are the names"),
     ],
@@ -265,6 +293,7 @@ def test_columns_from_a_file(tmp_path):
         ("id,a\n1,2\n,3\n", {}, "row 2 is ''; it is empty"),
         ("id,a\n1,2\n 2,3\n", {}, "row 2 is ' 2'"),
         ("id,a,y\n1,2,x\n2,3,\n", {"label": "y"}, "y' is missing in 1 of 2 rows"),
+        ("id,y\n1,x\n2,None\n", {"label": "y"}, "in 1 of 2 .* read as missing, such as NA, None"),
         ("id,a,y\n1,2,x\n2,3,x\n", {"label": "y"}, "has the one value x in all 2 rows"),
         ("id,a,y\n1,2,0.5\n2,3,7\n", {"label": "y"}, "label 'y' is continuous"),
         ("id;a\n1;2,5\n", {}, "save it with commas between"),
@@ -278,6 +307,14 @@ def test_files_that_are_refused(tmp_path, text, options, words):
     file.write_text(text, "utf-8")
     with pytest.raises(ValueError, match=words):
         read_columns(file, **options)
+
+
+def test_a_long_column_with_one_word_is_text_in_every_row(tmp_path):
+    file = tmp_path / "a.csv"  # so long that it would be read in parts
+    rows = [f"{i},{'0.50' if i % 2 else '0.5'}" for i in range(300_000)]
+    file.write_text("\n".join(["id,a", *rows, "x,unknown"]), "utf-8")
+    levels = set(read_columns(file).x["a"].tolist())
+    assert levels == {"0.5", "0.50", "unknown"}
 
 
 def frame_of(n=20):
@@ -338,6 +375,12 @@ def test_frames_that_cannot_be_joined():
     ):
         with pytest.raises(ValueError, match=sentence):
             VerticalData.join(task, {"bank": other}, on="id", label="y")
+
+
+def test_ids_of_two_types_are_ids():
+    frame = frame_of().assign(id=[*range(19), "a"])
+    data = VerticalData.from_frame(frame, label="y", parties={"bank": ["debt"]}, on="id")
+    assert data.ids.tolist() == frame.id.tolist()
 
 
 def test_forgotten_ids_are_told():

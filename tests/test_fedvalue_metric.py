@@ -11,7 +11,7 @@ from scipy.stats import hypergeom
 import fedkit as fk
 from fedkit.fedvalue import cells as counting
 from fedkit.fedvalue import neighbours
-from fedkit.fedvalue.bias import expected_clogc, null_information
+from fedkit.fedvalue.bias import expected_excess, null_information
 from fedkit.fedvalue.cells import Cells, CoalitionCells
 from fedkit.fedvalue.cmi import (
     CMIGame,
@@ -226,6 +226,7 @@ def test_a_table_of_counts_gives_the_same_bits(data, repeat):
     [
         ([[0], [1]], [[0, 0], [0, 1]], [3, 4], {}, "at least one data party"),
         ([[0, 1], [1, 0]], [[0, 0]], [3, 4], {}, "task token 1"),
+        ([[-1, 1], [1, 0]], [[0, 0], [0, 1]], [3, 4], {}, "task token -1; tokens count from 0"),
         ([[0, 1]], [[0, 0]], [3], {"correction": "knn"}, "correction is 'knn'"),
     ],
 )
@@ -309,11 +310,20 @@ def test_the_hypergeometric_sum_in_any_chunks(monkeypatch):
     expected = 0.0
     for total, drawn, marked in zip(n, a, b, strict=True):
         h = np.arange(1, min(drawn, marked) + 1)
-        expected += (hypergeom.pmf(h, total, marked, drawn) * h * np.log(h)).sum()
-    assert expected_clogc(n, a, b) == pytest.approx(expected, rel=1e-11)
-    assert expected_clogc(n, b, a) == pytest.approx(expected, rel=1e-11)
+        mean = drawn * marked / total
+        expected += (hypergeom.pmf(h, total, marked, drawn) * h * np.log(h / mean)).sum()
+    assert expected_excess(n, a, b) == pytest.approx(expected, rel=1e-11)
+    assert expected_excess(n, b, a) == pytest.approx(expected, rel=1e-11)
     monkeypatch.setattr("fedkit.fedvalue.bias.CHUNK", 3)
-    assert expected_clogc(n, a, b) == pytest.approx(expected, rel=1e-11)
+    assert expected_excess(n, a, b) == pytest.approx(expected, rel=1e-11)
+
+
+@pytest.mark.parametrize("n", [10**6, 10**7, 10**9])
+def test_the_null_mean_of_large_counts_keeps_its_digits(n):
+    """A 2 x 2 table of halves: 1 / (2 (n - 1)), and a term of order 1 / n^2."""
+    x, y = np.array([[0, 0, 1, 1], [0, 1, 0, 1]])
+    mean = null_information(np.zeros_like(x), x, y, np.full(4, n // 4))[1]
+    assert mean == pytest.approx(1 / (2 * (n - 1)), rel=1e-6)
 
 
 def test_noise_is_worth_nothing_once_corrected():

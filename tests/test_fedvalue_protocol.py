@@ -107,8 +107,10 @@ def small_blocks(monkeypatch):
 
 def test_blocks_of_few_people_are_refused_by_every_party():
     task, others = parties_of(random_codes(2500), seed=0, blocks=3)
-    with pytest.raises(MessageError, match="task has 2500 rows and is asked for 3 blocks"):
+    with pytest.raises(ValueError, match="blocks is 3; at most 2 for 2500 rows"):
         count_here(task, others)
+    with pytest.raises(MessageError, match="task has 2500 rows and is asked for 3 blocks"):
+        task.upload("j", Order(2, 3, block=1, blocks=3))
     with pytest.raises(MessageError, match="1000 rows at least"):
         others[0].upload("j", Order(2, 3, block=1, blocks=3))
     assert len(others[0].upload("j", Order(2, 3, block=1, blocks=2)).ids) > 2000
@@ -560,6 +562,22 @@ GARBAGE = [
 )
 def test_the_check_that_catches_it(attack, way, checks):
     assert caught(attack, **way) == checks
+
+
+def test_a_negative_count_is_told_as_one():
+    class Negative(CountingServer):
+        def table(self, job):
+            table = super().table(job)
+            return None if table is None else replace(table, counts=-table.counts)
+
+    with pytest.raises(CheatingDetected, match="non-negativity: a count is -"):
+        run(*parties_of(random_codes(20), seed=0), Negative())
+
+
+def test_a_data_party_is_not_named_as_the_task_party():
+    x, y, (column, _) = random_codes(12, (2, 2, 2, 2))
+    with pytest.raises(ValueError, match='a data party is named "task"'):
+        count_securely(VerticalData(x, y, {"task": column}))
 
 
 @pytest.mark.parametrize("way", [PRINTED, PRINTED_TABLE, {}], ids=["printed", "table", "hard"])

@@ -20,7 +20,7 @@ from fedkit.fedvalue.data import discretise, joint_codes, label_codes
 from fedkit.fedvalue.protocol.counting import CountingServer
 from fedkit.fedvalue.protocol.messages import Job, Table, Upload
 from fedkit.fedvalue.protocol.secure import DataParty, TaskParty
-from fedkit.fedvalue.service import store
+from fedkit.fedvalue.service import access, store
 from fedkit.fedvalue.service.access import Refusal, TokenBook, issue_tokens
 from fedkit.fedvalue.service.client import (
     CounterError,
@@ -29,7 +29,7 @@ from fedkit.fedvalue.service.client import (
     RemoteCounter,
 )
 from fedkit.fedvalue.service.demo import until
-from fedkit.fedvalue.service.files import read_secret
+from fedkit.fedvalue.service.files import read_secret, write_secret
 from fedkit.fedvalue.service.server import create_app
 from fedkit.fedvalue.service.store import Limits
 from fedkit.fedvalue.service.wire import job_to_json
@@ -421,6 +421,40 @@ def test_tokens_are_kept_as_hashes_and_files_are_private(tmp_path):
     (tmp_path / "text").write_text("{}" * 600)
     with pytest.raises(ValueError, match="is not a file of tokens"):
         TokenBook(tmp_path / "text")
+
+
+@pytest.mark.parametrize("renew", [True, False])
+def test_tokens_are_made_for_all_parties_or_for_none(tmp_path, monkeypatch, renew):
+    book = tmp_path / "tokens.db"
+    kept = issue_tokens(book, tmp_path, data=["bank", "shop"]) if renew else []
+    tokens = [file.read_text() for file in kept]
+    before = set(tmp_path.iterdir()) | {book}
+
+    def full(path, token, **options):
+        if "shop" in path.name:
+            raise OSError("No space left on device")
+        write_secret(path, token, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(access, "write_secret", full)
+        with pytest.raises(ValueError, match="all stays as it was: No space left"):
+            issue_tokens(book, tmp_path, data=["bank", "shop"], renew=renew)
+    assert set(tmp_path.iterdir()) == before
+    assert [file.read_text() for file in kept] == tokens
+    assert TokenBook(book).parties() == ({"bank", "shop"} if renew else set())
+    if renew:
+        (bank,) = issue_tokens(book, tmp_path, data=["bank"], renew=True)
+        assert TokenBook(book).whose(read_secret(bank, "token")).party == "bank"
+        assert set(tmp_path.iterdir()) == before
+    (tmp_path / "telco.token").mkdir()
+    with pytest.raises(ValueError, match=r"telco\.token is a folder"):
+        issue_tokens(book, tmp_path, data=["new", "telco"], renew=True)
+    assert not (tmp_path / "new.token").exists()
+
+
+def test_retries_are_a_whole_number():
+    with pytest.raises(ValueError, match="retries is -1"):
+        RemoteCounter("http://127.0.0.1:9", "token", retries=-1)
 
 
 def test_tls(tmp_path):

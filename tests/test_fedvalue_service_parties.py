@@ -18,7 +18,7 @@ from fedkit.fedvalue.data import discretise, joint_codes, read_columns
 from fedkit.fedvalue.protocol import parties as taskparty
 from fedkit.fedvalue.protocol.counting import CountingServer
 from fedkit.fedvalue.protocol.keys import seal
-from fedkit.fedvalue.protocol.messages import Job, Order
+from fedkit.fedvalue.protocol.messages import PADDING, Job, Order
 from fedkit.fedvalue.protocol.secure import CheatingDetected, DataParty, PartyMissing
 from fedkit.fedvalue.service import store
 from fedkit.fedvalue.service.client import CounterRefused, CounterUnavailable, RemoteCounter
@@ -237,6 +237,17 @@ def test_a_party_leaves_alone_what_it_does_not_agree_to(federation):
     for (job, words), line in zip(DISAGREED, federation.said, strict=True):
         assert f"job {job.id} is not answered" in line
         assert words in line
+
+
+def test_the_largest_upload_is_compared_with_the_rows_of_the_block(federation, monkeypatch):
+    monkeypatch.setattr(taskparty, "LEAST_ROWS", 0)
+    shop = federation.house.counter("shop")
+    for block in range(4):
+        order = Order(2, 5, block=block, blocks=4)
+        shop.open(sealed_for("bank", order, f"j{block}"))
+    mean = ROWS // 4 * 2 + 5 + PADDING  # blocks are parts of the hashes, not of the rows
+    assert 0 < federation.answer("bank", max_rows=mean) < 4
+    assert f"encrypted IDs, over {mean}" in " ".join(federation.said)
 
 
 def test_a_server_that_asks_for_ever_is_answered_three_times(federation):

@@ -11,7 +11,13 @@ import numpy as np
 import pytest
 
 from fedkit.datasets import movielens
-from fedkit.datasets.movielens import MovieLens, fetch, load_movielens, made_up_ratings
+from fedkit.datasets.movielens import (
+    MovieLens,
+    fetch,
+    find_ratings,
+    load_movielens,
+    made_up_ratings,
+)
 from fedkit.datasets.readers import DamagedDataError, DownloadError, MissingDataError
 
 FILES = {
@@ -26,6 +32,13 @@ FILES = {
         "u.data": b"1\t1\t4\t881250949\n1\t7\t5\t891717742\n2\t7\t1\t878887116\n3\t1\t2\t88\n",
     },
 }
+
+
+@pytest.fixture(autouse=True)
+def editions_of_three_users(monkeypatch):
+    for name, fingerprint in (("ml-1m", "01632a5f98011c2b"), ("ml-100k", "c6a4e7b5411d628f")):
+        changed = replace(movielens.RATINGS[name], size=(4, 3), fingerprint=fingerprint)
+        monkeypatch.setitem(movielens.RATINGS, name, changed)
 
 
 def place(folder, name, **changed):
@@ -61,6 +74,26 @@ def test_the_official_archive_is_read_as_it_is(tmp_path, monkeypatch):
     (tmp_path / "ml-1m.zip").write_bytes(b"PK but not a zip")
     with pytest.raises(DamagedDataError, match="damaged: expected the official archive"):
         load_movielens("ml-1m")
+
+
+def test_altered_files_are_refused_and_may_be_meant(tmp_path):
+    altered = FILES["ml-1m"]["ratings.dat"].replace(b"1::7::5", b"1::7::4")
+    place(tmp_path, "ml-1m", **{"ratings.dat": altered})
+    with pytest.raises(DamagedDataError, match="expected 4 ratings by 3 users, of fingerprint"):
+        load_movielens("ml-1m", tmp_path)
+    assert load_movielens("ml-1m", tmp_path, verify=False).ratings[0].tolist() == [4, 4]
+    (tmp_path / "ml-1m/ratings.dat").write_bytes(altered[:30])
+    with pytest.raises(DamagedDataError, match="found 2 ratings by 3 users"):
+        load_movielens("ml-1m", tmp_path)
+
+
+@pytest.mark.parametrize("name", ["ml-1m", "ml-100k"])
+def test_an_edition_that_is_there_is_the_known_one(name, monkeypatch):
+    monkeypatch.undo()
+    if find_ratings(name) is None:
+        pytest.skip(f"{name} is not on this machine")
+    held = load_movielens(name)
+    assert held.fingerprint == movielens.RATINGS[name].fingerprint
 
 
 def test_missing_data_say_how_to_get_them(tmp_path):

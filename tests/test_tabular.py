@@ -39,8 +39,14 @@ def test_a_table_that_is_there_has_its_shape(name):
 @pytest.fixture
 def tiny(monkeypatch, tmp_path):
     """Two small tables in the files of Parkinsons and SPECT."""
-    with_names = replace(TABLES["parkinsons"], features=3, counts=(2, 3), discrete=(2,))
-    without = replace(TABLES["spect"], features=2, counts=(2, 2), discrete=range(2))
+    with_names = replace(
+        TABLES["parkinsons"], features=3, counts=(2, 3), discrete=(2,),
+        fingerprint="d23f0d1a89a6e99f",
+    )  # fmt: skip
+    without = replace(
+        TABLES["spect"], features=2, counts=(2, 2), discrete=range(2),
+        fingerprint="a291b30c0de57f8b",
+    )  # fmt: skip
     monkeypatch.setitem(tabular.TABLES, "parkinsons", with_names)
     monkeypatch.setitem(tabular.TABLES, "spect", without)
     folder = tmp_path / "uci"
@@ -72,7 +78,9 @@ def test_the_fingerprint_is_of_the_values(tiny):
     file.write_text(file.read_text().replace("1.5", "1.50"))
     assert load_table("parkinsons", tiny).fingerprint == before
     file.write_text(file.read_text().replace("1.50", "1.51"))
-    assert load_table("parkinsons", tiny).fingerprint != before
+    assert load_table("parkinsons", tiny, verify=False).fingerprint != before
+    with pytest.raises(DamagedDataError, match=f"values of fingerprint {before}, found"):
+        load_table("parkinsons", tiny)
 
 
 @pytest.mark.parametrize(
@@ -93,6 +101,16 @@ def test_damaged_files_are_refused(tiny, old, new, words):
         load_table("parkinsons", tiny)
 
 
+def test_an_altered_value_is_found_by_the_command(tiny, capsys):
+    main = pytest.importorskip("fedkit.cli").main
+    assert main(["data", "verify", "--root", str(tiny)]) == 0
+    assert "ok         parkinsons" in capsys.readouterr().out
+    file = tiny / "uci/SPECT.test"
+    file.write_text(file.read_text().replace("1,1,0", "1,0,0"))
+    assert main(["data", "verify", "--root", str(tiny)]) == 1
+    assert "damaged    spect" in capsys.readouterr().out
+
+
 def test_missing_tables_say_how_to_get_them(tmp_path):
     with pytest.raises(MissingDataError, match=r"SPECT\.train and uci/SPECT\.test.*data get spect"):
         load_table("spect", tmp_path)
@@ -104,7 +122,8 @@ def test_missing_tables_say_how_to_get_them(tmp_path):
     assert get_table("wine", tmp_path) == "embedded in scikit-learn"
 
 
-def test_a_table_is_fetched_checked_and_read_again(tiny, monkeypatch):
+def test_a_table_is_fetched_checked_and_read_again(tiny, monkeypatch, capsys):
+    main = pytest.importorskip("fedkit.cli").main
     ucimlrepo = pytest.importorskip("ucimlrepo")
     file = tiny / "uci/parkinsons.data"
     frame = pd.read_csv(file)
@@ -126,6 +145,8 @@ def test_a_table_is_fetched_checked_and_read_again(tiny, monkeypatch):
     assert table.y.tolist() == [1, 0, 1, 1, 0]
     fetch.side_effect = AssertionError("fetched again")
     assert get_table("parkinsons", tiny) == "uci/parkinsons.csv"
+    assert main(["data", "verify", "parkinsons", "--root", str(tiny)]) == 0
+    assert "unchecked  parkinsons" in capsys.readouterr().out
     fetch.assert_called_with(id=174)
 
 

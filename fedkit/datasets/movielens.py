@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedkit.atomic import write_bytes
-from fedkit.checks import choice, one_line, whole
+from fedkit.checks import choice, flag, one_line, whole
 from fedkit.datasets.catalogue import data_root
 from fedkit.datasets.readers import BROKEN, damaged, missing, not_fetched
 from fedkit.extras import need
@@ -54,18 +54,20 @@ class _Edition:
     separators: tuple[bytes, bytes]  # of ratings and of users
     columns: tuple[str, ...]  # of users
     md5: str  # of the archive, as published beside it
+    size: tuple[int, int]  # ratings and users
+    fingerprint: str  # of what is read from the files
 
 
 RATINGS = {
     "ml-1m": _Edition(
         "MovieLens 1M", "ratings.dat", "users.dat", (b"::", b"::"),
         ("user", "gender", "age", "occupation", "zip"),
-        "c4d9eecfca2ab87c1945afe126590906",
+        "c4d9eecfca2ab87c1945afe126590906", (1_000_209, 6_040), "dc0682a5c8e3db11",
     ),
     "ml-100k": _Edition(
         "MovieLens 100K", "u.data", "u.user", (b"\t", b"|"),
         ("user", "age", "gender", "occupation", "zip"),
-        "0e33842e24a9c977be4e0107933c0723",
+        "0e33842e24a9c977be4e0107933c0723", (100_000, 943), "ef4f833f75e1582a",
     ),
 }  # fmt: skip
 
@@ -121,7 +123,9 @@ def find_ratings(name: str, root: str | os.PathLike[str] | None = None) -> str |
     return f"{name}.zip" if (folder / f"{name}.zip").is_file() else None
 
 
-def load_movielens(name: str = "ml-1m", root: str | os.PathLike[str] | None = None) -> MovieLens:
+def load_movielens(
+    name: str = "ml-1m", root: str | os.PathLike[str] | None = None, *, verify: bool = True
+) -> MovieLens:
     """Read MovieLens from the data folder.
 
     Parameters
@@ -130,6 +134,9 @@ def load_movielens(name: str = "ml-1m", root: str | os.PathLike[str] | None = No
     root : path, optional
         The data folder; by default FEDKIT_DATA, else the user's cache folder.  It holds the
         unpacked folder ``ml-1m`` or the official archive ``ml-1m.zip``.
+    verify : bool
+        Compare the numbers of ratings and users, and the fingerprint of both, with the edition's.
+        Switch it off only for files that you changed on purpose.
 
     Raises
     ------
@@ -141,6 +148,7 @@ def load_movielens(name: str = "ml-1m", root: str | os.PathLike[str] | None = No
         If a file is not what it should be.
     """
     edition, folder = _edition(name), data_root(root)
+    flag("verify", verify)
     source = find_ratings(name, root)
     files = (edition.ratings, edition.users)
     if source is None:
@@ -154,7 +162,13 @@ def load_movielens(name: str = "ml-1m", root: str | os.PathLike[str] | None = No
     else:
         ratings, users = ((folder / name / file).read_bytes() for file in files)
     ids, demographics = _users(name, users)
-    return MovieLens(name, _ratings(name, ratings, ids), demographics, source)
+    held = MovieLens(name, _ratings(name, ratings, ids), demographics, source)
+    found = (int(np.count_nonzero(held.ratings)), len(ids)), held.fingerprint
+    if verify and found != (edition.size, edition.fingerprint):
+        told = "{0[0]} ratings by {0[1]} users, of fingerprint {1}"
+        expected = told.format(edition.size, edition.fingerprint)
+        raise damaged(source, expected, told.format(*found))
+    return held
 
 
 def fetch(name: str = "ml-1m", root: str | os.PathLike[str] | None = None) -> Path:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedkit.atomic import write_text
-from fedkit.checks import choice, one_line
+from fedkit.checks import choice, flag, one_line
 from fedkit.datasets.catalogue import data_root
 from fedkit.datasets.readers import damaged, missing, not_fetched
 from fedkit.extras import need
@@ -32,11 +32,14 @@ class TabularSpec:
 
     Attributes
     ----------
-    title, citation : str
+    title : str
     features : int
         Columns (Table 2).
     counts : tuple of int
         Rows per class, in the order of the sorted labels; their sum is Table 2's number.
+    citation : str
+    fingerprint : str
+        That of the table in `files`, or in scikit-learn.
     files : tuple of str
         Where the usual files lie below the data folder, read one below the other; none where
         scikit-learn brings the table along.
@@ -56,6 +59,7 @@ class TabularSpec:
     features: int
     counts: tuple[int, ...]
     citation: str
+    fingerprint: str
     files: tuple[str, ...] = ()
     label: str | int = 0
     dropped: tuple[str, ...] = ()
@@ -65,27 +69,32 @@ class TabularSpec:
 
 
 TABLES: dict[str, TabularSpec] = {
-    "wine": TabularSpec("Wine, chemical analysis", 13, (59, 71, 48), "Aeberhard et al. 1994"),
+    "wine": TabularSpec(
+        "Wine, chemical analysis", 13, (59, 71, 48), "Aeberhard et al. 1994", "3a28849ef2366c4b"
+    ),
     "parkinsons": TabularSpec(
-        "Parkinsons, measures of voice", 22, (48, 147), "Little et al. 2007",
+        "Parkinsons, measures of voice", 22, (48, 147), "Little et al. 2007", "3f1ce991bd240cbb",
         files=("uci/parkinsons.data",), label="status", dropped=("name",), uci=174,
     ),
     "spect": TabularSpec(
         "SPECT, heart images, binary features", 22, (55, 212), "Kurgan et al. 2001",
+        "5c518ca5b5576833",
         files=("uci/SPECT.train", "uci/SPECT.test"), label=0, discrete=range(22), uci=95,
     ),
     "breast": TabularSpec(
-        "Breast cancer Wisconsin, cell nuclei", 30, (212, 357), "Mangasarian et al. 1995"
+        "Breast cancer Wisconsin, cell nuclei", 30, (212, 357), "Mangasarian et al. 1995",
+        "25e2eb7b7a8745b1",
     ),
     "music": TabularSpec(
         "Music, audio features of GTZAN", 57, (100,) * 10, "Tzanetakis and Cook 2002",
-        files=("gtzan/features_30_sec.csv",), label="label",
+        "1bbdef1079798e2a", files=("gtzan/features_30_sec.csv",), label="label",
         dropped=("filename", "length"),
         get="download the data set 'GTZAN Dataset - Music Genre Classification' from Kaggle (an "
         "account is needed) and place its features_30_sec.csv there",
     ),
     "credit": TabularSpec(
         "Default of credit card clients", 23, (23_364, 6_636), "Yeh and Lien 2009",
+        "59ffef19b83b06bc",
         files=("uci/UCI_Credit_Card.csv",), label="default.payment.next.month", dropped=("ID",),
         discrete=(1, 2, 3, *range(5, 11)), uci=350,  # sex, education, marriage, six of repayment
     ),
@@ -135,11 +144,15 @@ def _spec(name: str) -> TabularSpec:
 
 def _paths(name: str, root: str | os.PathLike[str] | None) -> tuple[str, ...] | None:
     """Return the files from which a table would be read; None where it is not there."""
-    fetched = f"uci/{name}.csv"  # by get_table: features, then label
-    for files in (TABLES[name].files, (fetched,)):
+    for files in (TABLES[name].files, (fetched(name),)):
         if all((data_root(root) / file).is_file() for file in files):
             return files
     return None
+
+
+def fetched(name: str) -> str:
+    """Return the file that :func:`get_table` makes: features, then label."""
+    return f"uci/{name}.csv"
 
 
 def find_table(name: str, root: str | os.PathLike[str] | None = None) -> str | None:
@@ -150,7 +163,9 @@ def find_table(name: str, root: str | os.PathLike[str] | None = None) -> str | N
     return None if files is None else " and ".join(files)
 
 
-def load_table(name: str, root: str | os.PathLike[str] | None = None) -> Tabular:
+def load_table(
+    name: str, root: str | os.PathLike[str] | None = None, *, verify: bool = True
+) -> Tabular:
     """Load one of the tables and check it against Table 2.
 
     Parameters
@@ -159,6 +174,10 @@ def load_table(name: str, root: str | os.PathLike[str] | None = None) -> Tabular
         A name of :data:`TABLES`.
     root : path, optional
         The data folder; by default ``FEDKIT_DATA``, else the user's cache folder.
+    verify : bool
+        Compare the values and labels with the table's fingerprint.  Switch it off only for files
+        that you changed on purpose; Table 2 must fit all the same.  What :func:`get_table` fetched
+        has none, as its rows and columns may stand in another order.
 
     Raises
     ------
@@ -166,24 +185,29 @@ def load_table(name: str, root: str | os.PathLike[str] | None = None) -> Tabular
         If the table is not there; the message says how to get it.
     DamagedDataError
         If a file cannot be read, values are missing, or rows, columns or classes are not those
-        of Table 2.
+        of Table 2, or any value is another.
     ValueError
         If the name is unknown.
     """
     spec, folder = _spec(name), data_root(root)
+    expected = spec.fingerprint if flag("verify", verify) else None
     if not spec.files:
         sets = need("sklearn.datasets", "run")
         bunch = {"wine": sets.load_wine, "breast": sets.load_breast_cancer}[name]()
         columns = [*map(str, bunch.feature_names)]
-        return _build(name, np.asarray(bunch.data), bunch.target, columns, "scikit-learn")
+        return _build(name, np.asarray(bunch.data), bunch.target, columns, "scikit-learn", expected)
     files = _paths(name, root)
     if files is None:
         raise missing(name, folder, " and ".join(spec.files), spec.get)
-    label, dropped = (spec.label, spec.dropped) if files == spec.files else ("label", ())
+    label, dropped = spec.label, spec.dropped
+    if files != spec.files:  # fetched
+        label, dropped, expected = "label", (), None
     source, pd = " and ".join(files), need("pandas", "run")
     header = None if isinstance(label, int) else 0
     try:
-        frame = pd.concat([pd.read_csv(folder / file, header=header) for file in files])
+        # exact, so that the values are the same with any version of pandas
+        exact = {"header": header, "float_precision": "round_trip"}
+        frame = pd.concat([pd.read_csv(folder / file, **exact) for file in files])
     except ValueError as error:  # pandas' own errors too: empty files, text that is none
         raise damaged(source, f"the table {name!r} as comma-separated values", error) from error
     if label not in frame:
@@ -195,13 +219,14 @@ def load_table(name: str, root: str | os.PathLike[str] | None = None) -> Tabular
         x = features.to_numpy(dtype=np.float64)
     except ValueError as error:
         raise damaged(source, "numbers in every column of features", error) from error
-    return _build(name, x, frame[label].to_numpy(), columns, source)
+    return _build(name, x, frame[label].to_numpy(), columns, source, expected)
 
 
 def _build(
-    name: str, x: NDArray[np.float64], labels: NDArray[Any], features: list[str], source: str
-) -> Tabular:
-    """Check the numbers against Table 2 and give them names."""
+    name: str, x: NDArray[np.float64], labels: NDArray[Any], features: list[str], source: str,
+    fingerprint: str | None = None,
+) -> Tabular:  # fmt: skip
+    """Check the numbers against Table 2, and a fingerprint if there is one; give them names."""
     spec = TABLES[name]
     rows = sum(spec.counts)
     if x.shape != (rows, spec.features):
@@ -212,10 +237,13 @@ def _build(
     if tuple(counts.tolist()) != spec.counts:
         raise damaged(source, f"{spec.counts} rows per class", tuple(counts.tolist()))
     discrete = np.isin(np.arange(spec.features), list(spec.discrete))
-    return Tabular(
+    table = Tabular(
         name, np.ascontiguousarray(x, dtype=np.float64), y.reshape(-1).astype(np.int64),
         tuple(features), tuple(str(c) for c in classes), discrete, source,
     )  # fmt: skip
+    if fingerprint not in (None, table.fingerprint):
+        raise damaged(source, f"values of fingerprint {fingerprint}", table.fingerprint)
+    return table
 
 
 def get_table(name: str, root: str | os.PathLike[str] | None = None) -> str:
@@ -249,7 +277,7 @@ def get_table(name: str, root: str | os.PathLike[str] | None = None) -> str:
         frame.columns = [str(c) for c in frame.columns]
         x = frame.to_numpy(dtype=np.float64)
         _build(name, x, label, list(frame.columns), f"UCI data set {spec.uci}")
-        write_text(folder / f"uci/{name}.csv", frame.assign(label=label).to_csv(index=False))
+        write_text(folder / fetched(name), frame.assign(label=label).to_csv(index=False))
     except Exception as error:  # ucimlrepo raises errors of its own, derived from Exception
         raise not_fetched(name, folder, error, " and ".join(spec.files)) from error
-    return f"uci/{name}.csv"
+    return fetched(name)

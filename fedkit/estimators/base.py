@@ -214,9 +214,11 @@ class MeanAccumulator:
         """Return what each stratum adds to the variance."""
         counts = self.counts.reshape(-1, *(1,) * (self._squares.ndim - 1))
         weights = self.weights.reshape(counts.shape)
-        pooled = self._squares.mean(axis=1, keepdims=True) / (counts - 1.0)
-        squares = self._squares + BORROWED * pooled
-        return weights**2 / counts / (counts - 1.0 + BORROWED) * squares
+        own = self._squares / (counts - 1.0)
+        pooled = own.mean(axis=1, keepdims=True)
+        borrowed = (self._squares + BORROWED * pooled) / (counts - 1.0 + BORROWED)
+        # the players' mean is no reason to trust a client more that varies more than others
+        return weights**2 / counts * np.maximum(own, borrowed)
 
 
 @dataclass

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammaln
+from scipy.special import gammaln, kl_div
 
 from fedkit.fedvalue.cells import CoalitionCells, densify, joint_codes, totals
 
-__all__ = ["NullContributions", "clogc", "expected_clogc", "null_information"]
+__all__ = ["NullContributions", "clogc", "expected_excess", "null_information"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -50,32 +50,41 @@ def null_information(z: Ints, x: Ints, y: Ints, weights: Ints | None = None) -> 
     reps = width[z_of_zx]
     first = (np.cumsum(width) - width)[z_of_zx]
     pairs = n_zy[np.repeat(first, reps) + _steps(reps)]
-    mean = expected_clogc(np.repeat(n_z[z_of_zx], reps), np.repeat(n_zx, reps), pairs)
-    return float(max(plugin, 0.0)), float((mean + fixed) / total)
+    mean = expected_excess(np.repeat(n_z[z_of_zx], reps), np.repeat(n_zx, reps), pairs)
+    return float(max(plugin, 0.0)), mean / total
 
 
-def expected_clogc(n: Ints, a: Ints, b: Ints) -> float:
-    """Return the sum of ``E[h log h]``: of `n` things `a` are drawn, `h` of them of `b` marked."""
+def expected_excess(n: Ints, a: Ints, b: Ints) -> float:
+    """Return the sum of ``E[h log(h/m) - (h - m)]``, where h has the mean ``m = ab/n``.
+
+    Of `n` things `a` are drawn, `h` of them of `b` marked.  Over all pairs of a table the
+    ``m log m`` cancel the margins and the ``h - m`` each other, so this is the mean of what
+    differences of ``c log c`` are; but no term is negative, and large counts lose no digits.
+    """
     low, high = np.minimum(a, b), np.maximum(a, b)
     _, first, times = np.unique(joint_codes(n, low, high), return_index=True, return_counts=True)
     n, low, high = n[first], low[first], high[first]
-    start = np.maximum(2, low + high - n)  # h log h is 0 up to 1
-    length = np.maximum(low - start + 1, 0)
-    log_factorial = gammaln(np.arange(int(n.max(initial=0)) + 1) + 1.0)
-    known = (
-        log_factorial[low] + log_factorial[high] + log_factorial[n - low]
-        + log_factorial[n - high] - log_factorial[n]
-    )  # fmt: skip
+    mean = low * (high / n)
+    # beyond 40 deviations, and 40 more for those of few marked, lies nothing that doubles can hold
+    reach = 40 + 40 * np.sqrt(mean * (n - low) / n * (n - high) / np.maximum(n - 1, 1))
+    start = np.maximum(np.maximum(0, low + high - n), np.floor(mean - reach).astype(np.int64))
+    length = np.minimum(low, np.ceil(mean + reach).astype(np.int64)) - start + 1
     cuts = np.searchsorted(np.cumsum(length), np.arange(CHUNK, length.sum(), CHUNK))
     total = 0.0
     for part in np.split(np.arange(len(n)), np.unique(cuts)):
-        which = np.repeat(part, length[part])
-        h = start[which] + _steps(length[part])
-        log_p = known[which] - (
-            log_factorial[h] + log_factorial[low[which] - h] + log_factorial[high[which] - h]
-            + log_factorial[n[which] - low[which] - high[which] + h]
-        )  # fmt: skip
-        total += float((times[which] * np.exp(log_p) * h * np.log(h)).sum())
+        each, steps = length[part], _steps(length[part])
+        h, drawn, marked, things = (
+            np.repeat(column[part], each) for column in (start, low, high, n)
+        )
+        h += steps
+        log_p = -sum(
+            gammaln(count + 1.0)
+            for count in (h, drawn - h, marked - h, things - drawn - marked + h)
+        )
+        begins = np.cumsum(each) - each
+        p = np.exp(log_p - np.repeat(np.maximum.reduceat(log_p, begins), each))
+        excess = np.add.reduceat(p * kl_div(h, np.repeat(mean[part], each)), begins)
+        total += float((times[part] * excess / np.add.reduceat(p, begins)).sum())
     return total
 
 

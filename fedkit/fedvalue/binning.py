@@ -16,9 +16,9 @@ __all__ = [
     "Missing",
     "columns_of",
     "discretise",
+    "id_doubts",
     "label_codes",
     "label_doubt",
-    "looks_like_id",
 ]
 
 Codes = NDArray[np.int64]
@@ -117,7 +117,7 @@ def _parse(column: NDArray[Any], where: str) -> tuple[NDArray[Any], NDArray[np.b
     kind = column.dtype.kind
     absent = np.isnan(column) if kind == "f" else np.zeros(len(column), dtype=np.bool_)
     if kind == "O":
-        absent = np.array([_is_missing(value) for value in column], dtype=np.bool_)
+        absent = np.array([is_missing(value) for value in column], dtype=np.bool_)
         present = column[~absent].tolist()
         held = [v for v in present if isinstance(v, Sized) and not isinstance(v, str | bytes)]
         if held:
@@ -129,7 +129,9 @@ def _parse(column: NDArray[Any], where: str) -> tuple[NDArray[Any], NDArray[np.b
         if any(issubclass(k, date | time | timedelta) or k.__name__ == "Period" for k in kinds):
             kind = "M"
         elif all(isinstance(value, int | float | np.number | np.bool_) for value in present):
-            column = np.where(absent, np.nan, column).astype(np.float64)
+            given = np.array(present)  # whole numbers stay whole: float64 would merge large ones
+            column = np.zeros(len(column), given.dtype if given.dtype.kind in "iu" else np.float64)
+            column[~absent] = given
         else:
             column = np.where(absent, "", column).astype(str)
     if kind in "mM":
@@ -147,7 +149,7 @@ def _parse(column: NDArray[Any], where: str) -> tuple[NDArray[Any], NDArray[np.b
     return column, absent
 
 
-def _is_missing(value: Any) -> bool:
+def is_missing(value: Any) -> bool:
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
         return True
     return isinstance(value, float | np.floating) and bool(value != value)
@@ -171,11 +173,17 @@ def _bin(values: NDArray[Any], bins: int, how: How, keep: bool | None, where: st
     low, high = numbers.min(), numbers.max()
     if low == high:
         return np.zeros(len(numbers), dtype=np.int64)
+    if max(-low, high) > 2.0**900:  # where differences, times bins, could overflow
+        numbers, low, high = (part * 2.0**-900 for part in (numbers, low, high))
     if how == "quantile":
         edges = np.unique(np.quantile(numbers, np.arange(1, bins) / bins))
-        return np.searchsorted(edges, numbers, side="left")
-    scaled = (numbers - low) / (high - low) * bins
-    return np.minimum(scaled.astype(np.int64), bins - 1)
+        # ties at the largest value are a bin of their own, as those at the smallest are
+        last = (numbers == high) & (len(edges) > 0 and edges[-1] == high)
+        return np.searchsorted(edges, numbers, side="left") + last
+    numbers, width = numbers - low, high - low
+    if (numbers == np.floor(numbers)).all():  # multiplied first, whole numbers are exact on edges
+        return np.minimum((numbers * bins / width).astype(np.int64), bins - 1)
+    return np.minimum((numbers / width * bins).astype(np.int64), bins - 1)
 
 
 def label_codes(y: ArrayLike, name: str = "y") -> Codes:
@@ -206,7 +214,17 @@ def label_doubt(codes: Codes, what: str = "the label") -> str | None:
     return None
 
 
-def looks_like_id(column: NDArray[Any]) -> bool:
+def id_doubts(x: Any, owner: str) -> list[str]:
+    """Return a sentence on each column of a data frame that looks like a forgotten ID."""
+    return [
+        f"column {title!r} of {owner} is another in every row: is it an ID? Leave it out, for it "
+        "is no feature and may seem to tell everything"
+        for title, column in zip(getattr(x, "columns", []), columns_of(x, owner), strict=False)
+        if _looks_like_id(column)
+    ]
+
+
+def _looks_like_id(column: NDArray[Any]) -> bool:
     """Whether ten rows or more all differ: in text, or in whole numbers without a gap."""
     n, kind = len(column), column.dtype.kind
     if n < 10 or kind not in "iuUSO":

@@ -328,7 +328,9 @@ def cells_of_table(
     if (weights < 0).any() or not weights.any():
         raise ValueError("counts must not be negative, and at least one must be positive")
     cells, weights = cells[weights > 0].astype(np.int64), weights[weights > 0]
-    if cells[:, 0].max() >= len(what) or cells[:, 0].min() < 0:
+    if cells[:, 0].min() < 0:
+        raise ValueError(f"the table has task token {int(cells[:, 0].min())}; tokens count from 0")
+    if cells[:, 0].max() >= len(what):
         raise ValueError(
             f"the table has task token {int(cells[:, 0].max())} and task_cells has {len(what)} "
             "rows; every token needs its features and label"

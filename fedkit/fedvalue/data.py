@@ -24,9 +24,10 @@ from fedkit.fedvalue.binning import (
     columns_of,
     discretise,
     each_discrete,
+    id_doubts,
+    is_missing,
     label_codes,
     label_doubt,
-    looks_like_id,
 )
 from fedkit.fedvalue.cells import CoalitionCells, joint_codes
 
@@ -125,13 +126,8 @@ class VerticalData:
                     "parties share, in one order"
                 )
             each_discrete(keep, len(columns), owner)
-            for title, column in zip(getattr(x, "columns", []), columns, strict=False):
-                if looks_like_id(column):
-                    warnings.warn(
-                        f"column {title!r} of {owner} is another in every row: is it an ID? Leave "
-                        "it out, for it is no feature and may seem to tell everything",
-                        stacklevel=2,
-                    )
+            for doubt in id_doubts(x, owner):
+                warnings.warn(doubt, stacklevel=2)
         if ids is None:
             framed = [x.index for x in (x_task, y, *self.parties) if hasattr(x, "iloc")]
             if not all(index.equals(framed[0]) for index in framed):
@@ -317,7 +313,10 @@ def _common_ids(ids: Any, rows: int, owners: tuple[str, ...]) -> NDArray[Any]:
     for owner, own in zip(owners, each, strict=True):
         if own.shape != (rows,):
             raise ValueError(f"{owner} has IDs of shape {own.shape} for {rows} rows")
-        if len(np.unique(own)) != rows:
+        lacking = [row for row, one in enumerate(own.tolist()) if is_missing(one)]
+        if lacking:
+            raise ValueError(f"{owner} has no ID in row {lacking[0]}; an ID tells whose a row is")
+        if len(set(own.tolist())) != rows:  # which compares numbers with text, too
             raise ValueError(f"{owner} holds an ID more than once; an ID is one row")
         if not np.array_equal(own, first):
             row = int(np.argmin(own == first))
@@ -363,7 +362,8 @@ def read_columns(
     """Read a CSV file with a line of names.
 
     Features are the `columns` named, by default all but the ID and the label; without a label
-    there must be one.  IDs stay text, as they stand there: leading zeros count.
+    there must be one.  IDs stay text, as they stand there: leading zeros count.  In other columns
+    an empty cell is a missing value, and so is a word for one: NA, None, null, NaN and the like.
     """
     frame = _csv(path, id_column)
     others = [c for c in frame.columns if c not in (id_column, label)]
@@ -390,6 +390,12 @@ def read_columns(
             )
     y = None if label is None else frame[label].to_numpy()
     if y is not None:
+        gaps = int(frame[label].isna().sum())
+        if gaps:
+            raise ValueError(
+                f"{path}: the label {label!r} is missing in {gaps} of {len(y)} rows; leave these "
+                "out, or rename a class that is read as missing, such as NA, None or null"
+            )
         try:
             codes = label_codes(y, f"the label {label!r}")
         except ValueError as error:
@@ -421,7 +427,10 @@ def _csv(path: Path, id_column: str) -> Any:
                 # a row has more fields than there are names
                 warnings.simplefilter("error", pandas.errors.ParserWarning)
                 # IDs are text: no lost zeros, and 'NA' is one like any other
-                return pandas.read_csv(file, index_col=False, converters={id_column: str})
+                # all rows at once: of a long column, one part could become numbers, another text
+                return pandas.read_csv(
+                    file, index_col=False, converters={id_column: str}, low_memory=False
+                )
     except (ValueError, pandas.errors.ParserWarning) as error:  # what is no text, or no table
         raise ValueError(
             f"{path} is not a CSV file in UTF-8 with a line of names: {error}"

@@ -171,12 +171,12 @@ def _check(
     for i, (x, y) in enumerate(datasets):
         if len(x) != len(y) or (len(y) and tuple(x.shape[1:]) != arch.input_shape):
             raise ValueError(
-                f"data set {i} of this call has images {tuple(x.shape)} and {len(y)} labels; "
+                f"datasets[{i}] has images {tuple(x.shape)} and {len(y)} labels; "
                 f"[n, {', '.join(map(str, arch.input_shape))}] and n labels are expected"
             )
         if len(y) and (int(y.min()) < 0 or int(y.max()) >= arch.n_classes):
             raise ValueError(
-                f"data set {i} of this call has labels in [{int(y.min())}, {int(y.max())}]; 0 to "
+                f"datasets[{i}] has labels in [{int(y.min())}, {int(y.max())}]; 0 to "
                 f"{arch.n_classes - 1} are expected"
             )
 

@@ -145,6 +145,10 @@ class Party:
         """Number of cells that occur."""
         return len(self.levels)
 
+    def rows_in(self, order: Order) -> int:
+        """Return the number of rows in the block that an order is for."""
+        return len(self._roster.block(order.block, order.blocks))
+
     def upload(self, job: str, order: Order) -> Upload:
         """Prepare the upload for a job: lines 7 to 11 of Algorithm 1, with tokens."""
         random = Stream(self._secret, "upload", job)
@@ -376,6 +380,11 @@ class TaskParty(Party):
             If an answer fails a check, and nothing of the table is then to be trusted; a party
             holds other IDs; a query is not answered in time.
         """
+        if self.blocks > 1 and self.n_rows < LEAST_ROWS * self.blocks:  # before a job is opened
+            raise ValueError(
+                f"blocks is {self.blocks}; at most {max(1, self.n_rows // LEAST_ROWS)} for "
+                f"{self.n_rows} rows, as one has {LEAST_ROWS} at least"
+            )
         random = Stream(self._secret, "orders", self._runs)
         self._runs += 1
         session = random.bytes(8).hex()

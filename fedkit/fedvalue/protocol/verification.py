@@ -116,9 +116,11 @@ def check_counts(table: Table, reports: Sequence[Report], order: Order, iteratio
     weights = np.concatenate([table.counts[known], np.full(order.artificial, -1)])
     parts = [np.concatenate([column[known], report.artificial]) for report, column in sent]
     tokens, rest = count_tuples(parts, weights)
-    lowest = min(int(rest.min(initial=0)), int(table.counts.min(initial=0)))
-    if lowest < 0:
-        detail = f"{-lowest} artificial IDs are missing where they must be"
+    lowest, missing = int(table.counts.min(initial=0)), -int(rest.min(initial=0))
+    if lowest < 0 or missing > 0:
+        detail = f"{missing} artificial IDs are missing where they must be"
+        if lowest < 0:
+            detail = f"a count is {lowest}"
         raise CheatingDetected("non-negativity", iteration, detail)
     cells, counts = count_tuples(
         [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import secrets
 import sqlite3
 import time
@@ -100,21 +101,40 @@ def issue_tokens(
     if days is not None:
         real("days", days, 0, 36500, above=True)
     files = [folder / f"{name}.token" for name in names]
+    # beside the files until all hashes are kept: a token in use is never lost half-way
+    beside = [file.with_name(f".{file.name}.{secrets.token_hex(8)}") for file in files]
     database = Database(book, _SCHEMA, _WHAT)
-    with closing(database), database.transaction() as db:
-        known = {party for (party,) in db.execute("SELECT party FROM tokens")}
-        twice = sorted(known & set(names))
-        if twice and not renew:
-            raise ValueError(f"{', '.join(twice)} has a token in {book}; --renew replaces it")
-        for file in files:
-            if file.exists() and not renew:  # all of them or none
-                raise ValueError(f"{file} is there already; --renew replaces it")
-        folder.mkdir(parents=True, exist_ok=True)
-        for file, (name, role) in zip(files, wanted, strict=True):
-            token = "fkv_" + secrets.token_urlsafe(32)
-            end = None if days is None else time.time() + 86400 * days
-            db.execute("REPLACE INTO tokens VALUES (?, ?, ?, ?)", (name, role, _digest(token), end))
-            write_secret(file, token, replace=renew)
+    try:
+        with closing(database), database.transaction() as db:
+            known = {party for (party,) in db.execute("SELECT party FROM tokens")}
+            twice = sorted(known & set(names))
+            if twice and not renew:
+                raise ValueError(f"{', '.join(twice)} has a token in {book}; --renew replaces it")
+            for file in files:
+                if file.is_dir():
+                    raise ValueError(f"{file} is a folder; a token would go there")
+                if file.exists() and not renew:  # all of them or none
+                    raise ValueError(f"{file} is there already; --renew replaces it")
+            folder.mkdir(parents=True, exist_ok=True)
+            for new, (name, role) in zip(beside, wanted, strict=True):
+                token = "fkv_" + secrets.token_urlsafe(32)
+                end = None if days is None else time.time() + 86400 * days
+                row = name, role, _digest(token), end
+                db.execute("REPLACE INTO tokens VALUES (?, ?, ?, ?)", row)
+                write_secret(new, token)
+    except BaseException as error:
+        for new in beside:
+            new.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise ValueError(
+                f"the tokens cannot be written to {folder}, and all stays as it was: {error}"
+            ) from error
+        raise
+    for new, file in zip(beside, files, strict=True):
+        try:
+            os.replace(new, file)
+        except OSError as error:  # the hash is kept: the token must not be lost
+            raise ValueError(f"{new} is the new token and cannot become {file}: {error}") from error
     return files
 
 

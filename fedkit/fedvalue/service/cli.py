@@ -153,7 +153,7 @@ def party(
     from fedkit.fedvalue.service.parties import PartyState, answer_jobs
 
     held, cells, key = own_data(
-        data, key_file, bins, how, missing, id_column=id_column, columns=listed(columns)
+        name, data, key_file, bins, how, missing, id_column=id_column, columns=listed(columns)
     )
     with connect(url, token_file, ca, plain, timeout) as counter:
         admit(counter, name, "data", wait=not once)
@@ -222,7 +222,7 @@ def value(
         raise ValueError(f"{out} cannot be written: there is no folder {out.parent}")
     known_answers = None if artificial is None else pair(artificial)
     held, cells, key = own_data(
-        data, key_file, bins, how, missing,
+        name, data, key_file, bins, how, missing,
         id_column=id_column, columns=listed(columns), label=label,
     )  # fmt: skip
     options: dict[str, Any] = {
@@ -267,9 +267,10 @@ def demo(
 
 
 def own_data(
-    data: Path, key_file: Path, bins: int, how: str, missing: str, **options: Any
+    name: str, data: Path, key_file: Path, bins: int, how: str, missing: str, **options: Any
 ) -> tuple[Any, Any, bytes]:
     """Read a party's columns, its cells, and the key that the parties share."""
+    from fedkit.fedvalue.binning import id_doubts
     from fedkit.fedvalue.data import discretise, joint_codes, read_columns
     from fedkit.fedvalue.service.parties import read_key
 
@@ -279,7 +280,10 @@ def own_data(
             "bins is 1, and in one bin a continuous column tells nothing; give at least 2"
         )
     codes = discretise(held.x, bins, how, missing, name=str(data))  # type: ignore[arg-type]
-    return held, joint_codes(codes), read_key(key_file)
+    key = read_key(key_file)
+    for doubt in id_doubts(held.x, str(data)):
+        say(f"{name}: warning: {doubt}")
+    return held, joint_codes(codes), key
 
 
 def connect(url: str, token: Path, ca: Path | None, plain: bool, timeout: float) -> RemoteCounter:

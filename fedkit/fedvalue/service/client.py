@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
-from fedkit.checks import real
+from fedkit.checks import real, whole
 from fedkit.extras import need
 from fedkit.fedvalue.protocol.messages import Job, Table, Upload
 from fedkit.fedvalue.service.wire import clean, job_from_json, job_to_json
@@ -86,6 +86,7 @@ class RemoteCounter:
         if not token or not token.isascii() or not token.isprintable() or " " in token:
             raise ValueError("the token is not one word of plain text; read it from its file")
         real("timeout", timeout, 0.001, 86400)
+        whole("retries", retries, 0)
         self.url, self._timeout, self._retries = url.rstrip("/"), timeout, retries
         self._max_bytes, self._sleep = max_bytes, sleep
         self.role: str | None = None  # of the token, once the server has said it

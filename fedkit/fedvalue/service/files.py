@@ -12,10 +12,8 @@ from pathlib import Path
 __all__ = ["Database", "read_secret", "write_secret"]
 
 
-def write_secret(path: Path, text: str, replace: bool = False) -> None:
+def write_secret(path: Path, text: str) -> None:
     """Write a secret that only its owner may read."""
-    if replace:
-        path.unlink(missing_ok=True)
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:

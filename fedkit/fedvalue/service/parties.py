@@ -169,8 +169,7 @@ def _agree(job: Job, party: DataParty, max_rows: int, state: PartyState) -> None
             "it asks for the protocol as printed: one cell, or without fresh keys, padding and "
             "tokens per row; the server would learn more"
         )
-    rows = -(-party.n_rows // order.blocks)
-    size = rows * order.duplications + order.artificial + PADDING
+    size = party.rows_in(order) * order.duplications + order.artificial + PADDING
     if size > max_rows:
         raise MessageError(f"it asks for {size} encrypted IDs, over {max_rows} (--max-rows)")
     # seals carry no date: whoever has kept an old job can send it again, and an answer from other
