@@ -373,8 +373,10 @@ def federations() -> Iterator[Row]:
         "progress": FLAG, "adversaries": optional(OBJECT), "utility": CHOICE,
     }  # fmt: skip
     yield "load", fk.load, {"name": "digits"}, {"name": OBJECT, "verify": FLAG}
-    yield "load_table", datasets.load_table, {"name": "wine"}, {"name": OBJECT}
-    yield "load_movielens", datasets.load_movielens, None, {"name": OBJECT}  # type: ignore[misc]
+    yield "load_table", datasets.load_table, {"name": "wine"}, {
+        "name": OBJECT, "verify": FLAG,
+    }  # fmt: skip
+    yield "load_movielens", datasets.load_movielens, None, {"name": OBJECT, "verify": FLAG}  # type: ignore[misc]
     yield "made_up_ratings", datasets.made_up_ratings, {"users": 9, "movies": 9}, {
         "users": whole(1), "movies": whole(1), "seed": SEED,
     }  # fmt: skip
