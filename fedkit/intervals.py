@@ -95,8 +95,8 @@ def bounded_interval(
     Where all n values are at the ends, k of them at the upper one, Clopper and Pearson's interval
     is given: t is a bad guide there, and without width where all are at one end.  It holds too if
     values between the ends are possible, for by Markov's inequality a value is at an end with
-    chance p at most, where p is how far the mean lies towards it.  Values are as for
-    :func:`mean_interval`.
+    chance p at most, where p is how far the mean lies towards it.  Of values near an end, and not
+    at it, t knows no better.  Values are as for :func:`mean_interval`.
     """
     i = mean_interval(values, level)
     if i.n < 2:
