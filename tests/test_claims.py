@@ -176,12 +176,19 @@ def test_the_names_of_a_claims_file_are_those_of_its_experiments(paper):
 @pytest.mark.parametrize("paper", claims_papers())
 def test_the_protocol_of_a_claims_file_is_that_of_the_papers_cells(paper):
     """Else no record would be judged."""
-    protocol = {k: v if isinstance(v, list) else [v] for k, v in CLAIMS[paper].protocol.items()}
-    cells = [c for name in CLAIMS[paper].experiments for c in get(paper, name).cells("paper", None)]
-    assert any(
-        all(k in c.settings and c.settings[k] in readings for k, readings in protocol.items())
-        for c in cells
-    )
+    claims = CLAIMS[paper]
+    cells = [c for name in claims.experiments for c in get(paper, name).cells("paper", None)]
+    for data in claims.data or [None]:
+        protocol = {
+            k: v if isinstance(v, list) else [v[data]] if isinstance(v, dict) else [v]
+            for k, v in claims.protocol.items()
+        }
+        here = [c for c in cells if c.settings.get("dataset", data) == data]
+        assert not here or any(
+            all(k in c.settings and c.settings[k] in readings for k, readings in protocol.items())
+            for c in here
+        )
+    assert cells
 
 
 # ------------------------------------------------------------------- refusals
