@@ -318,6 +318,13 @@ def test_the_hypergeometric_sum_in_any_chunks(monkeypatch):
     assert expected_excess(n, a, b) == pytest.approx(expected, rel=1e-11)
 
 
+def test_an_id_is_worth_nothing_once_chance_is_taken_off():
+    rng = np.random.default_rng(0)
+    z, y = rng.integers(5, size=300), rng.integers(2, size=300)
+    plugin, mean = null_information(z, np.arange(300), y)
+    assert plugin == mean > 0.5  # the same number, so that nothing is left
+
+
 @pytest.mark.parametrize("n", [10**6, 10**7, 10**9])
 def test_the_null_mean_of_large_counts_keeps_its_digits(n):
     """A 2 x 2 table of halves: 1 / (2 (n - 1)), and a term of order 1 / n^2."""
