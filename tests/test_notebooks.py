@@ -226,6 +226,12 @@ COMMAND = re.compile(
 PAGES = [ROOT / "README.md", *sorted((ROOT / "book").glob("*.md")), *SOURCES]
 
 
+def test_no_fence_is_closed_by_a_backtick_in_its_title() -> None:
+    """Such a line opens nothing, and the fence that should end there opens instead."""
+    lines = [(page.name, line) for page in PAGES for line in page.read_text("utf-8").splitlines()]
+    assert not [(name, line) for name, line in lines if re.match(r"`{3,}\{[^`]*`", line)]
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
 def test_commands_in_the_prose_name_parameters_that_exist(page: Path) -> None:
     for name, rest in COMMAND.findall(page.read_text("utf-8")):
