@@ -285,3 +285,13 @@ def test_more_budget_takes_no_interval_away_and_a_stop_fires() -> None:
     enough = float(found[given.index(True)].standard_errors.max())
     stopped = fk.estimate(game, fk.MultilinearSampling(), 1500, stop=fk.precise(enough))
     assert stopped.evaluations < 500
+
+
+def test_who_varies_more_than_all_others_has_the_larger_error():
+    """Two players matter together alone: the calm of the others is not to shrink their errors."""
+    rows = all_coalitions(10)
+    game = TableGame((rows[:, 0] != rows[:, 1]).astype(float))
+    runs = fk.estimate_many(game, PermutationSampling(walks=5), None, range(400), count="calls")
+    pair = np.array([run.values[:2] for run in runs])
+    errors = np.array([run.standard_errors[:2] for run in runs])
+    assert np.sqrt((errors**2).mean()) > 0.9 * pair.std(axis=0, ddof=1).mean()  # it was 0.7

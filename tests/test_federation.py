@@ -192,8 +192,11 @@ def test_a_probe_cannot_overwrite_the_history():
     for name in ("accuracy", "left_out", "calls"):
         with pytest.raises(ValueError, match=f"probe returned .'{name}'., which the history has"):
             run([toy()], MLP, OWEN, PLAN, [1], probe=lambda r, v, name=name: {name: 1.0})
-    probe = lambda r, v: {"k": np.int64(len(r.participants))}  # noqa: E731
-    assert type(run([toy()], MLP, OWEN, PLAN, [1], probe=probe).rounds[0]["k"]) is int
+
+    def sizes(r, valuation):
+        return {"k": np.int64(len(r.participants))}
+
+    assert type(run([toy()], MLP, OWEN, PLAN, [1], probe=sizes).rounds[0]["k"]) is int
 
 
 def test_without_validation_data_only_what_does_not_score_models_runs():

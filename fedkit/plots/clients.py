@@ -80,8 +80,10 @@ def dots_of_clients(
         handles = []
         for j, kind in enumerate(dict.fromkeys(kinds)):
             at = np.flatnonzero(names == kind)
-            look = {"color": PALETTE[j % len(PALETTE)], "marker": MARKERS[j % len(MARKERS)]}
-            look["linestyle"] = "none"
+            look = {
+                "color": PALETTE[j % len(PALETTE)], "marker": MARKERS[j % len(MARKERS)],
+                "linestyle": "none",
+            }  # fmt: skip
             handles += axis.plot(at, heights[at], markersize=3.5, label=kind, **look)
         if level is not None:
             axis.axhline(level, color=INK, linewidth=0.8, linestyle="--")
