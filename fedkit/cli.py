@@ -359,8 +359,9 @@ def golden(
         told = item.check(device)
         changed += bool(told)
         if told and accept:
-            n = item.accept(why)
-            typer.echo(f"{item.id}: behaviour {n} from now on; older records are stale")
+            before, n = version(item.paper, item.name), item.accept(why)
+            meant = "older records are stale" if n > before else "it is watched more closely"
+            typer.echo(f"{item.id}: behaviour {n} from now on; {meant}")
         elif told:
             typer.echo(f"{item.id}: {'; '.join(told)}")
     typer.echo(f"{len(chosen)} golden runs, {changed} differ")

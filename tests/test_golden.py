@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -98,6 +99,16 @@ def test_accepting_raises_the_behaviour_and_makes_records_stale(toy, tmp_path):
     assert store.state(c) == ("stale", "run.a 1 of 2")
     body = json.loads((tmp_path / "golden/toy/run.a.json").read_text())
     assert [h["why"] for h in body["history"]] == ["first", "the sign of Eq. 3"]
+
+
+def test_more_numbers_of_the_same_run_leave_its_records_fresh(toy, tmp_path):
+    toy.accept("first")
+    closer = replace(toy, tiny=replace(TINY, more=lambda cell, device: {"y": 2.0 * FACTOR[0]}))
+    assert closer.check() == ["more.y is new"]
+    assert closer.accept("y as well") == 1
+    assert closer.check() == []
+    FACTOR[0] = -1.0  # what was compared before differs: no closer look, but another behaviour
+    assert replace(toy, tiny=replace(TINY, more=lambda *_: {"z": 0.0})).accept("the sign") == 2
 
 
 def test_which_runs_answer_for_a_cell() -> None:

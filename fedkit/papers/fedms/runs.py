@@ -366,6 +366,14 @@ def run_detection(cell: Cell, device: str | None, progress: bool) -> list[dict[s
     return results
 
 
+def _scores(cell: Cell, device: str | None) -> dict[str, Any]:
+    """Every score of every round of a golden run, of which a record of detection holds ranks."""
+    s = Setting.of(cell)
+    _, seen = _watch(s, cell, [federation(s, seed) for seed in cell.seeds], device, False)
+    rounds = [scores for seed in cell.seeds for _, scores in seen[seed]]
+    return {name: [scores[name] for scores in rounds] for name in rounds[0]}
+
+
 def run_five(cell: Cell, device: str | None, progress: bool) -> list[dict[str, Any]]:
     """Figure 2: accuracy with and without the Maverick, and its reward by each score."""
     s = Setting.of(cell)
@@ -420,7 +428,10 @@ DETECTION = Tiny(
     "detection",
     run_detection,
     asdict(replace(TINY, adversaries=2, clients=8, rounds=5)),
-    slack={"metrics.auc.*": 0.15},  # one image on the other side moves a client past others
+    # one image on the other side moves a client past others; its score by less than a point, or
+    # by some where the classes that are hardest count most
+    slack={"metrics.auc.*": 0.15, "more.[!cs]*": 1.0, "more.class*": 1.0, "more.MS-*": 3.0},
+    more=_scores,
 )
 PARTITION = Tiny("partition", run_partition, RUN.base, switches={"owned": {}})
 for _name, _title, _golden, _block in (
