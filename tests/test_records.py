@@ -363,6 +363,29 @@ def test_leftovers_of_a_killed_write_go(store: Store) -> None:
 # ----------------------------------------------------------------------------- provenance
 
 
+def test_a_manifest_tells_whether_the_code_is_that_of_its_commit(tmp_path, monkeypatch) -> None:
+    def git(*words: str) -> None:
+        who = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
+        subprocess.run(["git", "-C", str(tmp_path), *who, *words], check=True, capture_output=True)
+
+    monkeypatch.setattr(provenance, "repository_root", lambda: tmp_path)
+    told = provenance.uncommitted.__wrapped__
+    assert told() is None  # no checkout
+    (tmp_path / "fedkit").mkdir()
+    code = tmp_path / "fedkit" / "a.py"
+    code.write_text("x = 1\n")
+    git("init")
+    git("add", ".")
+    git("commit", "-m", "a")
+    (tmp_path / "results.json").write_text("{}")
+    assert told() is False  # a record beside it changes no code
+    code.write_text("x = 2\n")
+    assert told() is True
+    git("commit", "-am", "b")
+    code.with_name("new.py").write_text("")
+    assert told() is True
+
+
 def test_manifest_and_stamp_tell_how_and_never_where() -> None:
     manifest = provenance.make_manifest(
         {"run.fedms": 2}, device="cuda:3", seconds=1.23456, evaluations=7
@@ -371,6 +394,7 @@ def test_manifest_and_stamp_tell_how_and_never_where() -> None:
     assert (manifest["device"], manifest["seconds"]) == ("cuda", 1.235)
     assert manifest["evaluations"] == 7
     assert manifest["versions"]["python"] == platform.python_version()
+    assert manifest["versions"]["fedkit"] == provenance.stamp().loc["fedkit", "value"]
     assert 1 < manifest["peak_memory_mib"] < 1e6
     table = provenance.stamp("smoke")
     assert table.loc["profile", "value"] == "smoke"

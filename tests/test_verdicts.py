@@ -251,6 +251,13 @@ def test_ordering_claims(differences, paper, verdict):
     assert judge_ordering(differences, paper, margin=2.0).verdict == verdict
 
 
+def test_a_size_that_none_would_fit_as_well_is_told():
+    """A margin above the printed difference leaves the sign alone to tell."""
+    for margin, alone in ((2.0, False), (9.0, True)):
+        told = judge_ordering(5 + TIGHT, 5.5, margin=margin)
+        assert (told.verdict, "the sign alone tells" in told.note) == (REPRODUCED, alone)
+
+
 def test_directions_without_a_size_and_corrected_p_values():
     d = 5 + TIGHT
     corrected = judge_ordering(d, 5.0, margin=2.0, p_value=0.2)
@@ -506,6 +513,17 @@ def test_power_counts_what_the_seeds_can_decide(frame):
     assert smallest_difference(1.0, 3) == pytest.approx((4.303 + 1.061) / math.sqrt(3), abs=1e-3)
 
 
+@pytest.mark.parametrize("family", [1, 6])
+def test_ten_seeds_establish_their_smallest_difference_in_four_of_five_draws(family):
+    """By the test that ten seeds are judged by, at the first step of Holm."""
+    shift = smallest_difference(2.0, 10, 1 - 0.05 / family)
+    draws = shift + 2 * np.random.default_rng(1).standard_normal((600, 10))
+    found = np.mean([paired_p_value(d)[0] < 0.05 / family for d in draws])
+    assert 0.75 < found < 0.85  # by the formula of t it was 0.68 in a family of six
+    assert smallest_difference(2.0, 10, 1 - 0.05 / 60) == math.inf  # signs alone give 0.002
+    assert smallest_difference(0.0, 10) == 0
+
+
 def test_an_order_that_agrees_is_seldom_called_not_reproduced():
     """The size of the rule at its bound, with noise as large as the gaps between rows."""
     claim = FEDOWEN["fedowen.k1.mnist"]
@@ -714,9 +732,9 @@ claims:
   - {id: m, where: w, says: s, kind: bound, paper_value: null, test: {rule: at_least, bound: 15},
      ours: {experiment: e, metric: mean(accuracy), settings: {method: a, x: 1}}}
   - {id: most-calls, where: w, says: s, kind: bound, paper_value: "45", test: {rule: at_most},
-     ours: {experiment: e, metric: calls, settings: {method: d}, pool: max}}
+     ours: {experiment: e, metric: calls, settings: {method: d}, pool: max, of: 3}}
   - {id: mean-calls, where: w, says: s, kind: bound, paper_value: "2", test: {rule: at_most},
-     ours: {experiment: e, metric: calls, settings: {method: c}, pool: mean}}
+     ours: {experiment: e, metric: calls, settings: {method: c}, pool: mean, of: 2}}
   - {id: taper, where: w, says: s, kind: trend, paper_value: null,
      test: {rule: taper, sign: 1, margin: 2},
      ours: {experiment: e, metric: calls, settings: {method: d}, sweep: {x: [1, 2, 3]}}}
@@ -751,6 +769,23 @@ def test_rules_and_places_of_a_toy_paper(tmp_path):
     assert rows.loc["toy.mean-calls", "values"] == (2, 2, 2)  # of the seeds that both settings have
     assert rows.loc["toy.mean-calls", "note"].endswith("no spread to judge by")
     assert rows.loc["toy.taper", "values"] == (10, 9.5, 9, 8.5, 8)  # the first step less the last
+
+
+def test_records_of_two_copies_of_a_data_set_are_not_judged_together(tmp_path):
+    store, claims = Store(tmp_path), parse_claims(TOY)
+    for method, checksum in (("a", "11"), ("c", "22")):
+        one = Cell("paper", "toy", "e", {"method": method, "x": 1}, tuple(range(5)))
+        manifest = {"data": [{"name": "mnist", "source": "s", "checksum": checksum}]}
+        results = [{"seed": k, "metrics": {"accuracy": 50.0 + k}, "series": {}} for k in range(5)]
+        store.save(one, results, manifest)
+    row = join(claims, store).set_index("claim").loc["toy.s.x1"]
+    assert (row.verdict, row.note) == (NOT_JUDGED, "run on different copies of mnist")
+
+
+def test_pooled_settings_are_counted_in_the_claims_file():
+    for wrong in ("pool: mean", "of: 2"):
+        with pytest.raises(ClaimsError, match="'pool' needs 'of'"):
+            parse_claims(TOY.replace("pool: mean, of: 2", wrong))
 
 
 # ------------------------------------------------------------------- each paper's own
@@ -800,8 +835,13 @@ def test_a_protocol_may_accept_several_readings(tmp_path):
 
 def test_shares_are_pooled_over_the_panels_of_one_reading(tmp_path):
     store = Store(tmp_path)
-    for features, share in ((1, 100.0), (2, 83.3), (3, 91.8)):
-        save(store, "fedvalue", "correlation", {"above.70": [share] * 5}, features=features)
+    shares = itertools.product(TABLES, ((1, 100.0), (2, 83.3), (3, 91.8)))
+    for k, (dataset, (features, share)) in enumerate(shares):
+        settings = {"dataset": dataset, "features": features}
+        save(store, "fedvalue", "correlation", {"above.70": [share] * 5}, **settings)
+        if k == 16:  # one is lacking
+            row = judged(store, "fedvalue").loc["fedvalue.correlations-above-70"]
+            assert (row.verdict, row.note) == (NOT_JUDGED, "17 of 18 settings on record")
     save(store, "fedvalue", "correlation", {"above.70": [0.0] * 5}, inputs="raw")  # another reading
     row = judged(store, "fedvalue").loc["fedvalue.correlations-above-70"]
     assert row["mean"] == pytest.approx((100 + 83.3 + 91.8) / 3)
@@ -819,7 +859,7 @@ def test_better_models_are_judged_over_data_sets(tmp_path, means, verdict):
     store = Store(tmp_path)
     for dataset, mean in zip(TABLES, means, strict=True):
         better = {"better": [mean + 0.001 * i for i in range(-2, 3)]}
-        for features in (1, 2):  # many deals of a table do not make another table
+        for features in (1, 2, 3):  # many deals of a table do not make another table
             save(store, "fedvalue", "correlation", better, dataset=dataset, features=features)
     row = judged(store, "fedvalue").loc["fedvalue.better-models"]
     assert row["mean"] == pytest.approx(np.mean(means))

@@ -46,7 +46,7 @@ RULES = {
 #: rules with a bound: the printed number, or one of ours
 BOUNDED = {rule for rule, keys in RULES.items() if "bound" in " ".join(keys).split()}
 
-_PLACE = "experiment metric settings pool over sweep check methods experiments"
+_PLACE = "experiment metric settings pool of over sweep check methods experiments"
 _MARKS = "after_runs by_construction"
 _SCHEMA = {
     "claims file": (
@@ -265,6 +265,8 @@ def _check_place(
     claim: str, place: Mapping[str, Any], experiments: Mapping[str, Mapping[str, frozenset[str]]]
 ) -> None:
     """Refuse an experiment, metric, setting or method that no run of the paper has."""
+    if ("pool" in place) != ("of" in place):
+        raise ClaimsError(f"claim {claim}: 'pool' needs 'of', the settings that it is to find")
     name = place["experiment"]
     if name not in experiments:
         raise ClaimsError(

@@ -189,11 +189,12 @@ def judge_ordering(
     interval = paired_interval(x, level)
     note = f"{test}, p = {p:.2g}" + (" (Holm)" if p_value is not None else "")
     sure = p < 1 - level and not interval.low <= 0 <= interval.high
-    difference, agrees = math.nan, REPRODUCED
+    difference, agrees, fits_none = math.nan, REPRODUCED, False
     if paper is not None:
         difference = interval.mean - paper
         h = difference_half_width(float(x.std(ddof=1)), len(x), None, paper_seeds, level)
         agrees = _compare(difference, h, margin)
+        fits_none = _compare(interval.mean, h, margin) == REPRODUCED
         note += f"; size: half-width {h:.2g}, margin {margin:g}"
     if not sure:
         verdict = SIZE_EXCLUDED if agrees == NOT_REPRODUCED else INCONCLUSIVE
@@ -201,6 +202,8 @@ def judge_ordering(
         verdict, note = NOT_REPRODUCED, f"the other sign; {note}"
     else:
         verdict = REPRODUCED if agrees == REPRODUCED else DIRECTION
+        if verdict == REPRODUCED and fits_none:
+            note += "; no difference would fit the size as well: the sign alone tells"
     return Judgement(verdict, difference, note)
 
 

@@ -57,6 +57,7 @@ class Lookup:
         self.claims = claims
         self.stale: set[str] = set()
         self._settings: dict[str, Mapping[str, Any]] = {}
+        self._data: dict[str, Sequence[Mapping[str, Any]]] = {}  # what manifests say of it
         self._keys: dict[str, list[str]] = {}  # of each experiment
         self._values: dict[tuple[str, str], dict[int, float]] = {}
         paper = str(claims.paper["key"])
@@ -65,6 +66,7 @@ class Lookup:
             if is_outside(cell.settings.get("method")):
                 continue  # in the place of a row, and none of the paper's
             self._settings[cell.key] = cell.settings
+            self._data[cell.key] = record.manifest.get("data", ())
             self._keys.setdefault(cell.experiment, []).append(cell.key)
             if record.stale():
                 self.stale.add(cell.key)
@@ -120,9 +122,19 @@ class Lookup:
                 if math.isfinite(value) and (over is not None or seed in everywhere):
                     replicate = seed if over is None else self._settings[key][over]
                     lists.setdefault(replicate, []).append(value)
+        lack = f"{len(seeds)} of {place['of']} settings on record" if "pool" in place else ""
+        bar = self._bar(keys, swept) or (lack if len(seeds) < place.get("of", 0) else "")
         pool = max if place.get("pool") == "max" else lambda x: math.fsum(x) / len(x)
         by_seed = {replicate: pool(lists[replicate]) for replicate in sorted(lists)}
-        return _Found(by_seed, frozenset(keys), self._bar(keys, swept))
+        return _Found(by_seed, frozenset(keys), bar)
+
+    def copies(self, keys: Iterable[str]) -> str:
+        """Say whether records had different files as the same data set; empty if none had."""
+        sums: dict[str, set[str]] = {}
+        for data in (data for key in keys for data in self._data[key]):
+            sums.setdefault(data["name"], set()).add(data["checksum"])
+        double = sorted(name for name, found in sums.items() if len(found) > 1)
+        return f"run on different copies of {', '.join(double)}" if double else ""
 
     def _differing(self, keys: Sequence[str]) -> list[str]:
         """Name the settings in which some records differ."""
@@ -212,7 +224,7 @@ def numbers_of(claim: Claim, lookup: Lookup) -> Numbers | None:
     if not there:
         return None
     keys = frozenset[str]().union(*(f.keys for f in there))
-    bar = next((f.bar for f in there if f.bar), "")
+    bar = next((f.bar for f in there if f.bar), "") or lookup.copies(keys)
     least = claim.test.get("min_columns", len(found))
     if len(complete) < least:
         lack = f"{len(complete)} of {least} settings on record"

@@ -98,16 +98,18 @@ def make_manifest(
     Returns
     -------
     dict
-        JSON data.  Of the device only the class is kept; wall times are kept out of every
-        comparison; "peak_memory_mib" is that of the process so far, all of its cells together.
+        JSON data.  "uncommitted" tells whether the code differed from its commit.  Of the device
+        only the class is kept; wall times are kept out of every comparison; "peak_memory_mib" is
+        that of the process so far, all of its cells together.
     """
     return {
         "behaviour": dict(behaviour),
         "commit": commit(),
+        "uncommitted": uncommitted(),
         "lock": lock_hash(),
         "data": [dict(item) for item in data],
         "versions": {
-            "fedkit": _version("fedkit"),
+            "fedkit": _version("fedkit-contributions"),
             "python": platform.python_version(),
             "numpy": _version("numpy"),
             "torch": _version("torch"),
@@ -123,15 +125,26 @@ def make_manifest(
 @cache
 def commit() -> str | None:
     """Return the commit of the checkout in twelve digits; None where there is none."""
+    return _git("rev-parse", "--short=12", "HEAD") or None
+
+
+@cache
+def uncommitted() -> bool | None:
+    """Whether fedkit's code or its lock file differ from the commit; None without a checkout."""
+    told = _git("status", "--porcelain", "--", "fedkit", "requirements.lock")
+    return None if told is None else bool(told)
+
+
+def _git(*words: str) -> str | None:
     root = repository_root()
     if root is None or not (root / ".git").exists():
         return None
-    command = ["git", "-C", str(root), "rev-parse", "--short=12", "HEAD"]
+    command = ["git", "-C", str(root), *words]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
     except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout.strip() or None
+    return done.stdout.strip()
 
 
 def stamp(profile: str = "smoke", *, device: object = "cpu") -> pd.DataFrame:
