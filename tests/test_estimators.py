@@ -423,6 +423,8 @@ def test_processes_give_the_same_values_and_leave_them_in_the_memory_of_the_game
     [
         (np.eye(3), np.ones((2, 2)), r"samples of shape \(2, 2\)"),
         (np.eye(3), [[1.0, np.nan, 0.0]], "with a NaN or an infinity"),
+        (np.zeros((1, 3)), np.ones((1, 3)), "it would never end"),
+        (np.zeros((0, 3)), np.ones((1, 3)), "it would never end"),
         (np.eye(4), np.ones((1, 3)), r"asked for what is none: coalitions have shape \(4, 4\)"),
     ],
 )

@@ -250,6 +250,48 @@ def test_sliders_refuse_no_picture_and_too_many(values) -> None:
         plots.slider(lambda *_: pytest.fail("drawn"), values, "Nothing.")
 
 
+def test_a_slider_starts_where_it_has_a_position() -> None:
+    for start, words in (({"a": 2}, "'a' is 2; expected"), ({"b": 0}, "'b'; the sliders are a")):
+        with pytest.raises(ValueError, match=words):
+            plots.slider(lambda *_: pytest.fail("drawn"), {"a": [1, 2]}, "No.", start=start)
+
+
+NONE = pd.DataFrame(columns=["label", "mean", "low", "high"])
+
+
+@pytest.mark.parametrize(
+    ("draw", "words"),
+    [
+        (lambda: plots.circles_of_clients({}), "nothing to draw"),
+        (lambda: plots.dots_of_clients({}, [], ylabel="y"), "nothing to draw"),
+        (lambda: plots.dots_of_clients({"m": [1, 2]}, ["a"], ylabel="y"), "'m' have shape"),
+        (lambda: plots.bars_with_errors({}), "values have the shapes"),
+        (lambda: plots.bars_with_errors({"a": [1, 2], "b": [1]}), "values have the shapes"),
+        (lambda: plots.bars_with_errors([1, 2], names=["A"]), "names are 1 for 2"),
+        (lambda: plots.dots_with_intervals(NONE, xlabel="x"), "table has no rows"),
+        (lambda: plots.forests({"a": NONE.set_index(["label", "low"])}, "x"), "hold no mean"),
+        (lambda: plots.scatter_estimates([], []), "exact holds no values"),
+        (lambda: plots.scatter_estimates([1, 2], {"a": [1]}), "'a' has 1 values"),
+    ],
+)
+def test_what_cannot_be_drawn_is_told(draw, words) -> None:
+    with pytest.raises(ValueError, match=words):
+        draw()
+
+
+def test_nobody_who_holds_anything_is_a_picture_without_circles() -> None:
+    (axis,) = plots.circles_of_clients({"a": [[0, 0]]}).axes
+    assert all(len(dots.get_offsets()) == 0 for dots in axis.collections)
+
+
+def test_heads_of_a_table_are_text_as_its_cells_are() -> None:
+    frame = pd.DataFrame({"v < w": [1], "a": [2]}, index=["<b>"]).rename_axis("i & j")
+    html = plots.table(frame, "What.").html
+    assert "<th>v &lt; w</th>" in html
+    assert "<th>&lt;b&gt;</th>" in html
+    assert "i &amp; j" in html
+
+
 def test_more_kinds_than_colours_are_drawn() -> None:
     kinds = list("abcdefghijkl")
     (axis,) = plots.dots_of_clients({"m": np.arange(12)}, kinds, ylabel="y").axes

@@ -61,6 +61,10 @@ def test_json_and_back_loses_nothing(outputs):
 def test_bad_results_are_refused(tmp_path):
     with pytest.raises(ValueError, match="shape"):
         Valuation(np.zeros(3), np.zeros(2), 1, 1, "test")
+    with pytest.raises(ValueError, match="standard_errors are negative"):
+        Valuation(np.zeros(2), np.array([np.nan, -0.1]), 1, 1, "test")
+    with pytest.raises(ValueError, match="method is 3"):
+        Valuation(np.zeros(2), np.zeros(2), 1, 1, 3)
     record = make().to_dict()
     del record["calls"]
     with pytest.raises(ValueError, match=r"lacks \['calls'\]"):

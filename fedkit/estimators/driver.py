@@ -22,7 +22,8 @@ Rules
   symmetric in those k, so each of them has the mean of the first one given k, and averaged over
   k >= 1 that is the mean of an uncut walk.  The smallest budget affords one whole walk, so k >= 1.
 * An estimation with a budget in distinct evaluations gives up after 100 calls per unit of its
-  budget: some coalitions may be too rare ever to be drawn.
+  budget: some coalitions may be too rare ever to be drawn.  One that asks for nothing that costs
+  anything, 10,000 times in a row, is at fault.
 * With a budget of all ``2**n`` distinct coalitions, an estimator whose expectation is a weighted
   mean of marginals, and that has no stopping rule of its own, evaluates all of them once and
   returns that expectation exactly, with standard errors 0.
@@ -126,6 +127,7 @@ def settled(level: float = 0.95) -> Stop:
     return stop
 
 
+IDLE_STEPS = 10_000  # requests in a row that cost nothing; draws of one's own have some
 DENSE_PLAYERS = 16  # hundreds of estimations may run together: 256 KiB each at most
 
 
@@ -336,6 +338,7 @@ class _Estimation:
         else:
             self.requests = estimator.sample(n, rng, self.accumulator, self.budget)
         self.answer: NDArray[np.float64] | None = None
+        self.idle = 0
         self.seen = Known(n, DENSE_PLAYERS)
         self.points: list[tuple[int, int, NDArray[np.float64]]] | None = [] if trace else None
 
@@ -396,6 +399,12 @@ class _Estimation:
         self.seen.meet(self.new)
         self.budget.evaluations += len(self.new)
         self.budget.calls += self.charged
+        self.idle = 0 if self.charged or len(self.new) else self.idle + 1
+        if self.idle == IDLE_STEPS:
+            raise ValueError(
+                f"{self.name} asked {IDLE_STEPS:,} times in a row for the empty coalition or for "
+                "none at all, which costs nothing: it would never end"
+            )
 
     def _note(self) -> None:
         values = None if self.points is None else self.accumulator.values()

@@ -97,6 +97,10 @@ class Valuation:
             arrays.append("degrees_of_freedom")
         for name in arrays:
             object.__setattr__(self, name, _array(name, getattr(self, name)))
+        if (self.standard_errors < 0).any():
+            raise ValueError("standard_errors are negative in places; they are 0 or more, or NaN")
+        if not isinstance(self.method, str):
+            raise ValueError(f"method is {self.method!r:.60}; expected the estimator as text")
         whole("evaluations", self.evaluations, 0)
         whole("calls", self.calls, 0)
         flag("exact", self.exact)

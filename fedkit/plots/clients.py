@@ -34,7 +34,7 @@ def circles_of_clients(
         Legend: the special clients, and the rest.
     """
     picture, axes, columns = grid(len(counts), 3, 0.4, 2.8, "row")
-    largest = max(float(np.max(table)) for table in counts.values())
+    largest = max(float(np.max(table, initial=0)) for table in counts.values()) or 1.0
     for place, (axis, (title, table)) in enumerate(zip(axes, counts.items(), strict=True)):
         held = np.asarray(table, dtype=np.float64)
         handles = []
@@ -75,6 +75,12 @@ def dots_of_clients(
     """
     picture, axes, columns = grid(len(values), 4, 0.7, 2.2)
     names = np.asarray(kinds)
+    for title, numbers in values.items():
+        if np.shape(numbers) != names.shape:
+            raise ValueError(
+                f"values of {title!r} have shape {np.shape(numbers)} for {len(names)} kinds; "
+                "pass one of each per client"
+            )
     for place, (axis, (title, numbers)) in enumerate(zip(axes, values.items(), strict=True)):
         heights = np.asarray(numbers, dtype=np.float64)
         handles = []
@@ -114,10 +120,15 @@ def bars_with_errors(
         Names of the clients; their numbers if left out.
     """
     series = dict(values) if isinstance(values, Mapping) else {"": values}
+    shapes = {np.shape(numbers) for numbers in series.values()}
+    if len(shapes) != 1 or len(next(iter(shapes))) != 1:
+        raise ValueError(f"values have the shapes {sorted(shapes)}; pass one (n,) for all series")
     spreads = dict(errors) if isinstance(errors, Mapping) else {name: errors for name in series}
     axis = panels(height=3.0)[1][0, 0]
     width, handles = 0.8 / len(series), []
-    places = np.arange(len(np.asarray(next(iter(series.values())))))
+    places = np.arange(next(iter(shapes))[0])
+    if names is not None and len(names) != len(places):
+        raise ValueError(f"names are {len(names)} for {len(places)} clients; pass one per client")
     for j, (name, numbers) in enumerate(series.items()):
         at = places + (j - (len(series) - 1) / 2) * width
         tall = np.asarray(numbers, dtype=float)

@@ -142,6 +142,8 @@ def dots_with_intervals(table: DataFrame, *, xlabel: str) -> Picture:
     xlabel : str
         Quantity and unit.
     """
+    if not len(table):
+        raise ValueError("table has no rows: there is nothing to draw")
     axis, rows = panels(height=0.9 + 0.32 * len(table))[1][0, 0], np.arange(float(len(table)))
     handles = _dots(axis, rows, table, 0, "measured, 95% interval")
     axis.set_yticks(rows, [str(name) for name in table["label"]])
@@ -175,6 +177,8 @@ def forests(
         [*dict.fromkeys(key for frame in shown for key in frame.index.get_level_values(i))]
         for i in range(2)
     )
+    if not titles:
+        raise ValueError("frames hold no mean: there is nothing to draw")
     ends = [frame.reindex(columns=["mean", "low", "high", "paper"]).to_numpy() for frame in shown]
     least, most = (f([f(part) for part in ends]) for f in (np.nanmin, np.nanmax))
     per_row = max(0.2 * len(labels), 0.16 * len(labels) * len(frames))
@@ -218,8 +222,14 @@ def scatter_estimates(
     series = dict(estimated) if isinstance(estimated, Mapping) else {"": estimated}
     axis = panels(height=4.0)[1][0, 0]
     drawn, handles = [truth], []
+    if not len(truth):
+        raise ValueError("exact holds no values: there is nothing to draw")
     for j, (name, numbers) in enumerate(series.items()):
         guess = np.asarray(numbers, dtype=np.float64).ravel()
+        if guess.shape != truth.shape:
+            raise ValueError(
+                f"estimated {name!r} has {len(guess)} values and exact has {len(truth)}"
+            )
         look: dict[str, Any] = {"color": PALETTE[j % len(PALETTE)], "markersize": 5, "label": name}
         handles += axis.plot(truth, guess, MARKERS[j % len(MARKERS)], **look)
         drawn.append(guess)

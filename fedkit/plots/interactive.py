@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
 
+from fedkit.checks import whole
 from fedkit.plots.style import Picture
 from fedkit.plots.tables import Shown
 
@@ -68,13 +69,19 @@ def slider(
     count = math.prod(map(len, shown.values())) if shown else 0
     if not 0 < count <= MOST:
         raise ValueError(f"sliders need 1 to {MOST} pictures, got {count}")
+    for label in set(start or {}) - set(shown):
+        raise ValueError(f"start names {label!r}; the sliders are {', '.join(shown)}")
+    places = {
+        label: whole(f"start of {label!r}", (start or {}).get(label, 0), 0, len(texts) - 1)
+        for label, texts in shown.items()
+    }
     drawn = [draw(*chosen).png(100) for chosen in itertools.product(*values.values())]
     pictures = [base64.b64encode(picture).decode() for picture in drawn]
     name = "sliders-" + hashlib.sha256("".join(pictures).encode()).hexdigest()[:10]
     data = json.dumps({"values": list(shown.values()), "pictures": pictures})
     ranges, place = "", 0
     for label, texts in shown.items():
-        at = (start or {}).get(label, 0)
+        at = places[label]
         place = place * len(texts) + at
         ranges += (
             f"<label>{escape(label)} <input type='range' min='0' max='{len(texts) - 1}' "

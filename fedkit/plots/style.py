@@ -92,6 +92,8 @@ def grid(
 
     Its height is `base` and `each` for every row.
     """
+    if count < 1:
+        raise ValueError("there is nothing to draw: no panel was passed")
     columns = min(count, most)
     rows = -(-count // columns)
     picture, axes = panels(rows, columns, height=base + each * rows, share_y=share_y)

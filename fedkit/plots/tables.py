@@ -77,6 +77,9 @@ def table(
     if frame.index.nlevels == frame.columns.nlevels == 1 and frame.columns.name is None:
         frame = frame.rename_axis(index=None, columns=frame.index.name)  # one head, not two
 
+    def head(x: object) -> object:
+        return escape(x, quote=False) if isinstance(x, str) else x
+
     def cell(x: object) -> str:
         if isinstance(x, bool | str) or not isinstance(x, Real):
             return "–" if x is None or x != x else typeset(escape(str(x), quote=False))
@@ -93,7 +96,10 @@ def table(
 
     named = frame.index.nlevels == 1 and any(len(str(name)) > 18 for name in frame.index)
     look = ["fedkit-cards"] * cards + ["fedkit-named"] * (named and not cards)
-    html = frame.map(cell).to_html(border=0, escape=False, classes=look)
+    body = frame.map(cell).rename(index=head, columns=head)
+    for axis in (0, 1):
+        body = body.rename_axis([head(name) for name in body.axes[axis].names], axis=axis)
+    html = body.to_html(border=0, escape=False, classes=look)
     if cards:  # each cell says of which column it is, where there is no head above it
         told = cycle([escape(str(name)) for name in frame.columns])
         html = re.sub("<td>", lambda _: f'<td data-label="{next(told)}">', html)
