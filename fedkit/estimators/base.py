@@ -137,8 +137,8 @@ class MeanAccumulator:
 
     Means and sums of squares are merged block by block (Chan, Golub & LeVeque 1983), so that a
     large common offset does not cancel the variance.  Each player's sum of squares counts the
-    players' mean variance as six samples more: a player whose rare large marginals were not met
-    has otherwise no spread at all, and its interval holds nothing.
+    players' mean variance as six samples more where that makes it larger: a player whose rare large
+    marginals were not met has otherwise no spread at all, and its interval holds nothing.
 
     Parameters
     ----------
