@@ -69,7 +69,7 @@ kernels: setup ## tests and book with the kernels of other processors; ONLY="sse
 	@echo "==> kernels"
 	@$(BIN)/python .ci/kernels.py $(WHAT) --jobs $(JOBS) $(if $(ONLY),--only $(ONLY))
 
-bench: setup ## speed and memory, side by side with peers
+bench: setup ## speed and accuracy, side by side with peers
 	@$(RUN) -m benchmarks
 
 figure: setup ## draw the figure of the README

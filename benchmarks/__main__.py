@@ -1,7 +1,9 @@
-"""All benchmarks in one run: ``python -m benchmarks [--device cpu|cuda] [--no-flower]``.
+"""Benchmarks of speed and accuracy: ``python -m benchmarks [--device cpu|cuda] [--no-flower]``.
 
-One thread unless asked otherwise: with two threads on two shared cores the spinning of OpenMP
-can cost more than the second core gives.
+Apart are those that make records (``memory``, ``cluster``, ``arena_seed``, ``kernel_shap``) and
+what a GPU is asked for (``gpu``).  One thread unless ``OMP_NUM_THREADS`` says otherwise;
+``--threads`` is for the parts that train or score models: with two threads on two shared cores the
+spinning of OpenMP can cost more than the second core gives.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from benchmarks import (
 
 
 def main() -> None:
-    """Run coalition values, training rounds and estimators, one after another."""
+    """Run them, one after another."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", choices=["cpu", "cuda"])
     parser.add_argument("--no-flower", action="store_true")

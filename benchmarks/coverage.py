@@ -6,10 +6,6 @@ the table into ``results/coverage.json``, which the book shows.
 
 from __future__ import annotations
 
-import os
-
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-
 import argparse
 import json
 from collections.abc import Callable
@@ -115,6 +111,8 @@ def show(rows: list[dict[str, Any]]) -> None:
 
 def main(repeats: int = 20, players: tuple[int, ...] = (6, 12, 20), save: bool = False) -> None:
     """Measure, print, and keep."""
+    if save and set(players) != set(BUDGETS):
+        raise SystemExit(f"a record is of {sorted(BUDGETS)} players: leave --players or --save out")
     rows = [row for n in players for row in coverage(n, repeats)]
     show(rows)
     if save:

@@ -7,10 +7,6 @@ out.  ``main()`` returns everything that is printed.
 
 from __future__ import annotations
 
-import os
-
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-
 import importlib.metadata
 import platform
 import time
@@ -188,7 +184,7 @@ def peak_mib(function: Callable[[], Any]) -> float:
 
 
 def overhead(peers: dict[str, Run]) -> list[dict[str, Any]]:
-    """Microseconds per coalition asked for, n = 10, about 9,000 of them."""
+    """Microseconds per coalition asked for, n = 10, some 9,000 of them; the least of three runs."""
     table = saturating(10)
     rows = []
     for name, (estimator, _) in our_runs().items():
@@ -207,7 +203,7 @@ def overhead(peers: dict[str, Run]) -> list[dict[str, Any]]:
     rows.append({"estimator": "permutation, 50 seeds at once", "calls": calls, "seconds": seconds})
     for name, peer in peers.items():
         size = 500 if "MSR" in name else 9000  # pyDVL's MSR needs a millisecond per coalition
-        seconds, (_, asked, _) = clock(lambda peer=peer, size=size: peer(table, size, 0), 1)
+        seconds, (_, asked, _) = clock(lambda peer=peer, size=size: peer(table, size, 0))
         rows.append({"estimator": name, "calls": asked, "seconds": seconds})
     for row in rows:
         row["us_per_call"] = row["seconds"] / row["calls"] * 1e6
@@ -281,12 +277,12 @@ def errors(peers: dict[str, Run]) -> list[dict[str, Any]]:
 
 
 def exact_values() -> list[dict[str, Any]]:
-    """Seconds and peak MiB on top of a table of utilities."""
+    """Seconds (the least of three runs) and peak MiB on top of a table of utilities."""
     rows = []
     for n in (10, 14, 16, 20):
         table = saturating(n)
         for name, solve in (("shapley", ours.shapley), ("banzhaf", ours.banzhaf)):
-            seconds, _ = clock(lambda table=table, solve=solve: solve(table), 5)
+            seconds, _ = clock(lambda table=table, solve=solve: solve(table))
             memory = peak_mib(lambda table=table, solve=solve: solve(table))
             rows.append({"method": name, "n": n, "seconds": seconds, "peak_mib": memory})
         if version("shapiq") is not None and n <= 16:
@@ -295,7 +291,7 @@ def exact_values() -> list[dict[str, Any]]:
             def peer(table: TableGame = table, n: int = n) -> Any:
                 return shapiq.ExactComputer(game=Counted(table), n_players=n)("SV")
 
-            seconds, _ = clock(peer, 1)
+            seconds, _ = clock(peer)
             memory = peak_mib(peer) if n <= 14 else float("nan")
             rows.append({"method": "shapiq exact", "n": n, "seconds": seconds, "peak_mib": memory})
     return rows

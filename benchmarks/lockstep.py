@@ -71,7 +71,8 @@ def compare(name: str, samples: int, local: LocalSGD, device: str) -> dict[str, 
     print(
         f"{name:11} {samples:7} {line['samples']:10.3f} {line['weights']:10.3f} "
         f"{line['alone, samples']:10.3f} {line['alone']:10.3f} "
-        f"{line['alone'] / line['samples']:6.2f}x {line['weights'] / line['samples']:6.2f}x "
+        f"{line['alone, samples'] / line['samples']:6.2f}x "
+        f"{line['weights'] / line['samples']:6.2f}x "
         f"{line['largest_difference']:8.3f} {line['peak_mb']:8.0f}"
     )
     return {"model": name, "samples": samples, **line}

@@ -4,7 +4,7 @@ Run ``python -m benchmarks.trajectory [--model mlp-64] [--threads 1]``.  *Averag
 update of every coalition and its distance to the reference, one after another, and takes exact
 values of the table; *sampling* walks through 10 permutations in the same way, as the paper does.
 Where all coalitions would take too long, averaging is timed on some of them and scaled up; such
-rows carry a tilde.
+rows carry a tilde.  Exact values take the least of three runs, the others, which last long, one.
 """
 
 from __future__ import annotations

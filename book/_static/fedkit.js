@@ -32,8 +32,18 @@ addEventListener("DOMContentLoaded", () => {
   });
 });
 
-// A tap enlarges a figure where there is no room for it, and another one brings it back.
-addEventListener("click", event => {
-  const picture = event.target.closest("article :is(figure, .cell_output) img");
-  if (picture && innerWidth <= 720) picture.classList.toggle("fedkit-large");
-});
+// A tap, or Enter, enlarges a figure where there is no room for it; another one brings it back.
+(() => {
+  const pictures = "article :is(figure, .cell_output) img";
+  const narrow = matchMedia("(max-width: 720px)");
+  const enlarge = ({target}) => {
+    if (narrow.matches) target.closest?.(pictures)?.classList.toggle("fedkit-large");
+  };
+  const reach = () => document.querySelectorAll(pictures).forEach(
+    picture => narrow.matches
+      ? picture.setAttribute("tabindex", "0") : picture.removeAttribute("tabindex"));
+  addEventListener("click", enlarge);
+  addEventListener("keydown", event => event.key === "Enter" && enlarge(event));
+  addEventListener("DOMContentLoaded", reach);
+  narrow.addEventListener("change", reach);
+})();
