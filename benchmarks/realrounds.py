@@ -1,18 +1,16 @@
 """Errors on real federated rounds beside the newest peers.
 
-Run ``python -m benchmarks.realrounds [folder] [--quick] [--save]``: tables of all utilities of
-rounds and all errors are kept in the folder (by default `_rounds`), so that the same command goes
-on where it was stopped; what no data set or no peer is there for is left out.  shapiq's regression
-estimators need its version 1.8 and Python 3.12, two of them lightgbm and xgboost too.  ``--quick``
-takes two rounds that shaped nothing, three seeds and the two smallest budgets; ``--save`` writes
-``results/realrounds.json``.
+Run ``python -m benchmarks.realrounds [folder] [--quick | --only NAME ... --save]``: tables of all
+utilities of rounds and all errors are kept in the folder (by default `_rounds`), so that the same
+command goes on where it was stopped; what no data set or no peer is there for is left out.
+shapiq's regression estimators need its version 1.8, which the lock file does not have: it asks for
+Python 3.12 (the record names the Python that ran it), two of them for lightgbm and xgboost.
+``--quick`` takes two rounds that shaped nothing, three seeds and the two smallest budgets,
+``--only`` the estimators of these names.  ``--save`` puts what was computed into
+``results/realrounds.json``; rows of estimators that were not stay.
 """
 
 from __future__ import annotations
-
-import os
-
-os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import argparse
 import hashlib
@@ -28,7 +26,9 @@ import numpy as np
 import fedkit as fk
 from benchmarks.estimators import BUDGETS, saturating, version
 from fedkit.atomic import write_text
+from fedkit.intervals import Interval, mean_interval
 
+RECORD = Path(__file__).parents[1] / "results" / "realrounds.json"
 SEEDS = 5
 UTILITIES = ("margins", "negative_loss")  # margins make the accuracy
 
@@ -152,24 +152,34 @@ def peers() -> dict[str, Run]:
 
 
 def ours() -> dict[str, Run]:
-    """Return our estimators."""
+    """Return our estimators: with all that a round shows, without margins, as the peers, unbiased.
+
+    Peers see utilities alone; sizes tell a proxy how updates are averaged.
+    """
 
     def run(make: Callable[[np.ndarray], Any]) -> Run:
         return lambda game, budget, seed, sizes: fk.estimate(game, make(sizes), budget, seed).values
 
     return {
         "ProxySampling": run(lambda sizes: fk.ProxySampling(sizes=tuple(sizes))),
-        "utilities alone": lambda game, budget, seed, sizes: (
+        "no margins": lambda game, budget, seed, sizes: (
             fk.estimate(
                 fk.TableGame(game.values), fk.ProxySampling(sizes=tuple(sizes)), budget, seed
             ).values
+        ),
+        "utilities alone": lambda game, budget, seed, sizes: (
+            fk.estimate(fk.TableGame(game.values), fk.ProxySampling(), budget, seed).values
         ),
         "multilinear": run(lambda sizes: fk.MultilinearSampling()),
     }
 
 
 def ahead(
-    games: dict[str, tuple[fk.TableGame, np.ndarray]], kept: Path, seeds: int, budgets: list[int]
+    games: dict[str, tuple[fk.TableGame, np.ndarray]],
+    kept: Path,
+    seeds: int,
+    budgets: list[int],
+    only: list[str] | None = None,
 ) -> list[dict[str, Any]]:
     """Root mean squared error over the mean absolute value, by game, estimator and budget.
 
@@ -185,6 +195,8 @@ def ahead(
         exact = fk.shapley(game).values
         for budget in [b for b in budgets if b < 2**game.n_players]:
             for name, run in (ours() | peers()).items():
+                if only is not None and name not in only:
+                    continue
                 errors = []
                 for seed in range(seeds):
                     key = (label, budget, name, version(name.split()[0]) or now, seed)
@@ -211,15 +223,28 @@ def ratios(rows: list[dict[str, Any]]) -> dict[tuple[str, int], float]:
     result = {}
     for game, budget in dict.fromkeys((row["game"], row["budget"]) for row in rows):
         here = [row for row in rows if (row["game"], row["budget"]) == (game, budget)]
-        mine = next(row["error"] for row in here if row["estimator"] == "ProxySampling")
+        mine = [row["error"] for row in here if row["estimator"] == "ProxySampling"]
         theirs = [row["error"] for row in here if row["estimator"].startswith("shapiq")]
-        if theirs:
-            result[game, budget] = mine / min(theirs)
+        if mine and theirs:
+            result[game, budget] = mine[0] / min(theirs)
     return result
 
 
+def geometric_mean(ratios: dict[str, float]) -> Interval:
+    """Geometric mean of ratios, with the interval of their federations' mean logarithms."""
+    logs: dict[str, list[float]] = {}
+    for game, ratio in ratios.items():
+        logs.setdefault(game.split(",")[0], []).append(float(np.log(ratio)))
+    i = mean_interval([np.mean(part) for part in logs.values()])
+    return Interval(*np.exp([i.mean, i.low, i.high]).tolist(), i.n)
+
+
 def show(title: str, rows: list[dict[str, Any]]) -> None:
-    """Print errors with their standard errors over seeds, and geometric means of the ratios."""
+    """Print errors with their standard errors over seeds, and geometric means of the ratios.
+
+    Rounds and utilities of one federation are no independent games: intervals are Student's over
+    the federations.
+    """
     print(f"\n{title}: relative error, seeds: {max(row['seeds'] for row in rows)}")
     names = list(dict.fromkeys(row["estimator"] for row in rows))
     print(f"{'game':28}{'budget':>7}" + "".join(f"{name.split()[-1]:>17}" for name in names))
@@ -235,33 +260,52 @@ def show(title: str, rows: list[dict[str, Any]]) -> None:
             cells += f"{mine[0]['error']:9.4f} ±{mine[0]['spread']:.4f}" if mine else f"{'-':>17}"
         print(f"{game:28}{budget:7d}{cells}  ratio {found.get((game, budget), np.nan):.2f}")
     for budget in BUDGETS:
-        logs = np.log([ratio for (_, b), ratio in found.items() if b == budget])
-        if len(logs) > 1:
-            half = 1.96 * logs.std(ddof=1) / len(logs) ** 0.5
-            mean = logs.mean()
-            ends = np.exp([mean, mean - half, mean + half])
-            below = int((logs <= np.log(0.5)).sum())
+        here = {game: ratio for (game, b), ratio in found.items() if b == budget}
+        if here:
+            mean = geometric_mean(here)
+            below = sum(ratio <= 0.5 for ratio in here.values())
             print(
-                f"{budget:5d}: ratio {ends[0]:.2f} [{ends[1]:.2f}, {ends[2]:.2f}] to the best peer "
-                f"(geometric mean over games), at most half in {below} of {len(logs)}"
+                f"{budget:5d}: ratio {mean.text()} to the best peer (geometric mean over "
+                f"federations), at most half in {below} of {len(here)} games"
             )
 
 
-def main(folder: Path = Path("_rounds"), quick: bool = False, save: bool = False) -> None:
+def keep(record: dict[str, list[dict[str, Any]]]) -> None:
+    """Put rows into the record, which keeps those of estimators that were not computed."""
+    told = json.loads(RECORD.read_text(encoding="utf-8"))
+    for title, rows in record.items():
+        place = {(r["game"], r["budget"], r["estimator"]): r for r in told["rows"][title]}
+        new = {(r["game"], r["budget"], r["estimator"]): r for r in rows}
+        told["rows"][title] = list((place | new).values())
+    kept = {r["estimator"] for rows in told["rows"].values() for r in rows}
+    if {name for name in kept if name.startswith("shapiq")} <= peers().keys():
+        told |= {"python": platform.python_version(), "shapiq": version("shapiq")}
+    write_text(RECORD, json.dumps(told, indent=1) + "\n")
+
+
+def main(
+    folder: Path = Path("_rounds"),
+    quick: bool = False,
+    save: bool = False,
+    only: list[str] | None = None,
+) -> None:
     """Print the errors beside the peers."""
+    if only and set(only) - (ours() | peers()).keys():
+        raise SystemExit(f"--only {only}: there are {', '.join(ours() | peers())}")
+    if quick and save:
+        raise SystemExit("--quick measures a part, and a record is of the whole: leave --save out")
     games = rounds(folder, HELD_OUT[-2:] if quick else list(ROUNDS))
     seeds, budgets = (3, list(BUDGETS)[:2]) if quick else (SEEDS, list(BUDGETS))
     record = {}
     for title, names in (("rounds seen", SHAPED), ("rounds held out", HELD_OUT)):
         some = {label: each for label, each in games.items() if label.split(",")[0] in names}
         if some:
-            record[title] = ahead(some, folder / "errors.jsonl", seeds, budgets)
-    record["other games"] = ahead(synthetic(), folder / "errors.jsonl", seeds, budgets)
+            record[title] = ahead(some, folder / "errors.jsonl", seeds, budgets, only)
+    record["other games"] = ahead(synthetic(), folder / "errors.jsonl", seeds, budgets, only)
     for title, rows in record.items():
         show(title, rows)
     if save:
-        told = {"python": platform.python_version(), "shapiq": version("shapiq"), "rows": record}
-        write_text(Path("results/realrounds.json"), json.dumps(told, indent=1) + "\n")
+        keep(record)
 
 
 if __name__ == "__main__":
@@ -269,4 +313,5 @@ if __name__ == "__main__":
     parser.add_argument("folder", nargs="?", type=Path, default=Path("_rounds"))
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--save", action="store_true")
+    parser.add_argument("--only", nargs="+", metavar="NAME")
     main(**vars(parser.parse_args()))
