@@ -776,3 +776,24 @@ def test_methods_can_be_compared_on_a_federation_of_ones_own() -> None:
 def test_a_comparison_refuses_what_it_cannot_do(change, says) -> None:
     with pytest.raises(ValueError, match=says):
         fk.arena.compare(**{"federation": own_federation(), "model": "mlp-8", **change})
+
+
+def test_a_ranking_without_a_scenario_is_of_all_the_others():
+    scores = (("sizes", 1.0, 0.0), ("labels", 0.4, 0.6), ("split", 0.4, 0.6))
+    rows = [
+        ("d", scenario, 0, method, "fidelity.planted", value)
+        for scenario, a, b in scores
+        for method, value in (("a", a), ("b", b))
+    ]
+    columns = ["dataset", "scenario", "seed", "method", "measure", "value"]
+    found = ranking(pd.DataFrame(rows, columns=columns), "fidelity.planted")
+    assert found["first"].to_dict() == {"sizes": "b", "labels": "a", "split": "a"}
+
+
+def test_measures_know_their_direction_and_their_range():
+    less = ("detection.lost", "detection.alarm", "worth.best")
+    assert not any(measures.BETTER[name] for name in less)
+    assert measures.BETTER["detection"]
+    assert measures.BETTER["worth.worst"]
+    assert measures.interval("fidelity.rounds", [-1.0, -1.0]).low == -1
+    assert measures.interval("detection", [0.2, 0.9]).low == 0

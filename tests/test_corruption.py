@@ -108,3 +108,18 @@ def test_a_cast_acts_on_its_own_clients_only():
 def test_bad_input(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_a_backdoor_relabels_what_it_marks_and_nothing_else():
+    x, y = Backdoor(0.25, target=3)(X, Y, RNG(0))
+    same = (x == X).flatten(1).all(dim=1)
+    assert torch.equal(y[same], Y[same])
+
+
+def test_noisy_labels_are_any_of_the_others():
+    many = Y.repeat(50)
+    _, noisy = LabelNoise(1.0, 5)(X.repeat(50, 1, 1, 1), many, RNG(0))
+    found = np.bincount(((noisy - many) % 5).numpy(), minlength=5)
+    expected = len(many) / 4
+    assert found[0] == 0
+    assert np.abs(found[1:] - expected).max() < 4.5 * (0.75 * expected) ** 0.5

@@ -481,3 +481,9 @@ def test_outputs_of_an_estimate_are_columns(estimator):
         np.testing.assert_allclose(
             together.standard_errors[:, column], alone.standard_errors, atol=1e-12
         )
+
+
+def test_gtg_shapley_makes_its_first_walks_however_soon_they_agree():
+    """Of an additive game all walks agree: it asks for more than 30 all the same."""
+    ten = FunctionGame(10, lambda rows: rows @ np.arange(1.0, 11))
+    assert estimate(ten, GTGShapley(0.0, 0.0)).info["walks"] == 40

@@ -374,3 +374,10 @@ def test_a_history_adds_up_and_is_read_again(tmp_path):
     (tmp_path / "other.npz").write_bytes((tmp_path / "run.npz").read_bytes()[:200])
     with pytest.raises(ValueError, match="is no saved history"):
         type(history).load(tmp_path / "other.npz")
+
+
+def test_the_last_round_is_tested_whatever_the_interval():
+    strategy = Strategy(UniformSelection(), NoValue(), SizeWeighted())
+    history = run([toy()], MLP, strategy, Plan(5, 2, LOCAL, evaluate_every=2), [1])
+    tested = [bool(np.isfinite(row["accuracy"])) for row in history.rounds]
+    assert tested == [False, True, False, True, True]

@@ -294,3 +294,8 @@ def test_a_coreset_discarded_in_every_round_leaves_the_model_alone(monkeypatch):
     assert all(torch.equal(models[0], m) for m in [*models, history.models[0]])
     later = history.clients_frame().query("round > 1")
     assert (later.weight == 0).all()
+
+
+def test_the_threshold_is_that_of_the_round_itself():
+    rule = Accumulate(tolerance=(3.0, 0.1), rounds=11, against="kept")
+    assert kept(rule, (1, 0.80), (2, 0.782)) == [True, False]  # 1.5 points in round 2, 2.1 before

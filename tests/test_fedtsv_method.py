@@ -232,3 +232,13 @@ def test_running_importances_leave_the_absent_alone():
     np.testing.assert_allclose(clients.values[[1, 3]], 0.25)
     assert clients.values.sum() == pytest.approx(1)
     assert clients.values[0] > clients.values[2]
+
+
+def test_importances_of_clients_of_unequal_size_keep_their_sum():
+    sizes = np.array([10, 30, 60])
+    clients = ClientTable(sizes, np.ones((3, 2), dtype=int), np.zeros(3), np.ones(3, dtype=int))
+    cosines = fk.Valuation(np.array([0.9, 0.1]), np.full(2, np.nan), 0, 0, "x")
+    RunningCosine(alpha=0.8)(clients, np.array([0, 2]), cosines)
+    mixed = 0.8 * np.array([1, 6]) / 7 + 0.2 * np.array([0.9, 0.1])
+    first, last = 0.7 * mixed / mixed.sum()
+    np.testing.assert_allclose(clients.values, [first, 0.3, last])

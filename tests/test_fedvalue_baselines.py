@@ -14,6 +14,7 @@ from fedkit.fedvalue.baselines import (
     ensemble,
     explain,
     party_values,
+    ross,
     train,
     vfps_scores,
 )
@@ -116,3 +117,14 @@ def test_groups_cover_everybody():
         assert len(groups) >= 3
         assert np.bitwise_or.reduce(groups) == 0b1111
         assert min(groups) > 0
+
+
+def test_vfps_is_the_mean_of_the_groups_of_a_party_on_standardised_columns():
+    rng = np.random.default_rng(0)
+    y = np.repeat([0, 1, 2], [20, 20, 1])  # one row of a label has no neighbour, and is left out
+    parties = [rng.normal(size=(41, 1)) + y[:, None], 100 * rng.normal(size=(41, 2))]
+    z = [(p[:40] - p[:40].mean(axis=0)) / p[:40].std(axis=0) for p in parties]
+    told = {1: ross(z[0], y[:40]), 2: ross(z[1], y[:40]), 3: ross(np.hstack(z), y[:40])}
+    drawn = draw_groups(2, 6, 4)
+    expected = [np.mean([told[g] for g in drawn if g >> i & 1]) for i in (0, 1)]
+    np.testing.assert_allclose(vfps_scores(parties, y, groups=6, seed=4), expected, atol=1e-9)

@@ -420,3 +420,18 @@ def test_many_parties_are_sampled(correction):
         by_default = mshapley_cmi(None, y, parties)
         assert not by_default.exact
         assert by_default.standard_errors.max() > 0
+
+
+def test_errors_of_sampled_values_are_those_of_their_mean():
+    """Beside the spread of the values over seeds: an error too large would hide any difference."""
+    x, y, parties = noisy(1, 60)
+    runs = [
+        mshapley_cmi(x, y, parties, correction="permutation", seed=seed,
+                     estimator=fk.PermutationSampling(walks=20))
+        for seed in range(40)
+    ]  # fmt: skip
+    values, errors = (
+        np.array([getattr(run, name) for run in runs])[:, :2]
+        for name in ("values", "standard_errors")
+    )
+    assert np.sqrt((errors**2).mean(axis=0)) == pytest.approx(values.std(axis=0, ddof=1), rel=0.5)

@@ -28,6 +28,7 @@ from fedkit.fedvalue.protocol.secure import (
     count_securely,
     parties_of,
 )
+from fedkit.fedvalue.protocol.verification import check_consistency
 from fedkit.streams import Streams
 
 KEY = bytes(range(32))
@@ -689,3 +690,51 @@ def test_best_bet_passes_as_often_as_computed():
     rate = deceived("best bet", 200, duplications=(2, 4), **PRINTED_TABLE)
     # the largest count must be the same cell twice; artificial IDs now and then change that
     assert 0.2 < rate <= 1 / 3 + 0.08
+
+
+# ------------------------------------------------------------------- what is drawn
+
+
+def opened(party, job, order):
+    """What a party sends for a job, and what it tells the task party of it."""
+    upload = party.upload(job, order)
+    report = crypto.unseal(upload.sealed, party._key, "report", job, party.name)
+    return upload, Report.from_bytes(report)
+
+
+@pytest.fixture
+def large_party():
+    return parties_of(random_codes(300, (3, 2, 30)), seed=0)[1][0]
+
+
+def test_row_tokens_tell_neither_copies_nor_artificial_ids(large_party):
+    _, report = opened(large_party, "j", Order(4, 60))
+    made, held = np.sort(report.artificial), report.cells
+    assert np.ptp(made) > 0.8 * len(held)  # they are not one block
+    real = np.setdiff1d(np.flatnonzero(held >= 0), made)
+    assert np.mean(held[real][1:] == held[real][:-1]) < 0.7  # copies do not follow each other
+
+
+def test_numbers_of_cells_their_tokens_and_padding_are_drawn(large_party):
+    assert not (np.diff(large_party.levels) > 0).all()
+    order = Order(2, 3, tokens="cell")
+    sent = [opened(large_party, f"job {k}", order) for k in range(12)]
+    assert not np.array_equal(sent[0][1].cells, sent[1][1].cells)
+    padded = [len(upload.ids) - (2 * large_party.n_rows + 3) for upload, _ in sent]
+    assert min(padded) < roles.PADDING / 2 < max(padded)
+    upload, report = sent[int(np.argmax(padded))]
+    private = np.bincount(upload.tokens, minlength=large_party.n_cells) - report.margin
+    assert (private > 0).sum() > 0.8 * large_party.n_cells  # in all cells, not in one
+
+
+def test_iterations_have_other_numbers_of_copies():
+    for seed in range(4):
+        parties = parties_of(random_codes(20), seed=seed, iterations=3, duplications=(2, 4))
+        assert sorted(count_here(*parties).duplications) == [2, 3, 4]
+
+
+def test_iterations_must_agree_in_their_cells_too():
+    cells, counts = np.array([[0, 0], [1, 1]]), np.array([3, 4])
+    check_consistency((cells, counts), (cells.copy(), counts.copy()), 2)
+    with pytest.raises(CheatingDetected, match="consistency"):
+        check_consistency((cells * [1, 2], counts), (cells, counts), 2)

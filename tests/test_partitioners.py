@@ -247,3 +247,26 @@ def test_refill_takes_from_the_largest():
     parts = [np.arange(6), np.arange(6, 10), np.empty(0, dtype=np.int64)]
     filled = fill_empty(parts, "refill", R(0), min_size=2)
     assert [len(p) for p in filled] == [4, 4, 2]
+
+
+@pytest.mark.parametrize("alpha", [0.5, 4.0])
+def test_shares_of_a_quantity_skew_vary_as_dirichlets_do(alpha):
+    rng, labels = np.random.default_rng(1), np.zeros(4000, dtype=np.int64)
+    draws = [QuantitySkew(alpha).split(labels, 5, rng) for _ in range(300)]
+    shares = np.array([[len(part) / 4000 for part in draw] for draw in draws])
+    assert shares.var() == pytest.approx(0.2 * 0.8 / (5 * alpha + 1), rel=0.15)
+
+
+def test_blocks_keep_the_most_even_of_twenty_draws(monkeypatch):
+    drawn, plain = [], Dirichlet._by_class
+    monkeypatch.setattr(
+        Dirichlet, "_by_class", lambda self, *rest: drawn.append(plain(self, *rest)) or drawn[-1]
+    )
+    labels = np.repeat(np.arange(5), 100)
+    parts = Dirichlet(0.05, by="blocks").split(labels, 10, np.random.default_rng(0))
+    least = [min(sum(map(len, pieces)) for pieces in draw) for draw in drawn]
+    assert len(drawn) == 20
+    assert max(least) > least[0]
+    line = np.concatenate([piece for pieces in drawn[int(np.argmax(least))] for piece in pieces])
+    for part, expected in zip(parts, np.array_split(line, 10), strict=True):
+        np.testing.assert_array_equal(part, np.sort(expected))

@@ -527,3 +527,8 @@ def test_a_score_that_is_none_is_refused():
         estimate(RIGHT, ProxySampling(score=share_right), 36)
     with pytest.raises(ValueError, match="2 sizes for 6 players"):
         estimate(GAME, ProxySampling(sizes=[1.0, 2.0]), 40)
+
+
+def test_spread_of_a_proxys_parts_is_that_of_all_players_and_strata():
+    squares = np.array([[[0.0], [1.0]], [[0.0], [3.0]]])
+    np.testing.assert_allclose(proxysampling._spread(squares), [[0.5], [1.5]])

@@ -404,3 +404,9 @@ def test_manifest_and_stamp_tell_how_and_never_where() -> None:
     assert getpass.getuser() not in text or len(getpass.getuser()) < 5
     assert str(Path.home()) not in text
     assert "/" not in table.to_string()
+
+
+def test_a_record_ahead_of_its_golden_run_is_of_a_newer_checkout() -> None:
+    one = Cell("paper", "fedms", "table1", {"method": "fedavg"}, (0,))
+    with pytest.raises(records.NewerRecordError, match=r"ahead of this checkout in run\.fedavg"):
+        records.Record(one, (), {"behaviour": {"run.fedavg": 10**6}}).stale()

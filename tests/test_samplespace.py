@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import torch
 from rounding import assert_same_answers, assert_trained_alike
+from test_federation import MLP, toy
 
 import fedkit as fk
 from fedkit.federated import sample_space as samplespace
@@ -91,3 +92,10 @@ def test_a_path_that_cannot_serve_is_refused(clients):
     local, sizes = fk.LocalSGD(lr=0.1, momentum=0.9), np.ones((1, 1, 4), dtype=int)
     with pytest.raises(ValueError, match="needs linear layers and plain SGD"):
         train_with_sizes(clients, network(clients), local, sizes, path="samples")
+
+
+def test_a_model_that_overflows_answers_with_the_first_class():
+    f = toy()
+    wild, everybody = fk.LocalSGD(lr=1e30, batch_size=4), f.sizes[None, None].repeat(3, 1)
+    reached = train_with_sizes(f, MLP, wild, everybody, device="cpu")
+    assert reached[0, -1] == pytest.approx(float((f.y_test == 0).double().mean()))

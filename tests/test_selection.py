@@ -179,3 +179,12 @@ def test_an_oracle_keeps_its_favourites_and_excludes_the_others():
 def test_bad_settings(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_fedemd_adds_differences_up_over_the_classes():
+    """With three classes half the sum is the largest difference, and tells no norm."""
+    labels = np.array([[4, 4, 0, 0], [0, 0, 4, 4], [9, 0, 1, 0], [1, 1, 1, 5]])
+    clients = ClientTable.new(labels.sum(axis=1), labels)
+    own = labels / labels.sum(axis=1, keepdims=True)
+    gaps = np.abs(own - labels.sum(axis=0) / labels.sum()).sum(axis=1)
+    np.testing.assert_allclose(FedEMD().logits(clients), gaps / gaps.max())

@@ -87,3 +87,8 @@ def test_least_core_leaves_nobody_worse_off_than_its_deficit(seed):
 def test_bad_input_is_refused(call, match):
     with pytest.raises(ValueError, match=match):
         call()
+
+
+def test_of_many_least_cores_the_smallest_payments_are_taken():
+    found = least_core(unanimity(3, [0, 1]))
+    np.testing.assert_allclose(found.values, [0.5, 0.5, 0], atol=1e-7)

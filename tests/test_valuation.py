@@ -7,9 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy import stats
 
 import fedkit as fk
-from fedkit.estimators import PermutationSampling, estimate
+from fedkit.estimators import PermutationSampling, estimate, settled
+from fedkit.estimators.base import ContrastAccumulator, MeanAccumulator
 from fedkit.games import random_unanimity_sum
 from fedkit.games.valuation import Valuation
 
@@ -149,3 +151,54 @@ def test_a_valuation_draws_itself():
     assert [len(bar) == 2 and np.isfinite(bar).all() for bar in bars] == [False, False, True]
     many = estimate(random_unanimity_sum(4, 8, 1, 3), PermutationSampling(walks=20))
     assert len(many.plot().containers) == 3
+
+
+def test_intervals_have_their_level_and_rankings_their_output():
+    values = np.array([[1.0, 5.0], [2.0, 4.0]])
+    freedom = np.full((2, 2), 4.0)
+    v = Valuation(values, np.ones((2, 2)), 9, 9, "x", degrees_of_freedom=freedom)
+    np.testing.assert_allclose(v.interval(0.8)[1] - v.values, stats.t.ppf(0.9, 4))
+    assert (v.ranking(0).tolist(), v.ranking(1).tolist()) == ([1, 0], [0, 1])
+
+
+def test_neighbours_are_settled_when_their_errors_say_so():
+    def found(errors, freedom=50.0):
+        values, each = np.array([3.0, 1.0, 0.0]), np.full(3, freedom)
+        return Valuation(values, np.array(errors), 9, 9, "x", degrees_of_freedom=each)
+
+    # 1.96 sqrt(a^2 + b^2) beside gaps of 2 and 1
+    told = [settled()(found(e)) for e in ([0.7, 0.7, 0.1], [0.7, 0.35, 0.35], [0.7, 0.37, 0.37])]
+    assert told == [False, True, False]
+    assert not settled()(found([0.1] * 3, np.nan))  # too few walks for an interval
+
+
+def test_the_mean_variance_of_the_players_counts_as_six_samples_where_it_is_larger():
+    samples = np.zeros((12, 2))
+    samples[:, 1] = np.arange(12.0)
+    walks = MeanAccumulator()
+    walks.add(samples)
+    own = np.array([0.0, samples[:, 1].var(ddof=1)])
+    borrowed = (11 * own + 6 * own.mean()) / 17
+    np.testing.assert_allclose(walks.standard_errors(), np.sqrt(np.maximum(own, borrowed) / 12))
+
+
+def test_the_mean_variance_of_all_sides_counts_as_six_coalitions_on_each():
+    rows = np.zeros((16, 2), dtype=bool)
+    rows[:4, 0] = rows[::2, 1] = True
+    utilities = np.where(rows[:, 0], 5.0, np.arange(16.0))  # no spread where player 0 is in
+    draws = ContrastAccumulator(2)
+    draws.add(rows, utilities)
+    sides = [[utilities[side[:, i]] for i in (0, 1)] for side in (~rows, rows)]
+    squares = np.array([[((x - x.mean()) ** 2).sum() for x in side] for side in sides])
+    counts = np.array([[len(x) for x in side] for side in sides])
+    pooled = squares.sum() / (counts - 1).sum()
+    expected = ((squares + 6 * pooled) / (counts + 5) / counts).sum(axis=0)
+    np.testing.assert_allclose(draws.standard_errors(), np.sqrt(expected))
+
+
+def test_a_player_of_few_draws_on_one_side_has_no_interval():
+    rows = np.zeros((24, 2), dtype=bool)
+    rows[:4, 0] = rows[::2, 1] = True
+    draws = ContrastAccumulator(2)
+    draws.add(rows, np.arange(24.0))
+    assert np.isnan(draws.degrees_of_freedom()).tolist() == [True, False]

@@ -889,3 +889,20 @@ def test_every_claim_finds_the_record_of_its_cell_and_no_other(tmp_path):
     ours = [name for name in rows.index if name.split(".")[1] in blocks]
     assert len(ours) == 288 + 36 * 3 + 72 + 12 + 7
     assert (rows.loc[ours, "verdict"] != NOT_ATTEMPTED).all()
+
+
+# ------------------------------------------------------------------- levels
+
+
+def test_a_verdict_is_at_the_level_of_its_claim():
+    def ordering(differences, **more):
+        return judge_ordering(differences, None, sign=1, margin=1.0, **more).verdict
+
+    big, small = np.array([0.9, 1.0, 1.1]), np.array([0.2, 1.0, 1.6])  # p is 0.0033, and 0.15
+    assert [ordering(big, level=v) for v in (0.99, 0.999)] == [REPRODUCED, INCONCLUSIVE]
+    assert [ordering(small, level=v) for v in (0.8, 0.95)] == [REPRODUCED, INCONCLUSIVE]
+    assert ordering(big - 0.97, p_value=0.001) == INCONCLUSIVE  # the interval counts as well
+    x = 70 + np.array([-0.3, 0.0, 0.3])
+    for level, verdict in ((0.95, REPRODUCED), (0.99, INCONCLUSIVE)):
+        judged = judge_value(x, 70.0, margin=1.5, paper_seeds=3, level=level)
+        assert judged.verdict == verdict
