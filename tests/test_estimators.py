@@ -27,6 +27,7 @@ from fedkit.estimators import (
     settled,
 )
 from fedkit.estimators.design import PairedDesign
+from fedkit.estimators.lockstep import RunningMeans
 from fedkit.games import (
     FunctionGame,
     MemoGame,
@@ -487,3 +488,13 @@ def test_gtg_shapley_makes_its_first_walks_however_soon_they_agree():
     """Of an additive game all walks agree: it asks for more than 30 all the same."""
     ten = FunctionGame(10, lambda rows: rows @ np.arange(1.0, 11))
     assert estimate(ten, GTGShapley(0.0, 0.0)).info["walks"] == 40
+
+
+def test_change_of_running_means_is_that_of_the_worst_output():
+    means = RunningMeans(2)
+    walks = np.array([[[1.0, 2.0], [4.0, 1.0]], [[1.0, 4.0], [4.0, 3.0]]])
+    means.add(list(walks))
+    then, now = walks[0], walks.mean(axis=0)
+    relative = np.abs(then - now) / now  # none for the first output
+    assert means.change(1) == pytest.approx(relative.mean(axis=0)[1])
+    assert relative.mean(axis=0)[0] == 0

@@ -11,6 +11,7 @@ from test_selection import agrees
 
 import fedkit as fk
 import fedkit.methods.fedms as module
+from fedkit.estimators.lockstep import RunningMeans
 from fedkit.federated.rounds import Plan, run
 from fedkit.federated.selection import ClientTable
 from fedkit.games.valuation import Valuation
@@ -299,3 +300,19 @@ def test_a_coreset_discarded_in_every_round_leaves_the_model_alone(monkeypatch):
 def test_the_threshold_is_that_of_the_round_itself():
     rule = Accumulate(tolerance=(3.0, 0.1), rounds=11, against="kept")
     assert kept(rule, (1, 0.80), (2, 0.782)) == [True, False]  # 1.5 points in round 2, 2.1 before
+
+
+def test_values_have_converged_when_the_last_means_are_near_the_newest():
+    """Eq. 11 by hand: relative distances over clients and the last means, weighted by class."""
+    walks = np.random.default_rng(0).uniform(1, 2, size=(4, 3, 2))
+    beta = np.array([0.3, 0.7])
+    phi = RunningMeans(2)
+    phi.add(list(walks))
+    means = [walks[:k].mean(axis=0) @ beta for k in (2, 3, 4)]
+    apart = [abs(then[i] - means[2][i]) / means[2][i] for then in means[:2] for i in range(3)]
+    for factor, converged in ((0.99, False), (1.01, True)):
+        estimator = MaverickGTG(convergence=factor * float(np.mean(apart)), last=2)
+        assert estimator._converged(phi, beta) is converged
+    few = RunningMeans(4)
+    few.add(list(walks))
+    assert not MaverickGTG(convergence=9.0, last=4)._converged(few, beta)

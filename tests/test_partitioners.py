@@ -270,3 +270,16 @@ def test_blocks_keep_the_most_even_of_twenty_draws(monkeypatch):
     line = np.concatenate([piece for pieces in drawn[int(np.argmax(least))] for piece in pieces])
     for part, expected in zip(parts, np.array_split(line, 10), strict=True):
         np.testing.assert_array_equal(part, np.sort(expected))
+
+
+def test_blocks_are_of_ten_clients_and_as_many_images(monkeypatch):
+    drawn, plain = [], Dirichlet._by_class
+
+    def by_class(self, labels, pool, members, rng):
+        drawn.append((members, len(pool)))
+        return plain(self, labels, pool, members, rng)
+
+    monkeypatch.setattr(Dirichlet, "_by_class", by_class)
+    labels = np.repeat(np.arange(5), 100)
+    Dirichlet(100.0, by="blocks").split(labels, 25, np.random.default_rng(0))
+    assert set(drawn) == {(9, 180), (8, 160)}
