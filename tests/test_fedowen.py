@@ -206,6 +206,12 @@ def test_sensitivity_varies_one_setting_at_a_time():
     assert table.gain.tolist() == pytest.approx([2, 2, 9])
     assert table.fedavg.tolist() == pytest.approx([11, 16, 11])
     assert (table.seeds == 3).all()
+    other = records.replace({"method": {"fedavg": "uniform"}})
+    other = other[(other.method != "uniform") | (other.seed < 2) | (other.lr == 0.1)]
+    table = tables.sensitivity(other, ["lr", "c"], {"lr": 0.1, "c": 0.5}, "uniform")
+    assert table.gain.tolist() == pytest.approx([2, 2, 9])
+    assert table.seeds.tolist() == [3, 2, 3]
+    assert table.fedavg.isna().all()
 
 
 def test_a_run_that_ends_in_nan_says_so():

@@ -42,7 +42,10 @@ gains = overviews.gains
 
 
 def sensitivity(
-    frame: pd.DataFrame, fields: Sequence[str], defaults: Mapping[str, Any]
+    frame: pd.DataFrame,
+    fields: Sequence[str],
+    defaults: Mapping[str, Any],
+    rival: str = "fedavg",
 ) -> pd.DataFrame:
     """One row per setting that the paper does not give: methods, and their paired difference.
 
@@ -50,8 +53,8 @@ def sensitivity(
     time, and of ``table1`` for the defaults.
 
     Index (setting, value), our choices first; columns fedavg, fedowen, random-values, uniform
-    (means; NaN without a record), gain, low, high (FedOwen minus FedAvg, paired by seed, 95%) and
-    seeds.
+    (means; NaN without a record), gain, low, high (FedOwen minus its rival, paired by seed, 95%)
+    and seeds.
     """
     shown = ["fedavg", "fedowen", "random-values", "uniform"]
     rows: dict[tuple[str, str], dict[str, float]] = {}
@@ -61,8 +64,8 @@ def sensitivity(
         varied = kept[kept[name] != defaults[name]].groupby(name) if name else [("", kept)]
         for value, group in varied:
             wide = group.pivot_table(index="seed", columns="method", values="value")
-            wide = wide.dropna(subset=["fedavg", "fedowen"]).reindex(columns=shown)
-            cut = paired_interval(wide["fedowen"] - wide["fedavg"])
+            wide = wide.reindex(columns=shown).dropna(subset=[rival, "fedowen"])
+            cut = paired_interval(wide["fedowen"] - wide[rival])
             rows[name or "our choice", str(value)] = {
                 **wide.mean(), "gain": cut.mean, "low": cut.low, "high": cut.high, "seeds": cut.n,
             }  # fmt: skip
