@@ -24,7 +24,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-#: what the steps need of ``FEDKIT_DATA``; MNIST, FashionMNIST and the letters are 57 MB together
+#: what the steps need of ``FEDKIT_DATA``; MNIST, FashionMNIST and the letters are 55 MiB together
 DATA = {
     "fedowen": ("MNIST/raw", "FashionMNIST/raw"),
     "fedccea": ("MNIST/raw", "EMNIST-subset/raw"),

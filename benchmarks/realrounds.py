@@ -26,7 +26,7 @@ import numpy as np
 import fedkit as fk
 from benchmarks.estimators import BUDGETS, saturating, version
 from fedkit.atomic import write_text
-from fedkit.intervals import Interval, mean_interval
+from fedkit.intervals import geometric_mean
 
 RECORD = Path(__file__).parents[1] / "results" / "realrounds.json"
 SEEDS = 5
@@ -152,9 +152,10 @@ def peers() -> dict[str, Run]:
 
 
 def ours() -> dict[str, Run]:
-    """Return our estimators: with all that a round shows, without margins, as the peers, unbiased.
+    """Return our estimators, three times the proxies.
 
-    Peers see utilities alone; sizes tell a proxy how updates are averaged.
+    They see all that a round shows; no margins, but sizes, which tell how updates are averaged; and
+    utilities alone, as the peers.
     """
 
     def run(make: Callable[[np.ndarray], Any]) -> Run:
@@ -230,15 +231,6 @@ def ratios(rows: list[dict[str, Any]]) -> dict[tuple[str, int], float]:
     return result
 
 
-def geometric_mean(ratios: dict[str, float]) -> Interval:
-    """Geometric mean of ratios, with the interval of their federations' mean logarithms."""
-    logs: dict[str, list[float]] = {}
-    for game, ratio in ratios.items():
-        logs.setdefault(game.split(",")[0], []).append(float(np.log(ratio)))
-    i = mean_interval([np.mean(part) for part in logs.values()])
-    return Interval(*np.exp([i.mean, i.low, i.high]).tolist(), i.n)
-
-
 def show(title: str, rows: list[dict[str, Any]]) -> None:
     """Print errors with their standard errors over seeds, and geometric means of the ratios.
 
@@ -262,7 +254,10 @@ def show(title: str, rows: list[dict[str, Any]]) -> None:
     for budget in BUDGETS:
         here = {game: ratio for (game, b), ratio in found.items() if b == budget}
         if here:
-            mean = geometric_mean(here)
+            parts: dict[str, list[float]] = {}
+            for game, ratio in here.items():
+                parts.setdefault(game.split(",")[0], []).append(ratio)
+            mean = geometric_mean([geometric_mean(part).mean for part in parts.values()])
             below = sum(ratio <= 0.5 for ratio in here.values())
             print(
                 f"{budget:5d}: ratio {mean.text()} to the best peer (geometric mean over "

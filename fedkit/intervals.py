@@ -13,8 +13,8 @@ from scipy import stats
 
 __all__ = [
     "NONPARAMETRIC_FROM", "Interval", "bounded_interval", "difference_half_width", "finite",
-    "holm", "kendalls_tau", "kendalls_w", "mean_interval", "paired_interval", "paired_p_value",
-    "settled", "slopes",
+    "geometric_mean", "holm", "kendalls_tau", "kendalls_w", "mean_interval", "paired_interval",
+    "paired_p_value", "settled", "slopes",
 ]  # fmt: skip
 
 FloatArray = npt.NDArray[np.float64]
@@ -85,6 +85,12 @@ def mean_interval(values: npt.ArrayLike, level: float = 0.95) -> Interval:
         return Interval(mean, math.nan, math.nan, 1)
     half = float(stats.t.ppf((1 + level) / 2, n - 1) * x.std(ddof=1) / math.sqrt(n))
     return Interval(mean, mean - half, mean + half, n)
+
+
+def geometric_mean(values: npt.ArrayLike, level: float = 0.95) -> Interval:
+    """Geometric mean of positive numbers, such as ratios, with Student's interval of their logs."""
+    i = mean_interval(np.log(np.asarray(values, dtype=np.float64)), level)
+    return Interval(math.exp(i.mean), math.exp(i.low), math.exp(i.high), i.n)
 
 
 def bounded_interval(

@@ -92,7 +92,7 @@ seeds = st.integers(0, 10**6)
 # --- budgets ----------------------------------------------------------------------------------
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     st.sampled_from(ALL),
     st.integers(1, 7),
@@ -445,7 +445,7 @@ def test_what_an_own_estimator_does_wrong_names_its_class(asked, added, words):
 # --- axioms -----------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.sampled_from(WALKING), st.integers(1, 6), seeds)
 def test_a_null_player_gets_exactly_nothing(estimator, n, seed):
     table = random_table(n, seed)

@@ -69,7 +69,7 @@ def by_the_printed_sums(x_d, x_coalition, x_t, y):
     return total / n
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(tables(least=3))
 def test_a_marginal_contribution_is_equation_13_as_printed(data):
     x_t, y, (a, b, c) = data
@@ -92,7 +92,7 @@ def test_values_as_a_table():
     assert list(corrected.to_frame().columns)[-1] == "plugin"
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(tables())
 def test_master_aware_efficiency(data):
     x_t, y, parties = data
@@ -103,7 +103,7 @@ def test_master_aware_efficiency(data):
     assert (result.values >= -1e-12).all()
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(tables(), st.permutations([0, 1, 2]))
 def test_symmetry(data, renaming):
     """A party whose columns are another's with its values renamed is worth the same."""
@@ -113,7 +113,7 @@ def test_symmetry(data, renaming):
     assert result.values[0] == pytest.approx(result.values[-1], abs=1e-12)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(tables())
 def test_null_player(data):
     """Who adds nothing to any coalition gets 0: a constant, or a function of the task party."""
@@ -123,7 +123,7 @@ def test_null_player(data):
     assert mshapley_cmi(x_t, y, parties).values == pytest.approx(result.values[:-2], abs=1e-12)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(tables(), st.integers(1, 3))
 def test_null_duplication(data, copies):
     x_t, y, parties = data
@@ -200,7 +200,7 @@ def test_the_full_budget_is_exact_and_a_seed_repeats():
         mshapley_cmi(x_t, y, parties, budget=2)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(tables(), st.integers(1, 4))
 def test_a_table_of_counts_gives_the_same_bits(data, repeat):
     x_t, y, parties = data
@@ -291,7 +291,7 @@ def test_miller_madow_adds_half_a_cell_per_row():
     assert game.master == 0.0
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.tuples(*[st.integers(0, 1)] * 2, st.integers(0, 2)), min_size=1, max_size=6))
 def test_the_null_mean_is_the_mean_over_all_permutations(rows):
     z, x, y = np.array(rows).T

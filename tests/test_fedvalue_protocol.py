@@ -67,7 +67,7 @@ def counted(task, others, server=None):
     return dict(zip(cells, found.counts.tolist(), strict=True))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     n=st.integers(1, 40),
     levels=st.lists(st.integers(1, 4), min_size=3, max_size=5),

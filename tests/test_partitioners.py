@@ -32,7 +32,7 @@ def schemes(n_clients, n_classes):
     return found
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     labels=st.lists(st.integers(0, 6), min_size=12, max_size=120),
     n_clients=st.integers(1, 12),
@@ -177,7 +177,7 @@ def test_every_scheme_looks_at_its_pool():
             scheme.split(np.array([0.0, 1.0, 1.0]), 2, R(0))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     labels=st.lists(st.integers(0, 5), min_size=2, max_size=80).filter(
         lambda v: max(v.count(c) for c in set(v)) > 1
@@ -200,7 +200,7 @@ def test_hold_out_covers_every_class_it_can(labels, fraction, seed):
     assert len(held) <= max(1, round(fraction * len(y))) + len(set(labels))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     factor=st.floats(1e-3, 1.0),
     n_classes=st.integers(1, 12),

@@ -46,6 +46,7 @@ from fedkit.claims.tables import (
 from fedkit.datasets.tabular import TABLES
 from fedkit.intervals import (
     bounded_interval,
+    geometric_mean,
     holm,
     kendalls_tau,
     kendalls_w,
@@ -73,6 +74,10 @@ def test_intervals():
     assert wide.low < 0 < 1 < wide.high
     assert wide.within(0.0, 1.0) == replace(wide, low=0.0, high=1.0)
     assert wide.within(-9.0, 9.0) == wide
+    ratio = geometric_mean([0.5, 2.0, 4.0])
+    assert ratio.mean == pytest.approx(4 ** (1 / 3))
+    logs = stats.t.interval(0.95, 2, np.log(4) / 3, stats.sem(np.log([0.5, 2.0, 4.0])))
+    assert (ratio.low, ratio.high) == pytest.approx(np.exp(logs))
     assert math.isnan(mean_interval([5.0]).within(0, 1).low)
     d = np.random.default_rng(1).exponential(size=12)
     found = paired_interval(d)

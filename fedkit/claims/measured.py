@@ -122,8 +122,9 @@ class Lookup:
                 if math.isfinite(value) and (over is not None or seed in everywhere):
                     replicate = seed if over is None else self._settings[key][over]
                     lists.setdefault(replicate, []).append(value)
-        lack = f"{len(seeds)} of {place['of']} settings on record" if "pool" in place else ""
-        bar = self._bar(keys, swept) or (lack if len(seeds) < place.get("of", 0) else "")
+        bar = self._bar(keys, swept)
+        if not bar and len(seeds) < place.get("of", 0):
+            bar = f"{len(seeds)} of {place['of']} settings on record"
         pool = max if place.get("pool") == "max" else lambda x: math.fsum(x) / len(x)
         by_seed = {replicate: pool(lists[replicate]) for replicate in sorted(lists)}
         return _Found(by_seed, frozenset(keys), bar)
