@@ -142,6 +142,23 @@ def test_within_truncation_saves_evaluations():
     assert asked[0] > asked[1] > asked[2]
 
 
+@pytest.mark.parametrize(("within", "reached"), [(0.24, 1.0), (0.25, 1.0), (0.26, 0.5)])
+def test_a_walk_keeps_its_utility_once_the_classes_together_are_nearer_than_within(within, reached):
+    # with three of four clients one class lacks 1/2 and the other nothing: 1/4 in the mean
+    levels = np.array([[0, 0], [0.25, 1], [0.25, 1], [0.5, 1], [1, 1]])
+    game = fk.FunctionGame(4, lambda c: levels[c.sum(axis=1)])
+    v = fk.estimate(game, MaverickGTG(within=within, walks=8), seed=0)
+    assert v.values.sum(axis=0).tolist() == [reached, 1.0]
+    assert v.info["truncated"] == (8 if reached < 1 else 0)
+
+
+@pytest.mark.parametrize(("n", "walks", "most"), [(3, None, 30), (5, None, 32), (3, 7, 7)])
+def test_gtg_that_never_converges_ends_at_its_cap(n, walks, most):
+    estimator = MaverickGTG(between=0, within=0, convergence=0, walks=walks)
+    v = fk.estimate(saturating(n), estimator, seed=0)
+    assert (v.info["walks"], v.info["converged"]) == (most, False)
+
+
 def table(n=4, classes=2):
     clients = ClientTable.new(np.ones(n, dtype=int), np.ones((n, classes), dtype=int), classes)
     clients.round = 1

@@ -143,16 +143,16 @@ class Krum:
         checks.whole("malicious", self.malicious, 0)
 
     def step(self, r: Round, valuation: Valuation, clients: ClientTable) -> Tensor:
-        k, least = len(r.updates), 2 * self.malicious + 3
-        if k + r.left_out < least:
+        k, unusable, least = len(r.updates), len(r.left_out), 2 * self.malicious + 3
+        if k + unusable < least:
             raise ValueError(
-                f"round {r.index + 1} has {k + r.left_out} participants; "
+                f"round {r.index + 1} has {k + unusable} participants; "
                 f"Krum(malicious={self.malicious}) needs at least {least}: select more, or lower "
                 "malicious"
             )
         if k < 3:
             return Median().step(r, valuation, clients)
-        remaining = max(self.malicious - r.left_out, 0)
+        remaining = max(self.malicious - unusable, 0)
         apart = ((r.updates - u).double().square().sum(dim=1).sort().values for u in r.updates)
         scores = [float(row[1 : k - remaining - 1].sum()) for row in apart]  # row[0]: itself
         return r.base + r.updates[int(np.argmin(scores))]

@@ -30,7 +30,7 @@ class History:
     ----------
     rounds : list of dict
         seed, round (from 1), accuracy (test, fraction, NaN where not measured), evaluations,
-        calls, left_out (participants dropped for an unusable update), and what the probe gave.
+        calls, left_out (the clients dropped for an unusable update), and what the probe gave.
     clients : list of dict
         seed, round, client, value, standard_error, weight (NaN where the aggregation returned the
         next model).

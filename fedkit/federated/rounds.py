@@ -339,7 +339,7 @@ class _Run:
             accuracy = float(replicate.test.utilities(replicate.model[None])[0])
         row = {"seed": replicate.seed, "round": t, "accuracy": accuracy}
         probed = self.probe(r, v) if self.probe is not None else {}
-        own = {"left_out": r.left_out, "last": last}
+        own = {"left_out": [*r.left_out], "last": last}
         if taken := sorted({*probed} & {*row, *own, "evaluations", "calls"}):
             raise ValueError(f"probe returned {taken}, which the history has; choose other names")
         more = {name: np.asarray(value).tolist() for name, value in probed.items()}

@@ -59,8 +59,8 @@ class Round:
         How a coalition's updates are averaged.
     streams : Streams
         Random streams of this round.
-    left_out : int
-        Participants that were selected and whose update was not usable (:meth:`finite`).
+    left_out : tuple of int
+        Clients that were selected and whose update was not usable (:meth:`finite`).
     """
 
     index: int
@@ -73,7 +73,7 @@ class Round:
     local: LocalSGD
     weighting: Literal["size", "uniform"]
     streams: Streams
-    left_out: int = 0
+    left_out: tuple[int, ...] = ()
 
     def game(self, normalised: bool = False) -> Game:
         """The coalition game of the round: v(S) is the utility of the model of S.
@@ -113,7 +113,7 @@ class Round:
             updates=self.updates[good],
             participants=self.participants[kept],
             sizes=self.sizes[kept],
-            left_out=self.left_out + int((~kept).sum()),
+            left_out=(*self.left_out, *self.participants[~kept].tolist()),
         )
 
 

@@ -230,16 +230,17 @@ class Valued(Strategy):
         if not read:
             return self.inner.aggregate_train(server_round, errors)
         ids, good, updates, sizes = zip(*sorted(read, key=lambda item: item[0]), strict=True)
+        unusable = np.setdiff1d([self._of(m) for m, _, _ in answers], ids)
         r = Round(
             server_round - 1, self.evaluator.arch, self._base, torch.stack(updates), np.array(ids),
             np.array(sizes), self.evaluator, self.local, self.weighting,
-            self._stream(server_round), left_out=len(answers) - len(read),
+            self._stream(server_round), left_out=tuple(unusable.tolist()),
         )  # fmt: skip
         valuations = self.value.value([r])
         check_values(self.value, valuations, [r], self.outputs)
         (valuation,) = valuations
         table.counts[r.participants] += 1
-        table.missed[np.setdiff1d([self._of(m) for m, _, _ in answers], ids)] += 1
+        table.missed[unusable] += 1
         self.remember(table, r.participants, valuation)
 
         weights = np.full(len(good), np.nan)
@@ -257,7 +258,7 @@ class Valued(Strategy):
             row["last"] = False
         self.history.add(
             {"seed": self.streams.seed, "round": server_round, "accuracy": accuracy},
-            r.participants, valuation, weights, left_out=r.left_out, last=True,
+            r.participants, valuation, weights, left_out=[*r.left_out], last=True,
         )  # fmt: skip
         self.history.models = model[None]
         return arrays, metrics
