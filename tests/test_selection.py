@@ -134,11 +134,12 @@ def test_running_values():
     np.testing.assert_allclose(clients.values[:2], [2.0, 1.5])
 
 
-def test_s_fedavg_samples_with_the_softmax():
+@pytest.mark.parametrize("scale", [1.0, 2.5])
+def test_s_fedavg_samples_with_the_softmax(scale):
     clients = table(counts=(1, 1, 0, 0, 1), values=(1.0, 2.0, 7.0, 0.0, -0.5))
     logits = np.array([1.0, 2.0, 0.2, -np.inf, -0.5])  # client 2 was never asked: 1 / n
-    p = np.exp(logits) / np.exp(logits).sum()
-    assert agrees(SFedAvg(), clients, p)
+    p = np.exp(scale * logits) / np.exp(scale * logits).sum()
+    assert agrees(SFedAvg(scale), clients, p)
 
 
 def test_greedyfed_asks_everybody_once_then_the_best():

@@ -132,15 +132,25 @@ class RunningValue:
 
 @dataclass(frozen=True)
 class SFedAvg:
-    """Sample with ``softmax(phi)`` (Nagalapatti & Narayanam 2021); see :class:`RunningValue`.
+    """Sample with ``softmax(scale phi)`` (Nagalapatti & Narayanam 2021); see :class:`RunningValue`.
 
     A client that was never selected has phi = 1 / n.
+
+    Parameters
+    ----------
+    scale : float
+        1 for values of an accuracy in [0, 1]; 100 takes them in percent, as FedMS's scores are.
     """
+
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        real("scale", self.scale, 0.0)
 
     def select(self, clients: ClientTable, k: int, rng: np.random.Generator) -> IntArray:
         pool = clients.available
         phi = np.where(clients.counts > 0, clients.values, 1 / len(clients.sizes))
-        return sample_by_score(pool, phi[pool], k, rng)
+        return sample_by_score(pool, self.scale * phi[pool], k, rng)
 
 
 @dataclass(frozen=True)

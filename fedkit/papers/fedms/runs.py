@@ -32,6 +32,7 @@ from fedkit.learning.architectures import build
 from fedkit.learning.evaluation import Evaluator
 from fedkit.learning.training import LocalSGD
 from fedkit.methods import selection_baselines as baselines
+from fedkit.methods.cgsv import ShuffledValues
 from fedkit.methods.fedms import (
     FedMS,
     MaverickGTG,
@@ -52,6 +53,7 @@ from fedkit.streams import Streams
 
 IntArray = npt.NDArray[np.int64]
 Scores = dict[str, npt.NDArray[np.float64]]
+Named = Literal["accuracy", "negative_loss", "class_accuracy"]
 
 
 def adversaries_of(s: Setting, n_classes: int) -> Adversaries:
@@ -96,7 +98,9 @@ def strategy(s: Setting, n_classes: int) -> Strategy:
         return replace(fedms(s).strategy(n_classes, s.rounds), select=_FromTheStart())
     mavericks = tuple(range(s.mavericks))
     bad = tuple(range(s.clients, s.everybody))
-    gtg = Estimated(GTGShapley(), count="distinct", normalised=False)
+    gtg = partial(Estimated, count="distinct", normalised=False)
+    first = RunningValue(s.sv_alpha, "first")
+    exact, running = Exact(normalised=False), RunningValue(s.sv_alpha)
     rows: dict[str, tuple[Selection, ValuePolicy, Aggregation, Any]] = {
         "fedavg": (UniformSelection(), NoValue(), SizeWeighted(), keep_latest),
         "fedprox": (UniformSelection(), NoValue(), SizeWeighted(), keep_latest),
@@ -104,11 +108,14 @@ def strategy(s: Setting, n_classes: int) -> Strategy:
             baselines.PowerOfChoice(s.poc_decay), NoValue(), UniformWeights(), keep_latest,
         ),
         "fedemd": (baselines.FedEMD(s.emd_beta), NoValue(), SizeWeighted(), keep_latest),
-        "s-fedavg": (
-            baselines.SFedAvg(), Exact(normalised=False), SizeWeighted(), RunningValue(s.sv_alpha),
+        "s-fedavg": (baselines.SFedAvg(), exact, SizeWeighted(), running),
+        "s-fedavg-percent": (baselines.SFedAvg(100), exact, SizeWeighted(), running),
+        "s-fedavg-shuffled": (
+            baselines.SFedAvg(100), ShuffledValues(exact), SizeWeighted(), running,
         ),
-        "greedyfed": (
-            baselines.GreedyFed(), gtg, SizeWeighted(), RunningValue(s.sv_alpha, "first"),
+        "greedyfed": (baselines.GreedyFed(), gtg(GTGShapley()), SizeWeighted(), first),
+        "greedyfed-loss": (
+            baselines.GreedyFed(), gtg(GTGShapley(1e-4, 1e-4)), SizeWeighted(), first,
         ),
         "oracle": (baselines.Oracle(mavericks, bad), NoValue(), SizeWeighted(), keep_latest),
     }  # fmt: skip
@@ -174,7 +181,7 @@ def simulate(
     federations: Sequence[Federation],
     seeds: Sequence[int],
     *,
-    utility: Literal["accuracy", "class_accuracy"] | None = None,
+    utility: Named | None = None,
     **options: Any,
 ) -> History:
     """Run the federations of a setting, one per seed, in lockstep.
@@ -185,11 +192,13 @@ def simulate(
     n_classes = federations[0].n_classes
     how: dict[str, Any] = {s.local: s.local_rounds}
     proximal = s.mu if s.method == "fedprox" else 0.0
+    by_loss = s.method == "greedyfed-loss"
+    own: Named = "class_accuracy" if classwise(s) else "negative_loss" if by_loss else "accuracy"
     plan = Plan(
         rounds=s.rounds,
         participants=s.participants,
         local=LocalSGD(lr=s.lr, batch_size=s.batch_size, proximal=proximal, **how),
-        utility=utility or ("class_accuracy" if classwise(s) else "accuracy"),
+        utility=utility or own,
         evaluate_every=s.evaluate_every,
     )
     attack = adversaries_of(s, n_classes).attack if s.adversaries else None
@@ -204,7 +213,7 @@ def reward_probe(s: Setting) -> Probe:
     def probe(r: Round, v: Valuation) -> dict[str, float]:
         kinds = {"maverick": r.participants < s.mavericks}
         kinds["other"] = ~kinds["maverick"] & (r.participants < s.clients)
-        if s.method in ("s-fedavg", "greedyfed"):
+        if s.method in ("s-fedavg", "s-fedavg-percent", "greedyfed"):
             paid = 100 * v.values
         elif classwise(s) and not v.info.get("initial"):
             paid = rewards(v) * (100 if fedms(s).units == "fraction" else 1)

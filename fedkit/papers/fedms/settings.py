@@ -19,7 +19,10 @@ from fedkit.papers.common import blocks
 PAPER_METHODS = ("fedavg", "fedprox", "poc", "fedemd", "s-fedavg", "greedyfed", "fedms")
 VARIANTS = ("fedms-printed", "fedms-fraction", "fedms-kept")
 CONTROLS = ("uniform-coreset", "oracle")
-METHODS = PAPER_METHODS + VARIANTS + CONTROLS
+#: what the unit or the utility of a rival does: S-FedAvg in percent as FedMS is, the same values
+#: dealt to the participants at random (its control), and GreedyFed by the loss, as in its own code
+RIVALS = ("s-fedavg-percent", "s-fedavg-shuffled", "greedyfed-loss")
+METHODS = PAPER_METHODS + VARIANTS + CONTROLS + RIVALS
 #: gamma of the Dirichlet split by scenario
 SCENARIOS = {"dir10": 10.0, "dir1": 1.0, "dir0.1": 0.1}
 KINDS = ("LabelFlip", "RandomData", "RandomUpdate", "FreeRider")
@@ -152,13 +155,16 @@ TINY = tuned(replace(_DIGITS, rounds=4, scenario="dir1", evaluate_every=1, last_
 
 
 def table1(profile: str) -> list[Setting]:
-    """Every method in every scenario and reading."""
+    """Every method in every scenario and reading; other rivals in the usual reading alone."""
+    usual = SCALES[profile].usual()
     return [
         tuned(replace(base, method=method, scenario=scenario, local=local, owned=owned))
         for base, readings in SCALES[profile].bases.items()
         for local, owned in readings
         for scenario in SCENARIOS
         for method in METHODS
+        if method not in RIVALS
+        or (base.data, local, owned) == (usual.data, usual.local, usual.owned)
     ]
 
 
