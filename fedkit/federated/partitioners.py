@@ -110,9 +110,11 @@ class Dirichlet:
         class; one class can still carry it beyond N/n.
 
         ``"client"``: for each client, of equal sizes, its distribution of labels,
-        Dir(alpha * C * p) over C classes of frequencies p (Hsu et al. 2019).  Clients fill up in
-        random order; what the pool no longer has is drawn from the rest of a client's
-        distribution, and from the rest of the pool when nothing else is left.
+        Dir(alpha * C * p) over C classes of frequencies p, so that alpha is that of each class of
+        a balanced set, as in ``"class"``; Hsu et al. (2019) write Dir(alpha * p), and their alpha
+        is C times ours.  Clients fill up in random order; what the pool no longer has is drawn
+        from the rest of a client's distribution, and from the rest of the pool when nothing else is
+        left.
 
         ``"blocks"``: the procedure of CReFF (Shang et al. 2022, the source of FedOwen's long tail):
         capped draws in random blocks of ten clients, which are then cut into equal parts.  CReFF

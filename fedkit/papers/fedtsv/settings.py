@@ -98,6 +98,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "long updates clipped": {"even": "clip"},
     "one permutation for all": {"collusion": True},
     "Dirichlet parameter 0.1": {"gamma": 0.1},
+    "Dirichlet parameter 0.05": {"gamma": 0.05},  # 0.5 as Hsu et al. write it
     "learning rate 0.0002": {"lr": 0.0002},
     "learning rate 0.001": {"lr": 0.001},
     "learning rate 0.1": {"lr": 0.1},
