@@ -144,7 +144,8 @@ def test_claims_say_when_they_were_written():
     assert "fitted" in ms["fedms.t1.dir10.mnist.poc"].after_runs  # marked by row and column
     assert not ms["fedms.t1.dir10.mnist.fedprox"].after_runs
     assert not ms["fedms.t1.dir1.mnist.poc"].after_runs
-    line = claims_table(join(tsv, Store(Path("nowhere"))).iloc[[-1]])
+    rows = join(tsv, Store(Path("nowhere")))
+    line = claims_table(rows[rows["claim"] == "fedtsv.fluctuates.tsv"])
     assert "[after the runs: added after the runs on MNIST]" in line
 
 
@@ -271,6 +272,11 @@ def test_statistics_of_the_printed_tables():
     assert np.flatnonzero(ours < others.max(axis=0)).tolist() == [4, 26]
     assert printed_statistic(FEDOWEN, {"statistic": "columns_not_best"}) == 2
     assert printed_statistic(FEDOWEN, {"statistic": "largest_shortfall"}) == pytest.approx(0.31)
+    lowest = printed_statistic(FEDOWEN, {"statistic": "lowest_where_not_best"})
+    assert lowest == ours[[4, 26]].min()
+    column = {"scheme": "var", "measure": "accuracy", "budget": 2}
+    quoted = {"statistic": "printed_number", "table": "t5", "row": "fedvalue", "column": column}
+    assert printed_statistic(CLAIMS["fedvalue"], quoted) == 0.746  # the text has 0.750
     best = {"statistic": "columns_best", "table": "t1", "row": "fedms"}
     # not CIFAR-10 under Dir(10), MNIST under Dir(0.1)
     assert printed_statistic(CLAIMS["fedms"], best) == 4

@@ -23,30 +23,33 @@ PRINTED = "against relative table tables row column"
 """Arguments of a statistic of the printed tables."""
 
 RULES = {
-    "value": ("margin", "min_seeds level paper_seeds"),
+    "value": ("margin", "min_seeds level paper_seeds of_few"),
     "ordering": ("margin", "min_seeds level paper_seeds sign family"),
     "mean_gain": ("margin", "min_seeds level paper_seeds family"),
     "slope": ("margin sign scale", "min_seeds level"),
     "taper": ("margin sign", "min_seeds level"),
-    "at_most": ("", "min_seeds level bound limit"),
-    "at_least": ("", "min_seeds level bound limit"),
+    "at_most": ("", "min_seeds level bound limit of_few"),
+    "at_least": ("", "min_seeds level bound limit of_few"),
     "concordance": ("bound min_columns", "min_seeds level"),
     "rank_agreement": ("bound", "min_seeds level"),
     "best_share": ("bound", "min_seeds level"),
     "equal": ("rtol", "min_seeds"),
-    "never": ("", "min_seeds"),
+    "never": ("", "min_seeds paper_seeds"),
     "exact": ("tolerance", ""),
     "printed": ("statistic margin", PRINTED),
     "printed_below": ("statistic", f"bound {PRINTED}"),
     "printed_above": ("statistic", f"bound {PRINTED}"),
     "shown": ("", ""),
 }
-"""Of each rule the keys that it needs, and those that it may have."""
+"""Of each rule the keys that it needs, and those that it may have.
+
+``of_few``: a percentage of few things, so that a seed often has all of them or none.
+"""
 
 #: rules with a bound: the printed number, or one of ours
 BOUNDED = {rule for rule, keys in RULES.items() if "bound" in " ".join(keys).split()}
 
-_PLACE = "experiment metric settings pool of over sweep check methods experiments"
+_PLACE = "experiment metric settings protocol pool of over sweep check methods experiments"
 _MARKS = "after_runs by_construction"
 _SCHEMA = {
     "claims file": (
@@ -228,6 +231,9 @@ def parse_claims(text: str) -> Claims:
     for claim in claims:
         for place in claim.places():
             _check_place(claim.id, place, experiments)
+            unknown = sorted(set(place.get("protocol", {})) - set(source.get("protocol", {})))
+            if unknown:
+                raise ClaimsError(f"claim {claim.id}: the paper's protocol has no {unknown}")
     data = {name: tuple(sets) for name, sets in source.get("data", {}).items()}
     protocol = source.get("protocol", {})
     return Claims(source["paper"], protocol, data, tables, tuple(claims), experiments)

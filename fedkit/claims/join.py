@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.stats import rankdata
 
 from fedkit.claims.claim import BOUNDED, Claim, Claims
 from fedkit.claims.judge import (
@@ -24,11 +25,12 @@ from fedkit.claims.judge import (
     judge_ordering,
     judge_value,
 )
-from fedkit.claims.measured import Lookup, Numbers, numbers_of
+from fedkit.claims.measured import OF_TABLES, Lookup, Numbers, numbers_of
 from fedkit.claims.printed import printed_statistic
 from fedkit.extras import need
 from fedkit.intervals import (
     Interval,
+    bounded_interval,
     holm,
     kendalls_tau,
     kendalls_w,
@@ -55,13 +57,24 @@ COLUMNS = [
 """Columns of :func:`join`."""
 
 
-def _agreement_excluded(values: FloatArray, printed: FloatArray, claim: Claim) -> bool:
+def _of_table(claim: Claim, scores: FloatArray) -> FloatArray:
+    """Return tau, W, or the share of columns won, of mean scores [..., columns, rows]."""
+    scores = settled(scores, of=scores)
+    if claim.rule == "best_share":  # the best is better than all others, and ties none
+        return np.asarray((scores[..., 0] > scores[..., 1:].max(axis=-1)).mean(axis=-1))
+    if claim.rule == "concordance":
+        return kendalls_w(scores)
+    return np.asarray(kendalls_tau(scores, claim.ours["printed"]).mean(axis=-1))
+
+
+def _agreement_excluded(values: FloatArray, claim: Claim) -> bool:
     """Whether an order that agrees as claimed would seldom seem to agree as little as ours does.
 
-    Noise pulls tau towards 0, so that an interval of resampled seeds lies too low to exclude a
-    claim.  Instead scores on the way from ours to the printed order, with gaps as ours have less
-    what noise adds to them, are moved until they agree as claimed; to them our seeds' deviations
-    are added, drawn with replacement (a bootstrap under the claim).
+    Noise pulls tau and W towards 0, so that an interval of resampled seeds lies too low to exclude
+    a claim.  Instead scores on the way from ours to the claimed order (the printed one; of W that
+    of our mean ranks), with gaps as ours have less what noise adds to them, are moved until they
+    agree as claimed; to them our seeds' deviations are added, drawn with replacement (a bootstrap
+    under the claim).
     """
     n, mean = len(values), values.mean(axis=0)
     if n < 2:
@@ -71,43 +84,42 @@ def _agreement_excluded(values: FloatArray, printed: FloatArray, claim: Claim) -
     noise = values.var(axis=0, ddof=1).mean(axis=-1, keepdims=True) / n
     spread = ours.var(axis=-1, ddof=1, keepdims=True)
     ours *= np.sqrt(np.clip(1 - noise / np.maximum(spread, 1e-300), 0, 1))
-    ranks = np.argsort(np.argsort(printed, axis=-1), axis=-1)
+    if claim.rule == "concordance":
+        order = np.tile(rankdata(mean, axis=-1).mean(axis=0), (len(mean), 1))
+    else:
+        order = np.asarray(claim.ours["printed"], dtype=np.float64)
+    ranks = np.argsort(np.argsort(order, axis=-1), axis=-1)
     there = np.take_along_axis(np.sort(ours, axis=-1), ranks, axis=-1)
     way = np.linspace(0, 1, 101)[:, None, None]
     truths = ours + way * (there - ours)
-    agreeing = kendalls_tau(truths, printed).mean(axis=-1) >= claim.bound
+    agreeing = _of_table(claim, truths) >= claim.bound
     truth = truths[np.argmax(agreeing)] if agreeing.any() else there
     draws = np.random.default_rng(0).integers(0, n, size=(2000, n))
-    found = kendalls_tau(truth + apart[draws].mean(axis=1), printed).mean(axis=-1)
-    seen = kendalls_tau(settled(mean, of=mean), printed).mean()
-    return bool((found <= seen + 1e-9).mean() < (1 - claim.test.get("level", 0.95)) / 2)
+    found = _of_table(claim, truth + apart[draws].mean(axis=1))
+    as_little = found <= _of_table(claim, mean) + 1e-9
+    return bool(as_little.mean() < (1 - claim.test.get("level", 0.95)) / 2)
 
 
 def _interval(claim: Claim, values: FloatArray) -> Interval:
     """Return the interval of the mean; a percentage's cut to [0, 100], a probability's to [0, 1].
 
-    Of the order of rows it is the bootstrap interval, over the seeds, of their mean scores, which
-    reaches up to the bound of the claim unless :func:`_agreement_excluded`.
+    Of a percentage of few things it is exact where all seeds have all or none.  Of the order of
+    rows, and of how often a row is the best, it is the bootstrap interval, over the seeds, of their
+    mean scores; that of an order reaches up to the bound unless :func:`_agreement_excluded`.
     """
     level = claim.test.get("level", 0.95)
-    if claim.rule in ("concordance", "rank_agreement") and len(values):
-
-        def statistic(scores: FloatArray) -> FloatArray:
-            """Of mean scores [..., columns, rows]."""
-            scores = settled(scores, of=scores)
-            if claim.rule == "concordance":
-                return kendalls_w(scores)
-            return np.asarray(kendalls_tau(scores, claim.ours["printed"]).mean(axis=-1))
-
+    if claim.rule in OF_TABLES and len(values):
         draws = np.random.default_rng(0).integers(0, len(values), size=(2000, len(values)))
         ends = [(1 - level) / 2, (1 + level) / 2]
-        low, high = np.quantile(statistic(values[draws].mean(axis=1)), ends)
-        mean = float(statistic(values.mean(axis=0)))
+        low, high = np.quantile(_of_table(claim, values[draws].mean(axis=1)), ends)
+        mean = float(_of_table(claim, values.mean(axis=0)))
         low, high = min(low, mean), max(high, mean)
-        if claim.rule == "rank_agreement" and high < claim.bound:
-            printed = np.asarray(claim.ours["printed"], dtype=np.float64)
-            high = high if _agreement_excluded(values, printed, claim) else claim.bound
+        pulled = claim.rule != "best_share" and high < claim.bound
+        if pulled and not _agreement_excluded(values, claim):
+            high = claim.bound
         return Interval(mean, float(low), float(high), len(values))
+    if claim.test.get("of_few"):
+        return bounded_interval(values, 0.0, 100.0, level)
     paired = claim.against is not None or {"sweep", "pooled"} & set(claim.ours)
     interval = (paired_interval if paired else mean_interval)(values, level)
     most = 1.0 if claim.unit == "probability" else 100.0
@@ -129,10 +141,12 @@ def _judge(
     level = test.get("level", 0.95)
     if claim.rule in BOUNDED:
         at_most = rule == "at_most"
-        limit = test.get("limit")
-        return judge_bound(interval, claim.bound, at_most=at_most, limit=limit, min_seeds=least)
+        limit, strict = test.get("limit"), rule == "best_share"
+        return judge_bound(
+            interval, claim.bound, at_most=at_most, limit=limit, strict=strict, min_seeds=least
+        )
     if rule == "never":
-        return judge_never(values, min_seeds=least)
+        return judge_never(values, paper_seeds=claim.paper_seeds, min_seeds=least)
     if rule == "shown":
         return Judgement(NOT_TESTABLE, note=claim.untestable)
     if rule == "equal":
@@ -145,7 +159,8 @@ def _judge(
     if rule == "value":
         assert paper is not None
         spread = None if claim.spread is None else float(claim.spread)
-        return judge_value(values, paper, spread=spread, **size)
+        floor = interval.half_width if test.get("of_few") else 0.0
+        return judge_value(values, paper, spread=spread, floor=floor, **size)
     sign = test.get("sign")  # where only a direction is claimed
     return judge_ordering(values, paper, sign=sign, p_value=p_value, **size)
 

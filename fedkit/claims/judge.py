@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.stats import fisher_exact
 
 from fedkit.intervals import (
     Interval,
@@ -98,6 +99,7 @@ def judge_value(
     paper_seeds: int = 1,
     min_seeds: int = 3,
     level: float = 0.95,
+    floor: float = 0.0,
 ) -> Judgement:
     """Judge a printed number, with or without its spread (rule T3).
 
@@ -119,6 +121,9 @@ def judge_value(
         Level of the interval, the same for both verdicts: equivalence is thus shown by two
         one-sided tests at ``(1 - level) / 2`` each, which is stricter than their usual
         ``1 - level`` and asks no less of "reproduced" than of "not reproduced".
+    floor : float
+        What h is at the least: the half-width that our own mean has where a spread is a bad guide,
+        as of shares that are all zero (:func:`fedkit.intervals.bounded_interval`).
     """
     x = finite(values)
     few = _too_few(len(x), min_seeds)
@@ -127,8 +132,10 @@ def judge_value(
     d = float(x.mean()) - paper
     h = difference_half_width(float(x.std(ddof=1)), len(x), spread, paper_seeds, level)
     name = "prediction" if spread is None else "Welch"
+    if floor > h:
+        name, h = "exact", floor
     note = f"{name} half-width {h:.2g}, margin {margin:g}"
-    if np.ptp(x) == 0 and spread is None:
+    if h == 0:
         note += ", all seeds alike: the margin alone decides"
     return Judgement(_compare(d, h, margin), d, note)
 
@@ -213,9 +220,12 @@ def judge_bound(
     *,
     at_most: bool,
     limit: float | None = None,
+    strict: bool = False,
     min_seeds: int = 3,
 ) -> Judgement:
     """Judge "at most" or "at least": by the side of the bound on which the interval lies.
+
+    What is `strict` says "less" or "more": shares of a few settings can be the bound itself.
 
     The limit is the other end of what the sentence can mean.  "Tells them apart only partially" is
     at most 0.9, and not below chance either: what lies beyond the limit is upside down.
@@ -228,10 +238,11 @@ def judge_bound(
     # signed so that low numbers are inside; a mean of equal numbers may round
     low, high = sorted((sign * (interval.low - bound), sign * (interval.high - bound)))
     slack = 1e-9 * abs(bound)
-    inside, outside = high <= slack, low > slack
+    reach = -slack if strict else slack
+    inside, outside = high <= reach, low > reach
     note = f"bound {bound:g}"
     if interval.half_width <= slack:
-        note += ", all seeds alike: no spread to judge by"
+        note += ", all seeds or draws of them alike: no spread to judge by"
     if limit is not None:
         end = sign * (limit - bound)
         inside &= low >= end - slack
@@ -259,15 +270,24 @@ def judge_equal(
     return Judgement(verdict, float(x.mean()) - expected, note)
 
 
-def judge_never(values: npt.ArrayLike, *, min_seeds: int = 3) -> Judgement:
-    """Judge "none" by counts, which cannot be negative: reproduced if no seed has any (T0).
+def judge_never(
+    values: npt.ArrayLike, *, paper_seeds: int = 1, min_seeds: int = 3, level: float = 0.95
+) -> Judgement:
+    """Judge "none" by counts, which cannot be negative: reproduced if no seed has any (T3).
 
-    Not reproduced if every seed has some, and inconclusive where some seeds have and others not.
+    Not reproduced if every seed has some, or more than chance gives beside the paper's seeds,
+    none of which has (Fisher's exact test, one-sided); inconclusive where fewer have.
     """
     x = finite(values)
     few = _too_few(len(x), min_seeds)
     if few is not None:
         return few
     some = int((x != 0).sum())
-    verdict = {0: REPRODUCED, len(x): NOT_REPRODUCED}.get(some, INCONCLUSIVE)
-    return Judgement(verdict, float(x.mean()), f"in {some} of {len(x)} seeds")
+    beside = [[some, len(x) - some], [0, paper_seeds]]
+    p = float(fisher_exact(beside, alternative="greater").pvalue)
+    note = f"in {some} of {len(x)} seeds"
+    if some:
+        note += f", of the paper's in 0 of {paper_seeds}: Fisher's exact test, p = {p:.2g}"
+    surely = some == len(x) or p < (1 - level) / 2
+    verdict = NOT_REPRODUCED if surely else INCONCLUSIVE
+    return Judgement(verdict if some else REPRODUCED, float(x.mean()), note)

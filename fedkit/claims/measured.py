@@ -16,7 +16,10 @@ from fedkit.records.cell import canonical_json
 from fedkit.records.methods import is_outside
 from fedkit.records.store import Store
 
-__all__ = ["Lookup", "Numbers", "numbers_of"]
+__all__ = ["OF_TABLES", "Lookup", "Numbers", "grid", "numbers_of"]
+
+OF_TABLES = ("concordance", "rank_agreement", "best_share")
+"""Rules about tables of means: of each seed they need the whole table."""
 
 FloatArray = npt.NDArray[np.float64]
 Place = Mapping[str, Any]
@@ -30,7 +33,7 @@ _SCALES: dict[str, Callable[[FloatArray], FloatArray]] = {
 class Numbers:
     """Numbers of a claim, the records they come from, and what bars a judgement on them.
 
-    Values are float64[seeds]; of a claim on the order of rows its scores, [seeds, columns, rows].
+    Values are float64[seeds]; for the rules of :data:`OF_TABLES` scores, [seeds, columns, rows].
     """
 
     values: FloatArray
@@ -95,9 +98,11 @@ class Lookup:
         ]
         if not keys:
             return None
-        swept = place.get("sweep", {})
+        # an experiment of the paper's own may have another protocol, in some settings
+        protocol = {**self.claims.protocol, **place.get("protocol", {})}
+        protocol = {name: v for name, v in protocol.items() if name not in place.get("sweep", {})}
         # Readings of what a paper leaves open stand beside each other; the protocol names one.
-        within = [key for key in keys if not self._bar([key], swept)]
+        within = [key for key in keys if not self._bar([key], protocol)]
         apart = set(self._differing(keys))
         if not within and apart and apart <= set(self.claims.protocol):
             return None
@@ -122,7 +127,7 @@ class Lookup:
                 if math.isfinite(value) and (over is not None or seed in everywhere):
                     replicate = seed if over is None else self._settings[key][over]
                     lists.setdefault(replicate, []).append(value)
-        bar = self._bar(keys, swept)
+        bar = self._bar(keys, protocol)
         if not bar and len(seeds) < place.get("of", 0):
             bar = f"{len(seeds)} of {place['of']} settings on record"
         pool = max if place.get("pool") == "max" else lambda x: math.fsum(x) / len(x)
@@ -143,15 +148,15 @@ class Lookup:
         texts = {n: {canonical_json(self._settings[key].get(n)) for key in keys} for n in names}
         return [name for name, there in texts.items() if len(there) > 1]
 
-    def _bar(self, keys: Sequence[str], swept: Mapping[str, Any]) -> str:
+    def _bar(self, keys: Sequence[str], protocol: Mapping[str, Any]) -> str:
         """Say in what records depart from the paper's protocol; empty if in nothing."""
         for settings in map(self._settings.__getitem__, keys):
-            for name, value in self.claims.protocol.items():
+            for name, value in protocol.items():
                 if isinstance(value, Mapping):  # by data set
                     value = value.get(settings.get("dataset"), settings.get(name))
                 # several values: readings of what the paper leaves open
                 readings = value if isinstance(value, list) else [value]
-                if name in settings and name not in swept and settings[name] not in readings:
+                if name in settings and settings[name] not in readings:
                     has = f"the paper has {value}"
                     if isinstance(value, list):
                         has = f"its readings are {', '.join(map(str, value))}"
@@ -163,7 +168,7 @@ class Lookup:
         return ""
 
 
-def _grid(claim: Claim, claims: Claims) -> Sequence[Sequence[Place]]:
+def grid(claim: Claim, claims: Claims) -> Sequence[Sequence[Place]]:
     """Return the places whose numbers a claim takes together: columns of rows of tables.
 
     A difference or a sweep is one column.  A concordance has all columns of the paper's tables on
@@ -195,11 +200,8 @@ def _grid(claim: Claim, claims: Claims) -> Sequence[Sequence[Place]]:
 
 def _per_seed(claim: Claim, scores: FloatArray) -> FloatArray:
     """Turn scores [seeds, columns, rows] into what the rule judges."""
-    if claim.rule in ("concordance", "rank_agreement"):
+    if claim.rule in OF_TABLES:
         return scores
-    if claim.rule == "best_share":
-        scores = settled(scores, of=scores)  # the best is better than all others, and ties none
-        return np.asarray((scores[..., 0] > scores[..., 1:].max(axis=2)).mean(axis=1))
     if "sweep" in claim.ours:
         y = scores[:, 0]
         if claim.rule == "taper":
@@ -218,7 +220,7 @@ def numbers_of(claim: Claim, lookup: Lookup) -> Numbers | None:
     A seed counts where it has run in every place, so that no column weighs more in one than in
     another; all columns must be there, for the printed number is of all of them.
     """
-    found = [[lookup.find(place) for place in line] for line in _grid(claim, lookup.claims)]
+    found = [[lookup.find(place) for place in line] for line in grid(claim, lookup.claims)]
     complete = [[f for f in line if f is not None] for line in found if None not in line]
     several = {"sweep", "pooled"} & set(claim.ours)
     there = [f for line in (found if several else complete) for f in line if f is not None]

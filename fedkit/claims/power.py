@@ -15,14 +15,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import stats
+from scipy.optimize import brentq
 
 from fedkit.checks import whole
 from fedkit.claims.claim import Claims
 from fedkit.claims.join import verdict_of
 from fedkit.claims.judge import NOT_REPRODUCED, REPRODUCED, UNJUDGED
-from fedkit.claims.measured import Lookup, numbers_of
+from fedkit.claims.measured import Lookup, grid, numbers_of
 from fedkit.extras import need
-from fedkit.intervals import NONPARAMETRIC_FROM, difference_half_width, finite
+from fedkit.intervals import NONPARAMETRIC_FROM, bounded_interval, difference_half_width, finite
+from fedkit.records.cell import canonical_json
 from fedkit.records.store import Store
 
 if TYPE_CHECKING:
@@ -39,10 +41,9 @@ POWER = 0.8
 def smallest_difference(spread: float, seeds: int, level: float = 0.95) -> float:
     """Smallest true paired difference that so many seeds establish with probability 0.8.
 
-    Of the test that :func:`fedkit.intervals.paired_p_value` takes for so many seeds: below ten
-    ``(t_level + t_power) s / sqrt(n)``, the usual approximation for a two-sided paired t test; from
-    ten on Wilcoxon's, on normal differences, by simulation.  It is infinite where even signs that
-    all agree do not reach the level.
+    Of the test that :func:`fedkit.intervals.paired_p_value` takes for so many seeds: below ten the
+    two-sided paired t test's, by the non-central t; from ten on Wilcoxon's, on normal differences,
+    by simulation.  It is infinite where even signs that all agree do not reach the level.
 
     Parameters
     ----------
@@ -53,11 +54,21 @@ def smallest_difference(spread: float, seeds: int, level: float = 0.95) -> float
     level : float
         One minus the level of the test.
     """
-    if seeds >= NONPARAMETRIC_FROM:
-        return spread * _smallest_shift(seeds, round(level, 12)) if spread else 0.0
-    freedom = seeds - 1
-    quantiles = stats.t.ppf((1 + level) / 2, freedom) + stats.t.ppf(POWER, freedom)
-    return float(quantiles) * spread / math.sqrt(seeds)
+    if not spread:
+        return 0.0
+    smallest = _smallest_shift if seeds >= NONPARAMETRIC_FROM else _smallest_of_t
+    return spread * smallest(seeds, round(level, 12))
+
+
+@lru_cache(maxsize=1024)
+def _smallest_of_t(seeds: int, level: float) -> float:
+    """Return the mean, in standard deviations, that the t test of so many normals finds."""
+    edge = float(stats.t.ppf((1 + level) / 2, seeds - 1))
+
+    def lacks(shift: float) -> float:
+        return float(stats.nct.sf(edge, seeds - 1, shift)) - POWER
+
+    return float(brentq(lacks, 0.0, 10 * edge)) / math.sqrt(seeds)
 
 
 @lru_cache(maxsize=1024)
@@ -129,6 +140,11 @@ def power(frame: pd.DataFrame, seeds: int | None = None) -> pd.DataFrame:
                 difference_half_width(spread, many, printed, claim.paper_seeds, level)
                 for many in (n, MOST_SEEDS)
             )
+            if claim.test.get("of_few"):  # so many seeds that are like ours
+                now, most = (
+                    max(half, bounded_interval(np.resize(x, many), 0, 100, level).half_width)
+                    for half, many in ((now, n), (most, MOST_SEEDS))
+                )
         else:
             what, needed = "a difference of rows", abs(claim.number)
             level = 1 - (1 - level) / max(1, families[claim.family])
@@ -171,8 +187,10 @@ def order_power(
     if seeds is not None:
         whole("seeds", seeds, 2)
     lookup, rows = Lookup(claims, store, "paper"), []
+    cells = [c for c in claims.claims if c.place.get("table") in claims.tables]
+    printed = {canonical_json(cell.ours): cell.number for cell in cells}
     for claim in claims.claims:
-        if claim.rule != "rank_agreement" or claim.untestable:
+        if claim.rule not in ("concordance", "rank_agreement") or claim.untestable:
             continue
         numbers = numbers_of(claim, lookup)
         if numbers is None or numbers.bar or (have := len(numbers.values)) < 2:
@@ -180,7 +198,12 @@ def order_power(
         n = seeds or have
         apart = (numbers.values - numbers.values.mean(axis=0)) * math.sqrt(have / (have - 1))
         picks = np.random.default_rng(0).integers(0, have, size=(draws, n))
-        truth = np.asarray(claim.ours["printed"], dtype=np.float64)
+        there = [
+            line
+            for line in grid(claim, claims)
+            if all(lookup.find(place) is not None for place in line)
+        ]
+        truth = np.array([[printed[canonical_json(place)] for place in line] for line in there])
         found = [verdict_of(claim, truth + apart[pick]) for pick in picks]
         told = (found.count(REPRODUCED) / draws, found.count(NOT_REPRODUCED) / draws)
         rows.append((claim.id, n, *told))

@@ -109,11 +109,25 @@ def columns_best(claims: Claims, table: str, row: str) -> float:
     return float((_numbers(printed, row) > others.max(axis=0)).sum())
 
 
+def printed_number(claims: Claims, table: str, row: str, column: Mapping[str, Any]) -> float:
+    """Return one number of a table, to be set beside the one that the text quotes."""
+    printed = claims.tables[table]
+    return float(_numbers(printed, row)[list(printed.columns).index(column)])
+
+
+def lowest_where_not_best(claims: Claims) -> float:
+    """Lowest number of FedOwen's in the columns in which another row is better."""
+    tables = _accuracy_tables(claims)
+    behind = [_numbers(t, "fedowen")[_gains(t, "best", False) < 0] for t in tables]
+    return float(np.concatenate(behind).min())
+
+
 STATISTICS: dict[str, Callable[..., float]] = {
     function.__name__: function
     for function in (
         max_gain, columns_not_best, largest_shortfall, columns_adaptive_better,
         hardest_setting_rank, concordance, relative_gain, ratio_of_gains, row_maximum, columns_best,
+        printed_number, lowest_where_not_best,
     )
 }  # fmt: skip
 """Statistics of printed tables by name, as the claims files use them."""

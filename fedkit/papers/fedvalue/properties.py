@@ -1,0 +1,49 @@
+"""Proposition 1 of FedValue, exactly: four properties of the values, on a table of 32 rows.
+
+Every combination of five bits is a row: the task party's, those of three data parties, and one of a
+fourth that the label does not depend on.  Nothing is sampled, so probabilities are exact, and each
+function returns by how many nats a property is missed.  A true statement gives zero up to rounding.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from fedkit.fedvalue.cmi import mshapley_cmi, mutual_information
+
+Ints = npt.NDArray[np.int64]
+
+ROWS: Ints = np.indices((2,) * 5).reshape(5, -1).T
+TASK, ALIKE, OTHER, THIRD, NOTHING = ROWS.T[..., None]
+#: the second and the third bit play one part in it, the last plays none
+LABEL: Ints = ((ALIKE + OTHER + TASK * THIRD) >= 2).astype(np.int64).ravel()
+
+
+def _values(*parties: Ints) -> npt.NDArray[np.float64]:
+    return mshapley_cmi(TASK, LABEL, list(parties)).values
+
+
+def efficiency() -> float:
+    """Sum of the values less what the data parties add to the task party (property 1)."""
+    everything = mutual_information(ROWS, LABEL)
+    added = everything - mutual_information(TASK, LABEL)
+    return float(_values(ALIKE, OTHER, THIRD, NOTHING).sum()) - added
+
+
+def symmetry() -> float:
+    """Difference of two parties that add as much to every coalition (property 2)."""
+    values = _values(ALIKE, OTHER, THIRD, NOTHING)
+    return float(values[0] - values[1])
+
+
+def null_player() -> float:
+    """Value of a party that adds nothing to any coalition (property 3)."""
+    return float(_values(ALIKE, OTHER, THIRD, NOTHING)[3])
+
+
+def null_duplication() -> float:
+    """Change of a party's value when it repeats a column of its own (property 4)."""
+    two = np.hstack([ALIKE, THIRD])
+    twice = np.hstack([ALIKE, THIRD, THIRD])
+    return float(_values(twice, OTHER)[0] - _values(two, OTHER)[0])
