@@ -347,6 +347,8 @@ def golden(
         if not matching(there, pattern):
             near = ", ".join(sorted({f"{run.paper}/*" for run in there.values()}))
             raise ValueError(f"no golden run is called {pattern!r}; there are {near}")
+    if why and not accept:
+        raise ValueError("--why is the reason of --accept; give both, or neither")
     if accept and not (names and why.strip()):
         raise ValueError("--accept needs the names of golden runs, and the reason with --why")
     if not accept and not any(version(item.paper, item.name) for item in chosen.values()):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from manyseeds import assert_calibrated, assert_unbiased, run
 
+import fedkit as fk
 from fedkit.estimators import ComplementarySampling, PermutationSampling, estimate, shapley
 from fedkit.games import FunctionGame, TableGame, airport, tabulate
 
@@ -79,3 +80,14 @@ def test_it_beats_permutations_where_a_player_matters_in_its_own_right():
         for e in (ComplementarySampling(), PermutationSampling())
     ]
     assert error[0] < error[1]
+
+
+@pytest.mark.parametrize("budget", [12, 15])
+def test_two_rounds_that_agree_are_no_interval(budget):
+    game = fk.airport([1.0, 4.0, 9.0, 16.0])
+    found = fk.estimate_many(game, fk.ComplementarySampling(), budget=budget, seeds=range(20))
+    assert not any(v.has_intervals for v in found if v.info["rounds"] < 10)
+    stopped = fk.estimate(game, fk.ComplementarySampling(), 15, seed=1, stop=fk.precise(0.05))
+    assert stopped.standard_errors.max() > 0 or not stopped.has_intervals
+    three = fk.estimate(fk.airport([1.0, 4.0, 9.0]), fk.ComplementarySampling(), 20, seed=0)
+    np.testing.assert_allclose(three.values, fk.airport([1.0, 4.0, 9.0]).shapley(), atol=1e-12)

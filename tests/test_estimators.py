@@ -498,3 +498,14 @@ def test_change_of_running_means_is_that_of_the_worst_output():
     relative = np.abs(then - now) / now  # none for the first output
     assert means.change(1) == pytest.approx(relative.mean(axis=0)[1])
     assert relative.mean(axis=0)[0] == 0
+
+
+def test_a_stop_needs_values_on_the_way():
+    game = airport([1.0, 2.0, 4.0, 8.0, 16.0])
+    with pytest.raises(ValueError, match="ProxySampling has values at its end alone"):
+        estimate(game, ProxySampling(), 30, stop=precise(0.1))
+
+
+def test_gtg_has_a_cap_for_any_number_of_players():
+    assert GTGShapley().cap(5) == 30
+    assert GTGShapley().cap(2000) > GTGShapley().cap(12) > 2000

@@ -6,7 +6,9 @@ import torch
 from rounding import assert_close, assert_trained_alike
 from toyrounds import a_round
 
+import fedkit as fk
 from fedkit import estimators as est
+from fedkit.arena.methods import find_method
 from fedkit.federated.adversaries import LabelFlip, LabelNoise, LabelPermutation
 from fedkit.federated.aggregation import Proportional, SizeWeighted, UniformWeights
 from fedkit.federated.clients import Federation
@@ -356,14 +358,14 @@ def test_a_history_adds_up_and_is_read_again(tmp_path):
     perms = Strategy(UniformSelection(), Estimated(est.PermutationSampling(), 8), SizeWeighted())
     history = run([toy(), toy(1)], MLP, perms, PLAN, [3, 4], device="cpu")
     found = history.contributions(3)
+    scale = {row["round"]: row["scale"] for row in history.rounds if row["seed"] == 3}
     mine = [row for row in history.clients if row["seed"] == 3]
     assert found.names == tuple(str(i) for i in sorted({row["client"] for row in mine}))
     for name, value, error in zip(found.names, found.values, found.standard_errors, strict=True):
         of = [row for row in mine if row["client"] == int(name)]
-        assert value == pytest.approx(sum(row["value"] for row in of))
-        assert error == pytest.approx(
-            sum(row["standard_error"] ** 2 for row in of) ** 0.5, nan_ok=True
-        )
+        assert value == pytest.approx(sum(scale[row["round"]] * row["value"] for row in of))
+        errors = [scale[row["round"]] * row["standard_error"] for row in of]
+        assert error == pytest.approx(np.linalg.norm(errors), nan_ok=True)
     assert found.evaluations == sum(r["evaluations"] for r in history.rounds if r["seed"] == 3)
     history.save(tmp_path / "run.npz")
     again = type(history).load(tmp_path / "run.npz")
@@ -383,3 +385,45 @@ def test_the_last_round_is_tested_whatever_the_interval():
     history = run([toy()], MLP, strategy, Plan(5, 2, LOCAL, evaluate_every=2), [1])
     tested = [bool(np.isfinite(row["accuracy"])) for row in history.rounds]
     assert tested == [False, True, False, True, True]
+
+
+def test_contributions_are_in_the_units_of_the_utility():
+    shares, raw = (
+        run(
+            [toy()],
+            MLP,
+            Strategy(UniformSelection(), Exact(normalised=n), UniformWeights()),
+            PLAN,
+            [3],
+        )
+        for n in (True, False)
+    )
+    scales = shares.rounds_frame()["scale"]
+    assert scales.nunique() > 1
+    mine, others = shares.contributions(), raw.contributions()
+    np.testing.assert_allclose(mine.values, others.values, atol=1e-9)
+    assert mine.exact
+    assert others.exact
+
+
+def test_totals_have_intervals_only_where_their_rounds_have():
+    game = fk.airport([1.0, 2.0, 4.0, 8.0, 9.0])
+    few, enough = (fk.estimate(game, fk.PermutationSampling(), calls, seed=0, count="calls")
+                   for calls in (30, 300))  # fmt: skip
+    for rounds, told in (([few, few], False), ([enough, few], False), ([enough, enough], True)):
+        history = fk.History()
+        for t, v in enumerate(rounds, 1):
+            row = {"seed": 0, "round": t, "accuracy": 0.5}
+            history.add(row, np.arange(5), v, np.ones(5) / 5, last=t == 2)
+        total = history.contributions()
+        assert total.has_intervals is told
+    freedom = enough.degrees_of_freedom[0]  # two equal rounds have twice as many
+    assert total.degrees_of_freedom[0] == pytest.approx(2 * freedom)
+
+
+def test_an_estimator_in_the_place_of_a_valuation_is_told_how_to_be_one():
+    for estimator in (est.PermutationSampling(), est.ProxySampling()):
+        with pytest.raises(ValueError, match=r"wrap it for rounds: fk.Estimated\(fk\.P"):
+            Strategy(UniformSelection(), estimator, SizeWeighted())
+        with pytest.raises(ValueError, match="wrap it for rounds"):
+            find_method(estimator)

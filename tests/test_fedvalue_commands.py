@@ -102,6 +102,7 @@ SERVE = ["serve", "--folder", "kept", "--tokens", "tokens.db", "--port", "0"]
         ("bank", ["--url", "https://127.0.0.1:9", "--ca", "no"], "authority file no cannot be"),
         ("shop", ["--timeout", "nan"], "timeout is nan; expected a finite number"),
         ("shop", ["--label", "Churn"], "name one of these, or write them alike"),
+        ("shop", ["--label", "id"], "the label 'id' is the column of the IDs"),
         ("shop", ["--label", "same"], "'same' has the one value 0 in all 90 rows of shop.csv"),
         ("shop", ["--parties", ","], "expected different names, two or more"),
         ("shop", ["--correction", "knn"], "correction is 'knn'"),
@@ -170,12 +171,13 @@ def test_other_ids_may_be_the_same_written_otherwise(house, capsys):
 
 
 def test_what_a_command_says_of_its_file_and_of_who_is_missing(house, capsys):
-    Path("odd.csv").write_text("id,amount\n" + "".join(f"{i},{i}\n" for i in range(30)), "utf-8")
+    Path("odd.csv").write_text("id,amount,town\n" + "".join(f"{i},{i},t{i}\n" for i in range(30)))
     more = ["--data", "odd.csv", "--label", "amount", "--parties", "bank", "--timeout", "0.05"]
     assert cli.main(command("shop", house.url, *more)) == 1
     said, error = capsys.readouterr()
-    assert "shop: 30 rows, features: 0, label: amount, data parties: bank\n" in said
+    assert "shop: 30 rows, features: 1, label: amount, data parties: bank\n" in said
     assert "shop: warning: the label 'amount' has 30 levels in 30 rows: is it an amount" in said
+    assert "shop: warning: the task party's columns make 30 cells of 30 rows" in said
     assert "missing: bank" in error
     assert "the same command goes on" in error
     assert house.token("shop") not in said + error

@@ -100,6 +100,23 @@ def test_missing_values_are_a_level_of_their_own():
         discretise(frame, missing="refuse")
 
 
+def test_masked_values_are_missing():
+    hidden = [False, True, False]
+    assert discretise(np.ma.array([0.5, 999.0, 0.75], mask=hidden)).tolist() == [0, 2, 1]
+    whole = np.ma.array([[2**60, 7], [2**60 + 1, 8], [2**60 + 1, 7]], mask=np.c_[hidden, [0] * 3])
+    assert discretise(whole).tolist() == [[0, 0], [2, 1], [1, 0]]
+    for values in ([True, True, False], ["b", "x", "a"]):
+        assert discretise(np.ma.array(values, mask=hidden)).tolist() == [1, 2, 0]
+    with pytest.raises(ValueError, match="column 0 of x lacks 1 of 3"):
+        discretise(np.ma.array([0, 1, 2], mask=hidden), missing="refuse")
+    masked = np.ma.array([0, 1, 1], mask=hidden)
+    with pytest.raises(ValueError, match="y is missing in 1 of 3 rows"):
+        VerticalData(None, masked, [[1, 2, 3]])
+    with pytest.raises(ValueError, match="the task party has no ID in row 1"):
+        VerticalData(None, [0, 1, 1], [[1, 2, 3]], ids=[masked] * 2)
+    assert discretise(np.ma.array([3, 1])).tolist() == [1, 0]
+
+
 DAYS = pd.Series(pd.date_range("2020-01-01", periods=9))
 DATES = (DAYS, DAYS.dt.date)
 
@@ -205,6 +222,18 @@ def test_a_label_that_can_hardly_be_meant_is_warned_of():
         VerticalData(None, np.arange(5), [np.arange(5)])
 
 
+def test_a_task_party_with_hardly_a_row_in_a_cell_is_warned_of():
+    r = np.random.default_rng(0)
+    y, own = r.integers(2, size=500), r.normal(size=(500, 8))
+    words = "task party's columns make 490 cells of 500 rows, .* fewer columns or bins"
+    with pytest.warns(UserWarning, match=words):
+        assert mshapley_cmi(own, y, {"knows the label": y}).values[0] < 0.02
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert mshapley_cmi(own[:, :3], y, [y]).values[0] > 0.3
+        VerticalData(np.arange(8), y[:8], [y[:8]]).codes(bins=8)
+
+
 def test_parties_as_a_dict_and_levels_that_are_kept():
     """Row numbers 0 to 39 as one column: forty levels if they are kept, else five bins."""
     y, months = np.arange(40) % 2, np.arange(40)
@@ -294,6 +323,7 @@ def test_columns_from_a_file(tmp_path):
         ("id,a\n1,2\n 2,3\n", {}, "row 2 is ' 2'"),
         ("id,a,y\n1,2,x\n2,3,\n", {"label": "y"}, "y' is missing in 1 of 2 rows"),
         ("id,y\n1,x\n2,None\n", {"label": "y"}, "in 1 of 2 .* read as missing, such as NA, None"),
+        ("id,a\n1,2\n2,3\n", {"label": "id"}, "label 'id' is the column of the IDs.*--id-column"),
         ("id,a,y\n1,2,x\n2,3,x\n", {"label": "y"}, "has the one value x in all 2 rows"),
         ("id,a,y\n1,2,0.5\n2,3,7\n", {"label": "y"}, "label 'y' is continuous"),
         ("id;a\n1;2,5\n", {}, "save it with commas between"),
@@ -372,9 +402,12 @@ def test_frames_that_cannot_be_joined():
         (own, bank.assign(id=range(20)), "the types of 'id' differ"),
         (own.assign(id=range(20)), bank.assign(id=np.arange(20.0)), "or are fractions"),
         (own, bank.assign(id=[f"v{i}" for i in range(20)]), "no 'id' stands with every party"),
+        (own, bank.assign(y=0), "bank has a column 'y', as the label is called"),
     ):
         with pytest.raises(ValueError, match=sentence):
             VerticalData.join(task, {"bank": other}, on="id", label="y")
+    with pytest.raises(ValueError, match="label is 'id' and on is, too"):
+        VerticalData.join(own, {"bank": bank}, on="id", label="id")
 
 
 def test_ids_of_two_types_are_ids():

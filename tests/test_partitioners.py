@@ -158,6 +158,7 @@ def test_mixed_groups():
         (lambda: ClassesPerClient(6).split(POOL, 10, R(0)), "k is 6 but there are 5 classes"),
         (lambda: ClassesPerClient(1).split(POOL, 4, R(0)), "cannot hold 5 classes"),
         (lambda: Mavericks(2).split(POOL, 2, R(0)), "leave no clients"),
+        (lambda: Mavericks(2, mixed=True).split(POOL, 1, R(0)), "leave no clients"),
         (lambda: Mavericks(5).split(POOL, 8, R(0)), "no classes for the others"),
         (lambda: Mixed(((6, IID()),)).split(POOL, 9, R(0)), "groups have 6 clients and n_clients"),
         (lambda: IID().split(np.array([0, -1]), 1, R(0)), "integers from 0"),

@@ -30,6 +30,7 @@ from fedkit.federated.valuers import (
     Round,
     SizeAsValue,
     ValuePolicy,
+    check_policy,
 )
 from fedkit.games.game import FunctionGame, Game, MemoGame, normalise
 from fedkit.games.valuation import Valuation
@@ -432,7 +433,8 @@ def find_method(given: object) -> tuple[str, Method]:
         given = make_method(given)
     with blamed(ValueError, f"method {name!r} cannot be made:"):
         made: Any = given() if isinstance(given, type) else given
-    if hasattr(made, "value") and not hasattr(made, "values"):
+    if not hasattr(made, "values") and (hasattr(made, "value") or isinstance(made, est.Estimator)):
+        check_policy(made)
         made = RoundByRound(made, getattr(made, "sees", SIGHTS[:3]))
     having(f"method {name}", made, "values", "sees")
     told = made.sees if isinstance(made.sees, Collection) else [made.sees]

@@ -144,10 +144,13 @@ class MeanAccumulator:
     ----------
     weights : float64 array, shape (strata,)
         Weight of each stratum's mean in the estimate.
+    certain : int
+        How many strata, the first ones, are not sampled: their samples are always the same.
     """
 
-    def __init__(self, weights: Floats | None = None) -> None:
+    def __init__(self, weights: Floats | None = None, certain: int = 0) -> None:
         self.weights = np.ones(1) if weights is None else weights
+        self.certain = certain
         self.counts = np.zeros(len(self.weights), dtype=np.int64)
         self.info: dict[str, Any] = {}
         self.owner = "the estimator"  # this and the next as the driver knows them
@@ -203,10 +206,11 @@ class MeanAccumulator:
         return np.asarray(np.sqrt(self._variances().sum(axis=0)))
 
     def degrees_of_freedom(self) -> Floats | None:
-        """Return Satterthwaite's; with one stratum the samples less one, NaN if too few."""
+        """Return Satterthwaite's; NaN if all strata together have too few samples beyond one."""
         if self._mean is None or (self.counts < 2).any():
             return None
-        if len(self.counts) == 1 and self.counts[0] < FEWEST_UNITS:
+        sampled = self.counts[self.certain :]
+        if len(sampled) and (sampled - 1).sum() < FEWEST_UNITS - 1:
             return np.full(self._mean.shape[1:], np.nan)
         return satterthwaite(self._variances(), self.counts)
 

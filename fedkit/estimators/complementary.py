@@ -68,7 +68,7 @@ class ComplementarySampling(Estimator):
 
     def accumulator(self, n_players: int) -> MeanAccumulator:
         """Return an empty accumulator with one stratum per class, everybody first."""
-        return MeanAccumulator(np.ones(1 + n_players // 2))
+        return MeanAccumulator(np.ones(1 + n_players // 2), certain=2)
 
     def sample(
         self, n_players: int, rng: np.random.Generator, accumulator: MeanAccumulator, budget: Budget

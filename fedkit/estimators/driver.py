@@ -163,7 +163,8 @@ def estimate(
         ``stop(valuation)`` is asked after each block of walks or draws, and ends the estimation
         when it returns true: :func:`precise` and :func:`settled`, or one of your own.  A stop that
         looks at the values favours samples that happen to agree, so standard errors are then a
-        little too small.  ``ProxySampling`` asks for its whole budget at once: it is not stopped.
+        little too small.  ``ProxySampling``, which has values at its end alone, takes none, and a
+        budget that is enough for all coalitions is spent on them.
     n_jobs : int
         Processes among which the coalitions of a request are divided, for games in slow Python;
         -1 is one per core.  The game must be picklable (joblib takes lambdas too).
@@ -328,6 +329,11 @@ class _Estimation:
         self.accumulator: Any = estimator.accumulator(n)
         if isinstance(self.accumulator, MeanAccumulator):
             self.accumulator.owner, self.accumulator.n_players = self.name, n
+        if stop is not None and isinstance(self.accumulator, FinishedAccumulator):
+            raise ValueError(
+                f"stop asks on the way, and {self.name} has values at its end alone: leave it out, "
+                "and choose the budget"
+            )
         all_of_them = count == "distinct" and total is not None and total >= 2**n
         weights = estimator.weights(n) if all_of_them and not estimator.stops else None
         rng = as_generator(seed)  # refuses a bad seed where nothing is drawn, too

@@ -135,7 +135,7 @@ class GTGShapley(Estimator):
         """Largest number of walks."""
         if self.walks is not None:
             return self.walks
-        everything = 2**n_players
+        everything = 2 ** min(n_players, 60)  # a float holds no 2**1024
         return int(min(everything, max(FEWEST_WALKS, n_players, LARGEST_SHARE * everything)))
 
     def sample(

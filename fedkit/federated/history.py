@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from zipfile import BadZipFile
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from fedkit.checks import choice, one_line
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["History"]
 
+FloatArray = npt.NDArray[np.float64]
+
 
 @one_line
 @dataclass
@@ -30,10 +33,12 @@ class History:
     ----------
     rounds : list of dict
         seed, round (from 1), accuracy (test, fraction, NaN where not measured), evaluations,
-        calls, left_out (the clients dropped for an unusable update), and what the probe gave.
+        calls, scale (the gain by which the values of a normalised round were divided, else 1),
+        left_out (the clients dropped for an unusable update), and what the probe gave.
     clients : list of dict
-        seed, round, client, value, standard_error, weight (NaN where the aggregation returned the
-        next model).
+        seed, round, client, value, standard_error, degrees_of_freedom (infinite where nothing is
+        sampled, NaN where too few units are), weight (NaN where the aggregation returned the next
+        model).
     seconds : dict of str to float
         Wall time by phase, over all rounds; not part of the result.
     models : float32[R, P]
@@ -63,12 +68,15 @@ class History:
         **more: Any,
     ) -> None:
         """Add a round: `row` holds seed, round and accuracy, `more` the rest of its numbers."""
-        spent = {"evaluations": valuation.evaluations, "calls": valuation.calls}
+        scale = np.asarray(valuation.info.get("scale", 1.0)).tolist()
+        spent = {"evaluations": valuation.evaluations, "calls": valuation.calls, "scale": scale}
         self.rounds.append({**row, **spent, **more})
         key = {name: row[name] for name in ("seed", "round")}
-        values, errors = valuation.values.tolist(), valuation.standard_errors.tolist()
-        columns = zip(participants.tolist(), values, errors, weights.tolist(), strict=True)
-        names = ("client", "value", "standard_error", "weight")
+        found, freedom = valuation.values, valuation.degrees_of_freedom
+        freedom = np.full_like(found, np.inf) if freedom is None else freedom
+        arrays = (participants, found, valuation.standard_errors, freedom, weights)
+        columns = zip(*(array.tolist() for array in arrays), strict=True)
+        names = ("client", "value", "standard_error", "degrees_of_freedom", "weight")
         self.clients += [key | dict(zip(names, column, strict=True)) for column in columns]
 
     def rounds_frame(self) -> pd.DataFrame:
@@ -86,6 +94,9 @@ class History:
     def contributions(self, seed: int | None = None) -> Valuation:
         """Add the values of all rounds up, one total per client that took part.
 
+        Values of normalised rounds, shares of a round's own gain, are turned back into the units of
+        the utility, in which rounds add up: a round that gained little decides little.
+
         Parameters
         ----------
         seed : int, optional
@@ -95,8 +106,8 @@ class History:
         -------
         Valuation
             float64[clients] or [clients, m] with the clients' numbers as names.  Standard errors
-            are those of independent rounds: the error of sampling coalitions, and not what another
-            run would give.
+            are those of independent rounds, with Satterthwaite's degrees of freedom: the error of
+            sampling coalitions, and not what another run would give.
         """
         seeds = sorted({row["seed"] for row in self.rounds})
         if seed is None and len(seeds) != 1:
@@ -104,17 +115,32 @@ class History:
         chosen = choice("seed", seeds[0] if seed is None else seed, seeds)
         rows = [row for row in self.clients if row["seed"] == chosen]
         ids = sorted({row["client"] for row in rows})
-        of = {client: [row for row in rows if row["client"] == client] for client in ids}
-        values = [np.sum([row["value"] for row in of[i]], axis=0) for i in ids]
-        errors = [np.sum(np.square([row["standard_error"] for row in of[i]]), axis=0) for i in ids]
         spent = [row for row in self.rounds if row["seed"] == chosen]
+        scale = {row["round"]: np.asarray(row.get("scale", 1.0)) for row in spent}
+
+        def each(name: str, client: int) -> FloatArray:
+            """Of all rounds of a client."""
+            mine = [row for row in rows if row["client"] == client]
+            factor = [1.0 if name == "degrees_of_freedom" else scale[r["round"]] for r in mine]
+            return np.array([r.get(name, np.inf) * f for r, f in zip(mine, factor, strict=True)])
+
+        values = np.array([each("value", i).sum(axis=0) for i in ids])
+        variances = [each("standard_error", i) ** 2 for i in ids]
+        freedom = [each("degrees_of_freedom", i) for i in ids]
+        total = np.array([one.sum(axis=0) for one in variances])
+        used = np.array([(v**2 / df).sum(axis=0) for v, df in zip(variances, freedom, strict=True)])
+        exact = not total.any() and not np.isnan(used).any()
+        with np.errstate(divide="ignore", invalid="ignore"):
+            satterthwaite = np.where(used == 0, np.inf, total**2 / used)
         return Valuation(
-            np.array(values, dtype=np.float64),
-            np.sqrt(np.array(errors, dtype=np.float64)),
+            values,
+            np.sqrt(total),
             sum(row["evaluations"] for row in spent),
             sum(row["calls"] for row in spent),
             f"sum of {len(spent)} rounds",
             seed=chosen,
+            exact=exact,
+            degrees_of_freedom=None if np.isinf(satterthwaite).all() else satterthwaite,
             names=tuple(map(str, ids)),
         )
 

@@ -301,7 +301,8 @@ class Mavericks:
     def split(self, y: np.ndarray, n_clients: int, rng: np.random.Generator) -> list[np.ndarray]:
         labels = _check_labels(y, n_clients)
         present, first = np.unique(labels), 0 if self.mixed else self.n_mavericks
-        if n_clients - first < 1 or len(present) <= self.n_mavericks:
+        few = n_clients - first < 1 or n_clients < self.n_mavericks
+        if few or len(present) <= self.n_mavericks:
             raise ValueError(
                 f"{self.n_mavericks} Mavericks among {n_clients} clients leave no clients or no "
                 "classes for the others; take fewer Mavericks"

@@ -24,7 +24,7 @@ from fedkit.federated.aggregation import Aggregation, Step
 from fedkit.federated.clients import Federation
 from fedkit.federated.history import History
 from fedkit.federated.selection import ClientTable, Selection
-from fedkit.federated.valuers import Round, ValuePolicy
+from fedkit.federated.valuers import Round, ValuePolicy, check_policy
 from fedkit.games.valuation import Valuation
 from fedkit.learning.architectures import Architecture
 from fedkit.learning.device import find_device
@@ -78,7 +78,7 @@ class Strategy:
 
     def __post_init__(self) -> None:
         having("select", self.select, "select")
-        having("value", self.value, "value")
+        check_policy(self.value)
         function("remember", self.remember)
         if self.outputs is not None:
             whole("outputs", self.outputs, 1)
@@ -340,7 +340,7 @@ class _Run:
         row = {"seed": replicate.seed, "round": t, "accuracy": accuracy}
         probed = self.probe(r, v) if self.probe is not None else {}
         own = {"left_out": [*r.left_out], "last": last}
-        if taken := sorted({*probed} & {*row, *own, "evaluations", "calls"}):
+        if taken := sorted({*probed} & {*row, *own, "evaluations", "calls", "scale"}):
             raise ValueError(f"probe returned {taken}, which the history has; choose other names")
         more = {name: np.asarray(value).tolist() for name, value in probed.items()}
         self.history.add(row, r.participants, v, weights, **own, **more)

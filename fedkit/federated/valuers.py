@@ -129,6 +129,23 @@ def _given(values: FloatArray, method: str) -> Valuation:
     return Valuation(values, np.full_like(values, np.nan), 0, 0, method)
 
 
+def check_policy(value: object) -> None:
+    """Refuse what values no rounds; an estimator, which values games, is told how it would."""
+    if isinstance(value, Estimator):
+        name = type(value).__name__
+        raise ValueError(
+            f"value is {name}(), which estimates a game; wrap it for rounds: "
+            f"fk.Estimated(fk.{name}(), budget=60)"
+        )
+    having("value", value, "value")
+
+
+def _scaled(v: Valuation, game: Game) -> Valuation:
+    """Keep what the values of a normalised round are shares of, so that rounds can be added."""
+    scale = getattr(game, "scale", None)
+    return v if scale is None else replace(v, info={**v.info, "scale": scale})
+
+
 @dataclass(frozen=True)
 class NoValue:
     """FedAvg: nobody is valued; every value is 0."""
@@ -207,13 +224,15 @@ class Estimated:
         flag("normalised", self.normalised)
 
     def value(self, rounds: Sequence[Round]) -> list[Valuation]:
-        return estimate_many(
-            [r.game(self.normalised) for r in rounds],
+        games = [r.game(self.normalised) for r in rounds]
+        found = estimate_many(
+            games,
             self.estimator,
             budget=self.budget,
             seeds=[r.streams.child("valuation") for r in rounds],
             count=self.count,
         )
+        return [_scaled(v, game) for v, game in zip(found, games, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -226,4 +245,5 @@ class Exact:
         flag("normalised", self.normalised)
 
     def value(self, rounds: Sequence[Round]) -> list[Valuation]:
-        return [shapley(r.game(self.normalised)) for r in rounds]
+        games = [r.game(self.normalised) for r in rounds]
+        return [_scaled(shapley(game), game) for game in games]

@@ -14,20 +14,28 @@ from fedkit.checks import choice, whole
 __all__ = [
     "How",
     "Missing",
+    "cells_doubt",
     "columns_of",
     "discretise",
     "id_doubts",
     "label_codes",
     "label_doubt",
+    "unmasked",
 ]
 
 Codes = NDArray[np.int64]
 How = Literal["width", "quantile"]
 Missing = Literal["own", "refuse"]
 
+ROWS_OF_A_CELL = 2  # of the task party's, on average: with fewer, the values are doubted
+FEW_CELLS = 10  # but not for so few, where rows are few
+
 
 def columns_of(x: Any, name: str = "x") -> list[NDArray[Any]]:
-    """Return the columns of a vector, a matrix or a data frame as arrays ``[n]``."""
+    """Return the columns of a vector, a matrix or a data frame as arrays ``[n]``.
+
+    What a masked array hides is missing: NaN among floats, else None in a column of objects.
+    """
     try:
         shape = np.shape(x)
     except ValueError as error:
@@ -38,8 +46,21 @@ def columns_of(x: Any, name: str = "x") -> list[NDArray[Any]]:
         raise ValueError(f"{name} has no rows; a party needs at least one row in common")
     if hasattr(x, "iloc") and x.ndim == 2:  # a data frame keeps a type per column
         return [x.iloc[:, j].to_numpy() for j in range(x.shape[1])]
-    array = np.asarray(x)
-    return [array] if array.ndim == 1 else list(array.T)
+    array = x if isinstance(x, np.ma.MaskedArray) else np.asarray(x)
+    return [unmasked(column) for column in ([array] if array.ndim == 1 else array.T)]
+
+
+def unmasked(values: Any) -> NDArray[Any]:
+    """Return an array in which what a masked array hides is missing: NaN, or None in objects."""
+    if not isinstance(values, np.ma.MaskedArray):
+        return np.asarray(values)
+    hidden, shown = np.ma.getmaskarray(values), np.asarray(values.data)
+    if not hidden.any() or shown.dtype.kind in "mM":  # dates are refused in any case
+        return shown
+    floats = shown.dtype.kind == "f"
+    held = shown.astype(shown.dtype if floats else object)  # whole numbers stay whole
+    held[hidden] = np.nan if floats else None
+    return held
 
 
 def discretise(
@@ -188,7 +209,7 @@ def _bin(values: NDArray[Any], bins: int, how: How, keep: bool | None, where: st
 
 def label_codes(y: ArrayLike, name: str = "y") -> Codes:
     """Return dense codes of a discrete label."""
-    values, absent = _parse(np.asarray(y), name)
+    values, absent = _parse(unmasked(y), name)
     if absent.any():
         raise ValueError(
             f"{name} is missing in {int(absent.sum())} of {len(values)} rows; leave these out"
@@ -210,6 +231,17 @@ def label_doubt(codes: Codes, what: str = "the label") -> str | None:
         return (
             f"{what} has {levels} levels in {rows} rows: is it an amount, or an ID? Nearly any "
             "columns seem to tell it; put it in a few classes"
+        )
+    return None
+
+
+def cells_doubt(codes: Codes) -> str | None:
+    """Return a sentence on a task party whose cells hold a row or two each."""
+    rows, cells = len(codes), int(codes.max()) + 1
+    if cells > max(FEW_CELLS, rows / ROWS_OF_A_CELL):
+        return (
+            f"the task party's columns make {cells} cells of {rows} rows, so that even a party "
+            "that knows the label seems to add less than it does: take fewer columns or bins"
         )
     return None
 

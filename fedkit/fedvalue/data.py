@@ -21,6 +21,7 @@ from fedkit.extras import need
 from fedkit.fedvalue.binning import (
     How,
     Missing,
+    cells_doubt,
     columns_of,
     discretise,
     each_discrete,
@@ -28,6 +29,7 @@ from fedkit.fedvalue.binning import (
     is_missing,
     label_codes,
     label_doubt,
+    unmasked,
 )
 from fedkit.fedvalue.cells import CoalitionCells, joint_codes
 
@@ -101,7 +103,7 @@ class VerticalData:
         self, x_task: Any, y: Any, parties: Any, ids: Any = None,
         names: Iterable[str] | None = None, discrete: Sequence[Any] | None = None,
     ) -> None:  # fmt: skip
-        self.y = np.asarray(y)
+        self.y = unmasked(y)
         if self.y.ndim != 1 or len(self.y) == 0:
             raise ValueError(
                 f"y has shape {self.y.shape}; expected one label per row, at least one row"
@@ -185,10 +187,14 @@ class VerticalData:
         """A data frame of each party, joined on an ID: the rows that all parties hold.
 
         Every column of the task party but `on` and `label` is a feature, of the others every one
-        but `on`; `options` are as above.  An ID stands once in a frame; rows that are left out are
-        warned of, with how many each party loses.
+        but `on`, and none is called as the label; `options` are as above.  An ID stands once in a
+        frame; rows that are left out are warned of, with how many each party loses.
         """
         frames = {"the task party": task, **_groups(parties)}
+        if label == on:
+            raise ValueError(
+                f"label is {label!r} and on is, too; the label is not the ID: name two columns"
+            )
         for owner, frame in frames.items():
             columns = having(owner, frame, "columns", "iloc", "set_index").columns
             for name in (on, label) if frame is task else (on,):
@@ -201,6 +207,11 @@ class VerticalData:
                 raise ValueError(
                     f"{owner} has rows without a {on!r}, or one that stands twice; it must tell "
                     "whose a row is"
+                )
+            if frame is not task and label in columns:
+                raise ValueError(
+                    f"{owner} has a column {label!r}, as the label is called, and the label is no "
+                    "feature: leave it out, or rename it"
                 )
         kinds = {frame[on].dtype.kind for frame in frames.values()}
         if len(kinds) > 1 or kinds & set("fc"):
@@ -234,11 +245,18 @@ class VerticalData:
     def codes(
         self, bins: int = 5, how: How = "width", missing: Missing = "own"
     ) -> tuple[Codes, Codes, list[Codes]]:
-        """Return one dense code per row for the task party, the label, and each data party."""
+        """Return one dense code per row for the task party, the label, and each data party.
+
+        A task party is warned that has more than 10 cells, and more than one for every two rows:
+        the data parties then seem to add less than they do.
+        """
         task, *parties = (
             joint_codes(discretise(x, bins, how, missing, discrete=keep, name=owner))
             for owner, x, keep in self._held()
         )
+        doubt = cells_doubt(task)
+        if doubt is not None:
+            warnings.warn(doubt, stacklevel=2)
         return task, label_codes(self.y), parties
 
 
@@ -309,7 +327,7 @@ def _common_ids(ids: Any, rows: int, owners: tuple[str, ...]) -> NDArray[Any]:
             f"ids is {ids!s:.60}; expected a list of {len(owners)}: one list of IDs per party, the "
             "task party's first"
         )
-    first, *_ = each = [np.asarray(own) for own in ids]
+    first, *_ = each = [unmasked(own) for own in ids]
     for owner, own in zip(owners, each, strict=True):
         if own.shape != (rows,):
             raise ValueError(f"{owner} has IDs of shape {own.shape} for {rows} rows")
@@ -365,6 +383,11 @@ def read_columns(
     there must be one.  IDs stay text, as they stand there: leading zeros count.  In other columns
     an empty cell is a missing value, and so is a word for one: NA, None, null, NaN and the like.
     """
+    if label == id_column:
+        raise ValueError(
+            f"the label {label!r} is the column of the IDs; expected is what to tell about a row: "
+            "name another column (--label, --id-column)"
+        )
     frame = _csv(path, id_column)
     others = [c for c in frame.columns if c not in (id_column, label)]
     chosen = others if columns is None else list(columns)

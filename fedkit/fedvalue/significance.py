@@ -11,6 +11,7 @@ columns may pass, and a party that does not pass may still be worth something.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -35,6 +36,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Given = Literal["task", "others"]
 
+ONE_IN = 20  # the level of 0.05
 ROUNDING = 1e-9  # equal sums differ by less, relative, when they are added in another order
 
 
@@ -131,8 +133,8 @@ def permutation_p_values(
         something only together with another data party's.  "others" finds these, and has next
         to no power once the others' cells hold one row each; of two copies neither passes.
     draws : int
-        Permutations per party.  No p-value is below ``1 / (1 + draws)``, so `d` parties need at
-        least ``d / 0.05`` of them for 5% after Holm's adjustment.
+        Permutations per party.  No p-value is below ``1 / (1 + draws)``, so `d` parties need
+        ``d / 0.05 - 1`` of them for 5% after Holm's adjustment; fewer are warned of.
     seed : int
         Seed of the permutations.
     """
@@ -140,6 +142,15 @@ def permutation_p_values(
 
     choice("given", given, ("task", "others"))
     cells = coalition_cells(x_task, y, parties, names, bins, how, missing)
+    whole("draws", draws, 1)
+    enough = ONE_IN * len(cells.parties) - 1
+    if draws < enough:
+        least = len(cells.parties) / (1 + draws)
+        warnings.warn(
+            f"{len(cells.parties)} parties and {draws} draws: no p (Holm) can be below "
+            f"{min(least, 1.0):.3g}; ask for draws={enough} or more",
+            stacklevel=2,
+        )
     codes, label, weights = [code for code, _ in cells.parties], cells.label, cells.weights
     contributions, p_values = np.empty(len(codes)), np.empty(len(codes))
     for party, code in enumerate(codes):

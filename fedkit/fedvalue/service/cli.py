@@ -209,7 +209,7 @@ def value(
     Start it before or after the data parties: it waits for them.
     Stopped, it goes on where it was when the same command is given again.
     """
-    from fedkit.fedvalue.binning import label_codes, label_doubt
+    from fedkit.fedvalue.binning import cells_doubt, label_codes, label_doubt
     from fedkit.fedvalue.protocol.parties import TaskParty
     from fedkit.fedvalue.protocol.verification import CheatingDetected
     from fedkit.fedvalue.report import CORRECTIONS, assess
@@ -235,9 +235,9 @@ def value(
         f"{name}: {len(held.ids)} rows, features: {len(held.names)}, label: {label}, "
         f"data parties: {', '.join(names)}"
     )
-    doubt = label_doubt(label_codes(held.y), f"the label {label!r}")
-    if doubt is not None:
-        say(f"{name}: warning: {doubt}")
+    for doubt in (label_doubt(label_codes(held.y), f"the label {label!r}"), cells_doubt(cells)):
+        if doubt is not None:
+            say(f"{name}: warning: {doubt}")
     with connect(url, token_file, ca, plain, answer_timeout) as counter:
         admit(counter, name, "task")
         try:
