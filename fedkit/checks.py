@@ -11,7 +11,9 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["choice", "flag", "function", "having", "one_line", "real", "vector", "whole"]
+__all__ = [
+    "choice", "flag", "function", "having", "one_line", "plain_array", "real", "vector", "whole",
+]  # fmt: skip
 
 C = TypeVar("C", bound=type)
 
@@ -86,10 +88,19 @@ def having(name: str, value: Any, *attributes: str) -> Any:
     raise ValueError(f"{name} is {_shown(value)}; expected an object with {wanted}; {told}")
 
 
+def plain_array(values: Any) -> npt.NDArray[Any]:
+    """Return an array: of a tensor without its gradient, with NaN in place of masked numbers."""
+    if hasattr(values, "detach"):
+        values = values.detach().cpu()
+    if isinstance(values, np.ma.MaskedArray):
+        return np.where(np.ma.getmaskarray(values), np.nan, values.data)
+    return np.asarray(values)
+
+
 def vector(name: str, values: Any, length: int | None = None) -> npt.NDArray[np.float64]:
     """Return `values` as a new read-only ``float64[n]`` of finite numbers, or refuse them."""
     try:
-        given = np.asarray(values)
+        given = plain_array(values)
     except ValueError:  # ragged
         given = np.zeros(0)
     plain = given.dtype.kind in "iuf" and given.ndim == 1 and len(given) > 0

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
 from math import comb
 
 import numpy as np
+import pandas as pd
 import pytest
+import torch
 
+import fedkit as fk
 from fedkit.estimators import (
     banzhaf,
     beta_shapley,
@@ -231,3 +235,24 @@ def test_tabulate_in_batches(batch_size):
 def test_silent_nonsense_is_refused(call, words):
     with pytest.raises(ValueError, match=words):
         call()
+
+
+def test_tensors_with_a_gradient_are_numbers_and_masked_ones_are_none():
+    weight = torch.tensor(2.0, requires_grad=True)
+    game = fk.FunctionGame(3, lambda c: weight * torch.as_tensor(c.sum(axis=1)))
+    np.testing.assert_allclose(fk.shapley(game).values, [2, 2, 2])
+    table = torch.tensor([0.0, 1.0, 2.0, 4.0], requires_grad=True)
+    np.testing.assert_allclose(fk.shapley(fk.TableGame(table)).values, [1.5, 2.5])
+    with pytest.raises(ValueError, match="finite"):
+        fk.shapley(fk.TableGame(np.ma.masked_equal([0.0, 1.0, -999.0, 4.0], -999.0)))
+
+
+def test_read_only_arrays_and_frames_are_taken_without_a_warning():
+    net = torch.nn.Linear(4, 2)
+    x, y = np.ones((5, 4), dtype=np.float32), np.zeros(5, dtype=np.int64)
+    x.setflags(write=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        kept = fk.Evaluator(net, x, y)
+    framed = fk.Evaluator(net, pd.DataFrame(x), y)
+    assert torch.equal(kept.x, framed.x)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedkit.checks import having, whole
+from fedkit.checks import having, plain_array, whole
 
 __all__ = [
     "Coalitions", "Known", "Utilities", "all_coalitions", "bit_index", "check_coalitions",
@@ -30,7 +30,7 @@ def players_of(game: Any) -> int:
 
 def _array(told: str, given: ArrayLike) -> NDArray[Any]:
     try:
-        return np.asarray(given)
+        return plain_array(given)
     except ValueError as error:  # ragged
         raise ValueError(f"{told} of unequal lengths; expected rows of one length") from error
 

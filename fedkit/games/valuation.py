@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedkit.checks import flag, one_line, real, whole
+from fedkit.checks import flag, one_line, plain_array, real, whole
 from fedkit.extras import need
 
 if TYPE_CHECKING:
@@ -310,7 +310,8 @@ def _facts(value: Any) -> Any:
 def _array(name: str, nested: Any) -> Floats:
     """Return numbers as ``float64``, None as NaN, or refuse what is none."""
     try:
-        return np.asarray(nested, dtype=np.float64)
+        tensor = hasattr(nested, "detach")
+        return np.asarray(plain_array(nested) if tensor else nested, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name} is {nested!s:.60}; expected an array of numbers") from error
 

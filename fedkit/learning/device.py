@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 
 __all__ = ["as_tensor", "find_device"]
@@ -14,6 +15,10 @@ def as_tensor(name: str, values: Any, dtype: torch.dtype | None = None) -> torch
     try:
         if isinstance(values, list | tuple) and values:
             values = torch.stack([torch.as_tensor(row) for row in values])
+        if hasattr(values, "to_numpy"):  # a data frame
+            values = values.to_numpy()
+        if isinstance(values, np.ndarray) and not values.flags.writeable:
+            values = values.copy()  # torch warns of what nobody writes to
         return torch.as_tensor(values, dtype=dtype).detach()
     except (TypeError, ValueError, RuntimeError) as error:
         raise ValueError(f"{name} is no tensor and no array of numbers: {error}") from error
