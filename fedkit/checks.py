@@ -89,12 +89,21 @@ def having(name: str, value: Any, *attributes: str) -> Any:
 
 
 def plain_array(values: Any) -> npt.NDArray[Any]:
-    """Return an array: of a tensor without its gradient, with NaN in place of masked numbers."""
+    """Return an array, of a tensor without its gradient.
+
+    What a masked array hides is missing: NaN, or None in objects, so that whole numbers stay whole.
+    """
     if hasattr(values, "detach"):
         values = values.detach().cpu()
-    if isinstance(values, np.ma.MaskedArray):
-        return np.where(np.ma.getmaskarray(values), np.nan, values.data)
-    return np.asarray(values)
+    if not isinstance(values, np.ma.MaskedArray):
+        return np.asarray(values)
+    hidden, shown = np.ma.getmaskarray(values), np.asarray(values.data)
+    if not hidden.any() or shown.dtype.kind in "mM":  # dates are refused in any case
+        return shown
+    floats = shown.dtype.kind == "f"
+    held = shown.astype(shown.dtype if floats else object)
+    held[hidden] = np.nan if floats else None
+    return held
 
 
 def vector(name: str, values: Any, length: int | None = None) -> npt.NDArray[np.float64]:

@@ -432,7 +432,7 @@ def vertical() -> Iterator[Row]:
         fedvalue.permutation_p_values,
         {
             "x_task": columns,
-            "draws": 5,
+            "draws": 39,
         },
         binning | {"x_task": OBJECT, "given": CHOICE, "draws": whole(1), "seed": SEED},
     )

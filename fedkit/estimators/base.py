@@ -304,10 +304,11 @@ class ContrastAccumulator:
         return np.where(counts >= 2, variance, np.nan)
 
 
-def satterthwaite(variances: Floats, counts: NDArray[np.int64]) -> Floats:
+def satterthwaite(variances: Floats, counts: NDArray[Any]) -> Floats:
     """Degrees of freedom of a sum of variances ``[strata, ...]`` from so many samples each.
 
-    Infinite where the variance is zero (Satterthwaite 1946).
+    Infinite where the variance is zero (Satterthwaite 1946).  Variances that come with degrees of
+    freedom count one sample more.
     """
     each = np.asarray(counts - 1.0)
     each = each.reshape(*each.shape, *(1,) * (variances.ndim - each.ndim))

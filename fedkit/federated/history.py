@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from zipfile import BadZipFile
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from fedkit.checks import choice, one_line
+from fedkit.estimators.base import satterthwaite
 from fedkit.extras import need
 from fedkit.games.valuation import Valuation
 
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["History"]
-
-FloatArray = npt.NDArray[np.float64]
 
 
 @one_line
@@ -118,29 +116,27 @@ class History:
         spent = [row for row in self.rounds if row["seed"] == chosen]
         scale = {row["round"]: np.asarray(row.get("scale", 1.0)) for row in spent}
 
-        def each(name: str, client: int) -> FloatArray:
-            """Of all rounds of a client."""
+        values, variances, freedom = [], [], []
+        for client in ids:
             mine = [row for row in rows if row["client"] == client]
-            factor = [1.0 if name == "degrees_of_freedom" else scale[r["round"]] for r in mine]
-            return np.array([r.get(name, np.inf) * f for r, f in zip(mine, factor, strict=True)])
-
-        values = np.array([each("value", i).sum(axis=0) for i in ids])
-        variances = [each("standard_error", i) ** 2 for i in ids]
-        freedom = [each("degrees_of_freedom", i) for i in ids]
-        total = np.array([one.sum(axis=0) for one in variances])
-        used = np.array([(v**2 / df).sum(axis=0) for v, df in zip(variances, freedom, strict=True)])
-        exact = not total.any() and not np.isnan(used).any()
-        with np.errstate(divide="ignore", invalid="ignore"):
-            satterthwaite = np.where(used == 0, np.inf, total**2 / used)
+            unit = [scale[row["round"]] for row in mine]
+            own = [np.square(r["standard_error"] * f) for r, f in zip(mine, unit, strict=True)]
+            known = np.array([row["degrees_of_freedom"] for row in mine])
+            values.append(sum(row["value"] * f for row, f in zip(mine, unit, strict=True)))
+            variances.append(sum(own))
+            sure = ~np.isnan(known).any(axis=0)  # else some round has too few units
+            freedom.append(np.where(sure, satterthwaite(np.array(own), known + 1), np.nan))
+        total, told = np.array(variances), np.array(freedom)
+        sampled = not np.isinf(told).all()
         return Valuation(
-            values,
+            np.array(values),
             np.sqrt(total),
             sum(row["evaluations"] for row in spent),
             sum(row["calls"] for row in spent),
             f"sum of {len(spent)} rounds",
             seed=chosen,
-            exact=exact,
-            degrees_of_freedom=None if np.isinf(satterthwaite).all() else satterthwaite,
+            exact=not sampled and not total.any(),
+            degrees_of_freedom=told if sampled else None,
             names=tuple(map(str, ids)),
         )
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedkit.checks import choice, whole
+from fedkit.checks import choice, plain_array, whole
 
 __all__ = [
     "How",
@@ -20,7 +20,6 @@ __all__ = [
     "id_doubts",
     "label_codes",
     "label_doubt",
-    "unmasked",
 ]
 
 Codes = NDArray[np.int64]
@@ -47,20 +46,7 @@ def columns_of(x: Any, name: str = "x") -> list[NDArray[Any]]:
     if hasattr(x, "iloc") and x.ndim == 2:  # a data frame keeps a type per column
         return [x.iloc[:, j].to_numpy() for j in range(x.shape[1])]
     array = x if isinstance(x, np.ma.MaskedArray) else np.asarray(x)
-    return [unmasked(column) for column in ([array] if array.ndim == 1 else array.T)]
-
-
-def unmasked(values: Any) -> NDArray[Any]:
-    """Return an array in which what a masked array hides is missing: NaN, or None in objects."""
-    if not isinstance(values, np.ma.MaskedArray):
-        return np.asarray(values)
-    hidden, shown = np.ma.getmaskarray(values), np.asarray(values.data)
-    if not hidden.any() or shown.dtype.kind in "mM":  # dates are refused in any case
-        return shown
-    floats = shown.dtype.kind == "f"
-    held = shown.astype(shown.dtype if floats else object)  # whole numbers stay whole
-    held[hidden] = np.nan if floats else None
-    return held
+    return [plain_array(column) for column in ([array] if array.ndim == 1 else array.T)]
 
 
 def discretise(
@@ -209,7 +195,7 @@ def _bin(values: NDArray[Any], bins: int, how: How, keep: bool | None, where: st
 
 def label_codes(y: ArrayLike, name: str = "y") -> Codes:
     """Return dense codes of a discrete label."""
-    values, absent = _parse(unmasked(y), name)
+    values, absent = _parse(plain_array(y), name)
     if absent.any():
         raise ValueError(
             f"{name} is missing in {int(absent.sum())} of {len(values)} rows; leave these out"

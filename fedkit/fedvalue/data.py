@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedkit.checks import having, one_line
+from fedkit.checks import having, one_line, plain_array
 from fedkit.extras import need
 from fedkit.fedvalue.binning import (
     How,
@@ -29,7 +29,6 @@ from fedkit.fedvalue.binning import (
     is_missing,
     label_codes,
     label_doubt,
-    unmasked,
 )
 from fedkit.fedvalue.cells import CoalitionCells, joint_codes
 
@@ -103,7 +102,7 @@ class VerticalData:
         self, x_task: Any, y: Any, parties: Any, ids: Any = None,
         names: Iterable[str] | None = None, discrete: Sequence[Any] | None = None,
     ) -> None:  # fmt: skip
-        self.y = unmasked(y)
+        self.y = plain_array(y)
         if self.y.ndim != 1 or len(self.y) == 0:
             raise ValueError(
                 f"y has shape {self.y.shape}; expected one label per row, at least one row"
@@ -327,7 +326,7 @@ def _common_ids(ids: Any, rows: int, owners: tuple[str, ...]) -> NDArray[Any]:
             f"ids is {ids!s:.60}; expected a list of {len(owners)}: one list of IDs per party, the "
             "task party's first"
         )
-    first, *_ = each = [unmasked(own) for own in ids]
+    first, *_ = each = [plain_array(own) for own in ids]
     for owner, own in zip(owners, each, strict=True):
         if own.shape != (rows,):
             raise ValueError(f"{owner} has IDs of shape {own.shape} for {rows} rows")

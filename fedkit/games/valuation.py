@@ -310,8 +310,10 @@ def _facts(value: Any) -> Any:
 def _array(name: str, nested: Any) -> Floats:
     """Return numbers as ``float64``, None as NaN, or refuse what is none."""
     try:
-        tensor = hasattr(nested, "detach")
-        return np.asarray(plain_array(nested) if tensor else nested, dtype=np.float64)
+        array = plain_array(nested)
+        if np.iscomplexobj(array):
+            raise TypeError("complex numbers are no values")
+        return np.asarray(array, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name} is {nested!s:.60}; expected an array of numbers") from error
 
