@@ -17,8 +17,8 @@ _HOMES = homes(
     {
         "federated": "Adversaries ClassCosine ClientTable Dirichlet Estimated Exact FedAdam "
         "FedYogi Federation History IID Krum Mavericks Median NoValue Plan Proportional "
-        "RandomValues RoundGame SizeAsValue SizeWeighted Strategy TrimmedMean UniformSelection "
-        "UniformWeights federation_from_arrays make_federation run",
+        "RandomValues RoundGame ShuffledValues SizeAsValue SizeWeighted Strategy TrimmedMean "
+        "UniformSelection UniformWeights federation_from_arrays make_federation run",
         "learning": "Architecture Evaluator LocalSGD ScikitLinear build share_right train_clients",
         "estimators": "BanzhafSampling BetaShapleySampling ComplementarySampling Estimator "
         "GTGShapley MultilinearSampling PermutationSampling ProxySampling TruncatedMonteCarlo "

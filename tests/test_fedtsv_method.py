@@ -17,7 +17,6 @@ from fedkit.methods.cgsv import (
     LeaveOneOut,
     OracleWeights,
     RunningCosine,
-    ShuffledValues,
 )
 from fedkit.methods.fedtsv import (
     UTILITIES,
@@ -190,13 +189,13 @@ def test_fedtsv_adds_values_up_and_weighs_by_the_sums():
 def test_shuffled_values_are_the_same_values_of_other_clients():
     rounds = [replace(a_round(), streams=fk.Streams(seed)) for seed in range(8)]
     true = TrajectoryValues().value(rounds)
-    dealt = ShuffledValues(TrajectoryValues()).value(rounds)
+    dealt = fk.ShuffledValues(TrajectoryValues()).value(rounds)
     moved = 0
     for a, b in zip(true, dealt, strict=True):
         np.testing.assert_array_equal(np.sort(a.values), np.sort(b.values))
         moved += not np.array_equal(a.values, b.values)
     assert moved >= 4  # of 3 clients one order in six is the true one
-    again = ShuffledValues(TrajectoryValues()).value(rounds)
+    again = fk.ShuffledValues(TrajectoryValues()).value(rounds)
     assert all(np.array_equal(a.values, b.values) for a, b in zip(dealt, again, strict=True))
 
 

@@ -10,7 +10,8 @@ _LATER = homes(
     {
         "adversaries": "Adversaries Backdoor FeatureNoise FreeRider LabelFlip LabelNoise "
         "LabelPermutation RandomData RandomUpdate ScaledUpdate",
-        "valuers": "ClassCosine Estimated Exact NoValue RandomValues Round SizeAsValue ValuePolicy",
+        "valuers": "ClassCosine Estimated Exact NoValue RandomValues Round "
+        "ShuffledValues SizeAsValue ValuePolicy",
         "partitioners": "ClassesPerClient Dirichlet IID Mavericks MissingClassWarning Mixed "
         "Partitioner QuantitySkew",
         "selection": "ClientTable LateJoiners UniformSelection",

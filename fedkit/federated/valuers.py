@@ -27,6 +27,7 @@ __all__ = [
     "NoValue",
     "RandomValues",
     "Round",
+    "ShuffledValues",
     "SizeAsValue",
     "ValuePolicy",
 ]
@@ -172,6 +173,33 @@ class RandomValues:
             for r in rounds
         ]
         return [_given(values, "random") for values in drawn]
+
+
+@dataclass(frozen=True)
+class ShuffledValues:
+    """Control: another policy's values, dealt to the round's participants at random.
+
+    The values are as unequal as the policy's own: whatever differs then comes from *whose* they
+    are.
+
+    Parameters
+    ----------
+    policy : ValuePolicy
+        For instance :class:`Exact`.
+    """
+
+    policy: ValuePolicy
+
+    def __post_init__(self) -> None:
+        check_policy(self.policy)
+
+    def value(self, rounds: Sequence[Round]) -> list[Valuation]:
+        dealt = []
+        for r, v in zip(rounds, self.policy.value(rounds), strict=True):
+            order = r.streams.generator("shuffled values").permutation(len(v.values))
+            errors = v.standard_errors[order]
+            dealt.append(replace(v, values=v.values[order], standard_errors=errors))
+        return dealt
 
 
 @dataclass(frozen=True)

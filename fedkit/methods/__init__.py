@@ -9,7 +9,7 @@ from fedkit.extras import homes, later
 
 _LATER = homes(
     {
-        "cgsv": "CosineGame CosineValues LeaveOneOut OracleWeights RunningCosine ShuffledValues",
+        "cgsv": "CosineGame CosineValues LeaveOneOut OracleWeights RunningCosine",
         "fedccea": "Fit Simulations contribution_index contribution_values fit_aam simulate",
         "fedms": "Accumulate CoresetWeights FedMS MaverickGTG MaverickMR MaverickTMR "
         "MaverickValues ScoreSelection class_difficulty class_scores",

@@ -1,13 +1,12 @@
 """CGSV (Xu et al. 2021) and the other methods and controls that FedTSV is compared with.
 
-Beside it stand leave-one-out, a server that is told who misbehaves, and another policy's values
-dealt out at random.
+Beside it stand leave-one-out and a server that is told who misbehaves.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +14,7 @@ import numpy.typing as npt
 from fedkit.checks import flag, one_line, real, whole
 from fedkit.estimators import leave_one_out, shapley
 from fedkit.federated.selection import ClientTable
-from fedkit.federated.valuers import Round, ValuePolicy
+from fedkit.federated.valuers import Round
 from fedkit.games.coalitions import check_coalitions
 from fedkit.games.valuation import Valuation
 from fedkit.methods.fedtsv import check_inner_products, gram_matrix
@@ -26,7 +25,6 @@ __all__ = [
     "LeaveOneOut",
     "OracleWeights",
     "RunningCosine",
-    "ShuffledValues",
 ]
 
 FloatArray = npt.NDArray[np.float64]
@@ -171,18 +169,3 @@ class OracleWeights:
     def __call__(self, r: Round, valuation: Valuation, clients: ClientTable) -> FloatArray:
         good = (~np.isin(r.participants, self.excluded)).astype(np.float64)
         return good / max(good.sum(), 1.0)
-
-
-@dataclass(frozen=True)
-class ShuffledValues:
-    """Control: another policy's values, dealt to the round's participants at random."""
-
-    policy: ValuePolicy
-
-    def value(self, rounds: Sequence[Round]) -> list[Valuation]:
-        dealt = []
-        for r, v in zip(rounds, self.policy.value(rounds), strict=True):
-            order = r.streams.generator("shuffled values").permutation(len(v.values))
-            errors = v.standard_errors[order]
-            dealt.append(replace(v, values=v.values[order], standard_errors=errors))
-        return dealt

@@ -24,7 +24,15 @@ from fedkit.federated.history import History
 from fedkit.federated.partitioners import IID, Dirichlet, Mavericks
 from fedkit.federated.rounds import Plan, Probe, Strategy, keep_latest
 from fedkit.federated.selection import Selection, UniformSelection
-from fedkit.federated.valuers import ClassCosine, Estimated, Exact, NoValue, Round, ValuePolicy
+from fedkit.federated.valuers import (
+    ClassCosine,
+    Estimated,
+    Exact,
+    NoValue,
+    Round,
+    ShuffledValues,
+    ValuePolicy,
+)
 from fedkit.games.game import TableGame, tabulate
 from fedkit.games.valuation import Valuation
 from fedkit.intervals import finite
@@ -32,7 +40,6 @@ from fedkit.learning.architectures import build
 from fedkit.learning.evaluation import Evaluator
 from fedkit.learning.training import LocalSGD
 from fedkit.methods import selection_baselines as baselines
-from fedkit.methods.cgsv import ShuffledValues
 from fedkit.methods.fedms import (
     FedMS,
     MaverickGTG,

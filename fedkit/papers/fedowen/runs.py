@@ -80,6 +80,7 @@ def strategy(s: Setting) -> Strategy:
         "uniform": valuers.NoValue(),
         "size-values": valuers.SizeAsValue(),
     }
+    values[given.DEALT] = valuers.ShuffledValues(values["fedowen"])
     aggregate: dict[str, aggregation.Aggregation] = {
         "fedavg": aggregation.SizeWeighted(),
         "uniform": aggregation.UniformWeights(),

@@ -17,7 +17,9 @@ from fedkit.papers import common
 PAPER_METHODS = ("fedavg", "mc", "gtg", "banzhaf", "weightedshap", "shapfed", "fedowen")
 OUR_METHODS = ("shapfed-proportional", "fedowen-corrected", "exact")
 CONTROLS = ("random-values", "uniform", "size-values")
-METHODS = PAPER_METHODS + OUR_METHODS + CONTROLS
+#: FedOwen's own values, dealt to other participants: as unequal as its own
+DEALT = "fedowen-shuffled"
+METHODS = (*PAPER_METHODS, *OUR_METHODS, *CONTROLS, DEALT)
 RANDOM_SELECTION = "-no-adaptive"
 #: Table 3's row, with what blind and exact values reach in the same place.
 TABLE_3 = tuple(m + RANDOM_SELECTION for m in ("fedowen", "exact", "random-values", "size-values"))

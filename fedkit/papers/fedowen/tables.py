@@ -29,6 +29,7 @@ LABELS = {
     "fedowen-corrected": "FedOwen, corrected",
     "exact": "oracle: exact Shapley values",
     "random-values": "control: random values",
+    "fedowen-shuffled": "control: FedOwen's values, shuffled",
     "size-values": "control: size as value",
     "exact-no-adaptive": "oracle: exact values, random selection",
     "random-values-no-adaptive": "control: random values, random selection",

@@ -24,7 +24,15 @@ from fedkit.federated.history import History
 from fedkit.federated.partitioners import IID, Dirichlet, Mixed
 from fedkit.federated.rounds import Plan, Probe, Strategy, Weigh, keep_latest, keep_total
 from fedkit.federated.selection import ClientTable, UniformSelection
-from fedkit.federated.valuers import Estimated, Exact, NoValue, RandomValues, Round, ValuePolicy
+from fedkit.federated.valuers import (
+    Estimated,
+    Exact,
+    NoValue,
+    RandomValues,
+    Round,
+    ShuffledValues,
+    ValuePolicy,
+)
 from fedkit.games.valuation import Valuation
 from fedkit.learning.architectures import build
 from fedkit.learning.evaluation import Evaluator
@@ -62,7 +70,7 @@ def strategy(s: Setting) -> Strategy:
         "cgsv-game": (cgsv.CosineValues(exact=True), follow, cgsv.RunningCosine()),
         "cgsv-raw": (cgsv.CosineValues(normalised=False), follow, cgsv.RunningCosine()),
         "mr": (Exact(normalised=False), follow, keep_total),
-        "shuffled": (cgsv.ShuffledValues(exact), follow, keep_total),
+        "shuffled": (ShuffledValues(exact), follow, keep_total),
         "random": (RandomValues(), follow, keep_total),
         "oracle": (NoValue(), cgsv.OracleWeights(tuple(liars)), keep_latest),
     }
