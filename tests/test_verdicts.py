@@ -799,7 +799,9 @@ claims:
 
 TOY = """
 paper: {key: toy, seeds: 5}
-experiments: {e: {metrics: "accuracy mean(accuracy) calls", methods: a b c d, settings: method x}}
+experiments:
+  e: {metrics: "accuracy mean(accuracy) rise(accuracy) calls", methods: a b c d,
+      settings: method x}
 tables:
   - id: t
     where: Table 1
@@ -817,6 +819,8 @@ stars:
 claims:
   - {id: m, where: w, says: s, kind: bound, paper_value: null, test: {rule: at_least, bound: 15},
      ours: {experiment: e, metric: mean(accuracy), settings: {method: a, x: 1}}}
+  - {id: r, where: w, says: s, kind: bound, paper_value: null, test: {rule: at_least, bound: 15},
+     ours: {experiment: e, metric: rise(accuracy), settings: {method: a, x: 1}}}
   - {id: most-calls, where: w, says: s, kind: bound, paper_value: "45", test: {rule: at_most},
      ours: {experiment: e, metric: calls, settings: {method: d}, pool: max, of: 3}}
   - {id: mean-calls, where: w, says: s, kind: bound, paper_value: "2", test: {rule: at_most},
@@ -834,7 +838,7 @@ def test_rules_and_places_of_a_toy_paper(tmp_path):
     ahead |= {("a", 2): [60] * 5, ("b", 2): [50, 50, 60, 70, 70], ("c", 2): [1] * 5}
     for (method, x), accuracy in ahead.items():
         results = [
-            {"seed": k, "metrics": {"accuracy": v}, "series": {"accuracy": [10, 20, 30 + k]}}
+            {"seed": k, "metrics": {"accuracy": v}, "series": {"accuracy": [10, 27, 30 + k]}}
             for k, v in enumerate(accuracy)
         ]
         store.save(Cell("paper", "toy", "e", {"method": method, "x": x}, tuple(range(5))), results)
@@ -858,7 +862,8 @@ def test_rules_and_places_of_a_toy_paper(tmp_path):
     assert rows.loc["toy.s.x1", "says"] == "a over c, p < 0.05"  # the second best as printed
     assert claims["toy.s.x1"].test["level"] == 0.95
     assert rows.loc["toy.s.x1", "values"] == (10, 9, 8, 10, 9)
-    assert rows.loc["toy.m", "mean"] == pytest.approx(20 + 2 / 3)
+    assert rows.loc["toy.m", "mean"] == pytest.approx(23)
+    assert rows.loc["toy.r", "mean"] == 22  # not what the middle entry says
     assert rows.loc["toy.m", "verdict"] == REPRODUCED
     assert rows.loc["toy.most-calls", "mean"] == 40
     assert rows.loc["toy.mean-calls", "values"] == (2, 2, 2)  # of the seeds that both settings have

@@ -24,6 +24,12 @@ OF_TABLES = ("concordance", "rank_agreement", "best_share")
 FloatArray = npt.NDArray[np.float64]
 Place = Mapping[str, Any]
 
+#: What a claim may ask of a series, as ``mean(<series>)``, from its indices and entries: their
+#: mean, and how far their least-squares line rises from the first to the last.
+_OF_SERIES: dict[str, Callable[[FloatArray, FloatArray], float]] = {
+    "mean": lambda x, y: float(y.mean()),
+    "rise": lambda x, y: float(slopes(x / (x[-1] - x[0]), y)),
+}
 _SCALES: dict[str, Callable[[FloatArray], FloatArray]] = {
     "linear": np.asarray, "log2": np.log2, "log10": np.log10,
 }  # fmt: skip
@@ -75,14 +81,15 @@ class Lookup:
                 self.stale.add(cell.key)
         frame = store.frame(paper=paper, profile=profile)
         self._add(frame[name] for name in ("key", "seed", "metric", "value"))
-        # means of series over their rounds, asked for as mean(<series>)
         wanted = {str(p["metric"]) for c in claims.claims for p in c.places()}
-        if any(metric.startswith("mean(") for metric in wanted):
-            lines = store.series(paper=paper, profile=profile)
-            lines["series"] = lines["series"].map("mean({})".format)
-            lines = lines[lines["series"].isin(wanted)]
-            means = lines.groupby(["key", "seed", "series"])["value"].mean().reset_index()
-            self._add(means[name] for name in ("key", "seed", "series", "value"))
+        for name, of in _OF_SERIES.items():
+            if any(metric.startswith(f"{name}(") for metric in wanted):
+                lines = store.series(paper=paper, profile=profile).dropna(subset="value")
+                lines["series"] = lines["series"].map(f"{name}({{}})".format)
+                lines = lines[lines["series"].isin(wanted)]
+                for group, part in lines.groupby(["key", "seed", "series"], as_index=False):
+                    value = of(part["index"].to_numpy(), part["value"].to_numpy())
+                    self._add([[column] for column in (*group, value)])
 
     def _add(self, columns: Iterable[Any]) -> None:
         for key, seed, metric, value in zip(*columns, strict=True):
