@@ -222,6 +222,16 @@ def test_tabulate_in_batches(batch_size):
         (lambda: weighted_majority([1, -1], 1), "non-negative integers"),
         (lambda: weighted_majority([1, 1], 0), "quota is 0"),
         (lambda: weighted_majority([True, False], 1), "weights is"),
+        (lambda: weighted_majority([1e308, 1e308], 1), "sum below 2\\*\\*53"),
+        (lambda: weighted_majority([2**50, 2**50, 1], 2**50).shapley(), "the weights sum to"),
+        (lambda: weighted_majority([1] + [0] * 1099, 1).banzhaf(), "has 1100 players"),
+        (lambda: glove(2, 2000).shapley(), "has 2002 players"),
+        (lambda: glove(2**70, 1), "left is"),
+        (lambda: unanimity(3, [1e308]), "carrier is"),
+        (lambda: unanimity(2**70, [0]), "n_players is"),
+        (lambda: random_unanimity_sum(2**70, 2, 0), "n_players is"),
+        (lambda: random_unanimity_sum(3, 2**70, 0), "terms is"),
+        (lambda: random_unanimity_sum(3, 2, 0, 2**70), "n_outputs is"),
         (lambda: TableGame(["0", "1"]), "the values are of type <U1; expected real numbers"),
         (lambda: TableGame([0, 1j]), "the values are of type complex128"),
         (lambda: TableGame([[0, 1], [2]]), "the values are of unequal lengths"),
@@ -232,9 +242,16 @@ def test_tabulate_in_batches(batch_size):
         (lambda: beta_shapley(airport([1, 2, 3]), 1e-320, 1), "alpha is 1e-320 and beta 1; too"),
     ],
 )
+@pytest.mark.filterwarnings("error")  # no cast of what it cannot be
 def test_silent_nonsense_is_refused(call, words):
     with pytest.raises(ValueError, match=words):
         call()
+
+
+def test_weights_and_quotas_beyond_what_is_counted_are_games_all_the_same():
+    game = weighted_majority([2**50, 2**50 + 1, 3], 2**50 + 2)  # any two of the three win
+    np.testing.assert_allclose(fk.shapley(game).values, [1 / 3] * 3)
+    np.testing.assert_array_equal(weighted_majority([1, 2], 10**400).shapley(), [0, 0])
 
 
 def test_tensors_with_a_gradient_are_numbers_and_masked_ones_are_none():

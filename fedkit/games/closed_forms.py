@@ -18,6 +18,10 @@ from fedkit.games.coalitions import Utilities, check_coalitions
 
 __all__ = ["airport", "glove", "random_unanimity_sum", "unanimity", "weighted_majority"]
 
+MOST = 10**6  # players, terms and outputs; a slip beyond would ask for memory that nobody has
+MOST_COUNTED = 1000  # players up to which numbers of coalitions are floats
+MOST_ENTRIES = 2**26  # of the table of coalitions by size and weight: half a GiB
+
 
 @one_line
 @dataclass(frozen=True, eq=False)
@@ -75,18 +79,30 @@ class AirportGame(UnanimitySum):
 class _Counted:
     """A game whose marginals are 0 or 1: values count the coalitions that a player completes."""
 
+    @property
+    def n_players(self) -> int:
+        raise NotImplementedError
+
     def decisive(self) -> Utilities:
         """Return how many coalitions of each size each player completes, ``[n, n]``."""
         raise NotImplementedError
 
     def shapley(self) -> Utilities:
-        counts = self.decisive()
+        counts = self._counts()
         n = len(counts)
         return counts @ np.array([1.0 / (n * comb(n - 1, s)) for s in range(n)])
 
     def banzhaf(self) -> Utilities:
-        counts = self.decisive()
+        counts = self._counts()
         return counts.sum(axis=1) * 0.5 ** (len(counts) - 1)
+
+    def _counts(self) -> Utilities:
+        if self.n_players > MOST_COUNTED:
+            raise ValueError(
+                f"the game has {self.n_players} players; values are counted for at most "
+                f"{MOST_COUNTED}, so sample them (fk.estimate)"
+            )
+        return self.decisive()
 
 
 @dataclass(frozen=True)
@@ -131,6 +147,13 @@ class WeightedMajorityGame(_Counted):
         return (rows @ self.weights >= self.quota).astype(np.float64)
 
     def decisive(self) -> Utilities:
+        most = MOST_ENTRIES // self.n_players
+        if min(self.quota, int(self.weights.sum()) + 1) > most:
+            raise ValueError(
+                f"quota is {self.quota} and the weights sum to {self.weights.sum()}; values are "
+                f"counted where either is below {most:,}: divide them by what they have in common, "
+                "take fk.shapley of up to 24 players, or sample (fk.estimate)"
+            )
         found = np.zeros((self.n_players, self.n_players))
         for player, own in enumerate(self.weights.tolist()):
             others = np.delete(self.weights, player).tolist()
@@ -179,7 +202,7 @@ def glove(left: int, right: int) -> GloveGame:
     -------
     GloveGame
     """
-    return GloveGame(whole("left", left, 1), whole("right", right, 1))
+    return GloveGame(whole("left", left, 1, MOST), whole("right", right, 1, MOST))
 
 
 def weighted_majority(weights: ArrayLike, quota: int) -> WeightedMajorityGame:
@@ -196,8 +219,10 @@ def weighted_majority(weights: ArrayLike, quota: int) -> WeightedMajorityGame:
     WeightedMajorityGame
     """
     array = vector("weights", weights)
-    if (array < 0).any() or (array != np.floor(array)).any() or array.sum() >= 2**53:
+    if (array < 0).any() or (array != np.floor(array)).any():
         raise ValueError(f"weights are {weights!r}; expected non-negative integers, one per player")
+    if sum(map(int, array)) >= 2**53:  # beyond, floats are no longer whole numbers one by one
+        raise ValueError(f"weights are {weights!r}; expected integers with a sum below 2**53")
     counted = array.astype(np.int64)
     counted.setflags(write=False)
     return WeightedMajorityGame(counted, whole("quota", quota, 1))  # at 0 the empty one wins
@@ -216,14 +241,14 @@ def unanimity(n_players: int, carrier: ArrayLike) -> UnanimitySum:
     -------
     UnanimitySum
     """
-    whole("n_players", n_players, 1)
-    members = vector("carrier", carrier).astype(np.int64)
-    if (members != np.asarray(carrier)).any() or members.min() < 0 or members.max() >= n_players:
+    whole("n_players", n_players, 1, MOST)
+    members = vector("carrier", carrier)
+    if not np.isin(members, np.arange(n_players)).all():
         raise ValueError(
             f"carrier is {carrier!r}; expected at least one player from 0 to {n_players - 1}"
         )
     row = np.zeros((1, n_players), dtype=np.bool_)
-    row[0, members] = True
+    row[0, members.astype(np.int64)] = True
     return UnanimitySum(row, np.ones(1))
 
 
@@ -245,10 +270,10 @@ def random_unanimity_sum(
     -------
     UnanimitySum
     """
-    whole("n_players", n_players, 1)
-    whole("terms", terms, 1)
+    whole("n_players", n_players, 1, MOST)
+    whole("terms", terms, 1, MOST)
     if n_outputs is not None:
-        whole("n_outputs", n_outputs, 1)
+        whole("n_outputs", n_outputs, 1, MOST)
     rng = np.random.default_rng(whole("seed", seed, 0))
     sizes = rng.integers(1, n_players + 1, size=terms)
     places = rng.permuted(np.tile(np.arange(n_players), (terms, 1)), axis=1)
