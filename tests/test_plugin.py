@@ -7,6 +7,7 @@ import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 pytest.importorskip("sklearn")
@@ -45,6 +46,12 @@ def here(tmp_path: Path, monkeypatch) -> Path:
     (tmp_path / "my_values.py").write_text(ROW)
     yield tmp_path
     sys.modules.pop("my_values", None)
+
+
+@pytest.mark.parametrize("frame", [pd.DataFrame(), Store(Path("nowhere")).frame("fedowen")])
+def test_before_any_record_a_table_says_that_there_is_none(frame) -> None:
+    with pytest.raises(ValueError, match=r"no record with metric 'accuracy' and .*0\.5"):
+        tables.by_seed(frame, alpha=0.5)
 
 
 def test_the_examples_run_in_their_order_and_are_short(monkeypatch, here: Path, capsys) -> None:

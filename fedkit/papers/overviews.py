@@ -24,7 +24,7 @@ __all__ = ["alike", "as_text", "by_seed", "gains", "overview", "seeds_told", "ta
 
 def where(frame: pd.DataFrame, **settings: Any) -> pd.DataFrame:
     """Keep the rows with these settings."""
-    for name, value in settings.items():
+    for name, value in settings.items() if len(frame) else ():  # without records, no columns
         frame = frame[frame[name] == value]
     return frame
 
