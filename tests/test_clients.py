@@ -125,6 +125,8 @@ def test_clients_keep_what_they_brought():
         ([(np.full((2, 4), 1e300), [0, 1])], "client 0: features that are not finite"),
         ([(np.zeros((2, 4)), [0, 1e30])], "client 0: labels are not whole numbers from 0"),
         ([(np.zeros((2, 4)), [0, 2])], "there is a label 2; n_classes is 2"),
+        ([(np.ma.masked_equal(np.eye(2, 4), 0), [0, 1])], "client 0: features that are not finite"),
+        ([(np.eye(2, 4), np.ma.masked_equal([0, 1], 0))], "client 0: .* fill what is missing"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_trained_on_is_refused(clients, says):

@@ -296,6 +296,21 @@ def test_pca_keeps_the_largest_spread_with_fixed_signs(shape):
         assert scores[:, k] == pytest.approx((x - x.mean(axis=0)) @ loading, abs=1e-9)
 
 
+@pytest.mark.parametrize(
+    ("x", "components", "words"),
+    [
+        (np.ma.masked_equal([[1.0, -9.0], [3.0, 4.0]], -9.0), 1, "x has .* 1 entries that are mis"),
+        (np.ma.masked_equal([[1, -9], [3, 4]], -9), 1, "x is of type object"),
+        ([[1.0, np.inf], [3.0, 4.0]], 1, "x has"),
+        ([1.0, 2.0], 1, r"x has shape \(2,\)"),
+        (np.eye(3), 4, "components is 4; expected a whole number from 1 to 3"),
+    ],
+)
+def test_pca_refuses_what_it_would_not_see(x, components, words):
+    with pytest.raises(ValueError, match=words):
+        pca(x, components)
+
+
 def test_columns_from_a_file(tmp_path):
     file = tmp_path / "a.csv"
     file.write_text('\ufeffid,age,town,label\n007,3.5,Ulm,yes\n"7",,,no\nNA,1e3,NA,no\n', "utf-8")

@@ -262,6 +262,9 @@ def test_tensors_with_a_gradient_are_numbers_and_masked_ones_are_none():
     np.testing.assert_allclose(fk.shapley(fk.TableGame(table)).values, [1.5, 2.5])
     with pytest.raises(ValueError, match="finite"):
         fk.shapley(fk.TableGame(np.ma.masked_equal([0.0, 1.0, -999.0, 4.0], -999.0)))
+    images = np.ma.masked_equal([[1.0, -999.0]], -999.0)
+    with pytest.raises(ValueError, match="NaN"):
+        fk.Evaluator(torch.nn.Linear(2, 2), images, [0])
 
 
 def test_read_only_arrays_and_frames_are_taken_without_a_warning():

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from fedkit.checks import choice, having, one_line, whole
+from fedkit.checks import choice, having, one_line, plain_array, whole
 from fedkit.datasets.dataset import Dataset
 from fedkit.federated.partitioners import Partitioner, fill_empty, hold_out, long_tail
 from fedkit.streams import Streams
@@ -260,7 +260,7 @@ def federation_from_arrays(
 def _check(whose: str, pair: Pair) -> tuple[Tensor, Tensor]:
     """Images [N, C, H, W] and labels [N] of a pair of arrays."""
     try:
-        x, y = (np.asarray(a.detach().cpu() if isinstance(a, torch.Tensor) else a) for a in pair)
+        x, y = (plain_array(a) for a in pair)
     except (TypeError, ValueError) as error:  # no pair, or ragged
         raise ValueError(f"{whose}: expected a pair of arrays, features and labels") from error
     if x.ndim not in (2, 3, 4) or y.shape != x.shape[:1]:
@@ -269,7 +269,9 @@ def _check(whose: str, pair: Pair) -> tuple[Tensor, Tensor]:
             "columns), (N, H, W) or (N, C, H, W), and (N,)"
         )
     if any(a.dtype.kind not in "biuf" for a in (x, y)):
-        raise ValueError(f"{whose}: {x.dtype} and {y.dtype}; expected numbers, encode text first")
+        raise ValueError(
+            f"{whose}: {x.dtype} and {y.dtype}; expected numbers: encode text, fill what is missing"
+        )
     narrow = x.astype(np.float32)
     if not np.isfinite(narrow).all():
         raise ValueError(

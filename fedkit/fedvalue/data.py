@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedkit.checks import having, one_line, plain_array
+from fedkit.checks import having, one_line, plain_array, whole
 from fedkit.extras import need
 from fedkit.fedvalue.binning import (
     How,
@@ -31,6 +31,7 @@ from fedkit.fedvalue.binning import (
     label_doubt,
 )
 from fedkit.fedvalue.cells import CoalitionCells, joint_codes
+from fedkit.games.coalitions import numbers_of
 
 __all__ = [
     "Columns",
@@ -351,7 +352,13 @@ def pca(x: ArrayLike, components: int) -> NDArray[np.float64]:
     scikit-learn's exact PCA of ``float[n, f]``: columns are centred and not scaled, and the loading
     of largest size of a component is positive.
     """
-    matrix = np.asarray(x, dtype=np.float64)
+    matrix = numbers_of("x is", x)
+    if matrix.ndim != 2 or not matrix.size or not np.isfinite(matrix).all():
+        raise ValueError(
+            f"x has shape {matrix.shape} and {np.sum(~np.isfinite(matrix))} entries that are "
+            "missing or infinite; expected numbers [n, f]: fill what is missing, or leave it out"
+        )
+    whole("components", components, 1, min(matrix.shape))
     solver = "covariance_eigh" if len(matrix) > matrix.shape[-1] else "full"
     model = need("sklearn.decomposition", "run").PCA(components, svd_solver=solver)
     scores: NDArray[np.float64] = model.fit_transform(matrix)

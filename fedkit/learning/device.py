@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from fedkit.checks import plain_array
+
 __all__ = ["as_tensor", "find_device"]
 
 
@@ -17,6 +19,8 @@ def as_tensor(name: str, values: Any, dtype: torch.dtype | None = None) -> torch
             values = torch.stack([torch.as_tensor(row) for row in values])
         if hasattr(values, "to_numpy"):  # a data frame
             values = values.to_numpy()
+        if isinstance(values, np.ma.MaskedArray):  # torch would take what is hidden
+            values = plain_array(values)
         if isinstance(values, np.ndarray) and not values.flags.writeable:
             values = values.copy()  # torch warns of what nobody writes to
         return torch.as_tensor(values, dtype=dtype).detach()
