@@ -169,6 +169,40 @@ def test_memo_evaluates_each_coalition_once(n):
     assert game.evaluations == len(np.unique(np.concatenate([rows, more]), axis=0))
 
 
+@pytest.mark.parametrize("n", [3, 21, 63, 130])
+@pytest.mark.parametrize("outputs", [None, 2])
+def test_what_a_memo_saved_is_not_evaluated_again(n, outputs, tmp_path):
+    base = random_unanimity_sum(n, 30, 1, outputs)
+    rows = np.random.default_rng(0).random((300, n)) < 0.5
+    rows[0], rows[1] = False, True
+    memo = MemoGame(base)
+    memo.value(rows)
+    memo.save(tmp_path / "new" / "utilities.npz")
+    asked = []
+    again = FunctionGame(n, lambda rows: asked.append(rows) or base.value(rows))
+    found = MemoGame.load(tmp_path / "new" / "utilities.npz", again)
+    assert (found.evaluations, found.calls) == (memo.evaluations, 0)
+    np.testing.assert_array_equal(found.value(rows[::-1]), memo.value(rows[::-1]))
+    assert not asked
+    more = ~rows[2:] if n > 3 else rows  # a memory that was loaded goes on learning
+    np.testing.assert_array_equal(found.value(more), base.value(more))
+    assert found.evaluations == memo.evaluations + sum(map(len, asked))
+
+
+def test_a_memo_of_nothing_is_saved_and_another_file_is_refused(tmp_path):
+    file = tmp_path / "utilities.npz"
+    MemoGame(airport([1, 2])).save(file)
+    assert MemoGame.load(file, airport([1, 2])).value([[1, 1]]).tolist() == [2]
+    with pytest.raises(ValueError, match=r"utilities.npz is of a game of 2 players and game has 3"):
+        MemoGame.load(file, airport([1, 2, 3]))
+    np.savez(file, keys=np.zeros(1))
+    with pytest.raises(ValueError, match=r"utilities.npz is no saved MemoGame"):
+        MemoGame.load(file, airport([1, 2]))
+    file.write_bytes(b"none")
+    with pytest.raises(ValueError, match=r"utilities.npz is no saved MemoGame"):
+        MemoGame.load(file, airport([1, 2]))
+
+
 def test_memo_refuses_a_changing_number_of_outputs():
     game = MemoGame(FunctionGame(3, lambda rows: np.zeros((len(rows), len(rows)))))
     game.value(np.eye(3, dtype=bool))

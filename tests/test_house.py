@@ -16,7 +16,7 @@ MAY_USE = {
     "extras": "",
     "atomic": "",
     "intervals": "",
-    "games": "streams extras",
+    "games": "streams extras atomic",
     "estimators": "games streams extras intervals",
     "learning": "streams extras",
     "datasets": "streams extras atomic",

@@ -192,6 +192,13 @@ class Known:
         unknown = np.flatnonzero(self.numbers(keys) < 0)
         return unknown[np.sort(np.unique(keys[unknown], return_index=True)[1])]
 
+    def keys(self) -> NDArray[Any]:
+        """Return the keys met so far, in the order of their numbers."""
+        if self._table is None:
+            return np.array(list(self._numbers))  # a dictionary keeps the order of meeting
+        keys = np.flatnonzero(self._table >= 0)
+        return keys[np.argsort(self._table[keys])]
+
     def meet(self, keys: NDArray[Any]) -> None:
         """Number new distinct keys."""
         numbers = np.arange(self.size, self.size + len(keys), dtype=np.int32)

@@ -11,13 +11,17 @@ coalition and ``2**n - 1`` the grand coalition.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from fedkit.atomic import write_bytes
 from fedkit.checks import choice, function, one_line, whole
 from fedkit.games.coalitions import (
     Coalitions,
@@ -155,6 +159,45 @@ class MemoGame:
             self._known.meet(keys[new])
         self.calls += len(rows)
         return self._utilities[self._known.numbers(keys)]
+
+    def save(self, path: str | Path) -> None:
+        """Write what is known to a ``.npz`` file, whole or not at all; :meth:`load` reads it."""
+        file = io.BytesIO()
+        np.savez_compressed(
+            file,
+            players=self.n_players,
+            keys=self._known.keys(),
+            utilities=self._utilities[: self.evaluations],
+        )
+        write_bytes(Path(path), file.getvalue())
+
+    @classmethod
+    def load(cls, path: str | Path, game: Game) -> MemoGame:
+        """Return a memory of `game` that begins with what :meth:`save` wrote.
+
+        Its evaluations count those of the file.  That the utilities are of the same game is for
+        the caller to know: a file tells only how many players it has.
+
+        Raises
+        ------
+        ValueError
+            If the file holds something else, or a game of another number of players.
+        """
+        memo = cls(game)
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                players = int(file["players"])
+                keys, utilities = file["keys"], file["utilities"]
+        except (EOFError, KeyError, TypeError, ValueError, BadZipFile) as error:
+            raise ValueError(f"{path} is no saved MemoGame: {error}") from error
+        if players != memo.n_players:
+            raise ValueError(
+                f"{path} is of a game of {players} players and game has {memo.n_players}; load it "
+                "for the game that it was saved of"
+            )
+        memo._keep(utilities)
+        memo._known.meet(keys)
+        return memo
 
     def _keep(self, new: Utilities) -> None:
         """Store utilities behind those that are known, with room for as many again."""
