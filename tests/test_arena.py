@@ -757,6 +757,25 @@ def test_methods_can_be_compared_on_a_federation_of_ones_own() -> None:
     assert set(np.diag(found.agreement)) == {1.0, 0.0}  # equal sizes say nothing
 
 
+def test_a_module_is_compared_from_its_own_parameters_on() -> None:
+    known = fk.build("mlp-8", (1, 4, 4), 4).init(fk.Streams(0).generator("model"))
+    chain = torch.nn.Sequential(
+        torch.nn.Flatten(), torch.nn.Linear(16, 8), torch.nn.ReLU(), torch.nn.Linear(8, 4)
+    )
+    torch.nn.utils.vector_to_parameters(known, chain.parameters())
+    options = {"methods": ["exact-loss", "cgsv"], "rounds": 2, "retraining": True}
+    by_name, by_module = (
+        fk.arena.compare(own_federation(), model, **options) for model in ("mlp-8", chain)
+    )
+    assert by_module.values.equals(by_name.values)
+    same = ["rounds", "retraining"]
+    assert by_module.measures[same].equals(by_name.measures[same])
+    chain[2] = torch.nn.Tanh()  # no chain of fedkit's layers
+    other = fk.arena.compare(own_federation(), chain, **options)
+    assert not other.failures
+    assert other.values.loc["exact-loss"].idxmin() == "client 1"
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [
@@ -769,6 +788,8 @@ def test_methods_can_be_compared_on_a_federation_of_ones_own() -> None:
         ({"rounds": 0}, "rounds"),
         ({"lr": -1.0}, "lr"),
         ({"model": 3}, "model"),
+        ({"model": torch.nn.Linear(4, 4).requires_grad_(False)}, "model has frozen parameters"),
+        ({"model": torch.nn.Linear(4, 4)}, r"Linear gives outputs of shape \(2, 1, 4, 4\)"),
         ({"retraining": "yes"}, "retraining"),
         ({"federation": own_federation(15)}, "participants must be at most 14"),
     ],

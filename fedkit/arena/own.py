@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
+from torch import nn
 
 from fedkit.arena.federations import OWN, Planted, Scenario
 from fedkit.arena.measures import agreement
@@ -18,6 +20,7 @@ from fedkit.federated.adversaries import Adversaries
 from fedkit.federated.clients import Federation
 from fedkit.federated.selection import UniformSelection
 from fedkit.learning.architectures import Architecture, build
+from fedkit.learning.foreign import classifier
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,7 +58,7 @@ class Compared:
 
 def compare(
     federation: Federation,
-    model: str | Architecture = "mlp-32",
+    model: str | Architecture | nn.Module = "mlp-32",
     methods: Sequence[Entry] | None = None,
     *,
     rounds: int = 8,
@@ -73,6 +76,9 @@ def compare(
     ----------
     federation : Federation
         Such as from :func:`~fedkit.federated.clients.federation_from_arrays`.
+    model : str, Architecture or torch module
+        As for ``fk.build``, or what it returns; a module as ``fk.run`` takes it, from its
+        parameters on.
     methods : sequence, optional
         Names of ``fk.arena.METHODS``, or methods as for ``fk.arena.run``; all of the
         arena's that train nothing anew by default.
@@ -85,7 +91,6 @@ def compare(
         Also train the federations of all coalitions (of 600 beyond 11 clients) from scratch.
     limit : float
         Seconds that a method may take.
-
     """
     pd = need("pandas", "run")
     having("federation", federation, "n_clients", "client_data")
@@ -96,6 +101,8 @@ def compare(
     real("limit", limit, 0.0, above=True)
     if isinstance(model, str):
         model = build(model, federation.input_shape, federation.n_classes)
+    elif isinstance(model, nn.Module):
+        model = classifier("model", model, federation.x, torch.device("cpu"))
     having("model", model, "init", "name")
     s = Scenario(
         federation.name, OWN, model=model.name, clients=n, participants=k, rounds=rounds,

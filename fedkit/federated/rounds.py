@@ -29,7 +29,7 @@ from fedkit.games.valuation import Valuation
 from fedkit.learning.architectures import Architecture
 from fedkit.learning.device import find_device
 from fedkit.learning.evaluation import Evaluator
-from fedkit.learning.foreign import of_module
+from fedkit.learning.foreign import classifier
 from fedkit.learning.training import LocalSGD, train_clients
 from fedkit.streams import Streams
 
@@ -244,7 +244,7 @@ class _Run:
     history: History = field(default_factory=History)
     clock: float = 0.0
 
-    def add(self, f: Federation, seed: int, start: torch.Tensor | None) -> None:
+    def add(self, f: Federation, seed: int) -> None:
         if not (f.sizes > 0).any():
             raise ValueError("no client of this federation owns data; nothing can be trained")
         arch, judge = self.architecture, partial(Evaluator, self.architecture, device=self.device)
@@ -260,9 +260,7 @@ class _Run:
             judge(f.x_val, f.y_val, self.plan.utility) if len(f.y_val) else cast(Any, _Nobody()),
             next(same, None) or judge(f.x_test, f.y_test),  # one test set on the device for all
             ClientTable.new(f.sizes, f.label_counts, self.strategy.outputs),
-            (arch.init(Streams(seed).generator("model")) if start is None else start).to(
-                self.device
-            ),
+            arch.init(Streams(seed).generator("model")).to(self.device),
         )
         replicate.table.losses = replicate.losses
         self.replicates.append(replicate)
@@ -421,24 +419,11 @@ def run(
             f"plan has {plan.participants} participants and a federation {few} clients"
         )
     place = find_device(device)
-    start = None
     if isinstance(architecture, nn.Module):
-        frozen = [n for n, p in architecture.named_parameters() if not p.requires_grad]
-        if frozen:
-            raise ValueError(
-                f"architecture has frozen parameters ({', '.join(frozen)}), and clients train all: "
-                "pass the part that is trained, with the outputs of the rest as data"
-            )
-        start = nn.utils.parameters_to_vector(architecture.parameters()).detach().cpu().float()
-        architecture, outputs = of_module(architecture, federations[0].x, place)
-        if outputs.dim() != 2:
-            raise ValueError(
-                f"{architecture.name} gives outputs of shape {tuple(outputs.shape)}; a federation "
-                "trains classifiers, whose outputs are [N, classes]"
-            )
+        architecture = classifier("architecture", architecture, federations[0].x, place)
     lockstep = _Run(architecture, strategy, plan, place, probe, attack)
     for federation, seed in zip(federations, seeds, strict=True):
-        lockstep.add(federation, seed, start)
+        lockstep.add(federation, seed)
     for t in bar(range(plan.rounds), progress, "round"):
         lockstep.round(t)
     lockstep.history.models = torch.stack([r.model for r in lockstep.replicates]).cpu()

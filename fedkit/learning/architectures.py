@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 
@@ -54,12 +54,15 @@ class Architecture:
         Number of logits.
     layers : tuple of (str, Layer)
         Layers in order; the names prefix those of the parameters.
+    start : float32 ``[P]``, optional
+        Initial parameters of every model, such as a torch module's own; drawn if left out.
     """
 
     name: str
     input_shape: tuple[int, ...]
     n_classes: int
     layers: tuple[tuple[str, Layer], ...]
+    start: Tensor | None = field(default=None, repr=False, compare=False)
 
     @cached_property
     def specs(self) -> tuple[Spec, ...]:
@@ -86,12 +89,14 @@ class Architecture:
         return max(most, x.numel())
 
     def init(self, rng: np.random.Generator) -> Tensor:
-        """Draw initial parameters, float32 ``[P]`` on the CPU.
+        """Draw initial parameters, float32 ``[P]`` on the CPU; a given `start` is copied.
 
         Weights and biases of linear and convolutional layers are uniform within
         ``1 / sqrt(fan_in)``, PyTorch's default rule (He et al., 2015, with ``a = sqrt(5)``).
         The numbers come from `rng`, so they are the same on every device.
         """
+        if self.start is not None:
+            return self.start.clone()
         parts = [
             rng.uniform(-spec.bound, spec.bound, spec.size)
             if spec.bound > 0

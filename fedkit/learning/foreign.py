@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from fedkit.learning.architectures import Architecture, Named
 from fedkit.learning.layers import Conv2d, Flatten, Linear, MaxPool, ReLU, Spec
 
-__all__ = ["ScikitLinear", "WholeModule", "of_module"]
+__all__ = ["ScikitLinear", "WholeModule", "classifier", "of_module"]
 
 # functional_call lends the module its parameters: one thread at a time.
 _LENT = threading.Lock()
@@ -63,7 +63,8 @@ def of_module(module: nn.Module, x: Tensor, device: torch.device) -> tuple[Archi
 
     A sequence of layers that fedkit knows becomes a chain of them, which the fast paths serve;
     anything else one :class:`WholeModule` of a copy in evaluation mode.  Flat vectors have the
-    order of ``torch.nn.utils.parameters_to_vector(module.parameters())`` either way.
+    order of ``torch.nn.utils.parameters_to_vector(module.parameters())`` either way, and models
+    start from that vector.
     """
     if x.dim() < 1 or not len(x):
         raise ValueError(f"x has shape {tuple(x.shape)}; [N, ...] with N >= 1 samples is expected")
@@ -92,11 +93,12 @@ def of_module(module: nn.Module, x: Tensor, device: torch.device) -> tuple[Archi
     if not isinstance(out, Tensor) or out.dim() < 1 or len(out) != len(few):
         raise ValueError(f"the module {name} returns no tensor [N, ...] for N samples")
     shape, n_classes = tuple(x.shape[1:]), out.shape[1] if out.dim() > 1 else 1
+    start = nn.utils.parameters_to_vector(own.parameters()).cpu()
     chain = _chain(own, shape)
     if chain is not None and sum(s.size for _, layer in chain for s in layer.specs) == sum(
         s.size for s in specs
     ):
-        return Architecture(name, shape, n_classes, tuple(chain)), out
+        return Architecture(name, shape, n_classes, tuple(chain), start), out
     widest = max(*sizes, few[0].numel())
     pair = [p.detach().expand(2, *p.shape) for p in own.parameters()]
     try:
@@ -106,7 +108,24 @@ def of_module(module: nn.Module, x: Tensor, device: torch.device) -> tuple[Archi
     except Exception:  # data-dependent control flow and the like: one model after another
         stackable = False
     layer = WholeModule(own, specs, widest, stackable, x.dim())
-    return Architecture(name, shape, n_classes, (("module", layer),)), out
+    return Architecture(name, shape, n_classes, (("module", layer),), start), out
+
+
+def classifier(name: str, module: nn.Module, x: Tensor, device: torch.device) -> Architecture:
+    """The architecture of a module that clients train, or say why they cannot."""
+    frozen = [part for part, p in module.named_parameters() if not p.requires_grad]
+    if frozen:
+        raise ValueError(
+            f"{name} has frozen parameters ({', '.join(frozen)}), and clients train all: "
+            "pass the part that is trained, with the outputs of the rest as data"
+        )
+    made, outputs = of_module(module, x, device)
+    if outputs.dim() != 2:
+        raise ValueError(
+            f"{made.name} gives outputs of shape {tuple(outputs.shape)}; a federation "
+            "trains classifiers, whose outputs are [N, classes]"
+        )
+    return made
 
 
 def _parts(module: nn.Module) -> Iterator[nn.Module]:
