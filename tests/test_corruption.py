@@ -17,6 +17,7 @@ from fedkit.federated.adversaries import (
     RandomUpdate,
 )
 from fedkit.federated.aggregation import SizeWeighted
+from fedkit.federated.retraining import train_with_sizes
 from fedkit.federated.rounds import Plan, Strategy, run
 from fedkit.federated.selection import UniformSelection
 from fedkit.federated.valuers import NoValue
@@ -92,6 +93,31 @@ def test_a_cast_acts_on_its_own_clients_only():
     assert_trained_alike(after[2], before[2], torch.zeros_like(before[2]))  # an honest client
     assert after[3].norm() == pytest.approx(float(before[3].norm()), rel=1e-5)
     assert not torch.equal(before[3], after[3])
+
+
+def test_half_a_cast_is_refused_and_what_it_does_not_need_is_not():
+    both = Adversaries.of((LabelFlip(3), [0]), (FreeRider(), [2]))
+    sent, held = (Adversaries({i: both.attacks[i]}) for i in (2, 0))
+
+    def play(f, attack=None):
+        return run([f], MLP, EVERYBODY, replace(PLAN, rounds=1), [5], attack=attack)
+
+    def retrain(f, adversaries=None):
+        sizes = np.broadcast_to(f.sizes, (1, 1, f.n_clients))
+        return train_with_sizes(f, MLP, PLAN.local, sizes, adversaries=adversaries)
+
+    for cast, call, given in (
+        (both, play, lambda r: both.attack(r)), (sent, play, sent.attack), (held, play, None),
+        (sent, retrain, sent), (held, retrain, None),
+    ):  # fmt: skip
+        call(cast.data(toy()), given)
+    play(toy(), sent.attack)  # nobody misuses data
+    for call in (play, retrain):
+        with pytest.raises(ValueError, match=r"clients \[2\] of the federation .* pass attack="):
+            call(both.data(toy()))
+    for call, given in ((play, both.attack), (retrain, both)):
+        with pytest.raises(ValueError, match=r"clients \[0\] of the adv.* pass adversaries\.data"):
+            call(toy(), given)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ client that misbehaves changes no other client's numbers.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -31,6 +31,7 @@ __all__ = [
     "RandomUpdate",
     "ScaledUpdate",
     "UpdateAttack",
+    "check_cast",
 ]
 
 Tensor = torch.Tensor
@@ -245,6 +246,8 @@ class Adversaries:
     def data(self, federation: Federation) -> Federation:
         """The federation in which these clients misuse their data.
 
+        It knows who is to tamper with updates, and is not run without :meth:`attack`.
+
         Raises
         ------
         ValueError
@@ -253,7 +256,9 @@ class Adversaries:
         federation.check_clients(*self.attacks)
         if all(int(i) in self.attacks for i in np.flatnonzero(federation.sizes)):
             raise ValueError("every client with data misbehaves; leave at least one honest")
-        return federation.with_transforms({i: a for i, a in self.attacks.items() if callable(a)})
+        misused = {i: a for i, a in self.attacks.items() if callable(a)}
+        told = federation.with_transforms(misused)
+        return replace(told, tampering=federation.tampering | self.tampering)
 
     def attack(self, r: Round) -> Tensor:
         """The updates that reach the server: the hook of :func:`fedkit.federated.rounds.run`."""
@@ -272,3 +277,20 @@ class Adversaries:
             if attack is not None and not callable(attack):
                 sent[row] = attack.update(updates[row], streams.generator("tamper", client))
         return sent
+
+
+def check_cast(federation: Federation, adversaries: Adversaries | None) -> None:
+    """Refuse half a cast: a federation without its attack, or an attack without its data."""
+    sent = frozenset() if adversaries is None else adversaries.tampering
+    if honest := sorted(federation.tampering - sent):
+        raise ValueError(
+            f"clients {honest} of the federation misuse their updates, and nobody is told how; "
+            "pass attack=adversaries.attack (adversaries=adversaries to train_with_sizes)"
+        )
+    attacks = {} if adversaries is None else adversaries.attacks
+    owed = sorted(i for i, a in attacks.items() if callable(a) and i not in federation.transforms)
+    if owed:
+        raise ValueError(
+            f"clients {owed} of the adversaries misuse their data, and the federation has honest "
+            "ones; pass adversaries.data(federation)"
+        )

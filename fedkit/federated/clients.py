@@ -51,6 +51,8 @@ class Federation:
         Root seed of what clients do to their data.
     transforms : mapping of int to callable
         What some clients do to their data when they are asked for it.
+    tampering : frozenset of int
+        Clients who are to send other updates than they trained (``Adversaries.data``).
     """
 
     x: Tensor
@@ -64,6 +66,7 @@ class Federation:
     name: str
     seed: int = 0
     transforms: Mapping[int, Transform] = field(default_factory=dict)
+    tampering: frozenset[int] = frozenset()
 
     @property
     def n_clients(self) -> int:

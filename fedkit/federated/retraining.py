@@ -17,7 +17,7 @@ from torch import Tensor
 
 from fedkit.checks import choice, flag, function, having, one_line, whole
 from fedkit.extras import bar
-from fedkit.federated.adversaries import Adversaries
+from fedkit.federated.adversaries import Adversaries, check_cast
 from fedkit.federated.clients import Federation
 from fedkit.federated.sample_space import SampleSpace, in_sample_space, plain_and_dense
 from fedkit.games.coalitions import check_coalitions
@@ -85,7 +85,8 @@ def train_with_sizes(
         Weights of the clients' models in the place of the used sizes, at least 0; in each round
         they are shared out among those who use data.
     adversaries : Adversaries, optional
-        Clients that send other updates than their training gave, as in a round.
+        Clients that send other updates than their training gave, as in a round; `federation` is
+        that of their ``data``.
     utility : {"accuracy"} or callable
         What is measured on the test data, as in :class:`~fedkit.learning.evaluation.Evaluator`.
 
@@ -111,7 +112,8 @@ def train_with_sizes(
     choice("path", path, ("auto", "weights", "samples"))
     flag("every_round", every_round)
     if adversaries is not None:
-        having("adversaries", adversaries, "tampering")
+        having("adversaries", adversaries, "tampering", "attacks")
+    check_cast(federation, adversaries)
     if path == "samples" and not plain_and_dense(architecture, local):
         raise ValueError(
             f'path is "samples" for {architecture.name}; it needs linear layers and plain SGD by '

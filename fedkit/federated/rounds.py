@@ -20,6 +20,7 @@ from torch import nn
 
 from fedkit.checks import choice, function, having, whole
 from fedkit.extras import bar
+from fedkit.federated.adversaries import Adversaries, check_cast
 from fedkit.federated.aggregation import Aggregation, Step
 from fedkit.federated.clients import Federation
 from fedkit.federated.history import History
@@ -377,6 +378,7 @@ def run(
         the history does not have, join it.
     attack : callable or None
         Maps a round to the updates that reach the server, float32[k, P]: misbehaving clients.
+        That of ``Adversaries`` comes with the federations of their ``data``.
     progress : bool
         Show a progress bar.
 
@@ -408,6 +410,10 @@ def run(
     for name, given in (("probe", probe), ("attack", attack)):
         if given is not None:
             function(name, given)
+    actors = getattr(attack, "__self__", None)
+    if attack is None or isinstance(actors, Adversaries):  # of another function nothing is known
+        for federation in federations:
+            check_cast(federation, actors)
     if len(federations) != len(seeds) or len(set(seeds)) != len(seeds) or not seeds:
         raise ValueError(
             f"{len(federations)} federations and seeds {list(seeds)}; "
