@@ -22,7 +22,8 @@ _HOMES = homes(
         "learning": "Architecture Evaluator LocalSGD ScikitLinear build share_right train_clients",
         "estimators": "BanzhafSampling BetaShapleySampling ComplementarySampling Estimator "
         "GTGShapley MultilinearSampling PermutationSampling ProxySampling TruncatedMonteCarlo "
-        "estimate estimate_many least_core precise settled shapley_interactions",
+        "estimate estimate_many least_core precise settled shapley_interactions "
+        "total",
         "methods": "ContributionWeights CosineValues EpsilonGreedy FedMS FedOwen FedTSV "
         "LeaveOneOut MaverickGTG MaverickMR MaverickTMR OwenSampling Softmax TrajectoryGame "
         "TrajectoryValues gram_matrix",

@@ -406,6 +406,46 @@ def test_contributions_are_in_the_units_of_the_utility():
     assert others.exact
 
 
+def test_own_rounds_add_up_as_those_of_a_history():
+    seen = []
+    sampled = Strategy(UniformSelection(), Estimated(est.PermutationSampling(), 8), SizeWeighted())
+    history = run([toy()], MLP, sampled, PLAN, [3], probe=lambda r, v: seen.append((r, v)) or {})
+    found = fk.total([v for _, v in seen], [r.participants for r, _ in seen])
+    assert replace(found, seed=3) == history.contributions()
+    gains = [row["scale"] for row in history.rounds]
+    plain = [replace(v, info={}, seed=None) for _, v in seen]
+    assert fk.total(plain, [r.participants for r, _ in seen], gains=gains) == found
+    assert fk.total(plain, [r.participants for r, _ in seen]) != found
+
+
+def test_a_total_of_exact_rounds_is_exact_and_keeps_names():
+    one, two = fk.shapley(fk.airport([1, 2])), fk.shapley(fk.airport([4, 2]))
+    found = fk.total([one.named("ab"), two.named("ab")])
+    assert found.values.tolist() == [0.5 + 3, 1.5 + 1]
+    assert (found.names, found.exact, found.evaluations) == (("a", "b"), True, 8)
+    assert fk.total([one, two], gains=[2, 1]).values.tolist() == [1 + 3, 3 + 1]
+    moved = fk.total([one, two], [[7, 2], [2, 5]])
+    assert (moved.names, moved.values.tolist()) == (("2", "5", "7"), [1.5 + 3, 1, 0.5])
+
+
+def test_a_total_refuses_what_is_no_sum_of_independent_rounds():
+    game = fk.airport([1, 2, 4])
+    alike = [fk.estimate(game, est.PermutationSampling(), 6, seed=0) for _ in range(2)]
+    exact = [fk.shapley(game)] * 2
+    for call, words in (
+        (lambda: fk.total(alike), r"seeds \[0, 0\].* give each round a seed of its own"),
+        (lambda: fk.total(exact, [[0, 1, 2]]), "participants are"),
+        (lambda: fk.total(exact, [[0, 1, 2], [0, 1, 1]]), "each once"),
+        (lambda: fk.total([exact[0], fk.shapley(fk.airport([1, 2]))]), "participants are"),
+        (lambda: fk.total([exact[0], exact[0].named("abc")]), "name different players"),
+        (lambda: fk.total(exact, gains=[1.0]), "expected 2 finite numbers"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            call()
+    other = fk.estimate(game, est.PermutationSampling(), 6, seed=1)
+    assert fk.total([alike[0], other, exact[0]]).evaluations == alike[0].evaluations * 2 + 8
+
+
 def test_totals_have_intervals_only_where_their_rounds_have():
     game = fk.airport([1.0, 2.0, 4.0, 8.0, 9.0])
     few, enough = (fk.estimate(game, fk.PermutationSampling(), calls, seed=0, count="calls")

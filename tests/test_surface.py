@@ -264,6 +264,10 @@ def games() -> Iterator[Row]:
         "count": CHOICE, "trace": FLAG, "stop": optional(OBJECT), "n_jobs": [*whole(), 0],
         "progress": FLAG,
     }  # fmt: skip
+    yield "total", fk.total, {"valuations": [found, found]}, {
+        "valuations": OBJECT, "participants": [*optional(OBJECT), [[0, 1, 2]], [3, 3]],
+        "gains": [v for v in optional(NUMBERS)] + [[1.0], [1.0, INF]],
+    }  # fmt: skip
     yield "glove", fk.glove, {"left": 1, "right": 2}, {"left": whole(1), "right": whole(1)}
     yield "gram_matrix", fk.gram_matrix, {"vectors": torch.ones(2, 3)}, {
         "vectors": OBJECT,

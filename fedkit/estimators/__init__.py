@@ -10,6 +10,7 @@ from fedkit.estimators.permutation import BetaShapleySampling, PermutationSampli
 from fedkit.estimators.proxysampling import ProxySampling
 from fedkit.estimators.semivalues import BanzhafSampling
 from fedkit.estimators.together import least_core, shapley_interactions
+from fedkit.estimators.totals import total
 from fedkit.estimators.truncated import GTGShapley, TruncatedMonteCarlo
 from fedkit.games.exact import (
     banzhaf,
@@ -49,4 +50,5 @@ __all__ = [
     "shapley",
     "shapley_interactions",
     "shapley_weights",
+    "total",
 ]

@@ -443,7 +443,12 @@ class _Estimation:
                 f"({n},) or ({n}, m)"
             )
         plain = type(self.estimator).__repr__ is object.__repr__  # an address tells nothing
-        seed = self.seed.seed if isinstance(self.seed, Streams) else self.seed
+        info = deepcopy(accumulator.info)  # it goes on growing after a stop has looked
+        seed = self.seed
+        if isinstance(seed, Streams):
+            if seed.path:  # without which the root seed does not tell two apart
+                info["stream"] = list(seed.path)
+            seed = seed.seed
         trace = None
         if self.points:
             evaluations, calls, on_the_way = zip(*self.points, strict=True)
@@ -460,7 +465,7 @@ class _Estimation:
             seed=None if isinstance(seed, np.random.Generator) else int(seed),
             exact=self.exact,
             trace=trace,
-            info=deepcopy(accumulator.info),  # it goes on growing after a stop has looked
+            info=info,
             degrees_of_freedom=accumulator.degrees_of_freedom(),
             names=names,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zipfile import BadZipFile
@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from fedkit.checks import choice, one_line
-from fedkit.estimators.base import satterthwaite
+from fedkit.estimators.totals import total
 from fedkit.extras import need
 from fedkit.games.valuation import Valuation
 
@@ -111,34 +111,25 @@ class History:
         if seed is None and len(seeds) != 1:
             raise ValueError(f"the run has the seeds {seeds}; name one")
         chosen = choice("seed", seeds[0] if seed is None else seed, seeds)
-        rows = [row for row in self.clients if row["seed"] == chosen]
-        ids = sorted({row["client"] for row in rows})
-        spent = [row for row in self.rounds if row["seed"] == chosen]
-        scale = {row["round"]: np.asarray(row.get("scale", 1.0)) for row in spent}
-
-        values, variances, freedom = [], [], []
-        for client in ids:
-            mine = [row for row in rows if row["client"] == client]
-            unit = [scale[row["round"]] for row in mine]
-            own = [np.square(r["standard_error"] * f) for r, f in zip(mine, unit, strict=True)]
-            known = np.array([row["degrees_of_freedom"] for row in mine])
-            values.append(sum(row["value"] * f for row, f in zip(mine, unit, strict=True)))
-            variances.append(sum(own))
-            sure = ~np.isnan(known).any(axis=0)  # else some round has too few units
-            freedom.append(np.where(sure, satterthwaite(np.array(own), known + 1), np.nan))
-        total, told = np.array(variances), np.array(freedom)
-        sampled = not np.isinf(told).all()
-        return Valuation(
-            np.array(values),
-            np.sqrt(total),
-            sum(row["evaluations"] for row in spent),
-            sum(row["calls"] for row in spent),
-            f"sum of {len(spent)} rounds",
-            seed=chosen,
-            exact=not sampled and not total.any(),
-            degrees_of_freedom=told if sampled else None,
-            names=tuple(map(str, ids)),
+        rounds = {row["round"]: row for row in self.rounds if row["seed"] == chosen}
+        clients: dict[int, list[dict[str, Any]]] = {t: [] for t in rounds}
+        for row in self.clients:
+            if row["seed"] == chosen:
+                clients[row["round"]].append(row)
+        names = ("value", "standard_error", "degrees_of_freedom")
+        valuations = []
+        for t, row in rounds.items():
+            found, errors, freedom = (
+                np.array([each[name] for each in clients[t]], dtype=np.float64) for name in names
+            )
+            spent = row["evaluations"], row["calls"]
+            valuations.append(Valuation(found, errors, *spent, "", degrees_of_freedom=freedom))
+        made = total(
+            valuations,
+            [[each["client"] for each in clients[t]] for t in rounds],
+            gains=[row.get("scale", 1.0) for row in rounds.values()],
         )
+        return replace(made, seed=chosen)
 
     def save(self, path: str | Path) -> None:
         """Write rows, seconds and models to one ``.npz`` file, which :meth:`load` reads."""

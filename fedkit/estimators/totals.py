@@ -1,0 +1,138 @@
+"""Values of many rounds, added up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedkit.checks import whole
+from fedkit.estimators.base import satterthwaite
+from fedkit.games.coalitions import numbers_of
+from fedkit.games.valuation import Valuation
+
+__all__ = ["total"]
+
+
+def total(
+    valuations: Sequence[Valuation],
+    participants: Sequence[Sequence[int] | NDArray[Any]] | None = None,
+    *,
+    gains: ArrayLike | None = None,
+) -> Valuation:
+    """Add the valuations of rounds up, one total per client.
+
+    Parameters
+    ----------
+    valuations : sequence of Valuation
+        One per round, each sampled with a seed of its own.
+    participants : sequence of int arrays, optional
+        The clients' numbers in each round, in the order of its values; by default every round
+        values the same clients.
+    gains : sequence of float, optional
+        What the values of each round are multiplied by: the ``scale`` of a game that
+        :func:`fedkit.games.game.normalise` made, whose values are shares of the round's own gain.
+        By default what ``info["scale"]`` of a valuation says, else 1.
+
+    Returns
+    -------
+    Valuation
+        float64[clients] or [clients, m], with the clients' numbers as names where there are
+        `participants`.  Standard errors are those of independent rounds, with Satterthwaite's
+        degrees of freedom: the error of sampling coalitions, and not what another run would give.
+
+    Raises
+    ------
+    ValueError
+        If rounds do not match, or two of them were sampled with the same seed: their errors would
+        be alike, and not cancel as those of independent rounds do.
+
+    Examples
+    --------
+    >>> import fedkit as fk
+    >>> rounds = [fk.shapley(fk.airport([1, 2])), fk.shapley(fk.airport([4, 2, 2]))]
+    >>> print(fk.total(rounds, [[0, 1], [2, 0, 1]]))
+    sum of 2 rounds: 12 evaluations
+    2  2.667
+    1  2.167
+    0  1.167
+    """
+    rounds = _checked(valuations)
+    who = _clients(rounds, participants)
+    ids = sorted({i for each in who for i in each})
+    told = [v.info.get("scale", 1.0) for v in rounds] if gains is None else gains
+    units = numbers_of("gains are", told)
+    shapes = {(len(rounds),), (len(rounds), *rounds[0].values.shape[1:])}
+    if units.shape not in shapes or not np.isfinite(units).all():
+        raise ValueError(f"gains are {told!s:.60}; expected {len(rounds)} finite numbers")
+
+    values, variances, freedom = [], [], []
+    for client in ids:
+        mine = [
+            (v, each.index(client), unit)
+            for v, each, unit in zip(rounds, who, units, strict=True)
+            if client in each
+        ]
+        own = np.array([np.square(v.standard_errors[j] * unit) for v, j, unit in mine])
+        known = np.array([_freedom(v)[j] for v, j, _ in mine])
+        values.append(sum(v.values[j] * unit for v, j, unit in mine))
+        variances.append(sum(own))
+        sure = ~np.isnan(known).any(axis=0)  # else some round has too few units
+        freedom.append(np.where(sure, satterthwaite(own, known + 1), np.nan))
+    variance, degrees = np.array(variances), np.array(freedom)
+    sampled = not np.isinf(degrees).all()
+    return Valuation(
+        np.array(values),
+        np.sqrt(variance),
+        sum(v.evaluations for v in rounds),
+        sum(v.calls for v in rounds),
+        f"sum of {len(rounds)} rounds",
+        exact=not sampled and not variance.any(),
+        degrees_of_freedom=degrees if sampled else None,
+        names=rounds[0].names if participants is None else tuple(map(str, ids)),
+    )
+
+
+def _checked(valuations: Any) -> list[Valuation]:
+    several = isinstance(valuations, Sequence) and not isinstance(valuations, str) and valuations
+    if not several or not all(isinstance(v, Valuation) for v in valuations):
+        raise ValueError(f"valuations is {valuations!r:.60}; expected a list of fk.Valuation")
+    if len({v.values.shape[1:] for v in valuations}) > 1:
+        shapes = [v.values.shape for v in valuations]
+        raise ValueError(f"valuations have values of shape {shapes}; expected as many outputs")
+    sampled = [v for v in valuations if v.seed is not None and not v.exact]
+    if len({(v.seed, str(v.info.get("stream"))) for v in sampled}) < len(sampled):
+        raise ValueError(
+            f"valuations were sampled with the seeds {[v.seed for v in sampled]}; one that serves "
+            "two rounds makes their errors alike: give each round a seed of its own"
+        )
+    return list(valuations)
+
+
+def _clients(rounds: list[Valuation], participants: Any) -> list[list[int]]:
+    """Return the clients' numbers in each round."""
+    if participants is None:
+        if len({v.names for v in rounds}) > 1:
+            raise ValueError("valuations name different players; say who is who by participants")
+        participants = [range(rounds[0].n_players)] * len(rounds)
+    try:
+        who = [[whole("a client of participants", i, 0) for i in each] for each in participants]
+    except TypeError as error:
+        raise ValueError(
+            f"participants is {participants!r:.60}; expected a list of clients for each round"
+        ) from error
+    told = [len(set(each)) for each in who]
+    if told != [v.n_players for v in rounds] or told != [len(each) for each in who]:
+        raise ValueError(
+            f"participants are {told} different clients and the valuations have "
+            f"{[v.n_players for v in rounds]} values; pass the clients of each round, each once"
+        )
+    return who
+
+
+def _freedom(v: Valuation) -> NDArray[np.float64]:
+    """Degrees of freedom of a valuation, infinite where nothing is sampled."""
+    given = v.degrees_of_freedom
+    return np.full_like(v.values, np.inf) if given is None else given
