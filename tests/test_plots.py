@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import itertools
 import json
 import math
 import re
@@ -256,7 +257,15 @@ def test_a_slider_starts_where_it_has_a_position() -> None:
             plots.slider(lambda *_: pytest.fail("drawn"), {"a": [1, 2]}, "No.", start=start)
 
 
-NONE = pd.DataFrame(columns=["label", "mean", "low", "high"])
+NONE = pd.DataFrame(columns=["label", "setting", "mean", "low", "high"])
+NAN = math.nan
+TIDY = pd.DataFrame({"x": [1, 2], "y": [1.0, 2.0], "m": ["a", "b"]})
+ROW = pd.DataFrame({"label": ["a"], "mean": [1.0], "low": [0.5], "high": [2.0]})
+TWO = ROW.assign(setting="s").set_index(["setting", "label"])
+
+
+def curves(frame: object, **options: object) -> plots.Picture:
+    return plots.curves_with_bands(frame, "x", "y", "m", **options)
 
 
 @pytest.mark.parametrize(
@@ -265,11 +274,58 @@ NONE = pd.DataFrame(columns=["label", "mean", "low", "high"])
         (lambda: plots.circles_of_clients({}), "nothing to draw"),
         (lambda: plots.dots_of_clients({}, [], ylabel="y"), "nothing to draw"),
         (lambda: plots.dots_of_clients({"m": [1, 2]}, ["a"], ylabel="y"), "'m' have shape"),
-        (lambda: plots.bars_with_errors({}), "values have the shapes"),
+        (lambda: plots.bars_with_errors({}), "values hold no number"),
+        (lambda: plots.bars_with_errors([NAN, NAN]), "values hold no number"),
+        (lambda: plots.bars_with_errors(["a"]), "values of '' is"),
+        (lambda: plots.bars_with_errors(3), "values of '' have shape"),
+        (lambda: plots.bars_with_errors([1, 2], [1]), "errors of '' have shape"),
+        (lambda: plots.bars_with_errors([1, 2], [-1, 1]), "of at least 0"),
+        (lambda: plots.bars_with_errors({"a": [1]}, {"b": [1]}), "errors are of 'b'"),
+        (lambda: plots.bars_with_errors([1, 2], names=3), "names are 3 for 2"),
         (lambda: plots.bars_with_errors({"a": [1, 2], "b": [1]}), "values have the shapes"),
         (lambda: plots.bars_with_errors([1, 2], names=["A"]), "names are 1 for 2"),
         (lambda: plots.dots_with_intervals(NONE, xlabel="x"), "table has no rows"),
-        (lambda: plots.forests({"a": NONE.set_index(["label", "low"])}, "x"), "hold no mean"),
+        (lambda: plots.forests({"a": NONE.set_index(["setting", "label"])}, "x"), "hold no mean"),
+        (lambda: plots.forests(TWO, "x"), "frames is DataFrame"),
+        (lambda: plots.forests({"a": ROW}, "x"), r"frames\['a'\] has an index of 1 level"),
+        (lambda: plots.forests({"a": TWO[["mean"]]}, "x"), r"frames\['a'\] has no column \['low'"),
+        (lambda: plots.forests({"a": TWO}, "x", columns=0), "columns is 0"),
+        (lambda: plots.dots_with_intervals([], xlabel="x"), "table is"),
+        (lambda: plots.dots_with_intervals(ROW[["mean"]], xlabel="x"), "table has no column"),
+        (lambda: plots.dots_with_intervals(ROW.assign(mean=NAN), xlabel="x"), "no number in"),
+        (
+            lambda: plots.dots_with_intervals(ROW.assign(low="a"), xlabel="x"),
+            "column 'low' of table",
+        ),
+        (lambda: curves([1]), "tidy is"),
+        (lambda: curves(pd.DataFrame()), "tidy has no column"),
+        (lambda: curves(TIDY[:0]), "tidy has no 'y'"),
+        (lambda: curves(TIDY.assign(y=NAN)), "tidy has no 'y'"),
+        (lambda: curves(TIDY.assign(y=-1), log_y=True), "tidy has no 'y' above 0"),
+        (lambda: curves(TIDY.assign(y="a")), "column 'y' of tidy"),
+        (lambda: curves(TIDY, within=(1,)), "within is"),
+        (lambda: plots.error_against_evaluations(TIDY), "tidy has no column"),
+        (lambda: plots.circles_of_clients({"a": [1, 2]}), "counts of 'a' have shape"),
+        (lambda: plots.circles_of_clients({"a": [[NAN, 1]]}), "counts are negative or missing"),
+        (lambda: plots.circles_of_clients(np.eye(2)), "counts is"),
+        (lambda: plots.circles_of_clients({"a": [[1]]}, -1), "special is -1"),
+        (lambda: plots.circles_of_clients({"a": [[1]]}, 1, ("a",)), "names are"),
+        (lambda: plots.dots_of_clients({"m": [NAN]}, ["a"], ylabel="y"), "values hold no number"),
+        (lambda: plots.dots_of_clients({"m": [1, 2]}, "ab", ylabel="y"), "kinds is 'ab'"),
+        (lambda: plots.scatter_estimates([NAN], [1]), "exact holds no values"),
+        (lambda: plots.scatter_estimates([1], {}), "estimated holds no values"),
+        (lambda: plots.scatter_estimates(["a"], [1]), "exact is"),
+        (lambda: plots.finder([1], "None."), "frame is"),
+        (lambda: plots.finder(NONE, "None."), "frame has no rows"),
+        (lambda: plots.finder(ROW, "None.", keys={"mean": []}), "keys of 'mean' are 0 for 1"),
+        (lambda: plots.table("a", "None."), "shown is 'a'"),
+        (lambda: plots.table(3, "None."), "shown is 3"),
+        (lambda: plots.table(ROW, "None.", decimals=-1), "decimals is -1"),
+        (lambda: plots.slider(3, {"a": [1]}, "None."), "draw is 3"),
+        (lambda: plots.slider(lambda a: None, {"a": [1]}, "None."), "what draw returned is None"),
+        (lambda: plots.slider(lambda a: None, {"a": 3}, "None."), "values of 'a' is 3"),
+        (lambda: plots.panels(0, 1), "rows is 0"),
+        (lambda: plots.panels(height=0), "height is 0"),
         (lambda: plots.scatter_estimates([], []), "exact holds no values"),
         (lambda: plots.scatter_estimates([1, 2], {"a": [1]}), "'a' has 1 values"),
     ],
@@ -277,6 +333,27 @@ NONE = pd.DataFrame(columns=["label", "mean", "low", "high"])
 def test_what_cannot_be_drawn_is_told(draw, words) -> None:
     with pytest.raises(ValueError, match=words):
         draw()
+
+
+def test_a_panel_beside_others_may_be_empty() -> None:
+    picture, axes = plots.panels(1, 2)
+    assert curves(TIDY, axis=axes[0, 0]) is curves(TIDY[:0], axis=axes[0, 1]) is picture
+
+
+@pytest.mark.parametrize("n", [3, 40, 200])
+@pytest.mark.parametrize("named", [False, True])
+def test_names_of_many_clients_do_not_touch(n: int, named: bool) -> None:
+    names = [f"hospital {i}" for i in range(n)] if named else [str(i) for i in range(n)]
+    picture = plots.bars_with_errors(np.arange(n), names=names if named else None)
+    picture.draw_without_rendering()
+    labels = picture.axes[0].get_xticklabels()
+    assert len(labels) >= min(n, 10)
+    boxes = [label.get_window_extent() for label in labels]
+    assert all(left.x1 < right.x0 for left, right in itertools.pairwise(boxes))
+    assert min(box.y0 for box in boxes) > 0
+    for label in labels:  # a name stands below its own bar
+        assert label.get_text() == names[round(label.get_position()[0])]
+    assert len(picture.axes[0].patches) == n
 
 
 def test_nobody_who_holds_anything_is_a_picture_without_circles() -> None:

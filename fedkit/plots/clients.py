@@ -8,13 +8,28 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedkit.plots.style import ERROR_BAR, INK, MARKERS, PALETTE, Picture, finish, grid, panels
+from fedkit.checks import whole
+from fedkit.plots.given import FloatArray, numbers, series
+from fedkit.plots.style import (
+    ERROR_BAR,
+    INK,
+    MARKERS,
+    PALETTE,
+    Picture,
+    finish,
+    grid,
+    panels,
+    untangle,
+)
 
 __all__ = [
     "bars_with_errors",
     "circles_of_clients",
     "dots_of_clients",
 ]
+
+CROWDED = 60  # bars that leave no room for outlines and hatches
+THIN: dict[str, Any] = {"elinewidth": 0.7, "path_effects": []}
 
 
 def circles_of_clients(
@@ -33,10 +48,15 @@ def circles_of_clients(
     names : pair of str
         Legend: the special clients, and the rest.
     """
-    picture, axes, columns = grid(len(counts), 3, 0.4, 2.8, "row")
-    largest = max(float(np.max(table, initial=0)) for table in counts.values()) or 1.0
-    for place, (axis, (title, table)) in enumerate(zip(axes, counts.items(), strict=True)):
-        held = np.asarray(table, dtype=np.float64)
+    tables = series("counts", counts, 2)
+    if not all((table >= 0).all() for table in tables.values()):
+        raise ValueError("counts are negative or missing in places; expected numbers of examples")
+    whole("special", special, 0)
+    if len(names) != 2:
+        raise ValueError(f"names are {names!r}; expected two, of the special clients and the rest")
+    picture, axes, columns = grid(len(tables), 3, 0.4, 2.8, "row")
+    largest = max(float(np.max(table, initial=0)) for table in tables.values()) or 1.0
+    for place, (axis, (title, held)) in enumerate(zip(axes, tables.items(), strict=True)):
         handles = []
         for part, name, colour in (
             (slice(special, None), names[1], int(special > 0)),
@@ -48,7 +68,7 @@ def circles_of_clients(
             handles.append(axis.scatter(client + (part.start or 0), label, area, **look))
         axis.set_yticks(range(0, held.shape[1], 1 + held.shape[1] // 20))
         axis.set_title(title, color=INK, fontsize=10)
-        below = "client" if place >= len(counts) - columns else ""
+        below = "client" if place >= len(tables) - columns else ""
         finish(axis, below, "" if place % columns else "class", handles if special else [])
     return picture
 
@@ -73,16 +93,17 @@ def dots_of_clients(
     level : float, optional
         A horizontal line, such as the weight of everybody alike.
     """
-    picture, axes, columns = grid(len(values), 4, 0.7, 2.2)
-    names = np.asarray(kinds)
-    for title, numbers in values.items():
-        if np.shape(numbers) != names.shape:
+    drawn, names = series("values", values, 1), np.asarray(kinds)
+    if names.ndim != 1:
+        raise ValueError(f"kinds is {kinds!r:.60}; expected a list with the kind of each client")
+    for title, heights in drawn.items():
+        if heights.shape != names.shape:
             raise ValueError(
-                f"values of {title!r} have shape {np.shape(numbers)} for {len(names)} kinds; "
+                f"values of {title!r} have shape {heights.shape} for {len(names)} kinds; "
                 "pass one of each per client"
             )
-    for place, (axis, (title, numbers)) in enumerate(zip(axes, values.items(), strict=True)):
-        heights = np.asarray(numbers, dtype=np.float64)
+    picture, axes, columns = grid(len(drawn), 4, 0.7, 2.2)
+    for place, (axis, (title, heights)) in enumerate(zip(axes, drawn.items(), strict=True)):
         handles = []
         for j, kind in enumerate(dict.fromkeys(kinds)):
             at = np.flatnonzero(names == kind)
@@ -94,7 +115,7 @@ def dots_of_clients(
         if level is not None:
             axis.axhline(level, color=INK, linewidth=0.8, linestyle="--")
         axis.set_title(title, color=INK, fontsize=10)
-        last_row, first = place >= len(values) - columns, place % columns == 0
+        last_row, first = place >= len(drawn) - columns, place % columns == 0
         shown = handles if len(handles) > 1 else []  # one kind needs no legend
         finish(axis, "client" if last_row else "", ylabel if first else "", shown)
     return picture
@@ -117,28 +138,56 @@ def bars_with_errors(
     errors : the same, optional
         Standard errors; NaN or zero draws no error bar.
     names : sequence of str, optional
-        Names of the clients; their numbers if left out.
+        Names of the clients; their numbers if left out.  Where they would touch they are turned,
+        and of many some are left out.
     """
-    series = dict(values) if isinstance(values, Mapping) else {"": values}
-    shapes = {np.shape(numbers) for numbers in series.values()}
-    if len(shapes) != 1 or len(next(iter(shapes))) != 1:
-        raise ValueError(f"values have the shapes {sorted(shapes)}; pass one (n,) for all series")
-    spreads = dict(errors) if isinstance(errors, Mapping) else {name: errors for name in series}
+    tall = series("values", values if isinstance(values, Mapping) else {"": values}, 1)
+    n = len(next(iter(tall.values())))
+    if any(len(heights) != n for heights in tall.values()):
+        raise ValueError(
+            f"values have the shapes {[heights.shape for heights in tall.values()]}; pass one (n,) "
+            "for all series"
+        )
+    spread = _spreads(tall, errors)
+    if names is not None and (np.ndim(names) != 1 or len(names) != n):
+        told = len(names) if np.ndim(names) == 1 else repr(names)
+        raise ValueError(f"names are {told} for {n} clients; pass one per client")
     axis = panels(height=3.0)[1][0, 0]
-    width, handles = 0.8 / len(series), []
-    places = np.arange(next(iter(shapes))[0])
-    if names is not None and len(names) != len(places):
-        raise ValueError(f"names are {len(names)} for {len(places)} clients; pass one per client")
-    for j, (name, numbers) in enumerate(series.items()):
-        at = places + (j - (len(series) - 1) / 2) * width
-        tall = np.asarray(numbers, dtype=float)
+    width, handles, places = 0.8 / len(tall), [], np.arange(n)
+    crowded = n * len(tall) > CROWDED
+    edge, bar = (0.0, ERROR_BAR | THIN) if crowded else (0.5, ERROR_BAR)
+    for j, (name, heights) in enumerate(tall.items()):
+        at = places + (j - (len(tall) - 1) / 2) * width
         look: dict[str, Any] = {"color": PALETTE[j % len(PALETTE)]}
-        look["hatch"] = ("", "///", "...", "xx")[j % 4]
-        handles.append(axis.bar(at, tall, width, edgecolor=INK, linewidth=0.5, label=name, **look))
-        if spreads.get(name) is not None:
-            bar = 1.96 * np.nan_to_num(np.asarray(spreads[name], dtype=float))
-            axis.errorbar(at[bar > 0], tall[bar > 0], yerr=bar[bar > 0], **ERROR_BAR)
+        look["hatch"] = "" if crowded else ("", "///", "...", "xx")[j % 4]
+        drawn = axis.bar(at, heights, width, edgecolor=INK, linewidth=edge, label=name, **look)
+        handles.append(drawn)
+        if name in spread:
+            half = 1.96 * spread[name]
+            axis.errorbar(at[half > 0], heights[half > 0], yerr=half[half > 0], **bar)
     axis.axhline(0, color=INK, linewidth=0.8)
     axis.set_xticks(places, [str(name) for name in (names if names is not None else places)])
     axis.grid(False, axis="x")
-    return finish(axis, xlabel, ylabel, handles if len(series) > 1 else [])
+    finish(axis, xlabel, ylabel, handles if len(tall) > 1 else [])
+    return untangle(axis)
+
+
+def _spreads(values: dict[str, FloatArray], errors: Any) -> dict[str, FloatArray]:
+    """Return standard errors by series; none is 0."""
+    if errors is None:
+        return {}
+    given = errors if isinstance(errors, Mapping) else dict.fromkeys(values, errors)
+    found = {}
+    for name, each in given.items():
+        if name not in values:
+            raise ValueError(f"errors are of {name!r}; the values are of {list(values)}")
+        if each is None:
+            continue
+        spread = numbers(f"errors of {name!r}", each)
+        if spread.shape != values[name].shape or (spread < 0).any():
+            raise ValueError(
+                f"errors of {name!r} have shape {spread.shape}, values {values[name].shape}; pass "
+                "one standard error of at least 0, or NaN, for each value"
+            )
+        found[name] = np.nan_to_num(spread)
+    return found

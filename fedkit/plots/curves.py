@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.ticker import MaxNLocator
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from fedkit.checks import having, whole
 from fedkit.intervals import mean_interval
+from fedkit.plots.given import FloatArray, check_frame, numbers
 from fedkit.plots.style import (
     INK,
     MARKERS,
@@ -25,8 +27,6 @@ from fedkit.plots.style import (
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from pandas import DataFrame
-
-FloatArray = NDArray[np.float64]
 
 __all__ = [
     "curves_with_bands", "dots_with_intervals", "error_against_evaluations", "forests",
@@ -64,6 +64,10 @@ def curves_with_bands(
     axis : Axes, optional
         Draw into this axes of :func:`panels` instead of a new figure.
     """
+    check_frame("tidy", tidy, [x, hue], [y])
+    if len(within) != 2:
+        raise ValueError(f"within is {within!r}; expected two numbers, from and to")
+    drawn = axis is not None and not len(tidy)  # beside other panels one may be empty
     axis = panels()[1][0, 0] if axis is None else axis
     handles = []
     for series, look in looks(tidy[hue], order).items():
@@ -75,12 +79,16 @@ def curves_with_bands(
         cuts = np.array([(cut.mean, cut.low, cut.high) for cut in means])
         kept = ~(log_y & (cuts[:, 0] <= 0))  # an error of exactly zero has no place on a log axis
         places, cuts = places[kept], cuts[kept]
+        drawn |= bool(np.isfinite(cuts[:, 0]).any())
         look["markevery"] = max(1, len(places) // 12)
         (line,) = axis.plot(places, cuts[:, 0], label=series, markersize=5, linewidth=1.6, **look)
         handles.append(line)
         low, high = np.clip(cuts[:, 1:], *within).T
         low = np.maximum(low, cuts[:, 0] / 10 if log_y else -np.inf)
         axis.fill_between(places, low, high, color=look["color"], alpha=0.18, linewidth=0)
+    if not drawn:
+        above = " above 0" if log_y else ""
+        raise ValueError(f"tidy has no {y!r}{above} at any {x!r}: there is nothing to draw")
     for wanted, side, name in ((log_x, axis.xaxis, "x"), (log_y, axis.yaxis, "y")):
         if wanted:
             logarithmic(side, name)
@@ -142,8 +150,13 @@ def dots_with_intervals(table: DataFrame, *, xlabel: str) -> Picture:
     xlabel : str
         Quantity and unit.
     """
+    having("table", table, "columns", "iloc")
     if not len(table):
         raise ValueError("table has no rows: there is nothing to draw")
+    shown = ["mean", "paper"] if "paper" in table else ["mean"]
+    check_frame("table", table, ["label"], ["low", "high", *shown])
+    if not table[shown].notna().any(axis=None):
+        raise ValueError(f"table has no number in {shown}: there is nothing to draw")
     axis, rows = panels(height=0.9 + 0.32 * len(table))[1][0, 0], np.arange(float(len(table)))
     handles = _dots(axis, rows, table, 0, "measured, 95% interval")
     axis.set_yticks(rows, [str(name) for name in table["label"]])
@@ -172,6 +185,17 @@ def forests(
     level : float or several, optional
         Vertical lines, such as no difference.
     """
+    whole("columns", columns, 1)
+    if not isinstance(frames, Mapping):
+        raise ValueError(f"frames is {type(frames).__name__}; expected a dict of data frames")
+    for name, frame in frames.items():
+        more = ["paper"] if "paper" in having(f"frames[{name!r}]", frame, "columns", "iloc") else []
+        check_frame(f"frames[{name!r}]", frame, [], ["mean", "low", "high", *more])
+        if frame.index.nlevels != 2:
+            raise ValueError(
+                f"frames[{name!r}] has an index of {frame.index.nlevels} level; expected two, "
+                "setting and label"
+            )
     shown = [frame.dropna(subset="mean") for frame in frames.values()]
     titles, labels = (
         [*dict.fromkeys(key for frame in shown for key in frame.index.get_level_values(i))]
@@ -197,11 +221,12 @@ def forests(
         axis.set_yticks(range(len(labels)), labels)
         axis.set_ylim(len(labels) - 0.5, -0.5)
         axis.grid(False, axis="y")
-        axis.set_title(title.replace(", ", "\n", 1))
+        axis.set_title(str(title).replace(", ", "\n", 1))
         finish(axis, "", "", handles if len(handles) > 1 else [])
         axis.title.set_fontsize(8.5)
         axis.xaxis.set_major_locator(MaxNLocator(4 if columns > 2 else 6))
-        axis.set_xlim(least - 0.04 * (most - least), most + 0.04 * (most - least))
+        if most > least:
+            axis.set_xlim(least - 0.04 * (most - least), most + 0.04 * (most - least))
     if picture.legends:  # the label and an outside legend would take the same place
         picture.legends[0].set_title(xlabel)
         picture.legends[0].get_title().set(color=INK, fontsize=10)
@@ -218,21 +243,24 @@ def scatter_estimates(
     ylabel: str = "estimate (units of utility)",
 ) -> Picture:
     """Draw estimates, n or n per series, against n exact values, with the diagonal of agreement."""
-    truth = np.asarray(exact, dtype=np.float64).ravel()
-    series = dict(estimated) if isinstance(estimated, Mapping) else {"": estimated}
-    axis = panels(height=4.0)[1][0, 0]
-    drawn, handles = [truth], []
-    if not len(truth):
+    truth = numbers("exact", exact).ravel()
+    if not np.isfinite(truth).any():
         raise ValueError("exact holds no values: there is nothing to draw")
-    for j, (name, numbers) in enumerate(series.items()):
-        guess = np.asarray(numbers, dtype=np.float64).ravel()
+    given = estimated if isinstance(estimated, Mapping) else {"": estimated}
+    guesses = {name: numbers(f"estimated {name!r}", each).ravel() for name, each in given.items()}
+    for name, guess in guesses.items():
         if guess.shape != truth.shape:
             raise ValueError(
                 f"estimated {name!r} has {len(guess)} values and exact has {len(truth)}"
             )
+    if not any(np.isfinite(guess).any() for guess in guesses.values()):
+        raise ValueError("estimated holds no values: there is nothing to draw")
+    axis = panels(height=4.0)[1][0, 0]
+    handles = []
+    for j, (name, guess) in enumerate(guesses.items()):
         look: dict[str, Any] = {"color": PALETTE[j % len(PALETTE)], "markersize": 5, "label": name}
         handles += axis.plot(truth, guess, MARKERS[j % len(MARKERS)], **look)
-        drawn.append(guess)
-    ends = [min(part.min() for part in drawn), max(part.max() for part in drawn)]
+    everything = [truth, *guesses.values()]
+    ends = [f([f(part) for part in everything]) for f in (np.nanmin, np.nanmax)]
     handles += axis.plot(ends, ends, color=INK, linewidth=1, linestyle=(0, (2, 3)), label="equal")
     return finish(axis, xlabel, ylabel, [h for h in handles if h.get_label()])

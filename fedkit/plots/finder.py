@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
+from fedkit.checks import having
 from fedkit.plots.tables import Shown
 
 if TYPE_CHECKING:
@@ -103,9 +104,18 @@ def finder(
         What is folded below the cells of a column, line by line; words in backticks are code.
     """
     keys, fold = keys or {}, fold or {}
+    having("frame", frame, "columns", "itertuples")
+    if not len(frame):
+        raise ValueError("frame has no rows: there is nothing to search")
     missing = [name for name in (*filters, *keys, *fold) if name not in frame]
-    if missing or not len(frame):
-        raise ValueError(f"no column {missing}; the table has {list(frame)}, {len(frame)} rows")
+    if missing:
+        raise ValueError(f"no column {missing}; the table has {list(frame)}")
+    for told, lists in (("keys", keys), ("fold", fold)):
+        for column, each in lists.items():
+            if len(each) != len(frame):
+                raise ValueError(
+                    f"{told} of {column!r} are {len(each)} for {len(frame)} rows; pass one per row"
+                )
     names = [str(name) for name in frame.columns]
 
     def cell(column: str, place: int, value: object) -> str:

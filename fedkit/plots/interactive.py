@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
 
-from fedkit.checks import whole
+from fedkit.checks import function, having, whole
 from fedkit.plots.style import Picture
 from fedkit.plots.tables import Shown
 
@@ -65,6 +65,9 @@ def slider(
     start : dict of str to int, optional
         Position shown first (and in print), by label; 0 by default.
     """
+    function("draw", draw)
+    for label, positions in having("values", values, "items", "values").items():
+        having(f"values of {label!r}", positions, "__len__", "__iter__")
     shown = {str(label): [str(v) for v in positions] for label, positions in values.items()}
     count = math.prod(map(len, shown.values())) if shown else 0
     if not 0 < count <= MOST:
@@ -75,8 +78,11 @@ def slider(
         label: whole(f"start of {label!r}", (start or {}).get(label, 0), 0, len(texts) - 1)
         for label, texts in shown.items()
     }
-    drawn = [draw(*chosen).png(100) for chosen in itertools.product(*values.values())]
-    pictures = [base64.b64encode(picture).decode() for picture in drawn]
+    drawn = [draw(*chosen) for chosen in itertools.product(*values.values())]
+    pictures = [
+        base64.b64encode(having("what draw returned", picture, "png").png(100)).decode()
+        for picture in drawn
+    ]
     name = "sliders-" + hashlib.sha256("".join(pictures).encode()).hexdigest()[:10]
     data = json.dumps({"values": list(shown.values()), "pictures": pictures})
     ranges, place = "", 0

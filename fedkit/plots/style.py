@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Any, Literal, cast
 
 from numpy.typing import NDArray
 
+from fedkit.checks import real, whole
 from fedkit.extras import need
 
 need("matplotlib", extra="run")
@@ -32,6 +34,7 @@ from matplotlib.ticker import (  # noqa: E402
 
 __all__ = [
     "INK", "MARKERS", "PALETTE", "Picture", "finish", "grid", "logarithmic", "looks", "panels",
+    "untangle",
 ]  # fmt: skip
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C8C8C")
@@ -39,6 +42,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h")
 INK = "#767676"  # contrast 4.5:1 on white, 4.1:1 on #121212
 WIDTH = 7.2  # inches, every figure
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 2, 1, 2)))
+_STEPS = [digit * 10**k for k in range(9) for digit in (1, 2, 5)]
 HEAT = LinearSegmentedColormap.from_list("fedkit", ["#D9E9F4", "#7FBCE3", "#0072B2", "#00476F"])
 # a black line with a white edge is seen on white, on dark and on every bar
 ERROR_BAR: dict[str, Any] = {
@@ -72,6 +76,9 @@ def panels(
     The height, in inches, is of the whole figure, whose width is fixed; the panels, or those of a
     row, may share the vertical axis.
     """
+    whole("rows", rows, 1)
+    whole("columns", columns, 1)
+    real("height", height, 0.0, above=True)
     picture = Picture(figsize=(WIDTH, height), layout="constrained", facecolor="none")
     axes = picture.subplots(rows, columns, squeeze=False, sharey=share_y)
     for axis in axes.flat:
@@ -153,4 +160,24 @@ def finish(
         place = "outside lower center" if below else "outside right upper"
         look: dict[str, Any] = {"loc": place, "ncols": 4 if below else 1, "labelcolor": INK}
         picture.legend(handles=list(picture.entries.values()), frameon=False, fontsize=9, **look)
+    return cast(Picture, picture)
+
+
+def untangle(axis: Axes) -> Picture:
+    """Turn the names below an axis where they would touch, and show every k-th where too many."""
+    picture: Any = axis.figure
+    picture.draw_without_rendering()
+    labels = axis.get_xticklabels()
+    boxes = [label.get_window_extent() for label in labels]
+    if all(left.x1 < right.x0 for left, right in pairwise(boxes)):
+        return cast(Picture, picture)
+    texts = [label.get_text() for label in labels]
+    wide, high = max(box.width for box in boxes), max(box.height for box in boxes)
+    turned = not all(text.isdecimal() for text in texts)
+    room = axis.get_window_extent().width / (1.2 * (high if turned else wide))
+    step = next(k for k in _STEPS if len(texts) <= k * room)
+    axis.set_xticks(axis.get_xticks()[::step], texts[::step])
+    if turned:
+        axis.tick_params(axis="x", labelrotation=90)
+        picture.set_figheight(picture.get_figheight() + wide / picture.dpi)
     return cast(Picture, picture)

@@ -9,6 +9,7 @@ from itertools import cycle
 from numbers import Integral, Real
 from typing import TYPE_CHECKING
 
+from fedkit.checks import whole
 from fedkit.extras import need
 
 if TYPE_CHECKING:
@@ -68,12 +69,23 @@ def table(
         Show a card per row on narrow screens, for tables of words.
     """
     pd = need("pandas", "run")
+    whole("decimals", decimals, 0)
     if isinstance(shown, str):
         lines = [line.strip().strip("|").split("|") for line in shown.strip().splitlines()]
         rows = [[re.sub(r"\\([*_])|\*\*", r"\1", c).strip() for c in line] for line in lines]
+        if len({len(row) for row in rows}) != 1 or len(rows) < 3:
+            raise ValueError(
+                f"shown is {shown!r:.60}; expected a table in Markdown: a head, a row of rules, "
+                "and rows of as many cells"
+            )
         index = pd.Index([row[0] for row in rows[2:]])
         shown = pd.DataFrame([row[1:] for row in rows[2:]], index, rows[0][1:])
-    frame = pd.DataFrame(shown)
+    try:
+        frame = pd.DataFrame(shown)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"shown is {shown!r:.60}; expected a data frame, a series or text"
+        ) from error
     if frame.index.nlevels == frame.columns.nlevels == 1 and frame.columns.name is None:
         frame = frame.rename_axis(index=None, columns=frame.index.name)  # one head, not two
 
