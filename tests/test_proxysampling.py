@@ -293,6 +293,28 @@ def test_more_coalitions_than_a_proxy_is_fitted_to(monkeypatch):
     assert_unbiased(values, shapley(game).values)
 
 
+def test_all_coalitions_are_predicted_only_where_a_sample_of_them_would_be_felt(monkeypatch):
+    n, spread = 17, np.linspace(1.0, 5.0, 17)
+    smooth = FunctionGame(n, lambda rows: rows @ spread)
+    found = estimate(smooth, ProxySampling("linear"), 102, seed=0)
+    np.testing.assert_allclose(found.values, spread, atol=0.01)  # a sample is off by 0.04
+    monkeypatch.setattr(proxysampling, "all_coalitions", lambda _: pytest.fail("all of them"))
+    estimate(random_unanimity_sum(n, 60, 1), ProxySampling("linear"), 102, seed=0)
+    with pytest.raises(pytest.fail.Exception, match="all of them"):
+        estimate(smooth, ProxySampling("linear"), 102, seed=0)
+
+
+@pytest.mark.parametrize("felt", [0.0, 0.3, np.inf])
+def test_whether_all_are_predicted_is_decided_by_lot_of_its_own(felt, monkeypatch):
+    for name, value in (
+        ("ENUMERATED", 5), ("PROXY_ROWS", 40), ("PILOT_ROWS", 30), ("FELT", felt),
+    ):  # fmt: skip
+        monkeypatch.setattr(proxysampling, name, value)
+    assert_honest(
+        estimate_many(GAME, ProxySampling("linear"), 30, range(200)), EXACT["shapley"](GAME)
+    )
+
+
 def test_a_round_is_valued_better_by_what_it_is():
     d = np.random.default_rng(4).lognormal(size=12)
     skill = np.random.default_rng(5).normal(size=(12, 3))
@@ -468,7 +490,7 @@ def test_of_a_round_it_is_closer_than_what_sees_utilities_alone():
 
 def test_of_many_players_and_many_coalitions_a_part_stands_for_all(monkeypatch):
     exact = shapley(RIGHT).values
-    monkeypatch.setattr(proxysampling, "LIFTED", 5)  # as beyond 16 players
+    monkeypatch.setattr(proxysampling, "ENUMERATED", 5)  # as beyond 16 players
     monkeypatch.setattr(proxysampling, "PROXY_ROWS", 40)
     monkeypatch.setattr(proxysampling, "FITTED_ROWS", 24)
     estimator = ProxySampling("membership", SHARES, score=share_right)

@@ -20,10 +20,12 @@ from fedkit.games.game import Game
 
 __all__ = ["ProxySampling"]
 
-ENUMERATED = 20  # players up to which a proxy is asked for all coalitions
-LIFTED = 16  # the same where every coalition has an output per image
+ENUMERATED = 16  # players up to which a proxy is asked for all coalitions
+WORTH_IT = 20  # the same where a sample of them would be felt
 DOUBLE = 12  # players up to which proxies predict in double precision
 PROXY_ROWS = 2**16  # coalitions that stand for all of them beyond
+PILOT_ROWS = 2**12  # coalitions that tell how far these would be off
+FELT = 0.02  # share of the variance: one percent of the standard error
 TOGETHER = 12  # players up to which every proxy predicts every coalition
 CROWDED = 8  # so many coalitions not drawn for one that was, and one proxy will do for each
 BLOCK_ENTRIES = 2**17  # of a kernel that is held at once: what a core's cache holds
@@ -83,9 +85,10 @@ class ProxySampling(Estimator):
     are drawn of a size and residuals take two or three values, which a few pairs may not show
     (about 70 % of 95 % intervals in votes of five at 16 of 32 coalitions).
 
-    Up to 20 players the proxy's values are exact; beyond, they come from a larger sample of the
-    proxy itself, whose error is part of the standard error.  The whole budget is asked for in
-    one batch.
+    Up to 16 players the proxy's values are exact.  Beyond, they come from a larger sample of the
+    proxy itself, whose error is part of the standard error; where that would add more than 1 % to
+    it, because the proxy knows the game well, they are exact up to 20 players (not with a score,
+    nor by margins).  The whole budget is asked for in one batch.
     """
 
     proxy: Literal["auto", "round", "membership", "linear", "mixture"] = "auto"
@@ -256,8 +259,6 @@ def _estimate(
     if len(sampled):
         make = _cross_fit if sample.lift is None else _cross_lift
         residuals, names, predict = make(sample, families, shares, rng)
-        predicted, variance = _unknown(sample, predict, rng)
-        values = values + predicted
         rest = sample.parts(residuals)
         for s in sampled:
             mine, there, taken = rest[sample.stratum == s], design.pairs[s], design.taken[s]
@@ -265,6 +266,8 @@ def _estimate(
             part = there * (there - taken) * _spread(mine) / taken
             variance += part
             squares += part**2 / (taken - 1)
+        predicted, more = _unknown(sample, predict, rng, variance)
+        values, variance = values + predicted, variance + more
     freedom = np.divide(variance**2, squares, out=np.full_like(variance, np.inf), where=squares > 0)
     return values, variance, freedom, names
 
@@ -418,25 +421,44 @@ def _blocks(places: NDArray[np.int64], columns: int) -> list[NDArray[np.int64]]:
     return [places[start : start + step] for start in range(0, len(places), step)]
 
 
-def _unknown(sample: _Sample, predict: _Predict, rng: np.random.Generator) -> tuple[Floats, Floats]:
-    """Return the proxies' part of the values over coalitions not drawn, and its variance."""
+def _unknown(
+    sample: _Sample, predict: _Predict, rng: np.random.Generator, rest: Floats
+) -> tuple[Floats, Floats]:
+    """Return the proxies' part of the values over coalitions not drawn, and its variance.
+
+    `rest` is the variance of what the proxies leave.
+    """
+    n = sample.rows.shape[1]
+    if n > ENUMERATED and (n > WORTH_IT or sample.lift is not None):
+        return _unknown_sampled(sample, predict, rng, PROXY_ROWS)
+    if n > ENUMERATED:  # a sample of its own decides, so that the estimate stays unbiased
+        pilot = _unknown_sampled(sample, predict, rng, PILOT_ROWS)[1] * PILOT_ROWS / PROXY_ROWS
+        if (pilot.sum(axis=0) <= FELT * rest.sum(axis=0)).all():
+            return _unknown_sampled(sample, predict, rng, PROXY_ROWS)
     design, rows, weights = sample.design, sample.rows, sample.weights
-    n, outputs = rows.shape[1], sample.utilities.shape[1]
     targets = coefficients(rows[:1], weights).shape[1]
-    values, variance = np.zeros((targets, outputs)), np.zeros((targets, outputs))
-    if n <= (ENUMERATED if sample.lift is None else LIFTED):
-        everybody = all_coalitions(n)
-        unknown = np.ones(len(everybody), dtype=np.bool_)
-        unknown[coalition_index(rows)] = False
-        size = everybody.sum(axis=1)
-        strata = np.minimum(size, n - size) - 1
-        for s in np.flatnonzero(design.taken < design.pairs):
-            some = everybody[unknown & (strata == s)]
-            predicted = predict(some, s)
-            for block in _blocks(np.arange(len(some)), sample.columns):
-                values += coefficients(some[block], weights).T @ predicted[block]
-        return values, variance
-    large = PairedDesign.for_budget(n, PROXY_ROWS, weights)
+    values = np.zeros((targets, sample.utilities.shape[1]))
+    everybody = all_coalitions(n)
+    unknown = np.ones(len(everybody), dtype=np.bool_)
+    unknown[coalition_index(rows)] = False
+    size = everybody.sum(axis=1)
+    strata = np.minimum(size, n - size) - 1
+    for s in np.flatnonzero(design.taken < design.pairs):
+        some = everybody[unknown & (strata == s)]
+        predicted = predict(some, s)
+        for block in _blocks(np.arange(len(some)), sample.columns):
+            values += coefficients(some[block], weights).T @ predicted[block]
+    return values, np.zeros_like(values)
+
+
+def _unknown_sampled(
+    sample: _Sample, predict: _Predict, rng: np.random.Generator, total: int
+) -> tuple[Floats, Floats]:
+    """The same from so many coalitions."""
+    design, rows, weights = sample.design, sample.rows, sample.weights
+    targets = coefficients(rows[:1], weights).shape[1]
+    values, variance = np.zeros((2, targets, sample.utilities.shape[1]))
+    large = PairedDesign.for_budget(rows.shape[1], total, weights)
     sides, strata = large.draw(rng)
     for s in np.flatnonzero(design.taken < design.pairs):
         for known, sides_of, factor in (
