@@ -195,6 +195,15 @@ def test_shuffled_values_are_the_same_values_of_other_clients():
         np.testing.assert_array_equal(np.sort(a.values), np.sort(b.values))
         moved += not np.array_equal(a.values, b.values)
     assert moved >= 4  # of 3 clients one order in six is the true one
+    sampled = fk.Estimated(fk.PermutationSampling(), 60)
+    for a, b in zip(
+        sampled.value(rounds), fk.ShuffledValues(sampled).value(rounds), strict=True
+    ):  # what is known of a value goes with it
+        known = [
+            sorted(zip(v.values, v.standard_errors, v.degrees_of_freedom, strict=True))
+            for v in (a, b)
+        ]
+        assert known[0] == known[1]
     again = fk.ShuffledValues(TrajectoryValues()).value(rounds)
     assert all(np.array_equal(a.values, b.values) for a, b in zip(dealt, again, strict=True))
 

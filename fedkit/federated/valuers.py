@@ -197,8 +197,13 @@ class ShuffledValues:
         dealt = []
         for r, v in zip(rounds, self.policy.value(rounds), strict=True):
             order = r.streams.generator("shuffled values").permutation(len(v.values))
-            errors = v.standard_errors[order]
-            dealt.append(replace(v, values=v.values[order], standard_errors=errors))
+            errors, freedom = v.standard_errors[order], v.degrees_of_freedom
+            freedom = None if freedom is None else freedom[order]
+            dealt.append(
+                replace(
+                    v, values=v.values[order], standard_errors=errors, degrees_of_freedom=freedom
+                )
+            )
         return dealt
 
 
