@@ -335,6 +335,9 @@ def golden(
         bool, typer.Option("--accept", help="Commit to what they give now; needs --why.")
     ] = False,
     why: Annotated[str, typer.Option(help="Why the numbers differ, for --accept.")] = "",
+    only: Annotated[
+        list[str] | None, typer.Option(help="name=value: the cells that --accept concerns.")
+    ] = None,
     device: Device = "cpu",
 ) -> None:
     """Run the golden runs: do the experiments still behave as they did?"""
@@ -347,8 +350,8 @@ def golden(
         if not matching(there, pattern):
             near = ", ".join(sorted({f"{run.paper}/*" for run in there.values()}))
             raise ValueError(f"no golden run is called {pattern!r}; there are {near}")
-    if why and not accept:
-        raise ValueError("--why is the reason of --accept; give both, or neither")
+    if (why or only) and not accept:
+        raise ValueError("--why and --only say what --accept is for; give it as well, or neither")
     if accept and not (names and why.strip()):
         raise ValueError("--accept needs the names of golden runs, and the reason with --why")
     if not accept and not any(version(item.paper, item.name) for item in chosen.values()):
@@ -361,7 +364,7 @@ def golden(
         told = item.check(device)
         changed += bool(told)
         if told and accept:
-            before, n = version(item.paper, item.name), item.accept(why)
+            before, n = version(item.paper, item.name), item.accept(why, dict(_settings(only)))
             meant = "older records are stale" if n > before else "it is watched more closely"
             typer.echo(f"{item.id}: behaviour {n} from now on; {meant}")
         elif told:

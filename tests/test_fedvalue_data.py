@@ -2,6 +2,8 @@
 
 import doctest
 import warnings
+from decimal import Decimal
+from fractions import Fraction
 
 import numpy as np
 import pandas as pd
@@ -45,6 +47,37 @@ def test_the_largest_numbers_are_binned_without_a_warning(how, size):
 @pytest.mark.parametrize("bins", [5, 22, 23, 26])
 def test_whole_numbers_on_an_edge_belong_above_it(bins):
     assert discretise(np.arange(bins + 1), bins).tolist() == [*range(bins), bins - 1]
+
+
+@pytest.mark.parametrize("bins", [3, 5, 10])
+@pytest.mark.parametrize(("unit", "zero"), [(0.01, 0.0), (0.1, 0.3), (2.54, -17.0), (1e-9, 0)])
+def test_another_unit_leaves_bins_as_they_are(bins, unit, zero):
+    x = np.random.default_rng(bins).integers(150, 201, size=500)
+    copy = unit * x + zero
+    for how in ("width", "quantile"):
+        assert discretise(copy, bins, how).tolist() == discretise(x, bins, how).tolist()
+
+
+def test_an_increasing_map_leaves_bins_of_equal_weight_as_they_are():
+    for n in (91, 171, 181, 200):  # (n - 1) * 0.7 is no whole number for some, by rounding
+        x = np.random.default_rng(n).permutation(n) + 1.0
+        codes = discretise(x, 10, "quantile")
+        assert codes.tolist() == discretise(x**7, 10, "quantile").tolist()
+        assert codes.tolist() == discretise(np.log(x), 10, "quantile").tolist()
+
+
+@pytest.mark.parametrize("kind", [Decimal, Fraction])
+def test_exact_numbers_are_numbers(kind):
+    amounts = np.random.default_rng(0).integers(1, 10**6, size=200)
+    exact = np.array([kind(int(a)) / 100 for a in amounts] + [None], dtype=object)
+    assert discretise(exact).tolist() == [*discretise(amounts).tolist(), 5]
+
+
+def test_categories_of_a_data_frame_keep_their_levels():
+    code = np.arange(40) % 8
+    frame = pd.DataFrame({"code": pd.Categorical(code), "number": code})
+    assert discretise(frame)[:, 0].tolist() == code.tolist()
+    assert discretise(frame)[:, 1].max() == discretise(frame, discrete=False)[:, 0].max() == 4
 
 
 @pytest.mark.parametrize("beside", [[], [None]])

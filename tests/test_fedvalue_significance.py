@@ -45,6 +45,16 @@ def test_a_null_that_does_not_vary_gives_one():
         assert permutation_p_value(z, z // 2, y, draws=9, rng=rng) == 1
 
 
+def test_very_many_rows_leave_the_p_value_as_it_is():
+    # four rows of a two by two table, near chi squared = 9 whatever their number
+    for n in (10**6, 10**9):
+        half, shift = n // 4, round(1.5 * np.sqrt(n) / 2)
+        weights = np.array([half + shift, half - shift, half - shift, half + shift])
+        x, y = np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1])
+        p = permutation_p_value(np.zeros(4, int), x, y, weights, draws=2000, rng=rng_of(0))
+        assert 0.0005 < p < 0.01
+
+
 def test_parties_are_adjusted_together():
     rng = rng_of(2)
     y = rng.integers(2, size=300)

@@ -101,6 +101,32 @@ def test_accepting_raises_the_behaviour_and_makes_records_stale(toy, tmp_path):
     assert [h["why"] for h in body["history"]] == ["first", "the sign of Eq. 3"]
 
 
+def test_a_change_that_concerns_some_cells_leaves_the_others_fresh(toy, tmp_path):
+    toy.accept("first")
+    store, experiment = Store(tmp_path), Experiment("toy", "table1", "", list, _run, (TINY,))
+    cells = [cell("a", kind=0), cell("a", kind=0, rounds=7)]
+    run_cells(cells, compute, store, progress=False, behaviour=experiment.behaviours)
+    FACTOR[0] = -1.0
+    with pytest.raises(ValueError, match="no setting rounds"):
+        toy.accept("seven rounds", {"rounds": "7"})
+    longer = replace(toy, settings={**toy.settings, "rounds": 7})
+    assert longer.accept("seven rounds", {"rounds": "7"}) == 2
+    assert [store.state(c)[0] for c in cells] == ["fresh", "stale"]
+    run_cells(
+        cells,
+        compute,
+        store,
+        progress=False,
+        behaviour=experiment.behaviours,
+        anew=lambda c: store.state(c)[0] == "stale",
+    )
+    assert store.load(cells[1]).manifest["behaviour"] == {"run.a": 2}
+    assert [store.state(c)[0] for c in cells] == ["fresh", "fresh"]
+    FACTOR[0] = 2.0
+    assert toy.accept("all") == 3
+    assert [store.state(c)[0] for c in cells] == ["stale", "stale"]
+
+
 def test_more_numbers_of_the_same_run_leave_its_records_fresh(toy, tmp_path):
     toy.accept("first")
     closer = replace(toy, tiny=replace(TINY, more=lambda cell, device: {"y": 2.0 * FACTOR[0]}))

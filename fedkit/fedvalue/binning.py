@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence, Sized
 from datetime import date, time, timedelta
+from decimal import Decimal
+from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
@@ -28,6 +30,7 @@ Missing = Literal["own", "refuse"]
 
 ROWS_OF_A_CELL = 2  # of the task party's, on average: with fewer, the values are doubted
 FEW_CELLS = 10  # but not for so few, where rows are few
+ON_EDGE = 1e-9  # of a bin: nearer than this is on the edge, which rounding would miss
 
 
 def columns_of(x: Any, name: str = "x") -> list[NDArray[Any]]:
@@ -56,9 +59,9 @@ def discretise(
     """Replace every column by whole numbers: its levels, or the bins its values fall into.
 
     Five equal-width bins are the paper's choice (section 5, after Brown et al. 2012).  Edges come
-    from the rows at hand.  A monotone map of a column moves rows between equal-width bins, so a
-    rescaled copy is not a copy any more; bins of equal weight stay the same (but for ties at an
-    edge).
+    from the rows at hand.  Another unit leaves both kinds of bins as they are; another increasing
+    map, such as a logarithm, moves rows between bins of equal width, so such a copy is not a copy
+    any more, and leaves bins of equal weight as they are.
 
     Parameters
     ----------
@@ -75,7 +78,8 @@ def discretise(
     discrete : bool or sequence of bool, optional
         Whether (each) column keeps its levels.  By default truth values do, numbers with at most
         `bins` distinct values (whole numbers with more are binned), and text with any number of
-        levels: leave out names and IDs, which as text are a level per row and seem to tell all.
+        levels, as columns do that a data frame calls categories: leave out names and IDs, which
+        as text are a level per row and seem to tell all.
     name : str
         What the data are called in an error.
 
@@ -94,6 +98,8 @@ def discretise(
     codes = np.zeros((rows, len(columns)), dtype=np.int64)
     for j, (column, keep) in enumerate(zip(columns, given, strict=True)):
         where = f"column {titles[j]!r} of {name}"
+        if keep is None and hasattr(x, "columns") and x.dtypes.iloc[j] == "category":
+            keep = True
         values, absent = _parse(column, where)
         if missing == "refuse" and absent.any():
             raise ValueError(
@@ -135,7 +141,7 @@ def _parse(column: NDArray[Any], where: str) -> tuple[NDArray[Any], NDArray[np.b
         kinds = {type(value) for value in present}
         if any(issubclass(k, date | time | timedelta) or k.__name__ == "Period" for k in kinds):
             kind = "M"
-        elif all(isinstance(value, int | float | np.number | np.bool_) for value in present):
+        elif all(isinstance(value, Real | Decimal | np.bool_) for value in present):
             given = np.array(present)  # whole numbers stay whole: float64 would merge large ones
             column = np.zeros(len(column), given.dtype if given.dtype.kind in "iu" else np.float64)
             column[~absent] = given
@@ -159,7 +165,7 @@ def _parse(column: NDArray[Any], where: str) -> tuple[NDArray[Any], NDArray[np.b
 def is_missing(value: Any) -> bool:
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
         return True
-    return isinstance(value, float | np.floating) and bool(value != value)
+    return isinstance(value, float | np.floating | Decimal) and bool(value != value)
 
 
 def _bin(values: NDArray[Any], bins: int, how: How, keep: bool | None, where: str) -> Codes:
@@ -183,14 +189,13 @@ def _bin(values: NDArray[Any], bins: int, how: How, keep: bool | None, where: st
     if max(-low, high) > 2.0**900:  # where differences, times bins, could overflow
         numbers, low, high = (part * 2.0**-900 for part in (numbers, low, high))
     if how == "quantile":
-        edges = np.unique(np.quantile(numbers, np.arange(1, bins) / bins))
+        # order statistics: an edge between two rows would be moved by rounding, or by a map
+        edges = np.unique(np.sort(numbers)[(len(numbers) - 1) * np.arange(1, bins) // bins])
         # ties at the largest value are a bin of their own, as those at the smallest are
         last = (numbers == high) & (len(edges) > 0 and edges[-1] == high)
         return np.searchsorted(edges, numbers, side="left") + last
-    numbers, width = numbers - low, high - low
-    if (numbers == np.floor(numbers)).all():  # multiplied first, whole numbers are exact on edges
-        return np.minimum((numbers * bins / width).astype(np.int64), bins - 1)
-    return np.minimum((numbers / width * bins).astype(np.int64), bins - 1)
+    place = (numbers - low) / (high - low) * bins
+    return np.minimum((place + ON_EDGE).astype(np.int64), bins - 1)
 
 
 def label_codes(y: ArrayLike, name: str = "y") -> Codes:

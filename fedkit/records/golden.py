@@ -133,9 +133,19 @@ def _stored(paper: str, name: str) -> dict[str, Any]:
     return _read(path, path.stat().st_mtime_ns)
 
 
-def version(paper: str, name: str) -> int:
-    """Return the behaviour that a golden run is at; 0 where none is committed."""
-    return int(_stored(paper, name)["behaviour"])
+def version(paper: str, name: str, settings: Mapping[str, Any] | None = None) -> int:
+    """Return the behaviour that a golden run is at; 0 where none is committed.
+
+    With the settings of a cell, it is the last change that concerned such cells.
+    """
+    stored = _stored(paper, name)
+    if settings is None:
+        return int(stored["behaviour"])
+    concerned = [
+        int(change["n"]) for change in stored["history"]
+        if all(str(settings.get(key)) == value for key, value in change.get("only", {}).items())
+    ]  # fmt: skip
+    return max(concerned, default=0)
 
 
 def numbers_of(result: Mapping[str, Any]) -> Numbers:
@@ -248,11 +258,12 @@ class GoldenRun:
             return [f"no numbers of {self.id} are committed; {SHIPPED}"]
         return differences(then, now, self.tiny.slack)
 
-    def accept(self, why: str) -> int:
+    def accept(self, why: str, only: Mapping[str, str] | None = None) -> int:
         """Run it, commit its new numbers, and return the behaviour that it is at from now on.
 
         Numbers that are compared for the first time, beside former ones that all agree, raise no
-        behaviour: the run is watched more closely, and does what it did.
+        behaviour: the run is watched more closely, and does what it did.  A change that concerns
+        the cells with some settings `only`, such as one data set's, leaves other records fresh.
         """
         path = _path(self.paper, self.name)
         if path is None:
@@ -267,9 +278,14 @@ class GoldenRun:
         told = differences(then, {k: v for k, v in now.items() if k in then}, self.tiny.slack)
         closer = bool(then) and not told
         n = int(stored["behaviour"]) + (not closer)
+        change: dict[str, Any] = {"n": n, "why": why.strip(), "commit": commit()}
+        if only and not closer:
+            if unknown := [key for key in only if key not in self.settings]:
+                raise ValueError(f"{self.id} has no setting {', '.join(unknown)} to limit it by")
+            change["only"] = dict(only)
         body = {
             "behaviour": n,
-            "history": [*stored["history"], {"n": n, "why": why.strip(), "commit": commit()}],
+            "history": [*stored["history"], change],
             "settings": dict(self.settings),
             "numbers": {**then, **added} if closer else now,
         }

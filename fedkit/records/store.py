@@ -77,7 +77,8 @@ class Record:
                 "it, or take the record out"
             )
         gone = [f"{name}, which is there no longer" for name in then if not now[name]]
-        older = (name for name in then if then[name] < now[name])
+        since = {name: version(self.cell.paper, name, self.cell.settings) for name in then}
+        older = (name for name in then if then[name] < since[name])
         return gone + [f"{name} {then[name]} of {now[name]}" for name in older]
 
 
