@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedkit.fedvalue.protocol.attacks import ATTACKS
+from fedkit.fedvalue.protocol.attacks import ATTACKS, attempt
 from fedkit.papers.fedvalue import security
 from fedkit.papers.fedvalue import security_tables as tables
 from fedkit.papers.fedvalue.pictures import sequence_diagram, server_view, strips, watched
@@ -26,10 +26,67 @@ def test_the_profiles(credit, leaks, monkeypatch):
     monkeypatch.setattr("fedkit.papers.fedvalue.security.find_table", lambda name: credit)
     security = get("fedvalue", "security").cells("paper")
     assert {c.settings["attack"] for c in security} == set(ATTACKS)
-    for name, cells, seeds in (("security", 71, 5), ("leak", leaks, 10), ("scaling", 68, 3)):
+    for name, cells, seeds in (("security", 78, 5), ("leak", leaks, 10), ("scaling", 68, 3)):
         found = get("fedvalue", name).cells("paper")
         assert len({c.key for c in found}) == len(found) == cells
         assert all(len(c.seeds) == seeds for c in found)
+
+
+def ends(attack, protocol, trials=6, people=80, **options):
+    """How attacks on new people each time end."""
+    return [
+        attempt(
+            attack,
+            security.example("example", people, Streams(t).generator("people")),
+            seed=t,
+            **security.PROTOCOLS[protocol] | options,
+        )
+        for t in range(trials)
+    ]
+
+
+@pytest.mark.parametrize(
+    "drawn",
+    [
+        {"duplications": (2, 9), "iterations": 2},
+        {"duplications": (2, 40), "iterations": 4},
+        {"duplications": (97, 97), "iterations": 1, "artificial": 0},
+    ],
+)
+def test_the_size_of_an_upload_passes_the_printed_checks_with_certainty(drawn):
+    assert all(end.changed for end in ends(ATTACKS["upload size"], "printed", 4, **drawn))
+
+
+def test_the_size_of_an_upload_is_the_number_that_the_task_party_has_sent():
+    seen = []
+
+    def watched(view):
+        answer = ATTACKS["upload size"](view)
+        seen.append((answer.counts.sum() == view.sizes[0], view.target))
+        return answer
+
+    assert all(end.changed for end in ends(watched, "printed", 2))
+    assert all(same for same, target in seen if target)
+    # and a server that remembers nothing may say so in every query
+    every = ends(lambda view: view.answer(np.array([view.sizes[0]])), "printed", 2)
+    assert all(end.changed for end in every)
+
+
+def test_where_all_sets_are_the_cell_there_is_no_other_size():
+    y = np.zeros(8, dtype=int)
+    options = security.PROTOCOLS["printed"]
+    end = attempt(ATTACKS["upload size"], (y, y, [y]), seed=0, **options)
+    assert (end.changed, end.check) == (False, "")
+
+
+@pytest.mark.parametrize(
+    "protocol", ["hardened, cell by cell", "hardened, token per cell", "hardened"]
+)
+def test_the_size_of_an_upload_is_caught_when_hardened(protocol):
+    trials = 3 if "cell by cell" in protocol else 25
+    found = ends(ATTACKS["upload size"], protocol, trials)
+    assert not any(end.changed for end in found)
+    assert all(end.check for end in found)
 
 
 def test_growth_fits_sizes_that_every_seed_ran():

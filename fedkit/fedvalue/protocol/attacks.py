@@ -78,6 +78,19 @@ def guess_q(view: View) -> int:
     return fits[0] if fits and divisor else low
 
 
+def _another_size(view: View) -> int:
+    """Return what turns the true answer into the size of another set, which passes as well.
+
+    Cell by cell a party's upload has ``q * size + n_r`` IDs, with the very q and n_r of the true
+    answer: nothing needs to be known of them.  It is the task party's, or another where that is
+    the truth.  In a table every upload is of everybody: their copies are q times the rows.
+    """
+    total = int(view.counts.sum())
+    if view.cellwise:
+        return next((size - total for size in view.sizes if size != total), 0)
+    return guess_q(view) * view.rows
+
+
 def _constant(view: View) -> Table:
     same = view.memory.setdefault("constant", 10 + int(view.counts.mean() or 0))
     return view.answer(np.full_like(view.counts, same))
@@ -169,6 +182,7 @@ ATTACKS: dict[str, Attack] = {
     "off by one": lambda view: view.answer(view.counts + 1),
     "replayed": _replayed,  # the answer to the query before, with the reports of this one
     "single cell": _shift_one(lambda view: int(view.rng.integers(1, 51))),
+    "upload size": _shift_one(_another_size),  # a right answer, of another set
     "best bet": _shift_one(  # what every q of the range divides
         lambda v: best_shift(v.duplications, v.iterations)[1][v.iteration]
     ),

@@ -276,6 +276,9 @@ def _security(profile: str) -> list[Attacked]:
     for low, high in ((2, 2), (3, 3), (2, 3), (2, 5)):
         for protocol in ("printed", "hardened"):
             found.append(Attacked(protocol, "best bet", low, high, trials=few))
+    # more q and iterations than Table 3 has: neither helps against the size of another set
+    for attack in ("upload size", "gcd"):
+        found.append(Attacked("printed", attack, 2, 40, iterations=4, trials=few))
     # the attacker's best case: every swap does the same, and the server is told all it can know
     best = Attacked("hardened", "rank linking", 2, 3, data="label", people=100, trials=10 * trials)
     # and the same with 25 task cells, where those with the fewest artificial IDs are the target
