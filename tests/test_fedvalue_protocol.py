@@ -18,6 +18,7 @@ from fedkit.fedvalue.protocol import parties as roles
 from fedkit.fedvalue.protocol.attacks import ATTACKS, View, attempt
 from fedkit.fedvalue.protocol.counting import CountingServer, count_tuples, count_uploads
 from fedkit.fedvalue.protocol.messages import Job, MessageError, Order, Report, Table, Upload
+from fedkit.fedvalue.protocol.parties import PartyChanged
 from fedkit.fedvalue.protocol.secure import (
     AlignmentError,
     CheatingDetected,
@@ -164,6 +165,48 @@ def test_lie_in_one_block_is_found():
         run(*parties_of(random_codes(60, (2, 2, 5), 1), seed=1, blocks=3, artificial=200), server)
 
 
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize(
+    ("options", "job"),
+    [({"blocks": 2, "iterations": 1}, 1), ({"blocks": 2}, 2), ({}, 1), (PRINTED, 5)],
+    ids=["between blocks", "between blocks, twice each", "in one table", "cell by cell"],
+)
+def test_a_party_whose_cells_changed_during_a_run_is_named(options, job):
+    codes = random_codes(300, (2, 2, 5), 7)
+    task, (party,) = parties_of(codes, seed=0, **options)
+
+    def returned(cells, secret=party._secret):
+        return DataParty("party 1", party._roster, cells, task._key, secret=secret)
+
+    def served_by(later):
+        server = CountingServer()
+        jobs = iter(range(10**6))
+        return task.count(server, wait=lambda: (later, party)[next(jobs) < job].serve(server))
+
+    column = codes[2][0]
+    for later in (returned(column, bytes(32)), returned(column // 2), returned(column[::-1])):
+        with pytest.raises(PartyChanged, match="'party 1' have changed during the run"):
+            served_by(later)
+    rows = np.arange(300)[::-1]  # the same people with the same cells, in another order
+    again = DataParty("party 1", rows, column[::-1], task._key, secret=party._secret)
+    assert served_by(again).counts.sum() == 300
+
+
+def test_the_digest_of_cells_tells_only_that_they_are_the_same():
+    """Whoever has the shared key could try all cells of a few people, and finds none."""
+    key, cells = bytes(range(32)), np.array([0, 1, 1])
+    digests = [
+        opened(DataParty("a", ids, codes, key, secret=secret), job, Order(q, 3))[1].assignment
+        for ids, codes, secret, job, q in [
+            ("xyz", cells, KEY, "j", 2), ("xyz", cells, KEY, "k", 3),
+            ("zyx", cells[::-1], KEY, "j", 2), ("xyz", cells[::-1], KEY, "j", 2),
+            ("xyw", cells, KEY, "j", 2), ("xyz", cells, bytes(32), "j", 2),
+        ]
+    ]  # fmt: skip
+    assert digests[0] == digests[1] == digests[2]
+    assert len(set(digests)) == 4
+
+
 def test_parties_need_not_list_people_in_the_same_order():
     codes = random_codes(30, (2, 2, 3), 5)
     ids = np.array([f"u{i:02d}" for i in range(30)])
@@ -286,7 +329,7 @@ def test_streams_are_fair_and_repeatable():
 
 # ---- messages
 
-REPORT = Report(4, bytes(16), np.array([1, -1]), np.array([3, 0]), np.array([1, 1, 0]))
+REPORT = Report(4, bytes(8), b"of cells", np.array([1, -1]), np.array([3, 0]), np.array([1, 1, 0]))
 UPLOAD = Upload(np.zeros((2, 16), np.uint8), np.arange(2, dtype=np.uint32), b"xyz")
 TABLE = Table(np.zeros((1, 3), np.uint32), np.full(1, 6, np.int64), (b"s", b"", b"long"))
 
@@ -304,7 +347,8 @@ def test_orders_reports_uploads_and_tables_survive_the_trip():
         assert Order.from_bytes(order.to_bytes()) == order
     for room in (0, 3, 9):
         again = Report.from_bytes(REPORT.to_bytes(room))
-        assert (again.rows, again.digest, again.artificial.tolist()) == (4, bytes(16), [1, 1, 0])
+        assert (again.rows, again.digest, again.artificial.tolist()) == (4, bytes(8), [1, 1, 0])
+        assert again.assignment == b"of cells"
         assert (again.cells.tolist(), again.margin.tolist()) == ([1, -1], [3, 0])
     for sent in (UPLOAD, TABLE):
         again = type(sent).from_bytes(sent.to_bytes())
@@ -336,7 +380,9 @@ def test_a_message_cut_off_or_longer_anywhere_is_none(sent):
         (Order, order(hardened=1), "hardened is 1"),
         (Order, order(more=1), "unexpected keyword"),
         (Order, b"{".ljust(256), "cannot be"),
-        (Report, message("FKR2", 4, 9, 0, 0, body=bytes(40)), "cut off"),
+        (Report, message("FKR3", 4, 9, 0, 0, body=bytes(40)), "cut off"),
+        (Report, message("FKR2", 4, 0, 0, 0, body=bytes(16)), "not the message"),
+        (Report, replace(REPORT, assignment=b"short").to_bytes(), "cut off"),
         (Report, replace(REPORT, artificial=np.array([2])).to_bytes(), "fit together"),
         (Report, replace(REPORT, artificial=np.array([-1])).to_bytes(), "fit together"),
         (Report, replace(REPORT, margin=np.array([3, -1])).to_bytes(), "fit together"),

@@ -19,6 +19,7 @@ from fedkit.fedvalue.protocol import parties as taskparty
 from fedkit.fedvalue.protocol.counting import CountingServer
 from fedkit.fedvalue.protocol.keys import seal
 from fedkit.fedvalue.protocol.messages import PADDING, Job, Order
+from fedkit.fedvalue.protocol.parties import PartyChanged
 from fedkit.fedvalue.protocol.secure import CheatingDetected, DataParty, PartyMissing
 from fedkit.fedvalue.service import store
 from fedkit.fedvalue.service.client import CounterRefused, CounterUnavailable, RemoteCounter
@@ -183,6 +184,23 @@ def test_a_server_that_is_gone_ends_the_run_which_goes_on_later(federation):
     federation.house.start(federation.house.port)
     with federation.answers(2):
         federation.check(federation.run())
+
+
+def test_a_party_that_lost_its_state_file_between_two_jobs_ends_the_run(federation, monkeypatch):
+    monkeypatch.setattr(taskparty, "LEAST_ROWS", 0)
+
+    def lost():
+        federation.answer("bank", max_jobs=1, once=False)
+        (federation.folder / "bank.state").unlink()
+        federation.answer("bank", max_jobs=1, once=False)
+
+    bank = threading.Thread(target=lost, daemon=True)
+    bank.start()
+    with federation.answers(0, telco=2), pytest.raises(PartyChanged, match="the cells of 'bank'"):
+        federation.run(blocks=2, iterations=1)
+    bank.join(60)
+    assert not (federation.folder / "shop.run").exists()
+    assert federation.house.jobs() == []
 
 
 @pytest.mark.parametrize("closes", [True, False])

@@ -34,7 +34,8 @@ ID_BYTES = 16
 MOST = 10**9
 #: private IDs that a party adds in a hardened job, at most
 PADDING = 255
-_DIGEST = 16
+#: bytes of a digest: against accidents, as who has the key may report any
+DIGEST_BYTES = 8
 
 
 class MessageError(ValueError):
@@ -150,6 +151,11 @@ class Report:
         Number of real rows of the party.
     digest : bytes
         Keyed digest of its set of IDs: equal sets, equal digests.
+    assignment : bytes
+        Digest of who is in which of its cells, of all its rows, under its own secret.  The task
+        party, who has the shared key and could try assignments under that, learns whether two jobs
+        were answered from the same cells, in this run and in others, and nothing else of them; the
+        server and strangers do not see it.
     cells : int64[T]
         Cell that each token stands for; -1 for tokens of private IDs only.
     margin : int64[T]
@@ -161,6 +167,7 @@ class Report:
 
     rows: int
     digest: bytes
+    assignment: bytes
     cells: npt.NDArray[np.int64]
     margin: npt.NDArray[np.int64]
     artificial: npt.NDArray[np.int64]
@@ -174,14 +181,15 @@ class Report:
         filled = bytes(4 * max(0, room - len(self.artificial)))
         numbers = np.concatenate([self.cells, self.margin, self.artificial]).astype("<i4")
         sizes = [self.rows, len(self.cells), len(self.artificial), len(filled)]
-        return _packed(b"FKR2", sizes, self.digest, numbers, filled)
+        return _packed(b"FKR3", sizes, self.digest, self.assignment, numbers, filled)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Report:
-        (rows, tokens, extra, filled), body = _opened(b"FKR2", 4, data)
-        digest, *parts, _ = _cut(body, _DIGEST, 4 * tokens, 4 * tokens, 4 * extra, filled)
+        (rows, tokens, extra, filled), body = _opened(b"FKR3", 4, data)
+        sizes = DIGEST_BYTES, DIGEST_BYTES, 4 * tokens, 4 * tokens, 4 * extra, filled
+        digest, assignment, *parts, _ = _cut(body, *sizes)
         numbers = (np.frombuffer(part, "<i4").astype(np.int64) for part in parts)
-        report = cls(rows, bytes(digest), *numbers)
+        report = cls(rows, bytes(digest), bytes(assignment), *numbers)
         if (
             not np.all((report.artificial >= 0) & (report.artificial < tokens))
             or np.any(report.margin < 0)

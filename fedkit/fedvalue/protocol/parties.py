@@ -30,6 +30,7 @@ from fedkit.fedvalue.protocol.keys import (
     unseal,
 )
 from fedkit.fedvalue.protocol.messages import (
+    DIGEST_BYTES,
     ID_BYTES,
     MOST,
     PADDING,
@@ -50,7 +51,15 @@ from fedkit.fedvalue.protocol.verification import (
     open_reports,
 )
 
-__all__ = ["DataParty", "Party", "PartyMissing", "SecureCounts", "TaskParty", "Variant"]
+__all__ = [
+    "DataParty",
+    "Party",
+    "PartyChanged",
+    "PartyMissing",
+    "SecureCounts",
+    "TaskParty",
+    "Variant",
+]
 
 Variant = Literal["table", "cells"]
 
@@ -78,8 +87,8 @@ class Roster:
         if len(twice):
             who = ids[int(order[twice[0]])]
             raise ValueError(f"{name} holds the ID {who!r} more than once; an ID is one row")
-        own = hashlib.blake2b(hashes[order].tobytes(), key=derive(key, "set"), digest_size=16)
-        return cls(hashes, own.digest(), order.astype(np.int32))
+        own = _digest(derive(key, "set"), hashes[order].tobytes())
+        return cls(hashes, own, order.astype(np.int32))
 
     def __len__(self) -> int:
         return len(self.hashes)
@@ -134,6 +143,8 @@ class Party:
         number = Stream(self._secret, "cell numbers").permutation(len(levels))
         self.levels = levels[np.argsort(number)].astype(np.int64)
         self._cells = number[dense].astype(np.int32)
+        by_hash = self._cells[self._roster.order].astype("<i4").tobytes()
+        self._assignment = _digest(derive(self._secret, "cells"), self._roster.digest + by_hash)
 
     @property
     def n_rows(self) -> int:
@@ -189,7 +200,8 @@ class Party:
         if order.cell is not None:
             margin = np.array([len(hashes)])
         made_up = tokens[len(cells) - extra : len(cells)]
-        report = Report(self.n_rows, self._roster.digest, cell_of, margin, made_up)
+        digests = self._roster.digest, self._assignment
+        report = Report(self.n_rows, *digests, cell_of, margin, made_up)
         text = report.to_bytes(room=len(ids) if order.hardened else 0)
         # ascending order of what is encrypted: the order of the rows would tell copies apart
         sort = ascending(ids.view(">u8")[:, 0].astype(np.uint64))
@@ -250,6 +262,10 @@ class DataParty(Party):
 
 class PartyMissing(TimeoutError):
     """No table in time: a party has not answered, or the server does not."""
+
+
+class PartyChanged(ValueError):
+    """A party's cells are not those that it had in the first job of the run."""
 
 
 @one_line
@@ -376,9 +392,9 @@ class TaskParty(Party):
 
         Raises
         ------
-        CheatingDetected, AlignmentError, PartyMissing
+        CheatingDetected, AlignmentError, PartyChanged, PartyMissing
             If an answer fails a check, and nothing of the table is then to be trusted; a party
-            holds other IDs; a query is not answered in time.
+            holds other IDs, or other cells than in an earlier query; one is not answered in time.
         """
         if self.blocks > 1 and self.n_rows < LEAST_ROWS * self.blocks:  # before a job is opened
             raise ValueError(
@@ -393,10 +409,20 @@ class TaskParty(Party):
         answers: dict[int, list[tuple[Counts, list[Report]]]] = {}
         tables: dict[int, Counts] = {}
         drawn: dict[int, dict[int, Order]] = {}
+        first: list[bytes] = []
         for number, (iteration, cell, order) in enumerate(queries):
             counts, reports = self._query(
                 f"{session}-{number}", iteration, cell, order, counter, wait, timeout
             )
+            now = [report.assignment for report in reports]
+            first = first or now
+            if now != first:  # blocks are merged by the numbers of the cells
+                both = zip(self.parties, now, first, strict=True)
+                changed = ", ".join(repr(name) for name, new, old in both if new != old)
+                raise PartyChanged(
+                    f"the cells of {changed} have changed during the run: its state file was lost, "
+                    "or it came back with other columns, bins or rows; run again"
+                )
             drawn.setdefault(order.block, {}).setdefault(iteration, order)
             if cell is None:
                 check_consistency(counts, tables.setdefault(order.block, counts), iteration)
@@ -500,6 +526,10 @@ class TaskParty(Party):
                         margin[report.cells[0]] = report.margin[0]
                 check_margins(list(cells.T), counts, margins, self.parties, iteration)
         return tables[1]
+
+
+def _digest(key: bytes, data: bytes) -> bytes:
+    return hashlib.blake2b(data, key=key, digest_size=DIGEST_BYTES).digest()
 
 
 def _range(name: str, value: Any) -> tuple[int, int]:

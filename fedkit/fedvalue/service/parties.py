@@ -17,7 +17,7 @@ from fedkit.checks import real
 from fedkit.fedvalue.data import Columns, label_codes
 from fedkit.fedvalue.protocol.keys import KEY_BYTES, derive
 from fedkit.fedvalue.protocol.messages import PADDING, Counter, Job, MessageError
-from fedkit.fedvalue.protocol.parties import DataParty
+from fedkit.fedvalue.protocol.parties import DataParty, PartyChanged
 from fedkit.fedvalue.protocol.secure import (
     AlignmentError,
     CheatingDetected,
@@ -274,7 +274,7 @@ def run_task(
             ) from error
         except CounterUnavailable as error:
             raise CounterUnavailable(f"{error}. {_KEPT}") from error
-        except (CheatingDetected, AlignmentError):
+        except (CheatingDetected, AlignmentError, PartyChanged):
             held.end()
             raise
         except CounterRefused as error:
