@@ -109,6 +109,7 @@ SERVE = ["serve", "--folder", "kept", "--tokens", "tokens.db", "--port", "0"]
         ("shop", ["--artificial", "1,2,3"], "artificial is '1,2,3'; expected LOW,HIGH"),
         ("shop", ["--artificial", "9,3"], "low at most high"),
         ("shop", ["--iterations", "0"], "iterations is 0"),
+        ("shop", ["--blocks", "3"], "blocks is 3; expected a power of two"),
         ("shop", ["--json", "none/values.json"], "there is no folder none"),
     ],
 )

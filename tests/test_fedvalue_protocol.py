@@ -1,5 +1,6 @@
 """The counting protocol: counts, join, keys, messages, what the server sees, and every attack."""
 
+import contextlib
 import itertools
 import json
 from collections import Counter as Tally
@@ -108,14 +109,35 @@ def small_blocks(monkeypatch):
 
 
 def test_blocks_of_few_people_are_refused_by_every_party():
-    task, others = parties_of(random_codes(2500), seed=0, blocks=3)
-    with pytest.raises(ValueError, match="blocks is 3; at most 2 for 2500 rows"):
+    task, others = parties_of(random_codes(3500), seed=0, blocks=4)
+    with pytest.raises(ValueError, match="blocks is 4; at most 2 for 3500 rows"):
         count_here(task, others)
-    with pytest.raises(MessageError, match="task has 2500 rows and is asked for 3 blocks"):
-        task.upload("j", Order(2, 3, block=1, blocks=3))
+    with pytest.raises(MessageError, match="task has 3500 rows and is asked for 4 blocks"):
+        task.upload("j", Order(2, 3, block=1, blocks=4))
     with pytest.raises(MessageError, match="1000 rows at least"):
-        others[0].upload("j", Order(2, 3, block=1, blocks=3))
-    assert len(others[0].upload("j", Order(2, 3, block=1, blocks=2)).ids) > 2000
+        others[0].upload("j", Order(2, 3, block=1, blocks=4))
+    assert len(others[0].upload("j", Order(2, 3, block=1, blocks=2)).ids) > 3000
+    few, others = parties_of(random_codes(500), seed=0, blocks=2)
+    with pytest.raises(ValueError, match="blocks is 2; at most 1 for 500 rows"):
+        count_here(few, others)
+
+
+def test_no_blocks_that_a_party_answers_for_differ_by_few_people(monkeypatch):
+    """Of 600 people with 20 in a block: two tables of a curious task party, subtracted."""
+    monkeypatch.setattr(roles, "LEAST_ROWS", 20)
+    party = parties_of(random_codes(600), seed=0)[1][0]
+    answered = []
+    for blocks in range(1, 40):
+        for block in range(blocks):
+            text = order(block=block, blocks=blocks)
+            sealed = crypto.seal(text, party._key, "order", "j", party.name)
+            job = Job("j", ("task", party.name), {party.name: sealed})
+            with contextlib.suppress(MessageError):
+                party.answer(job)
+                answered.append(set(party._roster.block(block, blocks).tolist()))
+    differences = {len(a - b) for a, b in itertools.product(answered, repeat=2)}
+    assert min(differences - {0}) == min(map(len, answered)) > 10
+    assert len(answered) == 1 + 2 + 4 + 8 + 16
 
 
 @pytest.mark.usefixtures("small_blocks")
@@ -124,12 +146,12 @@ def test_blocks_count_what_a_whole_table_does(hardened):
     codes = random_codes(200, (3, 2, 3, 2), 4)
     options = {"seed": 0, "hardened": hardened, "duplications": 2, "artificial": (3, 9)}
     whole = count_here(*parties_of(codes, **options))
-    cut = count_here(*parties_of(codes, blocks=7, **options))
+    cut = count_here(*parties_of(codes, blocks=8, **options))
     assert np.array_equal(cut.cells, whole.cells)
     assert np.array_equal(cut.counts, whole.counts)
-    assert cut.queries == 7 * whole.queries
+    assert cut.queries == 8 * whole.queries
     tiny = random_codes(3, seed=4)  # most blocks are empty
-    assert counted(*parties_of(tiny, blocks=20, **options)) == clear_table(tiny)
+    assert counted(*parties_of(tiny, blocks=16, **options)) == clear_table(tiny)
     with pytest.raises(ValueError, match="blocks cut whole tables"):
         parties_of(codes, variant="cells", blocks=2)
 
@@ -137,13 +159,13 @@ def test_blocks_count_what_a_whole_table_does(hardened):
 @pytest.mark.usefixtures("small_blocks")
 def test_bound_of_blocks_is_that_of_the_weakest():
     codes = random_codes(40, seed=3)
-    task, others = parties_of(codes, seed=0, duplications=2, artificial=30, blocks=3)
+    task, others = parties_of(codes, seed=0, duplications=2, artificial=30, blocks=4)
     bound = count_here(task, others).bound
     pairs = np.unique(np.stack(codes[:2]), axis=1, return_inverse=True)[1].ravel()
-    parts = [np.bincount(pairs[task._roster.block(b, 3)]) for b in range(3)]
+    parts = [np.bincount(pairs[task._roster.block(b, 4)]) for b in range(4)]
     least = [bounds.known_answers(part[part > 0], (2, 2), (30, 30)) for part in parts]
     assert min(least) < max(least) == pytest.approx(bound)
-    rows = np.concatenate([task._roster.block(b, 3) for b in range(3)])
+    rows = np.concatenate([task._roster.block(b, 4) for b in range(4)])
     assert np.array_equal(np.sort(rows), np.arange(40))  # each in one block
 
 
@@ -155,14 +177,14 @@ def test_lie_in_one_block_is_found():
 
     def lying(job):
         found = honest(job)
-        if found is None or not job.endswith("-5"):
+        if found is None or not job.endswith("-7"):
             return found
         rolled = np.stack([found.tokens[:, 0], np.roll(found.tokens[:, 1], 1)], axis=1)
         return replace(found, tokens=rolled)
 
     server.table = lying
     with pytest.raises(CheatingDetected):
-        run(*parties_of(random_codes(60, (2, 2, 5), 1), seed=1, blocks=3, artificial=200), server)
+        run(*parties_of(random_codes(60, (2, 2, 5), 1), seed=1, blocks=4, artificial=200), server)
 
 
 @pytest.mark.usefixtures("small_blocks")
@@ -377,6 +399,8 @@ def test_a_message_cut_off_or_longer_anywhere_is_none(sent):
         (Order, order(artificial=2 * 10**9), "artificial is 2000000000"),
         (Order, order(cell=-7), "cell is -7"),
         (Order, order(blocks=0), "blocks is 0"),
+        (Order, order(blocks=3), "blocks is 3; expected a power of two"),
+        (Order, order(block=4, blocks=4), "block is 4"),
         (Order, order(hardened=1), "hardened is 1"),
         (Order, order(more=1), "unexpected keyword"),
         (Order, b"{".ljust(256), "cannot be"),
@@ -493,6 +517,7 @@ def test_who_counts_twice_uses_no_secret_twice(way):
         (lambda: TaskParty("a", [1, 2], [0, 1], [0, 1, 1], KEY, ["b"]), "one code per row"),
         (lambda: parties_of(random_codes(4), duplications=2**31), "duplications is 2147483648"),
         (lambda: parties_of(random_codes(4), tokens="none"), "tokens is"),
+        (lambda: parties_of(random_codes(4), blocks=6), "blocks is 6; expected a power of two"),
     ],
 )
 def test_parties_that_cannot_be(make, message):

@@ -76,7 +76,9 @@ class Order:
     tokens : {"row", "cell"}
         A token of its own for every encrypted ID, or one for every cell.
     block, blocks : int
-        The job asks for the IDs of this part, from 0, of so many.
+        The job asks for the IDs of this part, from 0, of so many: a power of two, so that parts lie
+        within each other or apart.  Others overlap, and the tables of two that differ by one person
+        would give that person's cells away.
     """
 
     duplications: int
@@ -89,7 +91,9 @@ class Order:
 
     def __post_init__(self) -> None:
         whole("duplications", self.duplications, 1, MOST)
-        whole("block", self.block, 0, whole("blocks", self.blocks, 1, MOST) - 1)
+        if whole("blocks", self.blocks, 1, MOST).bit_count() > 1:
+            raise ValueError(f"blocks is {self.blocks}; expected a power of two, such as 2, 4 or 8")
+        whole("block", self.block, 0, self.blocks - 1)
         whole("artificial", self.artificial, 0, MOST)
         if self.cell is not None:
             whole("cell", self.cell, 0, MOST)

@@ -335,10 +335,11 @@ class TaskParty(Party):
     tokens : {"row", "cell"}
         Hardened only: data parties give every encrypted ID its own token, or every cell.
     blocks : int
-        Whole tables only: the IDs are cut by their hashes into so many parts, each counted and
-        checked by itself, with artificial IDs of its own.  Memory falls with their number; the
-        bound is that of the weakest part.  The task party can tell who is in a part and sees its
-        table, so parties refuse less than 1,000 rows a part on average.
+        Whole tables only: the IDs are cut by their hashes into so many parts, a power of two, each
+        counted and checked by itself, with artificial IDs of its own.  Memory falls with their
+        number; the bound is that of the weakest part.  The task party can tell who is in a part and
+        sees its table, so parties refuse less than 1,000 rows a part on average, and numbers whose
+        parts differ by few people (:class:`.messages.Order`).
     n_cells : mapping of str to int, optional
         Cells of each data party, which ``variant="cells"`` must know to ask for them.
     """
@@ -376,7 +377,7 @@ class TaskParty(Party):
         if blocks > 1 and variant == "cells":
             raise ValueError('blocks cut whole tables: take variant="table", or blocks=1')
         low, tokens = (self.duplications[0], self.artificial[0]), tokens if hardened else "cell"
-        self._order = Order(*low, hardened=self.hardened, tokens=tokens)
+        self._order = Order(*low, hardened=self.hardened, tokens=tokens, blocks=self.blocks)
         self.n_cells_of = {name: self.n_cells, **(n_cells or {})}
         self._runs = 0
 
@@ -397,9 +398,10 @@ class TaskParty(Party):
             holds other IDs, or other cells than in an earlier query; one is not answered in time.
         """
         if self.blocks > 1 and self.n_rows < LEAST_ROWS * self.blocks:  # before a job is opened
+            most = 2 ** (max(1, self.n_rows // LEAST_ROWS).bit_length() - 1)
             raise ValueError(
-                f"blocks is {self.blocks}; at most {max(1, self.n_rows // LEAST_ROWS)} for "
-                f"{self.n_rows} rows, as one has {LEAST_ROWS} at least"
+                f"blocks is {self.blocks}; at most {most} for {self.n_rows} rows, as one has "
+                f"{LEAST_ROWS} at least"
             )
         random = Stream(self._secret, "orders", self._runs)
         self._runs += 1
@@ -466,9 +468,7 @@ class TaskParty(Party):
             for j in range(self.iterations):
                 q = int(deck[j]) if distinct else random.integer(low, high + 1)
                 extra = random.integer(self.artificial[0], self.artificial[1] + 1)
-                order = replace(
-                    self._order, duplications=q, artificial=extra, block=block, blocks=self.blocks
-                )
+                order = replace(self._order, duplications=q, artificial=extra, block=block)
                 queries.append((j + 1, cell, order))
         if self.hardened and self.variant == "cells":
             queries = [queries[i] for i in random.permutation(len(queries))]

@@ -194,7 +194,7 @@ def value(
         typer.Option(help="LOW,HIGH: artificial IDs; default: as many as rows. The paper: 1,50."),
     ] = None,
     blocks: Annotated[
-        int, typer.Option(help="Parts that the IDs are counted in: more take less memory.", min=1)
+        int, typer.Option(help="Parts to count in, a power of 2: more take less memory.", min=1)
     ] = 1,
     timeout: Annotated[float, typer.Option(help="Seconds to wait for one job.")] = 600.0,
     answer_timeout: Annotated[float, typer.Option(help="Seconds to wait for an answer.")] = 60.0,
