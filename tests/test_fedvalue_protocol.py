@@ -31,6 +31,7 @@ from fedkit.fedvalue.protocol.secure import (
     parties_of,
 )
 from fedkit.fedvalue.protocol.verification import check_consistency
+from fedkit.fedvalue.report import assess
 from fedkit.streams import Streams
 
 KEY = bytes(range(32))
@@ -167,6 +168,26 @@ def test_bound_of_blocks_is_that_of_the_weakest():
     assert min(least) < max(least) == pytest.approx(bound)
     rows = np.concatenate([task._roster.block(b, 4) for b in range(4)])
     assert np.array_equal(np.sort(rows), np.arange(40))  # each in one block
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_what_was_drawn_for_the_weakest_block_is_told():
+    codes = random_codes(60, seed=3)
+    task, others = parties_of(codes, seed=0, artificial=(10, 60), blocks=4)
+    found = count_here(task, others)
+    drawn = found.duplications, found.artificial
+    parts = [np.bincount(task._cells[task._roster.block(b, 4)]) for b in range(4)]
+    told = [bounds.known_answers(part[part > 0], *drawn) for part in parts]
+    assert told.index(found.bound) > 0  # not the first
+    report = assess(found, test=False)
+    words = (
+        "8 queries in 4 parts, the weakest with {} and {} copies of an ID and {} and {} artificial"
+    )
+    assert words.format(*drawn[0], *drawn[1]) in " ".join(str(report).split())
+    assert report.to_json()["blocks"] == 4
+    report = assess(count_here(*parties_of(codes, seed=0, **PRINTED)), test=False)
+    assert "16 queries, the first of each iteration with" in " ".join(str(report).split())
+    assert report.to_json()["blocks"] == 1
 
 
 @pytest.mark.usefixtures("small_blocks")

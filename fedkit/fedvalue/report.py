@@ -85,6 +85,10 @@ class ValueReport:
     def _checks(self) -> Iterator[str]:
         counts = self.counts
         many = f"{counts.queries} quer{'y' if counts.queries == 1 else 'ies'}"
+        if counts.blocks > 1:
+            many += f" in {counts.blocks} parts, the weakest"
+        elif counts.queries > len(counts.duplications):  # cell by cell
+            many += ", the first of each iteration"
         copies, extra = (
             " and ".join(map(str, n)) for n in (counts.duplications, counts.artificial)
         )
@@ -164,7 +168,7 @@ class ValueReport:
             "corrected": None if self.corrected is None else values(self.corrected),
             "tests": tests, "doubtful": list(self.doubtful),
             "unproven": None if evidence is None else list(self.unproven),
-            "queries": counts.queries,
+            "queries": counts.queries, "blocks": counts.blocks,
             "duplications": list(counts.duplications), "artificial": list(counts.artificial),
             "undetected_at_most": counts.bound,
         }  # fmt: skip

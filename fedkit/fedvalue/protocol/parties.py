@@ -283,7 +283,8 @@ class SecureCounts:
     parties : tuple of str
         The task party, then the data parties.
     duplications, artificial : tuple of int
-        q and n_r of each iteration (of the first query of each, cell by cell).
+        q and n_r of each iteration: in blocks those of the weakest, where a lie passes most likely;
+        cell by cell those of the first query of each.
     queries : int
         Jobs that the server was given.
     bound : float
@@ -292,6 +293,8 @@ class SecureCounts:
         hardened, with a token for every row.
     checks : tuple of str
         What held in every answer.
+    blocks : int
+        Parts that were counted and checked by themselves.
     """
 
     cells: npt.NDArray[np.int64]
@@ -303,6 +306,7 @@ class SecureCounts:
     queries: int
     bound: float = 1.0
     checks: tuple[str, ...] = ()
+    blocks: int = 1
 
     def values(self, **options: Any) -> PartyValues:
         """Return what :func:`~fedkit.fedvalue.cmi.mshapley_from_table` makes of it."""
@@ -436,14 +440,15 @@ class TaskParty(Party):
         if self.blocks > 1:
             cells, totals = count_tuples(list(cells.T), totals)
         orders = [[order for _, order in sorted(of.items())] for of in drawn.values()]
+        weakest = max(orders, key=self._bound)
         proven = self.hardened and self.variant == "table" and self._order.tokens == "row"
         checks = ["seals", "IDs", "non-negativity", "divisibility"]
         checks += ["consistency"] * (self.iterations > 1) + ["total", "margins"] * self.hardened
         return SecureCounts(
             cells, totals, self.task_cells, self.parties,
-            tuple(order.duplications for order in orders[0]),
-            tuple(order.artificial for order in orders[0]),
-            len(queries), max(map(self._bound, orders)) if proven else 1.0, tuple(checks),
+            tuple(order.duplications for order in weakest),
+            tuple(order.artificial for order in weakest),
+            len(queries), self._bound(weakest) if proven else 1.0, tuple(checks), self.blocks,
         )  # fmt: skip
 
     def _bound(self, orders: Sequence[Order]) -> float:
