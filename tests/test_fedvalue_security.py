@@ -134,7 +134,7 @@ def test_experiments_run_and_their_tables_read_them(tmp_path):
     assert caught.loc["zeros", "non-negativity"] == 100
     assert list(caught.index) == ["zeros", "best bet"]  # in their order, whichever check ends them
     leaks = tables.leaks(store.frame("fedvalue", "leak", "smoke"))
-    assert (leaks["revealed (%)"] <= leaks["concluded (%)"] + 1e-9).all()
+    assert (leaks["certain (%)"] <= leaks["best guess right (%)"] + 1e-9).all()
     growth = tables.growth(store.frame("fedvalue", "scaling", "smoke"))
     assert list(growth.index) == [("hardened", "rows")]
 

@@ -2,7 +2,11 @@
 
 A cell (x_t, y_t) with one person in it turns every count into a fact about that person: N(x_d,
 x_t, y_t) = 1 says which x_d is theirs.  So does any cell of the task party whose people all share
-one cell of a data party.  No key is broken for it: it is the protocol's own output.
+one cell of a data party; and where they do not, most of them may share one, which is a good guess.
+No key is broken for it: it is the protocol's own output.
+
+The task party knows how many rows it has in each of its cells, and so which counts are missing: a
+table that is cut tells it nothing that the whole one would not.
 
 A table is ``cells``, int64[C, 1 + d], the cell of the task party and of each data party, and
 ``counts``, int64[C].
@@ -29,21 +33,34 @@ Counts = tuple[Codes, npt.NDArray[np.int64]]
 MOST_CELLS = 5_000_000
 
 
-def claims(cells: Codes, counts: npt.NDArray[np.int64]) -> Codes:
-    """Return what the task party can conclude from a table, ``int64[T, d]``.
+def claims(
+    cells: Codes, counts: npt.NDArray[np.int64], sizes: Sequence[int] | npt.NDArray[np.int64]
+) -> tuple[Codes, npt.NDArray[np.bool_]]:
+    """Return what the task party makes of a table of exact counts, some of which may be missing.
 
-    For each cell of the task party (0, ..., the largest that occurs) and each data party: the one
-    cell that all its people share, or -1 where there are several or nobody.
+    `sizes` are the rows in each of its cells, ``int64[T]``, which it knows by itself.
+
+    Returns
+    -------
+    best : int64[T, d]
+        For each of its cells and each data party the cell that most of the people left there have,
+        the first one of several; -1 where nobody is left.
+    certain : bool[T, d]
+        Whether all its rows are there, and in one cell of the data party.
     """
+    rows = np.asarray(sizes, dtype=np.int64)
     here = counts > 0
-    cells = cells[here]
-    tasks = int(cells[:, 0].max(initial=-1)) + 1
-    found = np.full((tasks, cells.shape[1] - 1), -1, dtype=np.int64)
-    for d in range(cells.shape[1] - 1):
-        pairs, _ = count_tuples([cells[:, 0], cells[:, 1 + d]], counts[here])
-        alone = np.bincount(pairs[:, 0], minlength=tasks)[pairs[:, 0]] == 1
-        found[pairs[alone, 0], d] = pairs[alone, 1]
-    return found
+    cells, counts = cells[here], counts[here]
+    left = np.bincount(cells[:, 0], weights=counts, minlength=len(rows))
+    best = np.full((len(rows), cells.shape[1] - 1), -1, dtype=np.int64)
+    certain = np.zeros(best.shape, dtype=bool)
+    for d in range(best.shape[1]):
+        pairs, many = count_tuples([cells[:, 0], cells[:, 1 + d]], counts)
+        most = np.lexsort((-pairs[:, 1], many))  # of one task cell, the last one stays
+        best[pairs[most, 0], d] = pairs[most, 1]
+        alone = np.bincount(pairs[:, 0], minlength=len(rows)) == 1
+        certain[:, d] = alone & (left == rows)
+    return best, certain
 
 
 @dataclass(frozen=True)
@@ -54,35 +71,43 @@ class Leak:
     ----------
     unique : float
         Share of people who are alone in their cell of the task party.
-    claimed, revealed : float
-        Share of (person, data party) of whom the task party concludes the cell; and rightly so.
-    right : float
-        Share of these conclusions that are true; NaN without any.
+    certain : float
+        Share of (person, data party) of whom the task party knows the cell for certain.
+    guessed : float
+        Share of whom its best guess is right: the cell that most have who are left in the person's
+        own cell, and the data party's most frequent one where nobody is left.
+    blind : float
+        Share of whom that most frequent cell is right, a guess that needs no counts.
     """
 
     unique: float
-    claimed: float
-    right: float
-    revealed: float
+    certain: float
+    guessed: float
+    blind: float
 
 
 def measure(
-    task: Codes, parties: Sequence[Codes], cells: Codes, counts: npt.NDArray[np.int64]
-) -> Leak:
+    task: Codes, parties: Sequence[Codes], cells: Codes, counts: npt.NDArray[np.int64], *,
+    sizes: npt.NDArray[np.int64] | None = None, exact: bool = True,
+) -> Leak:  # fmt: skip
     """Let the task party conclude what it can about its own rows, and mark it with the truth.
 
     `task` is the cell (x_t, y_t) of each person, `parties` the true cells at each data party,
-    numbered as in the table that the task party was given.
+    numbered as in the table that the task party was given.  `sizes` are the rows that it put into
+    each of its cells, with the decoys; by default those of `task`.  With counts that are not
+    `exact`, but noisy, nothing is certain.
     """
-    known = claims(cells, counts)
-    said = np.full((len(task), len(parties)), -1)
-    inside = task < len(known)
-    said[inside] = known[task[inside]]
-    true = said == np.stack(parties, axis=1)
-    claimed, revealed = float((said >= 0).mean()), float(true.mean())
-    size = np.bincount(task)[task]
-    right = revealed / claimed if claimed else math.nan
-    return Leak(float((size == 1).mean()), claimed, right, revealed)
+    own = np.bincount(task)
+    best, certain = claims(cells, counts, own if sizes is None else sizes)
+    true = np.stack(parties, axis=1)
+    often = np.array([np.bincount(column).argmax() for column in parties])
+    said = np.where(best[task] >= 0, best[task], often)
+    return Leak(
+        unique=float((own[task] == 1).mean()),
+        certain=float(certain[task].mean()) if exact else 0.0,
+        guessed=float((said == true).mean()),
+        blind=float((often == true).mean()),
+    )
 
 
 def suppress(cells: Codes, counts: npt.NDArray[np.int64], minimum: int) -> Counts:

@@ -174,14 +174,16 @@ def run_leak(cell: Cell, seed: int, device: Any, progress: bool) -> dict[str, An
         cells, counts = geometric_noise(cells, counts, s.level, rng)
     elif s.defence == "decoys":
         pairs, task, cells, counts = contingency(with_decoys(codes, int(s.level), rng))
-    leak = asdict(measure(task[: len(y)], codes[2], cells, counts))
-    guess = float(np.mean([np.bincount(column).max() / len(y) for column in codes[2]]))
+    leak = measure(
+        task[: len(y)], codes[2], cells, counts,
+        sizes=np.bincount(task), exact=s.defence != "noise",
+    )  # fmt: skip
     error, rank = 1.0, 0.0  # of values of an empty table
     if len(counts):
         found = mshapley_from_table(cells, pairs, counts).values
         error = float(np.abs(found - exact).sum() / np.abs(exact).sum())
         rank = float(np.nan_to_num(correlate(found, exact)[1]))  # 0 where all are worth the same
-    return {"metrics": {**leak, "guess": guess, "error": error, "rank": rank}, "series": {}}
+    return {"metrics": {**asdict(leak), "error": error, "rank": rank}, "series": {}}
 
 
 def contingency(codes: tuple[Any, Any, Sequence[Any]]) -> tuple[Any, Any, Any, Any]:

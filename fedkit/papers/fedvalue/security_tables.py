@@ -91,15 +91,15 @@ def known(frame: pd.DataFrame, data: str = "label") -> pd.DataFrame:
 
 
 def leaks(frame: pd.DataFrame, **settings: object) -> pd.DataFrame:
-    """What the task party concludes, and what a defence costs: means over the seeds."""
+    """What the task party knows or guesses, and what a defence costs: means over the seeds."""
     wide = where(frame, **settings).pivot_table(
         index=["dataset", "parties", "features", "defence", "level"], columns="metric",
         values="value",
     )  # fmt: skip
     names = {
-        "unique": "alone in their cell (%)", "claimed": "concluded (%)",
-        "right": "of these right (%)", "guess": "right by guessing (%)",
-        "revealed": "revealed (%)", "error": "error of values (%)", "rank": "rank correlation",
+        "unique": "alone in their cell (%)", "certain": "certain (%)",
+        "guessed": "best guess right (%)", "blind": "right without counts (%)",
+        "error": "error of values (%)", "rank": "rank correlation",
     }  # fmt: skip
     wide = wide.reindex(columns=list(names)).rename(columns=names)
     return wide * [100 if "%" in str(name) else 1 for name in wide]
