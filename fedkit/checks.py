@@ -95,6 +95,8 @@ def plain_array(values: Any) -> npt.NDArray[Any]:
     """
     if hasattr(values, "detach"):
         values = values.detach().cpu()
+        if str(values.dtype) == "torch.bfloat16":  # numpy has none
+            values = values.float()
     if not isinstance(values, np.ma.MaskedArray):
         return np.asarray(values)
     hidden, shown = np.ma.getmaskarray(values), np.asarray(values.data)

@@ -26,7 +26,7 @@ from fedkit.papers.registry import all_experiments, get, keep, papers  # noqa: E
 from fedkit.records.cell import PROFILES, format_seeds, parse_seeds, told_apart  # noqa: E402
 from fedkit.records.manifest import SHIPPED, repository_root  # noqa: E402
 from fedkit.records.methods import signed  # noqa: E402
-from fedkit.records.running import CellError, Outcome  # noqa: E402
+from fedkit.records.running import CellError, Outcome, told  # noqa: E402
 from fedkit.records.store import Store  # noqa: E402
 
 if TYPE_CHECKING:
@@ -247,7 +247,7 @@ def _report(outcome: Outcome) -> bool:
         f"{len(outcome.busy)} in another run, {len(outcome.failed)} failed"
     )
     for cell, error in outcome.failed:
-        _complain(f"cell {cell.key} failed: {error}")
+        _complain(f"cell {cell.key} failed: {told(error)}")
     return bool(outcome.failed)
 
 
@@ -590,6 +590,9 @@ for name, module in (
     app.add_typer(importlib.import_module(module).app, name=name)
 
 
+INTERRUPTED = 130  # the exit status of Ctrl-C in a shell
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit status, with one line on what went wrong."""
     try:
@@ -599,8 +602,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except typer.Exit as stop:
         code = stop.exit_code
     except (typer.Abort, KeyboardInterrupt):
-        _complain("stopped; what was finished is kept, the same command goes on")
-        code = 130
+        code = INTERRUPTED
     except OSError as error:  # of a file, without the number of the error
         of_file = error.filename and error.strerror
         _complain(f"{error.filename}: {error.strerror}" if of_file else error)
@@ -615,6 +617,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         show()
         code = getattr(error, "exit_code", 2)
+    if code == INTERRUPTED:  # typer, too, makes this of Ctrl-C
+        _complain("stopped; what was finished is kept, the same command goes on")
     return int(code or 0)
 
 

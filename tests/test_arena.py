@@ -18,7 +18,7 @@ import fedkit as fk
 from fedkit.arena import cells, measures
 from fedkit.arena.federations import SCENARIOS, TRICKS, Scenario, plant
 from fedkit.arena.measures import agreement, measure, measure_all, ranking, summary
-from fedkit.arena.methods import METHODS, PeekError, View, find_method, play
+from fedkit.arena.methods import METHODS, MethodError, PeekError, View, find_method, play
 from fedkit.arena.truths import World, accuracy_and_loss, world
 from fedkit.federated.adversaries import (
     Adversaries,
@@ -172,6 +172,26 @@ def test_weights_and_tampering_of_retraining_are_those_of_the_round_loop() -> No
 @pytest.fixture(scope="module")
 def noisy():
     return world(small("label-noise"), 0)
+
+
+def test_a_series_of_values_is_by_client_in_whatever_order(noisy) -> None:
+    pd = pytest.importorskip("pandas")
+
+    class Own:
+        sees = ()
+
+        def __init__(self, given):
+            self.given = given
+
+        def values(self, view):
+            return self.given
+
+    given = pd.Series([3.0, 1.0, 5.0, 2.0, 4.0])
+    for order in (given, given.sort_values()):
+        assert play("own", Own(order), noisy).values.tolist() == given.tolist()
+    for wrong, words in ((given[:4], "expected 5 finite"), (given * 1j, "complex")):
+        with pytest.raises(MethodError, match=words):
+            play("own", Own(wrong), noisy)
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -177,6 +177,7 @@ def test_seeds_only_and_dry_run(store, fedkit) -> None:
         (["book", "--root", "/nowhere", "sync"], "no _toc.yml in /nowhere"),
         (["run", "toy", "other", "--profile", "paper"], "no cells at profile paper"),
         (["audit", "--cells", "0"], "at least one cell"),
+        (["run", "toy", "table1", "--seeds", "0-3000000000"], "more than 100,000; take fewer"),
         (
             ["compare", "--keep", "--profile", "smoke"],
             "profile smoke has none; leave out --profile",
@@ -215,7 +216,7 @@ def test_a_failing_cell(store, fedkit) -> None:
     BROKEN.add("a")
     code, _, err = fedkit("run", "toy", "table1", "--quiet")
     assert code == 1
-    assert "failed: no clients at all" in err
+    assert "failed: ZeroDivisionError: no clients at all" in err
     assert CALLS == []
     code, out, err = fedkit("run", "toy", "table1", "--quiet", "--keep-going")
     assert code == 1
@@ -227,6 +228,16 @@ def test_a_failing_cell(store, fedkit) -> None:
     assert code == 0
     assert CALLS == ["b", "b", "a", "a"]
     assert "2 computed, 2 finished before" in out
+
+
+def test_a_stopped_run_says_what_is_kept(store, fedkit, monkeypatch) -> None:
+    def stop(*args, **more):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fedkit.papers.registry.run_cells", stop)
+    code, _, err = fedkit("run", "toy", "table1", "--quiet")
+    assert code == 130
+    assert "what was finished is kept" in err
 
 
 def test_stale_and_forced_cells(store, fedkit) -> None:

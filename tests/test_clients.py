@@ -132,3 +132,38 @@ def test_clients_keep_what_they_brought():
 def test_what_cannot_be_trained_on_is_refused(clients, says):
     with pytest.raises(ValueError, match=says):
         fk.federation_from_arrays(clients, pair(3, 1), n_classes=2)
+
+
+@pytest.mark.parametrize(
+    "dealt",
+    [
+        lambda n: [np.arange(n) % 3 == i for i in range(3)],
+        lambda n: np.array_split(np.arange(n), 2),
+        lambda n: [np.arange(9)] * 3,
+        lambda n: np.array_split(np.arange(n) - 1, 3),
+        lambda n: np.array_split(np.arange(n) + 1, 3),
+        lambda n: np.array_split(np.arange(n) / 2, 3),
+        lambda n: None,
+    ],
+    ids=["masks", "too few", "twice", "negative", "beyond", "fractions", "nothing"],
+)
+def test_what_an_own_partitioner_deals_is_a_partition(digits, dealt):
+    class Mine:
+        def split(self, y, n_clients, rng):
+            return dealt(len(y))
+
+    with pytest.raises(ValueError, match=r"^Mine dealt .* expected 3 vectors of positions"):
+        make_federation(digits, 3, Mine(), 0)
+    dealt = lambda n: [[0, 2], [], [1]]  # noqa: E731 - lists will do
+    assert make_federation(digits, 3, Mine(), 0).sizes.tolist() == [2, 0, 1]
+
+
+def test_a_data_frame_of_numbers_and_truth_values_is_numbers():
+    pd = pytest.importorskip("pandas")
+    x, y = pair(6, 0, columns=2)
+    frame = pd.DataFrame({"age": x[:, 0], "member": y > 0})
+    made = fk.federation_from_arrays([(frame, pd.array(y, dtype="Int64"))], (frame, y))
+    assert made.x[:, 0, 0].tolist() == np.c_[x[:, 0], y].astype(np.float32).tolist()
+    half = torch.tensor(x).bfloat16()
+    made = fk.federation_from_arrays([(half, y)], (half, y))
+    assert torch.equal(made.x[:, 0, 0], half.float())

@@ -442,6 +442,18 @@ def test_what_an_own_estimator_does_wrong_names_its_class(asked, added, words):
         estimate(airport([1.0, 2.0, 3.0]), Own())
 
 
+@pytest.mark.parametrize("given", [[np.ones((1, 3), bool)], None, iter([])])
+def test_an_own_estimator_without_a_yield_is_told_so(given):
+    class Own(Estimator):
+        stops = True
+
+        def sample(self, n_players, rng, accumulator, budget):
+            return given
+
+    with pytest.raises(ValueError, match=r"Own.sample returned a .*; it must be a generator"):
+        estimate(airport([1.0, 2.0, 3.0]), Own())
+
+
 # --- axioms -----------------------------------------------------------------------------------
 
 

@@ -201,6 +201,35 @@ def test_a_probe_cannot_overwrite_the_history():
         return {"k": np.int64(len(r.participants))}
 
     assert type(run([toy()], MLP, OWEN, PLAN, [1], probe=sizes).rounds[0]["k"]) is int
+    quiet = run([toy()], MLP, OWEN, PLAN, [1], probe=lambda r, v: None)  # it may print alone
+    assert set(quiet.rounds[0]) == set(run([toy()], MLP, OWEN, PLAN, [1]).rounds[0])
+    with pytest.raises(ValueError, match="probe returned a list; expected numbers by name"):
+        run([toy()], MLP, OWEN, PLAN, [1], probe=lambda r, v: [1])
+    with pytest.raises(ValueError, match="updates is a NoneType; expected a tensor"):
+        run([toy()], MLP, OWEN, PLAN, [1], attack=lambda r: None)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda r: r.updates.div_(2.0), "Careless changed the updates or the base of round 1"),
+        (lambda r: r.base.zero_(), "Careless changed the updates or the base of round 1"),
+        (lambda r: r.sizes.fill(1), "read-only"),
+        (lambda r: r.participants.fill(0), "read-only"),
+    ],
+)
+def test_a_valuation_cannot_change_what_is_aggregated(change, words):
+    class Careless:
+        def value(self, rounds):
+            for r in rounds:
+                change(r)
+            return NoValue().value(rounds)
+
+    careless = Strategy(UniformSelection(), Careless(), SizeWeighted())
+    with pytest.raises(ValueError, match=words):
+        run([toy()], MLP, careless, PLAN, [1])
+    with torch.inference_mode():  # which counts no changes
+        run([toy()], MLP, OWEN, PLAN, [1])
 
 
 def test_without_validation_data_only_what_does_not_score_models_runs():

@@ -96,6 +96,8 @@ SERVE = ["serve", "--folder", "kept", "--tokens", "tokens.db", "--port", "0"]
         ("bank", ["--key-file", "bank.token"], "no key; expected are 64 hexadecimal"),
         ("bank", ["--key-file", "none.key"], "none.key: No such file"),
         ("bank", ["--token-file", "bank.csv"], "holds 91 words"),
+        ("bank", ["--token-file", "federation.key"], "federation.key holds no token"),
+        ("shop", ["--token-file", "federation.key"], "begins with fkv_; nothing was sent"),
         ("bank", ["--url", "127.0.0.1"], "no address of a server"),
         ("bank", ["--url", "http://example.org"], "in the clear"),
         ("bank", ["--once"], "gave no answer after 7 tries: ConnectError"),

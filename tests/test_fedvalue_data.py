@@ -8,8 +8,10 @@ from fractions import Fraction
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import sparse
 
 from fedkit.fedvalue import data as tables
 from fedkit.fedvalue.cmi import CMIGame, entropy, mshapley_cmi
@@ -78,6 +80,23 @@ def test_categories_of_a_data_frame_keep_their_levels():
     frame = pd.DataFrame({"code": pd.Categorical(code), "number": code})
     assert discretise(frame)[:, 0].tolist() == code.tolist()
     assert discretise(frame)[:, 1].max() == discretise(frame, discrete=False)[:, 0].max() == 4
+
+
+def test_numbers_kept_as_text_are_told_of():
+    amounts = np.random.default_rng(0).normal(1000, 300, 200).round(0).astype(int).astype(str)
+    amounts[0] = amounts[1]
+    y = np.arange(200) % 2
+    with pytest.warns(UserWarning, match="'a' of shop is text with .* kept as text, or an ID"):
+        VerticalData(None, y, {"shop": pd.DataFrame({"a": amounts})})
+
+
+def test_tensors_of_a_network_are_arrays_and_sparse_matrices_are_not():
+    x = torch.nn.Linear(1, 2)(torch.arange(12.0)[:, None])
+    codes = discretise(x)
+    assert codes.tolist() == discretise(x.detach().numpy()).tolist()
+    assert discretise(x.detach().bfloat16()).shape == codes.shape
+    with pytest.raises(ValueError, match="x is a sparse matrix; pass"):
+        discretise(sparse.eye(4).tocsr())
 
 
 @pytest.mark.parametrize("beside", [[], [None]])

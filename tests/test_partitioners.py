@@ -123,6 +123,11 @@ def test_quantity_skew():
     assert max(sizes) > 3 * np.median(sizes)
 
 
+def test_proportions_of_any_size():
+    parts = QuantitySkew(proportions=(1e308, 1e308, 1e308)).split(np.zeros(60, int), 3, R(0))
+    assert [len(part) for part in parts] == [20, 20, 20]
+
+
 def test_exclusive_mavericks():
     counts = counts_of(Mavericks(2, others=IID()).split(POOL, 6, R(0)))
     held = [int(row.argmax()) for row in counts[:2]]
@@ -162,6 +167,8 @@ def test_mixed_groups():
         (lambda: Mavericks(5).split(POOL, 8, R(0)), "no classes for the others"),
         (lambda: Mixed(((6, IID()),)).split(POOL, 9, R(0)), "groups have 6 clients and n_clients"),
         (lambda: IID().split(np.array([0, -1]), 1, R(0)), "integers from 0"),
+        (lambda: Dirichlet(1e308), "alpha is 1e.308; expected .* up to 1e.12"),
+        (lambda: QuantitySkew(1e308), "alpha is 1e.308; expected .* up to 1e.12"),
         (lambda: IID().split(np.zeros((3, 1), dtype=int), 1, R(0)), r"of shape \(3, 1\)"),
     ],
 )

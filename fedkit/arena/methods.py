@@ -535,7 +535,12 @@ def play(name: str, method: Method, world: World, limit: float = 600.0) -> Playe
     with blamed(MethodError, f"{name} raised"):
         try:
             with _limited(limit):
-                values = np.array(method.values(view), dtype=np.float64)
+                given: Any = method.values(view)
+                if hasattr(given, "reindex"):  # a pandas series is by client, in whatever order
+                    given = given.reindex(range(world.n))
+                if np.iscomplexobj(given):
+                    raise TypeError("values are complex numbers")
+                values = np.array(given, dtype=np.float64)
         except _Late:
             raise MethodError(f"{name} took longer than {limit:g} seconds") from None
         except PeekError as error:

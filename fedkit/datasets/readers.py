@@ -48,10 +48,12 @@ class DownloadError(OSError):
 
 def missing(name: str, folder: Path, looked: str, how: str = "") -> MissingDataError:
     """Name what was looked for, where, and how to get it."""
+    usual = folder in (user_cache(), Path(os.environ.get("FEDKIT_DATA") or ".").expanduser())
+    get = f"fedkit data get {name}" + ("" if usual else f" --root {folder}")
+    other = "set FEDKIT_DATA to" if usual else "name"
     return MissingDataError(
         f"data set {name!r} is not in {folder} (looked for {looked}); "
-        f"{how or f'fetch it with `fedkit data get {name}`'}, or set FEDKIT_DATA to a folder that "
-        "has it"
+        f"{how or f'fetch it with `{get}`'}, or {other} a folder that has it"
     )
 
 

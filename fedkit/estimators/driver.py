@@ -343,6 +343,11 @@ class _Estimation:
             self.requests = _enumerate(n, weights, self.accumulator)
         else:
             self.requests = estimator.sample(n, rng, self.accumulator, self.budget)
+            if not hasattr(self.requests, "send"):
+                raise ValueError(
+                    f"{self.name}.sample returned a {type(self.requests).__name__}; it must be a "
+                    "generator: yield coalitions, bool[c, n], and take their utilities from there"
+                )
         self.answer: NDArray[np.float64] | None = None
         self.idle = 0
         self.seen = Known(n, DENSE_PLAYERS)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
@@ -177,7 +178,8 @@ def make_federation(
     tested = rest if source is test else np.arange(len(test[1]))
     if imbalance_factor is not None:
         pool = pool[long_tail(y_all[pool], imbalance_factor, streams.generator("tail"))]
-    parts = scheme.split(y_all[pool], n_clients, streams.generator("split"))
+    dealt = scheme.split(y_all[pool], n_clients, streams.generator("split"))
+    parts = _positions(scheme, dealt, n_clients, len(pool))
     parts = fill_empty(parts, empty, streams.generator("refill"), min_size)
 
     def part(pair: tuple[Tensor, Tensor], index: np.ndarray) -> tuple[Tensor, Tensor]:
@@ -190,6 +192,22 @@ def make_federation(
     return Federation(
         x, y, tuple(parts), x_val, y_val, x_test, y_test, dataset.n_classes, dataset.name, int(seed)
     )
+
+
+def _positions(scheme: Partitioner, parts: Any, n_clients: int, size: int) -> list[np.ndarray]:
+    """The positions that a partitioner dealt, or one sentence on why they are no partition."""
+    given = [np.asarray(part) for part in parts] if isinstance(parts, Sequence | np.ndarray) else []
+    given = [part if part.size else np.empty(0, dtype=np.int64) for part in given]
+    numbers = all(part.ndim == 1 and part.dtype.kind in "iu" for part in given)
+    every = np.concatenate(given) if given and numbers else np.empty(0, dtype=np.int64)
+    inside = not every.size or (every.min() >= 0 and every.max() < size)
+    if len(given) != n_clients or not numbers or not inside or len(np.unique(every)) < len(every):
+        raise ValueError(
+            f"{type(scheme).__name__} dealt {len(given)} parts; expected {n_clients} vectors of "
+            f"positions from 0 to {size - 1}, none of them twice (np.flatnonzero turns a mask "
+            "into positions)"
+        )
+    return [part.astype(np.int64) for part in given]
 
 
 def federation_from_arrays(
@@ -260,10 +278,16 @@ def federation_from_arrays(
     )
 
 
+def _numbers(array: np.ndarray) -> np.ndarray:
+    """Objects that are numbers and truth values, as a data frame of both gives, as float64."""
+    plain = array.dtype.kind == "O" and all(isinstance(v, Real | np.bool_) for v in array.flat)
+    return array.astype(np.float64) if plain else array
+
+
 def _check(whose: str, pair: Pair) -> tuple[Tensor, Tensor]:
     """Images [N, C, H, W] and labels [N] of a pair of arrays."""
     try:
-        x, y = (plain_array(a) for a in pair)
+        x, y = (_numbers(plain_array(a)) for a in pair)
     except (TypeError, ValueError) as error:  # no pair, or ragged
         raise ValueError(f"{whose}: expected a pair of arrays, features and labels") from error
     if x.ndim not in (2, 3, 4) or y.shape != x.shape[:1]:

@@ -83,6 +83,9 @@ def _draw_shares(concentration: np.ndarray, rng: np.random.Generator) -> np.ndar
     return rng.dirichlet(concentration) if len(concentration) > 1 else np.ones(1)
 
 
+_MOST_ALPHA = 1e12  # shares are alike long before; sums of larger ones overflow
+
+
 @dataclass(frozen=True)
 class IID:
     """Shuffle the pool and deal it out evenly; sizes differ by at most one."""
@@ -126,7 +129,7 @@ class Dirichlet:
     by: Literal["class", "capped", "client", "blocks"] = "class"
 
     def __post_init__(self) -> None:
-        real("alpha", self.alpha, 0.0, above=True)
+        real("alpha", self.alpha, 0.0, _MOST_ALPHA, above=True)
         choice("by", self.by, ("class", "capped", "client", "blocks"))
 
     def split(self, y: np.ndarray, n_clients: int, rng: np.random.Generator) -> list[np.ndarray]:
@@ -251,7 +254,7 @@ class QuantitySkew:
     proportions: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
-        real("alpha", self.alpha, 0.0, above=True)
+        real("alpha", self.alpha, 0.0, _MOST_ALPHA, above=True)
         if self.proportions is not None and not (vector("proportions", self.proportions) > 0).all():
             raise ValueError(f"proportions is {self.proportions}; expected numbers above 0")
 
@@ -260,7 +263,7 @@ class QuantitySkew:
         if self.proportions is None:
             shares = _draw_shares(np.full(n_clients, self.alpha), rng)
         elif len(self.proportions) == n_clients:
-            shares = np.array(self.proportions)
+            shares = np.array(self.proportions) / max(self.proportions)  # whose sum is finite
         else:
             raise ValueError(
                 f"proportions has {len(self.proportions)} entries for {n_clients} clients; "

@@ -8,7 +8,7 @@ by seed, round and client.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, cast
@@ -131,6 +131,11 @@ def _name(policy: object) -> str:
 
 def _shown(array: npt.NDArray[Any]) -> str:
     return " ".join(np.array2string(array, threshold=20).split())
+
+
+def _versions(r: Round) -> tuple[int, ...]:
+    """How often the tensors of a round were changed; tensors of inference mode do not count."""
+    return tuple(x._version for x in (r.base, r.updates) if not x.is_inference())
 
 
 def check_selection(policy: object, chosen: npt.ArrayLike, n_clients: int) -> IntArray:
@@ -294,8 +299,17 @@ class _Run:
                 t, self.architecture, replicate.model, update, ids, replicate.table.sizes[ids],
                 replicate.evaluator, self.plan.local, self.plan.weighting, replicate.stream(t),
             )  # fmt: skip
-            rounds.append((r if self.attack is None else r.with_updates(self.attack(r))).finite())
+            r = (r if self.attack is None else r.with_updates(self.attack(r))).finite()
+            r.participants.setflags(write=False)
+            r.sizes.setflags(write=False)
+            rounds.append(r)
+        before = [_versions(r) for r in rounds]
         valuations = self.strategy.value.value(rounds)
+        if before != [_versions(r) for r in rounds]:
+            raise ValueError(
+                f"{_name(self.strategy.value)} changed the updates or the base of round {t + 1} in "
+                "place; work on a clone: what it is handed is what is aggregated"
+            )
         check_values(self.strategy.value, valuations, rounds, self.strategy.outputs)
         self.lap("value")
 
@@ -337,7 +351,12 @@ class _Run:
         if last or t % self.plan.evaluate_every == 0:
             accuracy = float(replicate.test.utilities(replicate.model[None])[0])
         row = {"seed": replicate.seed, "round": t, "accuracy": accuracy}
-        probed = self.probe(r, v) if self.probe is not None else {}
+        probed = self.probe(r, v) if self.probe is not None else None
+        probed = {} if probed is None else probed
+        if not isinstance(probed, Mapping):
+            raise ValueError(
+                f"probe returned a {type(probed).__name__}; expected numbers by name, or None"
+            )
         own = {"left_out": [*r.left_out], "last": last}
         if taken := sorted({*probed} & {*row, *own, "evaluations", "calls", "scale"}):
             raise ValueError(f"probe returned {taken}, which the history has; choose other names")

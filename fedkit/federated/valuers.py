@@ -86,6 +86,11 @@ class Round:
 
     def with_updates(self, updates: torch.Tensor | np.ndarray) -> Round:
         """The round with other updates, float32[k, P], in the place of the trained ones."""
+        if not isinstance(updates, torch.Tensor | np.ndarray):
+            raise ValueError(
+                f"updates is a {type(updates).__name__}; expected a tensor or array, also of "
+                "an attack"
+            )
         updates = torch.as_tensor(updates, dtype=self.updates.dtype, device=self.updates.device)
         if updates.shape != self.updates.shape:
             raise ValueError(

@@ -38,8 +38,10 @@ def columns_of(x: Any, name: str = "x") -> list[NDArray[Any]]:
 
     What a masked array hides is missing: NaN among floats, else None in a column of objects.
     """
+    if hasattr(x, "toarray"):
+        raise ValueError(f"{name} is a sparse matrix; pass {name}.toarray()")
     try:
-        shape = np.shape(x)
+        shape = np.shape(x.detach() if hasattr(x, "detach") else x)
     except ValueError as error:
         raise ValueError(f"{name} is ragged; expected (rows,) or (rows, columns)") from error
     if len(shape) not in (1, 2):
@@ -48,7 +50,7 @@ def columns_of(x: Any, name: str = "x") -> list[NDArray[Any]]:
         raise ValueError(f"{name} has no rows; a party needs at least one row in common")
     if hasattr(x, "iloc") and x.ndim == 2:  # a data frame keeps a type per column
         return [x.iloc[:, j].to_numpy() for j in range(x.shape[1])]
-    array = x if isinstance(x, np.ma.MaskedArray) else np.asarray(x)
+    array = x if isinstance(x, np.ma.MaskedArray) else plain_array(x)
     return [plain_array(column) for column in ([array] if array.ndim == 1 else array.T)]
 
 
@@ -240,21 +242,32 @@ def cells_doubt(codes: Codes) -> str | None:
 def id_doubts(x: Any, owner: str) -> list[str]:
     """Return a sentence on each column of a data frame that looks like a forgotten ID."""
     return [
-        f"column {title!r} of {owner} is another in every row: is it an ID? Leave it out, for it "
-        "is no feature and may seem to tell everything"
+        f"column {title!r} of {owner} {doubt}"
         for title, column in zip(getattr(x, "columns", []), columns_of(x, owner), strict=False)
-        if _looks_like_id(column)
+        if (doubt := _id_doubt(column)) is not None
     ]
 
 
-def _looks_like_id(column: NDArray[Any]) -> bool:
-    """Whether ten rows or more all differ: in text, or in whole numbers without a gap."""
+def _id_doubt(column: NDArray[Any]) -> str | None:
+    """What is odd about ten rows or more: few agree in text, or whole numbers leave no gap."""
     n, kind = len(column), column.dtype.kind
     if n < 10 or kind not in "iuUSO":
-        return False
+        return None
     if kind in "iu":
-        return int(column.max()) - int(column.min()) == n - 1 and len(np.unique(column)) == n
-    values = column.tolist()
-    if not all(isinstance(value, str | bytes) for value in values[:10]):
-        return False
-    return len(set(values)) == n
+        gapless = int(column.max()) - int(column.min()) == n - 1
+        levels = len(np.unique(column)) if gapless else 0
+    else:
+        values = column.tolist()
+        text = all(isinstance(value, str | bytes) for value in values[:10])
+        levels = len(set(values)) if text else 0
+    if levels == n:
+        return (
+            "is another in every row: is it an ID? Leave it out, for it is no feature and may seem "
+            "to tell everything"
+        )
+    if 2 * levels > n:
+        return (
+            f"is text with {levels} levels in {n} rows: numbers kept as text, or an ID? Each level "
+            "is a cell of its own, which may seem to tell everything"
+        )
+    return None

@@ -47,12 +47,17 @@ def format_seeds(seeds: Iterable[int]) -> str:
     return ",".join(map(str, numbers))
 
 
+_MOST_SEEDS = 100_000  # of a range: more is a slip, and fills the memory
+
+
 def parse_seeds(text: str) -> tuple[int, ...]:
     """Read seeds written as ``3``, ``0-4`` or ``0,2,5-7``, each once."""
     seeds: list[int] = []
     for part in text.split(","):
         match = re.fullmatch(r"\s*(\d+)(?:\s*-\s*(\d+))?\s*", part)
         there = range(int(match[1]), int(match[2] or match[1]) + 1) if match else ()
+        if len(there) > _MOST_SEEDS:
+            raise ValueError(f"seeds {text!r} are more than {_MOST_SEEDS:,}; take fewer")
         if not there:
             raise ValueError(f"seeds {text!r} cannot be read; write them as 0-4 or 0,2,5-7")
         seeds.extend(there)

@@ -117,8 +117,14 @@ def run_cells(
             waiting.clear()
     if outcome.failed and on_error == "stop":
         cell, error = outcome.failed[0]
-        raise CellError(f"cell {cell.key} failed: {error}") from error
+        raise CellError(f"cell {cell.key} failed: {told(error)}") from error
     return outcome
+
+
+def told(error: BaseException) -> str:
+    """What went wrong, with the kind of exception where its text alone may say little."""
+    kind = "" if isinstance(error, ValueError | OSError) else f"{type(error).__name__}: "
+    return f"{kind}{error}"
 
 
 @contextmanager

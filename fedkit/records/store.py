@@ -11,7 +11,9 @@ import json
 import math
 import os
 import pickle
+import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -164,12 +166,15 @@ def _read(path: Path, changed_ns: int, size: int) -> bytes:
     except (ValueError, KeyError, TypeError) as error:
         profile, paper, experiment, name = path.parts[-4:]
         raise RecordError(
-            f"{profile}/{paper}/{experiment}/{name} is damaged ({error}); make it anew with: "
-            f"fedkit run {paper} {experiment} --profile {profile}"
+            f"{profile}/{paper}/{experiment}/{name} is damaged ({error}); delete it, and make it "
+            f"anew as it was made, such as with: fedkit run {paper} {experiment} --profile "
+            f"{profile}"
         ) from error
 
 
 # ----------------------------------------------------------------------------- the store
+
+_ABANDONED = 3600.0  # seconds after which a file that is being written is nobody's
 
 
 class Store:
@@ -209,7 +214,9 @@ class Store:
         body["checksum"] = _checksum(body)
         path = self.path(cell)
         for left in path.parent.glob(f".{path.name}.*.tmp"):  # of a runner killed in mid-write
-            left.unlink(missing_ok=True)
+            with suppress(FileNotFoundError):
+                if left.stat().st_mtime < time.time() - _ABANDONED:
+                    left.unlink()
         write_text(path, json.dumps(body, separators=(",", ":"), allow_nan=False) + "\n")
         return path
 

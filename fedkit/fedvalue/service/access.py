@@ -15,7 +15,7 @@ from pathlib import Path
 
 from fedkit.checks import real
 from fedkit.extras import need
-from fedkit.fedvalue.service.files import Database, write_secret
+from fedkit.fedvalue.service.files import TOKEN, Database, write_secret
 from fedkit.fedvalue.service.wire import check_name
 
 __all__ = ["Grant", "TokenBook", "issue_tokens"]
@@ -117,7 +117,7 @@ def issue_tokens(
                     raise ValueError(f"{file} is there already; --renew replaces it")
             folder.mkdir(parents=True, exist_ok=True)
             for new, (name, role) in zip(beside, wanted, strict=True):
-                token = "fkv_" + secrets.token_urlsafe(32)
+                token = TOKEN + secrets.token_urlsafe(32)
                 end = None if days is None else time.time() + 86400 * days
                 row = name, role, _digest(token), end
                 db.execute("REPLACE INTO tokens VALUES (?, ?, ?, ?)", row)

@@ -289,9 +289,11 @@ def own_data(
 def connect(url: str, token: Path, ca: Path | None, plain: bool, timeout: float) -> RemoteCounter:
     """Return the server at an address, spoken to with the token in a file."""
     from fedkit.fedvalue.service.client import RemoteCounter
-    from fedkit.fedvalue.service.files import read_secret
+    from fedkit.fedvalue.service.files import TOKEN, read_secret
 
     secret = read_secret(token, "token")
+    if not secret.startswith(TOKEN):  # the server must not see what may be the parties' key
+        raise ValueError(f"{token} holds no token, which begins with {TOKEN}; nothing was sent")
     return RemoteCounter(url, secret, ca=ca, plain=plain, timeout=timeout)
 
 

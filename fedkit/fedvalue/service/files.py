@@ -9,7 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-__all__ = ["Database", "read_secret", "write_secret"]
+__all__ = ["TOKEN", "Database", "read_secret", "write_secret"]
+
+TOKEN = "fkv_"  # with which tokens begin, and keys do not
 
 
 def write_secret(path: Path, text: str) -> None:
