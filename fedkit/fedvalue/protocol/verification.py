@@ -87,7 +87,9 @@ def check_counts(table: Table, reports: Sequence[Report], order: Order, iteratio
 
     The table must be of tokens that were sent ("well-formed").  Artificial IDs are known answers:
     each must be in it under the very tokens that the parties gave it.  With a token per cell this
-    is the paper's "non-negativity"; then comes "divisibility".
+    is the paper's "non-negativity"; then comes "divisibility", which vouches for the size of some
+    set made with this q and n_r, such as one party's upload, and not for that of the intersection:
+    only :func:`check_margins` tells them apart.
 
     Returns
     -------
