@@ -69,6 +69,9 @@ def test_krum_by_hand():
         stepped(fk.Krum(1), line[:4])
     # those left out count among the malicious
     assert stepped(fk.Krum(1), line[:4], left_out=(9,)) == [2.25, 0.0]  # 0.5625 + 1.5625 of two
+    # again of two: 0.81 + 4, 0.81 + 1.21, 1.21 + 2.25; of one the first two would be as near
+    near = [[x, 0.0] for x in (0.0, 0.9, 2.0, 3.5)]
+    assert stepped(fk.Krum(1), near, left_out=(9,)) == pytest.approx([0.9, 0.0])
     assert stepped(fk.Krum(2), line[:2], left_out=range(6)) == stepped(fk.Median(), line[:2])
 
 

@@ -538,6 +538,13 @@ def test_measures_against_closed_forms() -> None:
     assert "fairness.alike" not in found
 
 
+def test_nothing_is_not_below_zero_and_who_comes_late_may_raise_an_alarm() -> None:
+    bad = known([1.0] * 2 + [0.0] * 2, bad=[0, 0, 1, 1])
+    assert measure("free-riders", said([2.0, 1.0, 0.0, -1.0]), bad)["detection.below"] == 1 / 2
+    late = known([1.0, 0.5, 0.5, 0.5])
+    assert measure("late", said([2.0, 1.0, -1.0, -2.0]), late)["detection.alarm"] == 1 / 2
+
+
 def test_mavericks_and_late_clients_are_told_apart_and_the_unasked_left_out() -> None:
     assert agreement([1, 1, 1], [1, 2, 3]) == 0
     assert np.isnan(agreement([1, np.nan], [1, 2]))

@@ -61,7 +61,8 @@ def test_up_to_three_players_one_round_is_exact(n):
     found = estimate(game, ComplementarySampling(rounds=9))
     np.testing.assert_allclose(found.values, shapley(game).values, atol=1e-12)
     np.testing.assert_array_equal(found.standard_errors, 0)
-    assert found.evaluations == 2**n
+    assert found.has_intervals  # nothing is random
+    assert (found.evaluations, found.info["rounds"]) == (2**n, 1)
 
 
 def test_values_sum_to_the_gain_where_sizes_divide_n():
@@ -87,6 +88,8 @@ def test_two_rounds_that_agree_are_no_interval(budget):
     game = fk.airport([1.0, 4.0, 9.0, 16.0])
     found = fk.estimate_many(game, fk.ComplementarySampling(), budget=budget, seeds=range(20))
     assert not any(v.has_intervals for v in found if v.info["rounds"] < 10)
+    told = [estimate(noise(5), ComplementarySampling(rounds=k)).has_intervals for k in (9, 10)]
+    assert told == [False, True]
     stopped = fk.estimate(game, fk.ComplementarySampling(), 15, seed=1, stop=fk.precise(0.05))
     assert stopped.standard_errors.max() > 0 or not stopped.has_intervals
     three = fk.estimate(fk.airport([1.0, 4.0, 9.0]), fk.ComplementarySampling(), 20, seed=0)

@@ -22,6 +22,7 @@ from fedkit.federated.rounds import Plan, Strategy, run
 from fedkit.federated.selection import UniformSelection
 from fedkit.federated.valuers import NoValue
 from fedkit.learning.training import LocalSGD
+from fedkit.streams import Streams
 
 RNG = np.random.default_rng
 X = torch.arange(40 * 1 * 4 * 5, dtype=torch.float32).view(40, 1, 4, 5)
@@ -44,7 +45,7 @@ def test_a_permutation_has_no_fixed_point_and_is_the_clients_own():
         assert all(a != b for a, b in enumerate(order))
 
 
-@pytest.mark.parametrize("share", [0, 0.1, 0.4, 1])
+@pytest.mark.parametrize("share", [0, 0.1, 0.29, 0.4, 1])  # 0.29 of 40 are 11.6
 def test_noise_changes_exactly_its_share_of_the_labels(share):
     _, y = LabelNoise(share, 5)(X, Y, RNG(0))
     assert int((y != Y).sum()) == round(40 * share)
@@ -66,6 +67,20 @@ def test_updates_by_hand():
     assert float(RandomUpdate().update(honest, RNG(0)).norm()) == pytest.approx(5)
     assert float(RandomUpdate(2.0).update(honest, RNG(0)).norm()) == pytest.approx(10)
     assert FreeRider().update(honest, RNG(0)).tolist() == [0, 0, 0]
+
+
+def test_what_is_sent_is_a_copy_of_what_was_trained():
+    trained = torch.ones(3, 4)
+    sent = Adversaries.of((FreeRider(), [5])).sent(trained, [4, 5, 6], Streams(0))
+    assert sent.sum(dim=1).tolist() == [4, 0, 4]
+    assert (trained == 1).all()
+
+
+def test_a_later_change_of_a_clients_data_takes_the_place_of_the_first():
+    once = toy().with_transforms({0: LabelFlip(3), 2: LabelFlip(3)})
+    twice = once.with_transforms({0: lambda x, y, rng: (x, 0 * y)})
+    assert not twice.client_data(0)[1].any()
+    assert torch.equal(twice.client_data(2)[1], once.client_data(2)[1])
 
 
 def test_a_cast_acts_on_its_own_clients_only():

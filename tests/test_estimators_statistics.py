@@ -100,6 +100,9 @@ def test_walks_that_repeat_within_a_draw_make_no_error_small(levels, antithetic,
     assert (errors**2).mean() > 0.9 * values.var(axis=0, ddof=1).mean()
     assert not estimate(game, estimator).has_intervals
     assert estimate(game, MultilinearSampling(levels=levels, draws=10)).has_intervals
+    # no more levels than players: no walk repeats, and each pair counts
+    apart = MultilinearSampling(levels=players, antithetic=antithetic, draws=5)
+    assert estimate(game, apart).has_intervals
     one = estimate(game, MultilinearSampling(levels=levels, draws=1))
     assert np.isnan(one.standard_errors).all()
     assert np.isfinite(one.values).all()
@@ -117,6 +120,19 @@ def test_too_few_gauss_nodes_are_biased_as_predicted_and_enough_are_not():
     )
     few = semivalue(GAME, MultilinearSampling("gauss", levels=1).weights(N))
     assert np.abs(few - shapley(GAME).values).max() > 0.02
+
+
+def test_gauss_nodes_follow_one_sequence_through_all_blocks():
+    """At two nodes every other mask is of the low level, whatever is drawn at a time."""
+    for seed in range(5):
+        asked = []
+        game = fk.FunctionGame(60, lambda rows, asked=asked: asked.append(rows) or rows.sum(axis=1))
+        sampler = MultilinearSampling("gauss", levels=2, antithetic=False, draws=64)
+        estimate(game, sampler, seed=seed)
+        shares = np.concatenate(asked)[::61].mean(axis=1)  # a mask, then its 60 neighbours
+        assert len(asked) > 1
+        assert np.abs(shares - 0.5).min() > 0.05  # 0.21 or 0.79
+        assert 30 <= (shares > 0.5).sum() <= 34
 
 
 def test_strata_beat_permutations_at_fedowens_budget():
@@ -239,6 +255,9 @@ def test_gtg_stops_by_its_rule_and_cap():
     flat = estimate(TableGame(np.full(8, 0.7)), GTGShapley())
     assert flat.evaluations == 2
     np.testing.assert_array_equal(flat.values, np.zeros(3))
+    back = TableGame([0.5, 0.9, 0.4, 0.5])  # a round that gains exactly nothing
+    nothing = estimate(back, GTGShapley(0.0, 0.0))
+    assert (nothing.values.tolist(), nothing.info["walks"]) == ([0, 0], 0)
     little = TableGame([0.0, 1.0, 0.5, 0.15])  # the round gains 0.15
     for between, values in ((0.16, np.zeros(2)), (0.14, shapley(little).values)):
         found = estimate(little, GTGShapley(0.0, between)).values

@@ -383,6 +383,22 @@ def test_aggregation_may_read_the_round_the_valuation_and_the_table():
     assert torch.equal(history.models[0], MLP.init(Streams(3).generator("model")))
 
 
+def test_a_step_may_write_into_the_model_that_it_keeps():
+    class Step:
+        def step(self, r, valuation, clients):
+            own = clients.memory.setdefault("model", r.base.clone())
+            return own.add_(r.updates.mean(dim=0))
+
+    bases = []
+
+    def probe(r, v):
+        bases.append(r.base)
+        return {}
+
+    run([toy()], MLP, Strategy(UniformSelection(), NoValue(), Step()), PLAN, [5], probe=probe)
+    assert not torch.equal(bases[1], bases[2])
+
+
 def test_a_history_adds_up_and_is_read_again(tmp_path):
     perms = Strategy(UniformSelection(), Estimated(est.PermutationSampling(), 8), SizeWeighted())
     history = run([toy(), toy(1)], MLP, perms, PLAN, [3, 4], device="cpu")

@@ -8,6 +8,7 @@ import torch
 from rounding import assert_trained_alike
 from test_federation import MLP, toy
 from test_selection import agrees
+from toyrounds import a_round
 
 import fedkit as fk
 import fedkit.methods.fedms as module
@@ -23,6 +24,7 @@ from fedkit.methods.fedms import (
     MaverickGTG,
     MaverickMR,
     MaverickTMR,
+    MaverickValues,
     ScoreSelection,
     class_difficulty,
     distance,
@@ -127,11 +129,12 @@ def test_one_client_gets_the_whole_change_and_nobody_anything_of_none():
     for estimator in (MaverickMR(), MaverickTMR(), MaverickGTG()):
         np.testing.assert_allclose(fk.estimate(one, estimator).values, [[0.5, 0.5]])
     still = fk.FunctionGame(4, lambda c: np.full((len(c), 2), 0.3))
-    v = fk.estimate(still, MaverickGTG())
-    assert (v.values == 0).all()
-    assert v.values.shape == (4, 2)
-    assert v.evaluations == 2
-    assert v.info["coreset"].all()
+    for estimator in (MaverickGTG(), MaverickGTG(within=0.0, between=0.0)):
+        v = fk.estimate(still, estimator)
+        assert (v.values == 0).all()
+        assert v.values.shape == (4, 2)
+        assert v.evaluations == 2
+        assert v.info["coreset"].all()
 
 
 def test_within_truncation_saves_evaluations():
@@ -205,6 +208,8 @@ def test_a_coreset_much_worse_than_the_last_is_discarded():
     assert kept(rule, *found) == [True, False, False]
     # against the coreset as found a discarded one is forgotten after a round
     assert kept(Accumulate(rounds=11), *found) == [True, False, True]
+    # worse by the threshold is not worse by more
+    assert kept(Accumulate(tolerance=(25.0, 25.0)), (1, 0.75), (2, 0.5)) == [True, True]
 
 
 def test_weights_of_the_two_readings():
@@ -266,6 +271,19 @@ def test_end_to_end(estimator):
     first = run([federation], MLP, strategy, replace(PLAN, rounds=1), [5]).clients_frame().value
     percent = history.clients_frame().query("round == 1").value
     np.testing.assert_allclose(np.stack(percent), 100 * np.stack(first))
+
+
+def test_standard_errors_are_in_the_units_of_the_values():
+    r = a_round(index=1)
+    images, labels = r.evaluator.x, r.evaluator.y
+    classes = fk.Evaluator(r.architecture, images, labels, "class_accuracy", device="cpu")
+    one, percent = (
+        MaverickValues(MaverickGTG(walks=8), scale).value([replace(r, evaluator=classes)])[0]
+        for scale in (1.0, 100.0)
+    )
+    assert (one.standard_errors > 0).any()
+    np.testing.assert_allclose(percent.values, 100 * one.values)
+    np.testing.assert_allclose(percent.standard_errors, 100 * one.standard_errors)
 
 
 @pytest.mark.parametrize(

@@ -73,11 +73,14 @@ def test_the_gram_matrix_is_that_of_whole_vectors():
     np.testing.assert_allclose(gram_matrix(updates), wide @ wide.T, rtol=1e-9)
 
 
-def test_the_reference_is_a_client_that_owns_the_validation_data():
+@pytest.mark.parametrize(
+    ("of", "counts", "steps"), [([0, 1, 2], [10, 9, 9], 9), ([0, 0, 1], [10, 10, 9], 10)]
+)
+def test_the_reference_is_a_client_that_owns_the_validation_data(of, counts, steps):
+    """And takes as many steps as their rounded mean."""
     r = a_round()
-    counts = [r.local.n_steps(int(n)) for n in r.sizes]
-    assert counts == [10, 9, 9]
-    steps = 9  # their rounded mean
+    r = replace(r, sizes=r.sizes[of])
+    assert [r.local.n_steps(int(n)) for n in r.sizes] == counts
     rng = r.streams.generator("reference")
     own = replace(r.local, steps=steps)
     data = [(r.evaluator.x, r.evaluator.y)]

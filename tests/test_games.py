@@ -88,6 +88,14 @@ def test_leave_one_out_costs_n_plus_one():
     result = leave_one_out(game)
     np.testing.assert_array_equal(result.values, [0.0, 2.0, 0.0])
     assert result.evaluations == game.evaluations == 4
+    alone = leave_one_out(airport([3.0]))  # without its player there is nobody
+    assert (alone.values.tolist(), alone.evaluations, alone.calls) == ([3.0], 2, 1)
+
+
+def test_a_function_may_write_into_the_coalitions_it_is_given():
+    asked = all_coalitions(3)
+    FunctionGame(3, lambda rows: rows.fill(True) or np.zeros(len(rows))).value(asked)
+    np.testing.assert_array_equal(asked, all_coalitions(3))
 
 
 def test_bits_of_the_index_are_players():

@@ -11,12 +11,15 @@ from torch import nn
 from torch.nn import functional as F
 
 from fedkit.learning.architectures import build
+from fedkit.learning.first_layer import FirstLayer
 from fedkit.learning.layers import (
+    Conv2d,
     MaxPool,
     convolve_and_pool,
     grown,
     largest,
     max_pool_2x2,
+    run_layers,
 )
 
 torch.set_num_threads(1)
@@ -200,3 +203,31 @@ def test_a_convolution_and_its_pool_in_one_step(bias):
             got = convolve_and_pool(x * large, weight, added, 1, 0, 2, beyond)
             expected = F.max_pool2d(F.conv2d(x * large, weight, added), 2)
             torch.testing.assert_close(got, expected, rtol=0, atol=0, equal_nan=True)
+
+
+def test_bounds_are_of_absolute_values_and_count_the_bias():
+    assert largest(torch.tensor([-3.0, 1.0])) == 3
+    weight = torch.tensor([1.0, -2.0]).view(1, 2, 1, 1)
+    assert grown(torch.tensor(2.0), weight, torch.tensor([-5.0])) == 11
+
+
+def test_a_bound_of_the_images_is_none_of_what_a_layer_made_of_them():
+    """A first convolution overflows, and infinity less infinity is NaN in three of four pixels."""
+    layers = [Conv2d(1, 2, 1), Conv2d(2, 1, 1), MaxPool()]
+    wide, difference = torch.tensor([1e30, 1e30]), torch.tensor([1.0, -1.0])
+    own = [wide.view(1, 2, 1, 1, 1), torch.zeros(1, 2)]
+    own += [difference.view(1, 1, 2, 1, 1), torch.zeros(1, 1)]
+    x = torch.full((1, 1, 2, 2), 1e30)
+    x[..., 0, 0] = 0.0
+    with torch.no_grad():
+        assert run_layers(layers, own, x, torch.tensor(1e30)).isnan().all()
+
+
+def test_the_bound_of_convolutions_is_that_of_all_groups():
+    head = FirstLayer.of(build("lenet5", (1, 28, 28), 10))
+    params = torch.zeros(head.together + 1, head.n_parameters)
+    params[-1] = 1.0  # alone in the second group
+    out = torch.empty(len(params), 2 * head.width)
+    with torch.no_grad():
+        bound = head.convolve(params, torch.ones(2, 1, 28, 28), out)
+    assert bound >= out.abs().max() > 0

@@ -280,6 +280,19 @@ def test_blocks_keep_the_most_even_of_twenty_draws(monkeypatch):
         np.testing.assert_array_equal(part, np.sort(expected))
 
 
+def test_blocks_are_drawn_again_until_the_smallest_has_half_its_share(monkeypatch):
+    drawn, plain = [], Dirichlet._by_class
+    monkeypatch.setattr(
+        Dirichlet, "_by_class", lambda self, *rest: drawn.append(plain(self, *rest)) or drawn[-1]
+    )
+    for seed in range(10):
+        drawn.clear()
+        Dirichlet(0.3, by="blocks").split(np.repeat(np.arange(10), 100), 10, R(seed))
+        least = [min(sum(map(len, pieces)) for pieces in draw) for draw in drawn]
+        assert all(k < 50 for k in least[:-1])
+        assert least[-1] >= 50 or len(drawn) == 20
+
+
 def test_blocks_are_of_ten_clients_and_as_many_images(monkeypatch):
     drawn, plain = [], Dirichlet._by_class
 

@@ -350,6 +350,12 @@ def test_a_killed_run_goes_on_with_nothing_lost_or_doubled(tmp_path: Path) -> No
     assert not [path for path in folder.iterdir() if path.suffix != ".json"]
 
 
+def test_seeds_of_a_cell_are_whole_numbers() -> None:
+    for wrong in (0.5, -1, True):
+        with pytest.raises(ValueError, match="seeds is"):
+            replace(cell(), seeds=(wrong,))
+
+
 def test_leftovers_of_a_killed_write_go_and_other_writers_are_left_alone(store: Store) -> None:
     c = cell()
     path = store.save(c, compute(c))

@@ -74,6 +74,20 @@ def test_one_that_overflows_leaves_its_neighbours_alone(clients, path):
     assert (alone[0] != found[1]).all()
 
 
+@pytest.mark.parametrize("path", ["weights", "samples"])
+def test_who_weighs_nothing_may_overflow(clients, path):
+    f = clients.with_transforms({1: lambda x, y, rng: (1e30 * x, y)})
+    arch, found = network(f), []
+    for used in (f.sizes, f.sizes * [1, 0, 1, 1]):
+        found.append(
+            train_with_sizes(
+                f, arch, LOCAL, used[None, None], device="cpu", path=path, weights=[[1, 0, 1, 1]]
+            )
+        )
+    assert_same_answers(*found, len(f.y_test))
+    assert found[0].item() > 0.3  # it has learnt
+
+
 def test_it_is_taken_where_it_applies(clients):
     wide, conv = network(clients), fk.build("lenet5", (1, 28, 28), 10)
     assert in_sample_space(wide, LOCAL, 64)

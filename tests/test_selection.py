@@ -71,6 +71,13 @@ def test_exploiting_rounds_follow_the_values_and_exploring_ones_do_not():
     assert agrees(EpsilonGreedy(epsilon=1.0), clients, np.array([0.25, 0.25, 0.25, 0, 0.25]))
 
 
+def test_who_was_asked_and_sent_nonsense_is_no_newcomer():
+    clients = table(8, counts=(4, 4, 0, 0, 4))
+    clients.missed = np.array([0, 0, 4, 0, 0])
+    greedy = EpsilonGreedy(0.0, confidence=10.0)
+    assert agrees(greedy, clients, np.array([0.25, 0.25, 0.25, 0, 0.25]), draws=200)
+
+
 def test_too_few_likely_clients_are_filled_up():
     clients = table(4, counts=(3, 3, 3, 3, 3), values=(0.7, 0, 0, 0, 0))
     chosen = EpsilonGreedy(epsilon=0.0).select(clients, 3, RNG(2))

@@ -197,8 +197,20 @@ def test_the_mean_variance_of_all_sides_counts_as_six_coalitions_on_each():
 
 
 def test_a_player_of_few_draws_on_one_side_has_no_interval():
-    rows = np.zeros((24, 2), dtype=bool)
-    rows[:4, 0] = rows[::2, 1] = True
-    draws = ContrastAccumulator(2)
+    rows = np.zeros((24, 4), dtype=bool)
+    rows[:4, 0] = rows[::2, 1] = rows[:9, 2] = rows[:10, 3] = True
+    draws = ContrastAccumulator(4)
     draws.add(rows, np.arange(24.0))
-    assert np.isnan(draws.degrees_of_freedom()).tolist() == [True, False]
+    assert np.isnan(draws.degrees_of_freedom()).tolist() == [True, False, True, False]
+
+
+def test_errors_of_contrasts_do_not_depend_on_the_height_of_the_utilities():
+    rng = np.random.default_rng(0)
+    rows, utilities = rng.random((40, 3)) < 0.5, rng.integers(0, 9, 40).astype(float)
+    found = []
+    for height in (0.0, 2.0**30):  # whose square leaves no room for that of 9
+        draws = ContrastAccumulator(3)
+        draws.add(rows, utilities + height)
+        found.append(draws.standard_errors())
+    np.testing.assert_allclose(*found, rtol=1e-9)
+    assert (found[0] > 0.5).all()

@@ -300,6 +300,8 @@ def test_directions_without_a_size_and_corrected_p_values():
         (judge_never([1] * 4 + [0] * 16, paper_seeds=20), INCONCLUSIVE),
         (judge_never([1] * 5 + [0] * 15, paper_seeds=20), NOT_REPRODUCED),
         (judge_never([1] * 12 + [0] * 8, paper_seeds=1), INCONCLUSIVE),
+        (judge_never([1] * 4 + [0] * 6, paper_seeds=10), INCONCLUSIVE),  # 4.3%
+        (judge_never([0], min_seeds=1), INCONCLUSIVE),  # one seed is always too few
     ],
 )
 def test_other_rules(found, verdict):
@@ -595,6 +597,22 @@ def test_rankings_that_agree_are_seldom_called_different():
     assert verdict_of(claim, truth + rng.normal(0, 0.01, (10, 12, 7))) == REPRODUCED
 
 
+def test_three_seeds_exclude_an_order_by_their_noise_and_no_sooner():
+    """Deviations from a mean of three are too small for noise, and a mean has less than a seed."""
+
+    def told(values):
+        values = np.array(values, dtype=float)
+        _, columns, rows = values.shape
+        printed = {"printed": [list(range(rows, 0, -1))] * columns}
+        return verdict_of(replace(FEDOWEN["fedowen.k1.mnist"], ours=printed), values)
+
+    # as little agreement as ours in 24% and in none of the draws, with the other noise 0% and 12%
+    loose = [[[20, 0, 80, 40, 1]], [[60, 61, 70, 30, 80]], [[70, 2, 81, 50, 51]]]
+    assert told(loose) == INCONCLUSIVE
+    turned = [[[2, 16, 4], [12, 3, 9]], [[5, 6, 17], [11, 10, 14]], [[0, 13, 15], [7, 1, 8]]]
+    assert told(turned) == NOT_REPRODUCED
+
+
 def test_none_of_few_is_no_proof_of_none():
     """A share of one party is 0 or 100: twenty zeros leave up to 16.8% open."""
     claims = load_claims("fedvalue")
@@ -671,6 +689,21 @@ def test_only_what_is_tested_counts_in_a_family(tmp_path):
     assert judged(store).loc[ORDER].note == alone
     save_owen(store, "gtg", [87, 89, 87, 89, 87, 88.9], alpha=0.05)
     assert judged(store).loc[ORDER].note != alone
+
+
+def test_a_printed_tie_corrects_nobody(tmp_path):
+    """It is judged by its size, and has no part in the p-values of its family."""
+    entry = """
+  - {id: %s, where: w, says: s, kind: ordering, paper_value: "%s", unit: "%%", family: f,
+     test: {rule: ordering, margin: 1}, ours: {experiment: e, metric: accuracy, settings: {x: 1}},
+     against: {experiment: e, metric: accuracy, settings: {x: 2}}}"""
+    store, told = Store(tmp_path), []
+    for x, accuracy in ((1, [61.0, 62.0, 63.5]), (2, [60.0] * 3)):
+        save(store, "toy", "e", {"accuracy": accuracy}, x=x)
+    for others in ((), (("tie", "0"),), (("other", "2"),)):
+        claims = parse_claims(TOY + "".join(entry % one for one in (("a", "2"), *others)))
+        told.append(join(claims, store).set_index("claim").loc["toy.a"].note)
+    assert told[0] == told[1] != told[2]
 
 
 def test_marks_of_comparisons_and_stars_are_read():
@@ -822,12 +855,12 @@ claims:
   - {id: r, where: w, says: s, kind: bound, paper_value: null, test: {rule: at_least, bound: 15},
      ours: {experiment: e, metric: rise(accuracy), settings: {method: a, x: 1}}}
   - {id: most-calls, where: w, says: s, kind: bound, paper_value: "45", test: {rule: at_most},
-     ours: {experiment: e, metric: calls, settings: {method: d}, pool: max, of: 3}}
+     ours: {experiment: e, metric: calls, settings: {method: d}, pool: max, of: 4}}
   - {id: mean-calls, where: w, says: s, kind: bound, paper_value: "2", test: {rule: at_most},
      ours: {experiment: e, metric: calls, settings: {method: c}, pool: mean, of: 2}}
   - {id: taper, where: w, says: s, kind: trend, paper_value: null,
      test: {rule: taper, sign: 1, margin: 2},
-     ours: {experiment: e, metric: calls, settings: {method: d}, sweep: {x: [1, 2, 3]}}}
+     ours: {experiment: e, metric: calls, settings: {method: d}, sweep: {x: [1, 2, 3, 4]}}}
 """
 
 
@@ -842,7 +875,7 @@ def test_rules_and_places_of_a_toy_paper(tmp_path):
             for k, v in enumerate(accuracy)
         ]
         store.save(Cell("paper", "toy", "e", {"method": method, "x": x}, tuple(range(5))), results)
-    for x, calls in ((1, [10, 10.5, 11, 11.5, 12]), (2, [30] * 5), (3, [40] * 5)):
+    for x, calls in ((1, [10, 10.5, 11, 11.5, 12]), (2, [30] * 5), (3, [30] * 5), (4, [40] * 5)):
         save(store, "toy", "e", {"calls": calls}, method="d", x=x)
     for x, calls in ((3, [1] * 5), (4, [3] * 3)):
         save(store, "toy", "e", {"calls": calls}, method="c", x=x)

@@ -89,7 +89,8 @@ class GTGShapley(Estimator):
     Parameters
     ----------
     within, between : float
-        Tolerances in the units of the utility; 0 switches the truncation off.
+        Tolerances in the units of the utility; 0 switches the truncation off, but for a round
+        that gains exactly nothing, which gives nobody anything even so.
     convergence : float
         Largest mean relative change that counts as converged (0.05).
     as_printed : bool
