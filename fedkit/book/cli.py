@@ -16,7 +16,7 @@ from fedkit.book.notebooks import (
     write_pair,
 )
 from fedkit.book.runs import execute
-from fedkit.checks import choice
+from fedkit.checks import choice, real
 
 __all__ = ["app"]
 
@@ -142,6 +142,8 @@ def run(
     if "profile" in parameters_of(source):
         _profile(given.setdefault("profile", book.profile))
     target = output or book.root / "_runs" / f"{source.stem}.ipynb"
+    if limit is not None:
+        real("--limit", limit)  # the option's bounds let nan pass
     seconds = limit or LIMITS.get(given.get("profile", ""), LIMITS["smoke"])
     execute(source, target, given, seconds, source.parent)
     say(f"The executed notebook is {target}")

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from fedkit.checks import whole
+
 __all__ = ["PROFILES", "Cell", "canonical_json", "format_seeds", "parse_seeds", "told_apart"]
 
 PROFILES = ("smoke", "laptop", "paper")
@@ -109,11 +111,9 @@ class Cell:
         clash = sorted(_RESERVED & set(settings))
         if clash:
             raise ValueError(f"settings {clash} would hide columns of the tables; rename them")
-        seeds = tuple(int(seed) for seed in self.seeds)
-        if not seeds or min(seeds) < 0 or len(set(seeds)) != len(seeds):
-            raise ValueError(
-                f"seeds are {list(self.seeds)}; a cell has at least one, none negative, each once"
-            )
+        seeds = tuple(whole("seeds", seed, 0) for seed in self.seeds)
+        if not seeds or len(set(seeds)) != len(seeds):
+            raise ValueError(f"seeds are {list(self.seeds)}; a cell has at least one, each once")
         object.__setattr__(self, "settings", settings)
         object.__setattr__(self, "seeds", seeds)
 
