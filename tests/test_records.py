@@ -64,7 +64,7 @@ def test_key_depends_on_content_alone() -> None:
         ({"settings": {"seed": 3}}, "rename"),
         ({"seeds": ()}, "at least one"),
         ({"seeds": (1, 1)}, "each once"),
-        ({"seeds": (-1,)}, "negative"),
+        ({"seeds": (-1,)}, "seeds is -1"),
     ],
 )
 def test_bad_cells_are_refused(change: dict[str, object], word: str) -> None:
