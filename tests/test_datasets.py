@@ -107,11 +107,14 @@ def test_damaged_idx(mnist, file, change, message):
     refused(mnist[0], f"MNIST/raw.*{message}")
 
 
-def test_missing_set_and_missing_file(mnist, tmp_path):
-    with pytest.raises(data.MissingDataError, match=r"fedkit data get cifar10.*FEDKIT_DATA") as e:
+def test_missing_set_and_missing_file(mnist, tmp_path, monkeypatch):
+    with pytest.raises(data.MissingDataError, match=r"data get cifar10 --root .*, or name a") as e:
         data.load("cifar10", tmp_path)
     assert isinstance(e.value, FileNotFoundError)
     assert str(tmp_path) in str(e.value)
+    monkeypatch.setenv("FEDKIT_DATA", str(tmp_path))  # which the command fills by itself
+    with pytest.raises(data.MissingDataError, match=r"data get cifar10`, or set FEDKIT_DATA"):
+        data.load("cifar10")
     (tmp_path / "MNIST/raw/t10k-labels-idx1-ubyte").unlink()
     with pytest.raises(data.MissingDataError, match="t10k-labels"):
         data.load("mnist", tmp_path)
