@@ -127,7 +127,7 @@ class ValuePolicy(Protocol):
     """Values the participants of a round."""
 
     def value(self, rounds: Sequence[Round]) -> list[Valuation]:
-        """One valuation per round, over its participants."""
+        """One valuation per round, over its participants; rounds are read, and not changed."""
 
 
 def _given(values: FloatArray, method: str) -> Valuation:
