@@ -41,7 +41,7 @@ def columns_of(x: Any, name: str = "x") -> list[NDArray[Any]]:
     if hasattr(x, "toarray"):
         raise ValueError(f"{name} is a sparse matrix; pass {name}.toarray()")
     try:
-        shape = np.shape(x.detach() if hasattr(x, "detach") else x)
+        shape = np.shape(x)
     except ValueError as error:
         raise ValueError(f"{name} is ragged; expected (rows,) or (rows, columns)") from error
     if len(shape) not in (1, 2):
