@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -760,6 +760,23 @@ def own_federation(n=4):
     return fk.federation_from_arrays(held, (x[rest], y[rest]), (x[rest], y[rest]))
 
 
+def unfinished():
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(16, 4))
+    torch.nn.init.constant_(model[1].bias, float("nan"))
+    return model
+
+
+@dataclass(frozen=True)
+class Proportional:
+    """A multiple of the clients' sizes."""
+
+    factor: float
+    sees = ("sizes",)
+
+    def values(self, view):
+        return self.factor * view.sizes
+
+
 def test_methods_can_be_compared_on_a_federation_of_ones_own() -> None:
     mine = own_federation()
     found = fk.arena.compare(
@@ -803,6 +820,17 @@ def test_a_module_is_compared_from_its_own_parameters_on() -> None:
     assert other.values.loc["exact-loss"].idxmin() == "client 1"
 
 
+def test_two_objects_of_one_class_are_compared_by_names_of_ones_own() -> None:
+    twice = {"once": Proportional(1.0), "size": Proportional(2.0), "row": "size"}
+    found = fk.arena.compare(own_federation(), "mlp-8", methods=twice, rounds=2)
+    assert not found.failures
+    assert list(found.values.index) == [*twice]
+    assert np.allclose(found.values.loc["size"], 2 * found.values.loc["once"])
+    entered = fk.arena.run({"mine": "size"}, rows=["size"], scenarios=["sizes"], seeds=[0])
+    ours = entered.values.groupby("method").value.apply(list)
+    assert ours["mine"] == ours["size"]
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [
@@ -810,12 +838,14 @@ def test_a_module_is_compared_from_its_own_parameters_on() -> None:
         ({"participants": 5}, "participants"),
         ({"methods": ["size", "size"]}, "a name of its own"),
         ({"methods": ["nobody"]}, "nobody"),
+        ({"methods": {1: "size"}}, "named 1; expected text"),
         ({"methods": 3}, "expected a list"),
         ({"methods": "cgsv"}, "expected a list"),
         ({"rounds": 0}, "rounds"),
         ({"lr": -1.0}, "lr"),
         ({"model": 3}, "model"),
         ({"model": torch.nn.Linear(4, 4).requires_grad_(False)}, "model has frozen parameters"),
+        ({"model": unfinished()}, r"a NaN or an infinity in its parameters \(1.bias\)"),
         ({"model": torch.nn.Linear(4, 4)}, r"Linear gives outputs of shape \(2, 1, 4, 4\)"),
         ({"retraining": "yes"}, "retraining"),
         ({"federation": own_federation(15)}, "participants must be at most 14"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -131,6 +132,17 @@ def test_failures_stop_or_are_kept(stores: tuple[Store, Store]) -> None:
     with pytest.raises(CellError, match=rf"cell {CELLS[0].key} failed: no gain"):
         run_on_ray(CELLS, fails, stopped, progress=False)
     assert not list(stopped.root.rglob("*.lock"))
+
+
+def test_an_address_at_which_nothing_answers_is_refused_at_once(stores, monkeypatch) -> None:
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", lambda *args, **options: pytest.fail("would wait"))
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port = one.getsockname()[1]  # bound, and nobody listens
+        for address in (f"127.0.0.1:{port}", f"ray://127.0.0.1:{port}", "127.0.0.1:99999"):
+            with pytest.raises(ValueError, match=f"nothing answers at the Ray address {address!r}"):
+                run_on_ray(CELLS, worth, stores[0], address=address, progress=False)
 
 
 @pytest.mark.weekly

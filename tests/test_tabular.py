@@ -1,6 +1,7 @@
 """The tables of FedValue's evaluation: found, checked, fetched, and refused when they are wrong."""
 
 import importlib
+import warnings
 from dataclasses import replace
 from types import SimpleNamespace
 from unittest.mock import Mock
@@ -27,6 +28,8 @@ def test_a_table_that_is_there_has_its_shape(name):
         pytest.skip(f"table {name} is not on this machine")
     table = load_table(name)
     assert (table.x.shape[1], len(table.classes), table.x.shape[0]) == TABLE2[name]
+    assert (TABLES[name].content or table.content) == table.content
+    assert bool(TABLES[name].content) == bool(TABLES[name].uci)
     kept = [f for f, d in zip(table.features, table.discrete, strict=True) if d]
     if name == "credit":
         assert kept[:3] == ["SEX", "EDUCATION", "MARRIAGE"]
@@ -140,13 +143,28 @@ def test_a_table_is_fetched_checked_and_read_again(tiny, monkeypatch, capsys):
     fetch.side_effect = None
     data.original, data.targets = frame, frame[["status"]]
     assert get_table("parkinsons", tiny) == "uci/parkinsons.csv"
-    table = load_table("parkinsons", tiny)
+    with pytest.warns(UserWarning, match="uci/parkinsons.csv holds other values than the copy"):
+        table = load_table("parkinsons", tiny)
     assert table.features == ("a", "b", "c")
     assert table.y.tolist() == [1, 0, 1, 1, 0]
     fetch.side_effect = AssertionError("fetched again")
-    assert get_table("parkinsons", tiny) == "uci/parkinsons.csv"
+    with pytest.warns(UserWarning, match="other values"):
+        assert get_table("parkinsons", tiny) == "uci/parkinsons.csv"
     assert main(["data", "verify", "parkinsons", "--root", str(tiny)]) == 0
     assert "unchecked  parkinsons" in capsys.readouterr().out
+    known = replace(tabular.TABLES["parkinsons"], content=table.content)
+    monkeypatch.setitem(tabular.TABLES, "parkinsons", known)
+    fetched = tiny / "uci/parkinsons.csv"
+    frame = pd.read_csv(fetched).sample(frac=1, random_state=0)[["c", "label", "b", "a"]]
+    frame.to_csv(fetched, index=False)  # rows and columns in another order
+    with warnings.catch_warnings(action="error"):
+        moved = load_table("parkinsons", tiny)
+    assert moved.fingerprint != table.fingerprint
+    assert main(["data", "verify", "parkinsons", "--root", str(tiny)]) == 0
+    assert "ok         parkinsons" in capsys.readouterr().out
+    frame.assign(a=frame.a + (frame.index == 0)).to_csv(fetched, index=False)
+    with pytest.warns(UserWarning, match="other values"):
+        load_table("parkinsons", tiny)
     fetch.assert_called_with(id=174)
 
 

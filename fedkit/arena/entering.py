@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -99,7 +99,7 @@ def _recorded(cell: Cell, store: Store) -> list[Result]:
 
 
 def run(
-    methods: Sequence[Entry] = (),
+    methods: Sequence[Entry] | Mapping[str, Entry] = (),
     profile: str = "smoke",
     *,
     rows: Sequence[str] | None = None,
@@ -113,9 +113,9 @@ def run(
 
     Parameters
     ----------
-    methods : sequence
+    methods : sequence or dict
         Each one ``"package:Class"``, a class, an object with ``values`` and ``sees``, or a policy
-        of rounds (``fedkit.federated.ValuePolicy``).
+        of rounds (``fedkit.federated.ValuePolicy``).  A dict gives them names of your own.
     profile : {"smoke", "laptop", "paper"}
     rows : sequence of str, optional
         The arena's own methods that stand beside them, all by default.

@@ -417,16 +417,16 @@ def _name(given: object) -> str:
     return given if isinstance(given, str) else getattr(given, "__name__", type(given).__name__)
 
 
-def find_method(given: object) -> tuple[str, Method]:
+def find_method(given: object, name: str | None = None) -> tuple[str, Method]:
     """Return a method with its name: a row, ``"package:Class"``, a class, an object or a policy.
 
     A policy that values rounds (``fedkit.federated.ValuePolicy``) may see updates, sizes and
     validation images, unless it declares ``sees`` itself.
     """
-    name = _name(given)
+    name = _name(given) if name is None else name
     if isinstance(given, str):
         if given in METHODS:
-            return given, METHODS[given]
+            return name, METHODS[given]
         if not is_outside(given):
             rows = ", ".join(METHODS)
             raise ValueError(f"method {given!r} is unknown; choose package:Class or one of {rows}")
@@ -445,24 +445,32 @@ def find_method(given: object) -> tuple[str, Method]:
     return name, made
 
 
-def find_methods(given: Sequence[object]) -> tuple[list[tuple[str, Method]], dict[str, str]]:
+def find_methods(
+    given: Sequence[object] | Mapping[str, object],
+) -> tuple[list[tuple[str, Method]], dict[str, str]]:
     """Return the methods that can be found, and a sentence for each one that cannot, by name.
 
     None at all is an error: then nothing goes on, as where the one that is asked for is misspelt.
     """
-    if isinstance(given, str) or not isinstance(given, Sequence):
-        raise ValueError(f"methods is {given!r}; expected a list of them")
+    if isinstance(given, str) or not isinstance(given, Sequence | Mapping):
+        raise ValueError(f"methods is {given!r}; expected a list of them, or a dict by name")
+    by_name = dict(given) if isinstance(given, Mapping) else None
+    if unnamed := [name for name in by_name or () if not isinstance(name, str) or not name]:
+        raise ValueError(f"a method is named {unnamed[0]!r}; expected text")
     found, failures = [], {}
-    for one in given:
+    named = [(_name(one), one) for one in given] if by_name is None else [*by_name.items()]
+    for name, one in named:
         try:
-            found.append(find_method(one))
+            found.append(find_method(one, name))
         except ValueError as error:
-            failures[_name(one)] = " ".join(str(error).split())
+            failures[name] = " ".join(str(error).split())
     if failures and not found:
         raise ValueError("; ".join(failures.values()))
     names = [name for name, _ in found]
     if len(set(names)) < len(names):
-        raise ValueError(f"methods are {names}; each needs a name of its own")
+        raise ValueError(
+            f"methods are {names}; each needs a name of its own: give them as a dict, name: method"
+        )
     return found, failures
 
 

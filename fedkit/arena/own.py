@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -59,7 +59,7 @@ class Compared:
 def compare(
     federation: Federation,
     model: str | Architecture | nn.Module = "mlp-32",
-    methods: Sequence[Entry] | None = None,
+    methods: Sequence[Entry] | Mapping[str, Entry] | None = None,
     *,
     rounds: int = 8,
     participants: int | None = None,
@@ -79,9 +79,9 @@ def compare(
     model : str, Architecture or torch module
         As for ``fk.build``, or what it returns; a module as ``fk.run`` takes it, from its
         parameters on.
-    methods : sequence, optional
+    methods : sequence or dict, optional
         Names of ``fk.arena.METHODS``, or methods as for ``fk.arena.run``; all of the
-        arena's that train nothing anew by default.
+        arena's that train nothing anew by default.  A dict gives them names of your own.
     rounds, participants : int
         Rounds of federated averaging and clients asked in each (everybody by default, at most 14,
         since all coalitions of a round are evaluated).

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -51,6 +52,8 @@ class TabularSpec:
         Places of the columns that keep their levels; the others are continuous.
     uci : int or None
         Number in the UCI repository; None where it is not there.
+    content : str
+        :attr:`Tabular.content` of the table in `files`, by which what was fetched is told.
     get : str
         How to get it where `uci` is None.
     """
@@ -65,6 +68,7 @@ class TabularSpec:
     dropped: tuple[str, ...] = ()
     discrete: Sequence[int] = ()
     uci: int | None = None
+    content: str = ""
     get: str = ""
 
 
@@ -75,11 +79,13 @@ TABLES: dict[str, TabularSpec] = {
     "parkinsons": TabularSpec(
         "Parkinsons, measures of voice", 22, (48, 147), "Little et al. 2007", "3f1ce991bd240cbb",
         files=("uci/parkinsons.data",), label="status", dropped=("name",), uci=174,
+        content="cd542aa88e7898e1",
     ),
     "spect": TabularSpec(
         "SPECT, heart images, binary features", 22, (55, 212), "Kurgan et al. 2001",
         "5c518ca5b5576833",
         files=("uci/SPECT.train", "uci/SPECT.test"), label=0, discrete=range(22), uci=95,
+        content="d616e466b0ef2c01",
     ),
     "breast": TabularSpec(
         "Breast cancer Wisconsin, cell nuclei", 30, (212, 357), "Mangasarian et al. 1995",
@@ -96,7 +102,8 @@ TABLES: dict[str, TabularSpec] = {
         "Default of credit card clients", 23, (23_364, 6_636), "Yeh and Lien 2009",
         "59ffef19b83b06bc",
         files=("uci/UCI_Credit_Card.csv",), label="default.payment.next.month", dropped=("ID",),
-        discrete=(1, 2, 3, *range(5, 11)), uci=350,  # sex, education, marriage, six of repayment
+        discrete=(1, 2, 3, *range(5, 11)),  # sex, education, marriage, six of repayment
+        uci=350, content="271d8aed3427955e",
     ),
 }  # fmt: skip
 """The tables that can be loaded, by name."""
@@ -137,6 +144,17 @@ class Tabular:
         digest.update(self.y.tobytes())
         return digest.hexdigest()[:16]
 
+    @cached_property
+    def content(self) -> str:
+        """Digest of each column's values with their labels, in any order of rows and columns.
+
+        It has 16 digits.  Values of one column that change places within a class are not seen.
+        """
+        ordered = (column[np.lexsort((column, self.y))] + 0.0 for column in self.x.T)
+        digests = sorted(hashlib.sha256(column.tobytes()).hexdigest() for column in ordered)
+        of_labels = ",".join(map(str, np.bincount(self.y)))
+        return hashlib.sha256(" ".join([of_labels, *digests]).encode()).hexdigest()[:16]
+
 
 def _spec(name: str) -> TabularSpec:
     return TABLES[choice("name", name, TABLES)]
@@ -176,8 +194,9 @@ def load_table(
         The data folder; by default ``FEDKIT_DATA``, else the user's cache folder.
     verify : bool
         Compare the values and labels with the table's fingerprint.  Switch it off only for files
-        that you changed on purpose; Table 2 must fit all the same.  What :func:`get_table` fetched
-        has none, as its rows and columns may stand in another order.
+        that you changed on purpose; Table 2 must fit all the same.  Of what :func:`get_table`
+        fetched, whose rows and columns may stand in another order, the content is compared, and
+        another one is warned of.
 
     Raises
     ------
@@ -219,7 +238,14 @@ def load_table(
         x = features.to_numpy(dtype=np.float64)
     except ValueError as error:
         raise damaged(source, "numbers in every column of features", error) from error
-    return _build(name, x, frame[label].to_numpy(), columns, source, expected)
+    table = _build(name, x, frame[label].to_numpy(), columns, source, expected)
+    if files != spec.files and verify and table.content != spec.content:
+        warnings.warn(
+            f"{source} holds other values than the copy of {name!r} that the book's records were "
+            "made with: of the same size and classes, yet results may differ",
+            stacklevel=2,
+        )
+    return table
 
 
 def _build(

@@ -119,6 +119,9 @@ def classifier(name: str, module: nn.Module, x: Tensor, device: torch.device) ->
             f"{name} has frozen parameters ({', '.join(frozen)}), and clients train all: "
             "pass the part that is trained, with the outputs of the rest as data"
         )
+    wrong = [part for part, p in module.named_parameters() if not p.isfinite().all()]
+    if wrong:
+        raise ValueError(f"{name} has a NaN or an infinity in its parameters ({', '.join(wrong)})")
     made, outputs = of_module(module, x, device)
     if outputs.dim() != 2:
         raise ValueError(

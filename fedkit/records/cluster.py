@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import socket
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -23,6 +24,7 @@ from fedkit.records.store import Result, Store
 __all__ = ["run_on_ray"]
 
 _RETRIES = 3  # of a cell whose worker died
+_ANSWERS = 10.0  # seconds until a head node must have answered
 _LOCKS = 500  # files that the driver holds open; a process may often have 1024
 
 
@@ -53,7 +55,7 @@ def run_on_ray(
     Raises
     ------
     ValueError
-        If no node of the cluster has what a cell takes.
+        If nothing listens at the address, or no node of the cluster has what a cell takes.
 
     Notes
     -----
@@ -146,6 +148,17 @@ def _room(ray: Any, cores: int, gpus: float) -> int:
     return room
 
 
+def _listening(address: str) -> None:
+    """Refuse a host and port at which nothing answers: Ray itself would wait for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host or not port.isdecimal():
+        return  # "auto" and the like, which Ray tells at once
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _ANSWERS).close()
+    except (OSError, OverflowError) as error:
+        raise ValueError(f"nothing answers at the Ray address {address!r}: {error}") from error
+
+
 @contextmanager
 def _connected(ray: Any, address: str | None) -> Iterator[None]:
     """Connect to a cluster, or start Ray here and stop it again; use what is connected already."""
@@ -155,6 +168,8 @@ def _connected(ray: Any, address: str | None) -> Iterator[None]:
     # no statistics for others, and no tip on what a task without a GPU sees of one
     for name in ("RAY_USAGE_STATS_ENABLED", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"):
         os.environ.setdefault(name, "0")
+    if address:
+        _listening(address)
     options: dict[str, Any] = {} if address else {"include_dashboard": False}
     ray.init(address or "local", log_to_driver=False, logging_level="error", **options)
     try:

@@ -284,7 +284,8 @@ class Store:
         Where two records hold the same seed of the same setting (blocks of seeds that overlap),
         the fresh record counts, of two the one with more seeds, so nothing counts twice.
 
-        The columns are profile, paper, experiment, key, the settings, seed, metric, value.
+        The columns are profile, paper, experiment, key, the settings, seed, metric, value.  The
+        table is empty where there is no record of this name; ``fedkit list`` says what there is.
         """
 
         def rows(result: Mapping[str, Any]) -> list[tuple[Any, ...]]:
