@@ -12,7 +12,8 @@ import torch
 from toyrecords import cell, compute
 
 from fedkit.estimators.base import MeanAccumulator
-from fedkit.papers.audit import audit, choose
+from fedkit.papers import audit as audit_module
+from fedkit.papers.audit import audit, choose, saved
 from fedkit.papers.registry import Experiment, all_experiments, get
 from fedkit.records import Cell, Store, golden, run_cells
 from fedkit.records.golden import GoldenRun, Tiny, differences, golden_runs, is_timing
@@ -39,6 +40,14 @@ def test_a_gpu_gives_the_numbers_of_a_cpu(name: str) -> None:
 def test_every_file_is_declared() -> None:
     there = {p.relative_to(golden.folder()).as_posix() for p in golden.folder().glob("*/*.json")}
     assert there == {f"{name}.json" for name in RUNS}
+
+
+def test_no_golden_run_stands_for_another() -> None:
+    """A run whose numbers are another's cannot see that what it is named for is switched off."""
+    seen: dict[tuple[str, str], str] = {}
+    for name, run in RUNS.items():
+        numbers = json.dumps(golden._stored(run.paper, run.name)["numbers"], sort_keys=True)
+        assert seen.setdefault((run.paper, numbers), name) == name
 
 
 def test_every_experiment_is_guarded() -> None:
@@ -137,6 +146,24 @@ def test_more_numbers_of_the_same_run_leave_its_records_fresh(toy, tmp_path):
     assert replace(toy, tiny=replace(TINY, more=lambda *_: {"z": 0.0})).accept("the sign") == 2
 
 
+def test_a_second_run_feels_what_the_first_does_not(toy, monkeypatch):
+    def run(cell: Cell, device: object, progress: bool) -> list[dict[str, object]]:
+        reached = cell.settings.get("tolerance", 0.1) > 1
+        metrics = {"x": 3.0 if reached and FACTOR[0] < 0 else 1.0}
+        return [{"seed": 0, "metrics": metrics}]
+
+    blind = replace(toy, tiny=replace(TINY, run=run, slack={"metrics.x": 0.5}))
+    felt = replace(blind, tiny=replace(blind.tiny, felt={"run.*": {"tolerance": 2.0}}))
+    assert blind.accept("first") == 1
+    assert felt.check() == ["felt.metrics.x is new"]
+    assert felt.accept("with a tolerance that is reached") == 1
+    FACTOR[0] = -1.0
+    assert not any("metrics.x was" in told for told in blind.check())
+    assert felt.check() == ["felt.metrics.x was 1.0 and is 3.0 (1 of 1 differ)"]
+    other = replace(felt, name="walk.a")
+    assert set(other.measure()) == {"metrics.x"}
+
+
 def test_which_runs_answer_for_a_cell() -> None:
     names = TINY.runs({"method": "b", "kind": 3, "rounds": 100})
     assert names == {
@@ -184,3 +211,18 @@ def test_the_audit_finds_what_differs(tmp_path: Path) -> None:
 
     assert audit(records[0], 0, Experiment("toy", "t", "", list, missing)).verdict == "data missing"
     assert len(choose(records, 2, np.random.default_rng(0))) == 2
+
+
+def test_an_audit_is_forgotten_once_its_record_holds_other_numbers(tmp_path: Path) -> None:
+    store, c = Store(tmp_path), cell("a", seeds=(0, 1))
+    run_cells([c], compute, store, progress=False)
+    same = Experiment("toy", "table1", "", list, lambda c, d, p: compute(c))
+    for seed in c.seeds:
+        audit_module._save(store, audit(store.load(c), seed, same))
+    assert [row["seed"] for row in saved(store)] == [0, 1]
+    later = [dict(r) for r in compute(c)]
+    later[1]["metrics"] = {k: v + 1.0 for k, v in later[1]["metrics"].items()}
+    store.save(c, later)
+    assert [row["seed"] for row in saved(store)] == [0]
+    store.path(c).unlink()
+    assert saved(store) == []

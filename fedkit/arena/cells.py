@@ -211,6 +211,7 @@ TRUTHS = Tiny("truths", run_truths, asdict(_TINY), switches=_switches(), slack=_
 ROWS = Tiny(
     "methods", _guarded, {"method": "exact", **asdict(_TINY)}, by="method",
     switches=_switches(method="exact"), slack=_SLACK, more=_by_loss,
+    felt={"methods.size": {"scenario": "sizes"}},  # elsewhere all have as much
 )  # fmt: skip
 
 

@@ -5,6 +5,7 @@ A golden run is small, so it cannot see what depends on size: chunks, truncation
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 from collections.abc import Iterator, Sequence
@@ -44,6 +45,9 @@ class Audited:
         Name of that number; "equal", "different", or "data missing".
     stale : bool
         Whether the record is older than a golden run, so that a difference is expected.
+    record : str
+        Digest of what the record held of that seed; once it holds other numbers, the audit says
+        nothing of it.
     """
 
     cell: str
@@ -54,6 +58,7 @@ class Audited:
     verdict: str
     seconds: float
     stale: bool
+    record: str
 
 
 def choose(records: Sequence[Record], k: int, rng: np.random.Generator) -> list[tuple[Record, int]]:
@@ -93,6 +98,12 @@ def compare(then: dict[str, Any], now: dict[str, Any]) -> tuple[int, float, str]
     return len(old), worst, where
 
 
+def _digest(result: dict[str, Any]) -> str:
+    """Tell what can be compared of a seed's result."""
+    text = json.dumps(_numbers(result), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
 def audit(record: Record, seed: int, experiment: Experiment | None = None) -> Audited:
     """Run one seed of a recorded cell again, on the CPU, and compare it with the record.
 
@@ -102,15 +113,16 @@ def audit(record: Record, seed: int, experiment: Experiment | None = None) -> Au
     run = (experiment or get(cell.paper, cell.experiment)).run
     name = f"{cell.profile}/{cell.paper}/{cell.experiment}/{cell.key}"
     then = next(r for r in record.results if r["seed"] == seed)
+    held = _digest(then)
     start, stale = time.perf_counter(), bool(record.stale())
     try:
         now = dict(run(replace(cell, seeds=(seed,)), "cpu", False)[0])
     except FileNotFoundError as error:
-        return Audited(name, seed, 0, float("nan"), str(error), "data missing", 0.0, stale)
+        return Audited(name, seed, 0, float("nan"), str(error), "data missing", 0.0, stale, held)
     seconds = round(time.perf_counter() - start, 1)
     compared, difference, worst = compare(then, now)
     verdict = "equal" if difference <= TOLERANCE else "different"
-    return Audited(name, seed, compared, difference, worst, verdict, seconds, stale)
+    return Audited(name, seed, compared, difference, worst, verdict, seconds, stale, held)
 
 
 def audited(
@@ -134,7 +146,7 @@ def audited(
         Settings, as for :func:`fedkit.papers.registry.keep`.
     save : bool
         Add each to ``audit.json`` of the store, in the place of an older one of the same cell and
-        seed.
+        seed, and of those whose records were made anew since.
     """
     if k < 1:
         raise ValueError(f"--cells is {k}; at least one cell is audited")
@@ -167,6 +179,14 @@ def _save(store: Store, row: Audited) -> None:
 
 
 def saved(store: Store) -> list[dict[str, Any]]:
-    """Return the rows of ``audit.json``; none where there is no such file."""
+    """Return the rows of ``audit.json`` whose records hold what they held then."""
     path = store.root / "audit.json"
-    return list(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else []
+    rows = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
+    return [row for row in rows if row["record"] == _held(store, row["cell"], row["seed"])]
+
+
+def _held(store: Store, cell: str, seed: int) -> str:
+    """Return the digest of a seed of a record as it is; empty where it is gone."""
+    path = store.root / f"{cell}.json"
+    results = store.read(path).results if path.is_file() else ()
+    return next((_digest(result) for result in results if result["seed"] == seed), "")

@@ -84,12 +84,26 @@ def lockstep(
     rows: Strategy,
     plan: Plan,
     seeds: Sequence[int],
+    *,
+    remembered: list[Any] | None = None,
     **options: Any,
 ) -> History:
-    """Run federations with the network of their setting, one per seed, in lockstep."""
+    """Run federations with the network of their setting, one per seed, in lockstep.
+
+    `remembered` collects what the server keeps of all clients after each round; `options` are those
+    of :func:`fedkit.federated.rounds.run`.
+    """
     from fedkit.federated.rounds import run  # imports torch, which no table needs
     from fedkit.learning.architectures import build
 
+    if remembered is not None:
+        keep, kept = rows.remember, remembered
+
+        def remember(clients: Any, ids: Any, valuation: Any) -> None:
+            keep(clients, ids, valuation)
+            kept.append(clients.values.copy())
+
+        rows = replace(rows, remember=remember)
     network = build(s.model, federations[0].input_shape, federations[0].n_classes)
     return run(federations, network, rows, plan, seeds, **options)
 
@@ -174,8 +188,9 @@ def tracer(
 
     def more(cell: Cell, device: Any) -> Mapping[str, Any]:
         s = kind.of(cell)
-        made = [federation(s, seed) for seed in cell.seeds]
-        return trace(simulate(s, made, cell.seeds, device=device))
+        made, remembered = [federation(s, seed) for seed in cell.seeds], list[Any]()
+        history = simulate(s, made, cell.seeds, device=device, remembered=remembered)
+        return trace(history, remembered)
 
     return more
 

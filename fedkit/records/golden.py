@@ -37,6 +37,7 @@ __all__ = [
 # processor.
 _RELATIVE, _ABSOLUTE, _ZERO = 1e-3, 1e-4, 1e-12
 
+_FELT = "felt."  # before the names of numbers of a second run
 _TIMING = re.compile(r"(^|[._])(\w*seconds|testing)([._]|$)")
 Numbers = dict[str, Any]
 
@@ -77,6 +78,9 @@ class Tiny:
     more : callable, optional
         ``more(cell, device)`` returns numbers to compare beside what the run function records,
         such as the final model, where a record holds counts of images only.
+    felt : mapping
+        By name of a golden run, or a pattern: settings of a second small run, in which what the
+        run is named for acts where the first hardly feels it (a tolerance that is reached, say).
     """
 
     name: str
@@ -86,6 +90,7 @@ class Tiny:
     switches: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     slack: Mapping[str, float] = field(default_factory=dict)
     more: Callable[[Cell, Any], Mapping[str, Any]] | None = None
+    felt: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def runs(self, settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         """Return the golden runs that answer for a cell with these settings: name to settings."""
@@ -170,10 +175,11 @@ def _json(value: Any) -> Any:
     return value
 
 
-def trace(history: Any) -> Numbers:
+def trace(history: Any, remembered: Sequence[Any] = ()) -> Numbers:
     """Return what a federated run did: who took part, values, weights, and the final models.
 
-    A model is told by its length and its products with three fixed random directions, so that any
+    `remembered` is what the server kept of every client after each round, which selects later.  A
+    model is told by its length and its products with three fixed random directions, so that any
     change of training or aggregation shows, whatever the accuracy.
     """
     models = history.models.double().cpu().numpy()
@@ -181,6 +187,7 @@ def trace(history: Any) -> Numbers:
     return {
         **{name: [row[name] for row in history.clients] for name in ("client", "value", "weight")},
         "model": [*np.linalg.norm(models, axis=1), *(models @ directions).ravel()],
+        **({"remembered": [*remembered]} if remembered else {}),
     }
 
 
@@ -202,7 +209,8 @@ def differences(
         if len(old) != len(new):
             told.append(f"{name} has {len(new)} entries and had {len(old)}")
             continue
-        allowed = max((v for p, v in (slack or {}).items() if fnmatchcase(name, p)), default=None)
+        plain = name.removeprefix(_FELT)
+        allowed = max((v for p, v in (slack or {}).items() if fnmatchcase(plain, p)), default=None)
         largest = max((abs(x) for x in old if _finite(x)), default=0.0)
         floor = max(_ABSOLUTE * (min(largest, 1.0) if len(old) == 1 else largest), _ZERO)
         pairs = zip(old, new, strict=True)
@@ -246,7 +254,15 @@ class GoldenRun:
 
     def measure(self, device: object = "cpu") -> Numbers:
         """Run it and return its numbers; those committed are a CPU's."""
-        cell = Cell("smoke", self.paper, self.tiny.name, self.settings, (0,))
+        numbers = self._measured(self.settings, device)
+        for pattern, changes in self.tiny.felt.items():
+            if fnmatchcase(self.name, pattern):
+                again = self._measured({**self.settings, **changes}, device)
+                numbers |= {f"{_FELT}{name}": value for name, value in again.items()}
+        return numbers
+
+    def _measured(self, settings: Mapping[str, Any], device: object) -> Numbers:
+        cell = Cell("smoke", self.paper, self.tiny.name, settings, (0,))
         numbers = numbers_of(self.tiny.run(cell, device, False)[0])
         more = self.tiny.more(cell, device) if self.tiny.more is not None else {}
         return {**numbers, **{f"more.{name}": _json(value) for name, value in more.items()}}

@@ -420,6 +420,7 @@ def run_five(cell: Cell, device: str | None, progress: bool) -> list[dict[str, A
 
 
 _SLACK = {"metrics.accuracy*": 1.0, "series.accuracy": 1.0, "series.without": 1.0}
+_DISCARDS = {"tolerance": 0.1, "last_tolerance": 0.01, "rounds": 10, "lr": 0.3}
 RUN = Tiny(
     "run",
     run_cell,
@@ -432,6 +433,14 @@ RUN = Tiny(
     },
     slack=_SLACK,
     more=common.tracer(Setting, federation, simulate),
+    felt={
+        "run.fedemd": {"emd_beta": 2.0},
+        "run.fedms": _DISCARDS, "run.fedms-kept": _DISCARDS,
+        # FedAvg asks few clients in four rounds, FedMS everybody in the first
+        "run.owned=*": {"method": "fedms"}, "run.shared=*": {"method": "fedms"},
+        "run.poisoned=*": {"method": "fedms"},
+        "run.estimator=*": {"lr": 0.002},  # rounds that change nothing
+    },
 )  # fmt: skip
 FIVE = Tiny(
     "five",

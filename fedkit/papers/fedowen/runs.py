@@ -232,6 +232,23 @@ def _agreement(
 
 #: the most seeds of a cell
 BLOCK = 5
+
+
+def _traced(cell: Cell, device: Any) -> dict[str, Any]:
+    """What a golden run did, and every client's chance to be selected next."""
+    s, remembered = Setting.of(cell), list[Any]()
+    history = simulate(s, cell.seeds, device=device, remembered=remembered)
+    numbers, rule = trace(history, remembered), strategy(s).select
+    if isinstance(rule, EpsilonGreedy):
+        asked = np.array(numbers["client"]).reshape(s.rounds, -1)
+        counts = np.stack([np.bincount(ids, minlength=s.clients) for ids in asked]).cumsum(axis=0)
+        numbers["chance"] = [
+            rule.probabilities(values, n, t)
+            for t, (values, n) in enumerate(zip(remembered, counts, strict=True), start=1)
+        ]
+    return numbers
+
+
 RUN = Tiny(
     "run",
     run_cell,
@@ -243,7 +260,12 @@ RUN = Tiny(
         "budget_grows": {"method": "fedowen", "levels": 4},
     },
     slack={"metrics.accuracy*": 1.0, "series.accuracy": 1.0},
-    more=lambda cell, device: trace(simulate(Setting.of(cell), cell.seeds, device=device)),
+    more=_traced,
+    felt={
+        "run.fedowen": {"eta": 0.3, "epsilon": 0.0, "confidence": 1.0, "floor": 0.1, "rounds": 5},
+        "run.gtg": {"gtg_eps": 0.3},
+        "run.weighting=*": {"alpha": 0.1, "split": "class"},  # of clients of unequal sizes
+    },
 )  # fmt: skip
 ROUND_ERRORS = Tiny(
     "round-errors", run_round_errors, asdict(replace(TINY, method="uniform", exact_every=3))

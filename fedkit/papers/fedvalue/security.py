@@ -18,9 +18,10 @@ from fedkit.datasets.tabular import find_table
 from fedkit.fedvalue.cmi import mshapley_from_table
 from fedkit.fedvalue.data import VerticalData
 from fedkit.fedvalue.protocol import bounds
-from fedkit.fedvalue.protocol.attacks import ATTACKS, attempt
+from fedkit.fedvalue.protocol.attacks import ATTACKS, View, attempt
 from fedkit.fedvalue.protocol.counting import CountingServer, count_tuples
 from fedkit.fedvalue.protocol.leakage import geometric_noise, measure, suppress, with_decoys
+from fedkit.fedvalue.protocol.messages import Table
 from fedkit.fedvalue.protocol.secure import parties_of
 from fedkit.papers.common import each_seed, experiment
 from fedkit.papers.fedvalue.correlation import correlate, table
@@ -90,15 +91,20 @@ def example(kind: str, people: int, rng: np.random.Generator) -> Codes:
     return x, y, [2 * first + second]
 
 
-@each_seed
-def run_security(cell: Cell, seed: int, device: Any, progress: bool) -> dict[str, Any]:
-    """Attack one protocol many times, on new people each time."""
-    s = Attacked(**cell.settings)
-    options = PROTOCOLS[s.protocol] | {
+def _options(s: Attacked) -> dict[str, Any]:
+    """What the task party of a setting is made with."""
+    return PROTOCOLS[s.protocol] | {
         "duplications": (s.low, s.high),
         "artificial": (s.artificial_low, s.artificial_high),
         "iterations": s.iterations,
     }
+
+
+@each_seed
+def run_security(cell: Cell, seed: int, device: Any, progress: bool) -> dict[str, Any]:
+    """Attack one protocol many times, on new people each time."""
+    s = Attacked(**cell.settings)
+    options = _options(s)
     # the q of least protection: all different where the range has enough
     step = int(s.iterations <= s.high - s.low + 1)
     least = [s.low + step * j for j in range(s.iterations)], [s.artificial_low] * s.iterations
@@ -124,6 +130,24 @@ def run_security(cell: Cell, seed: int, device: Any, progress: bool) -> dict[str
         "share_known": float(np.mean(share)),
     }
     return {"metrics": metrics, "series": {}}
+
+
+def _answers(cell: Cell, device: Any) -> dict[str, Any]:
+    """What the server counted and what it answered in one attack of a golden run."""
+    s = Attacked(**cell.settings)
+    seen: list[list[int]] = []
+
+    def watched(view: View) -> Table:
+        answer = ATTACKS[s.attack](view)
+        # of the task party's tokens and the first data party's, whatever they are
+        pair = np.unique(answer.tokens[:, :2], axis=0, return_inverse=True)[1].ravel()
+        sums = np.bincount(pair, answer.counts, minlength=1).astype(np.int64)
+        seen.append([int(view.counts.sum()), int(sums.sum()), int(sums @ sums), len(sums)])
+        return answer
+
+    people = example(s.data, s.people, Streams(0).child("security").generator("people", 0))
+    attempt(watched, people, seed=0, **_options(s))
+    return {"answers": seen}
 
 
 # ------------------------------------------------------------------- leaks
@@ -335,7 +359,8 @@ experiment(
     "fedvalue", "security", "Cheating servers (Proposition 2)", _security, _seeds,
     Tiny(
         "security", run_security, asdict(Attacked("hardened", "best bet", trials=4, people=60)),
-        by="attack", switches={"protocol": {}, "data": {"attack": "weak cells"}},
+        by="attack", switches={"protocol": {}, "data": {"attack": "weak cells"}}, more=_answers,
+        felt={"security.scaled": {"protocol": "printed"}},  # where counts are more than one
     ),
 )  # fmt: skip
 experiment(
