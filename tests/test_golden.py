@@ -190,14 +190,18 @@ def test_tolerances() -> None:
 # ------------------------------------------------------------------------------ the audit
 
 
-def test_the_audit_finds_what_differs(tmp_path: Path) -> None:
+def test_the_audit_finds_what_differs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in audit_module.KERNELS:
+        monkeypatch.delenv(name, raising=False)
     store = Store(tmp_path)
     cells = [cell(m, seeds=(0, 1)) for m in "abc"]
     run_cells(cells, compute, store, progress=False)
     records = store.records()
     same = Experiment("toy", "table1", "", list, lambda c, d, p: compute(c))
     row = audit(records[0], 1, same)
-    assert (row.verdict, row.difference, row.seed) == ("equal", 0.0, 1)
+    assert (row.verdict, row.difference, row.seed, row.kernels) == ("equal", 0.0, 1, "")
+    monkeypatch.setenv("ATEN_CPU_CAPABILITY", "avx2")
+    assert audit(records[0], 1, same).kernels == "ATEN_CPU_CAPABILITY=avx2"
 
     def other(c: Cell, device: object, progress: bool) -> list[dict[str, object]]:
         return [{**r, "metrics": {k: 1.1 * v for k, v in r["metrics"].items()}} for r in compute(c)]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -23,10 +24,16 @@ from fedkit.records.manifest import commit, lock_hash
 from fedkit.records.methods import is_outside
 from fedkit.records.store import Record, Store
 
-__all__ = ["TOLERANCE", "Audited", "audit", "audited", "choose", "compare", "saved"]
+__all__ = ["KERNELS", "TOLERANCE", "Audited", "audit", "audited", "choose", "compare", "saved"]
 
 TOLERANCE = 1e-3
 """Largest relative difference at which a cell counts as equal."""
+
+
+KERNELS = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "MKL_CBWR", "OPENBLAS_CORETYPE")
+"""Environment variables that give a processor the kernels of an older one: training amplifies last
+digits, so a cell that is different may be equal with the kernels of the processor it was made on.
+"""
 
 
 @dataclass(frozen=True)
@@ -48,6 +55,8 @@ class Audited:
     record : str
         Digest of what the record held of that seed; once it holds other numbers, the audit says
         nothing of it.
+    kernels : str
+        The variables that :data:`KERNELS` names, where they are set; empty for the processor's own.
     """
 
     cell: str
@@ -59,6 +68,7 @@ class Audited:
     seconds: float
     stale: bool
     record: str
+    kernels: str = ""
 
 
 def choose(records: Sequence[Record], k: int, rng: np.random.Generator) -> list[tuple[Record, int]]:
@@ -114,15 +124,18 @@ def audit(record: Record, seed: int, experiment: Experiment | None = None) -> Au
     name = f"{cell.profile}/{cell.paper}/{cell.experiment}/{cell.key}"
     then = next(r for r in record.results if r["seed"] == seed)
     held = _digest(then)
+    kernels = " ".join(f"{name}={os.environ[name]}" for name in KERNELS if name in os.environ)
     start, stale = time.perf_counter(), bool(record.stale())
     try:
         now = dict(run(replace(cell, seeds=(seed,)), "cpu", False)[0])
     except FileNotFoundError as error:
-        return Audited(name, seed, 0, float("nan"), str(error), "data missing", 0.0, stale, held)
+        return Audited(
+            name, seed, 0, float("nan"), str(error), "data missing", 0.0, stale, held, kernels
+        )
     seconds = round(time.perf_counter() - start, 1)
     compared, difference, worst = compare(then, now)
     verdict = "equal" if difference <= TOLERANCE else "different"
-    return Audited(name, seed, compared, difference, worst, verdict, seconds, stale, held)
+    return Audited(name, seed, compared, difference, worst, verdict, seconds, stale, held, kernels)
 
 
 def audited(
