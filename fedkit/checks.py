@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 __all__ = [
-    "choice", "flag", "function", "having", "one_line", "plain_array", "real", "vector", "whole",
+    "brief", "choice", "flag", "function", "having", "one_line", "plain_array", "real", "vector",
+    "whole",
 ]  # fmt: skip
 
 C = TypeVar("C", bound=type)
@@ -127,14 +128,15 @@ def one_line(kind: C) -> C:
     """Let a dataclass print itself in one line: arrays by type and shape, collections by number."""
 
     def told(self: Any) -> str:
-        parts = [f"{f.name}={_brief(getattr(self, f.name))}" for f in fields(self) if f.repr]
+        parts = [f"{f.name}={brief(getattr(self, f.name))}" for f in fields(self) if f.repr]
         return f"{type(self).__name__}({', '.join(parts)})"
 
     kind.__repr__ = told  # type: ignore[method-assign,assignment]
     return kind
 
 
-def _brief(value: Any) -> str:
+def brief(value: Any) -> str:
+    """Return a value in one line: arrays by type and shape, what is long by its kind and number."""
     kind, shape = type(value).__name__, getattr(value, "shape", None)
     if isinstance(shape, tuple):  # an array, a tensor or a frame
         if hasattr(value, "tolist") and len(shape) < 2 and math.prod(shape) <= _FEW:
@@ -146,7 +148,10 @@ def _brief(value: Any) -> str:
         return f"{dtype}[{', '.join(map(str, shape))}]"
     if isinstance(value, dict | list | tuple):
         text = repr(value) if len(value) <= _FEW else ""
-        return text if 0 < len(text) <= 80 and "\n" not in text else f"{kind} of {len(value)}"
+        if 0 < len(text) <= 80 and "\n" not in text:
+            return text
+        names = ", ".join(map(str, value)) if text and isinstance(value, dict) else ""
+        return f"{kind} of {len(value)}" + (f" ({names})" if 0 < len(names) <= 80 else "")
     return " ".join(_shown(value).split())
 
 

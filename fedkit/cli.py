@@ -43,6 +43,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.suggest_commands = False  # click does; earlier versions of typer know no such argument
 
 
 def _one_of(name: str, *options: str) -> Callable[[str], str]:
@@ -436,6 +437,7 @@ def arena(
     Methods from outside run here with any engine: a cluster need not have them.
     """
     from fedkit.arena import METHODS, SCENARIOS, run, submit
+    from fedkit.arena.methods import find_methods
 
     if engine == "here" and address is not None:
         raise ValueError(f"address {address!r} is of a Ray cluster; add --engine ray")
@@ -453,6 +455,8 @@ def arena(
         choice("scenario", name, SCENARIOS)
     for name in rows:
         choice("against", name, METHODS)
+    sys.path.insert(0, os.getcwd())  # the method may lie in the current folder
+    find_methods(entered)  # where none can be found nothing is computed
     if engine != "here":
         for item in (get("arena", "truths"), get("arena", "methods")):
             cells = [
@@ -464,7 +468,6 @@ def arena(
             _report(item.execute(
                 cells, store, device="cpu", on_error="continue", engine=engine, address=address,
             ))  # fmt: skip
-    sys.path.insert(0, os.getcwd())  # the method may lie in the current folder
     typer.echo(
         f"{len(rows) + len(entered)} rows, profile {profile}; what has no record is computed first",
         err=True,  # the bars are seen in a terminal alone

@@ -16,7 +16,7 @@ pytest.importorskip("sklearn")
 
 import fedkit as fk
 from fedkit.arena import cells, measures
-from fedkit.arena.federations import SCENARIOS, TRICKS, Scenario, plant
+from fedkit.arena.federations import OWN, SCENARIOS, TRICKS, Scenario, plant
 from fedkit.arena.measures import agreement, measure, measure_all, ranking, summary
 from fedkit.arena.methods import METHODS, MethodError, PeekError, View, find_method, play
 from fedkit.arena.truths import World, accuracy_and_loss, world
@@ -446,7 +446,8 @@ def test_who_cannot_be_found_is_out_and_an_error_where_there_is_nobody_else() ->
     assert list(found.board().index) == ["size", "Backwards"]
     with pytest.raises(ValueError, match="'nowhere:X' cannot be imported"):
         fk.arena.run(["nowhere:X"], **options)
-    both = fk.arena.compare(own_federation(), "mlp-8", methods=["nobody", "size"], rounds=2)
+    with pytest.warns(UserWarning, match="^method 'nobody' is unknown"):
+        both = fk.arena.compare(own_federation(), "mlp-8", methods=["nobody", "size"], rounds=2)
     assert list(both.values.index) == ["size"]
     assert "is unknown" in both.failures["nobody"]
 
@@ -766,6 +767,22 @@ def unfinished():
     return model
 
 
+def normed(mean=0.0):
+    """A module that takes rows, and flattens nothing."""
+    model = torch.nn.Sequential(torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 2))
+    model[0].running_mean.fill_(mean)
+    return model
+
+
+def columns(n_classes=None, validation=True):
+    """A federation made of tables of four columns."""
+    rng = np.random.default_rng(0)
+    held = [(rng.normal(size=(30, 4)), rng.integers(0, 2, 30)) for _ in range(5)]
+    return fk.federation_from_arrays(
+        held[:3], held[3], held[4] if validation else None, n_classes=n_classes
+    )
+
+
 @dataclass(frozen=True)
 class Proportional:
     """A multiple of the clients' sizes."""
@@ -779,9 +796,11 @@ class Proportional:
 
 def test_methods_can_be_compared_on_a_federation_of_ones_own() -> None:
     mine = own_federation()
-    found = fk.arena.compare(
-        mine, "mlp-8", methods=["exact-loss", "loo-loss", "size", Nan], rounds=3, retraining=True
-    )
+    methods = ["exact-loss", "loo-loss", "size", Nan]
+    with pytest.warns(UserWarning, match="^Nan returned") as caught:
+        found = fk.arena.compare(mine, "mlp-8", methods=methods, rounds=3, retraining=True)
+    assert [str(one.message) for one in caught] == [*found.failures.values()]
+    assert "(Nan)" in repr(found) or found.failures["Nan"] in repr(found)
     assert list(found.values.index) == ["exact-loss", "loo-loss", "size"]
     assert list(found.values) == [f"client {i}" for i in range(4)]
     assert set(found.failures) == {"Nan"}
@@ -798,7 +817,42 @@ def test_methods_can_be_compared_on_a_federation_of_ones_own() -> None:
         ), [0], device="cpu",
     ).contributions()  # fmt: skip
     assert v.values.ravel() / 3 == pytest.approx(found.values.loc["exact-loss"], rel=1e-4)
-    assert set(np.diag(found.agreement)) == {1.0, 0.0}  # equal sizes say nothing
+    assert found.agreement["size"].isna().all()  # equal sizes say nothing
+    assert list(np.diag(found.agreement)[:2]) == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("n_classes", [3, 5])
+def test_a_class_without_an_image_stops_only_who_asks_for_its_accuracy(n_classes) -> None:
+    methods = ["loo-loss", "exact", "ms-mr", "ms-gtg", "fedtsv", "cgsv"]
+    fed = columns(n_classes)
+    with pytest.warns(UserWarning, match="ms-.* have no validation image") as caught:
+        found = fk.arena.compare(fed, "mlp-4", methods=methods, rounds=2, lr=1.0)
+    assert len(caught) == 2
+    assert list(found.failures) == ["ms-mr", "ms-gtg"]
+    assert "failures=dict of 2 (ms-mr, ms-gtg)" in repr(found)
+    arch = fk.build("mlp-4", fed.input_shape, n_classes)
+    own = replace(plant(small("sizes"), 0), federation=fed, architecture=arch)
+    w = World(small(OWN, clients=3, participants=3, rounds=2, lr=1.0), 0, own)
+    for r, table in zip(w.rounds, w.tables("accuracy"), strict=True):
+        assert table.values == pytest.approx(fk.games.tabulate(r.game()).values, abs=1e-12)
+
+
+def test_without_validation_data_methods_that_need_none_are_compared() -> None:
+    fed = columns(validation=False)
+    with pytest.warns(UserWarning, match="loo-loss asks for validation data, and .* has none"):
+        found = fk.arena.compare(fed, "mlp-4", methods=["loo-loss", "cgsv"], rounds=2)
+    assert list(found.values.index) == ["cgsv"]
+    assert found.measures.rounds.isna().all()
+
+
+def test_a_module_takes_columns_as_rows() -> None:
+    flat = torch.nn.Sequential(torch.nn.Flatten(), *normed())
+    flat.register_buffer("mask", torch.full((4,), -torch.inf))  # an infinity may be meant
+    assert not fk.arena.compare(columns(), flat, methods=["loo-loss"], rounds=1).failures
+    wrong = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(5, 2))
+    with pytest.raises(ValueError, match="shapes cannot be multiplied") as caught:
+        fk.arena.compare(columns(), wrong)
+    assert "Flatten()" not in str(caught.value)
 
 
 def test_a_module_is_compared_from_its_own_parameters_on() -> None:
@@ -838,6 +892,8 @@ def test_two_objects_of_one_class_are_compared_by_names_of_ones_own() -> None:
         ({"participants": 5}, "participants"),
         ({"methods": ["size", "size"]}, "a name of its own"),
         ({"methods": ["nobody"]}, "nobody"),
+        ({"methods": []}, r"methods is \[\]; expected at least one"),
+        ({"methods": {}}, "expected at least one"),
         ({"methods": {1: "size"}}, "named 1; expected text"),
         ({"methods": 3}, "expected a list"),
         ({"methods": "cgsv"}, "expected a list"),
@@ -847,10 +903,15 @@ def test_two_objects_of_one_class_are_compared_by_names_of_ones_own() -> None:
         ({"model": torch.nn.Linear(4, 4).requires_grad_(False)}, "model has frozen parameters"),
         ({"model": unfinished()}, r"a NaN or an infinity in its parameters \(1.bias\)"),
         ({"model": torch.nn.Linear(4, 4)}, r"Linear gives outputs of shape \(2, 1, 4, 4\)"),
+        ({"model": torch.nn.Linear(4, 2), "federation": columns()},
+         r"\(2, 1, 1, 2\); .* arrive as \[N, 1, 1, 4\]: begin with torch.nn.Flatten\(\)$"),
+        ({"model": normed(), "federation": columns()},
+         r"expected 2D or 3D input .*: begin with torch.nn.Flatten\(\)$"),
+        ({"model": normed(torch.nan)}, r"NaN in its buffers \(0.running_mean\)"),
         ({"retraining": "yes"}, "retraining"),
         ({"federation": own_federation(15)}, "participants must be at most 14"),
     ],
-)
+)  # fmt: skip
 def test_a_comparison_refuses_what_it_cannot_do(change, says) -> None:
     with pytest.raises(ValueError, match=says):
         fk.arena.compare(**{"federation": own_federation(), "model": "mlp-8", **change})

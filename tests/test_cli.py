@@ -163,6 +163,7 @@ def test_seeds_only_and_dry_run(store, fedkit) -> None:
         (["run", "toy", "--only", "key=123"], "no cell has key '123'; key is one of"),
         (["audit", "--paper", "toy", "--experiment", "x"], "no record of toy x at profile paper"),
         (["audit", "--paper", "toy"], "no record of toy at profile paper to audit"),
+        (["arena", "--method", "nope:Mine"], "method 'nope:Mine' cannot be imported"),
         (["arena", "--against", ""], "nothing to run: give --method or --against"),
         (
             ["arena", "--against", "random", "--commit", "a1"],
@@ -207,6 +208,7 @@ def test_cells_are_selected_by_their_settings(store: Store) -> None:
 
 def test_unknown_commands_and_options(store, fedkit) -> None:
     assert fedkit("dance")[0] == 2
+    assert fedkit("compar")[2].count("Did you mean") == 1
     code, _, err = fedkit("run", "toy", "--sede", "1")
     assert code == 2
     assert "--sede" in err

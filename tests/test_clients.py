@@ -135,27 +135,40 @@ def test_what_cannot_be_trained_on_is_refused(clients, says):
 
 
 @pytest.mark.parametrize(
-    "dealt",
+    ("dealt", "told"),
     [
-        lambda n: [np.arange(n) % 3 == i for i in range(3)],
-        lambda n: np.array_split(np.arange(n), 2),
-        lambda n: [np.arange(9)] * 3,
-        lambda n: np.array_split(np.arange(n) - 1, 3),
-        lambda n: np.array_split(np.arange(n) + 1, 3),
-        lambda n: np.array_split(np.arange(n) / 2, 3),
-        lambda n: None,
+        (lambda n: [np.arange(n) % 3 == i for i in range(3)], "masks .np.flatnonzero .*"),
+        (lambda n: np.array_split(np.arange(n), 2), "2 parts"),
+        (lambda n: [np.arange(9)] * 3, "the position 0 twice"),
+        (lambda n: np.array_split(np.arange(n) - 1, 3), "the position -1"),
+        (lambda n: np.array_split(np.arange(n) + 1, 3), r"the position \d+"),
+        (lambda n: np.array_split(np.arange(n) / 2, 3), r"float64\[\d+\]"),
+        (lambda n: [np.eye(3, dtype=int)] * 3, r"int64\[3, 3\]"),
+        (lambda n: None, "0 parts"),
     ],
-    ids=["masks", "too few", "twice", "negative", "beyond", "fractions", "nothing"],
+    ids=["masks", "too few", "twice", "negative", "beyond", "fractions", "axes", "nothing"],
 )
-def test_what_an_own_partitioner_deals_is_a_partition(digits, dealt):
+def test_what_an_own_partitioner_deals_is_a_partition(digits, dealt, told):
     class Mine:
         def split(self, y, n_clients, rng):
             return dealt(len(y))
 
-    with pytest.raises(ValueError, match=r"^Mine dealt .* expected 3 vectors of positions"):
+    with pytest.raises(ValueError, match=rf"^Mine dealt {told}; expected 3 vectors of positions"):
         make_federation(digits, 3, Mine(), 0)
     dealt = lambda n: [[0, 2], [], [1]]  # noqa: E731 - lists will do
     assert make_federation(digits, 3, Mine(), 0).sizes.tolist() == [2, 0, 1]
+
+
+def test_a_sentence_shows_no_whole_array():
+    with pytest.raises(ValueError, match=r"^clients is dict of 1 \(a\); expected a list of"):
+        fk.federation_from_arrays({"a": pair(300, 0)}, pair(3, 1))
+    made = fk.federation_from_arrays([pair(7, 0)], pair(6, 3), pair(4, 4))
+    policies = fk.UniformSelection(), fk.SizeAsValue(), fk.SizeWeighted()
+    rest = fk.build("mlp-2", (1, 1, 4), 2), fk.Strategy(*policies), fk.Plan(1, 1, fk.LocalSGD(0.1))
+    for given, told in ((made, "is Federation"), ([made, 3], "holds 3;")):
+        with pytest.raises(ValueError, match=f"^federations {told}.* a list of feder") as caught:
+            fk.run(given, *rest, [0])
+        assert len(str(caught.value)) < 150
 
 
 def test_a_data_frame_of_numbers_and_truth_values_is_numbers():

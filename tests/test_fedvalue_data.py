@@ -274,6 +274,15 @@ def test_a_label_that_can_hardly_be_meant_is_warned_of():
         VerticalData(None, np.arange(5), [np.arange(5)])
 
 
+def test_a_column_without_a_value_is_warned_of():
+    y, none = [0, 1, 0], np.full(3, np.nan)
+    with pytest.warns(UserWarning, match="column 'a' of shop is missing in all 3 rows") as caught:
+        VerticalData(None, y, {"bank": [1, 2, 2], "shop": pd.DataFrame({"b": y, "a": none})})
+    assert len(caught) == 1
+    with pytest.warns(UserWarning, match="column 0 of party 1 is missing"):
+        VerticalData(None, y, [none])
+
+
 def test_a_task_party_with_hardly_a_row_in_a_cell_is_warned_of():
     r = np.random.default_rng(0)
     y, own = r.integers(2, size=500), r.normal(size=(500, 8))

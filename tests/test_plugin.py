@@ -6,6 +6,7 @@ import re
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -64,6 +65,10 @@ def test_the_examples_run_in_their_order_and_are_short(monkeypatch, here: Path, 
         exec(block, names)
     assert re.search(r"method +fedowen +my_values:Alone@[0-9a-f]{10}\n", capsys.readouterr().out)
     assert len(names["mine"].client_data(1)[0]) == 80
+    (cosines,) = fk.CosineValues().value([SimpleNamespace(updates=names["updates"])])
+    assert names["cosines"].tolist() == pytest.approx(cosines.values, abs=1e-5)
+    assert 1 < names["skewed"].summary()["classes"] < 2
+    assert not names["found"].failures
     (experiment,) = registry.all_experiments("toy")
     assert [cell.settings["method"] for cell in experiment.cells("smoke", None)] == [
         "ours", "theirs"

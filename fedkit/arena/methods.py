@@ -22,7 +22,7 @@ import torch
 
 from fedkit import estimators as est
 from fedkit.arena.truths import World
-from fedkit.checks import choice, having, one_line
+from fedkit.checks import brief, choice, having, one_line
 from fedkit.federated.valuers import (
     ClassCosine,
     Exact,
@@ -453,7 +453,7 @@ def find_methods(
     None at all is an error: then nothing goes on, as where the one that is asked for is misspelt.
     """
     if isinstance(given, str) or not isinstance(given, Sequence | Mapping):
-        raise ValueError(f"methods is {given!r}; expected a list of them, or a dict by name")
+        raise ValueError(f"methods is {brief(given)}; expected a list of them, or a dict by name")
     by_name = dict(given) if isinstance(given, Mapping) else None
     if unnamed := [name for name in by_name or () if not isinstance(name, str) or not name]:
         raise ValueError(f"a method is named {unnamed[0]!r}; expected text")
@@ -486,7 +486,7 @@ class Played:
     fidelity : float
         Kendall's tau-b with the exact values of a round by the method's own utility (minus the
         loss where it asked for that alone, otherwise accuracy), averaged over the rounds in which
-        they differ; NaN for a method that values no rounds.
+        they differ; NaN for a method that values no rounds, and without validation data.
     trainings : float
         In units of everybody's data in all rounds.
     seconds : float
@@ -538,6 +538,8 @@ def play(name: str, method: Method, world: World, limit: float = 600.0) -> Playe
     view = View(world, method.sees)
     _ = world.rounds  # rounds and tables are everybody's: made before the clock runs
     if "validation" in view.sees:
+        if not len(world.planted.federation.y_val):
+            raise MethodError(f"{name} asks for validation data, and the federation has none")
         _ = world.seconds_per_evaluation
     start, begun = time.process_time(), time.perf_counter()
     with blamed(MethodError, f"{name} raised"):
@@ -573,7 +575,8 @@ def play(name: str, method: Method, world: World, limit: float = 600.0) -> Playe
 def _fidelity(view: View, values: FloatArray) -> float:
     """Agreement of a method's values of rounds with the exact ones (:class:`Played`)."""
     mine = view.by_round
-    if not mine or not np.array_equal(view.mean(mine), values, equal_nan=True):
+    judged = len(view._world.planted.federation.y_val) > 0
+    if not judged or not mine or not np.array_equal(view.mean(mine), values, equal_nan=True):
         return float("nan")
     alone = {u for _, u in view._games} == {"negative_loss"}
     seen = View(view._world, _SEEN).rounds("negative_loss" if alone else "accuracy")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -43,11 +44,12 @@ class Compared:
     measures : DataFrame
         One row per method: ``rounds`` and ``retraining``, its agreement (Kendall's tau-b) with the
         exact values of the rounds by the same utility and with those of retraining by test
-        accuracy; ``evaluations``, ``trainings``, ``seconds`` and ``held`` (MiB), its costs.
+        accuracy, 0 where it says the same of everybody; ``evaluations``, ``trainings``,
+        ``seconds`` and ``held`` (MiB), its costs.
     agreement : DataFrame
-        Agreement of every method with every other, tau-b.
+        Agreement of every method with every other, tau-b; NaN where one says the same of everybody.
     failures : dict of str to str
-        One sentence for each method that is out.
+        One sentence for each method that is out, which is warned of, too.
     """
 
     values: pd.DataFrame
@@ -115,6 +117,8 @@ def compare(
     ))  # fmt: skip
     if methods is None:
         methods = [m for m, method in METHODS.items() if "training" not in method.sees]
+    elif not methods and isinstance(methods, Sequence | Mapping):
+        raise ValueError(f"methods is {methods!r}; expected at least one")
     entered, failures = find_methods(methods)
     truth = retraining_values(w).values[:, 0] if flag("retraining", retraining) else None
     values, measures = {}, {}
@@ -130,7 +134,9 @@ def compare(
             "retraining": np.nan if truth is None else agreement(played.values, truth),
             **{c: getattr(played, c) for c in ("evaluations", "trainings", "seconds", "held")},
         }
-    pairs = {a: {b: agreement(x, y) for b, y in values.items()} for a, x in values.items()}
+    for sentence in failures.values():
+        warnings.warn(sentence, stacklevel=2)
+    pairs = {a: {b: agreement(x, y, np.nan) for b, y in values.items()} for a, x in values.items()}
     named = [f"client {i}" for i in everybody]
     return Compared(
         pd.DataFrame.from_dict(values, orient="index", columns=named),

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -93,32 +94,43 @@ class World:
         """Number of clients."""
         return self.planted.federation.n_clients
 
+    def judge(self, utility: Literal["accuracy", "negative_loss", "class_accuracy"]) -> Evaluator:
+        """A utility on the server's validation images."""
+        f = self.planted.federation
+        return Evaluator(self.planted.architecture, f.x_val, f.y_val, utility, device="cpu")
+
+    @cached_property
+    def _counts(self) -> npt.NDArray[np.int64]:
+        """Validation images of each class."""
+        f = self.planted.federation
+        return np.bincount(f.y_val.numpy(), minlength=self.planted.architecture.n_classes)
+
     @cached_property
     def _tables(self) -> tuple[list[TableGame], list[TableGame], float]:
-        f, arch = self.planted.federation, self.planted.architecture
-        judges = [
-            Evaluator(arch, f.x_val, f.y_val, u, device="cpu")
-            for u in ("class_accuracy", "negative_loss")
-        ]
+        # the accuracies of all classes tell that of all images; a class without images has none
+        judges = [self.judge("class_accuracy" if self._counts.all() else "accuracy")]
+        judges.append(self.judge("negative_loss"))
         start = time.process_time()
-        classes = [tabulate(replace(r, evaluator=judges[0]).game()) for r in self.rounds]
-        seconds = (time.process_time() - start) / sum(len(t.values) for t in classes)
+        right = [tabulate(replace(r, evaluator=judges[0]).game()) for r in self.rounds]
+        seconds = (time.process_time() - start) / sum(len(t.values) for t in right)
         losses = [
             tabulate(FunctionGame(len(r.participants), bounded_loss(r, judges[1])))
             for r in self.rounds
         ]
-        return classes, losses, seconds
+        return right, losses, seconds
 
     def tables(self, utility: str) -> list[TableGame]:
         """The utilities of all coalitions of every round, for one utility."""
-        classes, losses, _ = self._tables
+        right, losses, _ = self._tables
         if utility == "negative_loss":
             return losses
         if utility == "class_accuracy":
-            return classes
-        counts = np.bincount(self.planted.federation.y_val.numpy())
+            self.judge("class_accuracy")  # which refuses a class without an image
+            return right
+        n = self._counts.sum()
+        hits = (t.values @ self._counts if t.values.ndim > 1 else n * t.values for t in right)
         # whole numbers of right answers, so that equal accuracies are equal numbers
-        return [TableGame(np.rint(t.values @ counts) / counts.sum()) for t in classes]
+        return [TableGame(np.rint(each) / n) for each in hits]
 
     @property
     def seconds_per_evaluation(self) -> float:

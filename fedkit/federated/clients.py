@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from fedkit.checks import choice, having, one_line, plain_array, whole
+from fedkit.checks import brief, choice, having, one_line, plain_array, whole
 from fedkit.datasets.dataset import Dataset
 from fedkit.federated.partitioners import Partitioner, fill_empty, hold_out, long_tail
 from fedkit.streams import Streams
@@ -198,16 +198,25 @@ def _positions(scheme: Partitioner, parts: Any, n_clients: int, size: int) -> li
     """The positions that a partitioner dealt, or one sentence on why they are no partition."""
     given = [np.asarray(part) for part in parts] if isinstance(parts, Sequence | np.ndarray) else []
     given = [part if part.size else np.empty(0, dtype=np.int64) for part in given]
-    numbers = all(part.ndim == 1 and part.dtype.kind in "iu" for part in given)
-    every = np.concatenate(given) if given and numbers else np.empty(0, dtype=np.int64)
-    inside = not every.size or (every.min() >= 0 and every.max() < size)
-    if len(given) != n_clients or not numbers or not inside or len(np.unique(every)) < len(every):
-        raise ValueError(
-            f"{type(scheme).__name__} dealt {len(given)} parts; expected {n_clients} vectors of "
-            f"positions from 0 to {size - 1}, none of them twice (np.flatnonzero turns a mask "
-            "into positions)"
-        )
-    return [part.astype(np.int64) for part in given]
+    odd = [part for part in given if part.ndim != 1 or part.dtype.kind not in "iu"]
+    every = np.concatenate(given) if given and not odd else np.empty(0, dtype=np.int64)
+    beyond = every[(every < 0) | (every >= size)]
+    positions, times = np.unique(every, return_counts=True)
+    if len(given) != n_clients:
+        told = f"{len(given)} parts"
+    elif odd:
+        mask = odd[0].dtype.kind == "b"
+        told = "masks (np.flatnonzero makes positions of one)" if mask else brief(odd[0])
+    elif len(beyond):
+        told = f"the position {beyond[0]}"
+    elif len(positions) < len(every):
+        told = f"the position {positions[times > 1][0]} twice"
+    else:
+        return [part.astype(np.int64) for part in given]
+    raise ValueError(
+        f"{type(scheme).__name__} dealt {told}; expected {n_clients} vectors of positions from 0 "
+        f"to {size - 1}, none of them twice"
+    )
 
 
 def federation_from_arrays(
@@ -247,7 +256,7 @@ def federation_from_arrays(
         If there are no clients with data, or an array is not as above; the message names whose.
     """
     if not isinstance(clients, Sequence) or isinstance(clients, str):
-        raise ValueError(f"clients is {clients!r}; expected a list of (features, labels)")
+        raise ValueError(f"clients is {brief(clients)}; expected a list of (features, labels)")
     if n_classes is not None:
         whole("n_classes", n_classes, 2)
     whole("seed", seed, 0)

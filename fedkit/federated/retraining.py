@@ -15,7 +15,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from fedkit.checks import choice, flag, function, having, one_line, whole
+from fedkit.checks import brief, choice, flag, function, having, one_line, whole
 from fedkit.extras import bar
 from fedkit.federated.adversaries import Adversaries, check_cast
 from fedkit.federated.clients import Federation
@@ -176,7 +176,7 @@ def _check_weights(weights: npt.ArrayLike, used: IntArray) -> FloatArray:
         given = np.full(1, np.nan)
     if given.shape != (len(used), used.shape[2]) or not (np.isfinite(given) & (given >= 0)).all():
         raise ValueError(
-            f"weights are {weights!r}; expected ({len(used)}, {used.shape[2]}) finite "
+            f"weights are {brief(weights)}; expected ({len(used)}, {used.shape[2]}) finite "
             "numbers of at least 0"
         )
     return np.asarray(given[:, None] * (used > 0))

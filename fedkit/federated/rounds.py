@@ -18,7 +18,7 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from fedkit.checks import choice, function, having, whole
+from fedkit.checks import brief, choice, function, having, whole
 from fedkit.extras import bar
 from fedkit.federated.adversaries import Adversaries, check_cast
 from fedkit.federated.aggregation import Aggregation, Step
@@ -419,12 +419,16 @@ def run(
     out of its round: neither valued nor aggregated, and the client's remembered value stays.
     """
     known = isinstance(federations, Sequence) and not isinstance(federations, str)
-    if not known or not all(isinstance(f, Federation) for f in federations):
-        raise ValueError(f"federations is {federations!r}; expected a list of federations")
+    wrong = [f for f in federations if not isinstance(f, Federation)] if known else [federations]
+    if wrong:
+        raise ValueError(
+            f"federations {'holds' if known else 'is'} {brief(wrong[0])}; expected a list of "
+            "federations"
+        )
     having("strategy", strategy, "select", "value", "aggregate", "remember")
     having("plan", plan, "rounds", "participants", "local", "evaluate_every")
     if not isinstance(seeds, Sequence | np.ndarray) or isinstance(seeds, str):
-        raise ValueError(f"seeds is {seeds!r}; expected a list of whole numbers")
+        raise ValueError(f"seeds is {brief(seeds)}; expected a list of whole numbers")
     seeds = [whole("seeds", seed, 0) for seed in seeds]
     for name, given in (("probe", probe), ("attack", attack)):
         if given is not None:

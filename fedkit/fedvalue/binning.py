@@ -19,6 +19,7 @@ __all__ = [
     "cells_doubt",
     "columns_of",
     "discretise",
+    "gap_doubts",
     "id_doubts",
     "label_codes",
     "label_doubt",
@@ -237,6 +238,17 @@ def cells_doubt(codes: Codes) -> str | None:
             "that knows the label seems to add less than it does: take fewer columns or bins"
         )
     return None
+
+
+def gap_doubts(x: Any, owner: str) -> list[str]:
+    """Return a sentence on each column that is missing in all rows."""
+    columns = columns_of(x, owner)
+    titles = getattr(x, "columns", range(len(columns)))
+    return [
+        f"column {title!r} of {owner} is missing in all {len(column)} rows, so it tells nothing"
+        for title, column in zip(titles, columns, strict=True)
+        if all(map(is_missing, column))
+    ]
 
 
 def id_doubts(x: Any, owner: str) -> list[str]:

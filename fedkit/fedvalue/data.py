@@ -25,6 +25,7 @@ from fedkit.fedvalue.binning import (
     columns_of,
     discretise,
     each_discrete,
+    gap_doubts,
     id_doubts,
     is_missing,
     label_codes,
@@ -84,8 +85,8 @@ class VerticalData:
     UserWarning
         If the label is the same in all rows (every value is then 0), or has more than 5 levels
         and more than one for every five rows (an amount or an ID: any columns seem to tell it); if
-        a column of a data frame looks like a forgotten ID: text that differs in every row, or the
-        whole numbers from some first to some last, each once.
+        a column is missing in all rows; if a column of a data frame looks like a forgotten ID: text
+        that differs in every row, or the whole numbers from some first to some last, each once.
 
     Examples
     --------
@@ -128,7 +129,7 @@ class VerticalData:
                     "parties share, in one order"
                 )
             each_discrete(keep, len(columns), owner)
-            for doubt in id_doubts(x, owner):
+            for doubt in [*gap_doubts(x, owner), *id_doubts(x, owner)]:
                 warnings.warn(doubt, stacklevel=2)
         if ids is None:
             framed = [x.index for x in (x_task, y, *self.parties) if hasattr(x, "iloc")]

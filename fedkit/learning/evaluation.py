@@ -399,7 +399,9 @@ def _number(value: Any) -> np.ndarray:
     """What a scoring function returned, a number or a vector."""
     given = np.asarray(value.detach().cpu() if isinstance(value, Tensor) else value)
     if given.dtype.kind not in "iuf" or given.ndim > 1 or given.size == 0:
-        raise ValueError(f"utility returned {value!r}; expected a number, or a vector of them")
+        raise ValueError(
+            f"utility returned {checks.brief(value)}; expected a number, or a vector of them"
+        )
     return given.astype(np.float64)
 
 
@@ -432,6 +434,8 @@ def _check_validation(
     if utility == "class_accuracy" and bool((counts == 0).any()):
         raise ValueError(
             f"classes {torch.nonzero(counts == 0).flatten().tolist()} have no validation image, so "
-            "their accuracy is undefined: draw the validation set by class, or use another utility"
+            "their accuracy is undefined: draw the validation set by class, or use another utility "
+            f"(labels may begin at 1, or the {arch.n_classes} outputs of {arch.name} be more than "
+            "there are classes)"
         )
     return counts

@@ -85,7 +85,7 @@ def of_module(module: nn.Module, x: Tensor, device: torch.device) -> tuple[Archi
     except Exception as error:  # whatever a stranger's module raises
         raise ValueError(
             f"the module {name} fails on inputs of shape {tuple(few.shape)} and type {few.dtype}: "
-            f"{error}"
+            f"{error}{_arriving(own, x)}"
         ) from error
     finally:
         for hook in hooks:
@@ -111,6 +111,14 @@ def of_module(module: nn.Module, x: Tensor, device: torch.device) -> tuple[Archi
     return Architecture(name, shape, n_classes, (("module", layer),), start), out
 
 
+def _arriving(module: nn.Module, x: Tensor) -> str:
+    """What to say of columns, which are images of one row, to a module that flattens nothing."""
+    flattens = any(isinstance(part, nn.Flatten) for part in module.modules())
+    if x.dim() != 4 or x.shape[1:3] != (1, 1) or flattens:
+        return ""
+    return f"; samples arrive as [N, 1, 1, {x.shape[3]}]: begin with torch.nn.Flatten()"
+
+
 def classifier(name: str, module: nn.Module, x: Tensor, device: torch.device) -> Architecture:
     """The architecture of a module that clients train, or say why they cannot."""
     frozen = [part for part, p in module.named_parameters() if not p.requires_grad]
@@ -122,11 +130,15 @@ def classifier(name: str, module: nn.Module, x: Tensor, device: torch.device) ->
     wrong = [part for part, p in module.named_parameters() if not p.isfinite().all()]
     if wrong:
         raise ValueError(f"{name} has a NaN or an infinity in its parameters ({', '.join(wrong)})")
+    # an infinity may be meant, as in the mask of an attention
+    wrong = [part for part, b in module.named_buffers() if b.isnan().any()]
+    if wrong:
+        raise ValueError(f"{name} has a NaN in its buffers ({', '.join(wrong)})")
     made, outputs = of_module(module, x, device)
     if outputs.dim() != 2:
         raise ValueError(
             f"{made.name} gives outputs of shape {tuple(outputs.shape)}; a federation "
-            "trains classifiers, whose outputs are [N, classes]"
+            f"trains classifiers, whose outputs are [N, classes]{_arriving(module, x)}"
         )
     return made
 
