@@ -11,6 +11,8 @@ from fedkit.claims.claim import Claim, ClaimsError, parse_claims
 from fedkit.claims.join import join
 from fedkit.claims.printed import printed_statistic
 from fedkit.claims.tables import claims_table
+from fedkit.datasets.catalogue import names
+from fedkit.datasets.tabular import TABLES
 from fedkit.papers.claims import claims_papers, load_claims
 from fedkit.papers.registry import get
 from fedkit.records.cell import PROFILES
@@ -192,6 +194,18 @@ def test_the_protocol_of_a_claims_file_is_that_of_the_papers_cells(paper):
     assert cells
 
 
+@pytest.mark.parametrize("paper", claims_papers())
+def test_the_data_sets_of_a_claims_file_are_those_of_its_cells(paper):
+    """A misspelt one would have no record, or accept records of any data."""
+    claims = CLAIMS[paper]
+    places = [place.get("settings", {}) for claim in claims.claims for place in claim.places()]
+    cells = [c for e in claims.experiments for p in PROFILES for c in get(paper, e).cells(p, None)]
+    there = {c.settings.get("dataset") for c in cells}
+    assert {*claims.data, *(settings.get("dataset") for settings in places)} <= {*there, None}
+    accepted = {name for sets in claims.data.values() for name in sets}
+    assert accepted <= {*names(), *TABLES}
+
+
 # ------------------------------------------------------------------- refusals
 
 TOY = """
@@ -232,6 +246,137 @@ def test_bad_claims_files_are_refused(old, new, word):
     assert len(parse_claims(TOY).claims) == 2
     with pytest.raises(ClaimsError, match=re.escape(word)):
         parse_claims(TOY.replace(old, new))
+
+
+TOY_OF_ALL = """
+paper: {key: toy, seeds: 3}
+experiments: {e: {metrics: "m n", methods: a b c, settings: method x y dataset}}
+tables:
+  - id: t
+    where: Table 1
+    unit: "%"
+    transcription: {by: hand}
+    columns: {x: [1, 2], y: [u, v]}
+    settings: {dataset: mnist}
+    ours: {experiment: e, metric: m}
+    test: {rule: value, margin: 2, min_seeds: 3, level: 0.95, paper_seeds: 3, of_few: true}
+    row_lookup: {c: {metric: n, settings: {method: c}}}
+    row_test: {b: {rule: value, margin: 3}}
+    after_runs: [{what: added, rows: [a], columns: {x: 1}}]
+    by_construction: [{what: a sum, rows: [b]}]
+    rows: {a: 4 5 6 7, b: 1 2 3 4, c: 1 1 1 1}
+orderings:
+  - {id: o, table: t, row: a, against: [b, c], says: s, after_runs: [{what: late, rows: [c]}],
+     test: {rule: ordering, margin: 2, family: column}}
+pooled:
+  - {id: p, table: t, row: a, against: [b], by: [y], only: {x: [1]}, says: s,
+     by_construction: [{what: so, columns: {y: u}}], test: {rule: mean_gain, margin: 2}}
+stars:
+  - {id: s, table: t, row: a, unit: "%", says: s, marks: "* - - -", after_runs: late,
+     test: {rule: ordering, sign: 1, margin: 1}}
+claims:
+  - {id: w, where: w, says: s, kind: trend, paper_value: null, after_runs: added,
+     by_construction: true, family: free,
+     test: {rule: slope, margin: 1, sign: -1, scale: log2},
+     ours: {experiment: e, metric: m, settings: {method: a}, sweep: {x: [1, 2]},
+            pool: mean, of: 2, over: dataset}}
+  - {id: q, where: w, says: s, kind: bound, paper_value: null,
+     test: {rule: printed_above, statistic: row_maximum, table: t, row: a, bound: 3}}
+  - {id: g, where: w, says: s, kind: value, paper_value: "1",
+     test: {rule: printed, margin: 9, statistic: relative_gain, table: t, row: a, against: b,
+            column: {x: 2, y: u}}}
+  - {id: i, where: w, says: s, kind: identity, paper_value: "0", ours: {check: "math:fsum"},
+     test: {rule: exact, tolerance: 0}}
+  - {id: k, where: w, says: s, kind: bound, paper_value: null,
+     test: {rule: concordance, bound: 0.7, min_columns: 2},
+     ours: {experiments: [e], metric: m, methods: [a, b]}}
+  - {id: l, where: w, says: s, kind: identity, paper_value: "4", test: {rule: equal, rtol: 0.0},
+     ours: {experiment: e, metric: m, settings: {method: a}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "word"),
+    [
+        # Holm's correction was off
+        ("family: column", "family: colum", "toy.o.x1.u.vs-b: family is 'colum'"),
+        ("family: column", "family: null", "toy.o.x1.u.vs-b: family is None"),
+        ("of_few: true}", "family: column}", "the rule of toy.t.x1.u.a has ['family']"),
+        ("{rule: ordering, sign: 1", "{rule: ordering, family: column, sign: 1", "has a family"),
+        # a mark was lost
+        ("rows: [a], col", "rows: [aa], col", "after_runs of tables: t has ['aa']; choose from"),
+        ("columns: {x: 1}}]", "columns: {x: 3}}]", "after_runs of tables: t has ['3']"),
+        ("columns: {x: 1}}]", "columns: {z: 1}}]", "after_runs of tables: t has ['z']"),
+        ("rows: [a], col", "row: [a], col", "after_runs of tables: t has ['row']"),
+        ("rows: [a], col", "rows: a, col", "after_runs of tables: t: rows is 'a', and not a list"),
+        ("what: added, ", "", "after_runs of tables: t lacks ['what']"),
+        ("rows: [b]}]", "rows: [bb]}]", "by_construction of tables: t has ['bb']"),
+        ("[{what: a sum, rows: [b]}]", "true", "by_construction of tables: t is True, and neither"),
+        ("late, rows: [c]", "late, rows: [a]", "after_runs of orderings: o has ['a']"),
+        ("columns: {y: u}}]", "columns: {y: w}}]", "by_construction of pooled: p has ['w']"),
+        ("columns: {y: u}}]", "columns: {x: 1}}]", "by_construction of pooled: p has ['x']"),
+        ("after_runs: late", "after_runs: [{what: l, rows: [b]}]", "after_runs of stars: s has"),
+        ("null, after_runs: added", "null, after_runs: null", "toy.w: after_runs is None"),
+        ("by_construction: true", 'by_construction: "no"', "toy.w: by_construction is 'no'"),
+        # another way to our number, another test
+        ("row_lookup: {c:", "row_lookup: {cc:", "row_lookup of tables: t has ['cc']"),
+        ("row_test: {b:", "row_test: {bb:", "row_test of tables: t has ['bb']"),
+        ("row: a, against: [b, c]", "row: aa, against: [b, c]", "orderings: o has ['aa']"),
+        ("against: [b, c]", "against: [b, cc]", "orderings: o has ['cc']; choose from ['a', 'b'"),
+        ("id: o, table: t", "id: o, table: u", "table of orderings: o has ['u']"),
+        ("id: p, table: t, row: a", "id: p, table: t, row: d", "pooled: p has ['d']"),
+        ("by: [y]", "by: [z]", "by of pooled: p has ['z']"),
+        ("only: {x: [1]}", "only: {x: [1, 3]}", "only of pooled: p has ['3']"),
+        ("id: s, table: t, row: a", "id: s, table: t, row: d", "stars: s has ['d']"),
+        ("method: c}}}", "method: d}}}", "claim toy.t.x1.u.c: e has no 'd'; its methods are"),
+        # numbers that are none
+        ("seeds: 3}", "seed: 3}", "paper has ['seed']"),
+        ("seeds: 3}", "seeds: null}", "paper_seeds is None, and not a whole number of at least 1"),
+        ("paper_seeds: 3", "paper_seeds: 0", "paper_seeds is 0"),
+        ("min_seeds: 3", "min_seeds: 2.5", "the rule of toy.t.x1.u.a: min_seeds is 2.5"),
+        ("min_seeds: 3", 'min_seeds: "3"', "min_seeds is '3'"),
+        ("value, margin: 2", "value, margin: true", "margin is True, and not a number of at"),
+        ("value, margin: 2", "value, margin: .inf", "margin is inf"),
+        ("value, margin: 2", "value, margin: -1", "margin is -1"),
+        ("value, margin: 3", "value, margin: null", "the rule of toy.t.x1.u.b: margin is None"),
+        ("level: 0.95", "level: 95", "level is 95, and not a number between 0 and 1"),
+        ("level: 0.95", "level: 1", "level is 1,"),
+        ("level: 0.95", "level: 0", "level is 0,"),
+        ("of_few: true", 'of_few: "no"', "of_few is 'no', and not true or false"),
+        ("sign: -1", "sign: -2", "the rule of toy.w: sign is -2, and not one of [1, -1]"),
+        ("sign: -1", "sign: true", "sign is True"),
+        ("scale: log2", "scale: log", "scale is 'log', and not one of ['linear', 'log2', 'log10']"),
+        ("bound: 3", 'bound: "3"', "the rule of toy.q: bound is '3', and not a finite number"),
+        ("bound: 0.7", "bound: .nan", "the rule of toy.k: bound is nan"),
+        ("min_columns: 2", "min_columns: 0", "min_columns is 0"),
+        ("rtol: 0.0", "rtol: 1e-9", "rtol is '1e-9'"),  # a text, says YAML
+        ("tolerance: 0", "tolerance: -1", "tolerance is -1"),
+        # words that were taken for another, or found out when judged
+        ("pool: mean", "pool: maks", "claim toy.w: pool is 'maks', and not one of ['mean', 'max']"),
+        ("of: 2", "of: 0", "claim toy.w: of is 0"),
+        ("over: dataset", "over: datset", "claim toy.w: e has no 'datset'"),
+        ("row_maximum", "row_maksimum", "the rule of toy.q: statistic is 'row_maksimum'"),
+        ("table: t, row: a, bound", "table: u, row: a, bound", "toy.q fits no printed table"),
+        ("row: a, against: b,\n", "row: a, against: d,\n", "toy.g fits no printed table"),
+        ("column: {x: 2, y: u}", "column: {x: 2}", "toy.g fits no printed table"),
+    ],
+)
+def test_what_would_be_kind_to_a_verdict_is_refused(old, new, word):
+    assert TOY_OF_ALL.count(old) == 1
+    assert len(parse_claims(TOY_OF_ALL).claims) == 12 + 8 + 2 + 1 + 6
+    with pytest.raises(ClaimsError, match=re.escape(word)):
+        parse_claims(TOY_OF_ALL.replace(old, new))
+
+
+@pytest.mark.parametrize("check", ["fedkit.papers.fedowen.erata:owen_bias", "math:fsumm", ":", ""])
+def test_a_computation_that_a_claim_names_is_there(check, tmp_path, monkeypatch):
+    file = tmp_path / "claims.yaml"
+    monkeypatch.setattr("fedkit.papers.claims.claims_file", lambda paper: file)
+    file.write_text(TOY_OF_ALL)
+    assert load_claims("toy")["toy.i"].exact()([0.5, 0.5]) == 1
+    file.write_text(TOY_OF_ALL.replace("math:fsum", check))
+    with pytest.raises(ClaimsError, match=f"claim toy.i has no check '{check}'"):
+        load_claims("toy")
 
 
 @pytest.mark.parametrize(

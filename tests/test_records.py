@@ -394,6 +394,13 @@ def test_a_manifest_tells_whether_the_code_is_that_of_its_commit(tmp_path, monke
     assert told() is True
 
 
+def test_the_book_names_every_field_of_a_manifest() -> None:
+    page = Path(__file__).parents[1] / "book" / "provenance.md"
+    table = page.read_text("utf-8").partition("| field |")[2].partition("```")[0]
+    first = " ".join(line.split("|")[1] for line in table.splitlines() if line.startswith("|"))
+    assert set(provenance.make_manifest({})) <= set(first.replace(",", " ").split())
+
+
 def test_manifest_and_stamp_tell_how_and_never_where() -> None:
     manifest = provenance.make_manifest(
         {"run.fedms": 2}, device="cuda:3", seconds=1.23456, evaluations=7

@@ -291,7 +291,10 @@ def test_directions_without_a_size_and_corrected_p_values():
         (judge_equal([40.0, 39.0], 40.0, tolerance=0.5), NOT_REPRODUCED),
         (judge_equal([], 40.0, tolerance=0.5), INCONCLUSIVE),
         (judge_equal([0.0, 0.0, 30.0], 10.0, tolerance=15.0), NOT_REPRODUCED),  # the worst seed's
-        (judge_never([0, 0, 0]), REPRODUCED),
+        (judge_never([0] * 10), REPRODUCED),
+        (judge_never([0] * 9), INCONCLUSIVE),  # 33.6% may have some
+        (judge_never([0] * 9 + [math.nan]), INCONCLUSIVE),
+        (judge_never([0] * 10, min_seeds=11), INCONCLUSIVE),
         (judge_never([1, 0, 0]), INCONCLUSIVE),
         (judge_never([2, 5, 4]), NOT_REPRODUCED),
         (judge_never([0, 0]), INCONCLUSIVE),
@@ -306,6 +309,22 @@ def test_directions_without_a_size_and_corrected_p_values():
 )
 def test_other_rules(found, verdict):
     assert found.verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("values", "verdict", "note"),
+    [
+        ([0] * 20, REPRODUCED, "in 0 of 20 seeds: at most 16.8%, by the exact interval"),
+        ([0] * 3, INCONCLUSIVE, "in 0 of 3 seeds: at most 70.8%, by the exact interval; a tick n"),
+        ([2, 1, 1], NOT_REPRODUCED, "in 3 of 3 seeds, of the paper's in 0 of 1: Fisher"),
+    ],
+)
+def test_none_says_what_it_leaves_open(values, verdict, note):
+    found = judge_never(values)
+    assert (found.verdict, found.note[: len(note)]) == (verdict, note)
+    if not any(values):  # no seed of n has any with a chance of 2.5%
+        most = 1 - 0.025 ** (1 / len(values))
+        assert f"at most {100 * most:.1f}%" in found.note
 
 
 @pytest.mark.parametrize(("bound", "limit", "at_most"), [(0.9, 0.5, True), (0.5, 0.9, False)])

@@ -8,19 +8,34 @@ any run.
 
 from __future__ import annotations
 
+import importlib
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
+import numpy as np
+
+from fedkit.claims.printed import PRINTED, STATISTICS, printed_statistic
 from fedkit.extras import need
 
-__all__ = ["KINDS", "RULES", "Claim", "Claims", "ClaimsError", "PrintedTable", "parse_claims"]
+__all__ = [
+    "KINDS", "POOLS", "RULES", "SCALES", "Claim", "Claims", "ClaimsError", "PrintedTable",
+    "parse_claims",
+]  # fmt: skip
 
 KINDS = ("identity", "value", "ordering", "trend", "bound", "cost")
-PRINTED = "against relative table tables row column"
-"""Arguments of a statistic of the printed tables."""
+POOLS: dict[str, Callable[[Sequence[float]], float]] = {
+    "mean": lambda x: math.fsum(x) / len(x), "max": max,
+}  # fmt: skip
+"""What a claim may take of several settings, seed by seed."""
+
+SCALES: dict[str, Callable[..., Any]] = {
+    "linear": np.asarray, "log2": np.log2, "log10": np.log10,
+}  # fmt: skip
+"""What a slope may be taken on."""
 
 RULES = {
     "value": ("margin", "min_seeds level paper_seeds of_few"),
@@ -49,6 +64,38 @@ RULES = {
 #: rules with a bound: the printed number, or one of ours
 BOUNDED = {rule for rule, keys in RULES.items() if "bound" in " ".join(keys).split()}
 
+_Check = tuple[Callable[[Any], bool], str]
+
+
+def _is_number(x: Any) -> bool:
+    return type(x) in (int, float) and math.isfinite(x)  # no truth value, which counts as 0 or 1
+
+
+def _one_of(*words: Any) -> _Check:
+    return lambda x: type(x) is type(words[0]) and x in words, f"one of {[*words]}"
+
+
+_SIZE = lambda x: _is_number(x) and x >= 0, "a number of at least 0"
+_COUNT = lambda x: type(x) is int and x >= 1, "a whole number of at least 1"
+_TRUTH = lambda x: type(x) is bool, "true or false"
+_VALUES: dict[str, _Check] = {
+    **dict.fromkeys(("margin", "rtol", "tolerance"), _SIZE),
+    **dict.fromkeys(("bound", "limit"), (_is_number, "a finite number")),
+    **dict.fromkeys(("min_seeds", "paper_seeds", "min_columns", "of"), _COUNT),
+    **dict.fromkeys(("of_few", "relative", "by_construction"), _TRUTH),
+    "level": (lambda x: _is_number(x) and 0 < x < 1, "a number between 0 and 1"),
+    "sign": _one_of(1, -1),
+    "family": _one_of("column"),
+    "scale": _one_of(*SCALES),
+    "pool": _one_of(*POOLS),
+    "statistic": _one_of(*STATISTICS),
+    "after_runs": (lambda x: isinstance(x, str), "a text"),
+    "what": (lambda x: isinstance(x, str) and bool(x), "a text"),
+    "rows": (lambda x: isinstance(x, list) and bool(x), "a list of rows"),
+    "columns": (lambda x: isinstance(x, dict) and bool(x), "columns and their values"),
+}
+"""What the keys of a test, a place and a mark may hold."""
+
 _PLACE = "experiment metric settings protocol pool of over sweep check methods experiments"
 _MARKS = "after_runs by_construction"
 _SCHEMA = {
@@ -57,6 +104,7 @@ _SCHEMA = {
         "protocol data untestable names experiments tables orderings pooled stars claims "
         "columns value transcription",  # the last three: what blocks share by reference
     ),
+    "paper": ("key", "title authors code seeds spread elsewhere"),
     "experiments": ("metrics settings", "methods"),
     "tables": (
         "id where unit columns ours test rows transcription",
@@ -70,6 +118,7 @@ _SCHEMA = {
         f"each unit ours against family untestable {_MARKS}",
     ),
     "row_lookup": ("", "experiment metric settings"),
+    "marks": ("what", "rows columns"),
 }
 """Of each part of a claims file the keys that it needs, and those that it may have."""
 
@@ -81,15 +130,29 @@ class ClaimsError(ValueError):
     """A claims file, or what the records hold for a claim, is not as declared."""
 
 
-def _conform(given: Mapping[str, Any], keys: tuple[str, str], what: str) -> None:
-    """Refuse keys that nothing reads, for they are misspelt, and the lack of one."""
-    needed, optional = (words.split() for words in keys)
-    unknown = sorted(str(key) for key in set(given) - {*needed, *optional})
+def _known(given: Iterable[Any], known: Iterable[Any], what: str) -> None:
+    """Refuse words that nothing reads or has, for they are misspelt."""
+    choice = list(dict.fromkeys(known))
+    unknown = sorted(str(word) for word in given if word not in choice)
     if unknown:
-        raise ClaimsError(f"{what} has {unknown}; choose from {sorted([*needed, *optional])}")
+        raise ClaimsError(f"{what} has {unknown}; choose from {sorted(choice, key=str)}")
+
+
+def _conform(given: Mapping[str, Any], keys: tuple[str, str], what: str) -> None:
+    """Refuse keys that nothing reads, and the lack of one."""
+    needed, optional = (words.split() for words in keys)
+    _known(given, [*needed, *optional], what)
     lacking = sorted(set(needed) - set(given))
     if lacking:
         raise ClaimsError(f"{what} lacks {lacking}")
+
+
+def _check_values(given: Mapping[str, Any], what: str) -> None:
+    """Refuse a value that its key cannot have, by :data:`_VALUES`."""
+    for key, value in given.items():
+        fits, words = _VALUES.get(key, (lambda _: True, ""))
+        if not fits(value):
+            raise ClaimsError(f"{what}: {key} is {value!r}, and not {words}")
 
 
 @dataclass(frozen=True)
@@ -152,6 +215,11 @@ class Claim:
                 raise ClaimsError(f"claim {self.id} has {given!r}; choose from {sorted(known)}")
         needed, optional = RULES[self.rule]
         _conform(self.test, (f"rule {needed}", optional), f"the rule of {self.id}")
+        _check_values(self.test, f"the rule of {self.id}")
+        told = {name: getattr(self, name) for name in (*_MARKS.split(), "paper_seeds")}
+        _check_values(told, f"claim {self.id}")
+        if "family" in self.test and not self.family:
+            raise ClaimsError(f"the rule of {self.id} has a family; only orderings and gains do")
         if self.rule in BOUNDED and (self.paper_value is None) != ("bound" in self.test):
             raise ClaimsError(f"claim {self.id} needs a printed number or a bound of ours")
 
@@ -179,6 +247,16 @@ class Claim:
                 yield from ({**side, "experiment": name} for name in side["experiments"])
             elif "experiment" in side:
                 yield side
+
+    def exact(self) -> Callable[[], float]:
+        """Import the computation that a claim about an exact game names."""
+        place = str(self.ours.get("check"))
+        module, _, name = place.partition(":")
+        try:
+            found: Callable[[], float] = getattr(importlib.import_module(module), name)
+        except (ImportError, AttributeError, ValueError) as error:
+            raise ClaimsError(f"claim {self.id} has no check {place!r}: {error}") from None
+        return found
 
 
 @dataclass(frozen=True)
@@ -236,7 +314,11 @@ def parse_claims(text: str) -> Claims:
                 raise ClaimsError(f"claim {claim.id}: the paper's protocol has no {unknown}")
     data = {name: tuple(sets) for name, sets in source.get("data", {}).items()}
     protocol = source.get("protocol", {})
-    return Claims(source["paper"], protocol, data, tables, tuple(claims), experiments)
+    parsed = Claims(source["paper"], protocol, data, tables, tuple(claims), experiments)
+    for claim in claims:
+        if claim.rule.startswith("printed"):
+            _check_printed(claim, parsed)
+    return parsed
 
 
 # ------------------------------------------------------------------------------ spelling
@@ -245,6 +327,7 @@ def parse_claims(text: str) -> Claims:
 def _check_keys(source: Mapping[str, Any]) -> None:
     """Hold every part of a claims file to its keys."""
     _conform(source, _SCHEMA["claims file"], "the claims file")
+    _conform(source["paper"], _SCHEMA["paper"], "paper")
     for name, known in source.get("experiments", {}).items():
         _conform(known, _SCHEMA["experiments"], f"experiments: {name}")
     for section in ("tables", "orderings", "pooled", "stars", "claims"):
@@ -271,6 +354,7 @@ def _check_place(
     claim: str, place: Mapping[str, Any], experiments: Mapping[str, Mapping[str, frozenset[str]]]
 ) -> None:
     """Refuse an experiment, metric, setting or method that no run of the paper has."""
+    _check_values(place, f"claim {claim}")
     if ("pool" in place) != ("of" in place):
         raise ClaimsError(f"claim {claim}: 'pool' needs 'of', the settings that it is to find")
     name = place["experiment"]
@@ -280,7 +364,8 @@ def _check_place(
         )
     settings = {**place.get("settings", {}), **place.get("sweep", {})}
     methods = [*place.get("methods", []), settings.get("method")]
-    named = {"metrics": [place["metric"]], "settings": settings, "methods": methods}
+    names = [*settings, place.get("over")]
+    named = {"metrics": [place["metric"]], "settings": names, "methods": methods}
     for kind, words in named.items():
         known = experiments[name].get(kind, frozenset())
         for word in words:
@@ -288,6 +373,40 @@ def _check_place(
                 raise ClaimsError(
                     f"claim {claim}: {name} has no {word!r}; its {kind} are {sorted(known)}"
                 )
+
+
+def _check_printed(claim: Claim, claims: Claims) -> None:
+    """Refuse a table, row or column that a statistic of the printed tables does not find."""
+    try:
+        printed_statistic(claims, claim.test)
+    except Exception as error:
+        told = f"{claim.test['statistic']} gives {type(error).__name__}: {error}"
+        raise ClaimsError(f"the rule of {claim.id} fits no printed table: {told}") from error
+
+
+def _check_columns(
+    named: Mapping[str, Sequence[Any]], columns: Sequence[Mapping[str, Any]], what: str
+) -> None:
+    """Hold names of columns, and values of each, to those that there are."""
+    _known(named, columns[0], what)
+    for name, values in named.items():
+        _known(values, [column[name] for column in columns], what)
+
+
+def _check_marks(
+    block: Mapping[str, Any], what: str, rows: Iterable[str], columns: Sequence[Mapping[str, Any]]
+) -> None:
+    """Hold the marks of a block to the rows and columns that it has claims of."""
+    for kind in _MARKS.split():
+        marks, name = block.get(kind, []), f"{kind} of {what}"
+        if not isinstance(marks, list | str) or marks == "":
+            raise ClaimsError(f"{name} is {marks!r}, and neither a text nor a list of marks")
+        for mark in marks if isinstance(marks, list) else []:
+            _conform(mark, _SCHEMA["marks"], name)
+            _check_values(mark, name)
+            _known(mark.get("rows", []), rows, name)
+            values = {column: [value] for column, value in mark.get("columns", {}).items()}
+            _check_columns(values, columns, name)
 
 
 # ------------------------------------------------------------------------------ expansion
@@ -384,11 +503,19 @@ class _Expansion:
             "claims": self._worded,
         }.items():
             for block in source.get(section, []):
-                self.claims.extend(expand(block))
+                self.claims.extend(expand(block, f"{section}: {block['id']}"))
 
     def _claim(self, name: str, test: Mapping[str, Any], **fields: Any) -> Claim:
-        seeds = int(test.get("paper_seeds") or self.source["paper"].get("seeds") or 1)
+        seeds = test.get("paper_seeds", self.source["paper"].get("seeds", 1))
         return Claim(id=f"{self.key}.{name}", test=test, paper_seeds=seeds, **fields)
+
+    def _table(self, block: Mapping[str, Any], what: str) -> PrintedTable:
+        """Return the table of a block that compares rows of one."""
+        _known([block["table"]], self.tables, f"table of {what}")
+        table = self.tables[block["table"]]
+        row = [block["row"]] if "row" in block else []
+        _known([*row, *block.get("against", [])], table.rows, what)
+        return table
 
     def _cell(self, table: PrintedTable, row: str, column: Mapping[str, Any]) -> Claim:
         return self.cells[table.id, row, *column.values()]
@@ -397,8 +524,11 @@ class _Expansion:
         untestable = self.source.get("untestable", {})
         return next((untestable[v] for v in values if str(v) in untestable), "")
 
-    def _cells(self, block: Mapping[str, Any]) -> Iterator[Claim]:
+    def _cells(self, block: Mapping[str, Any], what: str) -> Iterator[Claim]:
         table = self.tables[block["id"]]
+        _check_marks(block, what, table.rows, table.columns)
+        for part in ("row_lookup", "row_test"):
+            _known(block.get(part, {}), table.rows, f"{part} of {what}")
         for row, numbers in table.rows.items():
             lookup = block.get("row_lookup", {}).get(row, {"settings": {"method": row}})
             lookup = {**block["ours"], **lookup}
@@ -430,20 +560,23 @@ class _Expansion:
                 )
                 yield claim
 
-    def _compared(self, block: Mapping[str, Any]) -> Iterator[Claim]:
+    def _compared(self, block: Mapping[str, Any], what: str) -> Iterator[Claim]:
         """Rows against each other: in each column, or in all columns that share what ``by`` names.
 
         One row is compared with each of those in ``against``; without these the order of all rows
         is claimed, or that one of them is the best.
         """
-        table = self.tables[block["table"]]
+        table = self._table(block, what)
         groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
         by = block.get("by", list(table.columns[0]))
+        _known(by, table.columns[0], f"by of {what}")
+        _check_columns(block.get("only", {}), table.columns, f"only of {what}")
         for column in table.columns:
             if all(column[name] in values for name, values in block.get("only", {}).items()):
                 groups.setdefault(tuple(column[name] for name in by), []).append(column)
-        for values, columns in groups.items():
-            group = dict(zip(by, values, strict=True))
+        named = [dict(zip(by, values, strict=True)) for values in groups]
+        _check_marks(block, what, block.get("against", []), named)
+        for group, columns in zip(named, groups.values(), strict=True):
             name = _dotted(block["id"], group)
             family = f"{self.key}.{name}" if block["test"].get("family") == "column" else ""
             for against in block.get("against", [""]):
@@ -481,17 +614,18 @@ class _Expansion:
                     by_construction=bool(_mark(block, "by_construction", against, group)),
                 )
 
-    def _stars(self, block: Mapping[str, Any]) -> Iterator[Claim]:
+    def _stars(self, block: Mapping[str, Any], what: str) -> Iterator[Claim]:
         """Marks of significance: the row is better than the second best of each column."""
-        table, marks = self.tables[block["table"]], block["marks"].split()
+        table, marks = self._table(block, what), block["marks"].split()
         if len(marks) != len(table.columns) or set(marks) - {*STARS, "-"}:
             raise ClaimsError(
                 f"{self.key}.{block['id']} has the marks {marks}; give one of {[*STARS, '-']} for "
                 f"each of {len(table.columns)} columns"
             )
-        for column, mark in zip(table.columns, marks, strict=True):
-            if mark == "-":
-                continue
+        starred = {n: mark for n, mark in enumerate(marks) if mark != "-"}
+        _check_marks(block, what, [block["row"]], [table.columns[n] for n in starred])
+        for n, mark in starred.items():
+            column = table.columns[n]
             cells = {row: self._cell(table, row, column) for row in table.rows}
             first = cells.pop(block["row"])
             against = max(cells, key=lambda row: float(cells[row].paper_value or 0))
@@ -512,7 +646,7 @@ class _Expansion:
                 by_construction=bool(_mark(block, "by_construction", block["row"], column)),
             )
 
-    def _worded(self, block: Mapping[str, Any]) -> Iterator[Claim]:
+    def _worded(self, block: Mapping[str, Any], _: str) -> Iterator[Claim]:
         names = self.source.get("names", {})
         for fields in _product(block.get("each", {})):
             entry = _fill(block, fields) if fields else dict(block)

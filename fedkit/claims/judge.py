@@ -3,7 +3,9 @@
 Every rule answers with a word of a closed list.  Two principles hold throughout.  "Reproduced"
 needs evidence, which a wide interval is not: of a size the whole interval must lie within the
 margin, of a direction or a bound it must exclude the other side.  And "not reproduced" needs as
-much: where the interval leaves both open, the verdict is "inconclusive".
+much: where the interval leaves both open, the verdict is "inconclusive".  One rule departs from
+the first: no number of seeds shows that something never happens, so "none" is reproduced by ten
+seeds without any, and the note says how many that leaves open.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from scipy.stats import fisher_exact
 
 from fedkit.intervals import (
     Interval,
+    bounded_interval,
     difference_half_width,
     finite,
     paired_interval,
@@ -25,9 +28,9 @@ from fedkit.intervals import (
 )
 
 __all__ = [
-    "DIRECTION", "ICONS", "INCONCLUSIVE", "NOT_ATTEMPTED", "NOT_JUDGED", "NOT_REPRODUCED",
-    "NOT_TESTABLE", "REPRODUCED", "SIZE_EXCLUDED", "UNJUDGED", "VERDICTS", "Judgement",
-    "judge_bound", "judge_equal", "judge_never", "judge_ordering", "judge_value",
+    "DIRECTION", "ICONS", "INCONCLUSIVE", "NONE_FROM", "NOT_ATTEMPTED", "NOT_JUDGED",
+    "NOT_REPRODUCED", "NOT_TESTABLE", "REPRODUCED", "SIZE_EXCLUDED", "UNJUDGED", "VERDICTS",
+    "Judgement", "judge_bound", "judge_equal", "judge_never", "judge_ordering", "judge_value",
 ]  # fmt: skip
 
 REPRODUCED = "reproduced"
@@ -53,6 +56,9 @@ ICONS = {
 
 VERDICTS = tuple(ICONS)
 """The closed list of verdicts."""
+
+NONE_FROM = 10
+"""Seeds from which "none" can be reproduced; of ten without any up to 30.8% may have some."""
 
 UNJUDGED = (NOT_JUDGED, NOT_ATTEMPTED, NOT_TESTABLE)
 """Those that say nothing of the claim itself."""
@@ -273,21 +279,28 @@ def judge_equal(
 def judge_never(
     values: npt.ArrayLike, *, paper_seeds: int = 1, min_seeds: int = 3, level: float = 0.95
 ) -> Judgement:
-    """Judge "none" by counts, which cannot be negative: reproduced if no seed has any (T3).
+    """Judge "none" by counts, which cannot be negative (rule T3).
 
-    Not reproduced if every seed has some, or more than chance gives beside the paper's seeds,
-    none of which has (Fisher's exact test, one-sided); inconclusive where fewer have.
+    - reproduced: none of :data:`NONE_FROM` seeds or more has any; the note has the upper end of
+      Clopper and Pearson's interval for the share of seeds that have;
+    - not reproduced: every seed has some, or more than chance gives beside the paper's seeds,
+      none of which has (Fisher's exact test, one-sided);
+    - inconclusive otherwise.
     """
     x = finite(values)
     few = _too_few(len(x), min_seeds)
     if few is not None:
         return few
     some = int((x != 0).sum())
+    note = f"in {some} of {len(x)} seeds"
+    if not some:
+        most = bounded_interval(x, 0.0, 100.0, level).high
+        note += f": at most {most:.1f}%, by the exact interval"
+        if len(x) >= NONE_FROM:
+            return Judgement(REPRODUCED, 0.0, note)
+        return Judgement(INCONCLUSIVE, 0.0, f"{note}; a tick needs {NONE_FROM} seeds")
     beside = [[some, len(x) - some], [0, paper_seeds]]
     p = float(fisher_exact(beside, alternative="greater").pvalue)
-    note = f"in {some} of {len(x)} seeds"
-    if some:
-        note += f", of the paper's in 0 of {paper_seeds}: Fisher's exact test, p = {p:.2g}"
+    note += f", of the paper's in 0 of {paper_seeds}: Fisher's exact test, p = {p:.2g}"
     surely = some == len(x) or p < (1 - level) / 2
-    verdict = NOT_REPRODUCED if surely else INCONCLUSIVE
-    return Judgement(verdict if some else REPRODUCED, float(x.mean()), note)
+    return Judgement(NOT_REPRODUCED if surely else INCONCLUSIVE, float(x.mean()), note)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedkit.claims.claim import Claim, Claims, ClaimsError
+from fedkit.claims.claim import POOLS, SCALES, Claim, Claims, ClaimsError
 from fedkit.intervals import settled, slopes
 from fedkit.records.cell import canonical_json
 from fedkit.records.methods import is_outside
@@ -30,9 +30,6 @@ _OF_SERIES: dict[str, Callable[[FloatArray, FloatArray], float]] = {
     "mean": lambda x, y: float(y.mean()),
     "rise": lambda x, y: float(slopes(x / (x[-1] - x[0]), y)),
 }
-_SCALES: dict[str, Callable[[FloatArray], FloatArray]] = {
-    "linear": np.asarray, "log2": np.log2, "log10": np.log10,
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -137,7 +134,7 @@ class Lookup:
         bar = self._bar(keys, protocol)
         if not bar and len(seeds) < place.get("of", 0):
             bar = f"{len(seeds)} of {place['of']} settings on record"
-        pool = max if place.get("pool") == "max" else lambda x: math.fsum(x) / len(x)
+        pool = POOLS[place.get("pool", "mean")]
         by_seed = {replicate: pool(lists[replicate]) for replicate in sorted(lists)}
         return _Found(by_seed, frozenset(keys), bar)
 
@@ -214,7 +211,7 @@ def _per_seed(claim: Claim, scores: FloatArray) -> FloatArray:
         if claim.rule == "taper":
             return settled((y[:, 1] - y[:, 0]) - (y[:, -1] - y[:, -2]), of=scores)
         (levels,) = claim.ours["sweep"].values()
-        return slopes(_SCALES[claim.test["scale"]](np.asarray(levels, dtype=np.float64)), y)
+        return slopes(SCALES[claim.test["scale"]](np.asarray(levels, dtype=np.float64)), y)
     if scores.shape[2] == 1:
         return scores[:, 0, 0]
     # The same seed is the same partition and the same initial model in both.

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from fedkit.claims.claim import PRINTED, Claims, PrintedTable
 from fedkit.intervals import kendalls_w
 
-__all__ = ["STATISTICS", "printed_statistic"]
+if TYPE_CHECKING:
+    from fedkit.claims.claim import Claims, PrintedTable
+
+__all__ = ["PRINTED", "STATISTICS", "printed_statistic"]
 
 FloatArray = npt.NDArray[np.float64]
+
+PRINTED = "against relative table tables row column"
+"""Arguments of a statistic of the printed tables."""
 
 
 def _numbers(table: PrintedTable, row: str) -> FloatArray:
@@ -135,5 +140,5 @@ STATISTICS: dict[str, Callable[..., float]] = {
 
 def printed_statistic(claims: Claims, test: Mapping[str, Any]) -> float:
     """Compute the statistic that a test names, with its arguments, on the printed tables."""
-    options = {k: v for k, v in test.items() if k in PRINTED}
+    options = {k: v for k, v in test.items() if k in PRINTED.split()}
     return STATISTICS[test["statistic"]](claims, **options)

@@ -24,12 +24,16 @@ def load_claims(paper: str) -> Claims:
             f"paper {paper!r} has no claims file; choose from {', '.join(claims_papers())}"
         )
     try:
-        return parse_claims(file.read_text("utf-8"))
+        claims = parse_claims(file.read_text("utf-8"))
     except (ClaimsError, ImportError):
         raise
     except Exception as error:  # no YAML, or of another form in the middle of it
         name = type(error).__name__
         raise ClaimsError(f"the claims file of {paper} cannot be read: {name}: {error}") from error
+    for claim in claims.claims:
+        if claim.rule == "exact":
+            claim.exact()  # refuse here what it names and is not there
+    return claims
 
 
 def all_claims() -> dict[str, Claims]:
