@@ -452,7 +452,7 @@ def find_methods(
 
     None at all is an error: then nothing goes on, as where the one that is asked for is misspelt.
     """
-    if isinstance(given, str) or not isinstance(given, Sequence | Mapping):
+    if isinstance(given, str) or not isinstance(given, Sequence | Mapping) or given == {}:
         raise ValueError(f"methods is {brief(given)}; expected a list of them, or a dict by name")
     by_name = dict(given) if isinstance(given, Mapping) else None
     if unnamed := [name for name in by_name or () if not isinstance(name, str) or not name]:
