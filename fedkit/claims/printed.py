@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from fedkit.intervals import kendalls_w
-
 if TYPE_CHECKING:
     from fedkit.claims.claim import Claims, PrintedTable
 
@@ -78,6 +76,8 @@ def hardest_setting_rank(claims: Claims) -> float:
 
 def concordance(claims: Claims) -> float:
     """Kendall's W of the rankings in all printed columns."""
+    from fedkit.intervals import kendalls_w  # imports scipy, which a list of papers does not need
+
     tables = _accuracy_tables(claims)
     rows = list(tables[0].rows)
     scores = [np.stack([_numbers(t, row) for row in rows], axis=1) for t in tables]
