@@ -280,6 +280,7 @@ class GoldenRun:
         Numbers that are compared for the first time, beside former ones that all agree, raise no
         behaviour: the run is watched more closely, and does what it did.  A change that concerns
         the cells with some settings `only`, such as one data set's, leaves other records fresh.
+        The history names the commit before the change, which is not committed yet.
         """
         path = _path(self.paper, self.name)
         if path is None:
