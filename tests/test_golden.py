@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import runpy
 from dataclasses import replace
 from pathlib import Path
 
@@ -215,6 +216,13 @@ def test_the_audit_finds_what_differs(tmp_path: Path, monkeypatch: pytest.Monkey
 
     assert audit(records[0], 0, Experiment("toy", "t", "", list, missing)).verdict == "data missing"
     assert len(choose(records, 2, np.random.default_rng(0))) == 2
+
+
+def test_an_audit_names_every_variable_by_which_kernels_are_chosen() -> None:
+    script = golden.repository_root() / ".ci/kernels.py"
+    set_there = {name for chosen in runpy.run_path(str(script))["GENERATIONS"].values()
+                 for name in chosen}  # fmt: skip
+    assert set_there == set(audit_module.KERNELS)
 
 
 def test_an_audit_is_forgotten_once_its_record_holds_other_numbers(tmp_path: Path) -> None:

@@ -454,11 +454,11 @@ def find_methods(
     """
     if isinstance(given, str) or not isinstance(given, Sequence | Mapping) or given == {}:
         raise ValueError(f"methods is {brief(given)}; expected a list of them, or a dict by name")
-    by_name = dict(given) if isinstance(given, Mapping) else None
-    if unnamed := [name for name in by_name or () if not isinstance(name, str) or not name]:
+    pairs = given.items() if isinstance(given, Mapping) else [(_name(one), one) for one in given]
+    named: list[tuple[Any, object]] = [*pairs]
+    if unnamed := [name for name, _ in named if not isinstance(name, str) or not name]:
         raise ValueError(f"a method is named {unnamed[0]!r}; expected text")
     found, failures = [], {}
-    named = [(_name(one), one) for one in given] if by_name is None else [*by_name.items()]
     for name, one in named:
         try:
             found.append(find_method(one, name))

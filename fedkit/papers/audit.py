@@ -30,7 +30,10 @@ TOLERANCE = 1e-3
 """Largest relative difference at which a cell counts as equal."""
 
 
-KERNELS = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "MKL_CBWR", "OPENBLAS_CORETYPE")
+KERNELS = (
+    "ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "MKL_CBWR", "OPENBLAS_CORETYPE",
+    "NPY_DISABLE_CPU_FEATURES",
+)  # fmt: skip
 """Environment variables that give a processor the kernels of an older one: training amplifies last
 digits, so a cell that is different may be equal with the kernels of the processor it was made on.
 """
@@ -68,7 +71,7 @@ class Audited:
     seconds: float
     stale: bool
     record: str
-    kernels: str = ""
+    kernels: str
 
 
 def choose(records: Sequence[Record], k: int, rng: np.random.Generator) -> list[tuple[Record, int]]:
