@@ -83,6 +83,16 @@ class Simulations:
             )
         if not (np.isfinite(sizes).all() and (sizes >= 0).all() and np.isfinite(accuracy).all()):
             raise ValueError("a size is negative, or a size or an accuracy is not finite")
+        if sizes.mean(axis=2).max() > 1 + 1e-9:  # the whole federation's is 1
+            raise ValueError(
+                "a round uses more than all data: divide the numbers of samples by the mean size "
+                "of a client, as fedkit.methods.fedccea.simulate does"
+            )
+        if accuracy.max() > 1 + 1e-9:
+            raise ValueError(
+                f"an accuracy is {accuracy.max():g}; expected scores in [0, 1]: divide percentages "
+                "by 100"
+            )
         object.__setattr__(self, "sizes", sizes)
         object.__setattr__(self, "accuracy", accuracy)
 
@@ -122,6 +132,9 @@ def simulate(
     train: TrainWithSizes = train_with_sizes,
 ) -> Simulations:
     """Run Algorithm 1, all simulations in lockstep.
+
+    Accuracies are of the federation's *test* images, as in the paper; to keep these for the end,
+    hand over ``dataclasses.replace(federation, x_test=federation.x_val, y_test=federation.y_val)``.
 
     Parameters
     ----------
