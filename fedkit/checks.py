@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 __all__ = [
-    "brief", "choice", "flag", "function", "having", "one_line", "plain_array", "real", "vector",
-    "whole",
+    "brief", "choice", "flag", "function", "having", "numbers", "one_line", "plain_array", "real",
+    "vector", "whole",
 ]  # fmt: skip
 
 C = TypeVar("C", bound=type)
@@ -107,6 +107,17 @@ def plain_array(values: Any) -> npt.NDArray[Any]:
     held = shown.astype(shown.dtype if floats else object)
     held[hidden] = np.nan if floats else None
     return held
+
+
+def numbers(name: str, values: Any) -> npt.NDArray[np.float64]:
+    """Return numbers as ``float64``, NaN where one is missing, or refuse what is none."""
+    try:
+        array = plain_array(values)
+        if np.iscomplexobj(array):
+            raise TypeError("complex numbers are no values")
+        return np.asarray(array, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} is {values!r:.60}; expected an array of numbers") from error
 
 
 def vector(name: str, values: Any, length: int | None = None) -> npt.NDArray[np.float64]:

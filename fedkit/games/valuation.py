@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedkit.checks import flag, one_line, plain_array, real, whole
+from fedkit.checks import flag, numbers, one_line, real, whole
 from fedkit.extras import need
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class Valuation:
         if self.degrees_of_freedom is not None:
             arrays.append("degrees_of_freedom")
         for name in arrays:
-            object.__setattr__(self, name, _array(name, getattr(self, name)))
+            object.__setattr__(self, name, numbers(name, getattr(self, name)))
         if (self.standard_errors < 0).any():
             raise ValueError("standard_errors are negative in places; they are 0 or more, or NaN")
         if not isinstance(self.method, str):
@@ -307,17 +307,6 @@ def _facts(value: Any) -> Any:
     return None if isinstance(value, float) and np.isnan(value) else value
 
 
-def _array(name: str, nested: Any) -> Floats:
-    """Return numbers as ``float64``, None as NaN, or refuse what is none."""
-    try:
-        array = plain_array(nested)
-        if np.iscomplexobj(array):
-            raise TypeError("complex numbers are no values")
-        return np.asarray(array, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{name} is {nested!s:.60}; expected an array of numbers") from error
-
-
 def _trace(record: Any) -> Trace:
     """Return a trace from its record, or refuse what is none."""
     try:
@@ -325,7 +314,7 @@ def _trace(record: Any) -> Trace:
             np.array([whole(f"{name} of the trace", k, 0) for k in record[name]], dtype=np.int64)
             for name in ("evaluations", "calls")
         )
-        values = _array("trace", record["values"])
+        values = numbers("trace", record["values"])
     except (KeyError, TypeError) as error:
         raise ValueError(
             f"trace is {record!s:.60}; expected evaluations, calls and values"

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedkit.checks import whole
-from fedkit.plots.given import FloatArray, numbers, series
+from fedkit.checks import numbers, whole
+from fedkit.plots.given import FloatArray, series
 from fedkit.plots.style import (
     ERROR_BAR,
     INK,

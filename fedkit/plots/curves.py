@@ -9,9 +9,9 @@ import numpy as np
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike
 
-from fedkit.checks import having, whole
+from fedkit.checks import having, numbers, whole
 from fedkit.intervals import mean_interval
-from fedkit.plots.given import FloatArray, check_frame, numbers
+from fedkit.plots.given import FloatArray, check_frame
 from fedkit.plots.style import (
     INK,
     MARKERS,

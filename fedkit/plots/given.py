@@ -8,19 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedkit.checks import having, plain_array
+from fedkit.checks import having, numbers
 
-__all__ = ["check_frame", "numbers", "series"]
+__all__ = ["check_frame", "series"]
 
 FloatArray = NDArray[np.float64]
-
-
-def numbers(name: str, values: Any) -> FloatArray:
-    """Return numbers as ``float64``, NaN where one is missing, or refuse what is none."""
-    try:
-        return np.asarray(plain_array(values), dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{name} is {values!r:.60}; expected an array of numbers") from error
 
 
 def series(name: str, values: Any, axes: int) -> dict[str, FloatArray]:
