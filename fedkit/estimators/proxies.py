@@ -24,6 +24,8 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_solve, cholesky, lapack
 from scipy.optimize import minimize
 
+from fedkit.games.coalitions import averaging_weights
+
 __all__ = ["FAMILIES", "Fit", "Mixture", "Proxy", "candidates", "choose", "fit", "mixture"]
 
 Floats = NDArray[np.float64]
@@ -74,7 +76,7 @@ class Proxy:
         """
         p, q = a.sum(axis=1), b.sum(axis=1)
         if self.family == "round":
-            u, w = _averaging(a, self.shares), _averaging(b, self.shares)
+            u, w = (averaging_weights(rows, self.shares) for rows in (a, b))
             return p, q, _apart(u**2, w**2, u, w)
         return p, q, a.astype(np.float64) @ b.T.astype(np.float64)
 
@@ -163,7 +165,7 @@ class Mixture:
         return replace(self, logs=found.x)
 
     def _places(self, rows: NDArray[np.bool_]) -> Places:
-        return rows.astype(np.float64), _averaging(rows, self.shares), rows.sum(axis=1)
+        return rows.astype(np.float64), averaging_weights(rows, self.shares), rows.sum(axis=1)
 
     def _parts(
         self, one: Places, other: Places, single: bool = False
@@ -221,13 +223,6 @@ class Mixture:
         )
         gradient[4:] *= np.exp(self.logs[4:])
         return float(height), gradient
-
-
-def _averaging(coalitions: NDArray[np.bool_], shares: Floats) -> Floats:
-    """Return the averaging weights of coalitions; of nobody they are zero."""
-    masses = coalitions * shares
-    total = masses.sum(axis=1, keepdims=True)
-    return masses / np.where(total > 0, total, 1.0)
 
 
 def _apart(a: Floats, b: Floats, u: Floats, w: Floats) -> Floats:

@@ -13,7 +13,7 @@ from fedkit.estimators.base import satterthwaite
 from fedkit.games.coalitions import numbers_of
 from fedkit.games.valuation import Valuation
 
-__all__ = ["total"]
+__all__ = ["freedom_of", "total"]
 
 
 def total(
@@ -76,7 +76,7 @@ def total(
             if client in each
         ]
         own = np.array([np.square(v.standard_errors[j] * unit) for v, j, unit in mine])
-        known = np.array([_freedom(v)[j] for v, j, _ in mine])
+        known = np.array([freedom_of(v)[j] for v, j, _ in mine])
         values.append(sum(v.values[j] * unit for v, j, unit in mine))
         variances.append(sum(own))
         sure = ~np.isnan(known).any(axis=0)  # else some round has too few units
@@ -132,7 +132,7 @@ def _clients(rounds: list[Valuation], participants: Any) -> list[list[int]]:
     return who
 
 
-def _freedom(v: Valuation) -> NDArray[np.float64]:
-    """Degrees of freedom of a valuation, infinite where nothing is sampled."""
+def freedom_of(v: Valuation) -> NDArray[np.float64]:
+    """Return the degrees of freedom of a valuation, infinite where nothing is sampled."""
     given = v.degrees_of_freedom
     return np.full_like(v.values, np.inf) if given is None else given

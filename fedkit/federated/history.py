@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from fedkit.checks import choice, one_line
-from fedkit.estimators.totals import total
+from fedkit.estimators.totals import freedom_of, total
 from fedkit.extras import need
 from fedkit.games.valuation import Valuation
 
@@ -70,9 +70,8 @@ class History:
         spent = {"evaluations": valuation.evaluations, "calls": valuation.calls, "scale": scale}
         self.rounds.append({**row, **spent, **more})
         key = {name: row[name] for name in ("seed", "round")}
-        found, freedom = valuation.values, valuation.degrees_of_freedom
-        freedom = np.full_like(found, np.inf) if freedom is None else freedom
-        arrays = (participants, found, valuation.standard_errors, freedom, weights)
+        found, errors = valuation.values, valuation.standard_errors
+        arrays = (participants, found, errors, freedom_of(valuation), weights)
         columns = zip(*(array.tolist() for array in arrays), strict=True)
         names = ("client", "value", "standard_error", "degrees_of_freedom", "weight")
         self.clients += [key | dict(zip(names, column, strict=True)) for column in columns]

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fedkit.checks import choice, having, vector
-from fedkit.games.coalitions import check_coalitions
+from fedkit.games.coalitions import averaging_weights, check_coalitions
 from fedkit.learning.device import as_tensor
 from fedkit.learning.evaluation import Evaluator, share_right
 
@@ -88,9 +88,7 @@ class RoundGame:
 
     def weights(self, coalitions: np.ndarray) -> np.ndarray:
         """Weight of each client in each coalition, float64 ``[B, k]``; rows sum to 1 (or 0)."""
-        masses = check_coalitions(coalitions, self.n_players) * self.sizes
-        total = masses.sum(axis=1, keepdims=True)
-        return np.divide(masses, total, out=np.zeros_like(masses), where=total > 0)
+        return averaging_weights(check_coalitions(coalitions, self.n_players), self.sizes)
 
     def value(self, coalitions: np.ndarray) -> np.ndarray:
         """Utilities of coalitions bool ``[B, k]``: float64 ``[B]``, or ``[B, classes]``."""

@@ -10,9 +10,9 @@ from numpy.typing import ArrayLike, NDArray
 from fedkit.checks import having, plain_array, whole
 
 __all__ = [
-    "Coalitions", "Known", "Utilities", "all_coalitions", "bit_index", "check_coalitions",
-    "check_table_size", "check_utilities", "coalition_index", "coalitions_between", "ends",
-    "numbers_of", "players_of",
+    "Coalitions", "Known", "Utilities", "all_coalitions", "averaging_weights", "bit_index",
+    "check_coalitions", "check_table_size", "check_utilities", "coalition_index",
+    "coalitions_between", "ends", "numbers_of", "players_of",
 ]  # fmt: skip
 
 Coalitions = NDArray[np.bool_]
@@ -82,6 +82,13 @@ def check_utilities(utilities: ArrayLike, coalitions: Coalitions) -> Utilities:
             "replace it inside the game (by a floor, say) if its model has diverged"
         )
     return array
+
+
+def averaging_weights(coalitions: Coalitions, sizes: Utilities) -> Utilities:
+    """Return what each client weighs in each coalition, ``[B, n]``; of nobody, or no data, 0."""
+    masses = coalitions * sizes
+    total = masses.sum(axis=1, keepdims=True)
+    return masses / np.where(total > 0, total, 1.0)
 
 
 def coalition_index(coalitions: ArrayLike) -> NDArray[np.int64]:

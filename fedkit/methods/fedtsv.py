@@ -20,12 +20,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from fedkit.checks import choice, having, one_line, real, whole
+from fedkit.checks import choice, having, numbers, one_line, real
 from fedkit.estimators import Estimator, estimate_many, shapley
 from fedkit.federated.aggregation import Proportional
 from fedkit.federated.rounds import Strategy, keep_total
 from fedkit.federated.selection import ClientTable, Selection, UniformSelection
-from fedkit.federated.valuers import Round
+from fedkit.federated.valuers import Estimated, Round
 from fedkit.games.coalitions import check_coalitions
 from fedkit.games.valuation import Valuation
 from fedkit.learning.training import train_clients
@@ -77,10 +77,7 @@ def gram_matrix(vectors: Tensor) -> FloatArray:
 
 def check_inner_products(gram: npt.ArrayLike, fewest: int) -> FloatArray:
     """Return the matrix, or refuse what cannot hold inner products of `fewest` vectors or more."""
-    try:
-        gram = np.asarray(gram, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise ValueError(f"gram is {gram!r}; expected a matrix of numbers") from None
+    gram = numbers("gram", gram)
     if gram.ndim != 2 or gram.shape[0] != gram.shape[1] or len(gram) < fewest:
         raise ValueError(f"gram has shape {gram.shape}; expected (m, m) with m >= {fewest}")
     if not np.isfinite(gram).all():
@@ -200,9 +197,7 @@ class TrajectoryValues:
     def __post_init__(self) -> None:
         choice("utility", self.utility, UTILITIES)
         if self.estimator is not None:
-            having("estimator", self.estimator, "sample", "accumulator")
-            if self.budget is not None:
-                whole("budget", self.budget, 1)
+            Estimated(self.estimator, self.budget)  # refuses what is none
         elif self.budget is not None:
             raise ValueError(f"budget is {self.budget}, but exact values need no estimator")
 
