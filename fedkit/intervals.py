@@ -86,9 +86,9 @@ def mean_interval(values: npt.ArrayLike, level: float = 0.95) -> Interval:
     return Interval(mean, mean - half, mean + half, n)
 
 
-def geometric_mean(values: npt.ArrayLike, level: float = 0.95) -> Interval:
+def geometric_mean(values: npt.ArrayLike) -> Interval:
     """Geometric mean of positive numbers, such as ratios, with Student's interval of their logs."""
-    i = mean_interval(np.log(np.asarray(values, dtype=np.float64)), level)
+    i = mean_interval(np.log(np.asarray(values, dtype=np.float64)))
     return Interval(math.exp(i.mean), math.exp(i.low), math.exp(i.high), i.n)
 
 

@@ -276,9 +276,7 @@ def judge_equal(
     return Judgement(verdict, float(x.mean()) - expected, note)
 
 
-def judge_never(
-    values: npt.ArrayLike, *, paper_seeds: int = 1, min_seeds: int = 3, level: float = 0.95
-) -> Judgement:
+def judge_never(values: npt.ArrayLike, *, paper_seeds: int = 1, min_seeds: int = 3) -> Judgement:
     """Judge "none" by counts, which cannot be negative (rule T3).
 
     - reproduced: none of :data:`NONE_FROM` seeds or more has any; the note has the upper end of
@@ -294,7 +292,7 @@ def judge_never(
     some = int((x != 0).sum())
     note = f"in {some} of {len(x)} seeds"
     if not some:
-        most = bounded_interval(x, 0.0, 100.0, level).high
+        most = bounded_interval(x, 0.0, 100.0).high
         note += f": at most {most:.1f}%, by the exact interval"
         if len(x) >= NONE_FROM:
             return Judgement(REPRODUCED, 0.0, note)
@@ -302,5 +300,5 @@ def judge_never(
     beside = [[some, len(x) - some], [0, paper_seeds]]
     p = float(fisher_exact(beside, alternative="greater").pvalue)
     note += f", of the paper's in 0 of {paper_seeds}: Fisher's exact test, p = {p:.2g}"
-    surely = some == len(x) or p < (1 - level) / 2
+    surely = some == len(x) or p < 0.025
     return Judgement(NOT_REPRODUCED if surely else INCONCLUSIVE, float(x.mean()), note)

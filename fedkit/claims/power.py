@@ -36,6 +36,7 @@ MOST_SEEDS = 50
 """Seeds beyond which a cell counts as one that no number of seeds decides."""
 POWER = 0.8
 """Probability with which a difference is to be established."""
+_DRAWS = 100  # of seeds, that are judged to tell the power of an order
 
 
 def smallest_difference(spread: float, seeds: int, level: float = 0.95) -> float:
@@ -160,9 +161,7 @@ def power(frame: pd.DataFrame, seeds: int | None = None) -> pd.DataFrame:
     return found.groupby("table", sort=False, as_index=False).agg(how).astype({"seeds": int})
 
 
-def order_power(
-    claims: Claims, store: Store, seeds: int | None = None, draws: int = 100
-) -> pd.DataFrame:
+def order_power(claims: Claims, store: Store, seeds: int | None = None) -> pd.DataFrame:
     """Tell what the test of the order of rows would say if the printed tables were the truth.
 
     Draws of seeds are the printed numbers plus what our seeds deviate from their mean, drawn with
@@ -175,7 +174,6 @@ def order_power(
         Whose records of the profile ``paper`` are taken.
     seeds : int, optional
         So many per draw, such as those planned; by default those on record.
-    draws : int
 
     Returns
     -------
@@ -197,7 +195,7 @@ def order_power(
             continue
         n = seeds or have
         apart = (numbers.values - numbers.values.mean(axis=0)) * math.sqrt(have / (have - 1))
-        picks = np.random.default_rng(0).integers(0, have, size=(draws, n))
+        picks = np.random.default_rng(0).integers(0, have, size=(_DRAWS, n))
         there = [
             line
             for line in grid(claim, claims)
@@ -205,6 +203,6 @@ def order_power(
         ]
         truth = np.array([[printed[canonical_json(place)] for place in line] for line in there])
         found = [verdict_of(claim, truth + apart[pick]) for pick in picks]
-        told = (found.count(REPRODUCED) / draws, found.count(NOT_REPRODUCED) / draws)
+        told = (found.count(REPRODUCED) / _DRAWS, found.count(NOT_REPRODUCED) / _DRAWS)
         rows.append((claim.id, n, *told))
     return pd.DataFrame(rows, columns=["claim", "seeds", "reproduced", "not_reproduced"])
