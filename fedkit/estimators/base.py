@@ -79,14 +79,14 @@ class Budget:
 class Accumulator(Protocol):
     """Running estimate of the values; what an estimator writes and the driver reads.
 
-    Before the first sample there are no values (None), and no errors of them.
+    Before the first sample there are no values (None), and nobody asks for their errors.
     """
 
     info: dict[str, Any]
 
     def values(self) -> Floats | None: ...
 
-    def standard_errors(self) -> Floats | None: ...
+    def standard_errors(self) -> Floats: ...
 
     def degrees_of_freedom(self) -> Floats | None:
         """Return those of the standard errors, infinite where these are exact."""
@@ -197,21 +197,19 @@ class MeanAccumulator:
         result: Floats = np.tensordot(self.weights, self._mean, axes=1)
         return np.full_like(result, np.nan) if (self.counts == 0).any() else result
 
-    def standard_errors(self) -> Floats | None:
+    def standard_errors(self) -> Floats:
         """Return the standard errors; NaN while a stratum has fewer than two samples."""
-        if self._mean is None:
-            return None
         if (self.counts < 2).any():
-            return np.full(self._mean.shape[1:], np.nan)
+            return np.full(self._squares.shape[1:], np.nan)
         return np.asarray(np.sqrt(self._variances().sum(axis=0)))
 
     def degrees_of_freedom(self) -> Floats | None:
         """Return Satterthwaite's; NaN if all strata together have too few samples beyond one."""
-        if self._mean is None or (self.counts < 2).any():
+        if (self.counts < 2).any():
             return None
         sampled = self.counts[self.certain :]
         if len(sampled) and (sampled - 1).sum() < FEWEST_UNITS - 1:
-            return np.full(self._mean.shape[1:], np.nan)
+            return np.full(self._squares.shape[1:], np.nan)
         return satterthwaite(self._variances(), self.counts)
 
     def _variances(self) -> Floats:
@@ -229,18 +227,18 @@ class MeanAccumulator:
 class FinishedAccumulator:
     """An estimate that comes in one piece, or an exact value."""
 
-    found: tuple[Floats, Floats, Floats | None] | None = None
+    found: tuple[Floats | None, Any, Floats | None] = (None, None, None)
     names: tuple[str, ...] | None = None
     info: dict[str, Any] = field(default_factory=dict)
 
     def values(self) -> Floats | None:
-        return None if self.found is None else self.found[0]
+        return self.found[0]
 
-    def standard_errors(self) -> Floats | None:
-        return None if self.found is None else self.found[1]
+    def standard_errors(self) -> Floats:
+        return np.asarray(self.found[1])
 
     def degrees_of_freedom(self) -> Floats | None:
-        return None if self.found is None else self.found[2]
+        return self.found[2]
 
 
 class ContrastAccumulator:
@@ -280,14 +278,12 @@ class ContrastAccumulator:
         means = np.where(counts > 0, self._sums / np.maximum(counts, 1), np.nan)
         return means[1] - means[0]
 
-    def standard_errors(self) -> Floats | None:
+    def standard_errors(self) -> Floats:
         """Return the standard errors; NaN with fewer than two coalitions on a side."""
-        return np.sqrt(self._variances().sum(axis=0)) if self._counts.any() else None
+        return np.asarray(np.sqrt(self._variances().sum(axis=0)))
 
-    def degrees_of_freedom(self) -> Floats | None:
+    def degrees_of_freedom(self) -> Floats:
         """Return Welch's degrees of freedom; NaN with fewer than ten coalitions on a side."""
-        if not self._counts.any():
-            return None
         found = satterthwaite(self._variances(), np.maximum(self._counts, 2))
         found[(self._counts < FEWEST_UNITS).any(axis=0)] = np.nan
         return found

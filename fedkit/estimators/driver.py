@@ -435,10 +435,10 @@ class _Estimation:
 
     def result(self) -> Valuation:
         accumulator: Accumulator = self.accumulator
-        values, errors = accumulator.values(), accumulator.standard_errors()
+        values = accumulator.values()
         names = getattr(accumulator, "names", None)
         n = len(names or range(self.game.n_players))
-        if values is None or errors is None:
+        if values is None:
             raise ValueError(
                 f"{self.name} found no values within its budget of {self.budget.total}; raise it"
             )
@@ -463,7 +463,7 @@ class _Estimation:
             trace = Trace(np.array(evaluations), np.array(calls), points)
         return Valuation(
             values=values,
-            standard_errors=errors,
+            standard_errors=accumulator.standard_errors(),
             evaluations=self.budget.evaluations,
             calls=self.budget.calls,
             method=self.name if plain else repr(self.estimator),

@@ -35,8 +35,9 @@ class Walks:
 def _affordable(budget: Budget, limit: int | None, cost: int, wanted: int) -> int:
     """Return how many of `wanted` walks surely fit if each costs all of `cost`; at least one.
 
-    So walks started together never compete for the budget, the result is that of walking one after
-    another, and what truncation saves is spent on the next group.
+    So walks started together never compete for the budget, whatever they ask for is answered, the
+    result is that of walking one after another, and what truncation saves is spent on the next
+    group.
     """
     left = UNLIMITED if limit is None else budget.left_until(limit)
     return int(min(wanted, max(left // max(cost, 1), 1), LARGEST_BLOCK))
@@ -58,6 +59,7 @@ def walk_together(
     all if not said, until the budget has spent `limit`; `grand` is not asked for where it is known.
     """
     walks, n = orders.shape
+    lengths = np.full(walks, n) if lengths is None else lengths
     ranks = np.argsort(orders, axis=1)
     previous = np.array(np.broadcast_to(start, (walks, *np.shape(start))))
     increments = np.zeros((walks, n, *previous.shape[1:]))
@@ -65,7 +67,7 @@ def walk_together(
     truncated = np.zeros(walks, dtype=np.bool_)
     for step in range(n):
         opened = is_open(previous)
-        inside = ~cut if lengths is None else (step < lengths) & ~cut
+        inside = step < lengths
         truncated |= inside & ~opened.reshape(walks, -1).all(axis=1)
         going = np.flatnonzero(inside & opened.reshape(walks, -1).any(axis=1))
         if len(going) == 0:
@@ -76,11 +78,7 @@ def walk_together(
             cut[going] = True
             break
         else:
-            utilities = yield ranks[going] <= step
-            cut[going[len(utilities) :]] = True
-            going = going[: len(utilities)]
-            if len(going) == 0:
-                break
+            utilities = yield ranks[going] <= step  # all of them: :func:`_affordable`
         if utilities.ndim > previous.ndim:  # the first answer shows how many outputs there are
             outputs = utilities.shape[1]
             previous = np.repeat(previous[:, None], outputs, axis=1)
@@ -120,8 +118,6 @@ def walk_until(
             accumulator.info["truncated"] += int(walks.truncated[whole].sum())
             accumulator.info["cut"] += int(walks.cut.sum())
             left -= together
-            if budget.closed:
-                return
         if limit is not None and not budget.left_until(limit):
             return
 

@@ -188,11 +188,11 @@ class GroupAccumulator:
         paired = self._units[self._pair].values()
         return self._units[0].values() if paired is None else paired
 
-    def standard_errors(self) -> Floats | None:
+    def standard_errors(self) -> Floats:
         """Return those of the unit; NaN where it stands for a group and surely repeats."""
         unit = self._unit()
         found = unit.standard_errors()
-        if found is not None and self._stands_in(unit) and unit.counts[0] > (self._rotations or 0):
+        if self._stands_in(unit) and unit.counts[0] > (self._rotations or 0):
             return np.full_like(found, np.nan)
         return found
 

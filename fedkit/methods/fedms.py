@@ -126,7 +126,7 @@ class CoresetAccumulator(MeanAccumulator):
     def values(self) -> FloatArray | None:
         return super().values() if self.exact is None else self.exact
 
-    def standard_errors(self) -> FloatArray | None:
+    def standard_errors(self) -> FloatArray:
         return super().standard_errors() if self.exact is None else np.zeros_like(self.exact)
 
 

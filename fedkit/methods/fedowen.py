@@ -108,8 +108,6 @@ class OwenSampling(Estimator):
             yield from walk_until(  # lines 4 to 23
                 limit, self.draws, n_players, draw_walks, is_open, budget, accumulator, level
             )
-            if budget.closed:
-                return
 
 
 @dataclass(frozen=True)
