@@ -20,19 +20,9 @@ from fedkit.federated.valuers import Round
 from fedkit.streams import Streams
 
 __all__ = [
-    "Adversaries",
-    "Backdoor",
-    "FeatureNoise",
-    "FreeRider",
-    "LabelFlip",
-    "LabelNoise",
-    "LabelPermutation",
-    "RandomData",
-    "RandomUpdate",
-    "ScaledUpdate",
-    "UpdateAttack",
-    "check_cast",
-]
+    "Adversaries", "Backdoor", "FeatureNoise", "FreeRider", "LabelFlip", "LabelNoise",
+    "LabelPermutation", "RandomData", "RandomUpdate", "ScaledUpdate", "UpdateAttack", "check_cast",
+]  # fmt: skip
 
 Tensor = torch.Tensor
 Pair = tuple[Tensor, Tensor]

@@ -22,17 +22,9 @@ if TYPE_CHECKING:
     from fedkit.games.valuation import Valuation
 
 __all__ = [
-    "Aggregation",
-    "FedAdam",
-    "FedYogi",
-    "Krum",
-    "Median",
-    "Proportional",
-    "SizeWeighted",
-    "Step",
-    "TrimmedMean",
-    "UniformWeights",
-]
+    "Aggregation", "FedAdam", "FedYogi", "Krum", "Median", "Proportional", "SizeWeighted", "Step",
+    "TrimmedMean", "UniformWeights",
+]  # fmt: skip
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]

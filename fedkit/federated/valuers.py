@@ -21,16 +21,9 @@ from fedkit.learning.training import LocalSGD
 from fedkit.streams import Streams
 
 __all__ = [
-    "ClassCosine",
-    "Estimated",
-    "Exact",
-    "NoValue",
-    "RandomValues",
-    "Round",
-    "ShuffledValues",
-    "SizeAsValue",
-    "ValuePolicy",
-]
+    "ClassCosine", "Estimated", "Exact", "NoValue", "RandomValues", "Round", "ShuffledValues",
+    "SizeAsValue", "ValuePolicy",
+]  # fmt: skip
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]

@@ -15,24 +15,8 @@ from fedkit.games.game import FunctionGame, Game, MemoGame, TableGame, normalise
 from fedkit.games.valuation import Trace, Valuation
 
 __all__ = [
-    "FunctionGame",
-    "Game",
-    "MemoGame",
-    "TableGame",
-    "Trace",
-    "Valuation",
-    "airport",
-    "all_coalitions",
-    "banzhaf",
-    "beta_shapley",
-    "coalition_index",
-    "glove",
-    "leave_one_out",
-    "normalise",
-    "random_unanimity_sum",
-    "semivalue",
-    "shapley",
-    "tabulate",
-    "unanimity",
+    "FunctionGame", "Game", "MemoGame", "TableGame", "Trace", "Valuation", "airport",
+    "all_coalitions", "banzhaf", "beta_shapley", "coalition_index", "glove", "leave_one_out",
+    "normalise", "random_unanimity_sum", "semivalue", "shapley", "tabulate", "unanimity",
     "weighted_majority",
-]
+]  # fmt: skip

@@ -19,13 +19,7 @@ from fedkit.games.coalitions import check_coalitions
 from fedkit.games.valuation import Valuation
 from fedkit.methods.fedtsv import check_inner_products, gram_matrix
 
-__all__ = [
-    "CosineGame",
-    "CosineValues",
-    "LeaveOneOut",
-    "OracleWeights",
-    "RunningCosine",
-]
+__all__ = ["CosineGame", "CosineValues", "LeaveOneOut", "OracleWeights", "RunningCosine"]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]

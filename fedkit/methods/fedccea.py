@@ -33,21 +33,10 @@ from fedkit.learning.training import LocalSGD
 from fedkit.streams import Streams
 
 __all__ = [
-    "AccuracyApproximation",
-    "Fit",
-    "Simulations",
-    "contribution_index",
-    "contribution_values",
-    "fewest_simulations",
-    "fit_aam",
-    "fit_connected",
-    "padded_inputs",
-    "project",
-    "sample_sizes",
-    "shared_weights",
-    "simulate",
-    "train_by_adam",
-]
+    "AccuracyApproximation", "Fit", "Simulations", "contribution_index", "contribution_values",
+    "fewest_simulations", "fit_aam", "fit_connected", "padded_inputs", "project", "sample_sizes",
+    "shared_weights", "simulate", "train_by_adam",
+]  # fmt: skip
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]

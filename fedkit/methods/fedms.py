@@ -32,22 +32,10 @@ from fedkit.games.game import Game, TableGame, tabulate
 from fedkit.games.valuation import Valuation
 
 __all__ = [
-    "Accumulate",
-    "CoresetAccumulator",
-    "CoresetWeights",
-    "FedMS",
-    "MaverickGTG",
-    "MaverickMR",
-    "MaverickTMR",
-    "MaverickValues",
-    "ScoreSelection",
-    "class_difficulty",
-    "class_scores",
-    "distance",
-    "game_of",
-    "rewards",
-    "sample_by_score",
-]
+    "Accumulate", "CoresetAccumulator", "CoresetWeights", "FedMS", "MaverickGTG", "MaverickMR",
+    "MaverickTMR", "MaverickValues", "ScoreSelection", "class_difficulty", "class_scores",
+    "distance", "game_of", "rewards", "sample_by_score",
+]  # fmt: skip
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]

@@ -31,15 +31,9 @@ from fedkit.games.valuation import Valuation
 from fedkit.learning.training import train_clients
 
 __all__ = [
-    "UTILITIES",
-    "ContributionWeights",
-    "FedTSV",
-    "TrajectoryGame",
-    "TrajectoryValues",
-    "equal_lengths",
-    "gram_matrix",
-    "reference_updates",
-]
+    "UTILITIES", "ContributionWeights", "FedTSV", "TrajectoryGame", "TrajectoryValues",
+    "equal_lengths", "gram_matrix", "reference_updates",
+]  # fmt: skip
 
 FloatArray = npt.NDArray[np.float64]
 Utility = Literal["exponential", "rational", "gaussian", "angular"]

@@ -22,11 +22,7 @@ from fedkit.plots.style import (
     untangle,
 )
 
-__all__ = [
-    "bars_with_errors",
-    "circles_of_clients",
-    "dots_of_clients",
-]
+__all__ = ["bars_with_errors", "circles_of_clients", "dots_of_clients"]
 
 CROWDED = 60  # bars that leave no room for outlines and hatches
 THIN: dict[str, Any] = {"elinewidth": 0.7, "path_effects": []}
