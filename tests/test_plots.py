@@ -245,18 +245,6 @@ def test_sliders_hold_a_picture_for_every_position_and_show_the_first_without_sc
     assert not re.search(r"https?:", bundle["text/html"])
 
 
-@pytest.mark.parametrize("values", [{}, {"a": range(9), "b": range(9)}])
-def test_sliders_refuse_no_picture_and_too_many(values) -> None:
-    with pytest.raises(ValueError, match="1 to 80 pictures"):
-        plots.slider(lambda *_: pytest.fail("drawn"), values, "Nothing.")
-
-
-def test_a_slider_starts_where_it_has_a_position() -> None:
-    for start, words in (({"a": 2}, "'a' is 2; expected"), ({"b": 0}, "'b'; the sliders are a")):
-        with pytest.raises(ValueError, match=words):
-            plots.slider(lambda *_: pytest.fail("drawn"), {"a": [1, 2]}, "No.", start=start)
-
-
 NONE = pd.DataFrame(columns=["label", "setting", "mean", "low", "high"])
 NAN = math.nan
 TIDY = pd.DataFrame({"x": [1, 2], "y": [1.0, 2.0], "m": ["a", "b"]})
@@ -266,6 +254,10 @@ TWO = ROW.assign(setting="s").set_index(["setting", "label"])
 
 def curves(frame: object, **options: object) -> plots.Picture:
     return plots.curves_with_bands(frame, "x", "y", "m", **options)
+
+
+def slider(values: dict, **options: object) -> plots.Shown:
+    return plots.slider(lambda *_: pytest.fail("drawn"), values, "None.", **options)
 
 
 @pytest.mark.parametrize(
@@ -318,12 +310,19 @@ def curves(frame: object, **options: object) -> plots.Picture:
         (lambda: plots.finder([1], "None."), "frame is"),
         (lambda: plots.finder(NONE, "None."), "frame has no rows"),
         (lambda: plots.finder(ROW, "None.", keys={"mean": []}), "keys of 'mean' are 0 for 1"),
+        (lambda: plots.finder(ROW, "None.", ["b"]), r"no column \['b'\]"),
+        (lambda: plots.finder(ROW, "None.", keys={"c": []}), r"no column \['c'\]"),
+        (lambda: plots.finder(ROW, "None.", fold={"d": []}), r"no column \['d'\]"),
         (lambda: plots.table("a", "None."), "shown is 'a'"),
         (lambda: plots.table(3, "None."), "shown is 3"),
         (lambda: plots.table(ROW, "None.", decimals=-1), "decimals is -1"),
         (lambda: plots.slider(3, {"a": [1]}, "None."), "draw is 3"),
         (lambda: plots.slider(lambda a: None, {"a": [1]}, "None."), "what draw returned is None"),
-        (lambda: plots.slider(lambda a: None, {"a": 3}, "None."), "values of 'a' is 3"),
+        (lambda: slider({"a": 3}), "values of 'a' is 3"),
+        (lambda: slider({}), "1 to 80 pictures"),
+        (lambda: slider({"a": range(9), "b": range(9)}), "1 to 80 pictures"),
+        (lambda: slider({"a": [1, 2]}, start={"a": 2}), "'a' is 2; expected"),
+        (lambda: slider({"a": [1, 2]}, start={"b": 0}), "'b'; the sliders are a"),
         (lambda: plots.panels(0, 1), "rows is 0"),
         (lambda: plots.panels(height=0), "height is 0"),
         (lambda: plots.scatter_estimates([], []), "exact holds no values"),
@@ -389,9 +388,3 @@ def test_a_finder_is_a_table_without_script_and_escapes_what_it_shows() -> None:
     assert html == again.html
     assert len(re.findall(r"</script>", html)) == 1
     assert "x < 1" in repr(shown)
-
-
-def test_a_finder_refuses_columns_that_it_has_not() -> None:
-    for named in ({"filters": ["b"]}, {"keys": {"c": []}}, {"fold": {"d": []}}):
-        with pytest.raises(ValueError, match="no column"):
-            plots.finder(pd.DataFrame({"a": ["x"]}), "None.", **named)

@@ -197,15 +197,13 @@ class Valuation:
         names : sequence of str, optional
             Names of the players; by default those of the valuation, else numbers.
         """
-        need("pandas", extra="run")
-        import pandas as pd
-
         names = self.names if names is None else self.named(names).names
         labels = np.arange(self.n_players) if names is None else np.array(names, dtype=object)
         low, high = self.interval(0.95)
         columns = {"value": self.values, "standard_error": self.standard_errors}
         columns |= {"low": low, "high": high}
-        frame = pd.DataFrame({name: numbers.ravel() for name, numbers in columns.items()})
+        flat = {name: each.ravel() for name, each in columns.items()}
+        frame: pd.DataFrame = need("pandas", extra="run").DataFrame(flat)
         if self.values.ndim == 2:
             outputs = self.values.shape[1]
             frame.insert(0, "output", np.tile(np.arange(outputs), self.n_players))

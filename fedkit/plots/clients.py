@@ -177,8 +177,6 @@ def _spreads(values: dict[str, FloatArray], errors: Any) -> dict[str, FloatArray
     for name, each in given.items():
         if name not in values:
             raise ValueError(f"errors are of {name!r}; the values are of {list(values)}")
-        if each is None:
-            continue
         spread = numbers(f"errors of {name!r}", each)
         if spread.shape != values[name].shape or (spread < 0).any():
             raise ValueError(
