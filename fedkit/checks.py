@@ -42,10 +42,8 @@ def real(
         number = float(value)
         if math.isfinite(number) and low <= number <= high and not (above and number == low):
             return number
-    ends = _range(low if math.isfinite(low) else None, high if math.isfinite(high) else None)
-    if above:
-        ends = ends.replace("of at least", "above").replace("from", "above", 1)
-        ends = ends.replace(" to ", " and up to ")
+    low_end, high_end = (end if math.isfinite(end) else None for end in (low, high))
+    ends = _range(low_end, high_end, above)
     raise ValueError(f"{name} is {_shown(value)}; expected a finite number{ends}")
 
 
@@ -170,11 +168,11 @@ def brief(value: Any) -> str:
 _FEW = 8
 
 
-def _range(low: float | None, high: float | None) -> str:
+def _range(low: float | None, high: float | None, above: bool = False) -> str:
     if low is not None and high is not None:
-        return f" from {low:g} to {high:g}"
+        return f" above {low:g} and up to {high:g}" if above else f" from {low:g} to {high:g}"
     if low is not None:
-        return f" of at least {low:g}"
+        return f" above {low:g}" if above else f" of at least {low:g}"
     return "" if high is None else f" of at most {high:g}"
 
 

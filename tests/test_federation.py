@@ -239,13 +239,7 @@ def test_without_validation_data_only_what_does_not_score_models_runs():
     with pytest.raises(ValueError, match="the federation holds no validation data"):
         run([blind], MLP, OWEN, PLAN, [1])
     with pytest.raises(ValueError, match="no test data"):
-        run(
-            [replace(toy(), x_test=toy().x_test[:0], y_test=toy().y_test[:0])],
-            MLP,
-            plain,
-            PLAN,
-            [1],
-        )
+        run([replace(blind, x_test=blind.x_val, y_test=blind.y_val)], MLP, plain, PLAN, [1])
 
 
 def test_a_module_with_frozen_parameters_is_refused():
@@ -434,14 +428,8 @@ def test_the_last_round_is_tested_whatever_the_interval():
 
 def test_contributions_are_in_the_units_of_the_utility():
     shares, raw = (
-        run(
-            [toy()],
-            MLP,
-            Strategy(UniformSelection(), Exact(normalised=n), UniformWeights()),
-            PLAN,
-            [3],
-        )
-        for n in (True, False)
+        run([toy()], MLP, Strategy(UniformSelection(), Exact(n), UniformWeights()), PLAN, [3])
+        for n in (True, False)  # normalised or not
     )
     scales = shares.rounds_frame()["scale"]
     assert scales.nunique() > 1

@@ -115,21 +115,15 @@ def test_a_change_that_concerns_some_cells_leaves_the_others_fresh(toy, tmp_path
     toy.accept("first")
     store, experiment = Store(tmp_path), Experiment("toy", "table1", "", list, _run, (TINY,))
     cells = [cell("a", kind=0), cell("a", kind=0, rounds=7)]
-    run_cells(cells, compute, store, progress=False, behaviour=experiment.behaviours)
+    how = {"progress": False, "behaviour": experiment.behaviours}
+    run_cells(cells, compute, store, **how)
     FACTOR[0] = -1.0
     with pytest.raises(ValueError, match="no setting rounds"):
         toy.accept("seven rounds", {"rounds": "7"})
     longer = replace(toy, settings={**toy.settings, "rounds": 7})
     assert longer.accept("seven rounds", {"rounds": "7"}) == 2
     assert [store.state(c)[0] for c in cells] == ["fresh", "stale"]
-    run_cells(
-        cells,
-        compute,
-        store,
-        progress=False,
-        behaviour=experiment.behaviours,
-        anew=lambda c: store.state(c)[0] == "stale",
-    )
+    run_cells(cells, compute, store, anew=lambda c: store.state(c)[0] == "stale", **how)
     assert store.load(cells[1]).manifest["behaviour"] == {"run.a": 2}
     assert [store.state(c)[0] for c in cells] == ["fresh", "fresh"]
     FACTOR[0] = 2.0
