@@ -18,7 +18,7 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from fedkit.checks import brief, choice, function, having, whole
+from fedkit.checks import brief, choice, function, having, plain_array, whole
 from fedkit.extras import bar
 from fedkit.federated.adversaries import Adversaries, check_cast
 from fedkit.federated.aggregation import Aggregation, Step
@@ -180,8 +180,7 @@ def weigh(rule: Any, r: Round, valuation: Valuation, clients: ClientTable) -> Fl
         given: Any = rule(r, valuation, clients)
     else:
         given = rule.weights(valuation.values, r.sizes)
-    given = given.detach().cpu() if isinstance(given, torch.Tensor) else given
-    w, k = np.asarray(given, dtype=np.float64), len(r.participants)
+    w, k = np.asarray(plain_array(given), dtype=np.float64), len(r.participants)
     fine = w.shape == (k,) and np.isfinite(w).all() and (w >= 0).all()
     if not fine or (w.any() and abs(w.sum() - 1) > 1e-5):
         raise ValueError(

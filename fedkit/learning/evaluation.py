@@ -397,7 +397,7 @@ def _margins(logits: Tensor, y: Tensor) -> Tensor:
 
 def _number(value: Any) -> np.ndarray:
     """What a scoring function returned, a number or a vector."""
-    given = np.asarray(value.detach().cpu() if isinstance(value, Tensor) else value)
+    given = checks.plain_array(value)
     if given.dtype.kind not in "iuf" or given.ndim > 1 or given.size == 0:
         raise ValueError(
             f"utility returned {checks.brief(value)}; expected a number, or a vector of them"
