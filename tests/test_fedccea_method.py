@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from plantedqualities import planted
 from rounding import assert_same_answers
 from scipy.optimize import minimize
 
@@ -30,6 +29,16 @@ from fedkit.streams import Streams
 LOCAL = fk.LocalSGD(lr=0.2, batch_size=8, epochs=2)
 CHANGING = np.arange(27.0).reshape(9, 3) / 27
 SAME = np.tile(np.arange(3.0) / 3, (9, 1))  # differs by round, not by simulation
+
+
+def planted(simulations, noise=0.005, rounds=10, seed=0):
+    """Accuracies that a known quality made, through a saturating law."""
+    rng = np.random.default_rng(seed)
+    quality = np.array([0.0, 0.2, 0.4, 0.6, 0.8, 1.0])
+    sizes = rng.random((simulations, rounds, 6))
+    used = np.cumsum(sizes @ quality, axis=1)
+    accuracy = 0.9 * (1 - np.exp(-used / 8)) + noise * rng.standard_normal(used.shape)
+    return quality, Simulations(sizes, accuracy)
 
 
 @pytest.fixture(scope="module")
