@@ -195,13 +195,9 @@ class ShuffledValues:
         dealt = []
         for r, v in zip(rounds, self.policy.value(rounds), strict=True):
             order = r.streams.generator("shuffled values").permutation(len(v.values))
-            errors, freedom = v.standard_errors[order], v.degrees_of_freedom
-            freedom = None if freedom is None else freedom[order]
-            dealt.append(
-                replace(
-                    v, values=v.values[order], standard_errors=errors, degrees_of_freedom=freedom
-                )
-            )
+            fields = ("values", "standard_errors", "degrees_of_freedom")  # the last may be None
+            theirs = {name: getattr(v, name) for name in fields if getattr(v, name) is not None}
+            dealt.append(replace(v, **{name: each[order] for name, each in theirs.items()}))
         return dealt
 
 
