@@ -244,8 +244,6 @@ def test_budget_or_own_stop_is_needed():
         # as many as there are coalitions: nothing is drawn
         (lambda g: estimate(g, PermutationSampling(), 16, "7"), "seed is '7'"),
         (lambda g: estimate(g, PermutationSampling(), 16, -3), "seed is -3"),
-        (lambda g: estimate(g, PermutationSampling(), 16, 1.9), "seed is 1.9"),
-        (lambda g: estimate(g, PermutationSampling(), 16, None), "seed is None"),
         (lambda g: semivalue(g, np.ones(3)), "expected 4 finite numbers"),
         (
             lambda g: estimate(g, ProxySampling(), 12, stop=precise(0.1)),

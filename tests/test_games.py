@@ -273,7 +273,6 @@ def test_tabulate_in_batches(batch_size):
         ),
         (lambda: all_coalitions(25), r"2\*\*25 coalitions"),
         (lambda: shapley(FunctionGame(40, lambda rows: rows.sum(axis=1))), r"2\*\*40 coalitions"),
-        (lambda: semivalue(airport([1, 2]), [0.5]), "weights is"),
         (lambda: beta_shapley(airport([1, 2, 3]), 1e-320, 1), "alpha is 1e-320 and beta 1; too"),
     ],
 )

@@ -61,8 +61,6 @@ def test_json_and_back_loses_nothing(outputs):
 
 
 def test_bad_results_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="shape"):
-        Valuation(np.zeros(3), np.zeros(2), 1, 1, "test")
     with pytest.raises(ValueError, match="standard_errors are negative"):
         Valuation(np.zeros(2), np.array([np.nan, -0.1]), 1, 1, "test")
     with pytest.raises(ValueError, match="method is 3"):
@@ -71,8 +69,6 @@ def test_bad_results_are_refused(tmp_path):
     del record["calls"]
     with pytest.raises(ValueError, match=r"lacks \['calls'\]"):
         Valuation.from_dict(record)
-    with pytest.raises(ValueError, match="values"):
-        Valuation.from_dict(make().to_dict() | {"values": ["a"]})
     for wrong in (
         {"trace": {"a": [1]}},
         {"trace": 5},
