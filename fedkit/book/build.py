@@ -194,7 +194,6 @@ def _hash_files(files: Iterable[Path], root: Path) -> str:
 
 
 def _installed_packages() -> str:
-    """List the installed packages with their versions."""
     return "\n".join(sorted({f"{d.name}=={d.version}" for d in distributions()}))
 
 

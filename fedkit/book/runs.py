@@ -167,7 +167,6 @@ def _parameter_table(source: Path, given: Mapping[str, Any]) -> Any:
 
 
 def _environment(work: Path) -> dict[str, str]:
-    """Return the environment of a run."""
     values = {**dict.fromkeys(_THREADS, "1"), **os.environ}
     values |= {
         "JUPYTER_CONFIG_DIR": str(work / "config"),

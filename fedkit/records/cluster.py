@@ -123,7 +123,6 @@ def _task(
     behaviour: Mapping[str, int],
     device: object,
 ) -> tuple[list[Result], dict[str, Any]]:
-    """Compute one cell on a worker."""
     there = {name: version(cell.paper, name) for name in behaviour}
     if there != behaviour:
         raise ValueError(
