@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import io
 import os
 import threading
 from pathlib import Path
+from typing import Any
 
-__all__ = ["write_bytes", "write_text"]
+__all__ = ["write_arrays", "write_bytes", "write_text"]
 
 
 def write_text(path: Path, text: str) -> None:
     """Write a text file in UTF-8; see :func:`write_bytes`."""
     write_bytes(path, text.encode("utf-8"))
+
+
+def write_arrays(path: Path, **arrays: Any) -> None:
+    """Write a ``.npz`` file; see :func:`write_bytes`."""
+    import numpy as np  # which a list on the command line does not wait for
+
+    content = io.BytesIO()
+    np.savez_compressed(content, **arrays)
+    write_bytes(path, content.getvalue())
 
 
 def write_bytes(path: Path, content: bytes) -> None:

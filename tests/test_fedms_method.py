@@ -127,7 +127,9 @@ def test_gtg_stops_by_itself_near_the_truth():
 def test_one_client_gets_the_whole_change_and_nobody_anything_of_none():
     one = fk.FunctionGame(1, lambda c: 0.1 + 0.5 * np.repeat(c.astype(float), 2, axis=1))
     for estimator in (MaverickMR(), MaverickTMR(), MaverickGTG()):
-        np.testing.assert_allclose(fk.estimate(one, estimator).values, [[0.5, 0.5]])
+        for count in ("distinct", "calls"):
+            found = fk.estimate(one, estimator, estimator.minimum(1, count), count=count)
+            np.testing.assert_allclose(found.values, [[0.5, 0.5]])
     still = fk.FunctionGame(4, lambda c: np.full((len(c), 2), 0.3))
     for estimator in (MaverickGTG(), MaverickGTG(within=0.0, between=0.0)):
         v = fk.estimate(still, estimator)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 
 import numpy as np
@@ -129,6 +130,18 @@ def test_names_order_equality_and_files(tmp_path):
     for names in (["a", "b"], ["a", "a", "b"]):
         with pytest.raises(ValueError, match="one name per player"):
             found.named(names)
+
+
+def test_a_save_that_fails_leaves_what_was_there(tmp_path, monkeypatch):
+    game = fk.MemoGame(fk.airport([1, 2]))
+    for kept in (fk.shapley(game), fk.History(), game):
+        kept.save(tmp_path / "file")
+        before = (tmp_path / "file").read_bytes()
+        with monkeypatch.context() as patched:
+            patched.setattr("os.replace", lambda *_: os.stat("/nowhere"))
+            with pytest.raises(OSError, match="/nowhere"):
+                kept.save(tmp_path / "file")
+        assert [path.read_bytes() for path in tmp_path.iterdir()] == [before]
 
 
 def test_a_valuation_draws_itself():

@@ -11,6 +11,7 @@ from zipfile import BadZipFile
 import numpy as np
 import torch
 
+from fedkit.atomic import write_arrays
 from fedkit.checks import choice, one_line
 from fedkit.estimators.totals import freedom_of, total
 from fedkit.extras import need
@@ -134,8 +135,7 @@ class History:
         """Write rows, seconds and models to one ``.npz`` file, which :meth:`load` reads."""
         text = json.dumps({"rounds": self.rounds, "clients": self.clients, "seconds": self.seconds})
         models = np.zeros(0) if self.models is None else self.models.numpy()
-        with Path(path).open("wb") as file:
-            np.savez_compressed(file, rows=np.array(text), models=models)
+        write_arrays(Path(path), rows=np.array(text), models=models)
 
     @classmethod
     def load(cls, path: str | Path) -> History:

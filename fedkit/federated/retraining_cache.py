@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import os
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from fedkit.atomic import write_bytes
+from fedkit.atomic import write_arrays
 from fedkit.federated.clients import Federation
 from fedkit.federated.retraining import check_sizes, train_with_sizes
 from fedkit.learning.architectures import Architecture
@@ -121,11 +120,9 @@ def _read(path: Path) -> dict[int, IntArray]:
 
 def _write(path: Path, known: dict[int, IntArray]) -> None:
     """Replace a file in one step."""
-    content = io.BytesIO()
-    np.savez_compressed(
-        content,
+    write_arrays(
+        path,
         keys=np.array(list(known), dtype=np.uint64),
         ends=np.cumsum([len(hits) for hits in known.values()]),
         hits=np.concatenate(list(known.values())).astype(np.int32),
     )
-    write_bytes(path, content.getvalue())

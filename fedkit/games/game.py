@@ -11,7 +11,6 @@ coalition and ``2**n - 1`` the grand coalition.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,7 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedkit.atomic import write_bytes
+from fedkit.atomic import write_arrays
 from fedkit.checks import choice, function, one_line, whole
 from fedkit.games.coalitions import (
     Coalitions,
@@ -162,14 +161,8 @@ class MemoGame:
 
     def save(self, path: str | Path) -> None:
         """Write what is known to a ``.npz`` file, whole or not at all; :meth:`load` reads it."""
-        file = io.BytesIO()
-        np.savez_compressed(
-            file,
-            players=self.n_players,
-            keys=self._known.keys(),
-            utilities=self._utilities[: self.evaluations],
-        )
-        write_bytes(Path(path), file.getvalue())
+        known = self._utilities[: self.evaluations]
+        write_arrays(Path(path), players=self.n_players, keys=self._known.keys(), utilities=known)
 
     @classmethod
     def load(cls, path: str | Path, game: Game) -> MemoGame:

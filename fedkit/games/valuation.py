@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedkit.atomic import write_text
 from fedkit.checks import flag, numbers, one_line, real, whole
 from fedkit.extras import need
 
@@ -246,7 +247,7 @@ class Valuation:
             If a value is infinite, or a fact in `info` is nothing that JSON knows.
         """
         text = json.dumps(self.to_dict(), allow_nan=False)
-        Path(path).write_text(text + "\n", "utf-8")
+        write_text(Path(path), text + "\n")
 
     @classmethod
     def load(cls, path: str | Path) -> Valuation:

@@ -463,7 +463,8 @@ class MaverickTMR(_ClassWise):
         real("temperature", self.temperature, 0.0, above=True)
 
     def minimum(self, n_players: int, count: Count) -> int:
-        return 2**n_players - (count == "calls")
+        # a lone client's v(N) is asked for twice, and neither time is free
+        return 2**n_players - (count == "calls" and n_players > 1)
 
     def _ask(
         self, n: int, rng: np.random.Generator, accumulator: CoresetAccumulator, budget: Budget
