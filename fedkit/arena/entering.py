@@ -15,7 +15,7 @@ from fedkit.arena.methods import METHODS, Entry, MethodError, find_methods
 from fedkit.checks import choice, flag, having, one_line, real, whole
 from fedkit.extras import bar, need
 from fedkit.papers.registry import get
-from fedkit.records.cell import PROFILES, Cell
+from fedkit.records.cell import Cell
 from fedkit.records.manifest import make_manifest
 from fedkit.records.running import CellError
 from fedkit.records.store import Store
@@ -147,7 +147,6 @@ def run(
         having("store", store, "load", "paths")
     flag("progress", progress)
     real("limit", limit, 0.0, above=True)
-    choice("profile", profile, PROFILES)
     for name in scenarios or ():
         choice("a scenario", name, SCENARIOS)
     places = [s for s in every(profile) if scenarios is None or s.scenario in scenarios]

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Hashable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -25,7 +26,7 @@ from fedkit.extras import need
 from fedkit.intervals import Interval, bounded_interval, finite, kendalls_tau, mean_interval
 from fedkit.methods.fedccea import contribution_index
 from fedkit.papers.common import chance_above
-from fedkit.papers.overviews import gains
+from fedkit.papers.overviews import gains, means
 from fedkit.plots import Picture, dots_with_intervals
 
 if TYPE_CHECKING:
@@ -261,13 +262,8 @@ def summary(frame: pd.DataFrame, name: str, reference: str = "random") -> pd.Dat
         the reference, paired by unit: gain, gain low, gain high, and p.  Holm's correction is for
         all methods within this measure.  Stability has no reference.
     """
-    pd = need("pandas", "run")
     wide = _by_unit(frame, name)
-    rows = {m: interval(name, wide[m]) for m in wide}
-    table = pd.DataFrame(
-        {m: [i.mean, i.low, i.high, i.n] for m, i in rows.items()},
-        index=["mean", "low", "high", "units"],
-    ).T
+    table = means(wide, partial(interval, name), "units")
     if reference != "random":
         choice("reference", reference, list(wide))
     if reference in wide and not name.startswith("stability"):

@@ -362,8 +362,7 @@ def pca(x: ArrayLike, components: int) -> NDArray[np.float64]:
     whole("components", components, 1, min(matrix.shape))
     solver = "covariance_eigh" if len(matrix) > matrix.shape[-1] else "full"
     model = need("sklearn.decomposition", "run").PCA(components, svd_solver=solver)
-    scores: NDArray[np.float64] = model.fit_transform(matrix)
-    return scores
+    return model.fit_transform(matrix)
 
 
 @one_line

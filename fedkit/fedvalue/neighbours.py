@@ -83,8 +83,7 @@ def standardise(x: Any, name: str = "x") -> Floats:
     values = numbers(x, name)
     rounding = 8 * np.finfo(np.float64).eps * np.abs(values).max(axis=0, initial=0.0)
     values = values[:, np.ptp(values, axis=0) > rounding]
-    scaled: Floats = (values - values.mean(axis=0)) / values.std(axis=0)
-    return scaled
+    return (values - values.mean(axis=0)) / values.std(axis=0)
 
 
 def numbers(x: Any, name: str) -> Floats:

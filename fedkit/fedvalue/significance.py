@@ -62,11 +62,10 @@ class Evidence:
 
     def to_frame(self) -> pd.DataFrame:
         """Return a table with one row per data party."""
-        frame: pd.DataFrame = need("pandas", extra="run").DataFrame(
+        return need("pandas", extra="run").DataFrame(
             {"party": self.names, "contribution": self.contributions, "p": self.p_values,
              "p (Holm)": self.adjusted}
         )  # fmt: skip
-        return frame
 
 
 def permutation_p_value(

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from fedkit.extras import later
+from fedkit.extras import homes, later
 
-_HOMES = {
-    "Valued": "valued",
-    "to_arrays": "valued",
-    "to_vector": "valued",
-}
+_HOMES = homes({"valued": "Valued to_arrays to_vector"})
 
 __all__ = list(_HOMES)
 __getattr__ = later(__name__, _HOMES)

@@ -23,7 +23,7 @@ from fedkit.federated.rounds import (
 )
 from fedkit.federated.rounds import Strategy as Policies
 from fedkit.federated.selection import ClientTable, Selection, UniformSelection
-from fedkit.federated.valuers import Round, ValuePolicy, check_policy
+from fedkit.federated.valuers import Round, ValuePolicy
 from fedkit.learning.architectures import Architecture
 from fedkit.learning.evaluation import Evaluator
 from fedkit.learning.training import LocalSGD
@@ -133,7 +133,6 @@ class Valued(Strategy):
         seed: int = 0,
     ) -> None:
         having("inner", inner, "configure_train", "aggregate_train")
-        check_policy(value)
         having("evaluator", evaluator, "arch", "prepare", "evaluate")
         if (select is None) != (participants is None):
             raise ValueError("select and participants belong together; give both or neither")

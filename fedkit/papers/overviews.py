@@ -7,7 +7,8 @@ methods of a paper and puts them in order.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import astuple
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +20,9 @@ from fedkit.records.methods import is_outside
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["alike", "as_text", "by_seed", "gains", "overview", "seeds_told", "table", "where"]
+__all__ = [
+    "alike", "as_text", "by_seed", "gains", "means", "overview", "seeds_told", "table", "where",
+]  # fmt: skip
 
 
 def where(frame: pd.DataFrame, **settings: Any) -> pd.DataFrame:
@@ -36,8 +39,7 @@ def alike(frame: pd.DataFrame, setting: Any, fields: Iterable[str]) -> pd.DataFr
 
 def table(rows: Mapping[Any, Mapping[str, Any]]) -> pd.DataFrame:
     """Make a table of rows by name, each a number or text by column."""
-    made: pd.DataFrame = need("pandas", "run").DataFrame.from_dict(rows, orient="index")
-    return made
+    return need("pandas", "run").DataFrame.from_dict(rows, orient="index")
 
 
 def seeds_told(counts: Iterable[int]) -> str:
@@ -64,7 +66,7 @@ def by_seed(
     return wide[[m for m in labels if m in wide.columns] + [m for m in wide if is_outside(m)]]
 
 
-def gains(wide: pd.DataFrame, reference: str, level: float = 0.95) -> pd.DataFrame:
+def gains(wide: pd.DataFrame, reference: str) -> pd.DataFrame:
     """Difference of every method to one of them, paired by seed.
 
     Equal seeds share partition, initial model and client batches, so the difference is taken
@@ -80,12 +82,19 @@ def gains(wide: pd.DataFrame, reference: str, level: float = 0.95) -> pd.DataFra
     for method in others:
         # Rows may differ in their seeds; a difference is taken where both have run.
         difference = (wide[method] - wide[reference]).dropna().to_numpy(dtype=np.float64)
-        interval = paired_interval(difference, level)
         p_values.append(paired_p_value(difference)[0])
-        rows[method] = [interval.mean, interval.low, interval.high, interval.n]
+        rows[method] = astuple(paired_interval(difference))
     table = pd.DataFrame.from_dict(rows, orient="index", columns=["gain", "low", "high", "seeds"])
     table["p"] = holm(p_values) if others else []
     return table
+
+
+def means(
+    wide: pd.DataFrame, interval: Callable[[pd.Series], Interval], count: str
+) -> pd.DataFrame:
+    """Mean of every column with its interval: columns mean, low, high, and `count` of how many."""
+    rows = {column: astuple(interval(wide[column])) for column in wide}
+    return need("pandas", "run").DataFrame(rows, index=["mean", "low", "high", count]).T
 
 
 def overview(
@@ -101,13 +110,8 @@ def overview(
     <reference>``, ``high <reference>``, ``p <reference>`` and ``seeds <reference>``, those that
     both have; in the metric's unit.
     """
-    pd = need("pandas", "run")
     wide = by_seed(frame, labels, metric, **settings)
-    intervals = {m: mean_interval(wide[m].dropna().to_numpy(dtype=np.float64)) for m in wide}
-    table = pd.DataFrame(
-        {m: [i.mean, i.low, i.high, i.n] for m, i in intervals.items()},
-        index=["mean", "low", "high", "seeds"],
-    ).T
+    table = means(wide, mean_interval, "seeds")
     for reference in references:
         difference = gains(wide, reference)
         table[f"gain over {reference}"] = difference["gain"]

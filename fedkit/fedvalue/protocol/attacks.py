@@ -21,15 +21,7 @@ from fedkit.fedvalue.protocol.messages import Table
 from fedkit.fedvalue.protocol.secure import CheatingDetected, parties_of
 from fedkit.streams import as_generator
 
-__all__ = [
-    "ATTACKS",
-    "Attack",
-    "CheatingServer",
-    "Trial",
-    "View",
-    "attempt",
-    "guess_q",
-]
+__all__ = ["ATTACKS", "Attack", "CheatingServer", "Trial", "View", "attempt", "guess_q"]
 
 
 @dataclass

@@ -121,8 +121,7 @@ class Stream:
         self._encryptor = _aes(derive(key, "stream", *names), _ciphers.modes.CTR(bytes(16)))
 
     def bytes(self, size: int) -> bytes:
-        out: bytes = self._encryptor.update(bytes(size))
-        return out
+        return self._encryptor.update(bytes(size))
 
     def integers(self, low: int, high: int, size: int) -> npt.NDArray[np.int64]:
         """Return whole numbers in low, ..., high - 1 (bias below (high - low) / 2^64)."""
@@ -154,13 +153,12 @@ def unseal(sealed: bytes, key: bytes, *context: str | int) -> bytes:
     """Open what :func:`seal` made with this key for the same context; else a SealError."""
     nonce, text = sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:]
     try:
-        message: bytes = _gcm(key).decrypt(nonce, text, _joined(context))
+        return _gcm(key).decrypt(nonce, text, _joined(context))
     except (_InvalidTag, ValueError) as error:
         raise SealError(
             f"a sealed message for {' / '.join(map(str, context))} does not open: it was changed, "
             "belongs elsewhere, or the parties' keys differ"
         ) from error
-    return message
 
 
 def _gcm(key: bytes) -> Any:

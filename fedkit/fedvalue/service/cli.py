@@ -44,9 +44,7 @@ say = typer.echo
 
 
 @app.command()
-def keygen(
-    out: Annotated[Path, typer.Argument(help="File to write; never overwritten.")],
-) -> None:
+def keygen(out: Annotated[Path, typer.Argument(help="File to write; never overwritten.")]) -> None:
     """Make the key that the parties share and the server never sees.
 
     One party makes it and gives every other, the task party too, a copy,

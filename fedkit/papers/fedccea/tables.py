@@ -171,7 +171,7 @@ def as_text(found: pd.DataFrame, digits: int = 1) -> pd.DataFrame:
     for place, row in found.iterrows():
         said = Interval(row["mean"], row["low"], row["high"], int(row["n"])).text(digits)
         words[place] = f"{said}, n = {row['n']:.0f}" if 0 < row["n"] < most else said
-    wide: pd.DataFrame = need("pandas", "run").Series(words).unstack(sort=False)
+    wide = need("pandas", "run").Series(words).unstack(sort=False)
     return wide.loc[:, (wide != "–").any()]
 
 

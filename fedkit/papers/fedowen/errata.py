@@ -20,15 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedkit.estimators import beta_weights, semivalue, shapley
-from fedkit.games import (
-    FunctionGame,
-    Game,
-    TableGame,
-    airport,
-    all_coalitions,
-    normalise,
-    tabulate,
-)
+from fedkit.games import FunctionGame, Game, TableGame, airport, all_coalitions, normalise, tabulate
 
 FloatArray = npt.NDArray[np.float64]
 

@@ -86,20 +86,15 @@ def strategy(s: Setting) -> Strategy:
 def federation(s: Setting, seed: int) -> Federation:
     """Return the clients of a setting: IID, then skewed, then malicious ones."""
     data = dataset(s.data)
-    groups: list[tuple[int, Any]] = [(s.honest - s.skewed, IID())]
-    if s.skewed:
-        groups.append((s.skewed, Dirichlet(s.gamma, by="client")))
-    if s.malicious:
-        groups.append((s.malicious, IID()))
-    made = make_federation(
-        data,
-        s.clients,
-        Mixed(tuple(groups)),
-        seed,
-        validation=s.validation / len(data.y_test),
-        validation_from="test",
-        empty="refill",
+    groups = (
+        (s.honest - s.skewed, IID()),
+        (s.skewed, Dirichlet(s.gamma, by="client")),
+        (s.malicious, IID()),
     )
+    made = make_federation(
+        data, s.clients, Mixed(tuple(group for group in groups if group[0])), seed,
+        validation=s.validation / len(data.y_test), validation_from="test", empty="refill",
+    )  # fmt: skip
     if s.one_sided < 1:
         made = _one_sided(made, s.one_sided, seed)
     own = LabelPermutation(made.n_classes)

@@ -17,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from fedkit.datasets.tabular import TABLES, Tabular, load_table
+from fedkit.datasets.tabular import TABLES, load_table
 from fedkit.estimators import PermutationSampling
+from fedkit.extras import need
 from fedkit.fedvalue.baselines import MODELS, ensemble, explain, party_values, train
 from fedkit.fedvalue.cmi import PartyValues, entropy, mshapley_cmi, mutual_information
 from fedkit.fedvalue.data import discretise, joint_codes, pca
@@ -87,10 +88,7 @@ class Setting(common.Setting):
     trained_on: Literal["all", "dealt"] = "all"
 
 
-@lru_cache(maxsize=2)
-def table(name: str) -> Tabular:
-    """Return a table, read once."""
-    return load_table(name)
+table = lru_cache(maxsize=2)(load_table)  # read once
 
 
 @lru_cache(maxsize=2)
@@ -258,16 +256,14 @@ def run_correlation(cell: Cell, seed: int, device: Any, progress: bool) -> dict[
     s = Setting.of(cell)
     drawn = [repetition(s, seed, index)[1] for index in range(s.repetitions)]
     means = {m: float(np.mean([a[m] for a in drawn])) for m in MODELS}
-    each = [one(s, seed, index, means) for index in range(s.repetitions)]
-    metrics = {}
-    for name in each[0]:
-        numbers = np.array([r[name] for r in each])
-        fine = numbers[np.isfinite(numbers)]
-        metrics[name] = float(fine.mean()) if len(fine) else float("nan")
-    metrics["fact.defined"] = float(np.mean([np.isfinite(r["pearson.plugin.lr"]) for r in each]))
+    each = need("pandas", "run").DataFrame(
+        [one(s, seed, index, means) for index in range(s.repetitions)]
+    )
+    metrics = each.mean().to_dict()  # of the repetitions in which a number is defined
+    metrics["fact.defined"] = float(each["pearson.plugin.lr"].notna().mean())
     series = {
-        name: [round(r[name], 4) for r in each]
-        for name in each[0]
+        name: [round(x, 4) for x in each[name].tolist()]
+        for name in each
         if name.startswith(("pearson.plugin.", "pearson.permutation."))
     }
     return {

@@ -55,8 +55,7 @@ def bars(frame: pd.DataFrame, estimate: str = "plugin") -> pd.DataFrame:
             cut = mean_interval(found[panel])
             rows.append((*panel, benchmark, cut.mean, cut.low, cut.high, cut.n))
     columns = ["dataset", "features", "benchmark", "mean", "low", "high", "seeds"]
-    made: pd.DataFrame = need("pandas", "run").DataFrame(rows, columns=columns)
-    return made
+    return need("pandas", "run").DataFrame(rows, columns=columns)
 
 
 def shares(frame: pd.DataFrame, name: str = "as in Figure 4") -> pd.DataFrame:
@@ -107,8 +106,7 @@ def _share(shown: pd.DataFrame) -> dict[str, Any]:
 def by_model(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the means of the bars over the numbers of features, a row per data set."""
     wide = bars(frame).pivot_table(index="dataset", columns="benchmark", values="mean", sort=False)
-    made: pd.DataFrame = wide.rename(columns=BENCHMARK_LABELS)
-    return made.rename_axis(index="data set", columns=None)
+    return wide.rename(columns=BENCHMARK_LABELS).rename_axis(index="data set", columns=None)
 
 
 def better_models(frame: pd.DataFrame) -> tuple[pd.Series, Interval]:
@@ -159,8 +157,8 @@ def repetitions(frame: pd.DataFrame) -> pd.DataFrame:
     """Return how many repetitions are behind each bar: data sets by features per party."""
     runs = frame.drop_duplicates(["key", "seed"])
     wide = runs.groupby(["dataset", "features"]).repetitions.sum().unstack()
-    made: pd.DataFrame = wide.reindex([d for d in TABLES if d in wide.index])
-    return made.rename_axis(index="data set", columns="features per party")
+    wide = wide.reindex([d for d in TABLES if d in wide.index])
+    return wide.rename_axis(index="data set", columns="features per party")
 
 
 def accuracy(frame: pd.DataFrame, claims: Claims) -> pd.DataFrame:

@@ -12,16 +12,7 @@ from fedkit.fedvalue.protocol.counting import CountingServer
 from fedkit.fedvalue.protocol.messages import Table
 from fedkit.fedvalue.protocol.secure import parties_of
 from fedkit.plots.curves import curves_with_bands
-from fedkit.plots.style import (
-    HEAT,
-    INK,
-    PALETTE,
-    Picture,
-    finish,
-    logarithmic,
-    looks,
-    panels,
-)
+from fedkit.plots.style import HEAT, INK, PALETTE, Picture, finish, logarithmic, looks, panels
 
 if TYPE_CHECKING:
     from typing import Any

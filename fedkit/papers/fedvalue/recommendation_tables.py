@@ -71,8 +71,7 @@ def performance(
                 values = per_seed(frame, metric)  # the latter is the same at every budget
                 if len(values):
                     column[label] = interval(values).text(digits)
-    made: pd.DataFrame = need("pandas", "run").DataFrame(table)
-    return made
+    return need("pandas", "run").DataFrame(table)
 
 
 def against_best(frame: pd.DataFrame) -> pd.DataFrame:
