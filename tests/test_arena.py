@@ -175,23 +175,15 @@ def noisy():
 
 
 def test_a_series_of_values_is_by_client_in_whatever_order(noisy) -> None:
-    pd = pytest.importorskip("pandas")
-
-    class Own:
-        sees = ()
-
-        def __init__(self, given):
-            self.given = given
-
-        def values(self, view):
-            return self.given
+    def said_so(given):
+        return play("own", method("Own", lambda view: given)(), noisy).values
 
     given = pd.Series([3.0, 1.0, 5.0, 2.0, 4.0])
     for order in (given, given.sort_values()):
-        assert play("own", Own(order), noisy).values.tolist() == given.tolist()
+        assert said_so(order).tolist() == given.tolist()
     for wrong, words in ((given[:4], "expected 5 finite"), (given * 1j, "complex")):
         with pytest.raises(MethodError, match=words):
-            play("own", Own(wrong), noisy)
+            said_so(wrong)
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -397,14 +389,9 @@ def throws(error):
 Nan = method("Nan", lambda view: np.full(view.n_clients, np.nan))
 
 
-class Sleeps:
-    """Catches what it can."""
-
-    sees = ()
-
-    def values(self, view):
-        with contextlib.suppress(Exception):
-            time.sleep(30)
+def sleeps(view):
+    with contextlib.suppress(Exception):  # it catches what it can
+        time.sleep(30)
 
 
 class Backwards:
@@ -426,7 +413,7 @@ def test_bad_methods_end_in_one_sentence_and_stop_nobody() -> None:
         method("Short", lambda view: np.zeros(2)): "Short returned .* of shape .2,.",
         method("Words", lambda view: ["a"] * view.n_clients): "Words raised ValueError",
         method("Leaves", throws(SystemExit(0))): "Leaves raised SystemExit",
-        Sleeps: "Sleeps took longer than 1 seconds",
+        method("Sleeps", sleeps): "Sleeps took longer than 1 seconds",
     }
     found = fk.arena.run(
         [*bad, Backwards], rows=["size"], scenarios=["free-riders"], seeds=[0], limit=1.0

@@ -252,12 +252,8 @@ class RoundByRound:
         return view.mean([v.values for v in self.policy.value(view.rounds(self.utility))])
 
 
-@dataclass(frozen=True)
 class _Trajectories(RoundByRound):
     """FedTSV, whose reference is a training of the server's in every round: it is counted."""
-
-    policy: ValuePolicy = field(default_factory=TrajectoryValues)
-    sees: tuple[str, ...] = ("updates", "sizes", "validation")
 
     def values(self, view: View) -> FloatArray:
         everybody = sum(view.rounds()[0].local.n_steps(int(n)) for n in view.sizes)
@@ -389,7 +385,7 @@ METHODS: Mapping[str, Method] = {
     "owen": RoundByRound(_Owen(), _SEEN),
     "ms-mr": Sampled(MaverickMR(), utility="class_accuracy", common=False, told=rewards),
     "ms-gtg": Sampled(MaverickGTG(), utility="class_accuracy", told=rewards),
-    "fedtsv": _Trajectories(),
+    "fedtsv": _Trajectories(TrajectoryValues(), ("updates", "sizes", "validation")),
     "cgsv": RoundByRound(CosineValues(), ("updates",)),
     "shapfed": RoundByRound(ClassCosine(), ("updates", "sizes")),
     "loo": RoundByRound(LeaveOneOut(), _SEEN),

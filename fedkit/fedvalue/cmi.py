@@ -216,7 +216,7 @@ def mshapley_cmi(
     if estimator is not None:
         having("estimator", estimator, "sample", "accumulator")
     game: CMIGame | KNNGame
-    if correction == "knn" and not isinstance(x_task, CoalitionCells):
+    if correction == "knn":
         data = vertical_data(x_task, y, parties, names)
         game, rows, titles = KNNGame(data, seed=seed), data.n_rows, data.names
     else:

@@ -394,15 +394,14 @@ def read_columns(
             f"the label {label!r} is the column of the IDs; expected is what to tell about a row: "
             "name another column (--label, --id-column)"
         )
-    frame = _csv(path, id_column)
-    others = [c for c in frame.columns if c not in (id_column, label)]
-    chosen = others if columns is None else list(columns)
-    if len(set(chosen)) < len(chosen) or not {id_column, label}.isdisjoint(chosen):
+    frame, own = _csv(path, id_column), [id_column, *([] if label is None else [label])]
+    chosen = [c for c in frame.columns if c not in own] if columns is None else list(columns)
+    if len({*own, *chosen}) < len(own) + len(chosen):
         raise ValueError(
             "a column is asked for twice: name each once, and not the ID or the label, which are "
             "not features"
         )
-    for name in [id_column, *([] if label is None else [label]), *chosen]:
+    for name in [*own, *chosen]:
         if name not in frame.columns:
             raise ValueError(
                 f"{path} has no column {name!r}; it has {', '.join(map(str, frame.columns))}: name "

@@ -18,12 +18,12 @@ import numpy.typing as npt
 from fedkit.estimators import Estimator, GTGShapley, estimate, leave_one_out, shapley
 from fedkit.federated import adversaries
 from fedkit.federated.adversaries import Adversaries
-from fedkit.federated.aggregation import Aggregation, SizeWeighted, UniformWeights
+from fedkit.federated.aggregation import SizeWeighted, UniformWeights
 from fedkit.federated.clients import Federation, Transform, make_federation
 from fedkit.federated.history import History
 from fedkit.federated.partitioners import IID, Dirichlet, Mavericks
-from fedkit.federated.rounds import Plan, Probe, Strategy, keep_latest
-from fedkit.federated.selection import Selection, UniformSelection
+from fedkit.federated.rounds import Plan, Probe, Strategy
+from fedkit.federated.selection import UniformSelection
 from fedkit.federated.valuers import (
     ClassCosine,
     Estimated,
@@ -31,7 +31,6 @@ from fedkit.federated.valuers import (
     NoValue,
     Round,
     ShuffledValues,
-    ValuePolicy,
 )
 from fedkit.games.game import TableGame, tabulate
 from fedkit.games.valuation import Valuation
@@ -105,44 +104,39 @@ def strategy(s: Setting, n_classes: int) -> Strategy:
         return replace(fedms(s).strategy(n_classes, s.rounds), select=_FromTheStart())
     mavericks = tuple(range(s.mavericks))
     bad = tuple(range(s.clients, s.everybody))
-    gtg = partial(Estimated, count="distinct", normalised=False)
-    first = RunningValue(s.sv_alpha, "first")
     exact, running = Exact(normalised=False), RunningValue(s.sv_alpha)
-    rows: dict[str, tuple[Selection, ValuePolicy, Aggregation, Any]] = {
-        "fedavg": (UniformSelection(), NoValue(), SizeWeighted(), keep_latest),
-        "fedprox": (UniformSelection(), NoValue(), SizeWeighted(), keep_latest),
-        "poc": (
-            baselines.PowerOfChoice(s.poc_decay), NoValue(), UniformWeights(), keep_latest,
+    gtg = partial(Estimated, count="distinct", normalised=False)
+    plain = Strategy(UniformSelection(), NoValue(), SizeWeighted())
+    valued = replace(plain, select=baselines.SFedAvg(100), value=exact, remember=running)
+    first = RunningValue(s.sv_alpha, "first")
+    greedy = replace(plain, select=baselines.GreedyFed(), remember=first)
+    rows = {
+        "fedavg": plain,
+        "fedprox": plain,  # its local training is another
+        "poc": replace(
+            plain, select=baselines.PowerOfChoice(s.poc_decay), aggregate=UniformWeights()
         ),
-        "fedemd": (baselines.FedEMD(s.emd_beta), NoValue(), SizeWeighted(), keep_latest),
-        "s-fedavg": (baselines.SFedAvg(), exact, SizeWeighted(), running),
-        "s-fedavg-percent": (baselines.SFedAvg(100), exact, SizeWeighted(), running),
-        "s-fedavg-shuffled": (
-            baselines.SFedAvg(100), ShuffledValues(exact), SizeWeighted(), running,
-        ),
-        "greedyfed": (baselines.GreedyFed(), gtg(GTGShapley()), SizeWeighted(), first),
-        "greedyfed-loss": (
-            baselines.GreedyFed(), gtg(GTGShapley(1e-4, 1e-4)), SizeWeighted(), first,
-        ),
-        "oracle": (baselines.Oracle(mavericks, bad), NoValue(), SizeWeighted(), keep_latest),
-    }  # fmt: skip
+        "fedemd": replace(plain, select=baselines.FedEMD(s.emd_beta)),
+        "s-fedavg": replace(valued, select=baselines.SFedAvg()),
+        "s-fedavg-percent": valued,
+        "s-fedavg-shuffled": replace(valued, value=ShuffledValues(exact)),
+        "greedyfed": replace(greedy, value=gtg(GTGShapley())),
+        "greedyfed-loss": replace(greedy, value=gtg(GTGShapley(1e-4, 1e-4))),
+        "oracle": replace(plain, select=baselines.Oracle(mavericks, bad)),
+    }
     if s.method not in rows:
         raise ValueError(f"unknown method {s.method!r}; there are {', '.join(METHODS)}")
-    return Strategy(*rows[s.method])
+    return rows[s.method]
 
 
 def federation(s: Setting, seed: int) -> Federation:
     """Return the clients of a setting: Mavericks first, misbehaving clients last."""
     others = IID() if s.scenario == "iid" else Dirichlet(SCENARIOS[s.scenario], by="class")
+    scheme = Mavericks(s.mavericks, others=others, shared=s.shared, mixed=s.scenario != "iid")
     made = make_federation(
-        dataset(s.data),
-        s.everybody,
-        Mavericks(s.mavericks, others=others, shared=s.shared, mixed=s.scenario != "iid"),
-        seed,
-        validation=s.validation,
-        validation_from="test",
-        empty="refill",
-    )
+        dataset(s.data), s.everybody, scheme, seed,
+        validation=s.validation, validation_from="test", empty="refill",
+    )  # fmt: skip
     if s.owned < 1:
         made = _shrink(made, s, seed)
     if s.poisoned:

@@ -94,7 +94,7 @@ def study(frame: pd.DataFrame, profile: str = "paper") -> pd.DataFrame:
     uniform selection with the same coreset, ``low`` and ``high`` (paired by seed, 95%), and
     ``Maverick rate`` of FedMS in percent of the rounds.
     """
-    fields = {f for change in CHANGES.values() for f in change}
+    fields = set[str]().union(*CHANGES.values())
     rows: dict[str, dict[str, float]] = {}
     for name, change in CHANGES.items():
         part = overviews.alike(frame, replace(SCALES[profile].usual(), **change), fields)

@@ -79,8 +79,7 @@ def strategy(s: Setting) -> Strategy:
         return common.in_place(s.method, row, lambda one: Estimated(one, calls, normalised=False))
     if s.method not in rows:
         raise ValueError(f"unknown method {s.method!r}; there are {', '.join(METHODS)}")
-    value, aggregate, remember = rows[s.method]
-    return Strategy(UniformSelection(), value, aggregate, remember)
+    return Strategy(UniformSelection(), *rows[s.method])
 
 
 def federation(s: Setting, seed: int) -> Federation:

@@ -157,7 +157,7 @@ def by_weight(series: pd.DataFrame) -> dict[str, Interval]:
 def under(frame: pd.DataFrame, change: str, profile: str = "paper") -> pd.DataFrame:
     """Keep the records (or series) of one of the study's CHANGES; each of them once."""
     setting = changed(BASES[profile][0], CHANGES[change])
-    part = overviews.alike(frame, setting, {f for one in CHANGES.values() for f in one})
+    part = overviews.alike(frame, setting, set[str]().union(*CHANGES.values()))
     place = "metric" if "metric" in part else ["series", "index"]
     return part.drop_duplicates(["method", "seed", *np.atleast_1d(place)])
 

@@ -38,8 +38,7 @@ PANELS = tuple(product(TABLES, FEATURES))
 
 def reading(frame: pd.DataFrame, name: str = "as in Figure 4") -> pd.DataFrame:
     """Return the records of one reading of the setting (a name of ``correlation.READINGS``)."""
-    fields = {f for change in READINGS.values() for f in change}
-    return alike(frame, Setting("", **READINGS[name]), fields)
+    return alike(frame, Setting("", **READINGS[name]), set[str]().union(*READINGS.values()))
 
 
 def bars(frame: pd.DataFrame, estimate: str = "plugin") -> pd.DataFrame:
