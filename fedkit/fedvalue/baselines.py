@@ -20,16 +20,9 @@ from fedkit.fedvalue.neighbours import JITTER, numbers, ross
 from fedkit.streams import Streams
 
 __all__ = [
-    "MODELS",
-    "Fitted",
-    "KernelSVM",
-    "draw_groups",
-    "ensemble",
-    "explain",
-    "party_values",
-    "train",
+    "MODELS", "Fitted", "KernelSVM", "draw_groups", "ensemble", "explain", "party_values", "train",
     "vfps_scores",
-]
+]  # fmt: skip
 
 Floats = NDArray[np.float64]
 How = Literal["together", "apart"]

@@ -14,16 +14,9 @@ from numpy.typing import ArrayLike, NDArray
 from fedkit.checks import choice, plain_array, whole
 
 __all__ = [
-    "How",
-    "Missing",
-    "cells_doubt",
-    "columns_of",
-    "discretise",
-    "gap_doubts",
-    "id_doubts",
-    "label_codes",
-    "label_doubt",
-]
+    "How", "Missing", "cells_doubt", "columns_of", "discretise", "gap_doubts", "id_doubts",
+    "label_codes", "label_doubt",
+]  # fmt: skip
 
 Codes = NDArray[np.int64]
 How = Literal["width", "quantile"]

@@ -36,18 +36,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = [
-    "EXACT_WORK",
-    "WALKS",
-    "CMIGame",
-    "Correction",
-    "PartyValues",
-    "cells_of_table",
-    "conditional_mutual_information",
-    "entropy",
-    "mshapley_cmi",
-    "mshapley_from_table",
+    "EXACT_WORK", "WALKS", "CMIGame", "Correction", "PartyValues", "cells_of_table",
+    "conditional_mutual_information", "entropy", "mshapley_cmi", "mshapley_from_table",
     "mutual_information",
-]
+]  # fmt: skip
 
 Correction = Literal["plugin", "miller-madow", "permutation", "knn"]
 Floats = NDArray[np.float64]

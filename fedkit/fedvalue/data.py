@@ -35,18 +35,9 @@ from fedkit.fedvalue.cells import CoalitionCells, joint_codes
 from fedkit.games.coalitions import numbers_of
 
 __all__ = [
-    "Columns",
-    "How",
-    "Missing",
-    "VerticalData",
-    "coalition_cells",
-    "discretise",
-    "joint_codes",
-    "label_codes",
-    "pca",
-    "read_columns",
-    "vertical_data",
-]
+    "Columns", "How", "Missing", "VerticalData", "coalition_cells", "discretise", "joint_codes",
+    "label_codes", "pca", "read_columns", "vertical_data",
+]  # fmt: skip
 
 Codes = NDArray[np.int64]
 

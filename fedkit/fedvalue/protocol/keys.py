@@ -21,16 +21,9 @@ from fedkit.fedvalue.protocol.counting import ascending
 from fedkit.fedvalue.protocol.messages import ID_BYTES
 
 __all__ = [
-    "HASH_BYTES",
-    "SealError",
-    "Stream",
-    "derive",
-    "encrypt_blocks",
-    "hash_ids",
-    "new_key",
-    "seal",
+    "HASH_BYTES", "SealError", "Stream", "derive", "encrypt_blocks", "hash_ids", "new_key", "seal",
     "unseal",
-]
+]  # fmt: skip
 
 _ciphers = need("cryptography.hazmat.primitives.ciphers", "vertical")
 _aead = need("cryptography.hazmat.primitives.ciphers.aead", "vertical")

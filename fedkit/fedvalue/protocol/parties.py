@@ -52,14 +52,8 @@ from fedkit.fedvalue.protocol.verification import (
 )
 
 __all__ = [
-    "DataParty",
-    "Party",
-    "PartyChanged",
-    "PartyMissing",
-    "SecureCounts",
-    "TaskParty",
-    "Variant",
-]
+    "DataParty", "Party", "PartyChanged", "PartyMissing", "SecureCounts", "TaskParty", "Variant",
+]  # fmt: skip
 
 Variant = Literal["table", "cells"]
 

@@ -31,17 +31,9 @@ from fedkit.fedvalue.protocol.parties import (
 from fedkit.fedvalue.protocol.verification import AlignmentError, CheatingDetected
 
 __all__ = [
-    "AlignmentError",
-    "CheatingDetected",
-    "CountingServer",
-    "DataParty",
-    "PartyMissing",
-    "SecureCounts",
-    "TaskParty",
-    "count_here",
-    "count_securely",
-    "parties_of",
-]
+    "AlignmentError", "CheatingDetected", "CountingServer", "DataParty", "PartyMissing",
+    "SecureCounts", "TaskParty", "count_here", "count_securely", "parties_of",
+]  # fmt: skip
 
 
 def count_securely(

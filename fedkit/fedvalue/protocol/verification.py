@@ -15,15 +15,9 @@ from fedkit.fedvalue.protocol.keys import SealError, unseal
 from fedkit.fedvalue.protocol.messages import Order, Report, Table
 
 __all__ = [
-    "AlignmentError",
-    "CheatingDetected",
-    "Counts",
-    "check_alignment",
-    "check_consistency",
-    "check_counts",
-    "check_margins",
-    "open_reports",
-]
+    "AlignmentError", "CheatingDetected", "Counts", "check_alignment", "check_consistency",
+    "check_counts", "check_margins", "open_reports",
+]  # fmt: skip
 
 Counts = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
 #: up to here sums of counts are exact, in integers and in doubles
