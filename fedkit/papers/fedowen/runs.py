@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,8 @@ from fedkit.estimators import (
     estimate_many,
     shapley,
 )
-from fedkit.federated import aggregation, valuers
+from fedkit.federated import valuers
+from fedkit.federated.aggregation import Proportional, SizeWeighted, UniformWeights
 from fedkit.federated.clients import Federation, make_federation
 from fedkit.federated.history import History
 from fedkit.federated.partitioners import Dirichlet
@@ -66,41 +68,29 @@ def strategy(s: Setting) -> Strategy:
     ``shapfed-proportional``.  A name that ends in ``-no-adaptive`` selects at random (Table 3).
     A name ``package:Name`` is a method from outside, an estimator with the budget of the others.
     """
+    estimated = partial(Estimated, budget=s.budget, normalised=s.normalised)
+    sampled = {method: estimated(estimator) for method, estimator in estimators(s).items()}
     ours = FedOwen(select=EpsilonGreedy(s.epsilon, s.confidence, s.floor)).strategy()
-    values: dict[str, valuers.ValuePolicy] = {
-        "fedavg": valuers.NoValue(),
-        **{
-            method: Estimated(estimator, s.budget, normalised=s.normalised)
-            for method, estimator in estimators(s).items()
-        },
-        "shapfed": valuers.ClassCosine(),  # Algorithm 7, line 1
-        "shapfed-proportional": valuers.ClassCosine(),
-        "exact": valuers.Exact(s.normalised),
-        "random-values": valuers.RandomValues(),
-        "uniform": valuers.NoValue(),
-        "size-values": valuers.SizeAsValue(),
-    }
-    values[given.DEALT] = valuers.ShuffledValues(values["fedowen"])
-    aggregate: dict[str, aggregation.Aggregation] = {
-        "fedavg": aggregation.SizeWeighted(),
-        "uniform": aggregation.UniformWeights(),
-        "shapfed-proportional": aggregation.Proportional(),  # Algorithm 7, line 3
+    at_random = replace(ours, select=UniformSelection())
+    cosine = replace(ours, value=valuers.ClassCosine())  # Algorithm 7, line 1
+    rows = {
+        "fedavg": replace(at_random, value=valuers.NoValue(), aggregate=SizeWeighted()),
+        **{method: replace(ours, value=value) for method, value in sampled.items()},
+        "shapfed": cosine,
+        "shapfed-proportional": replace(cosine, aggregate=Proportional()),  # Algorithm 7, line 3
+        "exact": replace(ours, value=valuers.Exact(s.normalised)),
+        "random-values": replace(ours, value=valuers.RandomValues()),
+        "uniform": replace(at_random, value=valuers.NoValue(), aggregate=UniformWeights()),
+        "size-values": replace(ours, value=valuers.SizeAsValue()),
+        given.DEALT: replace(ours, value=valuers.ShuffledValues(sampled["fedowen"])),
     }
     method = s.method.removesuffix(RANDOM_SELECTION)
     if is_outside(method):
-        row = ours if s.method == method else replace(ours, select=UniformSelection())
-        return common.in_place(
-            method, row, lambda one: Estimated(one, s.budget, normalised=s.normalised)
-        )
-    if method not in values:
-        raise ValueError(f"unknown method {s.method!r}; there are {', '.join(values)}")
-    random = s.method in ("fedavg", "uniform") or s.method != method
-    return replace(
-        ours,
-        select=UniformSelection() if random else ours.select,
-        value=values[method],
-        aggregate=aggregate.get(s.method, ours.aggregate),
-    )
+        return common.in_place(method, ours if s.method == method else at_random, estimated)
+    if method not in rows:
+        raise ValueError(f"unknown method {s.method!r}; there are {', '.join(rows)}")
+    row = rows[method]
+    return row if s.method == method else replace(row, select=UniformSelection())
 
 
 def federation(s: Setting, seed: int) -> Federation:
