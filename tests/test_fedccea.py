@@ -15,7 +15,6 @@ from fedkit.papers.fedccea import valuing as fits
 from fedkit.papers.fedccea.runs import (
     TIE_ORDERS,
     curve_metrics,
-    kept_after_removal,
     removal_curves,
 )
 from fedkit.papers.fedccea.settings import Setting
@@ -220,22 +219,6 @@ def test_walks_cost_what_the_simulations_cost():
 # Removals
 
 
-def test_removal_keeps_the_right_clients():
-    values = np.array([0.3, -1.0, 2.0, 0.0, 1.0])
-    ties = np.arange(5)
-    kept = kept_after_removal(values, np.array([0.0, 0.4]), False, ties)
-    assert kept.tolist() == [[True] * 5, [True, False, True, False, True]]
-    kept = kept_after_removal(values, np.array([0.2]), True, ties)
-    assert kept.tolist() == [[True, True, False, True, True]]
-    # of tied clients the one that `ties` puts first goes first, from either end
-    tied = np.array([0.0, 1.0, 0.0, 1.0, 0.0])
-    order = np.array([4, 3, 1, 0, 2])
-    for high, gone in ((False, [2, 4]), (True, [3, 1])):
-        for k in (1, 2):
-            kept = kept_after_removal(tied, np.array([k / 5]), high, order)
-            assert set(np.flatnonzero(~kept[0])) == set(gone[:k])
-
-
 def given(game, values, **others):
     """Values of all methods, alike but for the others."""
     alike = dict.fromkeys((*n.METHODS, *n.READINGS, *n.CONTROLS), values)
@@ -269,6 +252,8 @@ def test_areas_and_random_orders_by_hand():
     game = fk.FunctionGame(4, lambda rows: rows @ np.array([0.1, 0.2, 0.3, 0.4]))
     valued = given(game, np.arange(4.0), random=np.array([[0.0, 1, 2, 3], [3.0, 2, 1, 0]]))
     curves = removal_curves(valued, 0)
+    assert curves["random0.lowest"] == pytest.approx([100, 100, 90, 90, 70, 70])
+    assert curves["random0.highest"] == pytest.approx([100, 100, 60, 60, 30, 30])
     areas = curve_metrics(curves)
     assert areas["area.random0"] > 0
     assert areas["area.random1"] == pytest.approx(-areas["area.random0"])  # from its other end

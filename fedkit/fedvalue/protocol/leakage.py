@@ -161,10 +161,9 @@ def with_decoys(
 
     `codes` and what is returned are as :meth:`~fedkit.fedvalue.data.VerticalData.codes` gives them.
     """
-    x_task, y, parties = (np.asarray(codes[0]), np.asarray(codes[1]), codes[2])
+    x_task, y, *columns = (np.asarray(column) for column in (codes[0], codes[1], *codes[2]))
     own = np.unique(np.stack([x_task, y]), axis=1)
     extra = np.repeat(own, per_cell, axis=1)
-    columns = [np.asarray(column) for column in parties]
     drawn = [column[rng.integers(0, len(column), extra.shape[1])] for column in columns]
     return (
         np.concatenate([x_task, extra[0]]),

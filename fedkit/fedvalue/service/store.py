@@ -170,9 +170,10 @@ class JobStore:
     def table(self, caller: Grant, job: str) -> bytes | list[str]:
         """Return the counts, or the parties that are missing: none while it is being counted."""
         with self._transaction() as db:
-            missing = _missing(db, *_own(db, caller, job))
-        if missing:
-            return missing
+            number, found = _own(db, caller, job)
+            there = dict(db.execute("SELECT party, 1 FROM uploads WHERE job = ?", (number,)))
+        if len(there) < len(found.parties):
+            return [party for party in found.parties if party not in there]
         if not self._memory.acquire(timeout=_WAIT):
             return []
         try:
@@ -255,12 +256,6 @@ def _own(db: sqlite3.Connection, caller: Grant, name: str) -> tuple[int, Job]:
     if job.parties[0] != caller.party:
         raise Refusal(403, f"job {name} belongs to another task party")
     return number, job
-
-
-def _missing(db: sqlite3.Connection, number: int, job: Job) -> list[str]:
-    """Return the parties whose uploads are still to come."""
-    there = set(db.execute("SELECT party FROM uploads WHERE job = ?", (number,)))
-    return [name for name in job.parties if (name,) not in there]
 
 
 def _handed_in(db: sqlite3.Connection, number: int, job: Job, party: str) -> str | None:
