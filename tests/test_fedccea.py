@@ -12,11 +12,7 @@ from fedkit.methods.fedccea import Fit, Simulations, contribution_index, fit_aam
 from fedkit.papers.fedccea import runs
 from fedkit.papers.fedccea import settings as n
 from fedkit.papers.fedccea import valuing as fits
-from fedkit.papers.fedccea.runs import (
-    TIE_ORDERS,
-    curve_metrics,
-    removal_curves,
-)
+from fedkit.papers.fedccea.runs import TIE_ORDERS, curve_metrics, removal_curves
 from fedkit.papers.fedccea.settings import Setting
 from fedkit.papers.fedccea.valuing import (
     Tally,

@@ -14,12 +14,7 @@ from fedkit.papers.common import chance_above
 from fedkit.papers.fedtsv import runs as paper
 from fedkit.papers.fedtsv.runs import final_weights, round_metrics
 from fedkit.papers.fedtsv.settings import BASES, CHANGES, TEN_SEEDS, changed
-from fedkit.papers.fedtsv.tables import (
-    over_rounds,
-    study,
-    study_text,
-    weights_table,
-)
+from fedkit.papers.fedtsv.tables import over_rounds, study, study_text, weights_table
 from fedkit.papers.registry import get
 
 BASE = paper.Setting(

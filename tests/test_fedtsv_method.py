@@ -11,13 +11,7 @@ from toyrounds import a_round
 import fedkit as fk
 from fedkit.federated.adversaries import LabelFlip
 from fedkit.federated.selection import ClientTable
-from fedkit.methods.cgsv import (
-    CosineGame,
-    CosineValues,
-    LeaveOneOut,
-    OracleWeights,
-    RunningCosine,
-)
+from fedkit.methods.cgsv import CosineGame, CosineValues, LeaveOneOut, OracleWeights, RunningCosine
 from fedkit.methods.fedtsv import (
     UTILITIES,
     ContributionWeights,

@@ -3,13 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from fedkit.fedvalue.protocol.leakage import (
-    claims,
-    geometric_noise,
-    measure,
-    suppress,
-    with_decoys,
-)
+from fedkit.fedvalue.protocol.leakage import claims, geometric_noise, measure, suppress, with_decoys
 from fedkit.papers.fedvalue.security import contingency
 from fedkit.streams import Streams
 

@@ -238,9 +238,8 @@ def plant(s: Scenario, seed: int) -> Planted:
         "late": np.where(last, 1 - start / s.rounds, 1.0),
         **dict.fromkeys(_SENT, np.where(last, 0.0, 1.0)),
     }.get(name, np.ones(n))
-    bad = np.zeros(n, dtype=bool)
-    if name in (*_SENT, "label-noise", "feature-noise", "twenty"):
-        bad = quality < 0.5
+    misbehaving = name in (*_SENT, "label-noise", "feature-noise", "twenty")
+    bad = (quality < 0.5) & misbehaving
     alike: list[range] = []
     if name in (*_SENT, "late"):
         alike = [range(n - 2)]
@@ -253,14 +252,11 @@ def plant(s: Scenario, seed: int) -> Planted:
     role = Streams(seed).generator("arena", "roles").permutation(n)
     client = np.argsort(role)
     attacks: dict[int, Transform | UpdateAttack] = {}
-    for r in range(n):
-        if name in ("label-noise", "twenty") and quality[r] < 1:
-            attacks[int(client[r])] = LabelNoise(1 - quality[r], f.n_classes)
-        elif name == "feature-noise" and quality[r] < 1:
-            attacks[int(client[r])] = FeatureNoise(1 - quality[r])
-        elif name in _SENT and bad[r]:
-            attacks[int(client[r])] = _SENT[name]
-    late = {int(client[r]): start for r in range(n) if name == "late" and last[r]}
+    for r in np.flatnonzero(quality < 1) if misbehaving else ():
+        by_label = LabelNoise(1 - quality[r], f.n_classes)
+        noise = FeatureNoise(1 - quality[r]) if name == "feature-noise" else by_label
+        attacks[int(client[r])] = _SENT.get(name, noise)
+    late = {int(i): start for i in client[last]} if name == "late" else {}
     adversaries = Adversaries(attacks)
     f = adversaries.data(replace(f, clients=tuple(f.clients[r] for r in role)))
     present = np.ones((s.rounds, n), dtype=bool)

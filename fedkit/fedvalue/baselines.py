@@ -149,12 +149,11 @@ def explain(fitted: Fitted, x: ArrayLike, background: ArrayLike, seed: int = 0) 
     shap = need("shap", "vertical")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        masker = shap.maskers.Independent(base, max_samples=len(base))
         if fitted.name == "svm":
-            masker = shap.maskers.Independent(base, max_samples=len(base))
             explainer = shap.PermutationExplainer(model.decide, masker, seed=seed)
             values = explainer(rows, max_evals=2 * rows.shape[1] + 1, silent=True).values
         elif fitted.name == "lr":
-            masker = shap.maskers.Independent(base, max_samples=len(base))
             values = shap.LinearExplainer(model, masker).shap_values(rows)
         elif fitted.name == "rf":
             values = shap.TreeExplainer(model).shap_values(rows)

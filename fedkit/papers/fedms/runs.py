@@ -24,14 +24,7 @@ from fedkit.federated.history import History
 from fedkit.federated.partitioners import IID, Dirichlet, Mavericks
 from fedkit.federated.rounds import Plan, Probe, Strategy
 from fedkit.federated.selection import UniformSelection
-from fedkit.federated.valuers import (
-    ClassCosine,
-    Estimated,
-    Exact,
-    NoValue,
-    Round,
-    ShuffledValues,
-)
+from fedkit.federated.valuers import ClassCosine, Estimated, Exact, NoValue, Round, ShuffledValues
 from fedkit.games.game import TableGame, tabulate
 from fedkit.games.valuation import Valuation
 from fedkit.intervals import finite

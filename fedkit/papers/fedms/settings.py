@@ -101,9 +101,7 @@ class Scale:
 SCALES = {
     "smoke": Scale({_DIGITS: (("steps", 1.0),)}, (0, 1, 2), 1),
     "laptop": Scale(
-        {replace(_MNIST, rounds=40): READINGS[:1], _CIFAR_REDUCED: (("epochs", 0.1),)},
-        (0, 1, 2),
-        2,
+        {replace(_MNIST, rounds=40): READINGS[:1], _CIFAR_REDUCED: (("epochs", 0.1),)}, (0, 1, 2), 2
     ),
     "paper": Scale({_MNIST: READINGS, _CIFAR: READINGS}, (0, 1, 2, 3, 4), 2),
 }

@@ -263,10 +263,7 @@ ROUND_ERRORS = Tiny(
 
 
 def _register(
-    name: str,
-    title: str,
-    settings: Callable[[str], list[Setting]],
-    golden: Tiny = RUN,
+    name: str, title: str, settings: Callable[[str], list[Setting]], golden: Tiny = RUN
 ) -> None:
     def seeds(profile: str, s: Setting) -> list[tuple[int, ...]]:
         return blocks(SCALES[profile].seeds[: 5 if name == "reduced" else None], BLOCK)

@@ -43,10 +43,7 @@ gains = overviews.gains
 
 
 def sensitivity(
-    frame: pd.DataFrame,
-    fields: Sequence[str],
-    defaults: Mapping[str, Any],
-    rival: str = "fedavg",
+    frame: pd.DataFrame, fields: Sequence[str], defaults: Mapping[str, Any], rival: str = "fedavg"
 ) -> pd.DataFrame:
     """One row per setting that the paper does not give: methods, and their paired difference.
 
