@@ -46,45 +46,22 @@ EXACT = 10
 
 @dataclass(frozen=True)
 class Setting(common.Setting):
-    """One panel of Figure 4: a data set at a number of features per party.
+    """One panel of Figure 4: a data set at a number of features per party."""
 
-    Attributes
-    ----------
-    dataset : str
-        A name of ``fedkit.datasets.tabular.TABLES``.
-    features : int
-        Features per party; 0 where it does not matter.
-    inputs : {"binned", "raw"}
-        Whether the models see the five bins or the numbers themselves.  Table 8 fits "binned".
-    repetitions : int
-        Repetitions behind one seed; the paper has 50 in all.
-    sample : float
-        Share of the rows that a repetition draws, trains on and values; the rest tests.
-    bins : int
-        Bins of equal width, over all rows (the bins do not look at labels).
-    rows, background : int
-        Rows of the sample that are explained, and that stand for unknown features.
-    walks : int
-        Permutations of MShapley-CMI for more than :data:`EXACT` data parties.
-    task_has : {"columns", "label"}
-        Whether the task party is dealt columns like the others, or has the label only.
-    data_parties : int
-        The most data parties; 0 for as many as there are columns for.
-    trained_on : {"all", "dealt"}
-        Whether the models see all columns (as in Table 8) or those that some party has.
-    """
-
-    dataset: str
-    features: int = 0
+    dataset: str  # of TABLES
+    features: int = 0  # per party; 0 where it does not matter
+    # whether the models see the five bins or the numbers themselves; Table 8 fits "binned"
     inputs: Literal["binned", "raw"] = "binned"
-    repetitions: int = 10
-    sample: float = 0.8
-    bins: int = 5
-    rows: int = 100
-    background: int = 25
-    walks: int = 200
+    repetitions: int = 10  # behind one seed; the paper has 50 in all
+    sample: float = 0.8  # share of the rows that a repetition draws, trains on and values
+    bins: int = 5  # of equal width, over all rows (they do not look at labels)
+    rows: int = 100  # of the sample that are explained
+    background: int = 25  # that stand for unknown features
+    walks: int = 200  # permutations of MShapley-CMI for more than EXACT data parties
+    # whether the task party is dealt columns like the others, or has the label only
     task_has: Literal["columns", "label"] = "columns"
-    data_parties: int = 0
+    data_parties: int = 0  # the most; 0 for as many as there are columns for
+    # whether the models see all columns (as in Table 8) or those that some party has
     trained_on: Literal["all", "dealt"] = "all"
 
 
@@ -308,22 +285,16 @@ def run_models(cell: Cell, seed: int, device: Any, progress: bool) -> dict[str, 
 
 @dataclass(frozen=True)
 class Approximation(common.Setting):
-    """One data set of Figures 8 and 9; `dataset`, `sample` and `bins` are those of a Setting.
-
-    Attributes
-    ----------
-    features, wide : int
-        Features per party where permutations are sampled, and where PCA is tried; the paper gives
-        neither.
-    samplings, components : tuple of int
-        Numbers of permutations (the paper: 100 to more than 1200), and of components per party.
-    """
+    """One data set of Figures 8 and 9; `dataset`, `sample` and `bins` are those of a Setting."""
 
     dataset: str
+    # features per party where permutations are sampled, and where PCA is tried; the paper gives
+    # neither
     features: int = 2
     wide: int = 6
+    # numbers of permutations (the paper: 100 to more than 1200)
     samplings: tuple[int, ...] = (25, 50, 100, 200, 400, 800, 1200, 1600, 2400)
-    components: tuple[int, ...] = (1, 2, 3, 4, 5, 6)
+    components: tuple[int, ...] = (1, 2, 3, 4, 5, 6)  # per party
     sample: float = 0.8
     bins: int = 5
 

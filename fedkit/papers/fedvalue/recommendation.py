@@ -50,61 +50,36 @@ _SHARE = {"redundant": "rpsp", "free-riders": "frsp"}
 
 @dataclass(frozen=True)
 class Case:
-    """The setting of a repetition: Table 4, and what section 6 does not say.
+    """The setting of a repetition: Table 4, and what section 6 does not say."""
 
-    Attributes
-    ----------
-    dataset : {"ml-1m", "ml-100k", "made-up"}
-    scenario : {"ideal", "redundant", "free-riders"}
-    ratio : float
-        Share of redundant or free-riding parties: 0.2 (the text of section 6 also says 40%).
-    movies, candidates, features : int
-        New movies N, data parties, principal components K of each.
-    low, high : float
-        Share of the movies that a low-volume and a high-volume party holds.
-    train : float
-        Share of the users whose labels are known.
-    redundancy : {"own", "copy", "given"}
-        What "features are also held by the task party" means.  ``own``: the task party holds
-        components of ratings of its own, of a low volume, and every redundant party offers these
-        again.  ``copy``: a redundant party offers the demographics.  ``given``: a redundant party
-        is like the others, and the task party holds its features already.
-    fabrication : {"density", "permuted", "uniform"}
-        What a free-rider offers.  ``density``: random stars in random places, as many as a true
-        table has.  ``permuted``: a true table whose rows are shuffled.  ``uniform``: a random
-        number from 0 to 5 in every place.
-    demographics : {"levels", "bins"}
-        Whether age bands and occupations keep their levels in MShapley-CMI, as discrete columns
-        do, or are binned by their codes like continuous ones.
-    known : {"train", "all"}
-        Whose labels the scores are worked out on: those that the task party knows, or everybody's,
-        which it cannot have; a simulation may use them by mistake.
-    bins : int
-        Equal-width bins per component for MShapley-CMI.
-    groups : int
-        Random groups of VF-PS.
-    validated : bool
-        Whether forward selection takes part as a control.
-    trees_rounds, trees_depth, trees_rate
-        Gradient-boosted trees; the paper names no settings, so these are XGBoost's own.
-    """
-
-    dataset: str = "made-up"
-    scenario: str = "ideal"
-    ratio: float = 0.2
-    movies: int = 20
-    candidates: int = 5
-    features: int = 2
-    low: float = 0.01
-    high: float = 0.1
-    train: float = 0.2
+    dataset: str = "made-up"  # or "ml-1m", "ml-100k"
+    scenario: str = "ideal"  # or "redundant", "free-riders"
+    ratio: float = 0.2  # share of redundant or free-riding parties; the text also says 40%
+    movies: int = 20  # new ones, N
+    candidates: int = 5  # data parties
+    features: int = 2  # principal components K of each
+    low: float = 0.01  # share of the movies that a low-volume party holds
+    high: float = 0.1  # and a high-volume one
+    train: float = 0.2  # share of the users whose labels are known
+    # What "features are also held by the task party" means.  "own": the task party holds components
+    # of ratings of its own, of a low volume, and every redundant party offers these again.  "copy":
+    # a redundant party offers the demographics.  "given": a redundant party is like the others, and
+    # the task party holds its features already.
     redundancy: str = "own"
+    # What a free-rider offers.  "density": random stars in random places, as many as a true table
+    # has.  "permuted": a true table whose rows are shuffled.  "uniform": a random number from 0 to
+    # 5 in every place.
     fabrication: str = "density"
+    # Whether age bands and occupations keep their "levels" in MShapley-CMI, as discrete columns do,
+    # or are binned by their codes like continuous ones ("bins").
     demographics: str = "levels"
+    # Whose labels the scores are worked out on: those that the task party knows ("train"), or
+    # everybody's ("all"), which it cannot have; a simulation may use them by mistake.
     known: str = "train"
-    bins: int = 5
-    groups: int = 20
-    validated: bool = True
+    bins: int = 5  # of equal width per component, for MShapley-CMI
+    groups: int = 20  # random ones of VF-PS
+    validated: bool = True  # whether forward selection takes part as a control
+    # gradient-boosted trees; the paper names no settings, so these are XGBoost's own
     trees_rounds: int = 100
     trees_depth: int = 6
     trees_rate: float = 0.3

@@ -46,35 +46,22 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Attacked:
-    """One attack on one protocol.
+    """One attack on one protocol."""
 
-    Attributes
-    ----------
-    protocol, attack : str
-        Keys of :data:`PROTOCOLS` and ``fedkit.fedvalue.protocol.attacks.ATTACKS``.
-    low, high : int
-        Range of q.
-    artificial_low, artificial_high : int
-        Range of n_r (Table 3: 1 to 50).
-    data : str
-        "example": binary label and task feature, two binary features of one data party (the
-        example behind Proposition 2, 16 cells), drawn at random, the first telling much of the
-        label.  "label": the data party's cell is the label itself, the attacker's best case.
-        "cells": the same with 25 cells of the task party, from small to large.
-    people, iterations, trials : int
-        Rows (about, for "cells"); tau; counts that are attacked for each seed.
-    """
-
-    protocol: str
-    attack: str
-    low: int = 2
+    protocol: str  # of PROTOCOLS
+    attack: str  # of ATTACKS
+    low: int = 2  # of q
     high: int = 9
-    artificial_low: int = 1
+    artificial_low: int = 1  # of n_r (Table 3: 1 to 50)
     artificial_high: int = 50
+    # "example": binary label and task feature, two binary features of one data party (the example
+    # behind Proposition 2, 16 cells), drawn at random, the first telling much of the label.
+    # "label": the data party's cell is the label itself, the attacker's best case.  "cells": the
+    # same with 25 cells of the task party, from small to large.
     data: str = "example"
-    people: int = 200
-    iterations: int = 2
-    trials: int = 200
+    people: int = 200  # rows (about, for "cells")
+    iterations: int = 2  # tau
+    trials: int = 200  # counts that are attacked for each seed
 
 
 def example(kind: str, people: int, rng: np.random.Generator) -> Codes:
@@ -155,21 +142,14 @@ def _answers(cell: Cell, device: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Leaking:
-    """One data set, one defence.
-
-    Attributes
-    ----------
-    features, parties : int
-        Columns of the task party, and of each data party; data parties.
-    defence : str
-        "none", "joint" (leave out joint cells below `level`), "task" (leave out cells of the task
-        party below `level`), "noise" (geometric, epsilon = `level`), "decoys" (`level` for each
-        cell of the task party).
-    """
+    """One data set, one defence."""
 
     dataset: str
-    features: int = 2
-    parties: int = 5
+    features: int = 2  # columns of the task party, and of each data party
+    parties: int = 5  # data parties
+    # "none", "joint" (leave out joint cells below `level`), "task" (leave out cells of the task
+    # party below `level`), "noise" (geometric, epsilon = `level`), "decoys" (`level` for each cell
+    # of the task party)
     defence: str = "none"
     level: float = 0.0
 
@@ -225,18 +205,14 @@ def contingency(codes: tuple[Any, Any, Sequence[Any]]) -> tuple[Any, Any, Any, A
 
 @dataclass(frozen=True)
 class Timed:
-    """One point of Figures 6 and 7, where one parameter is varied; the defaults are Table 3's.
-
-    `parties` are data parties, `features` those of each party, `levels` the values of a feature,
-    `rows` people, and `protocol` is a key of :data:`PROTOCOLS`.
-    """
+    """One point of Figures 6 and 7, where one parameter is varied; the defaults are Table 3's."""
 
     varied: str
-    protocol: str = "hardened"
-    parties: int = 5
-    features: int = 2
-    levels: int = 5
-    rows: int = 10_000
+    protocol: str = "hardened"  # of PROTOCOLS
+    parties: int = 5  # data parties
+    features: int = 2  # of each party
+    levels: int = 5  # values of a feature
+    rows: int = 10_000  # people
     duplications: int = 3
     iterations: int = 2
     artificial: int = 50
