@@ -17,10 +17,6 @@ from fedkit.records.store import Store
 from fedkit.streams import Streams
 
 
-def rng():
-    return Streams(0).generator("test")
-
-
 @pytest.mark.parametrize(("credit", "leaks"), [(None, 35), ("there", 53)])
 def test_the_profiles(credit, leaks, monkeypatch):
     monkeypatch.setattr("fedkit.papers.fedvalue.security.find_table", lambda name: credit)

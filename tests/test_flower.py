@@ -1,6 +1,7 @@
 """Flower clients valued round by round: the strategy without processes, then with real ones."""
 
 from dataclasses import asdict
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -211,16 +212,10 @@ def test_values_select_the_next_participants():
     assert difference(valued.history, ours) < 1e-5
 
 
-class Known:
-    """The first `k` that are known."""
-
-    def select(self, clients, k, rng):
-        return clients.available[:k]
-
-
 @pytest.mark.parametrize("newcomers", [None, 2])
 def test_few_nodes_that_never_replied_are_asked(newcomers):
-    valued = strategy(select=Known(), participants=1, newcomers=newcomers)
+    first_known = SimpleNamespace(select=lambda clients, k, rng: clients.available[:k])
+    valued = strategy(select=first_known, participants=1, newcomers=newcomers)
     away = spoiled(dict.fromkeys((1, 2, 3), "away"))
     grid = Loop(spoil=away)
     start(valued, grid)
