@@ -174,11 +174,12 @@ def test_other_ids_may_be_the_same_written_otherwise(house, capsys):
 
 
 def test_what_a_command_says_of_its_file_and_of_who_is_missing(house, capsys):
-    Path("odd.csv").write_text("id,amount,town\n" + "".join(f"{i},{i},t{i}\n" for i in range(30)))
+    rows = "".join(f"{i},{i},t{i},\n" for i in range(30))
+    Path("odd.csv").write_text("id,amount,town,income\n" + rows)
     more = ["--data", "odd.csv", "--label", "amount", "--parties", "bank", "--timeout", "0.05"]
     assert cli.main(command("shop", house.url, *more)) == 1
     said, error = capsys.readouterr()
-    assert "shop: 30 rows, features: 1, label: amount, data parties: bank\n" in said
+    assert "shop: 30 rows, features: 2, label: amount, data parties: bank\n" in said
     assert "shop: warning: the label 'amount' has 30 levels in 30 rows: is it an amount" in said
     assert "shop: warning: the task party's columns make 30 cells of 30 rows" in said
     assert "missing: bank" in error
@@ -189,6 +190,7 @@ def test_what_a_command_says_of_its_file_and_of_who_is_missing(house, capsys):
     assert cli.main(command("bank", house.url, "--once", "--data", "odd.csv")) == 0
     said = capsys.readouterr().out
     assert "bank: warning: column 'amount' of odd.csv is another in every row: is it an ID" in said
+    assert "bank: warning: column 'income' of odd.csv is missing in all 30 rows" in said
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from fedkit.checks import choice, plain_array, whole
 
 __all__ = [
-    "How", "Missing", "cells_doubt", "columns_of", "discretise", "gap_doubts", "id_doubts",
+    "How", "Missing", "cells_doubt", "column_doubts", "columns_of", "discretise",
     "label_codes", "label_doubt",
 ]  # fmt: skip
 
@@ -233,24 +233,20 @@ def cells_doubt(codes: Codes) -> str | None:
     return None
 
 
-def gap_doubts(x: Any, owner: str) -> list[str]:
-    """Return a sentence on each column that is missing in all rows."""
-    columns = columns_of(x, owner)
-    titles = getattr(x, "columns", range(len(columns)))
-    return [
-        f"column {title!r} of {owner} is missing in all {len(column)} rows, so it tells nothing"
-        for title, column in zip(titles, columns, strict=True)
-        if all(map(is_missing, column))
-    ]
+def column_doubts(x: Any, owner: str) -> list[str]:
+    """Return a sentence on each column that is missing in all rows, or seems a forgotten ID.
 
-
-def id_doubts(x: Any, owner: str) -> list[str]:
-    """Return a sentence on each column of a data frame that looks like a forgotten ID."""
-    return [
-        f"column {title!r} of {owner} {doubt}"
-        for title, column in zip(getattr(x, "columns", []), columns_of(x, owner), strict=False)
-        if (doubt := _id_doubt(column)) is not None
-    ]
+    IDs are looked for in data frames alone, whose columns have names.
+    """
+    columns, named = columns_of(x, owner), hasattr(x, "columns")
+    found = []
+    for title, column in zip(x.columns if named else range(len(columns)), columns, strict=True):
+        doubt = _id_doubt(column) if named else None
+        if all(map(is_missing, column)):
+            doubt = f"is missing in all {len(column)} rows, so it tells nothing"
+        if doubt is not None:
+            found.append(f"column {title!r} of {owner} {doubt}")
+    return found
 
 
 def _id_doubt(column: NDArray[Any]) -> str | None:

@@ -22,11 +22,10 @@ from fedkit.fedvalue.binning import (
     How,
     Missing,
     cells_doubt,
+    column_doubts,
     columns_of,
     discretise,
     each_discrete,
-    gap_doubts,
-    id_doubts,
     is_missing,
     label_codes,
     label_doubt,
@@ -120,7 +119,7 @@ class VerticalData:
                     "parties share, in one order"
                 )
             each_discrete(keep, len(columns), owner)
-            for doubt in [*gap_doubts(x, owner), *id_doubts(x, owner)]:
+            for doubt in column_doubts(x, owner):
                 warnings.warn(doubt, stacklevel=2)
         if ids is None:
             framed = [x.index for x in (x_task, y, *self.parties) if hasattr(x, "iloc")]

@@ -268,7 +268,7 @@ def own_data(
     name: str, data: Path, key_file: Path, bins: int, how: str, missing: str, **options: Any
 ) -> tuple[Any, Any, bytes]:
     """Read a party's columns, its cells, and the key that the parties share."""
-    from fedkit.fedvalue.binning import id_doubts
+    from fedkit.fedvalue.binning import column_doubts
     from fedkit.fedvalue.data import discretise, joint_codes, read_columns
     from fedkit.fedvalue.service.parties import read_key
 
@@ -279,7 +279,7 @@ def own_data(
         )
     codes = discretise(held.x, bins, how, missing, name=str(data))  # type: ignore[arg-type]
     key = read_key(key_file)
-    for doubt in id_doubts(held.x, str(data)):
+    for doubt in column_doubts(held.x, str(data)):
         say(f"{name}: warning: {doubt}")
     return held, joint_codes(codes), key
 
