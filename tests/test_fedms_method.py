@@ -265,6 +265,7 @@ def test_end_to_end(estimator):
         [federation], MLP, FedMS(estimator).strategy(3, PLAN.rounds), PLAN, [5], probe=probe
     )
     assert seen[0][2] == [0, 2, 3, 4]  # everybody with data
+    assert np.isnan(seen[0][1]).all() and np.isfinite(seen[1][1]).all()  # a query pays nobody
     assert all(len(ids) == 3 and 1 not in ids for _, _, ids in seen[1:])
     assert torch.equal(seen[1][0], torch.as_tensor(start))  # the query moves no model
     assert torch.isfinite(history.models).all()
@@ -294,6 +295,11 @@ def test_standard_errors_are_in_the_units_of_the_values():
         (lambda: Accumulate(tolerance=(3.0, 0.0)), "tolerance is 0.0"),
         (lambda: Accumulate(tolerance=(3.0,)), "2 finite numbers"),
         (lambda: class_difficulty(np.array([0.5]), 0.0), "temperature is 0.0"),
+        (lambda: class_difficulty(np.array([80.0, 90.0])), "not percent"),
+        (
+            lambda: run([toy()], MLP, FedMS(fk.GTGShapley()).strategy(3, 2), PLAN, [5]),
+            "take MaverickGTG",
+        ),
         (lambda: distance(np.ones(1), np.ones(1), "l2"), "norm is 'l2'"),
         (lambda: fk.estimate(fk.airport([1, 2, 3]), MaverickMR()), "one per class"),
         (lambda: fk.estimate(GAME, MaverickMR(), budget=20), "at least 32"),

@@ -59,6 +59,8 @@ def class_difficulty(accuracy: FloatArray, temperature: float = 0.01) -> FloatAr
     """
     real("temperature", temperature, 0.0, above=True)
     accuracy = vector("accuracy", accuracy)
+    if accuracy.min() < 0 or accuracy.max() > 1:
+        raise ValueError(f"accuracy is {accuracy}; expected fractions in [0, 1], not percent")
     # Differences before the division: no temperature overflows.
     weights = np.exp((accuracy.min() - accuracy) / temperature)
     return np.asarray(weights / weights.sum(), dtype=np.float64)
@@ -357,6 +359,11 @@ class Accumulate:
 
     def __call__(self, clients: ClientTable, ids: IntArray, valuation: Valuation) -> None:
         info, memory = valuation.info, clients.memory
+        if "beta" not in info:
+            raise ValueError(
+                "the estimator tells no difficulty of classes; take MaverickGTG, MaverickMR or "
+                "MaverickTMR"
+            )
         memory["beta"] = np.asarray(info["beta"], dtype=np.float64)
         if info.get("initial"):
             clients.values[ids] = valuation.values
@@ -442,8 +449,13 @@ class FedMS:
 
 
 def rewards(valuation: Valuation) -> FloatArray:
-    """Shapley rewards of a round's participants, float64[k]: ``sum_c beta^c phi_i^c`` (Eq. 13)."""
-    return class_scores(valuation.values, valuation.info["beta"])
+    """Shapley rewards of a round's participants, float64[k]: ``sum_c beta^c phi_i^c`` (Eq. 13).
+
+    In the unit of the values: percentage points of :class:`FedMS` unless it has fractions.  NaN for
+    round 0, whose query asks for accuracies and pays nobody.
+    """
+    paid = class_scores(valuation.values, valuation.info["beta"])
+    return np.full_like(paid, np.nan) if valuation.info.get("initial") else paid
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,14 @@ from fedkit.extras import need
 from fedkit.intervals import bounded_interval, paired_interval
 from fedkit.papers import overviews
 from fedkit.papers.claims import load_claims
-from fedkit.papers.fedms.settings import CHANGES, PAPER_METHODS, READINGS, SCALES, STUDIED
+from fedkit.papers.fedms.settings import (
+    CHANGES,
+    PAPER_METHODS,
+    READINGS,
+    SCALES,
+    STUDIED,
+    VARIANTS,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -85,6 +92,32 @@ def readings(store: Store) -> pd.DataFrame:
     common = pd.DataFrame(distances).dropna()
     table.insert(2, f"on the {len(common)} common cells", common.mean() if len(common) else np.nan)
     return table
+
+
+def by_variant(store: Store) -> pd.DataFrame:
+    """Judge all claims on FedMS with another reading of the method in its place.
+
+    One row per claim and reading: ``claim``, ``mean``, ``verdict`` and ``reading``, the name of a
+    method.  Claims that hold by construction, and those that are not judged, are left out.
+    """
+    claims = load_claims("fedms")
+
+    def of(method: str, asked: Any) -> Any:
+        if isinstance(asked, dict):
+            return {
+                k: method if (k, v) == ("method", "fedms") else of(method, v)
+                for k, v in asked.items()
+            }
+        return [of(method, each) for each in asked] if isinstance(asked, list) else asked
+
+    about = [c for c in claims.claims if of("", [c.ours, c.against]) != [c.ours, c.against]]
+    frames = []
+    for method in ("fedms", *VARIANTS):
+        read = [replace(c, ours=of(method, c.ours), against=of(method, c.against)) for c in about]
+        frame = join(replace(claims, claims=tuple(read)), store)
+        frame = frame[~frame.verdict.isin(UNJUDGED) & ~frame.by_construction]
+        frames.append(frame[["claim", "mean", "verdict"]].assign(reading=method))
+    return need("pandas", "run").concat(frames, ignore_index=True)
 
 
 def study(frame: pd.DataFrame, profile: str = "paper") -> pd.DataFrame:
