@@ -236,6 +236,21 @@ def test_the_exact_row_is_the_exact_value(noisy) -> None:
     assert np.isnan(backwards.fidelity)  # what it says is not what it averaged
 
 
+def test_games_and_evaluator_of_a_round_have_the_utility_that_was_asked_for(noisy) -> None:
+    view = View(noisy, ("updates", "sizes", "validation"))
+    for r in view.rounds("negative_loss"):
+        models = r.base + r.updates  # each client alone
+        alone = r.game().value(np.eye(len(r.participants), dtype=bool))
+        np.testing.assert_allclose(r.evaluator.utilities(models), alone, rtol=1e-4)
+
+    class ByLoss(fk.Exact):
+        utility = "negative_loss"
+
+    for policy, row in ((ByLoss(False), "exact-loss"), (fk.Exact(False), "exact")):
+        mine = find_method(policy, "mine")[1].values(view)
+        np.testing.assert_allclose(mine, METHODS[row].values(view))
+
+
 def test_the_fidelity_of_rounds_is_the_mean_of_their_agreements(noisy) -> None:
     by_loss = [fk.shapley(t).values for t in noisy.tables("negative_loss")]
     wanted = [

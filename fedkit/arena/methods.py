@@ -35,6 +35,7 @@ from fedkit.federated.valuers import (
 from fedkit.games.game import FunctionGame, Game, MemoGame, normalise
 from fedkit.games.valuation import Valuation
 from fedkit.intervals import kendalls_tau
+from fedkit.learning.evaluation import Evaluator
 from fedkit.methods import fedccea
 from fedkit.methods.cgsv import CosineValues, LeaveOneOut
 from fedkit.methods.fedms import MaverickGTG, MaverickMR, rewards
@@ -50,6 +51,7 @@ __all__ = [
 
 FloatArray = npt.NDArray[np.float64]
 
+_UTILITIES = ("accuracy", "negative_loss", "class_accuracy")
 SIGHTS = ("updates", "sizes", "validation", "training")
 """What a method may declare: the clients' updates, how many samples they own, the server's
 validation images (utilities of coalitions and models), and training from scratch."""
@@ -125,9 +127,9 @@ class View:
     def rounds(self, utility: str = "accuracy") -> list[Round]:
         """The rounds; of each one what was declared: updates, sizes, evaluator, game.
 
-        `utility` is "accuracy", "negative_loss" or "class_accuracy".
+        `utility` is "accuracy", "negative_loss" or "class_accuracy", of games and evaluator.
         """
-        choice("utility", utility, ("accuracy", "negative_loss", "class_accuracy"))
+        choice("utility", utility, _UTILITIES)
         return [cast(Round, SeenRound(r, self, utility)) for r in self._world.rounds]
 
     def game(self, index: int, utility: str = "accuracy") -> MemoGame:
@@ -214,7 +216,7 @@ class SeenRound:
     def evaluator(self) -> SeenEvaluator:
         """Utilities of any models, and the validation images."""
         self._view.ask("validation")
-        return SeenEvaluator(self._round, self._view)
+        return SeenEvaluator(self._view._world.judge(self._utility), self._view)
 
     def game(self, normalised: bool = False) -> Game:
         """The coalition game of the round."""
@@ -225,13 +227,13 @@ class SeenRound:
 class SeenEvaluator:
     """The validation images, and utilities of models, which are counted."""
 
-    def __init__(self, r: Round, view: View) -> None:
-        self._evaluator, self._view = r.evaluator, view
-        self.x, self.y = r.evaluator.x.clone(), r.evaluator.y.clone()
-        self.arch = r.evaluator.arch
+    def __init__(self, evaluator: Evaluator, view: View) -> None:
+        self._evaluator, self._view = evaluator, view
+        self.x, self.y = evaluator.x.clone(), evaluator.y.clone()
+        self.arch = evaluator.arch
 
     def utilities(self, params: torch.Tensor) -> FloatArray:
-        """Accuracy of each model of ``[B, P]``."""
+        """Utility of each model of ``[B, P]``, the one that the rounds were asked for."""
         self._view._models += len(params)
         return self._evaluator.utilities(params)
 
@@ -417,7 +419,8 @@ def find_method(given: object, name: str | None = None) -> tuple[str, Method]:
     """Return a method with its name: a row, ``"package:Class"``, a class, an object or a policy.
 
     A policy that values rounds (``fedkit.federated.ValuePolicy``) may see updates, sizes and
-    validation images, unless it declares ``sees`` itself.
+    validation images, unless it declares ``sees`` itself, and its rounds have the utility
+    "accuracy", unless it declares ``utility``.
     """
     name = _name(given) if name is None else name
     if isinstance(given, str):
@@ -431,7 +434,10 @@ def find_method(given: object, name: str | None = None) -> tuple[str, Method]:
         made: Any = given() if isinstance(given, type) else given
     if not hasattr(made, "values") and (hasattr(made, "value") or isinstance(made, est.Estimator)):
         check_policy(made)
-        made = RoundByRound(made, getattr(made, "sees", SIGHTS[:3]))
+        utility = getattr(made, "utility", "accuracy")
+        if utility not in _UTILITIES:  # its own business, such as the shape of a distance
+            utility = "accuracy"
+        made = RoundByRound(made, getattr(made, "sees", SIGHTS[:3]), utility)
     having(f"method {name}", made, "values", "sees")
     told = made.sees if isinstance(made.sees, Collection) else [made.sees]
     if isinstance(told, str) or not all(sight in SIGHTS for sight in told):

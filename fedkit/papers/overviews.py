@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedkit.extras import need
-from fedkit.intervals import Interval, holm, mean_interval, paired_interval, paired_p_value
+from fedkit.intervals import Interval, holm, mean_interval, paired_interval, paired_p_value, settled
 from fedkit.records.methods import is_outside
 
 if TYPE_CHECKING:
@@ -81,7 +81,8 @@ def gains(wide: pd.DataFrame, reference: str) -> pd.DataFrame:
     rows, p_values = {}, []
     for method in others:
         # Rows may differ in their seeds; a difference is taken where both have run.
-        difference = (wide[method] - wide[reference]).dropna().to_numpy(dtype=np.float64)
+        pair = wide[[method, reference]].dropna().to_numpy(dtype=np.float64)
+        difference = settled(pair[:, 0] - pair[:, 1], of=pair)
         p_values.append(paired_p_value(difference)[0])
         rows[method] = astuple(paired_interval(difference))
     table = pd.DataFrame.from_dict(rows, orient="index", columns=["gain", "low", "high", "seeds"])
