@@ -216,7 +216,8 @@ class SeenRound:
     def evaluator(self) -> SeenEvaluator:
         """Utilities of any models, and the validation images."""
         self._view.ask("validation")
-        return SeenEvaluator(self._view._world.judge(self._utility), self._view)
+        judge = self._view._world.judge(cast(Any, self._utility))  # one of three: View.rounds
+        return SeenEvaluator(judge, self._view)
 
     def game(self, normalised: bool = False) -> Game:
         """The coalition game of the round."""
