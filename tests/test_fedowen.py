@@ -180,6 +180,9 @@ def test_gains_are_paired_by_seed():
 def test_rows_with_fewer_seeds_are_compared_on_the_seeds_they_share():
     some = frame([*ROWS, ("exact", 0, "accuracy", 30.0, 0.1)])
     assert tables.gains(tables.by_seed(some), "fedavg").loc["exact", "seeds"] == 1
+    # equal numbers that rounding has moved differ by nothing
+    equal = pd.DataFrame({"fedowen": [0.1 + 0.2] * 10, "fedavg": [0.3] * 10})
+    assert overviews.gains(equal, "fedavg").loc["fedowen", "p"] == 1
     table = tables.overview(some, references=("fedavg",))
     assert table.loc["exact", "mean"] == 30.0
     more = frame([*ROWS, *(("exact", s, "accuracy", 30.0 + s, 0.1) for s in (0, 1))])
