@@ -92,6 +92,26 @@ def test_noise_is_graded_by_role() -> None:
     assert (float(mixed.mean()), float(mixed.std())) == pytest.approx((0.8, 0.6), abs=0.02)
 
 
+def test_bad_clients_among_skewed_ones() -> None:
+    for name in ("skewed-free-riders", "skewed-wrong-labels"):
+        w = world(small(name, samples=40), 0)
+        p, f = w.planted, w.planted.federation
+        assert p.bad.sum() == 2
+        np.testing.assert_array_equal(p.quality, ~p.bad)
+        assert not p.groups  # nobody's data are like another's
+        kept = np.sort(f.label_counts, axis=1)[:, -5:].sum() / f.label_counts.sum()
+        assert kept > 0.8  # half of the classes are most of a client
+        still = [(r.updates == 0).all(dim=1).numpy() for r in w.rounds]
+        wrong = [
+            float((f.client_data(i)[1] != f.y[torch.from_numpy(f.clients[i])]).double().mean())
+            for i in range(w.n)
+        ]
+        riding = name == "skewed-free-riders"
+        for r, sent in zip(w.rounds, still, strict=True):
+            np.testing.assert_array_equal(sent, p.bad[r.participants] & riding)
+        np.testing.assert_array_equal(np.array(wrong) > 0.6, p.bad & (not riding))
+
+
 def test_copies_hold_the_same_and_parts_hold_what_was_one() -> None:
     p = plant(small("duplicates"), 1)
     a, b = p.trick

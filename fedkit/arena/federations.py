@@ -46,6 +46,8 @@ SCENARIOS = {
     "random-updates": "two clients send random directions",
     "scaled-updates": "two clients send five times their update",
     "free-riders": "two clients send nothing",
+    "skewed-free-riders": "two clients send nothing, label skew, Dir(0.3)",
+    "skewed-wrong-labels": "two clients have all labels wrong, label skew, Dir(0.3)",
     "duplicates": "a client adds a copy of itself",
     "split": "a client of twice the size splits in two",
     "late": "two clients come when half of the rounds are over",
@@ -56,7 +58,12 @@ _SENT: dict[str, UpdateAttack] = {
     "random-updates": RandomUpdate(),
     "scaled-updates": ScaledUpdate(5.0),
     "free-riders": FreeRider(),
+    "skewed-free-riders": FreeRider(),
 }
+#: scenarios in which bad clients' labels or images are noise
+_NOISY = ("label-noise", "feature-noise", "twenty", "skewed-wrong-labels")
+#: scenarios in which every seed draws other labels for a role
+SKEWED = ("labels", "skewed-free-riders", "skewed-wrong-labels")
 #: scenarios with a client who plays a trick, and hence a federation before the trick
 TRICKS = ("duplicates", "split")
 #: a federation that somebody brings along; nothing is planted there
@@ -202,16 +209,16 @@ def plant(s: Scenario, seed: int) -> Planted:
 
     Quality is a client's share of the largest size ("sizes"), how close its labels are to
     everybody's, 1 less the total variation ("labels"), whether it alone holds a class
-    ("mavericks"), the share of its data that is sound ("label-noise", "feature-noise", "twenty"),
-    whether it behaves ("random-updates", "scaled-updates", "free-riders"), its share of the rounds
-    ("late"), and the same for all elsewhere.
+    ("mavericks"), the share of its data that is sound ("label-noise", "feature-noise", "twenty",
+    "skewed-wrong-labels"), whether it behaves ("random-updates", "scaled-updates", "free-riders",
+    "skewed-free-riders"), its share of the rounds ("late"), and the same for all elsewhere.
     """
     n, name = s.clients, s.scenario
     sizes = np.arange(1.0, n + 1) if name == "sizes" else np.ones(n)
     if name == "split":
         sizes[0] = 2.0
     scheme: Partitioner = QuantitySkew(proportions=tuple(sizes.tolist()))
-    if name == "labels":
+    if name in SKEWED:
         scheme = Dirichlet(0.3, by="client")
     elif name == "mavericks":
         scheme = Mavericks(2, others=IID())
@@ -236,12 +243,12 @@ def plant(s: Scenario, seed: int) -> Planted:
         "feature-noise": graded,
         "twenty": graded,
         "late": np.where(last, 1 - start / s.rounds, 1.0),
-        **dict.fromkeys(_SENT, np.where(last, 0.0, 1.0)),
+        **dict.fromkeys((*_SENT, "skewed-wrong-labels"), np.where(last, 0.0, 1.0)),
     }.get(name, np.ones(n))
-    misbehaving = name in (*_SENT, "label-noise", "feature-noise", "twenty")
+    misbehaving = name in (*_SENT, *_NOISY)
     bad = (quality < 0.5) & misbehaving
     alike: list[range] = []
-    if name in (*_SENT, "late"):
+    if name in (*_SENT, "late") and name not in SKEWED:
         alike = [range(n - 2)]
     elif name in TRICKS:
         alike = [range(1, s.clients)]  # who plays it is worth something else

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from fedkit.arena.federations import SKEWED
 from fedkit.checks import choice
 from fedkit.extras import need
 from fedkit.intervals import Interval, bounded_interval, finite, kendalls_tau, mean_interval
@@ -86,8 +87,6 @@ BETTER = {
 _LEAST = {"fidelity": -1.0, "stability": -1.0, "detection": 0.0, "mavericks": 0.0, "late": 0.0}
 _SIGNED = ("fairness.copying", "fairness.splitting")
 _APART = ("mavericks", "late")
-#: a role is another client in every seed, so that two seeds have nothing to agree about
-_REDRAWN = ("labels",)
 
 
 def agreement(a: npt.ArrayLike, b: npt.ArrayLike, silent: float = 0.0) -> float:
@@ -191,7 +190,7 @@ def measure_all(
         values.setdefault((data, scenario, method), {})[seed] = mine["series"]["value"]
     for (data, scenario, seed, method), mine in rows.items():
         found = measure(scenario, mine, truths[data, scenario, seed])
-        series = {} if scenario in _REDRAWN else values[data, scenario, method]
+        series = {} if scenario in SKEWED else values[data, scenario, method]
         if len(series) > 1 and np.ptp(truths[data, scenario, seed]["series"]["quality"]) > 0:
             others = [x for t, x in series.items() if t != seed]
             heard = finite([agreement(series[seed], x, np.nan) for x in others])
