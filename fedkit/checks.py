@@ -1,8 +1,13 @@
-"""What the public boundary asks of numbers: whole, real, one of several; one sentence where not."""
+"""What the public boundary asks of numbers: whole, real, one of several; one sentence where not.
+
+What is taken with a doubt is warned of (:func:`warn`).
+"""
 
 from __future__ import annotations
 
 import math
+import sys
+import warnings
 from collections.abc import Collection
 from dataclasses import fields
 from numbers import Integral, Real
@@ -13,7 +18,7 @@ import numpy.typing as npt
 
 __all__ = [
     "brief", "choice", "flag", "function", "having", "numbers", "one_line", "plain_array", "real",
-    "vector", "whole",
+    "vector", "warn", "whole",
 ]  # fmt: skip
 
 C = TypeVar("C", bound=type)
@@ -166,6 +171,14 @@ def brief(value: Any) -> str:
 
 #: entries that are written out
 _FEW = 8
+
+
+def warn(told: str, category: type[Warning] = UserWarning) -> None:
+    """Warn at the line that called fedkit, however deep within it the doubt arose."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back and frame.f_globals.get("__name__", "").split(".")[0] == "fedkit":
+        level, frame = level + 1, frame.f_back
+    warnings.warn(told, category, stacklevel=level)
 
 
 def _range(low: float | None, high: float | None, above: bool = False) -> str:

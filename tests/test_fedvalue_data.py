@@ -279,8 +279,9 @@ def test_a_column_without_a_value_is_warned_of():
     with pytest.warns(UserWarning, match="column 'a' of shop is missing in all 3 rows") as caught:
         VerticalData(None, y, {"bank": [1, 2, 2], "shop": pd.DataFrame({"b": y, "a": none})})
     assert len(caught) == 1
-    with pytest.warns(UserWarning, match="column 0 of party 1 is missing"):
-        VerticalData(None, y, [none])
+    with pytest.warns(UserWarning, match="column 0 of party 1 is missing") as caught:
+        mshapley_cmi(None, y, [none])
+    assert caught[0].filename == __file__  # at the caller's line, not within fedkit
 
 
 def test_a_task_party_with_hardly_a_row_in_a_cell_is_warned_of():

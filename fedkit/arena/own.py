@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -15,7 +14,7 @@ from fedkit.arena.federations import OWN, Planted, Scenario
 from fedkit.arena.measures import agreement
 from fedkit.arena.methods import METHODS, Entry, MethodError, find_methods, play
 from fedkit.arena.truths import World, retraining_values
-from fedkit.checks import flag, having, one_line, real, whole
+from fedkit.checks import flag, having, one_line, real, warn, whole
 from fedkit.extras import need
 from fedkit.federated.adversaries import Adversaries
 from fedkit.federated.clients import Federation
@@ -44,7 +43,8 @@ class Compared:
     measures : DataFrame
         One row per method: ``rounds`` and ``retraining``, its agreement (Kendall's tau-b) with the
         exact values of the rounds by the same utility and with those of retraining by test
-        accuracy, 0 where it says the same of everybody; ``evaluations``, ``trainings``,
+        accuracy, 0 where it says the same of everybody; ``rounds`` is NaN of a method whose values
+        are not the means of what it says of the rounds; ``evaluations``, ``trainings``,
         ``seconds`` and ``held`` (MiB), its costs.
     agreement : DataFrame
         Agreement of every method with every other, tau-b; NaN where one says the same of everybody.
@@ -90,7 +90,8 @@ def compare(
     epochs, batch_size, lr : int, int, float
         Local training, plain SGD.
     retraining : bool
-        Also train the federations of all coalitions (of 600 beyond 11 clients) from scratch.
+        Also train the federations of all coalitions (of 600 that are drawn, beyond 11 clients)
+        from scratch, by the one training `seed` that methods which train again see as well.
     limit : float
         Seconds that a method may take.
     """
@@ -135,7 +136,7 @@ def compare(
             **{c: getattr(played, c) for c in ("evaluations", "trainings", "seconds", "held")},
         }
     for sentence in failures.values():
-        warnings.warn(sentence, stacklevel=2)
+        warn(sentence)
     pairs = {a: {b: agreement(x, y, np.nan) for b, y in values.items()} for a, x in values.items()}
     named = [f"client {i}" for i in everybody]
     return Compared(

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedkit.atomic import write_text
-from fedkit.checks import choice, flag, one_line
+from fedkit.checks import choice, flag, one_line, warn
 from fedkit.datasets.catalogue import data_root
 from fedkit.datasets.readers import damaged, missing, not_fetched
 from fedkit.extras import need
@@ -240,10 +239,9 @@ def load_table(
         raise damaged(source, "numbers in every column of features", error) from error
     table = _build(name, x, frame[label].to_numpy(), columns, source, expected)
     if files != spec.files and verify and table.content != spec.content:
-        warnings.warn(
+        warn(
             f"{source} holds other values than the copy of {name!r} that the book's records were "
             "made with: of the same size and classes, yet results may differ",
-            stacklevel=2,
         )
     return table
 

@@ -6,14 +6,13 @@ and after it is here too: hold out, thin to a long tail, mend empty clients.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 import numpy as np
 
-from fedkit.checks import choice, flag, having, real, vector, whole
+from fedkit.checks import choice, flag, having, real, vector, warn, whole
 
 __all__ = [
     "IID", "ClassesPerClient", "Dirichlet", "Mavericks", "MissingClassWarning", "Mixed",
@@ -383,11 +382,10 @@ def hold_out(
     held = np.sort(np.concatenate(chosen)).astype(np.int64)
     absent = np.setdiff1d(classes, labels[held]).tolist()
     if absent:
-        warnings.warn(
+        warn(
             f"classes {absent} have no validation image, so class-wise utilities are undefined "
             "for them; hold out a larger fraction or add images of these classes",
             MissingClassWarning,
-            stacklevel=2,
         )
     return np.setdiff1d(np.arange(len(labels)), held), held
 

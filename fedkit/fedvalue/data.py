@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedkit.checks import having, one_line, plain_array, whole
+from fedkit.checks import having, one_line, plain_array, warn, whole
 from fedkit.extras import need
 from fedkit.fedvalue.binning import (
     How,
@@ -101,7 +101,7 @@ class VerticalData:
             )
         doubt = label_doubt(label_codes(self.y), "y")
         if doubt is not None:
-            warnings.warn(doubt, stacklevel=2)
+            warn(doubt)
         self.x_task = np.zeros((self.n_rows, 0)) if x_task is None else x_task
         self.parties, self.names = _each_party(parties, names)
         owners = ("the task party", *self.names)
@@ -120,7 +120,7 @@ class VerticalData:
                 )
             each_discrete(keep, len(columns), owner)
             for doubt in column_doubts(x, owner):
-                warnings.warn(doubt, stacklevel=2)
+                warn(doubt)
         if ids is None:
             framed = [x.index for x in (x_task, y, *self.parties) if hasattr(x, "iloc")]
             if not all(index.equals(framed[0]) for index in framed):
@@ -214,9 +214,8 @@ class VerticalData:
             raise ValueError(f"no {on!r} stands with every party; write them alike")
         lost = [f"{o}: {len(f) - len(kept)}" for o, f in frames.items() if len(f) > len(kept)]
         if lost:
-            warnings.warn(
+            warn(
                 f"{len(kept)} rows are common to all parties; left out are {', '.join(lost)}",
-                stacklevel=2,
             )
         own, *others = (frame.set_index(on).loc[list(kept)] for frame in frames.values())
         return cls(
@@ -247,7 +246,7 @@ class VerticalData:
         )
         doubt = cells_doubt(task)
         if doubt is not None:
-            warnings.warn(doubt, stacklevel=2)
+            warn(doubt)
         return task, label_codes(self.y), parties
 
 

@@ -11,7 +11,6 @@ columns may pass, and a party that does not pass may still be worth something.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedkit.checks import choice, one_line, whole
+from fedkit.checks import choice, one_line, warn, whole
 from fedkit.extras import need
 from fedkit.fedvalue.bias import CHUNK, clogc
 from fedkit.fedvalue.cells import CoalitionCells, joint_codes, totals
@@ -149,10 +148,9 @@ def permutation_p_values(
     enough = ONE_IN * len(cells.parties) - 1
     if draws < enough:
         least = len(cells.parties) / (1 + draws)
-        warnings.warn(
+        warn(
             f"{len(cells.parties)} parties and {draws} draws: no p (Holm) can be below "
             f"{min(least, 1.0):.3g}; ask for draws={enough} or more",
-            stacklevel=2,
         )
     codes, label, weights = [code for code, _ in cells.parties], cells.label, cells.weights
     contributions, p_values = np.empty(len(codes)), np.empty(len(codes))

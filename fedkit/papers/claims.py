@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
-
+from fedkit.checks import warn
 from fedkit.claims.claim import Claims, ClaimsError, parse_claims
 from fedkit.papers import claims_file, packages
 from fedkit.records.outside import entered
@@ -45,5 +44,5 @@ def all_claims() -> dict[str, Claims]:
         except ClaimsError as error:
             if paper not in entered():
                 raise
-            warnings.warn(f"paper {paper!r} is left out: {error}", stacklevel=2)
+            warn(f"paper {paper!r} is left out: {error}")
     return read

@@ -9,13 +9,12 @@ from __future__ import annotations
 import importlib
 import json
 import pkgutil
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from fedkit.checks import choice
+from fedkit.checks import choice, warn
 from fedkit.papers import packages
 from fedkit.records.cell import Cell
 from fedkit.records.cluster import run_on_ray
@@ -205,7 +204,7 @@ def _load(paper: str | None = None) -> None:
                 raise ValueError(f"paper {name!r} {told}") from error
             for place in [place for place in _registry if place[0] == name]:  # no half of it
                 del _registry[place]
-            warnings.warn(f"paper {name!r} is left out, it {told}", stacklevel=3)
+            warn(f"paper {name!r} is left out, it {told}")
 
 
 def papers() -> list[str]:
