@@ -122,6 +122,8 @@ def test_a_change_that_concerns_some_cells_leaves_the_others_fresh(toy, tmp_path
         toy.accept("seven rounds", {"rounds": "7"})
     longer = replace(toy, settings={**toy.settings, "rounds": 7})
     assert longer.accept("seven rounds", {"rounds": "7"}) == 2
+    closer = replace(longer, tiny=replace(TINY, more=lambda *_: {"y": 1.0}))
+    assert closer.accept("watched more closely, for all") == 2
     assert [store.state(c)[0] for c in cells] == ["fresh", "stale"]
     run_cells(cells, compute, store, anew=lambda c: store.state(c)[0] == "stale", **how)
     assert store.load(cells[1]).manifest["behaviour"] == {"run.a": 2}

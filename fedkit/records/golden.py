@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cache
-from itertools import product
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -141,14 +141,16 @@ def _stored(paper: str, name: str) -> dict[str, Any]:
 def version(paper: str, name: str, settings: Mapping[str, Any] | None = None) -> int:
     """Return the behaviour that a golden run is at; 0 where none is committed.
 
-    With the settings of a cell, it is the last change that concerned such cells.
+    With the settings of a cell, it is the last change that concerned such cells; to be watched
+    more closely, with the same number as before, is no change.
     """
     stored = _stored(paper, name)
     if settings is None:
         return int(stored["behaviour"])
     concerned = [
-        int(change["n"]) for change in stored["history"]
-        if all(str(settings.get(key)) == value for key, value in change.get("only", {}).items())
+        int(change["n"]) for before, change in pairwise([{"n": 0}, *stored["history"]])
+        if change["n"] > before["n"]
+        and all(str(settings.get(key)) == value for key, value in change.get("only", {}).items())
     ]  # fmt: skip
     return max(concerned, default=0)
 
