@@ -56,6 +56,7 @@ from fedkit.intervals import (
     paired_p_value,
     slopes,
 )
+from fedkit.papers import claims_file
 from fedkit.papers.claims import load_claims
 from fedkit.papers.fedvalue import properties
 from fedkit.papers.fedvalue.recommendation import MAIN, TABLE9, Case
@@ -769,6 +770,24 @@ def test_without_a_run_of_the_papers_scale_a_reduced_one_is_shown_and_not_judged
     assert "--profile laptop" in row.command
     save_owen(store, "fedowen", [87.9, 88.1, 88.3])
     assert judged(store).loc[VALUE, "profile"] == "paper"
+
+
+def test_a_reduced_experiment_stands_in_where_no_other_run_is(tmp_path):
+    save_owen(store := Store(tmp_path), "fedowen", [87.9, 88.1, 88.3])
+    for imbalance, end in ((0.01, 30.0), (0.1, 50.0)):  # of Table 1, and of none
+        runs = {"accuracy": [end, end + 1, end + 2]}
+        for dataset in ("mnist", "cifar10"):
+            there = {"dataset": dataset, "data": dataset, "imbalance": imbalance, "rounds": 30}
+            save(store, "fedowen", "reduced", runs, method="fedowen", **there)
+    found = judged(store)
+    assert found.loc[VALUE, "mean"] == pytest.approx(88.1)
+    row = found.loc[VALUE.replace("mnist", "cifar10")]
+    assert (row.verdict, row.seeds, row["mean"]) == (NOT_JUDGED, 3, pytest.approx(31.0))
+    assert row.note == "run with rounds 30, the paper has 100"
+    pooled = found.loc["fedowen.p1.cifar10.vs-fedavg"]  # of three columns, none is whole
+    assert pooled.verdict == NOT_ATTEMPTED
+    with pytest.raises(ClaimsError, match="reduced: table9: the paper has no experiment"):
+        parse_claims(claims_file("fedowen").read_text().replace("table1: {exp", "table9: {exp"))
 
 
 def test_every_claim_is_in_the_table_to_be_searched_the_judged_first(frame):

@@ -101,11 +101,12 @@ _MARKS = "after_runs by_construction"
 _SCHEMA = {
     "claims file": (
         "paper",
-        "protocol data untestable names experiments tables orderings pooled stars claims "
+        "protocol data untestable names experiments reduced tables orderings pooled stars claims "
         "columns value transcription",  # the last three: what blocks share by reference
     ),
     "paper": ("key", "title authors code seeds spread elsewhere"),
     "experiments": ("metrics settings", "methods"),
+    "reduced": ("experiment", "settings"),
     "tables": (
         "id where unit columns ours test rows transcription",
         f"settings row_lookup row_test {_MARKS}",
@@ -282,6 +283,8 @@ class Claims:
     claims: tuple[Claim, ...]
     experiments: Mapping[str, Mapping[str, frozenset[str]]]
     """Of each experiment that a claim may name its metrics, methods and settings."""
+    reduced: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Of an experiment the one whose runs, with some settings, are shown where it has no record."""
 
     def __getitem__(self, claim_id: str) -> Claim:
         for claim in self.claims:
@@ -314,7 +317,10 @@ def parse_claims(text: str) -> Claims:
                 raise ClaimsError(f"claim {claim.id}: the paper's protocol has no {unknown}")
     data = {name: tuple(sets) for name, sets in source.get("data", {}).items()}
     protocol = source.get("protocol", {})
-    parsed = Claims(source["paper"], protocol, data, tables, tuple(claims), experiments)
+    parsed = Claims(
+        source["paper"], protocol, data, tables, tuple(claims), experiments,
+        source.get("reduced", {}),
+    )  # fmt: skip
     for claim in claims:
         if claim.rule.startswith("printed"):
             _check_printed(claim, parsed)
@@ -330,6 +336,10 @@ def _check_keys(source: Mapping[str, Any]) -> None:
     _conform(source["paper"], _SCHEMA["paper"], "paper")
     for name, known in source.get("experiments", {}).items():
         _conform(known, _SCHEMA["experiments"], f"experiments: {name}")
+    for name, there in source.get("reduced", {}).items():
+        _conform(there, _SCHEMA["reduced"], f"reduced: {name}")
+        if unknown := sorted({name, there["experiment"]} - set(source.get("experiments", {}))):
+            raise ClaimsError(f"reduced: {name}: the paper has no experiment {unknown}")
     for section in ("tables", "orderings", "pooled", "stars", "claims"):
         for block in source.get(section, []):
             name = f"{section}: {block.get('id')}"

@@ -230,8 +230,9 @@ def join(
     """Judge every claim of a paper by the records of one profile.
 
     Only records of the ``paper`` profile, made by the paper's protocol on the paper's data, are
-    judged; numbers of other runs, those of the profile ``laptop`` where there are no others, are
-    shown with the verdict "run, not judged" and what sets them apart.  Claims about the printed
+    judged; numbers of other runs, where there are no others (reduced runs that the claims name,
+    then those of the profile ``laptop``), are shown with the verdict "run, not judged" and what
+    sets them apart.  Claims about the printed
     tables and about exact games need no records.
 
     Parameters
@@ -259,11 +260,19 @@ def join(
     found: dict[str, Numbers] = {}
     origin: dict[str, str] = {}  # the profile of those numbers
     stale: set[str] = set()
-    for size in dict.fromkeys((profile, *(("laptop",) if profile == scale else ()))):
+    passes = [(profile, False)]
+    if profile == scale:
+        passes += [(profile, True)] * bool(claims.reduced)
+        passes += [("laptop", False)] * (profile != "laptop")
+    for size, reduced in passes:
         open_ = [claim for claim in claims.claims if claim.id not in found]
-        lookup = Lookup(claims, store, size)
+        lookup = Lookup(claims, store, size, reduced=reduced)
         there = {claim.id: numbers_of(claim, lookup) for claim in open_}
-        found |= {name: numbers for name, numbers in there.items() if numbers is not None}
+        found |= {
+            name: numbers
+            for name, numbers in there.items()
+            if numbers is not None and (len(numbers.values) or not reduced)
+        }
         origin |= {name: size for name in found.keys() - origin.keys()}
         stale |= lookup.stale
     judgeable = {

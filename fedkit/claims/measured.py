@@ -56,11 +56,15 @@ class _Found:
 class Lookup:
     """The records of one paper at one profile, searched by experiment and settings.
 
-    The protocol and data sets of the claims decide what may be judged.
+    The protocol and data sets of the claims decide what may be judged.  With `reduced`, places are
+    looked up in the reduced runs that the claims name for their experiments, which nothing judges.
     """
 
-    def __init__(self, claims: Claims, store: Store, profile: str) -> None:
+    def __init__(
+        self, claims: Claims, store: Store, profile: str, *, reduced: bool = False
+    ) -> None:
         self.claims = claims
+        self._reduced = claims.reduced if reduced else None
         self.stale: set[str] = set()
         self._settings: dict[str, Mapping[str, Any]] = {}
         self._data: dict[str, Sequence[Mapping[str, Any]]] = {}  # what manifests say of it
@@ -94,6 +98,12 @@ class Lookup:
 
     def find(self, place: Place) -> _Found | None:
         """Return the numbers of one place of the paper; None where there is no record."""
+        if self._reduced is not None:
+            instead = self._reduced.get(place["experiment"])
+            if instead is None:
+                return None
+            settings = {**place.get("settings", {}), **instead.get("settings", {})}
+            place = {**place, "experiment": instead["experiment"], "settings": settings}
         metric, wanted = place["metric"], place.get("settings", {})
         keys = [
             key
@@ -134,6 +144,8 @@ class Lookup:
         bar = self._bar(keys, protocol)
         if not bar and len(seeds) < place.get("of", 0):
             bar = f"{len(seeds)} of {place['of']} settings on record"
+        if not bar and self._reduced is not None:
+            bar = "a reduced run"
         pool = POOLS[place.get("pool", "mean")]
         by_seed = {replicate: pool(lists[replicate]) for replicate in sorted(lists)}
         return _Found(by_seed, frozenset(keys), bar)
