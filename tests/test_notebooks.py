@@ -232,6 +232,14 @@ def test_no_fence_is_closed_by_a_backtick_in_its_title() -> None:
     assert not [(name, line) for name, line in lines if re.match(r"`{3,}\{[^`]*`", line)]
 
 
+def test_what_is_glued_from_another_page_says_its_format() -> None:
+    """Without one myst-nb takes the page for the key, and shows nothing."""
+    glued = r"\{glue:text\}`([^`]*\.ipynb::[^`]*)`"
+    found = [(p.name, key) for p in PAGES for key in re.findall(glued, p.read_text("utf-8"))]
+    assert len(found) > 50
+    assert not [(name, key) for name, key in found if not re.search(r"::[^:]+:[^:]+$", key)]
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
 def test_commands_in_the_prose_name_parameters_that_exist(page: Path) -> None:
     for name, rest in COMMAND.findall(page.read_text("utf-8")):
