@@ -36,6 +36,7 @@ from fedkit.games import (
     tabulate,
 )
 from fedkit.learning.evaluation import share_right
+from fedkit.threads import one_thread
 
 
 def assert_honest(results, exact):
@@ -554,3 +555,23 @@ def test_a_score_that_is_none_is_refused():
 def test_spread_of_a_proxys_parts_is_that_of_all_players_and_strata():
     squares = np.array([[[0.0], [1.0]], [[0.0], [3.0]]])
     np.testing.assert_allclose(proxysampling._spread(squares), [[0.5], [1.5]])
+
+
+def test_a_small_fit_uses_one_thread_and_gives_the_others_back():
+    threadpoolctl = pytest.importorskip("threadpoolctl")
+
+    def blas():
+        return {
+            m["num_threads"] for m in threadpoolctl.threadpool_info() if m["user_api"] == "blas"
+        }
+
+    with threadpoolctl.threadpool_limits(2, "blas"):
+        before = blas()
+        inner, outer = one_thread(), one_thread()
+        outer.__enter__()
+        inner.__enter__()
+        assert blas() == {1}
+        outer.__exit__(None, None, None)  # another thread is still within
+        assert blas() == {1}
+        inner.__exit__(None, None, None)
+        assert blas() == before

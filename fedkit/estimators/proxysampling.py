@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -17,6 +18,7 @@ from fedkit.estimators.proxies import CHOICE_ROWS, FAMILIES, Fit, choose, fit
 from fedkit.games.coalitions import all_coalitions, coalition_index, ends
 from fedkit.games.exact import banzhaf_weights, shapley_weights
 from fedkit.games.game import Game
+from fedkit.threads import one_thread
 
 __all__ = ["ProxySampling"]
 
@@ -30,6 +32,7 @@ TOGETHER = 12  # players up to which every proxy predicts every coalition
 CROWDED = 8  # so many coalitions not drawn for one that was, and one proxy will do for each
 BLOCK_ENTRIES = 2**17  # of a kernel that is held at once: what a core's cache holds
 FITTED_ROWS = 4096  # coalitions that a proxy is fitted to at most
+SMALL_ROWS = 1024  # coalitions up to which a second thread costs more than it does
 MOST_PLAYERS = 400  # squares of numbers of coalitions are floats
 
 
@@ -182,7 +185,8 @@ class ProxySampling(Estimator):
             np.arange(len(stratum)) - np.searchsorted(stratum, stratum),
             None if self.score is None else (seen, self.score),
         )
-        *found, accumulator.info["proxies"] = _estimate(sample, families, shares, rng)
+        with one_thread() if len(rows) <= SMALL_ROWS else nullcontext():
+            *found, accumulator.info["proxies"] = _estimate(sample, families, shares, rng)
         if self.value == "interactions":
             listed = np.transpose(np.triu_indices(n_players, 1)).tolist()
             accumulator.info["pairs"] = listed
