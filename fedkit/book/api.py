@@ -23,7 +23,7 @@ PAGES = {
     "api-protocol": "fedvalue.protocol fedvalue.service",
     "api-arena": "arena intervals",
     "api-records": "papers records claims",
-    "api-plots": "plots book cli checks extras atomic",
+    "api-plots": "plots book cli checks extras atomic threads",
 }
 _PAGES = {f"fedkit.{room}.": page for page, rooms in PAGES.items() for room in rooms.split()}
 
