@@ -11,6 +11,7 @@ import pytest
 from manyseeds import GAME, N, assert_unbiased, lopsided, run
 
 import fedkit as fk
+from fedkit import threads
 from fedkit.estimators import (
     ProxySampling,
     banzhaf,
@@ -557,16 +558,22 @@ def test_spread_of_a_proxys_parts_is_that_of_all_players_and_strata():
     np.testing.assert_allclose(proxysampling._spread(squares), [[0.5], [1.5]])
 
 
-def test_a_small_fit_uses_one_thread_and_gives_the_others_back():
-    threadpoolctl = pytest.importorskip("threadpoolctl")
+def test_a_small_fit_uses_one_thread_and_gives_the_others_back(monkeypatch):
+    limits = pytest.importorskip("threadpoolctl").threadpool_limits
 
     def blas():
-        return {
-            m["num_threads"] for m in threadpoolctl.threadpool_info() if m["user_api"] == "blas"
-        }
+        return {m["num_threads"] for m in threads._controller().info() if m["user_api"] == "blas"}
 
-    with threadpoolctl.threadpool_limits(2, "blas"):
+    seen, fitted = [], proxysampling._estimate
+    monkeypatch.setattr(
+        proxysampling, "_estimate", lambda *given: (seen.append(blas()), fitted(*given))[1]
+    )
+    with limits(2, "blas"):
         before = blas()
+        fk.estimate(GAME, fk.ProxySampling(), 30, seed=0)
+        monkeypatch.setattr(proxysampling, "SMALL_ROWS", 4)
+        fk.estimate(GAME, fk.ProxySampling(), 30, seed=0)
+        assert seen == [{1}, before]
         inner, outer = one_thread(), one_thread()
         outer.__enter__()
         inner.__enter__()
