@@ -820,7 +820,7 @@ def test_methods_can_be_compared_on_a_federation_of_ones_own() -> None:
     mine = own_federation()
     methods = ["exact-loss", "loo-loss", "size", Nan]
     with pytest.warns(UserWarning, match="^Nan returned") as caught:
-        found = fk.arena.compare(mine, "mlp-8", methods=methods, rounds=3, retraining=True)
+        found = fk.arena.compare(mine, "mlp-8", methods=methods, rounds=3, lr=0.5, retraining=True)
     assert [str(one.message) for one in caught] == [*found.failures.values()]
     assert "(Nan)" in repr(found) or found.failures["Nan"] in repr(found)
     assert list(found.values.index) == ["exact-loss", "loo-loss", "size"]
@@ -830,17 +830,36 @@ def test_methods_can_be_compared_on_a_federation_of_ones_own() -> None:
     assert found.measures.loc["exact-loss", "rounds"] == 1
     assert list(found.measures.evaluations) == [48, 15, 0]  # 2^4 and n + 1, three times
     # the same rounds by the federated engine, valued by the library's own function
-    v = fk.run(
+    history = fk.run(
         [mine], fk.build("mlp-8", (1, 4, 4), 4),
         fk.Strategy(fk.UniformSelection(), METHODS["exact-loss"].policy, fk.SizeWeighted()),
         fk.Plan(
-            3, 4, fk.LocalSGD(lr=0.1, batch_size=20, epochs=2), evaluate_every=3,
+            3, 4, fk.LocalSGD(lr=0.5, batch_size=20, epochs=2), evaluate_every=3,
             utility="negative_loss",
         ), [0], device="cpu",
-    ).contributions()  # fmt: skip
+    )  # fmt: skip
+    assert found.accuracy == history.final_accuracy()[0]
+    v = history.contributions()
     assert v.values.ravel() / 3 == pytest.approx(found.values.loc["exact-loss"], rel=1e-4)
     assert found.agreement["size"].isna().all()  # equal sizes say nothing
     assert list(np.diag(found.agreement)[:2]) == [1.0, 1.0]
+
+
+def test_misbehaviour_can_be_tried_on_a_federation_of_ones_own() -> None:
+    bad = fk.Adversaries.of((ScaledUpdate(-1.0), [2]))
+    federation, options = bad.data(own_federation()), {"methods": ["loo-loss"], "rounds": 3}
+    with pytest.raises(ValueError, match="adversaries=adversaries to .* fk.arena.compare"):
+        fk.arena.compare(federation, "mlp-8", lr=0.5, **options)
+    found = fk.arena.compare(federation, "mlp-8", lr=0.5, adversaries=bad, **options)
+    honest = fk.arena.compare(own_federation(), "mlp-8", lr=0.5, **options)
+    assert found.values.loc["loo-loss"].idxmin() == "client 2"
+    assert found.values.loc["loo-loss", "client 2"] < 0 < honest.values.loc["loo-loss", "client 2"]
+
+
+def test_a_model_that_has_learnt_nothing_is_warned_of() -> None:
+    with pytest.warns(UserWarning, match="after 2 rounds the model answers .* another lr"):
+        found = fk.arena.compare(own_federation(), "mlp-8", ["size"], rounds=2, lr=1e-6)
+    assert found.accuracy <= 0.4
 
 
 @pytest.mark.parametrize("n_classes", [3, 5])

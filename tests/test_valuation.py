@@ -123,7 +123,9 @@ def test_names_order_equality_and_files(tmp_path):
     assert fk.Valuation.load(tmp_path / "values.json") == found != fk.shapley(game)
     sampled = fk.estimate(game, fk.PermutationSampling(walks=3))
     assert sampled == fk.estimate(game, fk.PermutationSampling(walks=3))
-    assert "[nan, nan]" in str(sampled)
+    head, *lines = str(sampled).splitlines()  # three walks are too few for an interval
+    assert head.endswith(" evaluations, no intervals")
+    assert not any("[" in line for line in lines)
     (tmp_path / "other.json").write_text("[1")
     with pytest.raises(ValueError, match="holds no JSON"):
         fk.Valuation.load(tmp_path / "other.json")

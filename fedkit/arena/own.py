@@ -16,7 +16,7 @@ from fedkit.arena.methods import METHODS, Entry, MethodError, find_methods, play
 from fedkit.arena.truths import World, retraining_values
 from fedkit.checks import flag, having, one_line, real, warn, whole
 from fedkit.extras import need
-from fedkit.federated.adversaries import Adversaries
+from fedkit.federated.adversaries import Adversaries, check_cast
 from fedkit.federated.clients import Federation
 from fedkit.federated.selection import UniformSelection
 from fedkit.learning.architectures import Architecture, build
@@ -50,12 +50,16 @@ class Compared:
         Agreement of every method with every other, tau-b; NaN where one says the same of everybody.
     failures : dict of str to str
         One sentence for each method that is out, which is warned of, too.
+    accuracy : float
+        Test accuracy of the model after the last round, a fraction.  One that does no better than
+        a constant answer is warned of.
     """
 
     values: pd.DataFrame
     measures: pd.DataFrame
     agreement: pd.DataFrame
     failures: dict[str, str]
+    accuracy: float
 
 
 def compare(
@@ -69,6 +73,7 @@ def compare(
     batch_size: int = 20,
     lr: float = 0.1,
     seed: int = 0,
+    adversaries: Adversaries | None = None,
     retraining: bool = False,
     limit: float = 600.0,
 ) -> Compared:
@@ -89,6 +94,9 @@ def compare(
         since all coalitions of a round are evaluated).
     epochs, batch_size, lr : int, int, float
         Local training, plain SGD.
+    adversaries : Adversaries, optional
+        Clients who misbehave, to try methods on; `federation` is then
+        ``adversaries.data(federation)``.
     retraining : bool
         Also train the federations of all coalitions (of 600 that are drawn, beyond 11 clients)
         from scratch, by the one training `seed` that methods which train again see as well.
@@ -107,13 +115,14 @@ def compare(
     elif isinstance(model, nn.Module):
         model = classifier("model", model, federation.x, torch.device("cpu"))
     having("model", model, "init", "name")
+    check_cast(federation, adversaries)
     s = Scenario(
         federation.name, OWN, model=model.name, clients=n, participants=k, rounds=rounds,
         epochs=epochs, batch_size=batch_size, lr=lr,
     )  # fmt: skip
     everybody = np.arange(n)
     w = World(s, whole("seed", seed, 0), Planted(
-        federation, model, Adversaries({}), UniformSelection(), everybody, np.ones(n),
+        federation, model, adversaries or Adversaries({}), UniformSelection(), everybody, np.ones(n),
         np.zeros(n, dtype=bool), (), (), np.ones((s.rounds, n), dtype=bool),
     ))  # fmt: skip
     if methods is None:
@@ -137,10 +146,17 @@ def compare(
         }
     for sentence in failures.values():
         warn(sentence)
+    constant = float(torch.bincount(federation.y_test).max()) / len(federation.y_test)
+    if not w.accuracy > constant:
+        warn(
+            f"after {s.rounds} rounds the model answers {w.accuracy:.0%} of the test data rightly, "
+            f"and always the most frequent class {constant:.0%}: try more rounds or another lr, "
+            "unless a client spoils it"
+        )
     pairs = {a: {b: agreement(x, y, np.nan) for b, y in values.items()} for a, x in values.items()}
     named = [f"client {i}" for i in everybody]
     return Compared(
         pd.DataFrame.from_dict(values, orient="index", columns=named),
         pd.DataFrame.from_dict(measures, orient="index"),
-        pd.DataFrame(pairs), failures,
+        pd.DataFrame(pairs), failures, w.accuracy,
     )  # fmt: skip

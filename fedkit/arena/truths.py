@@ -20,6 +20,7 @@ from torch.nn import functional as F
 from fedkit.arena.federations import Planted, Scenario, plant
 from fedkit.estimators import ComplementarySampling, estimate, shapley
 from fedkit.federated.aggregation import SizeWeighted
+from fedkit.federated.history import History
 from fedkit.federated.retraining import train_with_sizes
 from fedkit.federated.rounds import Plan, Strategy, run
 from fedkit.federated.valuers import NoValue, Round
@@ -71,9 +72,18 @@ class World:
         """The federation and what is known of it."""
         return self.brought or plant(self.scenario, self.seed)
 
-    @cached_property
+    @property
     def rounds(self) -> list[Round]:
         """The rounds of federated averaging, as the server saw them."""
+        return self._played[0]
+
+    @property
+    def accuracy(self) -> float:
+        """Test accuracy of the model after the last round, a fraction."""
+        return self._played[1].final_accuracy()[self.seed]
+
+    @cached_property
+    def _played(self) -> tuple[list[Round], History]:
         s, p = self.scenario, self.planted
         k = self.n if s.participants >= s.clients else s.participants
         seen: list[Round] = []
@@ -82,12 +92,12 @@ class World:
             seen.append(r)
             return {}
 
-        run(
+        history = run(
             [p.federation], p.architecture, Strategy(p.select, NoValue(), SizeWeighted()),
             Plan(s.rounds, k, s.local, evaluate_every=s.rounds), [self.seed], device="cpu",
             probe=keep, attack=p.adversaries.attack if p.adversaries.tampering else None,
         )  # fmt: skip
-        return seen
+        return seen, history
 
     @property
     def n(self) -> int:

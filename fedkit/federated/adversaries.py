@@ -275,7 +275,8 @@ def check_cast(federation: Federation, adversaries: Adversaries | None) -> None:
     if honest := sorted(federation.tampering - sent):
         raise ValueError(
             f"clients {honest} of the federation misuse their updates, and nobody is told how; "
-            "pass attack=adversaries.attack (adversaries=adversaries to train_with_sizes)"
+            "pass attack=adversaries.attack (adversaries=adversaries to train_with_sizes and to "
+            "fk.arena.compare)"
         )
     attacks = {} if adversaries is None else adversaries.attacks
     owed = sorted(i for i, a in attacks.items() if callable(a) and i not in federation.transforms)

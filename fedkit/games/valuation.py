@@ -128,15 +128,19 @@ class Valuation:
         return mine == others
 
     def __str__(self) -> str:
-        """One line per player, the highest value first."""
+        """One line per player, the highest value first; intervals where there are any."""
         low, high = self.interval()
-        lines = [f"{self.method}: {self.evaluations} evaluations"]
+        without = "" if self.has_intervals else ", no intervals"
+        lines = [f"{self.method}: {self.evaluations} evaluations{without}"]
         width = max(map(len, self._labels()))
         for i in self.ranking():
             cells = [f"{v:.4g}" for v in np.atleast_1d(self.values[i])]
             if not self.exact:
                 ends = zip(np.atleast_1d(low[i]), np.atleast_1d(high[i]), strict=True)
-                cells = [f"{v} [{a:.4g}, {b:.4g}]" for v, (a, b) in zip(cells, ends, strict=True)]
+                cells = [
+                    v if np.isnan(a) else f"{v} [{a:.4g}, {b:.4g}]"
+                    for v, (a, b) in zip(cells, ends, strict=True)
+                ]
             lines.append(f"{self._labels()[i]:{width}}  {'  '.join(cells)}")
         return "\n".join(lines)
 
