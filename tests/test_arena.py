@@ -848,7 +848,7 @@ def test_methods_can_be_compared_on_a_federation_of_ones_own() -> None:
 def test_misbehaviour_can_be_tried_on_a_federation_of_ones_own() -> None:
     bad = fk.Adversaries.of((ScaledUpdate(-1.0), [2]))
     federation, options = bad.data(own_federation()), {"methods": ["loo-loss"], "rounds": 3}
-    with pytest.raises(ValueError, match="adversaries=adversaries to .* fk.arena.compare"):
+    with pytest.raises(ValueError, match=r"adversaries=adversaries to .* fk\.arena\.compare"):
         fk.arena.compare(federation, "mlp-8", lr=0.5, **options)
     found = fk.arena.compare(federation, "mlp-8", lr=0.5, adversaries=bad, **options)
     honest = fk.arena.compare(own_federation(), "mlp-8", lr=0.5, **options)

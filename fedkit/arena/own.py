@@ -122,8 +122,8 @@ def compare(
     )  # fmt: skip
     everybody = np.arange(n)
     w = World(s, whole("seed", seed, 0), Planted(
-        federation, model, adversaries or Adversaries({}), UniformSelection(), everybody, np.ones(n),
-        np.zeros(n, dtype=bool), (), (), np.ones((s.rounds, n), dtype=bool),
+        federation, model, adversaries or Adversaries({}), UniformSelection(), everybody,
+        np.ones(n), np.zeros(n, dtype=bool), (), (), np.ones((s.rounds, n), dtype=bool),
     ))  # fmt: skip
     if methods is None:
         methods = [m for m, method in METHODS.items() if "training" not in method.sees]
