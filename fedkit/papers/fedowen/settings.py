@@ -110,7 +110,7 @@ LEVELS = (1, 2, 4, 8)
 EPSILONS = (0.0, 0.05, 0.1, 0.2, 0.5, 1.0)
 SENSITIVITY: dict[str, tuple[Any, ...]] = {
     "lr": (0.03, 0.2),
-    "momentum": (0.5, 0.9),
+    "momentum": (0.5,),
     "batch_size": (16, 64),
     "confidence": (0.01, 0.03, 0.3, 1.0),
     "floor": (0.05, 0.1),
