@@ -8,11 +8,12 @@ Figures 2 and 6 to 10 are the series of Tables 1 and 2; Figures 3 and 4 are swee
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from fedkit.estimators import (
     BanzhafSampling,
@@ -30,10 +31,11 @@ from fedkit.federated.clients import Federation, make_federation
 from fedkit.federated.history import History
 from fedkit.federated.partitioners import Dirichlet
 from fedkit.federated.rounds import Plan, Probe, Strategy
-from fedkit.federated.selection import UniformSelection
+from fedkit.federated.selection import ClientTable, Selection, UniformSelection
 from fedkit.federated.valuers import Estimated, Round
 from fedkit.games.game import TableGame, tabulate
 from fedkit.games.valuation import Valuation
+from fedkit.intervals import kendalls_tau
 from fedkit.learning.training import LocalSGD
 from fedkit.methods.fedowen import EpsilonGreedy, FedOwen, OwenSampling
 from fedkit.papers import common
@@ -44,6 +46,9 @@ from fedkit.records.cell import Cell
 from fedkit.records.golden import Tiny, trace
 from fedkit.records.methods import is_outside
 from fedkit.streams import Streams
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
 
 
 def estimators(s: Setting) -> dict[str, Estimator]:
@@ -105,7 +110,9 @@ def federation(s: Setting, seed: int) -> Federation:
     )
 
 
-def simulate(s: Setting, seeds: Sequence[int], **options: Any) -> History:
+def simulate(
+    s: Setting, seeds: Sequence[int], rows: Strategy | None = None, **options: Any
+) -> History:
     """Run the federations of a setting in lockstep; `options` are those of ``rounds.run``."""
     federations = [federation(s, seed) for seed in seeds]
     x_test, y_test = federations[0].x_test, federations[0].y_test  # one copy for all replicates
@@ -117,7 +124,7 @@ def simulate(s: Setting, seeds: Sequence[int], **options: Any) -> History:
         weighting=s.weighting,
         evaluate_every=s.evaluate_every,
     )
-    return common.lockstep(s, federations, strategy(s), plan, seeds, **options)
+    return common.lockstep(s, federations, rows or strategy(s), plan, seeds, **options)
 
 
 def _exact_probe(s: Setting, measured: bool) -> Probe:
@@ -220,6 +227,48 @@ def _agreement(
     }
 
 
+@dataclass(frozen=True)
+class _Redrawn:
+    """A selection with other draws: the yardstick for what another rule changes."""
+
+    rule: Selection
+
+    def select(self, clients: ClientTable, k: int, rng: np.random.Generator) -> IntArray:
+        return self.rule.select(clients, k, np.random.default_rng(rng.integers(1 << 62)))
+
+
+def run_low_gain(cell: Cell, device: str | None, progress: bool) -> list[dict[str, Any]]:
+    """Run FedOwen under other scales of the bonus of clients below the floor.
+
+    Algorithm 2, line 9 has 0.1 and a grid around it; Eq. 13 scales nothing.  Metrics, by scale and
+    for the scale 0.1 with other draws of the selection: ``accuracy``, and ``tau``, Kendall's tau-b
+    of the clients' last values with those under 0.1 (never selected: 0); without a scale the
+    mean over the paper's grid.
+    """
+    s = Setting.of(cell)
+    own = strategy(s)
+    rules = {f"{x:g}": EpsilonGreedy(s.epsilon, s.confidence, s.floor, x) for x in given.LOW_GAINS}
+    usual, *grid_ = (f"{x:g}" for x in given.LOW_GAINS[:3])
+    selects: dict[str, Selection] = {**rules, "redrawn": _Redrawn(rules[usual])}
+    found: dict[int, dict[str, float]] = {seed: {} for seed in cell.seeds}
+    last: dict[tuple[int, str], FloatArray] = {}
+    for name, select in selects.items():
+        history = simulate(
+            s, cell.seeds, replace(own, select=select), device=device, progress=progress
+        )
+        clients = history.clients_frame()
+        for seed, accuracy in history.final_accuracy().items():
+            values = clients[clients.seed == seed].groupby("client").value.last()
+            last[seed, name] = values.reindex(range(s.clients), fill_value=0.0).to_numpy()
+            found[seed][f"accuracy.{name}"] = 100 * accuracy
+            if name != usual:
+                tau = float(kendalls_tau(last[seed, name], last[seed, usual]))
+                found[seed][f"tau.{name}"] = tau
+    for metrics in found.values():
+        metrics["tau"] = float(np.mean([metrics[f"tau.{x}"] for x in grid_]))
+    return [common.result(seed, s.data, metrics) for seed, metrics in found.items()]
+
+
 #: the most seeds of a cell
 BLOCK = 5
 
@@ -259,6 +308,14 @@ RUN = Tiny(
 )  # fmt: skip
 ROUND_ERRORS = Tiny(
     "round-errors", run_round_errors, asdict(replace(TINY, method="uniform", exact_every=3))
+)
+LOW_GAIN = Tiny(
+    "low-gain",
+    run_low_gain,
+    asdict(replace(TINY, method="fedowen")),
+    slack={"metrics.accuracy*": 1.0, "metrics.tau*": 0.2},
+    more=_traced,
+    felt={"low-gain": {"epsilon": 0.0, "confidence": 1.0, "floor": 0.1, "rounds": 6}},
 )
 
 
@@ -315,6 +372,15 @@ _register(
         for s in sweep(p, ("fedavg", "fedowen", "random-values", "uniform"), name, values)
     ],
 )
+_register(
+    "low_gain",
+    "Scale of the bonus of clients below the floor (line 9 of Algorithm 2)",
+    lambda p: [
+        s for s in sweep(p, ("fedowen",), "epsilon", (0.1,))
+        if s.dataset in ("digits", "fashionmnist")
+    ],
+    LOW_GAIN,
+)  # fmt: skip
 _register("classwise", "Table 1 with clients of unequal size (class-wise split)", given.classwise)
 _register("reduced", "Columns at a reduced scale", given.reduced)
 _register(

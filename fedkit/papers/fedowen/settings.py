@@ -108,6 +108,8 @@ SCALES = {
 }
 LEVELS = (1, 2, 4, 8)
 EPSILONS = (0.0, 0.05, 0.1, 0.2, 0.5, 1.0)
+#: scales of the bonus below the floor: the choice, the rest of the paper's grid, and Eq. 13
+LOW_GAINS = (0.1, 0.05, 0.2, 1.0)
 SENSITIVITY: dict[str, tuple[Any, ...]] = {
     "lr": (0.03, 0.2),
     "momentum": (0.5,),
