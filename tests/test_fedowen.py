@@ -230,3 +230,18 @@ def test_a_run_that_ends_in_nan_says_so():
     curve = accuracy_curve(rounds[:5])
     assert curve["round"] == [2, 4, 5]
     assert np.isnan(curve["accuracy"][-1])
+
+
+def test_scales_of_the_low_bonus_are_compared_on_the_same_federations() -> None:
+    s = asdict(settings.TINY) | {"method": "fedowen", "epsilon": 0.0, "floor": 0.1}
+    cells = [
+        Cell("smoke", "fedowen", "low_gain", s | {"confidence": c}, (0, 1)) for c in (0.0, 1.0)
+    ]
+    silent, heard = (paper.run_low_gain(cell, "cpu", False) for cell in cells)
+    assert [r["seed"] for r in silent] == [0, 1]
+    for one, other in zip(silent, heard, strict=True):
+        m = one["metrics"]  # without a bonus there is nothing to scale
+        assert m["tau.0.05"] == m["tau.0.2"] == m["tau.1"] == m["tau"] == pytest.approx(1)
+        assert m["accuracy.0.05"] == m["accuracy.0.1"] == m["accuracy.1"]
+        assert m["tau.redrawn"] < 1
+        assert min(other["metrics"]["tau.1"], other["metrics"]["tau"]) < 1
