@@ -15,6 +15,8 @@ def main() -> int:
     except ImportError as error:
         print(f"fedkit: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:  # while libraries are read
+        return 130
     return cli.main()
 
 

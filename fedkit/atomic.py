@@ -8,7 +8,23 @@ import threading
 from pathlib import Path
 from typing import Any
 
-__all__ = ["write_arrays", "write_bytes", "write_text"]
+__all__ = ["named_as", "write_arrays", "write_bytes", "write_text"]
+
+_OTHERS = {".csv", ".json", ".npy", ".npz", ".parquet", ".pkl", ".png", ".pt", ".xlsx"}
+
+
+def named_as(path: str | Path, suffix: str, instead: str = "") -> Path:
+    """Return where a file of a kind goes; refuse a folder, and the name of another kind of file."""
+    place = Path(path).expanduser()
+    if not place.name or place.is_dir():
+        raise ValueError(f"{str(path)!r} is a folder; expected the name of a file")
+    if place.suffix in _OTHERS - {suffix}:
+        told = f" ({instead})" if instead else ""
+        raise ValueError(
+            f"{place.name} is named like another kind of file; save writes {suffix}: "
+            f"{place.with_suffix(suffix).name}{told}"
+        )
+    return place
 
 
 def write_text(path: Path, text: str) -> None:

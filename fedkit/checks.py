@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 __all__ = [
     "brief", "choice", "flag", "function", "having", "numbers", "one_line", "plain_array", "real",
-    "vector", "warn", "whole",
+    "same_rows", "unboxed", "vector", "warn", "whole",
 ]  # fmt: skip
 
 C = TypeVar("C", bound=type)
@@ -110,6 +110,19 @@ def plain_array(values: Any) -> npt.NDArray[Any]:
     held = shown.astype(shown.dtype if floats else object)
     held[hidden] = np.nan if floats else None
     return held
+
+
+def unboxed(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Objects that are numbers and truth values, as a data frame of both gives, as float64."""
+    plain = array.dtype.kind == "O" and all(isinstance(v, Real | np.bool_) for v in array.flat)
+    return array.astype(np.float64) if plain else array
+
+
+def same_rows(name: str, *tables: Any) -> None:
+    """Refuse data frames and series whose rows are in different orders."""
+    indexes = [table.index for table in tables if hasattr(table, "iloc")]
+    if any(not one.equals(indexes[0]) for one in indexes[1:]):
+        raise ValueError(f"{name} have different indexes; align them, or pass x.to_numpy()")
 
 
 def numbers(name: str, values: Any) -> npt.NDArray[np.float64]:

@@ -951,7 +951,7 @@ def test_two_objects_of_one_class_are_compared_by_names_of_ones_own() -> None:
          r"expected 2D or 3D input .*: begin with torch.nn.Flatten\(\)$"),
         ({"model": normed(torch.nan)}, r"NaN in its buffers \(0.running_mean\)"),
         ({"retraining": "yes"}, "retraining"),
-        ({"federation": own_federation(15)}, "participants must be at most 14"),
+        ({"participants": 15, "federation": own_federation(15)}, "participants must be at most 14"),
     ],
 )  # fmt: skip
 def test_a_comparison_refuses_what_it_cannot_do(change, says) -> None:

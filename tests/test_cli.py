@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from fedkit import __version__, cli
+from fedkit import __main__, __version__, cli
 from fedkit.papers import registry
 from fedkit.papers.registry import Experiment, get
 from fedkit.records import Cell, Store
@@ -240,6 +240,15 @@ def test_a_stopped_run_says_what_is_kept(store, fedkit, monkeypatch) -> None:
     code, _, err = fedkit("run", "toy", "table1", "--quiet")
     assert code == 130
     assert "what was finished is kept" in err
+
+
+def test_an_interruption_while_libraries_are_read_is_no_traceback(monkeypatch) -> None:
+    def find(name, *args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys, "argv", ["fedkit", "list"])
+    monkeypatch.setattr("builtins.__import__", find)
+    assert __main__.main() == 130
 
 
 def test_stale_and_forced_cells(store, fedkit) -> None:

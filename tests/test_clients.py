@@ -177,6 +177,10 @@ def test_a_data_frame_of_numbers_and_truth_values_is_numbers():
     frame = pd.DataFrame({"age": x[:, 0], "member": y > 0})
     made = fk.federation_from_arrays([(frame, pd.array(y, dtype="Int64"))], (frame, y))
     assert made.x[:, 0, 0].tolist() == np.c_[x[:, 0], y].astype(np.float32).tolist()
+    with pytest.raises(ValueError, match=r"client 1 has the columns \['member', 'age'\], client 0"):
+        fk.federation_from_arrays([(frame, y), (frame[["member", "age"]], y)], (frame, y))
+    with pytest.raises(ValueError, match="client 0: features and labels have different indexes"):
+        fk.federation_from_arrays([(frame, pd.Series(y)[::-1])], (frame, y))
     half = torch.tensor(x).bfloat16()
     made = fk.federation_from_arrays([(half, y)], (half, y))
     assert torch.equal(made.x[:, 0, 0], half.float())

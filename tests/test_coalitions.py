@@ -74,6 +74,17 @@ def test_values_are_those_of_averaged_models(name, shape, path):
         assert_close(evaluator.utilities(models), expected[:3])
 
 
+def test_a_round_keeps_its_updates_whatever_becomes_of_the_buffers():
+    arch, base, updates, x, y = setting("mlp-9", (1, 8, 8))
+    evaluator = Evaluator(arch, x, y, "negative_loss")
+    kept = RoundGame(evaluator, base, updates, SIZES).value(ALL)
+    for mine in (torch.clone, lambda tensor: tensor.clone().numpy()):
+        start, buffer = mine(base), mine(updates)
+        game = RoundGame(evaluator, start, buffer, SIZES)
+        start[:], buffer[:] = 1.0, -1.0
+        assert_close(game.value(ALL), kept)
+
+
 def test_weights_and_empty_coalitions():
     arch, base, updates, x, y = setting("mlp-9", (1, 8, 8))
     evaluator = Evaluator(arch, x, y, "negative_loss")

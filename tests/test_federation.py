@@ -203,8 +203,10 @@ def test_a_probe_cannot_overwrite_the_history():
     assert type(run([toy()], MLP, OWEN, PLAN, [1], probe=sizes).rounds[0]["k"]) is int
     quiet = run([toy()], MLP, OWEN, PLAN, [1], probe=lambda r, v: None)  # it may print alone
     assert set(quiet.rounds[0]) == set(run([toy()], MLP, OWEN, PLAN, [1]).rounds[0])
-    with pytest.raises(ValueError, match="probe returned a list; expected numbers by name"):
+    with pytest.raises(ValueError, match=r"probe returned \[1\]; expected numbers by name"):
         run([toy()], MLP, OWEN, PLAN, [1], probe=lambda r, v: [1])
+    with pytest.raises(ValueError, match="expected numbers by name"):
+        run([toy()], MLP, OWEN, PLAN, [1], probe=lambda r, v: {1: 2.0})
     with pytest.raises(ValueError, match="updates is a NoneType; expected a tensor"):
         run([toy()], MLP, OWEN, PLAN, [1], attack=lambda r: None)
 
@@ -457,6 +459,9 @@ def test_a_total_of_exact_rounds_is_exact_and_keeps_names():
     assert fk.total([one, two], gains=[2, 1]).values.tolist() == [1 + 3, 3 + 1]
     moved = fk.total([one, two], [[7, 2], [2, 5]])
     assert (moved.names, moved.values.tolist()) == (("2", "5", "7"), [1.5 + 3, 1, 0.5])
+    named = fk.total([one.named(["Ada", "Bo"]), two.named(["Bo", "Cy"])])
+    assert named == fk.total([one, two], [["Ada", "Bo"], ["Bo", "Cy"]])
+    assert (named.names, named.values.tolist()) == (("Ada", "Bo", "Cy"), [0.5, 1.5 + 3, 1])
 
 
 def test_a_total_refuses_what_is_no_sum_of_independent_rounds():
@@ -468,7 +473,8 @@ def test_a_total_refuses_what_is_no_sum_of_independent_rounds():
         (lambda: fk.total(exact, [[0, 1, 2]]), "participants are"),
         (lambda: fk.total(exact, [[0, 1, 2], [0, 1, 1]]), "each once"),
         (lambda: fk.total([exact[0], fk.shapley(fk.airport([1, 2]))]), "participants are"),
-        (lambda: fk.total([exact[0], exact[0].named("abc")]), "name different players"),
+        (lambda: fk.total([exact[0], exact[0].named("abc")]), "some have|some none"),
+        (lambda: fk.total(exact, ["abc", "abd"]), "expected a list of clients"),
         (lambda: fk.total(exact, gains=[1.0]), "expected 2 finite numbers"),
     ):
         with pytest.raises(ValueError, match=words):

@@ -252,6 +252,47 @@ def test_what_cannot_be_evaluated_is_refused(make, sentence):
         make()
 
 
+def test_a_utility_that_works_in_place_leaves_the_labels_alone():
+    def euros(outputs, y):
+        outputs *= 100
+        y *= 100
+        return -float((outputs[:, 0] - y).abs().mean())
+
+    labels = torch.tensor(Y).double()
+    base, updates, x, _ = setting(612 + 3)
+    evaluator = fk.Evaluator(mlp(), x, labels, euros, device="cpu")
+    once, again = (fk.RoundGame(evaluator, base, updates, SIZES).value(ALL) for _ in range(2))
+    np.testing.assert_array_equal(once, again)
+    assert labels.tolist() == Y.tolist()
+
+
+@pytest.mark.parametrize("labels", [bool, np.uint8, np.uint16])
+def test_labels_may_be_of_any_whole_type(labels):
+    y = (Y > 0).astype(labels)
+    one, other = (
+        fk.Evaluator(Net(), X, each, "negative_loss", device="cpu").utilities(torch.ones(1, 615))
+        for each in (y, y.astype(np.int64))
+    )
+    assert one == other
+
+
+def test_frames_in_another_order_are_refused_and_mixed_ones_are_numbers():
+    pd = pytest.importorskip("pandas")
+    x = pd.DataFrame({"dose": [0.5, 1.5, 2.0, 3.0], "adult": [True, False, True, True]})
+    y = pd.Series([0, 1, 0, 1])
+    net = nn.Linear(2, 2)
+    fk.Evaluator(net, x, y, device="cpu")
+    with pytest.raises(ValueError, match="x and y have different indexes"):
+        fk.Evaluator(net, x, y[::-1], device="cpu")
+    with pytest.raises(ValueError, match=r"if these are no indices, pass x.float\(\)"):
+        fk.Evaluator(net, x.astype(int), y, device="cpu")
+    orders = ["dose", "adult"], ["adult", "dose"]
+    one, other = (LogisticRegression().fit(x[columns], y) for columns in orders)
+    with pytest.raises(ValueError, match=r"feature_names_in_ are \['adult', 'dose'\]"):
+        fk.ScikitLinear(one).vector(other)
+    fk.ScikitLinear(one).vector(LogisticRegression().fit(x.to_numpy(), y))  # no names, no order
+
+
 def test_clients_of_other_classes_are_refused():
     fits = [LinearRegression().fit(SMALL[:, :n], LABELS) for n in (64, 63)]
     with pytest.raises(ValueError, match="same features and classes"):

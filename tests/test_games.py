@@ -197,6 +197,25 @@ def test_a_memo_of_nothing_is_saved_and_another_file_is_refused(tmp_path):
         MemoGame.load(file, airport([1, 2]))
 
 
+def test_a_memo_keeps_what_was_scored_before_a_failure():
+    rows, seen = np.eye(6, dtype=bool), []
+
+    def score(coalitions):
+        for row in coalitions:
+            if len(seen) == 4:
+                raise RuntimeError("the fifth")
+            seen.append(row)
+        return coalitions.sum(axis=1)
+
+    for batch_size, kept in ((None, 0), (1, 4), (3, 3)):
+        seen.clear()
+        memo = MemoGame(FunctionGame(6, score), batch_size)
+        with pytest.raises(RuntimeError, match="the fifth"):
+            memo.value(rows)
+        assert memo.evaluations == kept
+    assert MemoGame(airport([1, 2]), 1).value(rows[:0, :2]).tolist() == []
+
+
 def test_memo_refuses_a_changing_number_of_outputs():
     game = MemoGame(FunctionGame(3, lambda rows: np.zeros((len(rows), len(rows)))))
     game.value(np.eye(3, dtype=bool))

@@ -84,6 +84,10 @@ def test_bad_results_are_refused(tmp_path):
     with pytest.raises(ValueError, match="not JSON compliant"):
         replace(make(), values=np.full(3, np.inf)).save(tmp_path / "odd.json")
     assert not (tmp_path / "odd.json").exists()
+    with pytest.raises(ValueError, match=r"save writes .json: values.json \(to_frame"):
+        make().save(tmp_path / "values.csv")
+    with pytest.raises(ValueError, match="is a folder; expected the name of a file"):
+        make().save(tmp_path)
 
 
 def test_intervals_know_how_few_units_they_rest_on():
@@ -129,9 +133,22 @@ def test_names_order_equality_and_files(tmp_path):
     (tmp_path / "other.json").write_text("[1")
     with pytest.raises(ValueError, match="holds no JSON"):
         fk.Valuation.load(tmp_path / "other.json")
-    for names in (["a", "b"], ["a", "a", "b"]):
+    for names in (["a", "b"], ["a", "a", "b"], {"a", "b", "c"}):
         with pytest.raises(ValueError, match="one name per player"):
             found.named(names)
+    by_number = fk.shapley(game).named({2: "Cy", 0: "Ada", 1: "Bo", 7: "who was never asked"})
+    assert by_number == found
+    assert found.named({"Cy": "C", "Ada": "A", "Bo": "B"}).names == ("A", "B", "C")
+    with pytest.raises(ValueError, match="names has none for 1, 2; pass one per player"):
+        fk.shapley(game).named({0: "Ada"})
+
+
+def test_a_valuation_keeps_its_numbers_and_draws_any_name(tmp_path):
+    given = np.array([1.0, 2.0])
+    found = Valuation(given, np.zeros(2), 3, 3, "test", exact=True, names=(r"$\foo$", "$"))
+    given[:] = 99.0
+    assert found.values.tolist() == [1.0, 2.0]
+    found.plot().figure.savefig(tmp_path / "names.png")
 
 
 def test_a_save_that_fails_leaves_what_was_there(tmp_path, monkeypatch):

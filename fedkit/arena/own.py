@@ -90,8 +90,8 @@ def compare(
         Names of ``fk.arena.METHODS``, or methods as for ``fk.arena.run``; all of the
         arena's that train nothing anew by default.  A dict gives them names of your own.
     rounds, participants : int
-        Rounds of federated averaging and clients asked in each (everybody by default, at most 14,
-        since all coalitions of a round are evaluated).
+        Rounds of federated averaging and clients asked in each (by default everybody, or 14 of
+        them if there are more, since all coalitions of a round are evaluated).
     epochs, batch_size, lr : int, int, float
         Local training, plain SGD.
     adversaries : Adversaries, optional
@@ -106,7 +106,7 @@ def compare(
     pd = need("pandas", "run")
     having("federation", federation, "n_clients", "client_data")
     n = federation.n_clients
-    k = n if participants is None else whole("participants", participants, 2, n)
+    k = min(n, MOST) if participants is None else whole("participants", participants, 2, n)
     if k > MOST:
         raise ValueError(f"{k} clients a round; participants must be at most {MOST} here")
     real("limit", limit, 0.0, above=True)

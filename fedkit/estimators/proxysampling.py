@@ -27,6 +27,8 @@ WORTH_IT = 20  # the same where a sample of them would be felt
 DOUBLE = 12  # players up to which proxies predict in double precision
 PROXY_ROWS = 2**16  # coalitions that stand for all of them beyond
 PILOT_ROWS = 2**12  # coalitions that tell how far these would be off
+FEWEST_PAIRS = 8  # of a stratum that is looked at beside what is additive
+PER_PLAYER = 6  # pairs of a stratum for each player that tell what each adds at this size
 FELT = 0.05  # share of the variance, which a pilot overstates threefold: 1 % of the standard error
 TOGETHER = 12  # players up to which every proxy predicts every coalition
 CROWDED = 8  # so many coalitions not drawn for one that was, and one proxy will do for each
@@ -89,9 +91,10 @@ class ProxySampling(Estimator):
     (about 70 % of 95 % intervals in votes of five at 16 of 32 coalitions).
 
     Up to 16 players the proxy's values are exact.  Beyond, they come from a larger sample of the
-    proxy itself, whose error is part of the standard error; where that would add more than 1 % to
-    it, because the proxy knows the game well, they are exact up to 20 players (not with a score,
-    nor by margins).  The whole budget is asked for in one batch.
+    proxy itself, beside what is additive in it, which is summed in closed form; the error is part
+    of the standard error.  Where that would add more than 1 % to it, because the proxy knows the
+    game well, they are exact up to 20 players (not with a score, nor by margins).  The whole
+    budget is asked for in one batch.
     """
 
     proxy: Literal["auto", "round", "membership", "linear", "mixture"] = "auto"
@@ -185,7 +188,8 @@ class ProxySampling(Estimator):
             np.arange(len(stratum)) - np.searchsorted(stratum, stratum),
             None if self.score is None else (seen, self.score),
         )
-        with one_thread() if len(rows) <= SMALL_ROWS else nullcontext():
+        small = one_thread() if len(rows) <= SMALL_ROWS else nullcontext()
+        with small, np.errstate(under="ignore"):  # of kernels between unlike coalitions
             *found, accumulator.info["proxies"] = _estimate(sample, families, shares, rng)
         if self.value == "interactions":
             listed = np.transpose(np.triu_indices(n_players, 1)).tolist()
@@ -460,19 +464,94 @@ def _unknown_sampled(
 ) -> tuple[Floats, Floats]:
     """The same from so many coalitions."""
     design, rows, weights = sample.design, sample.rows, sample.weights
-    targets = coefficients(rows[:1], weights).shape[1]
-    values, variance = np.zeros((2, targets, sample.utilities.shape[1]))
-    large = PairedDesign.for_budget(rows.shape[1], total, weights)
+    n, outputs = rows.shape[1], sample.utilities.shape[1]
+    values, variance = np.zeros((2, coefficients(rows[:1], weights).shape[1], outputs))
+    large = PairedDesign.for_budget(n, total, weights)
     sides, strata = large.draw(rng)
+    drawn: list[tuple[int, NDArray[np.bool_], Floats]] = []
     for s in np.flatnonzero(design.taken < design.pairs):
-        for known, sides_of, factor in (
-            (False, sides[strata == s], large.pairs[s] / large.taken[s]),
-            (True, rows[2::2][sample.stratum == s], -1.0),
-        ):
-            these = _both(sides_of)
-            parts = _parts(coefficients(these, weights), predict(these, s))
-            values += factor * parts.sum(axis=0)
-            if not known:
-                finite = large.pairs[s] * (large.pairs[s] - large.taken[s]) / large.taken[s]
-                variance += finite * parts.var(axis=0, ddof=1)
+        these = _both(sides[strata == s])
+        drawn.append((s, these, predict(these, s)))
+    few = len(weights) < n  # weights of pairs
+    slopes = None if few else _common_slopes([part[1:] for part in drawn])
+    for s, these, predicted in drawn:
+        there, taken = large.pairs[s], large.taken[s]
+        if slopes is not None and FEWEST_PAIRS <= taken < there:
+            everything, parts = _beside_additive(these, weights, predicted, there, slopes)
+            values += everything
+        else:
+            parts = _parts(coefficients(these, weights), predicted)
+            values += there / taken * parts.sum(axis=0)
+        variance += there * (there - taken) / taken * parts.var(axis=0, ddof=1)
+        known = _both(rows[2::2][sample.stratum == s])
+        values -= _parts(coefficients(known, weights), predict(known, s)).sum(axis=0)
     return values, variance
+
+
+def _halves(rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Two halves ``[2, 2 K]`` of the pairs of a stratum, which are in random order."""
+    second = np.repeat(np.arange(len(rows) // 2) % 2 == 1, 2)
+    return np.stack([~second, second])
+
+
+def _slope_equations(x: Floats, y: Floats) -> tuple[Floats, Floats]:
+    """Normal equations of y on x, and a constant that stands beside them."""
+    x = x - x.mean(axis=0)
+    return x.T @ x, x.T @ (y - y.mean(axis=0))
+
+
+def _solved(equations: tuple[Floats, Floats]) -> Floats:
+    """Slopes ``[n, m]`` of least norm: they are known up to a constant, which changes nothing."""
+    return np.asarray(np.linalg.lstsq(*equations, rcond=1e-9)[0])
+
+
+def _common_slopes(strata: list[tuple[NDArray[np.bool_], Floats]]) -> list[Floats]:
+    """What each client adds to predictions ``[n, m]`` at any size, by each half of the pairs."""
+    (rows, predicted), found = strata[0], []
+    for k in (0, 1):
+        left, right = np.zeros((rows.shape[1],) * 2), np.zeros((rows.shape[1], predicted.shape[1]))
+        for rows, predicted in strata:
+            sizes = rows.sum(axis=1)
+            for size in np.unique(sizes):
+                here = _halves(rows)[k] & (sizes == size)
+                more = _slope_equations(rows[here] - size / rows.shape[1], predicted[here])
+                left, right = left + more[0], right + more[1]
+        found.append(_solved((left, right)))
+    return found
+
+
+def _beside_additive(
+    rows: NDArray[np.bool_], weights: Floats, predicted: Floats, there: float, common: list[Floats]
+) -> tuple[Floats, Floats]:
+    """Sum parts of values ``[n, m]`` over all `there` pairs of a stratum, of which `rows` are some.
+
+    What is additive in the predictions is summed in closed form, the rest as the sample has it.
+    The additive part of one half of the pairs is taken off the other, of which a half is a sample
+    of the pairs that the first does not have: the sum is unbiased.  Returns also what is left of
+    each pair's parts ``[K, n, m]``.
+    """
+    a, sizes = coefficients(rows, weights), rows.sum(axis=1)
+    n, outputs, pairs = rows.shape[1], predicted.shape[1], len(rows) // 2
+    total, rest = np.zeros((n, outputs)), np.zeros((pairs, n, outputs))
+    for seen, slopes in zip(_halves(rows), common, strict=True):
+        left = predicted.copy()
+        for size in np.unique(sizes):
+            here, share = sizes == size, size / n
+            x, y = rows[here & seen] - share, predicted[here & seen]
+            if pairs >= PER_PLAYER * n:
+                own = _solved(_slope_equations(x, y))
+            else:  # too few pairs for slopes of their own, but not for how steep they are
+                line = (x - x.mean(axis=0)) @ slopes
+                along = (line * (y - y.mean(axis=0))).sum(axis=0)
+                own = slopes * along / np.maximum((line**2).sum(axis=0), np.finfo(float).tiny)
+            mean = y.mean(axis=0) - x.mean(axis=0) @ own  # over all coalitions of this size
+            left[here] -= mean + (rows[here] - share) @ own
+            inside, outside = weights[size - 1], -weights[size]
+            others = (own.sum(axis=0) - own) / (n - 1)
+            alike = mean * (inside * share + outside * (1 - share))
+            count = there * (1 + (2 * size == n))
+            total += count * (alike + share * (1 - share) * (inside - outside) * (own - others))
+        parts, mine = _parts(a, left), seen[::2]
+        rest[~mine] = parts[~mine]
+        total += parts[mine].sum(axis=0) + (there - mine.sum()) * parts[~mine].mean(axis=0)
+    return total / 2, rest

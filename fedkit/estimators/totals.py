@@ -18,7 +18,7 @@ __all__ = ["freedom_of", "total"]
 
 def total(
     valuations: Sequence[Valuation],
-    participants: Sequence[Sequence[int] | NDArray[Any]] | None = None,
+    participants: Sequence[Sequence[int | str] | NDArray[Any]] | None = None,
     *,
     gains: ArrayLike | None = None,
 ) -> Valuation:
@@ -28,9 +28,9 @@ def total(
     ----------
     valuations : sequence of Valuation
         One per round, each sampled with a seed of its own.
-    participants : sequence of int arrays, optional
-        The clients' numbers in each round, in the order of its values; by default every round
-        values the same clients.
+    participants : sequence of int arrays, or of lists of names, optional
+        The clients' numbers or names in each round, in the order of its values; by default the
+        names of the valuations, or where they have none the same clients in every round.
     gains : sequence of float, optional
         What the values of each round are multiplied by: the ``scale`` of a game that
         :func:`fedkit.games.game.normalise` made, whose values are shares of the round's own gain.
@@ -39,9 +39,10 @@ def total(
     Returns
     -------
     Valuation
-        float64[clients] or [clients, m], with the clients' numbers as names where there are
-        `participants`.  Standard errors are those of independent rounds, with Satterthwaite's
-        degrees of freedom: the error of sampling coalitions, and not what another run would give.
+        float64[clients] or [clients, m], with the clients' numbers or names where there are any;
+        numbers in their order, names as they first appear.  Standard errors are those of
+        independent rounds, with Satterthwaite's degrees of freedom: the error of sampling
+        coalitions, and not what another run would give.
 
     Raises
     ------
@@ -61,7 +62,9 @@ def total(
     """
     rounds = _checked(valuations)
     who = _clients(rounds, participants)
-    ids = sorted({i for each in who for i in each})
+    ids = list(dict.fromkeys(i for each in who for i in each))
+    if not any(isinstance(i, str) for i in ids):
+        ids.sort()
     told = [v.info.get("scale", 1.0) for v in rounds] if gains is None else gains
     units = numbers_of("gains are", told)
     shapes = {(len(rounds),), (len(rounds), *rounds[0].values.shape[1:])}
@@ -91,7 +94,7 @@ def total(
         f"sum of {len(rounds)} rounds",
         exact=not sampled and not variance.any(),
         degrees_of_freedom=degrees if sampled else None,
-        names=rounds[0].names if participants is None else tuple(map(str, ids)),
+        names=None if participants is None and rounds[0].names is None else tuple(map(str, ids)),
     )
 
 
@@ -111,14 +114,19 @@ def _checked(valuations: Any) -> list[Valuation]:
     return list(valuations)
 
 
-def _clients(rounds: list[Valuation], participants: Any) -> list[list[int]]:
-    """Return the clients' numbers in each round."""
+def _clients(rounds: list[Valuation], participants: Any) -> list[list[Any]]:
+    """Return the clients' numbers or names in each round."""
     if participants is None:
-        if len({v.names for v in rounds}) > 1:
-            raise ValueError("valuations name different players; say who is who by participants")
-        participants = [range(rounds[0].n_players)] * len(rounds)
+        participants = [v.names or range(rounds[0].n_players) for v in rounds]
+        if len({v.names is None for v in rounds}) > 1:
+            raise ValueError("some valuations have names and some none; pass participants")
     try:
-        who = [[whole("a client of participants", i, 0) for i in each] for each in participants]
+        who = [
+            [i if isinstance(i, str) else whole("a client of participants", i, 0) for i in each]
+            for each in participants
+        ]
+        if any(isinstance(each, str) for each in [participants, *participants]):
+            raise TypeError("a name is no list of names")
     except TypeError as error:
         raise ValueError(
             f"participants is {participants!r:.60}; expected a list of clients for each round"

@@ -8,13 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
 import torch
 
-from fedkit.checks import brief, choice, having, one_line, plain_array, whole
+from fedkit.checks import (
+    brief,
+    choice,
+    having,
+    one_line,
+    plain_array,
+    same_rows,
+    unboxed,
+    whole,
+)
 from fedkit.datasets.dataset import Dataset
 from fedkit.federated.partitioners import Partitioner, fill_empty, hold_out, long_tail
 from fedkit.streams import Streams
@@ -264,6 +272,12 @@ def federation_from_arrays(
     if validation is not None:
         given["the validation data"] = validation
     checked = {whose: _check(whose, pair) for whose, pair in given.items()}
+    names = {whose: list(map(str, p[0].columns)) for whose, p in given.items()
+             if hasattr(p[0], "columns")}  # fmt: skip
+    for whose, columns in names.items():
+        if columns != (first := next(iter(names.values()))):
+            raise ValueError(f"{whose} has the columns {columns}, {next(iter(names))} {first}; "
+                             "give all the same, in one order")  # fmt: skip
     held = [checked[f"client {i}"] for i in range(len(clients))]
     shape = next((x.shape[1:] for x, _ in held if len(x)), None)
     if shape is None:
@@ -287,18 +301,13 @@ def federation_from_arrays(
     )
 
 
-def _numbers(array: np.ndarray) -> np.ndarray:
-    """Objects that are numbers and truth values, as a data frame of both gives, as float64."""
-    plain = array.dtype.kind == "O" and all(isinstance(v, Real | np.bool_) for v in array.flat)
-    return array.astype(np.float64) if plain else array
-
-
 def _check(whose: str, pair: Pair) -> tuple[Tensor, Tensor]:
     """Images [N, C, H, W] and labels [N] of a pair of arrays."""
     try:
-        x, y = (_numbers(plain_array(a)) for a in pair)
+        x, y = (unboxed(plain_array(a)) for a in pair)
     except (TypeError, ValueError) as error:  # no pair, or ragged
         raise ValueError(f"{whose}: expected a pair of arrays, features and labels") from error
+    same_rows(f"{whose}: features and labels", *pair)
     if x.ndim not in (2, 3, 4) or y.shape != x.shape[:1]:
         raise ValueError(
             f"{whose}: features of shape {x.shape} and labels of shape {y.shape}; expected (N, "
@@ -315,7 +324,8 @@ def _check(whose: str, pair: Pair) -> tuple[Tensor, Tensor]:
         )
     if not ((y == np.floor(y)) & (y >= 0) & (y < _MOST)).all():
         raise ValueError(
-            f"{whose}: labels are not whole numbers from 0 to {_MOST - 1}; encode them first"
+            f"{whose}: labels are not whole numbers from 0 to {_MOST - 1}; encode classes first "
+            "(amounts are for models of your own: see fk.Evaluator)"
         )
     images = narrow.reshape(len(x), *(1,) * (4 - x.ndim), *x.shape[1:])
     return torch.from_numpy(images), torch.from_numpy(y.astype(np.int64))

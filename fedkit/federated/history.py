@@ -11,7 +11,7 @@ from zipfile import BadZipFile
 import numpy as np
 import torch
 
-from fedkit.atomic import write_arrays
+from fedkit.atomic import named_as, write_arrays
 from fedkit.checks import choice, one_line
 from fedkit.estimators.totals import freedom_of, total
 from fedkit.extras import need
@@ -108,6 +108,8 @@ class History:
             sampling coalitions, and not what another run would give.
         """
         seeds = sorted({row["seed"] for row in self.rounds})
+        if not seeds:
+            raise ValueError("the history holds no round yet: there is nothing to add up")
         if seed is None and len(seeds) != 1:
             raise ValueError(f"the run has the seeds {seeds}; name one")
         chosen = choice("seed", seeds[0] if seed is None else seed, seeds)
@@ -135,7 +137,7 @@ class History:
         """Write rows, seconds and models to one ``.npz`` file, which :meth:`load` reads."""
         text = json.dumps({"rounds": self.rounds, "clients": self.clients, "seconds": self.seconds})
         models = np.zeros(0) if self.models is None else self.models.numpy()
-        write_arrays(Path(path), rows=np.array(text), models=models)
+        write_arrays(named_as(path, ".npz"), rows=np.array(text), models=models)
 
     @classmethod
     def load(cls, path: str | Path) -> History:

@@ -352,10 +352,8 @@ class _Run:
         row = {"seed": replicate.seed, "round": t, "accuracy": accuracy}
         probed = self.probe(r, v) if self.probe is not None else None
         probed = {} if probed is None else probed
-        if not isinstance(probed, Mapping):
-            raise ValueError(
-                f"probe returned a {type(probed).__name__}; expected numbers by name, or None"
-            )
+        if not isinstance(probed, Mapping) or not all(isinstance(name, str) for name in probed):
+            raise ValueError(f"probe returned {brief(probed)}; expected numbers by name, or None")
         own = {"left_out": [*r.left_out], "last": last}
         if taken := sorted({*probed} & {*row, *own, "evaluations", "calls", "scale"}):
             raise ValueError(f"probe returned {taken}, which the history has; choose other names")

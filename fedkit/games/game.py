@@ -20,7 +20,7 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedkit.atomic import write_arrays
+from fedkit.atomic import named_as, write_arrays
 from fedkit.checks import choice, function, one_line, whole
 from fedkit.games.coalitions import (
     Coalitions,
@@ -121,6 +121,13 @@ class FunctionGame:
 class MemoGame:
     """A game that evaluates each distinct coalition of another game once.
 
+    Parameters
+    ----------
+    game : Game
+    batch_size : int, optional
+        Coalitions that are asked of `game` and kept at once; all of a request by default.  Where
+        one takes minutes and may fail, 1 loses none of those before.
+
     Attributes
     ----------
     evaluations : int
@@ -129,8 +136,9 @@ class MemoGame:
         Rows asked for so far.
     """
 
-    def __init__(self, game: Game) -> None:
+    def __init__(self, game: Game, batch_size: int | None = None) -> None:
         self.game = game
+        self.batch_size = None if batch_size is None else whole("batch_size", batch_size, 1)
         self.calls = 0
         self._known = Known(players_of(game), DENSE_PLAYERS)
         self._utilities: Utilities = np.zeros(0)
@@ -153,19 +161,23 @@ class MemoGame:
         rows = check_coalitions(coalitions, self.n_players)
         keys = keys_of(rows)
         new = self._known.missing(keys)
-        if len(new) or not self.evaluations:
-            self._keep(check_utilities((game or self.game).value(rows[new]), rows[new]))
-            self._known.meet(keys[new])
+        step = self.batch_size or max(len(new), 1)
+        for start in range(0, max(len(new), not self.evaluations), step):
+            some = new[start : start + step]
+            self._keep(check_utilities((game or self.game).value(rows[some]), rows[some]))
+            self._known.meet(keys[some])
         self.calls += len(rows)
         return self._utilities[self._known.numbers(keys)]
 
     def save(self, path: str | Path) -> None:
         """Write what is known to a ``.npz`` file, whole or not at all; :meth:`load` reads it."""
         known = self._utilities[: self.evaluations]
-        write_arrays(Path(path), players=self.n_players, keys=self._known.keys(), utilities=known)
+        write_arrays(
+            named_as(path, ".npz"), players=self.n_players, keys=self._known.keys(), utilities=known
+        )
 
     @classmethod
-    def load(cls, path: str | Path, game: Game) -> MemoGame:
+    def load(cls, path: str | Path, game: Game, batch_size: int | None = None) -> MemoGame:
         """Return a memory of `game` that begins with what :meth:`save` wrote.
 
         Its evaluations count those of the file.  That the utilities are of the same game is for
@@ -176,7 +188,7 @@ class MemoGame:
         ValueError
             If the file holds something else, or a game of another number of players.
         """
-        memo = cls(game)
+        memo = cls(game, batch_size)
         try:
             with np.load(path, allow_pickle=False) as file:
                 players = int(file["players"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedkit.atomic import write_text
+from fedkit.atomic import named_as, write_text
 from fedkit.checks import flag, numbers, one_line, real, whole
 from fedkit.extras import need
 
@@ -97,7 +97,7 @@ class Valuation:
         if self.degrees_of_freedom is not None:
             arrays.append("degrees_of_freedom")
         for name in arrays:
-            object.__setattr__(self, name, numbers(name, getattr(self, name)))
+            object.__setattr__(self, name, numbers(name, getattr(self, name)).copy())
         if (self.standard_errors < 0).any():
             raise ValueError("standard_errors are negative in places; they are 0 or more, or NaN")
         if not isinstance(self.method, str):
@@ -147,12 +147,28 @@ class Valuation:
     def _labels(self) -> tuple[str, ...]:
         return self.names or tuple(map(str, range(self.n_players)))
 
-    def named(self, names: Sequence[str]) -> Valuation:
+    def named(self, names: Sequence[str] | Mapping[Any, str]) -> Valuation:
         """Return this valuation with names of the players.
 
-        Of interactions (``info["pairs"]``) the pairs are named by their players: "Ada & Bo".
+        Parameters
+        ----------
+        names : sequence of str, or mapping
+            One for each player in order; or by the names that they have now, of which the number
+            of a client in :meth:`fedkit.History.contributions` is one, and there may be more.
+            Of interactions (``info["pairs"]``) the pairs are named by their players: "Ada & Bo".
+
+        Raises
+        ------
+        ValueError
+            If a player has no name, or two have the same.
         """
-        names, pairs = _titles(names), self.info.get("pairs")
+        pairs = self.info.get("pairs")
+        if isinstance(names, Mapping) and pairs is None:
+            given = {str(player): name for player, name in names.items()}
+            if missing := [label for label in self._labels() if label not in given]:
+                raise ValueError(f"names has none for {', '.join(missing)}; pass one per player")
+            names = [given[label] for label in self._labels()]
+        names = _titles(names)
         if pairs is None:
             return replace(self, names=names)
         players = 1 + max(max(pair) for pair in pairs)
@@ -237,7 +253,7 @@ class Valuation:
         place = np.arange(self.n_players)
         for values, half in zip(columns[order].T, halves[order].T, strict=True):
             ax.errorbar(values, place, xerr=half, fmt="o", capsize=3)
-        ax.set_yticks(place, [self._labels()[i] for i in order])
+        ax.set_yticks(place, [self._labels()[i] for i in order], parse_math=False)
         ax.set(xlabel="value", ylabel="player")
         ax.axvline(0.0, color="0.6", linewidth=0.8)
         return ax
@@ -248,10 +264,11 @@ class Valuation:
         Raises
         ------
         ValueError, TypeError
-            If a value is infinite, or a fact in `info` is nothing that JSON knows.
+            If the name ends like another kind of file, a value is infinite, or a fact in `info` is
+            nothing that JSON knows.
         """
         text = json.dumps(self.to_dict(), allow_nan=False)
-        write_text(Path(path), text + "\n")
+        write_text(named_as(path, ".json", "to_frame() makes a table"), text + "\n")
 
     @classmethod
     def load(cls, path: str | Path) -> Valuation:
@@ -331,6 +348,6 @@ def _trace(record: Any) -> Trace:
 
 
 def _titles(names: Any) -> tuple[str, ...]:
-    if not isinstance(names, Iterable):
-        raise ValueError(f"names is {names!r}; expected one name per player")
+    if not isinstance(names, Iterable) or isinstance(names, Set | Mapping):
+        raise ValueError(f"names is {names!r:.80}; expected a list, one name per player in order")
     return tuple(map(str, names))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedkit.checks import plain_array
+from fedkit.checks import plain_array, unboxed
 
 __all__ = ["as_tensor", "find_device"]
 
@@ -18,7 +18,7 @@ def as_tensor(name: str, values: Any, dtype: torch.dtype | None = None) -> torch
         if isinstance(values, list | tuple) and values:
             values = torch.stack([torch.as_tensor(row) for row in values])
         if hasattr(values, "to_numpy"):  # a data frame
-            values = values.to_numpy()
+            values = unboxed(values.to_numpy())
         if isinstance(values, np.ma.MaskedArray):  # torch would take what is hidden
             values = plain_array(values)
         if isinstance(values, np.ndarray) and not values.flags.writeable:

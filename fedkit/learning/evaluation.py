@@ -130,7 +130,10 @@ class Evaluator:
             checks.whole("memory_mb", memory_mb, 1)
         checks.choice("path", path, ("auto", "stacked", "loop"))
         self.device = find_device(device)
+        checks.same_rows("x and y", x, y)
         x, y, outputs = as_tensor("x", x), as_tensor("y", y), None
+        if not (callable(utility) or y.is_floating_point() or y.is_complex()):
+            y = y.long()
         if broken := int((~torch.isfinite(x)).sum()):
             raise ValueError(
                 f"validation images x hold {broken} numbers that are NaN or infinite; replace "
@@ -152,7 +155,7 @@ class Evaluator:
         whole = arch.layers[0][1]
         self._whole = isinstance(whole, WholeModule)
         self.x = x.to(self.device, None if self._whole else torch.float32).contiguous()
-        self.y = y.to(self.device, None if callable(utility) else torch.int64)
+        self.y = y.to(self.device, None if callable(utility) else torch.int64, copy=True)
         self._counts = counts.to(self.device, torch.float64)
         self._head = FirstLayer.of(arch)
         rest = self._head.rest if self._head else [layer for _, layer in arch.layers]
@@ -183,8 +186,11 @@ class Evaluator:
 
     def prepare(self, base: Array, updates: Array) -> Prepared:
         """Move one round's parameters to the device; base ``[P]``, updates ``[k, P]``."""
-        place = partial(torch.as_tensor, dtype=torch.float32, device=self.device)
-        return Prepared(place(base), place(updates))
+
+        def own(name: str, given: Array) -> Tensor:  # the caller may fill its buffers anew
+            return as_tensor(name, given).to(self.device, torch.float32, copy=True)
+
+        return Prepared(own("base", base), own("updates", updates))
 
     def evaluate(self, prepared: Prepared, weights: np.ndarray | Tensor) -> np.ndarray:
         """Utility of ``base + weights @ updates``.
@@ -234,7 +240,7 @@ class Evaluator:
             shape = (len(part), len(self.x), *self._outputs)
             outputs = torch.empty(shape, dtype=torch.float32, device=self.device)
             self._fill(outputs, part, prepared, direct)
-            scores += [_number(score(one, self.y)) for one in outputs]
+            scores += [_number(score(one, self.y.clone())) for one in outputs]
         if len({one.shape for one in scores}) > 1:
             raise ValueError("utility returned vectors of several lengths; expected one length")
         return np.array(scores, dtype=np.float64)

@@ -113,6 +113,8 @@ def of_module(module: nn.Module, x: Tensor, device: torch.device) -> tuple[Archi
 
 def _arriving(module: nn.Module, x: Tensor) -> str:
     """What to say of columns, which are images of one row, to a module that flattens nothing."""
+    if not x.is_floating_point():
+        return "; if these are no indices, pass x.float()"
     flattens = any(isinstance(part, nn.Flatten) for part in module.modules())
     if x.dim() != 4 or x.shape[1:3] != (1, 1) or flattens:
         return ""
@@ -231,6 +233,8 @@ class ScikitLinear:
         name = type(model).__name__
         self.architecture = Architecture(name, (coef.shape[1],), outputs, (("linear", layer),))
         self._model, self._classes = model, np.asarray(getattr(model, "classes_", ()))
+        columns = getattr(model, "feature_names_in_", None)
+        self._columns = None if columns is None else list(columns)
 
     def vector(self, model: Any) -> Tensor:
         """Coefficients and intercepts of a model of the same shape, float32 ``[P]``."""
@@ -245,6 +249,12 @@ class ScikitLinear:
             raise ValueError(
                 f"classes_ are {classes}; {self._classes} are expected: fit all clients on the "
                 "same classes"
+            )
+        columns = getattr(model, "feature_names_in_", None)
+        if columns is not None and self._columns is not None and list(columns) != self._columns:
+            raise ValueError(
+                f"feature_names_in_ are {list(columns)}; {self._columns} are expected: fit all "
+                "clients on the same columns, in one order"
             )
         if self._binary:
             coef = np.vstack([np.zeros_like(coef), coef])

@@ -159,7 +159,7 @@ def dots_with_intervals(table: DataFrame, *, xlabel: str) -> Picture:
         raise ValueError(f"table has no number in {shown}: there is nothing to draw")
     axis, rows = panels(height=0.9 + 0.32 * len(table))[1][0, 0], np.arange(float(len(table)))
     handles = _dots(axis, rows, table, 0, "measured, 95% interval")
-    axis.set_yticks(rows, [str(name) for name in table["label"]])
+    axis.set_yticks(rows, [str(name) for name in table["label"]], parse_math=False)
     axis.set_ylim(len(table) - 0.5, -0.5)
     return finish(axis, xlabel, "", handles, below=True)
 
@@ -218,7 +218,7 @@ def forests(
             at = np.array([labels.index(label) for label in part.index], dtype=float)
             at += 0.7 * (k - (len(frames) - 1) / 2) / len(frames)
             handles += _dots(axis, at, part, k, name)
-        axis.set_yticks(range(len(labels)), labels)
+        axis.set_yticks(range(len(labels)), labels, parse_math=False)
         axis.set_ylim(len(labels) - 0.5, -0.5)
         axis.grid(False, axis="y")
         axis.set_title(str(title).replace(", ", "\n", 1))
