@@ -345,6 +345,8 @@ def test_a_client_that_nobody_used_has_weight_zero(how):
     np.testing.assert_allclose(fit.predict(wider), alone.predict(sims.sizes), rtol=1e-5)
     values = contribution_values(fit.quality, [5, 5, 1, 5, 5, 5, 5])
     assert contribution_index(values)[2] == 0
+    three = fk.shapley(fk.airport([1, 2, 4]))
+    np.testing.assert_array_equal(contribution_index(three), contribution_index(three.values))
     # the draw is rounded down, so a client with one sample is such a client
     assert sample_sizes([1, 5], 50, 4)[..., 0].max() == 0
 

@@ -28,6 +28,7 @@ from torch import Tensor
 from fedkit.checks import choice, one_line, real, vector, whole
 from fedkit.federated.clients import Federation
 from fedkit.federated.retraining import TrainWithSizes, train_with_sizes
+from fedkit.games.valuation import Valuation
 from fedkit.learning.architectures import Architecture
 from fedkit.learning.training import LocalSGD
 from fedkit.streams import Streams
@@ -358,9 +359,10 @@ def contribution_values(quality: npt.ArrayLike, sizes: npt.ArrayLike) -> FloatAr
     return amounts / amounts.mean() * vector("quality", quality, len(amounts))
 
 
-def contribution_index(values: npt.ArrayLike) -> FloatArray:
+def contribution_index(values: npt.ArrayLike | Valuation) -> FloatArray:
     """Client Contribution Index: ``max(v, 0)`` over its sum (Eq. 3); all alike if all are 0."""
-    positive = np.maximum(vector("values", values), 0.0)
+    plain = values.values if isinstance(values, Valuation) else values
+    positive = np.maximum(vector("values", plain), 0.0)
     if not positive.any():
         return np.full(len(positive), 1 / len(positive))
     positive /= positive.max()  # so that a sum of large values is finite
