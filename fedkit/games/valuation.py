@@ -154,7 +154,7 @@ class Valuation:
         ----------
         names : sequence of str, or mapping
             One for each player in order; or by the names that they have now, of which the number
-            of a client in :meth:`fedkit.History.contributions` is one, and there may be more.
+            of a client in ``history.contributions()`` is one, and there may be more.
             Of interactions (``info["pairs"]``) the pairs are named by their players: "Ada & Bo".
 
         Raises
