@@ -245,8 +245,8 @@ class ContrastAccumulator:
     """Mean utility of the coalitions with a player minus that of those without.
 
     Every utility informs all players: Wang & Jia's (2023) maximum sample reuse.  The mean variance
-    over players and sides counts as six coalitions more on each side, as in
-    :class:`MeanAccumulator`: a few utilities that happen to be equal have otherwise no spread.
+    over players and sides counts as six coalitions more on each side, which lowers a
+    player's own where it is larger: a few utilities that happen to be equal have no spread.
     """
 
     def __init__(self, n_players: int) -> None:
