@@ -174,7 +174,7 @@ def test_what_a_memo_saved_is_not_evaluated_again(n, outputs, tmp_path):
     memo.save(tmp_path / "new" / "utilities.npz")
     asked = []
     again = FunctionGame(n, lambda rows: asked.append(rows) or base.value(rows))
-    found = MemoGame.load(tmp_path / "new" / "utilities.npz", again)
+    found = MemoGame.load(tmp_path / "new" / "utilities.npz", again, batch_size=64)
     assert (found.evaluations, found.calls) == (memo.evaluations, 0)
     np.testing.assert_array_equal(found.value(rows[::-1]), memo.value(rows[::-1]))
     assert not asked

@@ -388,3 +388,10 @@ def test_a_finder_is_a_table_without_script_and_escapes_what_it_shows() -> None:
     assert html == again.html
     assert len(re.findall(r"</script>", html)) == 1
     assert "x < 1" in repr(shown)
+
+
+def test_names_with_dollars_are_no_mathematics(tmp_path):
+    names = [rf"$\foo {k}$ of a long name" for k in range(12)]
+    picture = plots.bars_with_errors({"value": np.arange(12.0)}, names=names)
+    picture.savefig(tmp_path / "bars.png")
+    assert len(picture.axes[0].get_xticklabels()) == 12

@@ -162,9 +162,8 @@ def bars_with_errors(
             half = 1.96 * spread[name]
             axis.errorbar(at[half > 0], heights[half > 0], yerr=half[half > 0], **bar)
     axis.axhline(0, color=INK, linewidth=0.8)
-    axis.set_xticks(
-        places, [str(name) for name in (names if names is not None else places)], parse_math=False
-    )
+    labels = [str(name) for name in (places if names is None else names)]
+    axis.set_xticks(places, labels, parse_math=False)
     axis.grid(False, axis="x")
     finish(axis, xlabel, ylabel, handles if len(tall) > 1 else [])
     return untangle(axis)
