@@ -176,7 +176,7 @@ def untangle(axis: Axes) -> Picture:
     turned = not all(text.isdecimal() for text in texts)
     room = axis.get_window_extent().width / (1.2 * (high if turned else wide))
     step = next(k for k in _STEPS if len(texts) <= k * room)
-    axis.set_xticks(axis.get_xticks()[::step], texts[::step], parse_math=False)
+    axis.set_xticks(axis.get_xticks()[::step], texts[::step])
     if turned:
         axis.tick_params(axis="x", labelrotation=90)
         picture.set_figheight(picture.get_figheight() + wide / picture.dpi)
