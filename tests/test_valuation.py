@@ -210,7 +210,7 @@ def test_the_mean_variance_of_the_players_counts_as_six_samples_where_it_is_larg
     np.testing.assert_allclose(walks.standard_errors(), np.sqrt(np.maximum(own, borrowed) / 12))
 
 
-def test_the_mean_variance_of_all_sides_counts_as_six_coalitions_on_each():
+def test_the_mean_variance_of_all_sides_counts_as_six_coalitions_where_it_is_larger():
     rows = np.zeros((16, 2), dtype=bool)
     rows[:4, 0] = rows[::2, 1] = True
     utilities = np.where(rows[:, 0], 5.0, np.arange(16.0))  # no spread where player 0 is in
@@ -220,7 +220,9 @@ def test_the_mean_variance_of_all_sides_counts_as_six_coalitions_on_each():
     squares = np.array([[((x - x.mean()) ** 2).sum() for x in side] for side in sides])
     counts = np.array([[len(x) for x in side] for side in sides])
     pooled = squares.sum() / (counts - 1).sum()
-    expected = ((squares + 6 * pooled) / (counts + 5) / counts).sum(axis=0)
+    borrowed = (squares + 6 * pooled) / (counts + 5)
+    expected = (np.maximum(squares / (counts - 1), borrowed) / counts).sum(axis=0)
+    assert (expected > (borrowed / counts).sum(axis=0)).any()
     np.testing.assert_allclose(draws.standard_errors(), np.sqrt(expected))
 
 

@@ -245,8 +245,8 @@ class ContrastAccumulator:
     """Mean utility of the coalitions with a player minus that of those without.
 
     Every utility informs all players: Wang & Jia's (2023) maximum sample reuse.  The mean variance
-    over players and sides counts as six coalitions more on each side, which lowers a
-    player's own where it is larger: a few utilities that happen to be equal have no spread.
+    over players and sides counts as six coalitions more on each side where it is larger than a
+    player's own: a few utilities that happen to be equal have no spread.
     """
 
     def __init__(self, n_players: int) -> None:
@@ -296,8 +296,10 @@ class ContrastAccumulator:
         safe = np.maximum(counts, 1)
         squares = np.maximum(self._squares - self._sums**2 / safe, 0.0)
         pooled = squares.sum(axis=(0, 1)) / max(int((safe - 1).sum()), 1)
-        variance = (squares + BORROWED * pooled) / (safe - 1 + BORROWED) / safe
-        return np.where(counts >= 2, variance, np.nan)
+        own = squares / np.maximum(safe - 1, 1)
+        borrowed = (squares + BORROWED * pooled) / (safe - 1 + BORROWED)
+        # as of means: pooling is no reason to trust a client more that varies more than others
+        return np.where(counts >= 2, np.maximum(own, borrowed) / safe, np.nan)
 
 
 def satterthwaite(variances: Floats, counts: NDArray[Any]) -> Floats:
