@@ -1,6 +1,7 @@
 """Coalition utilities against averaging state dictionaries and running a torch.nn module."""
 
 import itertools
+import warnings
 
 import numpy as np
 import pytest
@@ -196,6 +197,16 @@ ARCH, BASE, UPDATES, X, Y = setting("mlp-9", (1, 8, 8))
 
 def game(base=BASE, updates=UPDATES, sizes=SIZES):
     return RoundGame(Evaluator(ARCH, X, Y), base, updates, sizes)
+
+
+def test_whole_models_in_the_place_of_updates_are_told():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        game()
+        game(updates=torch.cat([UPDATES[:3] + BASE, UPDATES[3:]]))  # who sends nonsense, perhaps
+        game(base=torch.zeros_like(BASE))
+    with pytest.warns(UserWarning, match="models minus base"):
+        game(updates=BASE + 0.1 * UPDATES)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 from scipy.stats import hypergeom
 
 import fedkit as fk
@@ -23,6 +24,7 @@ from fedkit.fedvalue.cmi import (
 )
 from fedkit.fedvalue.data import joint_codes
 from fedkit.fedvalue.neighbours import knn_information
+from fedkit.games import Valuation
 
 pytestmark = pytest.mark.filterwarnings("ignore:y (is the same|has .* levels)")  # drawn labels
 
@@ -90,6 +92,25 @@ def test_values_as_a_table():
     corrected = mshapley_cmi(x_t, y, parties, correction="permutation")
     assert corrected.plugin == pytest.approx(result.values, abs=1e-12)
     assert list(corrected.to_frame().columns)[-1] == "plugin"
+
+
+@pytest.mark.parametrize("correction", ["plugin", "permutation"])
+@pytest.mark.parametrize(("walks", "told"), [(None, True), (9, False), (10, True)])
+def test_values_as_a_valuation(tmp_path, correction, walks, told):
+    x_t, y, parties = federation()
+    sampler = None if walks is None else fk.PermutationSampling(walks=walks, antithetic=False)
+    names = ["bank", "shop", "phone"]
+    found = mshapley_cmi(
+        x_t, y, parties, names=names, correction=correction, estimator=sampler
+    ).valuation()
+    assert (found.names, found.exact, found.has_intervals) == (tuple(names), not walks, told)
+    assert ("plugin" in found.info) == (correction == "permutation")
+    if walks == 10:
+        low, high = found.interval()
+        expected = stats.t.ppf(0.975, 9) * found.standard_errors
+        np.testing.assert_allclose((high - low) / 2, expected)
+    found.save(tmp_path / "values.json")
+    assert Valuation.load(tmp_path / "values.json") == found
 
 
 @settings(max_examples=50)

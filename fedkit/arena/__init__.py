@@ -13,7 +13,7 @@ _HOMES = homes(
         "truths": "World world",
         "methods": "METHODS Method MethodError PeekError RoundByRound SIGHTS View play",
         "cells": "scenarios",
-        "measures": "BETTER MEASURES board interval measure picture ranking summary",
+        "measures": "BETTER MEASURES agreement board interval measure picture ranking summary",
         "entering": "Entered measures_of run submit",
         "own": "Compared compare",
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from copy import copy
 from functools import cached_property
@@ -47,6 +48,11 @@ class RoundGame:
     ------
     ValueError
         If shapes disagree, sizes are negative, or anything is not finite.
+
+    Warns
+    -----
+    UserWarning
+        If the updates look like whole models.
     """
 
     def __init__(
@@ -74,6 +80,12 @@ class RoundGame:
             raise ValueError(
                 f"the update of client {bad[0]} holds a NaN or an infinity ({len(bad)} of "
                 f"{len(updates)} clients): leave it out, or lower the learning rate"
+            )
+        if _are_models(base, updates):
+            warnings.warn(
+                "all updates are nearer to base than to zero, as whole models are: updates are "
+                "the clients' models minus base",
+                stacklevel=2,
             )
         if weighting == "size" and sizes is None:
             raise ValueError('weighting "size" needs sizes; pass them, or use "uniform"')
@@ -106,3 +118,10 @@ class RoundGame:
         game.evaluator = copy(self.evaluator)
         game.evaluator.utility = "margins"
         return game, share_right
+
+
+def _are_models(base: Tensor, updates: Tensor) -> bool:
+    """Whether every update is nearer to `base`, half its length at most, than training goes."""
+    square = float(base @ base)
+    apart = (updates**2).sum(dim=1) - 2 * updates @ base + square  # |update - base|**2
+    return square > 0 and bool((apart < square / 4).all())

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedkit.checks import choice, having, one_line, whole
 from fedkit.estimators import Estimator, PermutationSampling, estimate, shapley
-from fedkit.estimators.base import random_orders
+from fedkit.estimators.base import FEWEST_UNITS, random_orders
 from fedkit.extras import need
 from fedkit.fedvalue.bias import NullContributions
 from fedkit.fedvalue.cells import CoalitionCells, joint_codes, sum_clogc, totals
@@ -30,6 +30,7 @@ from fedkit.games.coalitions import (
     check_coalitions,
 )
 from fedkit.games.exact import shapley_weights
+from fedkit.games.valuation import Valuation
 from fedkit.streams import Streams
 
 if TYPE_CHECKING:
@@ -75,6 +76,8 @@ class PartyValues:
         As of :func:`mshapley_cmi`.
     plugin : float64[d] or None
         Plug-in values from the same coalitions, where the correction works them out.
+    degrees_of_freedom : float64[d] or None
+        Of the standard errors, NaN where too little was sampled for an interval.
     """
 
     values: Floats
@@ -85,6 +88,21 @@ class PartyValues:
     names: tuple[str, ...]
     correction: str = "plugin"
     plugin: Floats | None = None
+    degrees_of_freedom: Floats | None = None
+
+    def valuation(self) -> Valuation:
+        """Return the values as a :class:`~fedkit.games.Valuation`, which draws and saves itself.
+
+        Its intervals are those of `standard_errors`, and `info` has the rest.
+        """
+        info = {"correction": self.correction, "task_value": self.task_value, "unit": "nats"}
+        if self.plugin is not None:
+            info["plugin"] = self.plugin.tolist()
+        return Valuation(
+            self.values, self.standard_errors, self.evaluations, self.evaluations, "MShapley-CMI",
+            exact=self.exact, info=info, degrees_of_freedom=self.degrees_of_freedom,
+            names=self.names,
+        )  # fmt: skip
 
     def to_frame(self) -> pd.DataFrame:
         """Return a table with one row per data party; its columns are the attributes above."""
@@ -223,7 +241,7 @@ def mshapley_cmi(
         result = estimate(game, sampler, budget, seed)
     return PartyValues(
         result.values, result.standard_errors, game.master, result.exact, result.evaluations,
-        titles, correction,
+        titles, correction, None, result.degrees_of_freedom,
     )  # fmt: skip
 
 
@@ -252,7 +270,7 @@ def _corrected(
 ) -> PartyValues:
     null = NullContributions(cells)
     d = len(cells.parties)
-    values, errors = np.zeros((d, 2)), np.zeros(d)
+    values, errors, freedom = np.zeros((d, 2)), np.zeros(d), np.full(d, np.inf)
     exact = estimator is None and budget is None and _affordable(d, 2 * d * (cells.rows + 5000))
     if exact:
         weights = shapley_weights(d)
@@ -270,10 +288,12 @@ def _corrected(
                 before[party] = True
         values = steps.mean(axis=0)
         errors += steps[..., 1].std(axis=0, ddof=1) / np.sqrt(walks) if walks > 1 else np.nan
+        freedom[:] = walks - 1 if walks >= FEWEST_UNITS else np.nan
     plugin, corrected = values.T
     return PartyValues(
-        corrected, errors, null.master, exact, null.evaluations, cells.names, "permutation", plugin
-    )
+        corrected, errors, null.master, exact, null.evaluations, cells.names, "permutation",
+        plugin, freedom,
+    )  # fmt: skip
 
 
 def _walks(sampler: Estimator, budget: int | None, d: int) -> int:

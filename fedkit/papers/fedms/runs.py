@@ -124,7 +124,9 @@ def strategy(s: Setting, n_classes: int) -> Strategy:
 
 def federation(s: Setting, seed: int) -> Federation:
     """Return the clients of a setting: Mavericks first, misbehaving clients last."""
-    others = IID() if s.scenario == "iid" else Dirichlet(SCENARIOS[s.scenario], by="class")
+    others = IID()
+    if s.scenario in SCENARIOS:
+        others = Dirichlet(SCENARIOS[s.scenario], by="class")
     scheme = Mavericks(s.mavericks, others=others, shared=s.shared, mixed=s.scenario != "iid")
     made = make_federation(
         dataset(s.data), s.everybody, scheme, seed,
@@ -433,7 +435,7 @@ FIVE = Tiny(
     "five",
     run_five,
     asdict(replace(TINY, scenario="iid", clients=5, participants=5, mavericks=1)),
-    switches={"local": {}},
+    switches={"local": {}, "scenario": {}},
     slack=_SLACK,
 )
 DETECTION = Tiny(

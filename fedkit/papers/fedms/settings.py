@@ -35,7 +35,7 @@ class Setting(common.Setting):
     method: str  # a row of Tables 1 and 2, another reading of FedMS, or a control
     dataset: str  # column of the paper's tables
     data: str  # the data set that was loaded for it
-    scenario: str  # of SCENARIOS
+    scenario: str  # of SCENARIOS; of five clients "iid", or "iid-mixed" (Eq. 4)
     adversaries: int = 0  # of each of the four kinds; Table 2 has 2
     mavericks: int = 2  # clients that alone hold classes
     shared: bool = False  # all Mavericks hold all of these classes, not one each
@@ -202,12 +202,17 @@ def tuning(profile: str) -> list[Setting]:
 
 
 def five_clients(profile: str) -> list[Setting]:
-    """Five clients that all take part: four alike and one Maverick (Figure 2)."""
-    return [
+    """Five clients that all take part: four alike and one Maverick (Figure 2).
+
+    It owns its class alone, all of it; in a second reading, Eq. 4's, as much of the other classes
+    as everybody else too.
+    """
+    alone = [
         replace(base, scenario="iid", clients=5, participants=5, mavericks=1, local=local)
         for base, readings in SCALES[profile].bases.items()
         for local in dict(readings)
     ]
+    return [*alone, replace(alone[0], scenario="iid-mixed")]
 
 
 def detection(profile: str) -> list[Setting]:
