@@ -45,7 +45,15 @@ from fedkit.methods.selection_baselines import RunningValue
 from fedkit.papers import common
 from fedkit.papers.common import accuracy_curve, chance_above, dataset, tested_rounds
 from fedkit.papers.fedms import settings as given
-from fedkit.papers.fedms.settings import KINDS, METHODS, SCENARIOS, TINY, VARIANTS, Setting
+from fedkit.papers.fedms.settings import (
+    EQUAL,
+    KINDS,
+    METHODS,
+    SCENARIOS,
+    TINY,
+    VARIANTS,
+    Setting,
+)
 from fedkit.records.cell import Cell
 from fedkit.records.golden import Tiny
 from fedkit.streams import Streams
@@ -67,16 +75,17 @@ def adversaries_of(s: Setting, n_classes: int) -> Adversaries:
 
 def fedms(s: Setting) -> FedMS:
     """Return FedMS in the reading of a setting."""
+    temperature = 1e9 if s.method in EQUAL else s.temperature
     estimators: dict[str, Estimator] = {
-        "gtg": MaverickGTG(temperature=s.temperature),
-        "mr": MaverickMR(temperature=s.temperature),
-        "tmr": MaverickTMR(temperature=s.temperature),
+        "gtg": MaverickGTG(temperature=temperature),
+        "mr": MaverickMR(temperature=temperature),
+        "tmr": MaverickTMR(temperature=temperature),
     }
     return FedMS(
         estimators[s.estimator],
         alpha=s.alpha,
         units="fraction" if s.method == "fedms-fraction" else "percent",
-        aggregate="all" if s.method == "fedms-printed" else "coreset",
+        aggregate="all" if s.method.startswith("fedms-printed") else "coreset",
         tolerance=(s.tolerance, s.last_tolerance),
         against="kept" if s.method == "fedms-kept" else "found",
     )
@@ -91,7 +100,7 @@ class _FromTheStart(UniformSelection):
 
 def strategy(s: Setting, n_classes: int) -> Strategy:
     """Return the strategy of a setting."""
-    if s.method in ("fedms", *VARIANTS):
+    if s.method in ("fedms", *VARIANTS, *EQUAL):
         return fedms(s).strategy(n_classes, s.rounds)
     if s.method == "uniform-coreset":
         return replace(fedms(s).strategy(n_classes, s.rounds), select=_FromTheStart())
@@ -169,7 +178,7 @@ def _poison(made: Federation, s: Setting) -> Federation:
 
 def classwise(s: Setting) -> bool:
     """Whether a method values classes."""
-    return s.method in ("fedms", *VARIANTS, "uniform-coreset")
+    return s.method in ("fedms", *VARIANTS, *EQUAL, "uniform-coreset")
 
 
 def simulate(

@@ -42,6 +42,8 @@ LABELS = {
     "fedms-printed": "FedMS, all aggregated",
     "fedms-fraction": "FedMS, fractions",
     "fedms-kept": "FedMS, locked rule",
+    "fedms-equal": "FedMS, classes weighed alike",
+    "fedms-printed-equal": "FedMS, all aggregated, classes alike",
     "uniform-coreset": "control: uniform selection, coreset",
     "oracle": "oracle (knows who is who)",
 }
