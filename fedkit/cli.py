@@ -417,7 +417,8 @@ def arena(
     ] = None,
     profile: Profile = "smoke",
     scenario: Annotated[
-        list[str] | None, typer.Option(help="Of these federations only; all by default.")
+        list[str] | None,
+        typer.Option(help="Of this federation only, once for each; all by default."),
     ] = None,
     against: Annotated[
         str | None, typer.Option(help="Rows beside it, with commas; all by default.")

@@ -1,4 +1,7 @@
+import warnings
+
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from tinydata import is_partition
@@ -184,3 +187,51 @@ def test_a_data_frame_of_numbers_and_truth_values_is_numbers():
     half = torch.tensor(x).bfloat16()
     made = fk.federation_from_arrays([(half, y)], (half, y))
     assert torch.equal(made.x[:, 0, 0], half.float())
+
+
+def own(labels, x=None):
+    """A federation of own arrays, whose labels are those of a function of the features."""
+    rng = np.random.default_rng(0)
+    each = [rng.normal(size=(40, 4)) if x is None else x for _ in range(3)]
+    return [(x, labels(x)) for x in each]
+
+
+@pytest.mark.parametrize(
+    ("labels", "words", "silent"),
+    [
+        (
+            lambda x: (1000 * abs(x[:, 0])).astype(int),
+            "labels in 160 samples: are they amounts",
+            10_000,
+        ),
+        (lambda x: 1 + (x[:, 0] > 0), "nobody holds label 0;", 3),
+    ],
+)
+def test_labels_that_are_hardly_classes_are_doubted(labels, words, silent):
+    clients = own(labels)
+    with pytest.warns(UserWarning, match=words):
+        fk.federation_from_arrays(clients, clients[0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fk.federation_from_arrays(clients, clients[0], n_classes=silent)
+        both = own(lambda x: (x[:, 0] > 0).astype(int))
+        fk.federation_from_arrays(both, both[0])
+
+
+def test_a_column_that_is_called_as_the_labels_is_refused():
+    frame = pd.DataFrame({"age": [1.0, 2.0, 3.0], "y": [0, 1, 1]})
+    with pytest.raises(ValueError, match="client 0: the features have a column 'y'"):
+        fk.federation_from_arrays([(frame, frame["y"])], (frame, frame["y"]))
+    kept = fk.federation_from_arrays([(frame[["age"]], frame["y"])], (frame[["age"]], frame["y"]))
+    assert kept.input_shape == (1, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("shape", "odd"), [((8, 8, 3), True), ((8, 8, 1), True), ((3, 8, 8), False), ((3, 8, 3), False)]
+)
+def test_images_whose_channels_are_last_are_told(shape, odd):
+    pair = np.zeros((4, *shape)), np.array([0, 1, 0, 1])
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        fk.federation_from_arrays([pair], pair)
+    assert ["channels last" in str(w.message) for w in told] == [True] * odd

@@ -435,6 +435,8 @@ def test_contributions_are_in_the_units_of_the_utility():
     assert scales.nunique() > 1
     mine, others = shares.contributions(), raw.contributions()
     np.testing.assert_allclose(mine.values, others.values, atol=1e-9)
+    told = shares.clients_frame().groupby("client").contribution.sum()
+    np.testing.assert_allclose(told[[int(name) for name in mine.names]], mine.values)
     assert mine.exact
     assert others.exact
 
@@ -459,6 +461,8 @@ def test_a_total_of_exact_rounds_is_exact_and_keeps_names():
     assert fk.total([one, two], gains=[2, 1]).values.tolist() == [1 + 3, 3 + 1]
     moved = fk.total([one, two], [[7, 2], [2, 5]])
     assert (moved.names, moved.values.tolist()) == (("2", "5", "7"), [1.5 + 3, 1, 0.5])
+    called = fk.total([one.named(["Ada", "Bo"]), two.named(["Cy", "Ada"])], [[7, 2], [3, 7]])
+    assert called.names == ("Bo", "Cy", "Ada")
     named = fk.total([one.named(["Ada", "Bo"]), two.named(["Bo", "Cy"])])
     assert named == fk.total([one, two], [["Ada", "Bo"], ["Bo", "Cy"]])
     assert (named.names, named.values.tolist()) == (("Ada", "Bo", "Cy"), [0.5, 1.5 + 3, 1])
@@ -471,6 +475,10 @@ def test_a_total_refuses_what_is_no_sum_of_independent_rounds():
     for call, words in (
         (lambda: fk.total(alike), r"seeds \[0, 0\].* give each round a seed of its own"),
         (lambda: fk.total(exact, [[0, 1, 2]]), "participants are"),
+        (
+            lambda: fk.total([exact[0].named("abc"), exact[0].named("bac")], [[0, 1, 2]] * 2),
+            "client 0 of participants is called a and b",
+        ),
         (lambda: fk.total(exact, [[0, 1, 2], [0, 1, 1]]), "each once"),
         (lambda: fk.total([exact[0], fk.shapley(fk.airport([1, 2]))]), "participants are"),
         (lambda: fk.total([exact[0], exact[0].named("abc")]), "some have|some none"),

@@ -296,6 +296,43 @@ def test_a_task_party_with_hardly_a_row_in_a_cell_is_warned_of():
         VerticalData(np.arange(8), y[:8], [y[:8]]).codes(bins=8)
 
 
+def test_a_data_party_with_hardly_a_row_in_a_cell_is_warned_of():
+    r = np.random.default_rng(0)
+    y, wide = r.integers(2, size=500), r.normal(size=(500, 8))
+    with pytest.warns(UserWarning, match="shop's columns make 490 cells of 500 rows, .* printed"):
+        mshapley_cmi(None, y, {"bank": y, "shop": wide})
+
+
+def test_text_in_arrays_without_names_is_doubted_too():
+    r = np.random.default_rng(0)
+    y, noise = r.integers(2, size=90), r.normal(size=90).astype(str)
+    for column in (noise, noise.astype(object)):
+        with pytest.warns(UserWarning, match="column 0 of shop is another in every row"):
+            VerticalData(None, y, {"shop": column})
+
+
+@pytest.mark.parametrize(
+    ("column", "crowded"),
+    [
+        (np.r_[np.arange(95.0), 1e9], True),  # an outlier
+        (np.r_[np.arange(95.0), [-9999.0] * 5], True),  # a code of missing values
+        (np.r_[np.arange(94.0), [-9999.0] * 6], False),
+        (np.r_[np.arange(18.0), 1e9], False),  # of few rows nobody can say
+        (np.r_[np.zeros(99), 1.0], False),  # two levels, which are kept
+    ],
+)
+def test_a_column_of_which_hardly_a_row_leaves_one_bin_is_warned_of(column, crowded):
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        discretise(column, 5)
+        assert [("in one of 5 bins" in str(w.message), w.filename) for w in told] == (
+            [(True, __file__)] if crowded else []
+        )
+        told.clear()
+        discretise(column, 5, "quantile")
+        assert not told
+
+
 def test_parties_as_a_dict_and_levels_that_are_kept():
     """Row numbers 0 to 39 as one column: forty levels if they are kept, else five bins."""
     y, months = np.arange(40) % 2, np.arange(40)

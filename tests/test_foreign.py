@@ -2,6 +2,7 @@
 
 import doctest
 import itertools
+import warnings
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import torch
 from rounding import assert_close
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge, SGDClassifier
+from sklearn.metrics import log_loss
 from test_federation import MLP, toy
 from torch import nn
 from torch.nn import functional as F
@@ -60,6 +62,53 @@ def convolutions():
         nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
         nn.Conv2d(4, 5, 2, stride=2, bias=False), nn.ReLU(), nn.Flatten(), nn.Linear(20, 3),
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("score", "mixes"),
+    [
+        (lambda out, y: -((out - y) ** 2).mean(), True),
+        (lambda out, y: -((out[:, 0] - y) ** 2).mean(), False),
+        (lambda out, y: -F.mse_loss(out.squeeze(1), y), False),
+        (lambda out, y: -out.var(), False),  # asks for no target
+        (lambda out, y: [1.0, 2.0], False),
+    ],
+)
+def test_a_score_that_compares_each_output_with_all_targets_is_told(score, mixes):
+    x = torch.randn(30, 4, generator=torch.Generator().manual_seed(0))
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        fk.Evaluator(nn.Linear(4, 1), x, x.sum(dim=1), score)
+        fk.Evaluator(nn.Linear(4, 1), x, x.sum(dim=1, keepdim=True), score)
+        fk.Evaluator(nn.Linear(4, 1), x, torch.ones(30), score)
+    assert [("outputs[:, 0]" in str(w.message), w.filename) for w in told] == (
+        [(True, __file__)] if mixes else []
+    )
+
+
+@pytest.mark.parametrize("loss", [nn.CrossEntropyLoss(), F.cross_entropy, log_loss])
+def test_a_loss_is_no_utility(loss):
+    with pytest.raises(ValueError, match=r"is the loss .* larger for better"):
+        fk.Evaluator(nn.Linear(4, 2), torch.ones(3, 4), [0, 1, 0], loss)
+
+
+def test_a_softmax_before_the_cross_entropy_is_told():
+    net, x = nn.Sequential(nn.Linear(4, 3), nn.Softmax(dim=1)), torch.randn(9, 4)
+    for given, path in ((net, True), (net[0], False)):
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            fk.Evaluator(given, x, torch.arange(9) % 3, "negative_loss")
+            fk.Evaluator(given, x, torch.arange(9) % 3)  # which class is highest is the same
+        assert ["gives probabilities" in str(w.message) for w in told] == [True] * path
+
+
+def test_a_forward_of_ones_own_is_called():
+    net = nn.Sequential(nn.Linear(4, 3))
+    net.forward = lambda x: nn.Sequential.forward(net, x).flip(1)
+    x = torch.randn(9, 4, generator=torch.Generator().manual_seed(1))
+    evaluator = fk.Evaluator(net, x, net(x).argmax(dim=1))
+    assert evaluator.path.startswith("module")
+    assert evaluator.utilities(parameters_to_vector(net.parameters()).detach()[None]) == [1.0]
 
 
 def setting(n_parameters, shape=(1, 8, 8), n=61):

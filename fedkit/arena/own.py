@@ -108,7 +108,10 @@ def compare(
     n = federation.n_clients
     k = min(n, MOST) if participants is None else whole("participants", participants, 2, n)
     if k > MOST:
-        raise ValueError(f"{k} clients a round; participants must be at most {MOST} here")
+        raise ValueError(
+            f"{k} clients a round; participants must be at most {MOST} here, where all coalitions "
+            "of a round are evaluated to judge the methods by; fk.run values more of them by one"
+        )
     real("limit", limit, 0.0, above=True)
     if isinstance(model, str):
         model = build(model, federation.input_shape, federation.n_classes)
@@ -146,6 +149,9 @@ def compare(
         }
     for sentence in failures.values():
         warn(sentence)
+    lacking = int(np.isnan(list(values.values())).all(axis=0).sum()) if values else 0
+    if lacking:
+        warn(f"{lacking} of {n} clients have no value, as they took part in no round: run more")
     constant = float(torch.bincount(federation.y_test).max()) / len(federation.y_test)
     if not w.accuracy > constant:
         warn(

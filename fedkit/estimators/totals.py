@@ -47,8 +47,8 @@ def total(
     Raises
     ------
     ValueError
-        If rounds do not match, or two of them were sampled with the same seed: their errors would
-        be alike, and not cancel as those of independent rounds do.
+        If rounds do not match, a client has two names, or two rounds were sampled with the same
+        seed: their errors would be alike, and not cancel as those of independent rounds do.
 
     Examples
     --------
@@ -94,8 +94,27 @@ def total(
         f"sum of {len(rounds)} rounds",
         exact=not sampled and not variance.any(),
         degrees_of_freedom=degrees if sampled else None,
-        names=None if participants is None and rounds[0].names is None else tuple(map(str, ids)),
+        names=_names(rounds, participants, who, ids),
     )
+
+
+def _names(
+    rounds: list[Valuation], participants: Any, who: list[list[Any]], ids: list[Any]
+) -> tuple[str, ...] | None:
+    """Return what the clients are called: by the valuations, or as `participants` says."""
+    if participants is None:
+        return None if rounds[0].names is None else tuple(ids)
+    called: dict[Any, set[str]] = {i: set() for i in ids}
+    for v, each in zip(rounds, who, strict=True):
+        for client, name in zip(each, v.names or each, strict=True):
+            called[client].add(str(name))
+    for client, names in called.items():
+        if len(names) > 1:
+            raise ValueError(
+                f"client {client!r} of participants is called {' and '.join(sorted(names))} by the "
+                "valuations; give each its place, or leave participants out: names are enough"
+            )
+    return tuple(called[client].pop() for client in ids)
 
 
 def _checked(valuations: Any) -> list[Valuation]:

@@ -21,6 +21,7 @@ from fedkit.checks import (
     plain_array,
     same_rows,
     unboxed,
+    warn,
     whole,
 )
 from fedkit.datasets.dataset import Dataset
@@ -261,7 +262,14 @@ def federation_from_arrays(
     Raises
     ------
     ValueError
-        If there are no clients with data, or an array is not as above; the message names whose.
+        If there are no clients with data, an array is not as above, or a frame of features has a
+        column that is called as the labels; the message names whose.
+
+    Warns
+    -----
+    UserWarning
+        If the labels look like amounts, nobody holds some of them, or images seem to have their
+        channels last.
     """
     if not isinstance(clients, Sequence) or isinstance(clients, str):
         raise ValueError(f"clients is {brief(clients)}; expected a list of (features, labels)")
@@ -278,6 +286,13 @@ def federation_from_arrays(
         if columns != (first := next(iter(names.values()))):
             raise ValueError(f"{whose} has the columns {columns}, {next(iter(names))} {first}; "
                              "give all the same, in one order")  # fmt: skip
+    for whose, pair in given.items():
+        label = getattr(pair[1], "name", None)
+        if label is not None and str(label) in names.get(whose, ()):
+            raise ValueError(
+                f"{whose}: the features have a column {label!r}, as the labels are called, and the "
+                "label is no feature: leave it out, or rename it"
+            )
     held = [checked[f"client {i}"] for i in range(len(clients))]
     shape = next((x.shape[1:] for x, _ in held if len(x)), None)
     if shape is None:
@@ -292,6 +307,13 @@ def federation_from_arrays(
     if n_classes is not None and n_classes < most:
         raise ValueError(f"there is a label {most - 1}; n_classes is {n_classes}, and labels are "
                          "whole numbers from 0")  # fmt: skip
+    if n_classes is None:
+        _doubt_labels(torch.cat([y for _, y in checked.values()]))
+    if shape[2] in (1, 3) and shape[0] not in (1, 3):
+        warn(
+            f"samples have the shape {tuple(shape)}, {shape[0]} channels of {shape[1]} x "
+            f"{shape[2]}; are the channels last? Give (N, C, H, W): np.moveaxis(x, -1, 1)"
+        )
     nothing = torch.empty((0, *shape)), torch.empty(0, dtype=torch.int64)
     x, y = (torch.cat(part) for part in zip(*(pair for pair in held if len(pair[1])), strict=True))
     parts = np.split(np.arange(len(y)), np.cumsum([len(labels) for _, labels in held])[:-1])
@@ -299,6 +321,22 @@ def federation_from_arrays(
     return Federation(
         x, y, tuple(parts), *on_server[0], *on_server[1], n_classes or most, name, seed
     )
+
+
+def _doubt_labels(y: Tensor) -> None:
+    """Warn of labels that look like amounts, or of which some are nobody's."""
+    levels = torch.unique(y)
+    if len(levels) > max(5, len(y) / 5):
+        warn(
+            f"there are {len(levels)} labels in {len(y)} samples: are they amounts? These are for "
+            "models of your own (fk.Evaluator); put them in a few classes, or pass n_classes"
+        )
+    elif len(levels) <= int(levels[-1]):
+        lacking = sorted(set(range(int(levels[-1]))) - set(levels.tolist()))
+        warn(
+            f"nobody holds label {', '.join(map(str, lacking[:5]))}; labels count from 0, and "
+            "there is an output for each: number the classes anew, or pass n_classes"
+        )
 
 
 def _check(whose: str, pair: Pair) -> tuple[Tensor, Tensor]:
@@ -311,7 +349,7 @@ def _check(whose: str, pair: Pair) -> tuple[Tensor, Tensor]:
     if x.ndim not in (2, 3, 4) or y.shape != x.shape[:1]:
         raise ValueError(
             f"{whose}: features of shape {x.shape} and labels of shape {y.shape}; expected (N, "
-            "columns), (N, H, W) or (N, C, H, W), and (N,)"
+            "columns), (N, H, W) or (N, C, H, W), and (N,), with N = 0 for who has none"
         )
     if any(a.dtype.kind not in "biuf" for a in (x, y)):
         raise ValueError(

@@ -82,8 +82,18 @@ class History:
         return need("pandas", "run").DataFrame(self.rounds)
 
     def clients_frame(self) -> pd.DataFrame:
-        """One row per seed, round and participant."""
-        return need("pandas", "run").DataFrame(self.clients)
+        """One row per seed, round and participant.
+
+        A `value` of a normalised round is a share of the round's own gain; `contribution`, the
+        value times the round's `scale`, is in the units of the utility, in which rounds add up.
+        """
+        scales = {(row["seed"], row["round"]): row["scale"] for row in self.rounds}
+        frame: pd.DataFrame = need("pandas", "run").DataFrame(self.clients)
+        if len(frame):
+            found = [np.multiply(c["value"], scales[c["seed"], c["round"]]) for c in self.clients]
+            at = list(frame.columns).index("value") + 1
+            frame.insert(at, "contribution", [each.tolist() for each in found])
+        return frame
 
     def final_accuracy(self) -> dict[int, float]:
         """Test accuracy after the last round, per seed."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from copy import copy
 from functools import cached_property
@@ -12,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedkit.checks import choice, having, vector
+from fedkit.checks import choice, having, vector, warn
 from fedkit.games.coalitions import averaging_weights, check_coalitions
 from fedkit.learning.device import as_tensor
 from fedkit.learning.evaluation import Evaluator, share_right
@@ -82,10 +81,9 @@ class RoundGame:
                 f"{len(updates)} clients): leave it out, or lower the learning rate"
             )
         if _are_models(base, updates):
-            warnings.warn(
+            warn(
                 "all updates are nearer to base than to zero, as whole models are: updates are "
-                "the clients' models minus base",
-                stacklevel=2,
+                "the clients' models minus base"
             )
         if weighting == "size" and sizes is None:
             raise ValueError('weighting "size" needs sizes; pass them, or use "uniform"')

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedkit.checks import choice, plain_array, whole
+from fedkit.checks import choice, plain_array, warn, whole
 
 __all__ = [
     "How", "Missing", "cells_doubt", "column_doubts", "columns_of", "discretise",
@@ -22,8 +22,9 @@ Codes = NDArray[np.int64]
 How = Literal["width", "quantile"]
 Missing = Literal["own", "refuse"]
 
-ROWS_OF_A_CELL = 2  # of the task party's, on average: with fewer, the values are doubted
+ROWS_OF_A_CELL = 2  # of a party's, on average: with fewer, the values are doubted
 FEW_CELLS = 10  # but not for so few, where rows are few
+CROWDED = 0.95  # of the rows in one bin of equal width: the column is doubted
 ON_EDGE = 1e-9  # of a bin: nearer than this is on the edge, which rounding would miss
 
 
@@ -83,6 +84,12 @@ def discretise(
     -------
     int64 array of the shape of `x`
         Codes from 0; a constant column is all 0.
+
+    Warns
+    -----
+    UserWarning
+        If 95% of twenty rows or more are in one bin of equal width, as with a far outlier or a
+        code of missing values such as -9999.
     """
     whole("bins", bins, 1)
     choice("how", how, ("width", "quantile"))
@@ -103,7 +110,10 @@ def discretise(
                 "level of their own: missing='own', at the command line --missing own"
             )
         present = values[~absent]
-        codes[~absent, j] = _bin(present, int(bins), how, keep, where)
+        codes[~absent, j], binned = _bin(present, int(bins), how, keep, where)
+        doubt = _width_doubt(codes[~absent, j], int(bins)) if binned and how == "width" else None
+        if doubt is not None:
+            warn(f"{where} {doubt}")
         codes[absent, j] = codes[~absent, j].max(initial=-1) + 1
     return codes[:, 0] if np.ndim(x) == 1 else codes
 
@@ -164,9 +174,12 @@ def is_missing(value: Any) -> bool:
     return isinstance(value, float | np.floating | Decimal) and bool(value != value)
 
 
-def _bin(values: NDArray[Any], bins: int, how: How, keep: bool | None, where: str) -> Codes:
+def _bin(
+    values: NDArray[Any], bins: int, how: How, keep: bool | None, where: str
+) -> tuple[Codes, bool]:
+    """Return the codes of a column without missing values, and whether they are bins."""
     if not len(values):
-        return np.zeros(0, dtype=np.int64)
+        return np.zeros(0, dtype=np.int64), False
     text = values.dtype.kind in "US"
     if text and keep is False:
         raise ValueError(f"{where} holds text, which has no bins; pass discrete=True for it")
@@ -175,13 +188,13 @@ def _bin(values: NDArray[Any], bins: int, how: How, keep: bool | None, where: st
         few = text or values.dtype.kind == "b" or len(np.unique(values[: 50 * bins])) <= bins
         keep = few and (text or len(np.unique(values)) <= bins)
     if keep:
-        return np.unique(values, return_inverse=True)[1]
+        return np.unique(values, return_inverse=True)[1], False
     if values.dtype.kind in "iu":  # float64 has no neighbours of large ones, such as nanoseconds
         values = values.astype(np.uint64) - values.min().astype(np.uint64)  # modulo 2^64
     numbers = values.astype(np.float64)
     low, high = numbers.min(), numbers.max()
     if low == high:
-        return np.zeros(len(numbers), dtype=np.int64)
+        return np.zeros(len(numbers), dtype=np.int64), False
     if max(-low, high) > 2.0**900:  # where differences, times bins, could overflow
         numbers, low, high = (part * 2.0**-900 for part in (numbers, low, high))
     if how == "quantile":
@@ -189,9 +202,9 @@ def _bin(values: NDArray[Any], bins: int, how: How, keep: bool | None, where: st
         edges = np.unique(np.sort(numbers)[(len(numbers) - 1) * np.arange(1, bins) // bins])
         # ties at the largest value are a bin of their own, as those at the smallest are
         last = (numbers == high) & (len(edges) > 0 and edges[-1] == high)
-        return np.searchsorted(edges, numbers, side="left") + last
+        return np.searchsorted(edges, numbers, side="left") + last, True
     place = (numbers - low) / (high - low) * bins
-    return np.minimum((place + ON_EDGE).astype(np.int64), bins - 1)
+    return np.minimum((place + ON_EDGE).astype(np.int64), bins - 1), True
 
 
 def label_codes(y: ArrayLike, name: str = "y") -> Codes:
@@ -222,26 +235,45 @@ def label_doubt(codes: Codes, what: str = "the label") -> str | None:
     return None
 
 
-def cells_doubt(codes: Codes) -> str | None:
-    """Return a sentence on a task party whose cells hold a row or two each."""
+def cells_doubt(codes: Codes, data_party: str | None = None) -> str | None:
+    """Return a sentence on a party, the task party by default, with a row or two in each cell."""
     rows, cells = len(codes), int(codes.max()) + 1
-    if cells > max(FEW_CELLS, rows / ROWS_OF_A_CELL):
-        return (
-            f"the task party's columns make {cells} cells of {rows} rows, so that even a party "
-            "that knows the label seems to add less than it does: take fewer columns or bins"
-        )
-    return None
+    if cells <= max(FEW_CELLS, rows / ROWS_OF_A_CELL):
+        return None
+    owner = "the task party" if data_party is None else data_party
+    follows = (
+        "even a party that knows the label seems to add less than it does"
+        if data_party is None
+        else "its value as printed is too high and one with chance taken off too low"
+    )
+    return (
+        f"{owner}'s columns make {cells} cells of {rows} rows, so that {follows}: take fewer "
+        "columns or bins"
+    )
+
+
+def _width_doubt(codes: Codes, bins: int) -> str | None:
+    """What is odd about a binned column of twenty rows or more: hardly any leave one bin."""
+    n = len(codes)
+    most = int(np.bincount(codes).max()) if n >= 20 and bins > 1 else 0
+    if not CROWDED * n <= most < n:
+        return None
+    return (
+        f"has {most} of its {n} values in one of {bins} bins of equal width, and hardly tells "
+        "rows apart: make codes of missing values NaN, or take bins of equal weight "
+        "(how='quantile', at the command line --how quantile)"
+    )
 
 
 def column_doubts(x: Any, owner: str) -> list[str]:
     """Return a sentence on each column that is missing in all rows, or seems a forgotten ID.
 
-    IDs are looked for in data frames alone, whose columns have names.
+    Whole numbers that may be IDs are looked for in data frames alone, whose columns have names.
     """
     columns, named = columns_of(x, owner), hasattr(x, "columns")
     found = []
     for title, column in zip(x.columns if named else range(len(columns)), columns, strict=True):
-        doubt = _id_doubt(column) if named else None
+        doubt = _id_doubt(column) if named or column.dtype.kind not in "iu" else None
         if all(map(is_missing, column)):
             doubt = f"is missing in all {len(column)} rows, so it tells nothing"
         if doubt is not None:

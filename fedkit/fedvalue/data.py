@@ -237,16 +237,19 @@ class VerticalData:
     ) -> tuple[Codes, Codes, list[Codes]]:
         """Return one dense code per row for the task party, the label, and each data party.
 
-        A task party is warned that has more than 10 cells, and more than one for every two rows:
-        the data parties then seem to add less than they do.
+        A party is warned of that has more than 10 cells, and more than one for every two rows:
+        beside such a task party the others seem to add less than they do, and of such a data party
+        neither the printed value nor a corrected one can be trusted.
         """
         task, *parties = (
             joint_codes(discretise(x, bins, how, missing, discrete=keep, name=owner))
             for owner, x, keep in self._held()
         )
-        doubt = cells_doubt(task)
-        if doubt is not None:
-            warn(doubt)
+        owners = (None, *self.names)
+        for owner, codes in zip(owners, (task, *parties), strict=True):
+            doubt = cells_doubt(codes, owner)
+            if doubt is not None:
+                warn(doubt)
         return task, label_codes(self.y), parties
 
 

@@ -19,6 +19,12 @@ def as_tensor(name: str, values: Any, dtype: torch.dtype | None = None) -> torch
             values = torch.stack([torch.as_tensor(row) for row in values])
         if hasattr(values, "to_numpy"):  # a data frame
             values = unboxed(values.to_numpy())
+        held = values.flat[:1].tolist() if isinstance(values, np.ndarray) else []
+        if any(isinstance(one, str | bytes) for one in held):
+            raise TypeError(
+                "it holds text; number the classes, by np.searchsorted(model.classes_, y) as "
+                "scikit-learn does, or np.unique(y, return_inverse=True)[1]"
+            )
         if isinstance(values, np.ma.MaskedArray):  # torch would take what is hidden
             values = plain_array(values)
         if isinstance(values, np.ndarray) and not values.flags.writeable:

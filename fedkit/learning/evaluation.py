@@ -10,6 +10,8 @@ module that is no chain of known layers is called as a whole.
 from __future__ import annotations
 
 import math
+import re
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -24,7 +26,7 @@ from fedkit import checks
 from fedkit.learning.architectures import Architecture
 from fedkit.learning.device import as_tensor, find_device
 from fedkit.learning.first_layer import FirstLayer
-from fedkit.learning.foreign import WholeModule, of_module
+from fedkit.learning.foreign import WholeModule, doubt_probabilities, of_module
 from fedkit.learning.layers import Conv2d, Linear, run_layers
 from fedkit.learning.workers import for_each
 
@@ -72,7 +74,7 @@ class Evaluator:
         a vector, positive where the prediction is correct (:func:`share_right` makes the accuracy
         of it).  A model with a NaN among its logits has the utility NaN.
         A function gets the outputs ``[N, ...]`` of one model and y, and returns a number or a
-        vector, larger for better.
+        vector, larger for better; of the losses of torch and scikit-learn give the negative.
     device : optional
         CUDA if there is one, otherwise the CPU.
     memory_mb : int, optional
@@ -96,7 +98,14 @@ class Evaluator:
     ------
     ValueError
         If the validation set is empty, misshapen or not finite, the utility or device is unknown,
-        `class_accuracy` is asked for and a class has no validation image, or a module fails on x.
+        or a loss, `class_accuracy` is asked for and a class has no validation image, or a module
+        fails on x.
+
+    Warns
+    -----
+    UserWarning
+        If a function seems to compare the outputs ``[N, 1]`` of every sample with the targets
+        ``[N]`` of all, or a module seems to give probabilities where logits are expected.
 
     Examples
     --------
@@ -150,6 +159,14 @@ class Evaluator:
         self.arch, self.utility = arch, utility
         self._outputs = (arch.n_classes,) if outputs is None else tuple(outputs.shape[1:])
         counts = _check_validation(arch, x, y, utility, self._outputs)
+        if callable(utility):
+            if self._outputs == (1,) and y.dim() == 1 and _mixes_rows(utility, y):
+                checks.warn(
+                    "utility says the same whichever outputs belong to which targets: outputs "
+                    "[N, 1] less targets [N] are [N, N]; use outputs[:, 0] in it"
+                )
+        elif utility == "negative_loss" and outputs is not None:
+            doubt_probabilities(arch.name, outputs)
         cuda = self.device.type == "cuda"
         self._bytes = (memory_mb or (8192 if cuda else 1024)) << 20
         whole = arch.layers[0][1]
@@ -411,12 +428,43 @@ def _number(value: Any) -> np.ndarray:
     return given.astype(np.float64)
 
 
+def _is_loss(utility: Any) -> bool:
+    """Whether a function is one of those of torch and scikit-learn that are to be minimised."""
+    home = getattr(utility, "__module__", None) or ""
+    minimised = re.search(r"(loss|error|deviance|entropy|div)$", getattr(utility, "__name__", ""))
+    known = home.split(".")[0] in ("torch", "sklearn") and minimised is not None
+    return known or isinstance(utility, nn.modules.loss._Loss)
+
+
+def _mixes_rows(utility: Score, y: Tensor) -> bool:
+    """Whether a function of outputs ``[N, 1]`` and targets ``[N]`` compares each with all."""
+    y = y[:64]
+    draws = torch.Generator().manual_seed(0)
+    outputs = torch.randn(len(y), 1, generator=draws)
+    dealt = outputs[torch.randperm(len(y), generator=draws)]
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        try:  # where it takes a vector, it does not pick the column itself
+            own, moved, flat = (
+                _number(utility(o, y.clone())) for o in (outputs, dealt, outputs[:, 0])
+            )
+        except Exception:
+            return False
+    same = partial(np.allclose, rtol=1e-5, atol=0.0, equal_nan=True)
+    return own.shape == moved.shape == flat.shape and same(own, moved) and not same(own, flat)
+
+
 def _check_validation(
     arch: Architecture, x: Tensor, y: Tensor, utility: Any, outputs: tuple[int, ...]
 ) -> Tensor:
     """Refuse what cannot be evaluated; return the number of images of each class."""
     if not callable(utility):
         checks.choice("utility", utility, get_args(Named))
+    elif _is_loss(utility):
+        raise ValueError(
+            f"utility is the loss {getattr(utility, '__name__', utility)}, and a utility is larger "
+            "for better: give its negative, such as lambda outputs, y: -loss(outputs, y)"
+        )
     n = len(y) if y.dim() else 0
     if n == 0 or tuple(x.shape) != (n, *arch.input_shape):
         raise ValueError(

@@ -14,10 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fedkit.checks import warn
 from fedkit.learning.architectures import Architecture, Named
 from fedkit.learning.layers import Conv2d, Flatten, Linear, MaxPool, ReLU, Spec
 
-__all__ = ["ScikitLinear", "WholeModule", "classifier", "of_module"]
+__all__ = ["ScikitLinear", "WholeModule", "classifier", "doubt_probabilities", "of_module"]
 
 # functional_call lends the module its parameters: one thread at a time.
 _LENT = threading.Lock()
@@ -137,6 +138,7 @@ def classifier(name: str, module: nn.Module, x: Tensor, device: torch.device) ->
     if wrong:
         raise ValueError(f"{name} has a NaN in its buffers ({', '.join(wrong)})")
     made, outputs = of_module(module, x, device)
+    doubt_probabilities(name, outputs)
     if outputs.dim() != 2:
         raise ValueError(
             f"{made.name} gives outputs of shape {tuple(outputs.shape)}; a federation "
@@ -145,8 +147,23 @@ def classifier(name: str, module: nn.Module, x: Tensor, device: torch.device) ->
     return made
 
 
+def doubt_probabilities(name: str, outputs: Tensor) -> None:
+    """Warn of a module whose first outputs are those of a softmax."""
+    sums = outputs.sum(dim=-1)
+    several = outputs.dim() == 2 and outputs.shape[1] > 1
+    if several and bool((outputs >= 0).all() and ((sums - 1).abs() < 1e-4).all()):
+        warn(
+            f"{name} gives probabilities, and the cross-entropy takes logits: leave out the softmax"
+        )
+
+
+def _plain(module: nn.Module) -> bool:
+    """Whether a module does what its class says: no hooks, no forward of its own."""
+    return not (module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module))
+
+
 def _parts(module: nn.Module) -> Iterator[nn.Module]:
-    if type(module) is nn.Sequential and not (module._forward_hooks or module._forward_pre_hooks):
+    if type(module) is nn.Sequential and _plain(module):
         for part in module:
             yield from _parts(part)
     else:
@@ -159,7 +176,7 @@ def _chain(module: nn.Module, shape: tuple[int, ...]) -> Named | None:
     axes = len(shape)  # of one sample: 3 while it is an image, 1 when it is flat
     for i, part in enumerate(_parts(module)):
         kind = type(part)
-        if part._forward_hooks or part._forward_pre_hooks or axes not in (1, 3):
+        if not _plain(part) or axes not in (1, 3):
             return None
         if kind in (nn.Identity, nn.Dropout, nn.Dropout2d):
             continue  # evaluation mode

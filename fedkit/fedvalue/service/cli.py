@@ -6,6 +6,7 @@ import json
 import logging
 import re
 import time
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -147,12 +148,16 @@ def party(
     ca: Authority = None, plain: Plain = False,
 ) -> None:  # fmt: skip
     """Answer jobs as a data party, until stopped."""
+    from fedkit.fedvalue.binning import cells_doubt
     from fedkit.fedvalue.protocol.parties import DataParty
     from fedkit.fedvalue.service.parties import PartyState, answer_jobs
 
     held, cells, key = own_data(
         name, data, key_file, bins, how, missing, id_column=id_column, columns=listed(columns)
     )
+    doubt = cells_doubt(cells, name)
+    if doubt is not None:
+        say(f"{name}: warning: {doubt}")
     with connect(url, token_file, ca, plain, timeout) as counter:
         admit(counter, name, "data", wait=not once)
         place = state_file or data.with_name(f"{name}.state")
@@ -277,9 +282,11 @@ def own_data(
         raise ValueError(
             "bins is 1, and in one bin a continuous column tells nothing; give at least 2"
         )
-    codes = discretise(held.x, bins, how, missing, name=str(data))  # type: ignore[arg-type]
+    with warnings.catch_warnings(record=True) as doubts:
+        warnings.simplefilter("always")
+        codes = discretise(held.x, bins, how, missing, name=str(data))  # type: ignore[arg-type]
     key = read_key(key_file)
-    for doubt in column_doubts(held.x, str(data)):
+    for doubt in (*column_doubts(held.x, str(data)), *(told.message for told in doubts)):
         say(f"{name}: warning: {doubt}")
     return held, joint_codes(codes), key
 

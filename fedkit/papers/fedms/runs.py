@@ -133,7 +133,7 @@ def strategy(s: Setting, n_classes: int) -> Strategy:
 
 def federation(s: Setting, seed: int) -> Federation:
     """Return the clients of a setting: Mavericks first, misbehaving clients last."""
-    others = IID()
+    others: IID | Dirichlet = IID()
     if s.scenario in SCENARIOS:
         others = Dirichlet(SCENARIOS[s.scenario], by="class")
     scheme = Mavericks(s.mavericks, others=others, shared=s.shared, mixed=s.scenario != "iid")
