@@ -426,6 +426,19 @@ def test_the_last_round_is_tested_whatever_the_interval():
     assert tested == [False, True, False, True, True]
 
 
+def test_an_exception_carries_the_rounds_before_it():
+    def fail(r, valuation):
+        if r.index == 2:
+            raise KeyError("mine")
+        return {}
+
+    strategy = Strategy(UniformSelection(), Exact(), UniformWeights())
+    with pytest.raises(KeyError, match="mine") as caught:
+        run([toy()], MLP, strategy, PLAN, [3], probe=fail)
+    assert caught.value.history.rounds_frame()["round"].tolist() == [1, 2]
+    assert "in round 3 of" in caught.value.__notes__[-1]
+
+
 def test_contributions_are_in_the_units_of_the_utility():
     shares, raw = (
         run([toy()], MLP, Strategy(UniformSelection(), Exact(n), UniformWeights()), PLAN, [3])

@@ -412,6 +412,9 @@ def run(
 
     Notes
     -----
+    An exception, of a policy of one's own or an interruption, carries the `history` of the rounds
+    before it.
+
     An update that is not finite, or so long that its squared length is not (about 10¹⁹), is left
     out of its round: neither valued nor aggregated, and the client's remembered value stays.
     """
@@ -450,7 +453,14 @@ def run(
     lockstep = _Run(architecture, strategy, plan, place, probe, attack)
     for federation, seed in zip(federations, seeds, strict=True):
         lockstep.add(federation, seed)
-    for t in bar(range(plan.rounds), progress, "round"):
-        lockstep.round(t)
+    try:
+        for t in bar(range(plan.rounds), progress, "round"):
+            lockstep.round(t)
+    except BaseException as error:
+        error.history = lockstep.history  # type: ignore[attr-defined]
+        error.add_note(
+            f"in round {t + 1} of {plan.rounds}; .history of this exception has those before"
+        )
+        raise
     lockstep.history.models = torch.stack([r.model for r in lockstep.replicates]).cpu()
     return lockstep.history
