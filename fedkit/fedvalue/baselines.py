@@ -13,10 +13,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedkit.checks import choice
+from fedkit.checks import choice, whole
 from fedkit.extras import need
 from fedkit.fedvalue.binning import label_codes
-from fedkit.fedvalue.neighbours import JITTER, numbers, ross
+from fedkit.fedvalue.neighbours import JITTER, in_range, numbers, ross
 from fedkit.streams import Streams
 
 __all__ = [
@@ -213,7 +213,12 @@ def ensemble(
 
 
 def draw_groups(parties: int, groups: int, seed: int = 0) -> list[int]:
-    """Draw non-empty groups uniformly, as masks (bit i is party i), until every party is in one."""
+    """Draw non-empty groups uniformly, as masks (bit i is party i), until every party is in one.
+
+    At least so many `groups`, of up to 62 parties.
+    """
+    whole("parties", parties, 1, 62)
+    whole("groups", groups, 1)
     rng = Streams(seed).generator("vfps", "groups")
     drawn: list[int] = []
     everybody = (1 << parties) - 1
@@ -249,7 +254,7 @@ def vfps_scores(
     drawn = draw_groups(len(tables), groups, seed)
     information = {}
     for group in sorted(set(drawn)):
-        x = np.column_stack([x for i, x in enumerate(tables) if group >> i & 1])
+        x = in_range(np.column_stack([x for i, x in enumerate(tables) if group >> i & 1]))
         spread = x.std(axis=0)
         x = (x - x.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
         x += JITTER * Streams(seed).generator("vfps", "ties").normal(size=x.shape)

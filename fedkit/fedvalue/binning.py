@@ -75,7 +75,7 @@ def discretise(
     discrete : bool or sequence of bool, optional
         Whether (each) column keeps its levels.  By default truth values do, numbers with at most
         `bins` distinct values (whole numbers with more are binned), and text with any number of
-        levels, as columns do that a data frame calls categories: leave out names and IDs, which
+        levels, as columns do that pandas calls categories: leave out names and IDs, which
         as text are a level per row and seem to tell all.
     name : str
         What the data are called in an error.
@@ -101,7 +101,8 @@ def discretise(
     codes = np.zeros((rows, len(columns)), dtype=np.int64)
     for j, (column, keep) in enumerate(zip(columns, given, strict=True)):
         where = f"column {titles[j]!r} of {name}"
-        if keep is None and hasattr(x, "columns") and x.dtypes.iloc[j] == "category":
+        kind = x.dtypes.iloc[j] if hasattr(x, "columns") else getattr(x, "dtype", None)
+        if keep is None and kind == "category":
             keep = True
         values, absent = _parse(column, where)
         if missing == "refuse" and absent.any():

@@ -82,6 +82,8 @@ def totals(key: Ints, size: int, weights: Ints | None = None) -> Ints:
     """Return how many rows, or how much weight, each key in ``0..size-1`` has."""
     if weights is None:
         return np.bincount(key, minlength=size)
+    if np.asarray(weights).dtype.kind not in "biu":
+        raise ValueError(f"weights are {weights!s:.60}; expected how many people a row stands for")
     sums = np.zeros(size, dtype=np.int64)
     np.add.at(sums, key, weights)  # whole numbers: bincount would go through floats
     return sums

@@ -351,6 +351,8 @@ def pca(x: ArrayLike, components: int) -> NDArray[np.float64]:
             f"x has shape {matrix.shape} and {np.sum(~np.isfinite(matrix))} entries that are "
             "missing or infinite; expected numbers [n, f]: fill what is missing, or leave it out"
         )
+    if not np.isfinite(np.square(matrix).sum()):
+        raise ValueError("x holds numbers whose squares are too large; give it in other units")
     whole("components", components, 1, min(matrix.shape))
     solver = "covariance_eigh" if len(matrix) > matrix.shape[-1] else "full"
     model = need("sklearn.decomposition", "run").PCA(components, svd_solver=solver)

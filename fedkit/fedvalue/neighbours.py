@@ -14,12 +14,12 @@ from fedkit.fedvalue.data import VerticalData
 from fedkit.games.coalitions import Coalitions, Utilities, check_coalitions
 from fedkit.streams import Streams
 
-__all__ = ["JITTER", "KNNGame", "knn_information", "numbers", "ross", "standardise"]
+__all__ = ["JITTER", "KNNGame", "in_range", "knn_information", "numbers", "ross", "standardise"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-JITTER = 1e-10  # of a column's mean size: breaks ties and changes no distance that matters
+JITTER = 1e-10  # of a column's spread: breaks ties and changes no distance that matters
 
 
 def knn_information(x: ArrayLike, y: ArrayLike, *, seed: int = 0) -> float:
@@ -40,7 +40,7 @@ def knn_information(x: ArrayLike, y: ArrayLike, *, seed: int = 0) -> float:
     seed : int
         Of the tiny noise that breaks ties (columns without ties get none).
     """
-    points = numbers(x, "x")
+    points = in_range(numbers(x, "x"))
     labels = label_codes(y)
     if len(labels) != len(points):
         raise ValueError(f"x has {len(points)} rows and y has {len(labels)}; align them")
@@ -50,7 +50,8 @@ def knn_information(x: ArrayLike, y: ArrayLike, *, seed: int = 0) -> float:
     points, labels = points[kept], labels[kept]
     tied = [j for j, c in enumerate(points.T) if len(np.unique(c)) < len(c)]
     if tied:
-        scale = JITTER * np.maximum(np.abs(points[:, tied]).mean(axis=0), 1.0)
+        spread = points[:, tied].std(axis=0)
+        scale = JITTER * np.where(spread > 0, spread, 1.0)
         rng = Streams(seed).generator("fedvalue-ties")
         points[:, tied] += scale * rng.normal(size=(len(points), len(tied)))
     return ross(points, labels)
@@ -80,10 +81,17 @@ def standardise(x: Any, name: str = "x") -> Floats:
 
     Columns that are constant up to rounding are left out: they are worth nothing and have no scale.
     """
-    values = numbers(x, name)
+    values = in_range(numbers(x, name))
     rounding = 8 * np.finfo(np.float64).eps * np.abs(values).max(axis=0, initial=0.0)
     values = values[:, np.ptp(values, axis=0) > rounding]
     return (values - values.mean(axis=0)) / values.std(axis=0)
+
+
+def in_range(values: Floats) -> Floats:
+    """Return columns in units in which squares neither overflow nor vanish; most as they are."""
+    largest = np.abs(values).max(axis=0, initial=0.0)
+    extreme = (largest > 1e100) | (largest < 1e-100) & (largest > 0)
+    return values / np.where(extreme, largest, 1.0) if extreme.any() else values
 
 
 def numbers(x: Any, name: str) -> Floats:

@@ -12,7 +12,7 @@ from math import comb
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import betaln
+from scipy.special import betaln, gammaln
 
 from fedkit.checks import real, vector
 from fedkit.games.coalitions import check_utilities, players_of
@@ -51,10 +51,12 @@ def beta_weights(n: int, alpha: float, beta: float) -> Floats:
     real("beta", beta, 0.0, above=True)
     s = np.arange(n)
     with np.errstate(invalid="ignore"):
-        weights: Floats = np.exp(betaln(s + beta, n - 1 - s + alpha) - betaln(alpha, beta))
-    if not np.isfinite(weights).all():
-        raise ValueError(f"alpha is {alpha} and beta {beta}; too extreme for finite weights")
-    return weights
+        logs: Floats = betaln(s + beta, n - 1 - s + alpha) - betaln(alpha, beta)
+    # of so large parameters that rounding decides, the weights of all sizes are not 1 together
+    classes = np.exp(logs + gammaln(n) - gammaln(s + 1) - gammaln(n - s))
+    if not abs(classes.sum() - 1.0) < 1e-6:
+        raise ValueError(f"alpha is {alpha} and beta {beta}; too extreme for exact weights")
+    return np.exp(logs)
 
 
 def popcounts(bits: int) -> NDArray[np.uint8]:
