@@ -23,7 +23,7 @@ from fedkit.datasets.movielens import MovieLens, load_movielens, made_up_ratings
 from fedkit.extras import need
 from fedkit.fedvalue.baselines import vfps_scores
 from fedkit.fedvalue.cmi import Correction, mshapley_cmi
-from fedkit.fedvalue.data import discretise, joint_codes, pca
+from fedkit.fedvalue.data import VerticalData, discretise, joint_codes, pca
 from fedkit.fedvalue.significance import permutation_p_values
 from fedkit.papers.common import chance_above, each_seed, experiment, identity
 from fedkit.records.cell import Cell
@@ -166,31 +166,30 @@ def fabricate(ratings: Ratings, how: str, rng: np.random.Generator) -> Ratings:
 # ------------------------------------------------------------------- whom the agency pays
 
 
-def asked(repetition: Repetition, case: Case) -> tuple[Any, IntArray, list[FloatArray]]:
-    """Return what the agency knows of the users with labels, the labels, and what is offered."""
+def asked(repetition: Repetition, case: Case) -> VerticalData:
+    """Return the users with labels: what the agency knows of them, and what is offered."""
     train = repetition.train | (case.known == "all")
     keep = True if case.demographics == "levels" else None
-    # Text keeps its levels: what the task party knows is one column of joint cells.
+    # What the task party knows is one column of joint cells.
     known = discretise(repetition.demographics[train], case.bins, discrete=keep)
     if repetition.own.shape[1]:
         known = np.column_stack([known, discretise(repetition.own[train], case.bins)])
     offered = [x[train] for x in repetition.features]
-    return joint_codes(known).astype(str), repetition.label[train], offered
+    levels = (True, *(None,) * len(offered))
+    return VerticalData(joint_codes(known), repetition.label[train], offered, discrete=levels)
 
 
 def values(repetition: Repetition, case: Case, seed: int) -> dict[str, FloatArray]:
     """Score the data parties by each strategy, on the users whose labels are known."""
-    task, label, offered = asked(repetition, case)
+    data = asked(repetition, case)
 
     def fedvalue(correction: Correction) -> FloatArray:
-        return mshapley_cmi(
-            task, label, offered, bins=case.bins, correction=correction, seed=seed
-        ).values
+        return mshapley_cmi(data, bins=case.bins, correction=correction, seed=seed).values
 
     return {
-        "random": np.zeros(len(offered)),  # all alike: such ties are broken at random
+        "random": np.zeros(case.candidates),  # all alike: such ties are broken at random
         "volume": repetition.volume.astype(np.float64),
-        "vf-ps": vfps_scores(offered, label, groups=case.groups, seed=seed),
+        "vf-ps": vfps_scores(data.parties, data.y, groups=case.groups, seed=seed),
         "fedvalue": fedvalue("plugin"),
         "fedvalue-corrected": fedvalue("permutation"),
     }
@@ -377,8 +376,8 @@ def run_tested(cell: Cell, seed: int, device: Any, progress: bool) -> dict[str, 
     data = _ratings(case.dataset)
     r = configure(data, case, seed)
     known = asked(r, case)
-    passes = permutation_p_values(*known, bins=case.bins, seed=seed).adjusted <= LEVEL
-    value = mshapley_cmi(*known, bins=case.bins, correction="permutation", seed=seed).values
+    passes = permutation_p_values(known, bins=case.bins, seed=seed).adjusted <= LEVEL
+    value = mshapley_cmi(known, bins=case.bins, correction="permutation", seed=seed).values
     kinds = {"high": r.high & ~r.odd, "low": ~r.high & ~r.odd, "odd": r.odd}
     metrics = {f"passes.{k}": 100 * float(passes[w].mean()) for k, w in kinds.items() if w.any()}
     metrics["passes.nobody"] = 100 * float(not passes.any())
