@@ -313,4 +313,5 @@ def test_who_varies_more_than_all_others_has_the_larger_error():
     runs = fk.estimate_many(game, PermutationSampling(walks=5), None, range(400), count="calls")
     pair = np.array([run.values[:2] for run in runs])
     errors = np.array([run.standard_errors[:2] for run in runs])
+    errors = np.nan_to_num(errors)  # five walks that are all alike have none
     assert np.sqrt((errors**2).mean()) > 0.9 * pair.std(axis=0, ddof=1).mean()  # it was 0.7

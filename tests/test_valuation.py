@@ -210,6 +210,19 @@ def test_the_mean_variance_of_the_players_counts_as_six_samples_where_it_is_larg
     np.testing.assert_allclose(walks.standard_errors(), np.sqrt(np.maximum(own, borrowed) / 12))
 
 
+def test_a_few_walks_that_are_all_alike_have_no_error():
+    for many, known in ((9, False), (10, True)):
+        walks = MeanAccumulator()
+        walks.add(np.tile([0.3, 0.7], (many, 1)))
+        assert np.isnan(walks.standard_errors()).all() == (not known)
+    game = fk.TableGame([0, 0.1, 0.5, 0.9, 0.2, 0.6, 0.6, 0.82])
+    twice = [
+        fk.estimate(game, fk.PermutationSampling(antithetic=True), budget=6, seed=s)
+        for s in range(40)  # pairs, of which two may be the same
+    ]
+    assert all(run.exact or not (run.standard_errors < 1e-12).all() for run in twice)
+
+
 def test_the_mean_variance_of_all_sides_counts_as_six_coalitions_where_it_is_larger():
     rows = np.zeros((16, 2), dtype=bool)
     rows[:4, 0] = rows[::2, 1] = True

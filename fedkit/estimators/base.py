@@ -198,10 +198,20 @@ class MeanAccumulator:
         return np.full_like(result, np.nan) if (self.counts == 0).any() else result
 
     def standard_errors(self) -> Floats:
-        """Return the standard errors; NaN while a stratum has fewer than two samples."""
-        if (self.counts < 2).any():
+        """Return the standard errors; NaN while a stratum has fewer than two samples.
+
+        And where fewer than ten are all the same, up to rounding: a walk and its repetition.
+        """
+        if (self.counts < 2).any() or self._repeats():
             return np.full(self._squares.shape[1:], np.nan)
         return np.asarray(np.sqrt(self._variances().sum(axis=0)))
+
+    def _repeats(self) -> bool:
+        sampled = slice(self.certain, None)
+        if self._mean is None or not 0 < self.counts[sampled].sum() < FEWEST_UNITS:
+            return False
+        size = np.square(self._mean[sampled]).max(initial=0.0)
+        return bool(self._squares[sampled].max(initial=0.0) <= 1e-24 * size)
 
     def degrees_of_freedom(self) -> Floats | None:
         """Return Satterthwaite's; NaN if all strata together have too few samples beyond one."""
