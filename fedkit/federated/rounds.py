@@ -453,8 +453,9 @@ def run(
     lockstep = _Run(architecture, strategy, plan, place, probe, attack)
     for federation, seed in zip(federations, seeds, strict=True):
         lockstep.add(federation, seed)
+    t, steps = 0, bar(range(plan.rounds), progress, "round")
     try:
-        for t in bar(range(plan.rounds), progress, "round"):
+        for t in steps:
             lockstep.round(t)
     except BaseException as error:
         error.history = lockstep.history  # type: ignore[attr-defined]
