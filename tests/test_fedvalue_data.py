@@ -315,8 +315,9 @@ def test_text_in_arrays_without_names_is_doubted_too():
     ("column", "crowded"),
     [
         (np.r_[np.arange(95.0), 1e9], True),  # an outlier
-        (np.r_[np.arange(95.0), [-9999.0] * 5], True),  # a code of missing values
-        (np.r_[np.arange(94.0), [-9999.0] * 6], False),
+        (np.r_[np.arange(90.0), [-9999.0] * 10], True),  # a code of missing values
+        (np.r_[np.arange(89.0), [-9999.0] * 11], False),
+        (np.r_[np.arange(95.0), 5e8, 1e9], False),  # a long tail
         (np.r_[np.arange(18.0), 1e9], False),  # of few rows nobody can say
         (np.r_[np.zeros(99), 1.0], False),  # two levels, which are kept
     ],

@@ -22,9 +22,10 @@ Codes = NDArray[np.int64]
 How = Literal["width", "quantile"]
 Missing = Literal["own", "refuse"]
 
-ROWS_OF_A_CELL = 2  # of a party's, on average: with fewer, the values are doubted
+ROWS_OF_A_CELL = 2  # of the task party's, on average: with fewer, the values are doubted
+ROWS_OFFERED = 4 / 3  # and of a data party's
 FEW_CELLS = 10  # but not for so few, where rows are few
-CROWDED = 0.95  # of the rows in one bin of equal width: the column is doubted
+CROWDED = 0.9  # of the rows in the first or the last bin, none between: the column is doubted
 ON_EDGE = 1e-9  # of a bin: nearer than this is on the edge, which rounding would miss
 
 
@@ -88,8 +89,9 @@ def discretise(
     Warns
     -----
     UserWarning
-        If 95% of twenty rows or more are in one bin of equal width, as with a far outlier or a
-        code of missing values such as -9999.
+        If 90% of twenty rows or more are in the first or the last of four bins or more of equal
+        width and the others in the bin at the other end, as with a far outlier or a code of
+        missing values such as -9999.
     """
     whole("bins", bins, 1)
     choice("how", how, ("width", "quantile"))
@@ -239,7 +241,7 @@ def label_doubt(codes: Codes, what: str = "the label") -> str | None:
 def cells_doubt(codes: Codes, data_party: str | None = None) -> str | None:
     """Return a sentence on a party, the task party by default, with a row or two in each cell."""
     rows, cells = len(codes), int(codes.max()) + 1
-    if cells <= max(FEW_CELLS, rows / ROWS_OF_A_CELL):
+    if cells <= max(FEW_CELLS, rows / (ROWS_OF_A_CELL if data_party is None else ROWS_OFFERED)):
         return None
     owner = "the task party" if data_party is None else data_party
     follows = (
@@ -254,14 +256,14 @@ def cells_doubt(codes: Codes, data_party: str | None = None) -> str | None:
 
 
 def _width_doubt(codes: Codes, bins: int) -> str | None:
-    """What is odd about a binned column of twenty rows or more: hardly any leave one bin."""
-    n = len(codes)
-    most = int(np.bincount(codes).max()) if n >= 20 and bins > 1 else 0
-    if not CROWDED * n <= most < n:
+    """What is odd about a column of twenty rows or more: a few far values, and nothing between."""
+    n, inside = len(codes), np.bincount(codes, minlength=bins)
+    most = int(inside.max())
+    if n < 20 or bins < 4 or inside[1:-1].any() or not CROWDED * n <= most < n:
         return None
     return (
-        f"has {most} of its {n} values in one of {bins} bins of equal width, and hardly tells "
-        "rows apart: make codes of missing values NaN, or take bins of equal weight "
+        f"has {most} of its {n} values in one of {bins} bins of equal width and the others far "
+        "away: outliers, or codes of missing values? Make these NaN, or take bins of equal weight "
         "(how='quantile', at the command line --how quantile)"
     )
 

@@ -142,6 +142,8 @@ class CoalitionCells:
         self.names = tuple(given)
         self.label, self.n_labels = _from_zero(label)
         self.parties = [_from_zero(party) for party in parties]
+        if weights is not None and np.asarray(weights).dtype.kind not in "biu":
+            raise ValueError(f"weights are {weights!s:.60}; expected whole numbers of people")
         self.weights = None if weights is None else np.asarray(weights, dtype=np.int64)
         self.rows = len(self.label)
         self.total = self.rows if self.weights is None else int(self.weights.sum())

@@ -237,9 +237,10 @@ class VerticalData:
     ) -> tuple[Codes, Codes, list[Codes]]:
         """Return one dense code per row for the task party, the label, and each data party.
 
-        A party is warned of that has more than 10 cells, and more than one for every two rows:
-        beside such a task party the others seem to add less than they do, and of such a data party
-        neither the printed value nor a corrected one can be trusted.
+        A task party is warned of that has more than 10 cells, and more than one for every two
+        rows, beside which the others seem to add less than they do; and a data party that has more
+        than three for every four rows, of which neither the printed value nor a corrected one can
+        be trusted.
         """
         task, *parties = (
             joint_codes(discretise(x, bins, how, missing, discrete=keep, name=owner))
