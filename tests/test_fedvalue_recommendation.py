@@ -2,6 +2,7 @@
 
 from dataclasses import asdict, replace
 from itertools import product
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from tinyrecords import records, series_of
 
 from fedkit.datasets.movielens import MovieLens, made_up_ratings
 from fedkit.papers.claims import load_claims
+from fedkit.papers.fedvalue import recommendation
 from fedkit.papers.fedvalue import recommendation_tables as tables
 from fedkit.papers.fedvalue.recommendation import (
     MILD,
@@ -28,6 +30,7 @@ from fedkit.papers.fedvalue.recommendation import (
     values,
 )
 from fedkit.papers.registry import get
+from fedkit.records import Cell
 from fedkit.streams import Streams
 
 DATA = made_up_ratings()
@@ -164,6 +167,28 @@ def test_a_repetition_end_to_end(monkeypatch):
         for name in (*STRATEGIES, "validated"):
             assert m[f"auc.{scheme}.{budget}.{name}"] <= best + 1e-12
             assert m[f"spent.{scheme}.{budget}.{name}"] <= budget
+
+
+def test_who_passes_no_test_is_not_paid(monkeypatch):
+    """Parties 1 and 3 pass; 3 is worth more, and 1 nothing once chance is taken off."""
+    case = replace(SMALL, scenario="free-riders", ratio=0.4)
+    adjusted, value = np.array([0.2, 0.05, 0.06, 0.001, 1]), np.array([0.9, 0.0, 0.8, 0.1, 0.7])
+    found = {"permutation_p_values": ("adjusted", adjusted), "mshapley_cmi": ("values", value)}
+    for name, (key, array) in found.items():
+        made = SimpleNamespace(**{key: array})
+        monkeypatch.setattr(recommendation, name, lambda *_, made=made, **__: made)
+    cell = Cell("smoke", "fedvalue", "tested", asdict(case), (0,))
+    (result,) = recommendation.run_tested(cell, None, False)
+    r, told = configure(DATA, case, 0), result["metrics"]
+    alone = Recommender(case, r)
+    for scheme, budget in PLACES:
+        dear = int(prices(r.high, scheme)[3])
+        mask = 0b1000 if dear <= budget else 0
+        assert told[f"auc.{scheme}.{budget}"] == alone.mark(mask)[1]
+        assert told[f"spent.{scheme}.{budget}"] == (dear if mask else 0)
+        assert told[f"odd.{scheme}.{budget}"] == 100 * (bool(mask) and r.odd[3])
+    assert told["passes.nobody"] == 0
+    assert told["passes.odd"] == 100 * np.mean([i in (1, 3) for i in np.flatnonzero(r.odd)])
 
 
 def test_no_test_label_is_ever_used(monkeypatch):
