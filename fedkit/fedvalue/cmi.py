@@ -91,7 +91,7 @@ class PartyValues:
     degrees_of_freedom: Floats | None = None
 
     def valuation(self) -> Valuation:
-        """Return the values as a :class:`~fedkit.games.valuation.Valuation`, which draws and saves itself.
+        """Return the values as a :class:`~fedkit.games.valuation.Valuation`, with plot and save.
 
         Its intervals are those of `standard_errors`, and `info` has the rest.
         """
