@@ -476,6 +476,8 @@ def test_a_total_of_exact_rounds_is_exact_and_keeps_names():
     assert (moved.names, moved.values.tolist()) == (("2", "5", "7"), [1.5 + 3, 1, 0.5])
     called = fk.total([one.named(["Ada", "Bo"]), two.named(["Cy", "Ada"])], [[7, 2], [3, 7]])
     assert called.names == ("Bo", "Cy", "Ada")
+    told = [["Ada", "Bo"], ["Bo", "Cy"]]  # names that are given here are those that count
+    assert fk.total([one.named("01"), two.named("01")], told).names == ("Ada", "Bo", "Cy")
     named = fk.total([one.named(["Ada", "Bo"]), two.named(["Bo", "Cy"])])
     assert named == fk.total([one, two], [["Ada", "Bo"], ["Bo", "Cy"]])
     assert (named.names, named.values.tolist()) == (("Ada", "Bo", "Cy"), [0.5, 1.5 + 3, 1])

@@ -188,7 +188,8 @@ def test_who_passes_no_test_is_not_paid(monkeypatch):
         assert told[f"spent.{scheme}.{budget}"] == (dear if mask else 0)
         assert told[f"odd.{scheme}.{budget}"] == 100 * (bool(mask) and r.odd[3])
     assert told["passes.nobody"] == 0
-    assert told["passes.odd"] == 100 * np.mean([i in (1, 3) for i in np.flatnonzero(r.odd)])
+    for kind, those in {"odd": r.odd, "high": r.high & ~r.odd, "low": ~r.high & ~r.odd}.items():
+        assert told[f"passes.{kind}"] == 100 * np.mean([i in (1, 3) for i in np.flatnonzero(those)])
 
 
 def test_no_test_label_is_ever_used(monkeypatch):

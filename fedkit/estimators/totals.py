@@ -101,13 +101,13 @@ def total(
 def _names(
     rounds: list[Valuation], participants: Any, who: list[list[Any]], ids: list[Any]
 ) -> tuple[str, ...] | None:
-    """Return what the clients are called: by the valuations, or as `participants` says."""
+    """Return what the clients are called: as `participants` says, of numbers by the valuations."""
     if participants is None:
         return None if rounds[0].names is None else tuple(ids)
     called: dict[Any, set[str]] = {i: set() for i in ids}
     for v, each in zip(rounds, who, strict=True):
         for client, name in zip(each, v.names or each, strict=True):
-            called[client].add(str(name))
+            called[client].add(client if isinstance(client, str) else str(name))
     for client, names in called.items():
         if len(names) > 1:
             raise ValueError(

@@ -113,10 +113,7 @@ def discretise(
                 "level of their own: missing='own', at the command line --missing own"
             )
         present = values[~absent]
-        codes[~absent, j], binned = _bin(present, int(bins), how, keep, where)
-        doubt = _width_doubt(codes[~absent, j], int(bins)) if binned and how == "width" else None
-        if doubt is not None:
-            warn(f"{where} {doubt}")
+        codes[~absent, j] = _bin(present, int(bins), how, keep, where)
         codes[absent, j] = codes[~absent, j].max(initial=-1) + 1
     return codes[:, 0] if np.ndim(x) == 1 else codes
 
@@ -177,12 +174,9 @@ def is_missing(value: Any) -> bool:
     return isinstance(value, float | np.floating | Decimal) and bool(value != value)
 
 
-def _bin(
-    values: NDArray[Any], bins: int, how: How, keep: bool | None, where: str
-) -> tuple[Codes, bool]:
-    """Return the codes of a column without missing values, and whether they are bins."""
+def _bin(values: NDArray[Any], bins: int, how: How, keep: bool | None, where: str) -> Codes:
     if not len(values):
-        return np.zeros(0, dtype=np.int64), False
+        return np.zeros(0, dtype=np.int64)
     text = values.dtype.kind in "US"
     if text and keep is False:
         raise ValueError(f"{where} holds text, which has no bins; pass discrete=True for it")
@@ -191,13 +185,13 @@ def _bin(
         few = text or values.dtype.kind == "b" or len(np.unique(values[: 50 * bins])) <= bins
         keep = few and (text or len(np.unique(values)) <= bins)
     if keep:
-        return np.unique(values, return_inverse=True)[1], False
+        return np.unique(values, return_inverse=True)[1]
     if values.dtype.kind in "iu":  # float64 has no neighbours of large ones, such as nanoseconds
         values = values.astype(np.uint64) - values.min().astype(np.uint64)  # modulo 2^64
     numbers = values.astype(np.float64)
     low, high = numbers.min(), numbers.max()
     if low == high:
-        return np.zeros(len(numbers), dtype=np.int64), False
+        return np.zeros(len(numbers), dtype=np.int64)
     if max(-low, high) > 2.0**900:  # where differences, times bins, could overflow
         numbers, low, high = (part * 2.0**-900 for part in (numbers, low, high))
     if how == "quantile":
@@ -205,9 +199,11 @@ def _bin(
         edges = np.unique(np.sort(numbers)[(len(numbers) - 1) * np.arange(1, bins) // bins])
         # ties at the largest value are a bin of their own, as those at the smallest are
         last = (numbers == high) & (len(edges) > 0 and edges[-1] == high)
-        return np.searchsorted(edges, numbers, side="left") + last, True
+        return np.searchsorted(edges, numbers, side="left") + last
     place = (numbers - low) / (high - low) * bins
-    return np.minimum((place + ON_EDGE).astype(np.int64), bins - 1), True
+    codes = np.minimum((place + ON_EDGE).astype(np.int64), bins - 1)
+    _doubt_width(codes, bins, where)
+    return codes
 
 
 def label_codes(y: ArrayLike, name: str = "y") -> Codes:
@@ -255,17 +251,16 @@ def cells_doubt(codes: Codes, data_party: str | None = None) -> str | None:
     )
 
 
-def _width_doubt(codes: Codes, bins: int) -> str | None:
-    """What is odd about a column of twenty rows or more: a few far values, and nothing between."""
+def _doubt_width(codes: Codes, bins: int, where: str) -> None:
+    """Warn of a few far values among twenty rows or more, with nothing between."""
     n, inside = len(codes), np.bincount(codes, minlength=bins)
     most = int(inside.max())
-    if n < 20 or bins < 4 or inside[1:-1].any() or not CROWDED * n <= most < n:
-        return None
-    return (
-        f"has {most} of its {n} values in one of {bins} bins of equal width and the others far "
-        "away: outliers, or codes of missing values? Make these NaN, or take bins of equal weight "
-        "(how='quantile', at the command line --how quantile)"
-    )
+    if n >= 20 and bins >= 4 and not inside[1:-1].any() and most >= CROWDED * n:
+        warn(
+            f"{where} has {most} of its {n} values in one of {bins} bins of equal width and the "
+            "others far away: outliers, or codes of missing values? Make these NaN, or take bins "
+            "of equal weight (how='quantile', at the command line --how quantile)"
+        )
 
 
 def column_doubts(x: Any, owner: str) -> list[str]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["Cells", "CoalitionCells", "densify", "joint_codes", "sum_clogc", "totals"]
+__all__ = ["Cells", "CoalitionCells", "densify", "joint_codes", "people", "sum_clogc", "totals"]
 
 Ints = NDArray[np.int64]
 
@@ -78,14 +78,20 @@ def _fits(size: int, rows: int) -> bool:
     return size <= TABLE_FACTOR * rows + 2**12
 
 
+def people(weights: ArrayLike) -> Ints:
+    """Return how many people each row stands for, or refuse fractions of them."""
+    given = np.asarray(weights)
+    if given.dtype.kind not in "biu":
+        raise ValueError(f"weights are {weights!s:.60}; expected whole numbers of people")
+    return given.astype(np.int64)
+
+
 def totals(key: Ints, size: int, weights: Ints | None = None) -> Ints:
     """Return how many rows, or how much weight, each key in ``0..size-1`` has."""
     if weights is None:
         return np.bincount(key, minlength=size)
-    if np.asarray(weights).dtype.kind not in "biu":
-        raise ValueError(f"weights are {weights!s:.60}; expected how many people a row stands for")
     sums = np.zeros(size, dtype=np.int64)
-    np.add.at(sums, key, weights)  # whole numbers: bincount would go through floats
+    np.add.at(sums, key, people(weights))  # whole numbers: bincount would go through floats
     return sums
 
 
@@ -142,9 +148,7 @@ class CoalitionCells:
         self.names = tuple(given)
         self.label, self.n_labels = _from_zero(label)
         self.parties = [_from_zero(party) for party in parties]
-        if weights is not None and np.asarray(weights).dtype.kind not in "biu":
-            raise ValueError(f"weights are {weights!s:.60}; expected whole numbers of people")
-        self.weights = None if weights is None else np.asarray(weights, dtype=np.int64)
+        self.weights = None if weights is None else people(weights)
         self.rows = len(self.label)
         self.total = self.rows if self.weights is None else int(self.weights.sum())
         self._stack = [Cells(np.zeros(d, dtype=np.bool_), *_from_zero(task))]

@@ -444,7 +444,7 @@ def _mixes_rows(utility: Score, y: Tensor) -> bool:
     dealt = outputs[torch.randperm(len(y), generator=draws)]
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
-        try:  # where it takes a vector, it does not pick the column itself
+        try:  # what fails on a vector picks the column itself, or is told of when it is used
             own, moved, flat = (
                 _number(utility(o, y.clone())) for o in (outputs, dealt, outputs[:, 0])
             )

@@ -49,9 +49,9 @@ from fedkit.papers.fedms.settings import (
     EQUAL,
     KINDS,
     METHODS,
+    OWN,
     SCENARIOS,
     TINY,
-    VARIANTS,
     Setting,
 )
 from fedkit.records.cell import Cell
@@ -100,7 +100,7 @@ class _FromTheStart(UniformSelection):
 
 def strategy(s: Setting, n_classes: int) -> Strategy:
     """Return the strategy of a setting."""
-    if s.method in ("fedms", *VARIANTS, *EQUAL):
+    if s.method in OWN:
         return fedms(s).strategy(n_classes, s.rounds)
     if s.method == "uniform-coreset":
         return replace(fedms(s).strategy(n_classes, s.rounds), select=_FromTheStart())
@@ -178,7 +178,7 @@ def _poison(made: Federation, s: Setting) -> Federation:
 
 def classwise(s: Setting) -> bool:
     """Whether a method values classes."""
-    return s.method in ("fedms", *VARIANTS, *EQUAL, "uniform-coreset")
+    return s.method in (*OWN, "uniform-coreset")
 
 
 def simulate(

@@ -25,6 +25,7 @@ RIVALS = ("s-fedavg-percent", "s-fedavg-shuffled", "greedyfed-loss")
 #: FedMS, with the coreset and with everybody averaged, without what makes it look at Mavericks: all
 #: classes weigh the same
 EQUAL = ("fedms-equal", "fedms-printed-equal")
+OWN = ("fedms", *VARIANTS, *EQUAL)
 METHODS = PAPER_METHODS + VARIANTS + CONTROLS + RIVALS + EQUAL
 #: gamma of the Dirichlet split by scenario
 SCENARIOS = {"dir10": 10.0, "dir1": 1.0, "dir0.1": 0.1}

@@ -24,6 +24,7 @@ from fedkit.extras import need
 from fedkit.fedvalue.baselines import vfps_scores
 from fedkit.fedvalue.cmi import Correction, mshapley_cmi
 from fedkit.fedvalue.data import VerticalData, discretise, joint_codes, pca
+from fedkit.fedvalue.report import LEVEL
 from fedkit.fedvalue.significance import permutation_p_values
 from fedkit.papers.common import chance_above, each_seed, experiment, identity
 from fedkit.records.cell import Cell
@@ -37,8 +38,6 @@ Ratings = npt.NDArray[np.uint8]
 
 #: incentives of section 6: the same for all, or twice as much for a high volume
 SCHEMES = ("fix", "var")
-#: of a test, for all parties together (Holm)
-LEVEL = 0.05
 #: in units of alpha
 BUDGETS = (1, 2, 3)
 PLACES = tuple(itertools.product(SCHEMES, BUDGETS))
