@@ -80,6 +80,12 @@ def random_table(n, seed, outputs=()):
     return TableGame(np.random.default_rng(seed).normal(size=(2**n, *outputs)))
 
 
+def from_zero(table, estimator):
+    """The game, shifted to v(empty) = 0 for the estimator that asks for it."""
+    lowest = table.values[0] if isinstance(estimator, OwenSampling) else 0.0
+    return TableGame(table.values - lowest)
+
+
 def same(a, b):
     np.testing.assert_array_equal(a.values, b.values)
     np.testing.assert_array_equal(a.standard_errors, b.standard_errors)
@@ -181,7 +187,7 @@ def test_m_whole_walks_cost_n_times_m_calls():
 @pytest.mark.parametrize("estimator", UNTRUNCATED, ids=repr)
 @pytest.mark.parametrize("outputs", [(), (2,)])
 def test_the_full_budget_is_exact(estimator, outputs):
-    table = random_table(5, 7, outputs)
+    table = from_zero(random_table(5, 7, outputs), estimator)
     result = estimate(table, estimator, 32)
     np.testing.assert_allclose(
         result.values, semivalue(table, estimator.weights(5)), rtol=0, atol=1e-14
@@ -206,8 +212,19 @@ def test_patience_ends_a_search_for_what_is_never_drawn():
         np.testing.assert_allclose(result.values, 1 / 6, atol=0.05)
 
 
+def test_owen_sampling_wants_nobody_to_be_worth_nothing():
+    """Its walks start from 0: v(empty) would go to whoever comes first, so it is refused."""
+    for table in (random_table(3, 0), random_table(3, 0, (2,))):
+        for budget in (6, 8):
+            with pytest.raises(ValueError, match=r"v\(empty\) is .*fk\.normalise\(game\)$"):
+                estimate(table, OwenSampling(), budget)
+        found = estimate(normalise(table), OwenSampling(draws=2, eta=None))
+        shifted = TableGame(normalise(table).value(all_coalitions(3)))
+        assert found.evaluations == estimate(shifted, OwenSampling(draws=2, eta=None)).evaluations
+
+
 def test_budget_or_own_stop_is_needed():
-    game = random_table(3, 0)
+    game = normalise(random_table(3, 0))
     for estimator in (
         PermutationSampling(),
         OwenSampling(),
@@ -311,7 +328,7 @@ def test_trace_ends_at_the_result():
 
 
 def test_trace_begins_with_walks_of_nobody():
-    game = TableGame(np.random.default_rng(4).random((8, 2)))
+    game = normalise(TableGame(np.random.default_rng(4).random((8, 2))))
     result = estimate(game, OwenSampling(), 20, 4, trace=True)
     assert result.trace.values.shape == (len(result.trace.calls), 3, 2)
 
@@ -485,7 +502,7 @@ def test_a_null_player_gets_exactly_nothing(estimator, n, seed):
     ids=repr,
 )
 def test_outputs_of_an_estimate_are_columns(estimator):
-    table = random_table(5, 3, (3,))
+    table = from_zero(random_table(5, 3, (3,)), estimator)
     budget = None if estimator.stops else 40
     together = estimate(table, estimator, budget, 2, count="calls")
     assert together.values.shape == together.standard_errors.shape == (5, 3)

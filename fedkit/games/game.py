@@ -300,6 +300,18 @@ def normalise(game: Game, *, no_gain: NoGainRule = "shift") -> NormalisedGame:
     return NormalisedGame(game, np.asarray(empty), np.where(divisor > 0, divisor, 1.0))
 
 
+def check_empty(game: Game, who: str) -> None:
+    """Refuse a game with ``v(empty) != 0``, which `who` would value wrongly."""
+    if isinstance(game, NormalisedGame):
+        return
+    rows = np.zeros((1, players_of(game)), dtype=np.bool_)
+    empty = check_utilities(game.value(rows), rows)[0]
+    if np.any(empty != 0):
+        raise ValueError(
+            f"v(empty) is {empty}, and {who} starts its walks from 0: give it fk.normalise(game)"
+        )
+
+
 def tabulate(game: Game, *, batch_size: int = TABLE_BATCH) -> TableGame:
     """Evaluate all ``2**n`` coalitions of a game, in batches of `batch_size` rows.
 

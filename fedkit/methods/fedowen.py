@@ -25,6 +25,7 @@ from fedkit.federated.rounds import Strategy
 from fedkit.federated.selection import ClientTable, draw
 from fedkit.federated.valuers import Estimated, NoValue
 from fedkit.games.exact import shapley_weights
+from fedkit.games.game import Game, check_empty
 
 __all__ = ["EpsilonGreedy", "FedOwen", "OwenSampling", "Softmax"]
 
@@ -37,8 +38,8 @@ BoolArray = npt.NDArray[np.bool_]
 class OwenSampling(Estimator):
     """Owen sampling with eta-truncation (FedOwen, Algorithm 1).
 
-    The game must have ``v(empty) = 0`` and, for the truncation to mean what the paper says,
-    ``v(N) = 1``: pass ``normalise(game)``.  v(empty) is never asked for.
+    The game must have ``v(empty) = 0``, which no budget counts, and, for the truncation to mean
+    what the paper says, ``v(N) = 1``: pass ``normalise(game)``.
 
     Parameters
     ----------
@@ -59,6 +60,11 @@ class OwenSampling(Estimator):
     A walk visits the clients of its Bernoulli(q) mask in random order, so level q has the mean
     ``integral of e_j from 0 to q``, not ``e_j(q)``: the Shapley value for Q = 1 alone.
     :meth:`weights` gives this expectation.
+
+    Raises
+    ------
+    ValueError
+        When asked to value a game whose empty coalition is worth something.
     """
 
     levels: int = 2
@@ -73,6 +79,11 @@ class OwenSampling(Estimator):
 
     def minimum(self, n_players: int, count: Count) -> int:
         return self.levels * n_players
+
+    def prepare(self, game: Game, budget: int | None) -> tuple[Game, OwenSampling]:
+        """Refuse a game whose walks do not start from 0, as line 9 has them do."""
+        check_empty(game, "Algorithm 1 of FedOwen")
+        return game, self
 
     def weights(self, n_players: int) -> FloatArray | None:
         """Weights of the expectation without truncation; None with it."""
