@@ -77,6 +77,8 @@ def mean_interval(values: npt.ArrayLike, level: float = 0.95) -> Interval:
     """
     x = finite(values)
     n = len(x)
+    if not 0 < level < 1:
+        raise ValueError(f"level is {level:g}; it must lie between 0 and 1")
     if n == 0:
         return Interval(math.nan, math.nan, math.nan, 0)
     mean = float(x.mean())
@@ -88,7 +90,10 @@ def mean_interval(values: npt.ArrayLike, level: float = 0.95) -> Interval:
 
 def geometric_mean(values: npt.ArrayLike) -> Interval:
     """Geometric mean of positive numbers, such as ratios, with Student's interval of their logs."""
-    i = mean_interval(np.log(np.asarray(values, dtype=np.float64)))
+    x = np.asarray(values, dtype=np.float64)
+    if (x <= 0).any():
+        raise ValueError(f"values begin at {np.nanmin(x):g}; a geometric mean is of positive ones")
+    i = mean_interval(np.log(x))
     return Interval(math.exp(i.mean), math.exp(i.low), math.exp(i.high), i.n)
 
 
@@ -107,6 +112,10 @@ def bounded_interval(
     if i.n < 2:
         return i
     x, span = finite(values), most - least
+    if x.min() < least - 1e-9 * span or x.max() > most + 1e-9 * span:
+        raise ValueError(
+            f"values reach from {x.min():g} to {x.max():g}, beyond {least:g} to {most:g}"
+        )
     k = int((x == most).sum())
     if k + int((x == least).sum()) < i.n:
         return i.within(least, most)

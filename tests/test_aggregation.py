@@ -26,6 +26,7 @@ def test_size_and_proportional_by_hand():
     assert SizeWeighted().weights(values, sizes) == pytest.approx([0.25, 0.75, 0])
     assert Proportional().weights(values, sizes) == pytest.approx([0, 0.25, 0.75])
     assert Proportional().weights(-np.ones(3), sizes) == pytest.approx(np.full(3, 1 / 3))
+    assert Proportional().weights([1e308, 1e308, 0.0], sizes) == pytest.approx([0.5, 0.5, 0.0])
 
 
 @given(st.lists(st.floats(-700, 700), min_size=1, max_size=10))

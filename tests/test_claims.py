@@ -1,6 +1,7 @@
 """Claims files: every printed number once and as printed, every claim a rule, nothing misspelt."""
 
 import re
+import shlex
 from collections import Counter
 from pathlib import Path
 
@@ -8,13 +9,13 @@ import numpy as np
 import pytest
 
 from fedkit.claims.claim import Claim, ClaimsError, parse_claims
-from fedkit.claims.join import join
+from fedkit.claims.join import _command, join
 from fedkit.claims.printed import printed_statistic
 from fedkit.claims.tables import claims_table
 from fedkit.datasets.catalogue import names
 from fedkit.datasets.tabular import TABLES
 from fedkit.papers.claims import claims_papers, load_claims
-from fedkit.papers.registry import get
+from fedkit.papers.registry import get, keep
 from fedkit.records.cell import PROFILES
 from fedkit.records.store import Store
 
@@ -206,6 +207,34 @@ def test_the_data_sets_of_a_claims_file_are_those_of_its_cells(paper):
     assert accepted <= {*names(), *TABLES}
 
 
+@pytest.mark.parametrize("paper", claims_papers())
+def test_the_command_of_a_claim_finds_its_cells(paper):
+    """As the shell hands it over; where nothing can be tested there may be none."""
+    for command in {_command(c, paper, "paper") for c in CLAIMS[paper].claims if not c.untestable}:
+        program, verb, _, *rest = shlex.split(command)
+        assert program == "fedkit"
+        if verb == "compare":
+            continue
+        experiment, _, _, *only = rest
+        found = []
+        for profile in PROFILES:
+            cells = get(paper, experiment).cells(profile, None)
+            try:
+                for pair in only[1].split(",") if only else ():
+                    cells = keep(cells, *pair.split("="))
+            except ValueError:
+                cells = []
+            found += cells
+        assert len(only) in (0, 2), command
+        assert found, command
+
+
+def test_a_column_of_numbers_may_be_out_of_reach_of_any_run():
+    for key in ("1", '"1"'):
+        claims = parse_claims("untestable: {" + key + ": nobody can}" + TOY)
+        assert [c.untestable for c in claims.claims] == ["nobody can", ""]
+
+
 # ------------------------------------------------------------------- refusals
 
 TOY = """
@@ -239,6 +268,8 @@ tables:
         ("1 2\n", "1 2 3\n", "row fedavg has 3 numbers for 2 columns"),
         ("1 2\n", "1 x\n", "'1 x' holds no numbers"),
         ("1 2\n", "1±0.1 2\n", "give all numbers a spread, or none"),
+        ("1 2\n", "nan 2\n", "'nan 2' holds a number that is none"),
+        ("1 2\n", "1±1 2±-2\n", "a spread below 0"),
     ],
 )
 def test_bad_claims_files_are_refused(old, new, word):

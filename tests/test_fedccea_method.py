@@ -268,6 +268,13 @@ def test_the_sign_of_the_effect_is_not_in_the_weights():
     assert upright.per_round.sum() > 0
 
 
+def test_a_loss_is_no_accuracy():
+    sizes = np.full((2, 3, 2), 0.5)
+    for score in (-2.3, 55.0):
+        with pytest.raises(ValueError, match=rf"an accuracy is {score:g}; expected scores in"):
+            Simulations(sizes, np.full((2, 3), score))
+
+
 def weak(simulations, seed, noise):
     """Sizes that explain a little, as in real federations: newer rounds matter more."""
     rng = np.random.default_rng(seed)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedkit.federated.selection import ClientTable, UniformSelection
+from fedkit.federated.selection import ClientTable, LateJoiners, UniformSelection
 from fedkit.games.valuation import Valuation
 from fedkit.methods.fedowen import EpsilonGreedy
 from fedkit.methods.selection_baselines import (
@@ -147,6 +147,13 @@ def test_s_fedavg_samples_with_the_softmax(scale):
     logits = np.array([1.0, 2.0, 0.2, -np.inf, -0.5])  # client 2 was never asked: 1 / n
     p = np.exp(scale * logits) / np.exp(scale * logits).sum()
     assert agrees(SFedAvg(scale), clients, p)
+
+
+def test_who_comes_late_is_one_of_the_clients():
+    assert set(LateJoiners({4: 3}).select(table(t=2), 3, RNG(0))) == {0, 1, 2}
+    assert 4 in LateJoiners({4: 3}).select(table(t=3), 4, RNG(0))
+    with pytest.raises(ValueError, match="client 50 in first does not exist"):
+        LateJoiners({50: 3}).select(table(), 2, RNG(0))
 
 
 def test_greedyfed_asks_everybody_once_then_the_best():

@@ -82,6 +82,14 @@ def test_intervals():
     logs = stats.t.interval(0.95, 2, np.log(4) / 3, stats.sem(np.log([0.5, 2.0, 4.0])))
     assert (ratio.low, ratio.high) == pytest.approx(np.exp(logs))
     assert math.isnan(mean_interval([5.0]).within(0, 1).low)
+    for call, word in (
+        (lambda: geometric_mean([1, -5, 4]), "values begin at -5"),
+        (lambda: geometric_mean([0, 4]), "values begin at 0"),
+        (lambda: bounded_interval([2, 3], 0, 1), "from 2 to 3, beyond 0 to 1"),
+        (lambda: mean_interval([1, 2], level=95), "level is 95; it must lie between 0 and 1"),
+    ):
+        with pytest.raises(ValueError, match=word):
+            call()
     d = np.random.default_rng(1).exponential(size=12)
     found, plain = paired_interval(d), mean_interval(d)
     assert (found.low, found.high) == pytest.approx((plain.low, plain.high))

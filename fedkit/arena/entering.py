@@ -143,6 +143,8 @@ def run(
     for what, given in (("rows", rows), ("scenarios", scenarios), ("seeds", seeds)):
         if given is not None and (isinstance(given, str) or not isinstance(given, Sequence)):
             raise ValueError(f"{what} is {given!r}; expected a list of them")
+        if given is not None and not given and what != "rows":
+            raise ValueError(f"{what} is {given!r}; expected at least one")
     if store is not None:
         having("store", store, "load", "paths")
     flag("progress", progress)

@@ -95,6 +95,10 @@ def agreement(a: npt.ArrayLike, b: npt.ArrayLike, silent: float = 0.0) -> float:
     Clients whom one side leaves out (NaN) do not count; NaN where fewer than two are left.
     """
     x, y = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
+    if x.ndim != 1 or x.shape != y.shape:
+        raise ValueError(
+            f"valuations have shapes {x.shape} and {y.shape}; expected one number per client"
+        )
     both = np.isfinite(x) & np.isfinite(y)
     if both.sum() < 2:
         return float("nan")

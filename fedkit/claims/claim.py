@@ -436,9 +436,11 @@ def _table(block: Mapping[str, Any]) -> PrintedTable:
         numbers = tuple(number for number, _, _ in pairs)
         spread = tuple(text for _, mark, text in pairs if mark)
         try:
-            [Decimal(number) for number in numbers + spread]
+            whole = [Decimal(number) for number in numbers + spread]
         except InvalidOperation:
             raise ClaimsError(f"{place}: {line!r} holds no numbers") from None
+        if not all(n.is_finite() for n in whole) or min(whole[len(numbers) :], default=0) < 0:
+            raise ClaimsError(f"{place}: {line!r} holds a number that is none, or a spread below 0")
         if len(numbers) != len(columns):
             raise ClaimsError(f"{place} has {len(numbers)} numbers for {len(columns)} columns")
         if len(spread) not in (0, len(numbers)):
@@ -531,8 +533,8 @@ class _Expansion:
         return self.cells[table.id, row, *column.values()]
 
     def _reason(self, values: Iterable[Any]) -> str:
-        untestable = self.source.get("untestable", {})
-        return next((untestable[v] for v in values if str(v) in untestable), "")
+        reasons = {str(value): why for value, why in self.source.get("untestable", {}).items()}
+        return next((reasons[str(v)] for v in values if str(v) in reasons), "")
 
     def _cells(self, block: Mapping[str, Any], what: str) -> Iterator[Claim]:
         table = self.tables[block["id"]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -106,7 +107,8 @@ def _interval(claim: Claim, values: FloatArray) -> Interval:
     rows, and of how often a row is the best, it is the bootstrap interval, over the seeds, of their
     mean scores; that of an order reaches up to the bound unless :func:`_agreement_excluded`.
     """
-    level = claim.test.get("level", 0.95)
+    # an ordering has a test of its own, at the level of its rule
+    level = 0.95 if claim.rule == "ordering" else claim.test.get("level", 0.95)
     if claim.rule in OF_TABLES and len(values):
         draws = np.random.default_rng(0).integers(0, len(values), size=(2000, len(values)))
         ends = [(1 - level) / 2, (1 + level) / 2]
@@ -207,7 +209,8 @@ def _adjusted(claims: Claims, numbers: dict[str, Numbers]) -> dict[str, float]:
 
 def _rule_text(claim: Claim) -> str:
     # a margin is for a size, and none may be claimed
-    unused = {"rule", "level"} | ({"margin"} if claim.paper_value is None else set())
+    unused = {"rule"} | ({"margin"} if claim.paper_value is None else set())
+    unused |= {"level"} if claim.test.get("level", 0.95) == 0.95 else set()
     shown = ", ".join(f"{name} {value}" for name, value in claim.test.items() if name not in unused)
     return f"{claim.rule} ({shown})" if shown else claim.rule
 
@@ -221,7 +224,9 @@ def _command(claim: Claim, paper: str, profile: str) -> str:
         theirs = claim.against.get("settings", {})
         settings = {k: v for k, v in settings.items() if theirs.get(k) == v}
     only = ",".join(f"{name}={value}" for name, value in settings.items())
-    return f"fedkit run {paper} {experiment} --profile {profile}" + (only and f" --only {only}")
+    return f"fedkit run {paper} {experiment} --profile {profile}" + (
+        only and f" --only {shlex.quote(only)}"
+    )
 
 
 def join(
@@ -312,6 +317,7 @@ def join(
             )
             for c in others
         )
+        none = claim.untestable and not size  # no run could make its record
         same = ("kind", "where", "says", "unit", "by_construction", "after_runs")
         row: dict[str, Any] = {name: getattr(claim, name) for name in same} | {
             "claim": claim.id,
@@ -329,7 +335,7 @@ def join(
             "note": judged.note,
             "profile": size,
             "stale": bool(numbers.keys & stale),
-            "command": _command(claim, key, size or profile),
+            "command": "" if none else _command(claim, key, size or profile),
             "values": tuple(numbers.values.tolist()) if numbers.values.ndim == 1 else (),
             "entry": claim,
         }

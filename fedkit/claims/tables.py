@@ -137,7 +137,8 @@ def claims_table(frame: pd.DataFrame, *, commands: bool = False) -> str:
             _fits(row) or "–",
         ]  # fmt: skip
         line = [*map(_powers, line)]
-        rows.append([*line, f"`{row['command']}`"] if commands else line)
+        command = f"`{row['command']}`" if row["command"] else "–"
+        rows.append([*line, command] if commands else line)
     return markdown(head, rows)
 
 
@@ -161,7 +162,7 @@ def claims_listed(frames: Mapping[str, pd.DataFrame]) -> tuple[pd.DataFrame, dic
             said = {
                 "where": row["where"], "unit": row["unit"], "rule": row["rule"],
                 "difference": off, "note": row["note"], "after the runs": row["after_runs"],
-                "ticks": _fits(row),
+                "ticks": _fits(row), "command": row["command"] and f"`{row['command']}`",
             }  # fmt: skip
             told = _powers("\n".join(f"{k}: {v}" for k, v in said.items() if v))
             rows.append({
@@ -175,7 +176,7 @@ def claims_listed(frames: Mapping[str, pd.DataFrame]) -> tuple[pd.DataFrame, dic
                 "judged": row["verdict"] not in UNJUDGED,
                 "key": row["mean"],
                 "printed key": float(printed) if printed else math.nan,
-                "below": f"{told}\ncommand: `{row['command']}`",
+                "below": told,
             })  # fmt: skip
     shown = pd.DataFrame(rows).sort_values("judged", ascending=False, kind="stable")
     columns = ["paper", "table", "claim", "printed", "ours [95% CI]", "verdict", "declared"]

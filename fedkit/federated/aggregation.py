@@ -45,6 +45,8 @@ class Step(Protocol):
 
 
 def _normalise(raw: FloatArray) -> FloatArray:
+    if raw.max() > 1e300:  # lest the sum is infinite
+        raw = raw / raw.max()
     total = raw.sum()
     return raw / total if total != 0 else np.full(len(raw), 1 / len(raw))
 

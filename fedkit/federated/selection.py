@@ -114,5 +114,7 @@ class LateJoiners:
             whole(f"first[{client}]", start, 0)
 
     def select(self, clients: ClientTable, k: int, rng: np.random.Generator) -> IntArray:
+        if max(self.first, default=-1) >= len(clients.sizes):
+            raise ValueError(f"client {max(self.first)} in first does not exist")
         absent = [i for i, start in self.first.items() if clients.round < start]
         return draw(np.setdiff1d(clients.available, absent), k, rng)

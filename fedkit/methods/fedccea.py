@@ -78,10 +78,11 @@ class Simulations:
                 "a round uses more than all data: divide the numbers of samples by the mean size "
                 "of a client, as fedkit.methods.fedccea.simulate does"
             )
-        if accuracy.max() > 1 + 1e-9:
+        if not -1e-9 <= accuracy.min() <= accuracy.max() <= 1 + 1e-9:
+            worst = accuracy.flat[np.abs(accuracy - 0.5).argmax()]
             raise ValueError(
-                f"an accuracy is {accuracy.max():g}; expected scores in [0, 1]: divide percentages "
-                "by 100"
+                f"an accuracy is {worst:g}; expected scores in [0, 1]: divide percentages by 100, "
+                "and a loss is none"
             )
         object.__setattr__(self, "sizes", sizes)
         object.__setattr__(self, "accuracy", accuracy)
