@@ -44,7 +44,10 @@ def real(
     With `above` the lower bound itself is refused.
     """
     if isinstance(value, Real) and not isinstance(value, bool | np.bool_):
-        number = float(value)
+        try:
+            number = float(value)
+        except OverflowError:  # of a whole number of more than 308 digits
+            number = math.inf
         if math.isfinite(number) and low <= number <= high and not (above and number == low):
             return number
     low_end, high_end = (end if math.isfinite(end) else None for end in (low, high))
@@ -167,9 +170,8 @@ def brief(value: Any) -> str:
     kind, shape = type(value).__name__, getattr(value, "shape", None)
     if isinstance(shape, tuple):  # an array, a tensor or a frame
         if hasattr(value, "tolist") and len(shape) < 2 and math.prod(shape) <= _FEW:
-            numbers = [
-                f"{x:.4g}" if isinstance(x, float) else str(x) for x in value.reshape(-1).tolist()
-            ]
+            held = np.ravel(value).tolist()
+            numbers = [f"{x:.4g}" if isinstance(x, float) else str(x) for x in held]
             return f"[{', '.join(numbers)}]" if shape else numbers[0]
         dtype = str(getattr(value, "dtype", kind)).removeprefix("torch.")
         return f"{dtype}[{', '.join(map(str, shape))}]"

@@ -19,7 +19,7 @@ __all__ = ["Streams", "as_generator"]
 
 def _word(part: str | int) -> int:
     """Thirty-two stable bits for one part of a path (``hash`` is salted per process)."""
-    part = int(part) if isinstance(part, np.integer) else part  # a number by whatever name
+    part = part.item() if isinstance(part, np.generic) else part  # by whatever name
     return int.from_bytes(hashlib.sha256(f"{type(part).__name__}:{part}".encode()).digest()[:4])
 
 

@@ -456,6 +456,8 @@ def test_statistics_of_the_printed_tables():
     best = {"statistic": "columns_best", "table": "t1", "row": "fedms"}
     # not CIFAR-10 under Dir(10), MNIST under Dir(0.1)
     assert printed_statistic(CLAIMS["fedms"], best) == 4
+    behind = {"statistic": "smallest_lead", "table": "t1", "row": "fedms", "against": "greedyfed"}
+    assert printed_statistic(CLAIMS["fedms"], behind) == pytest.approx(89.62 - 89.73)
     value = CLAIMS["fedvalue"]
     exceeds = dict(value["fedvalue.percent.exceeds"].test)
     by_hand = (0.016 / 0.714) / (0.010 / 0.734) - 1

@@ -115,6 +115,12 @@ def test_missing_set_and_missing_file(mnist, tmp_path, monkeypatch):
     monkeypatch.setenv("FEDKIT_DATA", str(tmp_path))  # which the command fills by itself
     with pytest.raises(data.MissingDataError, match=r"data get cifar10`, or set FEDKIT_DATA"):
         data.load("cifar10")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "c"))  # another folder than FEDKIT_DATA's
+    for elsewhere, written in (
+        (readers.user_cache(), str(readers.user_cache())), (tmp_path / "a b", f"'{tmp_path}/a b'")
+    ):  # fmt: skip
+        with pytest.raises(data.MissingDataError, match=f"cifar10 --root {written}`, or name a"):
+            data.load("cifar10", elsewhere)
     (tmp_path / "MNIST/raw/t10k-labels-idx1-ubyte").unlink()
     with pytest.raises(data.MissingDataError, match="t10k-labels"):
         data.load("mnist", tmp_path)
@@ -278,7 +284,7 @@ def test_commands(mnist, capsys):
     run(0, "get", "digits", "wine")
     assert "missing    ml-1m" in run(1, "verify", "ml-1m", "--root", root)
     (mnist[0] / "ml-100k.zip").write_bytes(b"no archive")
-    assert "ml-100k: ml-100k.zip" in run(0, "get", "ml-100k", "--root", root)
+    assert "is damaged" in run(1, "get", "ml-100k", "--root", root)
     assert "damaged    ml-100k" in run(1, "verify", "ml-100k", "--root", root)
 
 

@@ -295,6 +295,10 @@ def test_same_seed_same_bits(estimator):
     first = estimate(game, estimator, 50, 11)
     same(first, estimate(game, estimator, 50, 11))
     same(first, estimate(game, estimator, 50, Streams(11)))
+    draws = [
+        Streams(0).generator(*path).random() for path in (("a", 3), (np.str_("a"), np.int8(3)))
+    ]
+    assert draws[0] == draws[1]
     assert (first.values != estimate(game, estimator, 50, 12).values).any()
     assert first.seed == 11
     assert type(estimator).__name__ in first.method

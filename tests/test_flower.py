@@ -145,6 +145,22 @@ def test_what_is_no_update_is_left_out():
     assert {row["client"] for row in valued.history.clients} == {0, 1, 3}
 
 
+def test_the_table_of_clients_outlives_a_round():
+    remembered = []
+
+    class Counting:
+        def select(self, clients, k, rng):
+            clients.memory["asked"] = clients.memory.get("asked", 0) + 1
+            remembered.append(clients.memory["asked"])
+            return clients.available[:k]
+
+    valued = strategy(aggregate=fk.Softmax(), select=Counting(), participants=4)
+    start(valued, Loop(spoil=spoiled({1: numbers(float("nan"))})), rounds=3)
+    assert valued.table.missed.tolist() == [0, 3, 0, 0]
+    assert remembered == list(range(1, len(remembered) + 1))
+    assert len(remembered) > 1
+
+
 def test_arrays_in_another_order_are_the_same_update():
     def backwards(content):
         content["arrays"] = ArrayRecord(dict(reversed(content["arrays"].items())))

@@ -5,12 +5,14 @@ import itertools
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from rounding import assert_close
-from sklearn.datasets import load_digits
+from sklearn.datasets import load_digits, load_iris
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge, SGDClassifier
 from sklearn.metrics import log_loss
+from sklearn.svm import SVC
 from test_federation import MLP, toy
 from torch import nn
 from torch.nn import functional as F
@@ -55,6 +57,12 @@ def mlp():
     return nn.Sequential(
         nn.Flatten(), nn.Linear(64, 9), nn.Sequential(nn.ReLU(), nn.Dropout(0.9)), nn.Linear(9, 3)
     )
+
+
+def unsound():
+    model = LogisticRegression(max_iter=1000).fit(*load_iris(return_X_y=True))
+    model.coef_[0, 0] = np.nan
+    return model
 
 
 def convolutions():
@@ -163,6 +171,9 @@ def test_a_network_is_served_alike_as_a_chain_and_as_a_whole(path):
     [
         lambda net: net.append(nn.Softmax(1)),
         lambda net: net.__setitem__(2, nn.MaxPool2d(2, stride=2, ceil_mode=True)),
+        lambda net: net.__setitem__(2, nn.MaxPool2d(2, padding=1)),
+        lambda net: net.__setitem__(2, nn.MaxPool2d(1, stride=2)),
+        lambda net: net.__setitem__(0, nn.Conv2d(1, 4, 3, padding=2, dilation=2)),
         lambda net: net.__setitem__(0, nn.Conv2d(1, 4, 3, padding=1, padding_mode="reflect")),
         lambda net: net.__setitem__(0, nn.Conv2d(1, 4, 3, padding="same")),
         lambda net: net[0].register_forward_hook(lambda part, given, out: 2 * out),
@@ -172,6 +183,53 @@ def test_what_is_no_known_chain_is_called_as_a_whole(change):
     net = convolutions()
     change(net)
     assert values(net, "accuracy")[1].path == "module, loop"
+
+
+@pytest.mark.parametrize("path", ["auto", "stacked", "loop"])
+def test_a_pool_may_come_first(path):
+    for net in (
+        nn.Sequential(nn.MaxPool2d(2), nn.Flatten(), nn.Linear(16, 3)),
+        nn.Sequential(nn.ReLU(), nn.MaxPool2d(4), nn.Conv2d(1, 3, 2), nn.Flatten()),
+    ):
+        evaluator = fk.Evaluator(net, X, Y, "negative_loss", path=path)
+        flat = parameters_to_vector(net.parameters()).detach()
+        loss = F.cross_entropy(net(torch.as_tensor(X).float()), torch.as_tensor(Y)).item()
+        found = evaluator.utilities(flat.expand(3, -1))
+        np.testing.assert_allclose(found, -loss, rtol=1e-5)
+
+
+@pytest.mark.parametrize("path", ["auto", "loop"])
+def test_a_module_that_works_in_place_gets_its_own_input(path):
+    class Shifts(Hidden):
+        def forward(self, x):
+            x -= 1.0
+            return super().forward(x)
+
+    x, y = torch.as_tensor(X).float().clone(), torch.as_tensor(Y).clone()
+    kept, net = x.clone(), Shifts(mlp())
+    evaluator = fk.Evaluator(net, x, y, "negative_loss", path=path)
+    flat = parameters_to_vector(net.parameters()).detach()
+    found = [evaluator.utilities(flat.expand(3, -1)) for _ in range(2)]
+    np.testing.assert_allclose(found, found[0][0], rtol=1e-6)
+    assert torch.equal(x, kept)
+    x *= 0  # nor does the caller reach the evaluator's
+    y *= 0
+    np.testing.assert_allclose(evaluator.utilities(flat[None]), found[0][:1], rtol=1e-6)
+
+
+def test_what_a_utility_returned_is_told_of_a_series_too():
+    with pytest.raises(ValueError, match=r"utility returned \[a\]"):
+        values(NET, lambda out, y: pd.Series(["a"]))
+
+
+def test_arrays_may_be_reversed_and_of_another_byte_order():
+    x, y = np.asarray(X, dtype=np.float32), np.asarray(Y)
+    flat = parameters_to_vector(NET.parameters()).detach()[None]
+    plain = fk.Evaluator(NET, x, y, "negative_loss").utilities(flat)
+    for turned in (x[::-1][::-1], x.astype(">f4"), np.asfortranarray(x)):
+        assert fk.Evaluator(NET, turned, y, "negative_loss").utilities(flat) == plain
+    turned = fk.Evaluator(NET, x[::-1], y[::-1], "negative_loss").utilities(flat)
+    assert turned == pytest.approx(plain, rel=1e-6)
 
 
 def test_the_module_is_left_alone_and_evaluated_without_chance():
@@ -294,6 +352,11 @@ _, _, X, Y = setting(615)
         (lambda: values(NET, lambda out, y: out), r"utility returned float32\[\d+, 3\];"),
         (lambda: values(NET, lambda out, y: [1.0] * (1 + (out[0, 0] > 0))), "several lengths"),
         (lambda: fk.ScikitLinear(Ridge()), "Ridge has no coef_"),
+        (
+            lambda: fk.ScikitLinear(SVC(kernel="linear").fit(*load_iris(return_X_y=True))),
+            "LinearSVC",
+        ),
+        (lambda: fk.ScikitLinear(unsound()), "hold a NaN"),
     ],
 )
 def test_what_cannot_be_evaluated_is_refused(make, sentence):

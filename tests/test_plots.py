@@ -209,6 +209,14 @@ def test_a_table_says_what_it_shows_and_no_number_is_nothing() -> None:
     assert re.findall(r"<t[hd]>(.*?)</t[hd]>", text) == ["", "gain", "A", "1.2 *"]
 
 
+def test_what_is_missing_is_a_dash_whatever_its_type_and_a_series_may_be_empty() -> None:
+    for kind in ("string", "boolean", "Int64"):
+        frame = pd.DataFrame({"a": pd.array([None, None], dtype=kind)})
+        assert re.findall(r"<td>(.*?)</td>", plots.table(frame, "c").html) == ["–", "–"]
+    empty = TWO.assign(mean=NAN, low=NAN, high=NAN)
+    assert isinstance(plots.forests({"x": TWO, "y": empty}, "v"), plots.Picture)
+
+
 def test_a_table_of_cards_tells_each_cell_its_column() -> None:
     frame = pd.DataFrame({'take "it"': ["a", "b"], "cost": [1, 2]}, index=["here", "there"])
     page = BeautifulSoup(plots.table(frame, "What.", cards=True).html, "html.parser")

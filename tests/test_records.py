@@ -229,6 +229,9 @@ def test_a_golden_run_that_is_gone_makes_stale(store: Store) -> None:
 def test_default_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FEDKIT_RESULTS", str(tmp_path))
     assert Store().root == tmp_path
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("FEDKIT_RESULTS", "~/kept")
+    assert Store().root == tmp_path / "kept"
     monkeypatch.delenv("FEDKIT_RESULTS")
     assert Store().root == Path(records.__file__).parents[2] / "results"
 

@@ -125,6 +125,27 @@ def test_an_overflow_stays_with_its_client(path):
     assert torch.isfinite(got).all(dim=1).tolist() == [True, False, True]
 
 
+@pytest.mark.parametrize("name", ["mlp-9", "lenet5"])
+def test_labels_are_whole_numbers_of_any_type(name):
+    arch = build(name, (1, 28, 28), 3)
+    x = torch.rand(5, *arch.input_shape, generator=torch.Generator().manual_seed(0))
+    y, start = torch.arange(5) % 3, arch.init(np.random.default_rng(0))[None]
+
+    def trained(labels):
+        rng = [np.random.default_rng(1)]
+        return train_clients(arch, start, [(x, labels)], LocalSGD(0.1), rng, device="cpu")
+
+    for kind in (torch.int32, torch.uint8, torch.int16):
+        assert torch.equal(trained(y.to(kind)), trained(y))
+    with pytest.raises(ValueError, match=r"labels of torch.float32; whole numbers are expected"):
+        trained(y.float())
+
+
+def test_a_rate_beyond_all_floats_is_refused():
+    with pytest.raises(ValueError, match="expected a finite number"):
+        LocalSGD(10**400)
+
+
 def test_clients_that_do_not_match_are_refused():
     arch, data = build("mlp-9", (1, 8, 8), 4), clients()
     start = arch.init(np.random.default_rng(0)).expand(len(data), -1)

@@ -66,6 +66,9 @@ def test_bad_results_are_refused(tmp_path):
         Valuation(np.zeros(2), np.array([np.nan, -0.1]), 1, 1, "test")
     with pytest.raises(ValueError, match="method is 3"):
         Valuation(np.zeros(2), np.zeros(2), 1, 1, 3)
+    for nobody in (np.zeros(0), np.zeros((0, 2)), np.zeros((2, 0))):
+        with pytest.raises(ValueError, match="none of them empty"):
+            Valuation(nobody, nobody, 1, 1, "test")
     record = make().to_dict()
     del record["calls"]
     with pytest.raises(ValueError, match=r"lacks \['calls'\]"):

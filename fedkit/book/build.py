@@ -85,7 +85,8 @@ class Book:
     @cached_property
     def _shared(self) -> str:
         """What all notebooks depend on."""
-        records = Path(os.environ.get("FEDKIT_RESULTS") or self.root / "results").resolve()
+        records = Path(os.environ.get("FEDKIT_RESULTS") or self.root / "results")
+        records = records.expanduser().resolve()
         passing = r"(^|/)(\.|__pycache__/)|\.lock$"  # by itself: .NAME.tmp, byte code, NAME.lock
         files = [
             path
@@ -200,9 +201,9 @@ def _installed_packages() -> str:
 def _data_identity() -> str:
     """List names and sizes below ``FEDKIT_DATA``; contents are verified by the loaders."""
     folder = os.environ.get("FEDKIT_DATA", "")
-    if not folder or not Path(folder).is_dir():
+    root = Path(folder).expanduser()
+    if not folder or not root.is_dir():
         return f"no data folder {folder!r}"
-    root = Path(folder)
     return "\n".join(
         f"{p.relative_to(root).as_posix()} {p.stat().st_size}"
         for p in sorted(root.rglob("*"))

@@ -114,6 +114,12 @@ def columns_best(claims: Claims, table: str, row: str) -> float:
     return float((_numbers(printed, row) > others.max(axis=0)).sum())
 
 
+def smallest_lead(claims: Claims, table: str, row: str, against: str) -> float:
+    """Smallest difference of a row to another one over the columns of a table."""
+    printed = claims.tables[table]
+    return float((_numbers(printed, row) - _numbers(printed, against)).min())
+
+
 def printed_number(claims: Claims, table: str, row: str, column: Mapping[str, Any]) -> float:
     """Return one number of a table, to be set beside the one that the text quotes."""
     printed = claims.tables[table]
@@ -132,7 +138,7 @@ STATISTICS: dict[str, Callable[..., float]] = {
     for function in (
         max_gain, columns_not_best, largest_shortfall, columns_adaptive_better,
         hardest_setting_rank, concordance, relative_gain, ratio_of_gains, row_maximum, columns_best,
-        printed_number, lowest_where_not_best,
+        printed_number, lowest_where_not_best, smallest_lead,
     )
 }  # fmt: skip
 """Statistics of printed tables by name, as the claims files use them."""

@@ -23,12 +23,12 @@ from fedkit.datasets.readers import (
     cifar_batches,
     cifar_zip,
     damaged,
+    data_root,
     digits,
     idx,
     not_fetched,
     npz,
     read_checked,
-    user_cache,
 )
 from fedkit.extras import need
 
@@ -208,14 +208,6 @@ ELSEWHERE = {
 def names() -> list[str]:
     """Return the names that :func:`load` knows."""
     return list(SETS)
-
-
-def data_root(root: str | os.PathLike[str] | None = None) -> Path:
-    """Return the data folder: `root`, else FEDKIT_DATA, else the user's cache folder."""
-    if root is not None:
-        return Path(root).expanduser()
-    named = os.environ.get("FEDKIT_DATA")
-    return Path(named).expanduser() if named else user_cache()
 
 
 def canonical(name: str, known: Collection[str] = SETS) -> str:

@@ -78,7 +78,10 @@ def get_sets(
     """Download data sets, check them and put them into the data folder."""
     for name in [canonical(name, KNOWN) for name in wanted]:
         if name in RATINGS:
-            edition = find_ratings(name, root) or fetch(name, root).name
+            edition = find_ratings(name, root)
+            if edition:
+                load_movielens(name, root)  # refuses what is damaged
+            edition = edition or fetch(name, root).name
         else:
             edition = get_table(name, root) if name in TABLES else get(name, root)
         typer.echo(f"{name}: {edition}")

@@ -11,6 +11,7 @@ import gzip
 import hashlib
 import io
 import os
+import shlex
 import warnings
 import zipfile
 import zlib
@@ -48,8 +49,8 @@ class DownloadError(OSError):
 
 def missing(name: str, folder: Path, looked: str, how: str = "") -> MissingDataError:
     """Name what was looked for, where, and how to get it."""
-    usual = folder in (user_cache(), Path(os.environ.get("FEDKIT_DATA") or ".").expanduser())
-    get = f"fedkit data get {name}" + ("" if usual else f" --root {folder}")
+    usual = folder == data_root()
+    get = f"fedkit data get {name}" + ("" if usual else f" --root {shlex.quote(str(folder))}")
     other = "set FEDKIT_DATA to" if usual else "name"
     return MissingDataError(
         f"data set {name!r} is not in {folder} (looked for {looked}); "
@@ -83,6 +84,14 @@ def user_cache() -> Path:
     else:
         base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return base / "fedkit"
+
+
+def data_root(root: str | os.PathLike[str] | None = None) -> Path:
+    """Return the data folder: `root`, else FEDKIT_DATA, else the user's cache folder."""
+    if root is not None:
+        return Path(root).expanduser()
+    named = os.environ.get("FEDKIT_DATA")
+    return Path(named).expanduser() if named else user_cache()
 
 
 def read_checked(path: Path, md5: str | None) -> bytes:

@@ -307,7 +307,7 @@ class Valued(Strategy):
         n = max(self.numbers.values(), default=-1) + 1
         table = ClientTable.new(np.zeros(n, np.int64), np.zeros((n, 0), np.int64), self.outputs)
         if (old := self.table) is not None:
-            for name in ("sizes", "values", "counts"):
+            for name in ("sizes", "values", "counts", "missed"):
                 getattr(table, name)[: len(old.sizes)] = getattr(old, name)
             table.round, table.memory = old.round, old.memory
         for number, size in sizes.items():

@@ -110,8 +110,11 @@ class Valuation:
         if not isinstance(self.info, Mapping):
             raise ValueError(f"info is {self.info!r:.60}; expected a mapping of facts")
         shapes = {name: getattr(self, name).shape for name in arrays}
-        if self.values.ndim not in (1, 2) or len(set(shapes.values())) > 1:
-            raise ValueError(f"the shapes are {shapes}; expected (n,) or (n, m), the same for all")
+        if self.values.ndim not in (1, 2) or not self.values.size or len(set(shapes.values())) > 1:
+            raise ValueError(
+                f"the shapes are {shapes}; expected (n,) or (n, m), the same for all, and none of "
+                "them empty"
+            )
         if self.names is not None:
             names = (self.names,) if isinstance(self.names, str) else _titles(self.names)
             if len(names) != self.n_players or len(set(names)) < len(names):

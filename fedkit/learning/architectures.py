@@ -285,7 +285,7 @@ def _resnet(
                 ("norm2", GroupNorm(groups, c_out)),
             ]
             shortcut: Named = []
-            if stride != 1 or c_in != c_out:
+            if stride != 1:
                 shortcut = [
                     ("project", Conv2d(c_in, c_out, 1, stride, bias=False)),
                     ("norm3", GroupNorm(groups, c_out)),

@@ -171,7 +171,7 @@ class Evaluator:
         self._bytes = (memory_mb or (8192 if cuda else 1024)) << 20
         whole = arch.layers[0][1]
         self._whole = isinstance(whole, WholeModule)
-        self.x = x.to(self.device, None if self._whole else torch.float32).contiguous()
+        self.x = x.to(self.device, None if self._whole else torch.float32, copy=True).contiguous()
         self.y = y.to(self.device, None if callable(utility) else torch.int64, copy=True)
         self._counts = counts.to(self.device, torch.float64)
         self._head = FirstLayer.of(arch)
@@ -398,7 +398,7 @@ def share_right(margins: np.ndarray) -> np.ndarray:
         If `margins` are no rows.
     """
     margins = np.asarray(margins)
-    if margins.ndim != 2:
+    if margins.ndim != 2 or not margins.shape[1]:
         raise ValueError(f"margins have shape {margins.shape}; expected [B, N]")
     right = (margins > 0).astype(np.float32) @ np.ones(margins.shape[1], dtype=np.float32)
     lost = np.isnan(margins.min(axis=1))

@@ -11,6 +11,7 @@ input channels that is as fast as the product, and small requests cost no more (
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -91,7 +92,7 @@ class FirstLayer:
     @property
     def width(self) -> int:
         """Scalars per image after pooling."""
-        return int(torch.Size(self.shape).numel())
+        return math.prod(self.shape)
 
     @property
     def size(self) -> int:

@@ -45,7 +45,8 @@ class WholeModule:
 
         def one(x: Tensor, *tensors: Tensor) -> Tensor:
             given = dict(zip(names, tensors, strict=True))
-            out: Tensor = torch.func.functional_call(self.module, given, (x,))
+            # a forward that works in place on its input must not reach the caller's
+            out: Tensor = torch.func.functional_call(self.module, given, (x.clone(),))
             return out
 
         own = x.dim() > self.axes
@@ -72,7 +73,7 @@ def of_module(module: nn.Module, x: Tensor, device: torch.device) -> tuple[Archi
     name = type(module).__name__
     own = copy.deepcopy(module).to(device, torch.float32).eval().requires_grad_(False)
     specs = tuple(Spec(name, tuple(p.shape)) for name, p in own.named_parameters())
-    few, sizes = x[:2].to(device), [1]
+    few, sizes = x[:2].to(device, copy=True), [1]
     if not specs:
         raise ValueError(f"the module {name} has no parameters: its coalitions would all be equal")
 
@@ -296,6 +297,11 @@ class ScikitLinear:
 
 def _linear(model: Any) -> tuple[np.ndarray, np.ndarray]:
     """Finite ``coef_ [T, F]`` and ``intercept_ [T]`` in double precision."""
+    if hasattr(model, "support_vectors_"):
+        raise ValueError(
+            f"{type(model).__name__} has coefficients for pairs of classes; take LinearSVC, which "
+            "has a row for each"
+        )
     if not hasattr(model, "coef_") or not hasattr(model, "intercept_"):
         raise ValueError(
             f"{type(model).__name__} has no coef_ and intercept_: fit it first; other models "

@@ -174,6 +174,8 @@ def _check(
                 f"datasets[{i}] has images {tuple(x.shape)} and {len(y)} labels; "
                 f"[n, {', '.join(map(str, arch.input_shape))}] and n labels are expected"
             )
+        if y.is_floating_point():
+            raise ValueError(f"datasets[{i}] has labels of {y.dtype}; whole numbers are expected")
         if len(y) and (int(y.min()) < 0 or int(y.max()) >= arch.n_classes):
             raise ValueError(
                 f"datasets[{i}] has labels in [{int(y.min())}, {int(y.max())}]; 0 to "
@@ -190,7 +192,7 @@ def _feed(
     an overflow stays with its client) and weighs zero.
     """
     x, y = (torch.cat(part) if len(part) > 1 else part[0] for part in zip(*data, strict=True))
-    x, y = x.to(device, torch.float32), y.to(device)
+    x, y = x.to(device, torch.float32), y.to(device, torch.int64)
     offsets = np.cumsum([0] + [len(labels) for _, labels in data[:-1]])
     for t in range(len(batches[0])):
         rows = [b[t] for b in batches if t < len(b)]

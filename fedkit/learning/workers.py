@@ -31,9 +31,8 @@ def for_each(work: Callable[[T], None], items: Iterable[T], *, parallel: bool = 
         return
     # set_num_threads counts for the calling thread in OpenMP, and for the process in MKL.
     count = min(threads, len(todo))
-    pool = ThreadPoolExecutor(count, initializer=torch.set_num_threads, initargs=(1,))
     try:
-        list(pool.map(work, todo))
+        with ThreadPoolExecutor(count, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            list(pool.map(work, todo))
     finally:
-        pool.shutdown(cancel_futures=True)
         torch.set_num_threads(threads)

@@ -204,7 +204,7 @@ def forests(
     if not titles:
         raise ValueError("frames hold no mean: there is nothing to draw")
     ends = [frame.reindex(columns=["mean", "low", "high", "paper"]).to_numpy() for frame in shown]
-    least, most = (f([f(part) for part in ends]) for f in (np.nanmin, np.nanmax))
+    least, most = (f(np.concatenate(ends)) for f in (np.nanmin, np.nanmax))
     per_row = max(0.2 * len(labels), 0.16 * len(labels) * len(frames))
     picture, axes, columns = grid(len(titles), columns, 0.9, 0.55 + per_row)
     for title, axis in zip(titles, axes, strict=True):

@@ -94,7 +94,8 @@ def table(
 
     def cell(x: object) -> str:
         if isinstance(x, bool | str) or not isinstance(x, Real):
-            return "–" if x is None or x != x else typeset(escape(str(x), quote=False))
+            lacks = x is None or x is pd.NA or x != x
+            return "–" if lacks else typeset(escape(str(x), quote=False))
         if not math.isfinite(x):
             return "–"
         if isinstance(x, Integral):

@@ -43,7 +43,7 @@ def default_root() -> Path:
     from, else ``results`` in the current folder.
     """
     named = os.environ.get("FEDKIT_RESULTS")
-    return Path(named) if named else (repository_root() or Path.cwd()) / "results"
+    return Path(named).expanduser() if named else (repository_root() or Path.cwd()) / "results"
 
 
 def lock_hash() -> str | None:
