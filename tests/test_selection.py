@@ -156,6 +156,12 @@ def test_who_comes_late_is_one_of_the_clients():
         LateJoiners({50: 3}).select(table(), 2, RNG(0))
 
 
+def test_chances_are_of_a_round_and_of_as_many_counts_as_values():
+    for values, counts, t in (([1, 2], [0, 0], -1), ([1, 2], [0], 0), ([1, 2], [0, 0, 0], 0)):
+        with pytest.raises(ValueError, match=r"expected (a whole number|2 finite numbers)"):
+            EpsilonGreedy().probabilities(values, counts, t)
+
+
 def test_greedyfed_asks_everybody_once_then_the_best():
     rng = RNG(0)
     clients = table(counts=(1, 0, 1, 0, 0), values=(5.0, 0, 9.0, 0, 0))

@@ -13,6 +13,7 @@ import os
 import re
 import tempfile
 import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -62,7 +63,7 @@ def execute(
         ran = work / "out.ipynb"
         (work / "in.ipynb").write_text(pair_text(source), encoding="utf-8")
         kernel = Kernel(work, cwd, _environment(work))
-        watch = threading.Timer(limit, kernel.end)
+        watch, begun = threading.Timer(limit, kernel.end), time.monotonic()
         watch.start()
         try:
             papermill.execute_notebook(
@@ -71,7 +72,7 @@ def execute(
                 request_save_on_cell_execute=False,
             )  # fmt: skip
         except Exception as error:
-            if not watch.is_alive():
+            if time.monotonic() - begun >= limit:
                 raise NotebookError(
                     f"{source.stem} was stopped after its limit of {limit:g} s; raise it with "
                     "--limit, or choose a smaller profile"

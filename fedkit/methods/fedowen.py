@@ -161,9 +161,11 @@ class EpsilonGreedy:
         from 0.
         """
         values = vector("values", values)
+        sigma = vector("counts", counts, len(values))
+        whole("t", t, 0)
         low = values < self.floor
         gain = np.where(low, 0.0, values)  # line 6
-        bonus = self.confidence * np.sqrt(np.log(t + 1) / (counts + 1))  # line 7
+        bonus = self.confidence * np.sqrt(np.log(t + 1) / (sigma + 1))  # line 7
         score = gain + np.where(low, self.low_gain * bonus, bonus)  # lines 8 to 11
         score = score - score.min()  # line 13
         total = score.sum()
@@ -206,8 +208,8 @@ class Softmax:
         real("scale", self.scale, 0.0)
 
     def weights(self, values: FloatArray, sizes: IntArray) -> FloatArray:
-        z = self.scale * np.asarray(values, dtype=np.float64)
-        raw = np.exp(z - z.max())
+        z = np.asarray(values, dtype=np.float64)
+        raw = np.exp(self.scale * (z - z.max()))
         return np.asarray(raw / raw.sum())
 
 
