@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedkit.atomic import named_as, write_arrays
-from fedkit.checks import choice, function, one_line, whole
+from fedkit.checks import brief, choice, function, one_line, warn, whole
 from fedkit.games.coalitions import (
     Coalitions,
     Known,
@@ -300,15 +300,16 @@ def normalise(game: Game, *, no_gain: NoGainRule = "shift") -> NormalisedGame:
     return NormalisedGame(game, np.asarray(empty), np.where(divisor > 0, divisor, 1.0))
 
 
-def check_empty(game: Game, who: str) -> None:
-    """Refuse a game with ``v(empty) != 0``, which `who` would value wrongly."""
+def warn_of_empty(game: Game, who: str) -> None:
+    """Warn of a game with ``v(empty) != 0``, which `who` gives to whoever comes first."""
     if isinstance(game, NormalisedGame):
         return
     rows = np.zeros((1, players_of(game)), dtype=np.bool_)
     empty = check_utilities(game.value(rows), rows)[0]
     if np.any(empty != 0):
-        raise ValueError(
-            f"v(empty) is {empty}, and {who} starts its walks from 0: give it fk.normalise(game)"
+        warn(
+            f"v(empty) is {brief(empty)}, and {who} starts its walks from 0, so that whoever comes "
+            "first is credited with it: give it fk.normalise(game)"
         )
 
 

@@ -25,7 +25,7 @@ from fedkit.federated.rounds import Strategy
 from fedkit.federated.selection import ClientTable, draw
 from fedkit.federated.valuers import Estimated, NoValue
 from fedkit.games.exact import shapley_weights
-from fedkit.games.game import Game, check_empty
+from fedkit.games.game import Game, warn_of_empty
 
 __all__ = ["EpsilonGreedy", "FedOwen", "OwenSampling", "Softmax"]
 
@@ -38,8 +38,8 @@ BoolArray = npt.NDArray[np.bool_]
 class OwenSampling(Estimator):
     """Owen sampling with eta-truncation (FedOwen, Algorithm 1).
 
-    The game must have ``v(empty) = 0``, which no budget counts, and, for the truncation to mean
-    what the paper says, ``v(N) = 1``: pass ``normalise(game)``.
+    The game should have ``v(empty) = 0``, which no budget counts, and, for the truncation to mean
+    what the paper says, ``v(N) = 1``: pass ``normalise(game)``.  Of another game it warns.
 
     Parameters
     ----------
@@ -60,11 +60,6 @@ class OwenSampling(Estimator):
     A walk visits the clients of its Bernoulli(q) mask in random order, so level q has the mean
     ``integral of e_j from 0 to q``, not ``e_j(q)``: the Shapley value for Q = 1 alone.
     :meth:`weights` gives this expectation.
-
-    Raises
-    ------
-    ValueError
-        When asked to value a game whose empty coalition is worth something.
     """
 
     levels: int = 2
@@ -81,8 +76,8 @@ class OwenSampling(Estimator):
         return self.levels * n_players
 
     def prepare(self, game: Game, budget: int | None) -> tuple[Game, OwenSampling]:
-        """Refuse a game whose walks do not start from 0, as line 9 has them do."""
-        check_empty(game, "Algorithm 1 of FedOwen")
+        """Warn of a game whose walks do not start from 0, as line 9 has them do."""
+        warn_of_empty(game, "Algorithm 1 of FedOwen")
         return game, self
 
     def weights(self, n_players: int) -> FloatArray | None:
