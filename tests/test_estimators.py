@@ -219,7 +219,7 @@ def test_owen_sampling_wants_nobody_to_be_worth_nothing():
 
 
 def test_budget_or_own_stop_is_needed():
-    game = normalise(random_table(3, 0))
+    game = random_table(3, 0)
     for estimator in (
         PermutationSampling(),
         OwenSampling(),
@@ -327,7 +327,7 @@ def test_trace_ends_at_the_result():
 
 
 def test_trace_begins_with_walks_of_nobody():
-    game = normalise(TableGame(np.random.default_rng(4).random((8, 2))))
+    game = TableGame(np.random.default_rng(4).random((8, 2)))
     result = estimate(game, OwenSampling(), 20, 4, trace=True)
     assert result.trace.values.shape == (len(result.trace.calls), 3, 2)
 

@@ -162,9 +162,10 @@ def claims_listed(frames: Mapping[str, pd.DataFrame]) -> tuple[pd.DataFrame, dic
             said = {
                 "where": row["where"], "unit": row["unit"], "rule": row["rule"],
                 "difference": off, "note": row["note"], "after the runs": row["after_runs"],
-                "ticks": _fits(row), "command": row["command"] and f"`{row['command']}`",
+                "ticks": _fits(row),
             }  # fmt: skip
             told = _powers("\n".join(f"{k}: {v}" for k, v in said.items() if v))
+            told += row["command"] and f"\ncommand: `{row['command']}`"
             rows.append({
                 "paper": paper,
                 "table": str(row["where"]).split(",")[0],

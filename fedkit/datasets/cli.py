@@ -79,9 +79,10 @@ def get_sets(
     for name in [canonical(name, KNOWN) for name in wanted]:
         if name in RATINGS:
             edition = find_ratings(name, root)
-            if edition:
+            if edition is None:
+                edition = fetch(name, root).name
+            else:
                 load_movielens(name, root)  # refuses what is damaged
-            edition = edition or fetch(name, root).name
         else:
             edition = get_table(name, root) if name in TABLES else get(name, root)
         typer.echo(f"{name}: {edition}")

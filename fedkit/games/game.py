@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedkit.atomic import named_as, write_arrays
-from fedkit.checks import brief, choice, function, one_line, warn, whole
+from fedkit.checks import choice, function, one_line, whole
 from fedkit.games.coalitions import (
     Coalitions,
     Known,
@@ -298,19 +298,6 @@ def normalise(game: Game, *, no_gain: NoGainRule = "shift") -> NormalisedGame:
         )
     divisor = np.abs(gain) if no_gain == "absolute" else gain
     return NormalisedGame(game, np.asarray(empty), np.where(divisor > 0, divisor, 1.0))
-
-
-def warn_of_empty(game: Game, who: str) -> None:
-    """Warn of a game with ``v(empty) != 0``, which `who` gives to whoever comes first."""
-    if isinstance(game, NormalisedGame):
-        return
-    rows = np.zeros((1, players_of(game)), dtype=np.bool_)
-    empty = check_utilities(game.value(rows), rows)[0]
-    if np.any(empty != 0):
-        warn(
-            f"v(empty) is {brief(empty)}, and {who} starts its walks from 0, so that whoever comes "
-            "first is credited with it: give it fk.normalise(game)"
-        )
 
 
 def tabulate(game: Game, *, batch_size: int = TABLE_BATCH) -> TableGame:

@@ -27,10 +27,8 @@ def as_tensor(name: str, values: Any, dtype: torch.dtype | None = None) -> torch
             )
         if isinstance(values, np.ma.MaskedArray):  # torch would take what is hidden
             values = plain_array(values)
-        if isinstance(values, np.ndarray):  # torch warns of what nobody writes to
-            plain = values.dtype.newbyteorder("=")
-            values = np.require(values, plain, ["C"] if values.flags.writeable else ["C", "O"])
-            values = values if values.flags.writeable else values.copy()
+        if isinstance(values, np.ndarray):  # torch takes no other order, and warns of read-only
+            values = np.require(values, values.dtype.newbyteorder("="), ["C", "W"])
         return torch.as_tensor(values, dtype=dtype).detach()
     except (TypeError, ValueError, RuntimeError) as error:
         raise ValueError(f"{name} is no tensor and no array of numbers: {error}") from error

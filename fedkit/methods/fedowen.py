@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import betainc
 
-from fedkit.checks import real, vector, whole
+from fedkit.checks import brief, real, vector, warn, whole
 from fedkit.estimators.base import (
     Budget,
     Count,
@@ -25,7 +25,7 @@ from fedkit.federated.rounds import Strategy
 from fedkit.federated.selection import ClientTable, draw
 from fedkit.federated.valuers import Estimated, NoValue
 from fedkit.games.exact import shapley_weights
-from fedkit.games.game import Game, warn_of_empty
+from fedkit.games.game import Game, NormalisedGame
 
 __all__ = ["EpsilonGreedy", "FedOwen", "OwenSampling", "Softmax"]
 
@@ -77,7 +77,13 @@ class OwenSampling(Estimator):
 
     def prepare(self, game: Game, budget: int | None) -> tuple[Game, OwenSampling]:
         """Warn of a game whose walks do not start from 0, as line 9 has them do."""
-        warn_of_empty(game, "Algorithm 1 of FedOwen")
+        nobody = np.zeros((1, game.n_players), dtype=np.bool_)
+        empty = np.zeros(1) if isinstance(game, NormalisedGame) else np.asarray(game.value(nobody))
+        if np.any(empty != 0):
+            warn(
+                f"v(empty) is {brief(empty[0])}, and Algorithm 1 of FedOwen starts its walks from "
+                "0, so that whoever comes first is credited with it: give it fk.normalise(game)"
+            )
         return game, self
 
     def weights(self, n_players: int) -> FloatArray | None:
