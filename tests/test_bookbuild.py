@@ -23,6 +23,7 @@ from fedkit.book.notebooks import (
 )
 from fedkit.book.runs import execute
 from fedkit.cli import main as fedkit
+from fedkit.datasets import readers
 
 BOOK = Path(__file__).resolve().parent.parent / "book"
 HEADER = """---
@@ -227,6 +228,7 @@ def test_a_failing_notebook_is_one_clear_error(write, tmp_path, code, limit, sai
 def small_book(write, tmp_path: Path, monkeypatch) -> Path:
     for name in ("FEDKIT_DATA", "FEDKIT_RESULTS"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(readers, "user_cache", lambda: tmp_path / "cache")
     monkeypatch.setattr(build, "_installed_packages", lambda: "numpy==1")
     write(PARAMETERS.replace("seed: int = 0", 'profile: str = "smoke"'))
     for name in ("fedkit", "results"):
@@ -254,6 +256,9 @@ def test_whatever_a_run_depends_on_changes_its_key(small_book: Path, monkeypatch
         (small_book / name).write_text("passing", "utf-8")
     assert Book(small_book).key(source) == keys[-1]
     keys.append(Book(small_book, "laptop").key(source))
+    (small_book / "cache").mkdir()  # where data lie that `fedkit data get` fetched
+    (small_book / "cache" / "images.gz").write_bytes(b"1")
+    keys.append(Book(small_book).key(source))
     (small_book / "data").mkdir()
     monkeypatch.setenv("FEDKIT_DATA", str(small_book / "data"))
     keys.append(Book(small_book).key(source))
@@ -261,7 +266,7 @@ def test_whatever_a_run_depends_on_changes_its_key(small_book: Path, monkeypatch
     keys.append(Book(small_book).key(source))
     monkeypatch.setattr(build, "_installed_packages", installed_packages)
     keys.append(Book(small_book).key(source))
-    assert len(set(keys)) == len(keys) == 10
+    assert len(set(keys)) == len(keys) == 11
 
 
 def test_a_run_is_kept_while_it_would_be_the_same(small_book: Path, monkeypatch) -> None:

@@ -32,7 +32,7 @@ MAY_USE = {
     "streams extras atomic intervals",
     "arena": "papers records methods federated learning estimators games datasets plots streams "
     "extras intervals",
-    "book": "records extras atomic",
+    "book": "datasets records extras atomic",
     "cli": "arena papers claims records learning book datasets fedvalue flower extras",
     "__main__": "cli",
     "__init__": "games estimators learning datasets federated methods fedvalue arena records "

@@ -34,6 +34,7 @@ from typing import Any
 from fedkit.atomic import write_text
 from fedkit.book.notebooks import NotebookError, parameters_of
 from fedkit.book.runs import execute
+from fedkit.datasets import data_root
 from fedkit.extras import need
 from fedkit.records.manifest import commit
 
@@ -199,11 +200,10 @@ def _installed_packages() -> str:
 
 
 def _data_identity() -> str:
-    """List names and sizes below ``FEDKIT_DATA``; contents are verified by the loaders."""
-    folder = os.environ.get("FEDKIT_DATA", "")
-    root = Path(folder).expanduser()
-    if not folder or not root.is_dir():
-        return f"no data folder {folder!r}"
+    """List names and sizes in the data folder; contents are verified by the loaders."""
+    root = data_root()
+    if not root.is_dir():
+        return f"no data folder {root}"
     return "\n".join(
         f"{p.relative_to(root).as_posix()} {p.stat().st_size}"
         for p in sorted(root.rglob("*"))
