@@ -1,4 +1,4 @@
-"""Proposition 1 of FedValue, exactly: four properties of the values, on a table of 32 rows.
+"""Proposition 1 and Example 1 of FedValue, exactly, on a table of 32 rows.
 
 Every combination of five bits is a row: the task party's, those of three data parties, and one of a
 fourth that the label does not depend on.  Nothing is sampled, so probabilities are exact, and each
@@ -11,6 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fedkit.fedvalue.cmi import mshapley_cmi, mutual_information
+from fedkit.games.exact import shapley
+from fedkit.games.game import TableGame
 
 Ints = npt.NDArray[np.int64]
 
@@ -47,3 +49,14 @@ def null_duplication() -> float:
     two = np.hstack([ALIKE, THIRD])
     twice = np.hstack([ALIKE, THIRD, THIRD])
     return float(_values(twice, OTHER)[0] - _values(two, OTHER)[0])
+
+
+def half_as_equals() -> float:
+    """Shapley value of a party with the task party's columns, less half of what these tell."""
+    told = mutual_information(TASK, LABEL)  # by either of the two, and by both
+    return float(shapley(TableGame([0.0, told, told, told])).values[1]) - told / 2
+
+
+def substitute() -> float:
+    """Value of a party that has the task party's columns, beside others (Example 1)."""
+    return float(_values(TASK, ALIKE, OTHER)[0])
