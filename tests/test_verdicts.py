@@ -579,6 +579,12 @@ def test_power_counts_what_the_seeds_can_decide(frame):
     assert two["smallest"] == pytest.approx(smallest_difference(3, 3, 0.975))
     planned = power(wide, seeds=20).set_index("table").loc["fedowen.o1"]
     assert (planned["seeds"], planned["decided"]) == (20, 1)
+    # a printed tie is judged by its size: within the margin it is decided, and in no family
+    tie = load_claims("fedvalue")["fedvalue.volume.fix.accuracy.b2.vs-random"]
+    assert tie.number == 0
+    close = twin.assign(entry=[tie], values=[[0.004, 0.005, 0.006]])
+    row = power(pd.concat([close, twin])).iloc[0]
+    assert (row["what"], row["needed"], row["decided"]) == ("a printed number", 0.01, 1)
     # few of few: none in any of 20 seeds leaves up to 16.8% open, which no margin of 5 decides
     of_few = wide.assign(values=[[0.0] * 20] * len(wide))
     few = load_claims("fedvalue")["fedvalue.t7s.fix.b1.vf-ps"]

@@ -173,7 +173,7 @@ class Lookup:
                 # several values: readings of what the paper leaves open
                 readings = value if isinstance(value, list) else [value]
                 if name in settings and settings[name] not in readings:
-                    has = f"the paper has {value}"
+                    has = "the paper sets none" if value is None else f"the paper has {value}"
                     if isinstance(value, list):
                         has = f"its readings are {', '.join(map(str, value))}"
                     return f"run with {name} {settings[name]}, {has}"

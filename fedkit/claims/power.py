@@ -123,7 +123,7 @@ def power(frame: pd.DataFrame, seeds: int | None = None) -> pd.DataFrame:
         whole("seeds", seeds, 2)
     cells = []
     judged = frame["entry"][~frame["verdict"].isin(UNJUDGED)]
-    families = Counter(claim.family for claim in judged if claim.family)
+    families = Counter(claim.family for claim in judged if claim.family and claim.number != 0)
     for claim, values, verdict in zip(
         frame["entry"], frame["values"], frame["verdict"], strict=True
     ):
@@ -134,7 +134,7 @@ def power(frame: pd.DataFrame, seeds: int | None = None) -> pd.DataFrame:
             continue
         level, spread = claim.test.get("level", 0.95), float(x.std(ddof=1))
         n = seeds or len(x)
-        if claim.rule == "value":
+        if claim.rule == "value" or claim.number == 0:  # a printed tie is judged by its size
             printed = None if claim.spread is None else float(claim.spread)
             what, needed = "a printed number", float(claim.test["margin"])
             now, most = (
