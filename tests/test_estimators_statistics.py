@@ -81,6 +81,14 @@ def test_strata_are_unbiased_at_every_number(levels, antithetic):
     assert_unbiased(values, shapley(GAME).values)
 
 
+@pytest.mark.parametrize("budget", [4, 5, 6])
+def test_walks_of_nobody_are_free_and_count(budget):
+    """Half of one player's masks are empty: left out where calls are spent, values rise by 12%."""
+    game = TableGame([0.0, 1.0])
+    values, _ = run(OwenSampling(2, eta=None), budget, game=game, repeats=2000)
+    assert_unbiased(values, [0.75])
+
+
 def test_a_part_of_a_draw_is_unbiased_and_its_error_conservative():
     estimator = MultilinearSampling(levels=8)  # 96 calls make a draw
     values, errors = run(estimator, 50)

@@ -15,16 +15,20 @@ Rules
   time; the empty coalition is free, and so is the grand one where an estimator's first request is
   for the two together: a normalised game knows both, and the rule is one for all games.  (Of one
   player the grand coalition is the whole walk, and is paid for.)
-  A step of a walk is a call whatever coalition it meets, so M whole walks are N x M calls for
-  everyone.
+  A step of a walk is a call whatever coalition it meets, so M whole walks are N x M calls; M less
+  for ``TruncatedMonteCarlo`` and ``GTGShapley``, which know v(N) already (as printed, FedOwen's
+  Algorithm 5 asks for it again).
 * A walk (or draw, or round) that the budget cuts is paid for and left out, in every estimator.
   That is unbiased whatever walks cost, be it nothing: whether exactly k walks are whole is
   symmetric in those k, so each of them has the mean of the first one given k, and averaged over
   k >= 1 that is the mean of an uncut walk.  The smallest budget affords one whole walk, so k >= 1.
+  (A level of ``OwenSampling`` ends where its share of *distinct* coalitions is spent, though walks
+  over those it has seen would be free: with a handful of players its values are then a percent
+  too large.)
 * An estimation with a budget in distinct evaluations gives up after 100 calls per unit of its
   budget: some coalitions may be too rare ever to be drawn.  One that asks for nothing that costs
   anything, 10,000 times in a row, is at fault.
-* With a budget of all ``2**n`` distinct coalitions, an estimator whose expectation is a weighted
+* With a budget of all ``2**n`` distinct coalitions of up to 24 players, an estimator whose expectation is a weighted
   mean of marginals, and that has no stopping rule of its own, evaluates all of them once and
   returns that expectation exactly, with standard errors 0.
 """
@@ -55,6 +59,7 @@ from fedkit.estimators.base import (
 )
 from fedkit.extras import bar, need
 from fedkit.games.coalitions import (
+    MAX_TABLE_PLAYERS,
     Known,
     all_coalitions,
     check_coalitions,
@@ -334,7 +339,8 @@ class _Estimation:
                 f"stop asks on the way, and {self.name} has values at its end alone: leave it out, "
                 "and choose the budget"
             )
-        all_of_them = count == "distinct" and total is not None and total >= 2**n
+        known = count == "distinct" and n <= MAX_TABLE_PLAYERS
+        all_of_them = known and total is not None and total >= 2**n
         weights = estimator.weights(n) if all_of_them and not estimator.stops else None
         rng = as_generator(seed)  # refuses a bad seed where nothing is drawn, too
         self.exact = weights is not None

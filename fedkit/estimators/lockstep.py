@@ -94,32 +94,35 @@ def walk_until(
     limit: int | None,
     wanted: int | None,
     cost: int,
-    draw: Callable[[int], tuple[NDArray[np.int64], NDArray[np.int64]]],
+    draw: Callable[[int, np.random.Generator], tuple[NDArray[np.int64], NDArray[np.int64]]],
+    rng: np.random.Generator,
     is_open: Callable[[Floats], NDArray[np.bool_]],
     budget: Budget,
     accumulator: MeanAccumulator,
     stratum: int,
 ) -> Requests:
-    """Walk from a utility of 0 until the budget has spent `limit`; without one, `wanted` walks.
+    """Walk from a utility of 0 until one does not fit into `limit`; without one, `wanted` walks.
 
     What truncation, or a walk of few players, saves is spent on fresh walks.  `draw` makes orders
     and lengths of so many walks, as in :func:`walk_together`, the longest of which is `cost` calls;
     what they credit is added to a stratum of the accumulator, whose info counts them.
     """
+    spare = rng.spawn(1)[0]  # what is drawn at a level's end leaves the draws of the next alone
     for size in blocks(wanted if limit is None else None):
         left = size
-        while left and (limit is None or budget.left_until(limit)):
-            together = _affordable(budget, limit, cost, left)
-            orders, lengths = draw(together)
+        while left:
+            spent = limit is not None and not budget.left_until(limit)  # walks of nobody still fit
+            together = 1 if spent else _affordable(budget, limit, cost, left)
+            orders, lengths = draw(together, spare if spent else rng)
             walks = yield from walk_together(orders, np.zeros(()), is_open, budget, limit, lengths)
             whole = ~walks.cut
             accumulator.add(walks.increments[whole], stratum)
             accumulator.info["walks"][stratum] += int(whole.sum())
             accumulator.info["truncated"] += int(walks.truncated[whole].sum())
-            accumulator.info["cut"] += int(walks.cut.sum())
+            accumulator.info["cut"] += 0 if spent else int(walks.cut.sum())  # of what was paid for
             left -= together
-        if limit is not None and not budget.left_until(limit):
-            return
+            if walks.cut.any():
+                return
 
 
 def walk_permutations(

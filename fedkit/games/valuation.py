@@ -64,7 +64,8 @@ class Valuation:
     seed : int, optional
         Root seed of the estimator's randomness.
     exact : bool
-        Whether the values carry no sampling error.
+        Whether the values are known to carry no sampling error (interactions and scores of
+        ``ProxySampling`` say False, with errors of 0, after all coalitions).
     trace : Trace, optional
         Values against evaluations.
     info : mapping
@@ -203,7 +204,8 @@ class Valuation:
         Student's t with the degrees of freedom of the standard errors.  NaN where the standard
         error is NaN, and where a mean of fewer than ten walks, pairs or draws is all there is: such
         intervals hold the value far too seldom, because a rare large marginal is then often not
-        seen at all.
+        seen at all.  The level is one over all players: one who brings much, but seldom, may be
+        held less often.
         """
         if not 0.0 < real("level", level) < 1.0:
             raise ValueError(f"level is {level}; expected a probability strictly inside (0, 1)")

@@ -107,7 +107,9 @@ class OwenSampling(Estimator):
         for level in range(self.levels):  # line 2
             q = (level + 1) / self.levels
 
-            def draw_walks(walks: int, q: float = q) -> tuple[IntArray, IntArray]:
+            def draw_walks(
+                walks: int, rng: np.random.Generator, q: float = q
+            ) -> tuple[IntArray, IntArray]:
                 draws = rng.random((walks, 2, n_players))
                 mask = draws[:, 0] < q  # line 5
                 orders = np.argsort(np.where(mask, draws[:, 1], 2.0), axis=1)  # line 6
@@ -118,7 +120,7 @@ class OwenSampling(Estimator):
 
             limit = None if budget.total is None else budget.total * (level + 1) // self.levels
             yield from walk_until(  # lines 4 to 23
-                limit, self.draws, n_players, draw_walks, is_open, budget, accumulator, level
+                limit, self.draws, n_players, draw_walks, rng, is_open, budget, accumulator, level
             )
 
 
