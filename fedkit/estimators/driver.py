@@ -28,9 +28,9 @@ Rules
 * An estimation with a budget in distinct evaluations gives up after 100 calls per unit of its
   budget: some coalitions may be too rare ever to be drawn.  One that asks for nothing that costs
   anything, 10,000 times in a row, is at fault.
-* With a budget of all ``2**n`` distinct coalitions of up to 24 players, an estimator whose expectation is a weighted
-  mean of marginals, and that has no stopping rule of its own, evaluates all of them once and
-  returns that expectation exactly, with standard errors 0.
+* With a budget of all ``2**n`` distinct coalitions of up to 24 players, an estimator whose
+  expectation is a weighted mean of marginals, and that has no stopping rule of its own, evaluates
+  all of them once and returns that expectation exactly, with standard errors 0.
 """
 
 from __future__ import annotations

@@ -69,11 +69,11 @@ class MultilinearSampling(Estimator):
     is no whole one, for it would bring the noise back that pairing removed.  The independent
     unit of the standard errors is the draw; with fewer than ten of them, too few for an interval,
     it is the antithetic pair (or the single walk), which makes the errors conservative: two to five
-    times what they are for some players.  An order of n players has n rotations only, so that with more levels than
-    players the walks of a draw repeat: then the unit is the draw as soon as there are two, there is
-    no interval below ten, and of one draw with more than n pairs no error either.  Gauss nodes
-    follow a Kronecker sequence with a random start, so that their standard errors are conservative
-    too.
+    times what they are for some players.  An order of n players has n rotations only, so that with
+    more levels than players the walks of a draw repeat: then the unit is the draw as soon as there
+    are two, there is no interval below ten, and of one draw with more than n pairs no error either.
+    Gauss nodes follow a Kronecker sequence with a random start, so that their standard errors are
+    conservative too.
 
     A mask with its n neighbours costs n + 1 evaluations for a marginal of each player; a walk
     costs n, and its marginals share their utilities.  ``benchmarks/estimators.py`` measures the

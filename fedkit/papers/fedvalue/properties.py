@@ -54,7 +54,7 @@ def null_duplication() -> float:
 def half_as_equals() -> float:
     """Shapley value of a party with the task party's columns, less half of what these tell."""
     told = mutual_information(TASK, LABEL)  # by either of the two, and by both
-    return float(shapley(TableGame([0.0, told, told, told])).values[1]) - told / 2
+    return float(shapley(TableGame(np.array([0.0, told, told, told]))).values[1]) - told / 2
 
 
 def substitute() -> float:
