@@ -823,6 +823,20 @@ class Proportional:
         return self.factor * view.sizes
 
 
+def test_normalised_values_are_averaged_in_the_units_of_the_utility() -> None:
+    methods = {"shares": fk.Exact(), "gains": fk.Exact(normalised=False)}
+    found = fk.arena.compare(own_federation(), "mlp-8", methods=methods, rounds=3, lr=0.5)
+    shares, gains = found.values.loc["shares"], found.values.loc["gains"]
+    np.testing.assert_allclose(shares, gains, atol=1e-9)
+
+
+def test_who_owns_no_data_is_told_of_apart() -> None:
+    mine = own_federation()
+    empty = replace(mine, clients=(*mine.clients[:3], mine.clients[3][:0]))
+    with pytest.warns(UserWarning, match="clients \\[3\\] have no value, as they own no data"):
+        fk.arena.compare(empty, "mlp-8", methods=["size", "exact-loss"], rounds=2, lr=0.5)
+
+
 def test_methods_can_be_compared_on_a_federation_of_ones_own() -> None:
     mine = own_federation()
     methods = ["exact-loss", "loo-loss", "size", Nan]

@@ -96,6 +96,12 @@ def test_transforms_are_per_client_and_repeatable(federation):
     assert torch.equal(bad.client_data(2)[1], (federation.client_data(2)[1] + expected) % 10)
 
 
+def test_a_transform_keeps_the_number_of_samples(federation):
+    halved = federation.with_transforms({2: lambda x, y, rng: (x[::2], y[::2])})
+    with pytest.raises(ValueError, match="transform of client 2 made"):
+        halved.client_data(2)
+
+
 def pair(n, seed, columns=4):
     rng = np.random.default_rng(seed)
     x = rng.standard_normal((n, columns))

@@ -454,6 +454,33 @@ def test_contributions_are_in_the_units_of_the_utility():
     assert others.exact
 
 
+def test_totals_of_a_table_are_in_the_units_of_the_utility():
+    totals = []
+
+    def told(clients, ids, valuation):
+        keep_total(clients, ids, valuation)
+        totals[-1] = clients.values.copy()
+
+    for normalised in (True, False):
+        totals.append(None)
+        kept = Strategy(UniformSelection(), Exact(normalised), UniformWeights(), told)
+        run([toy()], MLP, kept, PLAN, [3])
+    np.testing.assert_allclose(*totals, atol=1e-9)
+    assert len(set(totals[0].tolist())) > 2
+
+
+def test_an_own_utility_is_that_of_the_rounds():
+    def margin(outputs, y):
+        return float(outputs[torch.arange(len(y)), y].mean())
+
+    seen = []
+    mine = replace(PLAN, utility=margin, rounds=1)
+    run([toy()], MLP, OWEN, mine, [0], probe=lambda r, v: seen.append(r) or {})
+    assert seen[0].evaluator.utility is margin
+    with pytest.raises(ValueError, match="utility is 'margins'"):
+        replace(PLAN, utility="margins")
+
+
 def test_own_rounds_add_up_as_those_of_a_history():
     seen = []
     sampled = Strategy(UniformSelection(), Estimated(est.PermutationSampling(), 8), SizeWeighted())

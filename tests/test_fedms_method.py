@@ -13,8 +13,9 @@ from toyrounds import a_round
 import fedkit as fk
 import fedkit.methods.fedms as module
 from fedkit.estimators.lockstep import RunningMeans
-from fedkit.federated.rounds import Plan, run
-from fedkit.federated.selection import ClientTable
+from fedkit.federated.aggregation import SizeWeighted
+from fedkit.federated.rounds import Plan, Strategy, run
+from fedkit.federated.selection import ClientTable, UniformSelection
 from fedkit.games.valuation import Valuation
 from fedkit.learning.training import LocalSGD
 from fedkit.methods.fedms import (
@@ -275,6 +276,31 @@ def test_end_to_end(estimator):
     first = run([federation], MLP, strategy, replace(PLAN, rounds=1), [5]).clients_frame().value
     percent = history.clients_frame().query("round == 1").value
     np.testing.assert_allclose(np.stack(percent), 100 * np.stack(first))
+
+
+def test_contributions_are_gains_of_accuracy_and_not_own_accuracies():
+    totals = [
+        run([toy()], MLP, FedMS(MaverickMR(), units=units).strategy(3, 3), PLAN, [5])
+        for units in ("percent", "fraction")
+    ]
+    percent, fraction = (h.contributions() for h in totals)
+    for found, history in ((percent, totals[0]), (fraction, totals[1])):
+        later = history.clients_frame().query("round > 1").groupby("client").contribution
+        later = later.apply(lambda rows: np.sum(rows.tolist(), axis=0))
+        for name, values in zip(found.names, found.values, strict=True):
+            told = later[int(name)] if int(name) in later else np.zeros(CLASSES)
+            np.testing.assert_allclose(values, told, atol=1e-12)
+    assert np.abs(percent.values).max() < 3
+    assert np.isfinite(percent.standard_errors).all()
+
+
+def test_parts_of_fedms_without_its_memory_are_refused():
+    blind = UniformSelection(), CoresetWeights()
+    for select, aggregate in ((ScoreSelection(), SizeWeighted()), blind):
+        values = MaverickValues(MaverickMR(), 100.0)
+        strategy = Strategy(select, values, aggregate, outputs=CLASSES)
+        with pytest.raises(ValueError, match="remember=Accumulate"):
+            run([toy()], MLP, strategy, PLAN, [5])
 
 
 def test_standard_errors_are_in_the_units_of_the_values():

@@ -3,12 +3,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from rounding import assert_same_answers
 
 import fedkit as fk
 from fedkit.federated import retraining_cache as trainings
+from fedkit.federated.adversaries import Adversaries, ScaledUpdate
 from fedkit.federated.retraining import RetrainingGame, train_with_sizes
 from fedkit.federated.retraining_cache import RetrainingCache
+from fedkit.learning.foreign import classifier
 from fedkit.methods.fedccea import sample_sizes, simulate
 from fedkit.papers.staleness import SIZE_LIMIT
 
@@ -113,3 +116,32 @@ def test_games_and_simulations_remember(problem, tmp_path, asked):
     more = simulate(f, arch, local, simulations=5, rounds=2, device="cpu", train=kept)
     np.testing.assert_array_equal(few.accuracy, more.accuracy[:3])
     assert asked[1:] == [3, 2]
+
+
+def test_two_modules_of_one_kind_have_files_of_their_own(problem, tmp_path):
+    f, _, local = problem
+    sizes, pixels = sample_sizes(f.sizes, 2, 2), int(np.prod(f.input_shape))
+    for width in (2, 12):
+        torch.manual_seed(width)
+        net = torch.nn.Sequential(
+            torch.nn.Flatten(), torch.nn.Linear(pixels, width), torch.nn.Linear(width, 10)
+        )
+        arch = classifier("Sequential", net, f.x_test, torch.device("cpu"))
+        plain = train_with_sizes(f, arch, local, sizes, device="cpu")
+        kept = RetrainingCache(tmp_path)(f, arch, local, sizes, device="cpu")
+        assert_same_answers(kept, plain, len(f.y_test))
+    assert len(list(tmp_path.glob("*.npz"))) == 2
+
+
+def test_a_game_of_retraining_knows_who_changes_updates(problem, tmp_path):
+    f, arch, local = problem
+    bad = Adversaries({0: ScaledUpdate(-2.0)})
+    game = RetrainingGame(bad.data(f), arch, local, rounds=2, device="cpu", adversaries=bad)
+    honest = RetrainingGame(f, arch, local, rounds=2, device="cpu")
+    alone = np.eye(4, dtype=bool)[[1, 0]]
+    (kept, spoilt), plain = game.value(alone), honest.value(alone)
+    assert kept == plain[0] != spoilt
+    with pytest.raises(ValueError, match="misuse their updates"):
+        replace(game, adversaries=None)
+    with pytest.raises(ValueError, match="without a cache"):
+        replace(game, train=RetrainingCache(tmp_path))

@@ -131,6 +131,17 @@ def test_fedemd_by_hand():
     assert agrees(policy, clients, p)
 
 
+def test_a_client_without_data_moves_no_distance_of_fedemd():
+    full = table(t=20, counts=(3, 0, 1, 0, 0))
+    kept = [0, 1, 2, 4]  # client 3 owns nothing
+    few = replace(
+        full, sizes=full.sizes[kept], label_counts=full.label_counts[kept],
+        values=full.values[kept], counts=full.counts[kept], missed=full.missed[kept],
+    )  # fmt: skip
+    policy = FedEMD(beta=0.05)
+    np.testing.assert_allclose(policy.logits(full)[kept], policy.logits(few))
+
+
 def test_running_values():
     clients = table(counts=(1, 2, 0, 0, 0), values=(9.0, 1.0, 0, 0, 0))
     new = Valuation(np.array([2.0, 3.0]), np.zeros(2), 0, 0, "made up")
@@ -189,6 +200,8 @@ def test_an_oracle_keeps_its_favourites_and_excludes_the_others():
     ("make", "message"),
     [
         (lambda: FedEMD(beta=-1), "beta is -1"),
+        (lambda: Oracle(excluded=[True, False]), "a client of excluded"),
+        (lambda: Oracle(favourites=3), "expected the numbers of clients"),
         (lambda: RunningValue(start="zero"), "start is 'zero'"),
         (
             lambda: PowerOfChoice().select(replace(table(), losses=None), 2, RNG(0)),

@@ -251,8 +251,9 @@ class RoundByRound:
     utility: str = "accuracy"
 
     def values(self, view: View) -> FloatArray:
-        """The policy's values, averaged over rounds."""
-        return view.mean([v.values for v in self.policy.value(view.rounds(self.utility))])
+        """The policy's values in the units of the utility, averaged over rounds."""
+        found = self.policy.value(view.rounds(self.utility))
+        return view.mean([v.values * v.info.get("scale", 1.0) for v in found])
 
 
 class _Trajectories(RoundByRound):

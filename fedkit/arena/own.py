@@ -149,9 +149,12 @@ def compare(
         }
     for sentence in failures.values():
         warn(sentence)
-    lacking = int(np.isnan(list(values.values())).all(axis=0).sum()) if values else 0
-    if lacking:
-        warn(f"{lacking} of {n} clients have no value, as they took part in no round: run more")
+    lacking = np.isnan(list(values.values())).all(axis=0) if values else np.zeros(n, dtype=bool)
+    owns = federation.sizes > 0
+    if missing := int((lacking & owns).sum()):
+        warn(f"{missing} of {n} clients have no value, as they took part in no round: run more")
+    if without := np.flatnonzero(lacking & ~owns).tolist():
+        warn(f"clients {without} have no value, as they own no data")
     constant = float(torch.bincount(federation.y_test).max()) / len(federation.y_test)
     if not w.accuracy > constant:
         warn(

@@ -80,6 +80,8 @@ def total(
         ]
         own = np.array([np.square(v.standard_errors[j] * unit) for v, j, unit in mine])
         known = np.array([freedom_of(v)[j] for v, j, _ in mine])
+        nothing = np.array([np.broadcast_to(unit == 0, v.values[j].shape) for v, j, unit in mine])
+        own[nothing], known[nothing] = 0.0, np.inf  # adds nothing, and no error, known or not
         values.append(sum(v.values[j] * unit for v, j, unit in mine))
         variances.append(sum(own))
         sure = ~np.isnan(known).any(axis=0)  # else some round has too few units

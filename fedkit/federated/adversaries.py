@@ -241,12 +241,21 @@ class Adversaries:
         Raises
         ------
         ValueError
-            If a client does not exist, or nobody is left that is honest and owns data.
+            If a client does not exist, transforms its data already, or nobody is left that is
+            honest and owns data.
         """
         federation.check_clients(*self.attacks)
         if all(int(i) in self.attacks for i in np.flatnonzero(federation.sizes)):
             raise ValueError("every client with data misbehaves; leave at least one honest")
         misused = {i: a for i, a in self.attacks.items() if callable(a)}
+        other = sorted(
+            i for i, done in federation.transforms.items() if misused.get(i, done) != done
+        )
+        if other:
+            raise ValueError(
+                f"clients {other} transform their data already, which this would replace: make one "
+                "transform of both"
+            )
         told = federation.with_transforms(misused)
         return replace(told, tampering=federation.tampering | self.tampering)
 
@@ -275,8 +284,8 @@ def check_cast(federation: Federation, adversaries: Adversaries | None) -> None:
     if honest := sorted(federation.tampering - sent):
         raise ValueError(
             f"clients {honest} of the federation misuse their updates, and nobody is told how; "
-            "pass attack=adversaries.attack (adversaries=adversaries to train_with_sizes and to "
-            "fk.arena.compare)"
+            "pass attack=adversaries.attack (adversaries=adversaries to train_with_sizes, "
+            "RetrainingGame and fk.arena.compare)"
         )
     attacks = {} if adversaries is None else adversaries.attacks
     owed = sorted(i for i, a in attacks.items() if callable(a) and i not in federation.transforms)

@@ -131,6 +131,11 @@ class Federation:
         if i in self.transforms:
             rng = Streams(self.seed).generator("client", i, "transform")
             x_i, y_i = self.transforms[i](x_i, y_i, rng)
+            if not len(x_i) == len(y_i) == len(index):
+                raise ValueError(
+                    f"the transform of client {i} made {len(x_i)} samples and {len(y_i)} labels of "
+                    f"{len(index)}; it must keep their number, by which clients are weighted"
+                )
         return x_i, y_i
 
     def with_transforms(self, transforms: Mapping[int, Transform]) -> Federation:

@@ -32,7 +32,8 @@ class History:
     ----------
     rounds : list of dict
         seed, round (from 1), accuracy (test, fraction, NaN where not measured), evaluations,
-        calls, scale (the gain by which the values of a normalised round were divided, else 1),
+        calls, scale (what turns values into the utility's units: the gain that a normalised round
+        was divided by, 0 where they are no gains, as in FedMS's query, else 1),
         left_out (the clients dropped for an unusable update), and what the probe gave.
     clients : list of dict
         seed, round, client, value, standard_error, degrees_of_freedom (infinite where nothing is

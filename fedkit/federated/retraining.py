@@ -264,6 +264,8 @@ class RetrainingGame:
     train : callable
         :func:`train_with_sizes`, or a
         :class:`~fedkit.federated.retraining_cache.RetrainingCache` that remembers.
+    adversaries : Adversaries, optional
+        Who changes its update, as in :func:`train_with_sizes`; a cache knows nobody who does.
     """
 
     federation: Federation
@@ -274,6 +276,7 @@ class RetrainingGame:
     chunk: int = 64
     device: str | None = None
     train: TrainWithSizes = train_with_sizes
+    adversaries: Adversaries | None = None
 
     def __post_init__(self) -> None:
         whole("rounds", self.rounds, 1)
@@ -282,6 +285,9 @@ class RetrainingGame:
         _check_parts(self.federation, self.architecture, self.local)
         find_device(self.device)
         function("train", self.train)
+        if self.adversaries is not None and self.train is not train_with_sizes:
+            raise ValueError("adversaries train without a cache: leave train out")
+        check_cast(self.federation, self.adversaries)
 
     @property
     def n_players(self) -> int:
@@ -291,9 +297,10 @@ class RetrainingGame:
         amounts = check_coalitions(coalitions, self.n_players) * self.federation.sizes
         sizes = amounts[:, None, :].repeat(self.rounds, axis=1)
         values = np.zeros(len(sizes))
+        cast = {} if self.adversaries is None else {"adversaries": self.adversaries}
         for lo in range(0, len(sizes), self.chunk):
             values[lo : lo + self.chunk] = self.train(
                 self.federation, self.architecture, self.local, sizes[lo : lo + self.chunk],
-                seed=self.seed, every_round=False, device=self.device,
+                seed=self.seed, every_round=False, device=self.device, **cast,
             )[:, 0]  # fmt: skip
         return values

@@ -93,6 +93,9 @@ def _file_name(f: Federation, arch: Architecture, local: LocalSGD, seed: int) ->
     digest = hashlib.blake2b(digest_size=8)
     shape = (arch.name, arch.input_shape, arch.n_classes)
     digest.update(repr((shape, local, seed, f.sizes.tolist())).encode())
+    if arch.start is not None:  # a module: its kind names neither layers nor first weights
+        digest.update(repr(arch.layers).encode())
+        digest.update(arch.start.cpu().numpy().tobytes())
     for x, y in (*map(f.client_data, range(f.n_clients)), (f.x_test, f.y_test)):
         digest.update(x.cpu().numpy().tobytes())
         digest.update(y.cpu().numpy().tobytes())

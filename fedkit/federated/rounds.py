@@ -29,7 +29,7 @@ from fedkit.federated.valuers import Round, ValuePolicy, check_policy
 from fedkit.games.valuation import Valuation
 from fedkit.learning.architectures import Architecture
 from fedkit.learning.device import find_device
-from fedkit.learning.evaluation import Evaluator
+from fedkit.learning.evaluation import Evaluator, Score
 from fedkit.learning.foreign import classifier
 from fedkit.learning.training import LocalSGD, train_clients
 from fedkit.streams import Streams
@@ -50,8 +50,11 @@ def keep_latest(clients: ClientTable, ids: IntArray, valuation: Valuation) -> No
 
 
 def keep_total(clients: ClientTable, ids: IntArray, valuation: Valuation) -> None:
-    """A client's value is the sum over its rounds."""
-    clients.values[ids] += valuation.values
+    """A client's value is the sum over its rounds, in the units of the utility.
+
+    Values of a normalised round, shares of its gain, are multiplied by that gain.
+    """
+    clients.values[ids] += valuation.values * valuation.info.get("scale", 1.0)
 
 
 @dataclass(frozen=True)
@@ -102,8 +105,9 @@ class Plan:
         Communication rounds, and clients per round.
     local : LocalSGD
         Local training.
-    utility : {"accuracy", "negative_loss", "class_accuracy"}
-        Utility on the server's validation set.
+    utility : {"accuracy", "negative_loss", "class_accuracy"} or callable
+        Utility on the server's validation set, as :class:`~fedkit.learning.evaluation.Evaluator`
+        takes it.
     weighting : {"size", "uniform"}
         How the updates of a coalition are averaged inside v(S).
     evaluate_every : int
@@ -113,7 +117,7 @@ class Plan:
     rounds: int
     participants: int
     local: LocalSGD
-    utility: Literal["accuracy", "negative_loss", "class_accuracy"] = "accuracy"
+    utility: Literal["accuracy", "negative_loss", "class_accuracy"] | Score = "accuracy"
     weighting: Literal["size", "uniform"] = "size"
     evaluate_every: int = 1
 
@@ -121,7 +125,8 @@ class Plan:
         for name in ("rounds", "participants", "evaluate_every"):
             whole(name, getattr(self, name), 1)
         having("local", self.local, "batches", "lr")
-        choice("utility", self.utility, ("accuracy", "negative_loss", "class_accuracy"))
+        if not callable(self.utility):
+            choice("utility", self.utility, ("accuracy", "negative_loss", "class_accuracy"))
         choice("weighting", self.weighting, ("size", "uniform"))
 
 

@@ -31,7 +31,8 @@ class ClientTable:
     sizes : int64[n]
         Training samples per client.
     label_counts : int64[n, classes]
-        Training samples per client and class, for the policies that may see them.
+        Training samples per client and class, for the policies that may see them: by the true
+        labels, before clients misuse their data (`losses` are of the data after it).
     values : float64[n] or float64[n, m]
         Contribution of each client as the strategy remembers it; zero before its first round.
     counts : int64[n]

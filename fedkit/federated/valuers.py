@@ -72,7 +72,8 @@ class Round:
     def game(self, normalised: bool = False) -> Game:
         """The coalition game of the round: v(S) is the utility of the model of S.
 
-        Normalised, v(empty) = 0 and v(N) = 1 (:func:`fedkit.games.game.normalise`).
+        Normalised, v(empty) = 0 and v(N) = 1; a round without a gain is only shifted
+        (:func:`fedkit.games.game.normalise`).
         """
         game = RoundGame(self.evaluator, self.base, self.updates, self.sizes, self.weighting)
         return normalise(game) if normalised else game
@@ -207,6 +208,11 @@ class ClassCosine:
 
     The score of a participant, in [-1, 1], is the mean over classes of the cosine between its
     last-layer update for the class (row of the weight matrix and bias) and the averaged one.
+
+    Notes
+    -----
+    The average is by data size, as in Algorithm 7.  Tastan et al. weigh it with the scores of the
+    rounds before, and keep a running mean of these.
     """
 
     def value(self, rounds: Sequence[Round]) -> list[Valuation]:

@@ -11,13 +11,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from fedkit.checks import flag, one_line, real, whole
+from fedkit.checks import flag, one_line, real
 from fedkit.estimators import leave_one_out, shapley
 from fedkit.federated.selection import ClientTable
 from fedkit.federated.valuers import Round
 from fedkit.games.coalitions import check_coalitions
 from fedkit.games.valuation import Valuation
 from fedkit.methods.fedtsv import check_inner_products, gram_matrix
+from fedkit.methods.selection_baselines import clients_of
 
 __all__ = ["CosineGame", "CosineValues", "LeaveOneOut", "OracleWeights", "RunningCosine"]
 
@@ -116,6 +117,8 @@ class RunningCosine:
     -----
     Xu et al. have all clients take part in all rounds.  Where some do, the rule runs among them,
     and the sum of their importances stays what it was.  They start as the shares of the data.
+    Xu et al. also average updates of equal length, and mask what a client gets back; here
+    importances weigh the updates as they are sent.
     """
 
     alpha: float = 0.95
@@ -157,8 +160,7 @@ class OracleWeights:
     excluded: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        for client in self.excluded:
-            whole("a client to exclude", client, 0)
+        clients_of("excluded", self.excluded)
 
     def __call__(self, r: Round, valuation: Valuation, clients: ClientTable) -> FloatArray:
         good = (~np.isin(r.participants, self.excluded)).astype(np.float64)

@@ -25,7 +25,7 @@ from scipy.optimize import OptimizeResult, minimize
 from scipy.special import expit
 from torch import Tensor
 
-from fedkit.checks import choice, one_line, real, vector, whole
+from fedkit.checks import choice, one_line, real, vector, warn, whole
 from fedkit.federated.clients import Federation
 from fedkit.federated.retraining import TrainWithSizes, train_with_sizes
 from fedkit.games.valuation import Valuation
@@ -91,7 +91,8 @@ class Simulations:
 def sample_sizes(sizes: IntArray, simulations: int, rounds: int, seed: int = 0) -> IntArray:
     """Draw ``d = |D_i| p``, p uniform on (0, 1), rounded down, per simulation and round: [S, R, n].
 
-    Simulation s has a stream of its own, so more simulations repeat the first ones.
+    So a client with one sample is never used, and none with all of its samples.  Simulation s has a
+    stream of its own, so more simulations repeat the first ones.
     """
     owned = _amounts(sizes)
     whole("simulations", simulations, 1)
@@ -327,6 +328,11 @@ def fit_aam(
         if not np.ptp(numbers, axis=0).any():
             raise ValueError(f"the {name} of every round are all alike, so they say nothing")
     used = x.any(axis=(0, 1))
+    if not used.all():
+        warn(
+            f"no simulation uses a sample of clients {np.flatnonzero(~used).tolist()}: their "
+            "quality is told as 0"
+        )
     x = np.ascontiguousarray(x[..., used])
     streams = Streams(seed).child("aam")
     rng = streams.generator("weights")

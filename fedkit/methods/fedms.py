@@ -246,10 +246,12 @@ class ScoreSelection:
 
     def scores(self, clients: ClientTable) -> FloatArray:
         """The score of every client (Eq. 9), float64[n]."""
-        beta = clients.memory.get("beta")
-        if beta is None:
-            return np.zeros(len(clients.sizes))
-        return class_scores(clients.values, beta)
+        if "beta" not in clients.memory:
+            raise ValueError(
+                "ScoreSelection needs the difficulty of classes: give the strategy "
+                "remember=Accumulate(...), as FedMS does"
+            )
+        return class_scores(clients.values, clients.memory["beta"])
 
     def select(self, clients: ClientTable, k: int, rng: np.random.Generator) -> IntArray:
         pool = clients.available
@@ -286,9 +288,13 @@ class MaverickValues:
         found = iter(estimate_many(games, self.estimator, seeds=seeds) if later else [])
         valued = [next(found) if r.index else self._first(r) for r in rounds]
         return [
-            replace(v, values=self.scale * v.values, standard_errors=self.scale * v.standard_errors)
+            replace(
+                v, values=self.scale * v.values, standard_errors=self.scale * v.standard_errors,
+                # what turns them into gains of accuracy; own accuracies are none
+                info={**v.info, "scale": 0.0 if v.info.get("initial") else 1 / self.scale},
+            )
             for v in valued
-        ]
+        ]  # fmt: skip
 
     def _first(self, r: Round) -> Valuation:
         k = len(r.participants)
@@ -405,6 +411,11 @@ class CoresetWeights:
         if valuation.info.get("initial"):
             weights = np.zeros(len(weights))
         elif self.aggregate == "coreset":
+            if "coreset kept" not in clients.memory:
+                raise ValueError(
+                    "CoresetWeights needs to know whether a coreset holds: give the strategy "
+                    "remember=Accumulate(...), as FedMS does"
+                )
             weights = weights * valuation.info["coreset"] * float(clients.memory["coreset kept"])
         total = weights.sum()
         return weights / total if total > 0 else np.zeros(len(weights))

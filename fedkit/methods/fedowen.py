@@ -226,6 +226,11 @@ class FedOwen:
         Algorithm 1, or another estimator under the same budget, as in Table 1.
     budget : int
         Utility evaluations per round: N x M, 40 for the paper's ten participants.
+
+    Notes
+    -----
+    The paper has v(N) = 1 and does not say what holds in a round that gains nothing: its values are
+    then in the units of the utility, and keep their signs (:func:`fedkit.games.game.normalise`).
     """
 
     estimator: Estimator = field(default_factory=OwenSampling)

@@ -7,12 +7,13 @@ term in :class:`~fedkit.learning.training.LocalSGD`.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from fedkit.checks import choice, real
+from fedkit.checks import choice, real, whole
 from fedkit.federated.selection import ClientTable
 from fedkit.games.valuation import Valuation
 from fedkit.methods.fedms import sample_by_score
@@ -21,6 +22,14 @@ __all__ = ["FedEMD", "GreedyFed", "Oracle", "PowerOfChoice", "RunningValue", "SF
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
+
+
+def clients_of(name: str, given: Sequence[int]) -> None:
+    """Refuse what are no numbers of clients, such as a mask."""
+    if not isinstance(given, Sequence | np.ndarray):
+        raise ValueError(f"{name} is {given!r}; expected the numbers of clients, such as (0, 3)")
+    for client in given:
+        whole(f"a client of {name}", client, 0)
 
 
 def _top(pool: IntArray, scores: FloatArray, k: int, rng: np.random.Generator) -> IntArray:
@@ -40,7 +49,8 @@ class PowerOfChoice:
     ----------
     decay : float
         d starts at all clients and is multiplied by this after each round, down to k: the
-        "decay factor" of FedMS (section 5.1; 1.0 keeps all clients as candidates).
+        "decay factor" of FedMS (section 5.1; 1.0 keeps all clients as candidates).  The adaptive
+        variant of Cho et al. takes all in the first half of the rounds, and k later.
     """
 
     decay: float = 1.0
@@ -77,7 +87,8 @@ class FedEMD:
     Notes
     -----
     Between classes, which have no order, the earth mover's distance with unit ground distance is
-    half the L1 distance of the histograms.  Both distances are divided by their maximum.
+    half the L1 distance of the histograms.  Both distances are divided by their maximum over the
+    clients with data.  Huang et al. multiply emd_g with a coefficient, 1 here.
     """
 
     beta: float = 0.01
@@ -96,7 +107,7 @@ class FedEMD:
                 distances.append(np.zeros(len(own)))
                 continue
             gap = np.abs(own - mass / mass.sum()).sum(axis=1) / 2
-            distances.append(gap / max(gap.max(), 1e-12))
+            distances.append(gap / max(gap[clients.available].max(), 1e-12))
         return distances[0] - clients.round * self.beta * distances[1]
 
     def select(self, clients: ClientTable, k: int, rng: np.random.Generator) -> IntArray:
@@ -179,6 +190,10 @@ class Oracle:
 
     favourites: tuple[int, ...] = ()
     excluded: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("favourites", "excluded"):
+            clients_of(name, getattr(self, name))
 
     def select(self, clients: ClientTable, k: int, rng: np.random.Generator) -> IntArray:
         pool = np.setdiff1d(clients.available, self.excluded)
