@@ -269,6 +269,12 @@ def test_whatever_a_run_depends_on_changes_its_key(small_book: Path, monkeypatch
     assert len(set(keys)) == len(keys) == 11
 
 
+def test_a_cell_whose_options_are_no_yaml_is_told_of_by_page(write, tmp_path) -> None:
+    write("```{code-cell} ipython3\n---\ntags: [a]\nmystnb: {b: c: d}\n---\n1\n```\n")
+    with pytest.raises(NotebookError, match=r"page\.md: Code cell 1 .* could not be read"):
+        read_source(tmp_path / "notebooks" / "page.md")
+
+
 def test_a_run_is_kept_while_it_would_be_the_same(small_book: Path, monkeypatch) -> None:
     source = small_book / "notebooks" / "page.md"
 

@@ -44,7 +44,10 @@ def read_source(path: Path) -> Any:
             f"{path} has no jupytext header with 'format_name: myst', so its cells would be shown "
             "as text; copy the header of another notebook"
         )
-    notebook = jupytext.reads(text, fmt="md:myst")
+    try:
+        notebook = jupytext.reads(text, fmt="md:myst")
+    except Exception as error:  # of several kinds; such as a caption with a colon and no quotes
+        raise NotebookError(f"{path}: {' '.join(str(error).split())}") from error
     normal_form(notebook)
     return notebook
 
