@@ -14,6 +14,7 @@ from fedkit.atomic import write_arrays
 from fedkit.federated.clients import Federation
 from fedkit.federated.retraining import check_sizes, train_with_sizes
 from fedkit.learning.architectures import Architecture
+from fedkit.learning.foreign import WholeModule
 from fedkit.learning.training import LocalSGD
 
 __all__ = ["RetrainingCache"]
@@ -35,7 +36,8 @@ class RetrainingCache:
     Notes
     -----
     A file's name holds a hash of all of these, images and labels included; within it a federation
-    is known by its sizes.  The first time that a file is used one remembered federation is trained
+    is known by its sizes.  Of a torch module that is layers, parameters and buffers: one whose
+    ``forward`` turns on other attributes needs a folder of its own.  The first time that a file is used one remembered federation is trained
     again, which tells whether the code has changed since.
     """
 
@@ -95,7 +97,9 @@ def _file_name(f: Federation, arch: Architecture, local: LocalSGD, seed: int) ->
     digest.update(repr((shape, local, seed, f.sizes.tolist())).encode())
     if arch.start is not None:  # a module: its kind names neither layers nor first weights
         digest.update(repr(arch.layers).encode())
-        digest.update(arch.start.cpu().numpy().tobytes())
+        modules = [layer.module for _, layer in arch.layers if isinstance(layer, WholeModule)]
+        for tensor in (arch.start, *(buffer for module in modules for buffer in module.buffers())):
+            digest.update(tensor.cpu().numpy().tobytes())
     for x, y in (*map(f.client_data, range(f.n_clients)), (f.x_test, f.y_test)):
         digest.update(x.cpu().numpy().tobytes())
         digest.update(y.cpu().numpy().tobytes())
