@@ -47,7 +47,7 @@ class BanzhafSampling(Estimator):
     On utilities that saturate ``"marginal"`` has half the error of ``"msr"``, and
     ``ProxySampling(value="banzhaf")`` beats both.  How often their intervals hold is measured by
     ``benchmarks.coverage``: near what they say in the mean over the players, less for one who
-    brings much, but seldom (``"marginal"``: 70 to 81% of one of 20 players at 300 evaluations, where
+    brings much, but seldom (``"marginal"``: 70 to 81% of one of 20 players at 300 evaluations where
     large gains are rare).  There are none from fewer than ten coalitions on either side of a player
     (``"msr"``) or ten draws.
     """

@@ -37,8 +37,8 @@ class RetrainingCache:
     -----
     A file's name holds a hash of all of these, images and labels included; within it a federation
     is known by its sizes.  Of a torch module that is layers, parameters and buffers: one whose
-    ``forward`` turns on other attributes needs a folder of its own.  The first time that a file is used one remembered federation is trained
-    again, which tells whether the code has changed since.
+    ``forward`` turns on other attributes needs a folder of its own.  The first time that a file is
+    used one remembered federation is trained again, which tells whether the code has changed since.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
