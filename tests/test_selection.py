@@ -132,7 +132,8 @@ def test_fedemd_by_hand():
 
 
 def test_a_client_without_data_moves_no_distance_of_fedemd():
-    full = table(t=20, counts=(3, 0, 1, 0, 0))
+    near = np.array([[6, 5, 5], [5, 6, 5], [5, 5, 6], [0, 0, 0], [6, 6, 4]])  # far from nobody's
+    full = replace(table(t=20, counts=(3, 0, 1, 0, 0)), sizes=near.sum(1), label_counts=near)
     kept = [0, 1, 2, 4]  # client 3 owns nothing
     few = replace(
         full, sizes=full.sizes[kept], label_counts=full.label_counts[kept],
