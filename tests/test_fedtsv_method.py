@@ -112,7 +112,7 @@ def test_without_a_reference_nobody_is_worth_anything():
         (lambda: TrajectoryGame(np.diag([1.0, 0.0])), "the reference has length zero"),
         (lambda: TrajectoryGame(np.array([[1.0, 2.0], [2.0, 1.0]])), "no matrix of inner products"),
         (lambda: TrajectoryValues(budget=5), "budget is 5, but exact values"),
-        (lambda: OracleWeights((-1,)), "a client to exclude is -1"),
+        (lambda: OracleWeights((-1,)), "a client of excluded is -1"),
         (lambda: CosineGame(np.full((3, 3), np.inf)), "not finite"),
         (lambda: RunningCosine(alpha=2), "alpha is 2"),
     ],
