@@ -253,7 +253,7 @@ class RoundByRound:
     def values(self, view: View) -> FloatArray:
         """The policy's values in the units of the utility, averaged over rounds."""
         found = self.policy.value(view.rounds(self.utility))
-        return view.mean([v.values * v.info.get("scale", 1.0) for v in found])
+        return view.mean([v.values * v.scale for v in found])
 
 
 class _Trajectories(RoundByRound):

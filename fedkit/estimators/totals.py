@@ -65,7 +65,7 @@ def total(
     ids = list(dict.fromkeys(i for each in who for i in each))
     if not any(isinstance(i, str) for i in ids):
         ids.sort()
-    told = [v.info.get("scale", 1.0) for v in rounds] if gains is None else gains
+    told = [v.scale for v in rounds] if gains is None else gains
     units = numbers_of("gains are", told)
     shapes = {(len(rounds),), (len(rounds), *rounds[0].values.shape[1:])}
     if units.shape not in shapes or not np.isfinite(units).all():

@@ -68,7 +68,7 @@ class History:
         **more: Any,
     ) -> None:
         """Add a round: `row` holds seed, round and accuracy, `more` the rest of its numbers."""
-        scale = np.asarray(valuation.info.get("scale", 1.0)).tolist()
+        scale = np.asarray(valuation.scale).tolist()
         spent = {"evaluations": valuation.evaluations, "calls": valuation.calls, "scale": scale}
         self.rounds.append({**row, **spent, **more})
         key = {name: row[name] for name in ("seed", "round")}

@@ -54,7 +54,7 @@ def keep_total(clients: ClientTable, ids: IntArray, valuation: Valuation) -> Non
 
     Values of a normalised round, shares of its gain, are multiplied by that gain.
     """
-    clients.values[ids] += valuation.values * valuation.info.get("scale", 1.0)
+    clients.values[ids] += valuation.values * valuation.scale
 
 
 @dataclass(frozen=True)

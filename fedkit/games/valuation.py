@@ -194,6 +194,11 @@ class Valuation:
         return len(self.values)
 
     @property
+    def scale(self) -> Any:
+        """What turns values into the utility's units: the gain of a normalised round, else 1."""
+        return self.info.get("scale", 1.0)
+
+    @property
     def has_intervals(self) -> bool:
         """Whether every value has an interval: none where too few units were seen."""
         return self.exact or not np.isnan(self.interval()[0]).any()
