@@ -14,11 +14,11 @@ from toyrecords import cell, compute
 
 from fedkit.estimators.base import MeanAccumulator
 from fedkit.papers import audit as audit_module
-from fedkit.papers.audit import audit, choose, saved
+from fedkit.papers.audit import at_its_commit, audit, choose, saved
 from fedkit.papers.registry import Experiment, all_experiments, get
-from fedkit.records import Cell, Store, golden, run_cells
+from fedkit.records import Cell, Record, Store, golden, run_cells
 from fedkit.records.golden import GoldenRun, Tiny, differences, golden_runs, is_timing
-from fedkit.records.manifest import lock_hash
+from fedkit.records.manifest import commit, lock_hash
 
 RUNS = golden_runs(all_experiments())
 
@@ -203,15 +203,33 @@ def test_the_audit_finds_what_differs(tmp_path: Path, monkeypatch: pytest.Monkey
     def other(c: Cell, device: object, progress: bool) -> list[dict[str, object]]:
         return [{**r, "metrics": {k: 1.1 * v for k, v in r["metrics"].items()}} for r in compute(c)]
 
-    row = audit(records[0], 0, Experiment("toy", "table1", "", list, other))
-    assert row.verdict == "different"
+    changed = Experiment("toy", "table1", "", list, other)
+    row = audit(records[0], 0, changed)
+    assert (row.verdict, row.code) == ("different", "cannot tell")  # the record names no commit
     assert row.difference > 0.05
+    for then, code in ((compute, "other"), (lambda c: other(c, None, False), "same")):
+        monkeypatch.setattr(audit_module, "at_its_commit", lambda r, s, run=then: run(cells[0])[0])
+        assert audit(records[0], 0, changed).code == code
 
     def missing(*_: object) -> list[dict[str, object]]:
         raise FileNotFoundError("no data")
 
     assert audit(records[0], 0, Experiment("toy", "t", "", list, missing)).verdict == "data missing"
     assert len(choose(records, 2, np.random.default_rng(0))) == 2
+
+
+def test_a_records_own_commit_runs_again() -> None:
+    of_today = commit()
+    if of_today is None:
+        pytest.skip("no checkout with git")
+    small = replace(get("fedowen", "table1").cells("smoke")[0], seeds=(0, 1))
+    results = tuple(get("fedowen", "table1").run(small, "cpu", False))
+    then = at_its_commit(Record(small, results, {"commit": of_today}), 1)
+    assert then is not None
+    assert audit_module.compare(results[1], then)[1] <= audit_module.TOLERANCE
+    assert audit_module.compare(results[0], then)[1] > audit_module.TOLERANCE
+    for nothing in ({}, {"commit": "0" * 12}, {"commit": of_today, "uncommitted": True}):
+        assert at_its_commit(Record(small, results, nothing), 1) is None
 
 
 def test_an_audit_names_every_variable_by_which_kernels_are_chosen() -> None:

@@ -8,10 +8,15 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import subprocess
+import sys
+import tarfile
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import chain, zip_longest
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +25,7 @@ from fedkit.atomic import write_text
 from fedkit.checks import whole
 from fedkit.papers.registry import Experiment, get, keep
 from fedkit.records.golden import is_timing
-from fedkit.records.manifest import commit, lock_hash
+from fedkit.records.manifest import commit, lock_hash, repository_root
 from fedkit.records.methods import is_outside
 from fedkit.records.store import Record, Store
 
@@ -60,6 +65,10 @@ class Audited:
         nothing of it.
     kernels : str
         The variables that :data:`KERNELS` names, where they are set; empty for the processor's own.
+    code : str
+        Of a cell that is different: "same" where the code of the record's own commit gives today's
+        numbers on this processor, so that the processor moved them; "other" where it does not;
+        "cannot tell" where the record names no commit, or the commit is not here or does not run.
     """
 
     cell: str
@@ -72,6 +81,7 @@ class Audited:
     stale: bool
     record: str
     kernels: str
+    code: str = ""
 
 
 def choose(records: Sequence[Record], k: int, rng: np.random.Generator) -> list[tuple[Record, int]]:
@@ -117,10 +127,55 @@ def _digest(result: dict[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
+_THEN = """
+import json, sys
+from fedkit.papers.registry import get
+from fedkit.records.cell import Cell
+with open(sys.argv[1]) as file:
+    cell = Cell(**json.load(file))
+result = get(cell.paper, cell.experiment).run(cell, "cpu", False)[0]
+told = {
+    "metrics": {k: float(v) for k, v in result["metrics"].items()},
+    "series": {k: list(map(float, v)) for k, v in (result.get("series") or {}).items()},
+}
+with open(sys.argv[2], "w") as file:
+    json.dump(told, file)
+"""
+
+
+def at_its_commit(record: Record, seed: int) -> dict[str, Any] | None:
+    """Run one seed of a record by the code of the commit that it names, unpacked for the purpose.
+
+    None where it names no commit, or only what was not committed; where there is no checkout that
+    has it; and where that code does not run here.
+    """
+    then, root = record.manifest.get("commit"), repository_root()
+    if not then or record.manifest.get("uncommitted") or root is None:
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        tree, asked, told = (Path(folder) / name for name in ("tree", "cell.json", "result.json"))
+        packed = subprocess.run(
+            ["git", "archive", f"--output={folder}/code.tar", then, "fedkit", "pyproject.toml"],
+            cwd=root, capture_output=True,
+        )  # fmt: skip
+        if packed.returncode:
+            return None
+        with tarfile.open(f"{folder}/code.tar") as code:
+            code.extractall(tree, filter="data")
+        asked.write_text(json.dumps(replace(record.cell, seeds=(seed,)).to_dict()))
+        own = {"PYTHONPATH": str(tree), "FEDKIT_RESULTS": f"{folder}/results"}
+        run = subprocess.run(
+            [sys.executable, "-c", _THEN, asked, told], cwd=tree, env=os.environ | own,
+            capture_output=True,
+        )  # fmt: skip
+        return None if run.returncode else json.loads(told.read_text())
+
+
 def audit(record: Record, seed: int, experiment: Experiment | None = None) -> Audited:
     """Run one seed of a recorded cell again, on the CPU, and compare it with the record.
 
-    Wall times are left out.  Data that are not there are the verdict "data missing".
+    Wall times are left out.  Data that are not there are the verdict "data missing".  Where
+    numbers differ, the code of the record's own commit runs too, and tells code from processor.
     """
     cell = record.cell
     run = (experiment or get(cell.paper, cell.experiment)).run
@@ -137,8 +192,16 @@ def audit(record: Record, seed: int, experiment: Experiment | None = None) -> Au
         )
     seconds = round(time.perf_counter() - start, 1)
     compared, difference, worst = compare(then, now)
-    verdict = "equal" if difference <= TOLERANCE else "different"
-    return Audited(name, seed, compared, difference, worst, verdict, seconds, stale, held, kernels)
+    row = Audited(name, seed, compared, difference, worst, "equal", seconds, stale, held, kernels)
+    if difference <= TOLERANCE:
+        return row
+    own = at_its_commit(record, seed)
+    code = "cannot tell" if own is None else "same" if _alike(own, now) else "other"
+    return replace(row, verdict="different", code=code)
+
+
+def _alike(a: dict[str, Any], b: dict[str, Any]) -> bool:
+    return compare(a, b)[1] <= TOLERANCE
 
 
 def audited(
