@@ -424,3 +424,22 @@ def test_a_record_ahead_of_its_golden_run_is_of_a_newer_checkout() -> None:
     one = Cell("paper", "fedms", "table1", {"method": "fedavg"}, (0,))
     with pytest.raises(records.NewerRecordError, match=r"ahead of this checkout in run\.fedavg"):
         records.Record(one, (), {"behaviour": {"run.fedavg": 10**6}}).stale()
+
+
+def test_seeds_in_other_records_of_a_setting_count_as_done(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    block = cell("a", seeds=(0, 1, 2))
+    run_cells([cell("a", seeds=(0,)), cell("b", seeds=(1, 2))], compute, store, progress=False)
+    assert store.state(block)[0] == "missing"
+    assert not store.holding(block)
+    run_cells([cell("a", seeds=(1, 2, 3))], compute, store, progress=False)
+    assert store.state(block)[0] == "fresh"
+    assert [r.cell.seeds for r in store.holding(block)] == [(0,), (1, 2, 3)]
+    assert run_cells([block], compute, store, progress=False).skipped == [block]
+    assert run_cells([block], compute, store, progress=False, anew=lambda _: True).computed == [
+        block
+    ]
+    assert [r.cell for r in store.holding(block)] == [block]
+    store.path(cell("a", seeds=(0,))).write_text("damaged")
+    store.path(block).unlink()
+    assert store.state(block)[0] == "missing"

@@ -139,14 +139,14 @@ def hold(cell: Cell, store: Store, anew: Anew) -> Iterator[str]:
 
 
 def finished(cell: Cell, store: Store, anew: Anew) -> bool:
-    """Tell whether a cell has a record that is not to be made anew."""
+    """Tell whether records hold all seeds of a cell, and it is not to be made anew."""
     try:
-        store.load(cell)
+        there = store.holding(cell)
     except NewerRecordError:
         raise
-    except (FileNotFoundError, RecordError):
+    except RecordError:
         return False
-    return not anew(cell)
+    return bool(there) and not anew(cell)
 
 
 def compute(

@@ -14,7 +14,7 @@ import pickle
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -266,14 +266,37 @@ class Store:
                 raise RecordError(f"{path} holds the record of {self.path(record.cell)}; move it")
         return found
 
+    def holding(self, cell: Cell) -> list[Record]:
+        """Return the records that hold all seeds of a cell: its own, or fresh ones of its setting.
+
+        The list is empty where some seed is in none.  A record of its own that cannot be trusted
+        raises :class:`RecordError`; others of that kind are passed over.
+        """
+        with suppress(FileNotFoundError):
+            return [self.load(cell)]
+        setting, _, _ = cell.key.rpartition("-s")  # what a key starts with, before its seeds
+        found, left = [], set(cell.seeds)
+        for path in sorted(self.path(cell).parent.glob(f"{setting}-s*.json" if setting else "s*")):
+            with suppress(RecordError):
+                record = self.read(path)
+                same = replace(record.cell, seeds=cell.seeds) == cell and not record.stale()
+                if same and left & {*record.cell.seeds}:
+                    left -= {*record.cell.seeds}
+                    found.append(record)
+        return [] if left else found
+
     def state(self, cell: Cell) -> tuple[str, str]:
-        """Return ``"fresh"``, ``"stale"``, ``"missing"`` or ``"unreadable"``, and why."""
+        """Return ``"fresh"``, ``"stale"``, ``"missing"`` or ``"unreadable"``, and why.
+
+        Of a cell whose seeds lie in other records of its setting, these are meant.
+        """
         try:
-            changed = self.load(cell).stale()
-        except FileNotFoundError:
-            return "missing", ""
+            there = self.holding(cell)
+            changed = dict.fromkeys(change for record in there for change in record.stale())
         except RecordError as error:
             return "unreadable", str(error)
+        if not there:
+            return "missing", ""
         return ("stale", ", ".join(changed)) if changed else ("fresh", "")
 
     def frame(
