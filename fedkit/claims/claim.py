@@ -303,6 +303,7 @@ def parse_claims(text: str) -> Claims:
         name: {kind: frozenset(_braces(words)) for kind, words in known.items()}
         for name, known in source.get("experiments", {}).items()
     }
+    _check_head(source, experiments)
     tables = {block["id"]: _table(block) for block in source.get("tables", [])}
     claims = _Expansion(source, tables).claims
     ids = [claim.id for claim in claims]
@@ -316,6 +317,7 @@ def parse_claims(text: str) -> Claims:
             if unknown:
                 raise ClaimsError(f"claim {claim.id}: the paper's protocol has no {unknown}")
     data = {name: tuple(sets) for name, sets in source.get("data", {}).items()}
+    _check_datasets(claims, data)
     protocol = source.get("protocol", {})
     parsed = Claims(
         source["paper"], protocol, data, tables, tuple(claims), experiments,
@@ -349,6 +351,50 @@ def _check_keys(source: Mapping[str, Any]) -> None:
                     _conform(block[part], ("", _PLACE), f"{part} of {name}")
             for row, lookup in block.get("row_lookup", {}).items():
                 _conform(lookup, _SCHEMA["row_lookup"], f"row {row} of {name}")
+
+
+def _check_head(
+    source: Mapping[str, Any], experiments: Mapping[str, Mapping[str, frozenset[str]]]
+) -> None:
+    """Refuse what no experiment or claim of the file has: nothing would ever look it up."""
+    protocol = source.get("protocol", {})
+    settings = [name for known in experiments.values() for name in known.get("settings", ())]
+    _known(protocol, settings, "protocol")
+    _check_by_dataset(protocol, source.get("data", {}), "protocol")
+    for name, there in source.get("reduced", {}).items():
+        known = experiments[there["experiment"]].get("settings", ())
+        _known(there.get("settings", {}), known, f"settings of reduced: {name}")
+    columns, fields = (
+        [value for block in source.get(section, []) for values in block.get(axes, {}).values()
+         for value in values]
+        for section, axes in (("tables", "columns"), ("claims", "each"))
+    )  # fmt: skip
+    _known(map(str, source.get("untestable", {})), map(str, columns + fields), "untestable")
+    _known(source.get("names", {}), fields, "names")
+
+
+def _check_by_dataset(protocol: Mapping[str, Any], data: Iterable[str], what: str) -> None:
+    """Hold what a protocol sets by data set to those that there are."""
+    for name, value in protocol.items():
+        if isinstance(value, Mapping):
+            _known(value, data, f"{what}: {name}")
+
+
+def _check_datasets(claims: Iterable[Claim], data: Mapping[str, Any]) -> None:
+    """Hold the data sets of claims and those of ``data`` to each other.
+
+    A record of any data would be judged against one that ``data`` does not have.
+    """
+    named = []
+    for claim in claims:
+        for place in claim.places():
+            settings, sweep = place.get("settings", {}), place.get("sweep", {})
+            here = [settings["dataset"]] if "dataset" in settings else sweep.get("dataset", [])
+            if not claim.untestable:
+                _known(here, data, f"dataset of {claim.id}")
+            _check_by_dataset(place.get("protocol", {}), data, f"protocol of {claim.id}")
+            named += here
+    _known(data, named, "data")
 
 
 def _braces(words: str) -> Iterator[str]:

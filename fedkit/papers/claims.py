@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from fedkit.checks import warn
 from fedkit.claims.claim import Claims, ClaimsError, parse_claims
+from fedkit.datasets.catalogue import names
+from fedkit.datasets.movielens import RATINGS
+from fedkit.datasets.tabular import TABLES
 from fedkit.papers import claims_file, packages
 from fedkit.records.outside import entered
 
@@ -32,6 +35,10 @@ def load_claims(paper: str) -> Claims:
     for claim in claims.claims:
         if claim.rule == "exact":
             claim.exact()  # refuse here what it names and is not there
+    known = {*names(), *TABLES, *RATINGS}
+    unknown = sorted({name for sets in claims.data.values() for name in sets} - known)
+    if unknown and paper not in entered():  # a paper from outside may bring its own data
+        raise ClaimsError(f"data of {paper} has {unknown}; choose from {sorted(known)}")
     return claims
 
 
