@@ -14,8 +14,6 @@ from fedkit.learning.architectures import build
 from fedkit.learning.evaluation import Evaluator, share_right
 from fedkit.learning.evaluation import _margins as margins_of
 
-torch.set_num_threads(1)
-
 K = 4
 ALL = np.array(list(itertools.product([False, True], repeat=K)))
 SIZES = [5, 1, 0, 12]

@@ -22,8 +22,6 @@ from fedkit.learning.layers import (
     run_layers,
 )
 
-torch.set_num_threads(1)
-
 
 class Block(nn.Module):
     """A basic residual block with GroupNorm, in the usual torch.nn way."""

@@ -10,8 +10,6 @@ from torch import nn
 from fedkit.learning.architectures import build
 from fedkit.learning.training import LocalSGD, train_clients
 
-torch.set_num_threads(1)
-
 SIZES = [37, 0, 16, 5, 40]
 
 
