@@ -394,7 +394,7 @@ claims:
         ("row: a, against: b,\n", "row: a, against: d,\n", "toy.g fits no printed table"),
         ("column: {x: 2, y: u}", "column: {x: 2}", "toy.g fits no printed table"),
         # what no record or claim has was never looked up, and barred nothing
-        ("protocol: {lr:", "protocol: {lrr:", "protocol has ['lrr']; choose from ['dataset', 'lr'"),
+        ("protocol: {lr: {mnist: 0.1", "protocol: {lrr: {mnist: 0.1", "protocol has ['lrr']"),
         ("{lr: {mnist: 1}}", "{lr: {mnits: 1}}", "protocol of toy.l.slow: lr has ['mnits']"),
         ("{lr: {mnist: 0.1}}", "{lr: {mnits: 0.1}}", "protocol: lr has ['mnits']; choose from ['m"),
         ("settings: {lr: 0.2}", "settings: {lrr: 0.2}", "settings of reduced: e has ['lrr']"),
