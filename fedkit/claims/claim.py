@@ -385,7 +385,7 @@ def _check_datasets(claims: Iterable[Claim], data: Mapping[str, Any]) -> None:
 
     A record of any data would be judged against one that ``data`` does not have.
     """
-    named = []
+    named: list[str] = []
     for claim in claims:
         for place in claim.places():
             settings, sweep = place.get("settings", {}), place.get("sweep", {})
