@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import runpy
 from dataclasses import replace
+from itertools import accumulate, cycle
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +31,23 @@ def test_golden_run(name: str) -> None:
         f"{name} behaves otherwise: {'; '.join(told)}.  Mend the code, or if this is meant: "
         f"fedkit golden {name} --accept --why '...'"
     )
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["fedccea/cost", "fedtsv/timings", "fedvalue/approximation", "fedvalue/scaling"],
+)
+def test_a_wall_time_alone_makes_no_record_stale(name: str, monkeypatch) -> None:
+    """By another clock the same numbers are compared, and they agree."""
+    ticks = accumulate(cycle([1e3, 7.0]))
+    for where in (
+        "time.perf_counter",
+        "time.process_time",
+        "fedkit.papers.fedccea.runs.perf_counter",
+    ):
+        monkeypatch.setattr(where, lambda: next(ticks))
+    assert not RUNS[name].check()
+    assert next(ticks) > 2000  # it was asked
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
@@ -141,6 +159,8 @@ def test_more_numbers_of_the_same_run_leave_its_records_fresh(toy, tmp_path):
     assert closer.check() == []
     FACTOR[0] = -1.0  # what was compared before differs: no closer look, but another behaviour
     assert replace(toy, tiny=replace(TINY, more=lambda *_: {"z": 0.0})).accept("the sign") == 2
+    timed = replace(toy, tiny=replace(TINY, more=lambda *_: {"z": 0.0, "seconds": 3.0}))
+    assert timed.check() == []
 
 
 def test_a_second_run_feels_what_the_first_does_not(toy, monkeypatch):

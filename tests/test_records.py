@@ -8,6 +8,7 @@ import json
 import math
 import os
 import platform
+import re
 import signal
 import subprocess
 import sys
@@ -17,9 +18,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from filelock import FileLock
 from toyrecords import cell, compute
 
+from fedkit.papers.overviews import machines_told
 from fedkit.papers.staleness import SIZE_LIMIT, check_records, stale_records
 from fedkit.records import Cell, CellError, RecordError, Store, parse_seeds, run_cells
 from fedkit.records import manifest as provenance
@@ -402,10 +405,11 @@ def test_the_book_names_every_field_of_a_manifest() -> None:
 
 def test_manifest_and_stamp_tell_how_and_never_where() -> None:
     manifest = provenance.make_manifest(
-        {"run.fedms": 2}, device="cuda:3", seconds=1.23456, evaluations=7
+        {"run.fedms": 2}, device="cuda:0", seconds=1.23456, evaluations=7
     )
     assert manifest["behaviour"] == {"run.fedms": 2}
     assert (manifest["device"], manifest["seconds"]) == ("cuda", 1.235)
+    assert re.search(r"\w.*, \d+ cores?$", manifest["machine"])
     assert manifest["evaluations"] == 7
     assert manifest["versions"]["python"] == platform.python_version()
     assert manifest["versions"]["fedkit"] == provenance.stamp().loc["fedkit", "value"]
@@ -418,6 +422,34 @@ def test_manifest_and_stamp_tell_how_and_never_where() -> None:
     assert getpass.getuser() not in text or len(getpass.getuser()) < 5
     assert str(Path.home()) not in text
     assert "/" not in table.to_string()
+
+
+def test_the_machine_of_a_record_is_models_and_cores(monkeypatch) -> None:
+    monkeypatch.setattr(provenance, "_processor", lambda: "Some CPU")
+    monkeypatch.setattr(provenance.os, "cpu_count", lambda: 2)
+    assert provenance._machine("cpu") == "Some CPU, 2 cores"
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Some GPU")
+    assert provenance._machine("cuda:0") == "Some GPU; Some CPU, 2 cores"
+    monkeypatch.setattr(provenance.os, "cpu_count", lambda: None)
+    assert provenance._machine("cpu") == "Some CPU, 1 core"
+
+
+def test_a_processor_without_a_name_is_told_by_its_kind(monkeypatch) -> None:
+    monkeypatch.setattr(Path, "read_text", lambda *_, **__: "processor : 0\n")
+    monkeypatch.setattr(platform, "processor", lambda: "")
+    assert provenance._processor.__wrapped__() == platform.machine()
+
+
+def test_times_are_told_with_their_machine_where_it_was_kept() -> None:
+    def of(*machines: str | None) -> str:
+        manifests = [{} if m is None else {"machine": m} for m in machines]
+        return machines_told([records.Record(None, (), m) for m in manifests])
+
+    assert of(None, None) == of() == "The processor was not kept."
+    assert of("B, 2 cores", "A, 1 core", "A, 1 core") == "Measured on A, 1 core and B, 2 cores."
+    told = "Measured on A, 1 core; of 1 of 2 records it was not kept."
+    assert of("A, 1 core", None) == told
 
 
 def test_a_record_ahead_of_its_golden_run_is_of_a_newer_checkout() -> None:

@@ -20,8 +20,11 @@ from fedkit.records.methods import is_outside
 if TYPE_CHECKING:
     import pandas as pd
 
+    from fedkit.records.store import Record
+
 __all__ = [
-    "alike", "as_text", "by_seed", "gains", "means", "overview", "seeds_told", "table", "where",
+    "alike", "as_text", "by_seed", "gains", "machines_told", "means", "overview", "seeds_told",
+    "table", "where",
 ]  # fmt: skip
 
 
@@ -47,6 +50,16 @@ def seeds_told(counts: Iterable[int]) -> str:
     some = [int(n) for n in counts if n > 0]
     low, high = min(some), max(some)
     return f"{low} seeds" if low == high else f"{low} to {high} seeds"
+
+
+def machines_told(records: Iterable[Record]) -> str:
+    """Say in a sentence on which processors recorded times were measured, where it is kept."""
+    kept = [record.manifest.get("machine") for record in records]
+    named = sorted({machine for machine in kept if machine})
+    if not named:
+        return "The processor was not kept."
+    rest = f"; of {kept.count(None)} of {len(kept)} records it was not kept" * (None in kept)
+    return f"Measured on {' and '.join(named)}{rest}."
 
 
 def by_seed(

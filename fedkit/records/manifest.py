@@ -67,6 +67,27 @@ def _threads() -> int:
     return int(os.environ.get("OMP_NUM_THREADS", os.cpu_count() or 1))
 
 
+@cache
+def _processor() -> str:
+    """Return the model name of the processor; its kind where the system does not tell more."""
+    try:
+        told = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:  # no Linux
+        told = []
+    names = (line.partition(":")[2].strip() for line in told if line.startswith("model name"))
+    return next(names, "") or platform.processor() or platform.machine() or "unknown processor"
+
+
+def _machine(device: object) -> str:
+    """Return the models that a run's times depend on: "AMD EPYC, 2 cores", a GPU before it."""
+    cores = os.cpu_count() or 1
+    told = f"{_processor()}, {cores} core{'s' * (cores > 1)}"
+    torch = sys.modules.get("torch")
+    if str(device).startswith("cuda") and torch is not None and torch.cuda.is_available():
+        return f"{torch.cuda.get_device_name(device)}; {told}"
+    return told
+
+
 def _peak_memory() -> float | None:
     """Return the most memory that this process has held so far, in MiB; None where unknown."""
     try:
@@ -98,9 +119,11 @@ def make_manifest(
     Returns
     -------
     dict
-        JSON data.  "uncommitted" tells whether the code differed from its commit.  Of the device
-        only the class is kept; wall times are kept out of every comparison; "peak_memory_mib" is
-        that of the process so far, all of its cells together.
+        JSON data.  "uncommitted" tells whether the code differed from its commit.  "machine" is
+        the model of the processor with the number of its cores, and that of a GPU that was used,
+        as times and trained networks depend on them; records from before this field lack it.
+        Wall times are kept out of every comparison; "peak_memory_mib" is that of the process so
+        far, all of its cells together.
     """
     return {
         "behaviour": dict(behaviour),
@@ -115,6 +138,7 @@ def make_manifest(
             "torch": _version("torch"),
         },
         "device": str(device).split(":")[0],
+        "machine": _machine(device),
         "threads": _threads(),
         "seconds": None if seconds is None else round(float(seconds), 3),
         "evaluations": None if evaluations is None else int(evaluations),
