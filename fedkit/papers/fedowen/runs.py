@@ -295,6 +295,7 @@ RUN = Tiny(
     by="method",
     switches={
         "model=lenet5": {"method": "fedowen", "rounds": 2}, "split": {},
+        "model=resnet18": {"method": "fedavg", "rounds": 1}, "momentum": {"method": "fedavg"},
         "weighting": {"method": "fedowen"}, "normalised": {"method": "fedowen"},
         "budget_grows": {"method": "fedowen", "levels": 4},
     },
