@@ -8,14 +8,16 @@ Three commands, from the root of the checkout::
 
 Without steps these are all but the last, whose data would need a journey of their own.  A run ends
 before ``--minutes``, in the middle of a cell if it must: finished cells are kept, and the next run
-goes on behind them.  What all runs into a folder wrote lies in its ``log.txt`` and
-``records.tar.gz``.  The same arguments with ``--device cpu`` rehearse it.
+goes on behind them; of a cell that trains many federations (FedCCEA) the trainings are.  What all
+runs into a folder wrote lies in its ``log.txt`` and ``records.tar.gz``.  The same arguments with
+``--device cpu`` rehearse it.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -31,6 +33,8 @@ DATA = {
     "resnet": ("cifar10",),
 }
 KEEP = 15.0  # seconds at the end, to pack
+LIMIT = 60 * 2**20  # bytes: what comes back in one piece, and its log, are 64 MiB at the most
+WANTED = 100.0  # times a plain loop, which each line of the throughput is to reach
 
 
 def _fedowen(*settings: str) -> list[str]:
@@ -83,20 +87,44 @@ def carry(folder: Path, steps: list[str]) -> None:
     print(f"{size / 2**20:.0f} MiB in {folder}")
 
 
-def pack(results: Path, since: float, out: Path) -> int:
-    """Write the records that changed since into ``records.tar.gz``; return their number."""
-    new = [path for path in sorted(results.rglob("*.json")) if path.stat().st_mtime >= since]
+def pack(results: Path, since: float, out: Path, limit: int = LIMIT) -> tuple[int, int, int]:
+    """Write what changed since into ``records.tar.gz``: all records, and the trainings that fit.
+
+    Returns how many records and trainings are in it, and how many trainings are left out.  The
+    latest trainings come first, for a cell that was stopped goes on from them.
+    """
+    changed = {path: path.stat() for path in results.rglob("*.*") if path.is_file()}
+    new = [path for path in sorted(changed) if changed[path].st_mtime >= since]
+    records = [path for path in new if path.suffix == ".json"]
+    held = [path for path in new if path.match("trainings/*/*.npz") and path.name[0] != "."]
+    held.sort(key=lambda path: changed[path].st_mtime, reverse=True)
+    left, fit = limit - sum(changed[path].st_size for path in records), []
+    for path in held:  # counted as they are: a file of arrays hardly gets smaller
+        if changed[path].st_size <= left:
+            left -= changed[path].st_size
+            fit.append(path)
     with tarfile.open(out / "records.tar.gz", "w:gz") as archive:
-        for path in new:
+        for path in [*records, *fit]:
             archive.add(path, path.relative_to(results))
-    return len(new)
+    return len(records), len(fit), len(held) - len(fit)
+
+
+def beside(log: str) -> list[str]:
+    """Return the ratios of a throughput's log by the heads of their rows, beside what was asked."""
+    found = []
+    for line in log.splitlines():
+        if ratio := re.search(r"\s(\d+\.\d+)x\s", line):
+            name, times = " ".join(line.split()[:3]), float(ratio[1])
+            reached = "reached" if times >= WANTED else "not reached"
+            found.append(f"{name}: {times:g} times the loop, {WANTED:g} asked: {reached}")
+    return found
 
 
 def bring(out: Path, results: Path) -> None:
     """Unpack the records of a run into the results of this checkout."""
     with tarfile.open(out / "records.tar.gz") as archive:
         archive.extractall(results, filter="data")
-        print(f"{len(archive.getnames())} records into {results}")
+        print(f"{len(archive.getnames())} records and trainings into {results}")
 
 
 def run(steps: list[str], device: str, profile: str, minutes: float, data: Path, out: Path) -> None:
@@ -109,7 +137,8 @@ def run(steps: list[str], device: str, profile: str, minutes: float, data: Path,
     since = float(started.read_text())
     results = Path(os.environ.get("FEDKIT_RESULTS", ROOT / "results"))
     env = os.environ | {"FEDKIT_DATA": str(data.resolve()), "PYTHONUNBUFFERED": "1"}
-    with (out / "log.txt").open("a", encoding="utf-8") as log:
+    path = out / "log.txt"
+    with path.open("a", encoding="utf-8") as log:
         for step in steps:
             for words in commands(step, device, profile):
                 left, start = end - time.monotonic(), time.monotonic()
@@ -117,6 +146,7 @@ def run(steps: list[str], device: str, profile: str, minutes: float, data: Path,
                     break
                 log.write(f"\n=== {step}: python {' '.join(words)}\n")
                 log.flush()
+                before = path.stat().st_size
                 try:
                     code = subprocess.run(
                         [sys.executable, *words], cwd=ROOT, env=env, timeout=left, stdout=log,
@@ -127,9 +157,13 @@ def run(steps: list[str], device: str, profile: str, minutes: float, data: Path,
                     told = "out of time"
                 seconds = time.monotonic() - start
                 line = f"{step}: {' '.join(words)}: {told} after {seconds:.0f} s, "
-                line += f"{pack(results, since, out)} new records"
-                log.write(f"=== {line}\n")
-                print(line, flush=True)
+                records, trainings, over = pack(results, since, out)
+                line += f"{records} new records, {trainings} of trainings"
+                line += f" ({over} more do not fit)" if over else ""
+                said = path.read_bytes()[before:].decode(errors="replace")
+                for told in (beside(said) if step == "throughput" else []) + [line]:
+                    log.write(f"=== {told}\n")
+                    print(told, flush=True)
 
 
 def main() -> None:
