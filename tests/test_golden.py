@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import runpy
+import subprocess
 from dataclasses import replace
 from itertools import accumulate, cycle
 from pathlib import Path
@@ -19,7 +20,7 @@ from fedkit.papers.audit import at_its_commit, audit, choose, saved
 from fedkit.papers.registry import Experiment, all_experiments, get
 from fedkit.records import Cell, Record, Store, golden, run_cells
 from fedkit.records.golden import GoldenRun, Tiny, differences, golden_runs, is_timing
-from fedkit.records.manifest import commit, lock_hash
+from fedkit.records.manifest import lock_hash
 
 RUNS = golden_runs(all_experiments())
 
@@ -238,18 +239,46 @@ def test_the_audit_finds_what_differs(tmp_path: Path, monkeypatch: pytest.Monkey
     assert len(choose(records, 2, np.random.default_rng(0))) == 2
 
 
-def test_a_records_own_commit_runs_again() -> None:
-    of_today = commit()
-    if of_today is None:
-        pytest.skip("no checkout with git")
-    small = replace(get("fedowen", "table1").cells("smoke")[0], seeds=(0, 1))
-    results = tuple(get("fedowen", "table1").run(small, "cpu", False))
-    then = at_its_commit(Record(small, results, {"commit": of_today}), 1)
-    assert then is not None
-    assert audit_module.compare(results[1], then)[1] <= audit_module.TOLERANCE
-    assert audit_module.compare(results[0], then)[1] > audit_module.TOLERANCE
-    for nothing in ({}, {"commit": "0" * 12}, {"commit": of_today, "uncommitted": True}):
-        assert at_its_commit(Record(small, results, nothing), 1) is None
+OLD_CODE = {
+    "pyproject.toml": "",
+    "fedkit/__init__.py": "",
+    "fedkit/records/__init__.py": "",
+    "fedkit/records/cell.py": "from types import SimpleNamespace as Cell",
+    "fedkit/papers/__init__.py": "",
+    "fedkit/papers/registry.py": """
+from types import SimpleNamespace
+def run(cell, device, progress):
+    return [{"seed": s, "metrics": {"then": 10.0 + s}, "series": {"x": [s]}} for s in cell.seeds]
+def get(paper, experiment):
+    return SimpleNamespace(run=run)
+""",
+}
+
+
+def test_a_records_own_commit_runs_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, text in OLD_CODE.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+
+    def git(*words: str) -> str:
+        own = ["git", "-c", "user.name=a", "-c", "user.email=a@b.invalid"]
+        return subprocess.run(
+            [*own, *words], cwd=tmp_path, check=True, capture_output=True, text=True
+        ).stdout
+
+    git("init", "-q")
+    git("add", ".")
+    git("commit", "-q", "--no-gpg-sign", "-m", "then")
+    then = git("rev-parse", "--short=12", "HEAD").strip()
+    (tmp_path / "fedkit/papers/registry.py").write_text("raise RuntimeError")  # since then
+    monkeypatch.setattr(audit_module, "repository_root", lambda: tmp_path)
+    here = Record(cell("a"), tuple(compute(cell("a"))), {"commit": then})
+    assert at_its_commit(here, 2) == {"metrics": {"then": 12.0}, "series": {"x": [2.0]}}
+    for nothing in ({}, {"commit": "0" * 12}, {"commit": then, "uncommitted": True}):
+        assert at_its_commit(replace(here, manifest=nothing), 2) is None
+    git("commit", "-qam", "one that does not run", "--no-gpg-sign")
+    broken = git("rev-parse", "HEAD").strip()
+    assert at_its_commit(replace(here, manifest={"commit": broken}), 2) is None
 
 
 def test_an_audit_names_every_variable_by_which_kernels_are_chosen() -> None:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from textwrap import shorten
 from typing import NamedTuple
 
 import numpy as np
@@ -60,16 +61,17 @@ def missing(name: str, folder: Path, looked: str, how: str = "") -> MissingDataE
 
 def not_fetched(name: str, folder: Path, why: object, files: str) -> DownloadError:
     """Say why a download failed, and which files to place by hand."""
+    told = shorten(str(why), 200)
     return DownloadError(
-        f"data set {name!r} could not be fetched into {folder}: "
-        f"{' '.join(str(why).split())[:200]}; place {files} there by hand, or try again"
+        f"data set {name!r} could not be fetched into {folder}: {told}; place {files} there by "
+        "hand, or try again"
     )
 
 
 def damaged(path: Path | str, expected: str, found: object) -> DamagedDataError:
     """Say what is wrong with a file, and how to mend it."""
     return DamagedDataError(
-        f"{path} is damaged: expected {expected}, found {' '.join(str(found).split())[:200]}; "
+        f"{path} is damaged: expected {expected}, found {shorten(str(found), 200)}; "
         "delete it and fetch it again with `fedkit data get NAME` (`fedkit data verify` "
         "checks all files)"
     )

@@ -23,6 +23,7 @@ import numpy as np
 
 from fedkit.atomic import write_text
 from fedkit.checks import whole
+from fedkit.datasets.readers import data_root
 from fedkit.papers.registry import Experiment, get, keep
 from fedkit.records.golden import is_timing
 from fedkit.records.manifest import commit, lock_hash, repository_root
@@ -163,7 +164,11 @@ def at_its_commit(record: Record, seed: int) -> dict[str, Any] | None:
         with tarfile.open(f"{folder}/code.tar") as code:
             code.extractall(tree, filter="data")
         asked.write_text(json.dumps(replace(record.cell, seeds=(seed,)).to_dict()))
-        own = {"PYTHONPATH": str(tree), "FEDKIT_RESULTS": f"{folder}/results"}
+        own = {
+            "PYTHONPATH": str(tree),
+            "FEDKIT_RESULTS": f"{folder}/results",
+            "FEDKIT_DATA": str(data_root().absolute()),  # it runs in another folder
+        }
         run = subprocess.run(
             [sys.executable, "-c", _THEN, asked, told], cwd=tree, env=os.environ | own,
             capture_output=True,
