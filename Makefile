@@ -52,14 +52,14 @@ format: setup ## mend formatting and what ruff can mend
 
 book: setup ## run every notebook and render the book (strict)
 	@echo "==> book"
-	@$(RUN) -m fedkit.cli book --profile $(PROFILE) build --jobs $(JOBS)
+	@$(RUN) -m reproduction.commands book --profile $(PROFILE) build --jobs $(JOBS)
 
 print: book ## the whole book as one page, and as a PDF where there is a Chromium
 	@echo "==> print"
 	@$(RUN) book/print.py
 
 draft: setup ## build what there is of the book; ONLY="name ..." for some notebooks
-	@$(RUN) -m fedkit.cli book --profile $(PROFILE) build --jobs $(JOBS) --draft $(foreach name,$(ONLY),--only $(name))
+	@$(RUN) -m reproduction.commands book --profile $(PROFILE) build --jobs $(JOBS) --draft $(foreach name,$(ONLY),--only $(name))
 
 check-book: setup ## check the rendered book: links, pictures, assets, claims, search
 	@echo "==> checks of the rendered book"
@@ -76,7 +76,7 @@ figure: setup ## draw the figure of the README
 	@$(RUN) book/figures.py
 
 sync: setup ## write the .ipynb of every notebook source
-	@$(BIN)/python -m fedkit.cli book sync
+	@$(BIN)/python -m reproduction.commands book sync
 
 lock: ## resolve requirements.lock anew from pyproject.toml (UPGRADE=1: newest of everything)
 	@[ -x $(BIN)/uv ] || { $(PYTHON) -m venv $(VENV) && $(BIN)/python -m pip install --quiet uv; }

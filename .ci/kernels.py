@@ -83,7 +83,7 @@ def notebook(name: str, env: dict[str, str]) -> list[str]:
     with tempfile.TemporaryDirectory() as folder:
         output = str(Path(folder) / f"{name}.ipynb")
         step = ["book", "run", name, "--output", output, "--limit", "7200"]
-        code, said = run([sys.executable, "-m", "fedkit.cli", *step], env)
+        code, said = run([sys.executable, "-m", "reproduction.commands", *step], env)
     return [f"FAILED notebook {name}: {said.strip()}"] if code else []
 
 

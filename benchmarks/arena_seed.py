@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 import fedkit as fk
-from fedkit.arena.cells import APART
-from fedkit.arena.measures import agreement
-from fedkit.records.store import Store
+from fedkit.arena.own import agreement
+from reproduction.arena.cells import APART
+from reproduction.records.store import Store
 
 RECORD = Path(__file__).parents[1] / "results" / "arena-seed.json"
 METHODS = ("proxy-retrained", "loo-retrained", "exact-loss", "loo-loss")

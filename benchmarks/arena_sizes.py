@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 import fedkit as fk
-from fedkit.arena.cells import scenarios
 from fedkit.games import semivalue
+from reproduction.arena.cells import scenarios
 
 RECORD = Path(__file__).parents[1] / "results" / "arena-sizes.json"
 SCENARIOS = ("free-riders", "skewed-free-riders")

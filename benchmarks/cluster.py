@@ -21,10 +21,10 @@ from typing import Any
 
 import numpy as np
 
-from fedkit.records.cell import Cell
-from fedkit.records.cluster import run_on_ray
-from fedkit.records.running import run_cells
-from fedkit.records.store import Store
+from reproduction.records.cell import Cell
+from reproduction.records.cluster import run_on_ray
+from reproduction.records.running import run_cells
+from reproduction.records.store import Store
 
 RECORD = Path(__file__).parents[1] / "results" / "cluster.json"
 

@@ -69,7 +69,8 @@ def commands(step: str, device: str, profile: str) -> list[list[str]]:
         return [["-m", *words, "--device", device] for words in BENCHMARKS]
     tail = ["--profile", profile, "--stale", "--keep-going"] if step != "equality" else []
     return [
-        ["-m", "fedkit.cli", *words.split(), "--device", device, *tail] for words in STEPS[step]
+        ["-m", "reproduction.commands", *words.split(), "--device", device, *tail]
+        for words in STEPS[step]
     ]
 
 

@@ -18,11 +18,11 @@ from pathlib import Path
 
 import torch
 
-from fedkit.arena.cells import scenarios
 from fedkit.arena.methods import METHODS, View
 from fedkit.arena.truths import World, bounded_loss
 from fedkit.games.game import FunctionGame
 from fedkit.learning.evaluation import Evaluator
+from reproduction.arena.cells import scenarios
 
 RECORD = Path(__file__).parents[1] / "results" / "memory.json"
 

@@ -17,7 +17,7 @@ import torch
 import fedkit as fk
 from benchmarks.coalitions import environment
 from fedkit.methods.fedtsv import TrajectoryGame, gram_matrix
-from fedkit.papers.fedtsv.timings import averaging, clock, made_up
+from reproduction.fedtsv.timings import averaging, clock, made_up
 
 PERMUTATIONS, WHOLE = 10, 1 << 15
 

@@ -12,7 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from fedkit.book.build import rendering
+from reproduction.book.build import rendering
 
 ROOT = Path(__file__).resolve().parent.parent
 STAGE, BUILD = ROOT / "_stage", ROOT / "_build"

@@ -32,7 +32,6 @@ _HOMES = homes(
         "beta_shapley coalition_index glove leave_one_out normalise random_unanimity_sum shapley "
         "tabulate unanimity weighted_majority",
         "streams": "Streams",
-        "records.manifest": "stamp",
     }
 )
 

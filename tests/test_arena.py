@@ -15,10 +15,9 @@ import torch
 pytest.importorskip("sklearn")
 
 import fedkit as fk
-from fedkit.arena import cells, measures
 from fedkit.arena.federations import OWN, SCENARIOS, TRICKS, Scenario, plant
-from fedkit.arena.measures import agreement, measure, measure_all, ranking, summary
 from fedkit.arena.methods import METHODS, MethodError, PeekError, View, find_method, play
+from fedkit.arena.own import agreement
 from fedkit.arena.truths import World, accuracy_and_loss, world
 from fedkit.federated.adversaries import (
     Adversaries,
@@ -31,8 +30,11 @@ from fedkit.federated.aggregation import SizeWeighted
 from fedkit.federated.retraining import train_with_sizes
 from fedkit.federated.valuers import NoValue
 from fedkit.methods import fedccea
-from fedkit.records import Store
 from fedkit.streams import Streams
+from reproduction import arena
+from reproduction.arena import cells, measures
+from reproduction.arena.measures import measure, measure_all, ranking, summary
+from reproduction.records import Store
 
 SMALL = replace(
     cells._DIGITS, clients=5, participants=5, rounds=3, samples=20, validation=120, seen=120,
@@ -450,7 +452,7 @@ def test_bad_methods_end_in_one_sentence_and_stop_nobody() -> None:
         method("Leaves", throws(SystemExit(0))): "Leaves raised SystemExit",
         method("Sleeps", sleeps): "Sleeps took longer than 1 seconds",
     }
-    found = fk.arena.run(
+    found = arena.run(
         [*bad, Backwards], rows=["size"], scenarios=["free-riders"], seeds=[0], limit=1.0
     )
     assert set(found.failures) == {c.__name__ for c in bad}
@@ -462,12 +464,12 @@ def test_bad_methods_end_in_one_sentence_and_stop_nobody() -> None:
 
 def test_who_cannot_be_found_is_out_and_an_error_where_there_is_nobody_else() -> None:
     options = {"rows": ["size"], "scenarios": ["free-riders"], "seeds": [0]}
-    found = fk.arena.run(["nowhere:X", Backwards, "exactly"], **options)
+    found = arena.run(["nowhere:X", Backwards, "exactly"], **options)
     assert set(found.failures) == {"nowhere:X", "exactly"}
     assert "cannot be imported" in found.failures["nowhere:X"]
     assert list(found.board().index) == ["size", "Backwards"]
     with pytest.raises(ValueError, match="'nowhere:X' cannot be imported"):
-        fk.arena.run(["nowhere:X"], **options)
+        arena.run(["nowhere:X"], **options)
     with pytest.warns(UserWarning, match="^method 'nobody' is unknown"):
         both = fk.arena.compare(own_federation(), "mlp-8", methods=["nobody", "size"], rounds=2)
     assert list(both.values.index) == ["size"]
@@ -509,11 +511,11 @@ def test_methods_are_found_by_what_they_are() -> None:
     with pytest.raises(ValueError, match="cannot be made: ZeroDivisionError"):
         find_method(type("Unmade", (Nan,), {"__init__": throws(ZeroDivisionError)}))
     with pytest.raises(ValueError, match="a name of its own"):
-        fk.arena.run([Nan, Nan])
+        arena.run([Nan, Nan])
     with pytest.raises(ValueError, match="called 'exact', as a row"):
-        fk.arena.run([type("exact", (Nan,), {})], rows=["size"])
+        arena.run([type("exact", (Nan,), {})], rows=["size"])
     with pytest.raises(ValueError, match="a scenario is 'rain'"):
-        fk.arena.run([Nan], scenarios=["rain"])
+        arena.run([Nan], scenarios=["rain"])
 
 
 # ------------------------------------------------------------------------------- measures
@@ -577,7 +579,7 @@ def test_mavericks_and_late_clients_are_told_apart_and_the_unasked_left_out() ->
         agreement([1, 2], [1, 2, 3])
     for nobody in ({"scenarios": []}, {"seeds": []}):
         with pytest.raises(ValueError, match=r"is \[\]; expected at least one"):
-            fk.arena.run(profile="smoke", **nobody)
+            arena.run(profile="smoke", **nobody)
     for name, quality in (("mavericks", [1.0, 1.0, 0.0]), ("late", [1.0, 1.0, 0.5])):
         found = measure(name, said([5.0, 0.0, 1.0]), known(quality))
         assert found[name] == 0.5
@@ -735,16 +737,16 @@ def test_rows_are_recorded_once_and_entries_join_them(tmp_path, monkeypatch) -> 
     monkeypatch.setitem(cells.SCALES, "smoke", ((small("sizes"),), 2))
     store = Store(tmp_path)
     options = {"rows": ["exact", "random"], "scenarios": ["free-riders"], "store": store}
-    found = fk.arena.run([Backwards], **options)
+    found = arena.run([Backwards], **options)
     assert len(store.paths("smoke", "arena")) == 3
     stamps = [p.stat().st_mtime_ns for p in store.paths()]
-    assert fk.arena.run([], **options).failures == {}
+    assert arena.run([], **options).failures == {}
     assert [p.stat().st_mtime_ns for p in store.paths()] == stamps
-    (path,) = fk.arena.submit(found, "Backwards", "abc123", store)
+    (path,) = arena.submit(found, "Backwards", "abc123", store)
     record = store.read(path)
     assert record.cell.settings["commit"] == "abc123"
     assert record.manifest["behaviour"]
-    again = fk.arena.measures_of(store, "smoke")
+    again = arena.measures_of(store, "smoke")
     assert list(again.board().index) == ["exact", "random", "Backwards@abc123"]
     assert again.truths.groupby("seed").bad.sum().tolist() == [2, 2]
     assert set(again.truths.role) == set(range(5))
@@ -759,10 +761,10 @@ def test_rows_are_recorded_once_and_entries_join_them(tmp_path, monkeypatch) -> 
         ("Backwards", "", "commit is ''"),
     ):  # fmt: skip
         with pytest.raises(ValueError, match=words):
-            fk.arena.submit(found, name, commit, store)
+            arena.submit(found, name, commit, store)
     some = replace(record.cell, seeds=(0,), settings={**record.cell.settings, "commit": "part"})
     store.save(some, record.results[:1], record.manifest)
-    again = fk.arena.measures_of(store, "smoke")
+    again = arena.measures_of(store, "smoke")
     assert "lacks 1 of 2 federations and seeds" in again.failures.pop("Backwards@part")
     assert again.failures == {}
     assert list(again.board().index) == ["exact", "random", "Backwards@abc123"]
@@ -772,12 +774,12 @@ def test_a_row_that_fails_is_out_with_a_store_too(tmp_path, monkeypatch) -> None
     monkeypatch.setitem(cells.SCALES, "smoke", ((small("sizes"),), 1))
     monkeypatch.setitem(METHODS, "size", Nan())
     options = {"rows": ["size", "uniform"], "scenarios": ["sizes"], "store": Store(tmp_path)}
-    found = fk.arena.run([], **options)
+    found = arena.run([], **options)
     assert "size returned" in found.failures["size"]
     assert list(found.board().index) == ["uniform"]
     monkeypatch.setattr(cells, "worth", lambda w, values: 1 / 0)
-    with pytest.raises(fk.records.CellError, match="division by zero"):
-        fk.arena.run([], **options | {"rows": ["random"]})
+    with pytest.raises(CellError, match="division by zero"):
+        arena.run([], **options | {"rows": ["random"]})
 
 
 def own_federation(n=4):
@@ -943,7 +945,7 @@ def test_two_objects_of_one_class_are_compared_by_names_of_ones_own() -> None:
     assert not found.failures
     assert list(found.values.index) == [*twice]
     assert np.allclose(found.values.loc["size"], 2 * found.values.loc["once"])
-    entered = fk.arena.run({"mine": "size"}, rows=["size"], scenarios=["sizes"], seeds=[0])
+    entered = arena.run({"mine": "size"}, rows=["size"], scenarios=["sizes"], seeds=[0])
     ours = entered.values.groupby("method").value.apply(list)
     assert ours["mine"] == ours["size"]
 

@@ -17,8 +17,8 @@ import pytest
 from readingtime import reading
 from widths import browser, sticking_out
 
-from fedkit.book.api import PAGES
-from fedkit.book.build import Book, rendering
+from reproduction.book.api import PAGES
+from reproduction.book.build import Book, rendering
 
 bs4 = pytest.importorskip("bs4")
 
@@ -204,7 +204,7 @@ def test_the_search_finds_words_of_the_chapters() -> None:
 
 
 def test_every_claim_is_on_the_report() -> None:
-    from fedkit.papers.claims import all_claims
+    from reproduction.claimfiles import all_claims
 
     claims = [claim for read in all_claims().values() for claim in read.claims]
     shown = re.sub(r"\s+", " ", article("notebooks/claims").get_text(" "))
@@ -293,7 +293,7 @@ def test_every_question_leads_to_the_section_that_answers_it() -> None:
 
 
 def test_a_judged_number_has_its_interval_and_its_seeds() -> None:
-    from fedkit.claims.judge import UNJUDGED
+    from reproduction.judging.judge import UNJUDGED
 
     judged = 0
     for row in article("notebooks/claims").select(".fedkit-finder tbody tr"):
@@ -308,10 +308,10 @@ def test_a_judged_number_has_its_interval_and_its_seeds() -> None:
 
 
 def test_blind_controls_stand_among_the_methods() -> None:
-    import fedkit as fk
-    from fedkit.records.store import Store
+    from reproduction import arena
+    from reproduction.records.store import Store
 
-    entered = fk.arena.measures_of(Store(ROOT / "results"), "paper").measures
+    entered = arena.measures_of(Store(ROOT / "results"), "paper").measures
     assert {"size", "random", "uniform"} <= set(entered.method)
 
 

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from fedkit.book import build
-from fedkit.book.api import PAGES, expand, page_of, public_modules
-from fedkit.book.build import Book
-from fedkit.book.notebooks import (
+from fedkit.datasets import readers
+from reproduction.book import build
+from reproduction.book.api import PAGES, expand, page_of, public_modules
+from reproduction.book.build import Book
+from reproduction.book.notebooks import (
     NotebookError,
     check_pair,
     guard_parameters,
@@ -21,9 +22,8 @@ from fedkit.book.notebooks import (
     read_source,
     write_pair,
 )
-from fedkit.book.runs import execute
-from fedkit.cli import main as fedkit
-from fedkit.datasets import readers
+from reproduction.book.runs import execute
+from reproduction.commands import main as fedkit
 
 BOOK = Path(__file__).resolve().parent.parent / "book"
 HEADER = """---
@@ -282,7 +282,7 @@ def test_a_run_is_kept_while_it_would_be_the_same(small_book: Path, monkeypatch)
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text("executed", "utf-8")
 
-    monkeypatch.setattr("fedkit.book.build.execute", fake)
+    monkeypatch.setattr("reproduction.book.build.execute", fake)
     assert Book(small_book).run(source).startswith("ran")
     assert Book(small_book).run(source) == "kept"
     Book(small_book).executed(source).unlink()

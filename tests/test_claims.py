@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedkit.claims.claim import Claim, ClaimsError, parse_claims
-from fedkit.claims.join import _command, join
-from fedkit.claims.printed import printed_statistic
-from fedkit.claims.tables import claims_table
-from fedkit.papers.claims import claims_papers, load_claims
-from fedkit.papers.registry import get, keep
-from fedkit.records.cell import PROFILES
-from fedkit.records.store import Store
+from reproduction.claimfiles import claims_papers, load_claims
+from reproduction.judging.claim import Claim, ClaimsError, parse_claims
+from reproduction.judging.join import _command, join
+from reproduction.judging.printed import printed_statistic
+from reproduction.judging.tables import claims_table
+from reproduction.records.cell import PROFILES
+from reproduction.records.store import Store
+from reproduction.registry import get, keep
 
 CLAIMS = {paper: load_claims(paper) for paper in claims_papers()}
 FEDOWEN = CLAIMS["fedowen"]
@@ -416,10 +416,10 @@ def test_what_would_be_kind_to_a_verdict_is_refused(old, new, word):
         parse_claims(TOY_OF_ALL.replace(old, new))
 
 
-@pytest.mark.parametrize("check", ["fedkit.papers.fedowen.erata:owen_bias", "math:fsumm", ":", ""])
+@pytest.mark.parametrize("check", ["reproduction.fedowen.erata:owen_bias", "math:fsumm", ":", ""])
 def test_a_computation_that_a_claim_names_is_there(check, tmp_path, monkeypatch):
     file = tmp_path / "claims.yaml"
-    monkeypatch.setattr("fedkit.papers.claims.claims_file", lambda paper: file)
+    monkeypatch.setattr("reproduction.claimfiles.claims_file", lambda paper: file)
     file.write_text(TOY_OF_ALL)
     assert load_claims("toy")["toy.i"].exact()([0.5, 0.5]) == 1
     file.write_text(TOY_OF_ALL.replace("math:fsum", check))
@@ -429,11 +429,11 @@ def test_a_computation_that_a_claim_names_is_there(check, tmp_path, monkeypatch)
 
 def test_the_data_that_a_data_set_stands_for_are_known(tmp_path, monkeypatch):
     file = tmp_path / "claims.yaml"
-    monkeypatch.setattr("fedkit.papers.claims.claims_file", lambda paper: file)
+    monkeypatch.setattr("reproduction.claimfiles.claims_file", lambda paper: file)
     file.write_text(TOY_OF_ALL.replace("[mnist, digits]", "[mnist, digist]"))
     with pytest.raises(ClaimsError, match=r"data of toy has \['digist'\]; choose from .*'digits'"):
         load_claims("toy")
-    monkeypatch.setattr("fedkit.papers.claims.entered", lambda: {"toy": "toy_paper"})
+    monkeypatch.setattr("reproduction.claimfiles.entered", lambda: {"toy": "toy_paper"})
     assert load_claims("toy").data == {"mnist": ("mnist", "digist")}  # it may bring its own
 
 

@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from fedkit import __main__, __version__, cli
-from fedkit.papers import registry
-from fedkit.papers.registry import Experiment, get
-from fedkit.records import Cell, Store
-from fedkit.records.golden import GoldenRun, folder
+from fedkit import __main__, __version__
+from reproduction import commands as cli
+from reproduction import registry
+from reproduction.records import Cell, Store
+from reproduction.records.golden import GoldenRun, folder
+from reproduction.registry import Experiment, get
 
 CALLS: list[str] = []
 BROKEN: set[str] = set()
@@ -87,13 +88,13 @@ def test_the_command_says_what_it_lacks() -> None:
 #: what stays out after each of these, in one process: it only ever imports more
 QUICK = {
     "import fedkit": ["numpy", "torch", "pandas"],
-    "from fedkit import cli; cli.main(['list'])": (
+    "from reproduction import commands as cli; cli.main(['list'])": (
         ["scipy", "torch", "pandas", "fastapi", "uvicorn", "httpx", "cryptography"]
     ),
     "cli.main(['compare', 'fedms'])": ["torch"],
 }
 QUICK |= {
-    f"import fedkit.papers.{path.parent.name}.{path.stem}": ["torch"]
+    f"import reproduction.{path.parent.name}.{path.stem}": ["torch"]
     for name in ("*tables", "settings")
     for path in Path(registry.__file__).parent.glob(f"*/{name}.py")
 }
@@ -236,7 +237,7 @@ def test_a_stopped_run_says_what_is_kept(store, fedkit, monkeypatch) -> None:
     def stop(*args, **more):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("fedkit.papers.registry.run_cells", stop)
+    monkeypatch.setattr("reproduction.registry.run_cells", stop)
     code, _, err = fedkit("run", "toy", "table1", "--quiet")
     assert code == 130
     assert "what was finished is kept" in err
@@ -362,7 +363,7 @@ def test_only_our_own_records_of_the_papers_scale_shrink_from_the_cost(store, fe
 
 
 def test_an_installed_package_says_where_its_golden_numbers_lie(store, fedkit, monkeypatch) -> None:
-    monkeypatch.setattr("fedkit.records.golden.repository_root", lambda: None)
+    monkeypatch.setattr("reproduction.records.golden.repository_root", lambda: None)
     measured = []
     monkeypatch.setattr(GoldenRun, "measure", lambda self, device: measured.append(self.id))
     code, out, err = fedkit("golden")

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from fedkit import cli
-from fedkit.papers import registry
-from fedkit.records import Cell, CellError, Store, run_cells
-from fedkit.records.cluster import run_on_ray
-from fedkit.records.running import alone
+from reproduction import commands as cli
+from reproduction import registry
+from reproduction.records import Cell, CellError, Store, run_cells
+from reproduction.records.cluster import run_on_ray
+from reproduction.records.running import alone
 
 ray = pytest.importorskip("ray", reason="Ray is not installed (extra 'ray')")
 

@@ -9,12 +9,12 @@ from rounding import assert_close
 import fedkit as fk
 from fedkit.methods import fedccea
 from fedkit.methods.fedccea import Fit, Simulations, contribution_index, fit_aam
-from fedkit.papers.fedccea import runs
-from fedkit.papers.fedccea import settings as n
-from fedkit.papers.fedccea import valuing as fits
-from fedkit.papers.fedccea.runs import TIE_ORDERS, curve_metrics, removal_curves
-from fedkit.papers.fedccea.settings import Setting
-from fedkit.papers.fedccea.valuing import (
+from reproduction.fedccea import runs
+from reproduction.fedccea import settings as n
+from reproduction.fedccea import valuing as fits
+from reproduction.fedccea.runs import TIE_ORDERS, curve_metrics, removal_curves
+from reproduction.fedccea.settings import Setting
+from reproduction.fedccea.valuing import (
     Tally,
     Valued,
     federation,
@@ -22,7 +22,7 @@ from fedkit.papers.fedccea.valuing import (
     truncated_walks,
     value_clients,
 )
-from fedkit.papers.registry import Cell, get
+from reproduction.registry import Cell, get
 
 BASE = Setting(
     "digits", "digits", "strong", model="mlp-8", clients=5, rounds=3, simulations=6, samples=30,
@@ -162,7 +162,7 @@ def test_cells_cover_the_papers_settings():
 
 def test_the_papers_emnist_is_by_class_where_that_is_there(monkeypatch):
     def emnist(there, profile):
-        monkeypatch.setattr("fedkit.papers.fedccea.settings.available", lambda name: there)
+        monkeypatch.setattr("reproduction.fedccea.settings.available", lambda name: there)
         found = get("fedccea", "contribution").cells(profile)
         settings = [c.settings for c in found if c.settings["dataset"] == "emnist"]
         return {(s["data"], s["weak"], s["strong"]) for s in settings}

@@ -5,8 +5,8 @@ import pytest
 from tinyrecords import records, series_of
 
 from fedkit import plots
-from fedkit.papers.fedccea import settings as n
-from fedkit.papers.fedccea import tables
+from reproduction.fedccea import settings as n
+from reproduction.fedccea import tables
 
 POOL = "MNIST, IID and weak non-IID, mean of 2 settings"
 STRONG = "MNIST, strong non-IID"

@@ -7,13 +7,13 @@ from tinyrecords import records
 
 import fedkit as fk
 from fedkit.learning.evaluation import Evaluator
-from fedkit.papers.fedms import runs as paper
-from fedkit.papers.fedms.runs import scores_of_round
-from fedkit.papers.fedms.settings import PAPER_METHODS, READINGS, tuned
-from fedkit.papers.fedms.tables import readings, study, tuned_on_validation
-from fedkit.papers.registry import get
-from fedkit.records.cell import Cell
-from fedkit.records.store import Store
+from reproduction.fedms import runs as paper
+from reproduction.fedms.runs import scores_of_round
+from reproduction.fedms.settings import PAPER_METHODS, READINGS, tuned
+from reproduction.fedms.tables import readings, study, tuned_on_validation
+from reproduction.records.cell import Cell
+from reproduction.records.store import Store
+from reproduction.registry import get
 
 BASE = paper.Setting(
     "fedavg", "digits", "digits", "dir1", model="mlp-8", clients=8, participants=3, rounds=4,

@@ -12,22 +12,22 @@ from fedkit.federated.aggregation import Proportional
 from fedkit.federated.selection import UniformSelection
 from fedkit.games.game import TableGame
 from fedkit.methods.fedowen import EpsilonGreedy, FedOwen, OwenSampling, Softmax
-from fedkit.papers import overviews
-from fedkit.papers.common import accuracies, accuracy_curve
-from fedkit.papers.fedms import runs as fedms
-from fedkit.papers.fedowen import runs as paper
-from fedkit.papers.fedowen import settings, tables
-from fedkit.papers.fedowen.errata import (
+from reproduction import overviews
+from reproduction.common import accuracies, accuracy_curve
+from reproduction.fedms import runs as fedms
+from reproduction.fedowen import runs as paper
+from reproduction.fedowen import settings, tables
+from reproduction.fedowen.errata import (
     level_weights,
     owen_bias,
     owen_limit_bias,
     truncation_bias,
     walk_mean,
 )
-from fedkit.papers.fedowen.settings import SCALES
-from fedkit.papers.fedtsv import runs as fedtsv
-from fedkit.papers.registry import get
-from fedkit.records.cell import Cell
+from reproduction.fedowen.settings import SCALES
+from reproduction.fedtsv import runs as fedtsv
+from reproduction.records.cell import Cell
+from reproduction.registry import get
 
 HALVES = TableGame([0.0, 0.4, 0.0, 0.7, 0.0, 0.4, 0.9, 1.0])
 

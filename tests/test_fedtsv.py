@@ -10,12 +10,12 @@ from tinyrecords import records, series_of
 import fedkit as fk
 from fedkit.federated.selection import ClientTable
 from fedkit.learning.evaluation import Evaluator
-from fedkit.papers.common import chance_above
-from fedkit.papers.fedtsv import runs as paper
-from fedkit.papers.fedtsv.runs import final_weights, round_metrics
-from fedkit.papers.fedtsv.settings import BASES, CHANGES, TEN_SEEDS, changed
-from fedkit.papers.fedtsv.tables import over_rounds, study, study_text, weights_table
-from fedkit.papers.registry import get
+from reproduction.common import chance_above
+from reproduction.fedtsv import runs as paper
+from reproduction.fedtsv.runs import final_weights, round_metrics
+from reproduction.fedtsv.settings import BASES, CHANGES, TEN_SEEDS, changed
+from reproduction.fedtsv.tables import over_rounds, study, study_text, weights_table
+from reproduction.registry import get
 
 BASE = paper.Setting(
     "tsv", "digits", "digits", model="mlp-8", clients=12, skewed=2, malicious=3, rounds=6,

@@ -9,11 +9,11 @@ import pytest
 from countinghouse import House
 from test_fedvalue_valuereport import DATA, NOISE, REAL, TASK, Y
 
-from fedkit import cli
 from fedkit.fedvalue.cmi import mshapley_cmi
 from fedkit.fedvalue.service import demo as show
 from fedkit.fedvalue.service.access import issue_tokens
 from fedkit.fedvalue.service.client import RemoteCounter
+from reproduction import commands as cli
 
 AWAY = "http://127.0.0.1:9"
 

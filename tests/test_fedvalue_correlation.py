@@ -9,10 +9,10 @@ import pytest
 from fedkit.datasets.tabular import TABLES
 from fedkit.fedvalue.baselines import MODELS
 from fedkit.fedvalue.cmi import conditional_mutual_information
-from fedkit.papers.claims import load_claims
-from fedkit.papers.fedvalue import correlation as fedvalue
-from fedkit.papers.fedvalue import correlation_tables as fedvalue_tables
-from fedkit.papers.fedvalue.correlation import (
+from reproduction.claimfiles import load_claims
+from reproduction.fedvalue import correlation as fedvalue
+from reproduction.fedvalue import correlation_tables as fedvalue_tables
+from reproduction.fedvalue.correlation import (
     Approximation,
     Setting,
     correlate,
@@ -23,9 +23,9 @@ from fedkit.papers.fedvalue.correlation import (
     run_correlation,
     summary,
 )
-from fedkit.papers.registry import get
-from fedkit.records.cell import Cell
-from fedkit.records.store import Store
+from reproduction.records.cell import Cell
+from reproduction.records.store import Store
+from reproduction.registry import get
 
 RNG = np.random.default_rng(1)
 WINE = Setting("wine", 3, repetitions=2, rows=12, background=5, walks=20)

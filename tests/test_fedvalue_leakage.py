@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from fedkit.fedvalue.protocol.leakage import claims, geometric_noise, measure, suppress, with_decoys
-from fedkit.papers.fedvalue.security import contingency
 from fedkit.streams import Streams
+from reproduction.fedvalue.security import contingency
 
 
 def codes(n: int = 60, seed: int = 0):

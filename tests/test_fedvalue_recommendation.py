@@ -11,10 +11,11 @@ from sklearn.metrics import roc_auc_score
 from tinyrecords import records, series_of
 
 from fedkit.datasets.movielens import MovieLens, made_up_ratings
-from fedkit.papers.claims import load_claims
-from fedkit.papers.fedvalue import recommendation
-from fedkit.papers.fedvalue import recommendation_tables as tables
-from fedkit.papers.fedvalue.recommendation import (
+from fedkit.streams import Streams
+from reproduction.claimfiles import load_claims
+from reproduction.fedvalue import recommendation
+from reproduction.fedvalue import recommendation_tables as tables
+from reproduction.fedvalue.recommendation import (
     MILD,
     PLACES,
     STRATEGIES,
@@ -29,9 +30,8 @@ from fedkit.papers.fedvalue.recommendation import (
     prices,
     values,
 )
-from fedkit.papers.registry import get
-from fedkit.records import Cell
-from fedkit.streams import Streams
+from reproduction.records import Cell
+from reproduction.registry import get
 
 DATA = made_up_ratings()
 SMALL = Case(movies=8, low=0.02, high=0.2)

@@ -8,18 +8,18 @@ import pandas as pd
 import pytest
 
 from fedkit.fedvalue.protocol.attacks import ATTACKS, attempt
-from fedkit.papers.fedvalue import security
-from fedkit.papers.fedvalue import security_tables as tables
-from fedkit.papers.fedvalue.pictures import sequence_diagram, server_view, strips, watched
-from fedkit.papers.fedvalue.security import contingency
-from fedkit.papers.registry import get
-from fedkit.records.store import Store
 from fedkit.streams import Streams
+from reproduction.fedvalue import security
+from reproduction.fedvalue import security_tables as tables
+from reproduction.fedvalue.pictures import sequence_diagram, server_view, strips, watched
+from reproduction.fedvalue.security import contingency
+from reproduction.records.store import Store
+from reproduction.registry import get
 
 
 @pytest.mark.parametrize(("credit", "leaks"), [(None, 35), ("there", 53)])
 def test_the_profiles(credit, leaks, monkeypatch):
-    monkeypatch.setattr("fedkit.papers.fedvalue.security.find_table", lambda name: credit)
+    monkeypatch.setattr("reproduction.fedvalue.security.find_table", lambda name: credit)
     security = get("fedvalue", "security").cells("paper")
     assert {c.settings["attack"] for c in security} == set(ATTACKS)
     for name, cells, seeds in (("security", 78, 5), ("leak", leaks, 10), ("scaling", 68, 3)):

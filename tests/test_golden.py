@@ -15,12 +15,12 @@ import torch
 from toyrecords import cell, compute
 
 from fedkit.estimators.base import MeanAccumulator
-from fedkit.papers import audit as audit_module
-from fedkit.papers.audit import at_its_commit, audit, choose, saved
-from fedkit.papers.registry import Experiment, all_experiments, get
-from fedkit.records import Cell, Record, Store, golden, run_cells
-from fedkit.records.golden import GoldenRun, Tiny, differences, golden_runs, is_timing
-from fedkit.records.manifest import lock_hash
+from reproduction import audit as audit_module
+from reproduction.audit import at_its_commit, audit, choose, saved
+from reproduction.records import Cell, Record, Store, golden, run_cells
+from reproduction.records.golden import GoldenRun, Tiny, differences, golden_runs, is_timing
+from reproduction.records.manifest import lock_hash
+from reproduction.registry import Experiment, all_experiments, get
 
 RUNS = golden_runs(all_experiments())
 
@@ -44,7 +44,7 @@ def test_a_wall_time_alone_makes_no_record_stale(name: str, monkeypatch) -> None
     for where in (
         "time.perf_counter",
         "time.process_time",
-        "fedkit.papers.fedccea.runs.perf_counter",
+        "reproduction.fedccea.runs.perf_counter",
     ):
         monkeypatch.setattr(where, lambda: next(ticks))
     assert not RUNS[name].check()
@@ -242,10 +242,10 @@ def test_the_audit_finds_what_differs(tmp_path: Path, monkeypatch: pytest.Monkey
 OLD_CODE = {
     "pyproject.toml": "",
     "fedkit/__init__.py": "",
-    "fedkit/records/__init__.py": "",
-    "fedkit/records/cell.py": "from types import SimpleNamespace as Cell",
-    "fedkit/papers/__init__.py": "",
-    "fedkit/papers/registry.py": """
+    "reproduction/records/__init__.py": "",
+    "reproduction/records/cell.py": "from types import SimpleNamespace as Cell",
+    "reproduction/__init__.py": "",
+    "reproduction/registry.py": """
 from types import SimpleNamespace
 def run(cell, device, progress):
     return [{"seed": s, "metrics": {"then": 10.0 + s}, "series": {"x": [s]}} for s in cell.seeds]
@@ -270,7 +270,7 @@ def test_a_records_own_commit_runs_again(tmp_path: Path, monkeypatch: pytest.Mon
     git("add", ".")
     git("commit", "-q", "--no-gpg-sign", "-m", "then")
     then = git("rev-parse", "--short=12", "HEAD").strip()
-    (tmp_path / "fedkit/papers/registry.py").write_text("raise RuntimeError")  # since then
+    (tmp_path / "reproduction/registry.py").write_text("raise RuntimeError")  # since then
     monkeypatch.setattr(audit_module, "repository_root", lambda: tmp_path)
     here = Record(cell("a"), tuple(compute(cell("a"))), {"commit": then})
     assert at_its_commit(here, 2) == {"metrics": {"then": 12.0}, "series": {"x": [2.0]}}

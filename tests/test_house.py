@@ -7,16 +7,17 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent / "fedkit"
+ROOT = Path(__file__).resolve().parent.parent
 
 #: What each room may import besides itself and `checks`; the floors from the ground up.
-MAY_USE = {
+LIBRARY = {
     "checks": "",
     "streams": "",
     "extras": "",
     "atomic": "",
     "threads": "",
     "intervals": "",
+    "outside": "",
     "games": "streams extras atomic",
     "estimators": "games streams extras intervals threads",
     "learning": "streams extras",
@@ -26,49 +27,74 @@ MAY_USE = {
     "flower": "federated learning estimators games datasets streams extras",
     "plots": "extras intervals",
     "fedvalue": "estimators games streams extras atomic intervals",
-    "records": "streams extras atomic",
-    "claims": "records intervals extras",
-    "papers": "claims records methods federated learning estimators games datasets fedvalue plots "
-    "streams extras atomic intervals",
-    "arena": "papers records methods federated learning estimators games datasets plots streams "
-    "extras intervals",
-    "book": "datasets records extras atomic",
-    "cli": "arena papers claims records learning book datasets fedvalue flower extras",
-    "__main__": "cli",
-    "__init__": "games estimators learning datasets federated methods fedvalue arena records "
-    "streams extras",
+    "arena": "methods federated learning estimators games datasets outside streams extras "
+    "intervals plots",
+    "__main__": "extras",
+    "__init__": "games estimators learning datasets federated methods fedvalue arena streams "
+    "extras",
 }
 
+#: The same within the reproduction; of the library it may use everything.
+REPRODUCTION = {
+    "records": "",
+    "__init__": "records",
+    "judging": "records",
+    "claimfiles": "__init__ judging records",
+    "registry": "__init__ records",
+    "common": "registry records",
+    "overviews": "records",
+    **dict.fromkeys(
+        ("fedccea", "fedms", "fedowen", "fedtsv", "fedvalue"),
+        "common overviews registry claimfiles judging records __init__",
+    ),
+    "arena": "common overviews registry records",
+    "staleness": "registry records",
+    "audit": "registry records judging",
+    "book": "records",
+    "commands": "arena audit book claimfiles judging records registry staleness __init__",
+}
+PLANS = {"fedkit": LIBRARY, "reproduction": REPRODUCTION}
 
-def _imports(path: Path) -> set[str]:
-    """Return the rooms that a file imports, wherever in it."""
+
+def _imports(path: Path, package: str) -> set[str]:
+    """Return the rooms of a package that a file imports, wherever in it."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module and not node.level:
             parts = node.module.split(".")
-            if parts[0] == "fedkit":
+            if parts[0] == package:
                 found |= {parts[1]} if parts[1:] else {alias.name for alias in node.names}
         elif isinstance(node, ast.Import):
             names = [alias.name.split(".") for alias in node.names]
-            found |= {name[1] for name in names if name[0] == "fedkit" and name[1:]}
-    return found & set(MAY_USE)
+            found |= {name[1] for name in names if name[0] == package and name[1:]}
+    return found
 
 
-@pytest.mark.parametrize("path", sorted(ROOT.rglob("*.py")), ids=lambda p: str(p.relative_to(ROOT)))
+def _files() -> list[Path]:
+    return sorted(path for package in PLANS for path in (ROOT / package).rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", _files(), ids=lambda p: str(p.relative_to(ROOT)))
 def test_arrows_point_downward(path: Path) -> None:
-    room = path.relative_to(ROOT).parts[0].removesuffix(".py")
-    assert room in MAY_USE, f"room {room} has no place in the plan"
-    assert _imports(path) - {room, "checks"} <= set(MAY_USE[room].split())
+    package, *inside = path.relative_to(ROOT).parts
+    plan, room = PLANS[package], inside[0].removesuffix(".py")
+    assert room in plan, f"room {room} has no place in the plan"
+    assert (_imports(path, package) & set(plan)) - {room, "checks"} <= set(plan[room].split())
+    if package == "fedkit" and room != "__main__":
+        assert not _imports(path, "reproduction")
 
 
-def test_the_plan_has_floors() -> None:
-    order = list(MAY_USE)
-    for room, below in MAY_USE.items():
+@pytest.mark.parametrize("package", PLANS)
+def test_the_plan_has_floors(package: str) -> None:
+    order = list(PLANS[package])
+    for room, below in PLANS[package].items():
         if not room.startswith("__"):
             assert all(order.index(other) < order.index(room) for other in below.split())
-    assert {p.name for p in ROOT.iterdir() if p.is_dir() and p.name[0] != "_"} <= set(order)
+    rooms = {p.name for p in (ROOT / package).iterdir() if p.is_dir() and p.name[0] != "_"}
+    assert rooms <= set(order)
 
 
 def test_every_room_says_what_lives_there() -> None:
-    for package in ROOT.rglob("__init__.py"):
-        assert ast.get_docstring(ast.parse(package.read_text("utf-8"))), package
+    for package in _files():
+        if package.name == "__init__.py":
+            assert ast.get_docstring(ast.parse(package.read_text("utf-8"))), package

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fedkit.book.build import Book
-from fedkit.book.notebooks import pair_text, parameters_of, read_source
+from reproduction.book.build import Book
+from reproduction.book.notebooks import pair_text, parameters_of, read_source
 
 ROOT = Path(__file__).resolve().parent.parent
 BOOK = Book(ROOT)

@@ -14,19 +14,20 @@ import pytest
 pytest.importorskip("sklearn")
 
 import fedkit as fk
-from fedkit.claims.join import join
-from fedkit.claims.measured import Lookup
-from fedkit.cli import main
-from fedkit.papers import packages, registry
-from fedkit.papers.audit import audited
-from fedkit.papers.claims import all_claims, claims_papers, load_claims
-from fedkit.papers.fedowen import tables
-from fedkit.papers.fedowen.runs import strategy
-from fedkit.papers.fedowen.settings import Setting
-from fedkit.papers.staleness import check_records
-from fedkit.records import Cell, Store, methods
-from fedkit.records.golden import golden_runs
-from fedkit.records.outside import entered
+from fedkit import outside as methods
+from reproduction import arena, packages, registry
+from reproduction.audit import audited
+from reproduction.claimfiles import all_claims, claims_papers, load_claims
+from reproduction.commands import main
+from reproduction.fedowen import tables
+from reproduction.fedowen.runs import strategy
+from reproduction.fedowen.settings import Setting
+from reproduction.judging.join import join
+from reproduction.judging.measured import Lookup
+from reproduction.records import Cell, Store
+from reproduction.records.golden import golden_runs
+from reproduction.records.outside import entered
+from reproduction.staleness import check_records
 
 PAGE = (Path(__file__).parent.parent / "book" / "plug-in.md").read_text("utf-8")
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
@@ -135,7 +136,7 @@ def test_a_method_from_outside_is_a_row_and_never_the_papers(here: Path, monkeyp
 
 
 def test_an_audit_does_not_repeat_what_was_entered_in_the_arena(here: Path) -> None:
-    settings = {"method": "Gone", "commit": "0123456", **asdict(fk.arena.scenarios("smoke")[0])}
+    settings = {"method": "Gone", "commit": "0123456", **asdict(arena.scenarios("smoke")[0])}
     cell = Cell("smoke", "arena", "entries", settings, (0,))
     Store().save(cell, [{"seed": 0, "metrics": {"seconds": 1.0}}])
     with pytest.raises(ValueError, match="no record of arena"):
@@ -195,7 +196,7 @@ def enter(tmp_path: Path, monkeypatch):
         info.mkdir()
         (info / "METADATA").write_text("Metadata-Version: 2.1\nName: toys\nVersion: 1\n")
         points = [f"{paper} = {paper}_paper" for paper in files_of]
-        (info / "entry_points.txt").write_text("\n".join(["[fedkit.papers]", *points]))
+        (info / "entry_points.txt").write_text("\n".join(["[reproduction]", *points]))
         for paper, files in files_of.items():
             for path, text in files.items():
                 file = tmp_path / f"{paper}_paper{path}"
@@ -216,7 +217,7 @@ def enter(tmp_path: Path, monkeypatch):
 
 CLAIMS = (Path(registry.__file__).parent / "fedowen" / "claims.yaml").read_text("utf-8")
 TINY = """
-from fedkit.records import Tiny
+from reproduction.records import Tiny
 tiny = Tiny("run", compute, {"method": "ours"}, by="method")
 register(Experiment("toy", "table1", "Who is better", cells, compute, (tiny,)))
 """
@@ -278,5 +279,5 @@ def test_the_sample_of_the_arena_has_the_columns_that_are_printed() -> None:
     (sample,) = re.findall(r"```text\n(.*?)```", PAGE, flags=re.DOTALL)
     for table in sample.strip().split("\n\n"):
         kind, *columns = table.splitlines()[0].split()
-        there = [m.split(".")[-1] for m in fk.arena.MEASURES if m.split(".")[0] == kind]
+        there = [m.split(".")[-1] for m in arena.MEASURES if m.split(".")[0] == kind]
         assert columns == there

@@ -199,7 +199,7 @@ def test_every_make_target_that_is_mentioned_exists() -> None:
 
 def test_every_command_and_option_that_is_mentioned_exists() -> None:
     typer = pytest.importorskip("typer")
-    from fedkit.cli import app
+    from reproduction.commands import app
 
     commands = typer.main.get_command(app).commands
     text = README + (ROOT / "book/how-to-read.md").read_text("utf-8")

@@ -22,11 +22,11 @@ import torch
 from filelock import FileLock
 from toyrecords import cell, compute
 
-from fedkit.papers.overviews import machines_told
-from fedkit.papers.staleness import SIZE_LIMIT, check_records, stale_records
-from fedkit.records import Cell, CellError, RecordError, Store, parse_seeds, run_cells
-from fedkit.records import manifest as provenance
-from fedkit.records import store as records
+from reproduction.overviews import machines_told
+from reproduction.records import Cell, CellError, RecordError, Store, parse_seeds, run_cells
+from reproduction.records import manifest as provenance
+from reproduction.records import store as records
+from reproduction.staleness import SIZE_LIMIT, check_records, stale_records
 
 
 @pytest.fixture
@@ -310,7 +310,7 @@ def test_a_cell_has_one_runner(store: Store) -> None:
 RUNNER = """
 import sys, time
 from pathlib import Path
-from fedkit.records import Cell, Store, run_cells
+from reproduction.records import Cell, Store, run_cells
 
 root, log = Path(sys.argv[1]), Path(sys.argv[2])
 

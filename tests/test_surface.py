@@ -20,6 +20,7 @@ import torch
 
 import fedkit as fk
 from fedkit import datasets, federated, fedvalue
+from reproduction import arena as book_arena
 
 NAN, INF = float("nan"), float("inf")
 
@@ -455,7 +456,7 @@ def vertical() -> Iterator[Row]:
 def arena() -> Iterator[Row]:
     """The arena."""
     names: Bad = [*(v for v in OBJECT if v is not None and v != []), ["nonsense"], [3]]
-    yield "arena.run", fk.arena.run, None, {  # type: ignore[misc]
+    yield "arena.run", book_arena.run, None, {  # type: ignore[misc]
         "methods": [v for v in OBJECT if v != []], "profile": CHOICE,
         "rows": names, "scenarios": names, "limit": real(0, above=True),
         "seeds": [v for v in names if v != [3]] + [[-1], [0.5], [True]], "progress": FLAG,
@@ -467,7 +468,7 @@ def arena() -> Iterator[Row]:
         "validation": whole(1), "seen": whole(1), "test": whole(1), "epochs": whole(1),
         "batch_size": whole(1), "lr": real(0, above=True), "before": FLAG,
     }  # fmt: skip
-    yield "arena.scenarios", fk.arena.scenarios, {"profile": "smoke"}, {"profile": CHOICE}
+    yield "arena.scenarios", book_arena.scenarios, {"profile": "smoke"}, {"profile": CHOICE}
 
 
 ROWS = [row for part in (policies, games, federations, vertical, arena) for row in part()]

@@ -105,7 +105,7 @@ def test_damaged_files_are_refused(tiny, old, new, words):
 
 
 def test_an_altered_value_is_found_by_the_command(tiny, capsys):
-    main = pytest.importorskip("fedkit.cli").main
+    main = pytest.importorskip("reproduction.commands").main
     assert main(["data", "verify", "--root", str(tiny)]) == 0
     assert "ok         parkinsons" in capsys.readouterr().out
     file = tiny / "uci/SPECT.test"
@@ -126,7 +126,7 @@ def test_missing_tables_say_how_to_get_them(tmp_path):
 
 
 def test_a_table_is_fetched_checked_and_read_again(tiny, monkeypatch, capsys):
-    main = pytest.importorskip("fedkit.cli").main
+    main = pytest.importorskip("reproduction.commands").main
     ucimlrepo = pytest.importorskip("ucimlrepo")
     file = tiny / "uci/parkinsons.data"
     frame = pd.read_csv(file)

@@ -9,10 +9,27 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from fedkit.claims.changes import changes, changes_table, keep_verdicts
-from fedkit.claims.claim import ClaimsError, parse_claims
-from fedkit.claims.join import COLUMNS, join, verdict_of
-from fedkit.claims.judge import (
+from fedkit.datasets.tabular import TABLES
+from fedkit.fedvalue.cmi import mshapley_cmi
+from fedkit.intervals import (
+    bounded_interval,
+    geometric_mean,
+    holm,
+    kendalls_tau,
+    kendalls_w,
+    mean_interval,
+    paired_interval,
+    paired_p_value,
+    slopes,
+)
+from reproduction import claims_file
+from reproduction.claimfiles import load_claims
+from reproduction.fedvalue import properties
+from reproduction.fedvalue.recommendation import MAIN, TABLE9, Case
+from reproduction.judging.changes import changes, changes_table, keep_verdicts
+from reproduction.judging.claim import ClaimsError, parse_claims
+from reproduction.judging.join import COLUMNS, join, verdict_of
+from reproduction.judging.judge import (
     DIRECTION,
     INCONCLUSIVE,
     NOT_ATTEMPTED,
@@ -29,8 +46,8 @@ from fedkit.claims.judge import (
     judge_ordering,
     judge_value,
 )
-from fedkit.claims.power import order_power, power, smallest_difference
-from fedkit.claims.tables import (
+from reproduction.judging.power import order_power, power, smallest_difference
+from reproduction.judging.tables import (
     by_declaration,
     by_paper,
     claims_listed,
@@ -43,25 +60,8 @@ from fedkit.claims.tables import (
     verdict_named,
     verdict_text,
 )
-from fedkit.datasets.tabular import TABLES
-from fedkit.fedvalue.cmi import mshapley_cmi
-from fedkit.intervals import (
-    bounded_interval,
-    geometric_mean,
-    holm,
-    kendalls_tau,
-    kendalls_w,
-    mean_interval,
-    paired_interval,
-    paired_p_value,
-    slopes,
-)
-from fedkit.papers import claims_file
-from fedkit.papers.claims import load_claims
-from fedkit.papers.fedvalue import properties
-from fedkit.papers.fedvalue.recommendation import MAIN, TABLE9, Case
-from fedkit.records.cell import Cell
-from fedkit.records.store import Store
+from reproduction.records.cell import Cell
+from reproduction.records.store import Store
 
 # ------------------------------------------------------------------- intervals and tests
 

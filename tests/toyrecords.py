@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from fedkit.records.store import Cell
+from reproduction.records.store import Cell
 
 
 def cell(method: str = "b", seeds: tuple[int, ...] = (0, 1, 2), **more: object) -> Cell:

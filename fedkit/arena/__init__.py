@@ -1,7 +1,4 @@
-"""The arena: every method on the same federations, whose truth is planted; and yours among them.
-
-``fk.arena.run(["mypackage:MyValues"], profile="smoke")`` returns tidy frames.
-"""
+"""Methods side by side on a federation: ``fk.arena.compare``, and planted federations."""
 
 from __future__ import annotations
 
@@ -12,10 +9,7 @@ _HOMES = homes(
         "federations": "Planted SCENARIOS Scenario plant",
         "truths": "World world",
         "methods": "METHODS Method MethodError PeekError RoundByRound SIGHTS View play",
-        "cells": "scenarios",
-        "measures": "BETTER MEASURES agreement board interval measure picture ranking summary",
-        "entering": "Entered measures_of run submit",
-        "own": "Compared compare",
+        "own": "Compared agreement compare",
     }
 )
 

@@ -8,13 +8,14 @@ a client.  All that the arena reports is in the order of the roles.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from fedkit.checks import choice, flag, one_line, real, whole
-from fedkit.datasets.dataset import Dataset
+from fedkit.datasets.dataset import Dataset, load
 from fedkit.federated.adversaries import (
     Adversaries,
     FeatureNoise,
@@ -29,7 +30,6 @@ from fedkit.federated.partitioners import IID, Dirichlet, Mavericks, Partitioner
 from fedkit.federated.selection import LateJoiners, Selection, UniformSelection
 from fedkit.learning.architectures import Architecture, build
 from fedkit.learning.training import LocalSGD
-from fedkit.papers.common import Setting, dataset
 from fedkit.streams import Streams
 
 __all__ = ["SCENARIOS", "Planted", "Scenario", "plant"]
@@ -70,8 +70,14 @@ TRICKS = ("duplicates", "split")
 OWN = "own"
 
 
+@lru_cache(maxsize=2)
+def _dataset(name: str) -> Dataset:
+    """Return an image data set, read once."""
+    return load(name)
+
+
 @dataclass(frozen=True)
-class Scenario(Setting):
+class Scenario:
     """One planted truth at one size, all seeds apart.
 
     Attributes
@@ -222,7 +228,7 @@ def plant(s: Scenario, seed: int) -> Planted:
         scheme = Dirichlet(0.3, by="client")
     elif name == "mavericks":
         scheme = Mavericks(2, others=IID())
-    data = _pool(dataset(s.dataset), s, Streams(seed).generator("arena", "pool"))
+    data = _pool(_dataset(s.dataset), s, Streams(seed).generator("arena", "pool"))
     f = make_federation(
         data, n, scheme, seed, validation=s.validation / len(data.y_train), empty="refill",
     )  # fmt: skip

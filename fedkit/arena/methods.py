@@ -41,7 +41,7 @@ from fedkit.methods.cgsv import CosineValues, LeaveOneOut
 from fedkit.methods.fedms import MaverickGTG, MaverickMR, rewards
 from fedkit.methods.fedowen import OwenSampling
 from fedkit.methods.fedtsv import TrajectoryValues
-from fedkit.records.methods import blamed, is_outside, make_method
+from fedkit.outside import blamed, is_outside, make_method
 from fedkit.streams import Streams
 
 __all__ = [

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import nn
 
 from fedkit.arena.federations import OWN, Planted, Scenario
-from fedkit.arena.measures import agreement
 from fedkit.arena.methods import METHODS, Entry, MethodError, find_methods, play
 from fedkit.arena.truths import World, retraining_values
 from fedkit.checks import flag, having, one_line, real, warn, whole
@@ -19,16 +19,33 @@ from fedkit.extras import need
 from fedkit.federated.adversaries import Adversaries, check_cast
 from fedkit.federated.clients import Federation
 from fedkit.federated.selection import UniformSelection
+from fedkit.intervals import kendalls_tau
 from fedkit.learning.architectures import Architecture, build
 from fedkit.learning.foreign import classifier
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Compared", "compare"]
+__all__ = ["Compared", "agreement", "compare"]
 
 #: participants of a round whose 2^k coalitions are all evaluated
 MOST = 14
+
+
+def agreement(a: npt.ArrayLike, b: npt.ArrayLike, silent: float = 0.0) -> float:
+    """Kendall's tau-b of two valuations of the same clients; `silent` where one says nothing.
+
+    Clients whom one side leaves out (NaN) do not count; NaN where fewer than two are left.
+    """
+    x, y = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
+    if x.ndim != 1 or x.shape != y.shape:
+        raise ValueError(
+            f"valuations have shapes {x.shape} and {y.shape}; expected one number per client"
+        )
+    both = np.isfinite(x) & np.isfinite(y)
+    if both.sum() < 2:
+        return float("nan")
+    return float(np.nan_to_num(kendalls_tau(x[both], y[both]), nan=silent))
 
 
 @one_line
@@ -87,7 +104,7 @@ def compare(
         As for ``fk.build``, or what it returns; a module as ``fk.run`` takes it, from its
         parameters on.
     methods : sequence or dict, optional
-        Names of ``fk.arena.METHODS``, or methods as for ``fk.arena.run``; all of the
+        Names of ``fk.arena.METHODS``, or methods as for ``reproduction.arena.run``; all of the
         arena's that train nothing anew by default.  A dict gives them names of your own.
     rounds, participants : int
         Rounds of federated averaging and clients asked in each (by default everybody, or 14 of

@@ -30,7 +30,7 @@ class Program:
 
     def __init__(self, log: Path, *arguments: str | Path) -> None:
         self.log = log
-        command = [sys.executable, "-m", "fedkit.cli", "fedvalue", *map(str, arguments)]
+        command = [sys.executable, "-m", "reproduction.commands", "fedvalue", *map(str, arguments)]
         with log.open("ab") as file:
             self.process = subprocess.Popen(
                 command, stdout=file, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,

@@ -1,0 +1,19 @@
+"""The arena: every method on federations whose truth is planted; and yours among them.
+
+``arena.run(["mypackage:MyValues"], profile="smoke")`` returns tidy frames.
+"""
+
+from __future__ import annotations
+
+from fedkit.extras import homes, later
+
+_HOMES = homes(
+    {
+        "cells": "scenarios",
+        "measures": "BETTER MEASURES board interval measure picture ranking summary",
+        "entering": "Entered measures_of run submit",
+    }
+)
+
+__all__ = list(_HOMES)
+__getattr__ = later(__name__, _HOMES)

@@ -1,0 +1,294 @@
+"""Measures of a method, from what it said (:mod:`reproduction.arena.cells`) and the truths.
+
+``fidelity`` to the rounds' exact values, and to retraining; ``detection`` of who misbehaves;
+``worth`` of acting on the values; ``fairness``; ``stability``; ``cost``.  Agreement is Kendall's
+tau-b, and 0 where one side says the same of everybody; stability then says nothing (NaN).  What is
+paid for values is :func:`~fedkit.methods.fedccea.contribution_index`; where nothing is positive
+nothing is paid, and fairness says nothing (NaN).
+
+``mavericks`` and ``late`` merit nothing: what was planted and what retraining gives disagree about
+Mavericks, and who comes late is known by presence alone, for which retraining pays.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Collection, Hashable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from fedkit.arena.federations import SKEWED
+from fedkit.arena.own import agreement
+from fedkit.checks import choice
+from fedkit.extras import need
+from fedkit.intervals import Interval, bounded_interval, finite, mean_interval
+from fedkit.methods.fedccea import contribution_index
+from fedkit.plots import Picture, dots_with_intervals
+from reproduction.common import chance_above
+from reproduction.overviews import gains, means
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = [
+    "BETTER", "MEASURES", "board", "interval", "measure", "measure_all", "picture",
+    "ranking", "shared", "summary",
+]  # fmt: skip
+
+FloatArray = npt.NDArray[np.float64]
+P = TypeVar("P", bound=Hashable)
+Result = Mapping[str, Any]
+
+MEASURES = {
+    "fidelity.rounds": "agreement with the exact values of a round by the same utility, averaged "
+    "over rounds (1 for exact and exact-loss, by construction)",
+    "fidelity.retraining": "agreement with the values of retraining, by accuracy",
+    "fidelity.retraining-loss": "agreement with the values of retraining, by loss",
+    "fidelity.planted": "agreement with what was planted",
+    "detection": "chance that a sound client is above a bad one",
+    "detection.fifth": "share of bad clients among the worst fifth",
+    "detection.lost": "share of sound clients that go if all go down to the last bad one",
+    "detection.below": "share of bad clients whose value is below zero",
+    "detection.alarm": "share of sound clients whose value is below zero, in all federations",
+    "mavericks": "chance that a Maverick is above the others",
+    "late": "chance that a client who was there from the start is above one who came late",
+    "worth.weights": "accuracy with averaging by value, less that of plain averages, in points",
+    "worth.selection": "accuracy of the upper half alone, less everybody's, in points",
+    "worth.worst": "accuracy without the worst fifth, less everybody's, in points",
+    "worth.best": "accuracy without the best fifth, less everybody's, in points",
+    "worth.removal": "accuracy without the worst fifth, less that without the best, in points",
+    "fairness.apart": "how far the pay of two copies is apart, over a client's mean pay",
+    "fairness.copying": "pay that a copy adds, over a client's mean pay",
+    "fairness.splitting": "pay that splitting in two adds, over a client's mean pay",
+    "fairness.alike": "spread of the pay of like clients, over a client's mean pay",
+    "stability.seeds": "agreement of two seeds, where a role is the same in both",
+    "stability.rounds": "agreement with the values of half of the rounds",
+    "stability.rate": "agreement with the values at half the learning rate",
+    "stability.seen-50": "agreement with the values by 50 of the validation images",
+    "stability.seen-200": "agreement with the values by 200 of the validation images",
+    "cost.evaluations": "utility evaluations",
+    "cost.trainings": "federations trained beside the one",
+    "cost.seconds": "processor seconds",
+    "cost.held": "MiB that the server must hold for what a method declares, by formula",
+}
+"""The measures, and what each says."""
+
+BETTER = {
+    name: name.split(".")[0] not in ("cost", "fairness")
+    and name not in ("detection.lost", "detection.alarm", "worth.best")
+    for name in MEASURES
+}
+"""Whether more is better; of "fairness.copying" and "fairness.splitting" nothing is best, and
+"mavericks" and "late" are told without a judgement."""
+
+_LEAST = {"fidelity": -1.0, "stability": -1.0, "detection": 0.0, "mavericks": 0.0, "late": 0.0}
+_SIGNED = ("fairness.copying", "fairness.splitting")
+_APART = ("mavericks", "late")
+
+
+def _pay(values: FloatArray) -> FloatArray:
+    """Shares of the pay; NaN where nothing is positive, which is blindness and not fairness."""
+    values = np.nan_to_num(values)
+    return contribution_index(values) if values.max() > 0 else values * np.nan
+
+
+def _expelling(value: FloatArray, bad: npt.NDArray[np.bool_]) -> dict[str, float]:
+    """What comes of expelling the worst; ties go by lot."""
+    value, bad = value[np.isfinite(value)], bad[np.isfinite(value)]
+    if not bad.any() or bad.all():  # nobody to find, or among whom
+        return dict.fromkeys(("detection.fifth", "detection.lost", "detection.below"), math.nan)
+    fifth = max(1, len(value) // 5)
+    last = np.sort(value)[fifth - 1]
+    out = np.where(value == last, (fifth - (value < last).sum()) / (value == last).sum(), 0.0)
+    out[value < last] = 1.0
+    return {
+        "detection.fifth": float(out[bad].sum() / fifth),
+        "detection.lost": float((value[~bad] <= value[bad].max()).mean()),
+        "detection.below": float((value[bad] < 0).mean()),
+    }
+
+
+def measure(scenario: str, mine: Result, truth: Result) -> dict[str, float]:
+    """Measure one method on one federation and seed.
+
+    `mine` is what the method gave (:func:`~reproduction.arena.cells.method_result`), `truth` the
+    :func:`~reproduction.arena.cells.truth_result` of the same federation.
+    """
+    series = {k: np.array(v, dtype=np.float64) for k, v in mine["series"].items()}
+    known = {k: np.array(v, dtype=np.float64) for k, v in truth["series"].items()}
+    value, metrics = series["value"], mine["metrics"]
+    found: dict[str, float] = {"fidelity.rounds": metrics["fidelity"]}
+    if scenario != "late":
+        found["fidelity.retraining"] = agreement(value, known["retraining.accuracy"])
+        found["fidelity.retraining-loss"] = agreement(value, known["retraining.loss"])
+    if np.ptp(known["quality"]) > 0 and scenario not in _APART:
+        found["fidelity.planted"] = agreement(value, known["quality"])
+    sound = known["bad"] == 0
+    if scenario in _APART:
+        sound = known["quality"] == known["quality"].max()
+    if not sound.all():
+        name = scenario if scenario in _APART else "detection"
+        found[name] = chance_above(finite(value[sound]), finite(value[~sound]))
+    if known["bad"].any():
+        found |= _expelling(value, known["bad"] > 0)
+    found["detection.alarm"] = float((finite(value[known["bad"] == 0]) < 0).mean())
+    for name, better, worse in (
+        ("weights", "weights", "everybody"), ("selection", "selection", "everybody"),
+        ("worst", "without_worst", "everybody"), ("best", "without_best", "everybody"),
+        ("removal", "without_worst", "without_best"),
+    ):  # fmt: skip
+        found[f"worth.{name}"] = metrics[f"accuracy.{better}"] - metrics[f"accuracy.{worse}"]
+
+    pay = _pay(value)
+    if "value.before" in series:
+        # in units of the mean pay before the trick, when there was one client less
+        before = _pay(series["value.before"])
+        trick = "copying" if scenario == "duplicates" else "splitting"
+        found[f"fairness.{trick}"] = float((pay[0] + pay[-1] - before[0]) * len(before))
+    if scenario == "duplicates":
+        found["fairness.apart"] = float(abs(pay[0] - pay[-1]) * len(pay))
+    groups = [known["group"] == g for g in np.unique(finite(known["group"]))]
+    if groups:
+        spread = [float(np.std(pay[g], ddof=1)) * len(pay) for g in groups]
+        found["fairness.alike"] = float(np.mean(spread))
+    for name, other in series.items():
+        if name.startswith("value.") and name != "value.before":
+            found[f"stability.{name.removeprefix('value.')}"] = agreement(value, other, np.nan)
+    return found | {
+        f"cost.{name}": float(metrics[name])
+        for name in ("evaluations", "trainings", "seconds", "held")
+    }
+
+
+def measure_all(
+    rows: Mapping[tuple[str, str, int, str], Result], truths: Mapping[tuple[str, str, int], Result]
+) -> pd.DataFrame:
+    """Measure every method on every federation and seed.
+
+    The columns are dataset, scenario, seed, method, measure, value; `rows` has results by the first
+    four, `truths` by the first three.
+    """
+    pd = need("pandas", "run")
+    table = []
+    values: dict[tuple[str, str, str], dict[int, list[float]]] = {}
+    for (data, scenario, seed, method), mine in rows.items():
+        values.setdefault((data, scenario, method), {})[seed] = mine["series"]["value"]
+    for (data, scenario, seed, method), mine in rows.items():
+        found = measure(scenario, mine, truths[data, scenario, seed])
+        series = {} if scenario in SKEWED else values[data, scenario, method]
+        if len(series) > 1 and np.ptp(truths[data, scenario, seed]["series"]["quality"]) > 0:
+            others = [x for t, x in series.items() if t != seed]
+            heard = finite([agreement(series[seed], x, np.nan) for x in others])
+            found["stability.seeds"] = float(heard.mean()) if len(heard) else float("nan")
+        table += [(data, scenario, seed, method, name, x) for name, x in found.items()]
+    return pd.DataFrame(
+        table, columns=["dataset", "scenario", "seed", "method", "measure", "value"]
+    )
+
+
+def shared(places: Mapping[str, Collection[P]]) -> tuple[set[P], dict[str, str]]:
+    """What more than half of the methods have run, and a sentence for each that lacks some of it.
+
+    `places` are federations and seeds of each method: means over different ones are not to be
+    compared.  Where no place has a majority, the first method's count.
+    """
+    heard = Counter(place for mine in places.values() for place in set(mine))
+    common = {place for place, times in heard.items() if 2 * times > len(places)}
+    common = common or set(next(iter(places.values()), ()))
+    lacking = {m: len(common - set(mine)) for m, mine in places.items()}
+    return common, {
+        m: f"{m} lacks {n} of {len(common)} federations and seeds that others have run, "
+        "and is left out"
+        for m, n in lacking.items()
+        if n
+    }
+
+
+def _comparable(frame: pd.DataFrame) -> pd.DataFrame:
+    """Methods that have run everywhere, on what they have in common."""
+    places = frame.groupby(["dataset", "scenario", "seed"]).ngroup()
+    common, out = shared({m: set(of) for m, of in places.groupby(frame.method, sort=False)})
+    return frame[places.isin(common) & ~frame.method.isin(out)]
+
+
+def _by_unit(frame: pd.DataFrame, name: str) -> pd.DataFrame:
+    """A row per scenario (per seed where there is a single one), a column per method: means."""
+    if name not in set(frame.measure):
+        raise ValueError(f"no measure {name!r}; there are {', '.join(sorted(set(frame.measure)))}")
+    part = _comparable(frame[frame.measure == name])
+    unit = "scenario" if part.scenario.nunique() > 1 else "seed"
+    wide = part.pivot_table(index=unit, columns="method", values="value")
+    return wide[[m for m in dict.fromkeys(part.method) if m in wide]]
+
+
+def _merit(name: str, mean: pd.Series) -> pd.Series:
+    """Larger for better; nothing is best where a trick should neither gain nor lose."""
+    if name in _SIGNED:
+        return -mean.abs()
+    return mean if BETTER[name] else -mean
+
+
+def interval(name: str, values: npt.ArrayLike) -> Interval:
+    """Mean of a measure over units with its 95% interval, within what the measure can be."""
+    kind = name.split(".")[0]
+    if kind in _LEAST:
+        return bounded_interval(values, _LEAST[kind], 1.0)
+    return mean_interval(values)
+
+
+def summary(frame: pd.DataFrame, name: str, reference: str = "random") -> pd.DataFrame:
+    """Compare methods by one measure, over scenarios; where there is a single one, over its seeds.
+
+    Returns
+    -------
+    DataFrame
+        Index method, best first; columns mean, low, high (95% over the units), units, and against
+        the reference, paired by unit: gain, gain low, gain high, and p.  Holm's correction is for
+        all methods within this measure.  Stability has no reference.
+    """
+    wide = _by_unit(frame, name)
+    table = means(wide, partial(interval, name), "units")
+    if reference != "random":
+        choice("reference", reference, list(wide))
+    if reference in wide and not name.startswith("stability"):
+        against = gains(wide, reference)
+        table[["gain", "gain low", "gain high", "p"]] = against[["gain", "low", "high", "p"]]
+    best = _merit(name, table["mean"]).sort_values(ascending=False, kind="stable")
+    return table.loc[best.index]
+
+
+def ranking(frame: pd.DataFrame, name: str) -> pd.DataFrame:
+    """Say how far the order of the methods hangs on single scenarios (or seeds of a single one).
+
+    Index: what is left out; columns ``agreement`` (tau-b of the order of all methods with that from
+    all federations) and ``first`` (the best method without it).
+    """
+    pd = need("pandas", "run")
+    wide = _by_unit(frame, name).dropna(axis=1)
+    whole = _merit(name, wide.mean())
+    rows = {}
+    for left in wide.index if len(wide) > 1 else []:
+        rest = _merit(name, wide.drop(index=[left]).mean())
+        rows[str(left)] = [agreement(rest, whole), str(rest.idxmax())]
+    return pd.DataFrame.from_dict(rows, orient="index", columns=["agreement", "first"])
+
+
+def board(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return one row per method and one column per measure: means over scenarios.
+
+    Of a measure for which a method lacks federations that most of the others have run, it is left
+    out (:func:`shared`), here and in the other tables.
+    """
+    names = [m for m in MEASURES if m in set(frame.measure)]
+    table = need("pandas", "run").DataFrame({m: _by_unit(frame, m).mean() for m in names})
+    return table.reindex([m for m in dict.fromkeys(frame.method) if m in table.index])
+
+
+def picture(frame: pd.DataFrame, name: str) -> Picture:
+    """Draw all methods by one measure, best first, with intervals over scenarios."""
+    table = summary(frame, name).reset_index(names="label")
+    return dots_with_intervals(table, xlabel=MEASURES[name])

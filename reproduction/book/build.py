@@ -1,0 +1,226 @@
+"""From sources to a rendered book: ``fedkit book`` and ``make book``.
+
+The steps, each of which stops the build when it fails:
+
+1. every notebook of ``_toc.yml`` is compared with its committed ``.ipynb``, by content;
+2. its parameters are checked, it runs in a fresh kernel, and the result is brought into normal
+   form (:mod:`reproduction.book.runs`), unless an identical run is at hand;
+3. prose and executed notebooks are staged under the paths that they have in the repository, so
+   that launch buttons point to committed files;
+4. jupyter-book renders the stage, with execution off, every warning an error, and no network.
+
+A run is *identical* if its key is: a hash of fedkit's sources, the notebook, its parameters, the
+lock file, the installed packages, the recorded results and the data folder's listing.  Nothing
+older is ever shown.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.metadata import distributions
+from pathlib import Path
+from typing import Any
+
+from fedkit.atomic import write_text
+from fedkit.datasets import data_root
+from fedkit.extras import need
+from reproduction.book.notebooks import NotebookError, parameters_of
+from reproduction.book.runs import execute
+from reproduction.records.manifest import commit
+
+__all__ = ["LIMITS", "Book", "BookError", "rendering", "say"]
+
+#: Seconds that a notebook may take.
+LIMITS = {"smoke": 600.0, "laptop": 7200.0, "paper": 86400.0}
+_JUPYTER_BOOK = "from jupyter_book.cli.main import main; main()"
+
+
+class BookError(ValueError):
+    """The book cannot be built; the message says what to mend."""
+
+
+@dataclass(frozen=True)
+class Book:
+    """The book whose sources lie in `root`.
+
+    The profile is handed to every notebook that declares a parameter ``profile``.
+    """
+
+    root: Path
+    profile: str = "smoke"
+
+    @property
+    def pages(self) -> list[str]:
+        """Every page of the table of contents, in order, without suffix."""
+        toc = (self.root / "_toc.yml").read_text(encoding="utf-8")
+        return re.findall(r"^[\s-]*(?:root|file): *(\S+)", toc, flags=re.MULTILINE)
+
+    @property
+    def notebooks(self) -> list[Path]:
+        """Sources of the notebooks in the table of contents."""
+        return [self.root / f"{p}.md" for p in self.pages if p.startswith("notebooks/")]
+
+    def parameters(self, source: Path) -> dict[str, Any]:
+        """Return what the pipeline hands to a notebook."""
+        return {"profile": self.profile} if "profile" in parameters_of(source) else {}
+
+    def executed(self, source: Path) -> Path:
+        """Return where the executed form of a notebook is kept."""
+        return self.root / "_runs" / self.profile / f"{source.stem}.ipynb"
+
+    def key(self, source: Path) -> str:
+        """Hash everything that the run of a notebook depends on."""
+        parts = [self._shared, _hash_files([source], self.root), f"{self.parameters(source)}"]
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+    @cached_property
+    def _shared(self) -> str:
+        """What all notebooks depend on."""
+        records = Path(os.environ.get("FEDKIT_RESULTS") or self.root / "results")
+        records = records.expanduser().resolve()
+        passing = r"(^|/)(\.|__pycache__/)|\.lock$"  # by itself: .NAME.tmp, byte code, NAME.lock
+        files = [
+            path
+            for folder in {self.root / "fedkit", self.root / "results", records}
+            for path in folder.rglob("*")
+            if not re.search(passing, path.relative_to(folder).as_posix())
+        ]
+        files.append(self.root / "requirements.lock")
+        parts = [_hash_files(files, self.root), _installed_packages(), _data_identity()]
+        parts += [sys.version, f"{commit()}"]
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+    def run(self, source: Path) -> str:
+        """Execute one notebook unless an identical run is kept; return what was done."""
+        target, key = self.executed(source), self.key(source)
+        stamp = target.with_suffix(".key")
+        if target.is_file() and stamp.is_file() and stamp.read_text("utf-8") == key:
+            return "kept"
+        stamp.unlink(missing_ok=True)
+        begin = time.perf_counter()
+        execute(source, target, self.parameters(source), LIMITS[self.profile], source.parent)
+        write_text(stamp, key)
+        return f"ran in {time.perf_counter() - begin:.0f} s"
+
+    def run_all(self, sources: Sequence[Path], jobs: int) -> dict[Path, str]:
+        """Execute notebooks side by side; return the error message of each that failed."""
+        failed: dict[Path, str] = {}
+        if sources:
+            self.key(sources[0])  # before the threads: what they share is hashed once
+        with concurrent.futures.ThreadPoolExecutor(max_workers=max(1, jobs)) as pool:
+            futures = {pool.submit(self.run, s): s for s in sources}
+            try:
+                for future in concurrent.futures.as_completed(futures):
+                    source = futures[future]
+                    try:
+                        say(f"  {source.stem}: {future.result()}")
+                    except NotebookError as error:
+                        failed[source] = str(error)
+                        say(f"  {source.stem}: FAILED")
+            except KeyboardInterrupt:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+        return failed
+
+    def stage(self, pages: Iterable[str]) -> Path:
+        """Copy prose, assets and executed notebooks to ``_stage``, same relative paths."""
+        from reproduction.book.api import expand
+
+        stage = self.root / "_stage"
+        shutil.rmtree(stage, ignore_errors=True)
+        hidden = shutil.ignore_patterns(".*", "__pycache__")
+        shutil.copytree(self.root / "book", stage / "book", ignore=hidden)
+        (stage / "notebooks").mkdir(parents=True)
+        shutil.copy(self.root / "_config.yml", stage)
+        kept = set(pages)
+        (stage / "_toc.yml").write_text(_only(self.root / "_toc.yml", kept), encoding="utf-8")
+        for source in self.notebooks:
+            if f"notebooks/{source.stem}" in kept:
+                shutil.copy(self.executed(source), stage / "notebooks" / f"{source.stem}.ipynb")
+        for name, text in expand(stage / "book").items():
+            (stage / "book" / f"{name}.md").write_text(text, encoding="utf-8")
+        return stage
+
+    def render(self, *, strict: bool = True) -> Path:
+        """Render the stage with jupyter-book; return the folder of the HTML."""
+        stage, build = self.root / "_stage", self.root / "_build"
+        html, stamp = build / "html", build / "stage.sha256"
+        digest = _hash_files(stage.rglob("*"), stage) + self._shared + str(strict)
+        if html.is_dir() and stamp.is_file() and stamp.read_text(encoding="utf-8") == digest:
+            say("Nothing changed since the last rendering.")
+            return html
+        for old in (html, build / ".doctrees", build / "jupyter_execute"):
+            shutil.rmtree(old, ignore_errors=True)
+        stamp.unlink(missing_ok=True)
+        command, env = rendering(stage, self.root, strict=strict)
+        code = subprocess.run(command, env=env, cwd=self.root, check=False).returncode
+        if code != 0 or not (html / "index.html").is_file():
+            raise BookError(
+                "jupyter-book reported the problems above; the book is not published, "
+                f"what was rendered is in {html.relative_to(self.root)} for a look"
+            )
+        stamp.write_text(digest, encoding="utf-8")
+        return html
+
+
+def rendering(
+    stage: Path, output: Path, *, strict: bool = True
+) -> tuple[list[str], dict[str, str]]:
+    """Return the command (and its environment) that renders a stage to ``output/_build/html``."""
+    command = [sys.executable, "-c", _JUPYTER_BOOK, "build", str(stage), "--path-output"]
+    command += [str(output), "--quiet", *(["-n", "-W", "--keep-going"] if strict else [])]
+    env = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONWARNINGS": "ignore::SyntaxWarning"}
+    env.pop("SOURCE_DATE_EPOCH", None)  # it would rewrite the year of copyright
+    return command, env
+
+
+def _hash_files(files: Iterable[Path], root: Path) -> str:
+    """Hash names (below `root`) and contents of files."""
+    digest = hashlib.sha256()
+    for path in sorted(set(files)):
+        if path.is_file():
+            name = path.relative_to(root) if path.is_relative_to(root) else path
+            digest.update(f"{name.as_posix()}\0".encode())
+            digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+def _installed_packages() -> str:
+    return "\n".join(sorted({f"{d.name}=={d.version}" for d in distributions()}))
+
+
+def _data_identity() -> str:
+    """List names and sizes in the data folder; contents are verified by the loaders."""
+    root = data_root()
+    if not root.is_dir():
+        return f"no data folder {root}"
+    return "\n".join(
+        f"{p.relative_to(root).as_posix()} {p.stat().st_size}"
+        for p in sorted(root.rglob("*"))
+        if p.is_file()
+    )
+
+
+def say(text: str) -> None:
+    """Print one line of progress."""
+    print(text, flush=True)
+
+
+def _only(toc: Path, pages: set[str]) -> str:
+    """Reduce a table of contents to the pages at hand."""
+    yaml = need("yaml", extra="run")
+    tree = yaml.safe_load(toc.read_text(encoding="utf-8"))
+    for part in tree.get("parts", []):
+        part["chapters"] = [c for c in part["chapters"] if c["file"] in pages]
+    tree["parts"] = [part for part in tree.get("parts", []) if part["chapters"]]
+    return str(yaml.safe_dump(tree, sort_keys=False, allow_unicode=True))

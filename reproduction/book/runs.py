@@ -1,0 +1,182 @@
+"""Running a notebook in a kernel of its own, and the normal form of the result.
+
+Papermill runs it; the kernel is a process apart (:mod:`reproduction.book.kernels`), so that a dead
+kernel, a hanging cell or an interpreter out of memory costs one notebook and one clear sentence.
+Two runs of one commit give the same text, byte for byte: timings, ids of chance and traces of
+the computer are taken out, and nothing is written unless the whole notebook ran.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import tempfile
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fedkit.atomic import write_text
+from fedkit.extras import need
+from reproduction.book.notebooks import (
+    NotebookError,
+    guard_parameters,
+    normal_form,
+    notebook_text,
+    pair_text,
+    parameters_of,
+)
+
+__all__ = ["execute"]
+
+#: One thread per library unless the caller says more: results do not depend on how many cores
+#: are free.
+_THREADS = [f"{name}_NUM_THREADS" for name in ("OMP", "MKL", "OPENBLAS", "NUMEXPR", "NUMBA")]
+
+
+def execute(
+    source: Path, target: Path, parameters: Mapping[str, Any], limit: float, cwd: Path
+) -> None:
+    """Run a notebook in a fresh kernel of this interpreter and move the result into place.
+
+    Parameters
+    ----------
+    target : Path
+        Where the executed, normalised ``.ipynb`` goes; untouched if the run fails.
+    parameters : mapping
+        Checked by :func:`guard_parameters`.
+    limit : float
+        Seconds for the whole notebook.
+    cwd : Path
+        Working directory of the kernel.
+    """
+    parameters = guard_parameters(source, parameters)
+    papermill, nbformat = need("papermill", extra="book"), need("nbformat", extra="book")
+    from reproduction.book.kernels import Kernel
+
+    logging.getLogger("papermill").setLevel(logging.ERROR)  # it reads our parameters' help as code
+
+    with tempfile.TemporaryDirectory(prefix="fedkit-run-") as folder:
+        work = Path(folder)
+        ran = work / "out.ipynb"
+        (work / "in.ipynb").write_text(pair_text(source), encoding="utf-8")
+        kernel = Kernel(work, cwd, _environment(work))
+        watch, begun = threading.Timer(limit, kernel.end), time.monotonic()
+        watch.start()
+        try:
+            papermill.execute_notebook(
+                work / "in.ipynb", ran, parameters, kernel_name="python3", km=kernel,
+                start_timeout=int(limit) + 60, progress_bar=False,
+                request_save_on_cell_execute=False,
+            )  # fmt: skip
+        except Exception as error:
+            if time.monotonic() - begun >= limit:
+                raise NotebookError(
+                    f"{source.stem} was stopped after its limit of {limit:g} s; raise it with "
+                    "--limit, or choose a smaller profile"
+                ) from error
+            output = f"{kernel.log_file.read_text(encoding='utf-8')}\n{error}"
+            told = f"{_other(source, parameters)}{_failure(error, output)}"
+            raise NotebookError(f"{source.stem} failed: {told}") from error
+        finally:
+            watch.cancel()
+            kernel.close()
+        notebook = nbformat.read(ran, as_version=4)
+    complaint = _warning_in(notebook)
+    if complaint:
+        raise NotebookError(f"{source.stem} prints a warning, {complaint}; mend its cause")
+    _normalise(notebook, source, parameters)
+    write_text(target, notebook_text(notebook))
+
+
+def _failure(error: Any, output: str) -> str:
+    """Say what went wrong in a run, from its error and what was printed."""
+    if isinstance(error, need("nbclient.exceptions", extra="book").DeadKernelError):
+        return "the kernel died in mid-notebook (out of memory, or killed); nothing was written"
+    if not isinstance(error, need("papermill", extra="book").PapermillExecutionError):
+        return output[-3000:].strip()
+    told = f"cell {error.cell_index} raised {error.ename}: {error.evalue}"
+    if error.ename == "AssertionError" and not error.evalue.strip():
+        told = f"a finding that the page asserts in cell {error.cell_index} does not hold"
+    return f"{told}\n--- the cell ---\n{error.source.strip()}"
+
+
+def _other(source: Path, given: Mapping[str, Any]) -> str:
+    """Say which parameters were not the defaults, for which alone a page's findings are known."""
+    known = parameters_of(source)
+    other = ", ".join(f"{n} = {v!r}" for n, v in given.items() if v != known[n].default)
+    return f"what the page does or finds with its defaults fails with {other}: " if other else ""
+
+
+def _warning_in(notebook: Any) -> str:
+    """Find the first Python warning on the standard error of a run."""
+    for index, cell in enumerate(notebook.cells):
+        for output in cell.get("outputs", []):
+            if output.get("name") == "stderr":
+                found = re.search(r"^.*\w*Warning: .*$", output.text, flags=re.MULTILINE)
+                if found:
+                    return f"in cell {index}: {found[0].strip()}"
+    return ""
+
+
+def _normalise(notebook: Any, source: Path, given: Mapping[str, Any]) -> None:
+    """Bring an executed notebook into normal form, in place.
+
+    Timings, tool metadata and progress bars go; the cell that carried injected parameters is
+    replaced by a folded table of every parameter with its value and meaning.
+    """
+    cells = []
+    for cell in notebook.cells:
+        tags = list(cell.metadata.get("tags", []))
+        if "injected-parameters" in tags:
+            continue
+        cells.append(cell)
+        if "parameters" in tags:
+            cell.metadata["tags"] = list(dict.fromkeys([*tags, "hide-input"]))
+            cells.append(_parameter_table(source, given))
+        elif cell.cell_type == "code":
+            cell.outputs = [o for o in cell.outputs if o.get("name") != "stderr"]
+            for output in cell.outputs:
+                output.pop("execution_count", None)
+                if output.output_type == "execute_result":
+                    output.execution_count = None
+    notebook.cells = cells
+    normal_form(notebook)
+
+
+def _parameter_table(source: Path, given: Mapping[str, Any]) -> Any:
+    """Build the folded table 'how this page was run'."""
+    known = parameters_of(source)
+    values = {name: given.get(name, p.default) for name, p in known.items()}
+    rows = [f"| `{n}` | `{values[n]!r}` | {known[n].help.replace('|', '/')} |" for n in known]
+    flags = " ".join(f"-p {n} {values[n]}" for n in known if values[n] != known[n].default)
+    lines = [
+        "```{dropdown} How this page was run, and how to run it otherwise",
+        f"`{f'fedkit book run {source.stem} {flags}'.strip()}`",
+        "",
+        "| parameter | value here | meaning |",
+        "|---|---|---|",
+        *rows,
+        "",
+        "Change any of them with `-p name value`, once for each; a name that the notebook does not",
+        "know is an error. {ref}`Run a chapter yourself <sec-run-yourself>` says what it takes.",
+        "```",
+    ]
+    return need("nbformat", extra="book").v4.new_markdown_cell("\n".join(lines))
+
+
+def _environment(work: Path) -> dict[str, str]:
+    values = {**dict.fromkeys(_THREADS, "1"), **os.environ}
+    values |= {
+        "JUPYTER_CONFIG_DIR": str(work / "config"),
+        "IPYTHONDIR": str(work / "ipython"),
+        "PYTHONHASHSEED": "0",
+        "PYDEVD_DISABLE_FILE_VALIDATION": "1",
+    }
+    values.pop("MPLBACKEND", None)
+    for name in ("FEDKIT_DATA", "FEDKIT_RESULTS"):
+        if values.get(name):  # the kernel works in another folder
+            values[name] = str(Path(values[name]).expanduser().resolve())
+    return values

@@ -1,0 +1,603 @@
+"""The command line: ``fedkit list``, ``run``, ``arena``, ``compare``, ``golden``, ..."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import shutil
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from fnmatch import filter as matching
+from typing import TYPE_CHECKING, Annotated
+
+from fedkit import __version__
+from fedkit.__main__ import OWN_COMMANDS, complain, run_application
+from fedkit.extras import need
+
+need("typer", extra="run")
+
+import typer  # noqa: E402
+
+from fedkit.checks import choice  # noqa: E402
+from fedkit.outside import signed  # noqa: E402
+from reproduction.claimfiles import all_claims, claims_papers, load_claims  # noqa: E402
+from reproduction.records.cell import PROFILES, format_seeds, parse_seeds, told_apart  # noqa: E402
+from reproduction.records.manifest import SHIPPED, repository_root  # noqa: E402
+from reproduction.records.running import CellError, Outcome, told  # noqa: E402
+from reproduction.records.store import Store  # noqa: E402
+from reproduction.registry import all_experiments, get, keep, papers  # noqa: E402
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from reproduction.judging.claim import Claims
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="fedkit",
+    help="Run the experiments of the book, and compare them with the papers.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.suggest_commands = False  # click does; earlier versions of typer know no such argument
+
+
+def _one_of(name: str, *options: str) -> Callable[[str], str]:
+    """Make a check of what an option was given."""
+    return lambda given: str(choice(name, given, options))
+
+
+def _find_device(name: str) -> str:
+    """Turn ``auto`` into what there is, and refuse a device that is not there."""
+    if name == "cpu":
+        return name
+    from fedkit.learning.device import find_device
+
+    return find_device(None if name == "auto" else name).type
+
+
+def _settings(only: Sequence[str] | None) -> list[tuple[str, str]]:
+    """Read what --only was given, ``name=value[,name=value...]``, as pairs."""
+    pairs = []
+    for part in ",".join(only).split(",") if only else ():
+        name, equals, value = (word.strip() for word in part.partition("="))
+        if not (name and equals):
+            raise ValueError(f"--only {part!r} cannot be read; write name=value")
+        pairs.append((name, value))
+    return pairs
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"fedkit {__version__}")
+        raise typer.Exit
+
+
+Paper = Annotated[str, typer.Argument(help="Name of a paper, as 'fedkit list' shows it.")]
+Profile = Annotated[
+    str,
+    typer.Option(
+        callback=_one_of("profile", *PROFILES),
+        help=f"Size of the run: {', '.join(PROFILES)}; paper is the paper's own, but for what "
+        "the book's policy lists.",
+    ),
+]
+Only = Annotated[
+    list[str] | None,
+    typer.Option(help="name=value[,name=value...]: the cells with these settings."),
+]
+Engine = Annotated[
+    str, typer.Option(callback=_one_of("engine", "here", "ray"), help="here, or ray: as Ray tasks.")
+]
+Address = Annotated[
+    str | None, typer.Option(help="Ray cluster, such as auto; this machine by default.")
+]
+Device = Annotated[
+    str,
+    typer.Option(callback=_one_of("device", "auto", "cpu", "cuda"), help="auto, cpu or cuda."),
+]
+
+
+@app.callback()
+def _fedkit(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show it.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command("list")
+def list_command(
+    paper: Annotated[
+        str | None, typer.Argument(help="One paper: cells done, missing and stale.")
+    ] = None,
+) -> None:
+    """List the papers and their records; or the experiments of one, their cells counted."""
+    store = Store()
+    if paper is None:
+        there = Counter(path.relative_to(store.root).parts[:3] for path in store.paths())
+        for name in papers():
+            typer.echo(name)
+            for experiment in sorted({e for _, p, e in there if p == name}):
+                counts = {profile: there[profile, name, experiment] for profile in PROFILES}
+                text = ", ".join(f"{n} at profile {p}" for p, n in counts.items() if n)
+                typer.echo(f"  {experiment}: records {text}")
+        if not there:
+            typer.echo(f"no records in {store.root}; {SHIPPED}")
+        typer.echo("fedkit list PAPER counts the cells of each experiment: done, missing, stale")
+        return
+    experiments = all_experiments(paper)
+    width = max((len(item.name) for item in experiments), default=0)
+    for item in experiments:
+        typer.echo(f"{item.name:<{width}}  {item.title}")
+        for profile in PROFILES:
+            states = Counter(store.state(cell)[0] for cell in item.cells(profile, None))
+            states["done"] = states.pop("fresh", 0)
+            words = ("done", "stale", "missing", "unreadable")
+            text = ", ".join(f"{states[word]} {word}" for word in words if states[word])
+            if text:
+                typer.echo(f"{'':<{width}}  {profile:<7} {states.total()} cells: {text}")
+
+
+@app.command()
+def run(
+    paper: Paper,
+    experiment: Annotated[
+        str | None, typer.Argument(help="Name of an experiment; all of the paper's by default.")
+    ] = None,
+    profile: Profile = "smoke",
+    device: Device = "auto",
+    seeds: Annotated[
+        str | None, typer.Option(help="Such as 0-4 or 0,2,7; the profile's own by default.")
+    ] = None,
+    only: Only = None,
+    method: Annotated[
+        str | None, typer.Option(help="package:Name, yours, in the place of the paper's rows.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the cells, run none.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Make finished cells anew.")] = False,
+    stale: Annotated[
+        bool, typer.Option("--stale", help="Also make anew what this code no longer gives.")
+    ] = False,
+    keep_going: Annotated[
+        bool, typer.Option("--keep-going", help="Go on after a cell that fails.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress bars.")] = False,
+    engine: Engine = "here",
+    address: Address = None,
+) -> None:
+    """Run the cells of a paper, or of one experiment, that have no record yet.
+
+    A run that was stopped goes on with the same command.
+    """
+    if engine == "here" and address is not None:
+        raise ValueError(f"address {address!r} is of a Ray cluster; add --engine ray")
+    chosen = parse_seeds(seeds) if seeds is not None else None
+    plan, errors = [], []
+    if method is not None:
+        if engine != "here":
+            raise ValueError(f"method {method!r} runs here: a cluster may lack it, drop --engine")
+        sys.path.insert(0, os.getcwd())  # it may lie in the current folder
+        method = signed(method)
+    for item in all_experiments(paper) if experiment is None else [get(paper, experiment)]:
+        cells = item.cells(profile, chosen)
+        try:
+            if method is not None:
+                cells = item.entered(cells, method)
+            for name, value in _settings(only):
+                cells = keep(cells, name, value)
+        except ValueError as error:  # another experiment of the paper may have the setting
+            errors.append(error)
+        else:
+            plan += [(item, cells)] if cells else []
+    if not plan:
+        raise errors[0] if errors else ValueError(f"{paper} has no cells at profile {profile}")
+    for item, _ in plan if chosen else ():
+        planned = sorted({seed for cell in item.cells(profile, None) for seed in cell.seeds})
+        if beyond := sorted(set(chosen or ()) - set(planned)):
+            complain(
+                f"seeds {format_seeds(beyond)} are not planned for {item.name} at profile "
+                f"{profile}, which has {format_seeds(planned)}; their records count all the same"
+            )
+    store = Store()
+    if dry_run:
+        for item, cells in plan:
+            for cell, apart in zip(cells, told_apart(cells), strict=True):
+                more = "".join(f"  {name}={value}" for name, value in apart.items())
+                typer.echo(f"{item.name}  {cell.key}  {store.state(cell)[0]}{more}")
+        return
+    # the nodes of a cluster may have what this machine lacks
+    where = device if engine == "ray" and device == "cuda" else _find_device(device)
+    failed = False
+    for item, cells in plan:
+        typer.echo(f"{paper} {item.name}, profile {profile}, on {where}; cells: {len(cells)}")
+        old = sum(store.state(cell)[0] == "stale" for cell in cells)
+        if old and not (force or stale):
+            typer.echo(
+                f"{old} finished cells are what this code no longer gives; --stale makes them anew"
+            )
+        failed |= _report(item.execute(
+            cells, store, device=where, progress=not quiet, engine=engine, address=address,
+            anew="all" if force else "stale" if stale else "none",
+            on_error="continue" if keep_going else "stop",
+        ))  # fmt: skip
+    folder = store.root / profile / paper / (experiment or "")
+    judged = paper in claims_papers()
+    follow = f"fedkit compare {paper} --profile {profile}" if judged else f"fedkit list {paper}"
+    if method is not None:
+        typer.echo(f"in the tables of {paper}'s records this method is {method}")
+    typer.echo(f"records: {folder}; next: {'the same again' if failed else follow}")
+    if failed:
+        raise typer.Exit(1)
+
+
+def _report(outcome: Outcome) -> bool:
+    """Print what happened to the cells; tell whether any failed."""
+    typer.echo(
+        f"{len(outcome.computed)} computed, {len(outcome.skipped)} finished before, "
+        f"{len(outcome.busy)} in another run, {len(outcome.failed)} failed"
+    )
+    for cell, error in outcome.failed:
+        complain(f"cell {cell.key} failed: {told(error)}")
+    return bool(outcome.failed)
+
+
+def _remarks(
+    paper: str, store: Store, profile: str, frame: pd.DataFrame, shown: pd.DataFrame
+) -> Iterator[str]:
+    """Say what the table leaves unsaid: the dagger, what is left out, where else to look."""
+    if shown["mean"].notna().all() and len(shown) == frame["mean"].notna().sum() < len(frame):
+        left = len(frame) - len(shown)
+        yield f"claims without a number of ours: {left}; see --verdict 'no record'"
+    if frame["by_construction"].any():
+        yield "by construction: holds or fails whatever the data are; counted in no other column"
+    if shown["also_fits"].notna().any():
+        yield "fits k/m too: the same number would reproduce k of the m other rows of its column"
+    for other, where in load_claims(paper).paper.get("elsewhere", {}).items():
+        if store.paths(other, paper):
+            yield f"records at profile {other}: {where}"
+
+    again = f"fedkit run {paper} --profile {profile}"
+    if shown["stale"].any():
+        yield (
+            "† by records that this code no longer gives (fedkit golden shows why); "
+            f"{again} --stale makes them anew"
+        )
+    found = len(store.paths(profile, paper))
+    folder = store.root / profile / paper
+    if not found:
+        yield f"no record of {paper} at profile {profile} in {folder}: {again} makes them"
+        yield SHIPPED
+    elif not frame["profile"].any():
+        yield f"records at profile {profile} in {folder}: {found}; no claim is judged from them"
+    elif profile != "paper":
+        yield f"numbers of profile {profile} are shown and never judged; only those of paper are"
+
+
+def _why_not(text: str, store: Store, profile: str) -> str:
+    """Call cost the reason only in fedkit's own records of the papers' scale; else none was made.
+
+    The text keeps its columns.
+    """
+    own = repository_root()
+    if profile == "paper" and own is not None and store.root.resolve() == own / "results":
+        return text
+    return re.sub(r"not attempted( \(cost\))?", lambda m: "no record".ljust(len(m[0])), text)
+
+
+def _compare_all(
+    claims: Mapping[str, Claims], store: Store, profile: str, keep: bool, changed: bool,
+    power_: bool, seeds: int | None,
+) -> None:  # fmt: skip
+    """Count the verdicts of papers; what has changed, and what their seeds can decide."""
+    import pandas as pd
+
+    from reproduction.judging.changes import changes, changes_table, keep_verdicts
+    from reproduction.judging.join import join
+    from reproduction.judging.power import order_power, power
+    from reproduction.judging.tables import by_paper
+
+    frames = {name: join(read, store, profile=profile) for name, read in claims.items()}
+    if power_:
+        orders = [order_power(read, store, seeds) for read in claims.values()]
+        for parts in ([power(frame, seeds) for frame in frames.values()], orders):
+            table = pd.concat(parts, ignore_index=True)
+            if len(table):
+                typer.echo(table.to_string(index=False, float_format=lambda x: f"{x:.3g}") + "\n")
+        return
+    without = [name for name in frames if not store.paths(profile, name)]
+    typer.echo(_why_not(by_paper(frames).to_string(), store, profile))
+    if without:
+        typer.echo(
+            f"no record of {', '.join(without)} at profile {profile} in {store.root}; {SHIPPED}"
+        )
+    if changed:
+        typer.echo("\n" + changes_table(changes(frames, store.root)))
+    if keep:
+        typer.echo(f"kept in {keep_verdicts(frames, store.root)}")
+
+
+@app.command()
+def golden(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="paper/name, may hold *; all by default.")
+    ] = None,
+    accept: Annotated[
+        bool, typer.Option("--accept", help="Commit to what they give now; needs --why.")
+    ] = False,
+    why: Annotated[str, typer.Option(help="Why the numbers differ, for --accept.")] = "",
+    only: Annotated[
+        list[str] | None, typer.Option(help="name=value: the cells that --accept concerns.")
+    ] = None,
+    device: Device = "cpu",
+) -> None:
+    """Run the golden runs: do the experiments still behave as they did?"""
+    from reproduction.records.golden import GoldenRun, folder, golden_runs, verify_lock, version
+
+    there = golden_runs(all_experiments())
+    chosen: dict[str, GoldenRun] = {}
+    for pattern in names or ["*"]:
+        chosen |= {name: there[name] for name in matching(there, pattern)}
+        if not matching(there, pattern):
+            near = ", ".join(sorted({f"{run.paper}/*" for run in there.values()}))
+            raise ValueError(f"no golden run is called {pattern!r}; there are {near}")
+    if (why or only) and not accept:
+        raise ValueError("--why and --only say what --accept is for; give it as well, or neither")
+    if accept and not (names and why.strip()):
+        raise ValueError("--accept needs the names of golden runs, and the reason with --why")
+    if not accept and not any(version(item.paper, item.name) for item in chosen.values()):
+        raise ValueError(f"no numbers of these golden runs are in {folder()}; {SHIPPED}")
+    device = _find_device(device)
+    if accept and device != "cpu":
+        raise ValueError(f"--accept with device {device}: what is committed is what a CPU gives")
+    changed = 0
+    for item in chosen.values():
+        told = item.check(device)
+        changed += bool(told)
+        if told and accept:
+            before, n = version(item.paper, item.name), item.accept(why, dict(_settings(only)))
+            meant = "older records are stale" if n > before else "it is watched more closely"
+            typer.echo(f"{item.id}: behaviour {n} from now on; {meant}")
+        elif told:
+            typer.echo(f"{item.id}: {'; '.join(told)}")
+    typer.echo(f"{len(chosen)} golden runs, {changed} differ")
+    if accept and not changed:
+        raise ValueError("nothing differs: nothing to accept")
+    if changed and not accept:
+        complain("mend the code; or, if this is meant: fedkit golden NAME --accept --why '...'")
+        raise typer.Exit(1)
+    if len(chosen) == len(there) and device == "cpu":
+        verify_lock()
+
+
+@app.command()
+def audit(
+    cells: Annotated[int, typer.Option(help="How many recorded cells to run again.")] = 3,
+    paper: Annotated[str | None, typer.Option(help="One paper only.")] = None,
+    experiment: Annotated[str | None, typer.Option(help="One experiment only.")] = None,
+    profile: Profile = "paper",
+    seed: Annotated[int, typer.Option(help="Decides which cells and seeds.")] = 0,
+    only: Only = None,
+    save: Annotated[
+        bool, typer.Option("--save", help="Add the table to audit.json beside the records.")
+    ] = False,
+) -> None:
+    """Run some recorded cells again at full scale, one seed each, and compare.
+
+    Where numbers differ, the code of the record's own commit runs too: if it gives what today's
+    gives, the processor moved them.  Fails if it does not, or if nothing was compared.
+    """
+    from reproduction.audit import audited
+
+    moved, compared = False, 0
+    for row in audited(
+        Store(), cells, paper=paper, experiment=experiment, profile=profile, seed=seed,
+        only=_settings(only), save=save,
+    ):  # fmt: skip
+        moved |= row.code == "other"
+        compared += row.compared
+        code = f"; the code of its own commit: {row.code}" if row.code else ""
+        typer.echo(
+            f"{row.cell} seed {row.seed}: {row.verdict}{' (stale)' if row.stale else ''}, "
+            f"{row.compared} numbers in {row.seconds:.0f} s; largest relative difference "
+            f"{row.difference:.2g} {row.worst}{code}"
+        )
+    if moved or not compared:
+        raise typer.Exit(1)
+
+
+@app.command()
+def arena(
+    method: Annotated[
+        list[str] | None, typer.Option(help="package:Class, or a row of the arena.")
+    ] = None,
+    profile: Profile = "smoke",
+    scenario: Annotated[
+        list[str] | None,
+        typer.Option(help="Of this federation only, once for each; all by default."),
+    ] = None,
+    against: Annotated[
+        str | None, typer.Option(help="Rows beside it, with commas; all by default.")
+    ] = None,
+    limit: Annotated[
+        float, typer.Option(help="Seconds that a method of yours may take for one federation.")
+    ] = 120.0,
+    commit: Annotated[
+        str | None, typer.Option(help="Record the results as those of this commit of yours.")
+    ] = None,
+    engine: Engine = "here",
+    address: Address = None,
+) -> None:
+    """Run methods through the arena and print their rows among the others.
+
+    Rows of the arena are computed once and kept as records; a run that was stopped goes on.
+    Methods from outside run here with any engine: a cluster need not have them.
+    """
+    from fedkit.arena import METHODS, SCENARIOS
+    from fedkit.arena.methods import find_methods
+    from reproduction.arena import run, submit
+
+    if engine == "here" and address is not None:
+        raise ValueError(f"address {address!r} is of a Ray cluster; add --engine ray")
+    store, chosen = Store(), method or []
+    others = list(METHODS) if against is None else [r.strip() for r in against.split(",")]
+    rows = list(dict.fromkeys([*filter(None, others), *(m for m in chosen if m in METHODS)]))
+    entered = [m for m in chosen if m not in METHODS]
+    if not rows and not entered:
+        raise ValueError("nothing to run: give --method or --against")
+    if commit is not None and not (entered and commit.strip()):
+        raise ValueError(
+            "--commit names the commit of a method of yours; add --method PACKAGE:CLASS"
+        )
+    for name in scenario or []:
+        choice("scenario", name, SCENARIOS)
+    for name in rows:
+        choice("against", name, METHODS)
+    sys.path.insert(0, os.getcwd())  # the method may lie in the current folder
+    find_methods(entered)  # where none can be found nothing is computed
+    if engine != "here":
+        for item in (get("arena", "truths"), get("arena", "methods")):
+            cells = [
+                c
+                for c in item.cells(profile, None)
+                if (item.name == "truths" or c.settings["method"] in rows)
+                and (not scenario or c.settings["scenario"] in scenario)
+            ]
+            _report(item.execute(
+                cells, store, device="cpu", on_error="continue", engine=engine, address=address,
+            ))  # fmt: skip
+    typer.echo(
+        f"{len(rows) + len(entered)} rows, profile {profile}; what has no record is computed first",
+        err=True,  # the bars are seen in a terminal alone
+    )
+    found = run(
+        entered, profile, rows=rows, scenarios=scenario, store=store, limit=limit, progress=True
+    )
+    for sentence in found.failures.values():
+        complain(sentence)
+    if found.measures.empty:
+        raise typer.Exit(1)
+    shown = found.board().rename_axis(index=None)
+    kinds = shown.columns.str.partition(".").get_level_values(0)
+    for kind in dict.fromkeys(kinds):
+        part = shown.loc[:, kinds == kind].rename(columns=lambda name: name.split(".")[-1])
+        form = "{:.3g}" if kind == "cost" else "{:.2f}"
+        table = part.rename_axis(columns=kind).to_string(float_format=form.format, na_rep="–")
+        typer.echo(f"{table}\n")
+    for name in entered if commit is not None else []:
+        paths = submit(found, name, str(commit), store)
+        typer.echo(f"{name}: {len(paths)} records in {paths[0].parent}")
+    if found.failures:
+        raise typer.Exit(1)
+
+
+@app.command()
+def compare(
+    paper: Annotated[
+        str | None, typer.Argument(help="One paper; all, counted, by default.")
+    ] = None,
+    profile: Profile = "paper",
+    table: Annotated[
+        str | None, typer.Option(help="Write one table of the paper as markdown, e.g. words.")
+    ] = None,
+    verdict: Annotated[
+        str | None, typer.Option(help="Only the claims of one verdict, e.g. 'not reproduced'.")
+    ] = None,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="All columns, as markdown, with each command.")
+    ] = False,
+    check: Annotated[
+        bool,
+        typer.Option("--check", help="Fail if a record is damaged or misplaced; count the stale."),
+    ] = False,
+    changes: Annotated[
+        bool, typer.Option("--changes", help="Verdicts now and as kept, counted.")
+    ] = False,
+    power: Annotated[
+        bool, typer.Option("--power", help="What the seeds of each table can decide.")
+    ] = False,
+    seeds: Annotated[
+        int | None, typer.Option(help="With --power: if there were so many, such as planned.")
+    ] = None,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Keep the verdicts of all papers for --changes.")
+    ] = False,
+) -> None:
+    """Set a paper's claims beside the records, with a verdict on each; or count those of all."""
+    from reproduction.judging.join import join
+    from reproduction.judging.tables import (
+        claims_table,
+        comparison_table,
+        summary,
+        terminal_table,
+        verdict_named,
+    )
+    from reproduction.staleness import check_records, stale_records
+
+    if seeds is not None and not power:
+        raise ValueError(f"--seeds {seeds} is for --power; add it")
+    if keep and paper is not None:
+        raise ValueError(f"--keep keeps the verdicts of all papers; leave out {paper!r}")
+    if (keep or changes or power) and profile != "paper":
+        raise ValueError(
+            f"--keep, --changes and --power are about verdicts, and profile {profile} has none; "
+            "leave out --profile"
+        )
+    claims = all_claims() if paper is None else {paper: load_claims(paper)}
+    if paper is None or changes or power:
+        if table is not None or verdict is not None or markdown or check:
+            raise ValueError(
+                "--table, --verdict, --markdown and --check are for the claims of one paper, such "
+                f"as: fedkit compare {next(iter(claims))} --verdict 'not reproduced'"
+            )
+        _compare_all(claims, Store(), profile, keep, changes, power, seeds)
+        return
+    if verdict is not None:
+        named = verdict.strip().lower() == "no record"  # as those may be shown
+        verdict = verdict_named("not attempted" if named else verdict)
+    store = Store()
+    frame = join(claims[paper], store, profile=profile)
+    if table is not None:
+        shown = frame
+        text = comparison_table(frame, table)
+    else:
+        shown = frame[frame["mean"].notna() if verdict is None else frame["verdict"] == verdict]
+        text = summary(frame).T.to_string() + "\n\n"
+        if not len(shown):
+            text += "no claim has this verdict" if verdict else "no claim has a number"
+        elif markdown:
+            text += claims_table(shown, commands=True)
+        else:
+            text += terminal_table(shown, shutil.get_terminal_size((100, 24)).columns)
+    typer.echo(_why_not(text, store, profile))
+    for line in _remarks(paper, store, profile, frame, shown):
+        typer.echo(line)
+    if check:
+        problems = check_records(store)
+        for problem in problems:
+            complain(problem)
+        if problems:
+            raise typer.Exit(1)
+        typer.echo(f"all records are sound; stale: {len(stale_records(store))}")
+
+
+# the modules import what their commands need when they are called
+for name, module in (
+    *OWN_COMMANDS.items(),
+    ("book", "reproduction.book.cli"),
+):
+    app.add_typer(importlib.import_module(module).app, name=name)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; return its exit status, with one line on what went wrong."""
+    return run_application(app, arguments, CellError)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,372 @@
+"""FedCCEA's federations, and their clients valued by every method on equal terms (section 4).
+
+FedCCEA in both readings, what else can be read off its simulations and how far its fits can be
+trusted, and truncated Monte Carlo (TMC-SV) and leave-one-out (LOO) on retraining.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from fedkit.estimators import TruncatedMonteCarlo, estimate, leave_one_out
+from fedkit.federated.adversaries import Adversaries, Backdoor, LabelNoise
+from fedkit.federated.clients import Federation, Transform, make_federation
+from fedkit.federated.partitioners import IID, ClassesPerClient, Partitioner
+from fedkit.federated.retraining import RetrainingGame, TrainWithSizes, train_with_sizes
+from fedkit.games.game import Game, MemoGame
+from fedkit.learning.architectures import Architecture, build
+from fedkit.methods.fedccea import (
+    Fit,
+    Simulations,
+    contribution_values,
+    fewest_simulations,
+    fit_aam,
+    simulate,
+)
+from fedkit.streams import Streams
+from reproduction import common
+from reproduction.fedccea.settings import FITS, PARTS, RANDOM_ORDERS, Setting
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+# ------------------------------------------------------------------- who has what
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """A bright square in the corner of a share of the images, whose labels stay ("sample noise").
+
+    Appendix B.2 speaks of "a pattern of white pixels in the bottom right corner of the selected
+    images" and of no label; a :class:`~fedkit.federated.adversaries.Backdoor` also relabels them.
+    """
+
+    share: float
+
+    def __call__(
+        self, x: torch.Tensor, y: torch.Tensor, rng: np.random.Generator
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Some images with the pattern, and their own labels."""
+        return Backdoor(self.share)(x, y, rng)[0], y
+
+
+def federation(s: Setting, seed: int) -> Federation:
+    """Return the clients of a setting; the noisy ones come last."""
+    schemes: dict[str, Partitioner] = {
+        "iid": IID(), "weak": ClassesPerClient(s.weak), "strong": ClassesPerClient(s.strong),
+    }  # fmt: skip
+    made = make_federation(
+        common.dataset(s.data), s.clients, schemes[s.distribution], seed, validation=s.validation,
+        validation_from="train", empty="refill",
+    )  # fmt: skip
+    clients = made.clients
+    if s.samples is not None:
+        rng = Streams(seed).generator("fedccea", "samples")
+        clients = tuple(np.sort(rng.permutation(c)[: s.samples]) for c in clients)
+    # "the order of samples": drawn once, and kept for every simulation and test (appendix B.1)
+    rng = Streams(seed).generator("fedccea", "order")
+    made = replace(made, clients=tuple(rng.permutation(c) for c in clients))
+    if s.noise == "none":
+        return made
+    kind, percent = s.noise.split("-")
+    attacks: dict[str, Callable[[float], Transform]] = {
+        "label": partial(LabelNoise, n_classes=made.n_classes),
+        "pattern": Pattern, "backdoor": Backdoor,
+    }  # fmt: skip
+    attack = attacks[kind](int(percent) / 100)
+    return Adversaries.of((attack, s.noisy_clients().tolist())).data(made)
+
+
+def halves(f: Federation, seed: int) -> tuple[Federation, Federation]:
+    """Split the test images: one half values the clients, the other scores what comes of it.
+
+    The paper does both on all test images, so its values are fitted to what they are judged by.
+    """
+    order = Streams(seed).generator("fedccea", "halves").permutation(len(f.y_test))
+    halves = (torch.from_numpy(np.sort(part)) for part in np.array_split(order, 2))
+    valuing, scoring = (replace(f, x_test=f.x_test[h], y_test=f.y_test[h]) for h in halves)
+    return valuing, scoring
+
+
+def architecture(s: Setting, f: Federation) -> Architecture:
+    """Return the network of a setting."""
+    return build(s.model, f.input_shape, f.n_classes)
+
+
+# ------------------------------------------------------------------- values at equal cost
+
+
+@dataclass(frozen=True)
+class Valued:
+    """The clients of one federation, valued by each method."""
+
+    values: dict[str, FloatArray]
+    """Contribution values; FedCCEA's are at full participation.  "random" has a row per order."""
+    trained: dict[str, float]
+    """Cost: data that went through R rounds of training, in units of everybody's; by method, and
+    "M.SHARE" of each part."""
+    simulations: Simulations
+    fits: dict[str, Fit]
+    """In each reading, and by Adam."""
+    scored: Game
+    """Final accuracy, on the scoring half, of the federations that keep some clients."""
+    parts: dict[str, FloatArray]
+    """Values by both readings of FedCCEA and by TMC-SV from the first simulations, or coalitions,
+    only: a row per entry of PARTS."""
+
+
+def value_clients(
+    s: Setting,
+    f: Federation,
+    seed: int,
+    *,
+    train: TrainWithSizes = train_with_sizes,
+    device: str | None = None,
+    progress: bool = False,
+) -> Valued:
+    """Value the clients of a federation by all methods.
+
+    The retraining methods share a memory, so no coalition is trained twice; each pays for what it
+    asks.  All methods see one half of the test images only.
+
+    Adam makes 200 epochs, not as many as the loss would need: it is the paper's rate in one of many
+    ways to use it, and says whether a verdict turns on the optimiser.
+    """
+    arch = architecture(s, f)
+    valuing, scoring = halves(f, seed)
+    sims = simulate(
+        valuing, arch, s.local, simulations=s.simulations, rounds=s.rounds, seed=seed,
+        device=device, progress=progress, train=train,
+    )  # fmt: skip
+    fits = {m: fit_aam(sims, sigmoid=place, seed=seed) for m, place in FITS.items()}
+    # Not the seed of the converged fit: its starts would be among this one's.
+    fits["adam"] = fit_aam(sims, solver="adam", lr=s.aam_lr, seed=seed + 2 * OTHER_SEED)
+    game, scored = (
+        MemoGame(RetrainingGame(half, arch, s.local, s.rounds, seed, device=device, train=train))
+        for half in (valuing, scoring)
+    )
+    for_loo = Tally(game, f.sizes)
+    loo = leave_one_out(for_loo).values
+
+    def cca(method: str, share: float) -> tuple[FloatArray, float]:
+        first = max(fewest_simulations(s.clients, s.rounds), round(share * s.simulations))
+        part = Simulations(sims.sizes[:first], sims.accuracy[:first])
+        fit = fit_aam(part, sigmoid=FITS[method], seed=seed)
+        return contribution_values(fit.quality, f.sizes), _trained(part)
+
+    def tmc(share: float) -> tuple[FloatArray, float]:
+        limit = share * _trained(sims)
+        return truncated_walks(game, f.sizes, tolerance=s.tolerance, seed=seed, limit=limit)
+
+    parts = {m: [cca(m, share) for share in PARTS] for m in FITS}
+    parts["tmc-sv"] = [tmc(share) for share in PARTS]
+    sampled, walked = tmc(1.0)
+    rng = Streams(seed).generator("fedccea", "random", s.dataset, s.distribution, s.noise)
+    sizes = f.sizes / f.sizes.mean()
+    trained = dict.fromkeys(FITS, _trained(sims)) | {"tmc-sv": walked, "loo": for_loo.trained}
+    for m, found in parts.items():
+        trained |= {f"{m}.{share:g}": cost for share, (_, cost) in zip(PARTS, found, strict=True)}
+    return Valued(
+        values={
+            **{m: contribution_values(fit.quality, f.sizes) for m, fit in fits.items()},
+            "same_round": contribution_values(same_round(sims)[0], f.sizes),
+            "tmc-sv": sampled,
+            "loo": loo,
+            "random": rng.random((RANDOM_ORDERS, s.clients)),
+            "size": sizes,
+            "oracle": sizes * ~np.isin(np.arange(s.clients), s.noisy_clients()),
+        },
+        trained=trained,
+        simulations=sims,
+        fits=fits,
+        scored=scored,
+        parts={m: np.stack([values for values, _ in found]) for m, found in parts.items()},
+    )
+
+
+def _trained(sims: Simulations) -> float:
+    """What simulations cost, in units of everybody's data."""
+    return float(sims.sizes.mean(axis=2).sum() / sims.sizes.shape[1])
+
+
+class Tally:
+    """A game that adds up the data of the coalitions that are asked for.
+
+    `trained` is the sum of their shares of all data: federations trained, in units of everybody's.
+    """
+
+    def __init__(self, game: Game, sizes: IntArray) -> None:
+        self.game, self.share, self.trained = game, sizes / sizes.sum(), 0.0
+        self.n_players = game.n_players
+
+    def value(self, coalitions: npt.NDArray[np.bool_]) -> FloatArray:
+        """Utilities of the coalitions."""
+        self.trained += float((coalitions @ self.share).sum())
+        return self.game.value(coalitions)
+
+
+def truncated_walks(
+    game: Game, sizes: IntArray, *, tolerance: float, seed: int, limit: float
+) -> tuple[FloatArray, float]:
+    """Run TMC-SV for as much training as `limit`, in units of everybody's data.
+
+    Whole walks are run, in the number whose cost comes closest.  Returns the Shapley values and
+    what they cost; that is less where walks find nothing new to ask for.
+    """
+
+    def run(walks: int) -> tuple[FloatArray, float]:
+        tally, streams = Tally(game, sizes), Streams(seed).child("tmc")
+        found = estimate(tally, TruncatedMonteCarlo(tolerance, walks), seed=streams)
+        return found.values, tally.trained
+
+    walks, idle = max(1, round(2 * limit / len(sizes))), 0  # an uncut walk trains n / 2 federations
+    best = run(walks)
+    step = 1 if best[1] < limit else -1
+    while walks + step and idle < len(sizes):
+        walks += step
+        other = run(walks)
+        idle = idle + 1 if other[1] == best[1] else 0
+        if abs(other[1] - limit) > abs(best[1] - limit):
+            break
+        best = other
+    return best
+
+
+# ------------------------------------------------------------------- how far fits can be trusted
+
+#: of the simulations, for the explained share by chance
+PERMUTATIONS = 19
+#: random pairs of parts of the simulations whose fits are compared
+SPLITS = 20
+#: of which each is predicted by a fit of the others
+FOLDS = 5
+#: distance of the two seeds of the AAM that are compared
+OTHER_SEED = 1_000_003
+
+
+def same_round(sims: Simulations) -> tuple[FloatArray, float]:
+    """Regress what is left after the means of the rounds on the sizes of the same round.
+
+    The AAM gives round rho one weight in all accuracies that follow it, so it cannot say that the
+    last round matters most.  This straight line says nothing else.
+
+    Returns one coefficient per client, in accuracy per scaled size, and the share of the variance
+    explained, adjusted for the coefficients.
+    """
+    rounds, n = sims.sizes.shape[1:]
+    x = (sims.sizes - sims.sizes.mean(axis=0)).reshape(-1, n)
+    y = (sims.accuracy - sims.accuracy.mean(axis=0)).reshape(-1)
+    slope = np.linalg.lstsq(x, y, rcond=None)[0]
+    free = y.size - rounds
+    left, total = np.square(y - x @ slope).sum() / (free - n), np.square(y).sum() / free
+    return slope, float(1 - left / total) if free > n and total > 0 else float("nan")
+
+
+def agreement(a: FloatArray, b: FloatArray) -> float:
+    """Rank correlation of two fits' weights; NaN where all weights of one are equal."""
+    from scipy.stats import spearmanr
+
+    constant = np.ptp(a) == 0 or np.ptp(b) == 0
+    return float("nan") if constant else float(spearmanr(a, b).statistic)
+
+
+def stability(sims: Simulations, seed: int, splits: int = SPLITS) -> dict[str, float]:
+    """How far two fits agree that share neither simulations nor the fit's seed.
+
+    "rank.0.25": rank correlation of the weights from a quarter of the simulations with those from
+    another quarter, mean over random pairs of quarters, and "spread.0.25", their standard
+    deviation; "rank.seeds": from all simulations twice, with two seeds.  With the name of the
+    reading behind: the sigmoid behind the nodes, and :func:`same_round`.  NaN where all weights of
+    a fit are equal.
+    """
+    total, rounds, clients = sims.sizes.shape
+    everybody = np.arange(total)
+
+    def quality(method: str, rows: IntArray, other: bool) -> FloatArray:
+        part = Simulations(sims.sizes[rows], sims.accuracy[rows])
+        if method == "same_round":
+            return same_round(part)[0]
+        return fit_aam(part, sigmoid=FITS[method], seed=seed + OTHER_SEED * other).quality
+
+    found = {}
+    for method in (*FITS, "same_round"):
+        rng = Streams(seed).generator("fedccea", "splits")  # the same parts for all
+        end = "" if method == "fedccea" else f".{method}"
+
+        def ranked(first: IntArray, second: IntArray, method: str = method) -> float:
+            return agreement(quality(method, first, False), quality(method, second, True))
+
+        for share in (0.1, 0.25, 0.5):
+            some = min(max(fewest_simulations(clients, rounds), round(share * total)), total // 2)
+            orders = [rng.permutation(total) for _ in range(splits)]
+            ranks = [ranked(order[:some], order[some : 2 * some]) for order in orders]
+            found[f"rank.{share:g}{end}"] = float(np.mean(ranks))
+            found[f"spread.{share:g}{end}"] = float(np.std(ranks, ddof=1))
+        if method in FITS:
+            found[f"rank.seeds{end}"] = ranked(everybody, everybody)
+    return found
+
+
+def explained(sims: Simulations, fit: Fit) -> dict[str, float]:
+    """Error of the AAM beside that of the round's mean, which knows nothing of the sizes."""
+    accuracy = 100 * sims.accuracy
+    left = np.sqrt(np.square(accuracy - accuracy.mean(axis=0)).mean())
+    error = 100 * fit.error
+    share = 1 - (error / left) ** 2 if left > 0 else float("nan")
+    return {"aam_error": error, "round_error": float(left), "explained": float(share)}
+
+
+def by_chance(sims: Simulations, share: float, seed: int) -> dict[str, float]:
+    """What the AAM explains where sizes and accuracies belong to different simulations.
+
+    "explained.chance": mean explained share over the permutations; "explained.p": the permutation
+    p-value of `share`, what it explains in truth.
+    """
+    rng = Streams(seed).generator("fedccea", "permutations")
+    null = []
+    for _ in range(PERMUTATIONS):
+        other = Simulations(sims.sizes, sims.accuracy[rng.permutation(len(sims.sizes))])
+        null.append(explained(other, fit_aam(other, seed=seed))["explained"])
+    above = sum(chance >= share for chance in null)
+    return {
+        "explained.chance": float(np.mean(null)), "explained.p": (1 + above) / (1 + PERMUTATIONS),
+    }  # fmt: skip
+
+
+def unseen(sims: Simulations, seed: int) -> dict[str, float]:
+    """What the sizes explain of simulations that the fit has not seen, beside the round's mean.
+
+    "unseen.fedccea", "unseen.connected" and "unseen.same_round": one less the ratio of squared
+    errors, in :data:`FOLDS`-fold cross-validation over simulations; below 0 where the sizes
+    mislead.  The AAM's predictions are cut to [0, 1]: from sizes that differ little a fit can
+    extrapolate anywhere.
+    """
+    x, y = sims.sizes, sims.accuracy
+    fold = Streams(seed).generator("fedccea", "folds").permutation(len(x)) % FOLDS
+    errors = dict.fromkeys(("mean", *FITS, "same_round"), 0.0)
+    for k in range(FOLDS):
+        out = fold == k
+        part = Simulations(x[~out], y[~out])
+        mean = part.accuracy.mean(axis=0)
+        line = mean + (x[out] - part.sizes.mean(axis=0)) @ same_round(part)[0]
+        guesses = {"mean": mean, "same_round": line}
+        for method, place in FITS.items():
+            predict = fit_aam(part, sigmoid=place, seed=seed).predict
+            assert predict is not None
+            guesses[method] = np.clip(predict(x[out]), 0.0, 1.0)  # an accuracy, as in section 3.2.1
+        for method, guess in guesses.items():
+            errors[method] += float(np.square(guess - y[out]).sum())
+    least = errors.pop("mean")
+    return {f"unseen.{m}": 1 - e / least if least > 0 else float("nan") for m, e in errors.items()}
+
+
+def misses(sims: Simulations, fit: Fit) -> dict[str, FloatArray]:
+    """Approximated less true accuracy by round, in points: 5%, 50% and 95% quantiles (Figure 7)."""
+    quantiles = np.quantile(100 * (fit.predicted - sims.accuracy), (0.05, 0.5, 0.95), axis=0)
+    return dict(zip(("low", "middle", "high"), quantiles, strict=True))

@@ -1,0 +1,392 @@
+"""FedOwen's evaluation: its methods, its federations, what is measured, and its experiments.
+
+Every row of Table 1 is :class:`~fedkit.methods.fedowen.FedOwen` with another ``value``.  Tables 1
+and 2 share their methods; Table 3 adds FedOwen without adaptive selection to the same cells;
+Figures 2 and 6 to 10 are the series of Tables 1 and 2; Figures 3 and 4 are sweeps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedkit.estimators import (
+    BanzhafSampling,
+    BetaShapleySampling,
+    Estimator,
+    GTGShapley,
+    MultilinearSampling,
+    PermutationSampling,
+    estimate_many,
+    shapley,
+)
+from fedkit.federated import valuers
+from fedkit.federated.aggregation import Proportional, SizeWeighted, UniformWeights
+from fedkit.federated.clients import Federation, make_federation
+from fedkit.federated.history import History
+from fedkit.federated.partitioners import Dirichlet
+from fedkit.federated.rounds import Plan, Probe, Strategy
+from fedkit.federated.selection import ClientTable, Selection, UniformSelection
+from fedkit.federated.valuers import Estimated, Round
+from fedkit.games.game import TableGame, tabulate
+from fedkit.games.valuation import Valuation
+from fedkit.intervals import kendalls_tau
+from fedkit.learning.training import LocalSGD
+from fedkit.methods.fedowen import EpsilonGreedy, FedOwen, OwenSampling
+from fedkit.outside import is_outside
+from fedkit.streams import Streams
+from reproduction import common
+from reproduction.common import accuracies, accuracy_curve, blocks, dataset
+from reproduction.fedowen import settings as given
+from reproduction.fedowen.settings import RANDOM_SELECTION, SCALES, TINY, Setting, grid, sweep
+from reproduction.records.cell import Cell
+from reproduction.records.golden import Tiny, trace
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+
+def estimators(s: Setting) -> dict[str, Estimator]:
+    """Return the sampling estimators of the comparison, by method."""
+    owen = OwenSampling(levels=s.levels, eta=s.eta)
+    gtg = GTGShapley(within=s.gtg_eps, walks=s.samples_per_client, as_printed=True)
+    return {
+        "mc": PermutationSampling(),  # Algorithm 3
+        "banzhaf": BanzhafSampling(variant="as_printed"),  # Algorithm 4
+        "gtg": gtg,  # Algorithm 5
+        "weightedshap": BetaShapleySampling(s.beta, 1, antithetic=False),  # Algorithm 6
+        "fedowen": owen,  # Algorithm 1
+        "fedowen-corrected": MultilinearSampling(levels=2),
+    }
+
+
+def strategy(s: Setting) -> Strategy:
+    """Return the strategy of a setting: FedOwen's with another valuation, under budget parity.
+
+    Section 4.1 has every estimator, ShapFed-WA among them, share the softmax aggregation;
+    Algorithm 7 of the appendix weights by the scores themselves, which is the method
+    ``shapfed-proportional``.  A name that ends in ``-no-adaptive`` selects at random (Table 3).
+    A name ``package:Name`` is a method from outside, an estimator with the budget of the others.
+    """
+    estimated = partial(Estimated, budget=s.budget, normalised=s.normalised)
+    sampled = {method: estimated(estimator) for method, estimator in estimators(s).items()}
+    ours = FedOwen(select=EpsilonGreedy(s.epsilon, s.confidence, s.floor)).strategy()
+    at_random = replace(ours, select=UniformSelection())
+    cosine = replace(ours, value=valuers.ClassCosine())  # Algorithm 7, line 1
+    rows = {
+        "fedavg": replace(at_random, value=valuers.NoValue(), aggregate=SizeWeighted()),
+        **{method: replace(ours, value=value) for method, value in sampled.items()},
+        "shapfed": cosine,
+        "shapfed-proportional": replace(cosine, aggregate=Proportional()),  # Algorithm 7, line 3
+        "exact": replace(ours, value=valuers.Exact(s.normalised)),
+        "random-values": replace(ours, value=valuers.RandomValues()),
+        "uniform": replace(at_random, value=valuers.NoValue(), aggregate=UniformWeights()),
+        "size-values": replace(ours, value=valuers.SizeAsValue()),
+        given.DEALT: replace(ours, value=valuers.ShuffledValues(sampled["fedowen"])),
+    }
+    method = s.method.removesuffix(RANDOM_SELECTION)
+    if is_outside(method):
+        return common.in_place(method, ours if s.method == method else at_random, estimated)
+    if method not in rows:
+        raise ValueError(f"unknown method {s.method!r}; there are {', '.join(rows)}")
+    row = rows[method]
+    return row if s.method == method else replace(row, select=UniformSelection())
+
+
+def federation(s: Setting, seed: int) -> Federation:
+    """Return the clients of a setting: long tail, then Dirichlet, and 1% held by the server."""
+    return make_federation(
+        dataset(s.data),
+        s.clients,
+        Dirichlet(s.alpha, by=s.split),
+        seed,
+        validation=s.validation,
+        imbalance_factor=s.imbalance,
+    )
+
+
+def simulate(
+    s: Setting, seeds: Sequence[int], rows: Strategy | None = None, **options: Any
+) -> History:
+    """Run the federations of a setting in lockstep; `options` are those of ``rounds.run``."""
+    federations = [federation(s, seed) for seed in seeds]
+    x_test, y_test = federations[0].x_test, federations[0].y_test  # one copy for all replicates
+    federations = [replace(f, x_test=x_test, y_test=y_test) for f in federations]
+    plan = Plan(
+        rounds=s.rounds,
+        participants=s.participants,
+        local=LocalSGD(lr=s.lr, momentum=s.momentum, batch_size=s.batch_size, epochs=s.epochs),
+        weighting=s.weighting,
+        evaluate_every=s.evaluate_every,
+    )
+    return common.lockstep(s, federations, rows or strategy(s), plan, seeds, **options)
+
+
+def _exact_probe(s: Setting, measured: bool) -> Probe:
+    """Measure the estimate's error inside the run: exact values of every few rounds."""
+    measured = measured and s.exact_every > 0 and isinstance(strategy(s).value, Estimated)
+
+    def probe(r: Round, valuation: Valuation) -> dict[str, float]:
+        result = {"error": np.nan, "correlation": np.nan}
+        if measured and (r.index + 1) % s.exact_every == 0:
+            exact = shapley(r.game(normalised=s.normalised)).values
+            size = np.abs(exact).mean()
+            if size > 0:  # else nobody changes any utility, and there is nothing to miss
+                result["error"] = float(np.sqrt(np.mean((valuation.values - exact) ** 2)) / size)
+            if exact.std() > 0 and valuation.values.std() > 0:
+                result["correlation"] = float(np.corrcoef(exact, valuation.values)[0, 1])
+        return result
+
+    return probe
+
+
+def run_cell(cell: Cell, device: str | None, progress: bool) -> list[dict[str, Any]]:
+    """Run one cell: a setting on a block of seeds, in lockstep."""
+    s = Setting.of(cell)
+    # Exact values take as long as all estimates of a run.  They change nothing in it, so outside
+    # of Table 1 the errors of the first block of seeds are enough.
+    probe = _exact_probe(s, cell.experiment == "table1" or min(cell.seeds) < BLOCK)
+    history = simulate(s, cell.seeds, probe=probe, device=device, progress=progress)
+    frame, clients = history.rounds_frame(), history.clients_frame()
+    seconds = history.seconds["value"] / s.rounds / len(cell.seeds)
+    results = []
+    for seed in cell.seeds:
+        rows, mine = frame[frame.seed == seed], clients[clients.seed == seed]
+        share = mine.client.value_counts(normalize=True)
+        weight = mine.groupby("round").weight
+        squares = mine.weight.pow(2).groupby(mine["round"]).sum()
+        metrics = {
+            **accuracies(rows),
+            "error": float(rows.error.mean()),
+            "correlation": float(rows.correlation.mean()),
+            "evaluations": float(rows.evaluations.mean()),
+            "calls": float(rows.calls.mean()),
+            "clients_seen": int(mine.client.nunique()),
+            "effective_clients": float(1 / (share**2).sum()),
+            "weight_ratio": float((weight.max() / weight.min().clip(lower=1e-12)).median()),
+            "effective_participants": float((1 / squares).mean()),
+            "value_seconds_per_round": seconds,
+        }
+        results.append(common.result(seed, s.data, metrics, accuracy_curve(rows), rows))
+    return results
+
+
+#: of one table by each estimator
+ESTIMATES = 50
+
+
+def run_round_errors(cell: Cell, device: str | None, progress: bool) -> list[dict[str, Any]]:
+    """Value the same rounds with every estimator, many times over.
+
+    The federation runs under the cell's own method.  Every ``exact_every`` rounds the utilities
+    of all coalitions are tabulated; each estimator then values that table `ESTIMATES` times at
+    the budget N x M, and is compared with the exact values of the same table.
+    """
+    s = Setting.of(cell)
+    tables: dict[int, list[TableGame]] = {seed: [] for seed in cell.seeds}
+
+    def probe(r: Round, valuation: Valuation) -> dict[str, float]:
+        if (r.index + 1) % s.exact_every == 0:
+            tables[r.streams.seed].append(tabulate(r.game(normalised=s.normalised)))
+        return {}
+
+    simulate(s, cell.seeds, probe=probe, device=device, progress=progress)
+    results = []
+    for seed in cell.seeds:
+        metrics: dict[str, float] = {}
+        for method, estimator in estimators(s).items():
+            scores = [_agreement(g, estimator, s, Streams(seed).child(t, method))
+                      for t, g in enumerate(tables[seed])]  # fmt: skip
+            for name in ("error", "correlation", "same_best"):
+                metrics[f"{name}.{method}"] = float(np.nanmean([x[name] for x in scores]))
+        results.append(common.result(seed, s.data, metrics, {}))
+    return results
+
+
+def _agreement(
+    game: TableGame, estimator: Estimator, s: Setting, streams: Streams
+) -> dict[str, float]:
+    """Relative error, correlation and agreement on the best participant, over estimates."""
+    exact = shapley(game).values
+    if not exact.any() or exact.std() == 0:
+        return dict.fromkeys(("error", "correlation", "same_best"), np.nan)
+    found = estimate_many(
+        game, estimator, s.budget, [streams.child(i) for i in range(ESTIMATES)], count="calls"
+    )
+    values = np.stack([v.values for v in found])
+    spread = values.std(axis=1) > 0
+    return {
+        "error": float(np.sqrt(((values - exact) ** 2).mean(axis=1)).mean() / np.abs(exact).mean()),
+        "correlation": float(np.mean([np.corrcoef(v, exact)[0, 1] for v in values[spread]] or [0])),
+        "same_best": float((values.argmax(axis=1) == exact.argmax()).mean()),
+    }
+
+
+@dataclass(frozen=True)
+class _Redrawn:
+    """A selection with other draws: the yardstick for what another rule changes."""
+
+    rule: Selection
+
+    def select(self, clients: ClientTable, k: int, rng: np.random.Generator) -> IntArray:
+        return self.rule.select(clients, k, np.random.default_rng(rng.integers(1 << 62)))
+
+
+def run_low_gain(cell: Cell, device: str | None, progress: bool) -> list[dict[str, Any]]:
+    """Run FedOwen under other scales of the bonus of clients below the floor.
+
+    Algorithm 2, line 9 has 0.1 and a grid around it; Eq. 13 scales nothing.  Metrics, by scale and
+    for the scale 0.1 with other draws of the selection: ``accuracy``, and ``tau``, Kendall's tau-b
+    of the clients' last values with those under 0.1 (never selected: 0); without a scale the
+    mean over the paper's grid.
+    """
+    s = Setting.of(cell)
+    own = strategy(s)
+    rules = {f"{x:g}": EpsilonGreedy(s.epsilon, s.confidence, s.floor, x) for x in given.LOW_GAINS}
+    usual, *grid_ = (f"{x:g}" for x in given.LOW_GAINS[:3])
+    selects: dict[str, Selection] = {**rules, "redrawn": _Redrawn(rules[usual])}
+    found: dict[int, dict[str, float]] = {seed: {} for seed in cell.seeds}
+    last: dict[tuple[int, str], FloatArray] = {}
+    for name, select in selects.items():
+        history = simulate(
+            s, cell.seeds, replace(own, select=select), device=device, progress=progress
+        )
+        clients = history.clients_frame()
+        for seed, accuracy in history.final_accuracy().items():
+            values = clients[clients.seed == seed].groupby("client").value.last()
+            last[seed, name] = values.reindex(range(s.clients), fill_value=0.0).to_numpy()
+            found[seed][f"accuracy.{name}"] = 100 * accuracy
+            if name != usual:
+                tau = float(kendalls_tau(last[seed, name], last[seed, usual]))
+                found[seed][f"tau.{name}"] = tau
+    for metrics in found.values():
+        metrics["tau"] = float(np.mean([metrics[f"tau.{x}"] for x in grid_]))
+    return [common.result(seed, s.data, metrics) for seed, metrics in found.items()]
+
+
+#: the most seeds of a cell
+BLOCK = 5
+
+
+def _traced(cell: Cell, device: Any) -> dict[str, Any]:
+    """What a golden run did, and every client's chance to be selected next."""
+    s, remembered = Setting.of(cell), list[Any]()
+    history = simulate(s, cell.seeds, device=device, remembered=remembered)
+    numbers, rule = trace(history, remembered), strategy(s).select
+    if isinstance(rule, EpsilonGreedy):
+        asked = np.array(numbers["client"]).reshape(s.rounds, -1)
+        counts = np.stack([np.bincount(ids, minlength=s.clients) for ids in asked]).cumsum(axis=0)
+        numbers["chance"] = [
+            rule.probabilities(values, n, t)
+            for t, (values, n) in enumerate(zip(remembered, counts, strict=True), start=1)
+        ]
+    return numbers
+
+
+RUN = Tiny(
+    "run",
+    run_cell,
+    asdict(TINY),
+    by="method",
+    switches={
+        "model=lenet5": {"method": "fedowen", "rounds": 2}, "split": {},
+        "model=resnet18": {"method": "fedavg", "rounds": 1}, "momentum": {"method": "fedavg"},
+        "weighting": {"method": "fedowen"}, "normalised": {"method": "fedowen"},
+        "budget_grows": {"method": "fedowen", "levels": 4},
+    },
+    slack={"metrics.accuracy*": 1.0, "series.accuracy": 1.0},
+    more=_traced,
+    felt={
+        "run.fedowen": {"eta": 0.3, "epsilon": 0.0, "confidence": 1.0, "floor": 0.1, "rounds": 5},
+        "run.gtg": {"gtg_eps": 0.3},
+        "run.weighting=*": {"alpha": 0.1, "split": "class"},  # of clients of unequal sizes
+    },
+)  # fmt: skip
+ROUND_ERRORS = Tiny(
+    "round-errors", run_round_errors, asdict(replace(TINY, method="uniform", exact_every=3))
+)
+LOW_GAIN = Tiny(
+    "low-gain",
+    run_low_gain,
+    asdict(replace(TINY, method="fedowen")),
+    slack={"metrics.accuracy*": 1.0, "metrics.tau*": 0.2},
+    more=_traced,
+    felt={"low-gain": {"epsilon": 0.0, "confidence": 1.0, "floor": 0.1, "rounds": 6}},
+)
+
+
+def _register(
+    name: str, title: str, settings: Callable[[str], list[Setting]], golden: Tiny = RUN
+) -> None:
+    def seeds(profile: str, s: Setting) -> list[tuple[int, ...]]:
+        return blocks(SCALES[profile].seeds[: 5 if name == "reduced" else None], BLOCK)
+
+    entry = "{}" + RANDOM_SELECTION * (name == "table3") if golden is RUN else None
+    common.experiment("fedowen", name, title, settings, seeds, golden, block=BLOCK, entry=entry)
+
+
+_register("table1", "Final accuracy, imbalance factor 0.01", lambda p: grid(p, given.METHODS, 0.01))
+_register("table2", "Final accuracy, imbalance factor 0.05", lambda p: grid(p, given.METHODS, 0.05))
+_register(
+    "table3",
+    "FedOwen without adaptive selection",
+    lambda p: [
+        s
+        for imbalance in (SCALES[p].imbalances if p == "paper" else (0.01,))
+        for s in grid(p, given.TABLE_3, imbalance)
+    ],
+)
+_register(
+    "sweep_levels",
+    "Inclusion levels Q (Figure 3)",
+    # Section 4.3: more levels cost more computation, so the walks per level are fixed; section
+    # 4.2: every method has N x M calls, so the budget is.  The corrected sampler has no Q, only its
+    # budget; controls have neither: one cell each.
+    lambda p: [
+        *(replace(s, budget_grows=grows)
+          for grows, methods in ((True, ("fedowen", "fedowen-corrected")), (False, ("fedowen",)))
+          for s in sweep(p, methods, "levels", given.LEVELS)
+          # at Q = 2 the two budgets are one; more than M levels leave not one walk for each
+          if grows or (s.levels != 2 and s.levels <= s.samples_per_client)),
+        *sweep(p, given.CONTROLS, "levels", (2,)),
+    ],
+)  # fmt: skip
+_register(
+    "sweep_epsilon",
+    "Exploration rate epsilon (Figure 4)",
+    lambda p: [
+        *sweep(p, ("fedowen", "random-values", "size-values"), "epsilon", given.EPSILONS),
+        *sweep(p, ("uniform",), "epsilon", (0.1,)),  # selects at random: no epsilon
+    ],
+)
+_register(
+    "sensitivity",
+    "Settings that the paper's text does not give",
+    lambda p: [
+        s
+        for name, values in given.SENSITIVITY.items()
+        for s in sweep(p, ("fedavg", "fedowen", "random-values", "uniform"), name, values)
+    ],
+)
+_register(
+    "low_gain",
+    "Scale of the bonus of clients below the floor (line 9 of Algorithm 2)",
+    lambda p: [
+        s for s in sweep(p, ("fedowen",), "epsilon", (0.1,))
+        if s.dataset in ("digits", "fashionmnist")
+    ],
+    LOW_GAIN,
+)  # fmt: skip
+_register("classwise", "Table 1 with clients of unequal size (class-wise split)", given.classwise)
+_register("reduced", "Columns at a reduced scale", given.reduced)
+_register(
+    "round_errors",
+    "Every estimator on the same rounds",
+    lambda p: [replace(s, exact_every=10) for s in grid(p, ("uniform",), 0.01)],
+    ROUND_ERRORS,
+)

@@ -1,0 +1,355 @@
+"""FedValue's protocol: cheating servers, what counts reveal of people, and how its time grows.
+
+The paper proves a bound (Proposition 2), attacks nothing, and gives times without their settings;
+what it leaves open is a field of :class:`Attacked`, :class:`Leaking` and :class:`Timed`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from fedkit.datasets.tabular import find_table
+from fedkit.fedvalue.cmi import mshapley_from_table
+from fedkit.fedvalue.data import VerticalData
+from fedkit.fedvalue.protocol import bounds
+from fedkit.fedvalue.protocol.attacks import ATTACKS, View, attempt
+from fedkit.fedvalue.protocol.counting import CountingServer, count_tuples
+from fedkit.fedvalue.protocol.leakage import geometric_noise, measure, suppress, with_decoys
+from fedkit.fedvalue.protocol.messages import Table
+from fedkit.fedvalue.protocol.secure import parties_of
+from fedkit.streams import Streams
+from reproduction.common import each_seed, experiment
+from reproduction.fedvalue.correlation import correlate, table
+from reproduction.records.cell import Cell
+from reproduction.records.golden import Tiny
+
+Codes = tuple[Any, Any, list[Any]]
+
+#: options of the task party behind each name; the first is Algorithm 1 as printed
+PROTOCOLS: dict[str, dict[str, Any]] = {
+    "printed": {"variant": "cells", "hardened": False},
+    "printed, whole table": {"variant": "table", "hardened": False},
+    "hardened, cell by cell": {"variant": "cells", "hardened": True},
+    "hardened, token per cell": {"variant": "table", "hardened": True, "tokens": "cell"},
+    "hardened": {"variant": "table", "hardened": True, "tokens": "row"},
+}
+
+
+# ------------------------------------------------------------------- cheating servers
+
+
+@dataclass(frozen=True)
+class Attacked:
+    """One attack on one protocol."""
+
+    protocol: str  # of PROTOCOLS
+    attack: str  # of ATTACKS
+    low: int = 2  # of q
+    high: int = 9
+    artificial_low: int = 1  # of n_r (Table 3: 1 to 50)
+    artificial_high: int = 50
+    # "example": binary label and task feature, two binary features of one data party (the example
+    # behind Proposition 2, 16 cells), drawn at random, the first telling much of the label.
+    # "label": the data party's cell is the label itself, the attacker's best case.  "cells": the
+    # same with 25 cells of the task party, from small to large.
+    data: str = "example"
+    people: int = 200  # rows (about, for "cells")
+    iterations: int = 2  # tau
+    trials: int = 200  # counts that are attacked for each seed
+
+
+def example(kind: str, people: int, rng: np.random.Generator) -> Codes:
+    """Draw the codes of people: see :class:`Attacked`."""
+    if kind == "cells":  # sizes grow evenly, the largest being seven times the smallest
+        sizes = np.maximum(1, np.round(people * np.arange(4, 29) / 400)).astype(np.int64)
+        x = np.repeat(np.arange(25), sizes)
+        return x, x % 2, [x]
+    y = rng.integers(0, 2, people)
+    if kind == "label":
+        return np.zeros(people, dtype=np.int64), y, [y]
+    x, second = rng.integers(0, 2, (2, people))
+    first = np.where(rng.random(people) < 0.2, 1 - y, y)
+    return x, y, [2 * first + second]
+
+
+def _options(s: Attacked) -> dict[str, Any]:
+    """What the task party of a setting is made with."""
+    return PROTOCOLS[s.protocol] | {
+        "duplications": (s.low, s.high),
+        "artificial": (s.artificial_low, s.artificial_high),
+        "iterations": s.iterations,
+    }
+
+
+@each_seed
+def run_security(cell: Cell, seed: int, device: Any, progress: bool) -> dict[str, Any]:
+    """Attack one protocol many times, on new people each time."""
+    s = Attacked(**cell.settings)
+    options = _options(s)
+    # the q of least protection: all different where the range has enough
+    step = int(s.iterations <= s.high - s.low + 1)
+    least = [s.low + step * j for j in range(s.iterations)], [s.artificial_low] * s.iterations
+    streams = Streams(seed).child("security")
+    ended: Counter[str] = Counter()
+    known, share = [], []
+    for trial in range(s.trials):
+        codes = example(s.data, s.people, streams.generator("people", trial))
+        end = attempt(ATTACKS[s.attack], codes, seed=seed * s.trials + trial, **options)
+        ended["deceived" if end.changed else end.check or "unchanged"] += 1
+        sizes = np.unique(np.stack(codes[:2]), axis=1, return_counts=True)[1].tolist()
+        known.append(bounds.known_answers(sizes, *least))
+        share.append(bounds.share_known(sizes, s.low, s.artificial_low))
+    metrics = {
+        "deceived": 0.0,
+        "unchanged": 0.0,
+        **{name: count / s.trials for name, count in ended.items()},
+        "trials": float(s.trials),
+        "bound.paper": bounds.proposition_2(s.low, s.iterations, 16),
+        "bound.per_cell": bounds.per_cell(s.low, s.iterations),
+        "bound.best_bet": bounds.best_shift((s.low, s.high), s.iterations)[0],
+        "bound.known_answers": float(np.mean(known)),
+        "share_known": float(np.mean(share)),
+    }
+    return {"metrics": metrics, "series": {}}
+
+
+def _answers(cell: Cell, device: Any) -> dict[str, Any]:
+    """What the server counted and what it answered in one attack of a golden run."""
+    s = Attacked(**cell.settings)
+    seen: list[list[int]] = []
+
+    def watched(view: View) -> Table:
+        answer = ATTACKS[s.attack](view)
+        # of the task party's tokens and the first data party's, whatever they are
+        pair = np.unique(answer.tokens[:, :2], axis=0, return_inverse=True)[1].ravel()
+        sums = np.bincount(pair, answer.counts, minlength=1).astype(np.int64)
+        seen.append([int(view.counts.sum()), int(sums.sum()), int(sums @ sums), len(sums)])
+        return answer
+
+    people = example(s.data, s.people, Streams(0).child("security").generator("people", 0))
+    attempt(watched, people, seed=0, **_options(s))
+    return {"answers": seen}
+
+
+# ------------------------------------------------------------------- leaks
+
+
+@dataclass(frozen=True)
+class Leaking:
+    """One data set, one defence."""
+
+    dataset: str
+    features: int = 2  # columns of the task party, and of each data party
+    parties: int = 5  # data parties
+    # "none", "joint" (leave out joint cells below `level`), "task" (leave out cells of the task
+    # party below `level`), "noise" (geometric, epsilon = `level`), "decoys" (`level` for each cell
+    # of the task party)
+    defence: str = "none"
+    level: float = 0.0
+
+
+@each_seed
+def run_leak(cell: Cell, seed: int, device: Any, progress: bool) -> dict[str, Any]:
+    """Let the task party draw its conclusions, and value the parties from what is left.
+
+    The table is counted in the clear: the protocol gives the same one, bit for bit.
+    """
+    s = Leaking(**cell.settings)
+    x, y = table(s.dataset).x, table(s.dataset).y
+    streams = Streams(seed).child("leak", s.dataset)
+    dealt = streams.generator("features").permutation(x.shape[1])
+    groups = dealt[: s.features * (1 + s.parties)].reshape(1 + s.parties, s.features)
+    own, *others = (x[:, group] for group in groups)
+    codes, rng = VerticalData(own, y, tuple(others)).codes(), streams.generator("noise")
+    pairs, task, cells, counts = contingency(codes)
+    exact = mshapley_from_table(cells, pairs, counts).values
+    if s.defence == "joint":
+        cells, counts = suppress(cells, counts, int(s.level))
+    elif s.defence == "task":
+        big = (np.bincount(task) >= s.level)[cells[:, 0]]
+        cells, counts = cells[big], counts[big]
+    elif s.defence == "noise":
+        cells, counts = geometric_noise(cells, counts, s.level, rng)
+    elif s.defence == "decoys":
+        pairs, task, cells, counts = contingency(with_decoys(codes, int(s.level), rng))
+    leak = measure(
+        task[: len(y)], codes[2], cells, counts,
+        sizes=np.bincount(task), exact=s.defence != "noise",
+    )  # fmt: skip
+    error, rank = 1.0, 0.0  # of values of an empty table
+    if len(counts):
+        found = mshapley_from_table(cells, pairs, counts).values
+        error = float(np.abs(found - exact).sum() / np.abs(exact).sum())
+        rank = float(np.nan_to_num(correlate(found, exact)[1]))  # 0 where all are worth the same
+    return {"metrics": {**asdict(leak), "error": error, "rank": rank}, "series": {}}
+
+
+def contingency(codes: tuple[Any, Any, Sequence[Any]]) -> tuple[Any, Any, Any, Any]:
+    """Return the task party's (x_t, y_t) per cell, each row's cell, and the table.
+
+    The table is the occupied joint cells, ``int64[C, 1 + d]``, and their counts.
+    """
+    pairs, task = np.unique(np.stack(codes[:2]), axis=1, return_inverse=True)
+    task = np.ravel(task)
+    return pairs.T, task, *count_tuples([task, *codes[2]], np.ones(len(task), dtype=np.int64))
+
+
+# ------------------------------------------------------------------- times
+
+
+@dataclass(frozen=True)
+class Timed:
+    """One point of Figures 6 and 7, where one parameter is varied; the defaults are Table 3's."""
+
+    varied: str
+    protocol: str = "hardened"  # of PROTOCOLS
+    parties: int = 5  # data parties
+    features: int = 2  # of each party
+    levels: int = 5  # values of a feature
+    rows: int = 10_000  # people
+    duplications: int = 3
+    iterations: int = 2
+    artificial: int = 50
+
+
+@each_seed
+def run_scaling(cell: Cell, seed: int, device: Any, progress: bool) -> dict[str, Any]:
+    """Time one count and the values from it; features are independent and uniform.
+
+    "core_seconds" is the processor time of hashing and counting, of all roles together: it does
+    not depend on what else the machine does, or hardly.
+    """
+    s = Timed(**cell.settings)
+    rng = Streams(seed).generator("scaling")
+    sizes = [s.levels**s.features, 2, *[s.levels**s.features] * s.parties]
+    x, y, *columns = (rng.integers(0, size, s.rows) for size in sizes)
+    begun, started = time.process_time(), time.perf_counter()
+    task, others = parties_of(
+        (x, y, columns), seed=seed, duplications=s.duplications, iterations=s.iterations,
+        artificial=s.artificial, **PROTOCOLS[s.protocol],
+    )  # fmt: skip
+    hashed = time.perf_counter()
+    server = CountingServer()
+    found = task.count(server, wait=lambda: [party.serve(server) for party in others])
+    counted, work = time.perf_counter(), time.process_time() - begun
+    found.values()
+    metrics = {
+        "core_seconds": work, "seconds": counted - started, "seconds.hash": hashed - started,
+        "seconds.values": time.perf_counter() - counted, "queries": float(found.queries),
+        "cells": float(len(found.counts)),
+    }  # fmt: skip
+    return {"metrics": metrics, "series": {}}
+
+
+# ------------------------------------------------------------------- cells
+
+#: attacks that move people between cells of a whole table
+SWAPS = ("random swap", "rank linking", "weak cells")
+#: what is varied in Figures 6 and 7, for whole tables and cell by cell
+TABLE: dict[str, tuple[int, ...]] = {
+    "rows": (1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000),
+    "parties": (1, 2, 3, 4, 5, 6, 7, 8), "features": (1, 2, 3, 4, 5),
+    "duplications": (1, 2, 3, 5, 7, 9), "iterations": (1, 2, 3, 4, 6, 8),
+    "artificial": (1, 50, 1_000, 10_000, 30_000, 100_000),
+}  # fmt: skip
+CELLS: dict[str, tuple[int, ...]] = {
+    "rows": (300, 1_000, 3_000, 10_000, 30_000), "parties": (1, 2, 3, 4, 5),
+    "features": (1, 2, 3), "duplications": (1, 2, 3, 5, 7, 9), "iterations": (1, 2, 3, 4, 6, 8),
+    "artificial": (1, 50, 300, 1_000, 3_000),
+}  # fmt: skip
+
+
+def _security(profile: str) -> list[Attacked]:
+    trials = {"smoke": 6, "laptop": 60, "paper": 100}[profile]
+    few = max(1, trials // 2)
+    found = []
+    for protocol, options in PROTOCOLS.items():
+        # cell by cell there is nothing to swap; such counts take 20 times as long
+        single = options["variant"] == "cells"
+        attacks = [a for a in ATTACKS if not (single and a in SWAPS)]
+        found += [Attacked(protocol, a, trials=few if single else trials) for a in attacks]
+    # q known, or nearly: Table 3 has one q; q = tau = 2 is the example behind Proposition 2
+    for low, high in ((2, 2), (3, 3), (2, 3), (2, 5)):
+        for protocol in ("printed", "hardened"):
+            found.append(Attacked(protocol, "best bet", low, high, trials=few))
+    # more q and iterations than Table 3 has: neither helps against the size of another set
+    for attack in ("upload size", "gcd"):
+        found.append(Attacked("printed", attack, 2, 40, iterations=4, trials=few))
+    # the attacker's best case: every swap does the same, and the server is told all it can know
+    best = Attacked("hardened", "rank linking", 2, 3, data="label", people=100, trials=10 * trials)
+    # and the same with 25 task cells, where those with the fewest artificial IDs are the target
+    many = replace(best, attack="weak cells", data="cells", people=400, trials=3 * trials)
+    for base, extras in ((best, (5, 20, 50, 100, 200)), (many, (25, 100, 400, 1600))):
+        found += [replace(base, artificial_low=n, artificial_high=n) for n in extras]
+    return found
+
+
+def _leak(profile: str) -> list[Leaking]:
+    found = []
+    for dataset in ("wine", "breast", "credit"):
+        if dataset == "credit" and (profile != "paper" or find_table("credit") is None):
+            continue
+        base = Leaking(dataset)
+        narrow = replace(base, features=1, parties=3)  # few enough cells for noise on all
+        found += [replace(base, features=n) for n in ((1, 2) if dataset == "wine" else (1, 2, 3))]
+        for s, defence, levels in (
+            (base, "joint", (2, 5)), (base, "task", (2, 5, 20)), (base, "decoys", (1, 3, 10)),
+            (narrow, "none", (0.0,)), (narrow, "noise", (2.0, 1.0, 0.5)),
+            (narrow, "decoys", (1, 3, 10)),
+        ):  # fmt: skip
+            found += [replace(s, defence=defence, level=level) for level in levels]
+    return found
+
+
+def _scaling(profile: str) -> list[Timed]:
+    few = {"smoke": 2, "laptop": -1, "paper": None}[profile]
+    table = Timed("", rows=1_000) if profile == "smoke" else Timed("")
+    cells = Timed("", "printed", parties=2, features=1, levels=3, rows=1_000)
+    found = []
+    for base, points in ((table, TABLE), (cells, CELLS)):
+        for name, values in points.items():
+            for value in values[:few]:
+                change: dict[str, Any] = {"varied": name, name: value}
+                if base is cells and name == "features":
+                    change["levels"] = 2  # three values each would be 78,732 queries
+                found.append(replace(base, **change))
+    return found
+
+
+def _seeds(profile: str, s: Any) -> list[tuple[int, ...]]:
+    many = {"smoke": 1, "laptop": 3, "paper": 5}[profile]
+    if isinstance(s, Timed):
+        many = min(many, 3)
+    elif isinstance(s, Leaking) and profile == "paper":
+        many = 10
+    return [tuple(range(many))]
+
+
+experiment(
+    "fedvalue", "security", "Cheating servers (Proposition 2)", _security, _seeds,
+    Tiny(
+        "security", run_security, asdict(Attacked("hardened", "best bet", trials=4, people=60)),
+        by="attack", switches={"protocol": {}, "data": {"attack": "weak cells"}}, more=_answers,
+        felt={"security.scaled": {"protocol": "printed"}},  # where counts are more than one
+    ),
+)  # fmt: skip
+experiment(
+    "fedvalue", "leak", "What counts reveal of people", _leak, _seeds,
+    Tiny(
+        "leak", run_leak, asdict(Leaking("wine", features=1, parties=3)),
+        switches={"defence": {"level": 2.0}},
+    ),
+)  # fmt: skip
+experiment(
+    "fedvalue", "scaling", "Time of the protocol (Figures 6 and 7)", _scaling, _seeds,
+    Tiny(
+        "scaling", run_scaling,
+        asdict(Timed("rows", rows=200, parties=2, features=1, levels=3)), switches={"protocol": {}},
+    ),
+)  # fmt: skip

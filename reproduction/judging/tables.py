@@ -1,0 +1,324 @@
+"""The comparison as tables for a page: markdown, verdicts as icon and words, never colour."""
+
+from __future__ import annotations
+
+import math
+import re
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any
+
+from fedkit.extras import need
+from reproduction.judging.judge import (
+    ICONS,
+    NOT_JUDGED,
+    NOT_REPRODUCED,
+    REPRODUCED,
+    UNJUDGED,
+    VERDICTS,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = [
+    "by_declaration", "by_paper", "claims_listed", "claims_table", "comparison_table", "markdown",
+    "marked_verdict", "marks_told", "summary", "terminal_table", "verdict_named", "verdict_text",
+]  # fmt: skip
+
+
+_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def verdict_text(verdict: str) -> str:
+    """Write a verdict as its icon and its words."""
+    return f"{ICONS[verdict]} {verdict}"
+
+
+#: What may stand beside a verdict, and what it says.
+_MARKS = {
+    "after the runs": "the claim was written or reworded when its numbers could be known, so it "
+    "describes and does not test",
+    "by construction": "the claim holds or fails whatever the data are",
+    "†": "from records that the code no longer gives",
+}
+
+
+def marked_verdict(row: Any) -> str:
+    """Write the verdict of one row of :func:`~.join.join` with its marks."""
+    return _with_remarks(row) + (" †" if row["stale"] else "")
+
+
+def _with_remarks(row: Any) -> str:
+    words = verdict_text(row["verdict"]) + ", after the runs" * bool(row["after_runs"])
+    return words + ", by construction" * bool(row["by_construction"])
+
+
+def marks_told(frame: pd.DataFrame) -> str:
+    """Explain the marks of these claims, as the last sentence of a table's caption."""
+    rows = frame.to_dict("records")
+    shown = " ".join(map(marked_verdict, rows))
+    found = [f"{mark}: {told}" for mark, told in _MARKS.items() if mark in shown]
+    return f" Beside a verdict, {'; '.join(found)}." if found else ""
+
+
+def _fits(row: Any) -> str:
+    """Say how many other rows of its column a reproduced number fits too; empty elsewhere."""
+    if not math.isfinite(row["also_fits"]):
+        return ""
+    if not row["also_fits"]:
+        return "fits no other row"
+    return f"also fits {row['also_fits']:.0f} of {row['other_rows']:.0f} other rows"
+
+
+def _says(row: Any) -> str:
+    """Return the sentence of a claim with what is to be known of it."""
+    marks = [f"after the runs: {row['after_runs']}"] if row["after_runs"] else []
+    marks += ["holds by construction"] if row["by_construction"] else []
+    return f"{row['says']} [{'; '.join(marks)}]" if marks else str(row["says"])
+
+
+def _powers(text: str) -> str:
+    """Write numbers such as 4e-08 as powers of ten."""
+    return re.sub(
+        r"(?<![\w.])(\d+(?:\.\d+)?)e([+-]?\d+)\b",
+        lambda m: f"{m[1]}·10{str(int(m[2])).translate(_RAISED)}",
+        text,
+    )
+
+
+def _number(value: float, digits: int) -> str:
+    """Write a number with some decimals; whole ones plain, tiny ones by their leading digits."""
+    if digits == 2 and value == int(value):
+        return str(int(value))
+    if value != 0 and abs(value) < 0.5 * 10**-digits:
+        return _powers(f"{value:.1e}")
+    return f"{value:.{digits}f}"
+
+
+def _ours(row: Any) -> tuple[str, str, str]:
+    """Write the numbers of one claim: the printed one, ours, and the difference.
+
+    Ours is ``mean [low, high], n = k``; a dash stands for no number, a dagger marks records
+    that the code no longer gives.  Decimals are those of the printed number, but two at the least.
+    """
+    printed = row["paper"] if isinstance(row["paper"], str) else ""
+    # a power of ten has no decimals to keep
+    digits = 2 if "e" in printed else max(len(printed.partition(".")[2]), 2)
+    text = "–"
+    if math.isfinite(row["mean"]):
+        text = _number(row["mean"], digits)
+        if math.isfinite(row["low"]):
+            text += f" [{_number(row['low'], digits)}, {_number(row['high'], digits)}]"
+        text += f", n = {int(row['seeds'])}" if row["seeds"] else ""
+        text += " †" if row["stale"] else ""
+    off = row.get("difference", math.nan)
+    return printed, text, _number(off, digits) if math.isfinite(off) else ""
+
+
+def markdown(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Write a table."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(
+        "| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |" for line in lines
+    )
+
+
+def claims_table(frame: pd.DataFrame, *, commands: bool = False) -> str:
+    """Write claims one per line, as a markdown table.
+
+    They are rows of :func:`~.join.join`, filtered as you like.  Columns: claim, where,
+    paper, ours with its interval and seeds, difference, rule, verdict, how many other rows the
+    number fits too, and, with `commands`, the command that produces each of our numbers.
+    """
+    head = ["claim", "where", "paper", "ours [95% CI]", "difference", "rule", "verdict"]
+    head += ["other rows", *(["command"] if commands else [])]
+    rows = []
+    for row in frame.to_dict("records"):
+        printed, ours, off = _ours(row)
+        note = f" ({row['note']})" if row["note"] else ""
+        line = [
+            _says(row), row["where"], f"{printed} {row['unit']}".strip() if printed
+            else "not printed", ours, off or "–", row["rule"], verdict_text(row["verdict"]) + note,
+            _fits(row) or "–",
+        ]  # fmt: skip
+        line = [*map(_powers, line)]
+        command = f"`{row['command']}`" if row["command"] else "–"
+        rows.append([*line, command] if commands else line)
+    return markdown(head, rows)
+
+
+def claims_listed(frames: Mapping[str, pd.DataFrame]) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """List every claim of several papers, for a table to be searched, sorted and filtered.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per claim as text, what is judged first.
+    dict
+        How :func:`fedkit.plots.finder` shows it: the columns that filter, the numbers that sort,
+        and rule, note, place and command, which are folded below each claim.
+    """
+    pd = need("pandas", extra="run")
+    rows = []
+    for paper, frame in frames.items():
+        for row in frame.to_dict("records"):
+            printed, ours, off = _ours(row)
+            apart = "after the runs" if row["after_runs"] else "before the runs"
+            said = {
+                "where": row["where"], "unit": row["unit"], "rule": row["rule"],
+                "difference": off, "note": row["note"], "after the runs": row["after_runs"],
+                "ticks": _fits(row),
+            }  # fmt: skip
+            told = _powers("\n".join(f"{k}: {v}" for k, v in said.items() if v))
+            told += row["command"] and f"\ncommand: `{row['command']}`"
+            rows.append({
+                "paper": paper,
+                "table": str(row["where"]).split(",")[0],
+                "claim": row["says"],
+                "printed": _powers(printed).replace("-", "−") or "–",
+                "ours [95% CI]": ours.replace("-", "−"),
+                "verdict": verdict_text(row["verdict"]),
+                "declared": "by construction" if row["by_construction"] else apart,
+                "judged": row["verdict"] not in UNJUDGED,
+                "key": row["mean"],
+                "printed key": float(printed) if printed else math.nan,
+                "below": told,
+            })  # fmt: skip
+    shown = pd.DataFrame(rows).sort_values("judged", ascending=False, kind="stable")
+    columns = ["paper", "table", "claim", "printed", "ours [95% CI]", "verdict", "declared"]
+    return shown[columns], {
+        "filters": ["paper", "table", "verdict", "declared"],
+        "keys": {"printed": list(shown["printed key"]), "ours [95% CI]": list(shown["key"])},
+        "fold": {"claim": list(shown["below"])},
+    }
+
+
+def terminal_table(frame: pd.DataFrame, width: int) -> str:
+    """Write claims for a terminal, with paper, ours and verdict; what is long goes on below.
+
+    A narrow width, in characters, is passed by where the numbers leave no room.
+    """
+    rows = [("claim", "paper", "ours [95% CI]", "verdict")]
+    for row in frame.to_dict("records"):
+        words = verdict_text(row["verdict"]).partition(", not in")[0].partition(" (")[0]
+        words += ", by construction" if row["by_construction"] else ""
+        if math.isfinite(row["also_fits"]):
+            words += f", fits {row['also_fits']:.0f}/{row['other_rows']:.0f} too"
+        printed, ours, _ = _ours(row)
+        rows.append((row["says"], printed or "–", ours, words))
+    wide = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    room = width - wide[1] - wide[2] - 6
+    wide[3] = min(wide[3], max(room // 3, 16))
+    wide[0] = min(wide[0], max(room - wide[3], 16))
+    lines = []
+    for says, printed, ours, words in rows:
+        parts = (
+            textwrap.wrap(says, wide[0], subsequent_indent="  "), [printed], [ours],
+            textwrap.wrap(words, wide[3], subsequent_indent="  "),
+        )  # fmt: skip
+        lines += [
+            f"{a:<{wide[0]}}  {b:>{wide[1]}}  {c:<{wide[2]}}  {d}".rstrip()
+            for a, b, c, d in zip_longest(*parts, fillvalue="")
+        ]
+    return "\n".join(lines)
+
+
+def verdict_named(words: str) -> str:
+    """Return the verdict that is named in full, or by how no other begins."""
+    wanted = words.strip().lower()
+    fitting = [v for v in VERDICTS if v == wanted] or [v for v in VERDICTS if v.startswith(wanted)]
+    if len(fitting) != 1:
+        found = "several verdicts" if fitting else "no verdict"
+        raise ValueError(f"{words!r} names {found}; choose one of: {'; '.join(VERDICTS)}")
+    return fitting[0]
+
+
+def comparison_table(frame: pd.DataFrame, table: str, **column: Any) -> str:
+    """Write one of the paper's tables, as markdown: paper, ours and the verdict in each cell.
+
+    Parameters
+    ----------
+    frame : pandas.DataFrame
+        All rows of :func:`~.join.join`.
+    table : str
+        Id of the block in the claims file, such as ``"t1"``, or ``"o1"`` of orderings.
+    **column
+        Keep the columns with these values only, e.g. ``dataset="mnist"``.
+    """
+    cells: dict[str, dict[str, str]] = {}
+    heads: dict[str, None] = {}
+    for row in frame.to_dict("records"):
+        place = dict(row["entry"].place)
+        if place.pop("table", None) != table or not column.items() <= place.items():
+            continue
+        name = str(place.pop("row"))
+        shown = [(k, v) for k, v in place.items() if k not in column]
+        head = ", ".join(str(v) if isinstance(v, str) else f"{k} {v}" for k, v in shown)
+        heads[head] = None
+        # A number that is not judged stands beside the paper's all the same: it must say why.
+        why = f": {row['note']}" if row["verdict"] == NOT_JUDGED else ""
+        why += f"<br>{_fits(row)}" if _fits(row) else ""
+        cells.setdefault(name, {})[head] = _powers(
+            f"{row['paper']}<br>{_ours(row)[1]}<br>{_with_remarks(row)}{why}"
+        )
+    if not cells:
+        known = sorted({str(claim.place.get("table")) for claim in frame["entry"]})
+        where = f" with {column}" if column else ""
+        raise ValueError(f"no claims in table {table!r}{where}; tables are {known}")
+    body = [[name, *(line.get(head, "") for head in heads)] for name, line in cells.items()]
+    return markdown(["paper / ours / verdict", *heads], body)
+
+
+def summary(frame: pd.DataFrame) -> pd.DataFrame:
+    """Count the verdicts, a column each, by kind of claim, what holds by construction apart."""
+    pd = need("pandas", extra="run")
+    kinds = frame["kind"].mask(frame["by_construction"].astype(bool), "by construction")
+    counts = pd.crosstab(kinds, frame["verdict"])
+    counts = counts.reindex(columns=list(VERDICTS), fill_value=0)
+    counts.columns = [verdict_text(name) for name in counts.columns]
+    return counts
+
+
+def by_declaration(frame: pd.DataFrame) -> pd.DataFrame:
+    """Count a paper's verdicts by when the claim was declared; those that nothing has are left out.
+
+    Index verdicts with their icons; columns before the runs, after the runs, by construction.
+    """
+    pd = need("pandas", extra="run")
+    given, later = frame["by_construction"].astype(bool), frame["after_runs"] != ""
+    parts = {
+        "before the runs": ~given & ~later, "after the runs": ~given & later,
+        "by construction": given,
+    }  # fmt: skip
+    counts = {name: frame[part]["verdict"].value_counts() for name, part in parts.items()}
+    table = pd.DataFrame(counts).reindex(list(VERDICTS)).fillna(0).astype(int)
+    return table[table.any(axis=1)].rename(index=verdict_text).rename_axis(None)
+
+
+def by_paper(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """Count the verdicts of every paper, findings apart from what holds by construction.
+
+    One column per paper and the total; one row per verdict of findings, then the reproduced table
+    cells that fit no other row, those of all that have other rows, and the claims that hold or fail
+    by construction.
+    """
+    pd = need("pandas", extra="run")
+    columns = {}
+    for paper, frame in frames.items():
+        given = frame["by_construction"].astype(bool)
+        found = frame[~given]
+        counts = {verdict_text(v): int((found["verdict"] == v).sum()) for v in VERDICTS}
+        ticks = found["also_fits"].dropna()
+        counts["reproduced cells that fit no other row"] = int((ticks == 0).sum())
+        counts["of reproduced cells that have other rows"] = len(ticks)
+        certain = frame[given]["verdict"]
+        for verdict in (REPRODUCED, NOT_REPRODUCED):
+            counts[f"{verdict} by construction"] = int((certain == verdict).sum())
+        other = ~certain.isin([REPRODUCED, NOT_REPRODUCED])
+        counts["by construction, other verdicts"] = int(other.sum())
+        columns[paper] = counts
+    table = pd.DataFrame(columns)
+    table["all"] = table.sum(axis=1)
+    return table
