@@ -23,9 +23,18 @@ from filelock import FileLock
 from toyrecords import cell, compute
 
 from reproduction.overviews import machines_told
-from reproduction.records import Cell, CellError, RecordError, Store, parse_seeds, run_cells
+from reproduction.records import (
+    PROFILES,
+    Cell,
+    CellError,
+    RecordError,
+    Store,
+    parse_seeds,
+    run_cells,
+)
 from reproduction.records import manifest as provenance
 from reproduction.records import store as records
+from reproduction.registry import all_experiments
 from reproduction.staleness import SIZE_LIMIT, check_records, stale_records
 
 
@@ -475,3 +484,17 @@ def test_seeds_in_other_records_of_a_setting_count_as_done(tmp_path: Path) -> No
     store.path(cell("a", seeds=(0,))).write_text("damaged")
     store.path(block).unlink()
     assert store.state(block)[0] == "missing"
+
+
+def test_settings_do_not_depend_on_the_data_at_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cells of every experiment are listed without a look at the data folder."""
+
+    def looked(*_: object) -> Path:
+        raise AssertionError("a setting asked which data are there")
+
+    experiments = all_experiments()
+    for module in ("readers", "catalogue", "dataset", "tabular", "movielens"):
+        monkeypatch.setattr(f"fedkit.datasets.{module}.data_root", looked)
+    for item in experiments:
+        for profile in PROFILES:
+            item.cells(profile, None)

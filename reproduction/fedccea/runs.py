@@ -370,7 +370,7 @@ experiment(
 )  # fmt: skip
 experiment(
     "fedccea", "learning", "Accuracy with everybody, by samples and learning rate",
-    lambda profile: given.everywhere(profile, given.LEARNING[profile]), lambda *_: [_SEEDS],
+    lambda profile: given.everywhere(given.LEARNING[profile]), lambda *_: [_SEEDS],
     _TRAINED,
 )  # fmt: skip
 experiment(

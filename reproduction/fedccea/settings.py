@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from fedkit.datasets.catalogue import available
 from reproduction import common
 
 if TYPE_CHECKING:
@@ -106,12 +105,13 @@ class Setting(common.Setting):
 
 
 _MNIST = Setting("mnist", "mnist", "iid")
-#: EMNIST by class is not at hand everywhere; the letters are another data set, and marked as such:
+#: The letters of EMNIST are another data set than the paper's EMNIST by class, and marked as such:
 #: 13 and 2 of 26 classes per client for the 30 and 5 of 62
 _EMNIST = replace(
     _MNIST, dataset="emnist", data="emnist-letters", model="mlp-128", weak=13, strong=2, epochs=1,
     batch_size=256, lr=0.05, aam_lr=0.05,
 )  # fmt: skip
+_BY_CLASS = replace(_EMNIST, data="femnist", weak=30, strong=5)
 _DIGITS = replace(
     _MNIST, dataset="digits", data="digits", model="mlp-16", clients=8, rounds=6, simulations=24,
     samples=60, epochs=2, batch_size=16, lr=0.2,
@@ -125,7 +125,11 @@ _MNIST_300, _EMNIST_300 = (
 )
 
 
-SCALES = {"smoke": (_DIGITS,), "laptop": (_MNIST_300, _EMNIST_300), "paper": (_MNIST, _EMNIST)}
+SCALES = {
+    "smoke": (_DIGITS,),
+    "laptop": (_MNIST_300, _EMNIST_300),
+    "paper": (_MNIST, _EMNIST, _BY_CLASS),
+}
 #: is a federation with fewer samples trained as far as the paper's?
 LEARNING = {
     "smoke": (_DIGITS, replace(_DIGITS, lr=0.02)),
@@ -145,20 +149,9 @@ COST = {
 }
 
 
-def at_hand() -> list[Setting]:
-    """Return the settings of the runs with 300 samples whose data are there; else the digits."""
-    return [s for s in SCALES["laptop"] if available(s.data)] or list(SCALES["smoke"])
-
-
-def everywhere(profile: str, bases: tuple[Setting, ...]) -> list[Setting]:
-    """All distributions; the paper's EMNIST, by class, at the paper's scale where it is there."""
-    by_class: dict[str, Any] = {"data": "femnist", "weak": 30, "strong": 5}
-    settings = []
-    for base in bases:
-        whole = profile == "paper" and base.dataset == "emnist" and base.samples is None
-        swap = by_class if whole and available("femnist") else {}
-        settings += [replace(base, distribution=kind, **swap) for kind in DISTRIBUTIONS]
-    return settings
+def everywhere(bases: tuple[Setting, ...]) -> list[Setting]:
+    """Every setting with all distributions."""
+    return [replace(base, distribution=kind) for base in bases for kind in DISTRIBUTIONS]
 
 
 def contribution(profile: str) -> list[dict[str, Any]]:
@@ -167,7 +160,7 @@ def contribution(profile: str) -> list[dict[str, Any]]:
     few = {"splits": 2} if profile == "smoke" else {}
     return [
         asdict(replace(s, noise=noise)) | few
-        for s in everywhere(profile, SCALES[profile])
+        for s in everywhere(SCALES[profile])
         for noise in (NOISES if profile != "smoke" else ("none", "label-40"))
     ]
 

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from fedkit.datasets.tabular import find_table
 from fedkit.fedvalue.cmi import mshapley_from_table
 from fedkit.fedvalue.data import VerticalData
 from fedkit.fedvalue.protocol import bounds
@@ -292,9 +291,7 @@ def _security(profile: str) -> list[Attacked]:
 
 def _leak(profile: str) -> list[Leaking]:
     found = []
-    for dataset in ("wine", "breast", "credit"):
-        if dataset == "credit" and (profile != "paper" or find_table("credit") is None):
-            continue
+    for dataset in ("wine", "breast", *(["credit"] if profile == "paper" else [])):
         base = Leaking(dataset)
         narrow = replace(base, features=1, parties=3)  # few enough cells for noise on all
         found += [replace(base, features=n) for n in ((1, 2) if dataset == "wine" else (1, 2, 3))]
