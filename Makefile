@@ -24,13 +24,13 @@ help: ## show this help
 # The environment is made once; its stamp holds a hash of everything that it was made from, so a
 # second call is instant and a changed lock is never overlooked.
 setup: ## make or update .venv from requirements.lock
-	@want=$$(cat requirements.lock pyproject.toml | cksum); \
+	@want=$$(cat requirements.lock requirements-uv.txt pyproject.toml | cksum); \
 	if [ "$$(cat $(VENV)/.fedkit-stamp 2>/dev/null)" != "$$want" ]; then \
 	  $(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if v >= (3, 11) else f"fedkit needs Python 3.11 or later, and $(PYTHON) is {v[0]}.{v[1]}: call make PYTHON=python3.11")'; \
 	  echo "==> setting up $(VENV) (once; the packages of requirements.lock, torch among them)"; \
 	  [ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV); \
-	  $(BIN)/python -c 'import uv' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check uv; \
-	  $(BIN)/uv pip sync --quiet --python $(BIN)/python requirements.lock; \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-uv.txt; \
+	  $(BIN)/uv pip sync --quiet --require-hashes --python $(BIN)/python requirements.lock; \
 	  $(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps -e .; \
 	  echo "$$want" > $(VENV)/.fedkit-stamp; \
 	  echo "==> $(VENV) is ready"; \
@@ -79,8 +79,8 @@ sync: setup ## write the .ipynb of every notebook source
 	@$(BIN)/python -m reproduction.commands book sync
 
 lock: ## resolve requirements.lock anew from pyproject.toml (UPGRADE=1: newest of everything)
-	@[ -x $(BIN)/uv ] || { $(PYTHON) -m venv $(VENV) && $(BIN)/python -m pip install --quiet uv; }
-	@$(BIN)/uv pip compile pyproject.toml --quiet --all-extras --universal --python-version 3.11 \
+	@[ -x $(BIN)/uv ] || { $(PYTHON) -m venv $(VENV) && $(BIN)/python -m pip install --quiet --require-hashes -r requirements-uv.txt; }
+	@$(BIN)/uv pip compile pyproject.toml --quiet --all-extras --universal --python-version 3.11 --generate-hashes \
 	  --no-emit-index-url --no-emit-find-links --no-annotate --no-header $(if $(UPGRADE),--upgrade) \
 	  --output-file requirements.lock
 	@{ echo '# Every package of every extra, for Python 3.11 to 3.13: written by "make lock".'; \

@@ -29,7 +29,7 @@ def canonical(name: str) -> str:
 
 def locked() -> list[Requirement]:
     lines = (ROOT / "requirements.lock").read_text("utf-8").splitlines()
-    return [Requirement(x) for x in lines if x.strip() and not x.startswith("#")]
+    return [Requirement(x.rstrip("\\ ")) for x in lines if x[:1] not in ("", " ", "#")]
 
 
 def locked_for(python: str, system: str = "linux") -> dict[str, str]:
@@ -90,6 +90,23 @@ def test_the_lock_is_only_names_and_versions() -> None:
         assert re.fullmatch(r"==[\w.!+]+", str(line.specifier)), f"{line} is not pinned"
 
 
+@pytest.mark.parametrize("name", ["requirements.lock", "requirements-uv.txt"])
+def test_every_pin_has_a_hash(name: str) -> None:
+    text = (ROOT / name).read_text("utf-8")
+    pins = re.split(r"^(?=[A-Za-z])", text, flags=re.MULTILINE)[1:]
+    assert pins
+    for pin in pins:
+        assert "--hash=sha256:" in pin, f"{pin.splitlines()[0]} has no hash: run 'make lock'"
+    assert "://" not in text
+
+
+def test_setup_installs_what_has_hashes() -> None:
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    setup = makefile.split("\nsetup:")[1].split("\n\n")[0]
+    assert "--require-hashes -r requirements-uv.txt" in setup
+    assert re.search(r"uv pip sync .*--require-hashes .*requirements\.lock", setup)
+
+
 def test_the_extras_are_those_that_the_readme_names() -> None:
     assert re.findall(r"`(\w+)`", re.findall(r"Extras: (.*)\.", README)[0]) == list(EXTRAS)
     (everything,) = re.findall(r"fedkit-contributions\[(.*)\]", EXTRAS["all"][0])
@@ -99,7 +116,9 @@ def test_the_extras_are_those_that_the_readme_names() -> None:
 def test_the_conda_environment_is_the_same_environment() -> None:
     environment = yaml.safe_load((ROOT / "environment.yml").read_text("utf-8"))
     python, *rest = environment["dependencies"]
-    assert rest == ["pip", {"pip": ["-r requirements.lock", "-e ."]}]
+    assert rest == ["pip", {"pip": ["-r requirements.lock"]}]
+    assert "pip install --no-deps -e ." in (ROOT / "postBuild").read_text("utf-8")
+    assert "pip install --no-deps -e ." in README
     version = python.removeprefix("python=")
     assert SpecifierSet(PROJECT["project"]["requires-python"]).contains(version)
     workflow = (ROOT / ".github/workflows/ci.yml").read_text("utf-8")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import re
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
@@ -47,9 +48,12 @@ def default_root() -> Path:
 
 
 def lock_hash() -> str | None:
-    """Hash the lock file of the checkout, or return None where there is none."""
+    """Hash the pins of the checkout's lock file, or return None where there is none."""
     path = (repository_root() or Path()) / "requirements.lock"
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:16] if path.is_file() else None
+    if not path.is_file():
+        return None
+    pins = re.sub(r" \\\n    --hash=\S+", "", path.read_text(encoding="utf-8"))
+    return hashlib.sha256(pins.encode()).hexdigest()[:16]
 
 
 def _version(package: str) -> str | None:
