@@ -1,10 +1,14 @@
-"""Add up the totals that pytest printed into several logs, and print them in its own form."""
+"""Add up the totals that pytest printed into several logs, and print them in its own form.
+
+With ``--skipped FILE``: print the tests that a JUnit report calls skipped, a line each.
+"""
 
 from __future__ import annotations
 
 import re
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 KINDS = ("failed", "passed", "skipped", "deselected", "xfailed", "xpassed", "warning", "error")
 
@@ -16,6 +20,18 @@ def totals(text: str) -> tuple[dict[str, int], float]:
         return {}, 0.0
     counts = {kind: int(n) for n, kind in re.findall(r"(\d+) (\w+)", lines[-1][0])}
     return counts, float(lines[-1][1])
+
+
+def skipped(report: Path) -> list[str]:
+    """Read which tests a JUnit report calls skipped, as pytest names them."""
+    cases = [
+        case
+        for case in ElementTree.parse(report).iter("testcase")
+        if case.find("skipped") is not None
+    ]
+    return [
+        f"{case.get('classname', '').replace('.', '/')}.py::{case.get('name')}" for case in cases
+    ]
 
 
 def main(paths: list[str]) -> None:
@@ -38,4 +54,7 @@ def main(paths: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    if sys.argv[1] == "--skipped":
+        print("\n".join(skipped(Path(sys.argv[2]))))
+    else:
+        main(sys.argv[1:])

@@ -21,7 +21,7 @@ need("typer", extra="run")
 import typer  # noqa: E402
 
 from fedkit.checks import choice  # noqa: E402
-from fedkit.outside import signed  # noqa: E402
+from fedkit.outside import is_outside, signed  # noqa: E402
 from reproduction.claimfiles import all_claims, claims_papers, load_claims  # noqa: E402
 from reproduction.records.cell import PROFILES, format_seeds, parse_seeds, told_apart  # noqa: E402
 from reproduction.records.manifest import SHIPPED, repository_root  # noqa: E402
@@ -375,39 +375,49 @@ def golden(
         verify_lock()
 
 
-@app.command()
-def audit(
-    cells: Annotated[int, typer.Option(help="How many recorded cells to run again.")] = 3,
+@app.command("audit")
+def audit_command(
+    runs: Annotated[int, typer.Argument(help="How many recorded runs to run again.")] = 3,
     paper: Annotated[str | None, typer.Option(help="One paper only.")] = None,
     experiment: Annotated[str | None, typer.Option(help="One experiment only.")] = None,
     profile: Profile = "paper",
-    seed: Annotated[int, typer.Option(help="Decides which cells and seeds.")] = 0,
+    seed: Annotated[int, typer.Option(help="Decides which runs and seeds.", min=0)] = 0,
     only: Only = None,
-    save: Annotated[
-        bool, typer.Option("--save", help="Add the table to audit.json beside the records.")
-    ] = False,
 ) -> None:
-    """Run some recorded cells again at full scale, one seed each, and compare.
+    """Run some recorded runs again with today's code, one seed each, and compare.
 
-    Where numbers differ, the code of the record's own commit runs too: if it gives what today's
-    gives, the processor moved them.  Fails if it does not, or if nothing was compared.
+    Fails if one is different, or if nothing was compared.
     """
-    from reproduction.audit import audited
+    from numpy.random import default_rng
 
-    moved, compared = False, 0
-    for row in audited(
-        Store(), cells, paper=paper, experiment=experiment, profile=profile, seed=seed,
-        only=_settings(only), save=save,
-    ):  # fmt: skip
-        moved |= row.code == "other"
-        compared += row.compared
-        code = f"; the code of its own commit: {row.code}" if row.code else ""
+    from reproduction.audit import audit, choose
+
+    if runs < 1:
+        raise ValueError(f"{runs} runs are asked for; at least one is audited")
+    wanted = _settings(only)
+    # a method from outside is not here to be run again
+    records = [
+        record
+        for record in Store().records(profile, paper, experiment)
+        if record.cell.experiment != "entries"
+        and not is_outside(record.cell.settings.get("method"))
+    ]
+    if not records:
+        what = " ".join(filter(None, (paper, experiment))) or "any paper"
+        raise ValueError(f"no record of {what} at profile {profile} to audit; see: fedkit list")
+    for name, value in wanted:
+        kept = set(keep([record.cell for record in records], name, value))
+        records = [record for record in records if record.cell in kept]
+    rows = []
+    for record, chosen in choose(records, runs, default_rng(seed)):
+        row = audit(record, chosen)
+        rows.append(row)
+        stale = " (stale)" if record.stale() else ""
         typer.echo(
-            f"{row.cell} seed {row.seed}: {row.verdict}{' (stale)' if row.stale else ''}, "
-            f"{row.compared} numbers in {row.seconds:.0f} s; largest relative difference "
-            f"{row.difference:.2g} {row.worst}{code}"
+            f"{row.record} seed {row.seed}: {row.verdict}{stale}, {row.compared} numbers; "
+            f"largest relative difference {row.difference:.2g} {row.worst}"
         )
-    if moved or not compared:
+    if any(row.verdict == "different" for row in rows) or not any(row.compared for row in rows):
         raise typer.Exit(1)
 
 

@@ -178,7 +178,7 @@ def test_seeds_only_and_dry_run(store, fedkit) -> None:
         (["compare", "--verdict", "reproduced"], "of one paper, such as: fedkit compare"),
         (["book", "--root", "/nowhere", "sync"], "no _toc.yml in /nowhere"),
         (["run", "toy", "other", "--profile", "paper"], "no cells at profile paper"),
-        (["audit", "--cells", "0"], "at least one cell"),
+        (["audit", "0"], "at least one is audited"),
         (["run", "toy", "table1", "--seeds", "0-3000000000"], "more than 100,000; take fewer"),
         (
             ["compare", "--keep", "--profile", "smoke"],
