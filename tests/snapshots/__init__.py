@@ -1,0 +1,1 @@
+"""What must stay the same while the code changes: written by ``python -m tests.snapshots``."""

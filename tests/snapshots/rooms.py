@@ -1,0 +1,267 @@
+"""One function for each room of the project, and only it knows the names of that room today.
+
+Each returns rows: dictionaries of text, whole numbers, numbers and lists of numbers.  The words in
+the rows are the snapshots' own, so that a class may be renamed without a change of the files.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+
+HERE = Path(__file__).parent
+RESULTS = HERE.parents[1] / "results"
+Row = dict[str, Any]
+
+
+def listed() -> list[str]:
+    """Return the records that the snapshots stand on."""
+    return (HERE / "records.txt").read_text().split()
+
+
+def claims() -> Iterator[Row]:
+    """Judge every claim by the listed records alone."""
+    from reproduction.claimfiles import all_claims
+    from reproduction.judging.join import join
+    from reproduction.records.store import Store
+
+    with tempfile.TemporaryDirectory() as folder:
+        for name in listed():
+            link = Path(folder, name)
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(RESULTS / name)
+        for paper, told in all_claims().items():
+            for row in join(told, Store(folder)).itertuples():
+                yield {
+                    "paper": paper,
+                    "claim": row.claim,
+                    "verdict": row.verdict,
+                    "seeds": row.seeds,
+                    "mean": row.mean,
+                    "low": row.low,
+                    "high": row.high,
+                }
+
+
+def record_names() -> Iterator[Row]:
+    """Derive the name of every listed record from what it says of itself."""
+    from reproduction.records.cell import Cell
+
+    for name in listed():
+        cell = Cell(**json.loads((RESULTS / name).read_text())["cell"])
+        yield {"record": f"{cell.profile}/{cell.paper}/{cell.experiment}/{cell.key}.json"}
+
+
+def experiments() -> Iterator[Row]:
+    """List the record of every setting of every experiment, as with all data at hand.
+
+    A record's name ends in a digest of the settings and the seeds, so equal names are equal both.
+    """
+    from reproduction.fedccea import settings
+    from reproduction.fedvalue import security
+    from reproduction.registry import all_experiments
+
+    with (
+        mock.patch.object(settings, "available", new=bool, create=True),
+        mock.patch.object(security, "find_table", new=str, create=True),
+    ):
+        for experiment in all_experiments():
+            for profile in ("smoke", "laptop", "paper"):
+                place = f"{profile}/{experiment.paper}/{experiment.name}"
+                names = sorted(cell.key for cell in experiment.cells(profile, None))
+                yield {"experiment": place, "records": names}
+
+
+def estimations() -> Iterator[Row]:
+    """Estimate three asymmetric games by fifteen estimators, counted in two ways."""
+    import fedkit as fk
+
+    rng = np.random.default_rng(0)
+    estimators = {
+        "permutations": fk.PermutationSampling(),
+        "permutations, antithetic": fk.PermutationSampling(antithetic=True),
+        "beta 4 1": fk.BetaShapleySampling(4, 1, antithetic=False),
+        "truncated walks": fk.TruncatedMonteCarlo(0.05),
+        "guided truncation, as printed": fk.GTGShapley(within=0.05, as_printed=True),
+        "guided truncation": fk.GTGShapley(0.05, 0.001),
+        "owen, 2 levels, truncated": fk.OwenSampling(2, eta=0.05),
+        "owen, 4 levels": fk.OwenSampling(4, eta=None),
+        "multilinear": fk.MultilinearSampling(),
+        "multilinear, 2 levels": fk.MultilinearSampling(levels=2),
+        "multilinear, gauss": fk.MultilinearSampling("gauss"),
+        "banzhaf": fk.BanzhafSampling(),
+        "banzhaf, marginal": fk.BanzhafSampling("marginal"),
+        "banzhaf, as printed": fk.BanzhafSampling("as_printed"),
+        "complementary": fk.ComplementarySampling(),
+    }
+    for n, columns in ((5, None), (8, None), (7, 3)):
+        shape = (2**n,) if columns is None else (2**n, columns)
+        game = fk.normalise(fk.TableGame(rng.normal(size=shape).cumsum(0) * 0.05))
+        for name, estimator in estimators.items():
+            for count in ("distinct", "calls"):
+                for budget in (4 * n + 6, 25 * n, 2**n):
+                    for seed in (0, 1):
+                        yield {
+                            "players": n,
+                            "estimator": name,
+                            "count": count,
+                            "budget": budget,
+                            "seed": seed,
+                            **_estimated(fk, game, estimator, count, budget, seed),
+                        }
+
+
+def _estimated(fk: Any, game: Any, estimator: Any, count: str, budget: int, seed: int) -> Row:
+    rng = np.random.default_rng(seed)
+    try:
+        found = fk.estimate(game, estimator, budget, rng, count=count)
+    except ValueError:
+        return {"evaluations": "refused", "calls": "refused", "values": [], "errors": []}
+    return {
+        "evaluations": found.evaluations,
+        "calls": found.calls,
+        "values": np.ravel(found.values).tolist(),
+        "errors": np.ravel(found.standard_errors).tolist(),
+    }
+
+
+NETWORKS = {
+    "mlp-16": (1, 8, 8),
+    "mlp-16-8": (1, 8, 8),
+    "lenet5": (1, 28, 28),
+    "lenet5 ": (3, 32, 32),
+    "cnn": (1, 28, 28),
+    "cnn ": (3, 32, 32),
+    "resnet20": (3, 32, 32),
+}
+TRAININGS = {
+    "plain": {"lr": 0.05, "batch_size": 16, "epochs": 2},
+    "momentum": {
+        "lr": 0.05,
+        "batch_size": 16,
+        "epochs": 1,
+        "momentum": 0.9,
+        "weight_decay": 1e-3,
+    },
+}
+
+
+def models() -> Iterator[Row]:
+    """Draw, train and judge seven networks; of a model a few numbers that all of it goes into."""
+    import fedkit as fk
+
+    for name, shape in NETWORKS.items():
+        large = name.startswith("resnet")
+        clients, samples, checked = (2, 4, 8) if large else (4, 14, 40)
+        rng = np.random.default_rng(7)
+        network = fk.build(name.strip(), shape, 10)
+        first = network.init(np.random.default_rng(1))
+        data = [_data(rng, samples + 3 * i, shape) for i in range(clients)]
+        x, y = _data(rng, checked, shape)
+        start = first.expand(clients, -1).clone()
+        for kind, training in list(TRAININGS.items())[: 1 if large else 2]:
+            rngs = [np.random.default_rng(i) for i in range(clients)]
+            config = fk.LocalSGD(**training)
+            trained = fk.train_clients(network, start, data, config, rngs, device="cpu")
+            updates, sizes = trained - start, np.arange(1, clients + 1.0)
+            judged = {}
+            for utility in ("accuracy", "negative_loss"):
+                judge = fk.Evaluator(network, x, y, utility, device="cpu")
+                game = fk.RoundGame(judge, first, updates, sizes)
+                judged[utility] = game.value(fk.all_coalitions(clients)).tolist()
+            yield {
+                "network": name.strip(),
+                "shape": "x".join(map(str, shape)),
+                "training": kind,
+                "parameters": int(first.numel()),
+                "initial": _numbers(first.numpy()),
+                "change": [x for row in updates for x in _numbers(row.numpy())],
+                "right": [round(checked * share) for share in judged["accuracy"]],
+                "negative loss": judged["negative_loss"],
+            }
+
+
+def _data(rng: np.random.Generator, n: int, shape: tuple[int, ...]) -> tuple[Any, Any]:
+    import torch
+
+    x = rng.normal(size=(n, *shape)).astype(np.float32)
+    return torch.from_numpy(x), torch.from_numpy(rng.integers(10, size=n))
+
+
+def _numbers(row: np.ndarray) -> list[float]:
+    """Return a length and three projections of a vector."""
+    row = row.astype(np.float64)
+    places = np.arange(len(row))
+    return [float(np.linalg.norm(row)), *(float(row @ np.cos(k * places)) for k in (0.1, 1, 2))]
+
+
+def protocol() -> Iterator[Row]:
+    """Count seeded people by every form of the protocol, honestly and under every attack."""
+    from fedkit.fedvalue.protocol.attacks import ATTACKS, attempt
+    from fedkit.fedvalue.protocol.counting import CountingServer
+    from fedkit.fedvalue.protocol.secure import parties_of
+
+    forms: dict[str, dict[str, Any]] = {
+        "printed": {"variant": "cells", "hardened": False},
+        "printed, whole table": {"variant": "table", "hardened": False},
+        "hardened, cell by cell": {"variant": "cells", "hardened": True},
+        "hardened, token per cell": {"variant": "table", "hardened": True, "tokens": "cell"},
+        "hardened": {"variant": "table", "hardened": True, "tokens": "row"},
+    }
+
+    class Watched(CountingServer):
+        def submit(self, job: str, party: str, upload: Any) -> None:
+            sent.append(upload.to_bytes())
+            super().submit(job, party, upload)
+
+        def table(self, job: str) -> Any:
+            found = super().table(job)
+            if found is not None:
+                tables.append(found.to_bytes())
+            return found
+
+    for form, options in forms.items():
+        for seed in (0, 1):
+            rng = np.random.default_rng(seed)
+            x, y, *others = (rng.integers(0, levels, 60) for levels in (2, 2, 3, 2))
+            codes = (x, y, others)
+            sent: list[bytes] = []
+            tables: list[bytes] = []
+            server = Watched()
+            task, parties = parties_of(codes, seed=seed, **options)
+            found = task.count(server, wait=lambda: [p.serve(server) for p in parties])  # noqa: B023
+            yield {
+                "form": form,
+                "seed": seed,
+                "attack": "none",
+                "uploads": f"{len(sent)} {sha256(b''.join(sent)).hexdigest()[:16]}",
+                "tables": f"{len(tables)} {sha256(b''.join(tables)).hexdigest()[:16]}",
+                "outcome": " ".join(map(str, found.counts.tolist())),
+            }
+            for attack in ATTACKS:
+                trial = attempt(ATTACKS[attack], codes, seed=seed, **options)
+                yield {
+                    "form": form,
+                    "seed": seed,
+                    "attack": attack,
+                    "uploads": "",
+                    "tables": "",
+                    "outcome": "deceived" if trial.changed else trial.check or "true table",
+                }
+
+
+ROOMS = {
+    "claims": claims,
+    "record_names": record_names,
+    "experiments": experiments,
+    "estimations": estimations,
+    "models": models,
+    "protocol": protocol,
+}
