@@ -33,6 +33,8 @@ DATASETS = {
     "femnist": "femnist",
 }
 
+Split = Literal["class", "capped", "client", "blocks"]
+
 
 @dataclass(frozen=True)
 class Setting(common.Setting):
@@ -63,7 +65,7 @@ class Setting(common.Setting):
     gtg_eps: float = 0.01
     beta: float = 4.0
     # how Dirichlet(alpha) is applied; "blocks" is CReFF's, the paper's source for its long tail
-    split: Literal["class", "client", "blocks"] = "blocks"
+    split: Split = "blocks"
     weighting: Literal["size", "uniform"] = "size"  # of the updates of S inside v(S)
     normalised: bool = True  # to v(empty) = 0 and v(N) = 1, as section 3.2 says
     # Keep the walks per level at M / 2, those of Q = 2, so that the budget grows with Q; else it is
@@ -130,6 +132,15 @@ REDUCED: tuple[dict[str, Any], ...] = (
     *({"dataset": "medmnist", "data": d, **_SMALL}
       for d in ("breastmnist", "pneumoniamnist", "retinamnist")),
 )  # fmt: skip
+#: Calibration: which split and which local training have the paper's accuracies of FedAvg?
+SPLITS: tuple[Split, ...] = ("blocks", "client", "capped", "class")
+#: learning rate, batch size, momentum
+LOCAL = (
+    (0.1, 32, 0.0), (0.01, 32, 0.9), (0.01, 32, 0.0), (0.03, 32, 0.0), (0.01, 10, 0.0),
+    (0.1, 64, 0.0),
+)  # fmt: skip
+#: alpha and imbalance of the cells on which readings are chosen; the other cells confirm
+SCREENED = ((0.01, 0.01), (0.1, 0.01), (0.01, 0.05))
 TINY = replace(
     _DIGITS, clients=10, participants=4, rounds=3, epochs=2, lr=0.1,
     alpha=1.0, imbalance=0.2, exact_every=2, evaluate_every=1, validation=0.2,
@@ -181,3 +192,19 @@ def reduced(profile: str) -> list[Setting]:
         for changes in REDUCED
         for m in REDUCED_METHODS
     ]
+
+
+def calibration(profile: str) -> list[Setting]:
+    """FedAvg alone, on MNIST: every split with every local training, on the cells that choose."""
+    base = replace(SCALES[profile].bases[0], exact_every=0)
+    if profile == "paper":
+        base = replace(_MNIST, exact_every=0)
+    return [
+        replace(
+            base, alpha=alpha, imbalance=imbalance, split=split, lr=lr, batch_size=batch,
+            momentum=momentum, evaluate_every=base.rounds,
+        )
+        for lr, batch, momentum in LOCAL
+        for split in SPLITS
+        for alpha, imbalance in SCREENED
+    ]  # fmt: skip
