@@ -65,7 +65,7 @@ def experiments() -> Iterator[Row]:
     """
     from reproduction.registry import all_experiments
 
-    for experiment in all_experiments():
+    for experiment in sorted(all_experiments(), key=lambda item: (item.paper, item.name)):
         for profile in ("smoke", "laptop", "paper"):
             place = f"{profile}/{experiment.paper}/{experiment.name}"
             names = sorted(cell.key for cell in experiment.cells(profile, None))
