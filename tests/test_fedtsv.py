@@ -193,3 +193,11 @@ def test_the_study_counts_clients_of_weight_zero():
     assert row["by weight, IID above malicious"].mean == pytest.approx((0.75 + 0) / 2)
     assert (row["CGSV"].n, row["LOO"].n) == (1, 0)
     assert (words["CGSV"], words["LOO"], words["seeds"]) == ("95.0", "–", "2")
+
+
+def test_fifty_seeds_go_on_where_ten_are_on_record():
+    figures = get("fedtsv", "figures")
+    declared = {c for c in figures.cells("paper") if c.settings["dataset"] == "mnist"}
+    fifty = {c for c in figures.cells("paper", range(50)) if c.settings["dataset"] == "mnist"}
+    assert declared < fifty
+    assert {len(c.seeds) for c in fifty} == {10}

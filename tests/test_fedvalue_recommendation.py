@@ -137,6 +137,27 @@ def test_the_cells():
     cells = get("fedvalue", "recommendation").cells("paper")
     assert len(cells) == len({c.key for c in cells}) == 28
     assert all(c.seeds == tuple(range(20)) for c in cells)
+    more = get("fedvalue", "gender_age").cells("paper")
+    assert {c.settings["demographics"] for c in more} == {"gender-age"}
+    assert len({c.key for c in more}) == len(more) == 18 * 10  # twenty of 200 repetitions in each
+    asked_for = get("fedvalue", "recommendation").cells("paper", range(200))
+    assert {*cells} < {*asked_for}  # what is on record is part of more seeds
+    assert len(asked_for) == 280
+
+
+@pytest.mark.parametrize("redundancy", ["own", "copy"])
+def test_gender_and_age_alone_leave_out_the_occupation_everywhere(redundancy):
+    case = replace(SMALL, scenario="redundant", ratio=0.4, redundancy=redundancy)
+    alone = configure(DATA, replace(case, demographics="gender-age"), 1)
+    with_work = configure(DATA, case, 1)
+    assert np.array_equal(alone.demographics, DATA.demographics[:, :2])
+    assert np.array_equal(with_work.demographics, DATA.demographics)
+    assert np.array_equal(alone.label, with_work.label)
+    for party, odd in enumerate(alone.odd):
+        if odd and redundancy == "copy":
+            assert np.array_equal(alone.features[party], DATA.demographics[:, :2])
+        else:
+            assert np.array_equal(alone.features[party], with_work.features[party])
 
 
 def test_forward_selection_by_hand():

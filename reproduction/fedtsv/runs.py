@@ -323,11 +323,11 @@ RUN = Tiny(
 )  # fmt: skip
 experiment(
     "fedtsv", "figures", "Accuracy, loss and final weights (Figures 1 and 2)", given.figures,
-    lambda profile, s: [given.SEEDS[profile]], RUN, entry="{}",
+    lambda profile, s: [given.SEEDS[profile]], RUN, entry="{}", block=10,
 )  # fmt: skip
 experiment(
     "fedtsv", "study", "Does the separation of clients survive", given.study, given.study_seeds,
-    RUN, entry="{}",
+    RUN, entry="{}", block=10,
 )  # fmt: skip
 experiment(
     "fedtsv", "timings", "Seconds and errors of exact, sampled and averaged values of a round",
