@@ -7,6 +7,8 @@ import pytest
 from rounding import assert_close
 
 import fedkit as fk
+from fedkit.federated.retraining import InOrder, train_with_sizes
+from fedkit.learning.training import train_clients
 from fedkit.methods import fedccea
 from fedkit.methods.fedccea import Fit, Simulations, contribution_index, fit_aam
 from reproduction.fedccea import runs
@@ -312,3 +314,45 @@ def test_simulations_that_no_fit_has_seen_tell_knowledge_from_fitting():
     assert known["unseen.same_round"] > 0.5
     nothing = fits.unseen(Simulations(rng.random(sizes.shape), drift + fading + noise), 0)
     assert max(nothing.values()) < 0
+
+
+def test_values_round_by_round_are_those_of_each_rounds_own_game():
+    s = replace(NOISY, rounds=2, tolerance=0.0)
+    f = federation(s, 0)
+    valued = fits.value_by_rounds(s, f, 0, 2)
+    arch, (valuing, _) = fits.architecture(s, f), halves(f, 0)
+    test = fk.Evaluator(arch, valuing.x_test, valuing.y_test, "accuracy")
+    model = arch.init(fk.Streams(0).generator("model"))
+    loo, gained = np.zeros(s.clients), 0.0
+    for _ in range(s.rounds):
+        jobs = [train_clients(arch, model[None], [f.client_data(i)], s.local, [InOrder()])[0]
+                for i in range(s.clients)]  # fmt: skip
+
+        def reached(kept, jobs=jobs):
+            mean = sum(float(f.sizes[i]) * jobs[i] for i in kept) / f.sizes[kept].sum()
+            return float(test.utilities(mean[None])[0])
+
+        everybody = np.arange(s.clients)
+        loo += [reached(everybody) - reached(np.delete(everybody, i)) for i in everybody]
+        before = float(test.utilities(model[None])[0])
+        gained += reached(everybody) - before
+        model = sum(float(f.sizes[i]) * jobs[i] for i in everybody) / f.sizes.sum()
+    assert_close(valued.values["loo-rounds"], loo, 2 / len(valuing.y_test))
+    assert_close(valued.values["tmc-sv-rounds"].sum(), gained, 2 / len(valuing.y_test))
+    # the training is the one that the other reading begins with
+    whole = f.sizes[None, None].repeat(s.rounds, axis=1)
+    there = train_with_sizes(valuing, arch, s.local, whole, seed=0)[0, -1]
+    assert_close(valued.accuracy, there, 2 / len(valuing.y_test))
+    assert valued.evaluations["tmc-sv-rounds"] > valued.evaluations["loo-rounds"]
+
+
+def test_round_by_round_cells_are_those_of_the_tables_with_two_to_four_walks():
+    cells, tables = (get("fedccea", name).cells("laptop") for name in ("rounds", "contribution"))
+    assert len(cells) == 3 * len(tables)
+    assert {c.settings["permutations"] for c in cells} == {2, 3, 4}
+    cell = Cell("smoke", "fedccea", "rounds", asdict(NOISY) | {"permutations": 2}, (0,))
+    (measured,) = runs.run_by_rounds(cell, "cpu", False)
+    for method in ("loo-rounds", "tmc-sv-rounds"):
+        for metric in ("zeros", "excluded", "area", "lost40", "auc", "seconds"):
+            assert f"{metric}.{method}" in measured["metrics"]
+        assert len(measured["series"][f"value.{method}"]) == NOISY.clients

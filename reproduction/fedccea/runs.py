@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from time import perf_counter
 from typing import Any
@@ -57,7 +57,11 @@ def kept_after_removal(
     return rank >= np.round(proportions * len(values))[:, None]
 
 
-def removal_curves(valued: Valued, seed: int) -> dict[str, FloatArray]:
+def removal_curves(
+    valued: Valued | fits.ByRounds,
+    seed: int,
+    rankings: Sequence[str] = (*METHODS, *READINGS, *given.CONTROLS),
+) -> dict[str, FloatArray]:
     """Accuracy (%) after the lowest, or the highest, clients have gone, by every method's values.
 
     A ranking that ranks nobody is left out.  Tied clients go in random order; the curve of a
@@ -66,9 +70,9 @@ def removal_curves(valued: Valued, seed: int) -> dict[str, FloatArray]:
     Keys are "method.lowest" and "method.highest", of the random orders "random0.lowest", ..., and
     "random", the mean of all of these; each has an entry per proportion.
     """
-    ranked = {m: valued.values[m] for m in (*METHODS, *READINGS, *given.CONTROLS)}
+    ranked = {m: valued.values[m] for m in rankings}
     ranked |= {f"random{k}": v for k, v in enumerate(ranked.pop("random"))}
-    rng, n = Streams(seed).generator("fedccea", "ties"), len(valued.values["size"])
+    rng, n = Streams(seed).generator("fedccea", "ties"), valued.scored.n_players
     ties = [rng.permutation(n) for _ in range(TIE_ORDERS)]
     jobs = {
         f"{m}.{end}": [
@@ -145,7 +149,9 @@ def curve_metrics(curves: Mapping[str, FloatArray]) -> dict[str, float]:
 
 
 def index_metrics(
-    valued: Valued, curves: dict[str, FloatArray]
+    valued: Valued | fits.ByRounds,
+    curves: dict[str, FloatArray],
+    methods: Sequence[str] = (*METHODS, *READINGS),
 ) -> tuple[dict[str, float], dict[str, FloatArray]]:
     """Who has an index of zero, and what the federation reaches without these clients.
 
@@ -154,7 +160,7 @@ def index_metrics(
     off the random curve; NaN beyond its end.  All are NaN where nobody has a positive value: the
     index, then all alike, says nothing.  Also returns the Client Contribution Index by method.
     """
-    index = {m: contribution_index(valued.values[m]) for m in (*METHODS, *READINGS)}
+    index = {m: contribution_index(valued.values[m]) for m in methods}
     without = 100 * valued.scored.value(np.stack([v > 0 for v in index.values()]))
     metrics: dict[str, float] = {}
     for (m, v), reached in zip(index.items(), without, strict=True):
@@ -260,6 +266,37 @@ def run_valued(cell: Cell, seed: int, device: Any, progress: bool) -> dict[str, 
     }
     for m in FITS:
         series |= {f"miss.{m}.{name}": q for name, q in fits.misses(sims, fitted[m]).items()}
+    return common.result(seed, s.data, metrics, series)
+
+
+@common.each_seed
+def run_by_rounds(cell: Cell, seed: int, device: Any, progress: bool) -> dict[str, Any]:
+    """Value by LOO and TMC-SV round by round, and remove clients in their orders.
+
+    Metrics and series are those of the experiment ``contribution``, of these two rows and the
+    random orders alone, with "seconds.M" and "evaluations.M" of the valuing.  A cell's
+    ``permutations`` are the walks of TMC-SV in a round.
+    """
+    s, train = Setting.of(cell), _training(cell)
+    f = federation(s, seed)
+    valued = fits.value_by_rounds(
+        s, f, seed, cell.settings["permutations"], train=train, device=device, progress=progress
+    )
+    methods, values = tuple(valued.seconds), valued.values
+    curves = removal_curves(valued, seed, (*methods, "random"))
+    metrics, index = index_metrics(valued, curves, methods)
+    metrics |= curve_metrics(curves)
+    noisy = np.isin(np.arange(s.clients), s.noisy_clients())
+    if noisy.any():
+        metrics |= {f"auc.{m}": chance_above(values[m][~noisy], values[m][noisy]) for m in methods}
+    metrics["base"] = 100 * float(valued.scored.value(np.ones((1, s.clients), dtype=bool))[0])
+    metrics["accuracy"] = 100 * valued.accuracy
+    metrics |= {f"seconds.{m}": spent for m, spent in valued.seconds.items()}
+    metrics |= {f"evaluations.{m}": float(n) for m, n in valued.evaluations.items()}
+    series = {"removed": 100 * PROPORTIONS, **curves}
+    series |= {f"index.{m}": v for m, v in index.items()} | {
+        f"value.{m}": values[m] for m in methods
+    }
     return common.result(seed, s.data, metrics, series)
 
 
@@ -381,4 +418,9 @@ experiment(
     "fedccea", "dealt", "Partial participation with qualities dealt at random",
     given.dealt, lambda *_: blocks(_SEEDS, 1), Tiny("dealt", run_dealt, _VALUED, slack=_SLACK),
     _TRAINED, block=1,
+)  # fmt: skip
+experiment(
+    "fedccea", "rounds", "LOO and TMC-SV valued round by round (Tables 1 and 3, Figures 4 to 6)",
+    given.by_rounds, lambda *_: blocks(_SEEDS, 1),
+    Tiny("rounds", run_by_rounds, _VALUED | {"permutations": 2}, slack=_SLACK), _TRAINED, block=1,
 )  # fmt: skip

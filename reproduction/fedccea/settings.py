@@ -169,3 +169,13 @@ def dealt(profile: str) -> list[dict[str, Any]]:
     """Strongly non-IID clients, where who takes turns and who does not matters most."""
     shown = ("strong", "none"), ("strong", "label-40")
     return [s for s in contribution(profile) if (s["distribution"], s["noise"]) in shown]
+
+
+def by_rounds(profile: str) -> list[dict[str, Any]]:
+    """The settings of the tables, with two to four walks of TMC-SV in a round."""
+    return [
+        asdict(replace(s, noise=noise)) | {"permutations": permutations}
+        for s in everywhere(SCALES[profile])
+        for noise in (NOISES if profile != "smoke" else ("none", "label-40"))
+        for permutations in ((2, 3, 4) if profile != "smoke" else (2,))
+    ]

@@ -9,18 +9,28 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from time import perf_counter
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from fedkit.estimators import TruncatedMonteCarlo, estimate, leave_one_out
+from fedkit.extras import bar
 from fedkit.federated.adversaries import Adversaries, Backdoor, LabelNoise
 from fedkit.federated.clients import Federation, Transform, make_federation
 from fedkit.federated.partitioners import IID, ClassesPerClient, Partitioner
-from fedkit.federated.retraining import RetrainingGame, TrainWithSizes, train_with_sizes
+from fedkit.federated.retraining import (
+    InOrder,
+    RetrainingGame,
+    TrainWithSizes,
+    train_with_sizes,
+)
+from fedkit.federated.round_game import RoundGame
 from fedkit.games.game import Game, MemoGame
 from fedkit.learning.architectures import Architecture, build
+from fedkit.learning.evaluation import Evaluator
+from fedkit.learning.training import train_clients
 from fedkit.methods.fedccea import (
     Fit,
     Simulations,
@@ -236,6 +246,77 @@ def truncated_walks(
             break
         best = other
     return best
+
+
+# ------------------------------------------------------------------- values round by round
+
+
+@dataclass(frozen=True)
+class ByRounds:
+    """The clients of one federation, valued round by round."""
+
+    values: dict[str, FloatArray]
+    """By method, added over the rounds."""
+    scored: Game
+    """As of :class:`Valued`."""
+    seconds: dict[str, float]
+    """Of valuing alone, by method."""
+    evaluations: dict[str, int]
+    """Utilities asked for, by method."""
+    accuracy: float
+    """Of the last global model, on the valuing half."""
+
+
+def value_by_rounds(
+    s: Setting,
+    f: Federation,
+    seed: int,
+    permutations: int,
+    *,
+    train: TrainWithSizes = train_with_sizes,
+    device: str | None = None,
+    progress: bool = False,
+) -> ByRounds:
+    """Value the clients by LOO and TMC-SV in every round of one training, and add the values.
+
+    The other reading of the rivals: nothing is trained anew.  A coalition's model of a round is the
+    mean of its members' models of that round, from everybody's global model; its utility is the
+    accuracy on the valuing half.  TMC-SV takes `permutations` walks a round, cut as in
+    :func:`value_clients`.
+    """
+    arch = architecture(s, f)
+    valuing, scoring = halves(f, seed)
+    test = Evaluator(arch, valuing.x_test, valuing.y_test, "accuracy", device=device)
+    data = [f.client_data(i) for i in range(f.n_clients)]
+    walks, streams = TruncatedMonteCarlo(s.tolerance, permutations), Streams(seed)
+    model = arch.init(streams.generator("model"))
+    added = {"loo-rounds": np.zeros(f.n_clients), "tmc-sv-rounds": np.zeros(f.n_clients)}
+    spent, asked = dict.fromkeys(added, 0.0), dict.fromkeys(added, 0)
+    for t in bar(range(s.rounds), progress, "round"):
+        ended = train_clients(
+            arch, model.repeat(f.n_clients, 1), data, s.local, [InOrder()] * f.n_clients,
+            device=device,
+        )  # fmt: skip
+        game = RoundGame(test, model, ended - model, f.sizes)
+        for method in added:
+            start = perf_counter()
+            found = (
+                leave_one_out(game)
+                if method == "loo-rounds"
+                else estimate(game, walks, seed=streams.child("tmc", "round", t))
+            )
+            spent[method] += perf_counter() - start
+            asked[method] += found.evaluations
+            added[method] += found.values
+        share = torch.as_tensor(f.sizes / f.sizes.sum(), dtype=torch.float32)
+        model = share @ ended
+    scored = MemoGame(
+        RetrainingGame(scoring, arch, s.local, s.rounds, seed, device=device, train=train)
+    )
+    rng = streams.generator("fedccea", "random", s.dataset, s.distribution, s.noise)
+    added["random"] = rng.random((RANDOM_ORDERS, s.clients))
+    reached = float(test.utilities(model[None])[0])
+    return ByRounds(added, scored, spent, asked, reached)
 
 
 # ------------------------------------------------------------------- how far fits can be trusted
