@@ -337,6 +337,8 @@ def test_cifar_zip_restores_the_official_order(cifar_zip):
     assert loaded.y_train.tolist() == [*range(9, -1, -1), *range(10)]
     assert loaded.y_test.tolist() == [c for c in range(10) for _ in range(2)]
     assert "JPEG" in loaded.note
+    assert loaded.name == catalogue.called("cifar10", cifar_zip) == "cifar10-jpeg"
+    assert catalogue.called("mnist", cifar_zip) == "mnist"
     assert sorted(p.name for p in cifar_zip.rglob("*")) == [
         "cifar10", "cifar10.zip", "train_labels_official_order.txt",
     ]  # fmt: skip

@@ -142,6 +142,7 @@ SETS: dict[str, Spec] = {
                 "images are JPEG copies (quality 75) of the official ones, in the official order "
                 "for training and class by class for test; accuracies are not strictly comparable "
                 "with those on the lossless images",
+                name="cifar10-jpeg",
             ),
         ),
     ),
@@ -234,6 +235,12 @@ def available(name: str, root: str | os.PathLike[str] | None = None) -> str | No
     """Return the edition that :func:`load` would read, None where there is none."""
     edition = find(canonical(name), data_root(root))
     return None if edition is None else edition.source
+
+
+def called(name: str, root: str | os.PathLike[str] | None = None) -> str:
+    """Return the name of the data that :func:`load` would read: of a copy its own."""
+    edition = find(name, data_root(root))
+    return (edition.name if edition else "") or name
 
 
 def read(name: str, edition: Edition, root: Path, verify: bool) -> Raw:

@@ -13,6 +13,7 @@ from fedkit.datasets.catalogue import (
     SETS,
     FileReport,
     available,
+    called,
     canonical,
     data_root,
     get,
@@ -67,7 +68,8 @@ def list_sets(root: Root = None) -> None:
     ):
         typer.echo(heading)
         for name, spec in sets.items():
-            typer.echo(f"{name:<14}  {_edition(name, root) or 'missing':<50}  {spec.title}")
+            told = called(name, root) if name in SETS else name
+            typer.echo(f"{told:<14}  {_edition(name, root) or 'missing':<50}  {spec.title}")
 
 
 @app.command("get")
@@ -103,8 +105,9 @@ def verify_sets(
     asked = [canonical(name, KNOWN) for name in wanted or []]
     for name in asked or [name for name in KNOWN if _edition(name, root)]:
         if name in SETS:
-            reports = verify(name, root)
+            reports, told = verify(name, root), called(name, root)
         else:  # a digest of the values, not of the files
+            told = name
             load = load_table if name in TABLES else load_movielens
             edition = _edition(name, root) or name
             reports = [report(edition, "all of its values are as known", partial(load, name, root))]
@@ -112,6 +115,6 @@ def verify_sets(
                 reports = [_of_fetched(name, root)]
         for one in reports:
             failed = failed or one.status in ("damaged", "missing")
-            typer.echo(f"{one.status:<9}  {name:<15}  {one.name}  {one.detail}".rstrip())
+            typer.echo(f"{one.status:<9}  {told:<15}  {one.name}  {one.detail}".rstrip())
     if failed:
         raise typer.Exit(1)

@@ -30,7 +30,7 @@ class Dataset:
     Attributes
     ----------
     name : str
-        Name under which it was loaded.
+        Name under which it was loaded; of a copy its own, such as "cifar10-jpeg".
     x_train, x_test : uint8 tensor (N, C, H, W)
         Images as stored.
     y_train, y_test : int64 tensor (N,)
@@ -152,7 +152,7 @@ def load(name: str, root: str | os.PathLike[str] | None = None, *, verify: bool 
         raise missing(name, folder, ", or ".join(looked))
     raw = read(name, edition, folder, verify)
     return Dataset(
-        name=name,
+        name=edition.name or name,
         x_train=_tensor(raw.x_train),
         y_train=torch.from_numpy(np.array(raw.y_train, dtype=np.int64)),
         x_test=_tensor(raw.x_test),

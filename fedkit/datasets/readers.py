@@ -137,6 +137,8 @@ class Edition:
         How it deviates from the official data set.
     sizes : pair of int, optional
         Images in training and test, where no digest is published.
+    name : str
+        Its own name where its images are not the official ones, empty where they are.
     """
 
     source: str
@@ -144,6 +146,7 @@ class Edition:
     parse: Callable[[Contents], Raw]
     note: str = ""
     sizes: tuple[int, int] | None = None
+    name: str = ""
 
     def files(self, root: Path) -> dict[str, Path | None]:
         """Find the files, plain before gzipped; None where one is missing."""
