@@ -317,7 +317,7 @@ def test_simulations_that_no_fit_has_seen_tell_knowledge_from_fitting():
 
 
 def test_values_round_by_round_are_those_of_each_rounds_own_game():
-    s = replace(NOISY, rounds=2, tolerance=0.0)
+    s = replace(NOISY, rounds=2, tolerance=0.0, samples=None)  # unequal sizes
     f = federation(s, 0)
     valued = fits.value_by_rounds(s, f, 0, 2)
     arch, (valuing, _) = fits.architecture(s, f), halves(f, 0)
@@ -337,12 +337,13 @@ def test_values_round_by_round_are_those_of_each_rounds_own_game():
         before = float(test.utilities(model[None])[0])
         gained += reached(everybody) - before
         model = sum(float(f.sizes[i]) * jobs[i] for i in everybody) / f.sizes.sum()
-    assert_close(valued.values["loo-rounds"], loo, 2 / len(valuing.y_test))
-    assert_close(valued.values["tmc-sv-rounds"].sum(), gained, 2 / len(valuing.y_test))
+    few = {"rtol": 0, "atol": 1.5 / len(valuing.y_test)}  # an image that rounding moves
+    np.testing.assert_allclose(valued.values["loo-rounds"], loo, **few)
+    np.testing.assert_allclose(valued.values["tmc-sv-rounds"].sum(), gained, **few)
     # the training is the one that the other reading begins with
     whole = f.sizes[None, None].repeat(s.rounds, axis=1)
     there = train_with_sizes(valuing, arch, s.local, whole, seed=0)[0, -1]
-    assert_close(valued.accuracy, there, 2 / len(valuing.y_test))
+    np.testing.assert_allclose(valued.accuracy, there, **few)
     assert valued.evaluations["tmc-sv-rounds"] > valued.evaluations["loo-rounds"]
 
 
