@@ -25,8 +25,8 @@ _HOMES = homes(
         "estimate estimate_many least_core precise settled shapley_interactions "
         "total",
         "methods": "ContributionWeights CosineValues EpsilonGreedy FedMS FedOwen FedTSV "
-        "LeaveOneOut MaverickGTG MaverickMR MaverickTMR OwenSampling Softmax TrajectoryGame "
-        "TrajectoryValues gram_matrix",
+        "LeaveOneOut MaverickGTG MaverickMR MaverickTMR OwenSampling OwenTwins Softmax "
+        "TrajectoryGame TrajectoryValues gram_matrix",
         "datasets": "Dataset load",
         "games": "FunctionGame Game MemoGame TableGame Valuation airport all_coalitions banzhaf "
         "beta_shapley coalition_index glove leave_one_out normalise random_unanimity_sum shapley "

@@ -7,7 +7,7 @@ as a dictionary, together with a block of seeds.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, field, fields, replace
 from functools import lru_cache, wraps
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -37,8 +37,8 @@ T = TypeVar("T")
 
 __all__ = [
     "Setting", "accuracies", "accuracy_curve", "blocks", "chance_above", "dataset", "each_seed",
-    "experiment", "identity", "in_place", "lockstep", "result", "setting_of", "tested_rounds",
-    "tracer",
+    "experiment", "identity", "in_place", "later", "lockstep", "result", "setting_of",
+    "settings_in_cell", "tested_rounds", "tracer",
 ]  # fmt: skip
 
 
@@ -53,6 +53,25 @@ def dataset(name: str) -> Dataset:
 def identity(data: Dataset | Tabular | MovieLens) -> dict[str, str]:
     """Return which data were read, for the manifest of a record."""
     return {"name": data.name, "source": data.source, "checksum": data.fingerprint}
+
+
+def later(default: T) -> T:
+    """A field of settings that is younger than some records: no cell holds it at its default.
+
+    So a record that was made before there was the field keeps its name.
+    """
+    made: T = field(default=default, metadata={"later": True})
+    return made
+
+
+def settings_in_cell(setting: Any) -> dict[str, Any]:
+    """Return what a cell holds of a dataclass of settings: all but :func:`later` defaults."""
+    left_out = {
+        f.name
+        for f in fields(setting)
+        if f.metadata.get("later") and getattr(setting, f.name) == f.default
+    }
+    return {name: value for name, value in asdict(setting).items() if name not in left_out}
 
 
 def setting_of(kind: type[T], cell: Cell) -> T:
@@ -168,7 +187,7 @@ def experiment(
         if profile not in PROFILES:
             raise ValueError(f"unknown profile {profile!r}; there are {', '.join(PROFILES)}")
         return [
-            Cell(profile, paper, name, s if isinstance(s, Mapping) else asdict(s), part)
+            Cell(profile, paper, name, s if isinstance(s, Mapping) else settings_in_cell(s), part)
             for s in settings(profile)
             for part in (seeds(profile, s) if chosen is None else blocks(chosen, block))
         ]

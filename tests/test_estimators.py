@@ -40,7 +40,7 @@ from fedkit.games import (
     tabulate,
     weighted_majority,
 )
-from fedkit.methods.fedowen import OwenSampling
+from fedkit.methods.fedowen import OwenSampling, OwenTwins
 from fedkit.streams import Streams
 
 pytestmark = pytest.mark.filterwarnings(r"ignore:v\(empty\) is")  # raw tables serve as well
@@ -53,6 +53,7 @@ ALL = [
     GTGShapley(as_printed=True),
     OwenSampling(levels=2, eta=0.05),
     OwenSampling(levels=3, eta=None),
+    OwenTwins(levels=3),
     MultilinearSampling(),
     MultilinearSampling(levels=3, antithetic=False),
     MultilinearSampling("gauss"),

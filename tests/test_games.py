@@ -234,16 +234,16 @@ def test_normalise_puts_the_ends_at_zero_and_one():
     )
 
 
-def test_normalise_without_gain_never_flips_signs():
+def test_normalise_without_gain_flips_signs_only_where_it_divides():
     # outputs: gain 2, gain -4, no gain
     rows = all_coalitions(2)
     game = TableGame(np.stack([1 + rows.sum(1), 5 - 2 * rows.sum(1), rows[:, 0] ^ rows[:, 1]], 1))
     plain = shapley(game).values
-    for rule, scale in (("shift", [2, 1, 1]), ("absolute", [2, 4, 1])):
+    for rule, scale in (("shift", [2, 1, 1]), ("absolute", [2, 4, 1]), ("divide", [2, -4, 1])):
         scaled = normalise(game, no_gain=rule)
         np.testing.assert_array_equal(scaled.scale, scale)
         values = shapley(scaled).values
-        np.testing.assert_array_equal(np.sign(values), np.sign(plain))
+        np.testing.assert_array_equal(np.sign(values), np.sign(plain) * np.sign(scale))
         np.testing.assert_allclose(scaled.restore(values), plain)
     with pytest.raises(ValueError, match="no_gain='shift'"):
         normalise(game, no_gain="raise")

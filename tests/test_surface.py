@@ -111,8 +111,9 @@ def policies() -> Iterator[Row]:
     }  # fmt: skip
     yield "Estimated", fk.Estimated, {"estimator": fk.PermutationSampling()}, {
         "estimator": OBJECT, "budget": walks, "count": CHOICE, "normalised": FLAG,
+        "no_gain": CHOICE,
     }  # fmt: skip
-    yield "Exact", fk.Exact, {}, {"normalised": FLAG}
+    yield "Exact", fk.Exact, {}, {"normalised": FLAG, "no_gain": CHOICE}
     yield "FedMS", fk.FedMS, {}, {
         "estimator": OBJECT, "alpha": real(0, 1), "units": CHOICE, "aggregate": CHOICE,
         "tolerance": NUMBERS, "against": CHOICE,
@@ -145,6 +146,7 @@ def policies() -> Iterator[Row]:
     yield "OwenSampling", fk.OwenSampling, {}, {
         "levels": whole(1), "draws": walks, "eta": optional(real(0, 1)),
     }  # fmt: skip
+    yield "OwenTwins", fk.OwenTwins, {}, {"levels": whole(1), "draws": walks}
     yield "PermutationSampling", fk.PermutationSampling, {}, {"antithetic": FLAG, "walks": walks}
     local = world()["local"]
     yield "Plan", fk.Plan, {"rounds": 1, "participants": 2, "local": local}, {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from typing import Literal, Protocol, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,7 @@ import torch
 from fedkit.checks import choice, flag, having, one_line, whole
 from fedkit.estimators import Estimator, estimate_many, shapley
 from fedkit.federated.round_game import RoundGame
-from fedkit.games.game import Game, normalise
+from fedkit.games.game import Game, NoGainRule, normalise
 from fedkit.games.valuation import Valuation
 from fedkit.learning.architectures import Architecture
 from fedkit.learning.evaluation import Evaluator
@@ -69,14 +69,14 @@ class Round:
     streams: Streams
     left_out: tuple[int, ...] = ()
 
-    def game(self, normalised: bool = False) -> Game:
+    def game(self, normalised: bool = False, no_gain: NoGainRule = "shift") -> Game:
         """The coalition game of the round: v(S) is the utility of the model of S.
 
-        Normalised, v(empty) = 0 and v(N) = 1; a round without a gain is only shifted
-        (:func:`fedkit.games.game.normalise`).
+        Normalised, v(empty) = 0 and v(N) = 1; a round without a gain follows `no_gain`
+        (:func:`fedkit.games.game.normalise`), by default it is only shifted.
         """
         game = RoundGame(self.evaluator, self.base, self.updates, self.sizes, self.weighting)
-        return normalise(game) if normalised else game
+        return normalise(game, no_gain=no_gain) if normalised else game
 
     def with_updates(self, updates: torch.Tensor | np.ndarray) -> Round:
         """The round with other updates, float32[k, P], in the place of the trained ones."""
@@ -242,12 +242,15 @@ class Estimated:
     normalised : bool
         Value the normalised game, as FedOwen does.  Evaluating the empty and the grand coalition
         for that is outside the budget, for every estimator alike.
+    no_gain : {"shift", "absolute", "divide", "raise"}
+        What is done in a round without a gain, see :func:`fedkit.games.game.normalise`.
     """
 
     estimator: Estimator
     budget: int | None = None
     count: Literal["distinct", "calls"] = "calls"
     normalised: bool = True
+    no_gain: NoGainRule = "shift"
 
     def __post_init__(self) -> None:
         having("estimator", self.estimator, "sample", "accumulator")
@@ -255,9 +258,10 @@ class Estimated:
             whole("budget", self.budget, 1)
         choice("count", self.count, ("distinct", "calls"))
         flag("normalised", self.normalised)
+        choice("no_gain", self.no_gain, get_args(NoGainRule))
 
     def value(self, rounds: Sequence[Round]) -> list[Valuation]:
-        games = [r.game(self.normalised) for r in rounds]
+        games = [r.game(self.normalised, self.no_gain) for r in rounds]
         found = estimate_many(
             games,
             self.estimator,
@@ -273,10 +277,12 @@ class Exact:
     """The exact Shapley value of the round from all 2**k coalitions."""
 
     normalised: bool = True
+    no_gain: NoGainRule = "shift"
 
     def __post_init__(self) -> None:
         flag("normalised", self.normalised)
+        choice("no_gain", self.no_gain, get_args(NoGainRule))
 
     def value(self, rounds: Sequence[Round]) -> list[Valuation]:
-        games = [r.game(self.normalised) for r in rounds]
+        games = [r.game(self.normalised, self.no_gain) for r in rounds]
         return [_scaled(shapley(game), game) for game in games]

@@ -224,7 +224,7 @@ def _same_outputs(new: Utilities, before: Utilities) -> None:
         )
 
 
-NoGainRule = Literal["shift", "absolute", "raise"]
+NoGainRule = Literal["shift", "absolute", "divide", "raise"]
 
 
 @one_line
@@ -239,7 +239,7 @@ class NormalisedGame:
     empty : float64 array, shape () or (m,)
         Utility of the empty coalition, in the units of `game`.
     scale : float64 array, shape () or (m,)
-        What the shifted utilities are divided by; always positive.
+        What the shifted utilities are divided by; negative only by the rule ``"divide"``.
     """
 
     game: Game
@@ -267,11 +267,12 @@ class NormalisedGame:
 def normalise(game: Game, *, no_gain: NoGainRule = "shift") -> NormalisedGame:
     """Return the game ``(v(S) - v(empty)) / (v(N) - v(empty))``.
 
-    Dividing by a negative gain would flip the sign of every value, so an output without a positive
-    gain follows `no_gain`:
+    Dividing by a negative gain flips the sign of every value, so an output without a positive gain
+    follows `no_gain`:
 
     * ``"shift"`` (the default): only ``v(empty)`` is subtracted, so signs and units stay;
     * ``"absolute"``: divide by the absolute gain, so that ``v(N) = -1``; a zero gain is shifted;
+    * ``"divide"``: divide by the negative gain, so that ``v(N) = 1``; a zero gain is shifted;
     * ``"raise"``: refuse the game.
 
     The empty and the grand coalition are evaluated here, once; an estimator's budget does not
@@ -280,14 +281,14 @@ def normalise(game: Game, *, no_gain: NoGainRule = "shift") -> NormalisedGame:
     Parameters
     ----------
     game : Game
-    no_gain : {"shift", "absolute", "raise"}
+    no_gain : {"shift", "absolute", "divide", "raise"}
         What becomes of an output without a gain to divide by.
 
     Returns
     -------
     NormalisedGame
     """
-    choice("no_gain", no_gain, ("shift", "absolute", "raise"))
+    choice("no_gain", no_gain, ("shift", "absolute", "divide", "raise"))
     rows = ends(players_of(game))
     empty, grand = check_utilities(game.value(rows), rows)
     gain = grand - empty
@@ -296,8 +297,9 @@ def normalise(game: Game, *, no_gain: NoGainRule = "shift") -> NormalisedGame:
             f"v(N) - v(empty) is {gain}, not above 0; choose no_gain='shift' or 'absolute' to "
             "value a game without gain"
         )
-    divisor = np.abs(gain) if no_gain == "absolute" else gain
-    return NormalisedGame(game, np.asarray(empty), np.where(divisor > 0, divisor, 1.0))
+    divisors = {"absolute": np.abs(gain), "divide": gain}
+    divisor = divisors.get(no_gain, np.maximum(gain, 0.0))
+    return NormalisedGame(game, np.asarray(empty), np.where(divisor != 0, divisor, 1.0))
 
 
 def tabulate(game: Game, *, batch_size: int = TABLE_BATCH) -> TableGame:

@@ -13,7 +13,7 @@ _LATER = homes(
         "fedccea": "Fit Simulations contribution_index contribution_values fit_aam simulate",
         "fedms": "Accumulate CoresetWeights FedMS MaverickGTG MaverickMR MaverickTMR "
         "MaverickValues ScoreSelection class_difficulty class_scores",
-        "fedowen": "EpsilonGreedy FedOwen OwenSampling Softmax",
+        "fedowen": "EpsilonGreedy FedOwen OwenSampling OwenTwins Softmax",
         "fedtsv": "ContributionWeights FedTSV TrajectoryGame TrajectoryValues gram_matrix "
         "reference_updates",
         "selection_baselines": "FedEMD GreedyFed Oracle PowerOfChoice RunningValue SFedAvg",

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -19,6 +20,8 @@ from fedkit.estimators.base import (
     MeanAccumulator,
     Requests,
     check_size,
+    neighbour_marginals,
+    neighbourhoods,
 )
 from fedkit.estimators.lockstep import walk_until
 from fedkit.federated.rounds import Strategy
@@ -27,7 +30,7 @@ from fedkit.federated.valuers import Estimated, NoValue
 from fedkit.games.exact import shapley_weights
 from fedkit.games.game import Game, NormalisedGame
 
-__all__ = ["EpsilonGreedy", "FedOwen", "OwenSampling", "Softmax"]
+__all__ = ["EpsilonGreedy", "FedOwen", "OwenSampling", "OwenTwins", "Softmax"]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -122,6 +125,62 @@ class OwenSampling(Estimator):
             yield from walk_until(  # lines 4 to 23
                 limit, self.draws, n_players, draw_walks, rng, is_open, budget, accumulator, level
             )
+
+
+@dataclass(frozen=True)
+class OwenTwins(Estimator):
+    """The estimator of FedOwen's text: present/absent twins at Q inclusion levels (Eq. 11).
+
+    A mask at level q is evaluated together with the n coalitions that differ from it by one
+    client, so that every client has the difference of a coalition with it and its twin without it.
+
+    Parameters
+    ----------
+    levels : int
+        Q, the number of inclusion levels q = 1/Q, 2/Q, ..., 1.
+    draws : int, optional
+        M, masks per level, for a run without a budget.
+
+    Notes
+    -----
+    A mask costs n + 1 evaluations.  Under a budget the levels take turns, the lowest first, as long
+    as whole masks fit: of 40 evaluations for ten clients at Q = 2 level 1/2 gets two masks and
+    level 1 one; its only mask is the grand coalition, so that more would tell nothing.
+
+    Level q has the mean ``e_j(q)``, so that the expectation is the sum of Eq. 10 and not yet its
+    integral: at Q = 2 half of the weight lies on what a client adds to all others.
+    :meth:`weights` gives it.  To the letter S in Eq. 7 may hold client j already, which adds only
+    zeros and turns ``e_j(q)`` into ``(1 - q) e_j(q)``; the text's word for the pair decides.
+    """
+
+    levels: int = 2
+    draws: int | None = None
+
+    def __post_init__(self) -> None:
+        whole("levels", self.levels, 1)
+        check_size("draws", self.draws)
+
+    def minimum(self, n_players: int, count: Count) -> int:
+        return self.levels * (n_players + 1)
+
+    def weights(self, n_players: int) -> FloatArray:
+        """Weights of the sum of Eq. 10."""
+        q = np.arange(1, self.levels + 1)[:, None] / self.levels
+        s = np.arange(n_players)
+        return np.asarray((q**s * (1.0 - q) ** (n_players - 1 - s)).mean(axis=0))
+
+    def accumulator(self, n_players: int) -> MeanAccumulator:
+        return MeanAccumulator(np.full(self.levels, 1.0 / self.levels))
+
+    def sample(
+        self, n_players: int, rng: np.random.Generator, accumulator: MeanAccumulator, budget: Budget
+    ) -> Requests:
+        q = np.arange(1, self.levels + 1)[:, None] / self.levels
+        for _ in itertools.count() if self.draws is None else range(self.draws):
+            masks = rng.random((self.levels, n_players)) < q
+            utilities = yield neighbourhoods(masks)
+            for level, marginals in enumerate(neighbour_marginals(masks, utilities)):
+                accumulator.add(marginals[None], level)
 
 
 @dataclass(frozen=True)
