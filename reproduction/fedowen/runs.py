@@ -29,15 +29,16 @@ from fedkit.federated import valuers
 from fedkit.federated.aggregation import Proportional, SizeWeighted, UniformWeights
 from fedkit.federated.clients import Federation, make_federation
 from fedkit.federated.history import History
-from fedkit.federated.partitioners import Dirichlet
+from fedkit.federated.partitioners import Dirichlet, long_tail
 from fedkit.federated.rounds import Plan, Probe, Strategy
 from fedkit.federated.selection import ClientTable, Selection, UniformSelection
 from fedkit.federated.valuers import Estimated, Round
+from fedkit.games.coalitions import ends
 from fedkit.games.game import TableGame, tabulate
 from fedkit.games.valuation import Valuation
 from fedkit.intervals import kendalls_tau
 from fedkit.learning.training import LocalSGD
-from fedkit.methods.fedowen import EpsilonGreedy, FedOwen, OwenSampling
+from fedkit.methods.fedowen import EpsilonGreedy, FedOwen, OwenSampling, OwenTwins
 from fedkit.outside import is_outside
 from fedkit.streams import Streams
 from reproduction import common
@@ -59,10 +60,23 @@ def estimators(s: Setting) -> dict[str, Estimator]:
         "mc": PermutationSampling(),  # Algorithm 3
         "banzhaf": BanzhafSampling(variant="as_printed"),  # Algorithm 4
         "gtg": gtg,  # Algorithm 5
-        "weightedshap": BetaShapleySampling(s.beta, 1, antithetic=False),  # Algorithm 6
+        "weightedshap": BetaShapleySampling(s.beta, s.beta_second, antithetic=False),  # Algorithm 6
         "fedowen": owen,  # Algorithm 1
         "fedowen-corrected": MultilinearSampling(levels=2),
     }
+
+
+@dataclass(frozen=True)
+class _Doubled:
+    """Another policy's values, doubled: what Algorithm 4 gives is half the Banzhaf value."""
+
+    policy: Estimated
+
+    def value(self, rounds: Sequence[Round]) -> list[Valuation]:
+        return [
+            replace(v, values=2 * v.values, standard_errors=2 * v.standard_errors)
+            for v in self.policy.value(rounds)
+        ]
 
 
 def strategy(s: Setting) -> Strategy:
@@ -73,7 +87,7 @@ def strategy(s: Setting) -> Strategy:
     ``shapfed-proportional``.  A name that ends in ``-no-adaptive`` selects at random (Table 3).
     A name ``package:Name`` is a method from outside, an estimator with the budget of the others.
     """
-    estimated = partial(Estimated, budget=s.budget, normalised=s.normalised)
+    estimated = partial(Estimated, budget=s.budget, normalised=s.normalised, no_gain=s.no_gain)
     sampled = {method: estimated(estimator) for method, estimator in estimators(s).items()}
     ours = FedOwen(select=EpsilonGreedy(s.epsilon, s.confidence, s.floor)).strategy()
     at_random = replace(ours, select=UniformSelection())
@@ -81,9 +95,11 @@ def strategy(s: Setting) -> Strategy:
     rows = {
         "fedavg": replace(at_random, value=valuers.NoValue(), aggregate=SizeWeighted()),
         **{method: replace(ours, value=value) for method, value in sampled.items()},
+        "fedowen-eq11": replace(ours, value=estimated(OwenTwins(levels=s.levels))),
+        "banzhaf-rescaled": replace(ours, value=_Doubled(sampled["banzhaf"])),
         "shapfed": cosine,
         "shapfed-proportional": replace(cosine, aggregate=Proportional()),  # Algorithm 7, line 3
-        "exact": replace(ours, value=valuers.Exact(s.normalised)),
+        "exact": replace(ours, value=valuers.Exact(s.normalised, s.no_gain)),
         "random-values": replace(ours, value=valuers.RandomValues()),
         "uniform": replace(at_random, value=valuers.NoValue(), aggregate=UniformWeights()),
         "size-values": replace(ours, value=valuers.SizeAsValue()),
@@ -100,7 +116,7 @@ def strategy(s: Setting) -> Strategy:
 
 def federation(s: Setting, seed: int) -> Federation:
     """Return the clients of a setting: long tail, then Dirichlet, and 1% held by the server."""
-    return make_federation(
+    made = make_federation(
         dataset(s.data),
         s.clients,
         Dirichlet(s.alpha, by=s.split),
@@ -108,6 +124,10 @@ def federation(s: Setting, seed: int) -> Federation:
         validation=s.validation,
         imbalance_factor=s.imbalance,
     )
+    if s.tail == "train":
+        return made
+    kept = long_tail(made.y_test.numpy(), s.imbalance, Streams(seed).generator("test tail"))
+    return replace(made, x_test=made.x_test[kept], y_test=made.y_test[kept])
 
 
 def simulate(
@@ -115,8 +135,9 @@ def simulate(
 ) -> History:
     """Run the federations of a setting in lockstep; `options` are those of ``rounds.run``."""
     federations = [federation(s, seed) for seed in seeds]
-    x_test, y_test = federations[0].x_test, federations[0].y_test  # one copy for all replicates
-    federations = [replace(f, x_test=x_test, y_test=y_test) for f in federations]
+    if s.tail == "train":  # one copy for all replicates
+        x_test, y_test = federations[0].x_test, federations[0].y_test
+        federations = [replace(f, x_test=x_test, y_test=y_test) for f in federations]
     plan = Plan(
         rounds=s.rounds,
         participants=s.participants,
@@ -127,14 +148,16 @@ def simulate(
     return common.lockstep(s, federations, rows or strategy(s), plan, seeds, **options)
 
 
-def _exact_probe(s: Setting, measured: bool) -> Probe:
-    """Measure the estimate's error inside the run: exact values of every few rounds."""
-    measured = measured and s.exact_every > 0 and isinstance(strategy(s).value, Estimated)
+def _probe(s: Setting, measured: bool) -> Probe:
+    """Say whether a round gains anything and, every few rounds, how far the estimate is off."""
+    estimates = isinstance(strategy(s).value, Estimated | _Doubled)
+    measured = measured and s.exact_every > 0 and estimates
 
     def probe(r: Round, valuation: Valuation) -> dict[str, float]:
-        result = {"error": np.nan, "correlation": np.nan}
+        empty, grand = r.game().value(ends(len(r.participants)))
+        result = {"error": np.nan, "correlation": np.nan, "gainless": float(grand <= empty)}
         if measured and (r.index + 1) % s.exact_every == 0:
-            exact = shapley(r.game(normalised=s.normalised)).values
+            exact = shapley(r.game(s.normalised, s.no_gain)).values
             size = np.abs(exact).mean()
             if size > 0:  # else nobody changes any utility, and there is nothing to miss
                 result["error"] = float(np.sqrt(np.mean((valuation.values - exact) ** 2)) / size)
@@ -150,7 +173,7 @@ def run_cell(cell: Cell, device: str | None, progress: bool) -> list[dict[str, A
     s = Setting.of(cell)
     # Exact values take as long as all estimates of a run.  They change nothing in it, so outside
     # of Table 1 the errors of the first block of seeds are enough.
-    probe = _exact_probe(s, cell.experiment == "table1" or min(cell.seeds) < BLOCK)
+    probe = _probe(s, cell.experiment == "table1" or min(cell.seeds) < BLOCK)
     history = simulate(s, cell.seeds, probe=probe, device=device, progress=progress)
     frame, clients = history.rounds_frame(), history.clients_frame()
     seconds = history.seconds["value"] / s.rounds / len(cell.seeds)
@@ -164,6 +187,7 @@ def run_cell(cell: Cell, device: str | None, progress: bool) -> list[dict[str, A
             **accuracies(rows),
             "error": float(rows.error.mean()),
             "correlation": float(rows.correlation.mean()),
+            "gainless": float(rows.gainless.mean()),  # share of rounds with v(N) <= v(empty)
             "evaluations": float(rows.evaluations.mean()),
             "calls": float(rows.calls.mean()),
             "clients_seen": int(mine.client.nunique()),
@@ -192,7 +216,7 @@ def run_round_errors(cell: Cell, device: str | None, progress: bool) -> list[dic
 
     def probe(r: Round, valuation: Valuation) -> dict[str, float]:
         if (r.index + 1) % s.exact_every == 0:
-            tables[r.streams.seed].append(tabulate(r.game(normalised=s.normalised)))
+            tables[r.streams.seed].append(tabulate(r.game(s.normalised, s.no_gain)))
         return {}
 
     simulate(s, cell.seeds, probe=probe, device=device, progress=progress)
@@ -298,6 +322,8 @@ RUN = Tiny(
         "model=resnet18": {"method": "fedavg", "rounds": 1}, "momentum": {"method": "fedavg"},
         "weighting": {"method": "fedowen"}, "normalised": {"method": "fedowen"},
         "budget_grows": {"method": "fedowen", "levels": 4},
+        "beta": {"method": "weightedshap"}, "beta_second": {"method": "weightedshap"},
+        "tail": {"method": "fedavg"}, "no_gain": {"method": "fedowen"},
     },
     slack={"metrics.accuracy*": 1.0, "series.accuracy": 1.0},
     more=_traced,
@@ -305,6 +331,7 @@ RUN = Tiny(
         "run.fedowen": {"eta": 0.3, "epsilon": 0.0, "confidence": 1.0, "floor": 0.1, "rounds": 5},
         "run.gtg": {"gtg_eps": 0.3},
         "run.weighting=*": {"alpha": 0.1, "split": "class"},  # of clients of unequal sizes
+        "run.no_gain=*": {"lr": 2.0},  # of which most rounds gain nothing
     },
 )  # fmt: skip
 ROUND_ERRORS = Tiny(
@@ -382,6 +409,7 @@ _register(
     ],
     LOW_GAIN,
 )  # fmt: skip
+_register("readings", "Rows that read the text otherwise", given.readings)
 _register("classwise", "Table 1 with clients of unequal size (class-wise split)", given.classwise)
 _register("reduced", "Columns at a reduced scale", given.reduced)
 _register(

@@ -55,7 +55,7 @@ class Setting(common.Setting):
     epsilon: float = 0.1
     validation: float = 0.01  # share of the data set that the server holds
     # Not in the paper's text are local SGD, c and tau of Algorithm 2, eta of Algorithm 1, the
-    # threshold of Algorithm 5, and the first Beta parameter of Algorithm 6 (the second is 1).
+    # threshold of Algorithm 5, and the Beta parameters of Algorithm 6.
     lr: float = 0.1
     momentum: float = 0.0
     batch_size: int = 32
@@ -73,6 +73,12 @@ class Setting(common.Setting):
     budget_grows: bool = False
     exact_every: int = 25  # rounds until exact values stand beside the estimate again; 0 is never
     evaluate_every: int = 5  # rounds until the test accuracy is measured again
+    beta_second: float = common.later(1.0)  # of Algorithm 6
+    # where the long tail is cut: of the training pool alone, or of the test set too
+    tail: Literal["train", "both"] = common.later("train")
+    # a round in which v(N) <= v(empty): shifted only, divided by |v(N) - v(empty)|, or by the
+    # negative difference itself, which alone keeps v(N) = 1
+    no_gain: Literal["shift", "absolute", "divide"] = common.later("shift")
 
     @property
     def budget(self) -> int:
@@ -123,6 +129,8 @@ SENSITIVITY: dict[str, tuple[Any, ...]] = {
     "weighting": ("uniform",),
     "normalised": (False,),
 }
+#: Beta parameters that Algorithm 6 may mean, beside (4, 1)
+BETAS = ((1.0, 4.0), (1.0, 1.0), (16.0, 1.0))
 REDUCED_METHODS = ("fedavg", "shapfed", "fedowen", "random-values", "uniform")
 # A hundred clients and one per cent are too much of these small sets: 546 images of BreastMNIST.
 _SMALL = {"clients": 20, "validation": 0.1, "batch_size": 10, "rounds": 30, "imbalance": 0.1}
@@ -169,6 +177,25 @@ def sweep(profile: str, methods: Sequence[str], name: str, values: Sequence[Any]
         for base in scale.bases
         for method in methods
         for value in values
+    ]
+
+
+def readings(profile: str) -> list[Setting]:
+    """Rows that read the text otherwise, in the two columns of section 4.3's setting."""
+    scale = SCALES[profile]
+    here: dict[str, Any] = {"alpha": scale.alphas[0], "imbalance": scale.imbalances[0]}
+    rows: list[dict[str, Any]] = [
+        *({"method": method} for method in ("fedowen-eq11", "banzhaf-rescaled")),
+        *({"method": "weightedshap", "beta": a, "beta_second": b} for a, b in BETAS),
+        *({"method": method, "no_gain": rule}
+          for method in ("fedowen", "mc", "gtg") for rule in ("absolute", "divide")),
+        *({"method": method, "tail": "both"} for method in ("fedavg", "fedowen")),
+    ]  # fmt: skip
+    return [
+        replace(base, **here, **row)
+        for base in scale.bases
+        if base.dataset in ("digits", "mnist", "fashionmnist")
+        for row in rows
     ]
 
 

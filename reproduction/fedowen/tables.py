@@ -27,6 +27,8 @@ LABELS = {
     "fedowen": "FedOwen, as printed",
     "fedowen-no-adaptive": "FedOwen, random selection",
     "fedowen-corrected": "FedOwen, corrected",
+    "fedowen-eq11": "FedOwen, as in its text (Eq. 11)",
+    "banzhaf-rescaled": "Data Banzhaf, twice the printed values",
     "exact": "oracle: exact Shapley values",
     "random-values": "control: random values",
     "fedowen-shuffled": "control: FedOwen's values, shuffled",
