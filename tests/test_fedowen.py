@@ -1,19 +1,20 @@
 """FedOwen: what its chapter proves on exact games, its cells and its tables."""
 
 import math
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from fedkit.estimators import semivalue
+from fedkit.estimators import estimate, semivalue
 from fedkit.federated.aggregation import Proportional
 from fedkit.federated.selection import UniformSelection
-from fedkit.games.game import TableGame
-from fedkit.methods.fedowen import EpsilonGreedy, FedOwen, OwenSampling, Softmax
+from fedkit.games.game import FunctionGame, TableGame, normalise
+from fedkit.games.valuation import Valuation
+from fedkit.methods.fedowen import EpsilonGreedy, FedOwen, OwenSampling, OwenTwins, Softmax
 from reproduction import overviews
-from reproduction.common import accuracies, accuracy_curve
+from reproduction.common import accuracies, accuracy_curve, settings_in_cell
 from reproduction.fedms import runs as fedms
 from reproduction.fedowen import runs as paper
 from reproduction.fedowen import settings, tables
@@ -71,6 +72,56 @@ def test_the_papers_statements_about_its_estimator_are_off():
     assert truncation_bias(eta=0.0) < truncation_bias()
 
 
+def test_the_texts_estimator_is_the_riemann_sum_of_twins():
+    twins = OwenTwins(levels=2)
+    # at q = 1/2 the mean over all coalitions without a player, at q = 1 what it adds to the others
+    half, all_others = np.array([0.4, 0.45, 0.3]), np.array([0.1, 0.6, 0.3])
+    np.testing.assert_allclose(semivalue(HALVES, twins.weights(3)), (half + all_others) / 2)
+    found = [estimate(HALVES, twins, 8, seed=seed, count="calls").values for seed in range(400)]
+    assert np.std(found, axis=0).min() > 0.05
+    np.testing.assert_allclose(np.mean(found, axis=0), (half + all_others) / 2, atol=0.03)
+
+
+def test_at_the_papers_budget_the_text_has_two_masks_and_one():
+    asked = []
+
+    def value(coalitions):
+        asked.append(coalitions)
+        return coalitions @ np.arange(1.0, 11.0) / 55
+
+    game = normalise(FunctionGame(10, value))
+    asked.clear()
+    found = estimate(game, OwenTwins(levels=2), 40, seed=0, count="calls")
+    np.testing.assert_allclose(found.values, np.arange(1.0, 11.0) / 55)  # additive: no error
+    masks = np.concatenate(asked)[[0, 11, 22]]
+    assert masks.all(axis=1).tolist() == [False, True, False]
+
+
+def test_banzhaf_rescaled_is_twice_what_is_printed_and_measured_alike():
+    def valued(method):
+        cell = Cell("smoke", "fedowen", "readings", asdict(replace(SMALL, method=method)), (0,))
+        [result] = paper.run_cell(cell, "cpu", False)
+        return result["metrics"]
+
+    r = [object()]
+    plain, doubled = (paper.strategy(replace(SMALL, method=m)).value
+                      for m in ("banzhaf", "banzhaf-rescaled"))  # fmt: skip
+    assert doubled.policy == plain
+    given = Valuation(np.array([0.5, -0.25]), np.array([0.1, 0.2]), 4, 4, "made up")
+    [found] = paper._Doubled(Always(given)).value(r)
+    assert found.values.tolist() == [1.0, -0.5]
+    assert found.standard_errors.tolist() == [0.2, 0.4]
+    assert valued("banzhaf-rescaled")["error"] > 0
+
+
+@dataclass(frozen=True)
+class Always:
+    valuation: Valuation
+
+    def value(self, rounds):
+        return [self.valuation for _ in rounds]
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -125,6 +176,66 @@ def test_cells_cover_the_papers_tables_and_every_experiment_carries_controls():
     places = {(c.settings["data"], c.settings["alpha"], c.settings["split"])
               for c in get("fedowen", "classwise").cells("paper")}  # fmt: skip
     assert places == {(d, a, "class") for d in ("mnist", "fashionmnist") for a in (0.01, 0.1)}
+
+
+def test_a_setting_that_came_later_is_in_a_cell_only_where_it_differs():
+    young = {"beta_second", "tail", "no_gain"}
+    for name in ("table1", "table2", "sensitivity", "round_errors", "low_gain"):
+        for cell in get("fedowen", name).cells("paper"):
+            assert not young & set(cell.settings)
+            assert paper.Setting.of(cell).tail == "train"
+    cells = get("fedowen", "readings").cells("smoke")
+    for name in young:
+        others = [c for c in cells if name in c.settings]
+        assert others
+        assert all(settings_in_cell(paper.Setting.of(c)) == c.settings for c in others)
+    assert len(set(cells)) == len(cells)
+
+
+def test_the_test_set_has_the_long_tail_where_the_setting_says_so():
+    whole, cut = (paper.federation(replace(SMALL, tail=tail), 1) for tail in ("train", "both"))
+    for ours, theirs in zip(whole.clients, cut.clients, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    counts = np.bincount(cut.y_test.numpy(), minlength=10)
+    n_max = len(whole.y_test) / 10
+    most = np.bincount(whole.y_test.numpy(), minlength=10)
+    expected = (n_max * SMALL.imbalance ** (np.arange(10) / 9)).astype(int)
+    np.testing.assert_array_equal(counts, np.minimum(expected, most))
+    alone, beside = (
+        paper.simulate(replace(SMALL, tail="both", rounds=2), seeds, device="cpu")
+        .final_accuracy()[1] for seeds in ([1], [0, 1])
+    )  # fmt: skip
+    assert alone == beside  # every seed has a test set of its own
+
+
+def test_rounds_without_a_gain_are_counted_and_handled_as_the_setting_says():
+    hard = replace(SMALL, method="fedowen", alpha=0.05, split="client", rounds=6)
+    cell = Cell("smoke", "fedowen", "readings", settings_in_cell(hard), (0,))
+    [result] = paper.run_cell(cell, "cpu", False)
+    grands = []
+
+    def probe(r, valuation):
+        empty, grand = r.game().value(np.array([[False] * 6, [True] * 6]))
+        ruled = [r.game(True, rule).value(np.ones((1, 6), dtype=bool))[0]
+                 for rule in ("shift", "absolute", "divide")]  # fmt: skip
+        grands.append((grand - empty, ruled))
+        return {}
+
+    paper.simulate(hard, [0], probe=probe, device="cpu")
+    gains = np.array([gain for gain, _ in grands])
+    assert result["metrics"]["gainless"] == np.mean(gains <= 0) > 0
+    for gain, ruled in grands:
+        expected = [1.0] * 3 if gain > 0 else [gain, -1.0, 1.0] if gain < 0 else [0.0] * 3
+        assert ruled == pytest.approx(expected)
+    for rule in ("shift", "absolute", "divide"):
+        row = paper.strategy(replace(hard, no_gain=rule))
+        assert row.value.no_gain == rule
+        assert paper.strategy(replace(hard, method="exact", no_gain=rule)).value.no_gain == rule
+
+
+def test_beta_parameters_reach_the_estimator():
+    row = paper.strategy(replace(SMALL, method="weightedshap", beta=1.0, beta_second=4.0))
+    assert (row.value.estimator.alpha, row.value.estimator.beta) == (1.0, 4.0)
 
 
 def test_both_readings_of_figure_3_are_cells():

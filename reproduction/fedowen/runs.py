@@ -331,7 +331,8 @@ RUN = Tiny(
         "run.fedowen": {"eta": 0.3, "epsilon": 0.0, "confidence": 1.0, "floor": 0.1, "rounds": 5},
         "run.gtg": {"gtg_eps": 0.3},
         "run.weighting=*": {"alpha": 0.1, "split": "class"},  # of clients of unequal sizes
-        "run.no_gain=*": {"lr": 2.0},  # of which most rounds gain nothing
+        # of which some rounds gain nothing
+        "run.no_gain=*": {"alpha": 0.05, "split": "client", "rounds": 6},
     },
 )  # fmt: skip
 ROUND_ERRORS = Tiny(
