@@ -23,8 +23,8 @@ import pandas as pd
 
 import fedkit as fk
 from benchmarks.coalitions import environment
-from fedkit.fedvalue.cmi import mshapley_cmi
-from fedkit.fedvalue.data import discretise, joint_codes
+from fedkit.fedvalue.columns import discretise, joint_codes
+from fedkit.fedvalue.information import mshapley_cmi
 
 PARTIES, FEATURES = 5, 2
 

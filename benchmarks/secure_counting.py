@@ -18,7 +18,7 @@ import numpy as np
 
 from benchmarks.coalitions import environment
 from fedkit.fedvalue.protocol.counting import count_tuples
-from fedkit.fedvalue.protocol.secure import count_here, parties_of
+from fedkit.fedvalue.protocol.parties import count_here, parties_of
 from fedkit.streams import Streams
 
 PAPER_SECONDS = 4 * 3600

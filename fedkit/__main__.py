@@ -16,7 +16,7 @@ from fedkit import __version__
 
 OWN_COMMANDS = {
     "data": "fedkit.datasets.cli",
-    "fedvalue": "fedkit.fedvalue.service.cli",
+    "fedvalue": "fedkit.fedvalue.http",
     "flower": "fedkit.flower.cli",
 }
 """The library's commands, and the module of each."""

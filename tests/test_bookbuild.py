@@ -320,8 +320,8 @@ def test_every_public_name_is_on_one_api_page_once() -> None:
         for name in module.__all__:
             values.setdefault(name, set()).add(id(getattr(module, name)))
     assert shown == {name: len(objects) for name, objects in values.items()}
-    assert page_of("fedkit.fedvalue.protocol.keys") == "api-protocol"
-    assert page_of("fedkit.fedvalue.cmi") == "api-columns"
+    assert page_of("fedkit.fedvalue.protocol.crypto") == "api-protocol"
+    assert page_of("fedkit.fedvalue.information") == "api-columns"
 
 
 BLOCKS = {

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 from fedkit.datasets.tabular import TABLES
-from fedkit.fedvalue.baselines import MODELS
-from fedkit.fedvalue.cmi import conditional_mutual_information
+from fedkit.fedvalue.information import conditional_mutual_information
+from fedkit.fedvalue.shap import MODELS
 from reproduction.claimfiles import load_claims
 from reproduction.fedvalue import correlation as fedvalue
 from reproduction.fedvalue import correlation_tables as fedvalue_tables

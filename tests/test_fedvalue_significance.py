@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from fedkit.fedvalue import significance
-from fedkit.fedvalue.cmi import cells_of_table, conditional_mutual_information
-from fedkit.fedvalue.data import VerticalData, joint_codes
+from fedkit.fedvalue.columns import VerticalData, joint_codes
+from fedkit.fedvalue.information import cells_of_table, conditional_mutual_information
 from fedkit.fedvalue.significance import permutation_p_value, permutation_p_values
 from fedkit.intervals import holm
 

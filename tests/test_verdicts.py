@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from fedkit.datasets.tabular import TABLES
-from fedkit.fedvalue.cmi import mshapley_cmi
+from fedkit.fedvalue.information import mshapley_cmi
 from fedkit.intervals import (
     bounded_interval,
     geometric_mean,

@@ -1,7 +1,7 @@
 """FedValue: valuing the data parties of vertical federated learning before any model is trained.
 
-``data`` and ``cmi`` hold the metric MShapley-CMI, ``protocol`` the verifiable counting
-protocol, ``service`` the same protocol between processes.  Each name is imported when it is used.
+``columns`` and ``information`` hold the metric MShapley-CMI, ``protocol`` the verifiable counting
+protocol, ``http`` the same between processes.  Each name is imported when it is used.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from fedkit.extras import homes, later
 
 _NAMES = homes(
     {
-        "cmi": "CMIGame PartyValues mshapley_cmi mshapley_from_table",
-        "data": "VerticalData discretise",
+        "columns": "VerticalData discretise joint_codes",
+        "information": "CMIGame PartyValues mshapley_cmi mshapley_from_table",
         "protocol.messages": "Table Upload",
-        "protocol.secure": "count_securely",
+        "protocol.parties": "count_securely",
         "report": "assess",
         "significance": "permutation_p_values",
     }

@@ -12,7 +12,7 @@ import numpy as np
 
 from fedkit.checks import choice, flag, having, whole
 from fedkit.extras import need
-from fedkit.fedvalue.cmi import PartyValues, cells_of_table
+from fedkit.fedvalue.information import PartyValues, cells_of_table
 from fedkit.fedvalue.protocol.parties import SecureCounts
 from fedkit.fedvalue.significance import Evidence, permutation_p_values
 

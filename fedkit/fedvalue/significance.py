@@ -1,7 +1,7 @@
 """Is a data party's contribution more than chance? Permutation p-values, one per party.
 
 The rows of a party are permuted within the cells of what is known already, as in
-:mod:`~fedkit.fedvalue.bias`, and its plug-in contribution is worked out again.  A p-value
+:mod:`~fedkit.fedvalue.corrections`, and its plug-in contribution is worked out again.  A p-value
 is the share of permutations, the real order among them, that give at least as much.
 
 The statistic is one contribution and not the value, and the null hypothesis that the party's cells
@@ -20,10 +20,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedkit.checks import choice, one_line, warn, whole
 from fedkit.extras import need
-from fedkit.fedvalue.bias import CHUNK, clogc
-from fedkit.fedvalue.cells import CoalitionCells, joint_codes, totals
-from fedkit.fedvalue.cmi import conditional_mutual_information
-from fedkit.fedvalue.data import How, Missing, VerticalData, coalition_cells
+from fedkit.fedvalue.columns import How, Missing, VerticalData, joint_codes
+from fedkit.fedvalue.corrections import CHUNK, clogc, totals
+from fedkit.fedvalue.information import (
+    CoalitionCells,
+    coalition_cells,
+    conditional_mutual_information,
+)
 from fedkit.streams import Streams
 
 if TYPE_CHECKING:
@@ -128,7 +131,7 @@ def permutation_p_values(
     Parameters
     ----------
     x_task, y, parties, names, bins, how, missing
-        As for :func:`~fedkit.fedvalue.cmi.mshapley_cmi`.
+        As for :func:`~fedkit.fedvalue.information.mshapley_cmi`.
     given : {"task", "others"}
         What is known already: the task party's columns, or all other parties' columns too.
         "task" has the most rows per cell, so the most power, and misses columns that tell

@@ -20,9 +20,9 @@ PAGES = {
     "api-federation": "federated flower",
     "api-methods": "methods",
     "api-columns": "fedvalue",
-    "api-protocol": "fedvalue.protocol fedvalue.service",
+    "api-protocol": "fedvalue.protocol fedvalue.http",
     "api-arena": "arena intervals outside",
-    "api-plots": "plots checks extras atomic threads __main__",
+    "api-plots": "plots checks extras atomic threads columnfiles __main__",
 }
 _PAGES = {f"fedkit.{room}.": page for page, rooms in PAGES.items() for room in rooms.split()}
 

@@ -20,9 +20,9 @@ from scipy import stats
 from fedkit.datasets.tabular import TABLES, load_table
 from fedkit.estimators import PermutationSampling
 from fedkit.extras import need
-from fedkit.fedvalue.baselines import MODELS, ensemble, explain, party_values, train
-from fedkit.fedvalue.cmi import PartyValues, entropy, mshapley_cmi, mutual_information
-from fedkit.fedvalue.data import discretise, joint_codes, pca
+from fedkit.fedvalue.columns import discretise, joint_codes, pca
+from fedkit.fedvalue.information import PartyValues, entropy, mshapley_cmi, mutual_information
+from fedkit.fedvalue.shap import MODELS, ensemble, explain, party_values, train
 from fedkit.streams import Streams
 from reproduction import common
 from reproduction.common import each_seed, experiment, identity

@@ -11,7 +11,7 @@ from scipy import stats
 
 from fedkit.datasets.tabular import TABLES
 from fedkit.extras import need
-from fedkit.fedvalue.baselines import MODELS
+from fedkit.fedvalue.shap import MODELS
 from fedkit.intervals import Interval, mean_interval
 from fedkit.plots.curves import forests
 from fedkit.plots.style import Picture

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from fedkit.fedvalue.protocol.counting import CountingServer
 from fedkit.fedvalue.protocol.messages import Table
-from fedkit.fedvalue.protocol.secure import parties_of
+from fedkit.fedvalue.protocol.parties import parties_of
 from fedkit.plots.curves import curves_with_bands
 from fedkit.plots.style import HEAT, INK, PALETTE, Picture, finish, logarithmic, looks, panels
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from fedkit.fedvalue.cmi import mshapley_cmi, mutual_information
+from fedkit.fedvalue.information import mshapley_cmi, mutual_information
 from fedkit.games.exact import shapley
 from fedkit.games.game import TableGame
 

@@ -21,10 +21,10 @@ import numpy.typing as npt
 
 from fedkit.datasets.movielens import MovieLens, load_movielens, made_up_ratings
 from fedkit.extras import need
-from fedkit.fedvalue.baselines import vfps_scores
-from fedkit.fedvalue.cmi import Correction, mshapley_cmi
-from fedkit.fedvalue.data import VerticalData, discretise, joint_codes, pca
+from fedkit.fedvalue.columns import VerticalData, discretise, joint_codes, pca
+from fedkit.fedvalue.information import Correction, mshapley_cmi
 from fedkit.fedvalue.report import LEVEL
+from fedkit.fedvalue.shap import vfps_scores
 from fedkit.fedvalue.significance import permutation_p_values
 from fedkit.streams import Streams
 from reproduction.common import blocks, chance_above, each_seed, experiment, identity

@@ -14,14 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from fedkit.fedvalue.cmi import mshapley_from_table
-from fedkit.fedvalue.data import VerticalData
-from fedkit.fedvalue.protocol import bounds
+from fedkit.fedvalue.columns import VerticalData
+from fedkit.fedvalue.information import mshapley_from_table
+from fedkit.fedvalue.protocol import verification as bounds
 from fedkit.fedvalue.protocol.attacks import ATTACKS, View, attempt
 from fedkit.fedvalue.protocol.counting import CountingServer, count_tuples
 from fedkit.fedvalue.protocol.leakage import geometric_noise, measure, suppress, with_decoys
 from fedkit.fedvalue.protocol.messages import Table
-from fedkit.fedvalue.protocol.secure import parties_of
+from fedkit.fedvalue.protocol.parties import parties_of
 from fedkit.streams import Streams
 from reproduction.common import each_seed, experiment
 from reproduction.fedvalue.correlation import correlate, table

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.stats import binomtest
 
 from fedkit.fedvalue.protocol.attacks import ATTACKS
-from fedkit.fedvalue.protocol.bounds import best_shift, known_answers
+from fedkit.fedvalue.protocol.verification import best_shift, known_answers
 from fedkit.intervals import Interval, mean_interval, slopes
 from reproduction.fedvalue.security import PROTOCOLS
 from reproduction.overviews import table, where

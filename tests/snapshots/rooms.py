@@ -199,7 +199,7 @@ def protocol() -> Iterator[Row]:
     """Count seeded people by every form of the protocol, honestly and under every attack."""
     from fedkit.fedvalue.protocol.attacks import ATTACKS, attempt
     from fedkit.fedvalue.protocol.counting import CountingServer
-    from fedkit.fedvalue.protocol.secure import parties_of
+    from fedkit.fedvalue.protocol.parties import parties_of
 
     forms: dict[str, dict[str, Any]] = {
         "printed": {"variant": "cells", "hardened": False},

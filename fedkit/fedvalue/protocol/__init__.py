@@ -1,6 +1,1 @@
-"""The verifiable counting protocol: parties, server, checks, bounds, and the attacks on it.
-
-``secure`` runs all roles in one process; ``parties`` are the roles, ``messages`` what they send,
-``counting`` the server, ``verification`` Algorithm 1's checks and ours, ``bounds`` what is proven
-of them, ``leakage`` what true counts give away.
-"""
+"""The verifiable counting protocol of FedValue (Algorithm 1): parties, server, checks, attacks."""

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedkit.fedvalue.protocol.bounds import best_shift, spread
 from fedkit.fedvalue.protocol.counting import CountingServer, count_tuples
 from fedkit.fedvalue.protocol.messages import Table
-from fedkit.fedvalue.protocol.secure import CheatingDetected, parties_of
+from fedkit.fedvalue.protocol.parties import parties_of
+from fedkit.fedvalue.protocol.verification import CheatingDetected, best_shift, spread
 from fedkit.streams import as_generator
 
 __all__ = ["ATTACKS", "Attack", "CheatingServer", "Trial", "View", "attempt", "guess_q"]
@@ -220,7 +220,7 @@ class Trial:
 def attempt(attack: Attack, codes: Any, *, seed: int, **options: Any) -> Trial:
     """Let a server attack one count of the cells of `codes` and see how it ends.
 
-    The codes are those of :meth:`~fedkit.fedvalue.data.VerticalData.codes`, `options` those of
+    The codes are those of :meth:`~fedkit.fedvalue.columns.VerticalData.codes`, `options` those of
     :class:`~fedkit.fedvalue.protocol.parties.TaskParty`; `seed` is of the parties' secrets and of
     the attack's chance.
     """

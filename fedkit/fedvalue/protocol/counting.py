@@ -1,6 +1,6 @@
 """The counting server: it joins encrypted IDs and counts tuples of opaque tokens.
 
-The server holds no key.  It is trusted with nothing: the task party checks what it answers
+The server holds no key and is trusted with nothing: the task party checks what it answers
 (:mod:`.verification`).
 """
 
@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedkit.fedvalue.protocol.messages import Job, MessageError, Table, Upload
+from fedkit.fedvalue.protocol.messages import Job, JobUnknown, MessageError, Table, Upload
 
-__all__ = ["CountingServer", "ascending", "count_tuples", "count_uploads"]
+__all__ = ["CountingServer", "count_tuples", "count_uploads", "sorted_halves"]
 
 _WORD = 2**62
 
@@ -35,32 +35,38 @@ class CountingServer:
         self._uploads.setdefault(job.id, {})
 
     def pending(self, party: str) -> list[Job]:
-        jobs = self._jobs.values()
+        jobs = list(self._jobs.values())
         return [j for j in jobs if party in j.parties and party not in self._uploads[j.id]]
 
     def submit(self, job: str, party: str, upload: Upload) -> None:
-        if party not in self._job(job).parties:
+        if party not in self.job(job).parties:
             raise MessageError(f"{party!r} has no part in job {job}")
         known = self._uploads[job].setdefault(party, upload)
         if known is not upload and known.to_bytes() != upload.to_bytes():
             raise MessageError(f"{party!r} has already sent something else for job {job}")
 
+    def missing(self, job: str) -> list[str]:
+        """Return the parties whose uploads are missing."""
+        return [party for party in self.job(job).parties if party not in self._uploads[job]]
+
     def table(self, job: str) -> Table | None:
-        parties, uploads = self._job(job).parties, self._uploads[job]
-        if len(uploads) < len(parties):
+        if self.missing(job):
             return None
         if job not in self._tables:
-            self._tables[job] = count_uploads([uploads[name] for name in parties], parties)
+            parties = self._jobs[job].parties
+            uploads = [self._uploads[job][name] for name in parties]
+            self._tables[job] = count_uploads(uploads, parties)
         return self._tables[job]
 
     def close(self, job: str) -> None:
         for kept in (self._jobs, self._uploads, self._tables):
             kept.pop(job, None)
 
-    def _job(self, job: str) -> Job:
-        if job not in self._jobs:
-            raise MessageError(f"there is no job {job!r}")
-        return self._jobs[job]
+    def job(self, name: str) -> Job:
+        """Return an open job."""
+        if name not in self._jobs:
+            raise JobUnknown(f"there is no job {name!r}")
+        return self._jobs[name]
 
 
 def count_uploads(uploads: Sequence[Upload], parties: Sequence[str]) -> Table:
@@ -99,11 +105,6 @@ def sorted_halves(ids: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[Any], ...]:
     return high[order], low[order], order
 
 
-def ascending(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
-    """Return an ascending order of whole numbers; equal ones may stand in any order."""
-    return np.argsort(words)  # twice as fast as the stable sort, which nobody here needs
-
-
 def count_tuples(
     columns: Sequence[npt.NDArray[Any]], weights: npt.NDArray[np.int64] | None = None
 ) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
@@ -126,7 +127,7 @@ def count_tuples(
             span = len(levels)
         code = code * size + column.astype(np.int64)
         span *= size
-    order = ascending(code.view(np.uint64))
+    order = np.argsort(code.view(np.uint64))
     code = code[order]
     starts = np.flatnonzero(np.append(True, code[1:] != code[:-1])[: len(code)])
     if weights is None:

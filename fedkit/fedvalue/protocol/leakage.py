@@ -1,15 +1,8 @@
 """What exact counts tell the task party about single people, and three defences.
 
-A cell (x_t, y_t) with one person in it turns every count into a fact about that person: N(x_d,
-x_t, y_t) = 1 says which x_d is theirs.  So does any cell of the task party whose people all share
-one cell of a data party; and where they do not, most of them may share one, which is a good guess.
-No key is broken for it: it is the protocol's own output.
-
-The task party knows how many rows it has in each of its cells, and so which counts are missing: a
-table that is cut tells it nothing that the whole one would not.
-
-A table is ``cells``, int64[C, 1 + d], the cell of the task party and of each data party, and
-``counts``, int64[C].
+People of the task party's cell (x_t, y_t) who all share one cell of a data party are known to be in
+it; no key is broken for that.  A table is ``cells``, int64[C, 1 + d], the cell of the task party
+and of each data party, and ``counts``, int64[C].
 """
 
 from __future__ import annotations
@@ -28,9 +21,6 @@ __all__ = ["Leak", "claims", "geometric_noise", "measure", "suppress", "with_dec
 
 Codes = npt.NDArray[np.int64]
 Counts = tuple[Codes, npt.NDArray[np.int64]]
-
-#: joint cells, empty ones included, to which noise is added at most
-MOST_CELLS = 5_000_000
 
 
 def claims(
@@ -128,19 +118,7 @@ def geometric_noise(
     the sizes are those that occur, and the guarantee holds for people with company in each party's
     cell only.
     """
-    if not epsilon > 0:
-        raise ValueError(f"epsilon is {epsilon}; it must be above 0")
-    least = [int(column.max(initial=-1)) + 1 for column in cells.T]
-    sizes = least if sizes is None else list(sizes)
-    if len(sizes) != len(least) or any(m < n for m, n in zip(sizes, least, strict=False)):
-        raise ValueError(
-            f"sizes is {sizes}; the cells need at least {least}, a number for each party"
-        )
-    if math.prod(sizes) > MOST_CELLS:
-        raise ValueError(
-            f"there are {math.prod(sizes)} joint cells, empty ones included; noise on all of them "
-            f"is refused beyond {MOST_CELLS}: use fewer parties or bins"
-        )
+    sizes = [int(column.max(initial=-1)) + 1 for column in cells.T] if sizes is None else sizes
     full = np.zeros(sizes, dtype=np.int64)
     full[tuple(cells.T)] = counts
     p = 1 - math.exp(-epsilon)
@@ -159,7 +137,8 @@ def with_decoys(
     and tells nobody.  So decoys do not have the real people's joint distribution: values lose what
     parties know in common, and a decoy may stand out by its combination of cells.
 
-    `codes` and what is returned are as :meth:`~fedkit.fedvalue.data.VerticalData.codes` gives them.
+    `codes` and the result are as
+    :meth:`~fedkit.fedvalue.columns.VerticalData.codes` gives them.
     """
     x_task, y, *columns = (np.asarray(column) for column in (codes[0], codes[1], *codes[2]))
     own = np.unique(np.stack([x_task, y]), axis=1)

@@ -1,13 +1,12 @@
 """What travels between the parties and the counting server, and how it is written as bytes.
 
-The server has one operation: join the uploads of all parties on their encrypted IDs and count how
-often each tuple of opaque cell tokens occurs.  A :class:`Job` announces it and carries a sealed
-:class:`Order` to each party; each answers with an :class:`Upload` and, sealed in it, a
-:class:`Report` to the task party, who gets the :class:`Table`.
+A :class:`Job` announces one count and carries a sealed :class:`Order` to each party; each answers
+with an :class:`Upload` and, sealed in it, a :class:`Report` to the task party, who gets the
+:class:`Table`: how often each tuple of opaque cell tokens occurs.
 
 An order is JSON of always the same length.  Any other message is four letters, a few numbers of
-four bytes, and then arrays whose sizes follow from these numbers, all little-endian.  What is too
-short or too long by a byte is refused by ``from_bytes``, with a :class:`MessageError`.
+four bytes, and then arrays whose sizes follow from these numbers, all little-endian.  A message
+that is too short or too long by a byte is refused with a :class:`MessageError`.
 """
 
 from __future__ import annotations
@@ -24,38 +23,42 @@ import numpy.typing as npt
 
 from fedkit.checks import choice, flag, whole
 
-__all__ = ["ID_BYTES", "Counter", "Job", "MessageError", "Order", "Report", "Table", "Upload"]
+__all__ = [
+    "ID_BYTES", "Counter", "Job", "JobUnknown", "MessageError", "Order", "Report", "Table",
+    "Upload",
+]  # fmt: skip
 
 Tokens = Literal["row", "cell"]
 
+#: bytes of the shared key, and of a party's own secret
+KEY_BYTES = 32
 #: bytes of an encrypted ID: one block of AES
 ID_BYTES = 16
 #: largest number in an order: far beyond use, and below the index of an artificial ID
 MOST = 10**9
 #: private IDs that a party adds in a hardened job, at most
 PADDING = 255
-#: bytes of a digest: against accidents, as who has the key may report any
+#: bytes of a digest: against accidents, as whoever has the key may report any
 DIGEST_BYTES = 8
+#: bytes of an order
+_ORDER_BYTES = 256
 
 
 class MessageError(ValueError):
     """A message that is not what it should be: cut off, oversized, or of wrong content."""
 
 
+class JobUnknown(MessageError):
+    """The server has no such job: it was never opened, is closed, or the server has restarted."""
+
+
 @dataclass(frozen=True)
 class Job:
-    """One counting query: its name at the server, who must upload, and a sealed order for each.
-
-    The task party comes first; the server cannot read an :class:`Order`.
-    """
+    """One count: its name at the server, the parties (the task party first), and sealed orders."""
 
     id: str
     parties: tuple[str, ...]
     envelopes: Mapping[str, bytes] = field(default_factory=dict)
-
-
-#: bytes of an order
-_ROOM = 256
 
 
 @dataclass(frozen=True)
@@ -64,21 +67,20 @@ class Order:
 
     Attributes
     ----------
-    duplications : int
-        q, copies of each ID (Definition 6).
-    artificial : int
-        n_r, number of artificial IDs (Definition 8); they follow from the key and the job's name.
+    duplications, artificial : int
+        q, copies of each ID (Definition 6), and n_r, artificial IDs (Definition 8), which follow
+        from the key and the job's name.
     cell : int or None
         The cell that the job asks for (the printed protocol), or None for the whole table.
     hardened : bool
         IDs are encrypted under a key of this job and not of the federation, each party adds up to
-        :data:`PADDING` private IDs that nobody else has, and the report is as long for every n_r.
+        255 private IDs that nobody else has, and the report is as long for every n_r.
     tokens : {"row", "cell"}
         A token of its own for every encrypted ID, or one for every cell.
     block, blocks : int
-        The job asks for the IDs of this part, from 0, of so many: a power of two, so that parts lie
-        within each other or apart.  Others overlap, and the tables of two that differ by one person
-        would give that person's cells away.
+        The job asks for the IDs of this part, from 0, of so many: a power of two, so that parts of
+        two jobs lie within each other or apart.  Others overlap, and tables of two parts that
+        differ by one person would give that person's cells away.
     """
 
     duplications: int
@@ -101,11 +103,11 @@ class Order:
         choice("tokens", self.tokens, ("row", "cell"))
 
     def to_bytes(self) -> bytes:
-        return json.dumps(asdict(self)).ljust(_ROOM).encode()
+        return json.dumps(asdict(self)).ljust(_ORDER_BYTES).encode()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Order:
-        if len(data) != _ROOM:
+        if len(data) != _ORDER_BYTES:
             raise MessageError("the task party's order is damaged, or of another version")
         try:
             return cls(**json.loads(data))
@@ -133,9 +135,8 @@ class Upload:
 
     def to_bytes(self) -> bytes:
         tokens = self.tokens.astype("<u4")
-        return _packed(
-            b"FKU2", [len(self.ids), len(self.sealed)], self.ids.tobytes(), tokens, self.sealed
-        )
+        sizes = [len(self.ids), len(self.sealed)]
+        return _packed(b"FKU2", sizes, self.ids.tobytes(), tokens, self.sealed)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Upload:
@@ -156,10 +157,8 @@ class Report:
     digest : bytes
         Keyed digest of its set of IDs: equal sets, equal digests.
     assignment : bytes
-        Digest of who is in which of its cells, of all its rows, under its own secret.  The task
-        party, who has the shared key and could try assignments under that, learns whether two jobs
-        were answered from the same cells, in this run and in others, and nothing else of them; the
-        server and strangers do not see it.
+        Digest of who is in which of its cells, under its own secret: the task party learns whether
+        two jobs were answered from the same cells, and nothing else of them.
     cells : int64[T]
         Cell that each token stands for; -1 for tokens of private IDs only.
     margin : int64[T]
@@ -194,10 +193,8 @@ class Report:
         digest, assignment, *parts, _ = _cut(body, *sizes)
         numbers = (np.frombuffer(part, "<i4").astype(np.int64) for part in parts)
         report = cls(rows, bytes(digest), bytes(assignment), *numbers)
-        if (
-            not np.all((report.artificial >= 0) & (report.artificial < tokens))
-            or np.any(report.margin < 0)
-        ):  # fmt: skip
+        known = (report.artificial >= 0) & (report.artificial < tokens)
+        if not known.all() or (report.margin < 0).any():
             raise MessageError("a party's report does not fit together")
         return report
 
@@ -241,7 +238,7 @@ class Table:
 
 
 class Counter(Protocol):
-    """A counting server: in this process, or elsewhere (``fedkit.fedvalue.service``)."""
+    """A counting server: in this process, or elsewhere (:mod:`fedkit.fedvalue.http`)."""
 
     def open(self, job: Job) -> None:
         """Announce a job; the same job again changes nothing, another of its name is refused."""
@@ -253,7 +250,7 @@ class Counter(Protocol):
         """Hand in an upload; the same one again changes nothing, a different one is refused."""
 
     def table(self, job: str) -> Table | None:
-        """Return the counts, or None while uploads are missing."""
+        """Return the counts, None while uploads are missing; JobUnknown if there is no such job."""
 
     def close(self, job: str) -> None:
         """Forget a job and its uploads; an unknown one is ignored."""
@@ -265,6 +262,8 @@ def _packed(kind: bytes, numbers: Sequence[int], *parts: bytes | npt.NDArray[Any
 
 
 def _opened(kind: bytes, numbers: int, data: bytes | bytearray) -> tuple[Any, memoryview]:
+    if not isinstance(data, bytes | bytearray | memoryview):
+        raise MessageError(f"a message is a {type(data).__name__}; expected bytes")
     end = 4 + 4 * numbers
     if data[:4] != kind or len(data) < end:
         raise MessageError(
@@ -276,6 +275,5 @@ def _opened(kind: bytes, numbers: int, data: bytes | bytearray) -> tuple[Any, me
 def _cut(body: memoryview, *sizes: int) -> list[memoryview]:
     if sum(sizes) != len(body):
         raise MessageError("the message is cut off, or longer than it says")
-    return [
-        body[end - size : end] for size, end in zip(sizes, itertools.accumulate(sizes), strict=True)
-    ]
+    ends = itertools.accumulate(sizes)
+    return [body[end - size : end] for size, end in zip(sizes, ends, strict=True)]

@@ -1,9 +1,9 @@
 """Keys, encrypted IDs and sealed messages of the counting protocol.
 
-Everything rests on one key of 32 random bytes that the task party and the data parties share out of
-band; the counting server never holds it.  An ID becomes 12 bytes by a keyed hash, gets a 4-byte
-index of its copy, and the 16 bytes are one block of AES-256.  Encrypting *different* single blocks
-is deterministic by design: equal IDs must look equal at the server, and nothing else may.
+Everything rests on one key of 32 random bytes that the task party and the data parties share; the
+counting server never holds it.  An ID becomes 12 bytes by a keyed hash, gets the 4-byte index of
+its copy, and these 16 bytes are one block of AES-256.  Encrypting *different* single blocks is
+deterministic by design: equal IDs must look equal at the server, and nothing else may.
 """
 
 from __future__ import annotations
@@ -17,12 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from fedkit.extras import need
-from fedkit.fedvalue.protocol.counting import ascending
-from fedkit.fedvalue.protocol.messages import ID_BYTES
+from fedkit.fedvalue.protocol.messages import ID_BYTES, KEY_BYTES
 
 __all__ = [
-    "HASH_BYTES", "SealError", "Stream", "derive", "encrypt_blocks", "hash_ids", "new_key", "seal",
-    "unseal",
+    "HASH_BYTES", "SealError", "Stream", "derive", "digest", "encrypt_blocks", "hash_ids",
+    "new_key", "seal", "unseal",
 ]  # fmt: skip
 
 _ciphers = need("cryptography.hazmat.primitives.ciphers", "vertical")
@@ -31,8 +30,16 @@ _InvalidTag = need("cryptography.exceptions", "vertical").InvalidTag
 
 #: bytes of an ID after the keyed hash; the other 4 bytes of a block hold the index of the copy
 HASH_BYTES = 12
-KEY_BYTES = 32
 _NONCE_BYTES = 12
+#: IDs that are hashed at once: Python's objects are large
+_AT_ONCE = 2**18
+
+#: an ID as bytes, by its type: 7 is not "7"
+_TEXTS: dict[type, Callable[[Any], bytes]] = {
+    int: b"i%d".__mod__,
+    str: lambda item: b"s" + item.encode(),
+    bytes: b"b".__add__,
+}
 
 
 class SealError(ValueError):
@@ -46,31 +53,12 @@ def new_key() -> bytes:
 
 def derive(key: bytes, *names: str | int | bytes) -> bytes:
     """Return the 32-byte key of a purpose: keyed BLAKE2b of the names, each with its length."""
-    if not isinstance(key, bytes) or len(key) != KEY_BYTES:
-        size = f"{len(key)} bytes" if isinstance(key, bytes) else type(key).__name__
-        raise ValueError(f"the key is {size}; 32 random bytes are expected (keys.new_key())")
     return hashlib.blake2b(_joined(names), key=key, digest_size=KEY_BYTES).digest()
 
 
-def _joined(names: Iterable[str | int | bytes]) -> bytes:
-    """Write names, each with its type and length: different lists give different bytes."""
-    parts = []
-    for name in names:
-        text = name if isinstance(name, bytes) else str(name).encode()
-        part = type(name).__name__.encode() + b":" + text
-        parts.append(len(part).to_bytes(8, "little") + part)
-    return b"".join(parts)
-
-
-#: IDs that are hashed at once: Python's numbers are large
-_AT_ONCE = 2**18
-
-#: an ID as bytes, by its type: 7 is not "7"
-_TEXTS: dict[type, Callable[[Any], bytes]] = {
-    int: b"i%d".__mod__,
-    str: lambda item: b"s" + item.encode(),
-    bytes: b"b".__add__,
-}
+def digest(key: bytes, purpose: str, data: bytes, size: int) -> bytes:
+    """Return a keyed digest of data for a purpose, in `size` bytes."""
+    return hashlib.blake2b(data, key=derive(key, purpose), digest_size=size).digest()
 
 
 def hash_ids(ids: Any, key: bytes) -> npt.NDArray[np.uint8]:
@@ -98,7 +86,7 @@ def hash_ids(ids: Any, key: bytes) -> npt.NDArray[np.uint8]:
 
 
 def encrypt_blocks(blocks: npt.NDArray[np.uint8], key: bytes) -> npt.NDArray[np.uint8]:
-    """Encrypt different single blocks, uint8[N, 16], with AES-256, under the key of a query."""
+    """Encrypt different single blocks, ``uint8[N, 16]``, with AES-256."""
     encryptor = _aes(key, _ciphers.modes.ECB())
     text = encryptor.update(np.ascontiguousarray(blocks).data.cast("B")) if len(blocks) else b""
     return np.frombuffer(text, dtype=np.uint8).reshape(-1, ID_BYTES)
@@ -107,7 +95,7 @@ def encrypt_blocks(blocks: npt.NDArray[np.uint8], key: bytes) -> npt.NDArray[np.
 class Stream:
     """Secret random numbers from a key and a name: the keystream of AES-256 in counter mode.
 
-    The same key and name give the same numbers: who starts again after a crash sends the same.
+    The same key and name give the same numbers, so a job that is repeated is the same job.
     """
 
     def __init__(self, key: bytes, *names: str | int | bytes):
@@ -124,7 +112,7 @@ class Stream:
         return int(self.integers(low, high, 1)[0])
 
     def permutation(self, size: int) -> npt.NDArray[np.int64]:
-        return ascending(self._words(size))
+        return np.argsort(self._words(size))
 
     def _words(self, size: int) -> npt.NDArray[np.uint64]:
         return np.frombuffer(self.bytes(8 * size), dtype="<u8").astype(np.uint64, copy=False)
@@ -137,8 +125,7 @@ def seal(message: bytes, key: bytes, *context: str | int) -> bytes:
     bytes, and different messages never share a nonce by accident.
     """
     bound = _joined(context)
-    own = derive(key, "nonce")
-    nonce = hashlib.blake2b(_joined([bound, message]), key=own, digest_size=_NONCE_BYTES).digest()
+    nonce = digest(key, "nonce", _joined([bound, message]), _NONCE_BYTES)
     return nonce + bytes(_gcm(key).encrypt(nonce, message, bound))
 
 
@@ -152,6 +139,16 @@ def unseal(sealed: bytes, key: bytes, *context: str | int) -> bytes:
             f"a sealed message for {' / '.join(map(str, context))} does not open: it was changed, "
             "belongs elsewhere, or the parties' keys differ"
         ) from error
+
+
+def _joined(names: Iterable[str | int | bytes]) -> bytes:
+    """Write names, each with its type and length: different lists give different bytes."""
+    parts = []
+    for name in names:
+        text = name if isinstance(name, bytes) else str(name).encode()
+        part = type(name).__name__.encode() + b":" + text
+        parts.append(len(part).to_bytes(8, "little") + part)
+    return b"".join(parts)
 
 
 def _gcm(key: bytes) -> Any:

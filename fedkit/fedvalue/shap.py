@@ -15,8 +15,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedkit.checks import choice, whole
 from fedkit.extras import need
-from fedkit.fedvalue.binning import label_codes
-from fedkit.fedvalue.neighbours import JITTER, in_range, numbers, ross
+from fedkit.fedvalue.columns import label_codes
+from fedkit.fedvalue.corrections import JITTER, finite_numbers, in_range, ross
 from fedkit.streams import Streams
 
 __all__ = [
@@ -250,7 +250,7 @@ def vfps_scores(
     """
     label = label_codes(y)
     used = np.bincount(label)[label] > 1  # a label of one row has no neighbour
-    tables = [numbers(x, f"party {i + 1}")[used] for i, x in enumerate(parties)]
+    tables = [finite_numbers(x, f"party {i + 1}")[used] for i, x in enumerate(parties)]
     drawn = draw_groups(len(tables), groups, seed)
     information = {}
     for group in sorted(set(drawn)):

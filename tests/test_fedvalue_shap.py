@@ -7,7 +7,7 @@ import pytest
 from sklearn.datasets import load_wine
 from sklearn.svm import SVC
 
-from fedkit.fedvalue.baselines import (
+from fedkit.fedvalue.shap import (
     MODELS,
     KernelSVM,
     draw_groups,

@@ -8,11 +8,11 @@ import pytest
 
 pytest.importorskip("cryptography")
 
-from fedkit.fedvalue import cmi
+from fedkit.fedvalue import information
 from fedkit.fedvalue import report as valuereport
-from fedkit.fedvalue.cmi import mshapley_cmi
-from fedkit.fedvalue.data import VerticalData
-from fedkit.fedvalue.protocol.secure import count_securely
+from fedkit.fedvalue.columns import VerticalData
+from fedkit.fedvalue.information import mshapley_cmi
+from fedkit.fedvalue.protocol.parties import count_securely
 from fedkit.fedvalue.report import assess
 from fedkit.fedvalue.significance import permutation_p_values
 from fedkit.streams import Streams
@@ -103,8 +103,8 @@ def test_only_checks_that_were_made_are_claimed(options, made, queries):
 
 
 def test_standard_errors_where_orders_are_sampled(counts, monkeypatch):
-    monkeypatch.setattr(cmi, "EXACT_WORK", 0)
-    monkeypatch.setattr(cmi, "WALKS", 20)
+    monkeypatch.setattr(information, "EXACT_WORK", 0)
+    monkeypatch.setattr(information, "WALKS", 20)
     report = assess(counts)
     errors = [title for title in report.columns() if title.startswith("standard error")]
     assert errors == ["standard error (plug-in)", "standard error (permutation)"]

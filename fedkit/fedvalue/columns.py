@@ -1,0 +1,625 @@
+"""The columns of a vertical federation, and their values as whole numbers.
+
+The metric needs only which rows share a value: every column becomes whole numbers (the levels of a
+discrete one, the bins of a continuous one), and all columns of a party one number per row, its
+cell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
+from numbers import Real
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedkit.checks import choice, having, numbers, plain_array, warn, whole
+from fedkit.extras import need
+
+__all__ = [
+    "How", "Missing", "VerticalData", "cells_doubt", "columns_of", "densify", "discretise",
+    "joint_codes", "label_codes", "label_doubt", "pca",
+]  # fmt: skip
+
+Codes = NDArray[np.int64]
+How = Literal["width", "quantile"]
+Missing = Literal["own", "refuse"]
+
+TABLE_FACTOR = 8  # keys in a range of this many times the rows go through a table, others a sort
+ROWS_OF_A_CELL = 2  # of the task party's, on average: with fewer, the values are doubted
+ROWS_OFFERED = 4 / 3  # and of a data party's
+FEW_CELLS = 10  # but not for so few, where rows are few
+CROWDED = 0.9  # of the rows in the first or the last bin, none between: the column is doubted
+ON_EDGE = 1e-9  # of a bin: nearer than this is on the edge, which rounding would miss
+
+
+class VerticalData:
+    """A task party's columns and label beside the columns of data parties, row by row.
+
+    Parameters
+    ----------
+    x_task : array or data frame, shape (n, f), or None
+        Features of the task party; None where it has only the label.  Row `i` is the same person
+        in all arrays: pass `ids` to have that checked, or else the indexes of pandas objects are.
+    y : array, shape (n,)
+        Label: whole numbers, truth values or text.
+    parties : sequence of arrays or data frames, each of shape (n,) or (n, f_d), or a dict
+        Features of the data parties: a list, not one matrix.  The keys of a dict are their names.
+    ids : sequence of 1 + d arrays, each of shape (n,), optional
+        Who each row is: one list per party, the task party first, which must agree.  The
+        attribute is the common list, ``0..n-1`` by default.
+    names : sequence of str, optional
+        Names of the data parties; "party 1", "party 2", ... by default.
+    discrete : sequence of 1 + d entries, optional
+        Which columns keep their levels, the task party first: for each party what
+        :func:`discretise` takes.
+
+    Raises
+    ------
+    ValueError
+        If the parties, their rows, IDs, indexes or names do not fit together, or the label is
+        continuous or has missing values.
+
+    Warns
+    -----
+    UserWarning
+        If the label is the same in all rows, or seems an amount or an ID (more than 5 levels, and
+        more than one for every five rows); if a column is missing in all rows.
+
+    Examples
+    --------
+    >>> x = np.array([[0, 0, 5.1, 1], [0, 1, 4.9, 0], [1, 0, 3.0, 1],
+    ...               [1, 1, 2.2, 0], [0, 1, 6.3, 1], [1, 0, 1.7, 0]])
+    >>> offers = {"bank": x[:, [1]], "shop": x[:, [2, 3]]}
+    >>> data = VerticalData(x[:, [0]], [0, 1, 1, 0, 1, 1], offers)
+    >>> data.names, data.n_rows
+    (('bank', 'shop'), 6)
+    """
+
+    def __init__(
+        self, x_task: Any, y: Any, parties: Any, ids: Any = None,
+        names: Iterable[str] | None = None, discrete: Sequence[Any] | None = None,
+    ) -> None:  # fmt: skip
+        label_name = getattr(y, "name", None)
+        self._label = "y" if label_name is None else f"the label {label_name!r}"
+        self.y = plain_array(y)
+        if self.y.ndim != 1 or len(self.y) == 0:
+            raise ValueError(
+                f"y has shape {self.y.shape}; expected one label per row, at least one row"
+            )
+        if doubt := label_doubt(label_codes(self.y, self._label), self._label):
+            warn(doubt)
+        self.x_task = np.zeros((self.n_rows, 0)) if x_task is None else x_task
+        self.parties, self.names = _named_parties(parties, names)
+        owners = ("the task party", *self.names)
+        self.discrete = (None,) * len(owners) if discrete is None else discrete
+        if not isinstance(self.discrete, list | tuple) or len(self.discrete) != len(owners):
+            raise ValueError(
+                f"discrete is {discrete!r}; expected {len(owners)} entries, one for the task "
+                "party and one per data party"
+            )
+        for owner, x, keep in self._held():
+            columns = columns_of(x, owner)
+            if len(x) != self.n_rows:
+                raise ValueError(
+                    f"{owner} has {len(x)} rows and y has {self.n_rows}; keep the rows that all "
+                    "parties share, in one order"
+                )
+            _kept(keep, len(columns), owner)
+            for title, column in zip(_titles(x, columns), columns, strict=True):
+                if all(map(is_missing, column)):
+                    warn(
+                        f"column {title!r} of {owner} is missing in all {len(x)} rows, so it "
+                        "tells nothing"
+                    )
+        if ids is None:
+            _refuse_other_indexes(x_task, y, *self.parties)
+            self.ids = np.arange(self.n_rows)
+        else:
+            self.ids = _common_ids(ids, self.n_rows, owners)
+
+    @classmethod
+    def from_frame(
+        cls, frame: Any, *, label: str, parties: Mapping[str, Sequence[str]],
+        task: Sequence[str] = (), on: str | None = None, **options: Any,
+    ) -> VerticalData:  # fmt: skip
+        """Columns of one data frame, divided among parties.
+
+        `label`, `parties` and `task` name columns, each once, and `on` the one that says who a row
+        is.  Columns that nobody is given are left out; `options` are as above.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> frame = pd.DataFrame({"id": [3, 5, 8], "age": [31, 40, 52], "debt": [0, 1, 1],
+        ...                       "paid": [1, 0, 0]})
+        >>> VerticalData.from_frame(frame, label="paid", parties={"bank": ["debt"]}, on="id")
+        VerticalData(3 rows; columns: task 0, bank: 1)
+        """
+        groups = {"the task party": task, **_by_name(parties)}
+        for owner, names in groups.items():
+            if isinstance(names, str) or not isinstance(names, Sequence | np.ndarray):
+                raise ValueError(f"{owner} has the columns {names!r}; expected a list of names")
+        given = [label, *([] if on is None else [on]), *(n for own in groups.values() for n in own)]
+        held = list(having("frame", frame, "columns", "iloc").columns)
+        for name in given:
+            if held.count(name) != 1 or given.count(name) != 1:
+                raise ValueError(
+                    f"column {name!r} is not there, or it is there or given twice; label, ID and "
+                    f"features are different columns of {', '.join(map(str, held))}"
+                )
+        first, *others = (frame[list(names)] for names in groups.values())
+        ids = None if on is None else [frame[on].to_numpy()] * len(groups)
+        return cls(first, frame[label], dict(zip(parties, others, strict=True)), ids, **options)
+
+    @classmethod
+    def join(
+        cls, task: Any, parties: Mapping[str, Any], *, label: str, on: str | None = None,
+        keys: Mapping[str, str] | None = None, **options: Any,
+    ) -> VerticalData:  # fmt: skip
+        """A data frame of each party, joined on an ID: the rows that all parties hold.
+
+        The ID is the column `on`, or the one that `keys` names for a party (the task party is
+        "task").  Every other column is a feature, but for the label.  An ID stands once in a frame;
+        rows that are left out are warned of.  `options` are as above.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> shop = pd.DataFrame({"id": [3, 5, 8], "age": [31, 40, 52], "paid": [1, 0, 0]})
+        >>> bank = pd.DataFrame({"customer": [8, 3, 5], "debt": [1, 0, 1]})
+        >>> VerticalData.join(shop, {"bank": bank}, label="paid",
+        ...                   keys={"task": "id", "bank": "customer"})
+        VerticalData(3 rows; columns: task 1, bank: 1)
+        """
+        frames = {"task": task, **_by_name(parties)}
+        key_of = dict.fromkeys(frames, on) | dict(keys or {})
+        if set(key_of) != set(frames) or None in key_of.values():
+            raise ValueError(
+                f"on is {on!r} and keys {keys!r}; expected the column of the IDs of each of "
+                f"{', '.join(frames)}: on='id', or keys={{'task': 'id', ...}}"
+            )
+        for owner, frame in frames.items():
+            _check_joined(owner, frame, key_of[owner], label)
+        ids = {owner: frame[key_of[owner]] for owner, frame in frames.items()}
+        kinds = {column.dtype.kind for column in ids.values()}
+        if len(kinds) > 1 or kinds & set("fc"):
+            told = ", ".join(f"{owner}: {column.dtype}" for owner, column in ids.items())
+            raise ValueError(f"the types of the IDs differ or are fractions ({told}); 7 is not '7'")
+        known = set(ids["task"]).intersection(*ids.values())
+        common = ids["task"][ids["task"].isin(known)]
+        if not len(common):
+            raise ValueError("no ID stands with every party; write them alike")
+        lost = {owner: len(frame) - len(common) for owner, frame in frames.items()}
+        if any(lost.values()):
+            told = ", ".join(f"{owner}: {n}" for owner, n in lost.items() if n)
+            warn(f"{len(common)} rows are common to all parties; left out are {told}")
+        aligned = {
+            owner: frame.set_index(key_of[owner]).loc[list(common)]
+            for owner, frame in frames.items()
+        }
+        own = aligned.pop("task")
+        each_ids = [common.to_numpy()] * len(frames)
+        return cls(own.drop(columns=label), own[label], aligned, each_ids, **options)
+
+    def __repr__(self) -> str:
+        task, *others = (len(columns_of(x)) for _, x, _ in self._held())
+        held = ", ".join(f"{name}: {n}" for name, n in zip(self.names, others, strict=True))
+        return f"VerticalData({self.n_rows} rows; columns: task {task}, {held})"
+
+    @property
+    def n_rows(self) -> int:
+        return len(self.y)
+
+    def codes(
+        self, bins: int = 5, how: How = "width", missing: Missing = "own"
+    ) -> tuple[Codes, Codes, list[Codes]]:
+        """Return one dense code per row for the task party, the label, and each data party.
+
+        A party with so many cells that its value cannot be trusted is warned of.
+        """
+        codes = []
+        for owner, x, keep in self._held():
+            binned = discretise(x, bins, how, missing, discrete=keep, name=owner)
+            codes.append(joint_codes(binned))
+        for data_party, code in zip((None, *self.names), codes, strict=True):
+            if doubt := cells_doubt(code, data_party):
+                warn(doubt)
+        return codes[0], label_codes(self.y, self._label), codes[1:]
+
+    def _held(self) -> Iterator[tuple[str, Any, Any]]:
+        owners = ("the task party", *self.names)
+        return zip(owners, (self.x_task, *self.parties), self.discrete, strict=True)
+
+
+def _by_name(parties: Any) -> Mapping[str, Any]:
+    if not isinstance(parties, Mapping) or not parties or {"task", "the task party"} & set(parties):
+        raise ValueError(
+            f"parties is {parties!s:.60}; expected a dict of each data party's name (not 'task') "
+            "to what it holds"
+        )
+    return parties
+
+
+def _named_parties(
+    parties: Any, names: Iterable[str] | None
+) -> tuple[tuple[Any, ...], tuple[str, ...]]:
+    if hasattr(parties, "shape") or isinstance(parties, str) or not isinstance(parties, Iterable):
+        raise ValueError(
+            f"parties is one {type(parties).__name__}; pass a list with one array or data frame "
+            "per party, such as [x[:, [0, 1]], x[:, [2]]]"
+        )
+    if isinstance(parties, Mapping):
+        if names is not None:
+            raise ValueError("the keys of parties are the names; do not pass names beside a dict")
+        parties, names = parties.values(), parties.keys()
+    each = tuple(parties)
+    if not each:
+        raise ValueError("there are no data parties; pass the columns of at least one")
+    if names is None:
+        names = [f"party {i + 1}" for i in range(len(each))]
+    many = isinstance(names, Iterable) and not isinstance(names, str)
+    titles = tuple(map(str, names)) if many else ()
+    if len(titles) != len(each) or len(set(titles)) != len(titles):
+        raise ValueError(f"names is {names!r}; expected {len(each)} different names")
+    return each, titles
+
+
+def _refuse_other_indexes(*tables: Any) -> None:
+    framed = [table.index for table in tables if hasattr(table, "iloc")]
+    if not all(index.equals(framed[0]) for index in framed):
+        raise ValueError(
+            "the indexes of two data frames (or series) differ, so their rows may not be the same "
+            "people; align them and reset_index(drop=True), or pass ids, one list per party"
+        )
+
+
+def _check_joined(owner: str, frame: Any, key: Any, label: str) -> None:
+    columns = list(having(owner, frame, "columns", "iloc", "set_index").columns)
+    for name in (key, label) if owner == "task" else (key,):
+        if columns.count(name) != 1:
+            raise ValueError(
+                f"{owner} has no column {name!r}, or two; it has {', '.join(map(str, columns))}: "
+                f"name the one of the IDs, such as keys={{{owner!r}: {str(columns[0])!r}}}"
+            )
+    if frame[key].isna().any() or frame[key].duplicated().any():
+        raise ValueError(
+            f"{owner} has rows without a {key!r}, or one that stands twice; it must tell whose a "
+            "row is"
+        )
+    if owner == "task" and key == label:
+        raise ValueError(f"label is {label!r}, which holds the IDs; the label is another column")
+    if owner != "task" and label in columns:
+        raise ValueError(
+            f"{owner} has a column {label!r}, as the label is called, and the label is no feature: "
+            "leave it out, or rename it"
+        )
+
+
+def _common_ids(ids: Any, rows: int, owners: tuple[str, ...]) -> NDArray[Any]:
+    if not isinstance(ids, list | tuple) or len(ids) != len(owners):
+        raise ValueError(
+            f"ids is {ids!s:.60}; expected a list of {len(owners)}: one list of IDs per party, the "
+            "task party's first"
+        )
+    first, *_ = each = [plain_array(own) for own in ids]
+    for owner, own in zip(owners, each, strict=True):
+        if own.shape != (rows,):
+            raise ValueError(f"{owner} has IDs of shape {own.shape} for {rows} rows")
+        lacking = [row for row, one in enumerate(own.tolist()) if is_missing(one)]
+        if lacking:
+            raise ValueError(f"{owner} has no ID in row {lacking[0]}; an ID tells whose a row is")
+        if len(set(own.tolist())) != rows:  # which compares numbers with text, too
+            raise ValueError(f"{owner} holds an ID more than once; an ID is one row")
+        if not np.array_equal(own, first):
+            row = int(np.argmin(own == first))
+            raise ValueError(
+                f"{owner} has ID {own[row]!r} in row {row} where the task party has "
+                f"{first[row]!r}; align the parties' rows first, or write the IDs alike"
+            )
+    return first
+
+
+def columns_of(x: Any, name: str = "x") -> list[NDArray[Any]]:
+    """Return the columns of a vector, a matrix or a data frame as arrays ``[n]``.
+
+    Values that a masked array hides are missing: NaN among floats, else None in a column of
+    objects.
+    """
+    if hasattr(x, "toarray"):
+        raise ValueError(f"{name} is a sparse matrix; pass {name}.toarray()")
+    try:
+        shape = np.shape(x)
+    except ValueError as error:
+        raise ValueError(f"{name} is ragged; expected (rows,) or (rows, columns)") from error
+    if len(shape) not in (1, 2):
+        raise ValueError(f"{name} has shape {shape}; expected (rows,) or (rows, columns)")
+    if len(x) == 0:
+        raise ValueError(f"{name} has no rows; a party needs at least one row in common")
+    if hasattr(x, "iloc") and x.ndim == 2:  # a data frame keeps a type per column
+        return [x.iloc[:, j].to_numpy() for j in range(x.shape[1])]
+    array = x if isinstance(x, np.ma.MaskedArray) else plain_array(x)
+    return [plain_array(column) for column in ([array] if array.ndim == 1 else array.T)]
+
+
+def _titles(x: Any, columns: Sequence[Any]) -> list[Any]:
+    return list(x.columns) if hasattr(x, "columns") else list(range(len(columns)))
+
+
+def discretise(
+    x: Any, bins: int = 5, how: How = "width", missing: Missing = "own", *,
+    discrete: bool | Sequence[bool] | None = None, name: str = "x",
+) -> Codes:  # fmt: skip
+    """Replace every column by whole numbers: its levels, or the bins its values fall into.
+
+    Five equal-width bins are the paper's choice (section 5, after Brown et al. 2012).  Edges come
+    from the rows at hand.  Another unit leaves both kinds of bins as they are; another increasing
+    map, such as a logarithm, leaves only bins of equal weight as they are.
+
+    Parameters
+    ----------
+    x : array or data frame, shape (n,) or (n, f)
+        Finite numbers, truth values or text.
+    bins : int
+        Bins of a continuous column, at least one.
+    how : {"width", "quantile"}
+        Bins of equal width between the smallest and the largest value, or of equal weight
+        (fewer where values are tied).
+    missing : {"own", "refuse"}
+        NaN and None become a level of their own, the last one, or are refused.
+    discrete : bool or sequence of bool, optional
+        Whether (each) column keeps its levels.  By default truth values do, text, columns that
+        pandas calls categories, and numbers with at most `bins` distinct values.
+    name : str
+        What the data are called in an error.
+
+    Returns
+    -------
+    int64 array of the shape of `x`
+        Codes from 0; a constant column is all 0.
+
+    Warns
+    -----
+    UserWarning
+        If 90% of twenty rows or more are in the first or the last of four bins or more of equal
+        width and the others at the other end, as with a far outlier or a code such as -9999.
+    """
+    whole("bins", bins, 1)
+    choice("how", how, ("width", "quantile"))
+    choice("missing", missing, ("own", "refuse"))
+    columns = columns_of(x, name)
+    given = _kept(discrete, len(columns), name)
+    codes = np.zeros((len(x), len(columns)), dtype=np.int64)
+    for j, (title, column) in enumerate(zip(_titles(x, columns), columns, strict=True)):
+        where = f"column {title!r} of {name}"
+        kind = x.dtypes.iloc[j] if hasattr(x, "columns") else getattr(x, "dtype", None)
+        keep = True if given[j] is None and kind == "category" else given[j]
+        values, absent = _parsed(column, where)
+        if missing == "refuse" and absent.any():
+            raise ValueError(
+                f"{where} lacks {int(absent.sum())} of {len(x)} values; fill them in, or make them "
+                "a level of their own (missing='own')"
+            )
+        codes[~absent, j] = _binned(values[~absent], int(bins), how, keep, where)
+        codes[absent, j] = codes[~absent, j].max(initial=-1) + 1
+    return codes[:, 0] if np.ndim(x) == 1 else codes
+
+
+def _kept(discrete: Any, columns: int, name: str) -> Any:
+    """Return for each column whether it keeps its levels; None where its values decide."""
+    if isinstance(discrete, bool | None):
+        return [discrete] * columns
+    known = (bool, np.bool_, type(None))
+    listed = isinstance(discrete, Sequence | np.ndarray) and len(discrete) == columns
+    if not listed or not all(isinstance(keep, known) for keep in discrete):
+        raise ValueError(
+            f"discrete is {discrete!r}; expected True, False or None, or one of them for each of "
+            f"the {columns} columns of {name}"
+        )
+    return discrete
+
+
+def _parsed(column: NDArray[Any], where: str) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    """Return a column as numbers or text, and where its values are missing."""
+    absent = np.isnan(column) if column.dtype.kind == "f" else np.zeros(len(column), np.bool_)
+    if column.dtype.kind == "O":
+        absent = np.array([is_missing(value) for value in column], dtype=np.bool_)
+        column = _objects(column, absent, where)
+    if column.dtype.kind not in "biufUS":
+        raise ValueError(f"{where} has dtype {column.dtype}; expected numbers, truth values, text")
+    if column.dtype.kind == "f" and np.isinf(column).any():
+        raise ValueError(
+            f"{where} holds an infinite value at row {int(np.argmax(np.isinf(column)))}; "
+            "expected finite numbers or NaN for a missing value"
+        )
+    return column, absent
+
+
+def _objects(column: NDArray[Any], absent: NDArray[np.bool_], where: str) -> NDArray[Any]:
+    """Return objects as numbers where all are numbers, else as text."""
+    present = column[~absent].tolist()
+    numeric = (Real, Decimal, np.bool_)
+    odd = [value for value in present if not isinstance(value, (*numeric, str, bytes))]
+    if odd:
+        raise ValueError(
+            f"{where} holds a {type(odd[0]).__name__}; expected numbers, truth values, text"
+        )
+    if not all(isinstance(value, numeric) for value in present):
+        return np.where(absent, "", column).astype(str)
+    given = np.array(present)  # whole numbers stay whole: float64 would merge large ones
+    found = np.zeros(len(column), given.dtype if given.dtype.kind in "iu" else np.float64)
+    found[~absent] = given
+    return found
+
+
+def is_missing(value: Any) -> bool:
+    """Tell whether a value is None, NaN or pandas' NA."""
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    return isinstance(value, float | np.floating | Decimal) and bool(value != value)
+
+
+def _binned(values: NDArray[Any], bins: int, how: How, keep: bool | None, where: str) -> Codes:
+    if not len(values):
+        return np.zeros(0, dtype=np.int64)
+    text = values.dtype.kind in "US"
+    if text and keep is False:
+        raise ValueError(f"{where} holds text, which has no bins; pass discrete=True for it")
+    if keep is None:
+        # an early look at some rows spares sorting a long continuous column
+        few = text or values.dtype.kind == "b" or len(np.unique(values[: 50 * bins])) <= bins
+        keep = few and (text or len(np.unique(values)) <= bins)
+    if keep:
+        return np.unique(values, return_inverse=True)[1]
+    if values.dtype.kind in "iu":  # float64 has no neighbours of large ones, such as nanoseconds
+        values = values.astype(np.uint64) - values.min().astype(np.uint64)  # modulo 2^64
+    numbers = values.astype(np.float64)
+    low, high = numbers.min(), numbers.max()
+    if low == high:
+        return np.zeros(len(numbers), dtype=np.int64)
+    if max(-low, high) > 2.0**900:  # where differences, times bins, could overflow
+        numbers, low, high = (part * 2.0**-900 for part in (numbers, low, high))
+    if how == "quantile":
+        # order statistics: an edge between two rows would be moved by rounding, or by a map
+        edges = np.unique(np.sort(numbers)[(len(numbers) - 1) * np.arange(1, bins) // bins])
+        # ties at the largest value are a bin of their own, as those at the smallest are
+        last = (numbers == high) & (len(edges) > 0 and edges[-1] == high)
+        return np.searchsorted(edges, numbers, side="left") + last
+    place = (numbers - low) / (high - low) * bins
+    codes = np.minimum((place + ON_EDGE).astype(np.int64), bins - 1)
+    _doubt_width(codes, bins, where)
+    return codes
+
+
+def _doubt_width(codes: Codes, bins: int, where: str) -> None:
+    """Warn of a few far values among twenty rows or more, with nothing between."""
+    n, inside = len(codes), np.bincount(codes, minlength=bins)
+    most = int(inside.max())
+    if n >= 20 and bins >= 4 and not inside[1:-1].any() and most >= CROWDED * n:
+        warn(
+            f"{where} has {most} of its {n} values in one of {bins} bins of equal width and the "
+            "others far away: outliers, or codes of missing values? Make these NaN, or take bins "
+            "of equal weight (how='quantile')"
+        )
+
+
+def label_codes(y: ArrayLike, name: str = "y") -> Codes:
+    """Return dense codes of a discrete label."""
+    values, absent = _parsed(plain_array(y), name)
+    if absent.any():
+        raise ValueError(
+            f"{name} is missing in {int(absent.sum())} of {len(values)} rows; leave these out"
+        )
+    if values.dtype.kind == "f" and (values != np.floor(values)).any():
+        raise ValueError(
+            f"{name} is continuous; the metric needs classes, such as low and high: make some, "
+            "or pass discretise(y, bins)"
+        )
+    return np.unique(values, return_inverse=True)[1]
+
+
+def label_doubt(codes: Codes, name: str) -> str | None:
+    """Return a sentence on a label that is constant, or has a level for few rows."""
+    rows, levels = len(codes), int(codes.max()) + 1
+    if levels == 1:
+        return f"{name} is the same in all {rows} rows, so everybody's value is 0"
+    if levels > max(5, rows / 5):
+        return (
+            f"{name} has {levels} levels in {rows} rows: is it an amount, or an ID? Nearly any "
+            "columns seem to tell it; put it in a few classes"
+        )
+    return None
+
+
+def cells_doubt(codes: Codes, data_party: str | None = None) -> str | None:
+    """Return a sentence on a party, the task party by default, with a row or two in each cell."""
+    rows, cells = len(codes), int(codes.max()) + 1
+    if cells <= max(FEW_CELLS, rows / (ROWS_OF_A_CELL if data_party is None else ROWS_OFFERED)):
+        return None
+    owner = data_party or "the task party"
+    follows = "its value as printed is too high and a corrected one too low"
+    if data_party is None:
+        follows = "even a party that knows the label seems to add less than it does"
+    return (
+        f"{owner}'s columns make {cells} cells of {rows} rows, so that {follows}: take fewer "
+        "columns or bins"
+    )
+
+
+def joint_codes(*columns: ArrayLike) -> Codes:
+    """Return dense labels ``0..m-1`` of the rows' joint value over any number of columns.
+
+    Parameters
+    ----------
+    columns : int array, shape (n,) or (n, f)
+        Codes, of equal length; a matrix without columns tells nothing and changes nothing.
+
+    Returns
+    -------
+    int64 array, shape (n,)
+        Equal for two rows if and only if they agree in all columns; in lexicographic order.
+    """
+    arrays = [np.asarray(column) for column in columns]
+    rows = len(arrays[0]) if arrays else 0
+    if not rows:
+        raise ValueError("the columns have no rows; pass at least one column of at least one row")
+    joint, size = np.zeros(rows, dtype=np.int64), 1
+    for array in arrays:
+        if len(array) != rows:
+            raise ValueError(f"a column has {len(array)} rows and the first {rows}; align them")
+        for column in array.reshape(rows, -1).T:
+            code, levels = from_zero(column)
+            joint, size = densify(joint * levels + code, size * levels)
+    return joint
+
+
+def densify(key: Codes, size: int) -> tuple[Codes, int]:
+    """Relabel keys in ``0..size-1`` to ``0..m-1`` in their order, and return `m` too.
+
+    Time and memory are of the order of the rows, however large `size` is.
+    """
+    if not fits(size, len(key)):
+        values, inverse = np.unique(key, return_inverse=True)
+        return inverse, len(values)
+    seen = np.zeros(size, dtype=np.bool_)
+    seen[key] = True
+    labels = np.cumsum(seen) - 1
+    return labels[key], int(labels[-1]) + 1
+
+
+def from_zero(column: ArrayLike) -> tuple[Codes, int]:
+    """Return dense codes from 0, in their order, and how many there are."""
+    code = np.asarray(column)
+    if code.dtype.kind not in "biu":
+        raise ValueError(
+            f"codes have dtype {code.dtype}; expected whole numbers, as discretise gives them"
+        )
+    code = code.astype(np.int64)
+    low = int(code.min(initial=0))
+    return densify(code - low, int(code.max(initial=0)) - low + 1)
+
+
+def fits(size: int, rows: int) -> bool:
+    """Tell whether a table of this size is small beside the rows."""
+    return size <= TABLE_FACTOR * rows + 2**12
+
+
+def pca(x: ArrayLike, components: int) -> NDArray[np.float64]:
+    """Return ``float64[n, components]``: the rows' scores on the first principal components.
+
+    One half of the paper's fast-FedValue; the other is the sampling of permutations (Eq. 16).  By
+    scikit-learn's exact PCA of ``float[n, f]``: columns are centred and not scaled, and the loading
+    of largest size of a component is positive.
+    """
+    matrix = numbers("x", x)
+    if matrix.ndim != 2 or not matrix.size or not np.isfinite(matrix).all():
+        raise ValueError(
+            f"x has shape {matrix.shape} and {np.sum(~np.isfinite(matrix))} entries that are "
+            "missing or infinite; expected numbers [n, f]: fill what is missing, or leave it out"
+        )
+    whole("components", components, 1, min(matrix.shape))
+    solver = "covariance_eigh" if len(matrix) > matrix.shape[-1] else "full"
+    model = need("sklearn.decomposition", "run").PCA(components, svd_solver=solver)
+    return model.fit_transform(matrix)

@@ -1,0 +1,559 @@
+"""MShapley-CMI: the value of a data party as conditional mutual information (FedValue, Eq. 2-13).
+
+All entropies are in nats and plug-in estimates, ``p = N / n`` (Eq. 13), unless a correction is
+named.  The data parties play a game that the task party has always joined, ``v(D) = I(X_t X_D; Y)``
+(Eq. 5); its Shapley values are MShapley-CMI.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedkit.checks import choice, having, one_line, whole
+from fedkit.estimators import Estimator, PermutationSampling, estimate, shapley
+from fedkit.estimators.base import FEWEST_UNITS, random_orders
+from fedkit.extras import need
+from fedkit.fedvalue.columns import (
+    How,
+    Missing,
+    VerticalData,
+    densify,
+    fits,
+    from_zero,
+    joint_codes,
+    label_codes,
+)
+from fedkit.fedvalue.corrections import knn_information, null_information, standardise, totals
+from fedkit.games.coalitions import (
+    MAX_TABLE_PLAYERS,
+    Coalitions,
+    Utilities,
+    all_coalitions,
+    check_coalitions,
+)
+from fedkit.games.exact import shapley_weights
+from fedkit.games.valuation import Valuation
+from fedkit.streams import Streams
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = [
+    "EXACT_WORK", "WALKS", "CMIGame", "CoalitionCells", "Correction", "NullContributions",
+    "PartyValues", "cells_of_table", "coalition_cells", "conditional_mutual_information",
+    "entropy", "mshapley_cmi", "mshapley_from_table", "mutual_information",
+]  # fmt: skip
+
+Correction = Literal["plugin", "miller-madow", "permutation", "knn"]
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+#: Values are exact by default while (2**d coalitions) x (rows + 5000) stays at or below this: 16
+#: parties with a thousand rows, 8 with a million.  The 5000 stand for the cost of a small array.
+EXACT_WORK = 4e8
+
+#: Random permutations where nothing else is said (Eq. 16).
+WALKS = 500
+
+
+@one_line
+@dataclass(frozen=True, eq=False)
+class PartyValues:
+    """MShapley-CMI of every data party, in nats.
+
+    Attributes
+    ----------
+    values : float64[d]
+        Value of each data party (Eq. 6), corrected as `correction` says.
+    standard_errors : float64[d]
+        Of the sampled groups of parties (or permutations): 0 where all groups were tried.  What
+        other people (rows) would give is not in it.
+    task_value : float
+        ``I(X_t; Y)``, the task party's own value (Eq. 7), with the same correction.
+    exact : bool
+        Whether all coalitions were evaluated.
+    evaluations : int
+        Distinct coalitions evaluated (for "permutation": distinct marginal contributions).
+    names, correction
+        As of :func:`mshapley_cmi`.
+    plugin : float64[d] or None
+        Plug-in values from the same coalitions, where the correction works them out.
+    degrees_of_freedom : float64[d] or None
+        Of the standard errors, NaN where too little was sampled for an interval.
+    """
+
+    values: Floats
+    standard_errors: Floats
+    task_value: float
+    exact: bool
+    evaluations: int
+    names: tuple[str, ...]
+    correction: str = "plugin"
+    plugin: Floats | None = None
+    degrees_of_freedom: Floats | None = None
+
+    def valuation(self) -> Valuation:
+        """Return the values as a :class:`~fedkit.games.valuation.Valuation`, with plot and save."""
+        info = {"correction": self.correction, "task_value": self.task_value, "unit": "nats"}
+        if self.plugin is not None:
+            info["plugin"] = self.plugin.tolist()
+        return Valuation(
+            self.values, self.standard_errors, self.evaluations, self.evaluations, "MShapley-CMI",
+            exact=self.exact, info=info, degrees_of_freedom=self.degrees_of_freedom,
+            names=self.names,
+        )  # fmt: skip
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return a table with one row per data party; its columns are the attributes above."""
+        frame: pd.DataFrame = need("pandas", extra="run").DataFrame(
+            {"party": self.names, "value": self.values, "standard_error": self.standard_errors}
+        )
+        if self.plugin is not None:
+            frame["plugin"] = self.plugin
+        return frame
+
+
+def mshapley_cmi(
+    x_task: Any | VerticalData | CoalitionCells, y: Any = None, parties: Any = None, *,
+    bins: int = 5, how: How = "width", missing: Missing = "own", correction: Correction = "plugin",
+    estimator: Estimator | None = None, budget: int | None = None, seed: int = 0,
+    names: Sequence[str] | None = None,
+) -> PartyValues:  # fmt: skip
+    """Return the MShapley-CMI value of every data party (FedValue, Definition 5).
+
+    Parameters
+    ----------
+    x_task, y, parties, names
+        As in :class:`~fedkit.fedvalue.columns.VerticalData`: `parties` is a list with one array
+        or data frame per party, or a dict of them.  Row `i` must be the same person everywhere.
+        Or a VerticalData alone, which can check the order of the rows (`ids`), and say which
+        columns keep their levels (`discrete`).  Or, but for "knn", CoalitionCells alone.
+    bins, how, missing
+        As in :func:`~fedkit.fedvalue.columns.discretise`; "knn" uses none of them.
+    correction : {"plugin", "miller-madow", "permutation", "knn"}
+        The paper's plug-in estimate (Eq. 13), or one with less bias: Miller-Madow entropies, the
+        expectation under independence taken off every marginal contribution, or a
+        nearest-neighbour estimate (:mod:`~fedkit.fedvalue.corrections`).
+    estimator : Estimator, optional
+        How coalitions are sampled.  By default values are exact while ``2**d (n + 5000)`` is at
+        most 400 million (16 parties with a thousand rows, 8 with a million; "permutation" needs
+        ``2 d`` times the work) and come from 500 random permutations beyond (Eq. 16).
+    budget : int, optional
+        Distinct coalitions to evaluate; ``2**d`` gives exact values.  For "permutation":
+        marginal contributions, repeats included, and values stay sampled whatever the budget.
+    seed : int
+        Seed of the permutations.
+    """
+    known = ("plugin", "miller-madow", "permutation")  # of counts
+    choice("correction", correction, known + ("knn",) * (not isinstance(x_task, CoalitionCells)))
+    whole("seed", seed, 0)
+    if budget is not None:
+        whole("budget", budget, 1)
+    if estimator is not None:
+        having("estimator", estimator, "sample", "accumulator")
+    game: CMIGame | KNNGame
+    if correction == "knn":
+        data = _vertical_data(x_task, y, parties, names)
+        game, rows, titles = KNNGame(data, seed=seed), data.n_rows, data.names
+    else:
+        cells = coalition_cells(x_task, y, parties, names, bins, how, missing)
+        if correction == "permutation":
+            return _corrected(cells, estimator, budget, seed)
+        game, rows, titles = CMIGame(cells, correction=correction), cells.rows, cells.names
+    if estimator is None and budget is None and _affordable(game.n_players, rows + 5000):
+        result = shapley(game)
+    else:
+        sampler = estimator or PermutationSampling(walks=WALKS if budget is None else None)
+        result = estimate(game, sampler, budget, seed)
+    return PartyValues(
+        result.values, result.standard_errors, game.master, result.exact, result.evaluations,
+        titles, correction, None, result.degrees_of_freedom,
+    )  # fmt: skip
+
+
+def mshapley_from_table(
+    tokens: ArrayLike, task_cells: ArrayLike, counts: ArrayLike, *,
+    names: Sequence[str] | None = None, **options: Any,
+) -> PartyValues:  # fmt: skip
+    """Return the values from a contingency table: the secure path's last step (Eq. 13).
+
+    Equal to :func:`mshapley_cmi` on the rows that were counted where both are exact: bit for bit
+    for "plugin" and "miller-madow", to about 10⁻¹² nats for "permutation".
+
+    The table is that of :func:`cells_of_table`; options are `correction` (but for "knn", which
+    needs the values themselves), `estimator`, `budget` and `seed` of :func:`mshapley_cmi`.
+    """
+    return mshapley_cmi(cells_of_table(tokens, task_cells, counts, names), **options)
+
+
+def entropy(codes: ArrayLike, weights: Ints | None = None) -> float:
+    """Return the plug-in entropy of codes in nats (Eq. 3); a row stands for `weights` people."""
+    cell = joint_codes(codes)
+    counts = totals(cell, int(cell.max()) + 1, _people(weights))
+    return float(np.log(counts.sum()) - sum_clogc(counts) / counts.sum())
+
+
+def mutual_information(x: ArrayLike, y: ArrayLike) -> float:
+    """Return the plug-in mutual information of two columns (or matrices) of codes, in nats."""
+    return max(entropy(x) + entropy(y) - entropy(joint_codes(x, y)), 0.0)
+
+
+def conditional_mutual_information(
+    x: ArrayLike, y: ArrayLike, z: ArrayLike, weights: Ints | None = None
+) -> float:
+    """Return the plug-in ``I(X; Y | Z)`` of columns (or matrices) of codes, in nats (Eq. 13)."""
+    plus = entropy(joint_codes(x, z), weights) + entropy(joint_codes(y, z), weights)
+    return max(plus - entropy(joint_codes(x, y, z), weights) - entropy(z, weights), 0.0)
+
+
+def sum_clogc(counts: Ints) -> float:
+    """Return the sum of ``c log c`` over cell counts (natural logarithm).
+
+    Equal counts are taken together: the order in which cells were found changes no bit.
+    """
+    if fits(counts.max(initial=0), len(counts)):
+        how_many = np.bincount(counts)
+        sizes = np.flatnonzero(how_many)
+        how_many = how_many[sizes]
+    else:
+        sizes, how_many = np.unique(counts, return_counts=True)
+    sizes, how_many = sizes[sizes > 1], how_many[sizes > 1]  # 0 log 0 = 1 log 1 = 0
+    return float((how_many * (sizes * np.log(sizes))).sum())
+
+
+@dataclass(eq=False)
+class Cells:
+    """The cells of one coalition of data parties."""
+
+    members: NDArray[np.bool_]
+    key: Ints  # of each row, below `size`
+    size: int
+    # set by the user when each cell has one label: a larger coalition can then add nothing, and its
+    # cells are not worked out (its key has no rows)
+    pure: bool = False
+
+
+class CoalitionCells:
+    """Cells of coalitions of data parties, each together with the task party.
+
+    A coalition's cells are split cells of a smaller one, so each is built by one pass over the
+    rows.
+
+    Parameters
+    ----------
+    task, label : int[n]
+        Cell of each row at the task party, and its label.
+    parties : sequence of int[n]
+        Cell of each row at each data party.
+    weights : int[n], optional
+        How many people a row stands for; 1 by default.
+    names : sequence of str, optional
+        Names of the data parties; "party 1", "party 2", ... by default.
+    """
+
+    def __init__(
+        self, task: ArrayLike, label: ArrayLike, parties: Sequence[ArrayLike],
+        weights: ArrayLike | None = None, names: Sequence[str] | None = None,
+    ) -> None:  # fmt: skip
+        d = len(parties)
+        given = [f"party {i + 1}" for i in range(d)] if names is None else names
+        if not isinstance(given, list | tuple) or len(given) != d:
+            raise ValueError(f"names is {names!r}; expected one for each of {d} data parties")
+        self.names = tuple(given)
+        self.label, self.n_labels = from_zero(label)
+        self.parties = [from_zero(party) for party in parties]
+        self.weights = _people(weights)
+        self.rows = len(self.label)
+        self.total = self.rows if self.weights is None else int(self.weights.sum())
+        self._stack = [Cells(np.zeros(d, dtype=np.bool_), *from_zero(task))]
+
+    def apart(self) -> CoalitionCells:
+        """Return the same columns for another user: its walk and its marks are its own."""
+        other = copy(self)
+        other._stack = [replace(self.task, pure=False)]
+        return other
+
+    @property
+    def task(self) -> Cells:
+        """The task party's own cells."""
+        return self._stack[0]
+
+    def at(self, members: NDArray[np.bool_]) -> Cells:
+        """Return the cells of a coalition.
+
+        The coalitions between the empty one and the last are kept, at most d + 1 of them.  So
+        the walks of a permutation, and all coalitions in the order of their index, cost one pass
+        each; an arbitrary order costs as many as there are parties to add.
+        """
+        while (self._stack[-1].members & ~members).any():
+            self._stack.pop()
+        start = self._stack[-1]
+        added = np.flatnonzero(members & ~start.members)
+        if not len(added):
+            return start
+        key, size = start.key, start.size
+        for party in added if not start.pure else ():
+            key, size = densify(key, size)
+            code, levels = self.parties[party]
+            key, size = key * levels + code, size * levels
+        cells = Cells(members.copy(), key[:0] if start.pure else key, size, start.pure)
+        self._stack.append(cells)
+        return cells
+
+    def counts(self, cells: Cells) -> tuple[Ints, Ints]:
+        """Return the counts of the cells, and of the cells split by label (some may be 0)."""
+        key, size, labels = cells.key, cells.size, self.n_labels
+        if fits(size * labels, self.rows):
+            split = totals(key * labels + self.label, size * labels, self.weights)
+            return split.reshape(size, labels).sum(axis=1), split
+        key, size = densify(key, size)
+        both, found = densify(key * labels + self.label, size * labels)
+        return totals(key, size, self.weights), totals(both, found, self.weights)
+
+
+def _people(weights: ArrayLike | None) -> Ints | None:
+    """Return how many people each row stands for, or refuse fractions of them."""
+    given = np.asarray(weights)
+    if weights is None:
+        return None
+    if given.dtype.kind not in "biu":
+        raise ValueError(f"weights are {weights!s:.60}; expected whole numbers of people")
+    return given.astype(np.int64)
+
+
+def cells_of_table(
+    tokens: ArrayLike, task_cells: ArrayLike, counts: ArrayLike, names: Sequence[str] | None = None
+) -> CoalitionCells:
+    """Return the cells of a contingency table, such as the secure protocol gives.
+
+    Parameters
+    ----------
+    tokens : int array, shape (C, 1 + d)
+        Cell of the task party and of each data party, one row per joint cell that occurs.
+    task_cells : int array, shape (T, 2)
+        What the task party's token stands for: codes of its features and of the label.
+    counts : int array, shape (C,)
+        Rows in each joint cell; cells of 0 are ignored.
+    names : sequence of str, optional
+        Names of the data parties.
+    """
+    try:
+        cells, what, weights = np.asarray(tokens), np.asarray(task_cells), np.asarray(counts)
+    except ValueError as error:
+        raise ValueError("tokens, task_cells or counts are ragged; expected arrays") from error
+    shapes = cells.ndim == 2 and cells.shape[1] > 1 and weights.shape == (len(cells),)
+    if not shapes or what.shape[1:] != (2,):
+        raise ValueError(
+            f"tokens have shape {cells.shape}, task_cells {what.shape} and counts {weights.shape}; "
+            "expected (C, 1 + d) with at least one data party, (T, 2), and (C,)"
+        )
+    if any(array.dtype.kind not in "iu" for array in (cells, what, weights)):
+        raise ValueError("tokens, task_cells and counts must be whole numbers")
+    if (weights < 0).any() or not weights.any():
+        raise ValueError("counts must not be negative, and at least one must be positive")
+    cells, weights = cells[weights > 0].astype(np.int64), weights[weights > 0]
+    low, high = int(cells[:, 0].min()), int(cells[:, 0].max())
+    if low < 0 or high >= len(what):
+        raise ValueError(
+            f"the table has task tokens from {low} to {high} and task_cells {len(what)} rows; "
+            "tokens count from 0, and each needs its features and label"
+        )
+    task, label = what[cells[:, 0]].T
+    return CoalitionCells(task, label, list(cells[:, 1:].T), weights, names)
+
+
+def coalition_cells(
+    x_task: Any, y: Any, parties: Any, names: Any, bins: int, how: How, missing: Missing
+) -> CoalitionCells:
+    """Return the cells of a call: those of :class:`CoalitionCells`, or those of the data."""
+    data = _vertical_data(x_task, y, parties, names)
+    if isinstance(data, CoalitionCells):
+        return data.apart()
+    task, label, others = data.codes(bins, how, missing)
+    return CoalitionCells(task, label, others, names=data.names)
+
+
+def _vertical_data(x_task: Any, y: Any, parties: Any, names: Any) -> Any:
+    """Return the data of a call: the object that holds all of them, or one made of its parts."""
+    if not isinstance(x_task, VerticalData | CoalitionCells):
+        if y is None and parties is None:
+            raise ValueError(
+                f"x_task is a {type(x_task).__name__}; expected VerticalData, or the task party's "
+                "columns with y and parties"
+            )
+        return VerticalData(x_task, y, parties, names=names)
+    if any(part is not None for part in (y, parties, names)):
+        raise ValueError(
+            f"{type(x_task).__name__} holds the label, the parties and their names; pass nothing "
+            "beside it"
+        )
+    return x_task
+
+
+class CMIGame:
+    """The game of the data parties, ``v(D) = I(X_t X_D; Y)`` (Eq. 5).
+
+    The arguments are those of :func:`mshapley_cmi`, with "plugin" or "miller-madow": plug-in
+    entropies, or plus ``(K - 1) / 2n`` for `K` occupied cells (Miller 1955).
+
+    Attributes
+    ----------
+    master : float
+        ``v`` of no data party: ``I(X_t; Y)`` (Eq. 7), in nats.
+    """
+
+    def __init__(
+        self, x_task: Any | VerticalData | CoalitionCells, y: Any = None, parties: Any = None, *,
+        bins: int = 5, how: How = "width", missing: Missing = "own", correction: str = "plugin",
+    ) -> None:  # fmt: skip
+        choice("correction", correction, ("plugin", "miller-madow"))
+        self.cells = coalition_cells(x_task, y, parties, None, bins, how, missing)
+        self.correction = correction
+        labels = totals(self.cells.label, self.cells.n_labels, self.cells.weights)
+        # in the form of _information, so that a constant column tells exactly nothing
+        together = sum_clogc(np.array([self.cells.total]))
+        self._label_entropy = (together - sum_clogc(labels)) / self.cells.total
+        self._occupied_labels = int((labels > 0).sum())
+        self.master = float(self.value(np.zeros((1, self.n_players), dtype=np.bool_))[0])
+
+    @property
+    def n_players(self) -> int:
+        return len(self.cells.parties)
+
+    def value(self, coalitions: Coalitions) -> Utilities:
+        """Return ``I(X_t X_D; Y)`` in nats for ``bool[B, d]`` coalitions."""
+        rows = check_coalitions(coalitions, self.n_players)
+        return np.array([self._information(members) for members in rows])
+
+    def _information(self, members: NDArray[np.bool_]) -> float:
+        """Return ``H(Y) - H(Y | X)`` with ``H(Y | X) = H(XY) - H(X)`` from one count (Eq. 5)."""
+        cells = self.cells.at(members)
+        if cells.pure and self.correction == "plugin":
+            return float(self._label_entropy)
+        counts, split = self.cells.counts(cells)
+        n = self.cells.total
+        conditional = (sum_clogc(counts) - sum_clogc(split)) / n
+        if self.correction == "plugin":
+            cells.pure = conditional == 0.0  # more columns split cells and not labels
+            return float(max(self._label_entropy - conditional, 0.0))
+        extra = np.count_nonzero(counts) + self._occupied_labels - np.count_nonzero(split) - 1
+        return float(self._label_entropy - conditional + extra / (2 * n))
+
+
+class KNNGame:
+    """The game of the data parties with ``v(D) = I(X_t X_D; Y)`` from nearest neighbours.
+
+    Marginal contributions, differences of two such estimates, tend to be negative for noise, which
+    stretches all distances.  Data are numbers, none missing; each column is standardised.
+    """
+
+    def __init__(self, data: VerticalData, seed: int = 0) -> None:
+        self._task = standardise(data.x_task)
+        named = zip(data.parties, data.names, strict=True)
+        self._parties = [standardise(x, name) for x, name in named]
+        self._label, self._seed = label_codes(data.y), seed
+        self.n_players = len(self._parties)
+        self.master = float(self.value(np.zeros((1, self.n_players), dtype=np.bool_))[0])
+
+    def value(self, coalitions: Coalitions) -> Utilities:
+        """Return the estimates for ``bool[B, d]`` coalitions, in nats."""
+        rows = check_coalitions(coalitions, self.n_players)
+        values = np.empty(len(rows))
+        for b, members in enumerate(rows):
+            chosen = [x for x, taken in zip(self._parties, members, strict=True) if taken]
+            points = np.concatenate([self._task, *chosen], axis=1)
+            values[b] = knn_information(points, self._label, seed=self._seed)
+        return values
+
+
+class NullContributions:
+    """Marginal contributions of data parties beside their null, each worked out once.
+
+    Attributes
+    ----------
+    master : float
+        The task party's own information, less its null.
+    """
+
+    def __init__(self, cells: CoalitionCells) -> None:
+        self.cells = cells
+        self._known: dict[tuple[bytes, int], tuple[float, float]] = {}
+        task = cells.task.key
+        plugin, mean = null_information(np.zeros_like(task), task, cells.label, cells.weights)
+        self.master = plugin - mean
+
+    @property
+    def evaluations(self) -> int:
+        """Distinct marginal contributions worked out."""
+        return len(self._known)
+
+    def marginal(self, members: NDArray[np.bool_], party: int) -> tuple[float, float]:
+        """Return one contribution: plug-in, and corrected."""
+        key = (members.tobytes(), int(party))
+        if key not in self._known:
+            base, label = self.cells.at(members), self.cells.label
+            if not base.pure:
+                base.key, base.size = densify(base.key, base.size)
+                some = np.empty(base.size, dtype=np.int64)  # the label of some row of each cell
+                some[base.key] = label
+                base.pure = bool((some[base.key] == label).all())
+            plugin = mean = 0.0
+            if not base.pure:
+                codes, _ = self.cells.parties[party]
+                plugin, mean = null_information(base.key, codes, label, self.cells.weights)
+            self._known[key] = plugin, plugin - mean
+        return self._known[key]
+
+
+def _affordable(n_players: int, work: float) -> bool:
+    return n_players <= MAX_TABLE_PLAYERS and 2.0**n_players * work <= EXACT_WORK
+
+
+def _corrected(
+    cells: CoalitionCells, estimator: Estimator | None, budget: int | None, seed: int
+) -> PartyValues:
+    null = NullContributions(cells)
+    d = len(cells.parties)
+    values, errors, freedom = np.zeros((d, 2)), np.zeros(d), np.full(d, np.inf)
+    exact = estimator is None and budget is None and _affordable(d, 2 * d * (cells.rows + 5000))
+    if exact:
+        weights = shapley_weights(d)
+        for members in all_coalitions(d):
+            for party in np.flatnonzero(~members):
+                values[party] += np.multiply(weights[members.sum()], null.marginal(members, party))
+    else:
+        walks = _walks(estimator or PermutationSampling(), budget, d)
+        orders = random_orders(Streams(seed).generator("fedvalue-walks"), walks, d)
+        steps = np.empty((len(orders), d, 2))
+        for step, order in zip(steps, orders, strict=True):
+            before = np.zeros(d, dtype=np.bool_)
+            for party in order:
+                step[party] = null.marginal(before, party)
+                before[party] = True
+        values = steps.mean(axis=0)
+        errors += steps[..., 1].std(axis=0, ddof=1) / np.sqrt(walks) if walks > 1 else np.nan
+        freedom[:] = walks - 1 if walks >= FEWEST_UNITS else np.nan
+    plugin, corrected = values.T
+    return PartyValues(
+        corrected, errors, null.master, exact, null.evaluations, cells.names, "permutation",
+        plugin, freedom,
+    )  # fmt: skip
+
+
+def _walks(sampler: Estimator, budget: int | None, d: int) -> int:
+    if not isinstance(sampler, PermutationSampling) or sampler.antithetic:
+        raise ValueError(
+            f"estimator is {sampler!r}; the permutation correction samples by PermutationSampling "
+            "only, without antithetic orders"
+        )
+    if budget is None:
+        return sampler.walks or WALKS
+    if budget < d:
+        raise ValueError(f"budget is {budget}; one walk needs {d} marginal contributions")
+    return min(sampler.walks or budget, budget // d)

@@ -1,0 +1,631 @@
+"""The counting protocol over HTTP: what the server refuses and never sees, and the commands."""
+
+import contextlib
+import errno
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_fedvalue_report import DATA, NOISE, REAL, TASK, Y
+
+from fedkit import cli
+from fedkit.fedvalue import http
+from fedkit.fedvalue.information import mshapley_cmi
+from fedkit.fedvalue.protocol.crypto import seal
+from fedkit.fedvalue.protocol.messages import ID_BYTES, Job, JobUnknown, Order, Upload
+from fedkit.fedvalue.protocol.parties import DataParty, PartyMissing, TaskParty, parties_of
+
+pytest.importorskip("fastapi")
+httpx = pytest.importorskip("httpx")
+uvicorn = pytest.importorskip("uvicorn")
+
+PARTIES = ("shop", "bank", "telco")
+TOKENS = "task shop t-shop\ntask rival t-rival\n\ndata bank t-bank\ndata telco t-telco\n"
+KEY = bytes(range(32))
+PAGE = (Path(__file__).parents[1] / "book" / "fedvalue-service.md").read_text("utf-8")
+
+
+def until(condition, what):
+    end = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < end, f"waited in vain for {what}"
+        time.sleep(0.02)
+
+
+class House:
+    """A counting server in a thread, and every byte that reached it."""
+
+    def __init__(self, folder, max_bytes=1e6):
+        (folder / "tokens").write_text(TOKENS)
+        self.tokens, self.max_bytes, self.received, self.port = folder / "tokens", max_bytes, [], 0
+        self.start()
+
+    def start(self):
+        made = http.create_app(self.tokens, self.max_bytes)
+
+        async def watched(scope, receive, send):
+            async def heard():
+                message = await receive()
+                self.received.append(message.get("body", b""))
+                return message
+
+            await made(scope, heard, send)
+
+        place = socket.create_server(("127.0.0.1", self.port))
+        self.port = place.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        quiet = {"lifespan": "off", "ws": "none", "log_level": "error"}
+        self.server = uvicorn.Server(uvicorn.Config(watched, **quiet))
+        self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [place]})
+        self.thread.start()
+        until(lambda: self.server.started, "the server")
+
+    def stop(self):
+        self.server.should_exit = self.server.force_exit = True
+        self.thread.join(60)
+        assert not self.thread.is_alive()
+
+    def restart(self):
+        self.stop()
+        self.start()
+
+    def counter(self, party, **options):
+        return http.RemoteCounter(self.url, f"t-{party}", **options)
+
+    def ask(self, party, method, path, **options):
+        headers = {} if party is None else {"Authorization": f"Bearer t-{party}"}
+        return httpx.request(method, self.url + path, headers=headers, trust_env=False, **options)
+
+
+@pytest.fixture
+def house(tmp_path):
+    found = House(tmp_path)
+    yield found
+    found.stop()
+
+
+def job(name="j1", note=b"sealed", parties=PARTIES):
+    return Job(name, parties, {"bank": note, "telco": b"for telco"})
+
+
+def upload(rows=6, extra=b""):
+    ids = np.repeat(np.arange(rows, dtype=np.uint8), ID_BYTES).reshape(rows, ID_BYTES)
+    return Upload(ids, np.arange(rows, dtype=np.uint32) % 3, b"report" + extra)
+
+
+def roles(**options):
+    """The three parties of the report's example."""
+    task, others = parties_of(DATA.codes(), names=("bank", "telco"), seed=0, **options)
+    columns = task._roster, *DATA.codes()[:2]
+    shop = TaskParty("shop", *columns, task._key, ("bank", "telco"), secret=KEY, **options)
+    return shop, others
+
+
+def test_a_count_is_that_of_a_counter_here(house):
+    shop, others = roles()
+    with contextlib.ExitStack() as stack:
+        remote = {name: stack.enter_context(house.counter(name)) for name in PARTIES}
+        quiet = {"once": True, "say": lambda _: None}
+        serve = [lambda p=p: http.answer_jobs(p, remote[p.name], **quiet) for p in others]
+        found = shop.count(remote["shop"], wait=lambda: [answer() for answer in serve])
+    assert np.array_equal(found.values().values, mshapley_cmi(DATA).values)
+    assert house.ask("bank", "GET", "/pending").json() == {"party": "bank", "jobs": []}
+
+
+def test_a_restarted_server_gets_the_same_job_again(house):
+    """It is killed when all have handed in, three times in each job."""
+    shop, others = roles()
+    sent, restarts = {}, []
+
+    def note(name, counter):
+        submit = counter.submit
+
+        def noted(job, party, content):
+            sent.setdefault((job, name), []).append(content.to_bytes())
+            submit(job, party, content)
+
+        counter.submit = noted
+        return counter
+
+    remote = {name: note(name, house.counter(name)) for name in PARTIES}
+
+    def wait():
+        for one in others:
+            http.answer_jobs(one, remote[one.name], once=True, say=lambda _: None)
+        if len(restarts) < 6:
+            restarts.append(house.restart())
+
+    found = shop.count(remote["shop"], wait=wait)
+    assert np.array_equal(found.values().values, mshapley_cmi(DATA).values)  # to the last bit
+    assert len(sent) == 6  # of two jobs, drawn once
+    assert max(map(len, sent.values())) > 3
+    assert all(len(set(bodies)) == 1 for bodies in sent.values())
+
+
+@pytest.mark.parametrize(
+    ("party", "method", "path", "content", "status", "words"),
+    [
+        (None, "GET", "/pending", None, 401, "token is unknown"),
+        ("nobody", "GET", "/pending", None, 401, "token is unknown"),
+        ("bank", "POST", "/jobs", job("j2"), 403, "task party"),
+        ("rival", "POST", "/jobs", job("j2"), 403, "task party"),
+        ("shop", "POST", "/jobs", job("j2", parties=("shop", "telko")), 422, "plain name"),
+        ("shop", "POST", "/jobs", Job("j2", ("shop", "telko")), 422, "no token of telko"),
+        ("shop", "POST", "/jobs", job("j1", note=b"other"), 422, "another one"),
+        ("shop", "POST", "/jobs", job("j2", parties=(*PARTIES, "bank")), 422, "each once"),
+        ("shop", "POST", "/jobs", job("a/b"), 422, "plain name"),
+        ("shop", "POST", "/jobs", b"[" * 5000, 422, "a job is JSON"),
+        ("shop", "POST", "/jobs", b'{"id": 3}', 422, "a job is JSON"),
+        ("rival", "PUT", "/jobs/j1/upload", upload().to_bytes(), 403, "no part"),
+        ("bank", "PUT", "/jobs/j9/upload", upload().to_bytes(), 404, "no job"),
+        ("bank", "PUT", "/jobs/j1/upload", b"FKU2", 422, "not the message"),
+        ("bank", "PUT", "/jobs/j1/upload", Upload(upload().ids[[0, 0]], upload().tokens[:2]), 422,
+         "twice"),
+        ("shop", "PUT", "/jobs/j1/upload", upload(extra=b"!"), 422, "already sent something else"),
+        ("bank", "GET", "/jobs/j1/table", None, 403, "task party"),
+        ("rival", "GET", "/jobs/j1/table", None, 403, "task party"),
+        ("rival", "DELETE", "/jobs/j1", None, 403, "task party"),
+        ("bank", "PUT", "/jobs/j1/upload", bytes(10**6 + 1), 413, "1000000 bytes accepted"),
+        ("shop", "GET", "/docs", None, 404, "Not Found"),
+    ],
+)  # fmt: skip
+def test_what_the_server_refuses(house, party, method, path, content, status, words):
+    house.counter("shop").open(job())
+    house.counter("shop").submit("j1", "shop", upload())
+    if isinstance(content, Job):
+        content = json.dumps(http._job_text(content)).encode()
+    elif isinstance(content, Upload):
+        content = content.to_bytes()
+    answer = house.ask(party, method, path, content=content)
+    assert answer.status_code == status
+    assert words in answer.json()["detail"]
+    assert house.counter("shop").table("j1") is None  # and all is as it was
+
+
+def test_a_repeated_request_changes_nothing_and_a_forgotten_job_is_unknown(house):
+    shop, bank = house.counter("shop"), house.counter("bank")
+    for _ in range(2):
+        shop.open(job())
+        bank.submit("j1", "bank", upload())
+    assert shop.table("j1") is None
+    assert shop.missing == ("shop", "telco")
+    (waiting,) = house.counter("telco").pending("telco")
+    assert waiting.envelopes == {"telco": b"for telco"}  # its own alone
+    assert bank.pending("bank") == []
+    with pytest.raises(http.CounterRefused, match="the token is that of 'bank'"):
+        bank.pending("telco")
+    for _ in range(2):
+        shop.close("j1")
+    for ask in (lambda: shop.table("j1"), lambda: bank.submit("j1", "bank", upload())):
+        with pytest.raises(JobUnknown, match="404: there is no job 'j1'"):
+            ask()
+
+
+def test_one_token_may_send_two_uploads_at_once(house):
+    shop, bodies = house.counter("shop"), [upload(5).to_bytes(), upload(6).to_bytes()]
+    both = threading.Barrier(2)
+    for name in ("j0", "j1"):
+        shop.open(job(name, parties=PARTIES))
+
+    def slowly(body):
+        yield body[:20]
+        both.wait(60)  # each has begun before either ends
+        yield body[20:]
+
+    def put(i):
+        return house.ask("bank", "PUT", f"/jobs/j{i}/upload", content=slowly(bodies[i]))
+
+    with ThreadPoolExecutor(2) as pool:
+        assert [answer.status_code for answer in pool.map(put, range(2))] == [200, 200]
+    for i, rows in enumerate((5, 6)):
+        for name in ("shop", "telco"):
+            house.counter(name).submit(f"j{i}", name, upload(8))
+        assert shop.table(f"j{i}").counts.sum() == rows
+
+
+def test_a_body_is_cut_off_while_it_arrives(house):
+    house.counter("shop").open(job())
+
+    with contextlib.suppress(httpx.TransportError):  # the server may hang up
+        answer = house.ask("bank", "PUT", "/jobs/j1/upload", content=iter([bytes(1 << 16)] * 64))
+        assert answer.status_code == 413
+    assert sum(map(len, house.received)) < 1e6 + (1 << 19)
+
+
+def test_the_server_receives_no_id_no_feature_and_no_label(house):
+    ids = [f"person-{i:04d}" for i in range(64)]
+    rng = np.random.default_rng(0)
+    cells = [rng.integers(0, 4, 64) + 7_654_321 + 1000 * k for k in range(3)]
+    task = TaskParty("shop", ids, cells[0], cells[1], KEY, ("bank",))
+    bank = DataParty("bank", ids, cells[2], KEY)
+    answer = {"once": True, "say": lambda _: None}
+    task.count(house.counter("shop"),
+               wait=lambda: http.answer_jobs(bank, house.counter("bank"), **answer))  # fmt: skip
+    seen = b"".join(house.received)
+    assert len(seen) > 4000
+    assert not [person for person in ids if person.encode() in seen]
+    for code in np.unique(np.concatenate(cells)).tolist():
+        assert str(code).encode() not in seen
+        assert code.to_bytes(8, "little") not in seen
+    house.ask("bank", "POST", "/jobs", content=ids[0].encode())  # a careless party is heard
+    assert ids[0].encode() in b"".join(house.received)
+
+
+# ------------------------------------------------------------------------------ the client
+
+
+class Fake:
+    """A server that answers each request with the next of some bytes."""
+
+    def __init__(self, *answers):
+        self.answers, self.heard = list(answers), 0
+        self.place = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self.place.getsockname()[1]}"
+        threading.Thread(target=self.run, daemon=True).start()
+
+    def run(self):
+        while True:
+            line, _ = self.place.accept()
+            with line:
+                line.recv(1 << 20)
+                answer = self.answers[min(self.heard, len(self.answers) - 1)]
+                self.heard += 1
+                line.sendall(answer)
+
+
+def answer_of(body, status="200 OK", size=None):
+    length = len(body) if size is None else size
+    head = f"HTTP/1.1 {status}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
+    return head.encode() + body
+
+
+@pytest.fixture
+def no_pause(monkeypatch):
+    monkeypatch.setattr(http.time, "sleep", lambda _: None)
+
+
+@pytest.mark.usefixtures("no_pause")
+@pytest.mark.parametrize(
+    ("answer", "error", "words", "heard"),
+    [
+        (answer_of(b"FKT2 and more"), http.CounterUnavailable, "cannot be read", 1),
+        (answer_of(b"[" * 9999, "202 Accepted"), http.CounterUnavailable, "cannot be read", 1),
+        (answer_of(b"{}", "202 Accepted"), http.CounterUnavailable, "cannot be read", 1),
+        (answer_of(b"FKT2", size=99), http.CounterUnavailable, "in 3 tries: Remote", 3),
+        (b"HTTP/9 what\r\n\r\n", http.CounterUnavailable, "in 3 tries", 3),
+        (answer_of(b"gone", "502 Bad Gateway"), http.CounterUnavailable, "502: it does not say", 3),
+        (answer_of(b'{"detail": "no\\u0007\\nway"}', "403 No"), http.CounterRefused,
+         r"refuses \(403: no way\)$", 1),
+        (answer_of(b'{"detail": "where?"}', "404 No"), JobUnknown, "404: where", 1),
+        (answer_of(b"", "302 Found"), http.CounterRefused, "302", 1),
+    ],
+)  # fmt: skip
+def test_a_server_that_answers_nonsense(answer, error, words, heard):
+    fake = Fake(answer)
+    with pytest.raises(error, match=words):
+        http.RemoteCounter(fake.url, "t", tries=3).table("j")
+    assert fake.heard == heard
+
+
+@pytest.mark.usefixtures("no_pause")
+def test_a_server_that_fails_and_comes_back(monkeypatch):
+    fake = Fake(b"", answer_of(b"", "503 No"), answer_of(b'{"missing": ["a"]}', "202 Accepted"))
+    counter = http.RemoteCounter(fake.url, "t")
+    assert counter.table("j") is None
+    assert counter.missing == ("a",)
+    monkeypatch.setattr(http, "_LONGEST", 3)
+    with pytest.raises(http.CounterUnavailable, match="longer than 3 bytes"):
+        counter.table("j")
+
+
+def test_a_token_is_not_sent_in_the_clear():
+    for url in ("127.0.0.1:80", "ftp://a", "https://"):
+        with pytest.raises(ValueError, match="no address of a server"):
+            http.RemoteCounter(url, "t")
+    with pytest.raises(ValueError, match="would carry the token in the clear"):
+        http.RemoteCounter("http://example.org", "t")
+    http.RemoteCounter("http://example.org", "t", plain=True)
+    http.RemoteCounter("http://[::1]:8765", "t")
+
+
+# ------------------------------------------------------------------------------ the parties
+
+
+def sealed(party, order, name="j"):
+    envelope = seal(order.to_bytes(), party._key, "order", name, party.name)
+    return Job(name, ("shop", party.name), {party.name: envelope})
+
+
+@pytest.mark.parametrize(
+    ("order", "words"),
+    [
+        (Order(2, 3, cell=1), "as printed"),
+        (Order(2, 3, hardened=False), "as printed"),
+        (Order(2, 3, tokens="cell"), "as printed"),
+        (Order(2, 30), "it asks for 465 encrypted IDs, over 400"),
+        (None, "does not open"),
+    ],
+)
+def test_a_party_leaves_alone_what_it_does_not_agree_to(house, order, words):
+    bank, said, shop = roles()[1][0], [], house.counter("shop")
+    asked = job("j") if order is None else sealed(bank, order)
+    shop.open(Job("j", ("shop", "bank"), {"bank": asked.envelopes["bank"]}))
+    http.answer_jobs(bank, house.counter("bank"), max_rows=400, once=True, say=said.append)
+    assert len(said) == 1
+    assert "job j is not answered" in said[0]
+    assert words in said[0]
+    assert shop.table("j") is None
+    assert shop.missing == ("shop", "bank")
+
+
+def test_a_party_waits_for_a_server_that_is_away_and_stops_at_a_refusal(monkeypatch):
+    said = []
+
+    def answering(*answers):
+        left = list(answers)
+
+        class Away:
+            def pending(self, party):
+                raise left.pop(0)
+
+        return Away()
+
+    away, refused = http.CounterUnavailable("away"), http.CounterRefused(401, "unknown here")
+    monkeypatch.setattr(http, "_POLL", 0)
+    with pytest.raises(http.CounterRefused, match="unknown here"):
+        http.answer_jobs(roles()[1][0], answering(away, away, refused), say=said.append)
+    assert said == ["away; trying on"]
+    with pytest.raises(http.CounterUnavailable):
+        http.answer_jobs(roles()[1][0], answering(away), once=True)
+
+
+def test_a_full_disk_leaves_no_empty_secret(tmp_path, monkeypatch):
+    file, write = tmp_path / "bank.secret", os.fdopen
+
+    class Full:
+        def __init__(self, *given):
+            self.file = write(*given)
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            self.file.close()
+
+        def write(self, _):
+            raise OSError(errno.ENOSPC, "No space left on device", str(file))
+
+    monkeypatch.setattr(http.os, "fdopen", Full)
+    with pytest.raises(OSError, match="No space left"):
+        http.own_secret(file)
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.undo()
+    made = http.own_secret(file)  # the second try is not blocked
+    assert made == http.own_secret(file)
+    assert len(made) == 32
+    assert file.stat().st_mode & 0o077 == 0
+    assert list(tmp_path.iterdir()) == [file]
+
+
+# ------------------------------------------------------------------------------ the commands
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    """A folder with the tables, tokens and key of three parties, which is where we are."""
+    monkeypatch.chdir(tmp_path)
+    Path("federation.key").write_text(KEY.hex())
+    for name, columns in (("shop", {"x": TASK, "churn": Y}), ("bank", {"a": REAL.astype(int)}),
+                          ("telco", {"b": NOISE})):  # fmt: skip
+        rows = zip(*columns.values(), strict=True)
+        lines = [",".join([f"{i:03d}", *map(str, row)]) for i, row in enumerate(rows)]
+        Path(f"{name}.csv").write_text("\n".join([",".join(["id", *columns]), *lines]))
+        Path(f"{name}.token").write_text(f"t-{name}\n")
+    return tmp_path
+
+
+def command(name, url, *more):
+    first = ["party"]
+    if name == "shop":
+        first = ["value", "--parties", "bank,telco", "--label", "churn"]
+    own = ["--data", f"{name}.csv", "--key-file", "federation.key", "--token-file"]
+    return ["fedvalue", *first, "--name", name, *own, f"{name}.token", "--url", url, *more]
+
+
+@contextlib.contextmanager
+def answering(house):
+    """The data parties' programs, as threads, until the task party has its table."""
+    over = threading.Event()
+
+    def loop(name):
+        while not over.is_set():
+            assert cli.main(command(name, house.url, "--once")) == 0
+
+    with ThreadPoolExecutor(2) as pool:
+        running = [pool.submit(loop, name) for name in ("bank", "telco")]
+        try:
+            yield
+        finally:
+            over.set()
+            for run in running:
+                run.result()
+
+
+def test_the_commands_from_files_to_values(files, house, capsys):
+    assert cli.main(command("shop", house.url, "--timeout", "0.01")) == 1
+    error = capsys.readouterr().err
+    assert "missing: bank, telco. The same command repeats the same jobs" in error
+    kept = Path("shop.secret").read_text()
+    with answering(house):
+        assert cli.main(command("shop", house.url, "--json", "values.json")) == 0
+    said = capsys.readouterr().out
+    found = json.loads(Path("values.json").read_text("utf-8"))
+    assert list(found["plugin"]["values"].values()) == mshapley_cmi(DATA).values.tolist()
+    assert found["artificial"] == [3 * len(Y)] * 2
+    assert sorted(found["duplications"]) == [2, 3]
+    assert found["undetected_at_most"] < 0.0005
+    assert "warning: telco has" in said
+    assert not Path("shop.secret").exists()  # the next run draws anew
+    assert kept.strip() not in said
+    assert Path("bank.secret").exists()
+
+
+def test_a_failed_run_repeats_its_draws_and_another_command_has_its_own(files, house, capsys):
+    names = []
+    for more in ([], [], ["--iterations", "3"], []):
+        assert cli.main(command("shop", house.url, "--timeout", "0.01", *more)) == 1
+        (name,) = {json.loads(b)["id"] for b in house.received if b[:5] == b'{"id"'}
+        names.append(name)
+        house.received.clear()
+    assert names[0] == names[1] == names[3] != names[2]
+    Path("shop.secret").unlink()
+    assert cli.main(command("shop", house.url, "--timeout", "0.01")) == 1
+    assert names[0].encode() not in b"".join(house.received)
+    capsys.readouterr()
+
+
+def test_a_cheating_server_ends_the_run_with_status_3(files, house, capsys, monkeypatch):
+    honest = http.CountingServer.table
+
+    def lying(self, job):
+        table = honest(self, job)
+        if table is not None:
+            table.counts[:1] += 1
+        return table
+
+    monkeypatch.setattr(http.CountingServer, "table", lying)
+    with answering(house):
+        assert cli.main(command("shop", house.url)) == 3
+    said, error = capsys.readouterr()
+    assert "the server's answer is refused: iteration 1" in error
+    assert "plug-in" not in said
+    assert not Path("shop.secret").exists()
+
+
+def test_other_ids_may_be_the_same_written_otherwise(files, house, capsys):
+    file = Path("bank.csv")
+    file.write_text(file.read_text("utf-8").replace("\n007,", "\n7,"), "utf-8")
+    with answering(house):
+        assert cli.main(command("shop", house.url)) == 1
+    assert "'bank' holds other IDs" in capsys.readouterr().err
+
+
+SERVE = ["fedvalue", "serve", "--port", "0", "--tokens"]
+
+
+@pytest.mark.parametrize(
+    ("what", "more", "words"),
+    [
+        (SERVE, ["none"], "none: No such file"),
+        (SERVE, ["bank.csv"], "has a line of 1 words; expected lines: task NAME TOKEN"),
+        (SERVE, ["twice"], "has bank or its token twice"),
+        ("bank", ["--data", "none.csv"], "none.csv: No such file"),
+        ("bank", ["--columns", "a,z"], "columns id, a, z; expected different ones of id, a"),
+        ("bank", ["--key-file", "bank.token"], "64 hexadecimal digits (openssl rand -hex 32)"),
+        ("bank", ["--token-file", "bank.csv"], "not the file of one token"),
+        ("bank", ["--token-file", "federation.key"], "or it holds the parties' key"),
+        ("shop", ["--correction", "knn"], "correction is 'knn'"),
+        ("shop", ["--label", "Churn"], "columns id, Churn"),
+        ("shop", ["--blocks", "3"], "blocks is 3; expected a power of two"),
+        ("shop", ["--parties", ","], "expected different names, two or more"),
+        ("shop", ["--token-file", "telco.token"], "the token is that of 'telco' and not of 'shop'"),
+        ("shop", ["--token-file", "odd.token"], "refuses (401: this token is unknown here"),
+    ],
+)
+def test_what_is_refused(files, house, capsys, what, more, words):
+    Path("odd.token").write_text("t-odd")
+    Path("twice").write_text("data bank a\ndata bank b\n")
+    asked = command(what, house.url, *more) if isinstance(what, str) else [*what, *more]
+    assert cli.main(asked) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("fedkit: ")
+    assert error.count("\n") == 1
+    assert words in error
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return free.getsockname()[1]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
+def test_the_demonstration_of_the_page(tmp_path):
+    """Programs of their own; the server is killed when it has uploads, and started again."""
+    pytest.importorskip("sklearn")
+    script = PAGE.split("```bash\n# demonstration\n")[1].split("```")[0]
+    script = script.replace("8765", str(free_port()))
+    ours = {
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PYTHONPATH": str(Path(cli.__file__).parents[1]),
+    }
+    ended = subprocess.run(["bash", "-e", "-c", script], cwd=tmp_path, capture_output=True,
+                           text=True, timeout=300, env=os.environ | ours)  # fmt: skip
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "equal, to the last bit" in ended.stdout
+    assert ended.stdout.count("is answered") == 5  # one of four twice
+    assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.skipif(shutil.which("nginx") is None, reason="nginx is not installed")
+def test_the_proxy_of_the_page(house, tmp_path):
+    """A job through the page's own configuration, while 200 strangers send half a head each."""
+    port, file = free_port(), tmp_path / "nginx.conf"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1",
+         "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1",
+         "-keyout", tmp_path / "server.key", "-out", tmp_path / "server.crt"],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    text = PAGE.split("```nginx\n")[1].split("```")[0]
+    for here, there in (
+        ("listen              443 ssl", f"listen 127.0.0.1:{port} ssl"),
+        ("/etc/ssl/count", str(tmp_path)),
+        ("127.0.0.1:8765", f"127.0.0.1:{house.port}"),
+        ("client_header_timeout 20s", "client_header_timeout 3s"),
+    ):
+        assert here in text
+        text = text.replace(here, there)
+    places = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+    text = "".join(f"{place}_temp_path {tmp_path}/{place};\n" for place in places) + text
+    file.write_text(
+        f"daemon off; pid {tmp_path}/pid; error_log {tmp_path}/log;\n"
+        f"events {{}}\nhttp {{\naccess_log off;\n{text}}}\n"
+    )
+    given = ["-p", str(tmp_path), "-e", str(tmp_path / "log"), "-c", str(file)]
+    proxy = subprocess.Popen(["nginx", *given])
+    try:
+        until(lambda: proxy.poll() is None and (tmp_path / "pid").exists(), "nginx")
+        with contextlib.ExitStack() as stack:
+            strangers = [
+                stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60))
+                for _ in range(200)
+            ]
+            for line in strangers:
+                line.sendall(b"\x16\x03\x01")  # of a handshake
+            house.url = f"https://127.0.0.1:{port}"
+            trusted = {"ca": tmp_path / "server.crt"}
+            house.counter("shop", **trusted).open(job())
+            for party in PARTIES:
+                house.counter(party, **trusted).submit("j1", party, upload())
+            assert house.counter("shop", **trusted).table("j1") is not None
+            assert all(line.recv(1) == b"" for line in strangers)  # closed
+    finally:
+        proxy.terminate()
+        proxy.wait(60)
+
+
+def test_a_party_that_never_answers_is_named(house):
+    shop, _ = roles()
+    with pytest.raises(PartyMissing, match="bank, telco has not answered"):
+        shop.count(house.counter("shop"), timeout=0.01)
+    assert house.ask("bank", "GET", "/pending").json()["jobs"] == []  # withdrawn
