@@ -187,7 +187,7 @@ def test_seeds_only_and_dry_run(store, fedkit) -> None:
         (["compare", "--power", "--profile", "laptop"], "profile laptop has none"),
         (["compare", "--seeds", "10"], "--seeds 10 is for --power; add it"),
         (["compare", "--power", "--seeds", "1"], "seeds is 1"),
-        (["fedvalue", "keygen", "/nowhere/key"], "No such file or directory"),
+        (["fedvalue", "serve", "--tokens", "/nowhere/tokens"], "No such file or directory"),
         (["compare", "toy"], "no claims file; choose from fedccea, fedms"),
     ],
 )

@@ -26,7 +26,8 @@ LIBRARY = {
     "methods": "federated learning estimators games streams extras",
     "flower": "federated learning estimators games datasets streams extras",
     "plots": "extras intervals",
-    "fedvalue": "estimators games streams extras atomic intervals",
+    "columnfiles": "extras",
+    "fedvalue": "columnfiles estimators games streams extras intervals",
     "arena": "methods federated learning estimators games datasets outside streams extras "
     "intervals plots",
     "__main__": "extras",

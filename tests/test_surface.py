@@ -446,7 +446,7 @@ def vertical() -> Iterator[Row]:
     yield "count_securely", fedvalue.count_securely, {"data": columns, "seed": 0}, binning | {
         "data": OBJECT, "iterations": whole(1),
         "duplications": [v for v in OBJECT if v != 3] + [(0, 2), (3, 2), (2, 3, 4), (1.5, 2)],
-        "artificial": [v for v in OBJECT if v != 3] + [(3, 2), (1, 2, 3), (1.5, 2)],
+        "artificial": [v for v in OBJECT if v not in (3, None)] + [(3, 2), (1, 2, 3), (1.5, 2)],
         "seed": optional(SEED), "variant": CHOICE, "hardened": FLAG,
     }  # fmt: skip
     yield "assess", fedvalue.assess, {"counts": counts, "draws": 5}, {
