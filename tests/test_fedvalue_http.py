@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from test_fedvalue_report import DATA, NOISE, REAL, TASK, Y
 
-from fedkit import cli
+from fedkit import __main__ as cli
 from fedkit.fedvalue import http
 from fedkit.fedvalue.information import mshapley_cmi
 from fedkit.fedvalue.protocol.crypto import seal

@@ -550,6 +550,9 @@ def value(
         str,
         typer.Option(help="Beside the plug-in: 'permutation', 'miller-madow', or 'plugin': none."),
     ] = "permutation",
+    test: Annotated[
+        bool | None, typer.Option("--test/--no-test", help="P-values; default: if quickly made.")
+    ] = None,
     iterations: Annotated[int, typer.Option(help="Redundant computations (tau).", min=1)] = 2,
     blocks: Annotated[int, typer.Option(help="Parts to count in, a power of 2.", min=1)] = 1,
     timeout: Annotated[float, typer.Option(help="Seconds to wait for one job.")] = 600.0,
@@ -607,7 +610,7 @@ def value(
                 raise typer.Exit(3) from error
             raise
     place.unlink(missing_ok=True)
-    report = assess(counts, correction=correction, label=label)
+    report = assess(counts, correction=correction, test=test, label=label)
     typer.echo(str(report))
     if out is not None:
         out.write_text(json.dumps(report.to_json(), indent=1) + "\n", "utf-8")

@@ -102,7 +102,7 @@ class ValueReport:
             "a server that changed the table at all stayed undetected with probability " + chance
         )
         if counts.bound > 0.05:
-            yield "  (as many artificial IDs as there are rows, or more, lower it: --artificial)"
+            yield "  (as many artificial IDs as there are rows, or more, lower it)"
         yield ""
 
     def _remarks(self, titles: list[str]) -> Iterator[str]:
@@ -126,7 +126,7 @@ class ValueReport:
         if self.evidence is None:
             yield (
                 "warning: nothing is tested, and a party of pure noise has a corrected value above "
-                "0 in about half of all runs: test before you pay (--test)"
+                "0 in about half of all runs: test before you pay"
             )
         elif unproven:
             yield (
