@@ -123,7 +123,7 @@ def create_app(tokens: Path, max_bytes: float = 512 << 20) -> Any:
         return bytes(text)
 
     def own_job(caller: Caller, name: str) -> None:
-        if caller.role != "task" or server.job(name).parties[0] != caller.party:
+        if caller.role != "task" or server.held(name).job.parties[0] != caller.party:
             raise HTTPException(403, f"job {name} is not of {caller.party} as its task party")
 
     asking = Depends(who)
@@ -153,7 +153,7 @@ def create_app(tokens: Path, max_bytes: float = 512 << 20) -> Any:
 
     @app.put("/jobs/{job}/upload")
     async def upload(request: Request, job: str, caller: Caller = asking) -> dict[str, str]:
-        if caller.party not in server.job(job).parties:
+        if caller.party not in server.held(job).job.parties:
             raise HTTPException(403, f"{caller.party} has no part in job {job}")
         text = await body(request)
         await run_in_threadpool(_submit, server, job, caller.party, text)
@@ -164,7 +164,7 @@ def create_app(tokens: Path, max_bytes: float = 512 << 20) -> Any:
         own_job(caller, job)
         with counting:  # once, and one at a time
             found = server.table(job)
-            missing = server.missing(job)
+            missing = server.held(job).missing()
         if found is None:
             return JSONResponse({"missing": missing}, 202)
         return Response(found.to_bytes(), media_type="application/octet-stream")

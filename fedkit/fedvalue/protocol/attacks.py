@@ -201,7 +201,7 @@ class CheatingServer(CountingServer):
             return None
         cell, iteration = divmod(self._answered, self._view.iterations)
         self._answered += 1
-        sizes = tuple(len(upload.ids) for upload in self._uploads[job].values())
+        sizes = tuple(len(upload.ids) for upload in self.held(job).uploads.values())
         self._view.see(table, sizes, iteration, cell == self._target)
         return self._attack(self._view)
 

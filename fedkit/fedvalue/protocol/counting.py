@@ -7,6 +7,7 @@ The server holds no key and is trusted with nothing: the task party checks what 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,59 +15,62 @@ import numpy.typing as npt
 
 from fedkit.fedvalue.protocol.messages import Job, JobUnknown, MessageError, Table, Upload
 
-__all__ = ["CountingServer", "count_tuples", "count_uploads", "sorted_halves"]
+__all__ = ["CountingServer", "OpenJob", "count_tuples", "count_uploads", "sorted_halves"]
 
 _WORD = 2**62
+
+
+@dataclass
+class OpenJob:
+    """A job that is being counted."""
+
+    job: Job
+    uploads: dict[str, Upload] = field(default_factory=dict)
+    table: Table | None = None
+
+    def missing(self) -> list[str]:
+        """Return the parties whose uploads are missing."""
+        return [party for party in self.job.parties if party not in self.uploads]
 
 
 class CountingServer:
     """A counting server in this process (:class:`.messages.Counter`); uploads live in memory."""
 
     def __init__(self) -> None:
-        self._jobs: dict[str, Job] = {}
-        self._uploads: dict[str, dict[str, Upload]] = {}
-        self._tables: dict[str, Table] = {}
+        self._jobs: dict[str, OpenJob] = {}
 
     def open(self, job: Job) -> None:
         if not job.parties or len(set(job.parties)) != len(job.parties):
             raise MessageError(f"job {job.id} has the parties {job.parties}: each once")
-        if self._jobs.setdefault(job.id, job) != job:
+        if self._jobs.setdefault(job.id, OpenJob(job)).job != job:
             raise MessageError(f"job {job.id} exists already and is another one")
-        self._uploads.setdefault(job.id, {})
 
     def pending(self, party: str) -> list[Job]:
-        jobs = list(self._jobs.values())
-        return [j for j in jobs if party in j.parties and party not in self._uploads[j.id]]
+        return [held.job for held in list(self._jobs.values()) if party in held.missing()]
 
     def submit(self, job: str, party: str, upload: Upload) -> None:
-        if party not in self.job(job).parties:
+        held = self.held(job)
+        if party not in held.job.parties:
             raise MessageError(f"{party!r} has no part in job {job}")
-        known = self._uploads[job].setdefault(party, upload)
+        known = held.uploads.setdefault(party, upload)
         if known is not upload and known.to_bytes() != upload.to_bytes():
             raise MessageError(f"{party!r} has already sent something else for job {job}")
 
-    def missing(self, job: str) -> list[str]:
-        """Return the parties whose uploads are missing."""
-        return [party for party in self.job(job).parties if party not in self._uploads[job]]
-
     def table(self, job: str) -> Table | None:
-        if self.missing(job):
-            return None
-        if job not in self._tables:
-            parties = self._jobs[job].parties
-            uploads = [self._uploads[job][name] for name in parties]
-            self._tables[job] = count_uploads(uploads, parties)
-        return self._tables[job]
+        held = self.held(job)
+        if held.table is None and not held.missing():
+            parties = held.job.parties
+            held.table = count_uploads([held.uploads[name] for name in parties], parties)
+        return held.table
 
     def close(self, job: str) -> None:
-        for kept in (self._jobs, self._uploads, self._tables):
-            kept.pop(job, None)
+        self._jobs.pop(job, None)
 
-    def job(self, name: str) -> Job:
-        """Return an open job."""
-        if name not in self._jobs:
-            raise JobUnknown(f"there is no job {name!r}")
-        return self._jobs[name]
+    def held(self, job: str) -> OpenJob:
+        """Return an open job with its uploads."""
+        if job not in self._jobs:
+            raise JobUnknown(f"there is no job {job!r}")
+        return self._jobs[job]
 
 
 def count_uploads(uploads: Sequence[Upload], parties: Sequence[str]) -> Table:
