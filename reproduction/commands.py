@@ -22,7 +22,7 @@ import typer  # noqa: E402
 
 from fedkit.checks import choice  # noqa: E402
 from fedkit.outside import is_outside, signed  # noqa: E402
-from reproduction.claimfiles import all_claims, claims_papers, load_claims  # noqa: E402
+from reproduction.claims import all_claims, claims_papers, load_claims  # noqa: E402
 from reproduction.records.cell import PROFILES, format_seeds, parse_seeds, told_apart  # noqa: E402
 from reproduction.records.manifest import SHIPPED, repository_root  # noqa: E402
 from reproduction.records.running import CellError, Outcome, told  # noqa: E402
@@ -32,7 +32,7 @@ from reproduction.registry import all_experiments, get, keep, papers  # noqa: E4
 if TYPE_CHECKING:
     import pandas as pd
 
-    from reproduction.judging.claim import Claims
+    from reproduction.claims import Claims
 
 __all__ = ["app", "main"]
 
@@ -290,36 +290,18 @@ def _why_not(text: str, store: Store, profile: str) -> str:
     return re.sub(r"not attempted( \(cost\))?", lambda m: "no record".ljust(len(m[0])), text)
 
 
-def _compare_all(
-    claims: Mapping[str, Claims], store: Store, profile: str, keep: bool, changed: bool,
-    power_: bool, seeds: int | None,
-) -> None:  # fmt: skip
-    """Count the verdicts of papers; what has changed, and what their seeds can decide."""
-    import pandas as pd
-
-    from reproduction.judging.changes import changes, changes_table, keep_verdicts
-    from reproduction.judging.join import join
-    from reproduction.judging.power import order_power, power
-    from reproduction.judging.tables import by_paper
+def _compare_all(claims: Mapping[str, Claims], store: Store, profile: str) -> None:
+    """Count the verdicts of papers."""
+    from reproduction.tables import by_paper
+    from reproduction.verdicts import join
 
     frames = {name: join(read, store, profile=profile) for name, read in claims.items()}
-    if power_:
-        orders = [order_power(read, store, seeds) for read in claims.values()]
-        for parts in ([power(frame, seeds) for frame in frames.values()], orders):
-            table = pd.concat(parts, ignore_index=True)
-            if len(table):
-                typer.echo(table.to_string(index=False, float_format=lambda x: f"{x:.3g}") + "\n")
-        return
     without = [name for name in frames if not store.paths(profile, name)]
     typer.echo(_why_not(by_paper(frames).to_string(), store, profile))
     if without:
         typer.echo(
             f"no record of {', '.join(without)} at profile {profile} in {store.root}; {SHIPPED}"
         )
-    if changed:
-        typer.echo("\n" + changes_table(changes(frames, store.root)))
-    if keep:
-        typer.echo(f"kept in {keep_verdicts(frames, store.root)}")
 
 
 @app.command()
@@ -525,47 +507,26 @@ def compare(
         bool,
         typer.Option("--check", help="Fail if a record is damaged or misplaced; count the stale."),
     ] = False,
-    changes: Annotated[
-        bool, typer.Option("--changes", help="Verdicts now and as kept, counted.")
-    ] = False,
-    power: Annotated[
-        bool, typer.Option("--power", help="What the seeds of each table can decide.")
-    ] = False,
-    seeds: Annotated[
-        int | None, typer.Option(help="With --power: if there were so many, such as planned.")
-    ] = None,
-    keep: Annotated[
-        bool, typer.Option("--keep", help="Keep the verdicts of all papers for --changes.")
-    ] = False,
 ) -> None:
     """Set a paper's claims beside the records, with a verdict on each; or count those of all."""
-    from reproduction.judging.join import join
-    from reproduction.judging.tables import (
+    from reproduction.staleness import check_records, stale_records
+    from reproduction.tables import (
         claims_table,
         comparison_table,
         summary,
         terminal_table,
         verdict_named,
     )
-    from reproduction.staleness import check_records, stale_records
+    from reproduction.verdicts import join
 
-    if seeds is not None and not power:
-        raise ValueError(f"--seeds {seeds} is for --power; add it")
-    if keep and paper is not None:
-        raise ValueError(f"--keep keeps the verdicts of all papers; leave out {paper!r}")
-    if (keep or changes or power) and profile != "paper":
-        raise ValueError(
-            f"--keep, --changes and --power are about verdicts, and profile {profile} has none; "
-            "leave out --profile"
-        )
     claims = all_claims() if paper is None else {paper: load_claims(paper)}
-    if paper is None or changes or power:
+    if paper is None:
         if table is not None or verdict is not None or markdown or check:
             raise ValueError(
                 "--table, --verdict, --markdown and --check are for the claims of one paper, such "
                 f"as: fedkit compare {next(iter(claims))} --verdict 'not reproduced'"
             )
-        _compare_all(claims, Store(), profile, keep, changes, power, seeds)
+        _compare_all(claims, Store(), profile)
         return
     if verdict is not None:
         named = verdict.strip().lower() == "no record"  # as those may be shown

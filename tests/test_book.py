@@ -204,7 +204,7 @@ def test_the_search_finds_words_of_the_chapters() -> None:
 
 
 def test_every_claim_is_on_the_report() -> None:
-    from reproduction.claimfiles import all_claims
+    from reproduction.claims import all_claims
 
     claims = [claim for read in all_claims().values() for claim in read.claims]
     shown = re.sub(r"\s+", " ", article("notebooks/claims").get_text(" "))
@@ -293,7 +293,7 @@ def test_every_question_leads_to_the_section_that_answers_it() -> None:
 
 
 def test_a_judged_number_has_its_interval_and_its_seeds() -> None:
-    from reproduction.judging.judge import UNJUDGED
+    from reproduction.verdicts import UNJUDGED
 
     judged = 0
     for row in article("notebooks/claims").select(".fedkit-finder tbody tr"):

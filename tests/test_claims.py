@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from reproduction.claimfiles import claims_papers, load_claims
-from reproduction.judging.claim import Claim, ClaimsError, parse_claims
-from reproduction.judging.join import _command, join
-from reproduction.judging.printed import printed_statistic
-from reproduction.judging.tables import claims_table
+from reproduction.claims import ClaimsError, claims_papers, load_claims, rules
+from reproduction.printed import printed_statistic
 from reproduction.records.cell import PROFILES
 from reproduction.records.store import Store
-from reproduction.registry import get, keep
+from reproduction.registry import all_experiments, get, keep
+from reproduction.tables import claims_table
+from reproduction.verdicts import RULES, _command, join
+from tests.claimfiles import claims_in
 
 CLAIMS = {paper: load_claims(paper) for paper in claims_papers()}
 FEDOWEN = CLAIMS["fedowen"]
@@ -87,8 +87,9 @@ def test_rows_add_up(paper, table):
 
 def test_every_printed_number_has_one_claim():
     for paper, claims in CLAIMS.items():
-        found = Counter(c.place["table"] for c in claims.claims if c.kind == "value")
-        found.pop("words", None)
+        found = Counter(
+            c.place["table"] for c in claims.claims if c.place["table"] in claims.tables
+        )
         assert found == {
             t: len(rows) * len(claims.tables[t].columns)
             for (p, t), rows in SUMS.items()
@@ -96,7 +97,7 @@ def test_every_printed_number_has_one_claim():
         }
     spreads = {t for t, table in CLAIMS["fedvalue"].tables.items() if table.spreads}
     assert spreads == {"t5", "t6", "t7", "t8"}
-    numbers = {c.id: c.number for c in CLAIMS["fedtsv"].claims if c.kind == "value"}
+    numbers = {c.id: c.number for c in CLAIMS["fedtsv"].claims if c.rule == "value"}
     assert numbers == {"fedtsv.fedavg.mnist": 75.0, "fedtsv.fedavg.cifar10": 65.0}
 
 
@@ -156,30 +157,61 @@ def test_no_two_claims_of_a_paper_are_printed_under_the_same_name(paper):
     assert [text for text, times in said.items() if times > 1] == []
 
 
+def _places(claims):
+    """Yield the places of our numbers that a paper's claims name."""
+    for claim in claims.claims:
+        for side in (claim.ours, claim.against or {}):
+            for name in side.get("experiments", [side.get("experiment")]):
+                if name and "pooled" not in side:
+                    yield {**side, "experiment": name}
+
+
 @pytest.mark.parametrize("paper", claims_papers())
-def test_the_names_of_a_claims_file_are_those_of_its_experiments(paper):
-    """Settings and methods are those of cells; metrics, where there are records, of these."""
-    store, experiments = Store(), CLAIMS[paper].experiments
-    of = {
-        name: [c for p in PROFILES for c in get(paper, name).cells(p, None)] for name in experiments
+def test_a_claim_asks_for_what_the_experiments_of_its_paper_have(paper):
+    """A misspelt setting, method, data set or metric would have no record, and no verdict."""
+    claims, store = CLAIMS[paper], Store()
+    cells = {
+        e.name: [c for p in PROFILES for c in e.cells(p, None)] for e in all_experiments(paper)
     }
-    methods = {c.settings.get("method") for cells in of.values() for c in cells}
-    for name, known in experiments.items():
-        # "cost" is a column of FedCCEA's Table 2, which no run has
-        assert known["settings"] - {"cost"} <= {key for c in of[name] for key in c.settings}
-        assert known.get("methods", set()) - methods <= {"fedowen-no-adaptive"}  # a row of Table 3
-        frames = [store.frame(paper, name, profile) for profile in PROFILES]
-        metrics = {m for f in frames if len(f) for m in f["metric"]}
-        plain = {m for m in known["metrics"] if "(" not in m}
-        if metrics:
-            assert plain <= metrics, name
+    frames = {name: [store.frame(paper, name, p) for p in PROFILES] for name in cells}
+    metrics = {n: {m for f in there if len(f) for m in f["metric"]} for n, there in frames.items()}
+    sets = {c.settings.get("dataset") for there in cells.values() for c in there}
+    methods = {c.settings.get("method") for there in cells.values() for c in there}
+    methods |= {"fedowen-no-adaptive"}  # a row of Table 3
+    assert set(claims.data) <= sets
+    for place in _places(claims):
+        settings = {**place.get("settings", {}), **place.get("sweep", {})}
+        settings.pop("cost", None)  # a column of FedCCEA's Table 2, which no run has
+        there = cells[place["experiment"]]
+        assert set(settings) <= {name for c in there for name in c.settings}, place
+        assert {settings.get("method"), *place.get("methods", [])} - {None} <= methods, place
+        recorded = metrics[place["experiment"]]
+        assert "(" in place["metric"] or not recorded or place["metric"] in recorded, place
+
+
+def test_every_rule_has_a_reason_and_every_margin_a_rule():
+    declared = {key for key, row in rules().items() if len(row["reason"]) > 20}
+    assert declared == set(rules())
+    used = {
+        (paper, claim.test["named"])
+        for paper, claims in CLAIMS.items()
+        for claim in claims.claims
+        if claim.rule in RULES and claim.rule != "exact"
+    }
+    assert used == declared
+    sized = {"value", "ordering", "mean_gain"}
+    for claims in CLAIMS.values():
+        for claim in claims.claims:
+            if claim.rule in sized and claim.paper_value is not None:
+                assert claim.test["margin"] > 0, claim.id
 
 
 @pytest.mark.parametrize("paper", claims_papers())
 def test_the_protocol_of_a_claims_file_is_that_of_the_papers_cells(paper):
     """Else no record would be judged."""
     claims = CLAIMS[paper]
-    cells = [c for name in claims.experiments for c in get(paper, name).cells("paper", None)]
+    names = {place["experiment"] for place in _places(claims)}
+    cells = [c for name in names for c in get(paper, name).cells("paper", None)]
     for data in claims.data or [None]:
         protocol = {
             k: v if isinstance(v, list) else [v[data]] if isinstance(v, dict) else [v]
@@ -195,19 +227,10 @@ def test_the_protocol_of_a_claims_file_is_that_of_the_papers_cells(paper):
 
 
 @pytest.mark.parametrize("paper", claims_papers())
-def test_the_data_sets_of_a_claims_file_are_those_of_its_cells(paper):
-    """A misspelt one would have no record."""
-    claims = CLAIMS[paper]
-    places = [place.get("settings", {}) for claim in claims.claims for place in claim.places()]
-    cells = [c for e in claims.experiments for p in PROFILES for c in get(paper, e).cells(p, None)]
-    there = {c.settings.get("dataset") for c in cells}
-    assert {*claims.data, *(settings.get("dataset") for settings in places)} <= {*there, None}
-
-
-@pytest.mark.parametrize("paper", claims_papers())
 def test_the_command_of_a_claim_finds_its_cells(paper):
     """As the shell hands it over; where nothing can be tested there may be none."""
-    for command in {_command(c, paper, "paper") for c in CLAIMS[paper].claims if not c.untestable}:
+    claims = CLAIMS[paper]
+    for command in {_command(c, claims, "paper") for c in claims.claims if not c.untestable}:
         program, verb, _, *rest = shlex.split(command)
         assert program == "fedkit"
         if verb == "compare":
@@ -226,231 +249,77 @@ def test_the_command_of_a_claim_finds_its_cells(paper):
         assert found, command
 
 
-def test_a_column_of_numbers_may_be_out_of_reach_of_any_run():
-    for key in ("1", '"1"'):
-        claims = parse_claims("untestable: {" + key + ": nobody can}" + TOY)
-        assert [c.untestable for c in claims.claims] == ["nobody can", ""]
-
-
-# ------------------------------------------------------------------- refusals
+# ------------------------------------------------------------------- a file of claims
 
 TOY = """
-paper: {key: toy}
-experiments: {table1: {metrics: accuracy, methods: fedavg, settings: method a imbalance}}
-tables:
-  - id: t
-    where: Table 9
-    unit: "%"
-    transcription: {by: hand}
-    columns: {a: [1, 2]}
-    settings: {imbalance: 0.01}
-    ours: {experiment: table1, metric: accuracy}
-    test: {rule: value, margin: 2}
-    rows:
-      fedavg: 1 2
-"""
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "word"),
-    [
-        ("metric: accuracy}", "metric: acuracy}", "table1 has no 'acuracy'"),
-        ("experiment: table1,", "experiment: tabel1,", "names the experiment 'tabel1'"),
-        ("imbalance: 0.01}", "imbalanse: 0.01}", "has no 'imbalanse'; its settings are"),
-        ("  fedavg: 1", "  fedavgg: 1", "has no 'fedavgg'; its methods are"),
-        ("margin: 2", "margim: 2", "the rule of toy.t.a1.fedavg has ['margim']"),
-        (", margin: 2", "", "lacks ['margin']"),
-        ("unit:", "units:", "tables: t has ['units']"),
-        ("tables:", "table:", "the claims file has ['table']"),
-        ("1 2\n", "1 2 3\n", "row fedavg has 3 numbers for 2 columns"),
-        ("1 2\n", "1 x\n", "'1 x' holds no numbers"),
-        ("1 2\n", "1±0.1 2\n", "give all numbers a spread, or none"),
-        ("1 2\n", "nan 2\n", "'nan 2' holds a number that is none"),
-        ("1 2\n", "1±1 2±-2\n", "a spread below 0"),
-    ],
-)
-def test_bad_claims_files_are_refused(old, new, word):
-    assert old in TOY
-    assert len(parse_claims(TOY).claims) == 2
-    with pytest.raises(ClaimsError, match=re.escape(word)):
-        parse_claims(TOY.replace(old, new))
-
-
-TOY_OF_ALL = """
 paper: {key: toy, seeds: 3}
-experiments: {e: {metrics: "m n", methods: a b c, settings: method x y dataset lr}}
-protocol: {lr: {mnist: 0.1}}
-data: {mnist: [mnist, digits]}
-untestable: {v: nobody can}
+untestable: {v: nobody can, "3": nor this}
 names: {slow: slowly}
-reduced: {e: {experiment: e, settings: {lr: 0.2}}}
 tables:
   - id: t
     where: Table 1
     unit: "%"
-    transcription: {by: hand}
-    columns: {x: [1, 2], y: [u, v]}
+    columns: [x, y]
     settings: {dataset: mnist}
-    ours: {experiment: e, metric: m}
-    test: {rule: value, margin: 2, min_seeds: 3, level: 0.95, paper_seeds: 3, of_few: true}
-    row_lookup: {c: {metric: n, settings: {method: c}}}
+    ours: {experiment: e, metric: "m.{y}"}
+    test: {rule: value of rates, margin: 2}
+    row_lookup: {c: {metric: n, settings: {method: d}}}
     row_test: {b: {rule: value, margin: 3}}
     after_runs: [{what: added, rows: [a], columns: {x: 1}}]
     by_construction: [{what: a sum, rows: [b]}]
-    rows: {a: 4 5 6 7, b: 1 2 3 4, c: 1 1 1 1}
-orderings:
-  - {id: o, table: t, row: a, against: [b, c], says: s, after_runs: [{what: late, rows: [c]}],
-     test: {rule: ordering, margin: 2, family: column}}
 pooled:
   - {id: p, table: t, row: a, against: [b], by: [y], only: {x: [1]}, says: s,
-     by_construction: [{what: so, columns: {y: u}}], test: {rule: mean_gain, margin: 2}}
-stars:
-  - {id: s, table: t, row: a, unit: "%", says: s, marks: "* - - -", after_runs: late,
-     test: {rule: ordering, sign: 1, margin: 1}}
+     test: {rule: mean_gain, margin: 2, family: column}}
 claims:
-  - {id: w, where: w, says: s, kind: trend, paper_value: null, after_runs: added,
-     by_construction: true, family: free,
-     test: {rule: slope, margin: 1, sign: -1, scale: log2},
-     ours: {experiment: e, metric: m, settings: {method: a}, sweep: {x: [1, 2]},
-            pool: mean, of: 2, over: dataset}}
-  - {id: q, where: w, says: s, kind: bound, paper_value: null,
-     test: {rule: printed_above, statistic: row_maximum, table: t, row: a, bound: 3}}
-  - {id: g, where: w, says: s, kind: value, paper_value: "1",
-     test: {rule: printed, margin: 9, statistic: relative_gain, table: t, row: a, against: b,
-            column: {x: 2, y: u}}}
-  - {id: i, where: w, says: s, kind: identity, paper_value: "0", ours: {check: "math:fsum"},
-     test: {rule: exact, tolerance: 0}}
-  - {id: k, where: w, says: s, kind: bound, paper_value: null,
-     test: {rule: concordance, bound: 0.7, min_columns: 2},
-     ours: {experiments: [e], metric: m, methods: [a, b]}}
-  - {id: "l.{pace}", where: w, says: s, kind: identity, paper_value: "4", each: {pace: [slow]},
-     test: {rule: equal, rtol: 0.0},
-     ours: {experiment: e, metric: m, settings: {method: a}, protocol: {lr: {mnist: 1}}}}
+  - {id: "l.{pace}", where: w, says: "runs {pace}", paper_value: "4", each: {pace: [slow]},
+     test: {rule: equal, rtol: 0.0}, ours: {experiment: e, metric: "m.{pace}"}}
 """
+PRINTED = "x,1,1,3\ny,u,v,u\na,4.50±0.1,5±0.2,6±0.3\nb,1,2,3\nc,1,1,1\n"
+
+
+def test_a_file_of_claims_is_expanded_block_by_block(tmp_path):
+    claims = claims_in(tmp_path, TOY, t=PRINTED)
+    assert len(claims.claims) == 9 + 2 + 1
+    first = claims["toy.t.x1.u.a"]
+    assert (first.paper_value, first.spread, first.paper_seeds) == ("4.50", "0.1", 3)
+    assert first.ours == {
+        "experiment": "e", "metric": "m.u", "settings": {"dataset": "mnist", "method": "a", "x": 1},
+    }  # fmt: skip
+    assert (first.rule, first.test["named"]) == ("value", "value of rates")
+    assert first.after_runs == "added"
+    assert claims["toy.t.x3.u.a"].after_runs == ""
+    assert claims["toy.t.x1.u.b"].by_construction
+    assert claims["toy.t.x1.u.b"].test["margin"] == 3
+    other = claims["toy.t.x1.u.c"].ours
+    assert (other["metric"], other["settings"]) == (
+        "n", {"dataset": "mnist", "method": "d", "x": 1, "y": "u"},
+    )  # fmt: skip
+    reasons = [claims[f"toy.t.{place}.a"].untestable for place in ("x1.u", "x1.v", "x3.u")]
+    assert reasons == ["", "nobody can", "nor this"]
+    gain = claims["toy.p.u.vs-b"]
+    assert (gain.paper_value, gain.family, gain.kind) == ("+3.50", "toy.p.u", "ordering")
+    assert [line[1]["settings"]["method"] for line in gain.ours["pooled"]] == ["b"]
+    told = claims["toy.l.slow"]
+    assert (told.says, told.ours["metric"]) == ("runs slowly", "m.slow")
+    with pytest.raises(KeyError):
+        claims["toy.x"]
 
 
 @pytest.mark.parametrize(
     ("old", "new", "word"),
     [
-        # Holm's correction was off
-        ("family: column", "family: colum", "toy.o.x1.u.vs-b: family is 'colum'"),
-        ("family: column", "family: null", "toy.o.x1.u.vs-b: family is None"),
-        ("of_few: true}", "family: column}", "the rule of toy.t.x1.u.a has ['family']"),
-        ("{rule: ordering, sign: 1", "{rule: ordering, family: column, sign: 1", "has a family"),
-        # a mark was lost
-        ("rows: [a], col", "rows: [aa], col", "after_runs of tables: t has ['aa']; choose from"),
-        ("columns: {x: 1}}]", "columns: {x: 3}}]", "after_runs of tables: t has ['3']"),
-        ("columns: {x: 1}}]", "columns: {z: 1}}]", "after_runs of tables: t has ['z']"),
-        ("rows: [a], col", "row: [a], col", "after_runs of tables: t has ['row']"),
-        ("rows: [a], col", "rows: a, col", "after_runs of tables: t: rows is 'a', and not a list"),
-        ("what: added, ", "", "after_runs of tables: t lacks ['what']"),
-        ("rows: [b]}]", "rows: [bb]}]", "by_construction of tables: t has ['bb']"),
-        ("[{what: a sum, rows: [b]}]", "true", "by_construction of tables: t is True, and neither"),
-        ("late, rows: [c]", "late, rows: [a]", "after_runs of orderings: o has ['a']"),
-        ("columns: {y: u}}]", "columns: {y: w}}]", "by_construction of pooled: p has ['w']"),
-        ("columns: {y: u}}]", "columns: {x: 1}}]", "by_construction of pooled: p has ['x']"),
-        ("after_runs: late", "after_runs: [{what: l, rows: [b]}]", "after_runs of stars: s has"),
-        ("null, after_runs: added", "null, after_runs: null", "toy.w: after_runs is None"),
-        ("by_construction: true", 'by_construction: "no"', "toy.w: by_construction is 'no'"),
-        # another way to our number, another test
-        ("row_lookup: {c:", "row_lookup: {cc:", "row_lookup of tables: t has ['cc']"),
-        ("row_test: {b:", "row_test: {bb:", "row_test of tables: t has ['bb']"),
-        ("row: a, against: [b, c]", "row: aa, against: [b, c]", "orderings: o has ['aa']"),
-        ("against: [b, c]", "against: [b, cc]", "orderings: o has ['cc']; choose from ['a', 'b'"),
-        ("id: o, table: t", "id: o, table: u", "table of orderings: o has ['u']"),
-        ("id: p, table: t, row: a", "id: p, table: t, row: d", "pooled: p has ['d']"),
-        ("by: [y]", "by: [z]", "by of pooled: p has ['z']"),
-        ("only: {x: [1]}", "only: {x: [1, 3]}", "only of pooled: p has ['3']"),
-        ("id: s, table: t, row: a", "id: s, table: t, row: d", "stars: s has ['d']"),
-        ("method: c}}}", "method: d}}}", "claim toy.t.x1.u.c: e has no 'd'; its methods are"),
-        # numbers that are none
-        ("seeds: 3}", "seed: 3}", "paper has ['seed']"),
-        ("seeds: 3}", "seeds: null}", "paper_seeds is None, and not a whole number of at least 1"),
-        ("paper_seeds: 3", "paper_seeds: 0", "paper_seeds is 0"),
-        ("min_seeds: 3", "min_seeds: 2.5", "the rule of toy.t.x1.u.a: min_seeds is 2.5"),
-        ("min_seeds: 3", 'min_seeds: "3"', "min_seeds is '3'"),
-        ("value, margin: 2", "value, margin: true", "margin is True, and not a number of at"),
-        ("value, margin: 2", "value, margin: .inf", "margin is inf"),
-        ("value, margin: 2", "value, margin: -1", "margin is -1"),
-        ("value, margin: 3", "value, margin: null", "the rule of toy.t.x1.u.b: margin is None"),
-        ("level: 0.95", "level: 95", "level is 95, and not a number between 0 and 1"),
-        ("level: 0.95", "level: 1", "level is 1,"),
-        ("level: 0.95", "level: 0", "level is 0,"),
-        ("of_few: true", 'of_few: "no"', "of_few is 'no', and not true or false"),
-        ("sign: -1", "sign: -2", "the rule of toy.w: sign is -2, and not one of [1, -1]"),
-        ("sign: -1", "sign: true", "sign is True"),
-        ("scale: log2", "scale: log", "scale is 'log', and not one of ['linear', 'log2', 'log10']"),
-        ("bound: 3", 'bound: "3"', "the rule of toy.q: bound is '3', and not a finite number"),
-        ("bound: 0.7", "bound: .nan", "the rule of toy.k: bound is nan"),
-        ("min_columns: 2", "min_columns: 0", "min_columns is 0"),
-        ("rtol: 0.0", "rtol: 1e-9", "rtol is '1e-9'"),  # a text, says YAML
-        ("tolerance: 0", "tolerance: -1", "tolerance is -1"),
-        # words that were taken for another, or found out when judged
-        ("pool: mean", "pool: maks", "claim toy.w: pool is 'maks', and not one of ['mean', 'max']"),
-        ("of: 2", "of: 0", "claim toy.w: of is 0"),
-        ("over: dataset", "over: datset", "claim toy.w: e has no 'datset'"),
-        ("row_maximum", "row_maksimum", "the rule of toy.q: statistic is 'row_maksimum'"),
-        ("table: t, row: a, bound", "table: u, row: a, bound", "toy.q fits no printed table"),
-        ("row: a, against: b,\n", "row: a, against: d,\n", "toy.g fits no printed table"),
-        ("column: {x: 2, y: u}", "column: {x: 2}", "toy.g fits no printed table"),
-        # what no record or claim has was never looked up, and barred nothing
-        ("protocol: {lr: {mnist: 0.1", "protocol: {lrr: {mnist: 0.1", "protocol has ['lrr']"),
-        ("{lr: {mnist: 1}}", "{lr: {mnits: 1}}", "protocol of toy.l.slow: lr has ['mnits']"),
-        ("{lr: {mnist: 0.1}}", "{lr: {mnits: 0.1}}", "protocol: lr has ['mnits']; choose from ['m"),
-        ("settings: {lr: 0.2}", "settings: {lrr: 0.2}", "settings of reduced: e has ['lrr']"),
-        (
-            "untestable: {v:",
-            "untestable: {w:",
-            "untestable has ['w']; choose from ['1', '2', 'slow'",
-        ),
-        ("names: {slow:", "names: {slwo:", "names has ['slwo']; choose from ['slow']"),
-        ("{dataset: mnist}", "{dataset: mnits}", "dataset of toy.t.x1.u.a has ['mnits']"),
-        ("sweep: {x: [1, 2]}", "sweep: {dataset: [mnits]}", "dataset of toy.w has ['mnits']"),
-        ("data: {mnist: [", "data: {emnist: [e], mnist: [", "data has ['emnist']; choose from"),
+        ("b,1,2,3", "b,1,2", "row b of t needs 3 numbers"),
+        ("b,1,2,3", "b,1,2,nan", "row b of t needs 3 numbers"),
+        ("b,1,2,3", "b,1,2,x", "InvalidOperation"),
+        ("b,1,2,3", "d,1,2,3", "KeyError: ('t', 'b'"),
+        ("y,u,v,u", "z,u,v,u", "KeyError: 'y'"),
+        ("y,u,v,u", "y,u,u,u", "use ['toy.t.x1.u.a', 'toy.t.x1.u.b', 'toy.t.x1.u.c'] twice"),
     ],
 )
-def test_what_would_be_kind_to_a_verdict_is_refused(old, new, word):
-    assert TOY_OF_ALL.count(old) == 1
-    assert len(parse_claims(TOY_OF_ALL).claims) == 12 + 8 + 2 + 1 + 6
+def test_a_table_that_cannot_be_the_printed_one_is_refused(tmp_path, old, new, word):
+    assert old in PRINTED
     with pytest.raises(ClaimsError, match=re.escape(word)):
-        parse_claims(TOY_OF_ALL.replace(old, new))
-
-
-@pytest.mark.parametrize("check", ["reproduction.fedowen.erata:owen_bias", "math:fsumm", ":", ""])
-def test_a_computation_that_a_claim_names_is_there(check, tmp_path, monkeypatch):
-    file = tmp_path / "claims.yaml"
-    monkeypatch.setattr("reproduction.claimfiles.claims_file", lambda paper: file)
-    file.write_text(TOY_OF_ALL)
-    assert load_claims("toy")["toy.i"].exact()([0.5, 0.5]) == 1
-    file.write_text(TOY_OF_ALL.replace("math:fsum", check))
-    with pytest.raises(ClaimsError, match=f"claim toy.i has no check '{check}'"):
-        load_claims("toy")
-
-
-def test_the_data_that_a_data_set_stands_for_are_known(tmp_path, monkeypatch):
-    file = tmp_path / "claims.yaml"
-    monkeypatch.setattr("reproduction.claimfiles.claims_file", lambda paper: file)
-    file.write_text(TOY_OF_ALL.replace("[mnist, digits]", "[mnist, digist]"))
-    with pytest.raises(ClaimsError, match=r"data of toy has \['digist'\]; choose from .*'digits'"):
-        load_claims("toy")
-    monkeypatch.setattr("reproduction.claimfiles.entered", lambda: {"toy": "toy_paper"})
-    assert load_claims("toy").data == {"mnist": ("mnist", "digist")}  # it may bring its own
-
-
-@pytest.mark.parametrize(
-    ("change", "word"),
-    [
-        ({"kind": "guess"}, "has 'guess'"),
-        ({"test": {"rule": "looks good"}}, "has 'looks good'"),
-        ({"paper_value": None, "test": {"rule": "at_most"}}, "printed number or a bound of ours"),
-        ({"test": {"rule": "at_most", "bound": 2}}, "a printed number or a bound of ours"),
-    ],
-)
-def test_bad_claims_are_refused(change, word):
-    good = {"id": "x", "where": "a", "says": "b", "kind": "bound", "paper_value": "1", "unit": ""}
-    good |= {"ours": {}, "test": {"rule": "at_most"}}
-    with pytest.raises(ClaimsError, match=word):
-        Claim(**(good | change))
+        claims_in(tmp_path, TOY, t=PRINTED.replace(old, new))
 
 
 # ------------------------------------------------------------------- the papers' own tables

@@ -180,13 +180,6 @@ def test_seeds_only_and_dry_run(store, fedkit) -> None:
         (["run", "toy", "other", "--profile", "paper"], "no cells at profile paper"),
         (["audit", "0"], "at least one is audited"),
         (["run", "toy", "table1", "--seeds", "0-3000000000"], "more than 100,000; take fewer"),
-        (
-            ["compare", "--keep", "--profile", "smoke"],
-            "profile smoke has none; leave out --profile",
-        ),
-        (["compare", "--power", "--profile", "laptop"], "profile laptop has none"),
-        (["compare", "--seeds", "10"], "--seeds 10 is for --power; add it"),
-        (["compare", "--power", "--seeds", "1"], "seeds is 1"),
         (["fedvalue", "serve", "--tokens", "/nowhere/tokens"], "No such file or directory"),
         (["compare", "toy"], "no claims file; choose from fedccea, fedms"),
     ],

@@ -9,7 +9,7 @@ import pytest
 from fedkit.datasets.tabular import TABLES
 from fedkit.fedvalue.information import conditional_mutual_information
 from fedkit.fedvalue.shap import MODELS
-from reproduction.claimfiles import load_claims
+from reproduction.claims import load_claims
 from reproduction.fedvalue import correlation as fedvalue
 from reproduction.fedvalue import correlation_tables as fedvalue_tables
 from reproduction.fedvalue.correlation import (

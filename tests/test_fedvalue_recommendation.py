@@ -12,7 +12,7 @@ from tinyrecords import records, series_of
 
 from fedkit.datasets.movielens import MovieLens, made_up_ratings
 from fedkit.streams import Streams
-from reproduction.claimfiles import load_claims
+from reproduction.claims import load_claims
 from reproduction.fedvalue import recommendation
 from reproduction.fedvalue import recommendation_tables as tables
 from reproduction.fedvalue.recommendation import (

@@ -39,20 +39,23 @@ LIBRARY = {
 REPRODUCTION = {
     "records": "",
     "__init__": "records",
-    "judging": "records",
-    "claimfiles": "__init__ judging records",
+    "claims": "__init__ records",
+    "printed": "claims",
+    "measured": "claims records",
+    "verdicts": "claims measured printed records",
+    "tables": "verdicts",
     "registry": "__init__ records",
     "common": "registry records",
     "overviews": "records",
     **dict.fromkeys(
         ("fedccea", "fedms", "fedowen", "fedtsv", "fedvalue"),
-        "common overviews registry claimfiles judging records __init__",
+        "common overviews registry claims verdicts tables records __init__",
     ),
     "arena": "common overviews registry records",
     "staleness": "registry records",
-    "audit": "registry records judging",
+    "audit": "registry records",
     "book": "records",
-    "commands": "arena audit book claimfiles judging records registry staleness __init__",
+    "commands": "arena audit book claims verdicts tables records registry staleness __init__",
 }
 PLANS = {"fedkit": LIBRARY, "reproduction": REPRODUCTION}
 

@@ -16,17 +16,17 @@ pytest.importorskip("sklearn")
 import fedkit as fk
 from fedkit import outside as methods
 from reproduction import arena, packages, registry
-from reproduction.claimfiles import all_claims, claims_papers, load_claims
+from reproduction.claims import all_claims, claims_papers, load_claims
 from reproduction.commands import main
 from reproduction.fedowen import tables
 from reproduction.fedowen.runs import strategy
 from reproduction.fedowen.settings import Setting
-from reproduction.judging.join import join
-from reproduction.judging.measured import Lookup
+from reproduction.measured import _Lookup
 from reproduction.records import Cell, Store
 from reproduction.records.golden import golden_runs
 from reproduction.records.outside import entered
 from reproduction.staleness import check_records
+from reproduction.verdicts import join
 
 PAGE = (Path(__file__).parent.parent / "book" / "plug-in.md").read_text("utf-8")
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
@@ -146,9 +146,10 @@ def test_a_claim_that_names_no_method_does_not_take_one_from_outside(here: Path)
     place = {"experiment": "table1", "metric": "accuracy"}
     settings = {**cell.settings, "method": "my_values:Alone@0123456789"}
     Store().save(replace(cell, settings=settings), [{"seed": 0, "metrics": {"accuracy": 1.0}}])
-    assert Lookup(claims, Store(), "smoke").find(place) is None
+    assert _Lookup(claims, Store(), "smoke", False)._find(place) is None
     Store().save(cell, [{"seed": 0, "metrics": {"accuracy": 2.0}}])
-    assert Lookup(claims, Store(), "smoke").find(place).by_seed == {0: 2.0}
+    by_seed, _, _ = _Lookup(claims, Store(), "smoke", False)._find(place)
+    assert by_seed == {0: 2.0}
 
 
 @pytest.mark.parametrize(
@@ -212,7 +213,10 @@ def enter(tmp_path: Path, monkeypatch):
             del sys.modules[name]
 
 
-CLAIMS = (Path(registry.__file__).parent / "fedowen" / "claims.yaml").read_text("utf-8")
+CLAIMS = """
+paper: {key: toy}
+claims: [{id: c, where: here, says: so, test: {rule: at_least, bound: 1}}]
+"""
 TINY = """
 from reproduction.records import Tiny
 tiny = Tiny("run", compute, {"method": "ours"}, by="method")
@@ -237,7 +241,7 @@ def test_a_package_has_its_claims_and_golden_numbers_in_itself(enter, tmp_path: 
             "/__init__.py": BLOCKS[-1] + TINY,
             "/__main__.py": "raise SystemExit('run me')",
             "/_draft.py": "raise SystemExit('not ready')",
-            "/claims.yaml": CLAIMS.replace("key: fedowen", "key: toy"),
+            "/claims.yaml": CLAIMS,
         }
     )
     experiment = registry.get("toy", "table1")
@@ -247,6 +251,7 @@ def test_a_package_has_its_claims_and_golden_numbers_in_itself(enter, tmp_path: 
     assert run.check() == []
     assert experiment.behaviours(experiment.cells("smoke", None)[0]) == {"run.ours": 1}
     assert "toy" in claims_papers()
+    assert [claim.id for claim in load_claims("toy").claims] == ["toy.c"]
 
 
 def test_a_broken_paper_from_outside_breaks_no_other(enter, tmp_path: Path, capsys) -> None:

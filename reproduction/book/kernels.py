@@ -25,7 +25,7 @@ __all__ = ["Kernel"]
 
 _IMPORTED = ("ipykernel.kernelapp", "matplotlib.pyplot", "myst_nb", "pandas", "scipy.stats",
              "sklearn.linear_model", "torch", "fedkit.plots",
-             "reproduction.judging.tables")  # fmt: skip
+             "reproduction.tables")  # fmt: skip
 _STARTING = threading.Lock()
 
 

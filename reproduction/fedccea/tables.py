@@ -19,7 +19,7 @@ import numpy as np
 from fedkit.extras import need
 from fedkit.intervals import Interval, bounded_interval, mean_interval, paired_interval
 from reproduction import overviews
-from reproduction.claimfiles import load_claims
+from reproduction.claims import load_claims
 from reproduction.common import chance_above
 from reproduction.fedccea.settings import (
     DATA,
@@ -37,7 +37,7 @@ from reproduction.fedccea.settings import (
 if TYPE_CHECKING:
     import pandas as pd
 
-    from reproduction.judging.claim import Claims
+    from reproduction.claims import Claims
 
 RUN = ["dataset", "distribution", "noise", "seed"]
 #: metric of what goes with the 40% of the clients at one end of an order

@@ -11,7 +11,7 @@ import numpy as np
 from fedkit.extras import need
 from fedkit.intervals import bounded_interval, paired_interval
 from reproduction import overviews
-from reproduction.claimfiles import load_claims
+from reproduction.claims import load_claims
 from reproduction.fedms.settings import (
     CHANGES,
     PAPER_METHODS,
@@ -20,8 +20,7 @@ from reproduction.fedms.settings import (
     STUDIED,
     VARIANTS,
 )
-from reproduction.judging.join import join
-from reproduction.judging.judge import REPRODUCED, UNJUDGED
+from reproduction.verdicts import REPRODUCED, UNJUDGED, join
 
 if TYPE_CHECKING:
     import pandas as pd

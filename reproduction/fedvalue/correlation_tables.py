@@ -15,8 +15,8 @@ from fedkit.fedvalue.shap import MODELS
 from fedkit.intervals import Interval, mean_interval
 from fedkit.plots.curves import forests
 from fedkit.plots.style import Picture
+from reproduction.claims import Claims
 from reproduction.fedvalue.correlation import CONTROLS, ESTIMATES, FEATURES, READINGS, Setting
-from reproduction.judging.claim import Claims
 from reproduction.overviews import alike, table, where
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from scipy import stats
 from fedkit.extras import need
 from fedkit.intervals import bounded_interval, holm, mean_interval
 from reproduction import overviews
+from reproduction.claims import Claims
 from reproduction.fedvalue.correlation import correlate
 from reproduction.fedvalue.recommendation import MAIN, MILD, PLACES, READINGS, TABLE9, Case
-from reproduction.judging.claim import Claims
 
 if TYPE_CHECKING:
     import pandas as pd

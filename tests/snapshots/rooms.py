@@ -27,9 +27,9 @@ def listed() -> list[str]:
 
 def claims() -> Iterator[Row]:
     """Judge every claim by the listed records alone."""
-    from reproduction.claimfiles import all_claims
-    from reproduction.judging.join import join
+    from reproduction.claims import all_claims
     from reproduction.records.store import Store
+    from reproduction.verdicts import join
 
     with tempfile.TemporaryDirectory() as folder:
         for name in listed():

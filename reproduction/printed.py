@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-if TYPE_CHECKING:
-    from reproduction.judging.claim import Claims, PrintedTable
+from fedkit.intervals import kendalls_w
 
-__all__ = ["PRINTED", "STATISTICS", "printed_statistic"]
+if TYPE_CHECKING:
+    from reproduction.claims import Claims, PrintedTable
+
+__all__ = ["printed_statistic"]
 
 FloatArray = npt.NDArray[np.float64]
-
-PRINTED = "against relative table tables row column"
-"""Arguments of a statistic of the printed tables."""
 
 
 def _numbers(table: PrintedTable, row: str) -> FloatArray:
@@ -76,8 +75,6 @@ def hardest_setting_rank(claims: Claims) -> float:
 
 def concordance(claims: Claims) -> float:
     """Kendall's W of the rankings in all printed columns."""
-    from fedkit.intervals import kendalls_w  # imports scipy, which a list of papers does not need
-
     tables = _accuracy_tables(claims)
     rows = list(tables[0].rows)
     scores = [np.stack([_numbers(t, row) for row in rows], axis=1) for t in tables]
@@ -133,7 +130,7 @@ def lowest_where_not_best(claims: Claims) -> float:
     return float(np.concatenate(behind).min())
 
 
-STATISTICS: dict[str, Callable[..., float]] = {
+_STATISTICS: dict[str, Callable[..., float]] = {
     function.__name__: function
     for function in (
         max_gain, columns_not_best, largest_shortfall, columns_adaptive_better,
@@ -141,10 +138,9 @@ STATISTICS: dict[str, Callable[..., float]] = {
         printed_number, lowest_where_not_best, smallest_lead,
     )
 }  # fmt: skip
-"""Statistics of printed tables by name, as the claims files use them."""
 
 
 def printed_statistic(claims: Claims, test: Mapping[str, Any]) -> float:
     """Compute the statistic that a test names, with its arguments, on the printed tables."""
-    options = {k: v for k, v in test.items() if k in PRINTED.split()}
-    return STATISTICS[test["statistic"]](claims, **options)
+    names = ("against", "relative", "table", "tables", "row", "column")
+    return _STATISTICS[test["statistic"]](claims, **{n: test[n] for n in names if n in test})

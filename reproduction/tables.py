@@ -10,7 +10,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from fedkit.extras import need
-from reproduction.judging.judge import (
+from reproduction.verdicts import (
     ICONS,
     NOT_JUDGED,
     NOT_REPRODUCED,

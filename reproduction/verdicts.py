@@ -1,0 +1,485 @@
+"""From claims and records to verdicts: the rules of ``book/policy.md`` as functions.
+
+Two principles hold throughout.  "Reproduced" needs evidence, which a wide interval is not: of a
+size the whole interval must lie within the margin, of a direction or a bound it must exclude the
+other side.  And "not reproduced" needs as much: where the interval leaves both open, the verdict is
+"inconclusive".  One rule departs from the first: no number of seeds shows that something never
+happens, so "none" is reproduced by ten seeds without any.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+from scipy.stats import fisher_exact, rankdata
+
+from fedkit.extras import need
+from fedkit.intervals import (
+    Interval,
+    bounded_interval,
+    difference_half_width,
+    finite,
+    holm,
+    kendalls_tau,
+    kendalls_w,
+    mean_interval,
+    paired_interval,
+    paired_p_value,
+    settled,
+)
+from reproduction.claims import Claim, Claims
+from reproduction.measured import OF_TABLES, Numbers, measure
+from reproduction.printed import printed_statistic
+from reproduction.records.store import Store
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = [
+    "COLUMNS", "DIRECTION", "ICONS", "INCONCLUSIVE", "NONE_FROM", "NOT_ATTEMPTED", "NOT_JUDGED",
+    "NOT_REPRODUCED", "NOT_TESTABLE", "REPRODUCED", "SIZE_EXCLUDED", "UNJUDGED", "VERDICTS",
+    "Judgement", "join", "judge",
+]  # fmt: skip
+
+FloatArray = npt.NDArray[np.float64]
+
+REPRODUCED = "reproduced"
+DIRECTION = "reproduced in direction, not in size"
+INCONCLUSIVE = "inconclusive"
+SIZE_EXCLUDED = "sign open, printed size excluded"
+NOT_REPRODUCED = "not reproduced"
+NOT_JUDGED = "run, not judged"
+NOT_ATTEMPTED = "not attempted (cost)"
+NOT_TESTABLE = "not testable"
+
+ICONS = {
+    REPRODUCED: "✓", DIRECTION: "↗", INCONCLUSIVE: "?", SIZE_EXCLUDED: "≠", NOT_REPRODUCED: "✗",
+    NOT_JUDGED: "○", NOT_ATTEMPTED: "–", NOT_TESTABLE: "∅",
+}  # fmt: skip
+"""Icon of each verdict, always shown with its words."""
+
+VERDICTS = tuple(ICONS)
+"""The closed list of verdicts."""
+
+UNJUDGED = (NOT_JUDGED, NOT_ATTEMPTED, NOT_TESTABLE)
+"""Those that say nothing of the claim itself."""
+
+NONE_FROM = 10
+"""Seeds from which "none" can be reproduced; of ten without any up to 30.8% may have some."""
+
+COLUMNS = [
+    "claim", "kind", "where", "says", "paper", "unit", "mean", "low", "high", "seeds", "difference",
+    "rule", "verdict", "also_fits", "other_rows", "by_construction", "after_runs", "note",
+    "profile", "stale", "command", "values", "entry",
+]  # fmt: skip
+"""Columns of :func:`join`."""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """One of :data:`VERDICTS`, and what it rests on.
+
+    The difference is ours minus the paper's, in the claim's unit, NaN where there is none; the note
+    says why, in a few words, and names the assumption where one was made.
+    """
+
+    verdict: str
+    difference: float = math.nan
+    note: str = ""
+
+
+# ------------------------------------------------------------------------------ intervals
+
+
+def _of_table(claim: Claim, scores: FloatArray) -> FloatArray:
+    """Return tau, W, or the share of columns won, of mean scores [..., columns, rows]."""
+    scores = settled(scores, of=scores)
+    if claim.rule == "best_share":  # the best is better than all others, and ties none
+        return np.asarray((scores[..., 0] > scores[..., 1:].max(axis=-1)).mean(axis=-1))
+    if claim.rule == "concordance":
+        return kendalls_w(scores)
+    return np.asarray(kendalls_tau(scores, claim.ours["printed"]).mean(axis=-1))
+
+
+def _agreement_excluded(values: FloatArray, claim: Claim) -> bool:
+    """Whether an order that agrees as claimed would seldom seem to agree as little as ours does.
+
+    Noise pulls tau and W towards 0, so that an interval of resampled seeds lies too low to exclude
+    a claim.  Instead scores on the way from ours to the claimed order (the printed one; of W that
+    of our mean ranks), with gaps as ours have less what noise adds to them, are moved until they
+    agree as claimed; to them our seeds' deviations are added, drawn with replacement (a bootstrap
+    under the claim).
+    """
+    n, mean = len(values), values.mean(axis=0)
+    if n < 2:
+        return False
+    apart = (values - mean) * math.sqrt(n / (n - 1))
+    ours = mean - mean.mean(axis=-1, keepdims=True)
+    noise = values.var(axis=0, ddof=1).mean(axis=-1, keepdims=True) / n
+    spread = ours.var(axis=-1, ddof=1, keepdims=True)
+    ours *= np.sqrt(np.clip(1 - noise / np.maximum(spread, 1e-300), 0, 1))
+    if claim.rule == "concordance":
+        order = np.tile(rankdata(mean, axis=-1).mean(axis=0), (len(mean), 1))
+    else:
+        order = np.asarray(claim.ours["printed"], dtype=np.float64)
+    ranks = np.argsort(np.argsort(order, axis=-1), axis=-1)
+    there = np.take_along_axis(np.sort(ours, axis=-1), ranks, axis=-1)
+    way = np.linspace(0, 1, 101)[:, None, None]
+    truths = ours + way * (there - ours)
+    agreeing = _of_table(claim, truths) >= claim.bound
+    truth = truths[np.argmax(agreeing)] if agreeing.any() else there
+    draws = np.random.default_rng(0).integers(0, n, size=(2000, n))
+    found = _of_table(claim, truth + apart[draws].mean(axis=1))
+    as_little = found <= _of_table(claim, mean) + 1e-9
+    return bool(as_little.mean() < (1 - claim.test.get("level", 0.95)) / 2)
+
+
+def _table_interval(claim: Claim, values: FloatArray, level: float) -> Interval:
+    """Return the bootstrap interval, over the seeds, of what the rule says of mean scores.
+
+    That of an order reaches up to the bound unless :func:`_agreement_excluded`.
+    """
+    draws = np.random.default_rng(0).integers(0, len(values), size=(2000, len(values)))
+    ends = [(1 - level) / 2, (1 + level) / 2]
+    low, high = np.quantile(_of_table(claim, values[draws].mean(axis=1)), ends)
+    mean = float(_of_table(claim, values.mean(axis=0)))
+    low, high = min(low, mean), max(high, mean)
+    pulled = claim.rule != "best_share" and high < claim.bound
+    if pulled and not _agreement_excluded(values, claim):
+        high = claim.bound
+    return Interval(mean, float(low), float(high), len(values))
+
+
+def interval_of(claim: Claim, values: FloatArray) -> Interval:
+    """Return the interval of the mean; a percentage's cut to [0, 100], a probability's to [0, 1].
+
+    Of a percentage of few things it is exact where all seeds have all or none.
+    """
+    # an ordering has a test of its own, at the level of its rule
+    level = 0.95 if claim.rule == "ordering" else claim.test.get("level", 0.95)
+    if claim.rule in OF_TABLES and len(values):
+        return _table_interval(claim, values, level)
+    if claim.test.get("of_few"):
+        return bounded_interval(values, 0.0, 100.0, level)
+    paired = claim.against is not None or {"sweep", "pooled"} & set(claim.ours)
+    interval = (paired_interval if paired else mean_interval)(values, level)
+    most = 1.0 if claim.unit == "probability" else 100.0
+    ranged = not paired and (claim.unit.startswith("%") or claim.unit == "probability")
+    if ranged and np.all((values >= 0) & (values <= most)):
+        return interval.within(0.0, most)
+    return interval
+
+
+# ---------------------------------------------------------------------------------- rules
+
+
+def _compare(difference: float, half_width: float, margin: float) -> str:
+    """Judge a size: equivalent, surely beyond the margin, or open.
+
+    The one rule of every size.  At 95% both errors are 2.5% at most: of calling sizes equivalent
+    that differ by the margin, and of calling them different that do not.
+    """
+    edge = margin * (1 + 1e-9)  # a difference of two numbers is at the margin but for rounding
+    if abs(difference) + half_width <= edge:
+        return REPRODUCED
+    if abs(difference) - half_width > edge:
+        return NOT_REPRODUCED
+    return INCONCLUSIVE
+
+
+def _value(claim: Claim, x: FloatArray, cut: Interval, p_value: float | None) -> Judgement:
+    """Judge a printed number, with or without its spread (T3), by the whole interval.
+
+    The interval of ours minus the paper's is Welch's with a printed standard deviation of its
+    runs; without it the prediction interval, which takes the paper's runs to spread like ours.
+    """
+    spread = None if claim.spread is None else float(claim.spread)
+    level, margin = claim.test.get("level", 0.95), claim.test["margin"]
+    d = float(x.mean()) - claim.bound
+    h = difference_half_width(float(x.std(ddof=1)), len(x), spread, claim.paper_seeds, level)
+    name = "prediction" if spread is None else "Welch"
+    if claim.test.get("of_few") and cut.half_width > h:  # of shares that are all 0, say
+        name, h = "exact", cut.half_width
+    note = f"{name} half-width {h:.2g}, margin {margin:g}"
+    if h == 0:
+        note += ", all seeds alike: the margin alone decides"
+    return Judgement(_compare(d, h, margin), d, note)
+
+
+def _ordering(claim: Claim, x: FloatArray, cut: Interval, p_value: float | None) -> Judgement:
+    """Judge a difference, a slope or a contrast by its direction, then its size (T4, T5).
+
+    The direction is by the interval of our mean paired difference and the test, the size, where
+    one is printed, as that of a number.
+    """
+    sign = claim.test.get("sign")
+    if sign is None and claim.number == 0:  # a printed tie is a value, not an order
+        tie = _value(claim, x, cut, None)
+        if len(x) and not x.any() and tie.verdict == REPRODUCED:
+            return replace(tie, note="the two are equal in every seed: it holds trivially")
+        return tie
+    sign = sign or math.copysign(1, claim.bound)
+    level = claim.test.get("level", 0.95)
+    raw, test = paired_p_value(x)
+    p = raw if p_value is None else p_value
+    interval = paired_interval(x, level)
+    note = f"{test}, p = {p:.2g}" + (" (Holm)" if p_value is not None else "")
+    sure = p < 1 - level and not interval.low <= 0 <= interval.high
+    difference, agrees, fits_none = math.nan, REPRODUCED, False
+    if claim.number is not None:
+        margin, runs = claim.test["margin"], claim.paper_seeds
+        difference = interval.mean - claim.number
+        h = difference_half_width(float(x.std(ddof=1)), len(x), None, runs, level)
+        agrees = _compare(difference, h, margin)
+        fits_none = _compare(interval.mean, h, margin) == REPRODUCED
+        note += f"; size: half-width {h:.2g}, margin {margin:g}"
+    if not sure:
+        verdict = SIZE_EXCLUDED if agrees == NOT_REPRODUCED else INCONCLUSIVE
+    elif interval.mean * sign < 0:
+        verdict, note = NOT_REPRODUCED, f"the other sign; {note}"
+    else:
+        verdict = REPRODUCED if agrees == REPRODUCED else DIRECTION
+        if verdict == REPRODUCED and fits_none:
+            note += "; no difference would fit the size as well: the sign alone tells"
+    return Judgement(verdict, difference, note)
+
+
+def _bound(claim: Claim, x: FloatArray, cut: Interval, p_value: float | None) -> Judgement:
+    """Judge "at most" or "at least" by the side of the bound on which the interval lies (T5, T6).
+
+    "Best in most settings" excludes the bound itself.  The limit is the other end of what the
+    sentence can mean.  "Tells them apart only partially" is at most 0.9, and not below chance
+    either: what lies beyond the limit is upside down.
+    """
+    bound, limit = claim.bound, claim.test.get("limit")
+    d = cut.mean - bound
+    sign = 1 if claim.rule == "at_most" else -1
+    # signed so that low numbers are inside; a mean of equal numbers may round
+    low, high = sorted((sign * (cut.low - bound), sign * (cut.high - bound)))
+    slack = 1e-9 * abs(bound)
+    reach = -slack if claim.rule == "best_share" else slack
+    inside, outside = high <= reach, low > reach
+    note = f"bound {bound:g}"
+    if cut.half_width <= slack:
+        note += ", all seeds or draws of them alike: no spread to judge by"
+    if limit is not None:
+        end = sign * (limit - bound)
+        inside &= low >= end - slack
+        if high < end - slack:
+            return Judgement(NOT_REPRODUCED, d, f"{note}, upside down: beyond {limit:g}")
+        note += f", limit {limit:g}"
+    if inside:
+        return Judgement(REPRODUCED, d, note)
+    return Judgement(NOT_REPRODUCED if outside else INCONCLUSIVE, d, note)
+
+
+def _equal(claim: Claim, x: FloatArray, cut: Interval, p_value: float | None) -> Judgement:
+    """Judge an identity: every value equals the expected one within the tolerance (T0)."""
+    expected = claim.bound
+    tolerance = claim.test.get("tolerance", claim.test.get("rtol", 0.0) * abs(expected))
+    worst = float(x[np.argmax(np.abs(x - expected))] - expected)
+    verdict = REPRODUCED if abs(worst) <= tolerance else NOT_REPRODUCED
+    note = f"worst seed off by {worst:g}, tolerance {tolerance:g}"
+    return Judgement(verdict, float(x.mean()) - expected, note)
+
+
+def _never(claim: Claim, x: FloatArray, cut: Interval, p_value: float | None) -> Judgement:
+    """Judge "none" by counts, which cannot be negative (T3).
+
+    It is not reproduced where every seed has some, or more than chance gives beside the paper's
+    seeds, none of which has (Fisher's exact test, one-sided).
+    """
+    some = int((x != 0).sum())
+    note = f"in {some} of {len(x)} seeds"
+    if not some:
+        note += f": at most {bounded_interval(x, 0.0, 100.0).high:.1f}%, by the exact interval"
+        if len(x) >= NONE_FROM:
+            return Judgement(REPRODUCED, 0.0, note)
+        return Judgement(INCONCLUSIVE, 0.0, f"{note}; a tick needs {NONE_FROM} seeds")
+    runs = claim.paper_seeds
+    p = float(fisher_exact([[some, len(x) - some], [0, runs]], alternative="greater").pvalue)
+    note += f", of the paper's in 0 of {runs}: Fisher's exact test, p = {p:.2g}"
+    surely = some == len(x) or p < 0.025
+    return Judgement(NOT_REPRODUCED if surely else INCONCLUSIVE, float(x.mean()), note)
+
+
+RULES: dict[str, Callable[[Claim, FloatArray, Interval, float | None], Judgement]] = {
+    "value": _value, "ordering": _ordering, "mean_gain": _ordering, "slope": _ordering,
+    "taper": _ordering, "at_most": _bound, "at_least": _bound, "concordance": _bound,
+    "rank_agreement": _bound, "best_share": _bound, "equal": _equal, "exact": _equal,
+    "never": _never,
+}  # fmt: skip
+"""What judges finite numbers of ours, one per seed, by the rule of a claim."""
+
+
+def judge(
+    claim: Claim, values: FloatArray, cut: Interval | None = None, p_value: float | None = None
+) -> Judgement:
+    """Apply a claim's rule to our numbers, one per seed; `p_value` is adjusted for its family."""
+    cut = interval_of(claim, values) if cut is None else cut
+    # of identities one seed tells, of all others no single one
+    least = int(claim.test.get("min_seeds", 3))
+    least = max(least, 1 if RULES[claim.rule] is _equal else 2)
+    if cut.n < least:
+        return Judgement(INCONCLUSIVE, note=f"{cut.n} of at least {least} seeds")
+    return RULES[claim.rule](claim, finite(values), cut, p_value)
+
+
+# ------------------------------------------------------------------------------- the join
+
+
+def _on_paper(claim: Claim, claims: Claims) -> tuple[float, Judgement]:
+    """Judge a claim that needs no run: on the printed tables, or on an exact game."""
+    if claim.rule == "exact":
+        exact = np.array([claim.exact()])
+        judged = _equal(claim, exact, mean_interval(exact), None)
+        return float(exact[0]), replace(judged, note="exact, no sampling")
+    value, paper = printed_statistic(claims, claim.test), claim.bound
+    held = {
+        "printed": abs(value - paper) <= claim.test.get("margin", 0.0) + 1e-9,
+        "printed_below": value < paper,
+        "printed_above": value > paper,
+    }[claim.rule]
+    verdict = REPRODUCED if held else NOT_REPRODUCED
+    return value, Judgement(verdict, value - paper, "computed from the paper's own tables")
+
+
+def _adjusted(claims: Claims, numbers: Mapping[str, Numbers]) -> dict[str, float]:
+    """Return Holm's p-values of the claims of families, each among those that are tested.
+
+    A printed tie is judged by its size, and runs with too few seeds are not.
+    """
+    families: dict[str, list[str]] = {}
+    for claim in claims.claims:
+        if not claim.family or claim.id not in numbers or claim.number == 0:
+            continue
+        if len(numbers[claim.id].values) >= int(claim.test.get("min_seeds", 3)):
+            families.setdefault(claim.family, []).append(claim.id)
+    adjusted: dict[str, float] = {}
+    for members in families.values():
+        p_values = [paired_p_value(numbers[name].values)[0] for name in members]
+        adjusted.update(zip(members, holm(p_values).tolist(), strict=True))
+    return adjusted
+
+
+def judge_all(
+    claims: Claims, numbers: Mapping[str, Numbers], profile: str = "paper", scale: str = "paper"
+) -> dict[str, tuple[Interval, Judgement]]:
+    """Judge every claim by our numbers: the interval of the mean, and the verdict."""
+    judgeable = {
+        claim.id: numbers[claim.id]
+        for claim in claims.claims
+        if claim.id in numbers
+        and numbers[claim.id].profile == scale
+        and not (numbers[claim.id].bar or claim.untestable)
+    }
+    adjusted = _adjusted(claims, judgeable)
+    judged = {}
+    for claim in claims.claims:
+        found = numbers.get(claim.id, Numbers(np.empty(0)))
+        if claim.rule == "exact" or claim.rule.startswith("printed"):
+            value, told = _on_paper(claim, claims)
+            judged[claim.id] = Interval(value, math.nan, math.nan, 0), told
+            continue
+        cut = interval_of(claim, found.values)
+        if claim.untestable:
+            told = Judgement(NOT_TESTABLE, note=claim.untestable)
+        elif not found.profile:
+            told = Judgement(NOT_ATTEMPTED, note=f"no record at profile {profile}")
+        elif claim.id not in judgeable:
+            other = f"profile {found.profile}, not {scale}" if found.profile != scale else ""
+            told = Judgement(NOT_JUDGED, note="; ".join(filter(None, (other, found.bar))))
+        else:
+            told = judge(claim, found.values, cut, adjusted.get(claim.id))
+        judged[claim.id] = cut, told
+    return judged
+
+
+def join(
+    claims: Claims, store: Store | None = None, *, profile: str = "paper", scale: str = "paper"
+) -> pd.DataFrame:
+    """Judge every claim of a paper by the records of one profile.
+
+    Only records of the ``paper`` profile, made by the paper's protocol on the paper's data, are
+    judged; with `scale`, those of another profile, whose verdicts have no place in a report of the
+    paper.  Numbers of other runs, where there are no others, are shown as "run, not judged".
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per claim, in the order of the file, with the columns :data:`COLUMNS`; ``mean``,
+        ``low``, ``high`` and ``difference`` are in the claim's unit and NaN where there is none.
+        ``also_fits``, of a reproduced cell of a table, counts those of the ``other_rows`` of its
+        column whose printed number ours would have reproduced as well.  ``values`` are ours, one
+        per seed, and ``entry`` is the :class:`~reproduction.claims.Claim`.
+    """
+    pd = need("pandas", extra="run")
+    numbers = measure(claims, Store() if store is None else store, profile, scale)
+    judged = judge_all(claims, numbers, profile, scale)
+    columns: dict[str, list[Claim]] = {}  # cells of each column of the printed tables
+    for claim in claims.claims:
+        if claim.place.get("table") in claims.tables:
+            columns.setdefault(_column(claim), []).append(claim)
+    rows = []
+    for claim in claims.claims:
+        found = numbers.get(claim.id, Numbers(np.empty(0)))
+        cut, told = judged[claim.id]
+        # What our number would have reproduced as well: a tick that tells rows apart fits none.
+        others: list[Claim] = []
+        if told.verdict == REPRODUCED and claim.rule == "value":
+            others = [c for c in columns.get(_column(claim), ()) if c.id != claim.id]
+        stead = (replace(claim, paper_value=c.paper_value, spread=c.spread) for c in others)
+        fitting = [judge(c, found.values, cut).verdict == REPRODUCED for c in stead]
+        none = claim.untestable and not found.profile  # no run could make its record
+        rows.append({
+            **{name: getattr(claim, name) for name in COLUMNS if hasattr(claim, name)},
+            "claim": claim.id,
+            "paper": claim.paper_value,
+            "mean": cut.mean,
+            "low": cut.low,
+            "high": cut.high,
+            "seeds": cut.n,
+            # from a number of the paper's, not from a bound of ours
+            "difference": math.nan if claim.paper_value is None else told.difference,
+            "rule": _rule_text(claim),
+            "verdict": told.verdict,
+            "also_fits": sum(fitting) if others else math.nan,
+            "other_rows": len(others) or math.nan,
+            "note": told.note,
+            "profile": found.profile,
+            "stale": found.stale,
+            "command": "" if none else _command(claim, claims, found.profile or profile),
+            "values": tuple(found.values.tolist()) if found.values.ndim == 1 else (),
+            "entry": claim,
+        })  # fmt: skip
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def _column(claim: Claim) -> str:
+    return repr([(name, value) for name, value in claim.place.items() if name != "row"])
+
+
+def _rule_text(claim: Claim) -> str:
+    unused = {"rule", "named"} | ({"level"} if claim.test.get("level", 0.95) == 0.95 else set())
+    shown = ", ".join(f"{name} {value}" for name, value in claim.test.items() if name not in unused)
+    return f"{claim.rule} ({shown})" if shown else claim.rule
+
+
+def _command(claim: Claim, claims: Claims, profile: str) -> str:
+    paper, experiment = claims.paper["key"], claim.ours.get("experiment")
+    if experiment is None:
+        return f"fedkit compare {paper} --profile {profile}"
+    settings = claim.ours.get("settings", {})
+    if claim.against is not None and claim.against["experiment"] == experiment:
+        theirs = claim.against.get("settings", {})
+        settings = {k: v for k, v in settings.items() if theirs.get(k) == v}
+    only = ",".join(f"{name}={value}" for name, value in settings.items())
+    return f"fedkit run {paper} {experiment} --profile {profile}" + (
+        only and f" --only {shlex.quote(only)}"
+    )
