@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 from scipy.stats import fisher_exact, rankdata
+from scipy.stats import t as student
 
 from fedkit.extras import need
 from fedkit.intervals import (
@@ -43,8 +44,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "COLUMNS", "DIRECTION", "ICONS", "INCONCLUSIVE", "NONE_FROM", "NOT_ATTEMPTED", "NOT_JUDGED",
-    "NOT_REPRODUCED", "NOT_TESTABLE", "REPRODUCED", "SIZE_EXCLUDED", "UNJUDGED", "VERDICTS",
-    "Judgement", "join", "judge",
+    "NOT_REPRODUCED", "NOT_TESTABLE", "REPRODUCED", "SIZE_EXCLUDED", "UNDECIDABLE", "UNJUDGED",
+    "VERDICTS", "Judgement", "join", "judge", "printed_half_width",
 ]  # fmt: skip
 
 FloatArray = npt.NDArray[np.float64]
@@ -53,14 +54,15 @@ REPRODUCED = "reproduced"
 DIRECTION = "reproduced in direction, not in size"
 INCONCLUSIVE = "inconclusive"
 SIZE_EXCLUDED = "sign open, printed size excluded"
+UNDECIDABLE = "cannot be decided"
 NOT_REPRODUCED = "not reproduced"
 NOT_JUDGED = "run, not judged"
 NOT_ATTEMPTED = "not attempted (cost)"
 NOT_TESTABLE = "not testable"
 
 ICONS = {
-    REPRODUCED: "✓", DIRECTION: "↗", INCONCLUSIVE: "?", SIZE_EXCLUDED: "≠", NOT_REPRODUCED: "✗",
-    NOT_JUDGED: "○", NOT_ATTEMPTED: "–", NOT_TESTABLE: "∅",
+    REPRODUCED: "✓", DIRECTION: "↗", INCONCLUSIVE: "?", SIZE_EXCLUDED: "≠", UNDECIDABLE: "⊘",
+    NOT_REPRODUCED: "✗", NOT_JUDGED: "○", NOT_ATTEMPTED: "–", NOT_TESTABLE: "∅",
 }  # fmt: skip
 """Icon of each verdict, always shown with its words."""
 
@@ -209,7 +211,27 @@ def _value(claim: Claim, x: FloatArray, cut: Interval, p_value: float | None) ->
     note = f"{name} half-width {h:.2g}, margin {margin:g}"
     if h == 0:
         note += ", all seeds alike: the margin alone decides"
-    return Judgement(_compare(d, h, margin), d, note)
+    verdict = _compare(d, h, margin)
+    if verdict == INCONCLUSIVE and (theirs := printed_half_width(claim)) > margin:
+        return Judgement(
+            UNDECIDABLE, d, f"{note}; by the printed spread alone at least {theirs:.2g}"
+        )
+    return Judgement(verdict, d, note)
+
+
+def printed_half_width(claim: Claim) -> float:
+    """Least half-width that any seeds of ours could have beside a printed spread; 0 without one.
+
+    Beyond the margin no run can reproduce the number: the spread and the number of the paper's runs
+    alone forbid it.  It is Welch's for endless seeds of ours with the variance, as a multiple of
+    that of the paper's mean, that makes it least (more of it has more degrees of freedom).
+    """
+    if claim.spread is None or claim.paper_seeds < 2:
+        return 0.0
+    level, runs = claim.test.get("level", 0.95), claim.paper_seeds
+    ours = np.linspace(0, 4, 401)
+    factor = student.ppf((1 + level) / 2, (1 + ours) ** 2 * (runs - 1)) * np.sqrt(1 + ours)
+    return float(factor.min() * float(claim.spread) / math.sqrt(runs))
 
 
 def _ordering(claim: Claim, x: FloatArray, cut: Interval, p_value: float | None) -> Judgement:

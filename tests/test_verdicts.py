@@ -50,10 +50,12 @@ from reproduction.verdicts import (
     NOT_TESTABLE,
     REPRODUCED,
     SIZE_EXCLUDED,
+    UNDECIDABLE,
     UNJUDGED,
     VERDICTS,
     join,
     judge,
+    printed_half_width,
 )
 from tests.claimfiles import claims_in
 
@@ -236,9 +238,24 @@ def test_one_rule_judges_numbers_with_and_without_a_spread(spread):
         assert verdict(50 + d * (1 - h + 1e-6)) == INCONCLUSIVE
         assert verdict(50 + d * (1 + h - 1e-6)) == INCONCLUSIVE
         assert verdict(50 + d * (1 + h + 1e-6)) == NOT_REPRODUCED
-    assert verdict(50.0, scale=4.0) == INCONCLUSIVE
+    assert verdict(50.0, scale=4.0) in (INCONCLUSIVE, UNDECIDABLE)
     assert verdict(50.0, scale=1.5) == REPRODUCED  # a mean of five is known better than one run
     assert verdict(50.0, scale=1.5, paper_seeds=1) == INCONCLUSIVE
+
+
+def test_a_printed_spread_may_leave_nothing_to_decide():
+    """Beyond the margin whatever we run; a number that is far off is not reproduced all the same."""
+    x = 50 + np.array([-0.4, -0.1, 0.0, 0.2, 0.3])
+    for spread, verdict in ((0.2, REPRODUCED), (1.0, INCONCLUSIVE), (2.0, UNDECIDABLE)):
+        assert ruled("value", x, 50, spread, 3, margin=3.0).verdict == verdict
+    assert ruled("value", x, 90, 2.0, 3, margin=3.0).verdict == NOT_REPRODUCED
+    least = min(  # over the spread of endless seeds, by Welch's formula
+        stats.t.ppf(0.975, (a + 1 / 3) ** 2 / ((1 / 3) ** 2 / 2)) * math.sqrt(a + 1 / 3)
+        for a in np.linspace(0, 1, 1001)
+    )
+    claim = Claim("x", "", "", {"rule": "value"}, "1", spread="2", paper_seeds=3)
+    assert printed_half_width(claim) == pytest.approx(2 * least, rel=1e-4)
+    assert printed_half_width(replace(claim, spread=None)) == 0
 
 
 @pytest.mark.parametrize(
