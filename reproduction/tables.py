@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from fedkit.extras import need
 from reproduction.verdicts import (
-    ICONS,
     NOT_JUDGED,
     NOT_REPRODUCED,
     REPRODUCED,
     UNJUDGED,
     VERDICTS,
+    verdict_text,
 )
 
 if TYPE_CHECKING:
@@ -29,11 +29,6 @@ __all__ = [
 
 
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-
-
-def verdict_text(verdict: str) -> str:
-    """Write a verdict as its icon and its words."""
-    return f"{ICONS[verdict]} {verdict}"
 
 
 #: What may stand beside a verdict, and what it says.

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 __all__ = [
     "COLUMNS", "DIRECTION", "ICONS", "INCONCLUSIVE", "NONE_FROM", "NOT_ATTEMPTED", "NOT_JUDGED",
     "NOT_REPRODUCED", "NOT_TESTABLE", "REPRODUCED", "SIZE_EXCLUDED", "UNDECIDABLE", "UNJUDGED",
-    "VERDICTS", "Judgement", "join", "judge", "printed_half_width",
+    "VERDICTS", "Judgement", "join", "judge", "printed_half_width", "verdict_text",
 ]  # fmt: skip
 
 FloatArray = npt.NDArray[np.float64]
@@ -81,6 +81,11 @@ COLUMNS = [
     "profile", "stale", "command", "values", "entry",
 ]  # fmt: skip
 """Columns of :func:`join`."""
+
+
+def verdict_text(verdict: str) -> str:
+    """Write a verdict as its icon and its words."""
+    return f"{ICONS[verdict]} {verdict}"
 
 
 @dataclass(frozen=True)

@@ -44,6 +44,7 @@ REPRODUCTION = {
     "measured": "claims records",
     "verdicts": "claims measured printed records",
     "tables": "verdicts",
+    "readings": "claims measured verdicts records",
     "registry": "__init__ records",
     "common": "registry records",
     "overviews": "records",
