@@ -134,7 +134,7 @@ def compare(name: str, images: int, coalitions: int, loop_coalitions: int, devic
     evaluator = Evaluator(arch, x, y, device=device)
 
     def fresh() -> np.ndarray:
-        return RoundGame(evaluator, base, updates, sizes).value(rows)  # first layer included
+        return RoundGame(evaluator, base, updates, sizes)(rows)  # first layer included
 
     module = MODULES[name]().to(device).eval()
     states = [named(arch, module, base + update) for update in updates]

@@ -62,7 +62,7 @@ def by_groupby(binned: pd.DataFrame, parties: list[list[str]], task: list[str]) 
     for members in rows:
         columns = task + [c for p, taken in zip(parties, members, strict=True) if taken for c in p]
         table.append(entropy(["y"]) + entropy(columns) - entropy([*columns, "y"]))
-    return fk.shapley(fk.TableGame(np.array(table))).values
+    return fk.shapley(fk.table_game(np.array(table))).values
 
 
 def by_cells(task: np.ndarray, y: np.ndarray, parties: list[np.ndarray]) -> np.ndarray:
@@ -82,7 +82,7 @@ def by_cells(task: np.ndarray, y: np.ndarray, parties: list[np.ndarray]) -> np.n
     for members in fk.all_coalitions(len(parties)):
         columns = [task, *(p for p, taken in zip(parties, members, strict=True) if taken)]
         table.append(entropy([y]) + entropy(columns) - entropy([*columns, y]))
-    return fk.shapley(fk.TableGame(np.array(table))).values
+    return fk.shapley(fk.table_game(np.array(table))).values
 
 
 def clock(call: object) -> tuple[float, np.ndarray]:

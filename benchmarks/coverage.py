@@ -30,14 +30,17 @@ ESTIMATORS: dict[str, tuple[Any, Solve]] = {
     "multilinear, strata": (fk.MultilinearSampling(), fk.shapley),
     "multilinear, Gauss": (fk.MultilinearSampling("gauss"), fk.shapley),
     "complementary": (fk.ComplementarySampling(), fk.shapley),
-    "Beta(4, 1)": (fk.BetaShapleySampling(), lambda game: fk.beta_shapley(game, 4, 1)),
+    "Beta(4, 1)": (
+        fk.PermutationSampling(antithetic=True, beta=(4.0, 1.0)),
+        lambda game: fk.beta_shapley(game, 4, 1),
+    ),
     "Banzhaf, proxy": (fk.ProxySampling(value="banzhaf"), fk.banzhaf),
     "Banzhaf": (fk.BanzhafSampling(), fk.banzhaf),
     "Banzhaf, marginal": (fk.BanzhafSampling("marginal"), fk.banzhaf),
 }
 
 
-def real_round(n: int) -> fk.TableGame:
+def real_round(n: int) -> fk.Game:
     """The first round of `n` clients who share the digits; the utility is the accuracy."""
     shared = fk.make_federation(
         fk.load("digits"), n, fk.Dirichlet(0.5, by="class"), n, validation=0.2, min_size=5,
@@ -53,7 +56,7 @@ def real_round(n: int) -> fk.TableGame:
     return fk.tabulate(fk.RoundGame(scores, base, moved - base, shared.sizes))
 
 
-def games(n: int) -> dict[str, fk.TableGame]:
+def games(n: int) -> dict[str, fk.Game]:
     """Return the games of `n` players; a round of 20 would be a table of a million models."""
     found = {
         "saturating": saturating(n),

@@ -19,11 +19,12 @@ import numpy as np
 
 import fedkit.estimators as ours
 from fedkit.games import (
-    TableGame,
+    Game,
     all_coalitions,
     coalition_index,
     normalise,
     random_unanimity_sum,
+    table_game,
     tabulate,
 )
 from fedkit.methods.fedowen import OwenSampling
@@ -40,18 +41,18 @@ def version(package: str) -> str | None:
         return None
 
 
-def saturating(n: int) -> TableGame:
+def saturating(n: int) -> Game:
     """An accuracy-like game: diminishing returns of unequal clients, and a little noise."""
     rng = np.random.default_rng(0)
     share = rng.exponential(size=n) * 2.0 / n
     rows = all_coalitions(n)
-    return TableGame(1.0 - np.exp(-(rows @ share)) + 0.004 * rng.normal(size=2**n))
+    return table_game(1.0 - np.exp(-(rows @ share)) + 0.004 * rng.normal(size=2**n))
 
 
 class Counted:
     """A table game for the peers, counting rows asked for and distinct coalitions."""
 
-    def __init__(self, table: TableGame) -> None:
+    def __init__(self, table: Game) -> None:
         self.table = table
         self.rows = 0
         self.codes: list[np.ndarray] = []
@@ -60,7 +61,7 @@ class Counted:
         codes = coalition_index(np.atleast_2d(coalitions))
         self.rows += len(codes)
         self.codes.append(codes)
-        return self.table.values[codes]
+        return self.table.table[codes]
 
     @property
     def distinct(self) -> int:
@@ -69,7 +70,7 @@ class Counted:
 
 # --- the peers, each as (table, budget, seed) -> (values, rows asked for, distinct) -----------
 
-Run = Callable[[TableGame, int, int], tuple[np.ndarray, int, int]]
+Run = Callable[[Game, int, int], tuple[np.ndarray, int, int]]
 
 
 def shapiq_runs() -> dict[str, Run]:
@@ -78,7 +79,7 @@ def shapiq_runs() -> dict[str, Run]:
     import shapiq
 
     def run(make: Callable[[int, int], Any]) -> Run:
-        def one(table: TableGame, budget: int, seed: int) -> tuple[np.ndarray, int, int]:
+        def one(table: Game, budget: int, seed: int) -> tuple[np.ndarray, int, int]:
             game = Counted(table)
             result = make(table.n_players, seed).approximate(budget, game)
             return result.get_n_order_values(1), game.rows, game.distinct
@@ -111,8 +112,8 @@ def pydvl_runs() -> dict[str, Run]:
     from pydvl.valuation.utility.base import UtilityBase
 
     class Utility(UtilityBase):
-        def __init__(self, table: TableGame) -> None:
-            self.values = table.values.tolist()
+        def __init__(self, table: Game) -> None:
+            self.values = table.table.tolist()
             self.codes: list[int] = []
 
         def __call__(self, sample: Any) -> float:
@@ -121,7 +122,7 @@ def pydvl_runs() -> dict[str, Run]:
             return self.values[code]
 
     def run(kind: Any, make: Callable[[int], Any], per_update: Callable[[int], int]) -> Run:
-        def one(table: TableGame, budget: int, seed: int) -> tuple[np.ndarray, int, int]:
+        def one(table: Game, budget: int, seed: int) -> tuple[np.ndarray, int, int]:
             n = table.n_players
             utility = Utility(table)
             updates = max(budget // per_update(n), 2)
@@ -158,7 +159,7 @@ def our_runs() -> dict[str, tuple[Any, str]]:
         "multilinear, Gauss": (ours.MultilinearSampling("gauss"), "shapley"),
         "Banzhaf MSR": (ours.BanzhafSampling(), "banzhaf"),
         "Banzhaf marginal": (ours.BanzhafSampling("marginal"), "banzhaf"),
-        "Beta(4, 1)": (ours.BetaShapleySampling(4.0, 1.0), "beta"),
+        "Beta(4, 1)": (ours.PermutationSampling(antithetic=True, beta=(4.0, 1.0)), "beta"),
     }
 
 
@@ -288,7 +289,7 @@ def exact_values() -> list[dict[str, Any]]:
         if version("shapiq") is not None and n <= 16:
             import shapiq
 
-            def peer(table: TableGame = table, n: int = n) -> Any:
+            def peer(table: Game = table, n: int = n) -> Any:
                 return shapiq.ExactComputer(game=Counted(table), n_players=n)("SV")
 
             seconds, _ = clock(peer)

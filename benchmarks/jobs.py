@@ -88,18 +88,6 @@ JOBS: dict[str, dict[str, str]] = {
         + "found = BanzhafValuation(Utility(), MSRSampler(seed=0), MinUpdates(100), "
         "progress=False)" + FIT,
     },
-    "interactions of all pairs": {
-        "fedkit": ROUND + "values = fk.shapley_interactions(game)[np.triu_indices(10, 1)]",
-        "shapiq": SHAPIQ
-        + 'found = shapiq.ExactComputer(game=game, n_players=10)("SII", order=2)\n'
-        "values = found.get_n_order_values(2)[np.triu_indices(10, 1)]",
-    },
-    "least core": {
-        "fedkit": ROUND + "values = fk.least_core(game).values",
-        "shapiq": SHAPIQ
-        + 'values = shapiq.ExactComputer(game=game, n_players=10)("ELC").get_n_order_values(1)',
-        "pydvl": PYDVL + "found = ExactLeastCoreValuation(Utility(), progress=False)" + FIT,
-    },
 }  # fmt: skip
 
 

@@ -35,7 +35,7 @@ class KernelSHAP:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of more samples than there are coalitions
-                explainer = shap.KernelExplainer(lambda z: game.value(z > 0.5), np.zeros((1, k)))
+                explainer = shap.KernelExplainer(lambda z: game(z > 0.5), np.zeros((1, k)))
                 tests = min(6 * k, 2**k) - 2
                 return explainer.shap_values(np.ones(k), nsamples=tests, l1_reg=0, silent=True)
         finally:

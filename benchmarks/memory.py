@@ -20,7 +20,7 @@ import torch
 
 from fedkit.arena.methods import METHODS, View
 from fedkit.arena.truths import World, bounded_loss
-from fedkit.games.game import FunctionGame
+from fedkit.games.game import Game
 from fedkit.learning.evaluation import Evaluator
 from reproduction.arena.cells import scenarios
 
@@ -36,9 +36,9 @@ class Untabulated(World):
         judge = Evaluator(self.planted.architecture, f.x_val, f.y_val, utility, device="cpu")
         rounds = [replace(r, evaluator=judge) for r in self.rounds]
         values = [
-            bounded_loss(r, judge) if utility == "negative_loss" else r.game().value for r in rounds
+            bounded_loss(r, judge) if utility == "negative_loss" else r.game() for r in rounds
         ]
-        return [FunctionGame(len(r.participants), v) for r, v in zip(rounds, values, strict=True)]
+        return [Game(len(r.participants), v) for r, v in zip(rounds, values, strict=True)]
 
 
 def _resident(what: str) -> float:

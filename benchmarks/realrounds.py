@@ -18,6 +18,7 @@ import json
 import platform
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ ROUNDS: dict[str, tuple[str, int, str, float | None, int]] = {
 SHAPED = ["digits10", "mnist12mlp", "fashion12"]  # seen while the proxies were made
 HELD_OUT = [name for name in ROUNDS if name not in SHAPED]
 
-Run = Callable[[fk.TableGame, int, int, np.ndarray], np.ndarray]
+Run = Callable[[fk.Game, int, int, np.ndarray], np.ndarray]
 
 
 def build(folder: Path, name: str) -> None:
@@ -69,7 +70,7 @@ def build(folder: Path, name: str) -> None:
         for utility in UTILITIES if number in (1, 5) else ():
             scores = fk.Evaluator(arch, federation.x_val[chosen], federation.y_val[chosen], utility)
             game = fk.RoundGame(scores, base, trained - base, sizes)
-            values = fk.tabulate(game, batch_size=4096).values
+            values = fk.tabulate(game, batch_size=4096).table
             tables[f"{utility}-{number}"] = values.astype(np.float32 if values.ndim > 1 else float)
         weights = trained.new_tensor(sizes / sizes.sum())
         base = base + weights @ (trained - base)
@@ -77,20 +78,13 @@ def build(folder: Path, name: str) -> None:
     np.savez(folder / f"{name}.npz", **tables)
 
 
-class Accuracies(fk.TableGame):
-    """Accuracies of all coalitions, and the margins that they were counted from."""
-
-    lifted: Any = None
-
-
-def accuracies(margins: np.ndarray) -> Accuracies:
+def accuracies(margins: np.ndarray) -> fk.Game:
     """Return the table of accuracies; ours asks for the margins behind them, as of a round."""
-    game, seen = Accuracies(fk.share_right(margins)), fk.TableGame(margins)
-    object.__setattr__(game, "lifted", (seen, fk.share_right))
-    return game
+    lifted = fk.table_game(margins), fk.share_right
+    return replace(fk.table_game(fk.share_right(margins)), lifted=lifted)
 
 
-def rounds(folder: Path, names: list[str]) -> dict[str, tuple[fk.TableGame, np.ndarray]]:
+def rounds(folder: Path, names: list[str]) -> dict[str, tuple[fk.Game, np.ndarray]]:
     """Return the games by name, with the data sizes of their clients."""
     games = {}
     for name in names:
@@ -107,12 +101,12 @@ def rounds(folder: Path, names: list[str]) -> dict[str, tuple[fk.TableGame, np.n
                 if key == "sizes":
                     continue
                 label = f"{name}, {key.replace('margins', 'accuracy')}"
-                made = accuracies(table) if key.startswith("margins") else fk.TableGame(table)
+                made = accuracies(table) if key.startswith("margins") else fk.table_game(table)
                 games[label] = made, tables["sizes"]
     return games
 
 
-def synthetic() -> dict[str, tuple[fk.TableGame, np.ndarray]]:
+def synthetic() -> dict[str, tuple[fk.Game, np.ndarray]]:
     """Games on which a round's proxy has no advantage."""
     n = 12
     return {
@@ -129,9 +123,9 @@ def peers() -> dict[str, Run]:
     import shapiq.approximator as shapiq
 
     def run(make: Callable[[int, int], Any]) -> Run:
-        def one(game: fk.TableGame, budget: int, seed: int, sizes: np.ndarray) -> np.ndarray:
+        def one(game: fk.Game, budget: int, seed: int, sizes: np.ndarray) -> np.ndarray:
             def value(rows: np.ndarray) -> np.ndarray:
-                return game.value(np.atleast_2d(rows).astype(bool))
+                return game(np.atleast_2d(rows).astype(bool))
 
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -165,18 +159,18 @@ def ours() -> dict[str, Run]:
         "ProxySampling": run(lambda sizes: fk.ProxySampling(sizes=tuple(sizes))),
         "no margins": lambda game, budget, seed, sizes: (
             fk.estimate(
-                fk.TableGame(game.values), fk.ProxySampling(sizes=tuple(sizes)), budget, seed
+                fk.table_game(game.table), fk.ProxySampling(sizes=tuple(sizes)), budget, seed
             ).values
         ),
         "utilities alone": lambda game, budget, seed, sizes: (
-            fk.estimate(fk.TableGame(game.values), fk.ProxySampling(), budget, seed).values
+            fk.estimate(fk.table_game(game.table), fk.ProxySampling(), budget, seed).values
         ),
         "multilinear": run(lambda sizes: fk.MultilinearSampling()),
     }
 
 
 def ahead(
-    games: dict[str, tuple[fk.TableGame, np.ndarray]],
+    games: dict[str, tuple[fk.Game, np.ndarray]],
     kept: Path,
     seeds: int,
     budgets: list[int],

@@ -38,19 +38,19 @@ def main(model: str = "mlp-64", threads: int = 1) -> list[dict]:
 
         slow = averaging(updates, reference)
 
-        def sampled(game: fk.FunctionGame = slow) -> np.ndarray:
+        def sampled(game: fk.Game = slow) -> np.ndarray:
             return fk.estimate(game, fk.PermutationSampling(walks=PERMUTATIONS), seed=0).values
 
         fast_s, fast = clock(exact)
         sample_s, sample = clock(sampled, 1)
         whole = 2**k <= WHOLE
         some = fk.all_coalitions(k) if whole else np.random.default_rng(0).random((2000, k)) < 0.5
-        loop_s, table = clock(lambda s=some, g=slow: g.value(s), 1)
+        loop_s, table = clock(lambda s=some, g=slow: g(s), 1)
         loop_s *= 2**k / len(some)
         spread = float(np.abs(np.asarray(sample) - np.asarray(fast)).max())
         off = float("nan")
         if whole:
-            off = float(np.abs(fk.shapley(fk.TableGame(np.asarray(table))).values - fast).max())
+            off = float(np.abs(fk.shapley(fk.table_game(np.asarray(table))).values - fast).max())
         lines.append({"k": k, "gram_s": fast_s, "sampled_s": sample_s, "averaging_s": loop_s,
                       "difference": off, "sampling_error": spread})  # fmt: skip
         print(

@@ -20,17 +20,16 @@ _HOMES = homes(
         "RandomValues RoundGame ShuffledValues SizeAsValue SizeWeighted Strategy TrimmedMean "
         "UniformSelection UniformWeights federation_from_arrays make_federation run",
         "learning": "Architecture Evaluator LocalSGD ScikitLinear build share_right train_clients",
-        "estimators": "BanzhafSampling BetaShapleySampling ComplementarySampling Estimator "
+        "estimators": "BanzhafSampling ComplementarySampling Estimator "
         "GTGShapley MultilinearSampling PermutationSampling ProxySampling TruncatedMonteCarlo "
-        "estimate estimate_many least_core precise settled shapley_interactions "
-        "total",
+        "estimate estimate_many precise settled",
         "methods": "ContributionWeights CosineValues EpsilonGreedy FedMS FedOwen FedTSV "
         "LeaveOneOut MaverickGTG MaverickMR MaverickTMR OwenSampling OwenTwins Softmax "
         "TrajectoryGame TrajectoryValues gram_matrix",
         "datasets": "Dataset load",
-        "games": "FunctionGame Game MemoGame TableGame Valuation airport all_coalitions banzhaf "
-        "beta_shapley coalition_index glove leave_one_out normalise random_unanimity_sum shapley "
-        "tabulate unanimity weighted_majority",
+        "games": "Game Valuation airport all_coalitions banzhaf beta_shapley coalition_index glove "
+        "leave_one_out normalise parallel random_unanimity_sum remember shapley table_game "
+        "tabulate total unanimity weighted_majority",
         "streams": "Streams",
     }
 )

@@ -132,11 +132,12 @@ def numbers(name: str, values: Any) -> npt.NDArray[np.float64]:
     """Return numbers as ``float64``, NaN where one is missing, or refuse what is none."""
     try:
         array = plain_array(values)
-        if np.iscomplexobj(array):
-            raise TypeError("complex numbers are no values")
+        if array.dtype.kind in "cmM":
+            raise TypeError("neither complex numbers nor dates are values")
         return np.asarray(array, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{name} is {values!r:.60}; expected an array of numbers") from error
+        told = " ".join(repr(values).split())[:60]
+        raise ValueError(f"{name} is {told}; expected an array of numbers") from error
 
 
 def vector(name: str, values: Any, length: int | None = None) -> npt.NDArray[np.float64]:

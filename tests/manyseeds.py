@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedkit.estimators import estimate_many
-from fedkit.games import TableGame, all_coalitions
+from fedkit.games import all_coalitions, table_game
 
 N = 6
 REPEATS = 240
@@ -21,11 +21,11 @@ def lopsided(outputs=()):
     noise = np.random.default_rng(5).normal(size=(2**N, *outputs))
     lean = rows @ np.array([0.3, -0.2, 1.0, 0.1, 0.6, -0.5])
     smooth = 0.4 + lean * (0.5 + rows.sum(axis=1) / N)
-    return TableGame(smooth.reshape(-1, *(1,) * len(outputs)) + 0.3 * noise)
+    return table_game(smooth.reshape(-1, *(1,) * len(outputs)) + 0.3 * noise)
 
 
 GAME = lopsided()
-ZERO = TableGame(GAME.values - GAME.values[0])  # for Algorithm 1, which assumes v(empty) = 0
+ZERO = table_game(GAME.table - GAME.table[0])  # for Algorithm 1, which assumes v(empty) = 0
 
 
 def run(estimator, budget, count="calls", game=GAME, repeats=REPEATS):

@@ -238,7 +238,7 @@ def test_what_is_spent_is_counted(noisy) -> None:
     assert play("size", METHODS["size"], noisy).held == 0
     view = View(noisy, ("validation",))
     for _ in range(2):  # the same coalition again costs nothing
-        view.rounds()[1].game().value(np.ones((2, 5), dtype=bool))
+        view.rounds()[1].game()(np.ones((2, 5), dtype=bool))
     assert view.evaluations == 1
     view.rounds()[1].evaluator.utilities(noisy.rounds[1].base[None])
     assert view.evaluations == 2
@@ -263,7 +263,7 @@ def test_games_and_evaluator_of_a_round_have_the_utility_that_was_asked_for(nois
     view = View(noisy, ("updates", "sizes", "validation"))
     for r in view.rounds("negative_loss"):
         models = r.base + r.updates  # each client alone
-        alone = r.game().value(np.eye(len(r.participants), dtype=bool))
+        alone = r.game()(np.eye(len(r.participants), dtype=bool))
         np.testing.assert_allclose(r.evaluator.utilities(models), alone, rtol=1e-4)
 
     class ByLoss(fk.Exact):
@@ -404,7 +404,7 @@ def test_peeking_is_refused() -> None:
     for peek in (
         lambda: view.sizes, lambda: view.game(0), lambda: view.retraining(),
         lambda: view.train(np.ones((1, 5), dtype=int)), lambda: r.sizes, lambda: r.evaluator,
-        lambda: r.game().value(np.ones((1, 5), dtype=bool)),
+        lambda: r.game()(np.ones((1, 5), dtype=bool)),
     ):  # fmt: skip
         with pytest.raises(PeekError, match=r"it asked for .* and declared updates"):
             peek()
@@ -900,7 +900,7 @@ def test_a_class_without_an_image_stops_only_who_asks_for_its_accuracy(n_classes
     own = replace(plant(small("sizes"), 0), federation=fed, architecture=arch)
     w = World(small(OWN, clients=3, participants=3, rounds=2, lr=1.0), 0, own)
     for r, table in zip(w.rounds, w.tables("accuracy"), strict=True):
-        assert table.values == pytest.approx(fk.games.tabulate(r.game()).values, abs=1e-12)
+        assert table.table == pytest.approx(fk.games.tabulate(r.game()).table, abs=1e-12)
 
 
 def test_without_validation_data_methods_that_need_none_are_compared() -> None:
@@ -937,7 +937,7 @@ def test_a_module_is_compared_from_its_own_parameters_on() -> None:
     chain[2] = torch.nn.Tanh()  # no chain of fedkit's layers
     other = fk.arena.compare(own_federation(), chain, **options)
     assert not other.failures
-    assert other.values.loc["exact-loss"].idxmin() == "client 1"
+    assert other.table.loc["exact-loss"].idxmin() == "client 1"
 
 
 def test_two_objects_of_one_class_are_compared_by_names_of_ones_own() -> None:

@@ -62,13 +62,13 @@ def test_values_are_those_of_averaged_models(name, shape, path):
         evaluator = Evaluator(arch, x, y, utility, path=path)
         expected = np.array([plain_utility(utility, z, y) for z in logits])
         assert len(np.unique(expected, axis=0)) > 1
-        got = RoundGame(evaluator, base, updates, SIZES).value(ALL)
+        got = RoundGame(evaluator, base, updates, SIZES)(ALL)
         assert got.dtype == np.float64
         assert_close(got, expected)
         few = evaluator.evaluate(evaluator.prepare(base, updates), weights[5:7])  # the direct way
         assert_close(few, expected[5:7])
         evaluator._convolves = False  # as on CUDA
-        assert_close(RoundGame(evaluator, base, updates, SIZES).value(ALL), expected)
+        assert_close(RoundGame(evaluator, base, updates, SIZES)(ALL), expected)
         models = base + torch.from_numpy(weights[:3]).float() @ updates
         assert_close(evaluator.utilities(models), expected[:3])
 
@@ -76,12 +76,12 @@ def test_values_are_those_of_averaged_models(name, shape, path):
 def test_a_round_keeps_its_updates_whatever_becomes_of_the_buffers():
     arch, base, updates, x, y = setting("mlp-9", (1, 8, 8))
     evaluator = Evaluator(arch, x, y, "negative_loss")
-    kept = RoundGame(evaluator, base, updates, SIZES).value(ALL)
+    kept = RoundGame(evaluator, base, updates, SIZES)(ALL)
     for mine in (torch.clone, lambda tensor: tensor.clone().numpy()):
         start, buffer = mine(base), mine(updates)
         game = RoundGame(evaluator, start, buffer, SIZES)
         start[:], buffer[:] = 1.0, -1.0
-        assert_close(game.value(ALL), kept)
+        assert_close(game(ALL), kept)
 
 
 def test_weights_and_empty_coalitions():
@@ -94,11 +94,11 @@ def test_weights_and_empty_coalitions():
     np.testing.assert_allclose(weights[1], 0)  # client 2 has no data: its coalition is the base
     np.testing.assert_allclose(weights[2], [5 / 6, 1 / 6, 0, 0])
     np.testing.assert_allclose(weights[3], [5 / 17, 0, 0, 12 / 17])
-    values = game.value(ALL)
+    values = game(ALL)
     assert values[0] == pytest.approx(evaluator.utilities(base[None])[0], rel=1e-5)
     uniform = RoundGame(evaluator, base, updates, weighting="uniform")
     np.testing.assert_allclose(uniform.weights(ALL[-1:]), [[0.25] * 4])
-    assert uniform.value(ALL[2:3])[0] != pytest.approx(values[0], rel=1e-4)
+    assert uniform(ALL[2:3])[0] != pytest.approx(values[0], rel=1e-4)
 
 
 @pytest.mark.parametrize(("name", "shape"), [("mlp-9", (1, 8, 8)), ("lenet5", (1, 12, 12))])
@@ -110,26 +110,26 @@ def test_chunks_do_not_change_the_result(name, shape, path, monkeypatch):
         evaluator = Evaluator(arch, x, y, "negative_loss", memory_mb=memory_mb, path=path)
         return RoundGame(evaluator, base, updates, SIZES)
 
-    values, tight = game_of(None).value(ALL), game_of(1)
-    assert_close(tight.value(ALL), values)
-    assert_close(tight.value(ALL[::-1])[::-1], values)
+    values, tight = game_of(None)(ALL), game_of(1)
+    assert_close(tight(ALL), values)
+    assert_close(tight(ALL[::-1])[::-1], values)
     monkeypatch.setattr("fedkit.learning.evaluation._CPU_TILE_BYTES", 1)
     monkeypatch.setattr("fedkit.learning.evaluation._CPU_GROUP_BYTES", 1)
     monkeypatch.setattr("fedkit.learning.first_layer._CPU_COLUMNS", 100)
     monkeypatch.setattr("fedkit.learning.first_layer._CPU_CONVOLVED", 1)
-    assert_close(game_of(1).value(ALL), values)
-    assert_close(np.concatenate([game_of(1).value(row[None]) for row in ALL]), values)
+    assert_close(game_of(1)(ALL), values)
+    assert_close(np.concatenate([game_of(1)(row[None]) for row in ALL]), values)
 
 
 def test_small_requests_share_the_first_layer_once_that_pays():
     for (name, shape), shared in ((ARCHS[0], True), (ARCHS[2], False)):  # LeNet: convolves
         arch, base, updates, x, y = setting(name, shape)
         evaluator = Evaluator(arch, x, y, "negative_loss")
-        whole = RoundGame(evaluator, base, updates, SIZES).value(ALL)
+        whole = RoundGame(evaluator, base, updates, SIZES)(ALL)
         game = RoundGame(evaluator, base, updates, SIZES)
         for i, row in enumerate(ALL):
             assert (game.prepared.first is not None) == (shared and i > K)
-            assert_close(game.value(row[None])[0], whole[i])
+            assert_close(game(row[None])[0], whole[i])
 
 
 @pytest.mark.parametrize("name", ["mlp-9", "lenet5"])
@@ -159,16 +159,16 @@ def test_margins_are_positive_where_a_prediction_is_right(name, shape, path):
         RoundGame(Evaluator(arch, x, y, u, path=path), base, updates, SIZES)
         for u in ("accuracy", "margins")
     )
-    found = margins.value(ALL)
+    found = margins(ALL)
     assert found.shape == (len(ALL), len(y))
-    assert np.array_equal(share_right(found), right.value(ALL))
+    assert np.array_equal(share_right(found), right(ALL))
     logits = plain_logits(arch, base, updates, x, margins.weights(ALL[5:6])[0])
     others = logits.clone()
     others[torch.arange(len(y)), y] = -torch.inf
     plain = logits[torch.arange(len(y)), y] - others.max(dim=1).values
     assert_close(found[5], plain.numpy())
     game, score = right.lifted
-    assert np.array_equal(score(game.value(ALL)), right.value(ALL))
+    assert np.array_equal(score(game(ALL)), right(ALL))
     assert right.evaluator.utility == "accuracy"
     assert margins.lifted is None
 
@@ -214,7 +214,7 @@ def test_whole_models_in_the_place_of_updates_are_told():
          "update of client 2 holds a NaN"),
         (lambda: game(base=BASE * torch.inf), "global model has diverged"),
         (lambda: game(updates=UPDATES[:0], sizes=[]), "base has shape"),
-        (lambda: game().value(ALL[:, :1]), "coalitions have shape"),
+        (lambda: game()(ALL[:, :1]), "coalitions have shape"),
         (lambda: Evaluator(ARCH, X, Y).utilities(UPDATES[:, :1]), "models have shape"),
         (lambda: Evaluator(ARCH, X, Y + 1), "labels lie in"),
         (lambda: Evaluator(ARCH, X[Y < 2], Y[Y < 2], "class_accuracy"),

@@ -13,19 +13,15 @@ from manyseeds import GAME, ZERO, N, assert_calibrated, assert_unbiased, run
 import fedkit as fk
 from fedkit.estimators import (
     BanzhafSampling,
-    BetaShapleySampling,
     ComplementarySampling,
     GTGShapley,
     MultilinearSampling,
     PermutationSampling,
     TruncatedMonteCarlo,
-    banzhaf,
-    beta_shapley,
     estimate,
-    semivalue,
-    shapley,
 )
-from fedkit.games import TableGame, airport, all_coalitions, tabulate
+from fedkit.games import airport, all_coalitions, table_game, tabulate
+from fedkit.games.exact import banzhaf, beta_shapley, semivalue, shapley
 from fedkit.methods.fedowen import OwenSampling
 
 
@@ -55,11 +51,11 @@ CASES = {
     "banzhaf as printed": (BanzhafSampling("as_printed", 40), None, banzhaf_half, False),
     "complementary": (ComplementarySampling(rounds=20), None, of_shapley, False),
     "beta": (
-        BetaShapleySampling(4.0, 1.0, antithetic=False), 240,
+        PermutationSampling(beta=(4.0, 1.0)), 240,
         lambda g: beta_shapley(g, 4, 1).values, False,
     ),
     "beta late": (
-        BetaShapleySampling(1.0, 2.0, antithetic=True), 360,
+        PermutationSampling(True, beta=(1.0, 2.0)), 360,
         lambda g: beta_shapley(g, 1, 2).values, False,
     ),
 }  # fmt: skip
@@ -84,7 +80,7 @@ def test_strata_are_unbiased_at_every_number(levels, antithetic):
 @pytest.mark.parametrize("budget", [4, 5, 6])
 def test_walks_of_nobody_are_free_and_count(budget):
     """Half of one player's masks are empty: left out where calls are spent, values rise by 12%."""
-    game = TableGame([0.0, 1.0])
+    game = table_game([0.0, 1.0])
     values, _ = run(OwenSampling(2, eta=None), budget, game=game, repeats=2000)
     assert_unbiased(values, [0.75])
 
@@ -134,7 +130,7 @@ def test_gauss_nodes_follow_one_sequence_through_all_blocks():
     """At two nodes every other mask is of the low level, whatever is drawn at a time."""
     for seed in range(5):
         asked = []
-        game = fk.FunctionGame(60, lambda rows, asked=asked: asked.append(rows) or rows.sum(axis=1))
+        game = fk.Game(60, lambda rows, asked=asked: asked.append(rows) or rows.sum(axis=1))
         sampler = MultilinearSampling("gauss", levels=2, antithetic=False, draws=64)
         estimate(game, sampler, seed=seed)
         shares = np.concatenate(asked)[::61].mean(axis=1)  # a mask, then its 60 neighbours
@@ -146,7 +142,7 @@ def test_gauss_nodes_follow_one_sequence_through_all_blocks():
 def test_strata_beat_permutations_at_fedowens_budget():
     rows = all_coalitions(10)
     share = np.random.default_rng(1).exponential(size=10) / 5
-    game = TableGame(1.0 - np.exp(-(rows @ share)))  # saturating, as accuracies are
+    game = table_game(1.0 - np.exp(-(rows @ share)))  # saturating, as accuracies are
     exact = shapley(game).values
     error = [
         np.sqrt(((run(e, 40, game=game, repeats=60)[0] - exact) ** 2).mean())
@@ -171,7 +167,7 @@ def test_one_antithetic_pair_is_exact_where_marginals_are_linear(estimator):
     # pairwise interactions: a marginal is linear in the others, who are there once in each pair
     rng = np.random.default_rng(0)
     rows = all_coalitions(N).astype(float)
-    pairs = TableGame(((rows @ rng.normal(size=(N, N))) * rows).sum(axis=1))
+    pairs = table_game(((rows @ rng.normal(size=(N, N))) * rows).sum(axis=1))
     values = estimate(pairs, estimator, seed=3).values
     np.testing.assert_allclose(values, shapley(pairs).values, atol=1e-12)
     lone = estimate(pairs, PermutationSampling(walks=2), seed=3).values
@@ -196,7 +192,7 @@ def test_algorithm_1_has_the_mean_of_its_weights(levels):
     [
         (OwenSampling(2, eta=None), "calls", (12, 17)),
         (BanzhafSampling("as_printed"), "calls", (12, 17)),
-        (GTGShapley(within=0.0, as_printed=True), "calls", (12, 17)),
+        (TruncatedMonteCarlo(0.0, from_zero=True), "calls", (12, 17)),
         (GTGShapley(0.0, 0.0), "calls", (12, 17)),  # 12: v(N), two walks of a sweep
         (PermutationSampling(), "distinct", (14, 33)),
         (PermutationSampling(antithetic=True), "distinct", (14, 33)),
@@ -217,7 +213,7 @@ def test_a_budget_that_cuts_walks_keeps_the_mean(estimator, count, budgets):
 
 def late_burden():
     """Additive: +0.6, +0.6, -0.2.  Once both helpers are in, v = 1.2 exceeds v(N) = 1."""
-    return TableGame(all_coalitions(3) @ np.array([0.6, 0.6, -0.2]))
+    return table_game(all_coalitions(3) @ np.array([0.6, 0.6, -0.2]))
 
 
 @pytest.mark.parametrize(
@@ -226,7 +222,7 @@ def late_burden():
         OwenSampling(1, draws=30, eta=0.1),
         TruncatedMonteCarlo(0.25, walks=30),
         GTGShapley(0.25, 0.0, walks=30),
-        GTGShapley(0.25, as_printed=True, walks=30),
+        TruncatedMonteCarlo(0.25, 30, from_zero=True),
     ],
     ids=repr,
 )
@@ -247,9 +243,9 @@ def test_truncation_saves_evaluations_that_are_spent_again():
 
 
 def test_gtg_algorithm_5_credits_the_empty_coalition_to_whoever_is_first():
-    estimator = GTGShapley(0.0, as_printed=True, walks=20)
+    estimator = TruncatedMonteCarlo(0.0, 20, from_zero=True)
     values, _ = run(estimator, None)
-    assert_unbiased(values, shapley(GAME).values + GAME.values[0] / N)
+    assert_unbiased(values, shapley(GAME).values + GAME.table[0] / N)
 
 
 def test_gtg_stops_by_its_rule_and_cap():
@@ -260,13 +256,13 @@ def test_gtg_stops_by_its_rule_and_cap():
     assert easy.info["walks"] % 10 == 0  # judged between sweeps
     never = estimate(GAME, GTGShapley(convergence=0.0)).info
     assert (never["walks"], never["converged"]) == (51, False)
-    flat = estimate(TableGame(np.full(8, 0.7)), GTGShapley())
+    flat = estimate(table_game(np.full(8, 0.7)), GTGShapley())
     assert flat.evaluations == 2
     np.testing.assert_array_equal(flat.values, np.zeros(3))
-    back = TableGame([0.5, 0.9, 0.4, 0.5])  # a round that gains exactly nothing
+    back = table_game([0.5, 0.9, 0.4, 0.5])  # a round that gains exactly nothing
     nothing = estimate(back, GTGShapley(0.0, 0.0))
     assert (nothing.values.tolist(), nothing.info["walks"]) == ([0, 0], 0)
-    little = TableGame([0.0, 1.0, 0.5, 0.15])  # the round gains 0.15
+    little = table_game([0.0, 1.0, 0.5, 0.15])  # the round gains 0.15
     for between, values in ((0.16, np.zeros(2)), (0.14, shapley(little).values)):
         found = estimate(little, GTGShapley(0.0, between)).values
         np.testing.assert_allclose(found, values, rtol=1e-12)
@@ -289,20 +285,17 @@ def test_gtg_compares_the_last_walk_with_each_of_the_ten_before():
 def test_gtg_sweeps_let_each_player_lead_once():
     first = []
 
-    class Spy:
-        n_players = 5
+    def squares(rows):
+        first.extend(np.flatnonzero(row)[0] for row in rows if row.sum() == 1)
+        return rows.sum(axis=1) ** 2.0
 
-        def value(self, rows):
-            first.extend(np.flatnonzero(row)[0] for row in rows if row.sum() == 1)
-            return rows.sum(axis=1) ** 2.0
-
-    result = estimate(Spy(), GTGShapley(0.0, 0.0, walks=5))
+    result = estimate(fk.Game(5, squares), GTGShapley(0.0, 0.0, walks=5))
     assert sorted(first) == [0, 1, 2, 3, 4]
     assert result.info["walks"] == 5
 
 
 def test_more_budget_takes_no_interval_away_and_a_stop_fires() -> None:
-    game = fk.FunctionGame(12, lambda c: 1 - np.exp(-(c @ np.linspace(1, 12, 12)) / 20))
+    game = fk.Game(12, lambda c: 1 - np.exp(-(c @ np.linspace(1, 12, 12)) / 20))
     budgets = range(100, 1500, 100)  # ten pairs, then one draw to ten of them
     found = [fk.estimate(game, fk.MultilinearSampling(), budget) for budget in budgets]
     given = [valuation.has_intervals for valuation in found]
@@ -317,9 +310,97 @@ def test_more_budget_takes_no_interval_away_and_a_stop_fires() -> None:
 def test_who_varies_more_than_all_others_has_the_larger_error():
     """Two players matter together alone: the calm of the others is not to shrink their errors."""
     rows = all_coalitions(10)
-    game = TableGame((rows[:, 0] != rows[:, 1]).astype(float))
+    game = table_game((rows[:, 0] != rows[:, 1]).astype(float))
     runs = fk.estimate_many(game, PermutationSampling(walks=5), None, range(400), count="calls")
     pair = np.array([run.values[:2] for run in runs])
     errors = np.array([run.standard_errors[:2] for run in runs])
     errors = np.nan_to_num(errors)  # five walks that are all alike have none
     assert np.sqrt((errors**2).mean()) > 0.9 * pair.std(axis=0, ddof=1).mean()  # it was 0.7
+
+
+# --- complementary contributions ------------------------------------------------------------
+
+
+def noise(n: int, seed: int = 0) -> fk.Game:
+    return table_game(np.random.default_rng(seed).normal(size=2**n))
+
+
+@pytest.mark.parametrize("n", [5, 7, 8])  # sizes that divide n, that do not, and halves
+def test_every_single_round_is_unbiased(n):
+    game = noise(n, n)
+    values, _ = run(ComplementarySampling(1), None, game=game, repeats=400)
+    assert_unbiased(values, shapley(game).values)
+
+
+def test_standard_errors_hold_where_sizes_do_not_divide_n():
+    game = noise(7)
+    values, errors = run(ComplementarySampling(rounds=20), None, game=game)
+    assert_unbiased(values, shapley(game).values)
+    assert_calibrated(values, errors, shapley(game).values)
+
+
+def test_both_sides_of_a_pair_are_asked_for_together_and_paid_once():
+    asked = []
+    game = fk.Game(7, lambda rows: asked.append(rows.copy()) or rows.sum(axis=1) ** 2.0)
+    found = estimate(game, ComplementarySampling(rounds=2))
+    rows = np.concatenate(asked)
+    sides = {tuple(row) for row in rows.astype(int).tolist()}
+    assert all(tuple(1 - x for x in row) in sides for row in sides)
+    assert found.evaluations == len(sides) == len(rows)
+    # two pairs of class 0, seven of class 1; four and three per round of classes 2 and 3
+    assert found.calls == 2 * (1 + 7 + 2 * (4 + 3)) - 1
+    assert found.evaluations <= found.calls + 1
+
+
+@pytest.mark.parametrize("n", [2, 5, 6, 9])
+def test_a_round_meets_every_player_on_both_sides_of_every_size(n):
+    seen = []
+    game = fk.Game(n, lambda rows: seen.append(rows.copy()) or rows.sum(axis=1) * 1.0)
+    found = estimate(game, ComplementarySampling(rounds=1))
+    rows = np.concatenate(seen)
+    for s in range(1, n + 1):
+        assert rows[rows.sum(axis=1) == s].any(axis=0).all()
+    smallest = ComplementarySampling().minimum(n, "distinct")
+    assert found.evaluations == len(rows) == smallest
+    assert found.calls == ComplementarySampling().minimum(n, "calls")
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_up_to_three_players_one_round_is_exact(n):
+    game = noise(n)
+    found = estimate(game, ComplementarySampling(rounds=9))
+    np.testing.assert_allclose(found.values, shapley(game).values, atol=1e-12)
+    np.testing.assert_array_equal(found.standard_errors, 0)
+    assert found.has_intervals  # nothing is random
+    assert (found.evaluations, found.info["rounds"]) == (2**n, 1)
+
+
+def test_values_sum_to_the_gain_where_sizes_divide_n():
+    for n, exactly in ((4, True), (6, True), (7, False)):
+        game = noise(n)
+        gap = estimate(game, ComplementarySampling(rounds=2)).values.sum()
+        gap -= game.table[-1] - game.table[0]
+        assert bool(abs(gap) < 1e-9) is exactly
+
+
+def test_it_beats_permutations_where_a_player_matters_in_its_own_right():
+    game = tabulate(airport(np.array([1.0, 2.0, 2.5, 4.0, 4.5, 7.0, 8.0, 9.0])))
+    exact = shapley(game).values
+    error = [
+        np.sqrt(((run(e, 120, "distinct", game, 80)[0] - exact) ** 2).mean())
+        for e in (ComplementarySampling(), PermutationSampling())
+    ]
+    assert error[0] < error[1]
+
+
+@pytest.mark.parametrize("budget", [12, 15])
+def test_two_rounds_that_agree_are_no_interval(budget):
+    game = fk.airport([1.0, 4.0, 9.0, 16.0])
+    found = fk.estimate_many(game, fk.ComplementarySampling(), budget=budget, seeds=range(20))
+    assert not any(v.has_intervals for v in found if v.info["rounds"] < 10)
+    told = [estimate(noise(5), ComplementarySampling(rounds=k)).has_intervals for k in (9, 10)]
+    assert told == [False, True]
+    stopped = fk.estimate(game, fk.ComplementarySampling(), 15, seed=1, stop=fk.precise(0.05))
+    assert stopped.standard_errors.max() > 0 or not stopped.has_intervals
+    three = fk.estimate(fk.airport([1.0, 4.0, 9.0]), fk.ComplementarySampling(), 20, seed=0)
+    np.testing.assert_allclose(three.values, fk.airport([1.0, 4.0, 9.0]).shapley(), atol=1e-12)

@@ -193,7 +193,7 @@ def test_parts_are_the_values_of_smaller_budgets():
 
 def test_walks_cost_what_the_simulations_cost():
     """Walks that are cut early ask for small coalitions; more of them are due."""
-    saturating = fk.FunctionGame(10, lambda rows: 1 - 0.5 ** rows.sum(axis=1))
+    saturating = fk.Game(10, lambda rows: 1 - 0.5 ** rows.sum(axis=1))
     sizes = np.full(10, 30)
     values, spent = truncated_walks(saturating, sizes, tolerance=0.15, seed=0, limit=20.0)
     assert 18.0 <= spent <= 22.0
@@ -202,12 +202,12 @@ def test_walks_cost_what_the_simulations_cost():
     assert once.trained < 12.0  # what as many coalitions as simulations cost
     assert values.sum() == pytest.approx(1 - 0.5**3, abs=1e-9)
     # the number of whole walks that comes closest: the grand coalition, and 4.5 federations each
-    additive = fk.FunctionGame(10, lambda rows: rows.sum(axis=1) / 10.0)
+    additive = fk.Game(10, lambda rows: rows.sum(axis=1) / 10.0)
     for limit, cost in ((9.0, 10.0), (7.5, 5.5), (12.0, 10.0), (13.0, 14.5)):
         found = truncated_walks(additive, sizes, tolerance=0.0, seed=0, limit=limit)[1]
         assert found == pytest.approx(cost), limit
     # where nothing is left to ask for, it ends
-    flat = fk.FunctionGame(10, lambda rows: np.zeros(len(rows)))
+    flat = fk.Game(10, lambda rows: np.zeros(len(rows)))
     values, spent = truncated_walks(flat, sizes, tolerance=0.15, seed=0, limit=20.0)
     assert spent <= 1.0
     assert not values.any()
@@ -224,7 +224,7 @@ def given(game, values, **others):
 
 def test_ties_go_in_random_order():
     """Ten clients whose order says who is good; a ranking of two values must not profit by it."""
-    game = fk.FunctionGame(10, lambda rows: rows @ np.arange(10.0))
+    game = fk.Game(10, lambda rows: rows @ np.arange(10.0))
     tied = {"random": np.arange(10.0)[None], "loo": np.repeat([1.0, 0.0], [9, 1])}
     valued = given(game, np.arange(10.0), **tied)
     seeds = [removal_curves(valued, seed) for seed in range(40)]
@@ -232,7 +232,7 @@ def test_ties_go_in_random_order():
     # k of the first nine go, whose qualities are 4 on average
     mean, error = gone.mean(axis=0), gone.std(axis=0, ddof=1) / np.sqrt(len(gone))
     assert (np.abs(mean - 4 * np.arange(6))[1:] < 4 * error[1:]).all()
-    one = fk.FunctionGame(10, lambda rows: (~rows[:, 0]).astype(float))
+    one = fk.Game(10, lambda rows: (~rows[:, 0]).astype(float))
     found = removal_curves(replace(valued, scored=one), 0)["loo.highest"]
     steps = np.round(TIE_ORDERS * found / 100, 9)
     assert (steps == steps.round()).all()  # a mean over the orders
@@ -246,7 +246,7 @@ def test_areas_and_random_orders_by_hand():
     area = (30 + 60 + 60 + 60 + 90) / 5
     found = {"area.a": area, "lost40.a": 0, "area.b": -area, "lost40.b": 60}
     assert curve_metrics(rising) == pytest.approx(found)
-    game = fk.FunctionGame(4, lambda rows: rows @ np.array([0.1, 0.2, 0.3, 0.4]))
+    game = fk.Game(4, lambda rows: rows @ np.array([0.1, 0.2, 0.3, 0.4]))
     valued = given(game, np.arange(4.0), random=np.array([[0.0, 1, 2, 3], [3.0, 2, 1, 0]]))
     curves = removal_curves(valued, 0)
     assert curves["random0.lowest"] == pytest.approx([100, 100, 90, 90, 70, 70])

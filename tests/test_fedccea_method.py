@@ -243,8 +243,8 @@ def test_retraining_is_a_game(problem):
     f, arch = problem
     game = RetrainingGame(f, arch, LOCAL, rounds=2, chunk=5, device="cpu")
     masks = fk.all_coalitions(4)
-    found = game.value(masks)
-    whole = RetrainingGame(f, arch, LOCAL, rounds=2, chunk=64, device="cpu").value(masks)
+    found = game(masks)
+    whole = RetrainingGame(f, arch, LOCAL, rounds=2, chunk=64, device="cpu")(masks)
     assert_same_answers(found, whole, len(f.y_test))
     start = arch.init(Streams(0).generator("model"))
     test = Evaluator(arch, f.x_test, f.y_test, "accuracy", device="cpu")

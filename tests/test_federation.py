@@ -495,7 +495,7 @@ def test_own_rounds_add_up_as_those_of_a_history():
 
 def test_a_total_of_exact_rounds_is_exact_and_keeps_names():
     one, two = fk.shapley(fk.airport([1, 2])), fk.shapley(fk.airport([4, 2]))
-    found = fk.total([one.named("ab"), two.named("ab")])
+    found = fk.total([one.named(list("ab")), two.named(list("ab"))])
     assert found.values.tolist() == [0.5 + 3, 1.5 + 1]
     assert (found.names, found.exact, found.evaluations) == (("a", "b"), True, 8)
     assert fk.total([one, two], gains=[2, 1]).values.tolist() == [1 + 3, 3 + 1]
@@ -504,7 +504,11 @@ def test_a_total_of_exact_rounds_is_exact_and_keeps_names():
     called = fk.total([one.named(["Ada", "Bo"]), two.named(["Cy", "Ada"])], [[7, 2], [3, 7]])
     assert called.names == ("Bo", "Cy", "Ada")
     told = [["Ada", "Bo"], ["Bo", "Cy"]]  # names that are given here are those that count
-    assert fk.total([one.named("01"), two.named("01")], told).names == ("Ada", "Bo", "Cy")
+    assert fk.total([one.named(list("01")), two.named(list("01"))], told).names == (
+        "Ada",
+        "Bo",
+        "Cy",
+    )
     named = fk.total([one.named(["Ada", "Bo"]), two.named(["Bo", "Cy"])])
     assert named == fk.total([one, two], [["Ada", "Bo"], ["Bo", "Cy"]])
     assert (named.names, named.values.tolist()) == (("Ada", "Bo", "Cy"), [0.5, 1.5 + 3, 1])
@@ -518,12 +522,14 @@ def test_a_total_refuses_what_is_no_sum_of_independent_rounds():
         (lambda: fk.total(alike), r"seeds \[0, 0\].* give each round a seed of its own"),
         (lambda: fk.total(exact, [[0, 1, 2]]), "participants are"),
         (
-            lambda: fk.total([exact[0].named("abc"), exact[0].named("bac")], [[0, 1, 2]] * 2),
+            lambda: fk.total(
+                [exact[0].named(list("abc")), exact[0].named(list("bac"))], [[0, 1, 2]] * 2
+            ),
             "client 0 of participants is called a and b",
         ),
         (lambda: fk.total(exact, [[0, 1, 2], [0, 1, 1]]), "each once"),
         (lambda: fk.total([exact[0], fk.shapley(fk.airport([1, 2]))]), "participants are"),
-        (lambda: fk.total([exact[0], exact[0].named("abc")]), "some have|some none"),
+        (lambda: fk.total([exact[0], exact[0].named(list("abc"))]), "some have|some none"),
         (lambda: fk.total(exact, ["abc", "abd"]), "expected a list of clients"),
         (lambda: fk.total(exact, gains=[1.0]), "expected 2 finite numbers"),
     ):

@@ -12,7 +12,7 @@ from toyrounds import a_round
 
 import fedkit as fk
 import fedkit.methods.fedms as module
-from fedkit.estimators.lockstep import RunningMeans
+from fedkit.estimators.walks import RunningMeans
 from fedkit.federated.aggregation import SizeWeighted
 from fedkit.federated.rounds import Plan, Strategy, run
 from fedkit.federated.selection import ClientTable, UniformSelection
@@ -45,7 +45,7 @@ def saturating(n=5):
     def value(coalitions):
         return 0.05 + 0.9 * (1 - np.exp(-coalitions.astype(float) @ skill))
 
-    return fk.FunctionGame(n, value)
+    return fk.Game(n, value)
 
 
 GAME = saturating()
@@ -73,7 +73,7 @@ def test_mr_is_the_exact_shapley_value_of_every_class():
     np.testing.assert_allclose(v.values, EXACT, atol=1e-14)
     assert (v.standard_errors == 0).all()
     assert v.evaluations == 32
-    np.testing.assert_allclose(v.values.sum(axis=0), GAME.value(np.ones((1, 5), bool))[0] - 0.05)
+    np.testing.assert_allclose(v.values.sum(axis=0), GAME(np.ones((1, 5), bool))[0] - 0.05)
 
 
 def test_the_coreset_is_the_best_non_empty_coalition():
@@ -81,17 +81,17 @@ def test_the_coreset_is_the_best_non_empty_coalition():
         c = coalitions.astype(float)
         return np.stack([0.5 - 0.1 * c[:, 0] + 0.2 * c[:, 2], 0.4 - 0.3 * c[:, 1]], axis=1)
 
-    info = fk.estimate(fk.FunctionGame(3, value), MaverickMR(temperature=0.1)).info
+    info = fk.estimate(fk.Game(3, value), MaverickMR(temperature=0.1)).info
     assert info["coreset"].tolist() == [False, False, True]
     assert info["coreset_accuracy"] == pytest.approx([0.7, 0.4])
     np.testing.assert_allclose(info["beta"], class_difficulty(np.array([0.7, 0.4]), 0.1))
-    worse = fk.FunctionGame(2, lambda c: np.stack([0.9 - 0.1 * c.sum(1)] * 2, axis=1))
+    worse = fk.Game(2, lambda c: np.stack([0.9 - 0.1 * c.sum(1)] * 2, axis=1))
     info = fk.estimate(worse, MaverickMR()).info
     assert info["coreset"].sum() == 1  # never empty, though nobody helps
 
 
 def test_tmr_truncates_exactly_where_the_round_moved_too_little():
-    ends = GAME.value(np.array([[False] * 5, [True] * 5]))
+    ends = GAME(np.array([[False] * 5, [True] * 5]))
     gap = float(distance(ends[1], ends[0]))
     whole = fk.estimate(GAME, MaverickTMR(between=gap * 0.999))
     np.testing.assert_allclose(whole.values, EXACT, atol=1e-14)
@@ -100,7 +100,7 @@ def test_tmr_truncates_exactly_where_the_round_moved_too_little():
     assert cut.values.shape == (5, CLASSES)
     assert cut.evaluations == 2
     assert cut.info["coreset"].all()
-    small = fk.FunctionGame(5, lambda c: 1e-4 * GAME.value(c))  # MR has no such rule
+    small = fk.Game(5, lambda c: 1e-4 * GAME(c))  # MR has no such rule
     np.testing.assert_allclose(fk.estimate(small, MaverickMR()).values, 1e-4 * EXACT, atol=1e-12)
 
 
@@ -126,12 +126,12 @@ def test_gtg_stops_by_itself_near_the_truth():
 
 
 def test_one_client_gets_the_whole_change_and_nobody_anything_of_none():
-    one = fk.FunctionGame(1, lambda c: 0.1 + 0.5 * np.repeat(c.astype(float), 2, axis=1))
+    one = fk.Game(1, lambda c: 0.1 + 0.5 * np.repeat(c.astype(float), 2, axis=1))
     for estimator in (MaverickMR(), MaverickTMR(), MaverickGTG()):
         for count in ("distinct", "calls"):
             found = fk.estimate(one, estimator, estimator.minimum(1, count), count=count)
             np.testing.assert_allclose(found.values, [[0.5, 0.5]])
-    still = fk.FunctionGame(4, lambda c: np.full((len(c), 2), 0.3))
+    still = fk.Game(4, lambda c: np.full((len(c), 2), 0.3))
     for estimator in (MaverickGTG(), MaverickGTG(within=0.0, between=0.0)):
         v = fk.estimate(still, estimator)
         assert (v.values == 0).all()
@@ -152,7 +152,7 @@ def test_within_truncation_saves_evaluations():
 def test_a_walk_keeps_its_utility_once_the_classes_together_are_nearer_than_within(within, reached):
     # with three of four clients one class lacks 1/2 and the other nothing: 1/4 in the mean
     levels = np.array([[0, 0], [0.25, 1], [0.25, 1], [0.5, 1], [1, 1]])
-    game = fk.FunctionGame(4, lambda c: levels[c.sum(axis=1)])
+    game = fk.Game(4, lambda c: levels[c.sum(axis=1)])
     v = fk.estimate(game, MaverickGTG(within=within, walks=8), seed=0)
     assert v.values.sum(axis=0).tolist() == [reached, 1.0]
     assert v.info["truncated"] == (8 if reached < 1 else 0)

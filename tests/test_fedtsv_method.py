@@ -57,8 +57,8 @@ def test_the_gram_matrix_gives_every_utility(utility):
     game = TrajectoryGame(gram_matrix(torch.cat([updates, reference[None]])), utility)
     coalitions = fk.all_coalitions(5)
     expected = [directly(updates, reference, c, utility) for c in coalitions]
-    np.testing.assert_allclose(game.value(coalitions), expected, atol=1e-9)
-    assert 0 < game.value(coalitions).min() <= game.value(coalitions).max() <= 1
+    np.testing.assert_allclose(game(coalitions), expected, atol=1e-9)
+    assert 0 < game(coalitions).min() <= game(coalitions).max() <= 1
 
 
 def test_the_gram_matrix_is_that_of_whole_vectors():
@@ -87,7 +87,7 @@ def test_sampling_agrees_with_the_gram_matrix():
     exact = TrajectoryValues().value([r])[0]
     reference = reference_updates([r])[0]
     expected = [directly(r.updates, reference, c, "exponential") for c in fk.all_coalitions(3)]
-    assert_close(exact.values, fk.shapley(fk.TableGame(np.array(expected))).values)
+    assert_close(exact.values, fk.shapley(fk.table_game(np.array(expected))).values)
     game = TrajectoryGame(gram_matrix(torch.cat([r.updates, reference[None]])))
     sampled = TrajectoryValues(fk.PermutationSampling(), budget=4).value([r])[0]
     again = fk.estimate(game, fk.PermutationSampling(), budget=4, seed=r.streams.child("valuation"))
@@ -134,7 +134,7 @@ def test_cosine_values_by_hand():
     updates = torch.tensor([[3.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
     plain = CosineGame(gram_matrix(updates))
     total = updates.sum(dim=0).numpy()
-    for c, v in zip(fk.all_coalitions(3), plain.value(fk.all_coalitions(3)), strict=True):
+    for c, v in zip(fk.all_coalitions(3), plain(fk.all_coalitions(3)), strict=True):
         mine = updates.numpy()[c].sum(axis=0)
         length = np.linalg.norm(mine) * np.linalg.norm(total)
         assert v == pytest.approx(mine @ total / length if length else 0.0)

@@ -76,7 +76,7 @@ def test_a_marginal_contribution_is_equation_13_as_printed(data):
     game = CMIGame(x_t, y, [a, b, c])
     pairs = [tuple(row) for row in np.stack([a, b], axis=1)]
     slow = by_the_printed_sums(list(c), pairs, list(x_t), list(y))
-    fast = np.diff(game.value([[1, 1, 0], [1, 1, 1]]))[0]
+    fast = np.diff(game([[1, 1, 0], [1, 1, 1]]))[0]
     assert fast == pytest.approx(slow, abs=1e-12)
     z = np.stack([x_t, a, b], axis=1)
     assert conditional_mutual_information(c, y, z) == pytest.approx(slow, abs=1e-12)
@@ -250,20 +250,20 @@ def test_weighted_rows_are_rows_whether_sorted_or_tabulated(monkeypatch):
     task, label, a, b = rng.integers(3, size=(4, 40)) * [[1], [1], [10**17], [1]]
     weights = rng.integers(1, 5, size=40)
     rows = CoalitionCells(*np.repeat([task, label], weights, 1), np.repeat([a, b], weights, 1))
-    plain = fk.tabulate(CMIGame(rows)).values
-    binned = fk.tabulate(CMIGame(task % 3, label, [a, b], bins=3)).values
+    plain = fk.tabulate(CMIGame(rows)).table
+    binned = fk.tabulate(CMIGame(task % 3, label, [a, b], bins=3)).table
     both = [[1, 1]]
-    mended = CMIGame(rows, correction="miller-madow").value(both)
+    mended = CMIGame(rows, correction="miller-madow")(both)
     assert plain[0] == pytest.approx(mutual_information(rows.task.key, rows.label))
     assert not np.array_equal(plain, binned)
     for fits in (columns.fits, lambda size, rows: False):
         for module in (columns, information):
             monkeypatch.setattr(module, "fits", fits)
         cells = CoalitionCells(task, label, [a, b], weights)
-        assert np.array_equal(fk.tabulate(CMIGame(cells)).values, plain)
-        assert np.array_equal(CMIGame(cells, correction="miller-madow").value(both), mended)
+        assert np.array_equal(fk.tabulate(CMIGame(cells)).table, plain)
+        assert np.array_equal(CMIGame(cells, correction="miller-madow")(both), mended)
         one_each = CoalitionCells(rows.task.key, rows.label, [c for c, _ in rows.parties])
-        assert np.array_equal(fk.tabulate(CMIGame(one_each)).values, plain)
+        assert np.array_equal(fk.tabulate(CMIGame(one_each)).table, plain)
 
 
 def test_one_set_of_cells_serves_several_corrections():
@@ -290,7 +290,7 @@ def test_miller_madow_adds_half_a_cell_per_row():
     plugin = mutual_information(x, y)
     game = CMIGame(None, y, [x], correction="miller-madow")
     # three x, two labels, four cells: 00, 01, 11, 20
-    assert game.value([[True]])[0] == pytest.approx(plugin + ((3 - 1) + (2 - 1) - (4 - 1)) / 12)
+    assert game([[True]])[0] == pytest.approx(plugin + ((3 - 1) + (2 - 1) - (4 - 1)) / 12)
     assert game.master == 0.0
 
 

@@ -128,7 +128,7 @@ def values(model, utility, path="auto", **more):
     count = sum(p.numel() for p in model.parameters()) if isinstance(model, nn.Module) else 612 + 3
     base, updates, x, y = setting(count)
     evaluator = fk.Evaluator(model, x, y, utility, path=path, device="cpu", **more)
-    return fk.RoundGame(evaluator, base, updates, SIZES).value(ALL), evaluator
+    return fk.RoundGame(evaluator, base, updates, SIZES)(ALL), evaluator
 
 
 @pytest.mark.parametrize("utility", ["accuracy", "negative_loss", "class_accuracy"])
@@ -371,7 +371,7 @@ def test_a_utility_that_works_in_place_leaves_the_labels_alone():
     labels = torch.tensor(Y).double()
     base, updates, x, _ = setting(612 + 3)
     evaluator = fk.Evaluator(mlp(), x, labels, euros, device="cpu")
-    once, again = (fk.RoundGame(evaluator, base, updates, SIZES).value(ALL) for _ in range(2))
+    once, again = (fk.RoundGame(evaluator, base, updates, SIZES)(ALL) for _ in range(2))
     np.testing.assert_array_equal(once, again)
     assert labels.tolist() == Y.tolist()
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 from toyrecords import cell, compute
 
-from fedkit.estimators.base import MeanAccumulator
+from fedkit.estimators.accumulators import MeanAccumulator
 from reproduction.audit import audit, choose
 from reproduction.records import Cell, Store, golden, run_cells
 from reproduction.records.golden import GoldenRun, Tiny, differences, golden_runs, is_timing

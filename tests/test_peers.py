@@ -5,19 +5,20 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedkit.estimators import MultilinearSampling, banzhaf, beta_shapley, estimate, shapley
-from fedkit.games import TableGame, airport, all_coalitions, random_unanimity_sum, tabulate
+from fedkit.estimators import MultilinearSampling, estimate
+from fedkit.games import airport, all_coalitions, random_unanimity_sum, table_game, tabulate
+from fedkit.games.exact import banzhaf, beta_shapley, shapley
 
 GAMES = {
     "airport": tabulate(airport([1.0, 3.0, 2.0, 5.0, 5.5])),
     "sum": tabulate(random_unanimity_sum(6, 14, 2)),
-    "noise": TableGame(np.random.default_rng(3).normal(size=64)),
+    "noise": table_game(np.random.default_rng(3).normal(size=64)),
 }
 
 
 def batched(table):
     """The game as shapiq calls it: sometimes with one coalition instead of a batch."""
-    return lambda coalitions: table.value(np.atleast_2d(coalitions))
+    return lambda coalitions: table(np.atleast_2d(coalitions))
 
 
 @pytest.mark.parametrize("name", GAMES)
@@ -40,10 +41,10 @@ def fit_pydvl(table, kind, **settings):
     class TableUtility(UtilityBase):
         def __call__(self, sample):
             if sample is None:
-                return float(table.values[0])
+                return float(table.table[0])
             row = np.zeros((1, n), dtype=bool)
             row[0, np.asarray(sample.subset, dtype=int)] = True
-            return float(table.value(row)[0])
+            return float(table(row)[0])
 
     data = Dataset(np.arange(n, dtype=float)[:, None], np.zeros(n))
     valuation = kind(utility=TableUtility(), progress=False, **settings)
@@ -78,7 +79,7 @@ def test_exact_values_agree_with_pydvl(name):
 def test_the_peers_owen_grid_is_biased_and_ours_is_not():
     shapiq = pytest.importorskip("shapiq")
     n = 8
-    game = TableGame(all_coalitions(n).all(axis=1).astype(float))  # unanimity of everybody
+    game = table_game(all_coalitions(n).all(axis=1).astype(float))  # unanimity of everybody
     theirs = shapiq.OwenSamplingSV(n=n, n_anchor_points=5, random_state=0)
     grid = theirs.approximate(20_000, batched(game)).get_n_order_values(1)
     assert grid.mean() > 1.3 / n  # both ends of the grid weigh as much as its inside

@@ -13,30 +13,19 @@ from rounding import assert_close
 
 import fedkit as fk
 from fedkit import threads
-from fedkit.estimators import (
-    ProxySampling,
-    banzhaf,
-    banzhaf_weights,
-    estimate,
-    estimate_many,
-    lifted,
-    proxies,
-    proxysampling,
-    shapley,
-    shapley_interactions,
-    shapley_weights,
-)
+from fedkit.estimators import ProxySampling, estimate, estimate_many, lifted, proxies, proxysampling
 from fedkit.estimators.design import PairedDesign, coefficients
 from fedkit.estimators.proxies import FAMILIES, Mixture, candidates, choose, fit, mixture
 from fedkit.games import (
-    FunctionGame,
-    TableGame,
+    Game,
     airport,
     all_coalitions,
     coalition_index,
     random_unanimity_sum,
+    table_game,
     tabulate,
 )
+from fedkit.games.exact import banzhaf, banzhaf_weights, shapley, shapley_weights
 from fedkit.learning.evaluation import share_right
 from fedkit.threads import one_thread
 
@@ -165,7 +154,6 @@ def test_a_mixture_knows_its_slope():
 EXACT = {
     "shapley": lambda game: shapley(game).values,
     "banzhaf": lambda game: banzhaf(game).values,
-    "interactions": lambda game: shapley_interactions(game)[np.triu_indices(N, 1)],
 }
 
 
@@ -181,7 +169,7 @@ def by_hand(game, estimator, budget, seed):
     rng = np.random.default_rng(seed)
     design = PairedDesign.for_budget(n, budget, weights)
     sides, stratum = design.draw(rng)
-    v = game.values - (game.values[0] + game.values[-1]) / 2
+    v = game.table - (game.table[0] + game.table[-1]) / 2
     a = coefficients(rows, weights)
     size = rows.sum(axis=1)
     proxy = plain(estimator.proxy, np.ones(n))
@@ -233,8 +221,6 @@ def test_the_closed_form_is_the_plain_loop(family, value, monkeypatch):
         (ProxySampling("mixture", sizes=[1, 2, 3, 4, 5, 6]), 36, 60),
         (ProxySampling(), 30, 60),
         (ProxySampling("linear", value="banzhaf"), 36, 160),
-        (ProxySampling("membership", value="interactions"), 14, 160),
-        (ProxySampling("membership", value="interactions"), 36, 160),
     ],
     ids=repr,
 )
@@ -245,7 +231,7 @@ def test_unbiased_with_honest_standard_errors(estimator, budget, repeats):
 
 def test_shapley_values_add_up_and_nearly_all_coalitions_are_nearly_exact():
     found = estimate(GAME, ProxySampling(), 30, 1)
-    assert found.values.sum() == pytest.approx(GAME.values[-1] - GAME.values[0])
+    assert found.values.sum() == pytest.approx(GAME.table[-1] - GAME.table[0])
     assert found.info["proxies"]
     nearly = estimate(GAME, ProxySampling(), 63)
     assert np.abs(nearly.values - shapley(GAME).values).max() < 0.2
@@ -255,29 +241,11 @@ def test_a_game_of_many_outputs_and_a_constant_one():
     game = lopsided((3,))
     found = estimate(game, ProxySampling(), 40, 2)
     assert found.values.shape == found.standard_errors.shape == (N, 3)
-    np.testing.assert_allclose(found.values.sum(axis=0), game.values[-1] - game.values[0])
-    one = estimate(TableGame(game.values[:, 1]), ProxySampling("linear"), 40, 2)
+    np.testing.assert_allclose(found.values.sum(axis=0), game.table[-1] - game.table[0])
+    one = estimate(table_game(game.table[:, 1]), ProxySampling("linear"), 40, 2)
     assert one.values.shape == (N,)
-    flat = estimate(TableGame(np.full(64, 0.7)), ProxySampling(), 20)
+    flat = estimate(table_game(np.full(64, 0.7)), ProxySampling(), 20)
     np.testing.assert_allclose(flat.values, 0.0, atol=1e-9)
-
-
-def test_pairs_are_named_by_their_players(tmp_path):
-    estimator = ProxySampling("membership", value="interactions")
-    found = estimate(GAME, estimator, 64)
-    np.testing.assert_allclose(found.values, EXACT["interactions"](GAME), atol=1e-12)
-    assert found.names[:2] == ("0 & 1", "0 & 2")
-    players = ["Ada", "Bo", "Cy", "Di", "Ed", "Flo"]
-    named = found.named(players)
-    assert named.names[-1] == "Ed & Flo"
-    named.save(tmp_path / "pairs.json")
-    again = fk.Valuation.load(tmp_path / "pairs.json").named(players[::-1])
-    assert again.names[0] == "Flo & Ed"
-    three = estimate(TableGame(np.arange(8.0) ** 2), estimator, 8).named("xyz")
-    assert three.names == ("x & y", "x & z", "y & z")
-    for wrong in (players[:3], ["Ada"] * 6, found.names):
-        with pytest.raises(ValueError, match="interactions of 6 players"):
-            found.named(wrong)
 
 
 def test_many_players_are_valued_within_their_errors():
@@ -326,7 +294,7 @@ def test_what_is_additive_is_summed_in_closed_form(size, value, per_player, monk
 @pytest.mark.parametrize("n", [24, 60])
 def test_beyond_twenty_players_a_proxy_that_knows_the_game_is_summed_closely(n):
     data = np.arange(1.0, n + 1)
-    found = estimate(FunctionGame(n, lambda rows: rows @ data), ProxySampling("linear"), 6 * n, 0)
+    found = estimate(Game(n, lambda rows: rows @ data), ProxySampling("linear"), 6 * n, 0)
     assert np.abs(found.values - data).max() < 0.02 * data.mean()  # a tenth of the sample's error
     slack = 6 * found.standard_errors + 1e-9
     assert (np.abs(found.values - data) <= slack).all()
@@ -343,9 +311,9 @@ def test_all_coalitions_are_predicted_only_where_a_sample_of_them_would_be_felt(
     n, spread = 17, np.linspace(1.0, 5.0, 17)
     monkeypatch.setattr(proxysampling, "all_coalitions", lambda _: pytest.fail("all of them"))
     estimate(random_unanimity_sum(n, 60, 1), ProxySampling("linear"), 102, seed=0)
-    additive = FunctionGame(n, lambda rows: rows @ spread)  # summed in closed form
+    additive = Game(n, lambda rows: rows @ spread)  # summed in closed form
     estimate(additive, ProxySampling("linear"), 102, seed=0)
-    cubic = FunctionGame(n, lambda rows: (rows @ spread) ** 3)  # known well, and not additive
+    cubic = Game(n, lambda rows: (rows @ spread) ** 3)  # known well, and not additive
     with pytest.raises(pytest.fail.Exception, match="all of them"):
         estimate(cubic, ProxySampling("membership"), 3000, seed=0)
 
@@ -369,7 +337,7 @@ def test_a_round_is_valued_better_by_what_it_is():
         w = rows * d / np.where(rows.any(axis=1), rows @ d, 1.0)[:, None]
         return -(((w @ skill - 0.3) ** 2).sum(axis=1) ** 0.5)
 
-    game = tabulate(FunctionGame(12, utility))
+    game = tabulate(Game(12, utility))
     exact = shapley(game).values
 
     def error(proxy, sizes):
@@ -394,15 +362,7 @@ def margins(n, images=30, seed=6):
 
 
 MARGINS, SHARES = margins(N)
-RIGHT = TableGame(share_right(MARGINS))
-
-
-class Seen(TableGame):
-    """A table of accuracies that can say what it saw."""
-
-    @property
-    def lifted(self):
-        return TableGame(MARGINS), share_right
+RIGHT = table_game(share_right(MARGINS))
 
 
 @pytest.mark.parametrize(
@@ -410,23 +370,23 @@ class Seen(TableGame):
 )
 def test_looking_behind_the_utility_is_unbiased_with_honest_errors(proxy, budget, repeats):
     estimator = ProxySampling(proxy, sizes=SHARES, score=share_right)
-    results = estimate_many(TableGame(MARGINS), estimator, budget, range(repeats))
+    results = estimate_many(table_game(MARGINS), estimator, budget, range(repeats))
     assert_honest(results, shapley(RIGHT).values)
     for found in results[:3]:
         assert found.evaluations == budget - budget % 2
-        assert found.values.sum() == pytest.approx(RIGHT.values[-1] - RIGHT.values[0])
+        assert found.values.sum() == pytest.approx(RIGHT.table[-1] - RIGHT.table[0])
 
 
 def test_a_game_that_can_say_more_is_asked_without_being_told():
-    game = Seen(RIGHT.values)
-    told = estimate(TableGame(MARGINS), ProxySampling(sizes=SHARES, score=share_right), 36, 3)
+    game = replace(RIGHT, lifted=(table_game(MARGINS), share_right))
+    told = estimate(table_game(MARGINS), ProxySampling(sizes=SHARES, score=share_right), 36, 3)
     found = estimate(game, ProxySampling(sizes=SHARES), 36, 3)
     assert found == told
     assert "score" not in found.method
     whole = estimate(game, ProxySampling(), 64)
     assert whole.exact
     np.testing.assert_allclose(whole.values, shapley(RIGHT).values, atol=1e-12)
-    scored = estimate(TableGame(MARGINS), ProxySampling(score=share_right), 64)
+    scored = estimate(table_game(MARGINS), ProxySampling(score=share_right), 64)
     np.testing.assert_allclose(scored.values, shapley(RIGHT).values, atol=1e-12)
     assert not scored.standard_errors.any()
 
@@ -436,23 +396,9 @@ def test_a_score_may_be_a_vector_and_may_be_the_banzhaf_value():
         return np.stack([share_right(outputs[:, :15]), share_right(outputs[:, 15:])], axis=1)
 
     estimator = ProxySampling("membership", score=halves, value="banzhaf")
-    values, _ = run(estimator, 40, "distinct", TableGame(MARGINS), 60)
+    values, _ = run(estimator, 40, "distinct", table_game(MARGINS), 60)
     assert values.shape == (60, N, 2)
-    assert_unbiased(values, banzhaf(TableGame(halves(MARGINS))).values)
-
-
-def test_interactions_behind_a_score_see_no_constant():
-    exact = EXACT["interactions"](RIGHT)
-    one, other = (
-        run(
-            ProxySampling("membership", score=score, value="interactions"), 40, "distinct",
-            TableGame(MARGINS), 40,
-        )[0]
-        for score in (share_right, lambda m: share_right(m) - 0.7)
-    )  # fmt: skip
-    np.testing.assert_allclose(one, other, atol=1e-9)
-    assert_unbiased(one, exact)
-    assert one.std(axis=0).mean() < np.abs(exact).mean() * 3
+    assert_unbiased(values, banzhaf(table_game(halves(MARGINS))).values)
 
 
 def test_folds_and_their_shares_are_those_of_the_plain_loop(monkeypatch):
@@ -497,12 +443,12 @@ def test_folds_and_their_shares_are_those_of_the_plain_loop(monkeypatch):
 def test_where_outputs_tell_less_than_their_score_it_falls_back(monkeypatch):
     signs = np.random.default_rng(3).choice([-1.0, 1.0], size=2**8)
     smooth = 1.0 + all_coalitions(8) @ np.linspace(0.1, 1.0, 8)
-    game = TableGame((signs * smooth)[:, None])
+    game = table_game((signs * smooth)[:, None])
     estimator = ProxySampling("linear", score=lambda z: np.abs(z[:, 0]))
     chosen = estimate_many(game, estimator, 100, range(3))
     monkeypatch.setattr(lifted, "best_share", lambda behind, plain: np.ones(1))
     forced = estimate_many(game, estimator, 100, range(3))
-    exact = shapley(TableGame(smooth)).values
+    exact = shapley(table_game(smooth)).values
     errors = [np.abs([each.values - exact for each in found]).mean() for found in (chosen, forced)]
     assert errors[0] < 0.1 * errors[1]
     assert all("score" not in name or name[1] == "%" for name in chosen[0].info["proxies"])
@@ -540,17 +486,17 @@ def test_of_many_players_and_many_coalitions_a_part_stands_for_all(monkeypatch):
     monkeypatch.setattr(proxysampling, "PROXY_ROWS", 40)
     monkeypatch.setattr(proxysampling, "FITTED_ROWS", 24)
     estimator = ProxySampling("membership", SHARES, score=share_right)
-    assert_honest(estimate_many(TableGame(MARGINS), estimator, 36, range(120)), exact)
+    assert_honest(estimate_many(table_game(MARGINS), estimator, 36, range(120)), exact)
 
 
 def test_dealing_coalitions_to_the_proxies_changes_no_mean(monkeypatch):
     """Beside the same sample with every coalition predicted by every proxy."""
     estimator = ProxySampling("membership", SHARES, score=share_right)
-    together = estimate_many(TableGame(MARGINS), estimator, 24, range(60))
+    together = estimate_many(table_game(MARGINS), estimator, 24, range(60))
     monkeypatch.setattr(proxysampling, "TOGETHER", 0)
     monkeypatch.setattr(proxysampling, "CROWDED", 0)
-    dealt = estimate_many(TableGame(MARGINS), estimator, 24, range(60))
-    free = estimate(TableGame(MARGINS), ProxySampling("auto", SHARES, score=share_right), 24, 0)
+    dealt = estimate_many(table_game(MARGINS), estimator, 24, range(60))
+    free = estimate(table_game(MARGINS), ProxySampling("auto", SHARES, score=share_right), 24, 0)
     assert not any("mixture" in name.partition(", ")[2] for name in free.info["proxies"])
     off = np.array([a.values - b.values for a, b in zip(dealt, together, strict=True)])
     z = off.mean(axis=0) / (off.std(axis=0, ddof=1) / np.sqrt(60))
@@ -572,7 +518,7 @@ def test_single_precision_is_taken_only_where_its_rounding_is_nothing(rough, tak
     monkeypatch.setattr(
         proxysampling, "_fine_enough", lambda *each: said.append(guard(*each)) or said[-1]
     )
-    game = FunctionGame(n, utility)
+    game = Game(n, utility)
     found = estimate(game, ProxySampling("mixture", sizes=spread), 700, seed=3)
     assert said
     assert all(each is taken for each in said)
@@ -584,13 +530,13 @@ def test_single_precision_is_taken_only_where_its_rounding_is_nothing(rough, tak
 
 
 def test_a_score_that_is_none_is_refused():
-    game = TableGame(MARGINS)
+    game = table_game(MARGINS)
     with pytest.raises(ValueError, match=r"score made \(\) of outputs"):
         estimate(game, ProxySampling(score=lambda outputs: outputs.mean()), 36)
     with pytest.raises(ValueError, match="returns finite"):
         estimate(game, ProxySampling(score=lambda outputs: outputs[:, 0] * np.nan), 36)
     with pytest.raises(ValueError, match="budget"):
-        estimate(Seen(RIGHT.values), ProxySampling(), "100")
+        estimate(replace(RIGHT, lifted=(table_game(MARGINS), share_right)), ProxySampling(), "100")
     with pytest.raises(ValueError, match=r"expected \[B, N\]"):
         estimate(RIGHT, ProxySampling(score=share_right), 36)
     with pytest.raises(ValueError, match="2 sizes for 6 players"):

@@ -107,10 +107,10 @@ def test_games_and_simulations_remember(problem, tmp_path, asked):
     f, arch, local = problem
     kept = RetrainingCache(tmp_path)
     plain = RetrainingGame(f, arch, local, rounds=2, device="cpu")
-    game = replace(plain, train=kept)
+    game = RetrainingGame(f, arch, local, rounds=2, device="cpu", train=kept)
     masks = np.tril(np.ones((5, 4), dtype=bool), -1)
-    assert_same_answers(game.value(masks), plain.value(masks), len(f.y_test))
-    assert_same_answers(game.value(masks[:3]), plain.value(masks[:3]), len(f.y_test))
+    assert_same_answers(game(masks), plain(masks), len(f.y_test))
+    assert_same_answers(game(masks[:3]), plain(masks[:3]), len(f.y_test))
     assert asked == [len(masks)]
     few = simulate(f, arch, local, simulations=3, rounds=2, device="cpu", train=kept)
     more = simulate(f, arch, local, simulations=5, rounds=2, device="cpu", train=kept)
@@ -139,10 +139,12 @@ def test_a_game_of_retraining_knows_who_changes_updates(problem, tmp_path):
     game = RetrainingGame(bad.data(f), arch, local, rounds=2, device="cpu", adversaries=bad)
     honest = RetrainingGame(f, arch, local, rounds=2, device="cpu")
     alone = np.eye(4, dtype=bool)[[1, 0]]
-    (kept, spoilt), plain = game.value(alone), honest.value(alone)
+    (kept, spoilt), plain = game(alone), honest(alone)
     assert kept == plain[0]
     assert spoilt != plain[1]
     with pytest.raises(ValueError, match="misuse their updates"):
-        replace(game, adversaries=None)
+        RetrainingGame(bad.data(f), arch, local, rounds=2, device="cpu")
     with pytest.raises(ValueError, match="without a cache"):
-        replace(game, train=RetrainingCache(tmp_path))
+        RetrainingGame(
+            bad.data(f), arch, local, rounds=2, train=RetrainingCache(tmp_path), adversaries=bad
+        )

@@ -99,10 +99,6 @@ def policies() -> Iterator[Row]:
     """Frozen settings: estimators, valuers, selections, weights, training, partitioners."""
     walks = optional(whole(1))
     yield "BanzhafSampling", fk.BanzhafSampling, {}, {"variant": CHOICE, "draws": walks}
-    yield "BetaShapleySampling", fk.BetaShapleySampling, {}, {
-        "alpha": real(0, above=True), "beta": real(0, above=True), "antithetic": FLAG,
-        "walks": walks,
-    }  # fmt: skip
     yield "ComplementarySampling", fk.ComplementarySampling, {}, {"rounds": walks}
     yield "CosineValues", fk.CosineValues, {}, {"exact": FLAG, "normalised": FLAG}
     yield "Dirichlet", fk.Dirichlet, {"alpha": 0.5}, {"alpha": real(0, above=True), "by": CHOICE}
@@ -123,8 +119,7 @@ def policies() -> Iterator[Row]:
     }  # fmt: skip
     yield "FedTSV", fk.FedTSV, {}, {"values": OBJECT, "select": OBJECT}
     yield "GTGShapley", fk.GTGShapley, {}, {
-        "within": real(0), "between": real(0), "convergence": real(0), "as_printed": FLAG,
-        "walks": walks,
+        "within": real(0), "between": real(0), "convergence": real(0), "walks": walks,
     }  # fmt: skip
     yield "LocalSGD", fk.LocalSGD, {"lr": 0.1}, {
         "lr": real(0), "momentum": [*real(0), 1.0, 1.5], "weight_decay": real(0),
@@ -135,7 +130,7 @@ def policies() -> Iterator[Row]:
     yield "MaverickGTG", fk.MaverickGTG, {}, maverick | {
         "within": real(0), "convergence": real(0), "last": whole(1), "walks": walks,
     }  # fmt: skip
-    yield "MaverickMR", fk.MaverickMR, {}, maverick
+    yield "MaverickMR", fk.MaverickMR, {}, {"temperature": real(0, above=True)}
     yield "MaverickTMR", fk.MaverickTMR, {}, maverick
     yield "Mavericks", fk.Mavericks, {}, {
         "n_mavericks": whole(1), "others": OBJECT, "shared": FLAG, "mixed": FLAG,
@@ -147,7 +142,9 @@ def policies() -> Iterator[Row]:
         "levels": whole(1), "draws": walks, "eta": optional(real(0, 1)),
     }  # fmt: skip
     yield "OwenTwins", fk.OwenTwins, {}, {"levels": whole(1), "draws": walks}
-    yield "PermutationSampling", fk.PermutationSampling, {}, {"antithetic": FLAG, "walks": walks}
+    yield "PermutationSampling", fk.PermutationSampling, {}, {
+        "antithetic": FLAG, "walks": walks, "beta": optional([*NUMBERS, (0, 1)]),
+    }  # fmt: skip
     local = world()["local"]
     yield "Plan", fk.Plan, {"rounds": 1, "participants": 2, "local": local}, {
         "rounds": whole(1), "participants": whole(1), "local": OBJECT, "utility": CHOICE,
@@ -167,7 +164,9 @@ def policies() -> Iterator[Row]:
     yield "TrajectoryValues", fk.TrajectoryValues, {}, {
         "estimator": optional(OBJECT), "budget": walks, "utility": CHOICE,
     }  # fmt: skip
-    yield "TruncatedMonteCarlo", fk.TruncatedMonteCarlo, {}, {"tolerance": real(0), "walks": walks}
+    yield "TruncatedMonteCarlo", fk.TruncatedMonteCarlo, {}, {
+        "tolerance": real(0), "walks": walks, "from_zero": FLAG,
+    }  # fmt: skip
     share = {"share": real(0, 1)}
     yield "Backdoor", federated.Backdoor, {"share": 0.5}, share | {"target": whole(0)}
     yield "ClassesPerClient", federated.ClassesPerClient, {"k": 1}, {"k": whole(1)}
@@ -205,15 +204,17 @@ def policies() -> Iterator[Row]:
 def games() -> Iterator[Row]:
     """Games, exact values and estimates."""
     game = world()["game"]
-    yield "FunctionGame", fk.FunctionGame, {"n_players": 3, "function": len}, {
+    yield "Game", fk.Game, {"n_players": 3, "function": len}, {
         "n_players": whole(1), "function": OBJECT,
     }  # fmt: skip
-    yield "MemoGame", fk.MemoGame, {"game": game}, {"game": OBJECT}
+    yield "remember", fk.remember, {"game": game}, {
+        "game": OBJECT, "batch": optional(whole(1)),
+    }  # fmt: skip
     asked = {"coalitions": [[True, False, True]]}
     rows: Bad = [*OTHER, True, NAN, [True] * 3, [[True]], [[2, 0, 1]], [["a"] * 3], [[0.5] * 3]]
-    function = fk.FunctionGame(3, lambda rows: rows.sum(axis=1))
-    for kind in (game, function, fk.MemoGame(game), fk.tabulate(game), fk.normalise(game)):
-        yield f"{type(kind).__name__}.value", kind.value, asked, {"coalitions": rows}
+    function = fk.Game(3, lambda rows: rows.sum(axis=1))
+    for kind in (game, function, fk.remember(game), fk.tabulate(game), fk.normalise(game)):
+        yield f"{type(kind).__name__}()", kind.__call__, asked, {"coalitions": rows}
     numbers: Bad = [*OTHER, True, ["a"] * 3, [1j] * 3, [1, 2], [[1], [2, 3]]]
     facts = {"values": [1, 2, 3], "standard_errors": [0, 0, 0], "evaluations": 8, "calls": 7}
     yield "Valuation", fk.Valuation, facts | {"method": "own"}, {
@@ -222,13 +223,18 @@ def games() -> Iterator[Row]:
         "names": [*optional(OBJECT), ["a"], ["a", "b", "b"]],
     }  # fmt: skip
     found = fk.shapley(game)
-    yield "Valuation.named", found.named, {"names": "abc"}, {"names": [*OBJECT, ["a", "b", "b"]]}
+    yield (
+        "Valuation.named",
+        found.named,
+        {"names": list("abc")},
+        {"names": [*OBJECT, "abc", ["a", "b", "b"]]},
+    )
     yield "Valuation.ranking", found.ranking, {}, {"output": whole(0, 0)}
     yield "Valuation.interval", found.interval, {}, {"level": [*real(0, 1, above=True), 1.0]}
     yield "Valuation.from_dict", fk.Valuation.from_dict, {"record": found.to_dict()}, {
         "record": OBJECT,
     }  # fmt: skip
-    yield "TableGame", fk.TableGame, {"values": [0.0, 1.0]}, {
+    yield "table_game", fk.table_game, {"values": [0.0, 1.0]}, {
         "values": [[], [0.0], [1, 2, 3]],
     }  # fmt: skip
     yield "TrajectoryGame", fk.TrajectoryGame, {"gram": np.eye(3)}, {
@@ -241,9 +247,8 @@ def games() -> Iterator[Row]:
     yield "beta_shapley", fk.beta_shapley, {"game": game, "alpha": 1.0, "beta": 1.0}, {
         "game": OBJECT, "alpha": real(0, above=True), "beta": real(0, above=True),
     }  # fmt: skip
-    for exact in (
-        fk.banzhaf, fk.least_core, fk.leave_one_out, fk.shapley, fk.shapley_interactions,
-    ):  # fmt: skip
+    yield "parallel", fk.parallel, {"game": game}, {"game": OBJECT, "n_jobs": [*whole(), 0]}
+    for exact in (fk.banzhaf, fk.leave_one_out, fk.shapley):
         yield exact.__name__, exact, {"game": game}, {"game": OBJECT}
     yield "coalition_index", fk.coalition_index, {"coalitions": [[True, False]]}, {
         "coalitions": [*OTHER, NAN, [[2, 0]], [[NAN, 0]], ["a"], [[0.5, 1]]],
@@ -255,8 +260,7 @@ def games() -> Iterator[Row]:
         "game": game, "estimator": fk.PermutationSampling(), "budget": 6,
     }, {
         "game": OBJECT, "estimator": OBJECT, "budget": optional(whole(1)), "seed": SEED,
-        "count": CHOICE, "trace": FLAG, "stop": optional(OBJECT), "n_jobs": [*whole(), 0],
-        "progress": FLAG,
+        "count": CHOICE, "stop": optional(OBJECT), "progress": FLAG,
     }  # fmt: skip
     yield "estimate_many", fk.estimate_many, {
         "games": [game], "estimators": fk.PermutationSampling(), "budget": 6,
@@ -264,14 +268,13 @@ def games() -> Iterator[Row]:
         "games": OBJECT, "estimators": OBJECT,
         "budget": [v for v in optional(whole(1)) if v != [1]],
         "seeds": [v for v in SEED if v != [1]],
-        "count": CHOICE, "trace": FLAG, "stop": optional(OBJECT), "n_jobs": [*whole(), 0],
-        "progress": FLAG,
+        "count": CHOICE, "stop": optional(OBJECT), "progress": FLAG,
     }  # fmt: skip
     yield "total", fk.total, {"valuations": [found, found]}, {
         "valuations": OBJECT, "participants": [*optional(OBJECT), [[0, 1, 2]], [3, 3]],
         "gains": [v for v in optional(NUMBERS)] + [[1.0], [1.0, INF]],
     }  # fmt: skip
-    yield "glove", fk.glove, {"left": 1, "right": 2}, {"left": whole(1), "right": whole(1)}
+    yield "glove", fk.glove, {"left": 1, "right": 2}, {"left": [*whole(1), 501], "right": whole(1)}
     yield "gram_matrix", fk.gram_matrix, {"vectors": torch.ones(2, 3)}, {
         "vectors": OBJECT,
     }  # fmt: skip

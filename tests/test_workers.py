@@ -78,6 +78,6 @@ def test_two_threads_give_the_numbers_of_one(name, two_threads):
         trained.append(train_clients(arch, start, data, config, rngs, device="cpu"))
         evaluator = Evaluator(arch, x, y, "negative_loss", device="cpu")
         game = RoundGame(evaluator, base, trained[0] - start, sizes)
-        values.append(game.value(np.random.default_rng(1).random((40, 5)) < 0.5))
+        values.append(game(np.random.default_rng(1).random((40, 5)) < 0.5))
     assert_trained_alike(trained[0], trained[1], start)
     assert_close(values[0], values[1])

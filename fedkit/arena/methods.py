@@ -32,7 +32,9 @@ from fedkit.federated.valuers import (
     ValuePolicy,
     check_policy,
 )
-from fedkit.games.game import FunctionGame, Game, MemoGame, normalise
+from fedkit.games.exact import leave_one_out
+from fedkit.games.game import Game, normalise
+from fedkit.games.memory import Memory
 from fedkit.games.valuation import Valuation
 from fedkit.intervals import kendalls_tau
 from fedkit.learning.evaluation import Evaluator
@@ -105,7 +107,7 @@ class View:
         self.trainings = 0.0
         self.by_round: list[FloatArray] = []
         self._models = 0
-        self._games: dict[tuple[int, str], MemoGame] = {}
+        self._games: dict[tuple[int, str], Memory] = {}
 
     def ask(self, sight: str) -> None:
         """Refuse what was not declared."""
@@ -132,12 +134,13 @@ class View:
         choice("utility", utility, _UTILITIES)
         return [cast(Round, SeenRound(r, self, utility)) for r in self._world.rounds]
 
-    def game(self, index: int, utility: str = "accuracy") -> MemoGame:
+    def game(self, index: int, utility: str = "accuracy") -> Game:
         """The coalition game of round `index`, over its participants."""
         self.ask("validation")
         if (index, utility) not in self._games:
-            self._games[index, utility] = MemoGame(self._world.tables(utility)[index])
-        return self._games[index, utility]
+            self._games[index, utility] = Memory(self._world.tables(utility)[index])
+        memory = self._games[index, utility]
+        return Game(memory.game.n_players, memory)
 
     @property
     def times(self) -> npt.NDArray[np.int64]:
@@ -173,7 +176,7 @@ class View:
         """The game of training from scratch, over all clients, by validation accuracy."""
         self.ask("training")
         owned = self._world.planted.federation.sizes
-        return FunctionGame(self.n_clients, lambda rows: self.train(rows * owned)[:, 0])
+        return Game(self.n_clients, lambda rows: self.train(rows * owned)[:, 0])
 
     @property
     def held(self) -> float:
@@ -299,8 +302,7 @@ class _Owen:
             max(b - 2, self.estimator.minimum(g.n_players, "distinct"))
             for b, g in zip(_budgets(rounds), games, strict=True)
         ]
-        found = est.estimate_many(games, self.estimator, budgets, seeds)
-        return [replace(v, values=g.restore(v.values)) for g, v in zip(games, found, strict=True)]
+        return est.estimate_many(games, self.estimator, budgets, seeds)
 
 
 def _knowing(estimator: est.Estimator, whose: Any, sees: Collection[str]) -> est.Estimator:
@@ -346,11 +348,11 @@ class Retrained:
         """Values of the estimator under the common budget."""
         game = view.retraining()
         if self.estimator is None:
-            return est.leave_one_out(game).values
+            return leave_one_out(game).values
         estimator = _knowing(self.estimator, view, self.sees)
         # an estimator may need a few coalitions more to have seen everybody
         budget = max(SPENT * game.n_players, estimator.minimum(game.n_players, "distinct"))
-        return est.estimate(game, estimator, budget, view.streams).values
+        return est.estimate_many(game, estimator, budget, view.streams)[0].values
 
 
 @dataclass(frozen=True)
@@ -383,7 +385,7 @@ METHODS: Mapping[str, Method] = {
     "gtg": Sampled(est.GTGShapley()),
     "tmc": Sampled(est.TruncatedMonteCarlo()),
     "banzhaf": Sampled(est.BanzhafSampling()),
-    "beta": Sampled(est.BetaShapleySampling()),
+    "beta": Sampled(est.PermutationSampling(antithetic=True, beta=(4.0, 1.0))),
     "complementary": Sampled(est.ComplementarySampling()),
     "proxy": Sampled(est.ProxySampling(), ("validation", "sizes")),
     "owen": RoundByRound(_Owen(), _SEEN),

@@ -18,13 +18,14 @@ import torch
 from torch.nn import functional as F
 
 from fedkit.arena.federations import Planted, Scenario, plant
-from fedkit.estimators import ComplementarySampling, estimate, shapley
+from fedkit.estimators import ComplementarySampling, estimate
 from fedkit.federated.aggregation import SizeWeighted
 from fedkit.federated.history import History
 from fedkit.federated.retraining import train_with_sizes
 from fedkit.federated.rounds import Plan, Strategy, run
 from fedkit.federated.valuers import NoValue, Round
-from fedkit.games.game import FunctionGame, TableGame, tabulate
+from fedkit.games.exact import shapley
+from fedkit.games.game import Game, table_game, tabulate
 from fedkit.games.valuation import Valuation
 from fedkit.learning.evaluation import Evaluator
 
@@ -54,7 +55,7 @@ def bounded_loss(r: Round, judge: Evaluator) -> Callable[[npt.NDArray[np.bool_]]
     game = replace(r, evaluator=judge).game()
 
     def value(rows: npt.NDArray[np.bool_]) -> FloatArray:
-        return np.maximum(np.nan_to_num(game.value(rows), nan=-WORST, neginf=-WORST), -WORST)
+        return np.maximum(np.nan_to_num(game.function(rows), nan=-WORST, neginf=-WORST), -WORST)
 
     return value
 
@@ -116,20 +117,19 @@ class World:
         return np.bincount(f.y_val.numpy(), minlength=self.planted.architecture.n_classes)
 
     @cached_property
-    def _tables(self) -> tuple[list[TableGame], list[TableGame], float]:
+    def _tables(self) -> tuple[list[Game], list[Game], float]:
         # the accuracies of all classes tell that of all images; a class without images has none
         judges = [self.judge("class_accuracy" if self._counts.all() else "accuracy")]
         judges.append(self.judge("negative_loss"))
         start = time.process_time()
         right = [tabulate(replace(r, evaluator=judges[0]).game()) for r in self.rounds]
-        seconds = (time.process_time() - start) / sum(len(t.values) for t in right)
+        seconds = (time.process_time() - start) / sum(2**t.n_players for t in right)
         losses = [
-            tabulate(FunctionGame(len(r.participants), bounded_loss(r, judges[1])))
-            for r in self.rounds
+            tabulate(Game(len(r.participants), bounded_loss(r, judges[1]))) for r in self.rounds
         ]
         return right, losses, seconds
 
-    def tables(self, utility: str) -> list[TableGame]:
+    def tables(self, utility: str) -> list[Game]:
         """The utilities of all coalitions of every round, for one utility."""
         right, losses, _ = self._tables
         if utility == "negative_loss":
@@ -138,9 +138,10 @@ class World:
             self.judge("class_accuracy")  # which refuses a class without an image
             return right
         n = self._counts.sum()
-        hits = (t.values @ self._counts if t.values.ndim > 1 else n * t.values for t in right)
+        tables = [t.table for t in right if t.table is not None]
+        hits = (v @ self._counts if v.ndim > 1 else n * v for v in tables)
         # whole numbers of right answers, so that equal accuracies are equal numbers
-        return [TableGame(np.rint(each) / n) for each in hits]
+        return [table_game(np.rint(each) / n) for each in hits]
 
     @property
     def seconds_per_evaluation(self) -> float:
@@ -187,7 +188,7 @@ def retraining_values(w: World) -> Valuation:
 
     Exact for up to :data:`EXACT_UP_TO` clients, otherwise sampled.
     """
-    game = FunctionGame(w.n, w.value)
+    game = Game(w.n, w.value)
     if w.n <= EXACT_UP_TO:
         return shapley(game)
     return estimate(game, ComplementarySampling(), SAMPLED, seed=w.seed)

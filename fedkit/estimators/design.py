@@ -27,19 +27,11 @@ def coefficients(coalitions: NDArray[np.bool_], weights: Floats) -> Floats:
     """Return ``a[B, n]`` with ``value_i = sum over all S of a_i(S) v(S)`` for a semivalue.
 
     `weights` are those of a marginal by the size of the coalition that is joined (0..n-1): a
-    member `i` of `S` has ``weights[s - 1]``, everybody else ``-weights[s]``.  With n - 1 of them
-    (0..n-2) they are those of a pair's cross difference, and the result is ``a[B, pairs]``, pairs
-    (0, 1), (0, 2), ...: ``weights[s - 2]`` for both in S, ``weights[s]`` for none, else
-    ``-weights[s - 1]``.
+    member `i` of `S` has ``weights[s - 1]``, everybody else ``-weights[s]``.
     """
-    sizes, n = coalitions.sum(axis=1)[:, None], coalitions.shape[1]
-    if len(weights) == n:
-        padded = np.concatenate([[0.0], weights, [0.0]])
-        return np.where(coalitions, padded[sizes], -padded[sizes + 1])
-    padded = np.concatenate([[0.0, 0.0], weights, [0.0, 0.0]])
-    i, j = np.triu_indices(n, 1)
-    inside = coalitions[:, i].astype(np.int64) + coalitions[:, j]
-    return np.where(inside == 1, -1.0, 1.0) * padded[sizes + 2 - inside]
+    sizes = coalitions.sum(axis=1)[:, None]
+    padded = np.concatenate([[0.0], weights, [0.0]])
+    return np.where(coalitions, padded[sizes], -padded[sizes + 1])
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,4 @@
-"""One driver for all estimators: budgets, memo, and many estimations in lockstep.
+"""One driver for all estimators: budgets, memory, and many estimations in lockstep.
 
 An estimator is a generator that yields coalitions and receives utilities.  The driver advances
 any number of them side by side.  In each step it collects what all of them ask for, grants what
@@ -38,46 +38,144 @@ Rules
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from copy import deepcopy
-from dataclasses import replace
+from dataclasses import dataclass
 from itertools import count as count_up
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from fedkit.checks import choice, flag, function, having, real, whole
-from fedkit.estimators.base import (
-    SIZES,
-    Accumulator,
-    Budget,
-    Count,
-    Estimator,
-    FinishedAccumulator,
-    MeanAccumulator,
-    Requests,
-)
-from fedkit.extras import bar, need
+from fedkit.checks import choice, function, having, real, warn, whole
+from fedkit.estimators.accumulators import Accumulator, FinishedAccumulator, MeanAccumulator
+from fedkit.extras import bar
 from fedkit.games.coalitions import (
     MAX_TABLE_PLAYERS,
     Known,
     all_coalitions,
-    check_coalitions,
+    as_coalitions,
     ends,
     keys_of,
-    players_of,
 )
 from fedkit.games.exact import semivalue
-from fedkit.games.game import FunctionGame, Game, MemoGame, NormalisedGame, TableGame
-from fedkit.games.valuation import Trace, Valuation
+from fedkit.games.game import Game, as_game, facts_of, table_game
+from fedkit.games.memory import Memory
+from fedkit.games.valuation import Valuation
 from fedkit.streams import Streams, as_generator
 
-__all__ = ["estimate", "estimate_many", "precise", "settled"]
+__all__ = [
+    "Budget",
+    "Count",
+    "Estimator",
+    "Requests",
+    "estimate",
+    "estimate_many",
+    "precise",
+    "settled",
+]
 
+Floats = NDArray[np.float64]
+Count = Literal["distinct", "calls"]
+Requests = Generator[NDArray[np.bool_], Floats, None]
 Seed = int | Streams | np.random.Generator
 Stop = Callable[[Valuation], bool]
+
+PATIENCE = 100  # calls per unit of a budget in distinct evaluations before giving up
+IDLE_STEPS = 10_000  # requests in a row that cost nothing; draws of one's own have some
+UNLIMITED = 2**62
+DENSE_PLAYERS = 16  # hundreds of estimations may run together: 256 KiB each at most
+SIZES = ("walks", "draws", "rounds")  # fields by which an estimator ends without a budget
+
+
+@dataclass
+class Budget:
+    """What may be spent and what has been; kept by the driver, read by the estimator.
+
+    Attributes
+    ----------
+    total : int or None
+        The budget; None is unlimited.
+    count : {"distinct", "calls"}
+        ``"distinct"`` counts distinct coalitions, the empty one included.  ``"calls"`` counts
+        every non-empty coalition asked for, as FedOwen's N x M does.
+    evaluations, calls : int
+        Spent so far in either way of counting.
+    closed : bool
+        True once a request could not be granted in full: nothing more will be answered.
+    """
+
+    total: int | None
+    count: Count
+    evaluations: int = 0
+    calls: int = 0
+    closed: bool = False
+
+    @property
+    def spent(self) -> int:
+        """What has been spent, in the budget's own way of counting."""
+        return self.evaluations if self.count == "distinct" else self.calls
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether nothing more will be answered."""
+        return self.closed or self.left() == 0
+
+    def left(self, limit: int | None = None) -> int:
+        """What is left of the part of the budget that ends at `limit`, of all of it by default.
+
+        Nothing after 100 calls per unit of a limit in distinct evaluations.
+        """
+        limit = self.total if limit is None else limit
+        if limit is None:
+            return UNLIMITED
+        return 0 if self.out_of_patience(limit) else max(limit - self.spent, 0)
+
+    def out_of_patience(self, limit: int | None) -> bool:
+        """Whether as many calls as belong to distinct evaluations up to `limit` are made."""
+        if limit is None or self.count == "calls":
+            return False
+        return self.calls >= PATIENCE * limit
+
+
+class Estimator:
+    """What every estimator offers; the defaults suit a mean over walks or draws of one's own.
+
+    An estimator of your own needs :meth:`sample` alone.  Those of fedkit are frozen dataclasses
+    that say in a field (``walks``, ``draws`` or ``rounds``) where to end without a budget.
+    """
+
+    @property
+    def stops(self) -> bool:
+        """Whether it ends by itself, without a budget."""
+        return any(getattr(self, size, None) is not None for size in SIZES)
+
+    def minimum(self, n_players: int, count: Count) -> int:
+        """Smallest budget that is accepted; by default that of one walk, a value for everyone."""
+        return n_players + (count == "distinct")
+
+    def weights(self, n_players: int) -> Floats | None:
+        """Weight of a coalition of each size in the expectation; None when not of this form."""
+        return None
+
+    def prepare(self, game: Game, budget: int | None) -> tuple[Game, Estimator]:
+        """Return the game that is asked, and who asks: one may use more than the utilities."""
+        return game, self
+
+    def accumulator(self, n_players: int) -> Accumulator:
+        """Return an empty accumulator for a game of `n_players`."""
+        return MeanAccumulator()
+
+    def sample(
+        self, n_players: int, rng: np.random.Generator, accumulator: Any, budget: Budget
+    ) -> Requests:
+        """Yield ``bool[b, n]``, receive ``float[b]`` or ``[b, m]``, write into `accumulator`.
+
+        An answer shorter than the request means that the budget is spent: it holds the first
+        rows, and nothing more will be answered.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no sample")
 
 
 def precise(standard_error: float) -> Stop:
@@ -134,10 +232,6 @@ def settled(level: float = 0.95) -> Stop:
     return stop
 
 
-IDLE_STEPS = 10_000  # requests in a row that cost nothing; draws of one's own have some
-DENSE_PLAYERS = 16  # hundreds of estimations may run together: 256 KiB each at most
-
-
 def estimate(
     game: Game,
     estimator: Estimator,
@@ -145,9 +239,7 @@ def estimate(
     seed: Seed = 0,
     *,
     count: Count = "distinct",
-    trace: bool = False,
     stop: Stop | None = None,
-    n_jobs: int = 1,
     progress: bool = False,
 ) -> Valuation:
     """Estimate the values of the players of one game.
@@ -155,7 +247,7 @@ def estimate(
     Parameters
     ----------
     game : Game
-        The game; each distinct coalition is evaluated once.
+        Each distinct coalition is evaluated once.
     estimator : Estimator
         For instance ``PermutationSampling()``.
     budget : int, optional
@@ -164,19 +256,15 @@ def estimate(
         Source of all randomness; equal integers give equal bits.
     count : {"distinct", "calls"}
         How the budget counts (see the rules of this module).
-    trace : bool
-        Keep the values along the way.
     stop : callable, optional
         ``stop(valuation)`` is asked after each block of walks or draws, and ends the estimation
         when it returns true: :func:`precise` and :func:`settled`, or one of your own.  A stop that
         looks at the values favours samples that happen to agree, so standard errors are then a
         little too small.  ``ProxySampling``, which has values at its end alone, takes none, and a
         budget that is enough for all coalitions is spent on them.
-    n_jobs : int
-        Processes among which the coalitions of a request are divided, for games in slow Python;
-        -1 is one per core.  The game must be picklable (joblib takes lambdas too).
     progress : bool
-        Show evaluations as a bar in a terminal or a notebook.
+        Show evaluations, their rate and the time left, in a terminal or a notebook.  Coalitions are
+        then asked for in pieces, which may change the last bits of a network's utilities.
 
     Returns
     -------
@@ -188,16 +276,23 @@ def estimate(
         If the budget is below one walk, there is neither a budget nor an own stop, or the game
         returns utilities that are not finite or have the wrong shape.
 
+    Warns
+    -----
+    UserWarning
+        If the estimator doubts its values: ``info["doubt"]`` of the valuation says why.
+
     Notes
     -----
     Whatever exception the game raises on the way, Ctrl-C included, goes on to the caller with an
-    attribute ``valuations``: what each estimation had found, None for nothing.  A game wrapped in
-    ``fk.MemoGame`` keeps what it evaluated, so that a second try asks only for the rest.
+    attribute ``valuations``: what each estimation had found, None for nothing.  What
+    ``fk.remember(game, path)`` has evaluated a second try finds again.
     """
-    return estimate_many(
-        [game], estimator, budget, [seed], count=count, trace=trace, stop=stop, n_jobs=n_jobs,
-        progress=progress,
-    )[0]  # fmt: skip
+    found = estimate_many(
+        [game], estimator, budget, [seed], count=count, stop=stop, progress=progress
+    )[0]
+    if "doubt" in found.info:
+        warn(found.info["doubt"])
+    return found
 
 
 def estimate_many(
@@ -207,9 +302,7 @@ def estimate_many(
     seeds: Seed | Sequence[Seed] = 0,
     *,
     count: Count = "distinct",
-    trace: bool = False,
     stop: Stop | None = None,
-    n_jobs: int = 1,
     progress: bool = False,
 ) -> list[Valuation]:
     """Run many estimations in lockstep; those of one game share one batch per step.
@@ -221,9 +314,7 @@ def estimate_many(
 
     Parameters
     ----------
-    games, estimators, budget, seeds
-        As in :func:`estimate`.
-    count, trace, stop, n_jobs, progress
+    games, estimators, budget, seeds, count, stop, progress
         As in :func:`estimate`.
 
     Returns
@@ -232,12 +323,53 @@ def estimate_many(
         Equal, bit for bit, to those of :func:`estimate` one by one.
     """
     choice("count", count, ("distinct", "calls"))
-    flag("trace", trace)
     if stop is not None:
         function("stop", stop)
-    if n_jobs != -1:
-        whole("n_jobs", n_jobs, 1)
-    lists = [_listed(games), _listed(estimators), _listed(budget), _listed(seeds)]
+    columns = _columns(games, estimators, budget, seeds)
+    shown = _Bar()
+    memories: dict[int, tuple[Game, Memory]] = {}  # with the game, whose id is its own that long
+    runs = []
+    for game, estimator, total, seed in zip(*columns, strict=True):
+        as_game(game)
+        if isinstance(estimator, Estimator):
+            game, estimator = estimator.prepare(game, total)
+        if id(game) not in memories:
+            memories[id(game)] = game, Memory(game, told=shown.more if progress else None)
+        memory = memories[id(game)][1]
+        runs.append(_Estimation(memory, estimator, total, seed, count, stop))
+    shown.begin(progress, None if None in columns[2] else sum(columns[2]))
+    try:
+        active = [run for run in runs if run.advance()]
+        while active:
+            of_one_game = defaultdict(list)
+            for run in active:
+                run.grant()
+                of_one_game[id(run.memory)].append(run)
+            for some in of_one_game.values():
+                utilities = some[0].memory(np.concatenate([run.asked for run in some]))
+                cuts = np.cumsum([len(run.asked) for run in some])[:-1]
+                for run, answer in zip(some, np.split(utilities, cuts), strict=True):
+                    run.take(answer)
+            active = [run for run in active if run.advance()]
+            shown.move_to(sum(run.budget.spent for run in runs))
+    except BaseException as error:
+        error.valuations = [run.so_far() for run in runs]  # type: ignore[attr-defined]
+        kept = sum(memory.evaluations for _, memory in memories.values())
+        error.add_note(
+            f"after {kept} evaluations; what they told is in .valuations of this exception"
+        )
+        raise
+    return [run.result() for run in runs]
+
+
+def _columns(*given: Any) -> list[list[Any]]:
+    """Return games, estimators, budgets and seeds as lists of one length."""
+    lists = [
+        list(entry)
+        if isinstance(entry, list | tuple | range | np.ndarray) and np.ndim(entry) > 0
+        else [entry]
+        for entry in given
+    ]
     sizes = [len(entry) for entry in lists]
     size = max(sizes)
     if not set(sizes) <= {1, size} or 0 in sizes:
@@ -252,67 +384,23 @@ def estimate_many(
             "one Generator is the seed of several estimations, whose draws would mix; pass one for "
             f"each, such as rng.spawn({size})"
         )
-
-    memos: dict[int, tuple[Game, MemoGame]] = {}  # with the game, whose id is its own that long
-    runs = []
-    for game, estimator, total, seed in zip(*columns, strict=True):
-        players_of(game)
-        if isinstance(estimator, Estimator):
-            game, estimator = estimator.prepare(game, total)
-        if id(game) not in memos:
-            memos[id(game)] = game, MemoGame(game if n_jobs == 1 else _spread(game, n_jobs))
-        runs.append(_Estimation(memos[id(game)][1], estimator, total, seed, count, trace, stop))
-    known = None if None in columns[2] else sum(columns[2])
-    shown = iter(bar(count_up(), progress, "evaluation", total=known))
-    spent = 0
-    try:
-        active = [run for run in runs if run.advance()]
-        while active:
-            of_one_game = defaultdict(list)
-            for run in active:
-                run.grant()
-                of_one_game[id(run.game)].append(run)
-            for some in of_one_game.values():
-                utilities = some[0].game.value(np.concatenate([run.asked for run in some]))
-                cuts = np.cumsum([len(run.asked) for run in some])[:-1]
-                for run, answer in zip(some, np.split(utilities, cuts), strict=True):
-                    run.take(answer)
-            active = [run for run in active if run.advance()]
-            before, spent = spent, sum(run.budget.spent for run in runs)
-            for _ in range(spent - before):
-                next(shown)
-    except BaseException as error:
-        error.valuations = [run.so_far() for run in runs]  # type: ignore[attr-defined]
-        error.add_note(
-            f"after {sum(run.budget.evaluations for run in runs)} evaluations; what they told is "
-            "in .valuations of this exception"
-        )
-        raise
-    return [run.result() for run in runs]
+    return columns
 
 
-def _listed(entry: Any) -> list[Any]:
-    several = isinstance(entry, list | tuple | range | np.ndarray) and np.ndim(entry) > 0
-    return list(entry) if several else [entry]
+class _Bar:
+    """A progress bar that moves while a batch is evaluated, and to what was spent after it."""
 
+    def begin(self, progress: bool, total: int | None) -> None:
+        self._shown = iter(bar(count_up(), progress, "evaluation", total=total))
+        self._place = 0
 
-def _spread(game: Game, n_jobs: int) -> Game:
-    """Divide coalitions among processes; what wraps a game, such as its memory, stays here."""
-    if isinstance(game, NormalisedGame):
-        return replace(game, game=_spread(game.game, n_jobs))
-    if isinstance(game, MemoGame):
-        inner = _spread(game.game, n_jobs)
-        return FunctionGame(game.n_players, lambda rows: game.value(rows, inner))
-    joblib = need("joblib", "run")
-    jobs = joblib.effective_n_jobs(n_jobs)
+    def more(self, evaluations: int) -> None:
+        self.move_to(self._place + evaluations)
 
-    def value(rows: NDArray[np.bool_]) -> NDArray[Any]:
-        if len(rows) < 2:
-            return np.asarray(game.value(rows))
-        parts = np.array_split(rows, min(jobs, len(rows)))
-        return np.concatenate(joblib.Parallel(jobs)(joblib.delayed(game.value)(p) for p in parts))
-
-    return FunctionGame(game.n_players, value)
+    def move_to(self, place: int) -> None:
+        for _ in range(place - self._place):
+            next(self._shown)
+        self._place = max(place, self._place)
 
 
 class _Estimation:
@@ -320,48 +408,43 @@ class _Estimation:
 
     def __init__(
         self,
-        game: MemoGame,
+        memory: Memory,
         estimator: Estimator,
         total: int | None,
         seed: Seed,
         count: Count,
-        trace: bool,
         stop: Stop | None,
     ) -> None:
-        n = game.n_players
-        self.game, self.estimator, self.seed, self.stop = game, estimator, seed, stop
-        self.name = type(estimator).__name__
-        self._check(n, total, count)
+        self.memory, self.estimator, self.seed, self.stop = memory, estimator, seed, stop
+        self.name, self.n = type(estimator).__name__, memory.game.n_players
+        self._check(total, count)
         self.budget = Budget(total, count)
-        self.accumulator: Any = estimator.accumulator(n)
+        self.accumulator: Any = estimator.accumulator(self.n)
         if isinstance(self.accumulator, MeanAccumulator):
-            self.accumulator.owner, self.accumulator.n_players = self.name, n
+            self.accumulator.owner, self.accumulator.n_players = self.name, self.n
         if stop is not None and isinstance(self.accumulator, FinishedAccumulator):
             raise ValueError(
                 f"stop asks on the way, and {self.name} has values at its end alone: leave it out, "
                 "and choose the budget"
             )
-        known = count == "distinct" and n <= MAX_TABLE_PLAYERS
-        all_of_them = known and total is not None and total >= 2**n
-        weights = estimator.weights(n) if all_of_them and not estimator.stops else None
         rng = as_generator(seed)  # refuses a bad seed where nothing is drawn, too
+        weights = self._weights_of_all(total, count)
         self.exact = weights is not None
         if weights is not None:
             self.accumulator = FinishedAccumulator()
-            self.requests = _enumerate(n, weights, self.accumulator)
+            self.requests = _enumerate(self.n, weights, self.accumulator)
         else:
-            self.requests = estimator.sample(n, rng, self.accumulator, self.budget)
+            self.requests = estimator.sample(self.n, rng, self.accumulator, self.budget)
             if not hasattr(self.requests, "send"):
                 raise ValueError(
                     f"{self.name}.sample returned a {type(self.requests).__name__}; it must be a "
                     "generator: yield coalitions, bool[c, n], and take their utilities from there"
                 )
-        self.answer: NDArray[np.float64] | None = None
+        self.answer: Floats | None = None
         self.idle = 0
-        self.seen = Known(n, DENSE_PLAYERS)
-        self.points: list[tuple[int, int, NDArray[np.float64]]] | None = [] if trace else None
+        self.seen = Known(self.n, DENSE_PLAYERS)
 
-    def _check(self, n: int, total: int | None, count: Count) -> None:
+    def _check(self, total: int | None, count: Count) -> None:
         having("estimator", self.estimator, "sample", "accumulator", "minimum")
         if total is None:
             if not self.estimator.stops:
@@ -370,26 +453,31 @@ class _Estimation:
                 raise ValueError(f"{self.name} has no stop of its own; pass a budget{own}")
             return
         whole("budget", total)
-        smallest = self.estimator.minimum(n, count)
+        smallest = self.estimator.minimum(self.n, count)
         if total < smallest:
             raise ValueError(
                 f"budget is {total} with count={count!r}; {self.name} needs at least "
-                f"{smallest} for {n} player{'s' * (n > 1)}"
+                f"{smallest} for {self.n} player{'s' * (self.n > 1)}"
             )
+
+    def _weights_of_all(self, total: int | None, count: Count) -> Floats | None:
+        """Return the weights of the expectation where the budget is enough for all coalitions."""
+        if count == "calls" or total is None or self.estimator.stops:
+            return None
+        enough = self.n <= MAX_TABLE_PLAYERS and total >= 2**self.n
+        return self.estimator.weights(self.n) if enough else None
 
     def advance(self) -> bool:
         """Hand the answer to the estimator; return whether it asks for more."""
         try:
             asked = next(self.requests) if self.answer is None else self.requests.send(self.answer)
         except StopIteration:
-            self._note()
             return False
-        self._note()
         if self.budget.closed or (self.answer is not None and self._stopped()):
             self.requests.close()
             return False
         try:
-            self.asked = check_coalitions(asked, self.game.n_players)
+            self.asked = as_coalitions(asked, self.n)
         except ValueError as error:
             raise ValueError(f"{self.name} asked for what is none: {error}") from error
         return True
@@ -398,21 +486,21 @@ class _Estimation:
         """Cut the request to what the budget allows."""
         budget, keys = self.budget, keys_of(self.asked)
         new = self.seen.missing(keys)
-        filled, n = self.asked.any(axis=1), self.game.n_players
-        first = self.answer is None and n > 1
-        if first and budget.count == "calls" and np.array_equal(self.asked, ends(n)):
+        filled = self.asked.any(axis=1)
+        first = self.answer is None and self.n > 1
+        if first and budget.count == "calls" and np.array_equal(self.asked, ends(self.n)):
             filled = np.zeros_like(filled)  # known before any walk: nobody is charged for them
         costly = new if budget.count == "distinct" else np.flatnonzero(filled)
         granted = len(self.asked)
-        if budget.total is not None and budget.out_of_patience(budget.total):
+        if budget.out_of_patience(budget.total):
             granted = 0
-        elif len(costly) > budget.remaining:
-            granted = int(costly[budget.remaining])
+        elif len(costly) > budget.left():
+            granted = int(costly[budget.left()])
         budget.closed = granted < len(self.asked)
         self.asked, self.new = self.asked[:granted], keys[new[new < granted]]
         self.charged = int(filled[:granted].sum())
 
-    def take(self, answer: NDArray[np.float64]) -> None:
+    def take(self, answer: Floats) -> None:
         """Count what is answered: a game that fails has told nothing."""
         self.answer = answer
         self.seen.meet(self.new)
@@ -424,15 +512,8 @@ class _Estimation:
                 f"{self.name} asked {IDLE_STEPS:,} times in a row for the empty coalition or for "
                 "none at all, which costs nothing: it would never end"
             )
-
-    def _note(self) -> None:
-        values = None if self.points is None else self.accumulator.values()
-        if self.points is None or values is None:
-            return
-        point = (self.budget.evaluations, self.budget.calls, values)
-        if self.points and self.points[-1][:2] == point[:2]:
-            self.points.pop()
-        self.points.append(point)
+        if hasattr(self.accumulator, "see"):
+            self.accumulator.see(self.asked, answer)
 
     def _stopped(self) -> bool:
         found = None if self.stop is None else self.so_far()
@@ -442,33 +523,27 @@ class _Estimation:
         return None if self.accumulator.values() is None else self.result()
 
     def result(self) -> Valuation:
-        accumulator: Accumulator = self.accumulator
-        values = accumulator.values()
-        names = getattr(accumulator, "names", None)
-        n = len(names or range(self.game.n_players))
+        accumulator, values = self.accumulator, self.accumulator.values()
         if values is None:
             raise ValueError(
                 f"{self.name} found no values within its budget of {self.budget.total}; raise it"
             )
-        if np.shape(values)[:1] != (n,):
+        if np.shape(values)[:1] != (self.n,):
             raise ValueError(
                 f"{self.name} found values of shape {np.shape(values)}; expected one per player, "
-                f"({n},) or ({n}, m)"
+                f"({self.n},) or ({self.n}, m)"
             )
+        if isinstance(accumulator, MeanAccumulator):  # of a walk and its reverse there are 2 n
+            several = min(2 * self.n + 1, 2 ** min(self.n, 60))
+            accumulator.met_few = self.budget.evaluations < several
         plain = type(self.estimator).__repr__ is object.__repr__  # an address tells nothing
-        info = deepcopy(accumulator.info)  # it goes on growing after a stop has looked
+        # it goes on growing after a stop has looked
+        info = deepcopy(accumulator.info) | facts_of(self.memory.game)
         seed = self.seed
         if isinstance(seed, Streams):
             if seed.path:  # without which the root seed does not tell two apart
                 info["stream"] = list(seed.path)
             seed = seed.seed
-        trace = None
-        if self.points:
-            evaluations, calls, on_the_way = zip(*self.points, strict=True)
-            # walks of nobody do not know yet how many outputs the game has
-            wide = [v if v.ndim == values.ndim else v[..., None] for v in on_the_way]
-            points = np.stack([np.broadcast_to(v, values.shape) for v in wide])
-            trace = Trace(np.array(evaluations), np.array(calls), points)
         return Valuation(
             values=values,
             standard_errors=accumulator.standard_errors(),
@@ -477,14 +552,12 @@ class _Estimation:
             method=self.name if plain else repr(self.estimator),
             seed=None if isinstance(seed, np.random.Generator) else int(seed),
             exact=self.exact,
-            trace=trace,
             info=info,
             degrees_of_freedom=accumulator.degrees_of_freedom(),
-            names=names,
         )
 
 
-def _enumerate(n: int, weights: NDArray[np.float64], accumulator: FinishedAccumulator) -> Requests:
+def _enumerate(n: int, weights: Floats, accumulator: FinishedAccumulator) -> Requests:
     """Evaluate all coalitions: the expectation of an estimator with these weights."""
-    values = semivalue(TableGame((yield all_coalitions(n))), weights)
+    values = semivalue(table_game((yield all_coalitions(n))), weights)
     accumulator.found = values, np.zeros_like(values), None

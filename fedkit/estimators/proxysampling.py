@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedkit.checks import choice, function, vector
-from fedkit.estimators.base import Budget, Count, Estimator, FinishedAccumulator, Floats, Requests
+from fedkit.estimators.accumulators import FinishedAccumulator
 from fedkit.estimators.design import PairedDesign, coefficients
+from fedkit.estimators.driver import Budget, Count, Estimator, Floats, Requests
 from fedkit.estimators.lifted import FOLDS, Blend, Lifted, Plain, Score
 from fedkit.estimators.proxies import CHOICE_ROWS, FAMILIES, Fit, choose, fit
 from fedkit.games.coalitions import all_coalitions, coalition_index, ends
@@ -62,12 +63,9 @@ class ProxySampling(Estimator):
         with a rate for each client that is learned.  ``"auto"`` lets cross-validation choose.
     sizes : sequence of float, optional
         Data sizes of the clients, for the averaging weights; None is the game's own, as a
-        ``RoundGame`` has them (a ``MemoGame`` of it and ``normalise`` too), and equal sizes
-        elsewhere.
-    value : {"shapley", "banzhaf", "interactions"}
-        What is estimated; with "interactions" the Shapley interaction index of every pair of
-        players (:func:`shapley_interactions`), a valuation of n (n - 1) / 2 pairs, "0 & 1" first;
-        ``found.named(players)`` names them all.
+        ``RoundGame`` has them (also remembered or normalised), and equal sizes elsewhere.
+    value : {"shapley", "banzhaf"}
+        What is estimated.
     score : callable, optional
         Where the game's utilities are vectors of outputs: a function of ``float[B, m]`` that
         returns what is to be valued, ``float[B]`` or ``[B, q]``.  The proxy then predicts outputs
@@ -99,14 +97,14 @@ class ProxySampling(Estimator):
 
     proxy: Literal["auto", "round", "membership", "linear", "mixture"] = "auto"
     sizes: Sequence[float] | None = None
-    value: Literal["shapley", "banzhaf", "interactions"] = "shapley"
+    value: Literal["shapley", "banzhaf"] = "shapley"
     score: Score | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if self.score is not None:
             function("score", self.score)
         choice("proxy", self.proxy, ("auto", *FAMILIES))
-        choice("value", self.value, ("shapley", "banzhaf", "interactions"))
+        choice("value", self.value, ("shapley", "banzhaf"))
         if self.sizes is not None:
             sizes = vector("sizes", self.sizes)
             if (sizes < 0).any() or not sizes.any():
@@ -117,8 +115,6 @@ class ProxySampling(Estimator):
 
     def minimum(self, n_players: int, count: Count) -> int:
         """Two pairs of each size, nobody and everybody."""
-        if self.value == "interactions" and n_players < 2:
-            raise ValueError("the game has 1 player; an interaction is between two")
         if n_players > MOST_PLAYERS:
             raise ValueError(
                 f"the game has {n_players} players; ProxySampling takes at most {MOST_PLAYERS}, so "
@@ -135,23 +131,18 @@ class ProxySampling(Estimator):
 
         Sizes that are not given are the game's own, if it has ``sizes``.
         """
-        own = getattr(game, "sizes", None)
-        if self.sizes is None and own is not None and np.any(own):
-            return replace(self, sizes=own).prepare(game, budget)
-        lifted = None if self.score else getattr(game, "lifted", None)
+        if self.sizes is None and game.sizes is not None and np.any(game.sizes):
+            return replace(self, sizes=tuple(game.sizes.tolist())).prepare(game, budget)
         whole = isinstance(budget, int | np.integer) and budget >= 2**game.n_players
-        if lifted is None or whole:
+        if game.lifted is None or self.score or whole:
             return game, self
-        return lifted[0], replace(self, score=lifted[1])
+        return game.lifted[0], replace(self, score=game.lifted[1])
 
     def weights(self, n_players: int) -> Floats | None:
         """Weights of the semivalue; None where it is none, or outputs are scored first."""
-        plain = self.score is None and self.value != "interactions"
-        return self._weights(n_players) if plain else None
+        return self._weights(n_players) if self.score is None else None
 
     def _weights(self, n_players: int) -> Floats:
-        if self.value == "interactions":  # each of the n - 1 sizes of the others counts alike
-            return shapley_weights(n_players - 1)
         rule = shapley_weights if self.value == "shapley" else banzhaf_weights
         return rule(n_players)
 
@@ -166,7 +157,7 @@ class ProxySampling(Estimator):
         budget: Budget,
     ) -> Requests:
         weights = self._weights(n_players)
-        total = budget.remaining + (budget.count == "calls")  # the empty coalition is free there
+        total = budget.left() + (budget.count == "calls")  # the empty coalition is free there
         design = PairedDesign.for_budget(n_players, total, weights)
         sides, stratum = design.draw(rng)
         rows = np.concatenate([ends(n_players), _both(sides)])
@@ -191,10 +182,6 @@ class ProxySampling(Estimator):
         small = one_thread() if len(rows) <= SMALL_ROWS else nullcontext()
         with small, np.errstate(under="ignore"):  # of kernels between unlike coalitions
             *found, accumulator.info["proxies"] = _estimate(sample, families, shares, rng)
-        if self.value == "interactions":
-            listed = np.transpose(np.triu_indices(n_players, 1)).tolist()
-            accumulator.info["pairs"] = listed
-            accumulator.names = tuple(f"{i} & {j}" for i, j in listed)
         values, variance, freedom = (each.reshape(len(each), *outputs) for each in found)
         accumulator.found = values, np.sqrt(variance), freedom
 
@@ -472,11 +459,10 @@ def _unknown_sampled(
     for s in np.flatnonzero(design.taken < design.pairs):
         these = _both(sides[strata == s])
         drawn.append((s, these, predict(these, s)))
-    few = len(weights) < n  # weights of pairs
-    slopes = None if few else _common_slopes([part[1:] for part in drawn])
+    slopes = _common_slopes([part[1:] for part in drawn])
     for s, these, predicted in drawn:
         there, taken = large.pairs[s], large.taken[s]
-        if slopes is not None and FEWEST_PAIRS <= taken < there:
+        if FEWEST_PAIRS <= taken < there:
             everything, parts = _beside_additive(these, weights, predicted, there, slopes)
             values += everything
         else:

@@ -13,8 +13,8 @@ import torch
 
 from fedkit.atomic import named_as, write_arrays
 from fedkit.checks import choice, one_line
-from fedkit.estimators.totals import freedom_of, total
 from fedkit.extras import need
+from fedkit.games.ledger import total
 from fedkit.games.valuation import Valuation
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class History:
         self.rounds.append({**row, **spent, **more})
         key = {name: row[name] for name in ("seed", "round")}
         found, errors = valuation.values, valuation.standard_errors
-        arrays = (participants, found, errors, freedom_of(valuation), weights)
+        arrays = (participants, found, errors, valuation.freedom, weights)
         columns = zip(*(array.tolist() for array in arrays), strict=True)
         names = ("client", "value", "standard_error", "degrees_of_freedom", "weight")
         self.clients += [key | dict(zip(names, column, strict=True)) for column in columns]

@@ -7,7 +7,6 @@ in every round, and a removal experiment sets some of them to zero.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -15,12 +14,13 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from fedkit.checks import brief, choice, flag, function, having, one_line, whole
+from fedkit.checks import brief, choice, flag, function, having, whole
 from fedkit.extras import bar
 from fedkit.federated.adversaries import Adversaries, check_cast
 from fedkit.federated.clients import Federation
 from fedkit.federated.sample_space import SampleSpace, in_sample_space, plain_and_dense
-from fedkit.games.coalitions import check_coalitions
+from fedkit.games.coalitions import Coalitions
+from fedkit.games.game import Game
 from fedkit.learning.architectures import Architecture
 from fedkit.learning.device import find_device
 from fedkit.learning.evaluation import Evaluator, Score
@@ -246,9 +246,7 @@ def _in_sample_space(
 TrainWithSizes = Callable[..., FloatArray]
 
 
-@one_line
-@dataclass(frozen=True, eq=False)
-class RetrainingGame:
+class RetrainingGame(Game):
     """The coalition game of retraining: test accuracy of the federation of S alone.
 
     The empty coalition keeps the initial model.
@@ -268,39 +266,38 @@ class RetrainingGame:
         Who changes its update, as in :func:`train_with_sizes`; a cache knows nobody who does.
     """
 
-    federation: Federation
-    architecture: Architecture
-    local: LocalSGD
-    rounds: int
-    seed: int = 0
-    chunk: int = 64
-    device: str | None = None
-    train: TrainWithSizes = train_with_sizes
-    adversaries: Adversaries | None = None
-
-    def __post_init__(self) -> None:
-        whole("rounds", self.rounds, 1)
-        whole("chunk", self.chunk, 1)
-        whole("seed", self.seed, 0)
-        _check_parts(self.federation, self.architecture, self.local)
-        find_device(self.device)
-        function("train", self.train)
-        if self.adversaries is not None and self.train is not train_with_sizes:
+    def __init__(
+        self,
+        federation: Federation,
+        architecture: Architecture,
+        local: LocalSGD,
+        rounds: int,
+        seed: int = 0,
+        chunk: int = 64,
+        device: str | None = None,
+        train: TrainWithSizes = train_with_sizes,
+        adversaries: Adversaries | None = None,
+    ) -> None:
+        whole("rounds", rounds, 1)
+        whole("chunk", chunk, 1)
+        whole("seed", seed, 0)
+        _check_parts(federation, architecture, local)
+        find_device(device)
+        function("train", train)
+        if adversaries is not None and train is not train_with_sizes:
             raise ValueError("adversaries train without a cache: leave train out")
-        check_cast(self.federation, self.adversaries)
+        check_cast(federation, adversaries)
+        cast = {} if adversaries is None else {"adversaries": adversaries}
 
-    @property
-    def n_players(self) -> int:
-        return self.federation.n_clients
+        def accuracies(coalitions: Coalitions) -> FloatArray:
+            amounts = coalitions * federation.sizes
+            sizes = amounts[:, None, :].repeat(rounds, axis=1)
+            values = np.zeros(len(sizes))
+            for lo in range(0, len(sizes), chunk):
+                values[lo : lo + chunk] = train(
+                    federation, architecture, local, sizes[lo : lo + chunk],
+                    seed=seed, every_round=False, device=device, **cast,
+                )[:, 0]  # fmt: skip
+            return values
 
-    def value(self, coalitions: npt.ArrayLike) -> FloatArray:
-        amounts = check_coalitions(coalitions, self.n_players) * self.federation.sizes
-        sizes = amounts[:, None, :].repeat(self.rounds, axis=1)
-        values = np.zeros(len(sizes))
-        cast = {} if self.adversaries is None else {"adversaries": self.adversaries}
-        for lo in range(0, len(sizes), self.chunk):
-            values[lo : lo + self.chunk] = self.train(
-                self.federation, self.architecture, self.local, sizes[lo : lo + self.chunk],
-                seed=self.seed, every_round=False, device=self.device, **cast,
-            )[:, 0]  # fmt: skip
-        return values
+        super().__init__(federation.n_clients, accuracies)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from copy import copy
-from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -12,14 +11,15 @@ import torch
 from torch import Tensor
 
 from fedkit.checks import choice, having, vector, warn
-from fedkit.games.coalitions import averaging_weights, check_coalitions
+from fedkit.games.coalitions import Coalitions, as_coalitions, averaging_weights
+from fedkit.games.game import Game
 from fedkit.learning.device import as_tensor
 from fedkit.learning.evaluation import Evaluator, share_right
 
 __all__ = ["RoundGame"]
 
 
-class RoundGame:
+class RoundGame(Game):
     """The cooperative game of one round: clients are players, the value is the model's utility.
 
     The model of a coalition S is ``base + sum_{i in S} w_i(S) updates_i`` with
@@ -92,30 +92,21 @@ class RoundGame:
         if (shares < 0).any():
             raise ValueError(f"sizes are {sizes}; {k} finite numbers of at least 0 are expected")
         self.evaluator = evaluator
-        self.n_players = len(updates)
         self.prepared = evaluator.prepare(base, updates)
-        self.sizes = shares
+        super().__init__(k, self._utilities, sizes=shares)
+        if getattr(evaluator, "utility", None) == "accuracy":
+            by_image = copy(evaluator)  # the same round image by image, at the same price
+            by_image.utility = "margins"
+            margins = Game(k, lambda rows: by_image.evaluate(self.prepared, self.weights(rows)))
+            self.lifted = margins, share_right
 
     def weights(self, coalitions: np.ndarray) -> np.ndarray:
         """Weight of each client in each coalition, float64 ``[B, k]``; rows sum to 1 (or 0)."""
-        return averaging_weights(check_coalitions(coalitions, self.n_players), self.sizes)
+        assert self.sizes is not None
+        return averaging_weights(as_coalitions(coalitions, self.n_players), self.sizes)
 
-    def value(self, coalitions: np.ndarray) -> np.ndarray:
-        """Utilities of coalitions bool ``[B, k]``: float64 ``[B]``, or ``[B, classes]``."""
+    def _utilities(self, coalitions: Coalitions) -> np.ndarray:
         return self.evaluator.evaluate(self.prepared, self.weights(coalitions))
-
-    @cached_property
-    def lifted(self) -> tuple[RoundGame, Callable[[np.ndarray], np.ndarray]] | None:
-        """The same round image by image, and what makes accuracies of that; None for a loss.
-
-        ``lifted[1](lifted[0].value(c))`` is ``value(c)``, at the same price.
-        """
-        if getattr(self.evaluator, "utility", None) != "accuracy":
-            return None
-        game = copy(self)
-        game.evaluator = copy(self.evaluator)
-        game.evaluator.utility = "margins"
-        return game, share_right
 
 
 def _are_models(base: Tensor, updates: Tensor) -> bool:

@@ -11,8 +11,9 @@ import numpy.typing as npt
 import torch
 
 from fedkit.checks import choice, flag, having, one_line, whole
-from fedkit.estimators import Estimator, estimate_many, shapley
+from fedkit.estimators import Estimator, estimate_many
 from fedkit.federated.round_game import RoundGame
+from fedkit.games.exact import shapley
 from fedkit.games.game import Game, NoGainRule, normalise
 from fedkit.games.valuation import Valuation
 from fedkit.learning.architectures import Architecture
@@ -140,12 +141,6 @@ def check_policy(value: object) -> None:
     having("value", value, "value")
 
 
-def _scaled(v: Valuation, game: Game) -> Valuation:
-    """Keep what the values of a normalised round are shares of, so that rounds can be added."""
-    scale = getattr(game, "scale", None)
-    return v if scale is None else replace(v, info={**v.info, "scale": scale})
-
-
 @dataclass(frozen=True)
 class NoValue:
     """FedAvg: nobody is valued; every value is 0."""
@@ -261,15 +256,13 @@ class Estimated:
         choice("no_gain", self.no_gain, get_args(NoGainRule))
 
     def value(self, rounds: Sequence[Round]) -> list[Valuation]:
-        games = [r.game(self.normalised, self.no_gain) for r in rounds]
-        found = estimate_many(
-            games,
+        return estimate_many(
+            [r.game(self.normalised, self.no_gain) for r in rounds],
             self.estimator,
             budget=self.budget,
             seeds=[r.streams.child("valuation") for r in rounds],
             count=self.count,
         )
-        return [_scaled(v, game) for v, game in zip(found, games, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -284,5 +277,4 @@ class Exact:
         choice("no_gain", self.no_gain, get_args(NoGainRule))
 
     def value(self, rounds: Sequence[Round]) -> list[Valuation]:
-        games = [r.game(self.normalised, self.no_gain) for r in rounds]
-        return [_scaled(shapley(game), game) for game in games]
+        return [shapley(r.game(self.normalised, self.no_gain)) for r in rounds]

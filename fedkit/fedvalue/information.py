@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedkit.checks import choice, having, one_line, whole
-from fedkit.estimators import Estimator, PermutationSampling, estimate, shapley
-from fedkit.estimators.base import FEWEST_UNITS, random_orders
+from fedkit.estimators import Estimator, PermutationSampling, estimate
+from fedkit.estimators.accumulators import FEWEST_UNITS
+from fedkit.estimators.walks import random_orders
 from fedkit.extras import need
 from fedkit.fedvalue.columns import (
     How,
@@ -30,14 +31,9 @@ from fedkit.fedvalue.columns import (
     label_codes,
 )
 from fedkit.fedvalue.corrections import knn_information, null_information, standardise, totals
-from fedkit.games.coalitions import (
-    MAX_TABLE_PLAYERS,
-    Coalitions,
-    Utilities,
-    all_coalitions,
-    check_coalitions,
-)
-from fedkit.games.exact import shapley_weights
+from fedkit.games.coalitions import MAX_TABLE_PLAYERS, Coalitions, Utilities, all_coalitions
+from fedkit.games.exact import shapley, shapley_weights
+from fedkit.games.game import Game
 from fedkit.games.valuation import Valuation
 from fedkit.streams import Streams
 
@@ -396,7 +392,7 @@ def _vertical_data(x_task: Any, y: Any, parties: Any, names: Any) -> Any:
     return x_task
 
 
-class CMIGame:
+class CMIGame(Game):
     """The game of the data parties, ``v(D) = I(X_t X_D; Y)`` (Eq. 5).
 
     The arguments are those of :func:`mshapley_cmi`, with "plugin" or "miller-madow": plug-in
@@ -420,15 +416,10 @@ class CMIGame:
         together = sum_clogc(np.array([self.cells.total]))
         self._label_entropy = (together - sum_clogc(labels)) / self.cells.total
         self._occupied_labels = int((labels > 0).sum())
-        self.master = float(self.value(np.zeros((1, self.n_players), dtype=np.bool_))[0])
+        super().__init__(len(self.cells.parties), self._informations)
+        self.master = float(self(np.zeros((1, self.n_players), dtype=np.bool_))[0])
 
-    @property
-    def n_players(self) -> int:
-        return len(self.cells.parties)
-
-    def value(self, coalitions: Coalitions) -> Utilities:
-        """Return ``I(X_t X_D; Y)`` in nats for ``bool[B, d]`` coalitions."""
-        rows = check_coalitions(coalitions, self.n_players)
+    def _informations(self, rows: Coalitions) -> Utilities:
         return np.array([self._information(members) for members in rows])
 
     def _information(self, members: NDArray[np.bool_]) -> float:
@@ -446,7 +437,7 @@ class CMIGame:
         return float(self._label_entropy - conditional + extra / (2 * n))
 
 
-class KNNGame:
+class KNNGame(Game):
     """The game of the data parties with ``v(D) = I(X_t X_D; Y)`` from nearest neighbours.
 
     Marginal contributions, differences of two such estimates, tend to be negative for noise, which
@@ -458,12 +449,10 @@ class KNNGame:
         named = zip(data.parties, data.names, strict=True)
         self._parties = [standardise(x, name) for x, name in named]
         self._label, self._seed = label_codes(data.y), seed
-        self.n_players = len(self._parties)
-        self.master = float(self.value(np.zeros((1, self.n_players), dtype=np.bool_))[0])
+        super().__init__(len(self._parties), self._informations)
+        self.master = float(self(np.zeros((1, self.n_players), dtype=np.bool_))[0])
 
-    def value(self, coalitions: Coalitions) -> Utilities:
-        """Return the estimates for ``bool[B, d]`` coalitions, in nats."""
-        rows = check_coalitions(coalitions, self.n_players)
+    def _informations(self, rows: Coalitions) -> Utilities:
         values = np.empty(len(rows))
         for b, members in enumerate(rows):
             chosen = [x for x, taken in zip(self._parties, members, strict=True) if taken]
@@ -547,10 +536,10 @@ def _corrected(
 
 
 def _walks(sampler: Estimator, budget: int | None, d: int) -> int:
-    if not isinstance(sampler, PermutationSampling) or sampler.antithetic:
+    if not isinstance(sampler, PermutationSampling) or sampler.antithetic or sampler.beta:
         raise ValueError(
             f"estimator is {sampler!r}; the permutation correction samples by PermutationSampling "
-            "only, without antithetic orders"
+            "only, without antithetic orders or beta"
         )
     if budget is None:
         return sampler.walks or WALKS

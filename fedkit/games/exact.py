@@ -1,9 +1,8 @@
 """Exact values of a game from the table of all its utilities.
 
 Shapley, Banzhaf and Beta values are averages of the marginals ``v(S + i) - v(S)`` with a weight
-that depends on the size of `S` alone (Dubey, Neyman & Weber 1981).  One routine serves all:
-for player `i` the table is viewed as ``(blocks, 2, 2**i)``, whose middle axis is bit `i`, so the
-marginals of a player are one subtraction and their weighted sum one product.
+that depends on the size of `S` alone (Dubey, Neyman & Weber 1981): a semivalue is a vector of
+weights, and one routine serves all.
 """
 
 from __future__ import annotations
@@ -15,13 +14,12 @@ from numpy.typing import NDArray
 from scipy.special import betaln, gammaln
 
 from fedkit.checks import real, vector
-from fedkit.games.coalitions import check_utilities, players_of
-from fedkit.games.game import Game, tabulate
+from fedkit.games.game import Game, as_game, facts_of, tabulate
 from fedkit.games.valuation import Valuation
 
 __all__ = [
-    "banzhaf", "banzhaf_weights", "beta_shapley", "beta_weights", "leave_one_out", "popcounts",
-    "semivalue", "shapley", "shapley_weights",
+    "banzhaf", "banzhaf_weights", "beta_shapley", "beta_weights", "leave_one_out", "semivalue",
+    "shapley", "shapley_weights",
 ]  # fmt: skip
 
 Floats = NDArray[np.float64]
@@ -59,21 +57,13 @@ def beta_weights(n: int, alpha: float, beta: float) -> Floats:
     return np.exp(logs)
 
 
-def popcounts(bits: int) -> NDArray[np.uint8]:
-    """Return the sizes of all coalitions of so many players, by index."""
-    counts = np.zeros(1, dtype=np.uint8)
-    for _ in range(bits):
-        counts = np.concatenate([counts, counts + 1])
-    return counts
-
-
 def semivalue(game: Game, weights: Floats) -> Floats:
     """Return ``sum over S without i of weights[|S|] (v(S + i) - v(S))`` for every player i.
 
     Parameters
     ----------
     game : Game
-        All of its utilities are asked for; a `TableGame` has them.
+        At most 24 players; all of its utilities are asked for.
     weights : float64 array, shape (n,)
         Weight of one coalition of each size 0..n-1.
 
@@ -81,25 +71,27 @@ def semivalue(game: Game, weights: Floats) -> Floats:
     -------
     float64 array, shape (n,) or (n, m)
     """
-    n = players_of(game)
+    n = as_game(game).n_players
     weights = vector("weights", weights, n)
-    values = tabulate(game).values
+    values = tabulate(game).table
+    assert values is not None
     outputs = values.shape[1:]
     # deleting bit i keeps the order of the other bits: one weight vector serves all players
     weight = weights[popcounts(n - 1)]
     result = np.empty((n, *outputs))
-    for i in range(n):
+    for i in range(n):  # the middle axis is bit i of a coalition's index
         split = values.reshape(-1, 2, 2**i, *outputs)
         marginals = (split[:, 1] - split[:, 0]).reshape(2 ** (n - 1), *outputs)
         result[i] = weight @ marginals
     return result
 
 
-def _exact(game: Game, weights: Floats, method: str) -> Valuation:
-    table = tabulate(game)
-    values = semivalue(table, weights)
-    size = len(table.values)
-    return Valuation(values, np.zeros_like(values), size, size - 1, method, exact=True)
+def popcounts(bits: int) -> NDArray[np.uint8]:
+    """Return the sizes of all coalitions of so many players, by index."""
+    counts = np.zeros(1, dtype=np.uint8)
+    for _ in range(bits):
+        counts = np.concatenate([counts, counts + 1])
+    return counts
 
 
 def shapley(game: Game) -> Valuation:
@@ -113,27 +105,13 @@ def shapley(game: Game) -> Valuation:
     Returns
     -------
     Valuation
-
-    Raises
-    ------
-    ValueError
-        If the game has too many players or a utility is not finite.
     """
-    return _exact(game, shapley_weights(players_of(game)), "shapley")
+    return _exact(game, shapley_weights(as_game(game).n_players), "shapley")
 
 
 def banzhaf(game: Game) -> Valuation:
-    """Return the exact Banzhaf values: the mean marginal over all coalitions of the others.
-
-    Parameters
-    ----------
-    game : Game
-
-    Returns
-    -------
-    Valuation
-    """
-    return _exact(game, banzhaf_weights(players_of(game)), "banzhaf")
+    """Return the exact Banzhaf values: the mean marginal over all coalitions of the others."""
+    return _exact(game, banzhaf_weights(as_game(game).n_players), "banzhaf")
 
 
 def beta_shapley(game: Game, alpha: float, beta: float) -> Valuation:
@@ -150,24 +128,25 @@ def beta_shapley(game: Game, alpha: float, beta: float) -> Valuation:
     -------
     Valuation
     """
-    weights = beta_weights(players_of(game), alpha, beta)
+    weights = beta_weights(as_game(game).n_players, alpha, beta)
     return _exact(game, weights, f"beta_shapley(alpha={alpha}, beta={beta})")
 
 
 def leave_one_out(game: Game) -> Valuation:
-    """Return ``v(N) - v(N without i)``: n + 1 evaluations, no other coalition looked at.
-
-    Parameters
-    ----------
-    game : Game
-
-    Returns
-    -------
-    Valuation
-    """
-    n = players_of(game)
-    rows = np.concatenate([np.ones((1, n), dtype=np.bool_), ~np.eye(n, dtype=np.bool_)])
-    utilities = check_utilities(game.value(rows), rows)
+    """Return ``v(N) - v(N without i)``: n + 1 evaluations, no other coalition looked at."""
+    n = as_game(game).n_players
+    utilities = game(np.concatenate([np.ones((1, n), dtype=np.bool_), ~np.eye(n, dtype=np.bool_)]))
     values = utilities[0] - utilities[1:]
     calls = n + 1 if n > 1 else 1  # with one player, leaving it out gives the empty coalition
-    return Valuation(values, np.zeros_like(values), n + 1, calls, "leave_one_out", exact=True)
+    return Valuation(
+        values, np.zeros_like(values), n + 1, calls, "leave_one_out", exact=True,
+        info=facts_of(game),
+    )  # fmt: skip
+
+
+def _exact(game: Game, weights: Floats, method: str) -> Valuation:
+    values = semivalue(game, weights)
+    size = 2**game.n_players
+    return Valuation(
+        values, np.zeros_like(values), size, size - 1, method, exact=True, info=facts_of(game)
+    )

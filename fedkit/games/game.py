@@ -1,222 +1,197 @@
-"""Cooperative games: `n` players and the value of a batch of coalitions.
+"""A game: a number of players, and a function of a batch of coalitions.
 
-A game answers ``value(coalitions)`` for a boolean matrix with one coalition per row, so that a
-device can evaluate many coalitions at once.  A value may be one number or a vector of `m`
-numbers (one per class, for instance); everything in fedkit treats the columns of such a game
+``game(coalitions)`` takes a boolean matrix with one coalition per row, so that a device can
+evaluate many at once, and returns their utilities.  A utility may be one number or a vector of
+`m` numbers (one per class, for instance); everything in fedkit treats the columns of such a game
 as `m` games that share their coalitions.
 
-Bit ``i`` of a coalition's index says whether player ``i`` is in it: index 0 is the empty
-coalition and ``2**n - 1`` the grand coalition.
+Whatever makes a game, of a table, a federated round or another game, is a function that returns a
+:class:`Game`, and here alone coalitions and utilities are checked.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal, Protocol, runtime_checkable
-from zipfile import BadZipFile
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from fedkit.atomic import named_as, write_arrays
-from fedkit.checks import choice, function, one_line, whole
+from fedkit.checks import brief, choice, function, one_line, plain_array, whole
+from fedkit.extras import need
 from fedkit.games.coalitions import (
     Coalitions,
-    Known,
     Utilities,
     all_coalitions,
+    as_coalitions,
     bit_index,
-    check_coalitions,
     check_table_size,
-    check_utilities,
     coalitions_between,
     ends,
-    keys_of,
-    numbers_of,
-    players_of,
 )
 
-__all__ = [
-    "FunctionGame", "Game", "MemoGame", "NormalisedGame", "TableGame", "normalise", "tabulate",
-]  # fmt: skip
+__all__ = ["Game", "as_game", "normalise", "parallel", "table_game", "tabulate"]
 
-DENSE_PLAYERS = 20  # a table of 4 MiB
 TABLE_BATCH = 2**16  # coalitions at once: all of up to 16 players, and little memory beyond
 
 
-@runtime_checkable
-class Game(Protocol):
-    """What every game offers."""
-
-    @property
-    def n_players(self) -> int:
-        """Number of players, at least one."""
-        ...
-
-    def value(self, coalitions: Coalitions) -> Utilities:
-        """Return the utilities, shape ``(B,)`` or ``(B, m)``, of ``bool[B, n]`` coalitions."""
-        ...
-
-
 @one_line
-@dataclass(frozen=True, eq=False)
-class TableGame:
-    """A game given by the table of its utilities.
-
-    Parameters
-    ----------
-    values : array, shape (2**n,) or (2**n, m)
-        Utility of each coalition; bit `i` of the row index says whether player `i` is in.
-    """
-
-    values: Utilities
-
-    def __post_init__(self) -> None:
-        values = numbers_of("the values are", self.values)
-        n = max(len(values) if values.ndim else 0, 1).bit_length() - 1
-        if values.ndim not in (1, 2) or n < 1 or len(values) != 2**n:
-            raise ValueError(
-                f"values have shape {values.shape}; a table of n players has (2**n,) or "
-                "(2**n, m) entries with n >= 1"
-            )
-        check_table_size(n)
-        if not np.isfinite(values).all():
-            check_utilities(values, all_coalitions(n))  # names the coalition
-        values.setflags(write=False)
-        object.__setattr__(self, "values", values)
-
-    @property
-    def n_players(self) -> int:
-        return len(self.values).bit_length() - 1
-
-    def value(self, coalitions: ArrayLike) -> Utilities:
-        return self.values[bit_index(check_coalitions(coalitions, self.n_players))]
-
-
-@dataclass(frozen=True, eq=False)
-class FunctionGame:
-    """A game given by a function of a batch of coalitions.
+@dataclass(eq=False)
+class Game:
+    """A cooperative game; a class of one's own passes the function to ``super().__init__``.
 
     Parameters
     ----------
     n_players : int
+        At least one.
     function : callable
-        Maps ``bool[B, n]`` to ``float[B]`` or ``float[B, m]``.
+        Maps ``bool[B, n]``, one coalition per row, to utilities ``float[B]`` or ``float[B, m]``.
+    table : float64 array, shape (2**n,) or (2**n, m), optional
+        All utilities, where they are known; bit `i` of an index says whether player `i` is in.
+    scale : float64 array, shape () or (m,), optional
+        Of a game that :func:`normalise` made: what turns values into the units of the utility.
+    sizes : float64 array, shape (n,), optional
+        Data sizes of the clients of a federated round, by which their updates are averaged.
+    lifted : tuple of Game and callable, optional
+        A game that shows more at the price of this one, and the score that makes this game's
+        utilities of that one's (margins of a round, and the share that is right).
+    at_once : int
+        The fewest coalitions that the game likes to be asked for together: its processes.
+
+    Examples
+    --------
+    >>> import fedkit as fk
+    >>> game = fk.Game(3, lambda coalitions: coalitions @ [1.0, 2.0, 4.0])
+    >>> game([[True, False, True]])
+    array([5.])
     """
 
     n_players: int
-    function: Callable[[Coalitions], Any]
+    function: Callable[[Coalitions], Any] = field(repr=False)
+    table: Utilities | None = field(default=None, repr=False)
+    scale: Utilities | None = field(default=None, repr=False)
+    sizes: Utilities | None = field(default=None, repr=False)
+    lifted: tuple[Game, Callable[[Any], Any]] | None = field(default=None, repr=False)
+    at_once: int = field(default=1, repr=False)
 
     def __post_init__(self) -> None:
         whole("n_players", self.n_players, 1)
         function("function", self.function)
 
-    def value(self, coalitions: ArrayLike) -> Utilities:
-        rows = check_coalitions(coalitions, self.n_players)
-        return check_utilities(self.function(rows.copy()), rows)
-
-
-class MemoGame:
-    """A game that evaluates each distinct coalition of another game once.
-
-    Parameters
-    ----------
-    game : Game
-    batch_size : int, optional
-        Coalitions that are asked of `game` and kept at once; all of a request by default.  Where
-        one takes minutes and may fail, 1 loses none of those before.
-
-    Attributes
-    ----------
-    evaluations : int
-        Distinct coalitions evaluated so far.
-    calls : int
-        Rows asked for so far.
-    """
-
-    def __init__(self, game: Game, batch_size: int | None = None) -> None:
-        self.game = game
-        self.batch_size = None if batch_size is None else whole("batch_size", batch_size, 1)
-        self.calls = 0
-        self._known = Known(players_of(game), DENSE_PLAYERS)
-        self._utilities: Utilities = np.zeros(0)
-
-    @property
-    def n_players(self) -> int:
-        return self.game.n_players
-
-    @property
-    def sizes(self) -> Any:
-        """Data sizes of the wrapped game; None where it has none."""
-        return getattr(self.game, "sizes", None)
-
-    @property
-    def evaluations(self) -> int:
-        return self._known.size
-
-    def value(self, coalitions: ArrayLike, game: Game | None = None) -> Utilities:
-        """Look utilities up; those that are new are asked of `game`, the wrapped one by default."""
-        rows = check_coalitions(coalitions, self.n_players)
-        keys = keys_of(rows)
-        new = self._known.missing(keys)
-        step = self.batch_size or max(len(new), 1)
-        for start in range(0, max(len(new), not self.evaluations), step):
-            some = new[start : start + step]
-            self._keep(check_utilities((game or self.game).value(rows[some]), rows[some]))
-            self._known.meet(keys[some])
-        self.calls += len(rows)
-        return self._utilities[self._known.numbers(keys)]
-
-    def save(self, path: str | Path) -> None:
-        """Write what is known to a ``.npz`` file, whole or not at all; :meth:`load` reads it."""
-        known = self._utilities[: self.evaluations]
-        write_arrays(
-            named_as(path, ".npz"), players=self.n_players, keys=self._known.keys(), utilities=known
-        )
-
-    @classmethod
-    def load(cls, path: str | Path, game: Game, batch_size: int | None = None) -> MemoGame:
-        """Return a memory of `game` that begins with what :meth:`save` wrote.
-
-        Its evaluations count those of the file.  That the utilities are of the same game is for
-        the caller to know: a file tells only how many players it has.
+    def __call__(self, coalitions: ArrayLike) -> Utilities:
+        """Return the utilities, ``float64[B]`` or ``[B, m]``, of ``bool[B, n]`` coalitions.
 
         Raises
         ------
         ValueError
-            If the file holds something else, or a game of another number of players.
+            If the coalitions are no such matrix, or a utility is no finite number: then the first
+            coalition that has none is named, and nothing is averaged away.
         """
-        memo = cls(game, batch_size)
-        try:
-            with np.load(path, allow_pickle=False) as file:
-                players = int(file["players"])
-                keys, utilities = file["keys"], file["utilities"]
-        except (EOFError, KeyError, TypeError, ValueError, BadZipFile) as error:
-            raise ValueError(f"{path} is no saved MemoGame: {error}") from error
-        if players != memo.n_players:
-            raise ValueError(
-                f"{path} is of a game of {players} players and game has {memo.n_players}; load it "
-                "for the game that it was saved of"
-            )
-        memo._keep(utilities)
-        memo._known.meet(keys)
-        return memo
-
-    def _keep(self, new: Utilities) -> None:
-        """Store utilities behind those that are known, with room for as many again."""
-        start, stop = self.evaluations, self.evaluations + len(new)
-        if not start:
-            self._utilities = np.empty((0, *new.shape[1:]))
-        _same_outputs(new, self._utilities)
-        if stop > len(self._utilities):
-            room = np.empty((max(stop, 64), *new.shape[1:]))
-            self._utilities = np.concatenate([self._utilities, room])
-        self._utilities[start:stop] = new
+        rows = as_coalitions(coalitions, self.n_players)
+        return as_utilities(self.function(rows.copy()), rows)
 
 
-def _same_outputs(new: Utilities, before: Utilities) -> None:
+def as_utilities(utilities: ArrayLike, coalitions: Coalitions) -> Utilities:
+    """Return `utilities` as finite ``float64`` with one row per coalition, or refuse them."""
+    array = real_numbers("the game returned utilities", utilities)
+    if array.ndim not in (1, 2) or len(array) != len(coalitions):
+        raise ValueError(
+            f"the game returned utilities of shape {array.shape} for {len(coalitions)} "
+            f"coalitions; expected ({len(coalitions)},) or ({len(coalitions)}, m)"
+        )
+    if not np.isfinite(array).all():
+        bad = int(np.argmin(np.isfinite(array.reshape(len(array), -1)).all(axis=1)))
+        members = np.flatnonzero(coalitions[bad]).tolist()
+        raise ValueError(
+            f"the utility of coalition {members} is {brief(array[bad])}; "
+            "utilities must be finite, so replace it inside the game (by a floor, say) if its "
+            "model has diverged"
+        )
+    return array
+
+
+def real_numbers(told: str, given: ArrayLike) -> Utilities:
+    """Return a copy as ``float64``, or refuse what is not of real numbers, as `told` begins."""
+    try:
+        array = plain_array(given)
+    except ValueError as error:
+        raise ValueError(f"{told} of unequal lengths; expected rows of one length") from error
+    if array.dtype.kind not in "biuf":
+        raise ValueError(f"{told} of type {array.dtype}; expected real numbers")
+    return array.astype(np.float64)
+
+
+def as_game(game: Any) -> Game:
+    """Return a game, or refuse what is none."""
+    if isinstance(game, Game):
+        return game
+    told = "a function alone does not say how many" if callable(game) else "expected an fk.Game"
+    raise ValueError(
+        f"game is {brief(game)}; {told}: make one with "
+        "fk.Game(n_players, function) or fk.table_game(values)"
+    )
+
+
+def facts_of(game: Game) -> dict[str, Any]:
+    """Return what a valuation keeps of its game: what its values are shares of."""
+    return {} if game.scale is None else {"scale": game.scale}
+
+
+def table_game(values: ArrayLike) -> Game:
+    """Return the game of a table of all its utilities.
+
+    Parameters
+    ----------
+    values : array_like, shape (2**n,) or (2**n, m)
+        Utility of each coalition; bit `i` of the row index says whether player `i` is in.
+
+    Returns
+    -------
+    Game
+    """
+    table = real_numbers("the values are", values)
+    n = max(len(table) if table.ndim else 0, 1).bit_length() - 1
+    if table.ndim not in (1, 2) or n < 1 or len(table) != 2**n:
+        raise ValueError(
+            f"values have shape {table.shape}; a table of n players has (2**n,) or (2**n, m) "
+            "entries with n >= 1"
+        )
+    check_table_size(n)
+    if not np.isfinite(table).all():
+        as_utilities(table, all_coalitions(n))  # names the coalition
+    table.setflags(write=False)
+    return Game(n, lambda rows: table[bit_index(rows)], table)
+
+
+def tabulate(game: Game, *, batch_size: int = TABLE_BATCH) -> Game:
+    """Return the game with all its ``2**n`` utilities evaluated, in batches of `batch_size` rows.
+
+    Parameters
+    ----------
+    game : Game
+        At most 24 players.
+    batch_size : int
+        Coalitions at once.
+
+    Returns
+    -------
+    Game
+        With a `table`.
+    """
+    if as_game(game).table is not None:
+        return game
+    n, step = game.n_players, whole("batch_size", batch_size, 1)
+    check_table_size(n)
+    parts: list[Utilities] = []
+    for start in range(0, 2**n, step):
+        parts.append(game(coalitions_between(start, min(start + step, 2**n), n)))
+        check_outputs(parts[-1], parts[0])
+    return replace(table_game(np.concatenate(parts)), scale=game.scale)
+
+
+def check_outputs(new: Utilities, before: Utilities) -> None:
+    """Refuse utilities with another number of outputs than those before."""
     if new.shape[1:] != before.shape[1:]:
         raise ValueError(
             f"the game returned utilities of shape {new.shape} after rows of shape "
@@ -227,44 +202,7 @@ def _same_outputs(new: Utilities, before: Utilities) -> None:
 NoGainRule = Literal["shift", "absolute", "divide", "raise"]
 
 
-@one_line
-@dataclass(frozen=True, eq=False)
-class NormalisedGame:
-    """A game shifted to ``v(empty) = 0`` and scaled; see :func:`normalise`.
-
-    Attributes
-    ----------
-    game : Game
-        The game in its own units.
-    empty : float64 array, shape () or (m,)
-        Utility of the empty coalition, in the units of `game`.
-    scale : float64 array, shape () or (m,)
-        What the shifted utilities are divided by; negative only by the rule ``"divide"``.
-    """
-
-    game: Game
-    empty: Utilities
-    scale: Utilities
-
-    @property
-    def n_players(self) -> int:
-        return self.game.n_players
-
-    @property
-    def sizes(self) -> Any:
-        """Data sizes of the wrapped game; None where it has none."""
-        return getattr(self.game, "sizes", None)
-
-    def value(self, coalitions: ArrayLike) -> Utilities:
-        rows = check_coalitions(coalitions, self.n_players)
-        return (check_utilities(self.game.value(rows), rows) - self.empty) / self.scale
-
-    def restore(self, values: ArrayLike) -> Utilities:
-        """Turn values (or standard errors) of this game into the units of `game`."""
-        return np.asarray(values, dtype=np.float64) * self.scale
-
-
-def normalise(game: Game, *, no_gain: NoGainRule = "shift") -> NormalisedGame:
+def normalise(game: Game, *, no_gain: NoGainRule = "shift") -> Game:
     """Return the game ``(v(S) - v(empty)) / (v(N) - v(empty))``.
 
     Dividing by a negative gain flips the sign of every value, so an output without a positive gain
@@ -286,47 +224,54 @@ def normalise(game: Game, *, no_gain: NoGainRule = "shift") -> NormalisedGame:
 
     Returns
     -------
-    NormalisedGame
+    Game
+        Its `scale` is what the shifted utilities are divided by, negative by ``"divide"`` alone.
     """
     choice("no_gain", no_gain, ("shift", "absolute", "divide", "raise"))
-    rows = ends(players_of(game))
-    empty, grand = check_utilities(game.value(rows), rows)
+    empty, grand = as_game(game)(ends(game.n_players))
     gain = grand - empty
     if no_gain == "raise" and not np.all(gain > 0):
         raise ValueError(
-            f"v(N) - v(empty) is {gain}, not above 0; choose no_gain='shift' or 'absolute' to "
-            "value a game without gain"
+            f"v(N) - v(empty) is {brief(gain)}, not above 0; choose "
+            "no_gain='shift' or 'absolute' to value a game without gain"
         )
     divisors = {"absolute": np.abs(gain), "divide": gain}
     divisor = divisors.get(no_gain, np.maximum(gain, 0.0))
-    return NormalisedGame(game, np.asarray(empty), np.where(divisor != 0, divisor, 1.0))
+    scale = np.where(divisor != 0, divisor, 1.0)
+    whole_scale = scale if game.scale is None else scale * game.scale
+    return Game(
+        game.n_players,
+        lambda rows: (game(rows) - empty) / scale,
+        scale=whole_scale,
+        sizes=game.sizes,
+        at_once=game.at_once,
+    )
 
 
-def tabulate(game: Game, *, batch_size: int = TABLE_BATCH) -> TableGame:
-    """Evaluate all ``2**n`` coalitions of a game, in batches of `batch_size` rows.
+def parallel(game: Game, n_jobs: int = -1) -> Game:
+    """Return the game whose coalitions are divided among processes, for games in slow Python.
 
     Parameters
     ----------
     game : Game
-    batch_size : int
-        Rows per call of the game.
+        It must be picklable (joblib takes lambdas too); :func:`fedkit.remember` goes around it.
+    n_jobs : int
+        Number of processes; -1 is one per core.
 
     Returns
     -------
-    TableGame
-
-    Raises
-    ------
-    ValueError
-        If the game has more than 24 players or a utility is not finite.
+    Game
     """
-    if isinstance(game, TableGame):
-        return game
-    n, step = players_of(game), whole("batch_size", batch_size, 1)
-    check_table_size(n)
-    parts = []
-    for start in range(0, 2**n, step):
-        rows = coalitions_between(start, min(start + step, 2**n), n)
-        parts.append(check_utilities(game.value(rows), rows))
-        _same_outputs(parts[-1], parts[0])
-    return TableGame(np.concatenate(parts))
+    as_game(game)
+    if n_jobs != -1:
+        whole("n_jobs", n_jobs, 1)
+    joblib = need("joblib", "run")
+    jobs = joblib.effective_n_jobs(n_jobs)
+
+    def utilities(rows: Coalitions) -> NDArray[Any]:
+        if len(rows) < 2 or jobs == 1:
+            return game(rows)
+        parts = np.array_split(rows, min(jobs, len(rows)))
+        return np.concatenate(joblib.Parallel(jobs)(joblib.delayed(game)(part) for part in parts))
+
+    return Game(game.n_players, utilities, scale=game.scale, sizes=game.sizes, at_once=jobs)

@@ -12,35 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedkit.atomic import named_as, write_text
-from fedkit.checks import flag, numbers, one_line, real, whole
+from fedkit.checks import brief, flag, numbers, one_line, real, whole
 from fedkit.extras import need
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Trace", "Valuation"]
+__all__ = ["Valuation", "satterthwaite"]
 
 Floats = NDArray[np.float64]
-
-
-@one_line
-@dataclass(frozen=True, eq=False)
-class Trace:
-    """Values on the way: after ``evaluations[t]`` the estimate was ``values[t]``.
-
-    Attributes
-    ----------
-    evaluations : int64 array, shape (T,)
-        Distinct coalitions evaluated so far.
-    calls : int64 array, shape (T,)
-        Non-empty coalitions asked for so far.
-    values : float64 array, shape (T, n) or (T, n, m)
-        Estimate at that point; NaN for players not estimable yet.
-    """
-
-    evaluations: NDArray[np.int64]
-    calls: NDArray[np.int64]
-    values: Floats
 
 
 @one_line
@@ -64,12 +44,10 @@ class Valuation:
     seed : int, optional
         Root seed of the estimator's randomness.
     exact : bool
-        Whether the values are known to carry no sampling error (interactions and scores of
-        ``ProxySampling`` say False, with errors of 0, after all coalitions).
-    trace : Trace, optional
-        Values against evaluations.
+        Whether the values are known to carry no sampling error (scores of ``ProxySampling`` say
+        False, with errors of 0, after all coalitions).
     info : mapping
-        Further facts of the estimator (walks, converged, ...).
+        Further facts: walks, converged, the `scale` of a normalised game, ...
     degrees_of_freedom : float64 array, same shape, optional
         Of the standard errors; None where nothing is sampled, NaN where they rest on too few
         units for an interval.
@@ -88,7 +66,6 @@ class Valuation:
     method: str
     seed: int | None = None
     exact: bool = False
-    trace: Trace | None = None
     info: Mapping[str, Any] = field(default_factory=dict)
     degrees_of_freedom: Floats | None = None
     names: tuple[str, ...] | None = None
@@ -99,23 +76,24 @@ class Valuation:
             arrays.append("degrees_of_freedom")
         for name in arrays:
             object.__setattr__(self, name, numbers(name, getattr(self, name)).copy())
-        if (self.standard_errors < 0).any():
-            raise ValueError("standard_errors are negative in places; they are 0 or more, or NaN")
-        if not isinstance(self.method, str):
-            raise ValueError(f"method is {self.method!r:.60}; expected the estimator as text")
-        whole("evaluations", self.evaluations, 0)
-        whole("calls", self.calls, 0)
-        flag("exact", self.exact)
-        if self.seed is not None:
-            whole("seed", self.seed)
-        if not isinstance(self.info, Mapping):
-            raise ValueError(f"info is {self.info!r:.60}; expected a mapping of facts")
         shapes = {name: getattr(self, name).shape for name in arrays}
         if self.values.ndim not in (1, 2) or not self.values.size or len(set(shapes.values())) > 1:
             raise ValueError(
                 f"the shapes are {shapes}; expected (n,) or (n, m), the same for all, and none of "
                 "them empty"
             )
+        for name in arrays[1:]:
+            if (getattr(self, name) < 0).any():
+                raise ValueError(f"{name} are negative in places; they are 0 or more, or NaN")
+        if not isinstance(self.method, str):
+            raise ValueError(f"method is {brief(self.method)}; expected the estimator as text")
+        whole("evaluations", self.evaluations, 0)
+        whole("calls", self.calls, 0)
+        flag("exact", self.exact)
+        if self.seed is not None:
+            whole("seed", self.seed)
+        if not isinstance(self.info, Mapping):
+            raise ValueError(f"info is {brief(self.info)}; expected a mapping of facts")
         if self.names is not None:
             names = (self.names,) if isinstance(self.names, str) else _titles(self.names)
             if len(names) != self.n_players or len(set(names)) < len(names):
@@ -159,29 +137,13 @@ class Valuation:
         names : sequence of str, or mapping
             One for each player in order; or by the names that they have now, of which the number
             of a client in ``history.contributions()`` is one, and there may be more.
-            Of interactions (``info["pairs"]``) the pairs are named by their players: "Ada & Bo".
-
-        Raises
-        ------
-        ValueError
-            If a player has no name, or two have the same.
         """
-        pairs = self.info.get("pairs")
-        if isinstance(names, Mapping) and pairs is None:
+        if isinstance(names, Mapping):
             given = {str(player): name for player, name in names.items()}
             if missing := [label for label in self._labels() if label not in given]:
                 raise ValueError(f"names has none for {', '.join(missing)}; pass one per player")
             names = [given[label] for label in self._labels()]
-        names = _titles(names)
-        if pairs is None:
-            return replace(self, names=names)
-        players = 1 + max(max(pair) for pair in pairs)
-        if len(names) != players or len(set(names)) < players:
-            raise ValueError(
-                f"names are {names} for interactions of {players} players; pass one name per "
-                "player, all different"
-            )
-        return replace(self, names=tuple(f"{names[i]} & {names[j]}" for i, j in pairs))
+        return replace(self, names=_titles(names))
 
     def ranking(self, output: int = 0) -> NDArray[np.int64]:
         """Return the players, highest value first; equal ones by number, NaN last."""
@@ -197,6 +159,12 @@ class Valuation:
     def scale(self) -> Any:
         """What turns values into the utility's units: the gain of a normalised round, else 1."""
         return self.info.get("scale", 1.0)
+
+    @property
+    def freedom(self) -> Floats:
+        """Degrees of freedom ``[n]`` or ``[n, m]``, infinite where nothing is sampled."""
+        given = self.degrees_of_freedom
+        return np.full_like(self.values, np.inf) if given is None else given
 
     @property
     def has_intervals(self) -> bool:
@@ -216,8 +184,7 @@ class Valuation:
             raise ValueError(f"level is {level}; expected a probability strictly inside (0, 1)")
         from scipy.special import stdtrit
 
-        freedom = np.inf if self.degrees_of_freedom is None else self.degrees_of_freedom
-        half = stdtrit(freedom, 0.5 + level / 2) * self.standard_errors
+        half = stdtrit(self.freedom, 0.5 + level / 2) * self.standard_errors
         return self.values - half, self.values + half
 
     def to_frame(self, names: Sequence[str] | None = None) -> pd.DataFrame:
@@ -298,21 +265,13 @@ class Valuation:
     def to_dict(self) -> dict[str, Any]:
         """Return plain numbers, lists and strings, ready for strict JSON (NaN becomes None)."""
         record = {each.name: getattr(self, each.name) for each in fields(self)}
-        if self.trace is not None:
-            record["trace"] = vars(self.trace)
         if self.degrees_of_freedom is not None:
             record["degrees_of_freedom"] = np.minimum(self.degrees_of_freedom, 1e18)
         return dict(_facts(record))
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Valuation:
-        """Read back what :meth:`to_dict` wrote.
-
-        Raises
-        ------
-        ValueError
-            If a field is missing, or is what it cannot be.
-        """
+        """Read back what :meth:`to_dict` wrote."""
         record = record if isinstance(record, Mapping) else {}
         missing = {"values", "standard_errors", "evaluations", "calls", "method"} - set(record)
         if missing:
@@ -320,10 +279,20 @@ class Valuation:
                 f"the record lacks {sorted(missing)}; expected what Valuation.to_dict wrote"
             )
         known = {each.name for each in fields(cls)}
-        given = {name: value for name, value in record.items() if name in known}
-        if given.get("trace") is not None:
-            given["trace"] = _trace(given["trace"])
-        return cls(**given)
+        return cls(**{name: value for name, value in record.items() if name in known})
+
+
+def satterthwaite(variances: Floats, counts: NDArray[Any]) -> Floats:
+    """Degrees of freedom of a sum of variances ``[strata, ...]`` from so many samples each.
+
+    Infinite where the variance is zero (Satterthwaite 1946).  Variances that come with degrees of
+    freedom count one sample more.
+    """
+    each = np.asarray(counts - 1.0)
+    each = each.reshape(*each.shape, *(1,) * (variances.ndim - each.ndim))
+    squares = (variances**2 / each).sum(axis=0)
+    total = variances.sum(axis=0) ** 2
+    return np.divide(total, squares, out=np.full_like(total, np.inf), where=squares > 0)
 
 
 def _facts(value: Any) -> Any:
@@ -337,27 +306,7 @@ def _facts(value: Any) -> Any:
     return None if isinstance(value, float) and np.isnan(value) else value
 
 
-def _trace(record: Any) -> Trace:
-    """Return a trace from its record, or refuse what is none."""
-    try:
-        evaluations, calls = (
-            np.array([whole(f"{name} of the trace", k, 0) for k in record[name]], dtype=np.int64)
-            for name in ("evaluations", "calls")
-        )
-        values = numbers("trace", record["values"])
-    except (KeyError, TypeError) as error:
-        raise ValueError(
-            f"trace is {record!s:.60}; expected evaluations, calls and values"
-        ) from error
-    if values.ndim not in (2, 3) or not len(evaluations) == len(calls) == len(values):
-        raise ValueError(
-            f"the trace has {len(evaluations)} evaluations, {len(calls)} calls and values of shape "
-            f"{values.shape}; expected as many of each"
-        )
-    return Trace(evaluations, calls, values)
-
-
 def _titles(names: Any) -> tuple[str, ...]:
-    if not isinstance(names, Iterable) or isinstance(names, Set | Mapping):
-        raise ValueError(f"names is {names!r:.80}; expected a list, one name per player in order")
+    if isinstance(names, str | Set | Mapping) or not isinstance(names, Iterable):
+        raise ValueError(f"names is {brief(names)}; expected a list, one name per player in order")
     return tuple(map(str, names))

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from fedkit.checks import flag, one_line, real
-from fedkit.estimators import leave_one_out, shapley
+from fedkit.checks import flag, real
 from fedkit.federated.selection import ClientTable
 from fedkit.federated.valuers import Round
-from fedkit.games.coalitions import check_coalitions
+from fedkit.games.coalitions import Coalitions
+from fedkit.games.exact import leave_one_out, shapley
+from fedkit.games.game import Game
 from fedkit.games.valuation import Valuation
 from fedkit.methods.fedtsv import check_inner_products, gram_matrix
 from fedkit.methods.selection_baselines import clients_of
@@ -26,9 +27,7 @@ FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
 
-@one_line
-@dataclass(frozen=True, eq=False)
-class CosineGame:
+class CosineGame(Game):
     """CGSV's game: cosine between a coalition's summed update and everybody's (Xu et al. 2021).
 
     Parameters
@@ -46,17 +45,12 @@ class CosineGame:
     The cosine with a sum of length zero is 0; so is the value of the empty coalition.
     """
 
-    gram: FloatArray
+    def __init__(self, gram: FloatArray) -> None:
+        self.gram = check_inner_products(gram, 1)
+        super().__init__(len(self.gram), self._cosines)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "gram", check_inner_products(self.gram, 1))
-
-    @property
-    def n_players(self) -> int:
-        return len(self.gram)
-
-    def value(self, coalitions: npt.ArrayLike) -> FloatArray:
-        members = check_coalitions(coalitions, self.n_players).astype(np.float64)
+    def _cosines(self, coalitions: Coalitions) -> FloatArray:
+        members = coalitions.astype(np.float64)
         inner = members @ self.gram
         length = np.sqrt(np.maximum((inner * members).sum(axis=1), 0) * max(self.gram.sum(), 0))
         along = inner.sum(axis=1)
@@ -100,7 +94,7 @@ class CosineValues:
         game = CosineGame(gram)
         if self.exact:
             return shapley(game)
-        alone = game.value(np.eye(len(gram), dtype=bool))
+        alone = game(np.eye(len(gram), dtype=bool))
         return Valuation(alone, np.full_like(alone, np.nan), 0, 0, "cosine to the mean")
 
 

@@ -13,22 +13,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from fedkit.checks import choice, having, real, vector, whole
 from fedkit.estimators import Estimator, estimate_many
-from fedkit.estimators.base import Budget, Count, MeanAccumulator, Requests, check_size
-from fedkit.estimators.lockstep import RunningMeans, walk_permutations
-from fedkit.estimators.truncated import guided_orders
+from fedkit.estimators.accumulators import MeanAccumulator
+from fedkit.estimators.driver import Budget, Count, Requests
+from fedkit.estimators.walks import RunningMeans, check_size, guided_orders, walk
 from fedkit.federated.rounds import Strategy
 from fedkit.federated.selection import ClientTable
 from fedkit.federated.valuers import Round
 from fedkit.games.coalitions import all_coalitions, ends
 from fedkit.games.exact import semivalue, shapley_weights
-from fedkit.games.game import Game, TableGame, tabulate
+from fedkit.games.game import Game, table_game, tabulate
 from fedkit.games.valuation import Valuation
 
 __all__ = [
@@ -85,7 +85,7 @@ def distance(a: FloatArray, b: FloatArray, norm: Norm = "mean") -> FloatArray:
 
 
 class CoresetAccumulator(MeanAccumulator):
-    """Values of the classes, and the best coalition among all that were looked at."""
+    """Values of the classes, and the coreset: the best coalition among all that were asked for."""
 
     def __init__(self, temperature: float) -> None:
         super().__init__()
@@ -99,7 +99,7 @@ class CoresetAccumulator(MeanAccumulator):
                 f"utilities have shape {accuracies.shape}; Maverick-Shapley needs one per class, "
                 '[B, classes]: use the utility "class_accuracy"'
             )
-        rows = np.flatnonzero(coalitions[: len(accuracies)].any(axis=1))
+        rows = np.flatnonzero(coalitions.any(axis=1))
         if not len(rows):
             return
         totals = accuracies[rows].sum(axis=1)
@@ -121,13 +121,33 @@ class CoresetAccumulator(MeanAccumulator):
 
 
 class _ClassWise(Estimator):
-    """What the estimators share: they end by themselves, and look at all that they ask for."""
+    """What the estimators share: they end by themselves, and look for the coreset."""
 
     temperature: float
     stops = True
 
     def accumulator(self, n_players: int) -> CoresetAccumulator:
         return CoresetAccumulator(self.temperature)
+
+
+@dataclass(frozen=True)
+class MaverickMR(_ClassWise):
+    """MS-MR: exact class-wise Shapley values of the round (FedMS, Algorithm 3).
+
+    Parameters
+    ----------
+    temperature : float
+        T of Eq. 10.
+    """
+
+    temperature: float = 0.01
+
+    def __post_init__(self) -> None:
+        real("temperature", self.temperature, 0.0, above=True)
+
+    def minimum(self, n_players: int, count: Count) -> int:
+        # a lone client's v(N) is asked for twice, and neither time is free
+        return 2**n_players - (count == "calls" and n_players > 1)
 
     def sample(
         self,
@@ -136,20 +156,48 @@ class _ClassWise(Estimator):
         accumulator: CoresetAccumulator,
         budget: Budget,
     ) -> Requests:
-        asking = self._ask(n_players, rng, accumulator, budget)
-        try:
-            rows = next(asking)
-            while True:
-                answers = yield rows
-                accumulator.see(rows, answers)
-                rows = asking.send(answers)
-        except StopIteration:
-            return
+        yield ends(n_players)  # seen first, everybody is the coreset where no other is better
+        utilities = yield all_coalitions(n_players)
+        accumulator.exact = semivalue(table_game(utilities), shapley_weights(n_players))
 
-    def _ask(
-        self, n: int, rng: np.random.Generator, accumulator: CoresetAccumulator, budget: Budget
+
+@dataclass(frozen=True)
+class MaverickTMR(_ClassWise):
+    """MS-TMR: all coalitions, unless the round hardly changed anything (FedMS, Algorithm 4).
+
+    Parameters
+    ----------
+    between : float
+        eps_b: where ``|v(N) - v(empty)|`` is not above it every value is 0.
+    temperature : float
+        T of Eq. 10.
+    """
+
+    between: float = 0.001
+    temperature: float = 0.01
+
+    def __post_init__(self) -> None:
+        real("between", self.between, 0.0)
+        real("temperature", self.temperature, 0.0, above=True)
+
+    def minimum(self, n_players: int, count: Count) -> int:
+        return MaverickMR().minimum(n_players, count)
+
+    def sample(
+        self,
+        n_players: int,
+        rng: np.random.Generator,
+        accumulator: CoresetAccumulator,
+        budget: Budget,
     ) -> Requests:
-        raise NotImplementedError
+        empty, grand = yield ends(n_players)
+        truncated = bool(distance(grand, empty) <= self.between)  # line 6
+        accumulator.info["truncated"] = truncated
+        if truncated:
+            accumulator.exact = np.zeros((n_players, len(grand)))
+            return
+        utilities = yield all_coalitions(n_players)
+        accumulator.exact = semivalue(table_game(utilities), shapley_weights(n_players))  # line 11
 
 
 @dataclass(frozen=True)
@@ -193,9 +241,14 @@ class MaverickGTG(_ClassWise):
         whole("last", self.last, 1)
         check_size("walks", self.walks)
 
-    def _ask(
-        self, n: int, rng: np.random.Generator, accumulator: CoresetAccumulator, budget: Budget
+    def sample(
+        self,
+        n_players: int,
+        rng: np.random.Generator,
+        accumulator: CoresetAccumulator,
+        budget: Budget,
     ) -> Requests:
+        n = n_players
         empty, grand = yield ends(n)  # line 5
         accumulator.info.update(walks=0, converged=True)
         if distance(grand, empty) <= self.between:  # line 7
@@ -212,7 +265,7 @@ class MaverickGTG(_ClassWise):
         while phi.walks < cap:  # line 8
             leaders = rng.permutation(n)[: cap - phi.walks]
             orders = guided_orders(rng, leaders, n)  # lines 9 to 11
-            walked = walk_permutations(orders, empty, is_open, budget, accumulator, grand)
+            walked = walk(orders, empty, is_open, budget, accumulator, grand)  # lines 12 to 21
             phi.add((yield from walked))  # line 22
             if budget.exhausted:
                 return
@@ -301,7 +354,7 @@ class MaverickValues:
         own = r.evaluator.utilities(r.base + r.updates)
         if own.ndim != 2:
             raise ValueError('FedMS values classes; set the plan\'s utility to "class_accuracy"')
-        together = r.game().value(np.ones((1, k), dtype=bool))[0]
+        together = r.game()(np.ones((1, k), dtype=bool))[0]
         temperature = getattr(self.estimator, "temperature", 0.01)
         info: dict[str, Any] = {
             "initial": True,
@@ -467,43 +520,3 @@ def rewards(valuation: Valuation) -> FloatArray:
     """
     paid = class_scores(valuation.values, valuation.info["beta"])
     return np.full_like(paid, np.nan) if valuation.info.get("initial") else paid
-
-
-@dataclass(frozen=True)
-class MaverickTMR(_ClassWise):
-    """MS-TMR: all coalitions, unless the round hardly changed anything (FedMS, Algorithm 4).
-
-    Where ``|v(N) - v(empty)|`` is not above `between`, eps_b, every value is 0; `temperature` is T
-    of Eq. 10.
-    """
-
-    between: float = 0.001
-    temperature: float = 0.01
-    _truncates: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        real("between", self.between, 0.0)
-        real("temperature", self.temperature, 0.0, above=True)
-
-    def minimum(self, n_players: int, count: Count) -> int:
-        # a lone client's v(N) is asked for twice, and neither time is free
-        return 2**n_players - (count == "calls" and n_players > 1)
-
-    def _ask(
-        self, n: int, rng: np.random.Generator, accumulator: CoresetAccumulator, budget: Budget
-    ) -> Requests:
-        empty, grand = yield ends(n)
-        truncated = self._truncates and bool(distance(grand, empty) <= self.between)  # line 6
-        accumulator.info["truncated"] = truncated
-        if truncated:
-            accumulator.exact = np.zeros((n, len(grand)))
-            return
-        utilities = yield all_coalitions(n)
-        accumulator.exact = semivalue(TableGame(utilities), shapley_weights(n))  # line 11
-
-
-@dataclass(frozen=True)
-class MaverickMR(MaverickTMR):
-    """MS-MR: exact class-wise Shapley values of the round (FedMS, Algorithm 3); no `between`."""
-
-    _truncates = False

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,28 +14,21 @@ import numpy.typing as npt
 from scipy.special import betainc
 
 from fedkit.checks import brief, real, vector, warn, whole
-from fedkit.estimators.base import (
-    Budget,
-    Count,
-    Estimator,
-    MeanAccumulator,
-    Requests,
-    check_size,
-    neighbour_marginals,
-    neighbourhoods,
-)
-from fedkit.estimators.lockstep import walk_until
+from fedkit.estimators.accumulators import MeanAccumulator
+from fedkit.estimators.driver import Budget, Count, Estimator, Requests
+from fedkit.estimators.levels import neighbour_marginals, neighbourhoods
+from fedkit.estimators.walks import blocks, check_size, groups
 from fedkit.federated.rounds import Strategy
 from fedkit.federated.selection import ClientTable, draw
 from fedkit.federated.valuers import Estimated, NoValue
+from fedkit.games.coalitions import ends
 from fedkit.games.exact import shapley_weights
-from fedkit.games.game import Game, NormalisedGame
+from fedkit.games.game import Game
 
 __all__ = ["EpsilonGreedy", "FedOwen", "OwenSampling", "OwenTwins", "Softmax"]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
-BoolArray = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -42,7 +36,8 @@ class OwenSampling(Estimator):
     """Owen sampling with eta-truncation (FedOwen, Algorithm 1).
 
     The game should have ``v(empty) = 0``, which no budget counts, and, for the truncation to mean
-    what the paper says, ``v(N) = 1``: pass ``normalise(game)``.  Of another game it warns.
+    what the paper says, ``v(N) = 1``: pass ``normalise(game)``.  Of another game
+    :func:`fedkit.estimate` warns.
 
     Parameters
     ----------
@@ -78,17 +73,6 @@ class OwenSampling(Estimator):
     def minimum(self, n_players: int, count: Count) -> int:
         return self.levels * n_players
 
-    def prepare(self, game: Game, budget: int | None) -> tuple[Game, OwenSampling]:
-        """Warn of a game whose walks do not start from 0, as line 9 has them do."""
-        nobody = np.zeros((1, game.n_players), dtype=np.bool_)
-        empty = np.zeros(1) if isinstance(game, NormalisedGame) else np.asarray(game.value(nobody))
-        if np.any(empty != 0):
-            warn(
-                f"v(empty) is {brief(empty[0])}, and Algorithm 1 of FedOwen starts its walks from "
-                "0, so that whoever comes first is credited with it: give it fk.normalise(game)"
-            )
-        return game, self
-
     def weights(self, n_players: int) -> FloatArray | None:
         """Weights of the expectation without truncation; None with it."""
         if self.eta is not None:
@@ -98,33 +82,71 @@ class OwenSampling(Estimator):
         # the integral of t**s (1 - t)**(n-1-s) from 0 to q is B(s+1, n-s) I_q(s+1, n-s)
         return shapley_weights(n) * betainc(s + 1.0, n - s, q).mean(axis=0)
 
+    def prepare(self, game: Game, budget: int | None) -> tuple[Game, OwenSampling]:
+        """Warn of a game that is not normalised, as lines 9 and 15 take it to be."""
+        if game.scale is None:
+            empty, grand = game(ends(game.n_players))
+            truncated = self.eta is not None and bool((np.abs(grand - 1) > 1e-9).any())
+            if truncated or np.any(empty != 0):
+                warn(
+                    f"v(empty) is {brief(empty)} and v(N) {brief(grand)}; Algorithm 1 of FedOwen "
+                    "walks from 0 and ends a walk near 1, so that values are far off: give it "
+                    "fk.normalise(game)"
+                )
+        return game, self
+
     def accumulator(self, n_players: int) -> MeanAccumulator:
-        return MeanAccumulator(np.full(self.levels, 1.0 / self.levels))
+        """Divide as line 23: a level's credit by its whole walks M, and the sum of levels by Q."""
+        return MeanAccumulator(weights=np.full(self.levels, 1.0 / self.levels))
 
     def sample(
         self, n_players: int, rng: np.random.Generator, accumulator: MeanAccumulator, budget: Budget
     ) -> Requests:
-        """Run lines 1 to 23; the walks of a level advance together."""
+        """Run lines 1 to 23; the walks of a group advance together, step by step."""
+        n, eta = n_players, -np.inf if self.eta is None else self.eta
+        outputs: tuple[int, ...] = ()  # of the game; the first answer shows them
         accumulator.info.update(walks=[0] * self.levels, truncated=0, cut=0)
-        eta = -np.inf if self.eta is None else self.eta
         for level in range(self.levels):  # line 2
             q = (level + 1) / self.levels
-
-            def draw_walks(
-                walks: int, rng: np.random.Generator, q: float = q
-            ) -> tuple[IntArray, IntArray]:
-                draws = rng.random((walks, 2, n_players))
+            share = None if budget.total is None else budget.total * (level + 1) // self.levels
+            spare = rng.spawn(1)[0]  # draws after the share is spent leave the next level's alone
+            for walks in self._groups(budget, share, n):  # line 4, and again for what is saved
+                spent = share is not None and not budget.left(share)  # walks of nobody still fit
+                draws = (spare if spent else rng).random((walks, 2, n))
                 mask = draws[:, 0] < q  # line 5
                 orders = np.argsort(np.where(mask, draws[:, 1], 2.0), axis=1)  # line 6
-                return orders, mask.sum(axis=1)
+                ranks, length = np.argsort(orders, axis=1), mask.sum(axis=1)
+                v_prev, credit = np.zeros((walks, *outputs)), np.zeros((walks, n, *outputs))  # 9
+                cut, truncated = np.zeros((2, walks), dtype=np.bool_)
+                for step in range(n):  # line 10
+                    looked_at = ~(1.0 - v_prev < eta)  # lines 8, 14, 15: Delta_left = 1 - v_prev
+                    inside = step < length
+                    truncated |= inside & ~looked_at.reshape(walks, -1).all(axis=1)
+                    going = np.flatnonzero(inside & looked_at.reshape(walks, -1).any(axis=1))
+                    if not len(going):
+                        continue
+                    if share is not None and not budget.left(share):
+                        cut[going] = True  # paid for and left out
+                        break
+                    v = yield ranks[going] <= step  # line 11
+                    if v.shape[1:] != outputs:
+                        outputs = v.shape[1:]
+                        v_prev, credit = np.zeros((walks, *outputs)), np.zeros((walks, n, *outputs))
+                        looked_at = ~(1.0 - v_prev < eta)
+                    gain = np.where(looked_at[going], v - v_prev[going], 0.0)  # line 12
+                    credit[going, orders[going, step]] = gain  # line 13
+                    v_prev[going] += gain  # line 18
+                accumulator.add(credit[~cut], stratum=level)  # line 21; divided as line 23 says
+                accumulator.info["walks"][level] += int((~cut).sum())
+                accumulator.info["truncated"] += int(truncated[~cut].sum())
+                accumulator.info["cut"] += 0 if spent else int(cut.sum())
+                if cut.any():
+                    break
 
-            def is_open(previous: FloatArray) -> BoolArray:  # lines 8, 14, 15
-                return ~(1.0 - previous < eta)  # Delta_left = 1 - v_prev
-
-            limit = None if budget.total is None else budget.total * (level + 1) // self.levels
-            yield from walk_until(  # lines 4 to 23
-                limit, self.draws, n_players, draw_walks, rng, is_open, budget, accumulator, level
-            )
+    def _groups(self, budget: Budget, share: int | None, n: int) -> Iterator[int]:
+        """Yield how many walks to draw: M of them, or until the level's share is spent."""
+        for size in blocks(self.draws if share is None else None):
+            yield from groups(budget, share, size, cost=n)
 
 
 @dataclass(frozen=True)

@@ -20,13 +20,15 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from fedkit.checks import choice, having, numbers, one_line, real
-from fedkit.estimators import Estimator, estimate_many, shapley
+from fedkit.checks import choice, having, numbers, real
+from fedkit.estimators import Estimator, estimate_many
 from fedkit.federated.aggregation import Proportional
 from fedkit.federated.rounds import Strategy, keep_total
 from fedkit.federated.selection import ClientTable, Selection, UniformSelection
 from fedkit.federated.valuers import Estimated, Round
-from fedkit.games.coalitions import check_coalitions
+from fedkit.games.coalitions import Coalitions
+from fedkit.games.exact import shapley
+from fedkit.games.game import Game
 from fedkit.games.valuation import Valuation
 from fedkit.learning.training import train_clients
 
@@ -105,9 +107,7 @@ def reference_updates(rounds: Sequence[Round]) -> Tensor:
     return torch.stack(references)
 
 
-@one_line
-@dataclass(frozen=True, eq=False)
-class TrajectoryGame:
+class TrajectoryGame(Game):
     """The game of one round: how close a coalition's mean update comes to the reference.
 
     Parameters
@@ -132,24 +132,17 @@ class TrajectoryGame:
     The empty coalition's mean update is zero, and its angle a right one.
     """
 
-    gram: FloatArray
-    utility: Utility = "exponential"
-    eps: float = 1e-12
-
-    def __post_init__(self) -> None:
-        choice("utility", self.utility, UTILITIES)
-        real("eps", self.eps, 0.0)
-        gram = check_inner_products(self.gram, 2)
-        if gram[-1, -1] <= 0:
+    def __init__(
+        self, gram: FloatArray, utility: Utility = "exponential", eps: float = 1e-12
+    ) -> None:
+        self.utility = choice("utility", utility, UTILITIES)
+        self.eps = real("eps", eps, 0.0)
+        self.gram = check_inner_products(gram, 2)
+        if self.gram[-1, -1] <= 0:
             raise ValueError("the reference has length zero, so no update can come closer to it")
-        object.__setattr__(self, "gram", gram)
+        super().__init__(len(self.gram) - 1, self._closeness)
 
-    @property
-    def n_players(self) -> int:
-        return len(self.gram) - 1
-
-    def value(self, coalitions: npt.ArrayLike) -> FloatArray:
-        members = check_coalitions(coalitions, self.n_players)
+    def _closeness(self, members: Coalitions) -> FloatArray:
         share = members / np.maximum(members.sum(axis=1, keepdims=True), 1)  # Eq. 9: plain means
         updates, cross, square = self.gram[:-1, :-1], self.gram[:-1, -1], self.gram[-1, -1]
         own = np.maximum(((share @ updates) * share).sum(axis=1), 0.0)
@@ -220,7 +213,7 @@ class TrajectoryValues:
 
 def _exact(game: TrajectoryGame) -> Valuation:
     values, k = shapley(game), game.n_players
-    alone = game.value(np.eye(k, dtype=bool)) > game.value(np.zeros((1, k), dtype=bool))
+    alone = game(np.eye(k, dtype=bool)) > game(np.zeros((1, k), dtype=bool))
     return replace(values, info={**values.info, "closer": alone})
 
 

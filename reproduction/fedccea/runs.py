@@ -83,9 +83,7 @@ def removal_curves(
         if np.ptp(v) > 0
         for end in ("lowest", "highest")
     }
-    reached = 100 * valued.scored.value(
-        np.concatenate([row for job in jobs.values() for row in job])
-    )
+    reached = 100 * valued.scored(np.concatenate([row for job in jobs.values() for row in job]))
     rows = iter(reached.reshape(-1, len(PROPORTIONS)))
     curves = {name: np.mean([next(rows) for _ in job], axis=0) for name, job in jobs.items()}
     # An order read from its other end is as random: both curves are draws of the same.
@@ -161,7 +159,7 @@ def index_metrics(
     index, then all alike, says nothing.  Also returns the Client Contribution Index by method.
     """
     index = {m: contribution_index(valued.values[m]) for m in methods}
-    without = 100 * valued.scored.value(np.stack([v > 0 for v in index.values()]))
+    without = 100 * valued.scored(np.stack([v > 0 for v in index.values()]))
     metrics: dict[str, float] = {}
     for (m, v), reached in zip(index.items(), without, strict=True):
         zeros = int((v == 0).sum())
@@ -203,7 +201,7 @@ def _valued_and_removed(
             for share, v in zip(PARTS, parts, strict=True)
         }
         metrics |= {f"auc.{m}": chance_above(v[~noisy], v[noisy]) for m, v in ranked.items()}
-    metrics["base"] = 100 * float(valued.scored.value(np.ones((1, s.clients), dtype=bool))[0])
+    metrics["base"] = 100 * float(valued.scored(np.ones((1, s.clients), dtype=bool))[0])
     metrics |= {f"trained.{m}": spent for m, spent in valued.trained.items()}
     first = fitted["fedccea"]
     metrics |= fits.explained(sims, first)
@@ -289,7 +287,7 @@ def run_by_rounds(cell: Cell, seed: int, device: Any, progress: bool) -> dict[st
     noisy = np.isin(np.arange(s.clients), s.noisy_clients())
     if noisy.any():
         metrics |= {f"auc.{m}": chance_above(values[m][~noisy], values[m][noisy]) for m in methods}
-    metrics["base"] = 100 * float(valued.scored.value(np.ones((1, s.clients), dtype=bool))[0])
+    metrics["base"] = 100 * float(valued.scored(np.ones((1, s.clients), dtype=bool))[0])
     metrics["accuracy"] = 100 * valued.accuracy
     metrics |= {f"seconds.{m}": spent for m, spent in valued.seconds.items()}
     metrics |= {f"evaluations.{m}": float(n) for m, n in valued.evaluations.items()}

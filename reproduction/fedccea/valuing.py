@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from fedkit.estimators import TruncatedMonteCarlo, estimate, leave_one_out
+from fedkit.estimators import TruncatedMonteCarlo, estimate_many
 from fedkit.extras import bar
 from fedkit.federated.adversaries import Adversaries, Backdoor, LabelNoise
 from fedkit.federated.clients import Federation, Transform, make_federation
@@ -27,7 +27,9 @@ from fedkit.federated.retraining import (
     train_with_sizes,
 )
 from fedkit.federated.round_game import RoundGame
-from fedkit.games.game import Game, MemoGame
+from fedkit.games.exact import leave_one_out
+from fedkit.games.game import Game
+from fedkit.games.memory import remember
 from fedkit.learning.architectures import Architecture, build
 from fedkit.learning.evaluation import Evaluator
 from fedkit.learning.training import train_clients
@@ -158,7 +160,7 @@ def value_clients(
     # Not the seed of the converged fit: its starts would be among this one's.
     fits["adam"] = fit_aam(sims, solver="adam", lr=s.aam_lr, seed=seed + 2 * OTHER_SEED)
     game, scored = (
-        MemoGame(RetrainingGame(half, arch, s.local, s.rounds, seed, device=device, train=train))
+        remember(RetrainingGame(half, arch, s.local, s.rounds, seed, device=device, train=train))
         for half in (valuing, scoring)
     )
     for_loo = Tally(game, f.sizes)
@@ -205,7 +207,7 @@ def _trained(sims: Simulations) -> float:
     return float(sims.sizes.mean(axis=2).sum() / sims.sizes.shape[1])
 
 
-class Tally:
+class Tally(Game):
     """A game that adds up the data of the coalitions that are asked for.
 
     `trained` is the sum of their shares of all data: federations trained, in units of everybody's.
@@ -213,12 +215,11 @@ class Tally:
 
     def __init__(self, game: Game, sizes: IntArray) -> None:
         self.game, self.share, self.trained = game, sizes / sizes.sum(), 0.0
-        self.n_players = game.n_players
+        super().__init__(game.n_players, self._utilities)
 
-    def value(self, coalitions: npt.NDArray[np.bool_]) -> FloatArray:
-        """Utilities of the coalitions."""
+    def _utilities(self, coalitions: npt.NDArray[np.bool_]) -> FloatArray:
         self.trained += float((coalitions @ self.share).sum())
-        return self.game.value(coalitions)
+        return self.game(coalitions)
 
 
 def truncated_walks(
@@ -232,7 +233,7 @@ def truncated_walks(
 
     def run(walks: int) -> tuple[FloatArray, float]:
         tally, streams = Tally(game, sizes), Streams(seed).child("tmc")
-        found = estimate(tally, TruncatedMonteCarlo(tolerance, walks), seed=streams)
+        (found,) = estimate_many(tally, TruncatedMonteCarlo(tolerance, walks), seeds=streams)
         return found.values, tally.trained
 
     walks, idle = max(1, round(2 * limit / len(sizes))), 0  # an uncut walk trains n / 2 federations
@@ -303,14 +304,14 @@ def value_by_rounds(
             found = (
                 leave_one_out(game)
                 if method == "loo-rounds"
-                else estimate(game, walks, seed=streams.child("tmc", "round", t))
+                else estimate_many(game, walks, seeds=streams.child("tmc", "round", t))[0]
             )
             spent[method] += perf_counter() - start
             asked[method] += found.evaluations
             added[method] += found.values
         share = torch.as_tensor(f.sizes / f.sizes.sum(), dtype=torch.float32)
         model = share @ ended
-    scored = MemoGame(
+    scored = remember(
         RetrainingGame(scoring, arch, s.local, s.rounds, seed, device=device, train=train)
     )
     rng = streams.generator("fedccea", "random", s.dataset, s.distribution, s.noise)

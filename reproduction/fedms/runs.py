@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from fedkit.estimators import Estimator, GTGShapley, estimate, leave_one_out, shapley
+from fedkit.estimators import Estimator, GTGShapley, estimate, estimate_many
 from fedkit.federated import adversaries
 from fedkit.federated.adversaries import Adversaries
 from fedkit.federated.aggregation import SizeWeighted, UniformWeights
@@ -25,7 +25,9 @@ from fedkit.federated.partitioners import IID, Dirichlet, Mavericks
 from fedkit.federated.rounds import Plan, Probe, Strategy
 from fedkit.federated.selection import UniformSelection
 from fedkit.federated.valuers import ClassCosine, Estimated, Exact, NoValue, Round, ShuffledValues
-from fedkit.games.game import TableGame, tabulate
+from fedkit.games.coalitions import all_coalitions
+from fedkit.games.exact import leave_one_out, shapley
+from fedkit.games.game import table_game, tabulate
 from fedkit.games.valuation import Valuation
 from fedkit.intervals import finite
 from fedkit.learning.architectures import build
@@ -309,12 +311,13 @@ def scores_of_round(r: Round, temperature: float, frequency: np.ndarray) -> Scor
     "size" the data.
     """
     table = tabulate(r.game())
-    accuracy = TableGame(table.values @ frequency)
+    accuracies = table(all_coalitions(table.n_players))
+    accuracy = table_game(accuracies @ frequency)
     by_class = shapley(table).values
-    nonempty = table.values[1:].sum(axis=1)
-    best = table.values[1 + int(nonempty.argmax())]
+    nonempty = accuracies[1:].sum(axis=1)
+    best = accuracies[1 + int(nonempty.argmax())]
     streams = r.streams.child("scores")
-    gtg = estimate(accuracy, GTGShapley(), seed=streams.child("gtg"))
+    (gtg,) = estimate_many(accuracy, GTGShapley(), seeds=streams.child("gtg"))
     guided = estimate(table, MaverickGTG(temperature=temperature), seed=streams.child("ms-gtg"))
     return {
         "MR": 100 * by_class @ frequency,

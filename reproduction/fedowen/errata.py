@@ -19,8 +19,8 @@ from itertools import permutations
 import numpy as np
 import numpy.typing as npt
 
-from fedkit.estimators import beta_weights, semivalue, shapley
-from fedkit.games import FunctionGame, Game, TableGame, airport, all_coalitions, normalise, tabulate
+from fedkit.games import Game, airport, all_coalitions, normalise, shapley, tabulate
+from fedkit.games.exact import beta_weights, semivalue
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -50,7 +50,7 @@ def walk_mean(game: Game, level: float, eta: float | None = None) -> tuple[Float
     n = game.n_players
     if n > 7:
         raise ValueError(f"the game has {n} players; orders are enumerated for 7 at the most")
-    coalitions, table = all_coalitions(n), tabulate(game).values
+    coalitions, table = all_coalitions(n), tabulate(game)(all_coalitions(n))
     values, evaluations = np.zeros(n), 0.0
     for members in coalitions:
         visited = np.flatnonzero(members)
@@ -70,7 +70,7 @@ def walk_mean(game: Game, level: float, eta: float | None = None) -> tuple[Float
     return values, evaluations
 
 
-def _airport() -> TableGame:
+def _airport() -> Game:
     """Return four clients of costs 1, 2, 4 and 8, scaled to v(N) = 1."""
     return tabulate(normalise(airport([1.0, 2.0, 4.0, 8.0])))
 
@@ -96,5 +96,5 @@ def truncation_bias(eta: float = 0.1) -> float:
         gain = np.minimum(coalitions @ np.array([0.3, 0.5, 0.7, 0.0]), 1.2)
         return np.asarray(gain - 0.2 * coalitions[:, 3])  # the last client lowers the utility
 
-    game = FunctionGame(4, utility)
+    game = Game(4, utility)
     return float(np.abs(walk_mean(game, 1.0, eta)[0] - walk_mean(game, 1.0)[0]).max())

@@ -17,13 +17,11 @@ import numpy.typing as npt
 
 from fedkit.estimators import (
     BanzhafSampling,
-    BetaShapleySampling,
     Estimator,
-    GTGShapley,
     MultilinearSampling,
     PermutationSampling,
+    TruncatedMonteCarlo,
     estimate_many,
-    shapley,
 )
 from fedkit.federated import valuers
 from fedkit.federated.aggregation import Proportional, SizeWeighted, UniformWeights
@@ -34,7 +32,8 @@ from fedkit.federated.rounds import Plan, Probe, Strategy
 from fedkit.federated.selection import ClientTable, Selection, UniformSelection
 from fedkit.federated.valuers import Estimated, Round
 from fedkit.games.coalitions import ends
-from fedkit.games.game import TableGame, tabulate
+from fedkit.games.exact import shapley
+from fedkit.games.game import Game, tabulate
 from fedkit.games.valuation import Valuation
 from fedkit.intervals import kendalls_tau
 from fedkit.learning.training import LocalSGD
@@ -55,12 +54,12 @@ IntArray = npt.NDArray[np.int64]
 def estimators(s: Setting) -> dict[str, Estimator]:
     """Return the sampling estimators of the comparison, by method."""
     owen = OwenSampling(levels=s.levels, eta=s.eta)
-    gtg = GTGShapley(within=s.gtg_eps, walks=s.samples_per_client, as_printed=True)
+    gtg = TruncatedMonteCarlo(s.gtg_eps, s.samples_per_client, from_zero=True)
     return {
         "mc": PermutationSampling(),  # Algorithm 3
         "banzhaf": BanzhafSampling(variant="as_printed"),  # Algorithm 4
         "gtg": gtg,  # Algorithm 5
-        "weightedshap": BetaShapleySampling(s.beta, s.beta_second, antithetic=False),  # Algorithm 6
+        "weightedshap": PermutationSampling(beta=(s.beta, s.beta_second)),  # Algorithm 6
         "fedowen": owen,  # Algorithm 1
         "fedowen-corrected": MultilinearSampling(levels=2),
     }
@@ -154,7 +153,7 @@ def _probe(s: Setting, measured: bool) -> Probe:
     measured = measured and s.exact_every > 0 and estimates
 
     def probe(r: Round, valuation: Valuation) -> dict[str, float]:
-        empty, grand = r.game().value(ends(len(r.participants)))
+        empty, grand = r.game()(ends(len(r.participants)))
         result = {"error": np.nan, "correlation": np.nan, "gainless": float(grand <= empty)}
         if measured and (r.index + 1) % s.exact_every == 0:
             exact = shapley(r.game(s.normalised, s.no_gain)).values
@@ -212,7 +211,7 @@ def run_round_errors(cell: Cell, device: str | None, progress: bool) -> list[dic
     the budget N x M, and is compared with the exact values of the same table.
     """
     s = Setting.of(cell)
-    tables: dict[int, list[TableGame]] = {seed: [] for seed in cell.seeds}
+    tables: dict[int, list[Game]] = {seed: [] for seed in cell.seeds}
 
     def probe(r: Round, valuation: Valuation) -> dict[str, float]:
         if (r.index + 1) % s.exact_every == 0:
@@ -232,9 +231,7 @@ def run_round_errors(cell: Cell, device: str | None, progress: bool) -> list[dic
     return results
 
 
-def _agreement(
-    game: TableGame, estimator: Estimator, s: Setting, streams: Streams
-) -> dict[str, float]:
+def _agreement(game: Game, estimator: Estimator, s: Setting, streams: Streams) -> dict[str, float]:
     """Relative error, correlation and agreement on the best participant, over estimates."""
     exact = shapley(game).values
     if not exact.any() or exact.std() == 0:

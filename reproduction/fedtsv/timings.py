@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedkit.estimators import PermutationSampling, estimate, shapley
-from fedkit.games.game import FunctionGame
+from fedkit.estimators import PermutationSampling, estimate
+from fedkit.games.exact import shapley
+from fedkit.games.game import Game
 from fedkit.methods.fedtsv import TrajectoryGame, gram_matrix
 from reproduction.common import Setting, each_seed
 from reproduction.records.cell import Cell
@@ -33,7 +34,7 @@ def made_up(k: int, parameters: int) -> tuple[torch.Tensor, torch.Tensor]:
     return mix * reference + torch.randn(k, parameters, generator=rng), reference
 
 
-def averaging(updates: torch.Tensor, reference: torch.Tensor) -> FunctionGame:
+def averaging(updates: torch.Tensor, reference: torch.Tensor) -> Game:
     """Return the trajectory game that averages updates, one coalition at a time."""
     sigma = reference.norm()
 
@@ -45,7 +46,7 @@ def averaging(updates: torch.Tensor, reference: torch.Tensor) -> FunctionGame:
             found.append(float(torch.exp(-(mean - reference).norm() / sigma)))
         return np.array(found)
 
-    return FunctionGame(len(updates), value)
+    return Game(len(updates), value)
 
 
 def clock(call: Callable[[], Any], repeat: int = 3) -> tuple[float, Any]:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from fedkit.fedvalue.information import mshapley_cmi, mutual_information
 from fedkit.games.exact import shapley
-from fedkit.games.game import TableGame
+from fedkit.games.game import table_game
 
 Ints = npt.NDArray[np.int64]
 
@@ -54,7 +54,7 @@ def null_duplication() -> float:
 def half_as_equals() -> float:
     """Shapley value of a party with the task party's columns, less half of what these tell."""
     told = mutual_information(TASK, LABEL)  # by either of the two, and by both
-    return float(shapley(TableGame(np.array([0.0, told, told, told]))).values[1]) - told / 2
+    return float(shapley(table_game(np.array([0.0, told, told, told]))).values[1]) - told / 2
 
 
 def substitute() -> float:

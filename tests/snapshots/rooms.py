@@ -80,9 +80,9 @@ def estimations() -> Iterator[Row]:
     estimators = {
         "permutations": fk.PermutationSampling(),
         "permutations, antithetic": fk.PermutationSampling(antithetic=True),
-        "beta 4 1": fk.BetaShapleySampling(4, 1, antithetic=False),
+        "beta 4 1": fk.PermutationSampling(beta=(4, 1)),
         "truncated walks": fk.TruncatedMonteCarlo(0.05),
-        "guided truncation, as printed": fk.GTGShapley(within=0.05, as_printed=True),
+        "guided truncation, as printed": fk.TruncatedMonteCarlo(0.05, from_zero=True),
         "guided truncation": fk.GTGShapley(0.05, 0.001),
         "owen, 2 levels, truncated": fk.OwenSampling(2, eta=0.05),
         "owen, 4 levels": fk.OwenSampling(4, eta=None),
@@ -96,7 +96,7 @@ def estimations() -> Iterator[Row]:
     }
     for n, columns in ((5, None), (8, None), (7, 3)):
         shape = (2**n,) if columns is None else (2**n, columns)
-        game = fk.normalise(fk.TableGame(rng.normal(size=shape).cumsum(0) * 0.05))
+        game = fk.normalise(fk.table_game(rng.normal(size=shape).cumsum(0) * 0.05))
         for name, estimator in estimators.items():
             for count in ("distinct", "calls"):
                 for budget in (4 * n + 6, 25 * n, 2**n):
@@ -168,7 +168,7 @@ def models() -> Iterator[Row]:
             for utility in ("accuracy", "negative_loss"):
                 judge = fk.Evaluator(network, x, y, utility, device="cpu")
                 game = fk.RoundGame(judge, first, updates, sizes)
-                judged[utility] = game.value(fk.all_coalitions(clients)).tolist()
+                judged[utility] = game(fk.all_coalitions(clients)).tolist()
             yield {
                 "network": name.strip(),
                 "shape": "x".join(map(str, shape)),

@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedkit.checks import whole
-from fedkit.estimators.base import satterthwaite
-from fedkit.games.coalitions import numbers_of
-from fedkit.games.valuation import Valuation
+from fedkit.checks import brief, whole
+from fedkit.games.game import real_numbers
+from fedkit.games.valuation import Valuation, satterthwaite
 
-__all__ = ["freedom_of", "total"]
+__all__ = ["total"]
 
 
 def total(
@@ -32,9 +31,8 @@ def total(
         The clients' numbers or names in each round, in the order of its values; by default the
         names of the valuations, or where they have none the same clients in every round.
     gains : sequence of float, optional
-        What the values of each round are multiplied by: the ``scale`` of a game that
-        :func:`fedkit.games.game.normalise` made, whose values are shares of the round's own gain.
-        By default what ``info["scale"]`` of a valuation says, else 1.
+        What the values of each round are multiplied by: by default the `scale` of the valuation,
+        for values of a normalised game are shares of the round's own gain.
 
     Returns
     -------
@@ -66,10 +64,10 @@ def total(
     if not any(isinstance(i, str) for i in ids):
         ids.sort()
     told = [v.scale for v in rounds] if gains is None else gains
-    units = numbers_of("gains are", told)
+    units = real_numbers("gains are", told)
     shapes = {(len(rounds),), (len(rounds), *rounds[0].values.shape[1:])}
     if units.shape not in shapes or not np.isfinite(units).all():
-        raise ValueError(f"gains are {told!s:.60}; expected {len(rounds)} finite numbers")
+        raise ValueError(f"gains are {brief(told)}; expected {len(rounds)} finite numbers")
 
     values, variances, freedom = [], [], []
     for client in ids:
@@ -79,7 +77,7 @@ def total(
             if client in each
         ]
         own = np.array([np.square(v.standard_errors[j] * unit) for v, j, unit in mine])
-        known = np.array([freedom_of(v)[j] for v, j, _ in mine])
+        known = np.array([v.freedom[j] for v, j, _ in mine])
         nothing = np.array([np.broadcast_to(unit == 0, v.values[j].shape) for v, j, unit in mine])
         own[nothing], known[nothing] = 0.0, np.inf  # adds nothing, and no error, known or not
         values.append(sum(v.values[j] * unit for v, j, unit in mine))
@@ -122,7 +120,7 @@ def _names(
 def _checked(valuations: Any) -> list[Valuation]:
     several = isinstance(valuations, Sequence) and not isinstance(valuations, str) and valuations
     if not several or not all(isinstance(v, Valuation) for v in valuations):
-        raise ValueError(f"valuations is {valuations!r:.60}; expected a list of fk.Valuation")
+        raise ValueError(f"valuations is {brief(valuations)}; expected a list of fk.Valuation")
     if len({v.values.shape[1:] for v in valuations}) > 1:
         shapes = [v.values.shape for v in valuations]
         raise ValueError(f"valuations have values of shape {shapes}; expected as many outputs")
@@ -150,7 +148,7 @@ def _clients(rounds: list[Valuation], participants: Any) -> list[list[Any]]:
             raise TypeError("a name is no list of names")
     except TypeError as error:
         raise ValueError(
-            f"participants is {participants!r:.60}; expected a list of clients for each round"
+            f"participants is {brief(participants)}; expected a list of clients for each round"
         ) from error
     told = [len(set(each)) for each in who]
     if told != [v.n_players for v in rounds] or told != [len(each) for each in who]:
@@ -159,9 +157,3 @@ def _clients(rounds: list[Valuation], participants: Any) -> list[list[Any]]:
             f"{[v.n_players for v in rounds]} values; pass the clients of each round, each once"
         )
     return who
-
-
-def freedom_of(v: Valuation) -> NDArray[np.float64]:
-    """Return the degrees of freedom of a valuation, infinite where nothing is sampled."""
-    given = v.degrees_of_freedom
-    return np.full_like(v.values, np.inf) if given is None else given

@@ -1,0 +1,220 @@
+"""Games whose values are known in closed form: the ground truth of the tests and of the book.
+
+All of them take unequal players, because symmetric games hide mistakes such as an inclusion
+probability of ``1 - q`` for ``q``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import comb
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedkit.checks import brief, vector, whole
+from fedkit.games.coalitions import Coalitions, Utilities
+from fedkit.games.exact import banzhaf_weights, shapley_weights
+from fedkit.games.game import Game
+
+__all__ = ["Example", "airport", "glove", "random_unanimity_sum", "unanimity", "weighted_majority"]
+
+MOST = 10**6  # players, terms and outputs; a slip beyond would ask for memory that nobody has
+MOST_COUNTED = 1000  # players up to which numbers of coalitions are floats
+MOST_ENTRIES = 2**26  # of the table of coalitions by size and weight: half a GiB
+
+Value = Literal["shapley", "banzhaf"]
+
+
+@dataclass(eq=False, repr=False)
+class Example(Game):
+    """A game with its values in closed form: ``shapley()`` and ``banzhaf()`` return float64[n]."""
+
+    closed_form: Callable[[Value], Utilities] = field(kw_only=True, repr=False)
+
+    def shapley(self) -> Utilities:
+        return self.closed_form("shapley")
+
+    def banzhaf(self) -> Utilities:
+        return self.closed_form("banzhaf")
+
+
+def airport(costs: ArrayLike) -> Example:
+    """Return the airport game of Littlechild and Owen (1973): a runway serves its longest plane.
+
+    ``v(S)`` is the largest cost in `S`.  Those who need a piece of runway share its cost: the game
+    is the dual of a sum of unanimity games, with their values.
+
+    Parameters
+    ----------
+    costs : array_like of float
+        Cost of the runway that each player needs, non-negative.
+    """
+    array = vector("costs", costs)
+    if (array < 0).any():
+        raise ValueError(f"costs are {brief(costs)}; expected non-negative numbers")
+    steps = np.sort(array)
+    return _unanimity_sum(
+        array >= steps[:, None],
+        np.diff(steps, prepend=0.0),
+        lambda rows: np.where(rows, array, 0.0).max(axis=1),
+    )
+
+
+def unanimity(n_players: int, carrier: ArrayLike) -> Example:
+    """Return the game that is worth 1 when every player listed in `carrier` is in, else 0.
+
+    Parameters
+    ----------
+    n_players : int
+    carrier : array_like of int
+        Players who must all be in.
+    """
+    whole("n_players", n_players, 1, MOST)
+    members = vector("carrier", carrier)
+    if not np.isin(members, np.arange(n_players)).all():
+        raise ValueError(
+            f"carrier is {brief(carrier)}; expected at least one player from 0 to {n_players - 1}"
+        )
+    row = np.zeros((1, n_players), dtype=np.bool_)
+    row[0, members.astype(np.int64)] = True
+    return _unanimity_sum(row, np.ones(1))
+
+
+def random_unanimity_sum(
+    n_players: int, terms: int, seed: int, n_outputs: int | None = None
+) -> Example:
+    """Return a random sum of unanimity games: carriers of uniform size, normal coefficients.
+
+    Parameters
+    ----------
+    n_players, terms : int
+        Number of players and of unanimity games in the sum.
+    seed : int
+        Seed of carriers and coefficients.
+    n_outputs : int, optional
+        With `m` outputs the coefficients are ``(terms, m)`` and the game is vector-valued.
+    """
+    whole("n_players", n_players, 1, MOST)
+    whole("terms", terms, 1, MOST)
+    if n_outputs is not None:
+        whole("n_outputs", n_outputs, 1, MOST)
+    rng = np.random.default_rng(whole("seed", seed, 0))
+    sizes = rng.integers(1, n_players + 1, size=terms)
+    places = rng.permuted(np.tile(np.arange(n_players), (terms, 1)), axis=1)
+    shape = (terms,) if n_outputs is None else (terms, n_outputs)
+    return _unanimity_sum(places < sizes[:, None], rng.normal(size=shape))
+
+
+def _unanimity_sum(
+    carriers: NDArray[np.bool_],
+    dividends: Utilities,
+    utilities: Callable[[Coalitions], Any] | None = None,
+) -> Example:
+    """Return ``v(S) = sum of the dividends of the carriers inside S``: any game is of this form.
+
+    Each dividend is shared equally by its carrier (Shapley), or each member gets it when the rest
+    of the carrier is there, of all coalitions alike (Banzhaf).
+    """
+    sizes = carriers.sum(axis=1)
+
+    def inside(rows: Coalitions) -> Utilities:
+        absent = (~rows).astype(np.float32) @ carriers.T.astype(np.float32)
+        return np.asarray((absent == 0).astype(np.float64) @ dividends)
+
+    def closed_form(value: Value) -> Utilities:
+        share = 1.0 / sizes if value == "shapley" else 0.5 ** (sizes - 1.0)
+        return np.asarray((carriers * share[:, None]).T @ dividends)
+
+    return Example(carriers.shape[1], utilities or inside, closed_form=closed_form)
+
+
+def glove(left: int, right: int) -> Example:
+    """Return the glove game: ``v(S)`` is the number of pairs; owners of left gloves come first.
+
+    Parameters
+    ----------
+    left, right : int
+        Owners of a left and of a right glove, at most 500 each.
+    """
+    most = MOST_COUNTED // 2
+    sides = whole("left", left, 1, most), whole("right", right, 1, most)
+
+    def pairs(rows: Coalitions) -> Utilities:
+        return np.minimum(rows[:, :left].sum(axis=1), rows[:, left:].sum(axis=1)).astype(np.float64)
+
+    def decisive() -> Utilities:
+        counts = np.zeros((2, left + right))
+        for side, (own, others) in enumerate((sides, sides[::-1])):
+            for a in range(own):
+                for b in range(a + 1, others + 1):
+                    counts[side, a + b] += comb(own - 1, a) * comb(others, b)
+        return np.repeat(counts, sides, axis=0)
+
+    return _counted(left + right, pairs, decisive)
+
+
+def weighted_majority(weights: ArrayLike, quota: int) -> Example:
+    """Return a vote: ``v(S) = 1`` when the weights of `S` reach the quota, else 0.
+
+    Parameters
+    ----------
+    weights : array_like of int
+        Non-negative, of at most 1,000 players; ``players * (sum of weights)`` is at most 2**26.
+    quota : int
+        Sum of weights that wins, positive.
+    """
+    array = vector("weights", weights)
+    if (array < 0).any() or (array != np.floor(array)).any() or len(array) > MOST_COUNTED:
+        raise ValueError(
+            f"weights are {brief(weights)}; expected non-negative integers, one for each of at "
+            f"most {MOST_COUNTED} players"
+        )
+    if len(array) * array.sum() > MOST_ENTRIES:
+        raise ValueError(
+            f"weights sum to {array.sum():g}; expected at most {MOST_ENTRIES // len(array):,} for "
+            f"{len(array)} players: divide them by what they have in common"
+        )
+    whole("quota", quota, 1)  # at 0 the empty one wins
+    each = array.astype(np.int64)
+
+    def wins(rows: Coalitions) -> Utilities:
+        return (rows @ each >= quota).astype(np.float64)
+
+    def decisive() -> Utilities:
+        found = np.zeros((len(each), len(each)))
+        for player, own in enumerate(each.tolist()):
+            others = np.delete(each, player).tolist()
+            # losing coalitions of the others by [size, weight]: dynamic programming
+            columns = min(quota, sum(others) + 1)
+            counts = np.zeros((len(each), columns))
+            counts[0, 0] = 1.0
+            for weight in others:
+                joined = np.zeros_like(counts)
+                if weight < columns:
+                    joined[1:, weight:] = counts[:-1, : columns - weight]
+                counts = counts + joined
+            if own:
+                found[player] = counts[:, max(quota - own, 0) :].sum(axis=1)
+        return found
+
+    return _counted(len(each), wins, decisive)
+
+
+def _counted(
+    n_players: int,
+    utilities: Callable[[Coalitions], Utilities],
+    decisive: Callable[[], Utilities],
+) -> Example:
+    """Return a game whose marginals are 0 or 1: values count the coalitions a player completes.
+
+    `decisive` returns how many of each size 0..n-1 each player completes, ``[n, n]``.
+    """
+
+    def closed_form(value: Value) -> Utilities:
+        rule = shapley_weights if value == "shapley" else banzhaf_weights
+        return decisive() @ rule(n_players)
+
+    return Example(n_players, utilities, closed_form=closed_form)

@@ -1,0 +1,232 @@
+"""Games that are asked for each coalition once, also after a kill."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedkit.checks import brief, whole
+from fedkit.games.coalitions import Coalitions, Known, Utilities, keys_of
+from fedkit.games.game import Game, as_game, check_outputs
+
+__all__ = ["Memory", "remember"]
+
+DENSE_PLAYERS = 20  # a table of 4 MiB
+SECONDS = 1.0  # of evaluations that a kill may lose
+PATIENCE = 60.0  # seconds to wait for another process that writes
+ASKED_AGAIN = 3  # coalitions by which a game is recognised
+SAME = 1e-6  # relative difference up to which a utility is that of the same game
+
+
+def remember(game: Game, path: str | Path | None = None, batch: int | None = None) -> Game:
+    """Return the game with a memory: each coalition is asked of `game` once.
+
+    Parameters
+    ----------
+    game : Game
+        With a path it must give a coalition the same utility every time, up to 1e-6.
+    path : str or Path, optional
+        A file that keeps what was evaluated, also when the process is killed, and that several
+        processes may share; the next call with this path goes on where it was.
+    batch : int, optional
+        Coalitions that are asked for and kept at once: by default all of a request, and with a
+        path as many as take about a second.
+
+    Returns
+    -------
+    Game
+
+    Raises
+    ------
+    ValueError
+        If the file is of another game: of three coalitions that it holds `game` is asked again.
+    """
+    if batch is not None:
+        whole("batch", batch, 1)
+    memory = Memory(as_game(game), None if path is None else Path(path).expanduser(), batch)
+    if memory.path is not None:
+        memory.recognise()
+    return Game(game.n_players, memory, scale=game.scale, sizes=game.sizes, at_once=game.at_once)
+
+
+class Memory:
+    """The function of a game that remembers; see :func:`remember`.
+
+    Attributes
+    ----------
+    evaluations : int
+        Distinct coalitions that are known.
+    told : callable, optional
+        Is called with the number of coalitions after each piece of a request.
+    """
+
+    def __init__(
+        self,
+        game: Game,
+        path: Path | None = None,
+        batch: int | None = None,
+        told: Callable[[int], None] | None = None,
+    ) -> None:
+        self.game, self.path, self.batch, self.told = game, path, batch, told
+        self._known = Known(game.n_players, DENSE_PLAYERS)
+        self._utilities: Utilities = np.zeros(0)
+        self._file: sqlite3.Connection | None = None
+        self._read = 0  # rows of the file
+        self._step = game.at_once
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_file": None}  # each process opens the file for itself
+
+    @property
+    def evaluations(self) -> int:
+        return self._known.size
+
+    def __call__(self, rows: Coalitions) -> Utilities:
+        """Look utilities up; those that are new are asked of the game."""
+        keys = keys_of(rows)
+        new = self._known.missing(keys)
+        try:
+            if not self.evaluations and not len(rows):
+                return self.game(rows)
+            while len(new):
+                if self.path is not None:
+                    self._read_file()
+                    new = new[self._known.numbers(keys[new]) < 0]
+                step = self._next_step(len(new))
+                if len(new):
+                    self._evaluate(rows[new[:step]], keys[new[:step]])
+                new = new[step:]
+        except BaseException as error:
+            place = "" if self.path is None else f" in {self.path}"
+            if self.path is not None or self.batch is not None:
+                error.add_note(
+                    f"{self.evaluations} coalitions are remembered{place}; a second try asks for "
+                    "the others"
+                )
+            raise
+        return self._utilities[self._known.numbers(keys)]
+
+    def _next_step(self, wanted: int) -> int:
+        if self.batch is not None:
+            return self.batch
+        in_pieces = self.path is not None or self.told is not None
+        return self._step if in_pieces else wanted
+
+    def _evaluate(self, rows: Coalitions, keys: NDArray[Any]) -> None:
+        start = time.monotonic()
+        utilities = self.game(rows)
+        seconds = time.monotonic() - start
+        self._keep(keys, utilities)
+        if self.path is not None:
+            self._write_file(rows, utilities)
+        if self.told is not None:
+            self.told(len(rows))
+        if seconds < SECONDS / 2 and len(rows) >= self._step:
+            self._step *= 2
+        elif seconds > 2 * SECONDS:
+            self._step = max(self._step // 2, self.game.at_once)
+
+    def _keep(self, keys: NDArray[Any], new: Utilities) -> None:
+        """Store utilities behind those that are known, with room for as many again."""
+        start, stop = self.evaluations, self.evaluations + len(new)
+        if not start:
+            self._utilities = np.empty((0, *new.shape[1:]))
+        check_outputs(new, self._utilities)
+        if stop > len(self._utilities):
+            room = np.empty((max(stop, 64), *new.shape[1:]))
+            self._utilities = np.concatenate([self._utilities, room])
+        self._utilities[start:stop] = new
+        self._known.meet(keys)
+
+    # ------------------------------------------------------------------------ the file
+
+    def _open(self) -> sqlite3.Connection:
+        if self._file is None:
+            assert self.path is not None
+            try:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                file = sqlite3.connect(self.path, timeout=PATIENCE, check_same_thread=False)
+                with file:
+                    file.execute(
+                        "CREATE TABLE IF NOT EXISTS utilities "
+                        "(number INTEGER PRIMARY KEY, players INTEGER, members BLOB UNIQUE, "
+                        "outputs INTEGER, utility BLOB)"
+                    )
+            except (sqlite3.Error, OSError) as error:
+                raise ValueError(
+                    f"{self.path} cannot hold a game ({error}); pass the name of a new file, or of "
+                    "one that fk.remember wrote"
+                ) from error
+            self._file = file
+        return self._file
+
+    def _read_file(self) -> None:
+        """Learn what the file holds beyond what was read before: another process may write."""
+        n = self.game.n_players
+        found = self._open().execute(
+            "SELECT number, players, members, outputs, utility FROM utilities WHERE number > ? "
+            "ORDER BY number",
+            (self._read,),
+        )
+        entries = found.fetchall()
+        if not entries:
+            return
+        if entries[0][1] != n:
+            raise ValueError(
+                f"{self.path} is of a game of {entries[0][1]} players and game has {n}; pass "
+                "another path"
+            )
+        self._read = entries[-1][0]
+        packed = np.frombuffer(b"".join(entry[2] for entry in entries), dtype=np.uint8)
+        bits = np.unpackbits(packed.reshape(len(entries), -1), axis=1, bitorder="little", count=n)
+        keys = keys_of(bits.view(np.bool_))
+        utilities = np.frombuffer(b"".join(entry[4] for entry in entries), dtype="<f8")
+        if entries[0][3]:  # 0 outputs: the utility is one number and no vector
+            utilities = utilities.reshape(len(entries), -1)
+        new = self._known.missing(keys)
+        if len(new):
+            self._keep(keys[new], utilities[new].astype(np.float64))
+
+    def _write_file(self, rows: Coalitions, utilities: Utilities) -> None:
+        packed = np.packbits(rows, axis=1, bitorder="little")
+        outputs = 0 if utilities.ndim == 1 else utilities.shape[1]
+        entries = [
+            (rows.shape[1], members.tobytes(), outputs, utility.astype("<f8").tobytes())
+            for members, utility in zip(packed, utilities, strict=True)
+        ]
+        with self._open() as file:
+            file.executemany(
+                "INSERT OR IGNORE INTO utilities (players, members, outputs, utility) "
+                "VALUES (?, ?, ?, ?)",
+                entries,
+            )
+
+    def recognise(self) -> None:
+        """Refuse a file of another game, by a few coalitions of about half the players."""
+        self._read_file()
+        n, entries = self.game.n_players, self._open().execute("SELECT members FROM utilities")
+        packed = [np.frombuffer(members, dtype=np.uint8) for (members,) in entries]
+        if not packed:
+            return
+        bits = np.unpackbits(np.stack(packed), axis=1, bitorder="little", count=n).view(np.bool_)
+        middle = np.argsort(np.abs(bits.sum(axis=1) - n / 2), kind="stable")[: len(bits) // 2 + 1]
+        places = np.linspace(0, len(middle) - 1, min(ASKED_AGAIN, len(middle))).astype(np.int64)
+        rows = bits[middle[places]]
+        found, kept = self.game(rows), self._utilities[self._known.numbers(keys_of(rows))]
+        if found.shape == kept.shape:
+            differs = ~np.isclose(found, kept, rtol=SAME, atol=1e-12).reshape(len(rows), -1)
+            if not differs.any():
+                return
+            worst = int(differs.any(axis=1).argmax())
+        else:
+            worst = 0
+        raise ValueError(
+            f"{self.path} is of another game: coalition {np.flatnonzero(rows[worst]).tolist()} has "
+            f"{brief(kept[worst])} there and {brief(found[worst])} in this one; pass another path"
+        )
