@@ -33,7 +33,7 @@ from fedkit.federated.valuers import (
     check_policy,
 )
 from fedkit.games.exact import leave_one_out
-from fedkit.games.game import Game, normalise
+from fedkit.games.game import Game, NoGainRule, normalise
 from fedkit.games.memory import Memory
 from fedkit.games.valuation import Valuation
 from fedkit.intervals import kendalls_tau
@@ -222,10 +222,10 @@ class SeenRound:
         judge = self._view._world.judge(cast(Any, self._utility))  # one of three: View.rounds
         return SeenEvaluator(judge, self._view)
 
-    def game(self, normalised: bool = False) -> Game:
+    def game(self, normalised: bool = False, no_gain: NoGainRule = "shift") -> Game:
         """The coalition game of the round."""
         game = self._view.game(self._round.index, self._utility)
-        return normalise(game) if normalised else game
+        return normalise(game, no_gain=no_gain) if normalised else game
 
 
 class SeenEvaluator:
