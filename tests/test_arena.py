@@ -937,7 +937,7 @@ def test_a_module_is_compared_from_its_own_parameters_on() -> None:
     chain[2] = torch.nn.Tanh()  # no chain of fedkit's layers
     other = fk.arena.compare(own_federation(), chain, **options)
     assert not other.failures
-    assert other.table.loc["exact-loss"].idxmin() == "client 1"
+    assert other.values.loc["exact-loss"].idxmin() == "client 1"
 
 
 def test_two_objects_of_one_class_are_compared_by_names_of_ones_own() -> None:
