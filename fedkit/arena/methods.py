@@ -231,7 +231,7 @@ class SeenEvaluator:
     def __init__(self, evaluator: Evaluator, view: View) -> None:
         self._evaluator, self._view = evaluator, view
         self.x, self.y = evaluator.x.clone(), evaluator.y.clone()
-        self.arch = evaluator.arch
+        self.arch = evaluator.model
 
     def utilities(self, params: torch.Tensor) -> FloatArray:
         """Utility of each model of ``[B, P]``, the one that the rounds were asked for."""

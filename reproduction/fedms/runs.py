@@ -28,8 +28,8 @@ from fedkit.federated.valuers import ClassCosine, Estimated, Exact, NoValue, Rou
 from fedkit.games.game import TableGame, tabulate
 from fedkit.games.valuation import Valuation
 from fedkit.intervals import finite
-from fedkit.learning.architectures import build
 from fedkit.learning.evaluation import Evaluator
+from fedkit.learning.models import build
 from fedkit.learning.training import LocalSGD
 from fedkit.methods import selection_baselines as baselines
 from fedkit.methods.fedms import (
