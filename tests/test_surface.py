@@ -184,7 +184,6 @@ def policies() -> Iterator[Row]:
     }  # fmt: skip
     yield "ScaledUpdate", federated.ScaledUpdate, {"factor": 2.0}, {"factor": real()}
     yield "TrimmedMean", fk.TrimmedMean, {"share": 0.2}, {"share": [*real(0, 0.5), 0.5]}
-    yield "ScikitLinear", fk.ScikitLinear, None, {"model": OBJECT}  # type: ignore[misc]
     yield "share_right", fk.share_right, {"margins": [[1.0, -1.0]]}, {
         "margins": [*OTHER, True, ["a"]],
     }  # fmt: skip

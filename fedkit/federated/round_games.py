@@ -174,7 +174,8 @@ def round_game(
     """
     if (trained is None) == (updates is None):
         raise ValueError("give the clients' models as trained, or their differences as updates")
-    name, given = ("trained", trained) if updates is None else ("updates", updates)
+    name: str = "trained" if updates is None else "updates"
+    given: Any = trained if updates is None else updates
     whole, states = state_of(base), [state_of(one) for one in given]
     keys = states[0] if states and isinstance(states[0], Mapping) else None
     x, y = samples_of(x, y)

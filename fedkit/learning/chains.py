@@ -181,9 +181,15 @@ def convolve_and_pool(
     plain = layer.padding_mode == "zeros" and not isinstance(layer.padding, str)
     if not (plain and onednn(x) and bool(reach < _LARGE)):
         return F.max_pool2d(layer._conv_forward(x, weight, bias), size)
-    place: Any = layer.padding, layer.stride, layer.dilation
+    padding: Any = layer.padding
     blocked = torch.mkldnn_convolution(
-        x.contiguous().to_mkldnn(), weight.contiguous(), bias, *place, layer.groups
+        x.contiguous().to_mkldnn(),
+        weight.contiguous(),
+        bias,
+        padding,
+        layer.stride,
+        layer.dilation,
+        layer.groups,
     )
     pooled: Tensor = torch.mkldnn_max_pool2d(blocked, (size, size), (size, size))
     return pooled.to_dense()

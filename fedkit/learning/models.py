@@ -189,7 +189,7 @@ class Model:
         return self._copy(True)
 
     def _copy(self, training: bool) -> Model:
-        shared = {id(tensor): tensor for tensor in self.module.parameters()}
+        shared: dict[int, Tensor] = {id(tensor): tensor for tensor in self.module.parameters()}
         shared |= {id(tensor): tensor for tensor in self._travelling.values()}
         return replace(self, module=copy.deepcopy(self.module, shared).train(training))
 

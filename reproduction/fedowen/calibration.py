@@ -25,10 +25,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from fedkit.learning.architectures import build
 
 from fedkit.federated.valuers import Round
 from fedkit.games.valuation import Valuation
-from fedkit.learning.architectures import build
 from fedkit.learning.evaluation import Evaluator
 from reproduction import common
 from reproduction.common import dataset
