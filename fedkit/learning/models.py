@@ -54,8 +54,8 @@ class Model:
     """
 
     name: str
-    module: nn.Module
-    keys: tuple[str, ...]
+    module: nn.Module = field(repr=False)
+    keys: tuple[str, ...] = field(repr=False)
     example: Tensor = field(repr=False)
     output_shape: tuple[int, ...]
     start: Tensor | None = field(default=None, repr=False)
