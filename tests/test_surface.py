@@ -63,7 +63,8 @@ WORDS = {
     "test": ("test data",), "groups": ("group", "attack"), "coalitions": ("coalition",),
     "names": ("name",), "x_task": ("task party",), "parties": ("party",),
     "ids": ("IDs",), "updates": ("update",), "games": ("game",), "estimators": ("estimator",),
-    "seeds": ("seed",), "rows": ("row", "models"), "scenarios": ("scenario",), "rngs": ("generators",),
+    "seeds": ("seed",), "rows": ("row", "models"), "scenarios": ("scenario",),
+    "rngs": ("generators",),
     "i": ("clients",), "architecture": ("model",), "standard_errors": ("standard errors",),
     "record": ("values",),
 }  # fmt: skip
